@@ -1,0 +1,104 @@
+"""The exceptions that RLX raises, all under one root.
+
+    RlxError
+    ├─ GraphError            wrong use of the graph API (also a ValueError)
+    │  ├─ ShapeError         shapes that do not fit together
+    │  ├─ DTypeError         element types that do not fit together (also a TypeError)
+    │  └─ NameError          a name that is unknown, missing or used twice
+    ├─ IRError               malformed IR text, or IR that a verifier refuses
+    ├─ PassError             a compiler pass that failed
+    ├─ UnsupportedError      valid, but not on this target or not yet (also a NotImplementedError)
+    ├─ DeviceError           a device that is unknown or unavailable
+    ├─ ToolchainError        MLIR, LLVM or an assembler is missing or refused its input
+    ├─ FaultError            a run met bad data: an index out of range, a loop over its limit
+    └─ ModelError            a model directory that cannot be loaded
+
+A message says where (the user's own file and line, where one is known), what was found, what was
+expected, and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "DTypeError",
+    "DeviceError",
+    "FaultError",
+    "GraphError",
+    "IRError",
+    "ModelError",
+    "NameError",
+    "PassError",
+    "RlxError",
+    "ShapeError",
+    "ToolchainError",
+    "UnsupportedError",
+    "did_you_mean",
+]
+
+
+class RlxError(Exception):
+    """Root of every error that RLX raises on purpose.
+
+    ``location`` is the user's ``(file, line)``; it is put before the message as ``file:line: ``.
+    """
+
+    def __init__(self, message: str, location: tuple[str, int] | None = None) -> None:
+        self.message = message
+        self.location = location
+        super().__init__(f"{location[0]}:{location[1]}: {message}" if location else message)
+
+
+class GraphError(RlxError, ValueError):
+    """The graph API was used in a way that has no meaning."""
+
+
+class ShapeError(GraphError):
+    """Shapes that do not fit together, or not with an attribute."""
+
+
+class DTypeError(GraphError, TypeError):
+    """Element types that do not fit together, or that an op does not take."""
+
+
+class NameError(GraphError, KeyError):
+    """A name of an input, param, dim or dtype that is unknown, missing or used twice."""
+
+    # KeyError would print the repr of its argument.
+    __str__ = Exception.__str__
+
+
+class IRError(RlxError):
+    """IR text that does not parse, or IR that a verifier refuses."""
+
+
+class PassError(RlxError):
+    """A compiler pass failed: a defect of RLX, or IR that the pass was not made for."""
+
+
+class UnsupportedError(RlxError, NotImplementedError):
+    """Something valid that this target or this version cannot do."""
+
+
+class DeviceError(RlxError):
+    """A device that is unknown, or not available on this machine."""
+
+
+class ToolchainError(RlxError):
+    """A part of the toolchain is missing or refused its input."""
+
+
+class FaultError(RlxError):
+    """Data met at run time for which the op has no result, such as an index out of range."""
+
+
+class ModelError(RlxError):
+    """A model directory that is incomplete or not of a supported kind."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the nearest known name, or an empty string."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

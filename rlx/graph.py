@@ -1,0 +1,193 @@
+"""The graph: named inputs and params, and the outputs that are asked for.
+
+A graph is pure: values never change, and its nodes are whatever the outputs reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.dims import SymDim
+from rlx.errors import DTypeError, GraphError, NameError, ShapeError, did_you_mean
+from rlx.ops.base import Op, caller
+from rlx.ops.builders import GraphOps
+from rlx.ops.value import Value
+from rlx.types import DType, Shape, TensorType
+
+__all__ = ["Graph", "topological"]
+
+
+class Graph(GraphOps):
+    """A tensor graph.
+
+        g = rlx.Graph("hello")
+        x = g.input("x", [1, 4])
+        w = g.param("w", [4, 2])
+        g.set_outputs([x @ w])
+
+    Every op is a method too: ``g.matmul(x, w)``. A dim is an int, or a string that names a size
+    bound at compile time or at the call.
+    """
+
+    __slots__ = ("_names", "inputs", "name", "outputs", "param_values", "params")
+
+    def __init__(self, name: str = "main") -> None:
+        self.name = name
+        self.inputs: list[Value] = []
+        self.params: list[Value] = []
+        self.outputs: list[Value] = []
+        self.param_values: dict[str, np.ndarray[Any, Any]] = {}
+        self._names: dict[str, tuple[str, int]] = {}
+
+    # -- building --------------------------------------------------------------------------
+
+    def input(
+        self, name: str, shape: Iterable[int | str | SymDim], dtype: DType | str | Any = "f32"
+    ) -> Value:
+        """Declare a tensor that every run is given. NameError if the name is taken."""
+        v = self._leaf(name, TensorType.of(shape, dtype))
+        self.inputs.append(v)
+        return v
+
+    def param(
+        self,
+        name: str,
+        shape: Iterable[int | str | SymDim] | None = None,
+        dtype: DType | str | Any | None = None,
+        value: Any = None,
+    ) -> Value:
+        """Declare a weight, set once and kept by the compiled graph; ``value`` sets it here.
+
+        With a value, shape and dtype default to the value's. A flat array of the right length is
+        taken for any shape; another shape is a ShapeError, another dtype a DTypeError.
+        """
+        if value is not None:
+            value = np.asarray(value)
+            shape = value.shape if shape is None else shape
+            dtype = value.dtype if dtype is None else dtype
+        if shape is None:
+            raise GraphError(f"param {name!r} needs a shape or a value", caller())
+        v = self._leaf(name, TensorType.of(shape, "f32" if dtype is None else dtype))
+        if value is not None:
+            self.param_values[name] = check_param(name, value, v.type)
+        self.params.append(v)
+        return v
+
+    def constant(self, value: Any, dtype: DType | str | Any | None = None) -> Value:
+        """A literal: a number (f32, i64 or bool by its Python type) or an array."""
+        from rlx.ops.constant import Constant
+
+        a = np.asarray(value)
+        if dtype is None and isinstance(value, float):
+            dtype = "f32"
+        return Constant(a if dtype is None else a.astype(TensorType.of((), dtype).dtype.numpy)).out
+
+    def iota(self, shape: Iterable[int | str | SymDim] | int, axis: int = 0, dtype: Any = "i64") -> Value:
+        """0, 1, 2, … along ``axis``."""
+        from rlx.ops.constant import Iota
+
+        return Iota(shape if isinstance(shape, Iterable) else (shape,), axis, dtype).out
+
+    def set_outputs(self, outputs: Sequence[Value] | Value) -> None:
+        """Say what a run returns, in order. An output may be an input; GraphError if there is none."""
+        outs = [outputs] if isinstance(outputs, Value) else list(outputs)
+        if not outs:
+            raise GraphError("a graph needs at least one output", caller())
+        for i, v in enumerate(outs):
+            if not isinstance(v, Value):
+                raise GraphError(f"output {i} is a {type(v).__name__}, expected a Value", caller())
+        self._check_leaves(outs)
+        self.outputs = outs
+
+    def _leaf(self, name: str, type: TensorType) -> Value:
+        where = caller()
+        if not isinstance(name, str) or not name:
+            raise NameError(f"a name must be a string that is not empty, found {name!r}", where)
+        if name in self._names:
+            file, line = self._names[name]
+            raise NameError(f"the name {name!r} is already used at {file}:{line}", where)
+        self._names[name] = where
+        return Value(type, graph=self, name=name)
+
+    def _check_leaves(self, outs: Sequence[Value]) -> None:
+        for v in [*outs, *(v for op in topological(outs) for v in op.present)]:
+            if v.op is None and v.graph is not self:
+                raise GraphError(f"{v!r} belongs to another graph", v.op.location if v.op else caller())
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def nodes(self) -> list[Op]:
+        """The nodes that the outputs need, operands before users."""
+        if not self.outputs:
+            raise GraphError(f"graph {self.name!r} has no outputs; call set_outputs first", caller())
+        return topological(self.outputs)
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """Names of the dims that are not numbers."""
+        dims = [d for v in (*self.inputs, *self.params) for d in v.shape]
+        return frozenset(s for d in dims if isinstance(d, SymDim) for s in d.symbols)
+
+    def leaf_location(self, name: str) -> tuple[str, int]:
+        """Where the input or param was declared."""
+        return self._names[name]
+
+    def bind(self, dims: Mapping[str, int]) -> Graph:
+        """The same graph with symbolic dims replaced by sizes; NameError for an unknown symbol."""
+        for s in dims:
+            if s not in self.symbols:
+                known = ", ".join(sorted(self.symbols)) or "none"
+                raise NameError(f"no dim is called {s!r}{did_you_mean(s, self.symbols)}; known: {known}")
+        from rlx.rebuild import rebuild
+
+        return rebuild(self, lambda t: t.bind(dims), dims)
+
+    def to_mlir(self) -> Any:
+        """The HIR module (an ``ir.Module`` of the MLIR bindings); ``str`` of it is for rlx-opt."""
+        from rlx.dialects.export import to_mlir
+
+        return to_mlir(self)
+
+    def __len__(self) -> int:
+        return len(self.nodes())
+
+    def __repr__(self) -> str:
+        n = f"{len(topological(self.outputs))} nodes" if self.outputs else "no outputs yet"
+        return f"Graph {self.name!r}: {len(self.inputs)} inputs, {len(self.params)} params, {n}"
+
+
+def topological(outputs: Sequence[Value]) -> list[Op]:
+    """The nodes that ``outputs`` reach, in an order fixed by the graph's structure alone."""
+    order: list[Op] = []
+    done: set[Op] = set()
+    stack = [v.op for v in reversed(outputs) if v.op is not None]
+    while stack:
+        op = stack[-1]
+        todo = [v.op for v in op.present if v.op is not None and v.op not in done] if op not in done else []
+        if todo:
+            stack.extend(reversed(todo))
+            continue
+        stack.pop()
+        if op not in done:
+            done.add(op)
+            order.append(op)
+    return order
+
+
+def check_param(name: str, value: np.ndarray[Any, Any], type: TensorType) -> np.ndarray[Any, Any]:
+    """``value`` in the shape that ``type`` declares; ShapeError or DTypeError if it does not fit."""
+    if value.dtype != type.dtype.numpy:
+        raise DTypeError(f"param {name!r} is {type.dtype}, found {value.dtype}; convert it first", caller())
+    if not type.is_static:
+        return value
+    shape: Shape = type.shape
+    if value.shape != shape and (value.ndim != 1 or value.size != type.size):
+        raise ShapeError(
+            f"param {name!r} has shape {list(shape)}, found {list(value.shape)}"
+            f" ({type.size} elements expected, {value.size} found)",
+            caller(),
+        )
+    return value.reshape(type.static_shape)

@@ -1,0 +1,65 @@
+"""The reference interpreter: runs a graph from the numpy meaning of each op.
+
+It is slow and plain on purpose: every other way of running a graph is tested against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import NameError, RlxError, ShapeError
+from rlx.graph import Graph
+from rlx.ops.base import Op
+from rlx.ops.value import Value
+
+__all__ = ["evaluate", "interpret"]
+
+Array = np.ndarray[Any, Any]
+
+
+def interpret(graph: Graph, feeds: Mapping[str, Any], params: Mapping[str, Any] | None = None) -> list[Array]:
+    """Run ``graph`` on named arrays and return its outputs.
+
+    ``params`` add to, or replace, the values that the graph's params carry.
+    """
+    given = {**graph.param_values, **(params or {}), **feeds}
+    env: dict[Value, Array] = {}
+    for v in (*graph.inputs, *graph.params):
+        if v.name not in given:
+            raise NameError(f"nothing was given for {v.name!r} ({v.type})")
+        a = np.asarray(given[v.name], dtype=v.dtype.numpy)
+        if v.type.is_static and a.shape != v.shape:
+            if a.size != v.type.size or a.ndim != 1:
+                raise ShapeError(f"{v.name!r} has shape {list(v.shape)}, found {list(a.shape)}")
+            a = a.reshape(v.type.static_shape)
+        env[v] = a
+    for op in graph.nodes():
+        env.update(zip(op.results, evaluate(op, [None if v is None else env[v] for v in op.operands]), strict=True))
+    return [env[v] for v in graph.outputs]
+
+
+def evaluate(op: Op, arrays: list[Array | None]) -> list[Array]:
+    """The results of one node on arrays; checks that they are what ``infer`` promised."""
+    with np.errstate(all="ignore"):
+        out = op.reference(*arrays) if hasattr(op, "reference") else _expanded(op, arrays)
+    many = list(out) if isinstance(out, tuple) else [out]
+    results: list[Array] = []
+    for v, a in zip(op.results, many, strict=True):
+        a = np.asarray(a)
+        if a.dtype != v.dtype.numpy or (v.type.is_static and a.shape != v.shape):
+            raise RlxError(f"{op.name}: its reference gave {a.dtype}{list(a.shape)}, infer says {v.type}")
+        results.append(a)
+    return results
+
+
+def _expanded(op: Op, arrays: list[Array | None]) -> tuple[Array, ...]:
+    """A composite without a reference of its own means what its expansion means."""
+    g = Graph(op.name)
+    leaves = [None if v is None else g.input(f"x{i}", v.shape, v.dtype) for i, v in enumerate(op.operands)]
+    out = op.with_operands(leaves).expand()
+    g.set_outputs(list(out) if isinstance(out, tuple) else [out])
+    feeds = {v.name: a for v, a in zip(leaves, arrays, strict=True) if v is not None and v.name is not None}
+    return tuple(interpret(g, feeds))

@@ -1,0 +1,71 @@
+"""Conversions between register types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rlx.kernels.reg import INDEX, Reg, mlir_type
+from rlx.types import DType, bf16, bool_, f16, f32, f64, i64
+
+if TYPE_CHECKING:
+    from rlx.kernels.builder import Kernel
+
+__all__ = ["convert"]
+
+
+def convert(k: Kernel, x: Reg, dt: DType) -> Reg:
+    """Convert a register to another register type (see ``Kernel.cast``)."""
+    src = x.dtype
+    if src is dt:
+        return x
+    if dt in (f16, bf16):
+        raise TypeError(f"kernel {k.name}: {dt} is a memory format; cast to f32 and use round_to")
+    if INDEX in (src, dt):
+        return _index(k, x, dt)
+    if dt is bool_:
+        return k.compare("ne", x, 0)
+    if src is bool_:
+        one = _op(k, "arith.extui", x, i64) if dt.is_float else None
+        return convert(k, one, dt) if one else _op(k, "arith.extui", x, dt)
+    if src.is_float:
+        return _from_float(k, x, dt)
+    if dt.is_float:
+        return _op(k, "arith.sitofp" if src.kind == "int" else "arith.uitofp", x, dt)
+    if dt.bits == src.bits:
+        return Reg(k, x.name, dt, x.lanes)
+    if dt.bits < src.bits:
+        return _op(k, "arith.trunci", x, dt)
+    return _op(k, "arith.extsi" if src.kind == "int" else "arith.extui", x, dt)
+
+
+def _op(k: Kernel, verb: str, x: Reg, dt: DType) -> Reg:
+    return k.op(f"{verb} {x.name} : {x.mlir} to {mlir_type(dt, x.lanes)}", dt, x.lanes)
+
+
+def _index(k: Kernel, x: Reg, dt: DType) -> Reg:
+    if dt is INDEX:
+        if x.dtype.is_float or x.dtype is bool_:
+            return _index(k, convert(k, x, i64), INDEX)
+        return _op(k, "arith.index_cast" if x.dtype.kind == "int" else "arith.index_castui", x, dt)
+    if dt.is_float or dt is bool_:
+        return convert(k, _op(k, "arith.index_cast", x, i64), dt)
+    return _op(k, "arith.index_cast", x, dt)
+
+
+def _from_float(k: Kernel, x: Reg, dt: DType) -> Reg:
+    if dt is f64:
+        return _op(k, "arith.extf", x, dt)
+    if dt is f32:
+        return _op(k, "arith.truncf", x, dt)
+    # Saturate: the instruction's result is undefined outside the type's range and for nan. The
+    # bounds are powers of two, hence exact in any float type.
+    signed = dt.kind == "int"
+    top = float(2 ** (dt.bits - (1 if signed else 0)))
+    low = -top if signed else 0.0
+    most = 2 ** (dt.bits - (1 if signed else 0)) - 1
+    least = -(most + 1) if signed else 0
+    above, below = x >= top, x <= low
+    inside = k.logical_not(above | below | k.compare("ne", x, x))
+    safe = k.select(inside, x, 0.0)
+    whole = _op(k, "arith.fptosi" if signed else "arith.fptoui", safe, dt)
+    return k.select(above, most, k.select(below, least, whole))

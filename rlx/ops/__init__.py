@@ -1,0 +1,78 @@
+"""The op library: one class per op, a file per family, loaded on first use.
+
+``FAMILIES`` is the table of names: it says which module declares which ops, so that importing
+``rlx`` loads none of them and an unknown name is told from a known one without importing.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from rlx.errors import GraphError, did_you_mean
+
+__all__ = ["BUILDERS", "FAMILIES", "OP_MODULES", "load", "load_all"]
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "rlx.ops.constant": ("mir.constant", "mir.iota"),
+    "rlx.ops.binary": (
+        "mir.add", "mir.sub", "mir.mul", "mir.div", "mir.maximum", "mir.minimum", "mir.pow",
+    ),
+    "rlx.ops.compare": (
+        "mir.eq", "mir.ne", "mir.lt", "mir.le", "mir.gt", "mir.ge",
+        "mir.logical_and", "mir.logical_or", "mir.logical_not", "mir.where",
+    ),
+    "rlx.ops.unary": (
+        "mir.relu", "mir.exp", "mir.log", "mir.sqrt", "mir.rsqrt", "mir.neg", "mir.abs",
+        "mir.sin", "mir.cos", "mir.tan", "mir.atan", "mir.round", "mir.floor", "mir.sign",
+    ),
+    "rlx.ops.activation": (
+        "mir.gelu", "mir.gelu_approx", "mir.silu", "mir.sigmoid", "mir.tanh", "mir.erf",
+    ),
+    "rlx.ops.cast": ("mir.cast",),
+    "rlx.ops.contraction": ("mir.matmul", "mir.dot_general"),
+    "rlx.ops.reduce": (
+        "mir.reduce_sum", "mir.reduce_mean", "mir.reduce_max", "mir.reduce_min", "mir.reduce_prod",
+    ),
+    "rlx.ops.scan": ("mir.cumsum",),
+    "rlx.ops.normalization": ("mir.softmax", "mir.layer_norm", "mir.rms_norm"),
+    "rlx.ops.attention": ("mir.attention", "mir.rope"),
+    "rlx.ops.movement": (
+        "mir.reshape", "mir.transpose", "mir.slice", "mir.concat", "mir.expand", "mir.pad",
+    ),
+    "rlx.ops.gather": ("mir.gather", "mir.scatter_add"),
+    "rlx.ops.topk": ("mir.topk",),
+    "rlx.ops.blocks": (
+        "hir.linear", "hir.linear_fused", "hir.shared_linear_pair", "hir.swiglu",
+        "hir.residual_rms_norm", "hir.attention_block", "hir.bert_layer",
+    ),
+    "rlx.ops.llama": ("hir.llama_decoder_block",),
+}  # fmt: skip
+
+OP_MODULES: dict[str, str] = {op: module for module, ops in FAMILIES.items() for op in ops}
+
+# Builder methods that are no op's own name: the method, and "module:function" that it calls, or
+# "op" for an op class under another method name.
+_SUGAR = "rlx.ops.sugar"
+BUILDERS: dict[str, str] = {
+    **{op.split(".")[1]: op for op in OP_MODULES},
+    **{f: f"{_SUGAR}:{f}" for f in (
+        "narrow", "concat", "split", "squeeze", "unsqueeze", "swapaxes", "permute", "flatten",
+        "activation", "binary", "compare", "reduce", "attention_kind",
+    )},
+    "sum": "mir.reduce_sum", "mean": "mir.reduce_mean", "prod": "mir.reduce_prod",
+    "max": f"{_SUGAR}:max_", "min": f"{_SUGAR}:min_",
+}  # fmt: skip
+
+
+def load(name: str) -> None:
+    """Import the family that declares the op ``name``; GraphError if no family does."""
+    module = OP_MODULES.get(name)
+    if module is None:
+        raise GraphError(f"unknown op {name!r}{did_you_mean(name, OP_MODULES)}")
+    importlib.import_module(module)
+
+
+def load_all() -> None:
+    """Import every family: for documentation, tests and the dialects."""
+    for module in FAMILIES:
+        importlib.import_module(module)

@@ -1,0 +1,335 @@
+"""What an op is. One class per op holds every fact about it; everything else is derived.
+
+    class Tanh(Unary, name="mir.tanh"):
+        '''Hyperbolic tangent of every element.'''
+        x: Value = operand("any float tensor")
+        ...
+
+From the class come the builder method and the operator, the MLIR op with its verifier, the
+interpreter, the gradient and batching transforms, the common lowering, the generated tests, the
+``.pyi`` stub and the reference page. This module imports nothing of MLIR.
+"""
+
+from __future__ import annotations
+
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, dataclass_transform
+
+import numpy as np
+
+from rlx.errors import DTypeError, GraphError, RlxError
+from rlx.ops.attrs import normalise
+from rlx.ops.value import Value
+from rlx.types import DTYPES, DType, TensorType
+
+__all__ = [
+    "Attr",
+    "Bad",
+    "Cost",
+    "Op",
+    "Operand",
+    "Sample",
+    "attr",
+    "bad",
+    "op_class",
+    "operand",
+    "optional",
+    "registry",
+    "sample",
+]
+
+Array = np.ndarray[Any, Any]
+Location = tuple[str, int]
+
+REQUIRED: Any = object()
+
+
+@dataclass
+class Operand:
+    """A declared operand: read as an attribute of a node it gives the Value (or None)."""
+
+    doc: str
+    optional: bool = False
+    name: str = ""
+    index: int = -1
+
+    def __get__(self, node: Op | None, owner: type[Op]) -> Any:
+        return self if node is None else node.operands[self.index]
+
+
+@dataclass
+class Attr:
+    """A declared attribute; ``kind`` is the annotation's text, which decides how it is stored."""
+
+    default: Any
+    doc: str
+    name: str = ""
+    kind: str = ""
+
+    def __get__(self, node: Op | None, owner: type[Op]) -> Any:
+        return self if node is None else node.attrs[self.name]
+
+
+def operand(doc: str = "") -> Any:
+    """Declare an operand."""
+    return Operand(doc)
+
+
+def optional(doc: str = "") -> Any:
+    """Declare an operand that may be absent (None)."""
+    return Operand(doc, optional=True)
+
+
+def attr(default: Any = REQUIRED, doc: str = "") -> Any:
+    """Declare an attribute. Its annotation is one of bool, int, float, str, DType, ``tuple[int,
+    ...]``, ``tuple[Dim, ...]`` or ``Array``; with no default it must be given."""
+    return Attr(default, doc)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Work of one execution: floating-point (or integer) operations, and bytes moved."""
+
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Operand types and attributes on which an op must work; tests are generated from it.
+
+    A type is text such as ``"2x3xT"``: T stands for each of the op's ``dtypes`` in turn, any
+    other element type is fixed; None is an absent optional operand. ``data`` says for an operand
+    by position what values it takes: "normal" (the default), "positive", "unit" (in (-1, 1)),
+    "nonzero", "bool", or "index:N" (integers in [0, N)).
+    """
+
+    types: tuple[str | None, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    data: dict[int, str] = field(default_factory=dict)
+    grad: bool = True
+
+
+@dataclass(frozen=True)
+class Bad:
+    """Operand types and attributes that the op must refuse, with a part of the message."""
+
+    types: tuple[str | None, ...]
+    match: str
+    error: type[RlxError]
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+
+def sample(*types: str | None, data: dict[int, str] | None = None, grad: bool = True, **attrs: Any) -> Sample:
+    """Write a Sample: ``sample("2x3xT", "3xT", axis=1, data={1: "positive"})``."""
+    return Sample(types, attrs, data or {}, grad)
+
+
+def bad(*types: str | None, match: str, error: type[RlxError], **attrs: Any) -> Bad:
+    """Write a Bad: ``bad("2x3xf32", "4xf32", match="do not broadcast", error=ShapeError)``."""
+    return Bad(types, match, error, attrs)
+
+
+registry: dict[str, type[Op]] = {}
+"""Every loaded op class by its full name ("mir.tanh")."""
+
+
+def op_class(name: str) -> type[Op]:
+    """The class of an op by full name, loading its family on first use; GraphError if unknown."""
+    if name not in registry:
+        from rlx.ops import load
+
+        load(name)
+    return registry[name]
+
+
+@dataclass_transform(kw_only_default=False, field_specifiers=(operand, optional, attr))
+class Op:
+    """A node: one use of an op on Values. Construction checks and infers; nodes never change.
+
+    A subclass names itself (``name="mir.tanh"``), declares operands then attributes, and defines
+
+    - ``infer``: result type(s), raising ShapeError or DTypeError for operands that do not fit;
+    - ``reference``: the meaning, in numpy, of operand arrays to result array(s);
+    - one of ``scalar`` (pointwise: a formula over kernel registers), ``loops`` (a loop nest) or
+      ``expand`` (other ops); a composite has ``expand`` and maybe a kernel family of its own;
+    - ``vjp``, ``jvp`` and ``batch``, or declares ``differentiable = False``;
+    - ``samples`` and ``bads`` for the generated tests, ``dtypes`` that T in them ranges over.
+    """
+
+    name: ClassVar[str] = ""
+    dialect: ClassVar[str] = ""
+    operand_fields: ClassVar[tuple[Operand, ...]] = ()
+    attr_fields: ClassVar[tuple[Attr, ...]] = ()
+    dtypes: ClassVar[tuple[DType, ...]] = ()
+    samples: ClassVar[Sequence[Sample]] = ()
+    bads: ClassVar[Sequence[Bad]] = ()
+    differentiable: ClassVar[bool] = True
+    pointwise: ClassVar[bool] = False
+
+    reference: ClassVar[Callable[..., Any]]
+    """``reference(self, *arrays)`` -> array or tuple of arrays, dtypes as ``infer`` says."""
+    expand: ClassVar[Callable[..., Any]]
+    """``expand(self)`` -> Value or tuple of Values, built from the operands by other ops."""
+    scalar: ClassVar[Callable[..., Any]]
+    """``scalar(self, k, *regs)`` -> register: the value of one element (16-bit floats as f32)."""
+    loops: ClassVar[Callable[..., None]]
+    """``loops(self, b)``: the loop nest on a ``rlx.kernels.common.LoopBuilder``."""
+    vjp: ClassVar[Callable[..., Any]]
+    """``vjp(self, *cotangents)`` -> a Value or None for every operand."""
+    jvp: ClassVar[Callable[..., Any]]
+    """``jvp(self, *tangents)`` (None where an operand has none) -> tangent(s) of the result(s)."""
+    batch: ClassVar[Callable[..., Any]]
+    """``batch(self, operands, batched)``: the op on operands of which those marked carry a new
+    leading axis -> result(s), all with the new leading axis."""
+
+    operands: tuple[Value | None, ...]
+    attrs: dict[str, Any]
+    results: tuple[Value, ...]
+    location: Location
+
+    def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if name is None:
+            return  # a shared base, not an op
+        if name in registry:
+            raise GraphError(f"op {name!r} is declared twice: {registry[name]!r} and {cls!r}")
+        cls.name, cls.dialect = name, name.split(".")[0]
+        operands: list[Operand] = []
+        attrs: list[Attr] = []
+        for base in reversed(cls.__mro__):
+            for key, kind in base.__dict__.get("__annotations__", {}).items():
+                f = base.__dict__.get(key)
+                if isinstance(f, Operand):
+                    f.name, f.index = key, len(operands)
+                    operands.append(f)
+                elif isinstance(f, Attr):
+                    f.name, f.kind = key, kind if isinstance(kind, str) else kind.__name__
+                    attrs.append(f)
+        cls.operand_fields, cls.attr_fields = tuple(operands), tuple(attrs)
+        registry[name] = cls
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.location = caller()
+        try:
+            self.operands, self.attrs = self._bind(args, kwargs)
+            types = self.infer()
+        except RlxError as e:
+            if e.location is None:
+                raise type(e)(e.message, self.location) from None
+            raise
+        many = types if isinstance(types, tuple) else (types,)
+        self.results = tuple(Value(t, self, i) for i, t in enumerate(many))
+
+    def _bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        fields = [*self.operand_fields, *self.attr_fields]
+        if len(args) > len(fields):
+            raise GraphError(f"{self.short} takes {len(fields)} arguments, found {len(args)}")
+        given = dict(zip((f.name for f in fields), args, strict=False)) | kwargs
+        operands: list[Value | None] = []
+        for f in self.operand_fields:
+            v = given.pop(f.name, None)
+            if v is None and not f.optional:
+                raise GraphError(f"{self.short} needs its operand {f.name!r}")
+            if v is not None and not isinstance(v, Value):
+                raise GraphError(f"{self.short}: operand {f.name!r} is a {type(v).__name__}, expected a Value")
+            operands.append(v)
+        attrs: dict[str, Any] = {}
+        for a in self.attr_fields:
+            value = given.pop(a.name, a.default)
+            if value is REQUIRED:
+                raise GraphError(f"{self.short} needs its attribute {a.name!r}")
+            attrs[a.name] = normalise(value, a.kind, f"{self.short}: attribute {a.name!r}")
+        if given:
+            raise GraphError(f"{self.short} has no argument {next(iter(given))!r}")
+        return tuple(operands), attrs
+
+    # -- what subclasses define ------------------------------------------------------------
+
+    def infer(self) -> TensorType | tuple[TensorType, ...]:
+        raise NotImplementedError(f"{type(self).__name__} defines no infer")
+
+    def cost(self) -> Cost:
+        """Elements of the results as operations, and every operand and result moved once."""
+        size = sum(_count(v.type) for v in self.results)
+        moved = sum(_count(v.type) * v.type.dtype.bytes for v in (*self.present, *self.results))
+        return Cost(size, moved)
+
+    # -- conveniences ----------------------------------------------------------------------
+
+    @property
+    def out(self) -> Value:
+        """The first result."""
+        return self.results[0]
+
+    @property
+    def present(self) -> tuple[Value, ...]:
+        """The operands that are there."""
+        return tuple(v for v in self.operands if v is not None)
+
+    @property
+    def short(self) -> str:
+        """The name without its dialect, as users write it."""
+        return self.name.split(".", 1)[1]
+
+    def with_operands(self, operands: Sequence[Value | None], **attrs: Any) -> Op:
+        """The same op on other operands, at the same place in the user's code."""
+        node = type(self)(*operands, **{**self.attrs, **attrs})
+        node.location = self.location
+        return node
+
+    @classmethod
+    def composite(cls) -> bool:
+        """Whether the op is defined by other ops."""
+        return hasattr(cls, "expand")
+
+    @classmethod
+    def build(cls, *args: Any, **kwargs: Any) -> Any:
+        """What the builder method does: make the node and return its result(s)."""
+        node = cls(*args, **kwargs)
+        return node.out if len(node.results) == 1 else node.results
+
+    def __repr__(self) -> str:
+        parts = [str(v.type) if v is not None else "none" for v in self.operands]
+        parts += [f"{k}={v!r}" for k, v in self.attrs.items()]
+        return f"{self.name}({', '.join(parts)})"
+
+
+def _count(t: TensorType) -> int:
+    n = t.size
+    return n if isinstance(n, int) else 0
+
+
+def placeholders(types: Sequence[TensorType | None]) -> tuple[Value | None, ...]:
+    """Values with no producer, to build a node that only states an op on given types."""
+    return tuple(None if t is None else Value(t) for t in types)
+
+
+
+
+def type_of(text: str, t: DType | None = None) -> TensorType:
+    """Parse ``"2x3xT"`` with T standing for a dtype."""
+    parts = text.split("x")
+    dt = t if parts[-1] == "T" else DTYPES.get(parts[-1])
+    if dt is None:
+        raise DTypeError(f"unknown element type in {text!r}")
+    return TensorType.of([int(p) if p.isdigit() else p for p in parts[:-1]], dt)
+
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
+_USER_SIDE = _PACKAGE + "models/"
+
+
+def caller() -> Location:
+    """File and line of the nearest frame outside RLX (model builders count as outside)."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_PACKAGE) or name.startswith(_USER_SIDE):
+            return (name, frame.f_lineno)
+        frame = frame.f_back
+    return ("<unknown>", 0)

@@ -1,0 +1,63 @@
+"""Builder methods: every op of the library as a method of Graph and of Value.
+
+The methods are looked up in ``rlx.ops.BUILDERS`` on first use, which loads the op's family. Their
+signatures are in the generated stub ``builders.pyi`` (``tools/make_stubs.py``; a test keeps it in
+step).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from rlx.errors import did_you_mean
+
+__all__ = ["GraphOps", "ValueOps", "builder"]
+
+
+@cache
+def builder(method: str) -> Callable[..., Any] | None:
+    """The function behind a builder method, or None if there is no such method."""
+    from rlx.ops import BUILDERS
+    from rlx.ops.base import op_class
+
+    target = BUILDERS.get(method)
+    if target is None:
+        return None
+    if ":" in target:
+        module, function = target.split(":")
+        return getattr(importlib.import_module(module), function)
+    return op_class(target).build
+
+
+def _missing(owner: object, method: str) -> AttributeError:
+    from rlx.ops import BUILDERS
+
+    kind = type(owner).__name__
+    return AttributeError(f"{kind} has no op or attribute {method!r}{did_you_mean(method, BUILDERS)}")
+
+
+class GraphOps:
+    """``graph.gelu(x)``: ops as methods that take their operands."""
+
+    __slots__ = ()
+
+    def __getattr__(self, method: str) -> Any:
+        function = None if method.startswith("_") else builder(method)
+        if function is None:
+            raise _missing(self, method)
+        return function
+
+
+class ValueOps:
+    """``x.gelu()``: ops as methods whose first operand is the value."""
+
+    __slots__ = ()
+
+    def __getattr__(self, method: str) -> Any:
+        function = None if method.startswith("_") else builder(method)
+        if function is None:
+            raise _missing(self, method)
+        return lambda *args, **kwargs: function(self, *args, **kwargs)

@@ -1,0 +1,70 @@
+"""Values that need no operand: literals and index sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import DTypeError, ShapeError
+from rlx.ops.base import Array, Op, attr, bad, sample
+from rlx.ops.elementwise import NUMERIC
+from rlx.ops.value import Value
+from rlx.types import Dim, DType, TensorType, dtype
+
+__all__ = ["Constant", "Iota"]
+
+
+class Constant(Op, name="mir.constant"):
+    """A literal tensor."""
+
+    value: Array = attr(doc="the elements")
+
+    samples = (sample(value=np.arange(6, dtype=np.float32).reshape(2, 3)), sample(value=np.float64(2.5)))
+    differentiable = False
+
+    def infer(self) -> TensorType:
+        return TensorType(self.value.shape, dtype(self.value.dtype))
+
+    def reference(self) -> Array:
+        return self.value
+
+
+class Iota(Op, name="mir.iota"):
+    """0, 1, 2, … along one axis, constant along the others."""
+
+    shape: tuple[Dim, ...] = attr(doc="the result's shape")
+    axis: int = attr(0, "the axis that counts")
+    dtype: DType = attr(dtype("i64"), "the element type")
+
+    dtypes = NUMERIC
+    differentiable = False
+    samples = (sample(shape=(5,)), sample(shape=(2, 3, 4), axis=1, dtype="f32"))
+    bads = (
+        bad(match="axis 2", error=ShapeError, shape=(2, 3), axis=2),
+        bad(match="bool", error=DTypeError, shape=(2,), dtype="bool"),
+    )
+
+    def infer(self) -> TensorType:
+        if not 0 <= self.axis < len(self.shape):
+            raise ShapeError(f"iota: axis {self.axis} is out of range for rank {len(self.shape)}")
+        if self.dtype not in NUMERIC:
+            raise DTypeError(f"iota counts in integers or floats, found {self.dtype}")
+        return TensorType(self.shape, self.dtype)
+
+    def reference(self) -> Array:
+        shape = self.out.type.static_shape
+        line = np.arange(shape[self.axis]).astype(self.dtype.numpy)
+        return np.ascontiguousarray(
+            np.broadcast_to(line.reshape([-1 if i == self.axis else 1 for i in range(len(shape))]), shape)
+        )
+
+    def loops(self, b: Any) -> None:
+        def point(*at: Any) -> None:
+            b.store(0, at, b.convert(at[self.axis], self.dtype))
+
+        b.parallel(self.out.type.static_shape, point)
+
+    def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
+        raise AssertionError("iota has no operand that could be batched")

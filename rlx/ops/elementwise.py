@@ -1,0 +1,91 @@
+"""The shared shape of pointwise ops: operands broadcast, one formula gives every element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from rlx.errors import DTypeError
+from rlx.ops.base import Op, operand
+from rlx.ops.lift import promoted
+from rlx.ops.value import Value
+from rlx.types import DTYPES, FLOATS, INTS, DType, TensorType, broadcast_shapes
+
+__all__ = ["NUMERIC", "Binary", "Pointwise", "Unary", "sum_to"]
+
+NUMERIC: tuple[DType, ...] = (*FLOATS, *INTS)
+ANY: tuple[DType, ...] = tuple(DTYPES.values())
+
+
+class Pointwise(Op):
+    """An op whose every result element depends on the operand elements at its place alone.
+
+    ``dtypes`` are the element types it takes; operands have one element type (builders promote).
+    """
+
+    pointwise: ClassVar[bool] = True
+    dtypes: ClassVar[tuple[DType, ...]] = NUMERIC
+
+    def infer(self) -> TensorType:
+        self.check_dtypes(*self.present)
+        return TensorType(broadcast_shapes(*(v.shape for v in self.present)), self.result_dtype())
+
+    def result_dtype(self) -> DType:
+        """The element type of the result; the operands' unless an op says otherwise."""
+        return self.present[0].dtype
+
+    def check_dtypes(self, *values: Value) -> None:
+        first = values[0].dtype
+        for v in values:
+            if v.dtype not in self.dtypes:
+                takes = ", ".join(d.name for d in self.dtypes)
+                raise DTypeError(f"{self.short} takes {takes}; found {v.dtype}. Cast the operand first")
+            if v.dtype is not first:
+                raise DTypeError(f"{self.short} takes operands of one type, found {first} and {v.dtype}")
+
+    def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
+        """Batched operands keep their new axis in front; lower ranks are padded behind it."""
+        rank = self.out.rank
+        ready: list[Value] = []
+        for v, has in zip(operands, batched, strict=True):
+            if has and v.rank < rank + 1:
+                v = v.reshape((v.shape[0], *([1] * (rank + 1 - v.rank)), *v.shape[1:]))
+            ready.append(v)
+        return self.with_operands(ready).out
+
+
+class Unary(Pointwise):
+    """A pointwise op of one operand."""
+
+    dtypes: ClassVar[tuple[DType, ...]] = FLOATS
+    x: Value = operand("the tensor")
+
+    derivative: Callable[[], Value]
+    """``derivative(self)``: d out / d x as a Value; gives both vjp and jvp."""
+
+    def vjp(self, g: Value) -> tuple[Value | None]:
+        return (g * self.derivative(),)
+
+    def jvp(self, t: Value) -> Value:
+        return t * self.derivative()
+
+
+class Binary(Pointwise):
+    """A pointwise op of two operands that broadcast."""
+
+    lhs: Value = operand("left")
+    rhs: Value = operand("right")
+
+    @classmethod
+    def build(cls, lhs: Any, rhs: Any) -> Value:
+        """Numbers take the other operand's type; two types meet by promotion."""
+        return cls(*promoted(lhs, rhs)).out
+
+
+def sum_to(g: Value, like: Value) -> Value:
+    """Sum a cotangent over the axes along which ``like`` was broadcast."""
+    extra = g.rank - like.rank
+    axes = [*range(extra), *(i + extra for i, d in enumerate(like.shape) if d == 1 and g.shape[i + extra] != 1)]
+    if not axes:
+        return g
+    return g.sum(axes=axes).reshape(like.shape)

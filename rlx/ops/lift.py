@@ -1,0 +1,51 @@
+"""How Python numbers and arrays become Values, and how two element types meet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import DTypeError, GraphError
+from rlx.ops.value import Value
+from rlx.types import DType, promote
+
+__all__ = ["lift", "promoted"]
+
+
+def lift(x: Any, like: Value) -> Value:
+    """A Value as it is; a Python number as a rank-0 constant of ``like``'s element type; an array
+    as a constant of its own type. DTypeError if the number does not fit the type."""
+    from rlx.ops.constant import Constant
+
+    if isinstance(x, Value):
+        return x
+    if isinstance(x, bool | int | float) and not isinstance(x, np.generic):
+        return Constant(_fit(x, like.dtype)).out
+    if isinstance(x, np.ndarray | np.generic | list | tuple):
+        return Constant(np.asarray(x)).out
+    raise GraphError(f"expected a Value, a number or an array, found a {type(x).__name__}")
+
+
+def _fit(x: bool | int | float, dt: DType) -> np.ndarray[Any, Any]:
+    whole = isinstance(x, int) or x.is_integer()
+    if dt.is_int and not whole:
+        raise DTypeError(f"the number {x} does not fit {dt}; cast the tensor to a float type first")
+    if dt.kind == "bool" and x not in (0, 1):
+        raise DTypeError(f"the number {x} does not fit bool; cast the tensor first")
+    if dt.is_int:
+        info = np.iinfo(dt.numpy)
+        if not info.min <= int(x) <= info.max:
+            raise DTypeError(f"the number {x} does not fit {dt} ({info.min} .. {info.max})")
+        return np.asarray(int(x), dt.numpy)
+    return np.asarray(x).astype(dt.numpy)
+
+
+def promoted(*xs: Any) -> tuple[Value, ...]:
+    """Lift numbers and cast Values to their common element type. At least one is a Value."""
+    like = next(x for x in xs if isinstance(x, Value))
+    values = [lift(x, like) for x in xs]
+    common = values[0].dtype
+    for v in values[1:]:
+        common = promote(common, v.dtype)
+    return tuple(v if v.dtype is common else v.cast(to=common) for v in values)

@@ -1,0 +1,144 @@
+"""Values: the typed edges of a graph, with operators and NumPy-like methods."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rlx.ops.builders import ValueOps
+from rlx.types import DType, Shape, TensorType
+
+if TYPE_CHECKING:
+    from rlx.graph import Graph
+    from rlx.ops.base import Op
+
+__all__ = ["Value"]
+
+
+class Value(ValueOps):
+    """A tensor in a graph: the result of a node, or an input or param of a graph.
+
+    ``+ - * / @ **``, comparisons by method (``x.lt(y)``), indexing with slices and every op of
+    the library as a method (``x.gelu()``, ``x.sum(axes=0)``) make new nodes. A Python number takes
+    the value's element type; two element types meet by ``rlx.types.promote``.
+    """
+
+    __slots__ = ("graph", "index", "name", "op", "type")
+
+    def __init__(
+        self,
+        type: TensorType,
+        op: Op | None = None,
+        index: int = 0,
+        graph: Graph | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.type, self.op, self.index, self.graph, self.name = type, op, index, graph, name
+
+    @property
+    def shape(self) -> Shape:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def rank(self) -> int:
+        return len(self.type.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.type.shape)
+
+    @property
+    def T(self) -> Value:
+        """The value with its last two axes swapped."""
+        perm = list(range(self.rank))
+        perm[-2:] = perm[-2:][::-1]
+        return self.transpose(perm)
+
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name else ""
+        return f"Value{name}: {self.type}" + (f" = {self.op.name}" if self.op else "")
+
+    def __bool__(self) -> bool:
+        raise TypeError("a Value has no truth value while the graph is built; use where, or cond")
+
+    def __len__(self) -> int:
+        n = self.shape[0] if self.shape else None
+        if not isinstance(n, int):
+            raise TypeError(f"{self!r} has no length")
+        return n
+
+    # Without this Python would try x[0], x[1], ... for ever in `for y in x`.
+    __iter__ = None
+
+    def astype(self, dt: DType | str | Any) -> Value:
+        return self.cast(to=dt)
+
+    def __getitem__(self, key: Any) -> Value:
+        from rlx.ops.indexing import index
+
+        return index(self, key)
+
+    def __add__(self, o: Any) -> Value:
+        return self.add(o)
+
+    def __radd__(self, o: Any) -> Value:
+        return self._lift(o).add(self)
+
+    def __sub__(self, o: Any) -> Value:
+        return self.sub(o)
+
+    def __rsub__(self, o: Any) -> Value:
+        return self._lift(o).sub(self)
+
+    def __mul__(self, o: Any) -> Value:
+        return self.mul(o)
+
+    def __rmul__(self, o: Any) -> Value:
+        return self._lift(o).mul(self)
+
+    def __truediv__(self, o: Any) -> Value:
+        return self.div(o)
+
+    def __rtruediv__(self, o: Any) -> Value:
+        return self._lift(o).div(self)
+
+    def __pow__(self, o: Any) -> Value:
+        return self.pow(o)
+
+    def __rpow__(self, o: Any) -> Value:
+        return self._lift(o).pow(self)
+
+    def __matmul__(self, o: Any) -> Value:
+        return self.matmul(o)
+
+    def __rmatmul__(self, o: Any) -> Value:
+        return self._lift(o).matmul(self)
+
+    def __neg__(self) -> Value:
+        return self.neg()
+
+    def __abs__(self) -> Value:
+        return self.abs()
+
+    def __lt__(self, o: Any) -> Value:
+        return self.lt(o)
+
+    def __le__(self, o: Any) -> Value:
+        return self.le(o)
+
+    def __gt__(self, o: Any) -> Value:
+        return self.gt(o)
+
+    def __ge__(self, o: Any) -> Value:
+        return self.ge(o)
+
+    # NumPy arrays on the left would otherwise try to broadcast over the Value.
+    __array_ufunc__ = None
+
+    def _lift(self, o: Any) -> Value:
+        from rlx.ops.lift import lift
+
+        return lift(o, self)

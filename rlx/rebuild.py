@@ -1,0 +1,35 @@
+"""Copying a graph with changed types: the way symbolic dims are bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlx.dims import bind_dim
+from rlx.graph import Graph
+from rlx.ops.value import Value
+from rlx.types import TensorType
+
+__all__ = ["rebuild"]
+
+
+def rebuild(graph: Graph, leaf: Callable[[TensorType], TensorType], dims: Mapping[str, int]) -> Graph:
+    """Build ``graph`` again on leaves of changed type; attributes that hold dims are bound."""
+    out = Graph(graph.name)
+    out._names = dict(graph._names)
+    out.param_values = dict(graph.param_values)
+    env: dict[Value, Value] = {}
+    for old, new in ((graph.inputs, out.inputs), (graph.params, out.params)):
+        for v in old:
+            env[v] = Value(leaf(v.type), graph=out, name=v.name)
+            new.append(env[v])
+    for op in graph.nodes():
+        attrs: dict[str, Any] = {
+            a.name: tuple(bind_dim(d, dims) for d in op.attrs[a.name])
+            for a in op.attr_fields
+            if a.kind == "tuple[Dim, ...]"
+        }
+        node = op.with_operands([None if v is None else env[v] for v in op.operands], **attrs)
+        env.update(zip(op.results, node.results, strict=True))
+    out.outputs = [env[v] for v in graph.outputs]
+    return out

@@ -1,0 +1,54 @@
+// The two failures of the native runtime. Both are values of plain text and numbers, so that any
+// front (Python, C++) can turn them into its own.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <utility>
+
+namespace rlx {
+
+// A refused argument, object, schedule or environment variable: where it is, what was found there,
+// what was expected, and what to do about it (may be empty).
+class Error : public std::exception {
+ public:
+  Error(std::string where, std::string found, std::string expected, std::string hint = "")
+      : where(std::move(where)),
+        found(std::move(found)),
+        expected(std::move(expected)),
+        hint(std::move(hint)) {
+    message_ = this->where + ": found " + this->found + ", expected " + this->expected;
+    if (!this->hint.empty()) message_ += "; " + this->hint;
+  }
+
+  const char* what() const noexcept override { return message_.c_str(); }
+
+  std::string where, found, expected, hint;
+
+ private:
+  std::string message_;
+};
+
+// Error codes that the runtime writes itself; kernels own all the others. 0 means no fault.
+inline constexpr int64_t kFaultLoopLimit = 1;
+
+// A call whose error record was nonzero at its end. Its outputs are unspecified.
+class Fault : public std::exception {
+ public:
+  Fault(int64_t code, int64_t site)
+      : code(code),
+        site(site),
+        message_("the call wrote error code " + std::to_string(code) + " at site " +
+                 std::to_string(site) +
+                 (code == kFaultLoopLimit ? " (a loop reached its iteration limit)" : "")) {}
+
+  const char* what() const noexcept override { return message_.c_str(); }
+
+  int64_t code, site;
+
+ private:
+  std::string message_;
+};
+
+}  // namespace rlx

@@ -1,0 +1,25 @@
+// Sleeping until a 32-bit word changes: futexes on Linux, condition variables elsewhere.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace rlx {
+
+// Blocks while `word` holds `value`. May return early: callers re-check in a loop.
+void wait_while_equal(std::atomic<uint32_t>& word, uint32_t value);
+
+// Wakes up to `count` threads blocked on `word`. Callers change the word first.
+void wake(std::atomic<uint32_t>& word, int count);
+void wake_all(std::atomic<uint32_t>& word);
+
+// Tells the CPU that this is a spin loop.
+inline void spin_pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield" ::: "memory");
+#endif
+}
+
+}  // namespace rlx

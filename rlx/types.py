@@ -1,0 +1,219 @@
+"""Element types, dims and tensor types: what every level of RLX says about a value.
+
+This is the bottom of the import order: it needs numpy and nothing of RLX but the errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from rlx.dims import Dim, SymDim, as_dim, bind_dim
+from rlx.errors import DTypeError, ShapeError, did_you_mean
+
+__all__ = ["DType", "Dim", "Shape", "SymDim", "TensorType", "broadcast_shapes", "dtype", "promote"]
+
+Shape = tuple[Dim, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class DType:
+    """An element type. There is one object per type, so ``is`` and ``==`` agree.
+
+    ``kind`` is one of ``"float"``, ``"int"``, ``"uint"``, ``"bool"``; ``bits`` is the size in
+    memory (a bool takes one byte).
+    """
+
+    name: str
+    kind: str
+    bits: int
+
+    @property
+    def bytes(self) -> int:
+        return self.bits // 8
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_int(self) -> bool:
+        """Signed or unsigned integer; a bool is not one."""
+        return self.kind in ("int", "uint")
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        return _numpy_dtype(self.name)
+
+    def __repr__(self) -> str:
+        return f"rlx.{self.name}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (dtype, (self.name,))
+
+
+f16 = DType("f16", "float", 16)
+bf16 = DType("bf16", "float", 16)
+f32 = DType("f32", "float", 32)
+f64 = DType("f64", "float", 64)
+i8 = DType("i8", "int", 8)
+i16 = DType("i16", "int", 16)
+i32 = DType("i32", "int", 32)
+i64 = DType("i64", "int", 64)
+u8 = DType("u8", "uint", 8)
+u16 = DType("u16", "uint", 16)
+u32 = DType("u32", "uint", 32)
+u64 = DType("u64", "uint", 64)
+bool_ = DType("bool", "bool", 8)
+
+DTYPES: dict[str, DType] = {
+    d.name: d for d in (f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_)
+}
+FLOATS = tuple(d for d in DTYPES.values() if d.is_float)
+INTS = tuple(d for d in DTYPES.values() if d.is_int)
+
+_NUMPY_NAMES = {
+    "f16": "float16", "f32": "float32", "f64": "float64", "bool": "bool",
+    "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
+}  # fmt: skip
+_FROM_NUMPY = {v: k for k, v in _NUMPY_NAMES.items()} | {"bfloat16": "bf16"}
+
+
+@cache
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    if name == "bf16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(_NUMPY_NAMES[name])
+
+
+def dtype(spec: DType | str | Any) -> DType:
+    """Return the element type that ``spec`` names: a DType, a name of ours ("f32"), or whatever
+    ``numpy.dtype`` takes (``np.float32``, ``"float32"``, ``ml_dtypes.bfloat16``, ``bool``).
+
+    Raises DTypeError for a type that RLX does not have.
+    """
+    if isinstance(spec, DType):
+        return spec
+    if isinstance(spec, str) and spec in DTYPES:
+        return DTYPES[spec]
+    try:
+        name = str(spec) if isinstance(spec, str) else np.dtype(spec).name
+    except TypeError:
+        name = str(spec)
+    ours = _FROM_NUMPY.get(name)
+    if ours is None:
+        hint = did_you_mean(name, [*DTYPES, *_FROM_NUMPY])
+        raise DTypeError(f"unknown dtype {name!r}{hint}; RLX has {', '.join(DTYPES)}")
+    return DTYPES[ours]
+
+
+def promote(a: DType, b: DType) -> DType:
+    """The common type of two operands. The rules, all of them:
+
+    equal types stay; bool gives way to anything; two integers follow NumPy, and u64 with a signed
+    integer is an error (no integer type holds both); f16 with bf16 gives f32; two other floats
+    give the wider; an integer with f64 gives f64; i64 or u64 with a smaller float gives f64; any
+    other integer with a smaller float gives f32.
+    """
+    if a is b:
+        return a
+    if a is bool_ or b is bool_:
+        return b if a is bool_ else a
+    if a.is_int and b.is_int:
+        common = np.promote_types(a.numpy, b.numpy)
+        if common.kind == "f":
+            raise DTypeError(f"{a} and {b} have no common integer type; cast one of them first")
+        return dtype(common)
+    if a.is_float and b.is_float:
+        return f32 if a.bits == b.bits else max(a, b, key=lambda d: d.bits)
+    real, whole = (a, b) if a.is_float else (b, a)
+    return f64 if f64 is real or whole.bits == 64 else f32
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Shape and element type of a value. Rank 0 is a scalar; a dim is an int or a SymDim."""
+
+    shape: Shape
+    dtype: DType
+
+    @staticmethod
+    def of(shape: Iterable[int | str | SymDim], dt: DType | str | Any = "f32") -> TensorType:
+        """Build a type from loose parts; a string dim is a symbol: ``of(["batch", 384], "f32")``."""
+        return TensorType(tuple(as_dim(d) for d in shape), dtype(dt))
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        return all(isinstance(d, int) for d in self.shape)
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape as ints; ShapeError if a dim is still symbolic."""
+        out: list[int] = []
+        for d in self.shape:
+            if not isinstance(d, int):
+                raise ShapeError(f"{self} has the symbolic dim {d}; bind it with dims={{...}}")
+            out.append(d)
+        return tuple(out)
+
+    @property
+    def size(self) -> Dim:
+        """Number of elements."""
+        n: Dim = 1
+        for d in self.shape:
+            n = n * d
+        return n
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes of the dense row-major tensor; the shape must be static."""
+        n = self.dtype.bytes
+        for d in self.static_shape:
+            n *= d
+        return n
+
+    def with_shape(self, shape: Iterable[Dim]) -> TensorType:
+        return TensorType(tuple(shape), self.dtype)
+
+    def with_dtype(self, dt: DType) -> TensorType:
+        return TensorType(self.shape, dt)
+
+    def bind(self, dims: Mapping[str, int]) -> TensorType:
+        """Replace symbols by their sizes."""
+        return TensorType(tuple(bind_dim(d, dims) for d in self.shape), self.dtype)
+
+    def __str__(self) -> str:
+        return "x".join([*map(str, self.shape), self.dtype.name])
+
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The NumPy broadcast of shapes; symbolic dims broadcast only with themselves and with 1."""
+    rank = max((len(s) for s in shapes), default=0)
+    out: list[Dim] = []
+    for i in range(rank):
+        dim: Dim = 1
+        for s in shapes:
+            j = i - (rank - len(s))
+            d = s[j] if j >= 0 else 1
+            if d == 1 or d == dim:
+                continue
+            if dim != 1:
+                listed = " and ".join("[" + ", ".join(map(str, s)) + "]" for s in shapes)
+                raise ShapeError(f"shapes {listed} do not broadcast: {dim} against {d}")
+            dim = d
+        out.append(dim)
+    return tuple(out)
