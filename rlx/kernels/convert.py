@@ -25,17 +25,9 @@ def convert(k: Kernel, x: Reg, dt: DType) -> Reg:
     if dt is bool_:
         return k.compare("ne", x, 0)
     if src is bool_:
-        one = _op(k, "arith.extui", x, i64) if dt.is_float else None
-        return convert(k, one, dt) if one else _op(k, "arith.extui", x, dt)
-    if src.is_float:
-        return _from_float(k, x, dt)
-    if dt.is_float:
-        return _op(k, "arith.sitofp" if src.kind == "int" else "arith.uitofp", x, dt)
-    if dt.bits == src.bits:
-        return Reg(k, x.name, dt, x.lanes)
-    if dt.bits < src.bits:
-        return _op(k, "arith.trunci", x, dt)
-    return _op(k, "arith.extsi" if src.kind == "int" else "arith.extui", x, dt)
+        one, zero = (k.const(n, dt, x.lanes) for n in (1, 0))
+        return k.select(x, one, zero)
+    return _from_float(k, x, dt) if src.is_float else _from_integer(k, x, dt)
 
 
 def _op(k: Kernel, verb: str, x: Reg, dt: DType) -> Reg:
@@ -50,6 +42,17 @@ def _index(k: Kernel, x: Reg, dt: DType) -> Reg:
     if dt.is_float or dt is bool_:
         return convert(k, _op(k, "arith.index_cast", x, i64), dt)
     return _op(k, "arith.index_cast", x, dt)
+
+
+def _from_integer(k: Kernel, x: Reg, dt: DType) -> Reg:
+    signed = x.dtype.kind == "int"
+    if dt.is_float:
+        return _op(k, "arith.sitofp" if signed else "arith.uitofp", x, dt)
+    if dt.bits == x.dtype.bits:
+        return Reg(k, x.name, dt, x.lanes)
+    if dt.bits < x.dtype.bits:
+        return _op(k, "arith.trunci", x, dt)
+    return _op(k, "arith.extsi" if signed else "arith.extui", x, dt)
 
 
 def _from_float(k: Kernel, x: Reg, dt: DType) -> Reg:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlx.kernels.reg import Reg
+from rlx.kernels.reg import Number, Reg
 from rlx.ops.base import op_class, placeholders
-from rlx.types import DType, TensorType
+from rlx.types import DType, TensorType, bf16, f16, f32
 
 if TYPE_CHECKING:
     from rlx.kernels.builder import Kernel
@@ -25,7 +25,8 @@ __all__ = ["Program", "Step"]
 class Step:
     """One pointwise op. ``args`` are value numbers: the program's inputs first, then its steps.
 
-    ``dtypes`` are the element types of the operands, ``dtype`` that of the result.
+    ``dtypes`` are the element types of the operands, ``dtype`` that of the result. A number is
+    the step of ``literal``.
     """
 
     op: str
@@ -33,6 +34,25 @@ class Step:
     dtypes: tuple[DType, ...]
     dtype: DType
     attrs: tuple[tuple[str, Any], ...] = ()
+
+    @staticmethod
+    def literal(value: Number, dt: DType) -> Step:
+        """A step without operands, whose value is a number of ``dt`` (already rounded to it)."""
+        # As text, since configs are compared and 0.0 == -0.0, while nan != nan.
+        text = float(value).hex() if dt.is_float else str(int(value))
+        return Step("mir.constant", (), (), dt, (("value", text),))
+
+    def emit(self, k: Kernel, *args: Reg) -> Reg:
+        """Emit the step on its operands (16-bit floats as f32), rounded to its element type.
+
+        A literal, and a step on scalars alone, gives a scalar, whatever the lanes around it.
+        """
+        attrs = dict(self.attrs)
+        if self.op == "mir.constant":
+            value = float.fromhex(attrs["value"]) if self.dtype.is_float else int(attrs["value"])
+            return k.const(value, f32 if self.dtype in (f16, bf16) else self.dtype)
+        node = op_class(self.op)(*placeholders([TensorType((), dt) for dt in self.dtypes]), **attrs)
+        return k.round_to(node.scalar(k, *args), self.dtype)
 
 
 @dataclass(frozen=True)
@@ -56,7 +76,5 @@ class Program:
         """
         regs = list(values)
         for s in self.steps:
-            types = placeholders([TensorType((), dt) for dt in s.dtypes])
-            node = op_class(s.op)(*types, **dict(s.attrs))
-            regs.append(k.round_to(node.scalar(k, *(regs[i] for i in s.args)), s.dtype))
+            regs.append(s.emit(k, *(regs[i] for i in s.args)))
         return [regs[i] for i in self.outputs]

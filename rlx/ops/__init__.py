@@ -35,16 +35,17 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "rlx.ops.scan": ("mir.cumsum",),
     "rlx.ops.normalization": ("mir.softmax", "mir.layer_norm", "mir.rms_norm"),
-    "rlx.ops.attention": ("mir.attention", "mir.rope"),
-    "rlx.ops.movement": (
-        "mir.reshape", "mir.transpose", "mir.slice", "mir.concat", "mir.expand", "mir.pad",
-    ),
+    "rlx.ops.attention": ("mir.attention",),
+    "rlx.ops.rope": ("mir.rope",),
+    "rlx.ops.movement": ("mir.reshape", "mir.transpose", "mir.expand"),
+    "rlx.ops.slicing": ("mir.slice", "mir.concat", "mir.pad"),
     "rlx.ops.gather": ("mir.gather", "mir.scatter_add"),
     "rlx.ops.topk": ("mir.topk",),
     "rlx.ops.blocks": (
         "hir.linear", "hir.linear_fused", "hir.shared_linear_pair", "hir.swiglu",
-        "hir.residual_rms_norm", "hir.attention_block", "hir.bert_layer",
+        "hir.residual_rms_norm",
     ),
+    "rlx.ops.transformer": ("hir.attention_block", "hir.bert_layer"),
     "rlx.ops.llama": ("hir.llama_decoder_block",),
 }  # fmt: skip
 

@@ -36,7 +36,9 @@ def _str(v: Any) -> str:
 
 
 def _ints(v: Any) -> tuple[int, ...]:
-    return (operator.index(v),) if not isinstance(v, Iterable) else tuple(operator.index(x) for x in v)
+    return (
+        (operator.index(v),) if not isinstance(v, Iterable) else tuple(operator.index(x) for x in v)
+    )
 
 
 def _dims(v: Any) -> tuple[int | SymDim, ...]:
@@ -78,7 +80,10 @@ def normalise(value: Any, kind: str, what: str) -> Any:
 def same(a: Any, b: Any) -> bool:
     """Equality of two stored attributes."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.dtype == b.dtype and np.array_equal(a, b)
+        return (
+            isinstance(a, np.ndarray)
+            and isinstance(b, np.ndarray)
+            and a.dtype == b.dtype
+            and np.array_equal(a, b)
+        )
     return type(a) is type(b) and a == b
-
-

@@ -124,7 +124,9 @@ class Bad:
     attrs: dict[str, Any] = field(default_factory=dict)
 
 
-def sample(*types: str | None, data: dict[int, str] | None = None, grad: bool = True, **attrs: Any) -> Sample:
+def sample(
+    *types: str | None, data: dict[int, str] | None = None, grad: bool = True, **attrs: Any
+) -> Sample:
     """Write a Sample: ``sample("2x3xT", "3xT", axis=1, data={1: "positive"})``."""
     return Sample(types, attrs, data or {}, grad)
 
@@ -168,6 +170,7 @@ class Op:
     dtypes: ClassVar[tuple[DType, ...]] = ()
     samples: ClassVar[Sequence[Sample]] = ()
     bads: ClassVar[Sequence[Bad]] = ()
+    result_count: ClassVar[int] = 1
     differentiable: ClassVar[bool] = True
     pointwise: ClassVar[bool] = False
 
@@ -225,7 +228,9 @@ class Op:
         many = types if isinstance(types, tuple) else (types,)
         self.results = tuple(Value(t, self, i) for i, t in enumerate(many))
 
-    def _bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _bind(
+        self, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         fields = [*self.operand_fields, *self.attr_fields]
         if len(args) > len(fields):
             raise GraphError(f"{self.short} takes {len(fields)} arguments, found {len(args)}")
@@ -236,7 +241,9 @@ class Op:
             if v is None and not f.optional:
                 raise GraphError(f"{self.short} needs its operand {f.name!r}")
             if v is not None and not isinstance(v, Value):
-                raise GraphError(f"{self.short}: operand {f.name!r} is a {type(v).__name__}, expected a Value")
+                raise GraphError(
+                    f"{self.short}: operand {f.name!r} is a {type(v).__name__}, expected a Value"
+                )
             operands.append(v)
         attrs: dict[str, Any] = {}
         for a in self.attr_fields:
@@ -307,8 +314,6 @@ def _count(t: TensorType) -> int:
 def placeholders(types: Sequence[TensorType | None]) -> tuple[Value | None, ...]:
     """Values with no producer, to build a node that only states an op on given types."""
     return tuple(None if t is None else Value(t) for t in types)
-
-
 
 
 def type_of(text: str, t: DType | None = None) -> TensorType:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
-from rlx.errors import did_you_mean
+from rlx.errors import RlxError, did_you_mean
 
 __all__ = ["GraphOps", "ValueOps", "builder"]
 
@@ -28,15 +28,33 @@ def builder(method: str) -> Callable[..., Any] | None:
         return None
     if ":" in target:
         module, function = target.split(":")
-        return getattr(importlib.import_module(module), function)
-    return op_class(target).build
+        return _located(getattr(importlib.import_module(module), function))
+    return _located(op_class(target).build)
+
+
+def _located(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A builder whose errors say where the user called it, also those raised before a node is."""
+    from rlx.ops.base import caller
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except RlxError as e:
+            if e.location is None:
+                raise type(e)(e.message, caller()) from None
+            raise
+
+    return call
 
 
 def _missing(owner: object, method: str) -> AttributeError:
     from rlx.ops import BUILDERS
 
     kind = type(owner).__name__
-    return AttributeError(f"{kind} has no op or attribute {method!r}{did_you_mean(method, BUILDERS)}")
+    return AttributeError(
+        f"{kind} has no op or attribute {method!r}{did_you_mean(method, BUILDERS)}"
+    )
 
 
 class GraphOps:

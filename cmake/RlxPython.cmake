@@ -1,0 +1,15 @@
+# The Python module rlx.runtime._native.
+
+find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+execute_process(
+  COMMAND "${Python_EXECUTABLE}" -m nanobind --cmake_dir
+  OUTPUT_VARIABLE nanobind_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+find_package(nanobind CONFIG REQUIRED)
+
+nanobind_add_module(_native NB_STATIC
+  ${native}/bindings.cpp
+  ${native}/buffers.cpp
+  ${native}/parse.cpp)
+target_link_libraries(_native PRIVATE rlx_runtime)
+rlx_compile_options(_native)
+install(TARGETS _native LIBRARY DESTINATION rlx/runtime)

@@ -1,0 +1,61 @@
+"""RLX: a compiler and runtime for tensor graphs.
+
+    import rlx
+
+    g = rlx.Graph("hello")
+    g.set_outputs(g.input("x", [1, 4]) @ g.param("w", [4, 2]))
+    f = rlx.Session("cpu").compile(g)
+
+Names are loaded on first use, so that importing rlx is cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from rlx.errors import RlxError as RlxError
+    from rlx.graph import Graph as Graph
+    from rlx.interpret import interpret as interpret
+    from rlx.ops.value import Value as Value
+    from rlx.runtime.backend import Backend as Backend
+    from rlx.runtime.backend import devices as devices
+    from rlx.runtime.backend import register_backend as register_backend
+    from rlx.runtime.session import CompiledGraph as CompiledGraph
+    from rlx.runtime.session import Session as Session
+    from rlx.types import DType as DType
+    from rlx.types import TensorType as TensorType
+
+_NAMES = {
+    "Backend": "rlx.runtime.backend",
+    "CompiledGraph": "rlx.runtime.session",
+    "DType": "rlx.types",
+    "Graph": "rlx.graph",
+    "RlxError": "rlx.errors",
+    "Session": "rlx.runtime.session",
+    "TensorType": "rlx.types",
+    "Value": "rlx.ops.value",
+    "devices": "rlx.runtime.backend",
+    "interpret": "rlx.interpret",
+    "register_backend": "rlx.runtime.backend",
+}
+
+__all__ = ["__version__", *_NAMES]
+
+
+def __getattr__(name: str) -> Any:
+    module = _NAMES.get(name)
+    if module is None:
+        from rlx.types import DTYPES
+
+        if name in DTYPES:
+            return DTYPES[name]
+        raise AttributeError(f"module 'rlx' has no attribute {name!r}")
+    return getattr(importlib.import_module(module), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

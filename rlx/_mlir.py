@@ -1,0 +1,179 @@
+"""The MLIR bindings: the only module that imports ``torch_mlir``.
+
+Another provider of the same upstream bindings is a change of this file alone. Importing it costs
+about 0.1 s, so only compiling imports it; building a graph and running an artifact do not.
+
+``ir``, ``passmanager``, ``rewrite`` and ``ext`` are the upstream modules. The functions below wrap
+what upstream leaves raw: the errors, which become ``rlx.errors``, and the translation to LLVM IR,
+which has no Python binding and is called through MLIR's C API.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from rlx.errors import IRError, PassError, RlxError, ToolchainError
+
+try:
+    from torch_mlir import ir, passmanager, rewrite
+    from torch_mlir.dialects import ext, func
+except ImportError as error:
+    raise ToolchainError(
+        "compiling needs MLIR, and the package torch-mlir is not installed; "
+        "install it with: pip install 'rlx[compile]'"
+    ) from error
+
+__all__ = [
+    "context",
+    "ext",
+    "func",
+    "ir",
+    "mlir_errors",
+    "parse_module",
+    "passmanager",
+    "rewrite",
+    "run_pipeline",
+    "translate_to_llvm_ir",
+]
+
+# For every op that reaches Python the bindings look for a module of its dialect's name, and where
+# there is none they search the whole import path again, 20 us an op. Ours get an empty module.
+for _dialect in ("hir", "mir", "lir"):
+    _name = f"{ext.__package__}.{_dialect}"
+    sys.modules.setdefault(_name, ModuleType(_name))
+
+
+def context() -> ir.Context:
+    """A new context with multithreading off.
+
+    A verifier written in Python and called from MLIR's thread pool waits for the GIL that the
+    thread which started the pass is holding.
+    """
+    ctx = ir.Context()
+    ctx.enable_multithreading(False)
+    return ctx
+
+
+def parse_module(text: str, ctx: ir.Context) -> ir.Module:
+    """Parse MLIR text; IRError says where it is wrong."""
+    with mlir_errors("cannot parse the MLIR text", IRError):
+        return ir.Module.parse(text, ctx)
+
+
+def run_pipeline(module: ir.Module, text: str, *, verify: bool = False) -> None:
+    """Run a textual pass pipeline on a module in place.
+
+    ``verify`` turns MLIR's verifier on after every pass; it costs more than most passes do.
+    Raises PassError for an unknown pass and for a pass that fails.
+    """
+    with mlir_errors(f"no such pass pipeline: {text}", PassError):
+        manager = passmanager.PassManager.parse(text, module.context)
+    manager.enable_verifier(verify)
+    with mlir_errors("a compiler pass failed", PassError):
+        manager.run(module.operation)
+
+
+def translate_to_llvm_ir(operation: ir.Operation) -> str:
+    """LLVM IR text of a ``builtin.module`` or ``gpu.module`` whose ops are all in llvm dialects.
+
+    The caller keeps the ``ir.Module`` that owns the operation alive. Raises IRError if an op has
+    no translation.
+    """
+    api = _c_api()
+    found: list[str] = []
+
+    def note(diagnostic: ir.Diagnostic) -> bool:
+        found.append(_first_line(diagnostic.message))
+        return True
+
+    llvm = api.LLVMContextCreate()
+    handler = operation.context.attach_diagnostic_handler(note)
+    try:
+        module = api.mlirTranslateModuleToLLVMIR(_Operation(_pointer(operation)), llvm)
+        if not module:
+            raise IRError(
+                f"MLIR cannot translate to LLVM IR: {'; '.join(found) or 'no reason given'}"
+            )
+        chars = api.LLVMPrintModuleToString(module)
+        text = ctypes.string_at(chars).decode()
+        api.LLVMDisposeMessage(chars)
+        api.LLVMDisposeModule(module)
+        return text
+    finally:
+        handler.detach()
+        api.LLVMContextDispose(llvm)
+
+
+@contextmanager
+def mlir_errors(doing: str, kind: type[RlxError]) -> Generator[None]:
+    """Turn MLIR's own exceptions into ``kind``: located, and without the dump of whole ops."""
+    try:
+        yield
+    except ir.MLIRError as error:
+        first = error.error_diagnostics[0] if error.error_diagnostics else None
+        message = _first_line(first.message if first else str(error))
+        raise kind(f"{doing}: {message}", _place(str(first.location)) if first else None) from None
+    except ValueError as error:
+        raise kind(f"{doing}: {_first_line(str(error))}") from None
+
+
+def _first_line(message: str) -> str:
+    """The message without its tail "see current operation: ..." and what follows."""
+    text = message.split("see current operation", 1)[0].strip().rstrip(";:,")
+    return text.splitlines()[0][:300] if text else "no reason given"
+
+
+def _place(location: str) -> tuple[str, int] | None:
+    found = re.search(r'"([^"]+)":(\d+)', location)
+    return (found[1], int(found[2])) if found else None
+
+
+# -- MLIR's C API, for what has no Python binding --------------------------------------------------
+
+
+class _Operation(ctypes.Structure):
+    """``MlirOperation`` of mlir-c/IR.h, passed by value."""
+
+    _fields_ = (("ptr", ctypes.c_void_p),)
+
+
+_SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
+    "mlirTranslateModuleToLLVMIR": (ctypes.c_void_p, (_Operation, ctypes.c_void_p)),
+    "LLVMContextCreate": (ctypes.c_void_p, ()),
+    "LLVMContextDispose": (None, (ctypes.c_void_p,)),
+    "LLVMPrintModuleToString": (ctypes.c_void_p, (ctypes.c_void_p,)),
+    "LLVMDisposeMessage": (None, (ctypes.c_void_p,)),
+    "LLVMDisposeModule": (None, (ctypes.c_void_p,)),
+}
+_loaded: list[ctypes.CDLL] = []
+
+
+def _c_api() -> ctypes.CDLL:
+    if not _loaded:
+        folder = Path(str(ir.__file__)).parent / "_mlir_libs"
+        found = sorted(folder.glob("*AggregateCAPI*"))
+        if not found:
+            raise ToolchainError(f"the MLIR package has no C API library in {folder.name}")
+        api = ctypes.CDLL(str(found[0]))
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(api, name)
+            function.restype, function.argtypes = result, arguments
+        _loaded.append(api)
+    return _loaded[0]
+
+
+def _pointer(operation: ir.Operation) -> int:
+    """The address inside the capsule by which the bindings hand out an operation."""
+    python = ctypes.pythonapi
+    python.PyCapsule_GetName.restype = ctypes.c_char_p
+    python.PyCapsule_GetName.argtypes = [ctypes.py_object]
+    python.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    capsule = operation._CAPIPtr
+    return python.PyCapsule_GetPointer(capsule, python.PyCapsule_GetName(capsule))

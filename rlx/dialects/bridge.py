@@ -1,0 +1,164 @@
+"""The bridge between MLIR ops and the op classes, and the expansion of composites in MLIR.
+
+``node_of`` makes the Graph node that an MLIR op denotes, on placeholder values; every rule of the
+class then applies to it. Verification, expansion and kernel choice all go this way, so no rule is
+written for MLIR a second time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rlx._mlir import ir
+from rlx.dialects.convert import from_attr, from_type, to_attr, to_type
+from rlx.errors import IRError
+from rlx.graph import topological
+from rlx.ops.base import Op, op_class
+from rlx.ops.value import Value
+
+__all__ = ["Template", "attributes_of", "create", "node_of", "operand_slots", "place_of"]
+
+create = ir.Operation.create
+
+
+def operand_slots(cls: type[Op], present: Sequence[bool]) -> ir.Attribute | None:
+    """The segment attribute that IRDL wants when more than one operand is optional."""
+    if sum(f.optional for f in cls.operand_fields) < 2:
+        return None
+    return ir.DenseI32ArrayAttr.get([int(p) for p in present])
+
+
+def _operands(op: ir.Operation, cls: type[Op]) -> list[ir.Value | None]:
+    given, fields = list(op.operands), cls.operand_fields
+    if "operandSegmentSizes" in op.attributes and any(f.optional for f in fields):
+        counts = list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))
+    else:
+        spare = len(given) - sum(not f.optional for f in fields)
+        counts = []
+        for f in fields:
+            counts.append(1 if not f.optional or spare > 0 else 0)
+            spare -= f.optional and spare > 0
+    if len(counts) != len(fields) or sum(counts) != len(given):
+        raise IRError(f"{op.name} takes {len(fields)} operands, found {len(given)}")
+    rest = iter(given)
+    return [next(rest) if c else None for c in counts]
+
+
+def node_of(op: ir.Operation, values: Sequence[Value | None] | None = None) -> Op:
+    """The node that ``op`` denotes: on ``values``, or on placeholders of its operands' types."""
+    cls = op_class(op.name)
+    if values is None:
+        values = [None if v is None else Value(from_type(v.type)) for v in _operands(op, cls)]
+    attrs: dict[str, Any] = {}
+    for a in cls.attr_fields:
+        if a.name not in op.attributes:
+            raise IRError(f"{op.name} needs its attribute {a.name!r}")
+        try:
+            attrs[a.name] = from_attr(op.attributes[a.name], a.kind)
+        except (ValueError, TypeError) as e:
+            raise IRError(f"{op.name}: attribute {a.name!r} is no {a.kind}: {e}") from None
+    node = cls(*values, **attrs)
+    node.location = place_of(op)
+    return node
+
+
+def operands_of(op: ir.Operation) -> list[ir.Value | None]:
+    """The operands by field, None where an optional one is absent."""
+    return _operands(op, op_class(op.name))
+
+
+def place_of(op: ir.Operation) -> tuple[str, int]:
+    """File and line of an op; the first of a fused location."""
+    found = _PLACE.search(str(op.location))
+    return (found[1], int(found[2])) if found else ("<unknown>", 0)
+
+
+_PLACE = re.compile(r'"([^"]*)":(\d+)')
+
+
+def attributes_of(node: Op) -> dict[str, ir.Attribute]:
+    """The MLIR attributes of a node."""
+    attrs = {a.name: to_attr(node.attrs[a.name], a.kind) for a in node.attr_fields}
+    slots = operand_slots(type(node), [v is not None for v in node.operands])
+    if slots is not None:
+        attrs["operandSegmentSizes"] = slots
+    return attrs
+
+
+def trace(node: Op, expand_if: Callable[[Op], bool]) -> tuple[list[Op], tuple[Value, ...], tuple[Value | None, ...]]:
+    """Expand ``node`` on fresh placeholders, and what it expands to as far as ``expand_if`` says.
+
+    Returns the nodes in order, the values that stand for its results, and the placeholders.
+    """
+    leaves = tuple(None if v is None else Value(v.type) for v in node.operands)
+    fresh = node.with_operands(leaves)
+    made = fresh.expand()
+    outs: tuple[Value, ...] = made if isinstance(made, tuple) else (made,)
+    rows: list[Op] = []
+    now: dict[Value, Value] = {v: v for v in leaves if v is not None}
+    for inner in topological(outs):
+        moved = inner.with_operands([None if v is None else now[v] for v in inner.operands])
+        if inner.composite() and expand_if(inner):
+            sub, sub_outs, sub_leaves = trace(moved, expand_if)
+            seen = {leaf: v for leaf, v in zip(sub_leaves, moved.operands, strict=True) if leaf is not None}
+            for s in sub:
+                again = s.with_operands([None if v is None else seen[v] for v in s.operands])
+                rows.append(again)
+                seen.update(zip(s.results, again.results, strict=True))
+            now.update(zip(inner.results, (seen[v] for v in sub_outs), strict=True))
+        else:
+            rows.append(moved)
+            now.update(zip(inner.results, moved.results, strict=True))
+    return rows, tuple(now[v] for v in outs), leaves
+
+
+class Template:
+    """The expansion of one op signature, with MLIR types and attributes made once.
+
+    Equal layers expand alike, so an expansion is traced once per signature and spliced often.
+    """
+
+    def __init__(self, node: Op, expand_if: Callable[[Op], bool]) -> None:
+        rows, outs, leaves = trace(node, expand_if)
+        slot: dict[Value, int] = {v: i for i, v in enumerate(v for v in leaves if v is not None)}
+        self.rows: list[tuple[str, list[int], list[ir.Type], dict[str, ir.Attribute]]] = []
+        for row in rows:
+            ins = [slot[v] for v in row.present]
+            for v in row.results:
+                slot[v] = len(slot)
+            self.rows.append((row.name, ins, [to_type(v.type) for v in row.results], attributes_of(row)))
+        self.outs = [slot[v] for v in outs]
+
+    def splice(self, op: ir.Operation) -> None:
+        """Put the expansion in the place of ``op``; every new op takes its location."""
+        values = list(op.operands)
+        at, loc = ir.InsertionPoint(op), op.location
+        for name, ins, types, attrs in self.rows:
+            made = create(name, types, [values[i] for i in ins], attrs, loc=loc, ip=at)
+            values.extend(made.results)
+        for result, i in zip(op.results, self.outs, strict=True):
+            result.replace_all_uses_with(values[i])
+        op.erase()
+
+
+def signature(op: ir.Operation) -> tuple[str, ...]:
+    """What an expansion depends on: name, attributes and operand types."""
+    return (op.name, str(op.attributes), *(str(v.type) for v in op.operands))
+
+
+def expand_all(block: ir.Block, wanted: Callable[[ir.Operation], bool], expand_if: Callable[[Op], bool]) -> int:
+    """Expand every wanted op of a block in place; returns how many."""
+    templates: dict[tuple[str, ...], Template] = {}
+    count = 0
+    for view in list(block.operations):
+        op = view.operation
+        if not wanted(op):
+            continue
+        key = signature(op)
+        if key not in templates:
+            templates[key] = Template(node_of(op), expand_if)
+        templates[key].splice(op)
+        count += 1
+    return count

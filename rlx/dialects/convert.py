@@ -1,0 +1,151 @@
+"""Types and attributes between the op classes and MLIR, both ways.
+
+A symbolic tensor type keeps its symbols in the encoding: ``tensor<?x384xf32, ["batch", "384"]>``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlx._mlir import ir
+from rlx.dims import SymDim, parse_dim
+from rlx.errors import DTypeError, IRError
+from rlx.types import DTYPES, DType, TensorType
+
+__all__ = ["dtype_of", "element", "from_attr", "from_type", "to_attr", "to_type"]
+
+
+def element(dt: DType) -> ir.Type:
+    """The MLIR element type: signed integers are signless, unsigned are ``ui``, a bool is i1."""
+    if dt.kind == "bool":
+        return ir.IntegerType.get_signless(1)
+    if dt.kind == "uint":
+        return ir.IntegerType.get_unsigned(dt.bits)
+    if dt.kind == "int":
+        return ir.IntegerType.get_signless(dt.bits)
+    return {"f16": ir.F16Type, "bf16": ir.BF16Type, "f32": ir.F32Type, "f64": ir.F64Type}[dt.name].get()
+
+
+_NAMES = {**{d.name: d for d in DTYPES.values() if d.is_float}, "i1": DTYPES["bool"]}
+_NAMES |= {f"i{n}": DTYPES[f"i{n}"] for n in (8, 16, 32, 64)}
+_NAMES |= {f"ui{n}": DTYPES[f"u{n}"] for n in (8, 16, 32, 64)}
+
+
+def dtype_of(t: ir.Type) -> DType:
+    """The DType of an MLIR element type; DTypeError if RLX has none."""
+    dt = _NAMES.get(str(t))
+    if dt is None:
+        raise DTypeError(f"element type {t} is none of {', '.join(_NAMES)}")
+    return dt
+
+
+def to_type(t: TensorType) -> ir.RankedTensorType:
+    """The MLIR type; the current context's."""
+    if t.is_static:
+        return ir.RankedTensorType.get(t.shape, element(t.dtype))
+    sizes = [d if isinstance(d, int) else ir.ShapedType.get_dynamic_size() for d in t.shape]
+    names = ir.ArrayAttr.get([ir.StringAttr.get(str(d)) for d in t.shape])
+    return ir.RankedTensorType.get(sizes, element(t.dtype), encoding=names)
+
+
+def from_type(t: ir.Type) -> TensorType:
+    """The inverse of ``to_type``; IRError for a dynamic dim without a name."""
+    ranked = ir.RankedTensorType(t)
+    dt = dtype_of(ranked.element_type)
+    if ranked.has_static_shape:
+        return TensorType(tuple(ranked.shape), dt)
+    encoding = ranked.encoding
+    names = [ir.StringAttr(a).value for a in ir.ArrayAttr(encoding)] if encoding is not None else []
+    if len(names) != ranked.rank:
+        raise IRError(f'{t} has a dynamic dim without a name; write tensor<?xf32, ["n"]>')
+    return TensorType(tuple(parse_dim(n) for n in names), dt)
+
+
+def to_attr(value: Any, kind: str) -> ir.Attribute:
+    """The MLIR attribute of an op attribute of the given kind (see ``rlx.ops.attrs``)."""
+    return _WRITE[kind](value)
+
+
+def from_attr(a: ir.Attribute, kind: str) -> Any:
+    """The inverse of ``to_attr``."""
+    return _READ[kind](a)
+
+
+def _i64(v: int) -> ir.Attribute:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), v)
+
+
+def _write_dims(v: tuple[int | SymDim, ...]) -> ir.Attribute:
+    if all(isinstance(d, int) for d in v):
+        return ir.DenseI64ArrayAttr.get(list(v))
+    return ir.ArrayAttr.get([ir.StringAttr.get(str(d)) for d in v])
+
+
+def _read_dims(a: ir.Attribute) -> tuple[int | SymDim, ...]:
+    if isinstance(a, ir.DenseI64ArrayAttr):
+        return tuple(ir.DenseI64ArrayAttr(a))
+    return tuple(parse_dim(ir.StringAttr(x).value) for x in ir.ArrayAttr(a))
+
+
+def _write_array(a: np.ndarray[Any, Any]) -> ir.Attribute:
+    dt = next(d for d in DTYPES.values() if d.numpy == a.dtype)
+    kind = ir.RankedTensorType.get(a.shape, element(dt))
+    bits = a.view(f"u{dt.bytes}") if a.ndim else a.reshape(1).view(f"u{dt.bytes}")
+    if a.size and (bits == bits.flat[0]).all():
+        return ir.DenseElementsAttr.get_splat(kind, _scalar(bits.flat[0], a.flat[0], dt))
+    if dt.kind == "bool":
+        return ir.DenseElementsAttr.get([ir.BoolAttr.get(bool(x)) for x in a.flat], kind)
+    raw = a.view(np.uint16) if dt.name == "bf16" else a
+    return ir.DenseElementsAttr.get(np.ascontiguousarray(raw), type=kind)
+
+
+def _scalar(bits: Any, value: Any, dt: DType) -> ir.Attribute:
+    if dt.kind == "bool":
+        return ir.BoolAttr.get(bool(value))
+    if dt.is_int:
+        # The attribute holds the bits; MLIR's constructor wants them as a signed number.
+        return ir.IntegerAttr.get(element(dt), int(np.asarray(bits).astype(f"u{dt.bytes}").view(f"i{dt.bytes}")))
+    if np.isnan(np.float64(value)) or np.isinf(np.float64(value)):
+        return ir.Attribute.parse(f"0x{int(bits):0{dt.bytes * 2}X} : {dt.name}")
+    return ir.FloatAttr.get(element(dt), float(value))
+
+
+def _read_array(a: ir.Attribute) -> np.ndarray[Any, Any]:
+    kind = from_type(ir.DenseElementsAttr(a).type)
+    dense, dt = ir.DenseElementsAttr(a), kind.dtype
+    shape = kind.static_shape
+    if dt.name == "bf16":
+        typed = ir.DenseFPElementsAttr(a)
+        count = 1 if dense.is_splat else len(typed)
+        values = np.array([typed[i] for i in range(count)], np.float32).astype(dt.numpy)
+        out = np.broadcast_to(values[0], shape) if dense.is_splat and shape else values.reshape(shape)
+    else:
+        typed = ir.DenseFPElementsAttr(a) if dt.is_float else ir.DenseIntElementsAttr(a)
+        out = np.array(typed).astype(dt.numpy, copy=False).reshape(shape)
+    out = np.ascontiguousarray(out).reshape(shape)
+    out.setflags(write=False)
+    return out
+
+
+_WRITE: dict[str, Any] = {
+    "int": _i64,
+    "float": lambda v: ir.FloatAttr.get(ir.F64Type.get(), v),
+    "bool": lambda v: ir.BoolAttr.get(v),
+    "str": lambda v: ir.StringAttr.get(v),
+    "DType": lambda v: ir.TypeAttr.get(element(v)),
+    "tuple[int, ...]": lambda v: ir.DenseI64ArrayAttr.get(list(v)),
+    "tuple[Dim, ...]": _write_dims,
+    "Array": _write_array,
+}
+_READ: dict[str, Any] = {
+    "int": lambda a: ir.IntegerAttr(a).value,
+    "float": lambda a: ir.FloatAttr(a).value,
+    "bool": lambda a: ir.BoolAttr(a).value,
+    "str": lambda a: ir.StringAttr(a).value,
+    "DType": lambda a: dtype_of(ir.TypeAttr(a).value),
+    "tuple[int, ...]": lambda a: tuple(ir.DenseI64ArrayAttr(a)),
+    "tuple[Dim, ...]": _read_dims,
+    "Array": _read_array,
+}

@@ -1,0 +1,114 @@
+"""The ``hir`` and ``mir`` dialects, declared in memory from the op classes.
+
+``mir`` also has the two structural ops of fusion: ``mir.fused``, a region over outer values, and its
+terminator ``mir.yield``. The declarations stay here and are never written twice: a new op class is
+a new MLIR op with its verifier.
+
+This module must not use postponed annotations: the dialect classes read theirs at run time.
+"""
+
+from collections.abc import Callable
+from typing import Any, Optional
+
+from rlx._mlir import ext, ir
+from rlx.dialects.bridge import node_of
+from rlx.dialects.convert import from_type
+from rlx.errors import RlxError
+from rlx.ops import load_all
+from rlx.ops.base import Op, registry
+
+__all__ = ["Hir", "Mir"]
+
+Tensor = ext.Operand[ir.RankedTensorType]
+
+
+class Hir(ext.Dialect, name="hir"):
+    """Blocks as the model builder said them; a hir module holds mir ops too."""
+
+
+class Mir(ext.Dialect, name="mir"):
+    """Primitive and composite tensor ops."""
+
+
+_ATTRIBUTES = {
+    "int": ir.IntegerAttr,
+    "float": ir.FloatAttr,
+    "str": ir.StringAttr,
+    "DType": ir.TypeAttr,
+}
+
+
+def _verifier(cls: type[Op]) -> Callable[[Any], bool]:
+    """The class's own infer as an MLIR verifier: operands must fit, results must be as inferred."""
+
+    def verify_invariants(view: Any) -> bool:
+        op = view.operation
+        try:
+            expected = [v.type for v in node_of(op).results]
+            found = [from_type(v.type) for v in op.results]
+        except RlxError as e:
+            op.location.emit_error(f"{op.name}: {e.message}")
+            return False
+        if expected != found:
+            listed = [", ".join(f"tensor<{t}>" for t in types) for types in (found, expected)]
+            op.location.emit_error(f"{op.name}: result is {listed[0]}, expected {listed[1]}")
+            return False
+        return True
+
+    return verify_invariants
+
+
+def _declare(dialect: Any, cls: type[Op]) -> None:
+    notes: dict[str, Any] = {}
+    for f in cls.operand_fields:
+        notes[f"{f.name}_"] = Optional[Tensor] if f.optional else Tensor  # noqa: UP045
+    for a in cls.attr_fields:
+        notes[a.name] = _ATTRIBUTES.get(a.kind, Any)
+    for i in range(cls.result_count):
+        notes[f"result{i}"] = ext.Result[ir.RankedTensorType]
+    body = {
+        "__annotations__": notes,
+        "verify_invariants": _verifier(cls),
+        "verify_region_invariants": lambda op: True,
+    }
+    type(cls.__name__ + "Op", (dialect.Operation,), body, name=cls.name.split(".")[1], traits=[ext.Pure])
+
+
+def _fused_ok(view: Any) -> bool:
+    op = view.operation
+    body = list(op.regions[0].blocks[0].operations) if len(op.regions[0].blocks) else []
+    if not body or body[-1].operation.name != "mir.yield":
+        op.location.emit_error("mir.fused: its body must end in mir.yield")
+        return False
+    yielded = [v.type for v in body[-1].operation.operands]
+    if yielded != [v.type for v in op.results]:
+        op.location.emit_error("mir.fused: it must yield its result")
+        return False
+    return True
+
+
+class Fused(Mir.Operation, name="fused", traits=[ext.Pure]):
+    """A region that one kernel runs. It means what its body means; ``kind`` is a hint.
+
+    The body uses outer values directly: an IRDL variadic must be of one type, so the op cannot list
+    its operands. Fusing is moving ops in, un-fusing is moving them out.
+    """
+
+    kind: ir.StringAttr
+    result: ext.Result[ir.RankedTensorType]
+    body: ext.Region
+
+    verify_invariants = staticmethod(lambda op: True)
+    verify_region_invariants = _fused_ok
+
+
+class Yield(Mir.Operation, name="yield", traits=[ir.IsTerminatorTrait]):
+    """Ends the body of ``mir.fused``."""
+
+    value: ext.Operand[ir.RankedTensorType]
+
+
+load_all()
+for _cls in list(registry.values()):
+    if _cls.dialect in ("hir", "mir"):
+        _declare({"hir": Hir, "mir": Mir}[_cls.dialect], _cls)

@@ -1,0 +1,299 @@
+"""Attention by blocks of queries and keys, with an online softmax (FlashAttention-2, Dao 2023).
+
+A task is one head and a few blocks of query rows. Per block of keys it copies V into scratch
+(dense, as the compute type; in place, rows a multiple of 4 KB apart would evict each other), and
+for every block of query rows it makes the scores, turns them into weights, and adds the weighted
+rows of V to the sums. K, read in order, stays in place unless its elements must be converted.
+
+Queries lie side by side in the lanes: Q is transposed once, scores are ``[key][query]``, and the
+softmax goes over keys without crossing a lane. So no length needs a mask or a tail: keys come one
+by one, and lanes beyond the last query hold values that nobody reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from rlx.kernels.attention_args import Arguments, AttentionConfig, Count, Tile, offsets, positions
+from rlx.kernels.attention_lanes import transpose
+from rlx.kernels.attention_mask import Masking, visible, weight_of
+from rlx.kernels.builder import Kernel
+from rlx.kernels.reg import Buffer, Reg
+from rlx.types import i32
+
+__all__ = ["Blocks", "scratch_lengths"]
+
+
+def scratch_lengths(
+    tile: Tile, config: AttentionConfig, dim: Count, key_block: Count, blocks: Count
+) -> dict[str, Count]:
+    """The scratch arrays of a task of ``blocks`` query blocks, in elements of the compute type."""
+    width = padded(dim, tile)
+    lengths = {
+        "queries": blocks * (tile.queries * dim),
+        "sums": blocks * (tile.queries * width),
+        "peak": blocks * tile.queries,
+        "total": blocks * tile.queries,
+        "fade": blocks * 0 + tile.queries,
+        "values": key_block * width,
+        "scores": (key_block + (tile.keys - 1)) * tile.queries,
+    }
+    if config.dtype is not config.compute:
+        lengths["keys"] = key_block * dim
+    if config.mask == "custom":
+        lengths["kept"] = key_block
+    if config.mask == "bias":
+        lengths["bias"] = key_block * tile.queries
+    return lengths
+
+
+def padded(dim: Count, tile: Tile) -> Count:
+    """The columns of V and of the sums in scratch: whole register tiles."""
+    return (dim + (tile.columns - 1)) // tile.columns * tile.columns
+
+
+class Blocks:
+    """Emits the body of the kernel, a phase a method."""
+
+    def __init__(self, k: Kernel, config: AttentionConfig, tile: Tile) -> None:
+        self.k, self.config, self.tile = k, config, tile
+        self.args = a = Arguments(k, config)
+        dt = config.compute
+        lengths = scratch_lengths(tile, config, a.dim, a.key_block, a.blocks)
+        starts, _ = offsets(lengths, k.index(0))
+        self.scratch = {name: k.scratch(dt, at * dt.bytes) for name, at in starts.items()}
+        self.width = padded(a.dim, tile)
+        self.scale = a.float("scale")
+        self.masking = Masking(k, config, a)
+        self.lanes = [tile.lanes * v for v in range(tile.query_vectors)]
+
+    # -- the order of work -------------------------------------------------------------------
+
+    def task(self, t: Reg) -> None:
+        """One head's query rows ``[first, first + rows)``."""
+        k, a, size = self.k, self.args, self.tile.queries
+        head = t // a.splits
+        self.b, self.h = head // a.heads, head % a.heads
+        self.kv_head = self.h // a.group
+        first = t % a.splits * a.blocks * size
+        rows = k.minimum(a.queries - first, a.blocks * size)
+        k.loop(0, rows, size, lambda r: self.start(r, first + r, k.minimum(rows - r, size)))
+        low, high = visible(k, a, self.config, first, rows)
+
+        def key_block(at: Reg) -> None:
+            count = k.minimum(a.key_block, high - at)
+            self.copy_keys(at, count)
+            k.loop(0, rows, size, lambda r: self.pair(r, first + r, rows - r, at, count))
+
+        k.loop(low - low % a.key_block, high, a.key_block, key_block)
+        k.loop(0, rows, 1, lambda r: self.finish(r, first + r))
+
+    def pair(self, r: Reg, first: Reg, rows: Reg, at: Reg, count: Reg) -> None:
+        """Keys ``[at, at + count)`` on the block of query rows that starts at ``r`` of the task."""
+        k, a, size = self.k, self.args, self.tile.queries
+        rows = k.minimum(rows, size)
+        low, high = visible(k, a, self.config, first, rows)
+        seen = k.minimum(at + count, high) - at
+
+        def work() -> None:
+            self.score(r, at, seen)
+            if self.config.mask == "bias":
+                self.copy_bias(first, rows, at, seen)
+            self.soften(r, first, at, seen)
+            self.weigh(r, rows, seen)
+
+        k.when(k.compare("gt", seen, 0) & k.compare("lt", low, at + count), work)
+
+    # -- copies into scratch -----------------------------------------------------------------
+
+    def start(self, r: Reg, first: Reg, rows: Reg) -> None:
+        """Transpose a block of scaled query rows into scratch, and clear its sums."""
+        k, a, t = self.k, self.args, self.tile
+        scale = k.splat(self.scale, t.lanes)
+        into = r * a.dim
+
+        def some(lane: Reg) -> None:
+            ids = [k.minimum(lane + n, rows - 1) for n in range(t.lanes)]
+            at = [a.at("q", self.b, self.h, first + n) for n in ids]
+
+            def put(column: Reg, x: Reg) -> None:
+                k.store(x * scale, self.scratch["queries"], into + column * t.queries + lane)
+
+            transpose(k, a.q, at, a.dim, put)
+
+        k.loop(0, rows, t.lanes, some)
+        fill(k, self.scratch["sums"], r * self.width, self.width * t.queries, t.lanes, 0.0)
+        for v in self.lanes:
+            k.store(k.const(-math.inf, self.config.compute, t.lanes), self.scratch["peak"], r + v)
+            k.store(k.const(0.0, self.config.compute, t.lanes), self.scratch["total"], r + v)
+
+    def copy_keys(self, at: Reg, count: Reg) -> None:
+        """Copy rows ``[at, at + count)`` of V, padded by zeros to whole tiles, and of K if needed."""
+        k, a, lanes = self.k, self.args, self.tile.lanes
+        keys, values = self.scratch.get("keys"), self.scratch["values"]
+
+        def row(j: Reg) -> None:
+            from_k, from_v = (a.at(x, self.b, self.kv_head, at + j) for x in ("k", "v"))
+            to_k, to_v = j * a.dim, j * self.width
+
+            def part(d: Reg, n: int) -> None:
+                k.store(k.load(a.v, from_v + d, n), values, to_v + d)
+                if keys is not None:
+                    k.store(k.load(a.k, from_k + d, n), keys, to_k + d)
+
+            k.vector_loop(a.dim, lanes, part)
+            k.loop(a.dim, self.width, 1, lambda d: k.store(0.0, values, to_v + d))
+            if self.config.mask == "custom":
+                k.store(self.masking.kept(self.b, at + j), self.scratch["kept"], j)
+
+        k.loop(0, count, 1, row)
+
+    def copy_bias(self, first: Reg, rows: Reg, at: Reg, count: Reg) -> None:
+        """Transpose the block's part of the bias into scratch."""
+        k, a, t = self.k, self.args, self.tile
+        assert a.mask is not None
+        bias, source = self.scratch["bias"], a.mask
+
+        def some(lane: Reg) -> None:
+            ids = [k.minimum(lane + n, rows - 1) for n in range(t.lanes)]
+            starts = [a.at("mask", self.b, self.h, first + n) + at for n in ids]
+
+            def put(j: Reg, x: Reg) -> None:
+                k.store(k.cast(x, self.config.compute), bias, j * t.queries + lane)
+
+            transpose(k, source, starts, count, put)
+
+        k.loop(0, rows, t.lanes, some)
+
+    # -- the arithmetic ----------------------------------------------------------------------
+
+    def score(self, r: Reg, at: Reg, count: Reg) -> None:
+        """scores[key][query] = K . (scale Q), for ``count`` keys rounded up to whole tiles."""
+        k, a, t = self.k, self.args, self.tile
+        queries, keys, base = self.scratch["queries"], self.scratch.get("keys"), r * a.dim
+        start, stride = k.index(0), a.dim
+        if keys is None:
+            keys, start, stride = a.k, a.at("k", self.b, self.kv_head, at), a.k_row
+
+        def some(j: Reg) -> None:
+            # The last tile repeats the last key rather than read beyond it.
+            rows = [start + k.minimum(j + n, count - 1) * stride for n in range(t.keys)]
+
+            def step(d: Reg, *sums: Reg) -> list[Reg]:
+                q = [k.load(queries, base + d * t.queries + v, t.lanes) for v in self.lanes]
+                out = []
+                for n, row in enumerate(rows):
+                    key = k.splat(k.load(keys, row + d), t.lanes)
+                    out += [k.fma(key, x, sums[n * len(q) + v]) for v, x in enumerate(q)]
+                return out
+
+            zero = k.const(0.0, self.config.compute, t.lanes)
+            sums = k.loop(0, a.dim, 1, step, [zero] * (t.keys * t.query_vectors))
+            for n in range(t.keys):
+                for v, lane in enumerate(self.lanes):
+                    at = (j + n) * t.queries + lane
+                    k.store(sums[n * t.query_vectors + v], self.scratch["scores"], at)
+
+        k.loop(0, count, t.keys, some)
+
+    def soften(self, r: Reg, first: Reg, at: Reg, count: Reg) -> None:
+        """Turn the block's scores into weights exp(score - peak); update peaks and totals.
+
+        ``fade`` is what the earlier sums count for under the new peak. A peak of -inf means that
+        no key had a finite score so far; 0 in its place makes their weights 0 and not nan.
+        """
+        k, t, scores = self.k, self.tile, self.scratch["scores"]
+        peak, total = self.scratch["peak"], self.scratch["total"]
+        adjust = self.adjustment(first, at)
+        before = [k.load(peak, r + v, t.lanes) for v in self.lanes]
+
+        def highest(j: Reg, *most: Reg) -> list[Reg]:
+            out = []
+            for v, lane in enumerate(self.lanes):
+                raw = k.load(scores, j * t.queries + lane, t.lanes)
+                s = adjust(raw, j, v)
+                if s is not raw:
+                    k.store(s, scores, j * t.queries + lane)
+                # Unlike k.maximum this drops nan, which the weights then bring back.
+                out.append(k.select(s > most[v], s, most[v]))
+            return out
+
+        most = k.loop(0, count, 1, highest, before)
+        safe = [k.select(k.compare("eq", m, -math.inf), 0.0, m) for m in most]
+        fade = [weight_of(b - s) for b, s in zip(before, safe, strict=True)]
+
+        def weight(j: Reg, *sums: Reg) -> list[Reg]:
+            out = []
+            for v, lane in enumerate(self.lanes):
+                w = weight_of(k.load(scores, j * t.queries + lane, t.lanes) - safe[v])
+                k.store(w, scores, j * t.queries + lane)
+                out.append(sums[v] + w)
+            return out
+
+        faded = [k.load(total, r + v, t.lanes) * f for v, f in zip(self.lanes, fade, strict=True)]
+        sums = k.loop(0, count, 1, weight, faded)
+        for v, lane in enumerate(self.lanes):
+            k.store(most[v], peak, r + lane)
+            k.store(sums[v], total, r + lane)
+            k.store(fade[v], self.scratch["fade"], lane)
+
+    def adjustment(self, first: Reg, at: Reg) -> Callable[[Reg, Reg, int], Reg]:
+        """What happens to a vector of scores (key ``at + j``, queries of vector ``v``)."""
+        k, t, masking = self.k, self.tile, self.masking
+        own = [positions(k, masking.position(first) + v, t.lanes) for v in self.lanes]
+
+        def adjust(s: Reg, j: Reg, v: int) -> Reg:
+            def extra() -> Reg:
+                if self.config.mask == "custom":
+                    return k.splat(k.load(self.scratch["kept"], j), t.lanes)
+                return k.load(self.scratch["bias"], j * t.queries + self.lanes[v], t.lanes)
+
+            return masking.adjust(s, k.splat(k.cast(at + j, i32), t.lanes), own[v], extra)
+
+        return adjust
+
+    def weigh(self, r: Reg, rows: Reg, count: Reg) -> None:
+        """sums[query] = fade sums[query] + weights . V."""
+        k, t = self.k, self.tile
+        sums, values, scores = (self.scratch[n] for n in ("sums", "values", "scores"))
+
+        def some(d: Reg, row: Reg) -> None:
+            starts = [(r + row + n) * self.width + d for n in range(t.rows)]
+            parts = [t.lanes * v for v in range(t.dim_vectors)]
+            acc = []
+            for n, start in enumerate(starts):
+                fade = k.load(self.scratch["fade"], row + n)
+                acc += [k.load(sums, start + p, t.lanes) * fade for p in parts]
+
+            def step(j: Reg, *acc: Reg) -> list[Reg]:
+                vs = [k.load(values, j * self.width + d + p, t.lanes) for p in parts]
+                out = []
+                for n in range(t.rows):
+                    w = k.splat(k.load(scores, j * t.queries + row + n), t.lanes)
+                    out += [k.fma(w, x, acc[n * len(parts) + v]) for v, x in enumerate(vs)]
+                return out
+
+            acc = k.loop(0, count, 1, step, acc)
+            for n, start in enumerate(starts):
+                for v, p in enumerate(parts):
+                    k.store(acc[n * len(parts) + v], sums, start + p)
+
+        k.loop(
+            0, self.width, t.columns, lambda d: k.loop(0, rows, t.rows, lambda row: some(d, row))
+        )
+
+    def finish(self, r: Reg, row: Reg) -> None:
+        """Divide a row's sums by its total and write it out."""
+        k, a = self.k, self.args
+        inverse = 1.0 / k.load(self.scratch["total"], r)
+        at, to = r * self.width, a.at("out", self.b, self.h, row)
+        sums = self.scratch["sums"]
+        k.vector_loop(
+            a.dim, self.tile.lanes, lambda d, n: k.store(k.load(sums, at + d, n) * inverse, a.out, to + d)
+        )
+
+
+def fill(k: Kernel, b: Buffer, at: Reg, count: Reg, lanes: int, value: float) -> None:
+    """Set ``count`` elements, a multiple of ``lanes``."""
+    k.loop(0, count, lanes, lambda n: k.store(k.const(value, b.dtype, lanes), b, at + n))

@@ -1,0 +1,85 @@
+"""From scores to weights: softcap, masks and the exponential, for kernels that lay either queries or keys side by side in lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rlx.kernels.attention_args import Arguments, AttentionConfig
+from rlx.kernels.builder import Kernel
+from rlx.kernels.math.exponential import exp_moderate
+from rlx.kernels.reg import Reg
+from rlx.types import i32
+
+__all__ = ["HIDDEN", "Masking", "visible", "weight_of"]
+
+HIDDEN = -1e9
+"""The score of a key that a mask hides."""
+
+
+def visible(
+    k: Kernel, a: Arguments, config: AttentionConfig, first: Reg | int, rows: Reg
+) -> tuple[Reg, Reg]:
+    """Keys ``[low, high)`` that the query rows ``[first, first + rows)`` have to look at.
+
+    A row of a causal mask that sees no key weighs all keys alike, so its block skips none.
+    """
+    if config.mask not in ("causal", "window"):
+        return k.index(0), a.keys
+    at = (a.keys - a.queries) + first
+    all_see = k.compare("ge", at, 0)
+    high = k.select(all_see, at + rows, a.keys)
+    if config.mask == "causal":
+        return k.index(0), high
+    return k.select(all_see, k.maximum(at - a.window, 0), 0), high
+
+
+def weight_of(x: Reg) -> Reg:
+    """e^x for x <= 0, and 0 below -80: beside the peak's weight of 1 that is less than rounding."""
+    low = -80.0
+    return x.k.select(x < low, 0.0, exp_moderate(x.k.select(x < low, low, x)))
+
+
+def keeps(k: Kernel, x: Reg) -> Reg:
+    """Whether an element of a custom mask keeps its key: not less than one half."""
+    if x.dtype.is_float:
+        return k.logical_not(x < 0.5)
+    return x >= 1 if x.dtype.is_int else x
+
+
+@dataclass(frozen=True)
+class Masking:
+    """Emits what lies between a product and the softmax, on vectors of scores."""
+
+    k: Kernel
+    config: AttentionConfig
+    args: Arguments
+
+    def kept(self, b: Reg, key: Reg) -> Reg:
+        """Whether a custom mask keeps a key, as 1 or 0 of the compute type."""
+        assert self.args.mask is not None
+        x = self.k.load(self.args.mask, b * self.args.mask_batch + key)
+        return self.k.cast(keeps(self.k, x), self.config.compute)
+
+    def position(self, query: Reg) -> Reg:
+        """The position among the keys of a query row: the last query sees the last key."""
+        return query + (self.args.keys - self.args.queries)
+
+    def adjust(self, s: Reg, key: Reg, query: Reg, extra: Callable[[], Reg]) -> Reg:
+        """Softcap and mask. ``key`` and ``query`` are positions as vectors of i32; ``extra`` gives
+        the vector of the bias, or of what a custom mask keeps.
+        """
+        k, mask = self.k, self.config.mask
+        if self.config.softcap:
+            cap = self.args.float("softcap")
+            s = k.tanh(s * (1.0 / cap)) * cap
+        if mask == "bias":
+            return s + extra()
+        if mask == "custom":
+            return k.select(extra() > 0.5, s, HIDDEN)
+        if mask == "none":
+            return s
+        seen = key <= query
+        if mask == "window":
+            seen = seen & (key >= query - k.cast(self.args.window, i32))
+        return k.select(seen, s, HIDDEN)

@@ -1,0 +1,249 @@
+"""Common kernels: any op from its own loop nest, or its formula, on static dense tensors.
+
+This is how an op runs that no faster family claims, on every target, through the same text as the
+others. ``LoopBuilder`` is what an op's ``loops`` is written in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import GraphError, UnsupportedError
+from rlx.kernels.builder import Kernel, KernelTarget, KernelText
+from rlx.kernels.family import Launch
+from rlx.kernels.probe import Probe
+from rlx.kernels.reg import INDEX, Buffer, Number, Reg
+from rlx.kernels.strides import row_major
+from rlx.ops.base import Op, op_class, placeholders
+from rlx.types import DType, TensorType, bf16, f16, f32, i64
+
+__all__ = ["CommonConfig", "LoopBuilder", "emit", "faults", "launch"]
+
+name = "common"
+
+SHARE = 1 << 14
+"""Operations that are worth a thread of their own; common code is scalar, about one a cycle."""
+
+Index = Reg | int
+
+
+@dataclass(frozen=True)
+class CommonConfig:
+    """An op on operands of static shape (None: an absent optional operand)."""
+
+    op: str
+    attrs: tuple[tuple[str, Any], ...]
+    operands: tuple[TensorType | None, ...]
+
+    @staticmethod
+    def of(op: Op) -> CommonConfig:
+        """The config of a node. UnsupportedError if the op holds an array: that is no kernel's
+        business, but data."""
+        for key, value in op.attrs.items():
+            if isinstance(value, np.ndarray):
+                raise UnsupportedError(f"{op.name}: its array {key!r} cannot be part of a kernel")
+        types = tuple(None if v is None else v.type for v in op.operands)
+        return CommonConfig(op.name, tuple(sorted(op.attrs.items())), types)
+
+    def node(self) -> Op:
+        """The op on values of these types."""
+        return op_class(self.op)(*placeholders(self.operands), **dict(self.attrs))
+
+
+class LoopBuilder:
+    """What ``Op.loops`` is written in: loads and stores by index on dense row-major operands.
+
+    16-bit floats are f32 in registers and rounded when stored; bools are i1. Indices are Regs (of
+    the index type or any integer type) or ints, one an axis.
+    """
+
+    def __init__(self, k: Kernel, op: Op) -> None:
+        self.k, self.op = k, op
+        self.domain: tuple[int, ...] | None = None
+        self.messages: list[str] = []
+        self._operands: list[Buffer | None] = [
+            None if v is None else k.buffer(f"in{n}", v.dtype) for n, v in enumerate(op.operands)
+        ]
+        self._results = [k.buffer(f"out{n}", v.dtype) for n, v in enumerate(op.results)]
+        self._error: tuple[Buffer, Reg] | None = None
+
+    # -- loops -----------------------------------------------------------------------------
+
+    def parallel(self, shape: Sequence[int], body: Callable[..., None]) -> None:
+        """Run ``body(*at)`` at every point of the domain ``shape``; the points are independent, and
+        may run in any order and at once. To be called once."""
+        if self.domain is not None:
+            raise GraphError(f"{self.op.name}: its loops call parallel twice")
+        self.domain = tuple(shape)
+
+        def point(flat: Reg) -> None:
+            body(*self._at(flat, self.domain or ()))
+
+        self.k.parallel(point)
+
+    def _at(self, flat: Reg, shape: tuple[int, ...]) -> list[Reg]:
+        """The index along each axis of the element number ``flat``."""
+        at: list[Reg] = []
+        outer = 1
+        for n in shape:
+            outer *= max(n, 1)
+        done = 1
+        for n in reversed(shape):
+            if n <= 1:
+                at.append(self.k.index(0))
+                continue
+            rest = flat // done if done > 1 else flat
+            done *= n
+            at.append(rest % n if done < outer else rest)
+        return at[::-1]
+
+    def loop(
+        self, n: Index, body: Callable[..., Sequence[Reg] | Reg | None], init: Sequence[Reg] = ()
+    ) -> list[Reg]:
+        """In order for i in range(n): ``body(i, *carried)`` returns the next carried values."""
+        return self.k.loop(0, n, 1, body, init)
+
+    def when(
+        self,
+        cond: Reg,
+        then: Callable[[], Sequence[Reg] | Reg | None],
+        otherwise: Callable[[], Sequence[Reg] | Reg | None] | None = None,
+        results: Sequence[Reg] = (),
+    ) -> list[Reg]:
+        """``if cond``; ``results`` are registers of the types that both branches return."""
+        return self.k.when(cond, then, otherwise, results)
+
+    # -- memory ----------------------------------------------------------------------------
+
+    def load(self, operand: int, at: Sequence[Index]) -> Reg:
+        """An element of an operand, by its number."""
+        buffer, value = self._operands[operand], self.op.operands[operand]
+        if buffer is None or value is None:
+            raise GraphError(f"{self.op.name}: its loops read operand {operand}, which is absent")
+        return self.k.load(buffer, self._flat(value.type, at))
+
+    def store(self, result: int, at: Sequence[Index], value: Reg | Number) -> None:
+        """Write an element of a result, by its number."""
+        self.k.store(value, self._results[result], self._flat(self.op.results[result].type, at))
+
+    def _flat(self, t: TensorType, at: Sequence[Index]) -> Reg:
+        if len(at) != t.rank:
+            raise GraphError(f"{self.op.name}: its loops index {t} with {len(at)} indices")
+        total: Reg | None = None
+        fixed = 0
+        for i, stride in zip(at, row_major(t.static_shape), strict=True):
+            if isinstance(i, int):
+                fixed += i * stride
+                continue
+            part = self.index(i) * stride if stride != 1 else self.index(i)
+            total = part if total is None else total + part
+        if total is None:
+            return self.k.index(fixed)
+        return total + fixed if fixed else total
+
+    # -- values ----------------------------------------------------------------------------
+
+    def const(self, value: Number, dt: DType) -> Reg:
+        """A number as a register that holds ``dt``."""
+        if dt in (f16, bf16):
+            return self.k.const(float(np.asarray(value, dt.numpy)), f32)
+        return self.k.const(value, dt)
+
+    def convert(self, x: Reg, dt: DType) -> Reg:
+        """The value of a register as ``dt`` (rounded to it, in an f32, for a 16-bit float)."""
+        if dt in (f16, bf16):
+            return self.k.round_to(self.k.cast(x, f32), dt)
+        return self.k.cast(x, dt)
+
+    def index(self, x: Reg) -> Reg:
+        """An integer register as an index."""
+        return self.k.cast(x, INDEX)
+
+    # -- faults ----------------------------------------------------------------------------
+
+    def fault(self, cond: Reg, message: str) -> None:
+        """If ``cond``, record the fault, unless there is one already. The caller goes on with
+        values that touch no memory out of bounds.
+
+        The record is two words, code and site; the code is the message's number, counted from 1.
+        Threads may record at once: each word is one aligned store of 8 bytes, which does not tear,
+        all threads of a launch write the same site, and any of their codes is a right answer.
+        """
+        k = self.k
+        if message not in self.messages:
+            self.messages.append(message)
+        code = self.messages.index(message) + 1
+        if self._error is None:
+            self._error = (k.buffer("error", i64), k.size("site"))
+        error, site = self._error
+
+        def record() -> None:
+            k.store(k.cast(site, i64), error, 1)
+            k.store(code, error, 0)
+
+        k.when(cond, lambda: k.when(k.compare("eq", k.load(error, 0), 0), record))
+
+    # -- pointwise ops ---------------------------------------------------------------------
+
+    def pointwise(self) -> None:
+        """The loop nest of an op with a formula: one result element a point."""
+        op = self.op
+        shape = op.out.type.static_shape
+
+        def element(n: int, at: Sequence[Reg]) -> Reg:
+            value = op.operands[n]
+            assert value is not None
+            own = at[len(shape) - value.rank :]
+            dims = value.type.static_shape
+            return self.load(n, [0 if d == 1 else i for i, d in zip(own, dims, strict=True)])
+
+        def point(*at: Reg) -> None:
+            regs = [element(n, at) for n, v in enumerate(op.operands) if v is not None]
+            self.store(0, at, op.scalar(self.k, *regs))
+
+        self.parallel(shape, point)
+
+
+def emit(name: str, config: CommonConfig, target: KernelTarget) -> KernelText:
+    """The text of the kernel. Arguments: buffers of the operands that are present, of the results,
+    and if the op has faults an i64[2] ``error`` and the size ``site``, by which it is told."""
+    return _build(name, config, target).k.text()
+
+
+def launch(config: CommonConfig, site: int = 0) -> Launch:
+    """The kernel's arguments; ``site`` is what a fault's record says of where it happened."""
+    built = _traced(config)
+    points = math.prod(built.domain or ())
+    work = built.op.cost().flops // max(1, points)
+    return Launch(points, max(1, SHARE // max(1, work)), (site,) if built.messages else ())
+
+
+def faults(config: CommonConfig) -> list[str]:
+    """The messages of the op's faults; code n of an error record is the n-th, counted from 1."""
+    return list(_traced(config).messages)
+
+
+@cache
+def _traced(config: CommonConfig) -> LoopBuilder:
+    """The kernel built for no target: its domain and messages are the same for all."""
+    return _build("trace", config, Probe())
+
+
+def _build(name: str, config: CommonConfig, target: KernelTarget) -> LoopBuilder:
+    op = config.node()
+    b = LoopBuilder(Kernel(name, target), op)
+    if hasattr(type(op), "loops"):
+        op.loops(b)
+    elif hasattr(type(op), "scalar"):
+        b.pointwise()
+    else:
+        raise UnsupportedError(f"{op.name} has no loop nest; it is to be expanded into other ops")
+    if b.domain is None:
+        raise GraphError(f"{op.name}: its loops never call parallel")
+    return b

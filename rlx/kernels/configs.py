@@ -1,0 +1,27 @@
+"""The config classes of all kernel families by name, to read configs back from lir text."""
+
+from __future__ import annotations
+
+from functools import cache
+
+__all__ = ["config_classes"]
+
+
+@cache
+def config_classes() -> dict[str, type]:
+    """Config classes, and the classes that configs are made of."""
+    from rlx.kernels.attention import AttentionConfig
+    from rlx.kernels.common import CommonConfig
+    from rlx.kernels.contraction import ContractionConfig
+    from rlx.kernels.copy import TransposeConfig
+    from rlx.kernels.elementwise import ElementwiseConfig
+    from rlx.kernels.pack import PackConfig
+    from rlx.kernels.program import Program, Step
+    from rlx.kernels.rowwise import Reduce, RowProgram, RowwiseConfig
+    from rlx.types import TensorType
+
+    classes = (
+        AttentionConfig, CommonConfig, ContractionConfig, TransposeConfig, ElementwiseConfig,
+        PackConfig, Program, Step, RowProgram, RowwiseConfig, Reduce, TensorType,
+    )  # fmt: skip
+    return {c.__name__: c for c in classes}

@@ -1,0 +1,378 @@
+"""Matrix products with a pointwise epilogue: ``C[b] = epilogue(A[b] @ B[b], operands ...)``.
+
+A is [M, K] with contiguous rows, B is packed in panels (``rlx.kernels.pack``), C is [M, N] with
+contiguous rows. A task is one batch element, a chunk of rows and a group of panels:
+
+    for each strip of panels in the group:
+        for each panel, for each tile of rows:     sums in registers, then in the strip (scratch)
+        for each row, for each vector of columns:  epilogue, from the strip to C
+
+Only the epilogue reads operands and writes C, each element once and none outside [M, N]: tiles
+may overlap at the last rows, and panels may be filled up. C may therefore be the very buffer of a
+"full" operand, but it may share memory with nothing else.
+
+The cut into tasks depends on the sizes alone, and an element is summed over k in one order
+whatever tile computes it, so its bits depend neither on M nor on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from rlx.kernels.builder import Kernel, KernelTarget, KernelText
+from rlx.kernels.contraction_tile import (
+    CACHE_LINE,
+    STRIP,
+    TileShape,
+    accumulate_type,
+    emit_tile,
+    packed_bytes,
+    tile_shape,
+)
+from rlx.kernels.family import Launch
+from rlx.kernels.program import Program
+from rlx.kernels.reg import Buffer, Reg
+from rlx.types import DType
+
+__all__ = ["ContractionConfig", "OperandKind", "emit", "launch", "name"]
+
+name = "contraction"
+
+OperandKind = Literal["row", "full", "column", "scalar"]
+"""What an epilogue operand is: a row [N], a matrix [M, N], a column [M], or one element."""
+
+WIDE_ROW_PAD = 16
+"""Elements between widened rows of A, so that rows do not fall into the same cache set."""
+
+
+@dataclass(frozen=True)
+class ContractionConfig:
+    """What the code depends on.
+
+    ``epilogue`` takes the product, rounded to its input type 0, and the operands; it has one
+    result. ``operands`` says how each operand is addressed.
+    """
+
+    a: DType
+    b: DType
+    epilogue: Program
+    operands: tuple[OperandKind, ...] = ()
+
+    def __post_init__(self) -> None:
+        if accumulate_type(self.a) is not accumulate_type(self.b):
+            raise TypeError(f"contraction: A is {self.a} and B is {self.b}; cast one of them")
+        if len(self.operands) != len(self.epilogue.inputs) - 1:
+            raise ValueError("contraction: the epilogue's inputs are the product and the operands")
+
+    @property
+    def c(self) -> DType:
+        return self.epilogue.results[0]
+
+    @property
+    def accumulate(self) -> DType:
+        return accumulate_type(self.a)
+
+    @property
+    def widens(self) -> bool:
+        """Whether rows of A are converted to the accumulate type before they are used."""
+        return self.a is not self.accumulate
+
+
+# -- launch ------------------------------------------------------------------------------------
+
+CHUNK_ROWS = 128
+"""Rows of a task at most: more add nothing to the reuse of B, and leave A outside the L2 cache."""
+WIDE_BYTES = 256 * 1024
+"""Size of a task's widened rows of A: half of a small L2 cache."""
+ENOUGH_TASKS = 16
+GRAIN_NS = 4000.0
+"""Run time of the smallest share worth handing to another thread."""
+
+
+def launch(
+    config: ContractionConfig,
+    target: KernelTarget,
+    *,
+    m: int,
+    n: int,
+    k: int,
+    batch: int = 1,
+    lda: int | None = None,
+    ldc: int | None = None,
+    a_batch: int | None = None,
+    b_batch: int | None = None,
+    c_batch: int | None = None,
+    operands: Sequence[tuple[int, int]] = (),
+) -> Launch:
+    """The launch of ``batch`` products [m, k] x [k, n].
+
+    ``lda`` and ``ldc`` are the distances between rows in elements; ``*_batch`` those between batch
+    elements, 0 for a matrix that all share; the defaults are dense. ``operands`` gives for each
+    epilogue operand the distance between rows (of "full" and "column"; else 0) and between batch
+    elements. The kernel's buffers are A, packed B, the operands, C.
+    """
+    shape = tile_shape(target, config.b)
+    lda, ldc = k if lda is None else lda, n if ldc is None else ldc
+    a_batch = m * lda if a_batch is None else a_batch
+    c_batch = m * ldc if c_batch is None else c_batch
+    if b_batch is None:
+        b_batch = packed_bytes(target, config.b, k, n) // config.b.bytes
+    if len(operands) != len(config.operands):
+        raise ValueError(f"contraction: {len(config.operands)} operands, {len(operands)} strides")
+
+    groups, group_panels = _group_panels(config, shape, m, n)
+    rows = _chunk_rows(config, shape, m, k, batch * groups)
+    tasks = batch * groups * -(-m // rows)
+    wide = rows * (k + WIDE_ROW_PAD) if config.widens else 0
+    sums = rows * STRIP * shape.width
+    strides = (a_batch, b_batch, c_batch)
+    return Launch(
+        tasks,
+        _grain(config, shape, min(rows, m), min(n, group_panels * shape.width), k),
+        (m, n, k, lda, ldc, *strides, rows, group_panels, *(s for pair in operands for s in pair)),
+        scratch=(sums + wide) * config.accumulate.bytes,
+    )
+
+
+def _group_panels(config: ContractionConfig, shape: TileShape, m: int, n: int) -> tuple[int, int]:
+    """How many groups the panels fall into, and the panels of one.
+
+    A task that widens its rows does it once for its whole group.
+    """
+    strips = -(-n // (shape.width * STRIP))
+    per_group = max(1, strips // 4) if config.widens and m > shape.rows else 1
+    return -(-strips // per_group), per_group * STRIP
+
+
+def _chunk_rows(config: ContractionConfig, shape: TileShape, m: int, k: int, others: int) -> int:
+    """Rows of a task: whole tiles, and equal shares."""
+    most = CHUNK_ROWS
+    if others * -(-m // most) < ENOUGH_TASKS:
+        most //= 2
+    if config.widens:
+        most = min(most, WIDE_BYTES // (max(k, 1) * config.accumulate.bytes))
+    most = max(most, shape.rows)
+    share = -(-m // max(1, -(-m // most)))
+    return max(1, -(-share // shape.rows)) * shape.rows
+
+
+def _grain(config: ContractionConfig, shape: TileShape, rows: int, columns: int, k: int) -> int:
+    """Tasks that take GRAIN_NS, at 20 bytes of B or two tile steps a nanosecond."""
+    bytes_ns = columns * k * config.b.bytes / 20
+    steps_ns = rows * columns * k / (shape.lanes * 2 * 3)
+    return max(1, round(GRAIN_NS / max(bytes_ns, steps_ns, 1.0)))
+
+
+# -- emit --------------------------------------------------------------------------------------
+
+
+def emit(name: str, config: ContractionConfig, target: KernelTarget) -> KernelText:
+    """The kernel of a config; ``launch`` gives its sizes."""
+    return _Emitter(name, config, target).emit()
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Where a task works: element offsets, and its rows and panels."""
+
+    batch: Reg
+    row0: Reg
+    rows: Reg
+    panel0: Reg
+    panel_end: Reg
+    a: Reg
+    b: Reg
+    lda: Reg
+
+
+@dataclass(frozen=True)
+class _Strip:
+    """The panels [begin, end) of a task."""
+
+    task: _Task
+    begin: Reg
+    end: Reg
+
+
+class _Emitter:
+    def __init__(self, name: str, config: ContractionConfig, target: KernelTarget) -> None:
+        self.k = k = Kernel(name, target)
+        self.config = config
+        self.shape = tile_shape(target, config.b)
+        self.lanes = self.shape.lanes if self.shape.lanes > 1 else 0
+        self.strip_width = STRIP * self.shape.width
+        self.a, self.b = k.buffer("a", config.a), k.buffer("b", config.b)
+        dtypes = config.epilogue.inputs[1:]
+        self.operands = [k.buffer(f"operand{i}", dt) for i, dt in enumerate(dtypes)]
+        self.c = k.buffer("c", config.c)
+        self.m, self.n, self.depth = k.size("m"), k.size("n"), k.size("depth")
+        self.lda, self.ldc = k.size("lda"), k.size("ldc")
+        self.a_batch, self.b_batch, self.c_batch = (k.size(f"{x}_batch") for x in "abc")
+        self.chunk_rows, self.group_panels = k.size("chunk_rows"), k.size("group_panels")
+        self.operand_strides = [
+            (k.size(f"operand{i}_row"), k.size(f"operand{i}_batch")) for i in range(len(dtypes))
+        ]
+
+    def emit(self) -> KernelText:
+        self.k.parallel(self.task)
+        return self.k.text()
+
+    def task(self, index: Reg) -> None:
+        """One (batch, chunk, group); groups vary fastest, so that neighbours share their rows."""
+        k = self.k
+        panels = (self.n + (self.shape.width - 1)) / self.shape.width
+        groups = (panels + self.group_panels - 1) / self.group_panels
+        chunks = (self.m + self.chunk_rows - 1) / self.chunk_rows
+        group, chunk, batch = index % groups, index / groups % chunks, index / groups / chunks
+        row0, panel0 = chunk * self.chunk_rows, group * self.group_panels
+        rows = _least(k, self.chunk_rows, self.m - row0)
+        a, lda = batch * self.a_batch + row0 * self.lda, self.lda
+        self.sums = k.scratch(self.config.accumulate)
+        self.rows_of_a = self.a
+        if self.config.widens:
+            a, lda = self.widen(a, rows)
+        t = _Task(
+            batch,
+            row0,
+            rows,
+            panel0,
+            _least(k, panel0 + self.group_panels, panels),
+            a,
+            batch * self.b_batch,
+            lda,
+        )
+        k.loop(panel0, t.panel_end, STRIP, partial(self.strip, t))
+
+    def widen(self, source: Reg, rows: Reg) -> tuple[Reg, Reg]:
+        """Convert the task's rows of A into scratch; returns their offset and distance there."""
+        k, dt = self.k, self.config.accumulate
+        wide = k.scratch(dt, self.chunk_rows * (self.strip_width * dt.bytes))
+        distance = self.depth + WIDE_ROW_PAD
+
+        def row(r: Reg) -> None:
+            src, dst = source + r * self.lda, r * distance
+
+            def copy(j: Reg, lanes: int) -> None:
+                k.store(k.load(self.a, src + j, lanes), wide, dst + j, lanes)
+
+            self.columns(self.depth, copy)
+
+        k.loop(0, rows, 1, row)
+        self.rows_of_a = wide
+        return k.index(0), distance
+
+    def columns(self, count: Reg, body: Callable[[Reg, int], None]) -> None:
+        """Cover ``count`` columns by vectors and single ones."""
+        if self.lanes:
+            self.k.vector_loop(count, self.lanes, body)
+        else:
+            self.k.loop(0, count, 1, lambda j: body(j, 0))
+
+    def strip(self, t: _Task, begin: Reg) -> None:
+        k, rows = self.k, self.shape.rows
+        s = _Strip(t, begin, _least(k, begin + STRIP, t.panel_end))
+        rest = t.rows % rows
+        whole = t.rows - rest
+
+        def panel(p: Reg) -> None:
+            k.loop(0, whole, rows, lambda r: self.tile(s, [r + i for i in range(rows)], [p]))
+
+        k.loop(s.begin, s.end, 1, panel)
+        k.when(rest > 0, lambda: self.tail(s, whole, rest, self.shape.tail))
+        k.loop(0, t.rows, 1, partial(self.epilogue, s))
+
+    def tail(self, s: _Strip, first: Reg, count: Reg, tiles: tuple[tuple[int, int], ...]) -> None:
+        """The last rows, by the smallest tile that holds them.
+
+        Rows and panels that a tile has too many repeat its last ones: they compute the same sums
+        and store them to the same place.
+        """
+        k = self.k
+        (rows, panels), *larger = tiles
+
+        def run(p: Reg) -> None:
+            at = [_least(k, first + i, s.task.rows - 1) if i else first for i in range(rows)]
+            self.tile(s, at, [_least(k, p + i, s.end - 1) if i else p for i in range(panels)])
+
+        def all_panels() -> None:
+            k.loop(s.begin, s.end, panels, run)
+
+        if larger:
+            k.when(count <= rows, all_panels, lambda: self.tail(s, first, count, tuple(larger)))
+        else:
+            all_panels()
+
+    def tile(self, s: _Strip, rows: list[Reg], panels: list[Reg]) -> None:
+        """Compute a tile, and store its sums into the strip."""
+        k, t, shape = self.k, s.task, self.shape
+        self.request(t, rows, panels)
+        panel_size = self.depth * shape.width
+        sums = emit_tile(
+            k,
+            shape,
+            self.rows_of_a,
+            self.b,
+            rows=[t.a + r * t.lda for r in rows],
+            panels=[t.b + p * panel_size for p in panels],
+            depth=self.depth,
+        )
+        vectors = [
+            (p - s.begin) * shape.width + v * shape.lanes
+            for p in panels
+            for v in range(shape.vectors)
+        ]
+        places = [row + v for row in [r * self.strip_width for r in rows] for v in vectors]
+        for value, at in zip(sums, places, strict=True):
+            k.store(value, self.sums, at, self.lanes)
+
+    def request(self, t: _Task, rows: list[Reg], panels: list[Reg]) -> None:
+        """Prefetch what the epilogue of a tile will touch, while its sums are computed."""
+        matrices = [(self.c, self.ldc, self.c_batch)]
+        operands = zip(self.config.operands, self.operands, self.operand_strides, strict=True)
+        matrices += [(buffer, *strides) for kind, buffer, strides in operands if kind == "full"]
+        columns = [p * self.shape.width for p in panels]
+        for buffer, distance, batch_distance in matrices:
+            base = t.batch * batch_distance + t.row0 * distance
+            lines = range(0, self.shape.width, CACHE_LINE // buffer.dtype.bytes)
+            for row in [base + r * distance for r in rows]:
+                for at in [row + column for column in columns]:
+                    for line in lines:
+                        self.k.prefetch(buffer, at + line if line else at)
+
+    def epilogue(self, s: _Strip, r: Reg) -> None:
+        """Row ``r`` of a strip, from the sums to C."""
+        k, t, program = self.k, s.task, self.config.epilogue
+        m, n0 = t.row0 + r, s.begin * self.shape.width
+        count = _least(k, self.n - n0, (s.end - s.begin) * self.shape.width)
+        sums, c = r * self.strip_width, t.batch * self.c_batch + m * self.ldc + n0
+        operands = [self.operand(i, t.batch, m, n0) for i in range(len(self.operands))]
+
+        def columns(j: Reg, lanes: int) -> None:
+            product = k.round_to(k.load(self.sums, sums + j, lanes), program.inputs[0])
+            values = [self.operand_value(x, j, lanes) for x in operands]
+            result = program.emit(k, [product, *values])[0]
+            k.store(k.splat(result, lanes) if lanes else result, self.c, c + j, lanes)
+
+        self.columns(count, columns)
+
+    def operand(self, i: int, batch: Reg, m: Reg, n0: Reg) -> Reg | tuple[Buffer, Reg]:
+        """What a row needs of an operand: its one value, or where its columns are."""
+        kind, buffer = self.config.operands[i], self.operands[i]
+        row_stride, batch_stride = self.operand_strides[i]
+        at = batch * batch_stride
+        if kind in ("full", "column"):
+            at = at + m * row_stride
+        return (buffer, at + n0) if kind in ("full", "row") else self.k.load(buffer, at)
+
+    def operand_value(self, x: Reg | tuple[Buffer, Reg], j: Reg, lanes: int) -> Reg:
+        if isinstance(x, Reg):
+            return x
+        buffer, at = x
+        return self.k.load(buffer, at + j, lanes)
+
+
+def _least(k: Kernel, a: Reg, b: Reg) -> Reg:
+    return k.select(a < b, a, b)

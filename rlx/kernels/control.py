@@ -1,0 +1,96 @@
+"""Control flow of the kernel builder: loops and branches, given as Python functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rlx.kernels.memory import Memory
+from rlx.kernels.reg import INDEX, Reg
+
+__all__ = ["Control"]
+
+Body = Callable[..., Sequence[Reg] | Reg | None]
+
+
+class Control(Memory):
+    """Structured control flow; a body is called once, while its region is open."""
+
+    def parallel(self, body: Callable[[Reg], None]) -> None:
+        """Run ``body(i)`` for every index of the launch's range that this call was given."""
+        if self.target.frame == "cpu":
+            self.loop(self.reg("%begin", INDEX), self.reg("%end", INDEX), 1, body)
+            return
+        limit = self.size("range")
+        block, thread = (self.op(f"gpu.{n} x", INDEX, 0) for n in ("block_id", "thread_id"))
+        i = block * self.target.block + thread
+        self.when(i < limit, lambda: body(i))
+
+    def loop(
+        self,
+        lo: Reg | int,
+        hi: Reg | int,
+        step: Reg | int,
+        body: Body,
+        init: Sequence[Reg] = (),
+    ) -> list[Reg]:
+        """``for i in range(lo, hi, step)`` for step > 0.
+
+        ``body(i, *carried)`` returns the next carried values, ``init`` are the first ones, and the
+        result the last.
+        """
+        lo, hi, step = (self._index(v) for v in (lo, hi, step))
+        i = self.reg(self.fresh(), INDEX)
+        head = f"scf.for {i.name} = {lo.name} to {hi.name} step {step.name}"
+        if not init:
+            self._region(f"{head} {{", lambda: body(i), ())
+            return []
+        args = [self.reg(self.fresh(), r.dtype, r.lanes) for r in init]
+        name, types = self.fresh(), ", ".join(r.mlir for r in init)
+        pairs = ", ".join(f"{a.name} = {r.name}" for a, r in zip(args, init, strict=True))
+        opening = f"{name}:{len(init)} = {head} iter_args({pairs}) -> ({types}) {{"
+        self._region(opening, lambda: body(i, *args), init)
+        return self._results(name, init)
+
+    def when(
+        self,
+        cond: Reg,
+        then: Callable[[], Sequence[Reg] | Reg | None],
+        otherwise: Callable[[], Sequence[Reg] | Reg | None] | None = None,
+        results: Sequence[Reg] = (),
+    ) -> list[Reg]:
+        """``if cond``; ``results`` gives the types of what both branches return."""
+        if results and otherwise is None:
+            raise self._refuse("an if with results needs both branches")
+        name, types = self.fresh(), ", ".join(r.mlir for r in results)
+        head = f"{name}:{len(results)} = " if results else ""
+        tail = f" -> ({types})" if results else ""
+        self._region(f"{head}scf.if {cond.name}{tail} {{", then, results)
+        if otherwise is not None:
+            self._lines.pop()
+            self._region("} else {", otherwise, results)
+        return self._results(name, results)
+
+    def _results(self, name: str, like: Sequence[Reg]) -> list[Reg]:
+        return [self.reg(f"{name}#{n}", r.dtype, r.lanes) for n, r in enumerate(like)]
+
+    def _region(
+        self, head: str, body: Callable[[], Sequence[Reg] | Reg | None], like: Sequence[Reg]
+    ) -> None:
+        """Emit a region whose body yields values of the types of ``like``."""
+        self.line(head)
+        self._depth += 1
+        out = body()
+        if like:
+            regs = [out] if isinstance(out, Reg) else list(out or ())
+            found, wanted = [r.mlir for r in regs], [r.mlir for r in like]
+            if found != wanted:
+                raise self._refuse(f"a body gave {found or 'nothing'} where {wanted} is carried")
+            self.line(f"scf.yield {', '.join(r.name for r in regs)} : {', '.join(wanted)}")
+        self._depth -= 1
+        self.line("}")
+
+    def vector_loop(self, n: Reg, lanes: int, body: Callable[[Reg, int], None]) -> None:
+        """Cover ``[0, n)`` by vectors, the rest one by one: ``body(j, lanes)``, ``body(j, 0)``."""
+        whole = n - n % lanes
+        self.loop(0, whole, lanes, lambda j: body(j, lanes))
+        self.loop(whole, n, 1, lambda j: body(j, 0))

@@ -1,0 +1,250 @@
+"""Elementwise kernels: a program applied at every point of an index space.
+
+The space has been collapsed to few dims (see ``strides``). A task is a block of it: a range of the
+inner dim and, above it, a range of the dim before, so that tasks hold about ``BLOCK`` elements
+whatever the shape. Blocks depend on the shape alone, never on the number of threads:
+
+    task (outer..., mid block, inner block):
+        for m in mid block:
+            operands that do not move along the row: loaded once
+            for j in inner block, by vectors and then one by one: load, program, store
+
+An output may be the same memory as an input with the same strides and element size, since every
+element is read before it is written; any other overlap of outputs and inputs is not allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from rlx.kernels.builder import Kernel, KernelTarget, KernelText
+from rlx.kernels.family import Launch
+from rlx.kernels.program import Program
+from rlx.kernels.reg import Reg
+from rlx.kernels.strides import (
+    Access,
+    Space,
+    Strided,
+    Strides,
+    accesses,
+    ceil_div,
+    collapse,
+    order_for_output,
+    run_time_strides,
+)
+from rlx.types import DType
+
+__all__ = ["BLOCK", "ElementwiseConfig", "emit", "launch"]
+
+name = "elementwise"
+
+BLOCK = 4096
+"""Elements of a task: enough to make up for starting it, few enough to stay in the L1 cache."""
+
+SHARE = 1 << 15
+"""Element steps that are worth a thread of their own: several microseconds."""
+
+SHORT_PROGRAM = 4
+"""Up to this many steps the loop's own instructions count, so several vectors go in a round."""
+
+
+@dataclass(frozen=True)
+class ElementwiseConfig:
+    """A program, and how each of its inputs and outputs moves along the dims of the space."""
+
+    program: Program
+    inputs: tuple[Access, ...]
+    outputs: tuple[Access, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.outputs[0])
+
+    @cached_property
+    def moving(self) -> tuple[bool, ...]:
+        """For every value of the program, whether it changes along the inner dim."""
+        out = [a[-1] != "zero" for a in self.inputs]
+        for s in self.program.steps:
+            out.append(any(out[i] for i in s.args))
+        return tuple(out)
+
+    @property
+    def dtypes(self) -> set[DType]:
+        return {*self.program.inputs, *(s.dtype for s in self.program.steps)}
+
+
+def launch(
+    program: Program,
+    shape: Sequence[int],
+    inputs: Sequence[Strides],
+    outputs: Sequence[Strides],
+    block: int = BLOCK,
+) -> tuple[ElementwiseConfig, Launch]:
+    """The kernel and its arguments for a result of ``shape``.
+
+    ``inputs`` and ``outputs`` give each operand's stride along every dim of ``shape``, in elements
+    and not negative; 0 where it is broadcast (outputs never are). ``block`` is the number of
+    elements of a task: 1 on a GPU.
+    """
+    space = Space(tuple(shape), (*map(tuple, inputs), *map(tuple, outputs)))
+    first_output = len(inputs)
+    space = _inner_last(collapse(order_for_output(space, first_output)), first_output)
+    kinds = accesses(space)
+    config = ElementwiseConfig(program, kinds[:first_output], kinds[first_output:])
+
+    *outer, inner = space.shape
+    inner_block = min(block, max(1, inner))
+    blocks = [inner_block]
+    tasks = ceil_div(inner, inner_block)
+    if outer:
+        mid_block = min(outer[-1], max(1, block // max(1, inner)))
+        blocks.append(mid_block)
+        tasks *= ceil_div(outer[-1], mid_block)
+    for n in outer[:-1]:
+        tasks *= n
+    sizes = [*space.shape, *blocks]
+    for kind, s in zip(kinds, space.strides, strict=True):
+        sizes += run_time_strides(kind, s)
+    work = max(1, space.size * (1 + len(program.steps)) // max(1, tasks))
+    return config, Launch(tasks, max(1, SHARE // work), tuple(sizes))
+
+
+def _inner_last(space: Space, first_output: int) -> Space:
+    """Put last the dim along which most operands are contiguous or constant; outputs count twice,
+    and the dim that is last already wins ties."""
+
+    def score(d: int) -> int:
+        own = [s[d] in (0, 1) for s in space.strides]
+        return sum(own) + sum(own[first_output:])
+
+    dims = range(len(space.shape))
+    inner = max(dims, key=lambda d: (score(d), d))
+    return space.permuted([d for d in dims if d != inner] + [inner])
+
+
+def emit(name: str, config: ElementwiseConfig, target: KernelTarget) -> KernelText:
+    """The text of the kernel. Arguments: buffers of the inputs and outputs; the shape, the inner
+    block and (from rank 2) the block of the dim before it; the run-time strides."""
+    return _Emitter(name, config, target).emit()
+
+
+class _Emitter:
+    def __init__(self, name: str, config: ElementwiseConfig, target: KernelTarget) -> None:
+        self.config, self.k = config, Kernel(name, target)
+        k, program, rank = self.k, config.program, config.rank
+        lanes = min((target.lanes(dt) for dt in config.dtypes), default=1)
+        self.lanes = lanes if lanes > 1 else 0
+        self.unroll = 4 if self.lanes and len(program.steps) <= SHORT_PROGRAM else 1
+        self.inputs = [
+            Strided(k, f"in{n}", dt, a)
+            for n, (dt, a) in enumerate(zip(program.inputs, config.inputs, strict=True))
+        ]
+        self.outputs = [
+            Strided(k, f"out{n}", dt, a)
+            for n, (dt, a) in enumerate(zip(program.results, config.outputs, strict=True))
+        ]
+        self.shape = [k.size(f"dim{d}") for d in range(rank)]
+        self.blocks = [k.size(f"block{d}") for d in range(rank - 1, max(-1, rank - 3), -1)]
+        for operand in (*self.inputs, *self.outputs):
+            operand.declare_strides()
+
+    def emit(self) -> KernelText:
+        k = self.k
+        counts = [
+            (n + (b - 1)) // b for n, b in zip(reversed(self.shape[-2:]), self.blocks, strict=True)
+        ]
+        k.parallel(lambda t: self.task(t, counts))
+        return k.text()
+
+    def task(self, t: Reg, counts: list[Reg]) -> None:
+        """Decode the task, innermost first, and run its rows."""
+        k = self.k
+        if self.config.rank == 1:
+            self.row([], *self.block(t, 0))
+            return
+        inner = self.block(t % counts[0], 0)
+        t = t // counts[0]
+        mid = self.block(t % counts[1], 1) if self.config.rank > 2 else self.block(t, 1)
+        t = t // counts[1]
+        at: list[Reg] = []
+        for d in range(self.config.rank - 3, -1, -1):
+            at.insert(0, t % self.shape[d] if d else t)
+            t = t // self.shape[d] if d else t
+        k.loop(*mid, 1, lambda m: self.row([*at, m], *inner))
+
+    def block(self, index: Reg, n: int) -> tuple[Reg, Reg]:
+        """Begin and end of a block along the inner dim (n = 0) or the one before it (n = 1)."""
+        k, size = self.k, self.blocks[n]
+        begin, limit = index * size, self.shape[-1 - n]
+        end = begin + size
+        return begin, k.select(end < limit, end, limit)
+
+    def row(self, at: list[Reg], begin: Reg, end: Reg) -> None:
+        """The elements [begin, end) of one row."""
+        bases = [o.offset(at) for o in (*self.inputs, *self.outputs)]
+        fixed = self.fixed_values(bases)
+        wide = {v: self.k.splat(r, self.lanes) for v, r in fixed.items()} if self.lanes else {}
+
+        def point(j: Reg, lanes: int) -> None:
+            self.point(bases, wide if lanes else fixed, j, lanes)
+
+        walk(self.k, begin, end, point, lanes=self.lanes, unroll=self.unroll)
+
+    def fixed_values(self, bases: list[Reg]) -> dict[int, Reg]:
+        """The values of the program that are the same along the row, as scalars."""
+        k, config = self.k, self.config
+        regs: dict[int, Reg] = {}
+        zero = k.index(0)
+        for v, moving in enumerate(config.moving):
+            if moving:
+                continue
+            if v < len(self.inputs):
+                regs[v] = self.inputs[v].load(bases[v], zero, 0)
+            else:
+                step = config.program.steps[v - len(self.inputs)]
+                regs[v] = step.emit(k, *(regs[i] for i in step.args))
+        return regs
+
+    def point(self, bases: list[Reg], fixed: dict[int, Reg], j: Reg, lanes: int) -> None:
+        """One vector or one element: every load comes before the first store."""
+        k, n = self.k, len(self.inputs)
+        regs = dict(fixed)
+        for v, operand in enumerate(self.inputs):
+            if v not in regs:
+                regs[v] = operand.load(bases[v], j, lanes)
+        for v, step in enumerate(self.config.program.steps, n):
+            if v not in regs:
+                regs[v] = step.emit(k, *(regs[i] for i in step.args))
+        for base, operand, v in zip(
+            bases[n:], self.outputs, self.config.program.outputs, strict=True
+        ):
+            operand.store(regs[v], base, j, lanes)
+
+
+def walk(
+    k: Kernel,
+    begin: Reg,
+    end: Reg,
+    body: Callable[[Reg, int], None],
+    *,
+    lanes: int,
+    unroll: int,
+) -> None:
+    """Cover [begin, end) by rounds of ``unroll`` vectors, then vectors, then single elements:
+    ``body(j, lanes)`` and ``body(j, 0)``. With ``lanes`` 0 there are single elements only."""
+    if lanes and unroll > 1:
+        rounds = end - (end - begin) % (lanes * unroll)
+
+        def one_round(j: Reg) -> None:
+            for u in range(unroll):
+                body(j + u * lanes if u else j, lanes)
+
+        k.loop(begin, rounds, lanes * unroll, one_round)
+        begin = rounds
+    if lanes:
+        vectors = end - (end - begin) % lanes
+        k.loop(begin, vectors, lanes, lambda j: body(j, lanes))
+        begin = vectors
+    k.loop(begin, end, 1, lambda j: body(j, 0))

@@ -1,0 +1,29 @@
+"""The table of kernel families: from a family's name and a config to the text of a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlx.errors import IRError
+from rlx.kernels import attention, common, contraction, copy, elementwise, pack, rowwise
+from rlx.kernels.builder import KernelTarget, KernelText
+from rlx.kernels.family import Family
+
+__all__ = ["FAMILIES", "emit_kernel"]
+
+FAMILIES: dict[str, Family] = {
+    "attention": attention,
+    "common": common,
+    "contraction": contraction,
+    "copy": copy,
+    "elementwise": elementwise,
+    "pack": pack,
+    "rowwise": rowwise,
+}
+
+
+def emit_kernel(family: str, name: str, config: Any, target: KernelTarget) -> KernelText:
+    """The text of the kernel ``name`` of a family; IRError for a family that does not exist."""
+    if family not in FAMILIES:
+        raise IRError(f"no kernel family is called {family!r}; there are {', '.join(FAMILIES)}")
+    return FAMILIES[family].emit(name, config, target)

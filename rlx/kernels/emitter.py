@@ -1,0 +1,142 @@
+"""The core of the kernel builder: lines of MLIR, constants, and conversions of registers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from rlx.kernels.reg import INDEX, Buffer, Number, Reg, mlir_element, mlir_type
+from rlx.types import DType, bool_, f32, f64
+
+if TYPE_CHECKING:
+    from rlx.kernels.builder import Kernel, KernelTarget
+
+__all__ = ["Emitter"]
+
+
+class Emitter:
+    """Appends lines to a function and hands out registers. Constants go to the top, once each."""
+
+    def __init__(self, name: str, target: KernelTarget) -> None:
+        self.name, self.target = name, target
+        self._head: list[str] = []
+        self._lines: list[str] = []
+        self._buffers: list[Buffer] = []
+        self._sizes: list[Reg] = []
+        self._constants: dict[str, str] = {}
+        self._count = 0
+        self._depth = 2
+        self._scratch: Buffer | None = None
+
+    # -- text ------------------------------------------------------------------------------
+
+    def line(self, text: str) -> None:
+        """Append one line of MLIR."""
+        self._lines.append("  " * self._depth + text)
+
+    def fresh(self) -> str:
+        """A new SSA name."""
+        self._count += 1
+        return f"%t{self._count}"
+
+    def reg(self, name: str, dt: DType, lanes: int = 0) -> Reg:
+        """The register of an SSA name that is already defined."""
+        return Reg(cast("Kernel", self), name, dt, lanes)
+
+    def op(self, text: str, dt: DType, lanes: int) -> Reg:
+        """Append ``%new = text`` and return the register it defines."""
+        name = self.fresh()
+        self.line(f"{name} = {text}")
+        return self.reg(name, dt, lanes)
+
+    def _refuse(self, what: str) -> TypeError:
+        return TypeError(f"kernel {self.name}: {what}")
+
+    # -- constants and lanes ---------------------------------------------------------------
+
+    def index(self, value: int) -> Reg:
+        return self.const(value, INDEX)
+
+    def const(self, value: Number, dt: DType, lanes: int = 0) -> Reg:
+        """A constant, splat over ``lanes``. TypeError for a fraction as an integer."""
+        kind = mlir_type(dt, lanes)
+        lit = self._literal(value, dt)
+        # MLIR writes a scalar bool with no type: ``true`` is already an i1.
+        typed = "" if dt is bool_ and not lanes else f" : {kind}"
+        text = f"arith.constant {f'dense<{lit}>' if lanes else lit}{typed}"
+        name = self._constants.get(text)
+        if name is None:
+            name = self._constants[text] = f"%c{len(self._constants)}"
+            self._head.append(f"    {name} = {text}")
+        return self.reg(name, dt, lanes)
+
+    def _literal(self, value: Number, dt: DType) -> str:
+        if dt is bool_:
+            return "true" if value else "false"
+        if not dt.is_float:
+            if value != int(value):
+                raise self._refuse(f"{value} is no {dt}")
+            return str(int(value))
+        v = float(value)
+        if math.isfinite(v):
+            return f"{v:.17e}"
+        if dt not in (f32, f64):
+            raise self._refuse(f"{dt} is a memory format; make the constant an f32")
+        infinity, quiet, bits = (
+            (0xFF << 23, 1 << 22, 32) if dt is f32 else (0x7FF << 52, 1 << 51, 64)
+        )
+        word = infinity | (quiet if math.isnan(v) else 0)
+        word |= (1 << (bits - 1)) if v < 0 else 0
+        return f"0x{word:0{bits // 4}X}"
+
+    def splat(self, x: Reg, lanes: int) -> Reg:
+        """Broadcast a scalar to a vector."""
+        if x.lanes == lanes:
+            return x
+        if x.lanes:
+            raise self._refuse(f"a register of {x.lanes} lanes where {lanes} are needed")
+        kind = mlir_type(x.dtype, lanes)
+        return self.op(f"vector.broadcast {x.name} : {x.mlir} to {kind}", x.dtype, lanes)
+
+    def from_elements(self, parts: Sequence[Reg]) -> Reg:
+        """The vector of these scalars."""
+        dt, n = parts[0].dtype, len(parts)
+        names = ", ".join(p.name for p in parts)
+        return self.op(f"vector.from_elements {names} : {mlir_type(dt, n)}", dt, n)
+
+    def extract(self, x: Reg, lane: int) -> Reg:
+        """One lane as a scalar."""
+        kind = f"{mlir_element(x.dtype)} from {x.mlir}"
+        return self.op(f"vector.extract {x.name}[{lane}] : {kind}", x.dtype, 0)
+
+    def _slice(self, x: Reg, offset: int, size: int) -> Reg:
+        # A shuffle, since the dialect's own slices do not lower to LLVM by themselves.
+        lanes = ", ".join(map(str, range(offset, offset + size)))
+        text = f"vector.shuffle {x.name}, {x.name} [{lanes}] : {x.mlir}, {x.mlir}"
+        return self.op(text, x.dtype, size)
+
+    # -- conversions -----------------------------------------------------------------------
+
+    def bitcast(self, x: Reg, dt: DType) -> Reg:
+        """The same bits as another type of the same width."""
+        return self._bitcast(x.name, x.dtype, dt, x.lanes)
+
+    def _bitcast(self, name: str, src: DType, dst: DType, lanes: int) -> Reg:
+        if mlir_element(src) == mlir_element(dst):
+            return self.reg(name, dst, lanes)
+        verb = "vector.bitcast" if lanes else "arith.bitcast"
+        kinds = f"{mlir_type(src, lanes)} to {mlir_type(dst, lanes)}"
+        return self.op(f"{verb} {name} : {kinds}", dst, lanes)
+
+    def cast(self, x: Reg, dt: DType) -> Reg:
+        """Convert a value. Float to integer saturates, and nan becomes 0; to bool means ``!= 0``.
+
+        16-bit float types do not exist in registers: cast to f32 and use ``round_to``.
+        """
+        from rlx.kernels.convert import convert
+
+        return convert(cast("Kernel", self), x, dt)
+
+    def _index(self, v: Reg | int) -> Reg:
+        return v if isinstance(v, Reg) else self.index(v)

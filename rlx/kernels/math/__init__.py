@@ -1,0 +1,44 @@
+"""Elementary functions as polynomials over registers: f32 and f64, any number of lanes.
+
+No call of a C library stands behind them, and every value is handled: infinities, nan, -0,
+subnormal numbers, huge angles. The square root is the hardware's, correctly rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rlx.kernels.math.error_function import erf
+from rlx.kernels.math.exponential import exp, tanh
+from rlx.kernels.math.logarithm import log
+from rlx.kernels.math.power import power
+from rlx.kernels.math.trigonometric import atan, cos, sin, tan
+from rlx.kernels.reg import Reg
+
+__all__ = ["BOUNDS", "CPU_MATH"]
+
+CPU_MATH: dict[str, Callable[..., Reg]] = {
+    "exp": exp,
+    "log": log,
+    "tanh": tanh,
+    "erf": erf,
+    "sin": sin,
+    "cos": cos,
+    "tan": tan,
+    "atan": atan,
+    "pow": power,
+}
+"""The math table of a CPU's KernelTarget."""
+
+BOUNDS: dict[str, tuple[float, float]] = {
+    "exp": (1.0, 1.0),
+    "log": (1.0, 1.0),
+    "tanh": (2.5, 2.5),
+    "erf": (2.0, 2.0),
+    "sin": (1.5, 1.5),
+    "cos": (1.5, 1.5),
+    "tan": (3.0, 3.0),
+    "atan": (2.0, 2.0),
+    "pow": (1.0, 1.5),
+}
+"""The largest error of each function in f32 and f64, in units of the last place of the result."""

@@ -1,0 +1,114 @@
+"""What the elementary functions share: number formats, polynomials, bits, error-free sums.
+
+The functions take and give registers of f32 or f64 with any number of lanes. They use no branches
+but one (the reduction of huge angles), and choose between ranges by ``select``; integer arithmetic
+on the bits stands where a conversion would need instructions that AVX2 lacks for 64 bits.
+
+Polynomial coefficients are minimax (Remez's exchange algorithm), the low ones rounded to the
+format before the high ones are fitted; see J.-M. Muller, Elementary Functions (3rd ed.), ch. 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlx.kernels.reg import Number, Reg
+from rlx.types import DType, f32, f64, u32, u64
+
+__all__ = ["FORMATS", "Format", "absolute", "bits", "clamp", "fast_two_sum", "format_of", "horner",
+           "power_of_two", "round_scaled", "sign_of", "toggle_sign", "two_sum"]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Format:
+    """An IEEE 754 binary format: width of the mantissa field, exponent bias, type of its bits."""
+
+    mantissa: int
+    bias: int
+    word: DType
+
+    @property
+    def sign(self) -> int:
+        """The bit pattern of the sign."""
+        return 1 << (self.word.bits - 1)
+
+    @property
+    def rounder(self) -> float:
+        """1.5 · 2^mantissa: adding it rounds to an integer, kept in the low bits of the sum."""
+        return 1.5 * 2.0**self.mantissa
+
+    @property
+    def rounder_bits(self) -> int:
+        return ((self.bias + self.mantissa) << self.mantissa) | 1 << (self.mantissa - 1)
+
+
+FORMATS = {f32: Format(23, 127, u32), f64: Format(52, 1023, u64)}
+
+
+def format_of(x: Reg) -> Format:
+    """The format of a register; TypeError unless it is f32 or f64."""
+    if x.dtype not in FORMATS:
+        raise TypeError(f"kernel {x.k.name}: elementary functions take f32 or f64, not {x.dtype}")
+    return FORMATS[x.dtype]
+
+
+def horner(x: Reg, coefficients: Sequence[float]) -> Reg:
+    """c0 + c1·x + c2·x² + …, a fused multiply-add a coefficient."""
+    *rest, top = coefficients
+    total = x.k.const(top, x.dtype, x.lanes)
+    for c in reversed(rest):
+        total = x.k.fma(total, x, c)
+    return total
+
+
+def bits(x: Reg) -> Reg:
+    return x.k.bitcast(x, format_of(x).word)
+
+
+def sign_of(x: Reg) -> Reg:
+    """The sign bit, in its place."""
+    return bits(x) & format_of(x).sign
+
+
+def absolute(x: Reg) -> Reg:
+    return x.k.bitcast(bits(x) & (format_of(x).sign - 1), x.dtype)
+
+
+def toggle_sign(x: Reg, sign: Reg) -> Reg:
+    """x with its sign bit xor-ed by ``sign``."""
+    return x.k.bitcast(bits(x) ^ sign, x.dtype)
+
+
+def clamp(x: Reg, low: float, high: float) -> Reg:
+    """x within [low, high]; nan stays, which is why this is not minimum and maximum."""
+    x = x.k.select(x > high, high, x)
+    return x.k.select(x < low, low, x)
+
+
+def round_scaled(x: Reg, factor: float) -> tuple[Reg, Reg]:
+    """n = x · factor rounded to an integer, as a float and in two's complement.
+
+    |x · factor| must be below 2^(mantissa - 1).
+    """
+    form = format_of(x)
+    shifted = x.k.fma(x, factor, form.rounder)
+    return shifted - form.rounder, bits(shifted) - form.rounder_bits
+
+
+def power_of_two(field: Reg, dt: DType) -> Reg:
+    """The float whose exponent field is the integer ``field``."""
+    return field.k.bitcast(field << FORMATS[dt].mantissa, dt)
+
+
+def two_sum(a: Reg, b: Reg) -> tuple[Reg, Reg]:
+    """a + b and its rounding error, exactly (Knuth, TAOCP vol. 2, 4.2.2, theorem B)."""
+    total = a + b
+    shadow = total - a
+    return total, (a - (total - shadow)) + (b - shadow)
+
+
+def fast_two_sum(a: Reg, b: Reg | Number) -> tuple[Reg, Reg]:
+    """As ``two_sum`` where |a| ≥ |b| or a = 0 (T. J. Dekker, Numer. Math. 18, 1971)."""
+    total = a + b
+    return total, b - (total - a)

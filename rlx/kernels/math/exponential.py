@@ -1,0 +1,100 @@
+"""exp and tanh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlx.kernels.math.core import (
+    absolute,
+    clamp,
+    format_of,
+    horner,
+    power_of_two,
+    round_scaled,
+    sign_of,
+    toggle_sign,
+)
+from rlx.kernels.reg import Reg
+from rlx.types import f32, f64
+
+__all__ = ["exp", "exp_moderate", "tanh"]
+
+_LOG2_E = 1.4426950408889634
+
+
+@dataclass(frozen=True)
+class _Exp:
+    """``ln2`` in two parts, the polynomial of e^r on |r| ≤ ln2/2, and where the result is 0 or inf.
+
+    Below ``low`` e^x rounds to 0, above ``high`` to inf; both leave the scaling below in range.
+    """
+
+    ln2: tuple[float, float]
+    polynomial: tuple[float, ...]
+    low: float
+    high: float
+
+
+# fmt: off
+_EXP = {
+    f32: _Exp(
+        (float.fromhex("0x1.62e430p-1"), float.fromhex("-0x1.05c610p-29")),
+        (1.0, 1.0, 0.4999999403953552, 0.1666652262210846, 0.04166816174983978,
+         0.008367384783923626, 0.0013818040024489164),
+        -104.0, 89.0,
+    ),
+    f64: _Exp(
+        (float.fromhex("0x1.62e42fefa39efp-1"), float.fromhex("0x1.abc9e3b39803fp-56")),
+        (1.0, 1.0, 0.500000000000001, 0.16666666666665422, 0.04166666666654792,
+         0.00833333333419297, 0.0013888888937447204, 0.00019841267945666668,
+         2.480150002286633e-05, 2.7558980099214618e-06, 2.7627796725919173e-07,
+         2.456668749311896e-08),
+        -746.0, 710.0,
+    ),
+}
+# tanh x = x + x·z·P(z), z = x², |x| ≤ 5/8
+_TANH = {
+    f32: (-0.3333333134651184, 0.13333222270011902, -0.053948454558849335, 0.021708663552999496,
+          -0.008194772526621819, 0.0021572657860815525),
+    f64: (-0.33333333333333315, 0.13333333333329989, -0.05396825396617052, 0.021869488471331428,
+          -0.008863234348906662, 0.0035921143209622967, -0.001455727822069691,
+          0.0005894591122480738, -0.00023703061293431843, 9.158936769274808e-05,
+          -3.0216397865696006e-05, 6.054506685178873e-06),
+}
+# fmt: on
+
+
+def _reduced(x: Reg, tail: Reg | None = None) -> tuple[Reg, Reg]:
+    """e^r and n with x + tail = n·ln2 + r (W. J. Cody and W. Waite, Software Manual for the
+    Elementary Functions, 1980); with a fused multiply-add each step rounds once."""
+    k, c = x.k, _EXP[x.dtype]
+    n, whole = round_scaled(x, _LOG2_E)
+    r = k.fma(n, -c.ln2[1], k.fma(n, -c.ln2[0], x))
+    return horner(r if tail is None else r + tail, c.polynomial), whole
+
+
+def exp(x: Reg, tail: Reg | None = None) -> Reg:
+    """e^x over the whole range, or e^(x + tail) for a ``tail`` below an ulp of x."""
+    form, c = format_of(x), _EXP[x.dtype]
+    p, n = _reduced(clamp(x, c.low, c.high), tail)
+    # 2^n in two factors: n goes beyond the exponents of normal numbers at both ends, and only the
+    # last product may round, to a subnormal number or to infinity.
+    field = n + 2 * form.bias
+    half = field >> 1
+    return p * power_of_two(half, x.dtype) * power_of_two(field - half, x.dtype)
+
+
+def exp_moderate(x: Reg) -> Reg:
+    """e^x for |x| ≤ 80, where 2^n is a normal number; shorter than ``exp``."""
+    p, n = _reduced(x)
+    return p * power_of_two(n + format_of(x).bias, x.dtype)
+
+
+def tanh(x: Reg) -> Reg:
+    """The hyperbolic tangent: a polynomial near 0, elsewhere 1 - 2 / (e^2|x| + 1)."""
+    k, t = x.k, absolute(x)
+    z = t * t
+    near = k.fma(horner(z, _TANH[x.dtype]) * z, t, t)
+    # At 20 the result is 1 in either format.
+    far = 1.0 - 2.0 / (exp_moderate(clamp(t, 0.0, 20.0) * 2.0) + 1.0)
+    return toggle_sign(k.select(t < 0.625, near, far), sign_of(x))

@@ -1,0 +1,51 @@
+"""pow, with the special cases of IEEE 754-2019, 9.2.1."""
+
+from __future__ import annotations
+
+import math
+
+from rlx.kernels.math.core import absolute, bits, format_of
+from rlx.kernels.math.exponential import exp
+from rlx.kernels.math.logarithm import log, log_double
+from rlx.kernels.reg import Reg
+from rlx.types import f32, f64
+
+__all__ = ["power"]
+
+
+def power(x: Reg, y: Reg | float) -> Reg:
+    """x to the power y: nan for negative x with a fraction y, 1 for y = 0 and for x = 1."""
+    k, form = x.k, format_of(x)
+    y = y if isinstance(y, Reg) else k.const(y, x.dtype, x.lanes)
+    x, y = _same_lanes(x, y)
+    magnitude = absolute(x)
+    result = _of_magnitude(magnitude, y)
+    # 1 to ±inf: the product of the logarithm 0 with inf would be nan.
+    flat = k.compare("eq", magnitude, 1.0) & k.compare("eq", y, y)
+    result = k.select(flat, 1.0, result)
+    whole = k.compare("eq", k.floor(y), y)
+    half = y * 0.5
+    odd = whole & k.compare("ne", k.floor(half), half)
+    result = k.bitcast(bits(result) | k.select(odd, bits(x) & form.sign, 0), x.dtype)
+    undefined = (x < 0.0) & (x > -math.inf) & k.logical_not(whole | k.compare("ne", y, y))
+    result = k.select(undefined, math.nan, result)
+    return k.select(k.compare("eq", x, 1.0) | k.compare("eq", y, 0.0), 1.0, result)
+
+
+def _same_lanes(x: Reg, y: Reg) -> tuple[Reg, Reg]:
+    lanes = max(x.lanes, y.lanes)
+    return (x.k.splat(x, lanes), x.k.splat(y, lanes)) if lanes else (x, y)
+
+
+def _of_magnitude(x: Reg, y: Reg) -> Reg:
+    """x^y for x ≥ 0. An error of the logarithm is multiplied by up to 745, so it carries more
+    bits than the result: those of f64 for f32, those of two numbers for f64."""
+    k = x.k
+    if x.dtype is f32:
+        return k.cast(exp(log(k.cast(x, f64)) * k.cast(y, f64)), f32)
+    high, low = log_double(x)
+    product = y * high
+    rest = k.fma(y, high, -product) + y * low
+    # Beyond this the result is 0 or inf, and the rest may be nan.
+    tail = k.select(absolute(product) < 1024.0, rest, 0.0)
+    return exp(product, tail)

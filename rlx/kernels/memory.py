@@ -1,0 +1,138 @@
+"""Memory of the kernel builder: arguments, scratch, loads and stores."""
+
+from __future__ import annotations
+
+import re
+
+from rlx.kernels.arithmetic import Arithmetic
+from rlx.kernels.reg import INDEX, Buffer, Number, Reg, mlir_element, mlir_type
+from rlx.types import DType, bf16, bool_, f16, f32, u8, u16, u32
+
+__all__ = ["Memory"]
+
+FLAT = 1 << 40
+"""Declared length of flat buffers: a static shape is what MLIR's bare-pointer convention needs."""
+
+# What the builder itself calls values and arguments.
+_TAKEN = re.compile(r"[ct]\d+|begin|end|scratch")
+
+
+class Memory(Arithmetic):
+    """Flat buffers, addressed by element. 16-bit floats and bools change form on the way."""
+
+    def buffer(self, name: str, dt: DType) -> Buffer:
+        """Declare a buffer argument."""
+        space = f", {self.target.buffer_space}" if self.target.buffer_space else ""
+        kind = f"memref<{FLAT}x{mlir_element(dt, memory=True)}{space}>"
+        b = Buffer(self._argument(name), dt, kind)
+        self._buffers.append(b)
+        return b
+
+    def size(self, name: str) -> Reg:
+        """Declare a run-time index argument: a dim, a stride, an offset."""
+        r = self.reg(self._argument(name), INDEX)
+        self._sizes.append(r)
+        return r
+
+    def _argument(self, name: str) -> str:
+        full = f"%{name}"
+        if _TAKEN.fullmatch(name) or full in {a.name for a in (*self._buffers, *self._sizes)}:
+            raise self._refuse(f"the argument name {name!r} is taken; choose another")
+        return full
+
+    def scratch(self, dt: DType, offset: Reg | int = 0) -> Buffer:
+        """The worker's own scratch as elements of ``dt``, from a byte offset (aligned 64)."""
+        if self.target.frame == "gpu":
+            raise self._refuse("a GPU kernel has no scratch")
+        if self._scratch is None:
+            self._scratch = Buffer("%scratch", u8, f"memref<{FLAT}xi8>")
+        at = self._index(offset)
+        name, elem = self.fresh(), mlir_element(dt, memory=True)
+        kind = f"memref<{FLAT // dt.bytes}x{elem}>"
+        self.line(f"{name} = memref.view %scratch[{at.name}][] : memref<{FLAT}xi8> to {kind}")
+        return Buffer(name, dt, kind)
+
+    def stack(self, dt: DType, count: int) -> Buffer:
+        """A small array on the stack, 64-byte aligned."""
+        kind = f"memref<{count}x{mlir_element(dt, memory=True)}>"
+        name = self.fresh()
+        # At the top of the function: inside a loop each round would take new memory.
+        self._head.append(f"    {name} = memref.alloca() {{alignment = 64 : i64}} : {kind}")
+        return Buffer(name, dt, kind)
+
+    def load(self, b: Buffer, at: Reg | int, lanes: int = 0) -> Reg:
+        """Read one element or ``lanes`` consecutive ones; 16-bit floats come as f32."""
+        return self._from_memory(self._raw_load(b, at, lanes), b.dtype, lanes)
+
+    def _raw_load(self, b: Buffer, at: Reg | int, lanes: int) -> str:
+        i, elem = self._index(at).name, mlir_element(b.dtype, memory=True)
+        raw = self.fresh()
+        if lanes:
+            self.line(f"{raw} = vector.load {b.name}[{i}] : {b.mlir}, vector<{lanes}x{elem}>")
+        else:
+            self.line(f"{raw} = memref.load {b.name}[{i}] : {b.mlir}")
+        return raw
+
+    def store(self, value: Reg | Number, b: Buffer, at: Reg | int, lanes: int = 0) -> None:
+        """Write a register; its type must be the buffer's (f32 for a 16-bit float, rounded).
+
+        ``lanes`` says how many elements a number or a scalar register fills.
+        """
+        wide = f32 if b.dtype in (f16, bf16) else b.dtype
+        v = value if isinstance(value, Reg) else self.const(value, wide, lanes)
+        if v.dtype is not wide:
+            raise self._refuse(f"cannot store {v.dtype} into a {b.dtype} buffer")
+        v = self.splat(v, lanes) if lanes else v
+        raw, i = self._to_memory(v, b.dtype), self._index(at).name
+        if v.lanes:
+            elem = mlir_element(b.dtype, memory=True)
+            self.line(f"vector.store {raw}, {b.name}[{i}] : {b.mlir}, vector<{v.lanes}x{elem}>")
+        else:
+            self.line(f"memref.store {raw}, {b.name}[{i}] : {b.mlir}")
+
+    def gather(self, b: Buffer, at: Reg | int, stride: Reg | int, lanes: int) -> Reg:
+        """Read ``lanes`` elements that lie ``stride`` elements apart."""
+        base, elem = self._index(at), mlir_element(b.dtype, memory=True)
+        parts = [self._raw_load(b, base + stride * n if n else base, 0) for n in range(lanes)]
+        raw = self.fresh()
+        self.line(f"{raw} = vector.from_elements {', '.join(parts)} : vector<{lanes}x{elem}>")
+        return self._from_memory(raw, b.dtype, lanes)
+
+    def prefetch(self, b: Buffer, at: Reg) -> None:
+        """Ask for the cache line of an element; any address is allowed."""
+        self.line(f"memref.prefetch {b.name}[{at.name}], read, locality<3>, data : {b.mlir}")
+
+    def round_to(self, x: Reg, dt: DType) -> Reg:
+        """What storing an f32 as ``dt`` and reading it back gives; other types pass unchanged."""
+        if dt not in (f16, bf16):
+            return x
+        return self._from_memory(self._to_memory(x, dt), dt, x.lanes)
+
+    def _from_memory(self, raw: str, dt: DType, lanes: int) -> Reg:
+        if dt is bool_:
+            zero = self.const(0, u8, lanes)
+            kind = mlir_type(u8, lanes)
+            return self.op(f"arith.cmpi ne, {raw}, {zero.name} : {kind}", bool_, lanes)
+        if dt is f16:
+            kinds = f"{mlir_type(f16, lanes)} to {mlir_type(f32, lanes)}"
+            return self.op(f"arith.extf {raw} : {kinds}", f32, lanes)
+        if dt is bf16:
+            bits = self._bitcast(raw, bf16, u16, lanes)
+            return self.bitcast(self.cast(bits, u32) << 16, f32)
+        return self.reg(raw, dt, lanes)
+
+    def _to_memory(self, v: Reg, dt: DType) -> str:
+        if dt is bool_:
+            byte = f"{mlir_type(bool_, v.lanes)} to {mlir_type(u8, v.lanes)}"
+            return self.op(f"arith.extui {v.name} : {byte}", u8, v.lanes).name
+        if dt is f16:
+            half = f"{v.mlir} to {mlir_type(f16, v.lanes)}"
+            return self.op(f"arith.truncf {v.name} : {half}", f16, v.lanes).name
+        if dt is bf16:
+            # Round to nearest even on the bits: LLVM would call a library function for fptrunc.
+            bits = self.bitcast(v, u32)
+            even = (bits + 0x7FFF) + ((bits >> 16) & 1)
+            quiet = bits | 0x400000
+            rounded = self.select(self.compare("ne", v, v), quiet, even) >> 16
+            return self._bitcast(self.cast(rounded, u16).name, u16, bf16, v.lanes).name
+        return v.name

@@ -1,0 +1,291 @@
+"""Row-wise kernels: pointwise steps and reductions along the last axis, fused over each row.
+
+One emitter serves softmax, the norms, and every region of that kind, with whatever comes before
+and after; see ``rowwise_plan`` for how a region becomes passes over a row.
+
+    task (row):
+        values with one element a row: loaded once
+        for each pass:
+            for j along the row, by vectors and then one by one:
+                load or recompute values, keep some, store outputs, add to the reductions
+            fold each reduction, and compute what has one value a row from it
+
+The order of a reduction depends on the length of the row and on the vector width alone. Outputs
+must not overlap inputs: a pass may use an output's row before a later pass reads the input again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlx.kernels.builder import Kernel, KernelTarget, KernelText
+from rlx.kernels.family import Launch
+from rlx.kernels.reg import Buffer, Reg
+from rlx.kernels.rowwise_plan import Pass, Reduce, RowProgram, RowwiseConfig, plan
+from rlx.kernels.strides import Space, Strided, Strides, accesses, collapse, run_time_strides
+from rlx.types import DType, bf16, bool_, f16, f32
+
+__all__ = ["Reduce", "RowProgram", "RowwiseConfig", "emit", "launch"]
+
+name = "rowwise"
+
+SHARE = 1 << 16
+"""Instructions on elements that are worth a thread of their own: several microseconds."""
+
+MAX_VECTORS = 4
+"""Vectors of a round: as many independent sums as hide the latency of an addition."""
+
+ROUND_COST = 48
+"""Instructions of a round: above it more vectors make the code longer and not faster."""
+
+ALIGN = 64
+
+
+def launch(
+    program: RowProgram,
+    shape: Sequence[int],
+    inputs: Sequence[Strides],
+    outputs: Sequence[Strides],
+) -> tuple[RowwiseConfig, Launch]:
+    """The kernel and its arguments for a region on ``shape`` = [leading dims..., row].
+
+    ``inputs`` and ``outputs`` give each operand's stride along every dim of ``shape``, in elements
+    and not negative: 0 along the row for an operand with one value a row, 0 along leading dims for
+    one that rows share (never an output).
+    """
+    *lead, columns = shape
+    strides = [tuple(s) for s in (*inputs, *outputs)]
+    rows = collapse(Space(tuple(lead), tuple(s[:-1] for s in strides)))
+    # One element a row and one value a row are the same; then, and with no row, take the former.
+    along = [1 if columns == 1 or rows.size == 0 else s[-1] for s in strides]
+    space = Space(
+        (*rows.shape, columns),
+        tuple((*s, a) for s, a in zip(rows.strides, along, strict=True)),
+    )
+    kinds = accesses(space)
+    config = RowwiseConfig(program, kinds[: len(inputs)], kinds[len(inputs) :])
+
+    planned = plan(config)
+    scratch_row = -(-columns * _widest(program) // ALIGN) * ALIGN
+    sizes = [*space.shape, scratch_row]
+    for kind, s in zip(kinds, space.strides, strict=True):
+        sizes += run_time_strides(kind, s)
+    work = max(1, columns * sum(p.cost for p in planned.passes))
+    grain = max(1, SHARE // work)
+    return config, Launch(rows.size, grain, tuple(sizes), planned.scratch_rows * scratch_row)
+
+
+def _wide(dt: DType) -> DType:
+    """The type of a register that holds ``dt``."""
+    return f32 if dt in (f16, bf16) else dt
+
+
+def _widest(program: RowProgram) -> int:
+    return max(_wide(dt).bytes for dt in program.dtypes)
+
+
+def emit(name: str, config: RowwiseConfig, target: KernelTarget) -> KernelText:
+    """The text of the kernel. Arguments: buffers of the inputs and outputs; the leading dims, the
+    length of a row, the bytes of a row of scratch; the run-time strides."""
+    return _Emitter(name, config, target).emit()
+
+
+class _Emitter:
+    def __init__(self, name: str, config: RowwiseConfig, target: KernelTarget) -> None:
+        self.k, self.config, self.program = Kernel(name, target), config, config.program
+        k, program = self.k, self.program
+        # A GPU's threads have no scratch: there every pass computes what it needs.
+        self.plan = plan(config, keep=target.frame == "cpu")
+        reduced = [s.accumulate for s in program.steps if isinstance(s, Reduce)]
+        lanes = min(target.lanes(dt) for dt in (*program.dtypes, *reduced))
+        self.lanes = lanes if lanes > 1 else 0
+        self.inputs = [
+            Strided(k, f"in{n}", dt, a)
+            for n, (dt, a) in enumerate(zip(program.inputs, config.inputs, strict=True))
+        ]
+        self.outputs = [
+            Strided(k, f"out{n}", program.dtypes[v], a)
+            for n, (v, a) in enumerate(zip(program.outputs, config.outputs, strict=True))
+        ]
+        self.lead = [k.size(f"dim{d}") for d in range(len(config.outputs[0]) - 1)]
+        self.columns = k.size("columns")
+        scratch_row = k.size("scratch_row")
+        for operand in (*self.inputs, *self.outputs):
+            operand.declare_strides()
+        self.scratch: dict[int, Buffer] = {
+            v: k.scratch(_wide(program.dtypes[v]), scratch_row * slot.index)
+            for v, slot in self.plan.slots.items()
+            if slot.place == "scratch"
+        }
+
+    def emit(self) -> KernelText:
+        self.k.parallel(self.row)
+        return self.k.text()
+
+    def row(self, r: Reg) -> None:
+        at: list[Reg] = []
+        for d in range(len(self.lead) - 1, -1, -1):
+            at.insert(0, r % self.lead[d] if d else r)
+            r = r // self.lead[d] if d else r
+        self.in_bases = [o.offset(at) for o in self.inputs]
+        self.out_bases = [o.offset(at) for o in self.outputs]
+        self.scalars: dict[int, Reg] = {}
+        for p in self.plan.passes:
+            self.run(p)
+        zero = self.k.index(0)
+        for n, (v, operand) in enumerate(zip(self.program.outputs, self.outputs, strict=True)):
+            if operand.inner == "zero":
+                operand.store(self.scalar(v), self.out_bases[n], zero, 0)
+
+    def scalar(self, v: int) -> Reg:
+        """A value with one element a row; reductions are there since their pass."""
+        if v not in self.scalars:
+            step = self.program.step(v)
+            if step is None:
+                self.scalars[v] = self.inputs[v].load(self.in_bases[v], self.k.index(0), 0)
+            else:
+                assert not isinstance(step, Reduce)
+                self.scalars[v] = step.emit(self.k, *(self.scalar(a) for a in step.args))
+        return self.scalars[v]
+
+    # -- one pass --------------------------------------------------------------------------
+
+    def run(self, p: Pass) -> None:
+        """Walk the row: rounds of several vectors, single vectors, single elements."""
+        k, lanes = self.k, self.lanes
+        fixed = self.fixed_values(p)
+        sums: list[list[Reg]] = [[self.start(r, lanes)] for r in p.reductions]
+        begin = k.index(0)
+        if lanes:
+            wide = {v: k.splat(x, lanes) for v, x in fixed.items()}
+            vectors = max(1, min(MAX_VECTORS, ROUND_COST // max(1, p.cost)))
+            if vectors > 1:
+                many = [s * vectors for s in sums]
+                begin, many = self.walk(p, wide, begin, many, lanes=lanes, vectors=vectors)
+                sums = [[self.fold(r, s)] for r, s in zip(p.reductions, many, strict=True)]
+            begin, sums = self.walk(p, wide, begin, sums, lanes=lanes)
+            sums = [
+                [k.reduce(_VERBS[self.reduction(r).kind], s[0])]
+                for r, s in zip(p.reductions, sums, strict=True)
+            ]
+        _, sums = self.walk(p, fixed, begin, sums, lanes=0)
+        for r, s in zip(p.reductions, sums, strict=True):
+            self.scalars[r] = self.finish(r, s[0])
+
+    def fixed_values(self, p: Pass) -> dict[int, Reg]:
+        """The scalars that the pass uses beside its moving values."""
+        computed = [v for v in p.values if v not in p.reload]
+        used = {a for v in computed for a in self.program.args(v)}
+        used |= {self.reduction(r).arg for r in p.reductions}
+        used |= {self.program.outputs[n] for n in p.outputs}
+        return {v: self.scalar(v) for v in sorted(used) if not self.plan.moving[v]}
+
+    def walk(
+        self,
+        p: Pass,
+        fixed: dict[int, Reg],
+        begin: Reg,
+        sums: list[list[Reg]],
+        *,
+        lanes: int,
+        vectors: int = 1,
+    ) -> tuple[Reg, list[list[Reg]]]:
+        """Cover as much of [begin, columns) as whole rounds do, adding to ``sums`` (a list of
+        ``vectors`` accumulators for each reduction). Returns where it ended, and the sums."""
+        k, step = self.k, vectors * max(1, lanes)
+        end = self.columns - (self.columns - begin) % step if step > 1 else self.columns
+
+        def one_round(j: Reg, *carried: Reg) -> list[Reg]:
+            out = [list(carried[n * vectors : (n + 1) * vectors]) for n in range(len(sums))]
+            for u in range(vectors):
+                regs = self.point(p, fixed, j + u * lanes if u else j, lanes)
+                for n, r in enumerate(p.reductions):
+                    out[n][u] = self.combine(r, out[n][u], regs[self.reduction(r).arg])
+            return [x for s in out for x in s]
+
+        flat = k.loop(begin, end, step, one_round, [x for s in sums for x in s])
+        return end, [flat[n * vectors : (n + 1) * vectors] for n in range(len(sums))]
+
+    def point(self, p: Pass, fixed: dict[int, Reg], j: Reg, lanes: int) -> dict[int, Reg]:
+        """The values of a pass at one vector or element; every load comes before a store."""
+        k, regs = self.k, dict(fixed)
+        for v in p.values:
+            step = self.program.step(v)
+            if v in p.reload:
+                regs[v] = k.load(*self.slot(v, j), lanes)
+            elif step is None:
+                regs[v] = self.inputs[v].load(self.in_bases[v], j, lanes)
+            else:
+                assert not isinstance(step, Reduce)
+                regs[v] = step.emit(k, *(regs[a] for a in step.args))
+        for v in p.keep:
+            if not self.is_own_output(v):
+                k.store(regs[v], *self.slot(v, j))
+        for n in p.outputs:
+            value = regs[self.program.outputs[n]]
+            self.outputs[n].store(value, self.out_bases[n], j, lanes)
+        return regs
+
+    def is_own_output(self, v: int) -> bool:
+        """Whether a kept value lies in the output that it is."""
+        slot = self.plan.slots[v]
+        return slot.place == "output" and self.program.outputs[slot.index] == v
+
+    def slot(self, v: int, j: Reg) -> tuple[Buffer, Reg]:
+        """Where a kept value's element ``j`` lies."""
+        slot = self.plan.slots[v]
+        if slot.place == "scratch":
+            return self.scratch[v], j
+        return self.outputs[slot.index].buffer, self.out_bases[slot.index] + j
+
+    # -- reductions ------------------------------------------------------------------------
+
+    def reduction(self, v: int) -> Reduce:
+        step = self.program.step(v)
+        assert isinstance(step, Reduce)
+        return step
+
+    def start(self, v: int, lanes: int) -> Reg:
+        r = self.reduction(v)
+        return self.k.const(_identity(r.kind, r.accumulate), r.accumulate, lanes)
+
+    def combine(self, v: int, total: Reg, x: Reg) -> Reg:
+        r = self.reduction(v)
+        x = self.k.cast(x, r.accumulate)
+        if r.kind in ("max", "min"):
+            return (self.k.maximum if r.kind == "max" else self.k.minimum)(total, x)
+        return total * x if r.kind == "prod" else total + x
+
+    def fold(self, v: int, parts: list[Reg]) -> Reg:
+        """Combine accumulators pairwise."""
+        while len(parts) > 1:
+            pairs = zip(parts[::2], parts[1::2], strict=False)
+            rest = parts[len(parts) // 2 * 2 :]
+            parts = [self.combine(v, a, b) for a, b in pairs] + rest
+        return parts[0]
+
+    def finish(self, v: int, total: Reg) -> Reg:
+        k, r = self.k, self.reduction(v)
+        if r.kind == "mean":
+            total = total / k.cast(self.columns, r.accumulate)
+        return k.round_to(k.cast(total, _wide(r.dtype)), r.dtype)
+
+
+_VERBS = {"sum": "add", "mean": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
+
+
+def _identity(kind: str, dt: DType) -> float | int | bool:
+    """What a reduction of ``dt`` starts from."""
+    if kind in ("sum", "mean"):
+        return 0
+    if kind == "prod":
+        return 1
+    if dt is bool_:
+        return kind == "min"
+    if dt.is_float:
+        return -math.inf if kind == "max" else math.inf
+    info = np.iinfo(dt.numpy)
+    return int(info.min if kind == "max" else info.max)

@@ -1,0 +1,33 @@
+"""The arena plan: offsets for buffers so that those alive at the same time do not overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlx.lowering.views import Memory
+
+__all__ = ["ALIGN", "plan"]
+
+ALIGN = 64
+"""Bytes: a cache line, and the widest vector."""
+
+
+def plan(buffers: Sequence[Memory]) -> int:
+    """Set the offset of every buffer, first fit by time of birth, larger first; return the total.
+
+    A buffer is alive from its first to its last step, both included: a kernel's result never lies
+    over one of its operands.
+    """
+    placed: list[Memory] = []
+    total = 0
+    for b in sorted(buffers, key=lambda b: (b.first, -b.size)):
+        at = 0
+        alive = [p for p in placed if p.first <= b.last and b.first <= p.last]
+        for p in sorted(alive, key=lambda p: p.offset):
+            if at + b.size <= p.offset:
+                break
+            at = max(at, -(-(p.offset + p.size) // ALIGN) * ALIGN)
+        b.offset = at
+        placed.append(b)
+        total = max(total, at + b.size)
+    return -(-total // ALIGN) * ALIGN

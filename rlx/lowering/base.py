@@ -1,0 +1,73 @@
+"""What a pass is, and what one compile carries from pass to pass."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from rlx._mlir import ir
+from rlx.lowering.report import DispatchReport, FusionReport
+from rlx.targets.base import Target
+
+__all__ = ["Compilation", "Options", "Pass", "functions"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may choose about a compile.
+
+    ``dispatch`` is "native" (kernel families where they claim an op, else the common way) or
+    "common" (every op by its own loop nest, unfused); ``fuse`` False keeps ops apart.
+    """
+
+    dispatch: Literal["native", "common"] = "native"
+    fuse: bool = True
+
+    def __post_init__(self) -> None:
+        from rlx.errors import GraphError
+
+        if self.dispatch not in ("native", "common"):
+            raise GraphError(f"dispatch is 'native' or 'common', found {self.dispatch!r}")
+
+
+@dataclass
+class Compilation:
+    """One compile: its target and options, and what the passes report."""
+
+    target: Target
+    options: Options = field(default_factory=Options)
+    fusion: FusionReport = field(default_factory=FusionReport)
+    dispatch: DispatchReport = field(default_factory=DispatchReport)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Add the time of the block to ``seconds[stage]``."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+
+
+class Pass(ABC):
+    """A step of the pipeline on a module, in place or giving a new one.
+
+    ``name`` is its command-line name; the docstring's first line is its help.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
+        """Rewrite the module (in place, returning it) or return a new one."""
+
+
+def functions(module: ir.Module) -> dict[str, ir.Operation]:
+    """The functions of a module by name."""
+    ops = [view.operation for view in module.body.operations]
+    return {ir.StringAttr(o.attributes["sym_name"]).value: o for o in ops if o.name == "func.func"}

@@ -1,0 +1,41 @@
+"""How each kernel family claims a region and lowers it: a file per family.
+
+A claim gives None, or the reason why the family cannot run the region. Nothing here is guessed
+from a fused region's kind: the claim reads the body.
+"""
+
+from __future__ import annotations
+
+from rlx.lowering.families import attention, common, contraction, copy, elementwise, rowwise
+from rlx.lowering.families.base import Selector
+from rlx.lowering.region import Region
+
+__all__ = ["SELECTORS", "claim", "select"]
+
+SELECTORS: dict[str, Selector] = {
+    "contraction": contraction.SELECTOR,
+    "attention": attention.SELECTOR,
+    "rowwise": rowwise.SELECTOR,
+    "elementwise": elementwise.SELECTOR,
+    "copy": copy.SELECTOR,
+    "common": common.SELECTOR,
+}
+"""In the order in which they are asked."""
+
+
+def claim(family: str, region: Region) -> str | None:
+    """None if the family runs the region, else why not."""
+    return SELECTORS[family].claim(region)
+
+
+def select(region: Region, families: tuple[str, ...]) -> tuple[str | None, dict[str, str]]:
+    """The first of ``families`` (and last the common way) that claims a region, and the refusals."""
+    reasons: dict[str, str] = {}
+    for family, selector in SELECTORS.items():
+        if family != "common" and family not in families:
+            continue
+        reason = selector.claim(region)
+        if reason is None:
+            return family, reasons
+        reasons[family] = reason
+    return None, reasons

@@ -1,0 +1,91 @@
+"""What every family's selector has in common, and how pointwise nodes become a Program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+
+from rlx.kernels.program import Program, Step
+from rlx.lowering.lowering import Lowering
+from rlx.lowering.region import Region
+from rlx.ops.base import Op
+from rlx.ops.constant import Constant
+from rlx.ops.movement import Expand
+from rlx.ops.value import Value
+
+__all__ = ["ProgramBuilder", "Selector", "literal", "spread_source"]
+
+
+class Selector(Protocol):
+    """Says which regions a family runs, and lowers them to launches."""
+
+    def claim(self, region: Region) -> str | None:
+        """None if the family can run the region, else the reason why not."""
+        ...
+
+    def lower(self, region: Region, lowering: Lowering) -> None:
+        """Append the launches that compute the region's results."""
+        ...
+
+
+def literal(node: Op) -> float | int | bool | None:
+    """The number that a constant repeats, or None for any other node."""
+    if not isinstance(node, Constant) or node.value.size == 0:
+        return None
+    flat = node.value.reshape(-1)
+    bits = flat.view(f"u{flat.dtype.itemsize}")
+    return flat[0].item() if (bits == bits[0]).all() else None
+
+
+def spread_source(v: Value) -> Value:
+    """What an expand broadcasts; the value itself if nothing broadcasts it."""
+    while v.op is not None and isinstance(v.op, Expand):
+        v = v.op.x
+    return v
+
+
+class ProgramBuilder:
+    """Collects pointwise nodes into a Program. Inputs are numbered as they are first met."""
+
+    def __init__(self, first: Sequence[Value] = ()) -> None:
+        self.inputs: list[Value] = list(first)
+        self._steps: list[tuple[Step, tuple[Value, ...]]] = []
+        self._literals: dict[Value, Step] = {}
+        self._order: list[Value] = []
+
+    def add(self, node: Op) -> None:
+        """Add a pointwise node; its operands are earlier nodes, literals, or become inputs."""
+        for v in node.present:
+            self._need(v)
+        dtypes = tuple(v.dtype for v in node.present)
+        step = Step(node.name, (), dtypes, node.out.dtype, tuple(node.attrs.items()))
+        self._steps.append((step, node.present))
+        self._order.append(node.out)
+
+    def _need(self, v: Value) -> None:
+        source = spread_source(v)
+        if v in self._order or source in self._literals or v in self.inputs:
+            return
+        number = literal(source.op) if source.op is not None else None
+        if number is not None:
+            self._literals[source] = Step.literal(number, source.dtype)
+        else:
+            self.inputs.append(v)
+
+    def build(self, *outs: Value) -> Program:
+        """The finished program with these outputs."""
+        number = {v: i for i, v in enumerate(self.inputs)}
+        steps: list[Step] = []
+        for v, step in self._literals.items():
+            number[v] = len(self.inputs) + len(steps)
+            steps.append(step)
+        for v, (step, operands) in zip(self._order, self._steps, strict=True):
+            args = tuple(number[x] if x in number else number[spread_source(x)] for x in operands)
+            number[v] = len(self.inputs) + len(steps)
+            steps.append(Step(step.op, args, step.dtypes, step.dtype, step.attrs))
+        ends = tuple(number[v] if v in number else number[spread_source(v)] for v in outs)
+        return Program(tuple(v.dtype for v in self.inputs), tuple(steps), ends)
+
+

@@ -1,0 +1,39 @@
+"""The common way: an op by its own loop nest, on dense operands."""
+
+from __future__ import annotations
+
+from rlx.kernels import common
+from rlx.kernels.common import CommonConfig
+from rlx.lowering.families.base import Selector
+from rlx.lowering.lowering import Lowering
+from rlx.lowering.region import Region
+from rlx.lowering.views import View
+from rlx.types import i64
+
+__all__ = ["SELECTOR"]
+
+
+class Common:
+    """A single op with a loop nest or a formula; what moves data alone has a loop nest too."""
+
+    def claim(self, region: Region) -> str | None:
+        node = region.nodes[0]
+        if len(region.nodes) != 1:
+            return "it is a fused region"
+        if not (node.pointwise or hasattr(type(node), "loops")):
+            return f"{node.short} has no loop nest"
+        return None
+
+    def lower(self, region: Region, lowering: Lowering) -> None:
+        node = region.nodes[0]
+        config = CommonConfig.of(node)
+        operands = [lowering.dense(region.leaves[v]) for v in node.present]
+        results = [lowering.result(r) for r in region.op.results]
+        messages = common.faults(config)
+        sites = [lowering.site(f"{node.short}: {m}") for m in messages]
+        error = [View.dense(lowering.error, i64, (2,))] if messages else []
+        launch = common.launch(config, sites[0] if sites else 0)
+        lowering.launch("common", config, [*operands, *results, *error], launch)
+
+
+SELECTOR: Selector = Common()

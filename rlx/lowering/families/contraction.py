@@ -1,0 +1,236 @@
+"""Products: the right operand is packed, the left one read by rows, the rest is the epilogue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlx._mlir import ir
+from rlx.kernels import contraction, pack
+from rlx.kernels.contraction import ContractionConfig, OperandKind
+from rlx.kernels.contraction_tile import packed_bytes
+from rlx.kernels.pack import PackConfig
+from rlx.lowering.families.base import ProgramBuilder, Selector, literal, spread_source
+from rlx.lowering.lowering import Lowering
+from rlx.lowering.region import Region, producer
+from rlx.lowering.views import View
+from rlx.ops.base import Op
+from rlx.ops.contraction import MatMul
+from rlx.ops.movement import Expand
+from rlx.ops.slicing import Concat
+from rlx.ops.value import Value
+from rlx.types import Shape
+
+__all__ = ["SELECTOR"]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A matmul as ``batch`` products [m, k] x [k, n]; a shared right operand takes all rows."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    shared: bool
+
+    @staticmethod
+    def of(node: Op) -> Geometry:
+        a, b = (v.type.static_shape for v in node.present)
+        out = node.out.type.static_shape
+        rows = 1
+        for d in out[:-2]:
+            rows *= d
+        if len(b) == 2:
+            return Geometry(1, rows * out[-2], out[-1], a[-1], True)
+        return Geometry(rows, out[-2], out[-1], a[-1], False)
+
+
+class Contraction:
+    """A float matmul first, then pointwise ops on its result's shape."""
+
+    def claim(self, region: Region) -> str | None:
+        work = [n for n in region.nodes if not isinstance(n, Expand) and literal(n) is None]
+        if not work or not isinstance(work[0], MatMul):
+            return "it does not begin with a matmul"
+        product = work[0]
+        if not product.out.dtype.is_float:
+            return f"the matmul is on {product.out.dtype}"
+        if not all(isinstance(d, int) and d > 0 for d in product.out.shape + product.present[0].shape):
+            return "a dim is empty"
+        if any(spread_source(v) not in region.leaves for v in product.present):
+            return "an operand of the matmul is computed inside"
+        for n in work[1:]:
+            if not n.pointwise:
+                return f"{n.short} is not pointwise"
+            if n.out.shape != product.out.shape:
+                return f"{n.short} is on another shape than the product"
+            for v in n.present:
+                reason = self._operand(v, product, region)
+                if reason is not None:
+                    return reason
+        return None
+
+    def _operand(self, v: Value, product: Op, region: Region) -> str | None:
+        source = spread_source(v)
+        inside = source.op is not None
+        if inside and v.shape == product.out.shape and (source is v or literal(source.op) is not None):
+            return None
+        if inside and literal(source.op) is None:
+            return "an operand is broadcast from inside"
+        if kind_of(source.shape, product.out.shape) is None:
+            return f"an operand of shape {list(source.shape)} is no row, column or matrix of the product"
+        return None
+
+    def lower(self, region: Region, lowering: Lowering) -> None:
+        product = next(n for n in region.nodes if isinstance(n, MatMul))
+        builder = ProgramBuilder([product.out])
+        for n in region.nodes:
+            if n.pointwise:
+                builder.add(n)
+        program = builder.build(region.outs[0])
+        g = Geometry.of(product)
+        out_shape = product.out.type.static_shape
+        left, right = (region.leaves[spread_source(v)] for v in product.present)
+        a, lda, a_batch = _rows(lowering, left, product.present[0], out_shape, g)
+        packed, b_batch = packed_operand(lowering, right, product.present[1], out_shape, g)
+        extra: list[View] = []
+        kinds: list[OperandKind] = []
+        strides: list[tuple[int, int]] = []
+        for v in builder.inputs[1:]:
+            source = spread_source(v)
+            kind = kind_of(source.shape, out_shape)
+            assert kind is not None
+            found = lowering.dense(region.leaves[source])
+            extra.append(found)
+            kinds.append(kind)
+            row = {"full": g.n, "column": 1}.get(kind, 0)
+            strides.append((row, 0 if row == 0 or g.batch == 1 else g.m * row))
+        result = lowering.result(region.op.results[0])
+        config = ContractionConfig(a.dtype, packed.dtype, program, tuple(kinds))
+        launch = contraction.launch(
+            config, lowering.target.kernels, m=g.m, n=g.n, k=g.k, batch=g.batch,
+            lda=lda, a_batch=a_batch, b_batch=b_batch, operands=strides,
+        )  # fmt: skip
+        lowering.launch("contraction", config, [a, packed, *extra, result], launch)
+
+
+def kind_of(shape: Shape, out: Shape) -> OperandKind | None:
+    """How an operand that broadcasts to ``out`` is addressed by row and column of the product."""
+    own = (*([1] * (len(out) - len(shape))), *shape)
+    if own == out:
+        return "full"
+    if all(d == 1 for d in own):
+        return "scalar"
+    if own[-1] == out[-1] and all(d == 1 for d in own[:-1]):
+        return "row"
+    if own[-1] == 1 and own[:-1] == out[:-1]:
+        return "column"
+    return None
+
+
+def _rows(
+    lowering: Lowering, leaf: ir.Value, v: Value, out: tuple[int, ...], g: Geometry
+) -> tuple[View, int, int]:
+    """The left operand as rows: its view, the distance between rows, and between batch elements."""
+    shape = v.type.static_shape
+    view = lowering.view(leaf).expand(shape)
+    for attempt in (view, None):
+        view = attempt or lowering.copied(lowering.view(leaf).expand(shape))
+        if view.strides[-1] != 1 and g.k > 1:
+            continue
+        if g.shared:
+            flat = view.reshape((g.m, g.k))
+            if flat is not None:
+                return flat, flat.strides[0], 0
+        else:
+            flat = view.expand((*out[:-2], *shape[-2:])).reshape((g.batch, g.m, g.k))
+            if flat is not None:
+                return flat, flat.strides[1], flat.strides[0]
+            flat = lowering.copied(view.expand((*out[:-2], *shape[-2:])))
+            return flat, g.k, g.m * g.k
+    raise AssertionError("a dense copy is always rows")
+
+
+def packed_operand(
+    lowering: Lowering, leaf: ir.Value, v: Value, out: tuple[int, ...], g: Geometry
+) -> tuple[View, int]:
+    """The right operand in panels, and the distance between batch elements in elements.
+
+    One that depends on params alone is packed by the prologue, once for all its uses.
+    """
+    target = lowering.target.kernels
+    size = packed_bytes(target, v.dtype, g.k, g.n)
+    static = lowering.static_of(leaf)
+    if static is not None and g.shared:
+        key = ("panels", static)
+        if key not in lowering.packs:
+            with lowering.prologue_of(static):
+                packed = View.dense(lowering.pack(size), v.dtype, (size // v.dtype.bytes,))
+                _pack_columns(lowering, static, packed, g)
+            lowering.packs[key] = packed
+        return lowering.packs[key], 0
+    source = lowering.view(leaf)
+    if g.shared:
+        packed = lowering.fresh(v.dtype, (size // v.dtype.bytes,))
+        _pack(lowering, source, packed, g.k, g.n)
+        return packed, 0
+    return _pack_batch(lowering, source, v, out, g, size)
+
+
+def _pack_batch(
+    lowering: Lowering, source: View, v: Value, out: tuple[int, ...], g: Geometry, size: int
+) -> tuple[View, int]:
+    """Pack every matrix of a batched right operand, and read them in the product's batch order."""
+    shape = v.type.static_shape
+    own = 1
+    for d in shape[:-2]:
+        own *= d
+    flat = source.reshape((own, g.k, g.n))
+    if own != g.batch and own != 1:
+        # Matrices that broadcast along only some batch dims are packed once a batch element.
+        source, own = source.expand((*out[:-2], g.k, g.n)), g.batch
+        flat = source.reshape((own, g.k, g.n))
+    if flat is None:
+        flat = lowering.copied(source).reshape((own, g.k, g.n))
+    assert flat is not None
+    each = size // v.dtype.bytes
+    packed = lowering.fresh(v.dtype, (own * each,))
+    config = PackConfig(v.dtype, flat.strides[2] == 1)
+    launch = pack.launch(
+        config, lowering.target.kernels, k=g.k, n=g.n, row_stride=flat.strides[1],
+        column_stride=flat.strides[2], batch=own, source_batch=flat.strides[0], packed_batch=each,
+    )  # fmt: skip
+    lowering.launch("pack", config, [flat, packed], launch)
+    return packed, each if own == g.batch and own > 1 else 0
+
+
+def _pack_columns(lowering: Lowering, v: ir.Value, packed: View, g: Geometry) -> None:
+    """Pack a static matrix; the parts of a concatenation each go to their columns."""
+    parts = _column_parts(v)
+    at = 0
+    for i, part in enumerate(parts):
+        view = lowering.view(part)
+        with lowering.prologue_of(part):
+            _pack(lowering, view, packed, g.k, view.shape[1], at, fill=i == len(parts) - 1)
+        at += view.shape[1]
+
+
+def _column_parts(v: ir.Value) -> list[ir.Value]:
+    op = producer(v)
+    if op is None or op.name != Concat.name or ir.IntegerAttr(op.attributes["axis"]).value != 1:
+        return [v]
+    return [p for operand in op.operands for p in _column_parts(operand)]
+
+
+def _pack(
+    lowering: Lowering, source: View, packed: View, k: int, n: int, column: int = 0, fill: bool = True
+) -> None:
+    config = PackConfig(source.dtype, source.strides[1] == 1)
+    launch = pack.launch(
+        config, lowering.target.kernels, k=k, n=n, row_stride=source.strides[0],
+        column_stride=source.strides[1], column=column, fill=fill,
+    )  # fmt: skip
+    lowering.launch("pack", config, [source, packed], launch)
+
+
+SELECTOR: Selector = Contraction()

@@ -1,0 +1,194 @@
+"""fuse: ops that one kernel can run become a ``mir.fused`` region.
+
+Three patterns, in this order, each one sweep in program order: a product with its pointwise
+epilogue; row-wise reductions with the pointwise ops around them; what is left of pointwise chains.
+A region never swallows a value that something outside it uses. Whether a region is right for a
+kernel is the family's to say: growth asks its claim, and un-fusing is always inlining.
+"""
+
+from __future__ import annotations
+
+
+
+from rlx._mlir import ir
+from rlx.dialects.bridge import create, place_of
+from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.families import claim
+from rlx.lowering.region import Region, producer, region_of_ops, sole_user, users
+from rlx.lowering.report import MissedFusion
+from rlx.ops.base import op_class
+from rlx.ops.constant import Constant
+from rlx.ops.contraction import MatMul
+from rlx.ops.movement import Expand
+from rlx.ops.normalization import LayerNorm, RmsNorm, Softmax
+from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
+
+__all__ = ["Fuse"]
+
+ROW_ROOTS = {c.name for c in (Softmax, LayerNorm, RmsNorm, ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd)}
+CHEAP = {Constant.name, Expand.name}
+"""Ops that cost nothing inside a region, where they are an immediate or an address: copied in."""
+
+
+class Fuse(Pass):
+    """Merge products, row reductions and pointwise ops into regions."""
+
+    name = "fuse"
+
+    def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
+        if compilation.options.dispatch == "common" or not compilation.options.fuse:
+            return module
+        with module.context, ir.Location.unknown():
+            for f in functions(module).values():
+                for block in f.regions[0].blocks:
+                    _Fuser(block, compilation).run()
+        return module
+
+
+class _Fuser:
+    def __init__(self, block: ir.Block, compilation: Compilation) -> None:
+        self.block, self.compilation = block, compilation
+        self.taken: set[ir.Value] = set()
+
+    def run(self) -> None:
+        ops = [view.operation for view in self.block.operations]
+        self.place = {o.results[0]: i for i, o in enumerate(ops) if len(o.results)}
+        for pattern, roots in (
+            ("contraction", [o for o in ops if o.name == MatMul.name]),
+            ("rowwise", [o for o in ops if o.name in ROW_ROOTS]),
+            ("elementwise", [o for o in reversed(ops) if _pointwise(o)]),
+        ):
+            for root in roots:
+                if root.results[0] not in self.taken:
+                    self.grow(pattern, root)
+
+    # -- growth ----------------------------------------------------------------------------
+
+    def grow(self, pattern: str, root: ir.Operation) -> None:
+        """Grow from a root while the family claims the result; make a region of two ops or more."""
+        group = [root]
+        if pattern != "contraction":
+            self.take_producers(pattern, group)
+        if pattern != "elementwise":
+            self.take_users(pattern, group)
+        work = [o for o in group if o.name not in CHEAP]
+        if len(work) > 1 or (work and work[0].name in ROW_ROOTS and claim(pattern, self.trial(group)) is None):
+            self.region(pattern, self.with_cheap(group))
+
+    def take_users(self, pattern: str, group: list[ir.Operation]) -> None:
+        while True:
+            out = group[-1].results[0]
+            user = sole_user(out)
+            if user is None:
+                self.miss_users(pattern, group[-1])
+                return
+            if not _pointwise(user) or user.results[0] in self.taken or user.results[0].type != out.type:
+                return
+            reason = claim(pattern, self.trial([*group, user]))
+            if reason is not None:
+                self.miss(pattern, user, reason)
+                return
+            group.append(user)
+
+    def take_producers(self, pattern: str, group: list[ir.Operation]) -> None:
+        """Pull in pointwise producers that only the group uses, nearest first."""
+        todo = list(group[0].operands)
+        while todo:
+            v = todo.pop(0)
+            op = producer(v)
+            if op is not None and op.name == Expand.name:
+                op = producer(op.operands[0])
+            if op is None or not _pointwise(op) or op.results[0] in self.taken or op in group:
+                continue
+            if not self.only_used_by(op.results[0], group):
+                continue
+            trial = sorted([op, *group], key=self.order)
+            if claim(pattern, self.trial(trial)) is None:
+                group[:] = trial
+                todo += list(op.operands)
+
+    def only_used_by(self, v: ir.Value, group: list[ir.Operation]) -> bool:
+        inside = {o.results[0] for o in group}
+        for u in users(v):
+            if len(u.results) == 0:
+                return False
+            if u.name == Expand.name and u.results[0] not in inside:
+                if not self.only_used_by(u.results[0], group):
+                    return False
+            elif u.results[0] not in inside:
+                return False
+        return True
+
+    def order(self, op: ir.Operation) -> int:
+        return self.place[op.results[0]]
+
+    def with_cheap(self, group: list[ir.Operation]) -> list[ir.Operation]:
+        """The group with the constants and expands that it reads, in program order."""
+        found = {o.results[0]: o for o in group}
+        todo = list(group)
+        while todo:
+            for v in todo.pop().operands:
+                op = producer(v)
+                if op is not None and op.name in CHEAP and v not in found and v in self.place and _region_leaf(op):
+                    found[v] = op
+                    todo.append(op)
+        return sorted(found.values(), key=self.order)
+
+    def trial(self, group: list[ir.Operation]) -> Region:
+        ops = self.with_cheap(group)
+        return region_of_ops(ops, ops[-1])
+
+    # -- the region ------------------------------------------------------------------------
+
+    def region(self, kind: str, ops: list[ir.Operation]) -> None:
+        """Wrap ops (in program order) in a mir.fused; cheap ops that others use stay, a copy goes in."""
+        last = ops[-1]
+        out = last.results[0]
+        label = "+".join(o.name.split(".")[1] for o in ops if o.name not in CHEAP)
+        fused = create(
+            "mir.fused", [out.type], [], {"kind": ir.StringAttr.get(kind)},
+            regions=1, ip=ir.InsertionPoint(last), loc=ir.Location.fused([o.location for o in ops]),
+        )  # fmt: skip
+        body = fused.regions[0].blocks.append()
+        out.replace_all_uses_with(fused.results[0])
+        self.place[fused.results[0]] = self.place[out]
+        inside: dict[ir.Value, ir.Value] = {}
+        results = {o.results[0] for o in ops}
+        for op in ops:
+            v = op.results[0]
+            shared = op.name in CHEAP and any(len(u.results) == 0 or u.results[0] not in results for u in users(v))
+            moved = op.clone(ir.InsertionPoint(body)).operation if shared else op
+            if not shared:
+                op.detach_from_parent()
+                body.append(op)
+            for i, x in enumerate(moved.operands):
+                moved.operands[i] = inside.get(x, x)
+            inside[v] = moved.results[0]
+        create("mir.yield", [], [inside[out]], ip=ir.InsertionPoint(body), loc=last.location)
+        self.taken |= {fused.results[0], *inside, *inside.values()}
+        self.compilation.fusion.fused[f"{kind}: {label}"] += 1
+
+    # -- misses ----------------------------------------------------------------------------
+
+    def miss(self, pattern: str, op: ir.Operation, reason: str, hint: str = "") -> None:
+        m = MissedFusion(pattern, op.name.split(".")[1], place_of(op), reason, hint)
+        self.compilation.fusion.missed.append(m)
+
+    def miss_users(self, pattern: str, op: ir.Operation) -> None:
+        found = users(op.results[0])
+        if any(_pointwise(u) for u in found):
+            names = ", ".join(sorted({u.name.split(".")[-1] for u in found}))
+            self.miss(pattern, op, f"its result has {len(found)} uses ({names})", "it is stored once and read again")
+
+
+def _pointwise(op: ir.Operation) -> bool:
+    return op.name.startswith("mir.") and op.name not in ("mir.fused", "mir.yield") and op_class(op.name).pointwise
+
+
+def _region_leaf(op: ir.Operation) -> bool:
+    """Constants only as splats: other literals are buffers, read like any operand."""
+    if op.name != Constant.name:
+        return True
+    return ir.DenseElementsAttr(op.attributes["value"]).is_splat
+
+

@@ -1,0 +1,121 @@
+"""hoist: what depends on params alone moves to @prologue, which runs once per change of a param.
+
+@prologue takes the params and returns what @main needs; @main takes those values as further
+arguments, marked ``rlx.packed`` with their position.
+"""
+
+from __future__ import annotations
+
+from rlx._mlir import func, ir
+from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.region import users
+
+__all__ = ["Hoist", "static_values"]
+
+
+def static_values(main: ir.Operation) -> set[ir.Value]:
+    """The values that depend on params alone; a constant is not one of them by itself."""
+    block = main.regions[0].blocks[0]
+    marks = ir.ArrayAttr(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else []
+    static = {
+        a
+        for a, d in zip(block.arguments, marks, strict=False)
+        if "rlx.param" in ir.DictAttr(d) or "rlx.packed" in ir.DictAttr(d)
+    }
+    neutral: set[ir.Value] = set()
+    for view in block.operations:
+        op = view.operation
+        inputs = list(op.operands)
+        if op.name == "mir.constant" or (inputs and all(v in neutral for v in inputs)):
+            neutral.update(op.results)
+        elif inputs and all(v in static or v in neutral for v in inputs) and len(op.results):
+            static.update(op.results)
+    return static
+
+
+class Hoist(Pass):
+    """Move the work that depends on params alone into the prologue."""
+
+    name = "hoist"
+
+    def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
+        found = functions(module)
+        if "prologue" in found or compilation.options.dispatch == "common":
+            return module
+        with module.context, ir.Location.unknown():
+            self._hoist(found["main"])
+        return module
+
+    def _hoist(self, main: ir.Operation) -> None:
+        block = main.regions[0].blocks[0]
+        static = static_values(main)
+        # Constants that static ops use are copied, so that neither function needs the other's.
+        moved = [v.operation for v in block.operations if len(v.operation.results) and v.operation.results[0] in static]
+        if not moved:
+            return
+        inside = set(r for o in moved for r in o.results)
+        live = [r for o in moved for r in o.results if any(not _within(u, inside) for u in users(r))]
+        args = [block.add_argument(r.type, ir.Location.unknown()) for r in live]
+        for r, a in zip(live, args, strict=True):
+            for u in users(r):
+                if not _within(u, inside):
+                    _replace(u, r, a)
+        params = [(a, d) for a, d in zip(block.arguments, ir.ArrayAttr(main.attributes["arg_attrs"]), strict=False)]
+        params = [(a, d) for a, d in params if "rlx.param" in ir.DictAttr(d)]
+        self._make_prologue(main, params, moved, live)
+        marks = [*ir.ArrayAttr(main.attributes["arg_attrs"])]
+        i64 = ir.IntegerType.get_signless(64)
+        marks += [ir.DictAttr.get({"rlx.packed": ir.IntegerAttr.get(i64, i)}) for i in range(len(live))]
+        t = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+        wide = ir.FunctionType.get([*t.inputs, *(r.type for r in live)], t.results)
+        main.attributes["function_type"] = ir.TypeAttr.get(wide)
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get(marks)
+
+    def _make_prologue(
+        self,
+        main: ir.Operation,
+        params: list[tuple[ir.Value, ir.Attribute]],
+        moved: list[ir.Operation],
+        live: list[ir.Value],
+    ) -> None:
+        with ir.InsertionPoint(main):
+            types = [a.type for a, _ in params], [r.type for r in live]
+            prologue = func.FuncOp("prologue", ir.FunctionType.get(*types))
+        prologue.arg_attrs = ir.ArrayAttr.get([d for _, d in params])
+        body = prologue.add_entry_block()
+        env = dict(zip((a for a, _ in params), body.arguments, strict=True))
+        for op in moved:
+            for i, v in enumerate(op.operands):
+                source = None if isinstance(v.owner, ir.Block) else v.owner.operation
+                if v not in env and source is not None and source.parent == main:
+                    env[v] = _copied(source, body, env, main)
+            op.detach_from_parent()
+            body.append(op)
+            for i, v in enumerate(op.operands):
+                if v in env:
+                    op.operands[i] = env[v]
+        with ir.InsertionPoint(body):
+            func.ReturnOp(live)
+
+
+def _within(op: ir.Operation, values: set[ir.Value]) -> bool:
+    return len(op.results) > 0 and op.results[0] in values
+
+
+def _replace(user: ir.Operation, old: ir.Value, new: ir.Value) -> None:
+    for i, v in enumerate(user.operands):
+        if v == old:
+            user.operands[i] = new
+
+
+def _copied(op: ir.Operation, body: ir.Block, env: dict[ir.Value, ir.Value], main: ir.Operation) -> ir.Value:
+    """Clone a constant, or an op on constants alone, to the end of the prologue's body."""
+    for v in op.operands:
+        source = None if isinstance(v.owner, ir.Block) else v.owner.operation
+        if v not in env and source is not None:
+            env[v] = _copied(source, body, env, main)
+    twin = op.clone(ir.InsertionPoint(body)).operation
+    for i, v in enumerate(twin.operands):
+        twin.operands[i] = env.get(v, v)
+    return twin.results[0]
+

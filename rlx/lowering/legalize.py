@@ -1,0 +1,67 @@
+"""legalize: composites that no kernel family claims become what they expand to.
+
+What is left is run by a family, by its own loop nest, or moves nothing; anything else cannot be
+compiled for the target, and all such ops are listed at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rlx._mlir import ir
+from rlx.dialects.bridge import expand_all, place_of
+from rlx.errors import UnsupportedError
+from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.families import select
+from rlx.lowering.region import region_of_ops
+from rlx.ops.base import Op, op_class
+
+__all__ = ["Legalize"]
+
+
+class Legalize(Pass):
+    """Expand composites without a kernel; refuse ops that have no way to run."""
+
+    name = "legalize"
+
+    def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
+        native = compilation.options.dispatch == "native"
+        families = compilation.target.families if native else ()
+        verdicts: dict[str, bool] = {}
+
+        def unclaimed(op: ir.Operation) -> bool:
+            if not op.name.startswith("mir.") or op.name in ("mir.fused", "mir.yield"):
+                return False
+            if not op_class(op.name).composite():
+                return False
+            key = f"{op.name}{op.attributes}{[str(v.type) for v in op.operands]}"
+            if key not in verdicts:
+                family, _ = select(region_of_ops([op], op), families)
+                verdicts[key] = family in (None, "common")
+            if verdicts[key]:
+                compilation.dispatch.rewritten[op.name.split(".")[1]] += 1
+            return verdicts[key]
+
+        with module.context:
+            for f in functions(module).values():
+                for block in f.regions[0].blocks:
+                    while expand_all(block, unclaimed, lambda node: False):
+                        pass
+            _check(module, compilation)
+        return module
+
+
+def _check(module: ir.Module, compilation: Compilation) -> None:
+    missing: Counter[str] = Counter()
+    first: dict[str, tuple[str, int]] = {}
+    for f in functions(module).values():
+        for view in f.regions[0].blocks[0].operations:
+            op = view.operation
+            if op.name.startswith("mir.") and op.name not in ("mir.fused", "mir.constant"):
+                cls: type[Op] = op_class(op.name)
+                if not (cls.pointwise or hasattr(cls, "loops") or cls.composite()):
+                    missing[op.name] += 1
+                    first.setdefault(op.name, place_of(op))
+    if missing:
+        listed = ", ".join(f"{name} x {n} (first at {first[name][0]}:{first[name][1]})" for name, n in missing.items())
+        raise UnsupportedError(f"no kernel and no loop nest on {compilation.target.name} for: {listed}")

@@ -1,0 +1,151 @@
+"""mir-to-lir: kernels chosen, values placed in memory, launches scheduled.
+
+Movement becomes views; every other op or region becomes launches of the first family that claims
+it. What depends on params alone was hoisted and is planned for the prologue as main asks for it,
+so a weight that is only packed is never copied in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rlx._mlir import ir
+from rlx.dialects.bridge import node_of, place_of
+from rlx.dialects.convert import from_type
+from rlx.errors import UnsupportedError
+from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.families import SELECTORS, select
+from rlx.lowering.lir_text import write_module
+from rlx.lowering.lowering import Lowering
+from rlx.lowering.region import region_of
+from rlx.lowering.views import Memory, View
+from rlx.ops.base import Op
+from rlx.ops.constant import Constant
+from rlx.ops.movement import Expand, Reshape, Transpose
+from rlx.ops.slicing import Slice
+
+__all__ = ["MirToLir"]
+
+
+class MirToLir(Pass):
+    """Choose kernels, place every value and write the schedule."""
+
+    name = "mir-to-lir"
+
+    def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
+        with module.context, ir.Location.unknown():
+            lowering = Lowering(compilation)
+            lowering.lower_op = lambda op: _lower(op, lowering)
+            funcs = functions(module)
+            main = funcs["main"]
+            ends = _entry(main, funcs.get("prologue"), lowering)
+            for view in main.regions[0].blocks[0].operations:
+                if view.operation.name != "func.return":
+                    _lower(view.operation, lowering)
+            for v, index in ends:
+                _return(v, index, lowering)
+            return write_module(lowering, main)
+
+
+def _entry(main: ir.Operation, prologue: ir.Operation | None, lowering: Lowering) -> list[tuple[ir.Value, int]]:
+    """Give the arguments their places; returns the returned values with their positions."""
+    block = main.regions[0].blocks[0]
+    marks = ir.ArrayAttr(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else []
+    returned = list(prologue.regions[0].blocks[0].operations)[-1].operation.operands if prologue else []
+    counts = {"input": 0, "param": 0}
+    for arg, mark in zip(block.arguments, marks, strict=False):
+        named = ir.DictAttr(mark)
+        if "rlx.packed" in named:
+            lowering.statics[arg] = returned[ir.IntegerAttr(named["rlx.packed"]).value]
+            continue
+        role = "param" if "rlx.param" in named else "input"
+        t = from_type(arg.type)
+        lowering.env[arg] = View.dense(Memory(role, counts[role]), t.dtype, t.static_shape)
+        counts[role] += 1
+    if prologue is not None:
+        _statics(prologue, lowering)
+    ends = list(enumerate(list(block.operations)[-1].operation.operands))
+    lowering.outputs = {}
+    for i, v in ends:
+        owner = v.owner
+        if not isinstance(owner, ir.Block) and owner.operation.name not in _VIEWS and v not in lowering.outputs:
+            lowering.outputs[v] = i
+    return [(v, i) for i, v in ends]
+
+
+def _statics(prologue: ir.Operation, lowering: Lowering) -> None:
+    """Which params each of the prologue's values depends on."""
+    block = prologue.regions[0].blocks[0]
+    for i, arg in enumerate(block.arguments):
+        t = from_type(arg.type)
+        lowering.env[arg] = View.dense(Memory("param", i), t.dtype, t.static_shape)
+        lowering.params_of[arg] = frozenset([i])
+    for view in block.operations:
+        op = view.operation
+        needs = frozenset[int]().union(*(lowering.params_of.get(v, frozenset()) for v in _reads(op)))
+        if op.name != Constant.name:
+            for r in op.results:
+                lowering.params_of[r] = needs
+
+
+def _reads(op: ir.Operation) -> list[ir.Value]:
+    """What an op, or the body of a region, reads."""
+    inner = [v for r in op.regions for b in r.blocks for o in b.operations for v in o.operation.operands]
+    return [*op.operands, *inner]
+
+
+def _return(v: ir.Value, index: int, lowering: Lowering) -> None:
+    """Copy what no kernel wrote to its output: an input, a view, a second use of one value."""
+    found = lowering.view(v)
+    if found.memory.role == "output" and found.memory.index == index:
+        return
+    t = from_type(v.type)
+    lowering.copy(found, View.dense(Memory("output", index), t.dtype, t.static_shape))
+
+
+def _lower(op: ir.Operation, lowering: Lowering) -> None:
+    if op.name == Constant.name:
+        return
+    lowering.location = place_of(op)
+    if op.name in _VIEWS and (lowering.compilation.options.dispatch == "native" or op.name == Reshape.name):
+        node = node_of(op)
+        lowering.env[op.results[0]] = _VIEWS[op.name](node, op.operands[0], lowering)
+        return
+    region = region_of(op)
+    options = lowering.compilation.options
+    families = lowering.target.families if options.dispatch == "native" else ()
+    family, reasons = select(region, families)
+    if family is None:
+        listed = "; ".join(f"{name}: {why}" for name, why in reasons.items())
+        raise UnsupportedError(
+            f"{region.label} has no kernel on {lowering.target.name} ({listed})", lowering.location
+        )
+    report = lowering.compilation.dispatch
+    (report.common if family == "common" else report.native)[f"{family}: {region.label}"] += 1
+    SELECTORS[family].lower(region, lowering)
+
+
+def _reshape(node: Op, source: ir.Value, lowering: Lowering) -> View:
+    shape = node.out.type.static_shape
+    found = lowering.view(source).reshape(shape)
+    return found if found is not None else View.reshape(lowering.dense(source), shape) or _never()
+
+
+def _never() -> View:
+    raise AssertionError("a dense view takes any shape")
+
+
+def _slice(node: Op, source: ir.Value, lowering: Lowering) -> View:
+    assert isinstance(node, Slice)
+    return lowering.view(source).slice(
+        node.starts, node.out.type.static_shape, node.steps
+    )
+
+
+_VIEWS: dict[str, Callable[[Op, ir.Value, Lowering], View]] = {
+    Reshape.name: _reshape,
+    Transpose.name: lambda n, v, lowering: lowering.view(v).transpose(n.attrs["perm"]),
+    Expand.name: lambda n, v, lowering: lowering.view(v).expand(n.out.type.static_shape),
+    Slice.name: _slice,
+}
+"""Ops that move nothing: they change a view."""

@@ -1,0 +1,159 @@
+"""share-inputs: products of one tensor with several weights become one product.
+
+    matmul(x, w1) + b1, matmul(x, w2) + b2
+      --> slices of (matmul(x, concat(w1, w2)) + concat(b1, b2))
+
+The weights must depend on params alone, so that the concatenation is done once, by packing each
+into its part of the panels; one product reads x once and has more columns to share among threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rlx._mlir import ir
+from rlx.dialects.bridge import attributes_of, create, place_of
+from rlx.dialects.convert import from_type, to_type
+from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.hoist import static_values
+from rlx.lowering.region import producer, sole_user, users
+from rlx.lowering.report import MissedFusion
+from rlx.ops.base import Op
+from rlx.ops.binary import Add
+from rlx.ops.contraction import MatMul
+from rlx.ops.movement import Expand
+from rlx.ops.slicing import Concat, Slice
+from rlx.ops.value import Value
+
+__all__ = ["ShareInputs"]
+
+
+@dataclass
+class Member:
+    """A product of the shared input, and the addition of its bias if it has one."""
+
+    product: ir.Operation
+    add: ir.Operation | None
+    bias: ir.Value | None
+
+    @property
+    def last(self) -> ir.Operation:
+        return self.add or self.product
+
+
+class ShareInputs(Pass):
+    """Merge products that share their left operand and have constant weights."""
+
+    name = "share-inputs"
+
+    def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
+        options = compilation.options
+        if options.dispatch == "common" or not options.fuse:
+            return module
+        with module.context, ir.Location.unknown():
+            main = functions(module)["main"]
+            static = static_values(main)
+            for members in self._groups(main, static, compilation):
+                _merge(members, main)
+                compilation.fusion.fused["shared-input matmuls"] += 1
+        return module
+
+    def _groups(
+        self, main: ir.Operation, static: set[ir.Value], compilation: Compilation
+    ) -> list[list[Member]]:
+        by_input: dict[ir.Value, list[Member]] = {}
+        for view in main.regions[0].blocks[0].operations:
+            op = view.operation
+            if op.name != MatMul.name or op.operands[1] not in static or op.operands[0] in static:
+                continue
+            if from_type(op.operands[1].type).rank == 2:
+                by_input.setdefault(op.operands[0], []).append(_member(op, static))
+        groups: list[list[Member]] = []
+        for members in by_input.values():
+            if len(members) < 2:
+                continue
+            kept = [m for m in members if not _returned(m)]
+            for m in members:
+                if m not in kept:
+                    reason = "its result is a graph output, which must be dense"
+                    miss = MissedFusion("shared-input matmuls", "matmul", place_of(m.product), reason)
+                    compilation.fusion.missed.append(miss)
+            if len(kept) > 1:
+                groups.append(kept)
+        return groups
+
+
+def _member(op: ir.Operation, static: set[ir.Value]) -> Member:
+    user = sole_user(op.results[0])
+    if user is not None and user.name == Add.name and user.operands[0] == op.results[0]:
+        spread = producer(user.operands[1])
+        if spread is not None and spread.name == Expand.name and spread.operands[0] in static:
+            bias = from_type(spread.operands[0].type)
+            if bias.shape == from_type(op.results[0].type).shape[-1:]:
+                return Member(op, user, spread.operands[0])
+    return Member(op, None, None)
+
+
+def _returned(m: Member) -> bool:
+    return any(u.name == "func.return" for u in users(m.last.results[0]))
+
+
+def _merge(members: list[Member], main: ir.Operation) -> None:
+    if any(m.bias is None for m in members):
+        members = [Member(m.product, None, None) for m in members]
+    anchor = members[0].product
+    order = {v.operation: i for i, v in enumerate(main.regions[0].blocks[0].operations)}
+    weights = [m.product.operands[1] for m in members]
+    biases = [m.bias for m in members if m.bias is not None]
+    for v in [*weights, *biases]:
+        _raise(v, anchor, order)
+    env: dict[Value, ir.Value] = {}
+
+    def leaf(v: ir.Value) -> Value:
+        value = Value(from_type(v.type))
+        env[value] = v
+        return value
+
+    def put(node: Op) -> Value:
+        operands = [env[v] for v in node.present]
+        types = [to_type(v.type) for v in node.results]
+        at = ir.InsertionPoint(anchor)
+        made = create(node.name, types, operands, attributes_of(node), loc=anchor.location, ip=at)
+        env.update(zip(node.results, made.results, strict=True))
+        return node.out
+
+    x = leaf(anchor.operands[0])
+    y = put(MatMul(x, _concat([leaf(w) for w in weights], 1, put)))
+    if biases:
+        bias = _concat([leaf(b) for b in biases], 0, put)
+        y = put(Add(y, put(Expand(bias, y.shape))))
+    start = 0
+    for m in members:
+        shape = from_type(m.product.results[0].type).shape
+        starts = (*([0] * (len(shape) - 1)), start)
+        part = put(Slice(y, starts, shape, (1,) * len(shape)))
+        m.last.results[0].replace_all_uses_with(env[part])
+        start += int(str(shape[-1]))
+    for m in members:
+        if m.add is not None:
+            m.add.erase()
+        m.product.erase()
+
+
+def _concat(values: list[Value], axis: int, put: Callable[[Op], Value]) -> Value:
+    whole = values[0]
+    for v in values[1:]:
+        whole = put(Concat(whole, v, axis))
+    return whole
+
+
+def _raise(v: ir.Value, anchor: ir.Operation, order: dict[ir.Operation, int]) -> None:
+    """Move what defines a static value before ``anchor``, where it stands behind it."""
+    op = producer(v)
+    if op is None or order.get(op, -1) < order[anchor]:
+        return
+    for operand in op.operands:
+        _raise(operand, anchor, order)
+    op.move_before(anchor)
+    order[op] = -1

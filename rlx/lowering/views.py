@@ -1,0 +1,132 @@
+"""Where a value lies: strided views of named memories.
+
+Transposes, slices, broadcasts and most reshapes move nothing: they change a view. A kernel family
+reads views by their strides where it can, and asks for a dense copy where it can't.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from rlx.kernels.strides import row_major
+from rlx.types import DType
+
+__all__ = ["Memory", "View"]
+
+Role = Literal["arena", "packed", "error", "param", "constant", "input", "output"]
+
+
+@dataclass(eq=False)
+class Memory:
+    """A memory that a schedule names. ``index`` tells params, inputs and outputs apart.
+
+    A buffer of the arena has a size and a life (first and last step that touches it); its offset
+    is planned at the end, as are the offsets in the packed memory as they are asked for.
+    """
+
+    role: Role
+    index: int = 0
+    size: int = 0
+    offset: int = 0
+    first: int = -1
+    last: int = -1
+
+    def touch(self, step: int) -> None:
+        self.first = step if self.first < 0 else self.first
+        self.last = step
+
+
+@dataclass(frozen=True)
+class View:
+    """A strided tensor: ``start`` and ``strides`` count elements of ``dtype``."""
+
+    memory: Memory
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    start: int = 0
+
+    @staticmethod
+    def dense(memory: Memory, dtype: DType, shape: Sequence[int]) -> View:
+        return View(memory, dtype, tuple(shape), row_major(shape))
+
+    @property
+    def size(self) -> int:
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the elements lie in row-major order without gaps."""
+        return all(
+            d == 1 or s == t for d, s, t in zip(self.shape, self.strides, row_major(self.shape), strict=True)
+        )
+
+    def transpose(self, perm: Sequence[int]) -> View:
+        return replace(
+            self,
+            shape=tuple(self.shape[p] for p in perm),
+            strides=tuple(self.strides[p] for p in perm),
+        )
+
+    def slice(self, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int]) -> View:
+        at = sum(b * s for b, s in zip(starts, self.strides, strict=True)) if all(sizes) else 0
+        return replace(
+            self,
+            start=self.start + at,
+            shape=tuple(sizes),
+            strides=tuple(s * t for s, t in zip(self.strides, steps, strict=True)),
+        )
+
+    def expand(self, shape: Sequence[int]) -> View:
+        """The NumPy broadcast to ``shape``: stride 0 along new and stretched dims."""
+        extra = len(shape) - len(self.shape)
+        own = [0 if d == 1 and n != 1 else s for d, s, n in zip(self.shape, self.strides, shape[extra:], strict=True)]
+        return replace(self, shape=tuple(shape), strides=tuple([0] * extra + own))
+
+    def reshape(self, shape: Sequence[int]) -> View | None:
+        """The view in another shape, or None where that needs a copy."""
+        if self.is_dense or 0 in self.shape:
+            return replace(self, shape=tuple(shape), strides=row_major(shape))
+        strides = _reshaped(self.shape, self.strides, shape)
+        return None if strides is None else replace(self, shape=tuple(shape), strides=strides)
+
+
+def _reshaped(old: Sequence[int], strides: Sequence[int], new: Sequence[int]) -> tuple[int, ...] | None:
+    """Strides for ``new`` over the same elements, matching groups of dims of equal product."""
+    dims = [(d, s) for d, s in zip(old, strides, strict=True) if d != 1]
+    out: list[int] = []
+    at, i = 0, 0
+    while i < len(new):
+        if new[i] == 1:
+            out.append(0)
+            i += 1
+            continue
+        if at == len(dims):
+            return None
+        group, have = [dims[at]], dims[at][0]
+        at += 1
+        want, j = new[i], i + 1
+        while have != want:
+            if have < want:
+                if at == len(dims):
+                    return None
+                group.append(dims[at])
+                have *= dims[at][0]
+                at += 1
+            elif j < len(new):
+                want *= new[j]
+                j += 1
+            else:
+                return None
+        if any(a[1] != b[0] * b[1] for a, b in zip(group, group[1:], strict=False)):
+            return None
+        step = group[-1][1]
+        inner = list(row_major(new[i:j]))
+        out += [n * step for n in inner]
+        i = j
+    return tuple(out) if at == len(dims) else None

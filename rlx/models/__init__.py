@@ -1,0 +1,28 @@
+"""Model builders that load real weights. Public names load on first use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlx.models.bert import BertConfig, bert_encoder
+    from rlx.models.embed import Embed
+    from rlx.models.safetensors import SafeTensors
+
+__all__ = ["BertConfig", "Embed", "SafeTensors", "bert_encoder"]
+
+_HOMES = {
+    "BertConfig": "rlx.models.bert",
+    "bert_encoder": "rlx.models.bert",
+    "Embed": "rlx.models.embed",
+    "SafeTensors": "rlx.models.safetensors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(home), name)

@@ -1,0 +1,201 @@
+"""BERT-family sentence encoders as a graph: token ids and mask in, one vector a text out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlx.errors import ModelError
+from rlx.graph import Graph
+from rlx.ops.normalization import LayerNorm
+from rlx.ops.transformer import BertLayer
+from rlx.ops.value import Value
+
+__all__ = ["BertConfig", "bert_encoder", "read_json"]
+
+# Hugging Face's names of activations, and the ops that they mean.
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_approx",
+    "gelu_fast": "gelu_approx",
+    "gelu_pytorch_tanh": "gelu_approx",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+# The tensors of a layer in the order of BertLayer's operands.
+_LAYER = (
+    "attention.self.query.weight",
+    "attention.self.query.bias",
+    "attention.self.key.weight",
+    "attention.self.key.bias",
+    "attention.self.value.weight",
+    "attention.self.value.bias",
+    "attention.output.dense.weight",
+    "attention.output.dense.bias",
+    "attention.output.LayerNorm.weight",
+    "attention.output.LayerNorm.bias",
+    "intermediate.dense.weight",
+    "intermediate.dense.bias",
+    "output.dense.weight",
+    "output.dense.bias",
+    "output.LayerNorm.weight",
+    "output.LayerNorm.bias",
+)
+
+
+@dataclass(frozen=True)
+class BertConfig:
+    """What decides the graph of an encoder. Sizes count elements; ``pooling`` is "mean" or "cls"."""
+
+    vocab: int
+    hidden: int
+    layers: int
+    heads: int
+    inner: int
+    positions: int
+    activation: str = "gelu"
+    eps: float = 1e-12
+    kinds: int = 2
+    pooling: str = "mean"
+
+    @staticmethod
+    def from_dir(path: str | Path) -> BertConfig:
+        """Read a model directory in the form of Hugging Face and sentence-transformers.
+
+        ModelError if a file is missing or asks for what this encoder does not do.
+        """
+        path = Path(path)
+        raw = read_json(path / "config.json")
+        _expect(path, raw, "model_type", ("bert",))
+        _expect(path, raw, "position_embedding_type", ("absolute", None))
+        _expect(path, raw, "hidden_act", tuple(_ACTIVATIONS))
+        try:
+            return BertConfig(
+                vocab=int(raw["vocab_size"]),
+                hidden=int(raw["hidden_size"]),
+                layers=int(raw["num_hidden_layers"]),
+                heads=int(raw["num_attention_heads"]),
+                inner=int(raw["intermediate_size"]),
+                positions=int(raw["max_position_embeddings"]),
+                activation=_ACTIVATIONS[raw["hidden_act"]],
+                eps=float(raw.get("layer_norm_eps", 1e-12)),
+                kinds=int(raw.get("type_vocab_size", 2)),
+                pooling=_pooling(path),
+            )
+        except KeyError as e:
+            raise ModelError(f"{path / 'config.json'} has no {e.args[0]!r}") from None
+        except (TypeError, ValueError) as e:
+            raise ModelError(f"{path / 'config.json'} is malformed: {e}") from None
+
+
+def bert_encoder(config: BertConfig, *, prefix: str = "", normalize: bool = True) -> Graph:
+    """The graph of an encoder.
+
+    Inputs: ``ids`` and ``mask``, i64 ``[batch, tokens]``; the mask is 1 for tokens and 0 for
+    padding. Output: f32 ``[batch, hidden]``, of length 1 if ``normalize``. Params have the names
+    of the checkpoint, each after ``prefix``, and its layout (weights ``[out, in]``).
+    """
+    g = Graph("bert_encoder")
+    ids = g.input("ids", ["batch", "tokens"], "i64")
+    mask = g.input("mask", ["batch", "tokens"], "i64")
+    x = _embedding(g, config, prefix, ids)
+    for i in range(config.layers):
+        weights = _layer_params(g, config, f"{prefix}encoder.layer.{i}.")
+        x = BertLayer(
+            x, *weights, mask,
+            num_heads=config.heads, activation=config.activation, eps=config.eps, transposed=True,
+        ).out  # fmt: skip
+    pooled = _mean(x, mask) if config.pooling == "mean" else _first_token(x)
+    g.set_outputs([_unit_length(pooled) if normalize else pooled])
+    return g
+
+
+def _embedding(g: Graph, config: BertConfig, prefix: str, ids: Value) -> Value:
+    """Word + position + kind (all texts are of kind 0), normalised."""
+    at, width = prefix + "embeddings.", config.hidden
+    words = g.param(at + "word_embeddings.weight", [config.vocab, width])
+    positions = g.param(at + "position_embeddings.weight", [config.positions, width])
+    kinds = g.param(at + "token_type_embeddings.weight", [config.kinds, width])
+    gamma = g.param(at + "LayerNorm.weight", [width])
+    beta = g.param(at + "LayerNorm.bias", [width])
+    tokens = ids.shape[1]
+    # This sum depends on params alone: it is made once for every number of tokens.
+    place = positions.slice((0, 0), (tokens, width)) + kinds.slice((0, 0), (1, width))
+    return LayerNorm.build(words.gather(ids) + place, gamma, beta, eps=config.eps)
+
+
+def _layer_params(g: Graph, config: BertConfig, at: str) -> list[Value]:
+    width, inner = config.hidden, config.inner
+    shapes = {
+        "intermediate.dense.weight": [inner, width],
+        "intermediate.dense.bias": [inner],
+        "output.dense.weight": [width, inner],
+    }
+    square, row = [width, width], [width]
+
+    def shape(name: str) -> list[int]:
+        return shapes.get(name, row if "LayerNorm" in name or name.endswith("bias") else square)
+
+    return [g.param(at + name, shape(name)) for name in _LAYER]
+
+
+def _mean(x: Value, mask: Value) -> Value:
+    """The mean over the tokens that are there; zeros where there is none."""
+    batch, tokens = mask.shape
+    weight = mask.cast(to="f32").reshape((batch, tokens, 1))
+    return (x * weight).sum(axes=1) / weight.sum(axes=1).maximum(1e-9)
+
+
+def _first_token(x: Value) -> Value:
+    batch, _, width = x.shape
+    return x.slice((0, 0, 0), (batch, 1, width)).reshape((batch, width))
+
+
+def _unit_length(x: Value) -> Value:
+    return x / (x * x).sum(axes=-1, keep_dim=True).sqrt().maximum(1e-12)
+
+
+# -- the model directory -------------------------------------------------------------------
+
+
+def read_json(path: Path, default: Any = None) -> Any:
+    """A JSON file; ``default``, if given, stands for a file that is not there."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if default is not None:
+            return default
+        raise ModelError(f"{path} is missing") from None
+    except (OSError, ValueError) as e:
+        raise ModelError(f"cannot read {path}: {e}") from None
+
+
+def _expect(path: Path, raw: Any, key: str, known: tuple[str | None, ...]) -> None:
+    found = raw.get(key) if isinstance(raw, dict) else raw
+    if found not in known:
+        names = ", ".join(repr(k) for k in known if k is not None)
+        raise ModelError(f"{path}: {key} is {found!r}; this encoder takes {names}")
+
+
+def _pooling(path: Path) -> str:
+    """The pooling that the directory asks for: mean unless it says otherwise."""
+    folder = "1_Pooling"
+    for module in read_json(path / "modules.json", []):
+        kind = str(module.get("type", "")).rpartition(".")[2]
+        if kind == "Pooling":
+            folder = module.get("path", folder)
+        elif kind not in ("Transformer", "Normalize"):
+            raise ModelError(
+                f"{path / 'modules.json'} has a module {kind!r}, which is not supported"
+            )
+    modes = read_json(path / folder / "config.json", {"pooling_mode_mean_tokens": True})
+    on = [k for k, v in modes.items() if k.startswith("pooling_mode_") and v]
+    known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+    if len(on) != 1 or on[0] not in known:
+        raise ModelError(f"{path / folder}: the pooling is {on}; supported are {', '.join(known)}")
+    return known[on[0]]

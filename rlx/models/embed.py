@@ -1,0 +1,222 @@
+"""Texts to vectors with a sentence-transformers model directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from rlx.errors import DTypeError, FaultError, ModelError, ShapeError
+from rlx.graph import Graph
+from rlx.models.bert import BertConfig, bert_encoder, read_json
+from rlx.models.safetensors import SafeTensors
+from rlx.tools.progress import Progress
+
+__all__ = ["Embed"]
+
+Array = np.ndarray[Any, Any]
+
+
+class Runner(Protocol):
+    """What runs the encoder's graph: a compiled graph."""
+
+    def run(self, feeds: Mapping[str, Array], /) -> Sequence[Array]: ...
+
+
+class Embed:
+    """A sentence encoder.
+
+        model = rlx.models.Embed.from_dir("all-MiniLM-L6-v2")
+        vectors = model.encode(["a text", "another"])
+
+    A text's vector does not depend on the texts that it is encoded with: what a text is padded to
+    follows from its own length.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        runner: Runner,
+        tokenizer: str | Path,
+        max_tokens: int,
+        lower_case: bool = False,
+    ) -> None:
+        """``runner`` runs ``bert_encoder(config)``; ``tokenizer`` is a tokenizer.json."""
+        self.config = config
+        self.max_tokens = max_tokens
+        self._runner = runner
+        self._tokenizer_file = Path(tokenizer)
+        self._tokenizer: Any = None
+        self._lower_case = lower_case
+
+    @classmethod
+    def from_dir(
+        cls,
+        path: str | Path,
+        device: str = "cpu",
+        precision: str = "f32",
+        threads: int | None = None,
+    ) -> Embed:
+        """Load a directory with config.json, model.safetensors and tokenizer.json.
+
+        sentence_bert_config.json, modules.json and the pooling's config.json are followed where
+        they are there. ModelError if a file is missing or does not fit.
+        """
+        path = Path(path)
+        for name in ("config.json", "model.safetensors", "tokenizer.json"):
+            if not (path / name).is_file():
+                raise ModelError(f"{path} has no {name}; a model directory needs it")
+        config = BertConfig.from_dir(path)
+        weights = SafeTensors(path / "model.safetensors")
+        prefix = "bert." if "bert.embeddings.word_embeddings.weight" in weights else ""
+        graph = bert_encoder(config, prefix=prefix)
+        limits = read_json(path / "sentence_bert_config.json", {})
+        max_tokens = min(limits.get("max_seq_length") or config.positions, config.positions)
+        return cls(
+            config,
+            _compiled(graph, weights, device, precision, threads),
+            path / "tokenizer.json",
+            max_tokens,
+            bool(limits.get("do_lower_case")),
+        )
+
+    @property
+    def dim(self) -> int:
+        """The length of a vector."""
+        return self.config.hidden
+
+    def encode(
+        self, texts: Sequence[str], batch_size: int = 32, progress: bool | None = None
+    ) -> Array:
+        """The vectors of ``texts`` in their order: f32 ``[len(texts), dim]``, each of length 1.
+
+        What a text has beyond ``max_tokens`` tokens is cut off. ``progress`` forces the bar on or
+        off; by default it is drawn for long work on a terminal.
+        """
+        texts = _checked_texts(texts)
+        if batch_size < 1:
+            raise ShapeError(f"batch_size must be 1 or more, found {batch_size}")
+        rows = self._tokenize(texts)
+        groups: dict[int, list[int]] = {}
+        for i, row in enumerate(rows):
+            groups.setdefault(self._padded(len(row)), []).append(i)
+        out = np.empty((len(texts), self.dim), np.float32)
+        with Progress("encode", len(texts), progress) as bar:
+            for length, members in sorted(groups.items()):
+                for chunk in _chunks(members, batch_size):
+                    ids = np.zeros((len(chunk), length), np.int64)
+                    mask = np.zeros_like(ids)
+                    for at, i in enumerate(chunk):
+                        ids[at, : len(rows[i])] = rows[i]
+                        mask[at, : len(rows[i])] = 1
+                    out[chunk] = self.encode_ids(ids, mask)
+                    bar.advance(len(chunk))
+        return out
+
+    def encode_ids(self, ids: Array, mask: Array) -> Array:
+        """The vectors of token rows: f32 ``[batch, dim]``.
+
+        ``ids`` and ``mask`` are int64 ``[batch, tokens]``, run at exactly this shape; the mask is
+        1 for tokens and 0 for padding. FaultError for an id that the vocabulary does not have.
+        """
+        for name, a in (("ids", ids), ("mask", mask)):
+            if not isinstance(a, np.ndarray) or a.dtype != np.int64:
+                found = a.dtype if isinstance(a, np.ndarray) else type(a).__name__
+                raise DTypeError(f"{name} must be an int64 array, found {found}")
+        if ids.ndim != 2 or ids.shape != mask.shape or not ids.size:
+            raise ShapeError(
+                "ids and mask must have one shape [batch, tokens] with no dim 0, found"
+                f" {list(ids.shape)} and {list(mask.shape)}"
+            )
+        if ids.shape[1] > self.config.positions:
+            raise ShapeError(
+                f"the model has {self.config.positions} positions, found {ids.shape[1]}"
+            )
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or high >= self.config.vocab:
+            bad = low if low < 0 else high
+            raise FaultError(
+                f"token id {bad} is out of range; the vocabulary has {self.config.vocab}"
+            )
+        if mask.min() < 0 or mask.max() > 1:
+            raise FaultError("the mask must be 1 for tokens and 0 for padding")
+        (out,) = self._runner.run({"ids": ids, "mask": mask})
+        return np.asarray(out)
+
+    def _tokenize(self, texts: list[str]) -> list[list[int]]:
+        if self._tokenizer is None:
+            self._tokenizer = _load_tokenizer(self._tokenizer_file, self.max_tokens)
+        if self._lower_case:
+            texts = [t.lower() for t in texts]
+        return [e.ids for e in self._tokenizer.encode_batch_fast(texts)]
+
+    def _padded(self, tokens: int) -> int:
+        """The length that a text is padded to. It depends on nothing else, and few exist: steps
+        of 16 up to 64, then of 32."""
+        step = 16 if tokens <= 64 else 32
+        return min(-(-max(tokens, 1) // step) * step, self.max_tokens)
+
+
+def _checked_texts(texts: Any) -> list[str]:
+    if isinstance(texts, str):
+        raise DTypeError("encode takes a list of texts, found one str; write [text]")
+    texts = list(texts)
+    if not texts:
+        raise ShapeError("encode needs at least one text, found an empty list")
+    for i, t in enumerate(texts):
+        if not isinstance(t, str):
+            raise DTypeError(f"encode takes str items, found {type(t).__name__} at index {i}")
+    return texts
+
+
+def _chunks(members: list[int], size: int) -> Iterator[list[int]]:
+    """Parts of ``size``, then of powers of two: few shapes occur, and no row is padding."""
+    at = 0
+    while at < len(members):
+        left = len(members) - at
+        n = size if left >= size else 1 << (left.bit_length() - 1)
+        yield members[at : at + n]
+        at += n
+
+
+def _load_tokenizer(path: Path, max_tokens: int) -> Any:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise ModelError(
+            "texts need the package tokenizers: pip install 'rlx[models]'; encode_ids does not"
+        ) from None
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as e:  # the package raises plain Exceptions
+        raise ModelError(f"cannot read {path}: {e}") from None
+    # The file's own settings are those of its training; ours pads, and cuts at max_tokens with
+    # the special tokens kept.
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(max_length=max_tokens)
+    return tokenizer
+
+
+def _compiled(
+    graph: Graph, weights: SafeTensors, device: str, precision: str, threads: int | None
+) -> Runner:
+    from rlx.runtime.session import Session
+
+    options = {} if threads is None else {"threads": threads}
+    compiled = Session(device, precision, **options).compile(graph)
+    for p in graph.params:
+        assert p.name is not None
+        compiled.set_param(p.name, _weight(weights, p.name, p.type.static_shape))
+    return compiled
+
+
+def _weight(weights: SafeTensors, name: str, shape: tuple[int, ...]) -> Array:
+    """A view of the mapped file; a copy only if the tensor is stored in another float type."""
+    a = weights[name]
+    if a.shape != shape:
+        raise ModelError(
+            f"{weights.path}: {name!r} has shape {list(a.shape)}, config.json says {list(shape)}"
+        )
+    return a.astype(np.float32, copy=False)

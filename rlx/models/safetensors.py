@@ -1,0 +1,133 @@
+"""A reader of safetensors files: named tensors as views of the mapped file.
+
+The format is an 8-byte little-endian header length, a JSON header that gives every tensor's
+dtype, shape and ``[begin, end)`` bytes, and the bytes themselves, without gaps. The header comes
+from outside, so all of it is checked before any view is made.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ModelError, did_you_mean
+from rlx.types import DType, dtype
+
+__all__ = ["SafeTensors"]
+
+Array = np.ndarray[Any, Any]
+
+_DTYPES = {
+    "F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16", "BOOL": "bool",
+    "I64": "i64", "I32": "i32", "I16": "i16", "I8": "i8",
+    "U64": "u64", "U32": "u32", "U16": "u16", "U8": "u8",
+}  # fmt: skip
+
+_HEADER_LIMIT = 100_000_000
+"""Bytes; the limit that the format's own reader has."""
+
+
+class SafeTensors(Mapping[str, Array]):
+    """The tensors of a file by name, as read-only arrays that share the mapped file's memory.
+
+    The map lives as long as the object or any array taken from it. ModelError says what is wrong
+    with a file that is missing, cut short or malformed.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._bytes = _map(self.path)
+        header, self._start = self._header()
+        self.metadata: dict[str, str] = header.pop("__metadata__", {})
+        self._entries = {name: self._entry(name, raw) for name, raw in header.items()}
+        self._check_cover()
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._entries:
+            hint = did_you_mean(name, self._entries)
+            raise ModelError(f"{self.path} has no tensor {name!r}{hint}")
+        dt, shape, begin, _ = self._entries[name]
+        view = np.frombuffer(self._bytes, dt.numpy, math.prod(shape), self._start + begin)
+        return view.reshape(shape)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _fail(self, problem: str) -> ModelError:
+        return ModelError(f"{self.path} is no valid safetensors file: {problem}")
+
+    def _header(self) -> tuple[dict[str, Any], int]:
+        size = len(self._bytes)
+        if size < 8:
+            raise self._fail(f"it has {size} bytes, and the header's length alone takes 8")
+        length = int.from_bytes(self._bytes[:8], "little")
+        if length > min(size - 8, _HEADER_LIMIT):
+            raise self._fail(f"its header should have {length} bytes, the file has {size}")
+        try:
+            header = json.loads(self._bytes[8 : 8 + length].decode(), object_pairs_hook=_once)
+        except ValueError as e:
+            raise self._fail(f"its header is not JSON ({e})") from None
+        if not isinstance(header, dict):
+            raise self._fail("its header is not a JSON object")
+        return header, 8 + length
+
+    def _entry(self, name: str, raw: Any) -> tuple[DType, tuple[int, ...], int, int]:
+        if not isinstance(raw, dict) or not {"dtype", "shape", "data_offsets"} <= raw.keys():
+            raise self._fail(f"the entry of {name!r} lacks dtype, shape or data_offsets")
+        if raw["dtype"] not in _DTYPES:
+            raise self._fail(f"{name!r} has dtype {raw['dtype']!r}; known are {', '.join(_DTYPES)}")
+        dt, shape, offsets = dtype(_DTYPES[raw["dtype"]]), raw["shape"], raw["data_offsets"]
+        if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
+            raise self._fail(f"{name!r} has shape {shape!r} and data_offsets {offsets!r}")
+        begin, end = offsets
+        want, room = math.prod(shape) * dt.bytes, len(self._bytes) - self._start
+        if end - begin != want or end > room:
+            raise self._fail(
+                f"{name!r} needs {want} bytes for {raw['dtype']} {shape}, its data_offsets are"
+                f" {offsets} of {room} bytes of data"
+            )
+        return dt, tuple(shape), begin, end
+
+    def _check_cover(self) -> None:
+        """The tensors lie one after the other and fill the file: nothing overlaps or is left."""
+        at = 0
+        for name, (_, _, begin, end) in sorted(self._entries.items(), key=lambda e: e[1][2:]):
+            if begin != at:
+                what = "overlaps the tensor before it" if begin < at else "leaves a gap before it"
+                raise self._fail(f"{name!r} {what} (it begins at {begin}, expected {at})")
+            at = end
+        if at != len(self._bytes) - self._start:
+            raise self._fail(f"{len(self._bytes) - self._start - at} bytes follow the last tensor")
+
+
+def _map(path: Path) -> mmap.mmap:
+    try:
+        with path.open("rb") as f:
+            return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as e:
+        raise ModelError(f"cannot read {path}: {e.strerror or e}") from None
+    except ValueError:
+        raise ModelError(f"{path} is empty") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    out = dict(pairs)
+    if len(out) != len(pairs):
+        raise ValueError("a name is there twice")
+    return out
+
+
+def _are_sizes(v: Any) -> bool:
+    return isinstance(v, list) and all(type(n) is int and n >= 0 for n in v)

@@ -1,0 +1,144 @@
+"""Activation functions of neural networks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlx.ops.base import Array
+from rlx.ops.cast import in_double, widened
+from rlx.ops.elementwise import Unary
+from rlx.ops.unary import FLOATS_ONLY, samples
+from rlx.ops.value import Value
+
+__all__ = ["Erf", "Gelu", "GeluApprox", "Sigmoid", "Silu", "Tanh"]
+
+SQRT_HALF = math.sqrt(0.5)
+SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
+TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
+GELU_CUBIC = 0.044715
+"""The coefficient of x^3 in the tanh form of gelu (D. Hendrycks, K. Gimpel, "Gaussian Error
+Linear Units", arXiv:1606.08415)."""
+
+
+def _vectorized(f: Callable[[float], float]) -> Callable[[Array], Array]:
+    """A function of the math module over an f64 array; NumPy has no erf."""
+    each = np.frompyfunc(f, 1, 1)
+    return lambda x: np.asarray(each(x), np.float64)
+
+
+_erf = _vectorized(math.erf)
+_erfc = _vectorized(math.erfc)
+
+
+def _sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)) with no overflow, for f64."""
+    small = np.exp(-np.abs(x))
+    return np.where(x < 0, small, 1.0) / (1.0 + small)
+
+
+class Activation(Unary):
+    """A float function whose derivative takes several steps: 16-bit floats compute it in f32."""
+
+    samples = samples()
+    bads = FLOATS_ONLY
+
+    slope: Callable[[Value, Value], Value]
+    """``slope(self, x, y)``: the derivative at x, where the result is y."""
+
+    def vjp(self, g: Value) -> tuple[Value]:
+        return (self.jvp(g),)
+
+    def jvp(self, t: Value) -> Value:
+        product = widened(t) * self.slope(widened(self.x), widened(self.out))
+        return product.cast(to=self.x.dtype)
+
+
+class Erf(Activation, name="mir.erf"):
+    """The error function, 2/sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
+
+    def reference(self, x: Array) -> Array:
+        return in_double(_erf, x)
+
+    def scalar(self, k: Any, x: Any) -> Any:
+        return k.erf(x)
+
+    def slope(self, x: Value, y: Value) -> Value:
+        return (-(x * x)).exp() * TWO_OVER_SQRT_PI
+
+
+class Tanh(Activation, name="mir.tanh"):
+    """Hyperbolic tangent."""
+
+    def reference(self, x: Array) -> Array:
+        return in_double(np.tanh, x)
+
+    def scalar(self, k: Any, x: Any) -> Any:
+        return k.tanh(x)
+
+    def slope(self, x: Value, y: Value) -> Value:
+        return 1.0 - y * y
+
+
+class Sigmoid(Activation, name="mir.sigmoid"):
+    """``1 / (1 + exp(-x))``."""
+
+    def reference(self, x: Array) -> Array:
+        return in_double(_sigmoid, x)
+
+    def scalar(self, k: Any, x: Any) -> Any:
+        return k.sigmoid(x)
+
+    def slope(self, x: Value, y: Value) -> Value:
+        return y * (1.0 - y)
+
+
+class Silu(Activation, name="mir.silu"):
+    """``x * sigmoid(x)``, also called swish."""
+
+    def reference(self, x: Array) -> Array:
+        return in_double(lambda v: v * _sigmoid(v), x)
+
+    def scalar(self, k: Any, x: Any) -> Any:
+        return x * k.sigmoid(x)
+
+    def slope(self, x: Value, y: Value) -> Value:
+        s = x.sigmoid()
+        return s * (x * (1.0 - s) + 1.0)
+
+
+class Gelu(Activation, name="mir.gelu"):
+    """``x * Phi(x)``, with Phi the distribution function of the standard normal."""
+
+    def reference(self, x: Array) -> Array:
+        # erfc keeps the relative precision where 1 + erf cancels, for large negative x.
+        return in_double(lambda v: 0.5 * v * _erfc(-v * SQRT_HALF), x)
+
+    def scalar(self, k: Any, x: Any) -> Any:
+        return x * 0.5 * (k.erf(x * SQRT_HALF) + 1.0)
+
+    def slope(self, x: Value, y: Value) -> Value:
+        density = (x * x * -0.5).exp() * (0.5 * SQRT_2_OVER_PI)
+        return ((x * SQRT_HALF).erf() + 1.0) * 0.5 + x * density
+
+
+class GeluApprox(Activation, name="mir.gelu_approx"):
+    """Gelu by tanh: ``x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))``."""
+
+    def reference(self, x: Array) -> Array:
+        return in_double(
+            lambda v: 0.5 * v * (1.0 + np.tanh(SQRT_2_OVER_PI * (v + GELU_CUBIC * v * v * v))), x
+        )
+
+    def scalar(self, k: Any, x: Any) -> Any:
+        inner = x * (x * x * GELU_CUBIC + 1.0) * SQRT_2_OVER_PI
+        return x * 0.5 * (k.tanh(inner) + 1.0)
+
+    def slope(self, x: Value, y: Value) -> Value:
+        square = x * x
+        t = (x * (square * GELU_CUBIC + 1.0) * SQRT_2_OVER_PI).tanh()
+        inner_slope = (square * (3.0 * GELU_CUBIC) + 1.0) * SQRT_2_OVER_PI
+        return (t + 1.0) * 0.5 + x * 0.5 * (1.0 - t * t) * inner_slope

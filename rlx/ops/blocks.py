@@ -1,0 +1,232 @@
+"""Blocks: what a model builder says in one word. Each is defined by the ops it expands to.
+
+A weight is ``[in, out]`` unless a block is told ``transposed=True``: then every weight of it is
+``[out, in]``, as PyTorch checkpoints keep them. Gradients and batching go through the expansion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlx.errors import DTypeError, GraphError, ShapeError
+from rlx.ops.activation import Gelu, GeluApprox, Sigmoid, Silu, Tanh
+from rlx.ops.base import Op, attr, bad, operand, optional, sample
+from rlx.ops.heads import check_choice, check_floats
+from rlx.ops.movement import listed
+from rlx.ops.normalization import RmsNorm
+from rlx.ops.unary import Abs, Atan, Cos, Exp, Log, Neg, Relu, Round, Rsqrt, Sin, Sqrt, Tan
+from rlx.ops.value import Value
+from rlx.types import FLOATS, Dim, TensorType
+
+__all__ = [
+    "ACTIVATIONS",
+    "Block",
+    "Linear",
+    "LinearFused",
+    "ResidualRmsNorm",
+    "SharedLinearPair",
+    "SwiGLU",
+]
+
+ACTIVATIONS = {
+    cls.name.split(".")[1]: cls
+    for cls in (
+        Relu, Gelu, GeluApprox, Silu, Sigmoid, Tanh, Exp, Log, Sqrt, Rsqrt, Neg, Abs, Sin, Cos, Tan,
+        Atan, Round,
+    )
+}  # fmt: skip
+"""The op behind each activation name of a block; "none" is none of them."""
+
+
+class Block(Op):
+    """What blocks share: float operands of one type, shape checks by name, dense layers."""
+
+    dtypes = FLOATS
+
+    def check(self, *shapes: tuple[str, Sequence[Dim]]) -> None:
+        """ShapeError unless each operand that is there, by name, has the shape beside it."""
+        for name, want in shapes:
+            v = getattr(self, name)
+            if v is not None and v.shape != tuple(want):
+                raise ShapeError(f"{self.short}: {name} must be {listed(want)}, found {v.type}")
+
+    def check_types(self, *besides: Value | None) -> None:
+        """DTypeError unless the operands have one float type; those of ``besides`` are exempt."""
+        check_floats(self.short, [v for v in self.present if not any(v is b for b in besides)])
+
+    def check_rank(self, name: str, rank: int, *, or_more: bool = False) -> None:
+        v = getattr(self, name)
+        if v.rank != rank and not (or_more and v.rank > rank):
+            more = " or more" if or_more else ""
+            raise ShapeError(f"{self.short}: {name} must have rank {rank}{more}, found {v.type}")
+
+    def weight_shape(self, inputs: Dim, outputs: Dim) -> tuple[Dim, Dim]:
+        """The shape of a weight in the block's layout."""
+        return (outputs, inputs) if self.attrs.get("transposed") else (inputs, outputs)
+
+    def outputs_of(self, name: str, inputs: Dim) -> Dim:
+        """The number of outputs of the weight ``name``, which takes ``inputs``."""
+        self.check_rank(name, 2)
+        shape = getattr(self, name).shape
+        outputs = shape[0] if self.attrs.get("transposed") else shape[1]
+        self.check((name, self.weight_shape(inputs, outputs)))
+        return outputs
+
+    def dense(self, x: Value, w: Value, b: Value | None = None, activation: str = "none") -> Value:
+        """``activation(x w + b)``."""
+        y = x.matmul(w.T if self.attrs.get("transposed") else w)
+        if b is not None:
+            y = y + b
+        return y if activation == "none" else ACTIVATIONS[activation](y).out
+
+    def check_activation(self, name: str) -> None:
+        check_choice(self.short, "activation", name, ("none", *ACTIVATIONS))
+
+
+class _Dense(Block):
+    """The shared meaning of linear and linear_fused."""
+
+    def infer(self) -> TensorType:
+        self.check_activation(self.attrs["activation"])
+        self.check_types()
+        self.check_rank("x", 2, or_more=True)
+        x = self.present[0]
+        outputs = self.outputs_of("w", x.shape[-1])
+        self.check(("b", (outputs,)))
+        return x.type.with_shape((*x.shape[:-1], outputs))
+
+    def expand(self) -> Value:
+        x, w, b = self.operands
+        assert x is not None and w is not None
+        return self.dense(x, w, b, self.attrs["activation"])
+
+
+class Linear(_Dense, name="hir.linear"):
+    """A dense layer: activation(x w + b)."""
+
+    x: Value = operand("[..., K]")
+    w: Value = operand("[K, N]")
+    b: Value | None = optional("[N]")
+    activation: str = attr("none", '"none" or an activation op: "relu", "gelu", "silu", ...')
+    transposed: bool = attr(False, "w is [N, K], as PyTorch checkpoints keep it")
+
+    samples = (
+        sample("2x3xT", "3x4xT"),
+        sample("2x2x3xT", "3x4xT", "4xT", activation="gelu"),
+        sample("2x3xT", "4x3xT", "4xT", transposed=True, activation="tanh"),
+    )
+    bads = (
+        bad("3xf32", "3x4xf32", match="rank 2 or more", error=ShapeError),
+        bad("2x3xf32", "4x3xf32", match=r"w must be \[3, 3\]", error=ShapeError),
+        bad("2x3xf32", "3xf32", match="w must have rank 2", error=ShapeError),
+        bad("2x3xf32", "3x4xf32", "3xf32", match=r"b must be \[4\]", error=ShapeError),
+        bad("2x3xf32", "3x4xf64", match="one type", error=DTypeError),
+        bad("2x3xf32", "3x4xf32", match="did you mean 'gelu'", error=GraphError, activation="gel"),
+    )
+
+
+class LinearFused(_Dense, name="hir.linear_fused"):
+    """A dense layer with a bias, meant to run as one kernel: activation(x w + b)."""
+
+    x: Value = operand("[..., K]")
+    w: Value = operand("[K, N]")
+    b: Value = operand("[N]")
+    activation: str = attr("none", '"none" or an activation op: "relu", "gelu", "silu", ...')
+
+    samples = (sample("2x3xT", "3x4xT", "4xT"), sample("2x3xT", "3x4xT", "4xT", activation="silu"))
+    bads = (bad("2x3xf32", "3x4xf32", "1xf32", match=r"b must be \[4\]", error=ShapeError),)
+
+
+class SharedLinearPair(Block, name="hir.shared_linear_pair"):
+    """Two products of one x: (x w1, x w2)."""
+
+    x: Value = operand("[..., K]")
+    w1: Value = operand("[K, N1]")
+    w2: Value = operand("[K, N2]")
+
+    result_count = 2
+    samples = (sample("2x3xT", "3x4xT", "3x5xT"), sample("2x2x3xT", "3x1xT", "3x1xT"))
+    bads = (
+        bad("3xf32", "3x4xf32", "3x4xf32", match="rank 2 or more", error=ShapeError),
+        bad("2x3xf32", "3x4xf32", "2x4xf32", match=r"w2 must be \[3, 4\]", error=ShapeError),
+        bad("2x3xf32", "3x4xf32", "3x4xf16", match="one type", error=DTypeError),
+    )
+
+    def infer(self) -> tuple[TensorType, TensorType]:
+        self.check_types()
+        self.check_rank("x", 2, or_more=True)
+        *rows, k = self.x.shape
+        first, second = (
+            self.x.type.with_shape((*rows, self.outputs_of(w, k))) for w in ("w1", "w2")
+        )
+        return first, second
+
+    def expand(self) -> tuple[Value, Value]:
+        return self.x.matmul(self.w1), self.x.matmul(self.w2)
+
+
+class SwiGLU(Block, name="hir.swiglu"):
+    """A gated feed-forward layer: ((x up) * silu(x gate)) down.
+
+    Shazeer, "GLU Variants Improve Transformer", 2020.
+    """
+
+    x: Value = operand("[..., K]")
+    up: Value = operand("[K, F]")
+    gate: Value = operand("[K, F]")
+    down: Value = operand("[F, N]")
+    transposed: bool = attr(False, "the weights are [out, in], as PyTorch checkpoints keep them")
+
+    samples = (
+        sample("2x3xT", "3x4xT", "3x4xT", "4x3xT"),
+        sample("1x2x3xT", "4x3xT", "4x3xT", "2x4xT", transposed=True),
+    )
+    bads = (
+        bad("3xf32", "3x4xf32", "3x4xf32", "4x3xf32", match="rank 2 or more", error=ShapeError),
+        bad("2x3xf32", "3x4xf32", "3x5xf32", "4x3xf32", match="gate must be", error=ShapeError),
+        bad("2x3xf32", "3x4xf32", "3x4xf32", "3x4xf32", match="down must be", error=ShapeError),
+        bad("2x3xf32", "3x4xf32", "3x4xf32", "4x3xf64", match="one type", error=DTypeError),
+    )
+
+    def infer(self) -> TensorType:
+        self.check_types()
+        self.check_rank("x", 2, or_more=True)
+        *rows, k = self.x.shape
+        inner = self.outputs_of("up", k)
+        self.check(("gate", self.weight_shape(k, inner)))
+        return self.x.type.with_shape((*rows, self.outputs_of("down", inner)))
+
+    def expand(self) -> Value:
+        gated = self.dense(self.x, self.up) * Silu(self.dense(self.x, self.gate)).out
+        return self.dense(gated, self.down)
+
+
+class ResidualRmsNorm(Block, name="hir.residual_rms_norm"):
+    """The RMS norm of a sum: rms_norm(x + residual) * gamma + beta over the last axis."""
+
+    x: Value = operand("[..., K]")
+    residual: Value = operand("of x's shape")
+    gamma: Value = operand("[K]")
+    beta: Value | None = optional("[K]")
+    eps: float = attr(1e-5, "added to the mean square")
+
+    samples = (
+        sample("2x4xT", "2x4xT", "4xT"),
+        sample("2x1x4xT", "2x1x4xT", "4xT", "4xT", eps=1e-3),
+    )
+    bads = (
+        bad("f32", "f32", "1xf32", match="rank 1 or more", error=ShapeError),
+        bad("2x4xf32", "4xf32", "4xf32", match="residual must be", error=ShapeError),
+        bad("2x4xf32", "2x4xf32", "2xf32", match="gamma must be", error=ShapeError),
+        bad("2x4xf32", "2x4xf32", "4xf64", match="one type", error=DTypeError),
+    )
+
+    def infer(self) -> TensorType:
+        self.check_types()
+        self.check_rank("x", 1, or_more=True)
+        features = (self.x.shape[-1],)
+        self.check(("residual", self.x.shape), ("gamma", features), ("beta", features))
+        return self.x.type
+
+    def expand(self) -> Value:
+        return RmsNorm.build(self.x + self.residual, self.gamma, self.beta, eps=self.eps)

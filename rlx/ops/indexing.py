@@ -1,0 +1,169 @@
+"""What ``x[key]`` means: slices, integers, None and Ellipsis as in NumPy, and one index tensor."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlx.dims import SymDim
+from rlx.errors import GraphError, ShapeError
+from rlx.ops.base import caller
+from rlx.ops.gather import Gather
+from rlx.ops.slicing import Slice
+from rlx.ops.value import Value
+from rlx.types import Dim
+
+__all__ = ["index"]
+
+
+def index(value: Value, key: Any) -> Value:
+    """``value[key]``. The key is made of integers, slices with positive steps, None, Ellipsis, and
+    at most one integer tensor or array, which gathers along its axis.
+
+    Raises ShapeError for an index outside its axis and GraphError for a key of another kind, such
+    as a mask, whose result would have a shape that depends on data.
+    """
+    try:
+        return _index(value, key if isinstance(key, tuple) else (key,))
+    except GraphError as e:
+        raise e if e.location else type(e)(e.message, caller()) from None
+
+
+@dataclass
+class _Box:
+    """The slice that a key takes, one entry an axis, and which axes its result keeps."""
+
+    starts: list[Dim]
+    sizes: list[Dim]
+    steps: list[int]
+
+
+def _index(value: Value, key: tuple[Any, ...]) -> Value:
+    parts = _complete(key, value.rank)
+    box = _Box([], [], [])
+    shape: list[Dim] = []
+    gather: tuple[Value, int] | None = None
+    for part in parts:
+        if part is None:
+            shape.append(1)
+            continue
+        axis = len(box.starts)
+        dim = value.shape[axis]
+        if isinstance(part, slice):
+            start, size, step = _range(part, dim, axis)
+            shape.append(size)
+        elif isinstance(part, Value):
+            gather, (start, size, step) = (part, len(shape)), (0, dim, 1)
+            shape.append(size)
+        else:
+            start, size, step = _place(part, dim, axis), 1, 1
+        box.starts.append(start)
+        box.sizes.append(size)
+        box.steps.append(step)
+    whole = all(s == 0 for s in box.starts) and tuple(box.sizes) == value.shape
+    out = value if whole else Slice.build(value, box.starts, box.sizes, box.steps)
+    out = out.reshape(shape)
+    return out if gather is None else Gather.build(out, gather[0], gather[1])
+
+
+def _complete(key: tuple[Any, ...], rank: int) -> list[Any]:
+    """One part for every axis (and the Nones between them), each of a kind that is known."""
+    parts = [_part(p) for p in key]
+    dots = [i for i, p in enumerate(parts) if p is Ellipsis]
+    if len(dots) > 1:
+        raise GraphError("an index can have one Ellipsis (...), found more")
+    used = sum(p is not None and p is not Ellipsis for p in parts)
+    if used > rank:
+        raise ShapeError(f"{used} indices for a tensor of rank {rank}")
+    at = dots[0] if dots else len(parts)
+    fill = [slice(None)] * (rank - used)
+    parts = [*parts[:at], *fill, *parts[at + 1 :]]
+    _check_tensors(parts)
+    return parts
+
+
+def _part(part: Any) -> Any:
+    if part is None or part is Ellipsis or isinstance(part, slice | Value):
+        return part
+    if isinstance(part, np.ndarray | list | np.generic) and np.ndim(part):
+        a = np.asarray(part)
+        from rlx.ops.constant import Constant
+
+        part = Constant(a if a.size else a.astype(np.int64)).out
+        return part
+    if isinstance(part, bool | np.bool_):
+        raise GraphError("a bool is no index; select by condition with where(mask, x, y)")
+    try:
+        return operator.index(part)
+    except TypeError:
+        raise GraphError(
+            f"an index is an integer, a slice, None, ... or an integer tensor; found {part!r}"
+        ) from None
+
+
+def _check_tensors(parts: Sequence[Any]) -> None:
+    tensors = [i for i, p in enumerate(parts) if isinstance(p, Value)]
+    if not tensors:
+        return
+    if len(tensors) > 1:
+        raise GraphError("only one axis can be indexed by a tensor; gather along the axes in turn")
+    first = parts[tensors[0]]
+    if first.dtype.kind == "bool":
+        raise GraphError(
+            "a mask selects a number of elements that depends on data; use where(mask, x, y)"
+        )
+    # NumPy moves the tensor's dims to the front when an integer stands apart from it.
+    picks = [i for i, p in enumerate(parts) if isinstance(p, int | Value)]
+    if picks[-1] - picks[0] != len(picks) - 1:
+        raise GraphError(
+            "an integer and a tensor with a slice between them move axes about in NumPy; index in"
+            " two steps, such as x[:, 0][..., indices]"
+        )
+
+
+def _place(i: int, dim: Dim, axis: int) -> Dim:
+    if isinstance(dim, int) and not -dim <= i < dim:
+        raise ShapeError(f"index {i} is out of range for axis {axis} of {dim} elements")
+    return dim + i if i < 0 else i
+
+
+def _range(s: slice, dim: Dim, axis: int) -> tuple[Dim, Dim, int]:
+    """Start, size and step that a Python slice takes of an axis."""
+    try:
+        start, stop, step = (
+            None if v is None else operator.index(v) for v in (s.start, s.stop, s.step)
+        )
+    except TypeError:
+        raise GraphError(
+            f"the bounds of a slice are integers known while the graph is built, found {s}; for an"
+            " offset that is a tensor use gather"
+        ) from None
+    step = 1 if step is None else step
+    if step < 1:
+        raise ShapeError(f"axis {axis}: a slice needs a step of at least 1, found {step}")
+    if isinstance(dim, SymDim):
+        return _symbolic_range(start, stop, step, dim, axis)
+    first, last, _ = slice(start, stop).indices(dim)
+    return first, max(0, -(-(last - first) // step)), step
+
+
+def _symbolic_range(
+    start: int | None, stop: int | None, step: int, dim: SymDim, axis: int
+) -> tuple[Dim, Dim, int]:
+    """The same along a symbolic dim: the bounds are taken as they are, and checked when it is
+    bound, since NumPy's clipping to the length cannot be written as a polynomial."""
+    first: Dim = 0 if start is None else dim + start if start < 0 else start
+    last: Dim = dim if stop is None else dim + stop if stop < 0 else stop
+    length = last - first
+    if isinstance(length, int):
+        return first, max(0, -(-length // step)), step
+    if step != 1:
+        raise ShapeError(
+            f"axis {axis}: a step of {step} along the symbolic dim {dim} has no known size; bind"
+            f" the dim, or reshape it apart first"
+        )
+    return first, length, step

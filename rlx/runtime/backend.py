@@ -1,0 +1,95 @@
+"""Backends: what a device must offer, and the registry in which they are found by name.
+
+A backend can be registered from outside:
+
+    rlx.register_backend("mydevice", lambda: MyBackend())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from rlx.errors import DeviceError, did_you_mean
+from rlx.graph import Graph
+from rlx.runtime.executable import Executable
+
+__all__ = ["Backend", "backend_for", "devices", "register_backend"]
+
+
+class Backend(Protocol):
+    """Compiles and loads graphs for one device."""
+
+    name: str
+
+    def load(self, graph: Graph, options: Mapping[str, Any], shared: Executable | None) -> Executable:
+        """A graph with all dims bound, compiled and loaded. ``shared`` is an executable of the same
+        graph at another binding, whose packed params may be used again."""
+        ...
+
+    def set_threads(self, n: int) -> None:
+        """Set the number of threads that runs may use."""
+        ...
+
+
+class CpuBackend:
+    """The host's processor."""
+
+    name = "cpu"
+
+    def load(self, graph: Graph, options: Mapping[str, Any], shared: Executable | None) -> Executable:
+        from rlx.compiler import compile_graph
+        from rlx.lowering.base import Options
+        from rlx.targets.cpu import make_target
+
+        artifact, report = compile_graph(graph, make_target(), Options(**options))
+        executable = Executable(artifact)
+        executable.report = report
+        return executable
+
+    def set_threads(self, n: int) -> None:
+        from rlx.runtime import _native
+
+        _native.set_threads(n)
+
+
+class InterpreterBackend:
+    """The reference interpreter as a device: slow, plain, and right."""
+
+    name = "interpret"
+
+    def load(self, graph: Graph, options: Mapping[str, Any], shared: Executable | None) -> Any:
+        from rlx.runtime.interpreted import Interpreted
+
+        return Interpreted(graph)
+
+    def set_threads(self, n: int) -> None:
+        """The interpreter is single-threaded; any number is accepted."""
+
+
+_registry: dict[str, Callable[[], Backend]] = {"cpu": CpuBackend, "interpret": InterpreterBackend}
+
+PLANNED = ("cuda", "rocm", "vulkan", "metal", "gpu", "webgpu", "opengl", "directx")
+"""Devices of the design that have no backend yet."""
+
+
+def register_backend(device: str, factory: Callable[[], Backend]) -> None:
+    """Make a device available under a name; a name that is taken is a DeviceError."""
+    if device in _registry:
+        raise DeviceError(f"a backend for {device!r} is already registered")
+    _registry[device] = factory
+
+
+def devices() -> tuple[str, ...]:
+    """The names of the registered devices."""
+    return tuple(_registry)
+
+
+def backend_for(device: str) -> Backend:
+    """The backend of a device; DeviceError if it is unknown or unavailable."""
+    if device in _registry:
+        return _registry[device]()
+    listed = ", ".join(_registry)
+    if device in PLANNED:
+        raise DeviceError(f"device {device!r} is not available: no backend for it is registered; use one of {listed}")
+    raise DeviceError(f"unknown device {device!r}{did_you_mean(device, [*_registry, *PLANNED])}; available: {listed}")

@@ -1,0 +1,157 @@
+#include "buffers.h"
+
+#include <cstring>
+
+#include "error.h"
+
+namespace rlx {
+
+namespace {
+
+enum class Kind { kSigned, kUnsigned, kFloat, kBool, kOther };
+
+// The kind of item that a buffer format of one native item names.
+Kind kind_of(const char* format) {
+  if (format == nullptr) return Kind::kUnsigned;  // the protocol's default: bytes
+  if (*format == '@' || *format == '=' || *format == '<') ++format;
+  if (format[0] == '\0' || format[1] != '\0') return Kind::kOther;
+  if (std::strchr("bhilqn", format[0]) != nullptr) return Kind::kSigned;
+  if (std::strchr("BHILQN", format[0]) != nullptr) return Kind::kUnsigned;
+  if (std::strchr("efd", format[0]) != nullptr) return Kind::kFloat;
+  return format[0] == '?' ? Kind::kBool : Kind::kOther;
+}
+
+Kind kind_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+    case DType::kF32:
+    case DType::kF64:
+      return Kind::kFloat;
+    case DType::kI8:
+    case DType::kI16:
+    case DType::kI32:
+    case DType::kI64:
+      return Kind::kSigned;
+    case DType::kBool:
+      return Kind::kBool;
+    case DType::kBF16:  // the protocol has no bfloat16; its bits travel as uint16
+    case DType::kU8:
+    case DType::kU16:
+    case DType::kU32:
+    case DType::kU64:
+      return Kind::kUnsigned;
+  }
+  return Kind::kOther;
+}
+
+std::string slot_name(const Signature& signature, Role role) {
+  const char* roles[] = {"param", "input", "output"};
+  return std::string(roles[static_cast<int>(role)]) + " '" + signature.name + "'";
+}
+
+// "f32[2, 3]", as Signature::type() writes it, or the raw format of what has no dtype here.
+std::string describe(const Py_buffer& view) {
+  const char* letters[] = {"i", "u", "f"};
+  const Kind kind = kind_of(view.format);
+  std::string text;
+  if (kind == Kind::kBool) {
+    text = "bool";
+  } else if (kind == Kind::kOther) {
+    text = "items of format '" + std::string(view.format) + "' ";
+  } else {
+    text = letters[static_cast<int>(kind)] + std::to_string(8 * view.itemsize);
+  }
+  text += "[";
+  for (int i = 0; i < view.ndim; ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(view.shape[i]);
+  }
+  return text + "]";
+}
+
+bool has_shape(const Py_buffer& view, const std::vector<int64_t>& shape) {
+  if (view.ndim != static_cast<int>(shape.size())) return false;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (view.shape[i] != shape[i]) return false;
+  }
+  return true;
+}
+
+void check(const Py_buffer& view, const Signature& wanted, Role role) {
+  const auto refuse = [&](const std::string& found, const char* hint) {
+    throw Error(slot_name(wanted, role), found, wanted.type(), hint);
+  };
+  const size_t size = dtype_size(wanted.dtype);
+  if (static_cast<size_t>(view.itemsize) != size || kind_of(view.format) != kind_of(wanted.dtype)) {
+    refuse(describe(view), wanted.dtype == DType::kBF16
+                               ? "pass bfloat16 arrays as array.view(numpy.uint16)"
+                               : "convert it, for example with array.astype");
+  }
+  if (!has_shape(view, wanted.shape)) refuse(describe(view), "");
+  if (PyBuffer_IsContiguous(&view, 'C') == 0) {
+    refuse("an array that is not C-contiguous", "pass numpy.ascontiguousarray(array)");
+  }
+  if (view.len > 0 && reinterpret_cast<uintptr_t>(view.buf) % size != 0) {
+    refuse("memory not aligned to " + std::to_string(size) + " bytes", "pass array.copy()");
+  }
+}
+
+// The message of the Python exception that is set, which is cleared.
+std::string take_python_message() {
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  std::string message = "no buffer";
+  if (PyObject* text = value != nullptr ? PyObject_Str(value) : nullptr) {
+    if (const char* utf8 = PyUnicode_AsUTF8(text)) message = utf8;
+    Py_DECREF(text);
+  }
+  PyErr_Clear();
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+  return message;
+}
+
+void get_view(PyObject* object, const Signature& wanted, Role role, Py_buffer* view) {
+  const int flags = role == Role::kOutput ? PyBUF_RECORDS : PyBUF_RECORDS_RO;
+  if (PyObject_GetBuffer(object, view, flags) == 0) return;
+  const std::string found =
+      std::string(Py_TYPE(object)->tp_name) + " (" + take_python_message() + ")";
+  throw Error(slot_name(wanted, role), found,
+              (role == Role::kOutput ? "a writable buffer of " : "a buffer of ") + wanted.type(),
+              wanted.dtype == DType::kBF16 ? "pass bfloat16 arrays as array.view(numpy.uint16)"
+                                           : "pass a numpy array");
+}
+
+}  // namespace
+
+void* HeldBuffers::take(PyObject* object, const Signature& signature, Role role) {
+  views_.emplace_back();
+  try {
+    get_view(object, signature, role, &views_.back());
+  } catch (...) {
+    views_.pop_back();
+    throw;
+  }
+  check(views_.back(), signature, role);
+  return views_.back().buf;
+}
+
+void HeldBuffers::release() noexcept {
+  for (Py_buffer& view : views_) PyBuffer_Release(&view);
+  views_.clear();
+}
+
+HeldParam hold_param(PyObject* object, const Signature& signature) {
+  auto held = std::make_unique<HeldBuffers>();
+  void* data = held->take(object, signature, Role::kParam);
+  // Programs may die on any thread. Once the interpreter is gone there is nothing to give back to.
+  const auto let_go = [](HeldBuffers* buffers) {
+    if (Py_IsInitialized() == 0) return;
+    const PyGILState_STATE state = PyGILState_Ensure();
+    delete buffers;
+    PyGILState_Release(state);
+  };
+  return {data, std::shared_ptr<HeldBuffers>(held.release(), let_go)};
+}
+
+}  // namespace rlx

@@ -1,0 +1,206 @@
+#include "pool.h"
+
+#include <algorithm>
+#include <system_error>
+
+#if !defined(_WIN32)
+#include <signal.h>
+#endif
+
+#include "error.h"
+#include "futex.h"
+#include "thread_count.h"
+
+namespace rlx {
+
+namespace {
+
+constexpr int kChunkBits = 16;
+constexpr uint64_t kChunkMask = (uint64_t{1} << kChunkBits) - 1;
+// Chunks for each thread: enough to even out threads of unequal speed.
+constexpr int64_t kChunksPerThread = 4;
+static_assert(kChunksPerThread * kMaxThreads <= static_cast<int64_t>(kChunkMask));
+
+// How often to look before sleeping: some 100 microseconds, the gap between two launches of a
+// program that has a serial step between them. A caller looks less long, as the worker it waits
+// for may need this very CPU.
+constexpr int kWorkerSpins = 3000;
+constexpr int kCallerSpins = 1000;
+
+std::byte* thread_scratch(size_t bytes) {
+  thread_local AlignedBuffer scratch;
+  return scratch.reserve(bytes);
+}
+
+// False when there is no memory for the task's scratch.
+bool run_range(const Task& task, int64_t begin, int64_t end) {
+  std::byte* scratch = nullptr;
+  if (task.scratch > 0) {
+    scratch = thread_scratch(task.scratch);
+    if (scratch == nullptr) return false;
+  }
+  task.kernel(begin, end, task.buffers, task.sizes, scratch);
+  return true;
+}
+
+// Leaves asynchronous signals to the program's own threads, whose system calls and handlers expect
+// them. Faults stay unblocked: they belong to the thread that made them.
+void block_signals() {
+#if !defined(_WIN32)
+  sigset_t signals;
+  sigfillset(&signals);
+  for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&signals, fault);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+#endif
+}
+
+int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+}  // namespace
+
+// ---- Crew ---------------------------------------------------------------------------------------
+
+void Pool::Crew::resize(int workers) {
+  if (static_cast<int>(workers_.size()) > workers) {
+    quit_.store(true, std::memory_order_relaxed);
+    epoch_.fetch_add(1, std::memory_order_seq_cst);
+    wake_all(epoch_);
+    for (std::thread& worker : workers_) worker.join();
+    workers_.clear();
+    quit_.store(false, std::memory_order_relaxed);
+  }
+  while (static_cast<int>(workers_.size()) < workers) {
+    workers_.emplace_back([this] { work(); });
+  }
+}
+
+bool Pool::Crew::run(const Task& task, int64_t chunk, uint32_t chunks) {
+  publish(task, chunk, chunks);
+  drain();
+  wait_for_chunks(chunks);
+  return !out_of_memory_.load(std::memory_order_relaxed);
+}
+
+void Pool::Crew::publish(const Task& task, int64_t chunk, uint32_t chunks) {
+  task_ = &task;
+  chunk_ = chunk;
+  chunks_ = chunks;
+  done_.store(0, std::memory_order_relaxed);
+  out_of_memory_.store(false, std::memory_order_relaxed);
+  const uint64_t generation = (ticket_.load(std::memory_order_relaxed) >> kChunkBits) + 1;
+  ticket_.store(generation << kChunkBits | chunks, std::memory_order_release);
+  // Sequentially consistent against sleep_until_new: either the worker sees the new epoch, or this
+  // sees the sleeper.
+  epoch_.fetch_add(1, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) > 0) wake(epoch_, static_cast<int>(chunks) - 1);
+}
+
+void Pool::Crew::drain() {
+  uint64_t ticket = ticket_.load(std::memory_order_acquire);
+  while ((ticket & kChunkMask) != 0) {
+    if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel,
+                                       std::memory_order_acquire)) {
+      continue;
+    }
+    // A chunk is claimed: the job cannot end, nor the task die, before it is counted below.
+    const Task& task = *task_;
+    const uint32_t chunks = chunks_;
+    const int64_t begin = (chunks - static_cast<int64_t>(ticket & kChunkMask)) * chunk_;
+    const int64_t end = begin + std::min(chunk_, task.range - begin);
+    if (!run_range(task, begin, end)) out_of_memory_.store(true, std::memory_order_relaxed);
+    // Sequentially consistent against wait_for_chunks, as in publish.
+    const bool last = done_.fetch_add(1, std::memory_order_seq_cst) + 1 == chunks;
+    if (last && caller_sleeps_.load(std::memory_order_seq_cst)) wake_all(done_);
+    ticket = ticket_.load(std::memory_order_acquire);
+  }
+}
+
+void Pool::Crew::wait_for_chunks(uint32_t chunks) {
+  for (int spin = 0; spin < kCallerSpins; ++spin) {
+    if (done_.load(std::memory_order_acquire) == chunks) return;
+    spin_pause();
+  }
+  caller_sleeps_.store(true, std::memory_order_seq_cst);
+  uint32_t done;
+  while ((done = done_.load(std::memory_order_seq_cst)) != chunks) wait_while_equal(done_, done);
+  caller_sleeps_.store(false, std::memory_order_relaxed);
+}
+
+void Pool::Crew::work() {
+  block_signals();
+  uint32_t seen = epoch_.load(std::memory_order_acquire);
+  while (!quit_.load(std::memory_order_relaxed)) {
+    drain();
+    while (!sleep_until_new(seen)) {
+    }
+    seen = epoch_.load(std::memory_order_acquire);
+  }
+}
+
+// True when the epoch is no longer `seen`; else the worker has slept, or tried to.
+bool Pool::Crew::sleep_until_new(uint32_t seen) {
+  for (int spin = 0; spin < kWorkerSpins; ++spin) {
+    if (epoch_.load(std::memory_order_acquire) != seen) return true;
+    spin_pause();
+  }
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  wait_while_equal(epoch_, seen);
+  sleepers_.fetch_sub(1, std::memory_order_relaxed);
+  return false;
+}
+
+// ---- Pool ---------------------------------------------------------------------------------------
+
+Pool& Pool::instance() {
+  static Pool* pool = new Pool;
+  return *pool;
+}
+
+int Pool::threads() {
+  int count = threads_.load(std::memory_order_relaxed);
+  if (count != 0) return count;
+  const int wanted = default_threads();
+  // A set_threads in between wins.
+  return threads_.compare_exchange_strong(count, wanted, std::memory_order_relaxed) ? wanted
+                                                                                    : count;
+}
+
+void Pool::set_threads(int64_t count) {
+  if (count < 1 || count > kMaxThreads) {
+    throw Error("set_threads", std::to_string(count),
+                "a number of threads in 1.." + std::to_string(kMaxThreads));
+  }
+  // Workers start, and leave, at the next launch that wants another number of them.
+  while (!crew_->try_acquire()) std::this_thread::yield();
+  threads_.store(static_cast<int>(count), std::memory_order_relaxed);
+  crew_->release();
+}
+
+void Pool::run(const Task& task) {
+  if (task.range <= 0) return;
+  const int count = threads();
+  const int64_t chunk = std::max(task.grain, ceil_div(task.range, kChunksPerThread * count));
+  const int64_t chunks = ceil_div(task.range, chunk);
+  bool fits = true;
+  if (count == 1 || chunks < 2 || !crew_->try_acquire()) {
+    fits = run_range(task, 0, task.range);
+  } else {
+    try {
+      crew_->resize(count - 1);
+    } catch (const std::system_error& error) {
+      crew_->release();
+      throw Error("thread pool", std::string("no new thread (") + error.what() + ")",
+                  std::to_string(count - 1) + " worker threads",
+                  "lower RLX_NUM_THREADS, or raise the system's limit on threads");
+    }
+    fits = crew_->run(task, chunk, static_cast<uint32_t>(chunks));
+    crew_->release();
+  }
+  if (!fits) {
+    throw Error("thread pool", "no memory", std::to_string(task.scratch) + " bytes of scratch");
+  }
+}
+
+void Pool::reset_after_fork() noexcept { crew_ = new Crew; }
+
+}  // namespace rlx

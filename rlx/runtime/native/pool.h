@@ -1,0 +1,95 @@
+// The thread pool. A launch is cut into chunks that are claimed one by one; its end waits for the
+// chunks, never for the workers, so a worker that the system has put aside delays nobody.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "fork.h"
+#include "memory.h"
+
+namespace rlx {
+
+// Kernel ABI, version 1: computes the indices [begin, end) of the launch's range. The result of an
+// index must not depend on how the range is cut.
+inline constexpr int kKernelAbi = 1;
+using Kernel = void (*)(int64_t begin, int64_t end, void* const* buffers, const int64_t* sizes,
+                        void* scratch);
+
+// One launch. Everything it points at must outlive Pool::run.
+struct Task {
+  Kernel kernel = nullptr;
+  int64_t range = 0;   // indices, >= 0
+  int64_t grain = 1;   // the fewest indices worth a chunk, >= 1
+  size_t scratch = 0;  // bytes for each thread
+  void* const* buffers = nullptr;
+  const int64_t* sizes = nullptr;
+};
+
+// Safe to use from any number of threads. A caller that finds the pool at work for another one runs
+// all its chunks itself.
+class Pool final : public ForkAware {
+ public:
+  // The pool of this process. It is never destroyed: its workers may sleep in it until the process
+  // ends.
+  static Pool& instance();
+
+  // Runs a task to its end. Throws Error when there is no memory for scratch, or when
+  // RLX_NUM_THREADS is unusable and the number of threads was never set.
+  void run(const Task& task);
+
+  // The number of threads, callers' included, from the next launch on. Waits for the launch in
+  // flight. Throws Error unless 1 <= count <= kMaxThreads.
+  void set_threads(int64_t count);
+  int threads();
+
+  void reset_after_fork() noexcept override;
+
+ private:
+  Pool() : crew_(new Crew) {}
+
+  // What workers share with the caller whose task they run. A forked child starts a new one; the
+  // parent's, whose threads do not exist there, is left as it lies.
+  class Crew {
+   public:
+    bool try_acquire() { return !busy_.exchange(true, std::memory_order_acquire); }
+    void release() { busy_.store(false, std::memory_order_release); }
+    // These need an acquired crew.
+    void resize(int workers);
+    bool run(const Task& task, int64_t chunk, uint32_t chunks);
+
+   private:
+    void work();
+    bool sleep_until_new(uint32_t seen);
+    void drain();
+    void publish(const Task& task, int64_t chunk, uint32_t chunks);
+    void wait_for_chunks(uint32_t chunks);
+
+    // The job. Written by the publisher before it stores a ticket with chunks left. Read only by
+    // one that has claimed a chunk, and so before the job can end and be overwritten.
+    const Task* task_ = nullptr;
+    int64_t chunk_ = 0;
+    uint32_t chunks_ = 0;
+
+    // Generation << kChunkBits | chunks left to claim. No claim can succeed on an ended job: its
+    // ticket says that nothing is left. Generations make the compare-exchange immune to a ticket
+    // that came back; 48 bits do not wrap within a machine's life.
+    alignas(kCacheLine) std::atomic<uint64_t> ticket_{0};
+    alignas(kCacheLine) std::atomic<uint32_t> done_{0};  // chunks finished of the current job
+    std::atomic<bool> caller_sleeps_{false};
+    std::atomic<bool> out_of_memory_{false};
+    alignas(kCacheLine) std::atomic<uint32_t> epoch_{0};  // workers sleep on this word
+    std::atomic<int> sleepers_{0};
+    std::atomic<bool> quit_{false};
+    alignas(kCacheLine) std::atomic<bool> busy_{false};
+    std::vector<std::thread> workers_;
+  };
+
+  Crew* crew_;
+  std::atomic<int> threads_{0};  // 0: not asked for yet
+};
+
+}  // namespace rlx

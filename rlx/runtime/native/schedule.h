@@ -1,0 +1,111 @@
+// What a program executes: a tree of steps over named memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "elf_loader.h"
+#include "pool.h"
+
+namespace rlx {
+
+enum class DType : uint8_t {
+  kF16,
+  kBF16,
+  kF32,
+  kF64,
+  kI8,
+  kI16,
+  kI32,
+  kI64,
+  kU8,
+  kU16,
+  kU32,
+  kU64,
+  kBool
+};
+
+const char* dtype_name(DType dtype);
+size_t dtype_size(DType dtype);
+// Throws Error naming `where` for an unknown name.
+DType parse_dtype(const std::string& where, const std::string& name);
+
+// What a caller must pass for a param, an input or an output.
+struct Signature {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+
+  // Throws Error for a negative dim, or when the bytes do not fit int64.
+  int64_t bytes() const;
+  // "f32[2, 3]"
+  std::string type() const;
+};
+
+// Memory is numbered: these, then the params, the inputs, the outputs.
+inline constexpr int64_t kBaseArena = 0, kBasePacked = 1, kBaseError = 2, kBaseFirstParam = 3;
+
+// A place in a numbered memory.
+struct Ref {
+  int64_t base = 0;
+  int64_t offset = 0;  // bytes
+};
+
+struct Step;
+using Steps = std::vector<Step>;
+
+struct Launch {
+  uintptr_t kernel = 0;  // an address in the code of one of the schedule's objects
+  int64_t range = 0, grain = 1, scratch_bytes = 0;
+  std::vector<Ref> buffers;
+  std::vector<int64_t> sizes;
+};
+
+struct If {
+  Ref condition;  // a bool of one byte
+  Steps then_steps, else_steps;
+};
+
+struct While {
+  Steps condition_steps;  // run before each look at the condition
+  Ref condition;          // a bool of one byte
+  Steps body;
+  int64_t max_iterations = -1;  // -1: no limit
+  int64_t site = 0;             // written to the error record with kFaultLoopLimit
+};
+
+struct For {
+  int64_t count = 0;
+  Steps body;
+  bool counts = false;
+  Ref counter;  // if `counts`: where the iteration number is stored as int64 before each iteration
+};
+
+struct Step {
+  std::variant<Launch, If, While, For> op;
+};
+
+struct PrologueStep {
+  Step step;
+  std::vector<int64_t> follows;  // params; empty: run once
+};
+
+struct Schedule {
+  std::vector<std::shared_ptr<const ElfObject>> objects;
+  std::vector<Signature> params, inputs, outputs;
+  int64_t arena_bytes = 0, packed_bytes = 0;
+  std::vector<PrologueStep> prologue;
+  Steps main;
+};
+
+// Throws Error unless every step is well-formed and every place lies inside its memory.
+void check_schedule(const Schedule& schedule);
+
+// The largest number of buffers of any launch in a checked schedule.
+size_t most_buffers(const Schedule& schedule);
+
+}  // namespace rlx

@@ -1,0 +1,195 @@
+"""Sessions compile graphs for a device; compiled graphs hold params and run."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.dims import SymDim
+from rlx.errors import GraphError, NameError, ShapeError
+from rlx.graph import Graph, check_param
+from rlx.runtime.backend import Backend, backend_for
+from rlx.runtime.executable import Executable, as_array, unknown
+from rlx.types import TensorType
+
+__all__ = ["CompiledGraph", "Session"]
+
+Array = np.ndarray[Any, Any]
+
+MAX_BINDINGS = 64
+"""Compiled shapes that a graph with symbolic dims keeps; the one unused for longest goes first."""
+
+
+class Session:
+    """Compiles graphs for one device.
+
+    ``device`` is a registered device's name ("cpu"); DeviceError if it is unknown or unavailable.
+    ``precision`` is "f32": every op computes in its own element type. ``threads`` sets the number
+    of threads of the process; by default what affinity, cgroup quota and RLX_NUM_THREADS allow.
+    """
+
+    def __init__(self, device: str = "cpu", precision: str = "f32", *, threads: int | None = None) -> None:
+        if precision != "f32":
+            raise GraphError(f"precision {precision!r} is not there yet; use 'f32', or cast in the graph")
+        self.device, self.precision = device, precision
+        self.backend: Backend = backend_for(device)
+        if threads is not None:
+            self.backend.set_threads(threads)
+
+    def compile(self, graph: Graph, *, dims: Mapping[str, int] | None = None, **options: Any) -> CompiledGraph:
+        """Compile a graph. ``dims`` binds symbolic dims now; others bind at the first call of each
+        shape. ``options`` are those of ``rlx.lowering.base.Options``."""
+        bound = graph.bind(dims) if dims else graph
+        bound.nodes()  # a graph without outputs is refused here, at the user's line
+        return CompiledGraph(bound, self.backend, options)
+
+
+class CompiledGraph:
+    """A graph ready to run on its device. Safe to call from many threads at once."""
+
+    def __init__(self, graph: Graph, backend: Backend, options: Mapping[str, Any]) -> None:
+        self.graph, self.backend, self.options = graph, backend, dict(options)
+        self._lock = threading.RLock()
+        self._params: dict[str, Array] = {}
+        self._feeds: dict[str, Array] = {}
+        self._bound: OrderedDict[tuple[int, ...], Executable] = OrderedDict()
+        self._symbols = tuple(sorted(graph.symbols))
+        self._types = {v.name: v.type for v in graph.params}
+        self._fast: Executable | None = None
+        if not self._symbols:
+            self._fast = self._executable({})
+        for name, value in graph.param_values.items():
+            self.set_param(name, value)
+
+    # -- params and inputs -----------------------------------------------------------------
+
+    def set_param(self, name: str, value: Any) -> None:
+        """Set a param from an array-like or DLPack object of its dtype, in its shape or flat.
+
+        An aligned contiguous array is used in place and kept; call again after changing it.
+        Raises NameError, DTypeError or ShapeError.
+        """
+        if name not in self._types:
+            raise unknown(name, list(self._types), "param")
+        t = self._types[name]
+        if not isinstance(value, np.ndarray):
+            value = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value, t.dtype.numpy)
+        with self._lock:
+            a = np.ascontiguousarray(check_param(name, value, t))
+            self._params[name] = a
+            for executable in self._bound.values():
+                executable.set_param(name, a)
+
+    def set_input(self, name: str, value: Any) -> None:
+        """Give an input a value for the calls that leave it out."""
+        index = self._input_index(name)
+        v = self.graph.inputs[index]
+        with self._lock:
+            self._feeds[name] = as_array(value, (name, v.dtype.name, np.shape(value)), "input")
+
+    def _input_index(self, name: str) -> int:
+        names = [str(v.name) for v in self.graph.inputs]
+        if name not in names:
+            raise unknown(name, names, "input")
+        return names.index(name)
+
+    # -- runs ------------------------------------------------------------------------------
+
+    def run(self, inputs: Mapping[str, Any] | None = None) -> list[Array]:
+        """Run on arrays by name and return the outputs in order.
+
+        Raises NameError for an unknown or missing input or an unset param, DTypeError and
+        ShapeError for arrays that do not fit, FaultError for data that has no result.
+        """
+        executable, ready = self._prepare(inputs or {})
+        return list(executable.run_slots(*ready))
+
+    def run_into(self, inputs: Mapping[str, Any], outputs: Sequence[Array]) -> None:
+        """Run and write the results into ``outputs``, which share no memory with the inputs."""
+        executable, ready = self._prepare(inputs)
+        if len(outputs) != len(executable.artifact.outputs):
+            raise ShapeError(f"{len(executable.artifact.outputs)} outputs expected, found {len(outputs)}")
+        for i, (out, (_, dt, shape)) in enumerate(zip(outputs, executable.artifact.outputs, strict=True)):
+            as_array(out, (str(i), dt, shape), "output")
+            if not out.flags.c_contiguous or not out.flags.writeable:
+                raise ShapeError(f"output {i} must be contiguous and writable")
+        executable.run_into(ready, outputs)
+
+    def run_slots(self, *inputs: Array) -> tuple[Array, ...]:
+        """The fast path: inputs in declared order, each exactly of its declared type and shape."""
+        executable = self._fast
+        if executable is None:
+            names = [str(v.name) for v in self.graph.inputs]
+            executable, inputs = self._prepare(dict(zip(names, inputs, strict=True)))  # type: ignore[assignment]
+        return executable.run_slots(*inputs)
+
+    def _prepare(self, given: Mapping[str, Any]) -> tuple[Executable, list[Array]]:
+        names = [str(v.name) for v in self.graph.inputs]
+        for name in given:
+            if name not in names:
+                raise unknown(name, names, "input")
+        feeds = {**self._feeds, **given} if self._feeds else given
+        missing = [n for n in names if n not in feeds]
+        if missing:
+            listed = ", ".join(f"{n!r}" for n in missing)
+            raise NameError(f"nothing was given for the input{'s' * (len(missing) > 1)} {listed}")
+        self._check_params()
+        executable = self._fast or self._executable(self._binding(feeds))
+        ready = [as_array(feeds[n], s, "input") for n, s in zip(names, executable.artifact.inputs, strict=True)]
+        return executable, ready
+
+    def _check_params(self) -> None:
+        if len(self._params) < len(self._types):
+            unset = [n for n in self._types if n not in self._params]
+            raise NameError(f"no value was set for param {unset[0]!r}; call set_param({unset[0]!r}, array)")
+
+    # -- shapes ----------------------------------------------------------------------------
+
+    def _binding(self, feeds: Mapping[str, Any]) -> dict[str, int]:
+        """The sizes of the symbolic dims, read off the inputs' shapes; ShapeError if they clash."""
+        sizes: dict[str, int] = {}
+        leaves = [(str(v.name), v.type, np.shape(feeds[str(v.name)])) for v in self.graph.inputs]
+        leaves += [(str(v.name), v.type, self._params[str(v.name)].shape) for v in self.graph.params]
+        for name, t, shape in leaves:
+            if len(shape) != t.rank:
+                raise ShapeError(f"{name!r} has shape [{', '.join(map(str, t.shape))}], found {list(shape)}")
+            for d, n in zip(t.shape, shape, strict=True):
+                symbol = _lone_symbol(d)
+                if symbol is not None and sizes.setdefault(symbol, n) != n:
+                    raise ShapeError(f"{name!r} says {symbol} is {n}, another tensor says {sizes[symbol]}")
+        unbound = [s for s in self._symbols if s not in sizes]
+        if unbound:
+            raise ShapeError(f"no input's shape tells the size of {', '.join(unbound)}; compile with dims={{...}}")
+        return sizes
+
+    def _executable(self, dims: dict[str, int]) -> Executable:
+        key = tuple(dims[s] for s in self._symbols)
+        with self._lock:
+            if key in self._bound:
+                self._bound.move_to_end(key)
+                return self._bound[key]
+            graph = self.graph.bind(dims) if dims else self.graph
+            shared = next(iter(self._bound.values()), None)
+            executable = self.backend.load(graph, self.options, shared)
+            for name, value in self._params.items():
+                executable.set_param(name, value)
+            self._bound[key] = executable
+            while len(self._bound) > MAX_BINDINGS:
+                self._bound.popitem(last=False)
+            return executable
+
+    @property
+    def signature(self) -> tuple[list[tuple[str, TensorType]], list[TensorType]]:
+        """The inputs by name, and the outputs, with their types."""
+        inputs = [(str(v.name), v.type) for v in self.graph.inputs]
+        return inputs, [v.type for v in self.graph.outputs]
+
+
+def _lone_symbol(d: int | SymDim) -> str | None:
+    if isinstance(d, SymDim) and len(d.terms) == 1 and d.terms[0] == ((str(d),), 1):
+        return str(d)
+    return None

@@ -1,0 +1,1 @@
+"""Targets: how kernels become code for a device."""

@@ -1,0 +1,45 @@
+"""CPUs: x86-64 with AVX2 or AVX-512, and aarch64 with NEON."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from rlx.kernels.builder import KernelText
+from rlx.targets.base import Target
+from rlx.targets.cpu.features import Features, preset, selected
+from rlx.targets.cpu.target import kernel_target
+
+__all__ = ["FAMILIES", "make_target"]
+
+FAMILIES = ("contraction", "attention", "rowwise", "elementwise", "copy")
+"""The kernel families that a CPU has emitters for."""
+
+
+class CpuEmitter:
+    """LLVM IR, assembly and objects of kernels."""
+
+    def __init__(self, features: Features) -> None:
+        self.features = features
+
+    def emit(self, kernels: list[KernelText], stage: str) -> bytes:
+        from rlx.targets.cpu.emit import compile_kernels, to_assembly, to_llvm
+
+        if stage == "llvm":
+            return to_llvm(kernels, self.features).encode()
+        if stage == "asm":
+            return to_assembly(kernels, self.features).encode()
+        return compile_kernels(kernels, self.features)
+
+
+@cache
+def make_target(features: str | None = None) -> Target:
+    """The CPU target for features by name ("x86-64-v4"); by default this machine's, or RLX_CPU's."""
+    found = selected() if features is None else preset(features)
+    return Target(
+        name="cpu",
+        features=found,
+        kernels=kernel_target(found),
+        families=FAMILIES,
+        stages=("llvm", "asm", "object"),
+        emitter=CpuEmitter(found),
+    )

@@ -1,0 +1,106 @@
+"""From kernel text to one object for a CPU.
+
+A kernel's function becomes ``NAME_body``, with one argument a buffer and a size. The exported
+symbol ``NAME`` is the frame by which the runtime calls every kernel alike::
+
+    void NAME(int64_t begin, int64_t end, void *const *buffers, const int64_t *sizes, void *scratch)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlx import _mlir
+from rlx.errors import ToolchainError
+from rlx.kernels.builder import KernelText
+from rlx.targets.cpu.features import Features
+from rlx.targets.llvm import machine
+from rlx.targets.llvm.bridge import to_llvm22
+
+__all__ = ["compile_kernels", "to_assembly", "to_llvm"]
+
+# The order matters: functions first, so that memrefs become bare pointers. The canonicalizer then
+# folds the descriptors away that each access unpacks, and halves the text that LLVM parses.
+PIPELINE = (
+    "builtin.module(cse,convert-vector-to-scf,convert-scf-to-cf,expand-strided-metadata,"
+    "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-to-llvm,"
+    "canonicalize{region-simplify=disabled},reconcile-unrealized-casts)"
+)
+
+# No calls of a C library, not even of memcpy, and no tables of addresses to relocate.
+_FUNCTION_ATTRIBUTES = 'nounwind "no-builtins" "no-jump-tables"="true"'
+
+
+def compile_kernels(kernels: Sequence[KernelText], features: Features, *, opt: int = 2) -> bytes:
+    """One ELF object that exports a symbol a kernel, in the C ABI above, and needs none.
+
+    ``opt`` is the level of LLVM's code generator. Equal kernels give equal bytes. Raises IRError
+    or PassError for text that MLIR refuses, ToolchainError for what LLVM cannot emit.
+    """
+    return machine.emit_object(to_llvm(kernels, features), features.machine, opt=opt)
+
+
+def to_assembly(kernels: Sequence[KernelText], features: Features, *, opt: int = 2) -> str:
+    """The assembly of what ``compile_kernels`` emits."""
+    return machine.emit_assembly(to_llvm(kernels, features), features.machine, opt=opt)
+
+
+def to_llvm(kernels: Sequence[KernelText], features: Features) -> str:
+    """LLVM 22 text of the kernels' bodies and frames."""
+    _check_names(kernels)
+    bodies = "\n".join(_as_body(k) for k in kernels)
+    module = _mlir.parse_module(f"module {{\n{bodies}\n}}", _mlir.context())
+    _mlir.run_pipeline(module, PIPELINE)
+    text = to_llvm22(_mlir.translate_to_llvm_ir(module.operation))
+    for k in kernels:
+        text = _internal(text, k.name)
+    frames = "\n".join(_frame(k) for k in kernels)
+    return f"{text}\n{frames}\nattributes #1000 = {{ {_FUNCTION_ATTRIBUTES} }}\n"
+
+
+def _check_names(kernels: Sequence[KernelText]) -> None:
+    names = [k.name for k in kernels]
+    if twice := sorted({n for n in names if names.count(n) > 1}):
+        raise ToolchainError(f"two kernels of one object are both called {', '.join(twice)}")
+    if foreign := [k.name for k in kernels if k.frame != "cpu"]:
+        raise ToolchainError(
+            f"kernel {foreign[0]} was built for a GPU frame; build it with a CPU KernelTarget"
+        )
+
+
+def _as_body(k: KernelText) -> str:
+    return k.text.replace(f"func.func @{k.name}(", f"func.func @{k.name}_body(", 1)
+
+
+def _internal(text: str, name: str) -> str:
+    """Make the body local to the object and give it our attributes."""
+    start = text.index(f"define void @{name}_body(")
+    brace = text.index(" {\n", start)
+    signature = text[start:brace].replace("define void", "define internal void", 1)
+    return f"{text[:start]}{signature} #1000{text[brace:]}"
+
+
+def _frame(k: KernelText) -> str:
+    """The exported function: load the pointers and sizes, and call the body with them."""
+    lines, arguments = [], ["i64 %begin", "i64 %end"]
+    for kind, table, count in (
+        ("ptr", "%buffers", len(k.buffers)),
+        ("i64", "%sizes", len(k.sizes)),
+    ):
+        for n in range(count):
+            at, value = f"{table}.at{n}", f"{table}.{n}"
+            lines.append(f"  {at} = getelementptr i64, ptr {table}, i64 {n}")
+            lines.append(f"  {value} = load {kind}, ptr {at}, align 8")
+            arguments.append(f"{kind} {value}")
+    if k.scratch:
+        arguments.append("ptr %scratch")
+    return "\n".join(
+        [
+            f"define void @{k.name}(i64 %begin, i64 %end, ptr %buffers, ptr %sizes, ptr %scratch)"
+            " #1000 {",
+            *lines,
+            f"  call void @{k.name}_body({', '.join(arguments)})",
+            "  ret void",
+            "}",
+        ]
+    )

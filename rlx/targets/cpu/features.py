@@ -1,0 +1,134 @@
+"""What a CPU can do, as far as the code that RLX emits depends on it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from rlx.errors import DeviceError, did_you_mean
+from rlx.targets.llvm.machine import Machine
+
+__all__ = ["PRESETS", "Features", "best", "detect", "preset", "require", "selected"]
+
+# By the names of the native CPUID reader; x86-64 psABI, section 3.1.1, for the two levels.
+_V3 = frozenset(["avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"])
+_V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+_X86_EXTRAS = frozenset(
+    ["avx512vnni", "avx512bf16", "avx512fp16", "amx-tile", "amx-int8", "amx-bf16"]
+)
+_NEON = frozenset(["neon"])
+_ARM_EXTRAS = frozenset(["dotprod", "bf16", "i8mm", "fullfp16"])
+
+
+@dataclass(frozen=True)
+class Features:
+    """A kind of CPU.
+
+    ``isa`` is the preset that it is built on, ``vector_bits`` the width of a vector register and
+    ``registers`` their number; ``has`` names every instruction set that emitted code may use,
+    ``isa``'s own included. It is part of the key under which code is cached.
+    """
+
+    arch: Literal["x86-64", "aarch64"]
+    isa: str
+    vector_bits: int
+    registers: int
+    has: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """``x86-64-v4+amx-bf16+avx512vnni``: the isa and what goes beyond it."""
+        return "+".join([self.isa, *sorted(self.has - PRESETS[self.isa].has)])
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that LLVM emits code for: ELF on every system, since RLX loads it itself."""
+        extras = [f"+{name}" for name in sorted(self.has - PRESETS[self.isa].has)]
+        if self.arch == "aarch64":
+            # Some systems keep x18 for themselves; code without it runs on all.
+            extras += ["+neon", "+reserve-x18"]
+            return Machine("aarch64", "aarch64-unknown-linux-gnu", "generic", ",".join(extras))
+        extras.append("-prefer-256-bit")
+        return Machine("x86-64", "x86_64-unknown-linux-gnu", self.isa, ",".join(extras))
+
+
+PRESETS: dict[str, Features] = {
+    f.isa: f
+    for f in (
+        Features("x86-64", "x86-64-v3", 256, 16, _V3),
+        Features("x86-64", "x86-64-v4", 512, 32, _V4),
+        Features("aarch64", "aarch64", 128, 32, _NEON),
+    )
+}
+
+
+def preset(name: str) -> Features:
+    """The features called ``name``, such as ``x86-64-v3`` or ``x86-64-v4+avx512vnni``.
+
+    Raises DeviceError for an unknown isa, and for an extra that the isa's family does not have.
+    """
+    isa, *extras = name.split("+")
+    if isa not in PRESETS:
+        hint = did_you_mean(isa, PRESETS)
+        raise DeviceError(f"unknown CPU {isa!r}{hint}; RLX emits code for {', '.join(PRESETS)}")
+    base = PRESETS[isa]
+    for extra in extras:
+        if extra not in _extras(base.arch, isa):
+            hint = did_you_mean(extra, _extras(base.arch, isa))
+            raise DeviceError(
+                f"unknown extra {extra!r} of {isa}{hint}; known are "
+                f"{', '.join(sorted(_extras(base.arch, isa))) or 'none'}"
+            )
+    return Features(base.arch, isa, base.vector_bits, base.registers, base.has | set(extras))
+
+
+def _extras(arch: str, isa: str) -> frozenset[str]:
+    if arch == "aarch64":
+        return _ARM_EXTRAS
+    return _X86_EXTRAS if isa == "x86-64-v4" else frozenset()
+
+
+def best(found: Collection[str]) -> Features:
+    """The widest preset within the feature names ``found``, with the extras among them.
+
+    Raises DeviceError if no preset fits.
+    """
+    have = frozenset(found)
+    fitting = [f for f in PRESETS.values() if f.has <= have]
+    if not fitting:
+        raise DeviceError(
+            "this CPU has neither AVX2, FMA and F16C (x86-64-v3) nor NEON (aarch64), and RLX emits "
+            f"code for no less; it reports: {', '.join(sorted(have)) or 'nothing'}"
+        )
+    base = max(fitting, key=lambda f: f.vector_bits)
+    extras = have & _extras(base.arch, base.isa)
+    return Features(base.arch, base.isa, base.vector_bits, base.registers, base.has | extras)
+
+
+@cache
+def detect() -> Features:
+    """This machine's features, by CPUID and what the system saves; never by the CPU's name."""
+    from rlx.runtime import _native
+
+    return best(_native.cpu_features())
+
+
+def require(wanted: Features) -> Features:
+    """Return ``wanted`` if code for it runs on this machine; DeviceError if not."""
+    missing = wanted.has - detect().has
+    if wanted.arch != detect().arch or missing:
+        lacking = f", which lacks {', '.join(sorted(missing))}" if missing else ""
+        raise DeviceError(
+            f"code for {wanted.name} does not run on this machine ({detect().name}{lacking}); "
+            "choose another CPU by RLX_CPU or the target option, or compile for export only"
+        )
+    return wanted
+
+
+def selected() -> Features:
+    """The features to compile for: those that RLX_CPU names if it is set, else this machine's."""
+    name = os.environ.get("RLX_CPU", "")
+    return preset(name) if name else detect()

@@ -1,0 +1,113 @@
+"""From the LLVM IR text that MLIR prints (LLVM 24) to the text that llvmlite parses (LLVM 22).
+
+The two versions differ in floating-point constants alone. LLVM 24 prints the shortest decimal
+that reads back as the same value of its type, ``f0x`` with the bits where it has no short
+decimal, and ``+inf``, ``+qnan``, ``-nan(0x5)``, ``+snan(0x1)``. LLVM 22 takes a decimal only
+where it is exact, and otherwise hexadecimal: ``0xH`` half, ``0xR`` bfloat, and for float and
+double ``0x`` with the bits of the value as a double. The rewriting below is exact for every bit
+pattern of the four types.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from fractions import Fraction
+from functools import lru_cache
+
+from rlx.errors import ToolchainError
+
+__all__ = ["to_llvm22"]
+
+# Mantissa bits and exponent bits of the IEEE 754 binary formats by LLVM's names.
+_FORMATS = {"half": (10, 5), "bfloat": (7, 8), "float": (23, 8), "double": (52, 11)}
+
+_CONSTANT = (
+    r"(?<![\w.%@$-])"
+    r"(?:[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+"
+    r"|[-+]?inf|[-+]?[qs]?nan(?:\(0x[0-9A-Fa-f]+\))?|f0x[0-9A-Fa-f]+)"
+    r"(?![\w.])"
+)
+# Strings and comments are matched so that nothing inside them is; a constant has the type that
+# stands last before it on its line, be it ``float 1.0`` or ``fmul float %x, 1.0``.
+_TOKEN = re.compile(
+    rf'"[^"]*"|;.*|(?<![\w.%@$-])(?P<type>half|bfloat|float|double)\b|(?P<constant>{_CONSTANT})'
+)
+_MAY_HOLD_ONE = re.compile(r"\d\.\d|\d[eE][-+]|f0x|inf|nan")
+
+
+def to_llvm22(text: str) -> str:
+    """Rewrite the floating-point constants of LLVM 24's text for LLVM 22.
+
+    Raises ToolchainError for a constant whose type is none of half, bfloat, float and double.
+    """
+    may_hold_one, rewrite = _MAY_HOLD_ONE.search, _rewrite_line
+    return "\n".join(rewrite(s) if may_hold_one(s) else s for s in text.split("\n"))
+
+
+@lru_cache(maxsize=1 << 14)
+def _rewrite_line(line: str) -> str:
+    if line.startswith((";", "source_filename", "declare ", "attributes ")):
+        return line
+    out, done, kind = [], 0, ""
+    for token in _TOKEN.finditer(line):
+        if token["type"]:
+            kind = token["type"]
+        elif token["constant"]:
+            if not kind:
+                raise ToolchainError(
+                    f"LLVM IR holds the constant {token['constant']} of a type that is not half, "
+                    f"bfloat, float or double: {line.strip()[:120]}"
+                )
+            out += line[done : token.start()], _hexadecimal(kind, token["constant"])
+            done = token.end()
+    return "".join([*out, line[done:]])
+
+
+@lru_cache(maxsize=1 << 12)
+def _hexadecimal(kind: str, constant: str) -> str:
+    mantissa, exponent = _FORMATS[kind]
+    bits = _bits(constant, mantissa, exponent)
+    if kind == "half":
+        return f"0xH{bits:04X}"
+    if kind == "bfloat":
+        return f"0xR{bits:04X}"
+    return f"0x{_widen(bits) if kind == 'float' else bits:016X}"
+
+
+def _bits(constant: str, mantissa: int, exponent: int) -> int:
+    """The bit pattern of a constant in the format of so many mantissa and exponent bits."""
+    if constant.startswith("f0x"):
+        return int(constant[3:], 16)
+    sign = (constant[0] == "-") << (mantissa + exponent)
+    body = constant.lstrip("+-")
+    infinity = ((1 << exponent) - 1) << mantissa
+    if body == "inf":
+        return sign | infinity
+    if "nan" in body:
+        payload = int(body[body.index("(") + 1 : -1], 16) if "(" in body else 0
+        quiet = 0 if body.startswith("s") else 1 << (mantissa - 1)
+        return sign | infinity | quiet | payload
+    return sign | min(_round(Fraction(body), mantissa, exponent), infinity)
+
+
+def _round(value: Fraction, mantissa: int, exponent: int) -> int:
+    """Round to nearest, ties to even: once, where going by a double would round twice."""
+    if not value:
+        return 0
+    lowest = 2 - (1 << (exponent - 1))
+    power = value.numerator.bit_length() - value.denominator.bit_length()
+    if Fraction(2) ** power > value:
+        power -= 1
+    power = max(power, lowest)
+    # ``round`` of a Fraction is to even. The leading bit of a normal number adds one to the
+    # exponent field, and so does a carry out of the mantissa.
+    return ((power - lowest) << mantissa) + round(value / Fraction(2) ** (power - mantissa))
+
+
+def _widen(bits: int) -> int:
+    """The bits of a float as those of the double of the same value, payload of a nan included."""
+    if bits & 0x7F800000 == 0x7F800000:
+        return (bits >> 31) << 63 | 0x7FF << 52 | (bits & 0x7FFFFF) << 29
+    value = struct.unpack("<f", struct.pack("<I", bits))[0]
+    return struct.unpack("<Q", struct.pack("<d", value))[0]

@@ -1,0 +1,118 @@
+"""Objects and assembly from LLVM IR text, by llvmlite.
+
+There is no middle end: kernels arrive vectorised and scheduled by their families, and LLVM's
+passes double the compile time for the same speed. The code generator runs with its optimisations
+on; at level 0 it is several times slower code.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from rlx.errors import ToolchainError
+from rlx.targets.llvm.allow import check
+
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
+
+__all__ = ["Machine", "emit_assembly", "emit_object", "undefined_symbols"]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What LLVM is told of a target.
+
+    ``arch`` names the allow-list; ``attributes`` is LLVM's ``+feature,-feature`` string, where
+    ``-prefer-256-bit`` keeps LLVM from splitting 512-bit vectors.
+    """
+
+    arch: str
+    triple: str
+    cpu: str
+    attributes: str = ""
+
+
+def emit_object(text: str, machine: Machine, *, opt: int = 2) -> bytes:
+    """A relocatable object from LLVM 22 text: position-independent, small code model.
+
+    ``opt`` is the level of the code generator, 0 to 3. Raises ToolchainError for text that the
+    allow-list or LLVM refuses, and if the object would need a symbol from outside.
+    """
+    module, target = _parse(text, machine, opt)
+    obj = target.emit_object(module)
+    missing = undefined_symbols(obj) if obj.startswith(b"\x7fELF") else []
+    if missing:
+        raise ToolchainError(
+            f"LLVM made calls of {', '.join(missing)} for {machine.triple}, and an object of RLX "
+            "stands alone; write the kernel without the operation that becomes this call"
+        )
+    return obj
+
+
+def emit_assembly(text: str, machine: Machine, *, opt: int = 2) -> str:
+    """Assembly (PTX for nvptx64) from LLVM 22 text; as ``emit_object``."""
+    module, target = _parse(text, machine, opt)
+    return target.emit_assembly(module)
+
+
+def _parse(text: str, machine: Machine, opt: int) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
+    check(text, machine.arch)
+    binding, target = _binding(), _target_machine(machine, opt)
+    try:
+        module = binding.parse_assembly(text)
+        module.triple, module.data_layout = machine.triple, str(target.target_data)
+        module.verify()
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:400]
+        raise ToolchainError(f"LLVM refused the code of a kernel: {reason}") from None
+    return module, target
+
+
+@cache
+def _binding() -> Any:
+    try:
+        from llvmlite import binding
+    except ImportError as error:
+        raise ToolchainError(
+            "compiling needs LLVM, and the package llvmlite is not installed; "
+            "install it with: pip install 'rlx[compile]'"
+        ) from error
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+    return binding
+
+
+@cache
+def _target_machine(machine: Machine, opt: int) -> llvm.TargetMachine:
+    binding = _binding()
+    try:
+        target = binding.Target.from_triple(machine.triple)
+    except RuntimeError as error:
+        raise ToolchainError(f"this LLVM has no target {machine.triple}: {error}") from None
+    return target.create_target_machine(
+        cpu=machine.cpu, features=machine.attributes, opt=opt, reloc="pic", codemodel="small"
+    )
+
+
+def undefined_symbols(obj: bytes) -> list[str]:
+    """Names that a 64-bit little-endian ELF object uses and does not define.
+
+    Layout of the file header, section headers and symbols: System V ABI (gABI), chapter 4.
+    """
+    sections_at = struct.unpack_from("<Q", obj, 40)[0]
+    size, count = struct.unpack_from("<HH", obj, 58)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", obj, sections_at + size * n) for n in range(count)]
+    names: list[str] = []
+    for _, kind, _, _, offset, length, link, *_ in headers:
+        if kind != 2:  # SHT_SYMTAB
+            continue
+        strings = headers[link][4]
+        for at in range(offset + 24, offset + length, 24):
+            name, _, _, section = struct.unpack_from("<IBBH", obj, at)
+            if section == 0:  # SHN_UNDEF
+                start = strings + name
+                names.append(obj[start : obj.index(b"\0", start)].decode())
+    return names

@@ -1,0 +1,415 @@
+"""Attention against its definition in double precision, and the promises that it makes."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlx.kernels import attention
+from rlx.kernels.attention import AttentionConfig, AttentionSizes, MaskKind, Strides
+from rlx.targets.cpu import emit
+from rlx.targets.cpu.features import preset
+from rlx.targets.cpu.target import kernel_target
+from rlx.types import DType, bf16, bool_, f16, f32, f64, i8, i64, u8
+from support import jit as loader
+from support.jit import host
+from support.runkernel import element_strides, run_launch
+
+Array = np.ndarray[Any, Any]
+
+TARGET = kernel_target(host())
+LANES = TARGET.lanes(f32)
+TOLERANCE = {f16: 2e-3, bf16: 1.6e-2, f32: 4e-6, f64: 4e-15}
+MASKS: tuple[MaskKind, ...] = ("none", "causal", "window", "custom", "bias")
+
+
+@dataclass(frozen=True)
+class Call:
+    """Arrays q, k, v, out as [batch, heads, rows, dim] views, and what is asked of the kernel."""
+
+    q: Array
+    k: Array
+    v: Array
+    out: Array
+    mask: MaskKind = "none"
+    mask_array: Array | None = None
+    scale: float = 0.25
+    softcap: float = 0.0
+    window: int = 3
+    decode: bool = False
+
+    @property
+    def config(self) -> AttentionConfig:
+        array = self.mask_array
+        of = {np.dtype(d.numpy): d for d in (f16, bf16, f32, f64, bool_, i8, u8, i64)}
+        return AttentionConfig(
+            of[self.q.dtype],
+            self.mask,
+            None if array is None else of[array.dtype],
+            softcap=bool(self.softcap),
+            decode=self.decode,
+        )
+
+    @property
+    def sizes(self) -> AttentionSizes:
+        batch, heads, queries, dim = self.q.shape
+        strides = [Strides(*element_strides(x)[:3]) for x in (self.q, self.k, self.v, self.out)]
+        mask = Strides(0, 0, 0)
+        if self.mask == "bias":
+            wide = (batch, heads, queries, self.k.shape[2])
+            mask = Strides(*element_strides(self.mask_array, wide)[:3])
+        elif self.mask == "custom":
+            mask = Strides(element_strides(self.mask_array)[0], 0, 0)
+        return AttentionSizes(
+            batch, heads, self.k.shape[1], queries, self.k.shape[2], dim, self.scale, *strides,
+            mask=mask, softcap=self.softcap, window=self.window,
+        )  # fmt: skip
+
+    def run(self, pieces: int = 1) -> Array:
+        launch = attention.launch(self.config, TARGET, self.sizes)
+        masks = [] if self.mask_array is None else [self.mask_array]
+        self.out[...] = np.nan
+        arrays = [self.q, self.k, self.v, *masks, self.out]
+        run_launch(attention, self.config, launch, arrays, pieces)
+        return self.out
+
+    def expected(self) -> Array:
+        """The definition, in f64."""
+        group = self.q.shape[1] // self.k.shape[1]
+        q, k, v = (x.astype(np.float64) for x in (self.q, self.k, self.v))
+        k, v = (np.repeat(x, group, axis=1) for x in (k, v))
+        s = q @ k.swapaxes(-1, -2) * self.scale
+        if self.softcap:
+            s = self.softcap * np.tanh(s / self.softcap)
+        if self.mask == "bias":
+            s = s + self.mask_array.astype(np.float64)
+        else:
+            s = np.where(self.hidden(), -1e9, s)
+        w = np.exp(s - s.max(axis=-1, keepdims=True))
+        return w / w.sum(axis=-1, keepdims=True) @ v
+
+    def hidden(self) -> Array:
+        queries, keys = self.q.shape[2], self.k.shape[2]
+        if self.mask == "custom":
+            return (self.mask_array.astype(np.float64) < 0.5)[:, None, None, :]
+        p, j = np.arange(queries)[:, None] + keys - queries, np.arange(keys)
+        if self.mask == "none":
+            return np.zeros((queries, keys), bool)
+        return (j > p) | ((j < p - self.window) if self.mask == "window" else False)
+
+    def check(self) -> None:
+        got, want = self.run().astype(np.float64), self.expected()
+        limit = TOLERANCE[self.config.dtype] * max(1.0, np.abs(self.v.astype(np.float64)).max())
+        np.testing.assert_allclose(got, want, rtol=0, atol=limit)
+
+
+def made(
+    rng: np.random.Generator,
+    shape: tuple[int, int, int, int, int, int],
+    dt: DType = f32,
+    layout: str = "bshd",
+    **asked: Any,
+) -> Call:
+    """A call on random values; ``shape`` is batch, heads, key heads, queries, keys, dim."""
+    batch, heads, key_heads, queries, keys, dim = shape
+
+    def array(h: int, rows: int) -> Array:
+        x = rng.standard_normal((batch, rows, h, dim) if layout == "bshd" else (batch, h, rows, dim))
+        return (x.swapaxes(1, 2) if layout == "bshd" else x).astype(dt.numpy)
+
+    q, k, v = array(heads, queries), array(key_heads, keys), array(key_heads, keys)
+    if layout == "qkv":
+        rows = max(queries, keys)
+        product = np.full((batch, rows, heads + 2 * key_heads, dim), np.nan, dt.numpy)
+        views = np.split(product, [heads, heads + key_heads], axis=2)
+        for view, x in zip(views, (q, k, v), strict=True):
+            view[:, : x.shape[2]] = x.swapaxes(1, 2)
+        q, k, v = (
+            view[:, : x.shape[2]].swapaxes(1, 2) for view, x in zip(views, (q, k, v), strict=True)
+        )
+    out = np.zeros((batch, queries, heads, dim), dt.numpy).swapaxes(1, 2)
+    if layout == "bhsd":
+        out = np.ascontiguousarray(out)
+    call = Call(q, k, v, out, **asked)
+    return replace(call, mask_array=masked(rng, call)) if call.mask in ("custom", "bias") else call
+
+
+def masked(rng: np.random.Generator, call: Call) -> Array:
+    """A mask of the call's kind."""
+    batch, heads, queries, _ = call.q.shape
+    keys = call.k.shape[2]
+    if call.mask == "bias":
+        return rng.standard_normal((batch, heads, queries, keys)).astype(np.float32)
+    keep = rng.random((batch, keys)) < 0.6
+    keep[:, 0] = True
+    return keep
+
+
+SHAPES = [
+    (1, 1, 1, 1, 1, 1),
+    (1, 2, 2, 16, 16, 32),
+    (2, 3, 3, 37, 61, 24),
+    (1, 4, 2, 61, 37, 20),
+    (2, 4, 1, 5, 130, 7),
+    (1, 2, 1, 50, 333, 64),
+    (1, 1, 1, 33, 100, 80),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("mask", MASKS)
+def test_shapes_and_masks(shape: tuple[int, ...], mask: MaskKind) -> None:
+    made(np.random.default_rng(0), shape, mask=mask).check()
+
+
+@pytest.mark.parametrize("layout", ["qkv", "bhsd", "bshd"])
+@pytest.mark.parametrize("dt", [f16, bf16, f32, f64], ids=str)
+@pytest.mark.parametrize("decode", [False, True])
+def test_layouts_and_types(layout: str, dt: DType, decode: bool) -> None:
+    rows = 2 if decode else 29
+    shape = (2, 4, 2, rows, 109, 4 * LANES)
+    for mask in ("none", "window"):
+        made(np.random.default_rng(1), shape, dt, layout, mask=mask, decode=decode).check()
+
+
+def test_random_shapes() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(40):
+        batch, key_heads, group = rng.integers(1, 4, 3)
+        queries, keys, dim = rng.integers(1, 140), rng.integers(1, 300), rng.integers(1, 70)
+        shape = tuple(map(int, (batch, key_heads * group, key_heads, queries, keys, dim)))
+        mask = MASKS[rng.integers(len(MASKS))]
+        window, softcap = int(rng.integers(0, 200)), float(rng.choice([0.0, 1.5]))
+        made(rng, shape, mask=mask, window=window, softcap=softcap).check()
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("dim", [LANES, 5 * LANES, 8 * LANES])
+def test_decode(mask: MaskKind, dim: int) -> None:
+    rng = np.random.default_rng(3)
+    for shape in [(1, 1, 1, 1, 1, dim), (2, 6, 2, 1, 301, dim), (1, 4, 4, 3, 97, dim)]:
+        for softcap in (0.0, 2.0):
+            made(rng, shape, mask=mask, softcap=softcap, decode=True, window=40).check()
+
+
+@pytest.mark.parametrize("dt", [bool_, i8, u8, i64, f16, bf16, f32, f64], ids=str)
+@pytest.mark.parametrize("decode", [False, True])
+def test_types_of_a_custom_mask(dt: DType, decode: bool) -> None:
+    rng = np.random.default_rng(4)
+    call = made(rng, (2, 2, 2, 2, 41, 2 * LANES), mask="custom", decode=decode)
+    for dtype in (f32, f64):
+        q, k, v, out = (x.astype(dtype.numpy) for x in (call.q, call.k, call.v, call.out))
+        replace(call, q=q, k=k, v=v, out=out, mask_array=call.mask_array.astype(dt.numpy)).check()
+    edge = np.linspace(0, 1, 41).astype(dt.numpy)
+    replace(call, mask_array=np.stack([edge, edge[::-1]])).check()
+
+
+@pytest.mark.parametrize("decode", [False, True])
+def test_a_bias_broadcasts(decode: bool) -> None:
+    rng = np.random.default_rng(5)
+    call = made(rng, (2, 3, 3, 4, 50, 2 * LANES), mask="bias", decode=decode)
+    for shape in [(1, 1, 1, 50), (2, 1, 1, 50), (1, 3, 1, 50), (1, 3, 4, 50), (2, 1, 4, 50)]:
+        for dt in (f16, f32, f64):
+            bias = rng.standard_normal(shape).astype(dt.numpy)
+            replace(call, mask_array=bias).check()
+
+
+@pytest.mark.parametrize("decode", [False, True])
+def test_rows_that_see_no_key_weigh_all_alike(decode: bool) -> None:
+    rng = np.random.default_rng(6)
+    shape = (1, 2, 2, 20, 7, 2 * LANES)
+    for mask in ("causal", "window"):
+        call = made(rng, shape, mask=mask, decode=decode)
+        call.check()
+        mean = call.v.astype(np.float64).mean(axis=2)
+        np.testing.assert_allclose(call.out[:, :, 0], mean, atol=1e-6)
+    call = made(rng, (2, 2, 2, 5, 200, 2 * LANES), mask="custom", decode=decode)
+    call.mask_array[0] = False
+    call.check()
+    np.testing.assert_allclose(call.out[0, :, 3], call.v[0].mean(axis=1), atol=1e-6)
+
+
+@pytest.mark.parametrize("decode", [False, True])
+def test_extreme_scores(decode: bool) -> None:
+    rng = np.random.default_rng(7)
+    call = made(rng, (1, 2, 2, 4, 220, 2 * LANES), decode=decode, scale=1e4)
+    want = call.expected()
+    np.testing.assert_allclose(call.run(), want, atol=1e-3)
+    low = replace(call, scale=-1e4)
+    np.testing.assert_allclose(low.run(), low.expected(), atol=1e-3)
+
+
+@pytest.mark.parametrize("decode", [False, True])
+def test_infinities_and_nan(decode: bool) -> None:
+    rng = np.random.default_rng(8)
+    shape = (1, 1, 1, 4, 300, 2 * LANES)
+    bias = np.zeros((1, 1, 4, 300), np.float32)
+    bias[..., 0, :290] = -np.inf
+    bias[..., 1, 100:] = -np.inf
+    bias[..., 2, :] = -np.inf
+    call = replace(made(rng, shape, mask="bias", decode=decode), mask_array=bias)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(call.run(), call.expected(), atol=4e-6)
+    assert np.isnan(call.out[0, 0, 2]).all()
+
+    call = made(rng, shape, decode=decode)
+    call.q[0, 0, 1, 3] = np.nan
+    out = call.run()
+    assert np.isnan(out[0, 0, 1]).all() and np.isfinite(out[0, 0, [0, 2, 3]]).all()
+    call = made(rng, shape, decode=decode)
+    call.k[0, 0, 150, 0] = np.inf
+    assert np.isnan(call.run()).any(axis=-1).sum() == (call.q[..., 0] > 0).sum()
+    call = made(rng, shape, decode=decode)
+    call.v[0, 0, 150, 1] = np.nan
+    assert np.isnan(call.run()[..., 1]).all() and np.isfinite(call.out[..., 2]).all()
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("decode", [False, True])
+def test_the_same_bits_however_the_range_is_cut(mask: MaskKind, decode: bool) -> None:
+    rng = np.random.default_rng(9)
+    call = made(rng, (3, 4, 2, 2 if decode else 150, 210, 4 * LANES), mask=mask, decode=decode)
+    whole = call.run().copy()
+    assert np.isfinite(whole).all()
+    for pieces in (2, 3, 7):
+        assert np.array_equal(call.run(pieces), whole)
+
+
+@pytest.mark.parametrize("decode", [False, True])
+@pytest.mark.parametrize("keys", [30, 96, 130])
+def test_hidden_keys_at_the_end_change_no_bit(keys: int, decode: bool) -> None:
+    rng = np.random.default_rng(10)
+    dim, most = 4 * LANES, keys + 120
+    call = made(rng, (2, 2, 2, 3, most, dim), mask="custom", decode=decode)
+    call.mask_array[:, keys:] = False
+    outs = []
+    for n in (keys, keys + 2, keys + 18, most):
+        short = replace(
+            call, k=call.k[:, :, :n], v=call.v[:, :, :n], mask_array=call.mask_array[:, :n]
+        )
+        outs.append(short.run().copy())
+    assert all(np.array_equal(outs[0], x) for x in outs[1:])
+
+
+def test_a_row_has_the_same_bits_in_any_batch_and_length() -> None:
+    rng = np.random.default_rng(11)
+    call = made(rng, (3, 2, 2, 75, 75, 32))
+    whole = call.run().copy()
+    part = replace(call, q=call.q[1:2, :, :40], k=call.k[1:2], v=call.v[1:2], out=call.out[1:2, :, :40])
+    assert np.array_equal(part.run(), whole[1:2, :, :40])
+
+
+def guarded(values: Array) -> Array:
+    """A copy that ends where a page without access begins."""
+    page = mmap.PAGESIZE
+    size = -(-values.nbytes // page) * page
+    memory = mmap.mmap(-1, size + page)
+    base = np.frombuffer(memory, np.uint8)
+    where = ctypes.c_void_p(base.ctypes.data + size)
+    assert ctypes.CDLL(None).mprotect(where, ctypes.c_size_t(page), 0) == 0
+    copy = base[size - values.nbytes : size].view(values.dtype).reshape(values.shape)
+    copy[...] = values
+    return copy
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("dt", [f32, f16], ids=str)
+@pytest.mark.parametrize("decode", [False, True])
+def test_nothing_beyond_the_buffers_is_touched(mask: MaskKind, dt: DType, decode: bool) -> None:
+    rng = np.random.default_rng(12)
+    dim = 2 * LANES if decode else 13
+    call = made(rng, (1, 2, 1, 5, 103, dim), dt, "bhsd", mask=mask, decode=decode)
+    q, k, v, out = (guarded(x) for x in (call.q, call.k, call.v, call.out))
+    array = None if call.mask_array is None else guarded(call.mask_array)
+    replace(call, q=q, k=k, v=v, out=out, mask_array=array).check()
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (1, 16, 16, 96, 96, 64)], ids=str)
+@pytest.mark.parametrize("mask", ["none", "custom", "bias"])
+@pytest.mark.parametrize("dt", [f32, bf16], ids=str)
+def test_scratch_is_as_large_as_stated(
+    shape: tuple[int, ...], mask: MaskKind, dt: DType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scratch of the call ends at a page without access."""
+    rng = np.random.default_rng(13)
+    for decode in (False, True):
+        sized = (*shape[:-1], 2 * LANES) if decode else shape
+        call = made(rng, sized, dt, mask=mask, decode=decode)
+        launch = attention.launch(call.config, TARGET, call.sizes)
+        kernel = attention.emit("bounded", call.config, TARGET)
+        entry = loader._link(emit.compile_kernels([kernel], host()), "bounded")
+        masks = [] if call.mask_array is None else [call.mask_array]
+        arrays = [call.q, call.k, call.v, *masks, call.out]
+        scratch = guarded(np.zeros(launch.scratch, np.uint8))
+        assert scratch.ctypes.data % 64 == 0
+        buffers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
+        numbers = (ctypes.c_int64 * len(launch.sizes))(*launch.sizes)
+        types = [ctypes.c_int64] * 2 + [ctypes.c_void_p] * 3
+        ctypes.CFUNCTYPE(None, *types)(entry[1])(
+            0, launch.range, ctypes.addressof(buffers), ctypes.addressof(numbers), scratch.ctypes.data
+        )
+        np.testing.assert_allclose(
+            call.out.astype(np.float64), call.expected(), atol=4 * TOLERANCE[dt]
+        )
+
+
+def test_scratch_does_not_grow_with_the_length() -> None:
+    def scratch(length: int, decode: bool) -> int:
+        strides = Strides(length * 64, length * 64, 64)
+        queries = 1 if decode else length
+        sizes = AttentionSizes(1, 8, 8, queries, length, 64, 0.125, *[strides] * 4)
+        return attention.launch(AttentionConfig(decode=decode), TARGET, sizes).scratch
+
+    assert scratch(1 << 20, False) <= scratch(4096, False) < 512 << 10
+    assert scratch(1 << 20, True) == scratch(128, True) < 16 << 10
+
+
+def test_long_sequences_and_few_heads_split() -> None:
+    strides = Strides(0, 0, 64)
+    for queries, least in ((2048, 16), (128, 8), (8, 1)):
+        sizes = AttentionSizes(1, 1, 1, queries, queries, 64, 0.125, *[strides] * 4)
+        assert attention.launch(AttentionConfig(), TARGET, sizes).range >= least
+
+
+def test_what_has_no_meaning_is_refused() -> None:
+    strides = Strides(0, 0, 64)
+    with pytest.raises(ValueError, match="sizes"):
+        AttentionSizes(1, 3, 2, 4, 4, 64, 0.125, *[strides] * 4)
+    with pytest.raises(ValueError, match="mask"):
+        AttentionConfig(mask="bias")
+    with pytest.raises(ValueError, match="bias"):
+        AttentionConfig(mask="bias", mask_dtype=i64)
+    with pytest.raises(ValueError, match="float"):
+        AttentionConfig(i8)
+    sizes = AttentionSizes(1, 1, 1, 1, 4, LANES + 1, 0.125, *[strides] * 4)
+    with pytest.raises(ValueError, match="head dim"):
+        attention.launch(AttentionConfig(decode=True), TARGET, sizes)
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "aarch64"])
+def test_objects_for_every_cpu(cpu: str) -> None:
+    features = preset(cpu)
+    target = kernel_target(features)
+    kernels = [
+        attention.emit(f"attention_{dt}_{mask}_{decode}", config, target)
+        for dt in (f32, f16, f64)
+        for mask, mask_dt in (("causal", None), ("custom", bool_), ("bias", f32))
+        for decode in (False, True)
+        for config in [AttentionConfig(dt, mask, mask_dt, softcap=True, decode=decode)]
+    ]
+    assert emit.compile_kernels(kernels, features).startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "aarch64"])
+@pytest.mark.parametrize("dt", [f32, f64], ids=str)
+def test_tiles_fit_the_registers(cpu: str, dt: DType) -> None:
+    target = kernel_target(preset(cpu))
+    tile = attention.tile_for(target, dt)
+    assert tile.keys * tile.query_vectors + tile.query_vectors + 1 <= target.registers
+    assert tile.rows * tile.dim_vectors + tile.dim_vectors + 1 <= target.registers
+    assert tile.queries % tile.rows == 0

@@ -1,0 +1,321 @@
+"""Packed products against numpy in double precision, and the promises that they make."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from support.jit import host
+from support.runkernel import run_launch
+
+from rlx.kernels import contraction, pack
+from rlx.kernels.contraction import ContractionConfig
+from rlx.kernels.pack import PackConfig
+from rlx.kernels.program import Program, Step
+from rlx.targets.cpu import emit
+from rlx.targets.cpu.features import preset
+from rlx.targets.cpu.target import kernel_target
+from rlx.types import DType, bf16, f16, f32, f64
+
+Array = np.ndarray[Any, Any]
+
+TARGET = kernel_target(host())
+KINDS = ("row", "full", "column", "scalar")
+EPSILON = {f16: 2.0**-11, bf16: 2.0**-8, f32: 2.0**-24, f64: 2.0**-53}
+
+
+def plain(dt: DType) -> Program:
+    return Program((dt,), (), (0,))
+
+
+def adds(dt: DType, count: int) -> Program:
+    """The product plus ``count`` operands, one after the other."""
+    steps = [Step("mir.add", (i + count if i else 0, i + 1), (dt, dt), dt) for i in range(count)]
+    return Program((dt,) * (count + 1), tuple(steps), (2 * count,))
+
+
+def values(rng: np.random.Generator, shape: tuple[int, ...], dt: DType) -> Array:
+    return rng.uniform(-1, 1, shape).astype(dt.numpy)
+
+
+def packed(b: Array, dt: DType, pieces: int = 1) -> Array:
+    """B of shape [batch, K, N], any strides, as panels."""
+    batch, k, n = b.shape
+    at, row, column = (s // b.itemsize for s in b.strides)
+    config = PackConfig(dt, adjacent_columns=column == 1)
+    size = pack.packed_bytes(TARGET, dt, k, n, batch) // dt.bytes
+    out = np.full(size, np.nan, dt.numpy)
+    launch = pack.launch(
+        config,
+        TARGET,
+        k=k,
+        n=n,
+        row_stride=row,
+        column_stride=column,
+        batch=batch,
+        source_batch=at,
+    )
+    run_launch(pack, config, launch, [b, out], pieces)
+    return out
+
+
+def product(
+    a: Array,
+    panels: Array,
+    n: int,
+    config: ContractionConfig,
+    operands: tuple[Array, ...] = (),
+    *,
+    pieces: int = 1,
+    **strides: Any,
+) -> Array:
+    """C of shape [batch, M, N] for A of shape [batch, M, K]; operands are dense per batch."""
+    batch, m, k = a.shape
+    c = np.full((batch, m, n), np.nan, config.c.numpy)
+    rows = {"row": (0, n), "full": (n, m * n), "column": (1, m), "scalar": (0, 1)}
+    launch = contraction.launch(
+        config,
+        TARGET,
+        m=m,
+        n=n,
+        k=k,
+        batch=batch,
+        operands=[rows[kind] for kind in config.operands],
+        **strides,
+    )
+    run_launch(contraction, config, launch, [a, panels, *operands, c], pieces)
+    return c
+
+
+def check(found: Array, a: Array, b: Array, dt: DType, extra: Array | float = 0.0) -> None:
+    """Within the bound of a sum of K rounded products, then rounded to the result's type."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    want = a @ b + extra
+    sums = EPSILON[f64 if dt is f64 else f32] * (a.shape[-1] + 1) * (np.abs(a) @ np.abs(b) + 1)
+    error = np.abs(found.astype(np.float64) - want)
+    assert (error <= sums + 4 * EPSILON[dt] * (np.abs(want) + np.abs(extra) + 1)).all(), error.max()
+
+
+@pytest.mark.parametrize("dt", [f32, f64, f16, bf16], ids=str)
+@pytest.mark.parametrize("n", [1, 16, 50])
+@pytest.mark.parametrize("m", [*range(1, 14), 20, 131])
+def test_shapes(m: int, n: int, dt: DType) -> None:
+    rng = np.random.default_rng(m * 100 + n)
+    a, b = values(rng, (1, m, 19), dt), values(rng, (1, 19, n), dt)
+    c = product(a, packed(b, dt), n, ContractionConfig(dt, dt, plain(dt)))
+    check(c, a, b, dt)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_shapes(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    m, n, k = (int(rng.integers(0, high)) for high in (300, 200, 300))
+    a, b = values(rng, (1, m, k), f32), values(rng, (1, k, n), f32)
+    c = product(a, packed(b, f32), n, ContractionConfig(f32, f32, plain(f32)))
+    check(c, a, b, f32)
+
+
+@pytest.mark.parametrize("dt", [f32, f64, f16, bf16], ids=str)
+@pytest.mark.parametrize("m", [3, 40])
+def test_every_kind_of_operand(dt: DType, m: int) -> None:
+    rng = np.random.default_rng(m)
+    n, k = 37, 24
+    a, b = values(rng, (2, m, k), dt), values(rng, (2, k, n), dt)
+    shapes = {"row": (2, 1, n), "full": (2, m, n), "column": (2, m, 1), "scalar": (2, 1, 1)}
+    operands = tuple(values(rng, shapes[kind], dt) for kind in KINDS)
+    config = ContractionConfig(dt, dt, adds(dt, 4), KINDS)
+    c = product(a, packed(b, dt), n, config, operands)
+    check(c, a, b, dt, sum(x.astype(np.float64) for x in operands))
+
+
+def test_mixed_types() -> None:
+    """f32 activations, bf16 weights, an f64 operand is refused, an f16 result is rounded once."""
+    rng = np.random.default_rng(0)
+    a, b = values(rng, (1, 9, 33), f32), values(rng, (1, 33, 20), bf16)
+    check(product(a, packed(b, bf16), 20, ContractionConfig(f32, bf16, plain(f32))), a, b, f32)
+    half = a.astype(np.float16)
+    wide = product(half, packed(b, bf16), 20, ContractionConfig(f16, bf16, plain(f32)))
+    narrow = product(half, packed(b, bf16), 20, ContractionConfig(f16, bf16, plain(f16)))
+    assert (narrow == wide.astype(np.float16)).all()
+    with pytest.raises(TypeError, match="A is f64 and B is f32"):
+        ContractionConfig(f64, f32, plain(f64))
+
+
+def test_the_product_is_rounded_before_the_epilogue() -> None:
+    a = np.full((1, 1, 2), 1.0, np.float16)
+    b = np.array([[[2048.0], [1.0]]], np.float16)  # 2049 is no f16: it rounds to 2048
+    config = ContractionConfig(f16, f16, adds(f16, 1), ("scalar",))
+    c = product(a, packed(b, f16), 1, config, (np.array([1.0], np.float16),))
+    assert c.item() == 2048.0
+
+
+def test_batch_that_shares_b() -> None:
+    rng = np.random.default_rng(1)
+    a, b = values(rng, (3, 7, 20), f32), values(rng, (1, 20, 33), f32)
+    c = product(a, packed(b, f32), 33, ContractionConfig(f32, f32, plain(f32)), b_batch=0)
+    check(c, a, b, f32)
+
+
+def test_distances_between_rows() -> None:
+    rng = np.random.default_rng(2)
+    wide_a, b = values(rng, (70, 50), f32), values(rng, (1, 30, 21), f32)
+    wide_c = np.full((70, 40), 7.0, np.float32)
+    config = ContractionConfig(f32, f32, plain(f32))
+    launch = contraction.launch(config, TARGET, m=70, n=21, k=30, lda=50, ldc=40)
+    run_launch(contraction, config, launch, [wide_a, packed(b, f32), wide_c])
+    check(wide_c[:, :21], wide_a[:, :30], b[0], f32)
+    assert (wide_c[:, 21:] == 7.0).all()
+
+
+def test_in_place_residual() -> None:
+    """C may be the buffer of a full operand: every element is read and written once."""
+    rng = np.random.default_rng(3)
+    a, b, x = (values(rng, s, f32) for s in ((1, 45, 10), (1, 10, 70), (1, 45, 70)))
+    config = ContractionConfig(f32, f32, adds(f32, 1), ("full",))
+    apart = product(a, packed(b, f32), 70, config, (x,))
+    launch = contraction.launch(config, TARGET, m=45, n=70, k=10, operands=[(70, 0)])
+    run_launch(contraction, config, launch, [a, packed(b, f32), x, x])
+    assert (x == apart).all()
+
+
+@pytest.mark.parametrize("dt", [f32, bf16], ids=str)
+def test_bits_do_not_depend_on_rows_or_cuts(dt: DType) -> None:
+    rng = np.random.default_rng(4)
+    m, n, k = 150, 75, 200
+    a, b = values(rng, (1, m, k), dt), values(rng, (1, k, n), dt)
+    panels, row = packed(b, dt), values(rng, (n,), dt)
+    config = ContractionConfig(dt, dt, adds(dt, 1), ("row",))
+    whole = product(a, panels, n, config, (row,))
+    for rows in (*range(1, 20), 64, 129):
+        part = np.ascontiguousarray(a[:, m - rows :])
+        assert (product(part, panels, n, config, (row,)) == whole[:, m - rows :]).all(), rows
+    for pieces in (2, 3, 7):
+        assert (product(a, panels, n, config, (row,), pieces=pieces) == whole).all()
+    single = product(a.reshape(m, 1, k), panels, n, config, (np.tile(row, m),), b_batch=0)
+    assert (single.reshape(whole.shape) == whole).all()
+
+
+# -- packing -----------------------------------------------------------------------------------
+
+
+def as_panels(b: Array, dt: DType) -> Array:
+    k, n = b.shape
+    width = pack.panel_width(TARGET, dt)
+    whole = np.zeros((k, -(-n // width) * width), b.dtype)
+    whole[:, :n] = b
+    return whole.reshape(k, -1, width).transpose(1, 0, 2).ravel()
+
+
+@pytest.mark.parametrize("dt", [f32, f64, f16, bf16], ids=str)
+@pytest.mark.parametrize("order", ["rows", "columns", "neither"])
+def test_pack(dt: DType, order: str) -> None:
+    rng = np.random.default_rng(5)
+    for k, n in ((1, 1), (5, 16), (17, 48), (40, 100)):
+        b = {
+            "rows": values(rng, (2, k + 1, n + 3), dt)[:, :k, :n],
+            "columns": values(rng, (2, n + 3, k + 1), dt).swapaxes(1, 2)[:, :k, :n],
+            "neither": values(rng, (2, 2 * k, 2 * n), dt)[:, ::2, ::2],
+        }[order]
+        want = np.concatenate([as_panels(x, dt) for x in b])
+        for pieces in (1, 2):
+            assert (packed(b, dt, pieces) == want).all()
+
+
+@pytest.mark.parametrize("parts", [(32, 16, 48), (5, 20, 3), (1, 1, 70)])
+def test_pack_side_by_side(parts: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(6)
+    k, n = 12, sum(parts)
+    b = values(rng, (k, n), f32)
+    out = np.full(pack.packed_bytes(TARGET, f32, k, n) // 4, np.nan, np.float32)
+    config, column = PackConfig(f32, adjacent_columns=True), 0
+    for width in parts:
+        part = np.ascontiguousarray(b[:, column : column + width])
+        launch = pack.launch(
+            config,
+            TARGET,
+            k=k,
+            n=width,
+            row_stride=width,
+            column=column,
+            fill=column + width == n,
+        )
+        run_launch(pack, config, launch, [part, out])
+        column += width
+    assert (out == as_panels(b, f32)).all()
+
+
+# -- memory ------------------------------------------------------------------------------------
+
+
+def guarded(values: Array) -> Array:
+    """A copy that ends where a page without access begins."""
+    page = mmap.PAGESIZE
+    size = -(-values.nbytes // page) * page
+    memory = mmap.mmap(-1, size + page)
+    base = np.frombuffer(memory, np.uint8)
+    libc = ctypes.CDLL(None, use_errno=True)
+    where = ctypes.c_void_p(base.ctypes.data + size)
+    assert libc.mprotect(where, ctypes.c_size_t(page), 0) == 0
+    copy = base[size - values.nbytes : size].view(values.dtype).reshape(values.shape)
+    copy[...] = values
+    return copy
+
+
+@pytest.mark.parametrize("dt", [f32, f16], ids=str)
+@pytest.mark.parametrize("m", [1, 3, 7, 20])
+def test_nothing_beyond_the_buffers_is_touched(dt: DType, m: int) -> None:
+    rng = np.random.default_rng(7)
+    n, k = 37, 21
+    a, b = (guarded(values(rng, s, dt)) for s in ((1, m, k), (k, n)))
+    row, full, column = (guarded(values(rng, s, dt)) for s in ((n,), (m, n), (m, 1)))
+    c = guarded(np.zeros((m, n), dt.numpy))
+    for source in (b, guarded(np.ascontiguousarray(b.T)).T):
+        panels = guarded(packed(source[None], dt))
+        config = ContractionConfig(dt, dt, adds(dt, 3), ("row", "full", "column"))
+        strides = [(0, 0), (n, 0), (1, 0)]
+        launch = contraction.launch(config, TARGET, m=m, n=n, k=k, operands=strides)
+        run_launch(contraction, config, launch, [a, panels, row, full, column, c])
+        extra = sum(x.astype(np.float64) for x in (row, full, column))
+        check(c, a[0], b, dt, extra)
+
+
+def test_padding_of_the_last_panel_does_not_reach_c() -> None:
+    rng = np.random.default_rng(8)
+    a, b = values(rng, (1, 10, 6), f32), values(rng, (1, 6, 20), f32)
+    panels = packed(b, f32).reshape(-1, 6, pack.panel_width(TARGET, f32))
+    panels[-1, :, 20 % panels.shape[-1] :] = np.nan
+    check(product(a, panels, 20, ContractionConfig(f32, f32, plain(f32))), a, b, f32)
+
+
+# -- code --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dt", [f32, f64, f16, bf16], ids=str)
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "aarch64"])
+def test_the_tile_stays_in_registers(cpu: str, dt: DType) -> None:
+    """The loop over K of the largest tile has every accumulator, and moves no vector to memory."""
+    features = preset(cpu)
+    target = kernel_target(features)
+    shape = contraction.tile_shape(target, dt)
+    kernel = contraction.emit("product", ContractionConfig(dt, dt, plain(dt)), target)
+    blocks = re.split(r"^\.L\w+:", emit.to_assembly([kernel], features), flags=re.M)
+    fma = re.compile(r"^\s*(?:vfmadd|fmla)", re.M)
+    loop = max(blocks, key=lambda block: len(fma.findall(block)))
+    assert len(fma.findall(loop)) == shape.rows * shape.vectors
+    assert not re.search(r"mm\d+.*\(%rsp\)|\(%rsp\).*mm\d+|\bq\d+.*\[sp", loop)
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "aarch64"])
+def test_objects_for_every_cpu(cpu: str) -> None:
+    features = preset(cpu)
+    target = kernel_target(features)
+    kernels = [
+        contraction.emit("product", ContractionConfig(f16, f16, adds(f16, 4), KINDS), target),
+        pack.emit("pack_rows", PackConfig(bf16, adjacent_columns=True), target),
+        pack.emit("pack_columns", PackConfig(f64, adjacent_columns=False), target),
+    ]
+    assert emit.compile_kernels(kernels, features).startswith(b"\x7fELF")

@@ -1,0 +1,103 @@
+#include "pool.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "thread_count.h"
+
+namespace rlx {
+namespace {
+
+// Plain counters on purpose: a sanitizer sees any index that two threads compute at once, and any
+// use of the memory after its launch has ended.
+void count_indices(int64_t begin, int64_t end, void* const* buffers, const int64_t* sizes, void*) {
+  auto* counts = static_cast<int64_t*>(buffers[0]);
+  for (int64_t i = begin; i < end; ++i) counts[i] += sizes[0];
+}
+
+void check_one_launch(int64_t range, int64_t grain) {
+  std::vector<int64_t> counts(static_cast<size_t>(range), 0);
+  void* buffers[] = {counts.data()};
+  const int64_t sizes[] = {range + 1};
+  Pool::instance().run({count_indices, range, grain, 0, buffers, sizes});
+  for (int64_t count : counts) CHECK(count == range + 1);
+}
+
+TEST(every_index_runs_once_whatever_the_threads_and_the_grain) {
+  for (int threads : {1, 2, 3, 8}) {
+    Pool::instance().set_threads(threads);
+    CHECK(Pool::instance().threads() == threads);
+    for (int64_t range : {0, 1, 2, 7, 64, 1000}) {
+      for (int64_t grain : {int64_t{1}, int64_t{5}, int64_t{100000}, INT64_MAX}) {
+        check_one_launch(range, grain);
+      }
+    }
+  }
+}
+
+// Each task lives on its caller's stack, so a late worker that touched an ended one would be seen.
+TEST(many_callers_share_the_pool) {
+  Pool::instance().set_threads(4);
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([caller] {
+      for (int i = 0; i < 3000; ++i) check_one_launch(2 + (i * 7 + caller) % 40, 1);
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
+TEST(the_number_of_threads_changes_under_way) {
+  std::atomic<bool> done{false};
+  std::thread caller([&done] {
+    while (!done.load()) check_one_launch(33, 1);
+  });
+  for (int i = 0; i < 60; ++i) Pool::instance().set_threads(1 + i % 5);
+  done.store(true);
+  caller.join();
+}
+
+// Longer than any spin, so that workers sleep and must be woken.
+TEST(sleeping_workers_wake) {
+  Pool::instance().set_threads(4);
+  for (int i = 0; i < 20; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    check_one_launch(16, 1);
+  }
+}
+
+void use_scratch(int64_t begin, int64_t end, void* const* buffers, const int64_t* sizes,
+                 void* scratch) {
+  auto* ok = static_cast<uint8_t*>(buffers[0]);
+  auto* words = static_cast<int64_t*>(scratch);
+  const int64_t count = sizes[0];
+  for (int64_t i = begin; i < end; ++i) {
+    for (int64_t k = 0; k < count; ++k) words[k] = i;
+    bool same = reinterpret_cast<uintptr_t>(scratch) % kCacheLine == 0;
+    for (int64_t k = 0; k < count; ++k) same = same && words[k] == i;
+    ok[i] = same ? 1 : 0;
+  }
+}
+
+TEST(scratch_is_private_aligned_and_grows) {
+  Pool::instance().set_threads(4);
+  for (int64_t words : {8, 100, 5000, 16}) {
+    std::vector<uint8_t> ok(64, 0);
+    void* buffers[] = {ok.data()};
+    Pool::instance().run(
+        {use_scratch, 64, 1, static_cast<size_t>(words) * sizeof(int64_t), buffers, &words});
+    for (uint8_t fine : ok) CHECK(fine == 1);
+  }
+}
+
+TEST(a_bad_number_of_threads_is_refused) {
+  CHECK_REFUSED("set_threads", Pool::instance().set_threads(0));
+  CHECK_REFUSED("set_threads", Pool::instance().set_threads(kMaxThreads + 1));
+}
+
+}  // namespace
+}  // namespace rlx

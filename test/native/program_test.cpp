@@ -1,0 +1,100 @@
+#include "program.h"
+
+#include <atomic>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+
+namespace rlx {
+namespace {
+
+constexpr int64_t kSize = 64;
+
+std::shared_ptr<const ElfObject> kernels() {
+  std::ifstream file(RLX_TEST_KERNELS, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  return ElfObject::load(bytes.data(), bytes.size());
+}
+
+Step launch(const std::shared_ptr<const ElfObject>& object, const char* kernel,
+            std::vector<Ref> buffers, std::vector<int64_t> sizes = {}) {
+  Launch step;
+  step.kernel = reinterpret_cast<uintptr_t>(object->symbol(kernel));
+  step.range = kSize;
+  step.buffers = std::move(buffers);
+  step.sizes = std::move(sizes);
+  return {step};
+}
+
+// out = x + 2 * w, with 2 * w made by the prologue.
+Schedule doubled_weight() {
+  Schedule schedule;
+  auto object = kernels();
+  schedule.objects = {object};
+  schedule.params = {{"w", DType::kF32, {kSize}}};
+  schedule.inputs = {{"x", DType::kF32, {kSize}}};
+  schedule.outputs = {{"out", DType::kF32, {kSize}}};
+  schedule.arena_bytes = kSize * 4;
+  schedule.packed_bytes = (kSize + 1) * 4;
+  schedule.prologue = {{launch(object, "pack", {{3, 0}, {kBasePacked, 0}}, {kSize}), {0}}};
+  schedule.main = {launch(object, "add", {{4, 0}, {kBasePacked, 0}, {5, 0}})};
+  return schedule;
+}
+
+TEST(a_program_needs_its_params) {
+  Program program(doubled_weight());
+  std::vector<float> x(kSize, 1), out(kSize, 0);
+  void *in = x.data(), *result = out.data();
+  CHECK_REFUSED("'w'", program.run(&in, &result));
+}
+
+// Callers run while another thread sets the param anew: each result must come from one weight.
+TEST(params_change_while_callers_run) {
+  Pool::instance().set_threads(3);
+  Program program(doubled_weight());
+  std::vector<std::vector<float>> weights;
+  for (int value : {1, 5, 9}) weights.emplace_back(kSize, static_cast<float>(value));
+  program.set_param(0, weights[0].data(), nullptr);
+
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&program] {
+      std::vector<float> x(kSize, 1), out(kSize, 0);
+      void *in = x.data(), *result = out.data();
+      for (int i = 0; i < 1500; ++i) {
+        program.run(&in, &result);
+        CHECK(out[0] == 3 || out[0] == 11 || out[0] == 19);
+        for (float value : out) CHECK(value == out[0]);
+      }
+    });
+  }
+  for (int i = 0; i < 300; ++i) program.set_param(0, weights[i % 3].data(), nullptr);
+  for (std::thread& caller : callers) caller.join();
+}
+
+TEST(an_owner_lives_until_its_param_is_replaced) {
+  Program program(doubled_weight());
+  std::vector<float> weight(kSize, 1);
+  auto first = std::make_shared<int>(0);
+  const std::weak_ptr<int> watch = first;
+  program.set_param(0, weight.data(), std::move(first));
+  CHECK(!watch.expired());
+  program.set_param(0, weight.data(), nullptr);
+  CHECK(watch.expired());
+}
+
+TEST(a_place_outside_its_memory_is_refused) {
+  Schedule schedule = doubled_weight();
+  std::get<Launch>(schedule.main[0].op).buffers[0].offset = kSize * 4 + 1;
+  CHECK_REFUSED("main[0]", Program{schedule});
+  schedule = doubled_weight();
+  std::get<Launch>(schedule.prologue[0].step.op).buffers[0].base = 4;
+  CHECK_REFUSED("prologue[0]", Program{schedule});
+}
+
+}  // namespace
+}  // namespace rlx

@@ -1,0 +1,46 @@
+"""Run kernel families on numpy arrays, for tests and tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from rlx.kernels.family import Launch
+from rlx.targets.cpu.features import Features
+from rlx.targets.cpu.target import kernel_target
+from support.jit import Call, host, jit
+
+__all__ = ["compiled", "element_strides", "run_launch"]
+
+Array = np.ndarray[Any, Any]
+
+
+@cache
+def compiled(family: ModuleType, config: Any, features: Features | None = None) -> Call:
+    """The kernel of a config, compiled once a process."""
+    target = kernel_target(features or host())
+    return jit(
+        family.emit(f"{family.__name__.rsplit('.', 1)[-1]}_kernel", config, target), features
+    )
+
+
+def run_launch(
+    family: ModuleType, config: Any, launch: Launch, arrays: Sequence[Array], pieces: int = 1
+) -> None:
+    """Run a launch on arrays in place: inputs, then outputs. Strided views are fine: a kernel gets
+    the address of their first element. ``pieces`` cuts the range into that many calls."""
+    call = compiled(family, config)
+    cuts = [launch.range * i // pieces for i in range(pieces + 1)]
+    for begin, end in pairwise(cuts):
+        call(begin, end, arrays, launch.sizes, launch.scratch)
+
+
+def element_strides(a: Array, shape: Sequence[int] | None = None) -> tuple[int, ...]:
+    """The strides of an array in elements, broadcast to ``shape``."""
+    wide = a if shape is None or a.shape == tuple(shape) else np.broadcast_to(a, tuple(shape))
+    return tuple(s // a.itemsize for s in wide.strides)
