@@ -17,17 +17,29 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from rlx.errors import IRError, PassError, RlxError, ToolchainError
 
-try:
-    from torch_mlir import ir, passmanager, rewrite
-    from torch_mlir.dialects import ext, func
-except ImportError as error:
-    raise ToolchainError(
-        "compiling needs MLIR, and the package torch-mlir is not installed; "
-        "install it with: pip install 'rlx[compile]'"
-    ) from error
+if TYPE_CHECKING:
+    # The package has no stubs for these. A type checker is shown where they live, which it cannot
+    # read, so that it takes them for unknown and not for empty.
+    from torch_mlir._mlir_libs._mlir import (  # pyright: ignore[reportMissingImports]
+        ext,  # pyright: ignore[reportAttributeAccessIssue]
+        func,  # pyright: ignore[reportAttributeAccessIssue]
+        ir,  # pyright: ignore[reportAttributeAccessIssue]
+        passmanager,  # pyright: ignore[reportAttributeAccessIssue]
+        rewrite,  # pyright: ignore[reportAttributeAccessIssue]
+    )
+else:
+    try:
+        from torch_mlir import ir, passmanager, rewrite
+        from torch_mlir.dialects import ext, func
+    except ImportError as error:
+        raise ToolchainError(
+            "compiling needs MLIR, and the package torch-mlir is not installed; "
+            "install it with: pip install 'rlx[compile]'"
+        ) from error
 
 __all__ = [
     "context",

@@ -35,10 +35,15 @@ SENTENCES = [
     "def add(a, b):\n    return a + b\n",
 ]
 
+WORDS = """
+the model reads a sentence and gives back a vector whose direction says what the sentence means
+so that texts with one meaning lie close to each other in space
+"""
+
 
 def sentences() -> list[str]:
     """Short ones, and texts of growing length up to well beyond the limit."""
-    words = ["the", "model", "reads", "a", "sentence", "and", "gives", "back", "a", "vector", "whose", "direction", "says", "what", "the", "sentence", "means", "so", "that", "texts", "with", "one", "meaning", "lie", "close", "to", "each", "other", "in", "space"]
+    words = WORDS.split()
     long = []
     for n in (12, 14, 20, 29, 30, 31, 45, 61, 62, 90, 128, 200, 300):
         long.append(" ".join(words[(i * 7 + n) % len(words)] for i in range(n)) + ".")

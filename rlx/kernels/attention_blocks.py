@@ -110,32 +110,37 @@ class Blocks:
     def start(self, r: Reg, first: Reg, rows: Reg) -> None:
         """Transpose a block of scaled query rows into scratch, and clear its sums."""
         k, a, t = self.k, self.args, self.tile
-        scale = k.splat(self.scale, t.lanes)
-        into = r * a.dim
+        scale = k.splat(self.scale, t.square)
+        into, start = r * a.dim, a.at("q", self.b, self.h, first)
 
         def some(lane: Reg) -> None:
-            ids = [k.minimum(lane + n, rows - 1) for n in range(t.lanes)]
-            at = [a.at("q", self.b, self.h, first + n) for n in ids]
+            ids = [k.minimum(lane + n, rows - 1) for n in range(t.square)]
+            at = [start + n * a.q_row for n in ids]
+            to = into + lane
 
             def put(column: Reg, x: Reg) -> None:
-                k.store(x * scale, self.scratch["queries"], into + column * t.queries + lane)
+                k.store(x * scale, self.scratch["queries"], to + column * t.queries)
 
             transpose(k, a.q, at, a.dim, put)
 
-        k.loop(0, rows, t.lanes, some)
+        k.loop(0, rows, t.square, some)
         fill(k, self.scratch["sums"], r * self.width, self.width * t.queries, t.lanes, 0.0)
         for v in self.lanes:
             k.store(k.const(-math.inf, self.config.compute, t.lanes), self.scratch["peak"], r + v)
             k.store(k.const(0.0, self.config.compute, t.lanes), self.scratch["total"], r + v)
 
     def copy_keys(self, at: Reg, count: Reg) -> None:
-        """Copy rows ``[at, at + count)`` of V, padded by zeros to whole tiles, and of K if needed."""
+        """Copy rows ``[at, at + count)`` of V, and of K if it must be converted.
+
+        Columns of V beyond the head dim stay as they are: they end in sums that nobody reads.
+        """
         k, a, lanes = self.k, self.args, self.tile.lanes
         keys, values = self.scratch.get("keys"), self.scratch["values"]
+        start_k, start_v = (a.at(x, self.b, self.kv_head, at) for x in ("k", "v"))
 
         def row(j: Reg) -> None:
-            from_k, from_v = (a.at(x, self.b, self.kv_head, at + j) for x in ("k", "v"))
-            to_k, to_v = j * a.dim, j * self.width
+            from_v, to_v = start_v + j * a.v_row, j * self.width
+            from_k, to_k = start_k + j * a.k_row, j * a.dim
 
             def part(d: Reg, n: int) -> None:
                 k.store(k.load(a.v, from_v + d, n), values, to_v + d)
@@ -143,7 +148,6 @@ class Blocks:
                     k.store(k.load(a.k, from_k + d, n), keys, to_k + d)
 
             k.vector_loop(a.dim, lanes, part)
-            k.loop(a.dim, self.width, 1, lambda d: k.store(0.0, values, to_v + d))
             if self.config.mask == "custom":
                 k.store(self.masking.kept(self.b, at + j), self.scratch["kept"], j)
 
@@ -156,7 +160,7 @@ class Blocks:
         bias, source = self.scratch["bias"], a.mask
 
         def some(lane: Reg) -> None:
-            ids = [k.minimum(lane + n, rows - 1) for n in range(t.lanes)]
+            ids = [k.minimum(lane + n, rows - 1) for n in range(t.square)]
             starts = [a.at("mask", self.b, self.h, first + n) + at for n in ids]
 
             def put(j: Reg, x: Reg) -> None:
@@ -164,7 +168,7 @@ class Blocks:
 
             transpose(k, source, starts, count, put)
 
-        k.loop(0, rows, t.lanes, some)
+        k.loop(0, rows, t.square, some)
 
     # -- the arithmetic ----------------------------------------------------------------------
 
@@ -181,7 +185,8 @@ class Blocks:
             rows = [start + k.minimum(j + n, count - 1) * stride for n in range(t.keys)]
 
             def step(d: Reg, *sums: Reg) -> list[Reg]:
-                q = [k.load(queries, base + d * t.queries + v, t.lanes) for v in self.lanes]
+                column = base + d * t.queries
+                q = [k.load(queries, column + v, t.lanes) for v in self.lanes]
                 out = []
                 for n, row in enumerate(rows):
                     key = k.splat(k.load(keys, row + d), t.lanes)
@@ -190,10 +195,9 @@ class Blocks:
 
             zero = k.const(0.0, self.config.compute, t.lanes)
             sums = k.loop(0, a.dim, 1, step, [zero] * (t.keys * t.query_vectors))
-            for n in range(t.keys):
-                for v, lane in enumerate(self.lanes):
-                    at = (j + n) * t.queries + lane
-                    k.store(sums[n * t.query_vectors + v], self.scratch["scores"], at)
+            to = j * t.queries
+            for n, x in enumerate(sums):
+                k.store(x, self.scratch["scores"], to + n * t.lanes)
 
         k.loop(0, count, t.keys, some)
 
@@ -209,12 +213,12 @@ class Blocks:
         before = [k.load(peak, r + v, t.lanes) for v in self.lanes]
 
         def highest(j: Reg, *most: Reg) -> list[Reg]:
-            out = []
+            out, row = [], j * t.queries
             for v, lane in enumerate(self.lanes):
-                raw = k.load(scores, j * t.queries + lane, t.lanes)
+                raw = k.load(scores, row + lane, t.lanes)
                 s = adjust(raw, j, v)
                 if s is not raw:
-                    k.store(s, scores, j * t.queries + lane)
+                    k.store(s, scores, row + lane)
                 # Unlike k.maximum this drops nan, which the weights then bring back.
                 out.append(k.select(s > most[v], s, most[v]))
             return out
@@ -224,10 +228,10 @@ class Blocks:
         fade = [weight_of(b - s) for b, s in zip(before, safe, strict=True)]
 
         def weight(j: Reg, *sums: Reg) -> list[Reg]:
-            out = []
+            out, row = [], j * t.queries
             for v, lane in enumerate(self.lanes):
-                w = weight_of(k.load(scores, j * t.queries + lane, t.lanes) - safe[v])
-                k.store(w, scores, j * t.queries + lane)
+                w = weight_of(k.load(scores, row + lane, t.lanes) - safe[v])
+                k.store(w, scores, row + lane)
                 out.append(sums[v] + w)
             return out
 
@@ -259,7 +263,8 @@ class Blocks:
         sums, values, scores = (self.scratch[n] for n in ("sums", "values", "scores"))
 
         def some(d: Reg, row: Reg) -> None:
-            starts = [(r + row + n) * self.width + d for n in range(t.rows)]
+            starts = [(r + row) * self.width + d]
+            starts += [starts[0] + self.width * n for n in range(1, t.rows)]
             parts = [t.lanes * v for v in range(t.dim_vectors)]
             acc = []
             for n, start in enumerate(starts):
@@ -267,10 +272,11 @@ class Blocks:
                 acc += [k.load(sums, start + p, t.lanes) * fade for p in parts]
 
             def step(j: Reg, *acc: Reg) -> list[Reg]:
-                vs = [k.load(values, j * self.width + d + p, t.lanes) for p in parts]
+                from_v, from_w = d + j * self.width, row + j * t.queries
+                vs = [k.load(values, from_v + p, t.lanes) for p in parts]
                 out = []
                 for n in range(t.rows):
-                    w = k.splat(k.load(scores, j * t.queries + row + n), t.lanes)
+                    w = k.splat(k.load(scores, from_w + n), t.lanes)
                     out += [k.fma(w, x, acc[n * len(parts) + v]) for v, x in enumerate(vs)]
                 return out
 

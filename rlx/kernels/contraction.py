@@ -277,8 +277,13 @@ class _Emitter:
         rest = t.rows % rows
         whole = t.rows - rest
 
+        def whole_tile(p: Reg, first: Reg) -> None:
+            at = [first + i if i else first for i in range(rows)]
+            self.request(t, at, p)
+            self.tile(s, at, [p])
+
         def panel(p: Reg) -> None:
-            k.loop(0, whole, rows, lambda r: self.tile(s, [r + i for i in range(rows)], [p]))
+            k.loop(0, whole, rows, partial(whole_tile, p))
 
         k.loop(s.begin, s.end, 1, panel)
         k.when(rest > 0, lambda: self.tail(s, whole, rest, self.shape.tail))
@@ -308,7 +313,6 @@ class _Emitter:
     def tile(self, s: _Strip, rows: list[Reg], panels: list[Reg]) -> None:
         """Compute a tile, and store its sums into the strip."""
         k, t, shape = self.k, s.task, self.shape
-        self.request(t, rows, panels)
         panel_size = self.depth * shape.width
         sums = emit_tile(
             k,
@@ -328,19 +332,17 @@ class _Emitter:
         for value, at in zip(sums, places, strict=True):
             k.store(value, self.sums, at, self.lanes)
 
-    def request(self, t: _Task, rows: list[Reg], panels: list[Reg]) -> None:
+    def request(self, t: _Task, rows: list[Reg], panel: Reg) -> None:
         """Prefetch what the epilogue of a tile will touch, while its sums are computed."""
         matrices = [(self.c, self.ldc, self.c_batch)]
         operands = zip(self.config.operands, self.operands, self.operand_strides, strict=True)
         matrices += [(buffer, *strides) for kind, buffer, strides in operands if kind == "full"]
-        columns = [p * self.shape.width for p in panels]
         for buffer, distance, batch_distance in matrices:
-            base = t.batch * batch_distance + t.row0 * distance
-            lines = range(0, self.shape.width, CACHE_LINE // buffer.dtype.bytes)
-            for row in [base + r * distance for r in rows]:
-                for at in [row + column for column in columns]:
-                    for line in lines:
-                        self.k.prefetch(buffer, at + line if line else at)
+            base = t.batch * batch_distance + t.row0 * distance + panel * self.shape.width
+            for r in rows:
+                at = base + r * distance
+                for line in range(0, self.shape.width, CACHE_LINE // buffer.dtype.bytes):
+                    self.k.prefetch(buffer, at + line if line else at)
 
     def epilogue(self, s: _Strip, r: Reg) -> None:
         """Row ``r`` of a strip, from the sums to C."""

@@ -131,6 +131,7 @@ class _Builder:
         self.forms: dict[Value, _Form] = {}
         self.inputs: list[RowInput] = []
         self.steps: list[tuple[Step | Reduce, tuple[int, ...]]] = []
+        self.numbers: dict[tuple[Step | Reduce, tuple[int, ...]], int] = {}
         self.folded: dict[int, Dims] = {}
         self.trailing = self._trailing()
 
@@ -184,8 +185,12 @@ class _Builder:
         return _Form(~self.inputs.index(entry), v.dtype, shape)
 
     def _add(self, step: Step | Reduce, args: tuple[int, ...]) -> int:
-        self.steps.append((step, args))
-        return len(self.steps) - 1
+        """The number of a step; expansions repeat some, and equal ones are one."""
+        entry = (step, args)
+        if entry not in self.numbers:
+            self.numbers[entry] = len(self.steps)
+            self.steps.append(entry)
+        return self.numbers[entry]
 
     def read(self, node: Op) -> None:
         """Give the node's result a form."""
@@ -269,11 +274,15 @@ class _Builder:
         for node in self.rows:
             self.read(node)
         ends = [self.form(v) for v in self.results]
-        whole = [f.shape for f in self.forms.values() if not f.short]
-        whole += [(*f.shape, *[1] * self.trailing) for f in self.forms.values() if f.short]
-        shape = _static(broadcast_shapes(*whole, (1,) * self.trailing))
-        row = shape[-self.trailing :]
         used = self._used([f.ref for f in ends])
+        ones = (1,) * self.trailing
+        whole = [
+            (*f.shape, *ones) if f.short else f.shape
+            for f in (*self.forms.values(), *ends)
+            if f.ref in used
+        ]
+        shape = _static(broadcast_shapes(*whole, ones))
+        row = shape[-self.trailing :]
         for n, folded in self.folded.items():
             # Folding one value a row as if it were a row would count it too often.
             if n in used and not self._trailing_of(folded, row):

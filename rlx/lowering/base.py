@@ -64,7 +64,10 @@ class Pass(ABC):
 
     @abstractmethod
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
-        """Rewrite the module (in place, returning it) or return a new one."""
+        """Rewrite the module (in place, returning it) or return a new one.
+
+        It is called with the module's context, and an unknown location, as the current ones.
+        """
 
 
 def functions(module: ir.Module) -> dict[str, ir.Operation]:

@@ -38,10 +38,9 @@ class Fuse(Pass):
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
         if compilation.options.dispatch == "common" or not compilation.options.fuse:
             return module
-        with module.context, ir.Location.unknown():
-            for f in functions(module).values():
-                for block in f.regions[0].blocks:
-                    _Fuser(block, compilation).run()
+        for f in functions(module).values():
+            for block in f.regions[0].blocks:
+                _Fuser(block, compilation).run()
         return module
 
 

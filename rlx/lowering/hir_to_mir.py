@@ -15,8 +15,7 @@ class HirToMir(Pass):
     name = "hir-to-mir"
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
-        with module.context:
-            for f in functions(module).values():
-                for block in f.regions[0].blocks:
-                    expand_all(block, lambda op: op.name.startswith("hir."), lambda n: n.dialect == "hir")
+        for f in functions(module).values():
+            for block in f.regions[0].blocks:
+                expand_all(block, lambda op: op.name.startswith("hir."), lambda n: n.dialect == "hir")
         return module

@@ -42,8 +42,7 @@ class Hoist(Pass):
         found = functions(module)
         if "prologue" in found or compilation.options.dispatch == "common":
             return module
-        with module.context, ir.Location.unknown():
-            self._hoist(found["main"])
+        self._hoist(found["main"])
         return module
 
     def _hoist(self, main: ir.Operation) -> None:

@@ -42,12 +42,11 @@ class Legalize(Pass):
                 compilation.dispatch.rewritten[op.name.split(".")[1]] += 1
             return verdicts[key]
 
-        with module.context:
-            for f in functions(module).values():
-                for block in f.regions[0].blocks:
-                    while expand_all(block, unclaimed, lambda node: False):
-                        pass
-            _check(module, compilation)
+        for f in functions(module).values():
+            for block in f.regions[0].blocks:
+                while expand_all(block, unclaimed, lambda node: False):
+                    pass
+        _check(module, compilation)
         return module
 
 

@@ -33,18 +33,17 @@ class MirToLir(Pass):
     name = "mir-to-lir"
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
-        with module.context, ir.Location.unknown():
-            lowering = Lowering(compilation)
-            lowering.lower_op = lambda op: _lower(op, lowering)
-            funcs = functions(module)
-            main = funcs["main"]
-            ends = _entry(main, funcs.get("prologue"), lowering)
-            for view in main.regions[0].blocks[0].operations:
-                if view.operation.name != "func.return":
-                    _lower(view.operation, lowering)
-            for v, index in ends:
-                _return(v, index, lowering)
-            return write_module(lowering, main)
+        lowering = Lowering(compilation)
+        lowering.lower_op = lambda op: _lower(op, lowering)
+        funcs = functions(module)
+        main = funcs["main"]
+        ends = _entry(main, funcs.get("prologue"), lowering)
+        for view in main.regions[0].blocks[0].operations:
+            if view.operation.name != "func.return":
+                _lower(view.operation, lowering)
+        for v, index in ends:
+            _return(v, index, lowering)
+        return write_module(lowering, main)
 
 
 def _entry(main: ir.Operation, prologue: ir.Operation | None, lowering: Lowering) -> list[tuple[ir.Value, int]]:

@@ -47,7 +47,8 @@ def run_passes(module: ir.Module, passes: Sequence[Pass], compilation: Compilati
     """Run passes in order, timed; the module is verified once, after the last."""
     for p in passes:
         with compilation.timed(p.name), mlir_errors(f"pass {p.name} failed", PassError):
-            module = p.run(module, compilation)
+            with module.context, ir.Location.unknown():
+                module = p.run(module, compilation)
     if passes:
         with compilation.timed("verify"), mlir_errors(f"after {passes[-1].name} the module is not valid", IRError):
             module.operation.verify()

@@ -51,12 +51,11 @@ class ShareInputs(Pass):
         options = compilation.options
         if options.dispatch == "common" or not options.fuse:
             return module
-        with module.context, ir.Location.unknown():
-            main = functions(module)["main"]
-            static = static_values(main)
-            for members in self._groups(main, static, compilation):
-                _merge(members, main)
-                compilation.fusion.fused["shared-input matmuls"] += 1
+        main = functions(module)["main"]
+        static = static_values(main)
+        for members in self._groups(main, static, compilation):
+            _merge(members, main)
+            compilation.fusion.fused["shared-input matmuls"] += 1
         return module
 
     def _groups(

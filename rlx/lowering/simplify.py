@@ -34,11 +34,10 @@ class Simplify(Pass):
     name = "simplify"
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
-        with module.context:
-            for f in functions(module).values():
-                for block in f.regions[0].blocks:
-                    while _sweep(block):
-                        pass
+        for f in functions(module).values():
+            for block in f.regions[0].blocks:
+                while _sweep(block):
+                    pass
         run_pipeline(module, "builtin.module(canonicalize,cse)")
         return module
 

@@ -50,7 +50,7 @@ _LAYER = (
 
 @dataclass(frozen=True)
 class BertConfig:
-    """What decides the graph of an encoder. Sizes count elements; ``pooling`` is "mean" or "cls"."""
+    """What decides the graph of an encoder; ``pooling`` is "mean" or "cls"."""
 
     vocab: int
     hidden: int

@@ -204,8 +204,7 @@ def _compiled(
 ) -> Runner:
     from rlx.runtime.session import Session
 
-    options = {} if threads is None else {"threads": threads}
-    compiled = Session(device, precision, **options).compile(graph)
+    compiled = Session(device, precision, threads=threads).compile(graph)
     for p in graph.params:
         assert p.name is not None
         compiled.set_param(p.name, _weight(weights, p.name, p.type.static_shape))

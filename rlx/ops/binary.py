@@ -156,7 +156,8 @@ class Pow(Binary, name="mir.pow"):
     dtypes = FLOATS
     samples = tuple(sample(*s.types, data={0: "positive"}) for s in SAMPLES)
     bads = (
-        *SHAPES_AND_TYPES,
+        SHAPES_AND_TYPES[0],
+        bad("2xf32", "2xf64", match="one type", error=DTypeError),
         bad("2xi32", "2xi32", match="found i32. Cast the operand", error=DTypeError),
     )
 

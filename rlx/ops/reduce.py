@@ -168,7 +168,7 @@ class ReduceMean(Reduce, name="mir.reduce_mean"):
     """Arithmetic mean along axes, of floats; nan over an empty axis."""
 
     dtypes = FLOATS
-    samples = (*SAMPLES, *EMPTY_AXIS)
+    samples = (*SAMPLES, sample("3x0xT", axes=(1,), grad=False))
     bads = (
         *AXES,
         bad("2xi32", match="found i32. Cast the operand", error=DTypeError, axes=(0,)),

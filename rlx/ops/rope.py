@@ -69,6 +69,7 @@ class Rope(Op, name="mir.rope"):
     samples = (
         sample("2x3x8xT", "3x2xT", "3x2xT", head_dim=4, n_rot=4),
         sample("1x2x6xT", "2x1xT", "2x1xT", head_dim=6, n_rot=2),
+        sample("1x2x6xT", "2x3xT", "2x3xT", head_dim=6, n_rot=4),
         sample("2x3x2x5xT", "2x2xT", "2x2xT", head_dim=5, n_rot=2, layout="bhsd"),
         sample("0x2x4xT", "2x2xT", "2x2xT", head_dim=4, n_rot=4),
     )

@@ -199,6 +199,17 @@ def test_bits_do_not_depend_on_rows_or_cuts(dt: DType) -> None:
     assert (single.reshape(whole.shape) == whole).all()
 
 
+def test_bits_do_not_depend_on_where_a_column_is() -> None:
+    """The same column as a lane of a vector, and as one of the last columns."""
+    rng = np.random.default_rng(9)
+    a, b = values(rng, (1, 5, 30), f32), values(rng, (1, 30, 64), f32)
+    gelu = Program((f32,), (Step("mir.gelu", (0,), (f32,), f32),), (1,))
+    config = ContractionConfig(f32, f32, gelu)
+    whole = product(a, packed(b, f32), 64, config)
+    for n in (1, 7, 31, 61):
+        assert (product(a, packed(b[:, :, :n], f32), n, config) == whole[:, :, :n]).all()
+
+
 # -- packing -----------------------------------------------------------------------------------
 
 

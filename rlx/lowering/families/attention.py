@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rlx.kernels import attention
 from rlx.kernels.attention import AttentionConfig, AttentionSizes, Strides
 from rlx.lowering.families.base import Selector
@@ -48,7 +50,8 @@ class AttentionSelector:
             _steps(q), _steps(k), _steps(v), _steps(rows), steps, node.softcap, node.window,
         )  # fmt: skip
         config = AttentionConfig(q.dtype, kind, mask.dtype if mask else None, node.softcap != 0)  # type: ignore[arg-type]
-        config = attention.decodes(config, sizes)
+        if attention.decodes(config, lowering.target.kernels, sizes):
+            config = replace(config, decode=True)
         launch = attention.launch(config, lowering.target.kernels, sizes)
         lowering.launch("attention", config, [q, k, v, *([mask] if mask else []), result], launch)
 

@@ -1,0 +1,219 @@
+"""Every elementary function keeps the error bound that ``BOUNDS`` states for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal, localcontext
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from support.jit import host, jit
+
+from rlx.kernels.builder import Kernel
+from rlx.kernels.math import BOUNDS, CPU_MATH
+from rlx.targets.cpu.target import kernel_target
+from rlx.types import DType, f32, f64
+
+Array = np.ndarray[Any, Any]
+
+UNARY = [n for n in CPU_MATH if n != "pow"]
+WIDE: dict[str, Callable[..., Array]] = {
+    "exp": np.exp, "log": np.log, "tanh": np.tanh, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "atan": np.arctan, "erf": lambda x: np.frompyfunc(math.erf, 1, 1)(x).astype(x.dtype),
+}  # fmt: skip
+"""References in a wider format; math.erf is good enough for f32 only."""
+
+EXTENDED = np.finfo(np.longdouble).nmant > 60
+needs_extended = pytest.mark.skipif(not EXTENDED, reason="long double is no wider than f64 here")
+
+
+@cache
+def compiled(name: str, dt: DType, operands: int = 1, scalar: bool = False) -> Callable[..., Array]:
+    """The function over arrays, by a kernel of one vector (or scalar) an index."""
+    target = kernel_target(host())
+    lanes = 0 if scalar else target.lanes(dt)
+    k = Kernel(f"apply_{name}", target)
+    inputs = [k.buffer(f"x{n}", dt) for n in range(operands)]
+    out = k.buffer("y", dt)
+
+    def body(i: Any) -> None:
+        at = i * (lanes or 1)
+        k.store(k.call(name, *(k.load(b, at, lanes) for b in inputs)), out, at)
+
+    k.parallel(body)
+    call = jit(k.text())
+
+    def apply(*xs: Array) -> Array:
+        size = xs[0].size
+        padded = [np.concatenate([x, np.ones(-size % (lanes or 1), dt.numpy)]) for x in xs]
+        y = np.empty_like(padded[0])
+        call(0, y.size // (lanes or 1), [*padded, y])
+        return y[:size]
+
+    return apply
+
+
+def worst(y: Array, exact: Array) -> float:
+    """The largest error in units of the last place; inf where the kind of value is wrong."""
+    with np.errstate(all="ignore"):
+        near = exact.astype(y.dtype)
+        finite = np.isfinite(near) & np.isfinite(y)
+        unit = np.spacing(np.abs(np.where(finite, near, 1))).astype(exact.dtype)
+        error = np.where(finite, np.abs(y.astype(exact.dtype) - exact) / unit, 0)
+        same = finite | (near == y) | (np.isnan(near) & np.isnan(y))
+        # Rounding to inf starts half a unit above the largest number.
+        largest = np.finfo(y.dtype).max
+        same |= np.isinf(near) != np.isinf(y)
+        same &= ~(np.isinf(y) & (np.abs(exact) < largest)) & ~(
+            np.isinf(near) & (np.abs(y) < largest)
+        )
+        signs = np.isnan(near) | (np.signbit(near) == np.signbit(y))
+    return math.inf if not (same & signs).all() else float(error.max())
+
+
+def f32_patterns(step: int, start: int = 0) -> Array:
+    return np.arange(start, 1 << 32, step, dtype=np.uint64).astype(np.uint32).view(np.float32)
+
+
+def reference(name: str, x: Array, wider: Any) -> Array:
+    with np.errstate(all="ignore"):
+        return WIDE[name](x.astype(wider))
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_f32_strided(name: str) -> None:
+    x = np.concatenate([f32_patterns(6007), np.linspace(-100, 100, 200_001, dtype=np.float32)])
+    assert worst(compiled(name, f32)(x), reference(name, x, np.float64)) <= BOUNDS[name][0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", UNARY)
+def test_f32_every_pattern(name: str) -> None:
+    part = 1 << 24
+    for start in range(0, 1 << 32, part):
+        x = np.arange(start, start + part, dtype=np.uint64).astype(np.uint32).view(np.float32)
+        error = worst(compiled(name, f32)(x), reference(name, x, np.float64))
+        assert error <= BOUNDS[name][0], f"{name} in [{x[0]}, {x[-1]}]: {error} ulp"
+
+
+def f64_points() -> Array:
+    rng = np.random.default_rng(7)
+    anywhere = rng.integers(0, 1 << 64, 1 << 17, dtype=np.uint64).view(np.float64)
+    ranges = [rng.uniform(-r, r, 1 << 15) for r in (0.1, 1, 5, 25, 750, 1e6, 1e15)]
+    turns = np.arange(1, 4000) * (math.pi / 2)
+    return np.concatenate([anywhere, *ranges, turns, np.nextafter(turns, 0)])
+
+
+@needs_extended
+@pytest.mark.parametrize("name", [n for n in UNARY if n != "erf"])
+def test_f64(name: str) -> None:
+    x = f64_points()
+    assert worst(compiled(name, f64)(x), reference(name, x, np.longdouble)) <= BOUNDS[name][1]
+
+
+def exact_erf(x: float) -> Decimal:
+    """The Maclaurin series (Abramowitz and Stegun, 7.1.5) in 70 digits, for |x| ≤ 6.5."""
+    half_root_pi = Decimal("0.88622692545275801364908374167057259139877472806119356410690389492")
+    square, term = Decimal(x) ** 2, Decimal(x)
+    total, n = term, 0
+    while abs(term) > Decimal("1e-60") * abs(total):
+        n += 1
+        term *= -square / n
+        total += term / (2 * n + 1)
+    return total / half_root_pi
+
+
+def test_f64_erf() -> None:
+    rng = np.random.default_rng(3)
+    x = np.concatenate(
+        [rng.uniform(-1.2, 1.2, 400), rng.uniform(-6.4, 6.4, 400), [1e-9, 5.99, 1.0]]
+    )
+    y = compiled("erf", f64)(x)
+    with localcontext() as context:
+        context.prec = 70
+        errors = [
+            abs(Decimal(float(b)) - exact_erf(float(a))) / Decimal(float(np.spacing(abs(b))))
+            for a, b in zip(x, y, strict=True)
+        ]
+    assert max(errors) <= BOUNDS["erf"][1]
+
+
+@pytest.mark.parametrize(
+    ("dt", "wider"),
+    [(f32, np.float64), pytest.param(f64, np.longdouble, marks=needs_extended)],
+)
+def test_pow(dt: DType, wider: Any) -> None:
+    rng = np.random.default_rng(11)
+    top = 80 if dt is f32 else 700
+    x = np.concatenate([np.exp(rng.uniform(-top, top, 1 << 16)), rng.uniform(0.5, 2, 1 << 16)])
+    y = np.concatenate([rng.uniform(-2, 2, 1 << 16), rng.uniform(-top, top, 1 << 16)])
+    x, y = x.astype(dt.numpy), y.astype(dt.numpy)
+    exact = np.power(x.astype(np.longdouble), y.astype(np.longdouble))
+    assert worst(compiled("pow", dt, 2)(x, y), exact) <= BOUNDS["pow"][dt is f64]
+
+
+@pytest.mark.parametrize("dt", [f32, f64])
+def test_pow_special_cases(dt: DType) -> None:
+    odd = 2.0**23 + 1 if dt is f32 else 2.0**52 + 1
+    row = [0, -0.0, 1, -1, 2, -2, 3, -3, 0.5, -0.5, 1e-40, odd, -odd, 1e30, math.inf, -math.inf,
+           math.nan]  # fmt: skip
+    x, y = (a.ravel() for a in np.meshgrid(np.array(row, dt.numpy), np.array(row, dt.numpy)))
+    with np.errstate(all="ignore"):
+        want = np.power(x.astype(np.longdouble), y.astype(np.longdouble))
+    assert worst(compiled("pow", dt, 2)(x.copy(), y.copy()), want) <= 2
+
+
+INF, NAN = math.inf, math.nan
+EDGES = [
+    ("exp", INF, INF), ("exp", -INF, 0.0), ("exp", NAN, NAN), ("exp", -0.0, 1.0), ("exp", 1e9, INF),
+    ("exp", -1e9, 0.0), ("log", 0.0, -INF), ("log", -0.0, -INF), ("log", -1.0, NAN),
+    ("log", INF, INF), ("log", -INF, NAN), ("log", NAN, NAN), ("log", 1.0, 0.0),
+    ("tanh", INF, 1.0), ("tanh", -INF, -1.0), ("tanh", -0.0, -0.0), ("tanh", NAN, NAN),
+    ("erf", INF, 1.0), ("erf", -INF, -1.0), ("erf", -0.0, -0.0), ("erf", NAN, NAN),
+    ("sin", INF, NAN), ("sin", -0.0, -0.0), ("cos", -INF, NAN), ("cos", 0.0, 1.0),
+    ("tan", INF, NAN), ("tan", -0.0, -0.0), ("tan", NAN, NAN), ("atan", -0.0, -0.0),
+    ("atan", INF, math.pi / 2), ("atan", -INF, -math.pi / 2), ("atan", NAN, NAN),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dt", [f32, f64])
+@pytest.mark.parametrize(("name", "x", "want"), EDGES)
+def test_edges(name: str, x: float, want: float, dt: DType) -> None:
+    got = compiled(name, dt)(np.array([x], dt.numpy))
+    np.testing.assert_array_equal(got, np.array([want], dt.numpy))
+    assert math.isnan(want) or bool(np.signbit(got[0])) == (math.copysign(1, want) < 0)
+
+
+@pytest.mark.parametrize("dt", [f32, f64])
+def test_hardest_angles(dt: DType) -> None:
+    """The numbers next to a multiple of π/2 (J.-M. Muller, Elementary Functions, 3rd ed., 11.3)."""
+    x = np.array([16367173.0 * 2.0**72 if dt is f32 else 6381956970095103.0 * 2.0**797], dt.numpy)
+    # f64: cos is -4.68716592425462761112E-19 there.
+    got = float(compiled("cos", dt)(x)[0])
+    want = -4.68716592425462761112e-19 if dt is f64 else math.cos(float(x[0]))
+    assert abs(got - want) <= BOUNDS["cos"][dt is f64] * float(np.spacing(abs(dt.numpy.type(want))))
+
+
+@pytest.mark.parametrize("dt", [f32, f64])
+@pytest.mark.parametrize("name", UNARY)
+def test_a_scalar_gives_the_bits_of_a_vector(name: str, dt: DType) -> None:
+    x = np.concatenate([np.linspace(-30, 30, 2001), np.geomspace(1e-30, 1e30, 500)]).astype(
+        dt.numpy
+    )
+    one, many = compiled(name, dt, scalar=True)(x), compiled(name, dt)(x)
+    np.testing.assert_array_equal(one, many)
+
+
+def test_every_function_states_a_bound() -> None:
+    assert BOUNDS.keys() == CPU_MATH.keys()
+
+
+def test_other_types_are_refused() -> None:
+    from rlx.types import i32
+
+    k = Kernel("k", kernel_target(host()))
+    with pytest.raises(TypeError, match="take f32 or f64, not i32"):
+        k.exp(k.const(1, i32))

@@ -1,0 +1,74 @@
+"""Batching rules of every op against a loop over the unbatched op."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from rlx.graph import Graph
+from rlx.interpret import evaluate
+from rlx.ops.base import Op
+from rlx.types import bool_, f16, f32, i32
+from support.samples import Array, Case, cases, run
+from support.tolerances import assert_close
+
+SIZE = 3
+"""Length of the new axis."""
+
+CASES = [
+    c
+    for c in cases(f16, f32, i32, bool_)
+    if hasattr(c.op, "batch") and any(t is not None for t in c.types)
+]
+
+
+def patterns(node: Op) -> Iterator[list[bool]]:
+    """Which operands get the new axis: all of them, each alone, all but each."""
+    there = [i for i, v in enumerate(node.operands) if v is not None]
+    chosen = {frozenset(there)}
+    chosen |= {frozenset({i}) for i in there}
+    chosen |= {frozenset(there) - {i} for i in there}
+    for s in sorted(chosen - {frozenset()}, key=sorted):
+        yield [i in s for i in range(len(node.operands))]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_batch_rule_is_a_loop(case: Case) -> None:
+    for batched in patterns(case.node()):
+        check(case, batched)
+
+
+def check(case: Case, batched: list[bool]) -> None:
+    node = case.node()
+    graph = Graph("batched")
+    draws = [case.arrays(seed) for seed in range(SIZE)]
+    stacked: list[Array | None] = []
+    operands = list(node.operands)
+    feeds = {}
+    for i, (v, has) in enumerate(zip(node.operands, batched, strict=True)):
+        first = draws[0][i]
+        if v is None or first is None:
+            stacked.append(None)
+            continue
+        a = np.stack([d[i] for d in draws]) if has else first  # type: ignore[type-var]
+        operands[i] = graph.input(f"x{i}", a.shape, v.dtype)
+        feeds[operands[i]] = a
+        stacked.append(a)
+
+    out = node.batch(operands, batched)
+    results = list(out) if isinstance(out, tuple) else [out]
+    assert [v.type for v in results] == [
+        v.type.with_shape((SIZE, *v.shape)) for v in node.results
+    ], f"batched {batched}"
+
+    loop = [
+        evaluate(
+            node,
+            [a if a is None or not has else a[n] for a, has in zip(stacked, batched, strict=True)],
+        )
+        for n in range(SIZE)
+    ]
+    for found, *rows in zip(run(results, feeds), *loop, strict=True):
+        assert_close(found, np.stack(rows))

@@ -1,0 +1,146 @@
+"""Derivative rules of every op against central differences of its reference, and each other.
+
+All in f64, on every sample of every differentiable op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlx.graph import Graph
+from rlx.interpret import evaluate
+from rlx.ops.base import Op
+from rlx.ops.value import Value
+from rlx.types import f64
+from support import ad
+from support.samples import Case, cases, run
+from support.tolerances import STEP, assert_derivative
+
+Array = np.ndarray[Any, Any]
+
+
+def differentiable(case: Case) -> bool:
+    return (
+        case.op.differentiable
+        and case.sample.grad
+        and any(t is not None and t.dtype is f64 for t in case.types)
+        and any(v.dtype is f64 for v in case.node().results)
+    )
+
+
+CASES = [c for c in cases(f64) if differentiable(c)]
+
+
+class Point:
+    """A case with its arrays, and a direction for every f64 operand and result."""
+
+    def __init__(self, case: Case, seed: int = 0) -> None:
+        self.node: Op = case.node()
+        self.arrays = case.arrays(seed)
+        rng = np.random.default_rng(seed + 1)
+        graph = next(v.graph for v in self.node.present)
+        assert graph is not None
+        self.graph: Graph = graph
+        pairs = zip(self.node.operands, self.arrays, strict=True)
+        self.feeds: dict[Value, Array] = {v: a for v, a in pairs if v is not None and a is not None}
+        self.smooth = [v for v in self.node.operands if v is not None and v.dtype is f64]
+        self.outputs = [v for v in self.node.results if v.dtype is f64]
+        self.tangents = self._directions("t", self.smooth, rng)
+        self.cotangents = self._directions("u", self.outputs, rng)
+
+    def _directions(
+        self, prefix: str, like: Sequence[Value], rng: np.random.Generator
+    ) -> list[Value]:
+        """Further inputs of the graph with random values."""
+        out: list[Value] = []
+        for i, v in enumerate(like):
+            d = self.graph.input(f"{prefix}{i}", v.shape, v.dtype)
+            self.feeds[d] = rng.standard_normal(v.type.static_shape)
+            out.append(d)
+        return out
+
+    def patterns(self) -> Iterator[list[Value | None]]:
+        """Tangents of all operands together, and of each alone."""
+        yield list(self.tangents)
+        if len(self.tangents) > 1:
+            for t in self.tangents:
+                yield [s if s is t else None for s in self.tangents]
+
+    def difference(
+        self, values: list[Value] | None, tangents: Sequence[Value | None]
+    ) -> list[Array]:
+        """Central difference of the node's f64 results (or of ``values``) along the tangents."""
+        sides: list[list[Array]] = []
+        for step in (STEP, -STEP):
+            feeds = dict(self.feeds)
+            for v, t in zip(self.smooth, tangents, strict=True):
+                if t is not None:
+                    feeds[v] = feeds[v] + step * feeds[t]
+            if values is None:
+                arrays = [None if v is None else feeds[v] for v in self.node.operands]
+                many = evaluate(self.node, arrays)
+                sides.append(
+                    [a for a, v in zip(many, self.node.results, strict=True) if v.dtype is f64]
+                )
+            else:
+                sides.append(run(values, feeds))
+        return [(plus - minus) / (2 * STEP) for plus, minus in zip(*sides, strict=True)]
+
+    def values(self, values: Sequence[Value | None], like: Sequence[Value]) -> list[Array]:
+        """The arrays of derivatives; None is zero in the shape of its counterpart."""
+        there = [v for v in values if v is not None]
+        found = iter(run(there, self.feeds) if there else [])
+        return [
+            np.zeros(w.type.static_shape) if v is None else next(found)
+            for v, w in zip(values, like, strict=True)
+        ]
+
+
+def dot(xs: Sequence[Array], ys: Sequence[Array]) -> float:
+    return float(sum(np.vdot(x, y) for x, y in zip(xs, ys, strict=True)))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_jvp_is_the_directional_derivative(case: Case) -> None:
+    p = Point(case)
+    for tangents in p.patterns():
+        found = p.values(ad.jvp(p.outputs, p.smooth, tangents), p.outputs)
+        for a, b in zip(found, p.difference(None, tangents), strict=True):
+            assert_derivative(a, b)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_vjp_is_the_adjoint(case: Case) -> None:
+    """<u, J t> = <J^T u, t>, with J t once from differences and once from the jvp rule."""
+    for seed in range(2):
+        p = Point(case, seed)
+        u = [p.feeds[c] for c in p.cotangents]
+        grads = p.values(ad.vjp(p.outputs, p.smooth, p.cotangents), p.smooth)
+        for tangents in p.patterns():
+            moved = p.values(tangents, p.smooth)
+            assert_derivative(dot(grads, moved), dot(u, p.difference(None, tangents)))
+            forward = p.values(ad.jvp(p.outputs, p.smooth, tangents), p.outputs)
+            np.testing.assert_allclose(dot(grads, moved), dot(u, forward), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_second_derivatives(case: Case) -> None:
+    """The vjp's own derivatives, forward over reverse and reverse over reverse."""
+    p = Point(case)
+    found = ad.vjp(p.outputs, p.smooth, p.cotangents)
+    grads = [g for g in found if g is not None]
+    if not grads:
+        return
+    expected = p.difference(grads, p.tangents)
+    forward = p.values(ad.jvp(grads, p.smooth, p.tangents), grads)
+    for a, b in zip(forward, expected, strict=True):
+        assert_derivative(a, b)
+
+    weights = p._directions("w", grads, np.random.default_rng(7))
+    back = p.values(ad.vjp(grads, p.smooth, weights), p.smooth)
+    t = [p.feeds[v] for v in p.tangents]
+    assert_derivative(dot(back, t), dot([p.feeds[w] for w in weights], expected))

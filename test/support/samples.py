@@ -1,0 +1,115 @@
+"""The samples of op classes as concrete graphs and arrays: what the generated tests run on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlx.graph import Graph
+from rlx.interpret import interpret
+from rlx.ops import load_all
+from rlx.ops.base import Op, Sample, registry, type_of
+from rlx.ops.cast import converted
+from rlx.ops.value import Value
+from rlx.types import DType, TensorType, bool_
+
+__all__ = ["Case", "array_of", "cases", "op_classes", "run"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sample of one op, with T bound to an element type (None if the sample has no T)."""
+
+    op: type[Op]
+    number: int
+    sample: Sample
+    dtype: DType | None
+
+    def __str__(self) -> str:
+        """The test id: ``mir.add-f32-0``."""
+        kind = () if self.dtype is None else (self.dtype.name,)
+        return "-".join([self.op.name, *kind, str(self.number)])
+
+    @property
+    def types(self) -> tuple[TensorType | None, ...]:
+        """The operand types; optional operands that the sample leaves out are None."""
+        given = [None if t is None else type_of(t, self.dtype) for t in self.sample.types]
+        return (*given, *[None] * (len(self.op.operand_fields) - len(given)))
+
+    def node(self) -> Op:
+        """The op on inputs ``x0``, ``x1``, … of a fresh graph, numbered by operand."""
+        g = Graph(self.op.name)
+        leaves = [
+            None if t is None else g.input(f"x{i}", t.shape, t.dtype)
+            for i, t in enumerate(self.types)
+        ]
+        return self.op(*leaves, **self.sample.attrs)
+
+    def arrays(self, seed: int = 0) -> list[Array | None]:
+        """An array for every operand; the same seed gives the same ones."""
+        rng = np.random.default_rng([seed, self.number, *self.op.name.encode()])
+        return [
+            None if t is None else array_of(t, self.sample.data.get(i, "normal"), rng)
+            for i, t in enumerate(self.types)
+        ]
+
+
+def op_classes() -> list[type[Op]]:
+    """Every op of the library, by name."""
+    load_all()
+    return [registry[name] for name in sorted(registry)]
+
+
+def cases(*dtypes: DType) -> Iterator[Case]:
+    """Every sample of every op with every element type it takes, or those of ``dtypes`` that it
+    takes; a sample without T comes once."""
+    for op in op_classes():
+        for number, s in enumerate(op.samples):
+            if not any(t is not None and t.endswith("T") for t in s.types):
+                yield Case(op, number, s, None)
+                continue
+            for dt in op.dtypes:
+                if not dtypes or dt in dtypes:
+                    yield Case(op, number, s, dt)
+
+
+def array_of(t: TensorType, kind: str, rng: np.random.Generator) -> Array:
+    """Random values of a type; ``kind`` as in ``rlx.ops.base.Sample.data``."""
+    shape = t.static_shape
+    if kind.startswith("index:"):
+        return rng.integers(0, int(kind[6:]), shape).astype(t.dtype.numpy)
+    if kind == "bool" or t.dtype is bool_:
+        return rng.integers(0, 2, shape).astype(t.dtype.numpy)
+    return converted(np.asarray(_NUMBERS[t.dtype.is_float, kind](rng, shape)), t.dtype)
+
+
+def _signs(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return rng.choice([-1, 1], shape)
+
+
+# (whether floats, kind) -> values. Integers are few and small, so that they tie and divide; as
+# unsigned ones the negative values saturate to 0, but for "nonzero", which says what it says.
+_NUMBERS: dict[tuple[bool, str], Any] = {
+    (True, "normal"): lambda rng, shape: rng.standard_normal(shape),
+    (True, "positive"): lambda rng, shape: rng.uniform(0.5, 2.0, shape),
+    (True, "unit"): lambda rng, shape: rng.uniform(-0.95, 0.95, shape),
+    (True, "nonzero"): lambda rng, shape: rng.uniform(0.5, 2.0, shape) * _signs(rng, shape),
+    (False, "normal"): lambda rng, shape: rng.integers(-9, 10, shape) * 1.0,
+    (False, "positive"): lambda rng, shape: rng.integers(1, 10, shape),
+    (False, "unit"): lambda rng, shape: rng.integers(0, 1, shape),
+    (False, "nonzero"): lambda rng, shape: rng.integers(1, 10, shape) * _signs(rng, shape),
+}
+
+
+def run(outputs: list[Value], feeds: dict[Value, Array]) -> list[Array]:
+    """Interpret values of a graph, given arrays for the inputs they are computed from."""
+    graph = next(iter(feeds)).graph if feeds else Graph()
+    assert graph is not None
+    graph.set_outputs(outputs)
+    names = {v.name: a for v, a in feeds.items() if v.name is not None}
+    return interpret(graph, names)

@@ -1,0 +1,61 @@
+"""How closely two computations of the same values must agree, by element type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlx.types import DType, bf16, dtype, f16, f32, f64
+
+__all__ = ["STEP", "TOLERANCES", "Tolerance", "assert_close", "assert_derivative"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """``|found - expected| <= absolute + relative * |expected|``; nan equals nan."""
+
+    relative: float
+    absolute: float
+
+
+# The same formula in another order of operations, or through wider intermediates: a few units in
+# the last place (2**-10, 2**-7, 2**-23, 2**-52). Integers and bools are exact.
+TOLERANCES: dict[DType, Tolerance] = {
+    f16: Tolerance(2**-8, 2**-9),
+    bf16: Tolerance(2**-6, 2**-6),
+    f32: Tolerance(2e-5, 2e-6),
+    f64: Tolerance(1e-11, 1e-12),
+}
+
+STEP = 1e-5
+"""Step of central differences in f64: near the cube root of the machine precision, where the
+errors of the formula (step^2) and of rounding (precision / step) meet."""
+
+DERIVATIVE = 1e-6
+"""Derivatives in f64 against central differences, relative to the largest element."""
+
+
+def assert_close(found: Any, expected: Any, tolerance: Tolerance | None = None) -> None:
+    """Check two arrays of one dtype and shape; the default tolerance is that of the dtype."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    assert found.dtype == expected.dtype, f"found {found.dtype}, expected {expected.dtype}"
+    assert found.shape == expected.shape, f"found {found.shape}, expected {expected.shape}"
+    dt = dtype(found.dtype)
+    if not dt.is_float:
+        np.testing.assert_array_equal(found, expected)
+        return
+    t = tolerance or TOLERANCES[dt]
+    np.testing.assert_allclose(
+        found.astype(np.float64), expected.astype(np.float64), rtol=t.relative, atol=t.absolute
+    )
+
+
+def assert_derivative(found: Any, difference: Any) -> None:
+    """Check a derivative against a central difference of the same function."""
+    found, difference = np.asarray(found), np.asarray(difference)
+    scale = max(1.0, float(np.max(np.abs(difference), initial=0.0)))
+    assert_close(found, difference, Tolerance(DERIVATIVE, 0.1 * DERIVATIVE * scale))
