@@ -13,7 +13,7 @@ import numpy as np
 from rlx.dims import SymDim
 from rlx.errors import DTypeError, GraphError, NameError, ShapeError, did_you_mean
 from rlx.ops.base import Op, caller
-from rlx.ops.builders import GraphOps
+from rlx.ops.builders import GraphOps, located
 from rlx.ops.value import Value
 from rlx.types import DType, Shape, TensorType
 
@@ -44,6 +44,7 @@ class Graph(GraphOps):
 
     # -- building --------------------------------------------------------------------------
 
+    @located
     def input(
         self, name: str, shape: Iterable[int | str | SymDim], dtype: DType | str | Any = "f32"
     ) -> Value:
@@ -52,6 +53,7 @@ class Graph(GraphOps):
         self.inputs.append(v)
         return v
 
+    @located
     def param(
         self,
         name: str,
@@ -76,16 +78,19 @@ class Graph(GraphOps):
         self.params.append(v)
         return v
 
+    @located
     def constant(self, value: Any, dtype: DType | str | Any | None = None) -> Value:
         """A literal: a number (f32, i64 or bool by its Python type) or an array."""
         from rlx.ops.constant import Constant
 
         a = np.asarray(value)
-        if dtype is None and isinstance(value, float):
+        if dtype is None and isinstance(value, float) and not isinstance(value, np.generic):
             dtype = "f32"
         return Constant(a if dtype is None else a.astype(TensorType.of((), dtype).dtype.numpy)).out
 
-    def iota(self, shape: Iterable[int | str | SymDim] | int, axis: int = 0, dtype: Any = "i64") -> Value:
+    def iota(
+        self, shape: Iterable[int | str | SymDim] | int, axis: int = 0, dtype: Any = "i64"
+    ) -> Value:
         """0, 1, 2, … along ``axis``."""
         from rlx.ops.constant import Iota
 
@@ -115,14 +120,18 @@ class Graph(GraphOps):
     def _check_leaves(self, outs: Sequence[Value]) -> None:
         for v in [*outs, *(v for op in topological(outs) for v in op.present)]:
             if v.op is None and v.graph is not self:
-                raise GraphError(f"{v!r} belongs to another graph", v.op.location if v.op else caller())
+                raise GraphError(
+                    f"{v!r} belongs to another graph", v.op.location if v.op else caller()
+                )
 
     # -- reading ---------------------------------------------------------------------------
 
     def nodes(self) -> list[Op]:
         """The nodes that the outputs need, operands before users."""
         if not self.outputs:
-            raise GraphError(f"graph {self.name!r} has no outputs; call set_outputs first", caller())
+            raise GraphError(
+                f"graph {self.name!r} has no outputs; call set_outputs first", caller()
+            )
         return topological(self.outputs)
 
     @property
@@ -135,12 +144,15 @@ class Graph(GraphOps):
         """Where the input or param was declared."""
         return self._names[name]
 
+    @located
     def bind(self, dims: Mapping[str, int]) -> Graph:
         """The same graph with symbolic dims replaced by sizes; NameError for an unknown symbol."""
         for s in dims:
             if s not in self.symbols:
                 known = ", ".join(sorted(self.symbols)) or "none"
-                raise NameError(f"no dim is called {s!r}{did_you_mean(s, self.symbols)}; known: {known}")
+                raise NameError(
+                    f"no dim is called {s!r}{did_you_mean(s, self.symbols)}; known: {known}"
+                )
         from rlx.rebuild import rebuild
 
         return rebuild(self, lambda t: t.bind(dims), dims)
@@ -166,7 +178,11 @@ def topological(outputs: Sequence[Value]) -> list[Op]:
     stack = [v.op for v in reversed(outputs) if v.op is not None]
     while stack:
         op = stack[-1]
-        todo = [v.op for v in op.present if v.op is not None and v.op not in done] if op not in done else []
+        todo = (
+            [v.op for v in op.present if v.op is not None and v.op not in done]
+            if op not in done
+            else []
+        )
         if todo:
             stack.extend(reversed(todo))
             continue
@@ -180,7 +196,9 @@ def topological(outputs: Sequence[Value]) -> list[Op]:
 def check_param(name: str, value: np.ndarray[Any, Any], type: TensorType) -> np.ndarray[Any, Any]:
     """``value`` in the shape that ``type`` declares; ShapeError or DTypeError if it does not fit."""
     if value.dtype != type.dtype.numpy:
-        raise DTypeError(f"param {name!r} is {type.dtype}, found {value.dtype}; convert it first", caller())
+        raise DTypeError(
+            f"param {name!r} is {type.dtype}, found {value.dtype}; convert it first", caller()
+        )
     if not type.is_static:
         return value
     shape: Shape = type.shape

@@ -35,6 +35,7 @@ def scratch_lengths(
         "sums": blocks * (tile.queries * width),
         "peak": blocks * tile.queries,
         "total": blocks * tile.queries,
+        "highest": blocks * 0 + tile.queries,
         "fade": blocks * 0 + tile.queries,
         "values": key_block * width,
         "scores": (key_block + (tile.keys - 1)) * tile.queries,
@@ -100,7 +101,8 @@ class Blocks:
             self.score(r, at, seen)
             if self.config.mask == "bias":
                 self.copy_bias(first, rows, at, seen)
-            self.soften(r, first, at, seen)
+            self.mask(r, first, at, seen)
+            self.soften(r, seen)
             self.weigh(r, rows, seen)
 
         k.when(k.compare("gt", seen, 0) & k.compare("lt", low, at + count), work)
@@ -201,16 +203,10 @@ class Blocks:
 
         k.loop(0, count, t.keys, some)
 
-    def soften(self, r: Reg, first: Reg, at: Reg, count: Reg) -> None:
-        """Turn the block's scores into weights exp(score - peak); update peaks and totals.
-
-        ``fade`` is what the earlier sums count for under the new peak. A peak of -inf means that
-        no key had a finite score so far; 0 in its place makes their weights 0 and not nan.
-        """
+    def mask(self, r: Reg, first: Reg, at: Reg, count: Reg) -> None:
+        """Apply softcap and mask to the block's scores, and find the highest of each query."""
         k, t, scores = self.k, self.tile, self.scratch["scores"]
-        peak, total = self.scratch["peak"], self.scratch["total"]
         adjust = self.adjustment(first, at)
-        before = [k.load(peak, r + v, t.lanes) for v in self.lanes]
 
         def highest(j: Reg, *most: Reg) -> list[Reg]:
             out, row = [], j * t.queries
@@ -223,24 +219,37 @@ class Blocks:
                 out.append(k.select(s > most[v], s, most[v]))
             return out
 
-        most = k.loop(0, count, 1, highest, before)
-        safe = [k.select(k.compare("eq", m, -math.inf), 0.0, m) for m in most]
-        fade = [weight_of(b - s) for b, s in zip(before, safe, strict=True)]
+        before = [k.load(self.scratch["peak"], r + v, t.lanes) for v in self.lanes]
+        for v, most in zip(self.lanes, k.loop(0, count, 1, highest, before), strict=True):
+            k.store(most, self.scratch["highest"], v)
 
-        def weight(j: Reg, *sums: Reg) -> list[Reg]:
-            out, row = [], j * t.queries
-            for v, lane in enumerate(self.lanes):
-                w = weight_of(k.load(scores, row + lane, t.lanes) - safe[v])
-                k.store(w, scores, row + lane)
-                out.append(sums[v] + w)
-            return out
+    def soften(self, r: Reg, count: Reg) -> None:
+        """Turn the block's scores into weights exp(score - peak); update peaks and totals.
 
-        faded = [k.load(total, r + v, t.lanes) * f for v, f in zip(self.lanes, fade, strict=True)]
-        sums = k.loop(0, count, 1, weight, faded)
-        for v, lane in enumerate(self.lanes):
-            k.store(most[v], peak, r + lane)
-            k.store(sums[v], total, r + lane)
-            k.store(fade[v], self.scratch["fade"], lane)
+        ``fade`` is what the earlier sums count for under the new peak. A peak of -inf means that
+        no key had a finite score so far; 0 in its place makes their weights 0 and not nan.
+        """
+        k, t, scores = self.k, self.tile, self.scratch["scores"]
+        peak, total = self.scratch["peak"], self.scratch["total"]
+
+        def queries(lane: Reg) -> None:
+            at = r + lane
+            most = k.load(self.scratch["highest"], lane, t.lanes)
+            safe = k.select(k.compare("eq", most, -math.inf), 0.0, most)
+            fade = weight_of(k.load(peak, at, t.lanes) - safe)
+
+            def weight(j: Reg, sums: Reg) -> Reg:
+                to = lane + j * t.queries
+                w = weight_of(k.load(scores, to, t.lanes) - safe)
+                k.store(w, scores, to)
+                return sums + w
+
+            (sums,) = k.loop(0, count, 1, weight, [k.load(total, at, t.lanes) * fade])
+            k.store(most, peak, at)
+            k.store(sums, total, at)
+            k.store(fade, self.scratch["fade"], lane)
+
+        k.loop(0, t.queries, t.lanes, queries)
 
     def adjustment(self, first: Reg, at: Reg) -> Callable[[Reg, Reg, int], Reg]:
         """What happens to a vector of scores (key ``at + j``, queries of vector ``v``)."""

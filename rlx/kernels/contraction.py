@@ -258,16 +258,16 @@ class _Emitter:
             def copy(j: Reg, lanes: int) -> None:
                 k.store(k.load(self.a, src + j, lanes), wide, dst + j, lanes)
 
-            self.columns(self.depth, copy)
+            self.columns(self.depth, self.lanes, copy)
 
         k.loop(0, rows, 1, row)
         self.rows_of_a = wide
         return k.index(0), distance
 
-    def columns(self, count: Reg, body: Callable[[Reg, int], None]) -> None:
-        """Cover ``count`` columns by vectors and single ones."""
+    def columns(self, count: Reg, lanes: int, body: Callable[[Reg, int], None]) -> None:
+        """Cover ``count`` columns by vectors of ``lanes``, and the rest one by one."""
         if self.lanes:
-            self.k.vector_loop(count, self.lanes, body)
+            self.k.vector_loop(count, lanes, body)
         else:
             self.k.loop(0, count, 1, lambda j: body(j, 0))
 
@@ -358,7 +358,9 @@ class _Emitter:
             result = program.emit(k, [product, *values])[0]
             k.store(k.splat(result, lanes) if lanes else result, self.c, c + j, lanes)
 
-        self.columns(count, columns)
+        # With few registers, two vectors at a time: they share constants and hide latencies.
+        lanes = self.shape.width if self.shape.vectors == 2 else self.lanes
+        self.columns(count, lanes, columns)
 
     def operand(self, i: int, batch: Reg, m: Reg, n0: Reg) -> Reg | tuple[Buffer, Reg]:
         """What a row needs of an operand: its one value, or where its columns are."""

@@ -21,6 +21,7 @@ from functools import cached_property
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
+from rlx.kernels.probe import step_cost
 from rlx.kernels.program import Program
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import (
@@ -43,11 +44,11 @@ name = "elementwise"
 BLOCK = 4096
 """Elements of a task: enough to make up for starting it, few enough to stay in the L1 cache."""
 
-SHARE = 1 << 15
-"""Element steps that are worth a thread of their own: several microseconds."""
+SHARE = 1 << 16
+"""Instructions on elements that are worth a thread of their own: several microseconds."""
 
-SHORT_PROGRAM = 4
-"""Up to this many steps the loop's own instructions count, so several vectors go in a round."""
+SHORT_PROGRAM = 8
+"""Up to this cost the loop's own instructions count, so several vectors go in a round."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class ElementwiseConfig:
 
     @property
     def dtypes(self) -> set[DType]:
+        """The element types of its values."""
         return {*self.program.inputs, *(s.dtype for s in self.program.steps)}
 
 
@@ -107,8 +109,12 @@ def launch(
     sizes = [*space.shape, *blocks]
     for kind, s in zip(kinds, space.strides, strict=True):
         sizes += run_time_strides(kind, s)
-    work = max(1, space.size * (1 + len(program.steps)) // max(1, tasks))
+    work = max(1, space.size * (1 + _cost(program)) // max(1, tasks))
     return config, Launch(tasks, max(1, SHARE // work), tuple(sizes))
+
+
+def _cost(program: Program) -> int:
+    return sum(step_cost(s) for s in program.steps)
 
 
 def _inner_last(space: Space, first_output: int) -> Space:
@@ -136,7 +142,7 @@ class _Emitter:
         k, program, rank = self.k, config.program, config.rank
         lanes = min((target.lanes(dt) for dt in config.dtypes), default=1)
         self.lanes = lanes if lanes > 1 else 0
-        self.unroll = 4 if self.lanes and len(program.steps) <= SHORT_PROGRAM else 1
+        self.unroll = 4 if _cost(program) <= SHORT_PROGRAM else 1
         self.inputs = [
             Strided(k, f"in{n}", dt, a)
             for n, (dt, a) in enumerate(zip(program.inputs, config.inputs, strict=True))

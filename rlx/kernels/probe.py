@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
-from rlx.kernels.builder import KernelTarget
+from rlx.kernels.builder import Kernel, KernelTarget
+from rlx.kernels.program import Step
 from rlx.kernels.reg import Reg
+from rlx.types import bf16, f16, f32
 
-__all__ = ["Probe"]
+__all__ = ["Probe", "step_cost"]
+
+CALL_COST, DIVIDE_COST = 16, 8
+"""About what a function of the math table, and a division or square root, take beside an addition."""
 
 
 class _CountingMath(dict[str, Callable[..., Reg]]):
@@ -34,3 +40,16 @@ class Probe(KernelTarget):
         """How many functions of the math table were emitted."""
         assert isinstance(self.math, _CountingMath)
         return self.math.calls
+
+
+@cache
+def step_cost(step: Step) -> int:
+    """About how many instructions a step is, by emitting it: a division or a square root counts as
+    several, a function of the math table as many."""
+    probe = Probe()
+    k = Kernel("cost", probe)
+    wide = [f32 if dt in (f16, bf16) else dt for dt in step.dtypes]
+    step.emit(k, *(Reg(k, f"%x{n}", dt) for n, dt in enumerate(wide)))
+    lines = [x for x in k.text().text.splitlines() if " = " in x and "arith.constant" not in x]
+    slow = sum("divf" in x or "math.sqrt" in x for x in lines)
+    return len(lines) + CALL_COST * probe.calls + DIVIDE_COST * slow

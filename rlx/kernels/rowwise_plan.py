@@ -18,21 +18,19 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from rlx.kernels.builder import Kernel
-from rlx.kernels.probe import Probe
+from rlx.kernels.probe import step_cost
 from rlx.kernels.program import Step
-from rlx.kernels.reg import Reg
 from rlx.kernels.strides import Access
-from rlx.types import DType, bf16, f16, f32
+from rlx.types import DType, bf16, f16
 
-__all__ = ["Pass", "Plan", "Reduce", "RowProgram", "RowwiseConfig", "Slot", "plan", "step_cost"]
+__all__ = ["Pass", "Plan", "Reduce", "RowProgram", "RowwiseConfig", "Slot", "plan"]
 
 ReduceKind = Literal["sum", "mean", "max", "min", "prod"]
 
 KEEP_COST = 3
 """Instructions from which a value is kept: fewer are no dearer than a store and a load."""
 
-GATHER_COST, CALL_COST, DIVIDE_COST = 8, 12, 6
+GATHER_COST = 8
 
 
 @dataclass(frozen=True)
@@ -250,16 +248,3 @@ class _Planner:
                 slots[v] = Slot("scratch", rows)
                 rows += 1
         return slots
-
-
-@cache
-def step_cost(step: Step) -> int:
-    """About how many instructions a step is, by emitting it: a division or a square root counts as
-    several, a function of the math table as many."""
-    probe = Probe()
-    k = Kernel("cost", probe)
-    wide = [f32 if dt in (f16, bf16) else dt for dt in step.dtypes]
-    step.emit(k, *(Reg(k, f"%x{n}", dt) for n, dt in enumerate(wide)))
-    lines = [x for x in k.text().text.splitlines() if " = " in x and "arith.constant" not in x]
-    slow = sum("divf" in x or "math.sqrt" in x for x in lines)
-    return len(lines) + CALL_COST * probe.calls + DIVIDE_COST * slow

@@ -9,6 +9,7 @@ from __future__ import annotations
 from rlx._mlir import func, ir
 from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.region import users
+from rlx.ops.movement import Expand
 
 __all__ = ["Hoist", "static_values"]
 
@@ -48,6 +49,7 @@ class Hoist(Pass):
     def _hoist(self, main: ir.Operation) -> None:
         block = main.regions[0].blocks[0]
         static = static_values(main)
+        _keep_broadcasts(block, static)
         # Constants that static ops use are copied, so that neither function needs the other's.
         moved = [v.operation for v in block.operations if len(v.operation.results) and v.operation.results[0] in static]
         if not moved:
@@ -95,6 +97,23 @@ class Hoist(Pass):
                     op.operands[i] = env[v]
         with ir.InsertionPoint(body):
             func.ReturnOp(live)
+
+
+def _keep_broadcasts(block: ir.Block, static: set[ir.Value]) -> None:
+    """Leave in main the broadcasts that it reads: a broadcast is an address there, and would be a
+    tensor in the packed memory."""
+    for view in list(block.operations):
+        op = view.operation
+        if op.name != Expand.name or op.results[0] not in static:
+            continue
+        inside = [u for u in users(op.results[0]) if _within(u, static)]
+        if not inside:
+            static.discard(op.results[0])
+        elif len(inside) < len(users(op.results[0])):
+            twin = op.clone(ir.InsertionPoint(op)).operation.results[0]
+            for u in users(op.results[0]):
+                if not _within(u, static):
+                    _replace(u, op.results[0], twin)
 
 
 def _within(op: ir.Operation, values: set[ir.Value]) -> bool:

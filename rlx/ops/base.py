@@ -285,7 +285,10 @@ class Op:
 
     def with_operands(self, operands: Sequence[Value | None], **attrs: Any) -> Op:
         """The same op on other operands, at the same place in the user's code."""
-        node = type(self)(*operands, **{**self.attrs, **attrs})
+        try:
+            node = type(self)(*operands, **{**self.attrs, **attrs})
+        except RlxError as e:
+            raise type(e)(e.message, self.location) from None
         node.location = self.location
         return node
 

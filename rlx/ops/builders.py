@@ -10,11 +10,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from functools import cache, wraps
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from rlx.errors import RlxError, did_you_mean
 
-__all__ = ["GraphOps", "ValueOps", "builder"]
+__all__ = ["GraphOps", "ValueOps", "builder", "located"]
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @cache
@@ -28,11 +30,11 @@ def builder(method: str) -> Callable[..., Any] | None:
         return None
     if ":" in target:
         module, function = target.split(":")
-        return _located(getattr(importlib.import_module(module), function))
-    return _located(op_class(target).build)
+        return located(getattr(importlib.import_module(module), function))
+    return located(op_class(target).build)
 
 
-def _located(function: Callable[..., Any]) -> Callable[..., Any]:
+def located(function: F) -> F:
     """A builder whose errors say where the user called it, also those raised before a node is."""
     from rlx.ops.base import caller
 
@@ -45,7 +47,7 @@ def _located(function: Callable[..., Any]) -> Callable[..., Any]:
                 raise type(e)(e.message, caller()) from None
             raise
 
-    return call
+    return cast(F, call)
 
 
 def _missing(owner: object, method: str) -> AttributeError:

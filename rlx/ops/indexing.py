@@ -11,7 +11,7 @@ import numpy as np
 
 from rlx.dims import SymDim
 from rlx.errors import GraphError, ShapeError
-from rlx.ops.base import caller
+from rlx.ops.builders import located
 from rlx.ops.gather import Gather
 from rlx.ops.slicing import Slice
 from rlx.ops.value import Value
@@ -20,6 +20,16 @@ from rlx.types import Dim
 __all__ = ["index"]
 
 
+@dataclass
+class _Box:
+    """The slice that a key takes, one entry an axis."""
+
+    starts: list[Dim]
+    sizes: list[Dim]
+    steps: list[int]
+
+
+@located
 def index(value: Value, key: Any) -> Value:
     """``value[key]``. The key is made of integers, slices with positive steps, None, Ellipsis, and
     at most one integer tensor or array, which gathers along its axis.
@@ -27,23 +37,7 @@ def index(value: Value, key: Any) -> Value:
     Raises ShapeError for an index outside its axis and GraphError for a key of another kind, such
     as a mask, whose result would have a shape that depends on data.
     """
-    try:
-        return _index(value, key if isinstance(key, tuple) else (key,))
-    except GraphError as e:
-        raise e if e.location else type(e)(e.message, caller()) from None
-
-
-@dataclass
-class _Box:
-    """The slice that a key takes, one entry an axis, and which axes its result keeps."""
-
-    starts: list[Dim]
-    sizes: list[Dim]
-    steps: list[int]
-
-
-def _index(value: Value, key: tuple[Any, ...]) -> Value:
-    parts = _complete(key, value.rank)
+    parts = _complete(key if isinstance(key, tuple) else (key,), value.rank)
     box = _Box([], [], [])
     shape: list[Dim] = []
     gather: tuple[Value, int] | None = None

@@ -24,8 +24,10 @@ _SMALL = ("2x3x4xf32", "4x12xf32", "4x4xf32")
 
 
 class AttentionBlock(Block, name="hir.attention_block"):
-    """Self-attention with its projections: one product for q, k and v, rotary embedding if there
-    are tables, attention, and the output product.
+    """Self-attention with its projections.
+
+    One product makes q, k and v, which rotary embedding turns if there are tables; attention's
+    result goes through the output product.
 
     The columns of ``qkv_w`` are those of q (H heads), then k and v (HK heads each). Masks are
     those of attention.
@@ -161,7 +163,7 @@ class BertLayer(Block, name="hir.bert_layer"):
         sample(*_types("T"), "2x3xi64", data={17: "index:2"}, num_heads=1),
         sample(
             *_types("T", fc1_w="6x4xT", fc2_w="4x6xT"),
-            num_heads=2, activation="relu", transposed=True, eps=1e-5,
+            num_heads=2, activation="silu", transposed=True, eps=1e-5,
         ),
     )  # fmt: skip
     bads = (

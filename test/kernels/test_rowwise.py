@@ -14,8 +14,9 @@ from rlx.errors import PassError
 from rlx.graph import Graph
 from rlx.interpret import interpret
 from rlx.kernels import rowwise
+from rlx.kernels.probe import step_cost
 from rlx.kernels.program import Step
-from rlx.kernels.rowwise_plan import Reduce, RowProgram, Slot, plan, step_cost
+from rlx.kernels.rowwise_plan import Reduce, RowProgram, Slot, plan
 from rlx.kernels.rowwise_region import NotRowwise, RowRegion, row_region
 from rlx.ops.value import Value
 from rlx.targets.cpu import emit

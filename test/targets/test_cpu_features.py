@@ -46,7 +46,7 @@ def test_too_old_a_machine() -> None:
         ("x86-64-v5", "unknown CPU 'x86-64-v5'; did you mean 'x86-64-v4'"),
         (
             "x86-64-v4+avx512vni",
-            "unknown extra 'avx512vni' of x86-64-v4; did you mean 'avx512vnni'",
+            "extra 'avx512vni' of x86-64-v4; did you mean 'avx512vnni'",
         ),
         ("x86-64-v3+amx-tile", "unknown extra 'amx-tile'.*known are none"),
     ],
@@ -67,7 +67,7 @@ def test_the_knob_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_code_for_another_machine_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "detect", lambda: V3)
     assert require(V3) is V3
-    with pytest.raises(DeviceError, match="x86-64-v4 does not run .*lacks avx512bw, avx512cd"):
+    with pytest.raises(DeviceError, match=r"x86-64-v4 does not run .*lacks avx512bw, avx512cd"):
         require(V4)
     with pytest.raises(DeviceError, match="aarch64 does not run"):
         require(PRESETS["aarch64"])
