@@ -15,7 +15,7 @@ from rlx._mlir import ir
 from rlx.dialects.convert import from_attr, from_type, to_attr, to_type
 from rlx.errors import IRError
 from rlx.graph import topological
-from rlx.ops.base import Op, op_class
+from rlx.ops.base import Op, located, op_class
 from rlx.ops.value import Value
 
 __all__ = ["Template", "attributes_of", "create", "node_of", "operand_slots", "place_of"]
@@ -41,7 +41,7 @@ def _operands(op: ir.Operation, cls: type[Op]) -> list[ir.Value | None]:
             counts.append(1 if not f.optional or spare > 0 else 0)
             spare -= f.optional and spare > 0
     if len(counts) != len(fields) or sum(counts) != len(given):
-        raise IRError(f"{op.name} takes {len(fields)} operands, found {len(given)}")
+        raise IRError(f"it takes {len(fields)} operands, found {len(given)}")
     rest = iter(given)
     return [next(rest) if c else None for c in counts]
 
@@ -54,14 +54,13 @@ def node_of(op: ir.Operation, values: Sequence[Value | None] | None = None) -> O
     attrs: dict[str, Any] = {}
     for a in cls.attr_fields:
         if a.name not in op.attributes:
-            raise IRError(f"{op.name} needs its attribute {a.name!r}")
+            raise IRError(f"the attribute {a.name!r} is missing")
         try:
             attrs[a.name] = from_attr(op.attributes[a.name], a.kind)
         except (ValueError, TypeError) as e:
-            raise IRError(f"{op.name}: attribute {a.name!r} is no {a.kind}: {e}") from None
-    node = cls(*values, **attrs)
-    node.location = place_of(op)
-    return node
+            raise IRError(f"attribute {a.name!r} is no {a.kind}: {e}") from None
+    with located(place_of(op)):
+        return cls(*values, **attrs)
 
 
 def operands_of(op: ir.Operation) -> list[ir.Value | None]:
@@ -94,7 +93,8 @@ def trace(node: Op, expand_if: Callable[[Op], bool]) -> tuple[list[Op], tuple[Va
     """
     leaves = tuple(None if v is None else Value(v.type) for v in node.operands)
     fresh = node.with_operands(leaves)
-    made = fresh.expand()
+    with located(node.location):
+        made = fresh.expand()
     outs: tuple[Value, ...] = made if isinstance(made, tuple) else (made,)
     rows: list[Op] = []
     now: dict[Value, Value] = {v: v for v in leaves if v is not None}

@@ -86,11 +86,11 @@ def _launch_decode(config: AttentionConfig, target: KernelTarget, sizes: Attenti
     lanes, rows = target.lanes(config.compute), sizes.queries * sizes.heads // sizes.key_heads
     if sizes.dim % lanes:
         raise ValueError(f"attention: decode needs a head dim of whole vectors, not {sizes.dim}")
-    _, end = offsets(decode_lengths(lanes, config, sizes.dim, _KEY_BLOCK, rows), 0)
+    _, end = offsets(decode_lengths(lanes, config, sizes.dim, _DECODE_KEY_BLOCK, rows), 0)
     return Launch(
         range=sizes.batch * sizes.key_heads,
         grain=1,
-        sizes=size_values(config, sizes, key_block=_KEY_BLOCK),
+        sizes=size_values(config, sizes, key_block=_DECODE_KEY_BLOCK),
         scratch=end * config.compute.bytes,
     )
 
@@ -104,6 +104,9 @@ _TASKS = 16
 
 _KEY_BLOCK = 96
 """Keys a block, for all shapes: the bits of a row hang on it. A multiple of the key tiles."""
+
+_DECODE_KEY_BLOCK = 64
+"""The same for decode: a block of K and of V stays in cache for all rows of a task."""
 
 _DECODE_ROWS = 16
 """Query rows that decode may share a key head among; beyond, products by blocks win."""

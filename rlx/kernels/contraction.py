@@ -160,7 +160,7 @@ def _chunk_rows(config: ContractionConfig, shape: TileShape, m: int, k: int, oth
 
 
 def _grain(config: ContractionConfig, shape: TileShape, rows: int, columns: int, k: int) -> int:
-    """Tasks that take GRAIN_NS, at 20 bytes of B or two tile steps a nanosecond."""
+    """Tasks that take GRAIN_NS on a fast core: 20 GB/s of B, two vector FMA a cycle at 3 GHz."""
     bytes_ns = columns * k * config.b.bytes / 20
     steps_ns = rows * columns * k / (shape.lanes * 2 * 3)
     return max(1, round(GRAIN_NS / max(bytes_ns, steps_ns, 1.0)))
@@ -175,22 +175,32 @@ def emit(name: str, config: ContractionConfig, target: KernelTarget) -> KernelTe
 
 
 @dataclass(frozen=True)
+class _Rows:
+    """A task's rows of A: where the first one begins, and the distance between them."""
+
+    buffer: Buffer
+    offset: Reg
+    distance: Reg
+
+
+@dataclass(frozen=True)
 class _Task:
-    """Where a task works: element offsets, and its rows and panels."""
+    """What a task works on: ``rows`` rows from ``row0`` on, of A, and B from its offset ``b`` on.
+
+    ``sums`` is the scratch in which a strip of products waits for the epilogue.
+    """
 
     batch: Reg
     row0: Reg
     rows: Reg
-    panel0: Reg
-    panel_end: Reg
-    a: Reg
+    a: _Rows
     b: Reg
-    lda: Reg
+    sums: Buffer
 
 
 @dataclass(frozen=True)
 class _Strip:
-    """The panels [begin, end) of a task."""
+    """The panels [begin, end) of B, at most STRIP of them, in a task."""
 
     task: _Task
     begin: Reg
@@ -198,6 +208,8 @@ class _Strip:
 
 
 class _Emitter:
+    """Emits one kernel: a method a loop level, from the task down to the tile."""
+
     def __init__(self, name: str, config: ContractionConfig, target: KernelTarget) -> None:
         self.k = k = Kernel(name, target)
         self.config = config
@@ -228,41 +240,35 @@ class _Emitter:
         chunks = (self.m + self.chunk_rows - 1) / self.chunk_rows
         group, chunk, batch = index % groups, index / groups % chunks, index / groups / chunks
         row0, panel0 = chunk * self.chunk_rows, group * self.group_panels
+        panel_end = _least(k, panel0 + self.group_panels, panels)
         rows = _least(k, self.chunk_rows, self.m - row0)
-        a, lda = batch * self.a_batch + row0 * self.lda, self.lda
-        self.sums = k.scratch(self.config.accumulate)
-        self.rows_of_a = self.a
+        sums = k.scratch(self.config.accumulate)
+        a = _Rows(self.a, batch * self.a_batch + row0 * self.lda, self.lda)
         if self.config.widens:
-            a, lda = self.widen(a, rows)
-        t = _Task(
-            batch,
-            row0,
-            rows,
-            panel0,
-            _least(k, panel0 + self.group_panels, panels),
-            a,
-            batch * self.b_batch,
-            lda,
-        )
-        k.loop(panel0, t.panel_end, STRIP, partial(self.strip, t))
+            a = self.widen(a, rows)
+        t = _Task(batch, row0, rows, a, batch * self.b_batch, sums)
 
-    def widen(self, source: Reg, rows: Reg) -> tuple[Reg, Reg]:
-        """Convert the task's rows of A into scratch; returns their offset and distance there."""
+        def strip(begin: Reg) -> None:
+            self.strip(_Strip(t, begin, _least(k, begin + STRIP, panel_end)))
+
+        k.loop(panel0, panel_end, STRIP, strip)
+
+    def widen(self, a: _Rows, rows: Reg) -> _Rows:
+        """Convert rows of A to the accumulate type, in scratch."""
         k, dt = self.k, self.config.accumulate
         wide = k.scratch(dt, self.chunk_rows * (self.strip_width * dt.bytes))
         distance = self.depth + WIDE_ROW_PAD
 
         def row(r: Reg) -> None:
-            src, dst = source + r * self.lda, r * distance
+            source, target = a.offset + r * a.distance, r * distance
 
             def copy(j: Reg, lanes: int) -> None:
-                k.store(k.load(self.a, src + j, lanes), wide, dst + j, lanes)
+                k.store(k.load(a.buffer, source + j, lanes), wide, target + j, lanes)
 
             self.columns(self.depth, self.lanes, copy)
 
         k.loop(0, rows, 1, row)
-        self.rows_of_a = wide
-        return k.index(0), distance
+        return _Rows(wide, k.index(0), distance)
 
     def columns(self, count: Reg, lanes: int, body: Callable[[Reg, int], None]) -> None:
         """Cover ``count`` columns by vectors of ``lanes``, and the rest one by one."""
@@ -271,9 +277,9 @@ class _Emitter:
         else:
             self.k.loop(0, count, 1, lambda j: body(j, 0))
 
-    def strip(self, t: _Task, begin: Reg) -> None:
-        k, rows = self.k, self.shape.rows
-        s = _Strip(t, begin, _least(k, begin + STRIP, t.panel_end))
+    def strip(self, s: _Strip) -> None:
+        """Compute the products of a strip, then its part of C."""
+        k, t, rows = self.k, s.task, self.shape.rows
         rest = t.rows % rows
         whole = t.rows - rest
 
@@ -317,9 +323,9 @@ class _Emitter:
         sums = emit_tile(
             k,
             shape,
-            self.rows_of_a,
+            t.a.buffer,
             self.b,
-            rows=[t.a + r * t.lda for r in rows],
+            rows=[t.a.offset + r * t.a.distance for r in rows],
             panels=[t.b + p * panel_size for p in panels],
             depth=self.depth,
         )
@@ -330,7 +336,7 @@ class _Emitter:
         ]
         places = [row + v for row in [r * self.strip_width for r in rows] for v in vectors]
         for value, at in zip(sums, places, strict=True):
-            k.store(value, self.sums, at, self.lanes)
+            k.store(value, t.sums, at, self.lanes)
 
     def request(self, t: _Task, rows: list[Reg], panel: Reg) -> None:
         """Prefetch what the epilogue of a tile will touch, while its sums are computed."""
@@ -353,7 +359,7 @@ class _Emitter:
         operands = [self.operand(i, t.batch, m, n0) for i in range(len(self.operands))]
 
         def columns(j: Reg, lanes: int) -> None:
-            product = k.round_to(k.load(self.sums, sums + j, lanes), program.inputs[0])
+            product = k.round_to(k.load(t.sums, sums + j, lanes), program.inputs[0])
             values = [self.operand_value(x, j, lanes) for x in operands]
             result = program.emit(k, [product, *values])[0]
             k.store(k.splat(result, lanes) if lanes else result, self.c, c + j, lanes)

@@ -20,8 +20,9 @@ from rlx.kernels import elementwise
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.elementwise import ElementwiseConfig
 from rlx.kernels.family import Launch
+from rlx.kernels.lanes import shuffle
 from rlx.kernels.program import Program, Step
-from rlx.kernels.reg import Reg, mlir_type
+from rlx.kernels.reg import Reg
 from rlx.kernels.strides import Space, Strides, ceil_div, collapse, order_for_output
 from rlx.types import DTYPES, DType
 
@@ -213,14 +214,8 @@ def _transposed(k: Kernel, rows: list[Reg]) -> list[Reg]:
         out = list(rows)
         for i in range(n):
             if not i & s:
-                out[i] = _shuffle(k, rows[i], rows[i + s], low)
-                out[i + s] = _shuffle(k, rows[i], rows[i + s], high)
+                out[i] = shuffle(k, rows[i], rows[i + s], low)
+                out[i + s] = shuffle(k, rows[i], rows[i + s], high)
         rows = out
         s *= 2
     return rows
-
-
-def _shuffle(k: Kernel, a: Reg, b: Reg, lanes: list[int]) -> Reg:
-    """A vector of the given lanes of ``a`` followed by ``b``."""
-    kind = mlir_type(a.dtype, a.lanes)
-    return k.op(f"vector.shuffle {a.name}, {b.name} {lanes} : {kind}, {kind}", a.dtype, a.lanes)

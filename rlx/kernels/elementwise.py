@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
@@ -48,7 +48,7 @@ SHARE = 1 << 16
 """Instructions on elements that are worth a thread of their own: several microseconds."""
 
 SHORT_PROGRAM = 8
-"""Up to this cost the loop's own instructions count, so several vectors go in a round."""
+"""Up to this cost the loop's own instructions count, so more vectors go in a round."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class _Emitter:
         k, program, rank = self.k, config.program, config.rank
         lanes = min((target.lanes(dt) for dt in config.dtypes), default=1)
         self.lanes = lanes if lanes > 1 else 0
-        self.unroll = 4 if _cost(program) <= SHORT_PROGRAM else 1
+        self.vectors = 4 if _cost(program) <= SHORT_PROGRAM else 2
         self.inputs = [
             Strided(k, f"in{n}", dt, a)
             for n, (dt, a) in enumerate(zip(program.inputs, config.inputs, strict=True))
@@ -191,12 +191,11 @@ class _Emitter:
         """The elements [begin, end) of one row."""
         bases = [o.offset(at) for o in (*self.inputs, *self.outputs)]
         fixed = self.fixed_values(bases)
-        wide = {v: self.k.splat(r, self.lanes) for v, r in fixed.items()} if self.lanes else {}
 
         def point(j: Reg, lanes: int) -> None:
-            self.point(bases, wide if lanes else fixed, j, lanes)
+            self.point(bases, fixed, j, lanes)
 
-        walk(self.k, begin, end, point, lanes=self.lanes, unroll=self.unroll)
+        walk(self.k, begin, end, point, lanes=self.lanes, vectors=self.vectors)
 
     def fixed_values(self, bases: list[Reg]) -> dict[int, Reg]:
         """The values of the program that are the same along the row, as scalars."""
@@ -236,21 +235,18 @@ def walk(
     body: Callable[[Reg, int], None],
     *,
     lanes: int,
-    unroll: int,
+    vectors: int,
 ) -> None:
-    """Cover [begin, end) by rounds of ``unroll`` vectors, then vectors, then single elements:
-    ``body(j, lanes)`` and ``body(j, 0)``. With ``lanes`` 0 there are single elements only."""
-    if lanes and unroll > 1:
-        rounds = end - (end - begin) % (lanes * unroll)
+    """Cover [begin, end) by rounds of ``vectors`` vectors, single vectors, and single elements:
+    ``body(j, n)`` does the n elements from j on, or one for n = 0. With ``lanes`` 0 there are
+    single elements only.
 
-        def one_round(j: Reg) -> None:
-            for u in range(unroll):
-                body(j + u * lanes if u else j, lanes)
-
-        k.loop(begin, rounds, lanes * unroll, one_round)
-        begin = rounds
-    if lanes:
-        vectors = end - (end - begin) % lanes
-        k.loop(begin, vectors, lanes, lambda j: body(j, lanes))
-        begin = vectors
-    k.loop(begin, end, 1, lambda j: body(j, 0))
+    A round is one long vector, of which LLVM makes as many registers as it needs, side by side in
+    every instruction: so the chains of dependent operations of several vectors overlap.
+    """
+    for n in (lanes * vectors if vectors > 1 else 0, lanes):
+        if n:
+            whole = end - (end - begin) % n
+            k.loop(begin, whole, n, partial(body, lanes=n))
+            begin = whole
+    k.loop(begin, end, 1, partial(body, lanes=0))

@@ -23,6 +23,7 @@ import numpy as np
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
+from rlx.kernels.lanes import halves
 from rlx.kernels.reg import Buffer, Reg
 from rlx.kernels.rowwise_plan import Pass, Reduce, RowProgram, RowwiseConfig, plan
 from rlx.kernels.strides import Space, Strided, Strides, accesses, collapse, run_time_strides
@@ -154,26 +155,19 @@ class _Emitter:
     # -- one pass --------------------------------------------------------------------------
 
     def run(self, p: Pass) -> None:
-        """Walk the row: rounds of several vectors, single vectors, single elements."""
+        """Walk the row: rounds of several vectors, single vectors, single elements. A round is one
+        long vector, see ``elementwise.walk``; its sums are folded to the next shorter kind."""
         k, lanes = self.k, self.lanes
         fixed = self.fixed_values(p)
-        sums: list[list[Reg]] = [[self.start(r, lanes)] for r in p.reductions]
+        vectors = max(1, min(MAX_VECTORS, ROUND_COST // max(1, p.cost)))
+        longest = lanes << (vectors.bit_length() - 1)  # halves again and again
+        sums = [self.start(r, longest) for r in p.reductions]
         begin = k.index(0)
-        if lanes:
-            wide = {v: k.splat(x, lanes) for v, x in fixed.items()}
-            vectors = max(1, min(MAX_VECTORS, ROUND_COST // max(1, p.cost)))
-            if vectors > 1:
-                many = [s * vectors for s in sums]
-                begin, many = self.walk(p, wide, begin, many, lanes=lanes, vectors=vectors)
-                sums = [[self.fold(r, s)] for r, s in zip(p.reductions, many, strict=True)]
-            begin, sums = self.walk(p, wide, begin, sums, lanes=lanes)
-            sums = [
-                [k.reduce(_VERBS[self.reduction(r).kind], s[0])]
-                for r, s in zip(p.reductions, sums, strict=True)
-            ]
-        _, sums = self.walk(p, fixed, begin, sums, lanes=0)
+        for n in dict.fromkeys((longest, lanes, 0)):
+            sums = [self.fold(r, s, n) for r, s in zip(p.reductions, sums, strict=True)]
+            begin, sums = self.walk(p, fixed, begin, sums, n)
         for r, s in zip(p.reductions, sums, strict=True):
-            self.scalars[r] = self.finish(r, s[0])
+            self.scalars[r] = self.finish(r, s)
 
     def fixed_values(self, p: Pass) -> dict[int, Reg]:
         """The scalars that the pass uses beside its moving values."""
@@ -184,30 +178,21 @@ class _Emitter:
         return {v: self.scalar(v) for v in sorted(used) if not self.plan.moving[v]}
 
     def walk(
-        self,
-        p: Pass,
-        fixed: dict[int, Reg],
-        begin: Reg,
-        sums: list[list[Reg]],
-        *,
-        lanes: int,
-        vectors: int = 1,
-    ) -> tuple[Reg, list[list[Reg]]]:
-        """Cover as much of [begin, columns) as whole rounds do, adding to ``sums`` (a list of
-        ``vectors`` accumulators for each reduction). Returns where it ended, and the sums."""
-        k, step = self.k, vectors * max(1, lanes)
-        end = self.columns - (self.columns - begin) % step if step > 1 else self.columns
+        self, p: Pass, fixed: dict[int, Reg], begin: Reg, sums: list[Reg], lanes: int
+    ) -> tuple[Reg, list[Reg]]:
+        """Cover as much of [begin, columns) as vectors of ``lanes`` do, adding to ``sums`` (one of
+        that length for each reduction). Returns where it ended, and the sums."""
+        k, step = self.k, max(1, lanes)
+        end = self.columns - (self.columns - begin) % step if lanes else self.columns
 
         def one_round(j: Reg, *carried: Reg) -> list[Reg]:
-            out = [list(carried[n * vectors : (n + 1) * vectors]) for n in range(len(sums))]
-            for u in range(vectors):
-                regs = self.point(p, fixed, j + u * lanes if u else j, lanes)
-                for n, r in enumerate(p.reductions):
-                    out[n][u] = self.combine(r, out[n][u], regs[self.reduction(r).arg])
-            return [x for s in out for x in s]
+            regs = self.point(p, fixed, j, lanes)
+            return [
+                self.combine(r, s, regs[self.reduction(r).arg])
+                for r, s in zip(p.reductions, carried, strict=True)
+            ]
 
-        flat = k.loop(begin, end, step, one_round, [x for s in sums for x in s])
-        return end, [flat[n * vectors : (n + 1) * vectors] for n in range(len(sums))]
+        return end, k.loop(begin, end, step, one_round, sums)
 
     def point(self, p: Pass, fixed: dict[int, Reg], j: Reg, lanes: int) -> dict[int, Reg]:
         """The values of a pass at one vector or element; every load comes before a store."""
@@ -259,22 +244,17 @@ class _Emitter:
             return (self.k.maximum if r.kind == "max" else self.k.minimum)(total, x)
         return total * x if r.kind == "prod" else total + x
 
-    def fold(self, v: int, parts: list[Reg]) -> Reg:
-        """Combine accumulators pairwise."""
-        while len(parts) > 1:
-            pairs = zip(parts[::2], parts[1::2], strict=False)
-            rest = parts[len(parts) // 2 * 2 :]
-            parts = [self.combine(v, a, b) for a, b in pairs] + rest
-        return parts[0]
+    def fold(self, v: int, total: Reg, lanes: int) -> Reg:
+        """Combine the halves of a sum until it has ``lanes``; 0 is a scalar."""
+        while total.lanes > max(1, lanes):
+            total = self.combine(v, *halves(self.k, total))
+        return total if lanes or not total.lanes else self.k.extract(total, 0)
 
     def finish(self, v: int, total: Reg) -> Reg:
         k, r = self.k, self.reduction(v)
         if r.kind == "mean":
             total = total / k.cast(self.columns, r.accumulate)
         return k.round_to(k.cast(total, _wide(r.dtype)), r.dtype)
-
-
-_VERBS = {"sum": "add", "mean": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 
 
 def _identity(kind: str, dt: DType) -> float | int | bool:

@@ -129,8 +129,9 @@ class GeluApprox(Activation, name="mir.gelu_approx"):
     """Gelu by tanh: ``x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))``."""
 
     def reference(self, x: Array) -> Array:
+        # (1 + tanh(z)) / 2 is sigmoid(2 z), which does not cancel for large negative x.
         return in_double(
-            lambda v: 0.5 * v * (1.0 + np.tanh(SQRT_2_OVER_PI * (v + GELU_CUBIC * v * v * v))), x
+            lambda v: v * _sigmoid(2.0 * SQRT_2_OVER_PI * (v + GELU_CUBIC * v * v * v)), x
         )
 
     def scalar(self, k: Any, x: Any) -> Any:

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, dataclass_transform
@@ -35,6 +37,7 @@ __all__ = [
     "Sample",
     "attr",
     "bad",
+    "located",
     "op_class",
     "operand",
     "optional",
@@ -217,7 +220,10 @@ class Op:
         registry[name] = cls
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.location = caller()
+        self._make(caller(), args, kwargs)
+
+    def _make(self, location: Location, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        self.location = location
         try:
             self.operands, self.attrs = self._bind(args, kwargs)
             types = self.infer()
@@ -332,8 +338,28 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
 _USER_SIDE = _PACKAGE + "models/"
 
 
+class _Place(threading.local):
+    location: Location | None = None
+
+
+_place = _Place()
+
+
+@contextmanager
+def located(location: Location) -> Iterator[None]:
+    """Nodes that this thread makes in the block are placed at ``location``: those of an expansion
+    stand where the composite does."""
+    before, _place.location = _place.location, location
+    try:
+        yield
+    finally:
+        _place.location = before
+
+
 def caller() -> Location:
     """File and line of the nearest frame outside RLX (model builders count as outside)."""
+    if _place.location is not None:
+        return _place.location
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename

@@ -1,1 +1,21 @@
-"""Targets: how kernels become code for a device."""
+"""Targets by name: a directory each, with the same files (features, emit, target)."""
+
+from __future__ import annotations
+
+import importlib
+
+from rlx.errors import DeviceError, did_you_mean
+from rlx.targets.base import Target
+
+__all__ = ["TARGETS", "find_target"]
+
+TARGETS = {"cpu": "rlx.targets.cpu"}
+"""The module of each target; it has ``make_target(features)``."""
+
+
+def find_target(text: str) -> Target:
+    """The target that ``"cpu"`` or ``"cpu:x86-64-v4"`` names; DeviceError if there is none."""
+    name, _, features = text.partition(":")
+    if name not in TARGETS:
+        raise DeviceError(f"no target is called {name!r}{did_you_mean(name, TARGETS)}; there are {', '.join(TARGETS)}")
+    return importlib.import_module(TARGETS[name]).make_target(features or None)

@@ -282,11 +282,5 @@ def test_text_says_its_arguments() -> None:
     k.buffer("x", bf16)
     k.size("rows")
     text = k.text()
-    assert (text.buffers, text.sizes, text.scratch, text.frame) == (
-        (bf16,),
-        ("rows",),
-        False,
-        "cpu",
-    )
-    assert k.size("more").dtype is INDEX
-    assert ml_dtypes.bfloat16 == bf16.numpy
+    assert (text.buffers, text.sizes) == ((bf16,), ("rows",))
+    assert (text.scratch, text.frame) == (False, "cpu")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import mmap
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from support.jit import host
+from support.jit import host, jit
 from support.runkernel import run_launch
 
 from rlx.kernels import contraction, pack
@@ -300,6 +301,30 @@ def test_padding_of_the_last_panel_does_not_reach_c() -> None:
     panels = packed(b, f32).reshape(-1, 6, pack.panel_width(TARGET, f32))
     panels[-1, :, 20 % panels.shape[-1] :] = np.nan
     check(product(a, panels, 20, ContractionConfig(f32, f32, plain(f32))), a, b, f32)
+
+
+# -- other targets -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vector_bytes, registers", [(64, 32), (16, 32), (16, 16), (0, 8)])
+def test_tiles_of_other_targets(vector_bytes: int, registers: int) -> None:
+    """The code for other register files, run on this machine, which splits what is too wide."""
+    target = replace(TARGET, vector_bytes=vector_bytes, registers=registers)
+    config = ContractionConfig(f32, f32, adds(f32, 1), ("row",))
+    pack_config = PackConfig(f32, adjacent_columns=False)
+    product_kernel = jit(contraction.emit("product", config, target))
+    pack_kernel = jit(pack.emit("pack", pack_config, target))
+    rng = np.random.default_rng(10)
+    k, n = 23, 250
+    b, row = values(rng, (k, n), f32), values(rng, (n,), f32)
+    panels = np.full(pack.packed_bytes(target, f32, k, n) // 4, np.nan, np.float32)
+    packing = pack.launch(pack_config, target, k=k, n=n, row_stride=n)
+    pack_kernel(0, packing.range, [b, panels], packing.sizes)
+    for m in (1, 2, 3, 5, 8, 9, 21):
+        a, c = values(rng, (m, k), f32), np.full((m, n), np.nan, np.float32)
+        launch = contraction.launch(config, target, m=m, n=n, k=k, operands=[(0, 0)])
+        product_kernel(0, launch.range, [a, panels, row, c], launch.sizes, launch.scratch)
+        check(c, a, b, f32, row)
 
 
 # -- code --------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import gc
 import random
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +103,51 @@ def test_absolute_code_does_not_fit(compile_c):
 def test_a_foreign_header_is_refused(kernel_bytes, offset, value, found):
     data = bytearray(kernel_bytes)
     data[offset] = value
+    with pytest.raises(native.Error, match=found):
+        native.Object(bytes(data))
+
+
+SYMBOLS, STRINGS, RELOCATIONS = 2, 3, 4  # section types
+
+
+def section_offset(data: bytes, wanted: int) -> int:
+    """Where the first section of that type starts in the file."""
+    start, count = struct.unpack_from("<Q", data, 40)[0], struct.unpack_from("<H", data, 60)[0]
+    for header in range(start, start + 64 * count, 64):
+        if struct.unpack_from("<I", data, header + 4)[0] == wanted:
+            return struct.unpack_from("<Q", data, header + 24)[0]
+    raise AssertionError(f"no section of type {wanted}")
+
+
+def symbol_entry(data: bytes, name: str) -> int:
+    """Where the entry of a symbol starts in the file."""
+    strings, at = section_offset(data, STRINGS), section_offset(data, SYMBOLS)
+    while not data[strings + struct.unpack_from("<I", data, at)[0] :].startswith(
+        name.encode() + b"\0"
+    ):
+        at += 24
+    return at
+
+
+def test_a_symbol_outside_its_section_is_refused(compile_c):
+    data = bytearray(compile_c(RICH))
+    struct.pack_into("<Q", data, symbol_entry(data, "exported") + 8, 9)
+    with pytest.raises(native.Error, match="symbol 'exported': found offset 9, expected at most"):
+        native.Object(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "found"),
+    [
+        (0, 1 << 40, "found a place outside"),
+        (8, 200, "found an unknown type"),
+        (12, 999, "found symbol 999"),
+    ],
+)
+def test_a_malformed_relocation_is_refused(compile_c, field, value, found):
+    data = bytearray(compile_c(RICH))
+    place = section_offset(data, RELOCATIONS) + field
+    struct.pack_into("<Q" if field == 0 else "<I", data, place, value)
     with pytest.raises(native.Error, match=found):
         native.Object(bytes(data))
 

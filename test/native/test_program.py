@@ -163,33 +163,8 @@ def wait_for(pid: int, seconds: float) -> int:
         timer.cancel()
 
 
-def test_a_forked_child_runs_programs(kernels):
-    program, x = harmonic(kernels), vector(4)
-    (expected,) = program.run_slots(x)
-    stop = threading.Event()
-
-    def keep_busy() -> None:
-        while not stop.is_set():
-            program.run_slots(x)
-
-    other = threading.Thread(target=keep_busy)  # the fork comes while the pool is at work
-    other.start()
-    try:
-        for _ in range(5):
-            pid = os.fork()
-            if pid == 0:
-                same = all(
-                    program.run_slots(x)[0].tobytes() == expected.tobytes() for _ in range(20)
-                )
-                os._exit(0 if same else 3)
-            assert wait_for(pid, 30) == 0
-    finally:
-        stop.set()
-        other.join()
-
-
-def with_params(kernels) -> native.Program:
-    """out = x + 2a, and runs of the prologue counted in the packed memory, read by `counts`."""
+def with_params(kernels, rounds: int = 1) -> native.Program:
+    """out = x + 2a, `rounds` times; `counts` tells how often each prologue step ran."""
     packed_b, count_a, count_b, count_once = 4 * N, 8 * N, 8 * N + 8, 8 * N + 16
     pack = kernels.symbol("pack")
     prologue = [
@@ -198,7 +173,12 @@ def with_params(kernels) -> native.Program:
         (launch(kernels.symbol("add_constant"), [(PACKED, count_once)], sizes=[1]), []),
     ]
     main = [
-        launch(kernels.symbol("add"), [(5, 0), (PACKED, 0), (6, 0)], range=N),
+        (
+            "for",
+            rounds,
+            [launch(kernels.symbol("add"), [(5, 0), (PACKED, 0), (6, 0)], range=N)],
+            None,
+        ),
         launch(kernels.symbol("copy"), [(PACKED, count_a), (7, 0)], range=24, grain=24),
     ]
     return native.Program(
@@ -210,6 +190,39 @@ def with_params(kernels) -> native.Program:
         prologue=prologue,
         main=main,
     )
+
+
+def test_a_forked_child_starts_afresh(kernels):
+    """The fork comes while another thread is inside a call and the pool is at work for it."""
+    program, x = with_params(kernels, rounds=300), vector(4)
+    program.set_param(0, vector(5))
+    program.set_param(1, vector(5))
+    program.run_slots(x)
+    stop = threading.Event()
+
+    def keep_busy() -> None:
+        while not stop.is_set():
+            program.run_slots(x)
+
+    def child() -> int:
+        for threads in (2, 3, 2):  # the parent's workers are not there to leave
+            native.set_threads(threads)
+            program.set_param(0, vector(threads))  # the parent's call is not there to end
+            if program.run_slots(x)[0].tobytes() != (x + 2 * vector(threads)).tobytes():
+                return 3
+        return 0
+
+    other = threading.Thread(target=keep_busy)
+    other.start()
+    try:
+        for _ in range(5):
+            pid = os.fork()
+            if pid == 0:
+                os._exit(child())
+            assert wait_for(pid, 20) == 0
+    finally:
+        stop.set()
+        other.join()
 
 
 def test_only_the_prologue_of_a_changed_param_runs_again(kernels):

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.types import DType, bf16, dtype, f16, f32, f64
 
-__all__ = ["STEP", "TOLERANCES", "Tolerance", "assert_close", "assert_derivative"]
+__all__ = ["EXACT", "STEP", "TOLERANCES", "Tolerance", "assert_close", "assert_derivative"]
 
 Array = np.ndarray[Any, Any]
 
@@ -30,6 +30,8 @@ TOLERANCES: dict[DType, Tolerance] = {
     f32: Tolerance(2e-5, 2e-6),
     f64: Tolerance(1e-11, 1e-12),
 }
+
+EXACT = Tolerance(0.0, 0.0)
 
 STEP = 1e-5
 """Step of central differences in f64: near the cube root of the machine precision, where the

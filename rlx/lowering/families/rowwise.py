@@ -17,7 +17,7 @@ from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.lowering.views import View
 from rlx.graph import topological
-from rlx.ops.base import Op
+from rlx.ops.base import Op, located
 from rlx.ops.movement import Expand, Reshape
 from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from rlx.ops.value import Value
@@ -150,9 +150,9 @@ def _expanded(region: Region) -> tuple[list[Op], Value]:
         if not node.composite():
             nodes.append(node)
             return node.results
-        made = node.expand()
+        with located(node.location):
+            made = node.expand()
         outs = made if isinstance(made, tuple) else (made,)
-        known = {v for v in node.present}
         inner: dict[Value, Value] = {}
         for n in topological(outs):
             if any(r in done for r in n.results):
@@ -160,7 +160,6 @@ def _expanded(region: Region) -> tuple[list[Op], Value]:
             again = n.with_operands([None if v is None else inner.get(v, v) for v in n.operands]) if inner else n
             inner.update(zip(n.results, take(again), strict=True))
             done.update(n.results)
-        del known
         return tuple(inner.get(v, v) for v in outs)
 
     done: set[Value] = set()

@@ -1,0 +1,49 @@
+"""The stub of the builder methods agrees with the op classes."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from rlx.ops import BUILDERS
+
+TOOL = Path(__file__).resolve().parent.parent / "tools" / "make_stubs.py"
+
+
+@pytest.fixture(scope="module")
+def make_stubs() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_stubs", TOOL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look up the module of a class
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_stub_is_up_to_date(make_stubs: ModuleType) -> None:
+    written = make_stubs.STUB.read_text(encoding="utf-8")
+    assert written == make_stubs.stub(), "run tools/make_stubs.py"
+
+
+def test_every_builder_is_declared(make_stubs: ModuleType) -> None:
+    tree = ast.parse(make_stubs.stub())
+    declared = {
+        c.name: {f.name for f in c.body if isinstance(f, ast.FunctionDef)}
+        for c in tree.body
+        if isinstance(c, ast.ClassDef)
+    }
+    # Graph declares these itself.
+    assert set(BUILDERS) - declared["GraphOps"] == {"constant", "iota"}
+    # These take no Value first.
+    assert set(BUILDERS) - declared["ValueOps"] == {"constant", "iota", "concat"}
+
+
+def test_every_method_has_a_summary(make_stubs: ModuleType) -> None:
+    for method in make_stubs.methods():
+        assert method.summary.endswith((".", ":")), f"{method.name}: {method.summary!r}"
