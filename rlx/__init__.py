@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from rlx.errors import RlxError as RlxError
     from rlx.graph import Graph as Graph
+    from rlx.inspect import inspect_pipeline as inspect_pipeline
     from rlx.interpret import interpret as interpret
     from rlx.ops.value import Value as Value
     from rlx.runtime.backend import Backend as Backend
@@ -39,6 +40,7 @@ _NAMES = {
     "TensorType": "rlx.types",
     "Value": "rlx.ops.value",
     "devices": "rlx.runtime.backend",
+    "inspect_pipeline": "rlx.inspect",
     "interpret": "rlx.interpret",
     "register_backend": "rlx.runtime.backend",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from rlx.dialects.context import make_context
@@ -27,7 +27,12 @@ class CompileReport:
     compilation: Compilation
     kernels_made: int = 0
     kernels_reused: int = 0
-    text: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        c = self.compilation
+        times = [f"{s * 1e3:9.2f} ms  {stage}" for stage, s in c.seconds.items()]
+        made = f"kernels: {self.kernels_made} compiled, {self.kernels_reused} found in memory"
+        return "\n".join([*times, made, str(c.fusion), str(c.dispatch)])
 
 
 _objects: dict[str, bytes] = {}

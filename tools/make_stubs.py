@@ -71,7 +71,10 @@ class Method:
     def of_value(self) -> bool:
         """Whether the first parameter can be a Value, so that Value has the method too."""
         first = self.parameters[0] if self.parameters else ""
-        return ":" in first and re.search(r"\b(Value|Any)\b", first.split(":", 1)[1]) is not None
+        return (
+            ":" in first
+            and re.search(r"\b(?<!\[)(Value|Any)\b", first.split(":", 1)[1]) is not None
+        )
 
     def text(self, *, on_value: bool) -> str:
         """The declaration; on Value, ``self`` stands for the first parameter."""

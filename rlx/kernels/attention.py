@@ -39,16 +39,24 @@ from rlx.kernels.attention_decode import Decode, decode_lengths
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
 
-__all__ = ["AttentionConfig", "AttentionSizes", "MaskKind", "Strides", "decodes", "emit", "launch", "name"]
+__all__ = [
+    "AttentionConfig",
+    "AttentionSizes",
+    "MaskKind",
+    "Strides",
+    "decodes",
+    "emit",
+    "launch",
+    "name",
+]
 
 name = "attention"
 
 
 def decodes(config: AttentionConfig, target: KernelTarget, sizes: AttentionSizes) -> bool:
     """Whether the variant ``decode`` can run these sizes, and is the faster one."""
-    rows = sizes.queries * sizes.heads // sizes.key_heads
-    lanes = target.lanes(config.compute)
-    return sizes.dim % lanes == 0 and sizes.queries <= 2 and rows <= _DECODE_ROWS
+    tile = tile_for(target, config.compute)
+    return sizes.dim % tile.lanes == 0 and 8 * sizes.queries <= 3 * tile.queries
 
 
 def emit(name: str, config: AttentionConfig, target: KernelTarget) -> KernelText:
@@ -77,20 +85,23 @@ def _launch_blocks(config: AttentionConfig, target: KernelTarget, sizes: Attenti
     return Launch(
         range=sizes.batch * sizes.heads * splits,
         grain=1,
-        sizes=size_values(config, sizes, blocks=blocks, splits=splits, key_block=_KEY_BLOCK),
+        sizes=size_values(config, sizes, per_task=blocks, splits=splits, key_block=_KEY_BLOCK),
         scratch=end * width,
     )
 
 
 def _launch_decode(config: AttentionConfig, target: KernelTarget, sizes: AttentionSizes) -> Launch:
-    lanes, rows = target.lanes(config.compute), sizes.queries * sizes.heads // sizes.key_heads
+    lanes = target.lanes(config.compute)
     if sizes.dim % lanes:
         raise ValueError(f"attention: decode needs a head dim of whole vectors, not {sizes.dim}")
+    all_rows, tasks = sizes.queries * sizes.heads // sizes.key_heads, sizes.batch * sizes.key_heads
+    rows = -(-all_rows // min(all_rows, -(-_DECODE_TASKS // tasks)))
+    splits = -(-all_rows // rows)
     _, end = offsets(decode_lengths(lanes, config, sizes.dim, _DECODE_KEY_BLOCK, rows), 0)
     return Launch(
-        range=sizes.batch * sizes.key_heads,
+        range=tasks * splits,
         grain=1,
-        sizes=size_values(config, sizes, key_block=_DECODE_KEY_BLOCK),
+        sizes=size_values(config, sizes, per_task=rows, splits=splits, key_block=_DECODE_KEY_BLOCK),
         scratch=end * config.compute.bytes,
     )
 
@@ -108,5 +119,5 @@ _KEY_BLOCK = 96
 _DECODE_KEY_BLOCK = 64
 """The same for decode: a block of K and of V stays in cache for all rows of a task."""
 
-_DECODE_ROWS = 16
-"""Query rows that decode may share a key head among; beyond, products by blocks win."""
+_DECODE_TASKS = 4
+"""Key heads enough not to split their rows over tasks, which then read the same keys."""

@@ -134,8 +134,8 @@ def size_names(config: AttentionConfig) -> tuple[str, ...]:
     """The size arguments of a config's kernel, in order."""
     strides = [f"{x}_{s}" for x in ("q", "k", "v", "out") for s in ("batch", "head", "row")]
     names = ["heads", "group", "queries", "keys", "dim", "scale", *strides]
-    names += [] if config.decode else ["blocks", "splits"]
-    names += ["key_block"]
+    # Query blocks (for decode: rows) of a task, tasks of a head, keys of a block.
+    names += ["per_task", "splits", "key_block"]
     names += ["softcap"] * config.softcap + ["window"] * (config.mask == "window")
     if config.mask in ("custom", "bias"):
         names += ["mask_batch"] + ["mask_head", "mask_row"] * (config.mask == "bias")
@@ -173,7 +173,9 @@ class Arguments:
     def __init__(self, k: Kernel, config: AttentionConfig) -> None:
         self._k, self._dt = k, config.compute
         self.q, self.k, self.v = (k.buffer(n, config.dtype) for n in ("q", "k", "v"))
-        self.mask: Buffer | None = k.buffer("mask", config.mask_dtype) if config.mask_dtype else None
+        self.mask: Buffer | None = (
+            k.buffer("mask", config.mask_dtype) if config.mask_dtype else None
+        )
         self.out = k.buffer("out", config.dtype)
         self._sizes = {name: k.size(name) for name in size_names(config)}
 

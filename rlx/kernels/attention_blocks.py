@@ -61,7 +61,7 @@ class Blocks:
         self.k, self.config, self.tile = k, config, tile
         self.args = a = Arguments(k, config)
         dt = config.compute
-        lengths = scratch_lengths(tile, config, a.dim, a.key_block, a.blocks)
+        lengths = scratch_lengths(tile, config, a.dim, a.key_block, a.per_task)
         starts, _ = offsets(lengths, k.index(0))
         self.scratch = {name: k.scratch(dt, at * dt.bytes) for name, at in starts.items()}
         self.width = padded(a.dim, tile)
@@ -77,8 +77,8 @@ class Blocks:
         head = t // a.splits
         self.b, self.h = head // a.heads, head % a.heads
         self.kv_head = self.h // a.group
-        first = t % a.splits * a.blocks * size
-        rows = k.minimum(a.queries - first, a.blocks * size)
+        first = t % a.splits * a.per_task * size
+        rows = k.minimum(a.queries - first, a.per_task * size)
         k.loop(0, rows, size, lambda r: self.start(r, first + r, k.minimum(rows - r, size)))
         low, high = visible(k, a, self.config, first, rows)
 
@@ -305,7 +305,9 @@ class Blocks:
         at, to = r * self.width, a.at("out", self.b, self.h, row)
         sums = self.scratch["sums"]
         k.vector_loop(
-            a.dim, self.tile.lanes, lambda d, n: k.store(k.load(sums, at + d, n) * inverse, a.out, to + d)
+            a.dim,
+            self.tile.lanes,
+            lambda d, n: k.store(k.load(sums, at + d, n) * inverse, a.out, to + d),
         )
 
 

@@ -1,6 +1,6 @@
 """Attention of few query rows over many keys, bound by memory: K and V are read once, in place.
 
-A task is one key head with all query rows that read it: those of its group of query heads. Per
+A task is one key head with the query rows that read it: those of its group of query heads. Per
 block of keys, small enough to stay in cache from one row to the next, each row makes its scores
 as dot products along the head dim (keys side by side in lanes afterwards), turns them into
 weights under an online softmax, and adds the weighted rows of V. The head dim is a multiple of
@@ -45,19 +45,20 @@ class Decode:
         self.k, self.config, self.lanes = k, config, lanes
         self.args = a = Arguments(k, config)
         dt = config.compute
-        self.rows = a.group * a.queries
-        lengths = decode_lengths(lanes, config, a.dim, a.key_block, self.rows)
+        lengths = decode_lengths(lanes, config, a.dim, a.key_block, a.per_task)
         starts, _ = offsets(lengths, k.index(0))
         self.scratch = {name: k.scratch(dt, at * dt.bytes) for name, at in starts.items()}
         self.scale = a.float("scale")
         self.masking = Masking(k, config, a)
 
     def task(self, t: Reg) -> None:
-        """All query rows of one key head."""
+        """One key head's query rows ``[first, first + rows)``."""
         k, a = self.k, self.args
-        key_heads = a.heads // a.group
-        self.b, self.kv_head = t // key_heads, t % key_heads
-        k.loop(0, self.rows, 1, self.start)
+        key_heads, head = a.heads // a.group, t // a.splits
+        self.b, self.kv_head = head // key_heads, head % key_heads
+        self.first = t % a.splits * a.per_task
+        rows = k.minimum(a.group * a.queries - self.first, a.per_task)
+        k.loop(0, rows, 1, self.start)
         low, high = visible(k, a, self.config, 0, a.queries)
 
         def key_block(at: Reg) -> None:
@@ -65,14 +66,15 @@ class Decode:
             if self.config.mask == "custom":
                 kept = self.scratch["extra"]
                 k.loop(0, count, 1, lambda j: k.store(self.masking.kept(self.b, at + j), kept, j))
-            k.loop(0, self.rows, 1, lambda r: self.row(r, at, count))
+            k.loop(0, rows, 1, lambda r: self.row(r, at, count))
 
         k.loop(low - low % a.key_block, high, a.key_block, key_block)
-        k.loop(0, self.rows, 1, self.finish)
+        k.loop(0, rows, 1, self.finish)
 
     def place(self, r: Reg) -> tuple[Reg, Reg]:
         """Query head and query row of a row of the task."""
-        return self.kv_head * self.args.group + r // self.args.queries, r % self.args.queries
+        row, queries = self.first + r, self.args.queries
+        return self.kv_head * self.args.group + row // queries, row % queries
 
     def start(self, r: Reg) -> None:
         """Copy a scaled query row into scratch, and clear its sums."""
@@ -123,8 +125,7 @@ class Decode:
             def step(d: Reg, *sums: Reg) -> list[Reg]:
                 q = k.load(self.scratch["queries"], base + d, n)
                 return [
-                    k.fma(q, k.load(a.k, row + d, n), s)
-                    for row, s in zip(rows, sums, strict=True)
+                    k.fma(q, k.load(a.k, row + d, n), s) for row, s in zip(rows, sums, strict=True)
                 ]
 
             dots = k.loop(0, a.dim, n, step, [k.const(0.0, dt, n)] * n)
@@ -164,7 +165,8 @@ class Decode:
                     w = k.splat(k.load(self.scratch["scores"], j), n)
                     row = start + j * a.v_row + d
                     return [
-                        k.fma(w, k.load(a.v, row + p, n), x) for p, x in zip(parts, acc, strict=True)
+                        k.fma(w, k.load(a.v, row + p, n), x)
+                        for p, x in zip(parts, acc, strict=True)
                     ]
 
                 faded = [k.load(sums, to + d + p, n) * fade for p in parts]
@@ -184,5 +186,8 @@ class Decode:
         head, query = self.place(r)
         at, to = r * a.dim, a.at("out", self.b, head, query)
         k.loop(
-            0, a.dim, n, lambda d: k.store(k.load(self.scratch["sums"], at + d, n) * inverse, a.out, to + d)
+            0,
+            a.dim,
+            n,
+            lambda d: k.store(k.load(self.scratch["sums"], at + d, n) * inverse, a.out, to + d),
         )

@@ -17,7 +17,9 @@ def transpose(
 
     Element by element: with four rows that is as fast as swaps of lanes, and little code.
     """
-    k.loop(0, columns, 1, lambda c: put(c, k.from_elements([k.load(source, at + c) for at in rows])))
+    k.loop(
+        0, columns, 1, lambda c: put(c, k.from_elements([k.load(source, at + c) for at in rows]))
+    )
 
 
 def sum_lanes(k: Kernel, vectors: Sequence[Reg]) -> Reg:

@@ -13,7 +13,7 @@ from rlx.types import bf16, f16, f32
 __all__ = ["Probe", "step_cost"]
 
 CALL_COST, DIVIDE_COST = 16, 8
-"""About what a function of the math table, and a division or square root, take beside an addition."""
+"""About what a function of the math table, and a division or a square root, take in additions."""
 
 
 class _CountingMath(dict[str, Callable[..., Reg]]):

@@ -17,7 +17,7 @@ from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.families import SELECTORS, select
 from rlx.lowering.lir_text import write_module
 from rlx.lowering.lowering import Lowering
-from rlx.lowering.region import region_of
+from rlx.lowering.region import producer, region_of
 from rlx.lowering.views import Memory, View
 from rlx.ops.base import Op
 from rlx.ops.constant import Constant
@@ -60,16 +60,17 @@ def _entry(main: ir.Operation, prologue: ir.Operation | None, lowering: Lowering
         role = "param" if "rlx.param" in named else "input"
         t = from_type(arg.type)
         lowering.env[arg] = View.dense(Memory(role, counts[role]), t.dtype, t.static_shape)
+        if role == "param":
+            lowering.params_of[arg] = frozenset([counts[role]])
         counts[role] += 1
     if prologue is not None:
         _statics(prologue, lowering)
-    ends = list(enumerate(list(block.operations)[-1].operation.operands))
-    lowering.outputs = {}
-    for i, v in ends:
-        owner = v.owner
-        if not isinstance(owner, ir.Block) and owner.operation.name not in _VIEWS and v not in lowering.outputs:
-            lowering.outputs[v] = i
-    return [(v, i) for i, v in ends]
+    ends = [(v, i) for i, v in enumerate(list(block.operations)[-1].operation.operands)]
+    for v, i in ends:
+        op = producer(v)
+        if op is not None and op.name not in _VIEWS:
+            lowering.outputs.setdefault(v, i)
+    return ends
 
 
 def _statics(prologue: ir.Operation, lowering: Lowering) -> None:

@@ -83,6 +83,11 @@ class Embed:
         )
 
     @property
+    def reports(self) -> list[Any]:
+        """What the compiles of the encoder said of themselves, one a shape."""
+        return list(getattr(self._runner, "reports", []))
+
+    @property
     def dim(self) -> int:
         """The length of a vector."""
         return self.config.hidden

@@ -592,9 +592,6 @@ class ValueOps:
     def compare(self, a: Value | Number | str, b: Value | Number) -> Value:
         """A comparison by name or symbol:"""
 
-    def concat(self, axis: int = 0) -> Value:
-        """Tensors joined along an axis, promoted to one element type."""
-
     def cos(self) -> Value:
         """Cosine of an angle in radians."""
 

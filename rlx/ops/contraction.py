@@ -339,8 +339,8 @@ def product(
     batch = [i for i in out if i in both]
     summed = [i for i in both if i not in out]
 
-    def axes(labels: Sequence[int], wanted: Sequence[int]) -> list[int]:
-        return [labels.index(i) for i in wanted]
+    def axes(labels: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
+        return tuple(labels.index(i) for i in wanted)
 
     made = DotGeneral(
         a,

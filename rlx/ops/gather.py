@@ -1,4 +1,11 @@
-"""Reading and accumulating by integer index: gather, and its adjoint scatter_add."""
+"""Reading and accumulating by integer index: gather, and its adjoint scatter_add.
+
+``mode`` says what an index outside the axis means. "fault": -n to -1 count from the end, and any
+other is a FaultError of the run. "clip": it is the nearest valid index, so that a negative one is
+0, as in ``numpy.take`` and in XLA. Where the result is empty no index is looked at.
+
+The first ``batch_dims`` axes of data and indices are shared: each batch has its own indices.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.dims import as_dim
 from rlx.errors import DTypeError, FaultError, GraphError, ShapeError
 from rlx.ops.base import Array, Op, attr, bad, operand, sample
 from rlx.ops.constant import Constant
@@ -21,85 +29,74 @@ __all__ = ["Gather", "ScatterAdd"]
 MODES = ("fault", "clip")
 
 
-class Indexed(Op):
-    """What gather and scatter_add share: integers that point into an axis.
+def _check_indices(op: Gather | ScatterAdd, data: Value, length: Dim) -> None:
+    """Refuse indices that do not fit ``data``; ``length`` is that of the indexed axis."""
+    indices, lead = op.indices, op.batch_dims
+    if not indices.dtype.is_int:
+        raise DTypeError(
+            f"{op.short} takes integer indices, found {indices.dtype}; cast them to i64 first"
+        )
+    if op.mode not in MODES:
+        raise GraphError(f'{op.short}: mode is "fault" or "clip", found {op.mode!r}')
+    if not 0 <= lead <= min(op.axis, indices.rank):
+        raise ShapeError(
+            f"{op.short}: batch_dims={lead} does not fit axis {op.axis} and indices of rank"
+            f" {indices.rank}"
+        )
+    if data.shape[:lead] != indices.shape[:lead]:
+        raise ShapeError(
+            f"{op.short}: the first {lead} dims of {listed(data.shape)} and of the indices"
+            f" {listed(indices.shape)} differ"
+        )
+    if length == 0 and indices.type.size != 0:
+        raise ShapeError(f"{op.short}: axis {op.axis} is empty, so no index can be valid")
 
-    ``mode`` says what an index outside the axis means. "fault": -n to -1 count from the end, and
-    any other is a FaultError of the run. "clip": it is the nearest valid index, so that a negative
-    one is 0, as in ``numpy.take`` and in XLA. Where the result is empty no index is looked at.
 
-    The first ``batch_dims`` axes of data and indices are shared: each batch has its own indices.
-    """
+def _fault(op: Gather | ScatterAdd, length: int) -> str:
+    return f"{op.short}: index out of range for axis {op.axis} of {length} elements"
 
-    axis: int
-    mode: str
-    batch_dims: int
 
-    def check_indices(self, data: Value, indices: Value, length: Dim) -> None:
-        """Refuse indices that do not fit ``data``; ``length`` is that of the indexed axis."""
-        if not indices.dtype.is_int:
-            raise DTypeError(
-                f"{self.short} takes integer indices, found {indices.dtype}; cast them to i64 first"
-            )
-        if self.mode not in MODES:
-            raise GraphError(f'{self.short}: mode is "fault" or "clip", found {self.mode!r}')
-        lead = self.batch_dims
-        if not 0 <= lead <= min(self.axis, indices.rank):
-            raise ShapeError(
-                f"{self.short}: batch_dims={lead} does not fit axis {self.axis} and indices of"
-                f" rank {indices.rank}"
-            )
-        if data.shape[:lead] != indices.shape[:lead]:
-            raise ShapeError(
-                f"{self.short}: the first {lead} dims of {listed(data.shape)} and of the indices"
-                f" {listed(indices.shape)} differ"
-            )
-        if length == 0 and indices.type.size != 0:
-            raise ShapeError(f"{self.short}: axis {self.axis} is empty, so no index can be valid")
+def _positions(op: Gather | ScatterAdd, indices: Array, length: int) -> Array:
+    """The indices counted from the front; FaultError for one that is out of range."""
+    if op.mode == "clip":
+        top = min(max(length - 1, 0), np.iinfo(indices.dtype).max)
+        return np.clip(indices, 0, top).astype(np.intp)
+    outside = (indices >= length) | (indices < -length)
+    if outside.any():
+        found = indices[outside].flat[0]
+        raise FaultError(f"{_fault(op, length)}: found {found}", op.location)
+    return np.where(indices < 0, indices.astype(np.intp) + length, indices).astype(np.intp)
 
-    def positions(self, indices: Array, length: int) -> Array:
-        """The indices counted from the front; FaultError for one that is out of range."""
-        if self.mode == "clip":
-            top = min(max(length - 1, 0), np.iinfo(indices.dtype).max)
-            return np.clip(indices, 0, top).astype(np.intp)
-        outside = (indices >= length) | (indices < -length)
-        if outside.any():
-            raise FaultError(
-                f"{self._fault(length)}: found {indices[outside].flat[0]}", self.location
-            )
-        return np.where(indices < 0, indices.astype(np.intp) + length, indices).astype(np.intp)
 
-    def position(self, b: Any, index: Any, length: int) -> Any:
-        """The same in a loop nest: an index register that is always within the axis."""
-        k = b.k
-        if index.dtype.kind == "uint":
-            # In u64, so that no huge index turns into one that counts from the end.
-            index = b.convert(index, u64)
-            outside, inside = index >= length, index
-        else:
-            index = b.convert(index, i64)
-            outside = (index >= length) | (index < -length)
-            inside = k.select(index < 0, index + length, index)
-        if self.mode == "fault":
-            b.fault(outside, self._fault(length))
-            return b.index(k.select(outside, 0, inside))
-        return b.index(k.maximum(k.minimum(index, length - 1), 0))
+def _position(op: Gather | ScatterAdd, b: Any, index: Any, length: int) -> Any:
+    """The same in a loop nest: an index register that is always within the axis."""
+    k = b.k
+    if index.dtype.kind == "uint":
+        # In u64, so that no huge index turns into one that counts from the end.
+        index = b.convert(index, u64)
+        outside, inside = index >= length, index
+    else:
+        index = b.convert(index, i64)
+        outside = (index >= length) | (index < -length)
+        inside = k.select(index < 0, index + length, index)
+    if op.mode == "fault":
+        b.fault(outside, _fault(op, length))
+        return b.index(k.select(outside, 0, inside))
+    return b.index(k.maximum(k.minimum(index, length - 1), 0))
 
-    def _fault(self, length: int) -> str:
-        return f"{self.short}: index out of range for axis {self.axis} of {length} elements"
 
-    def same_batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> list[Value]:
-        """The operands with the new leading axis on both."""
-        pairs = list(zip(operands, batched, strict=True))
-        count = next(v.shape[0] for v, has in pairs if has)
-        return [v if has else v.expand((count, *v.shape)) for v, has in pairs]
+def _same_batch(operands: Sequence[Value], batched: Sequence[bool]) -> list[Value]:
+    """The operands with the new leading axis on both."""
+    pairs = list(zip(operands, batched, strict=True))
+    count = next(v.shape[0] for v, has in pairs if has)
+    return [v if has else v.expand((count, *v.shape)) for v, has in pairs]
 
 
 def _as_indices(indices: Value | Array | int) -> Value:
     return indices if isinstance(indices, Value) else Constant(np.asarray(indices)).out
 
 
-class Gather(Indexed, name="mir.gather"):
+class Gather(Op, name="mir.gather"):
     """Elements of a table by index along one axis, as ``numpy.take``.
 
     The result has the table's dims before ``axis``, the indices' dims (without batch axes), and
@@ -148,14 +145,14 @@ class Gather(Indexed, name="mir.gather"):
     def infer(self) -> TensorType:
         table, indices = self.table, self.indices
         axis = axis_of(self.axis, table.rank, "gather")
-        self.check_indices(table, indices, table.shape[axis])
+        _check_indices(self, table, table.shape[axis])
         middle = indices.shape[self.batch_dims :]
         return table.type.with_shape((*table.shape[:axis], *middle, *table.shape[axis + 1 :]))
 
     def reference(self, table: Array, indices: Array) -> Array:
         out = np.empty(self.out.type.static_shape, table.dtype)
         if out.size:
-            places = self.positions(indices, table.shape[self.axis])
+            places = _positions(self, indices, table.shape[self.axis])
             for at in np.ndindex(table.shape[: self.batch_dims]):
                 out[at] = np.take(table[at], places[at], self.axis - self.batch_dims)
         return out
@@ -166,7 +163,7 @@ class Gather(Indexed, name="mir.gather"):
         end = axis + self.indices.rank - lead
 
         def point(*at: Any) -> None:
-            i = self.position(b, b.load(1, [*at[:lead], *at[axis:end]]), length)
+            i = _position(self, b, b.load(1, [*at[:lead], *at[axis:end]]), length)
             b.store(0, at, b.load(0, [*at[:axis], i, *at[end:]]))
 
         b.parallel(self.out.type.static_shape, point)
@@ -183,7 +180,7 @@ class Gather(Indexed, name="mir.gather"):
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         if self.batch_dims or all(batched):
-            both = self.same_batch(operands, batched)
+            both = _same_batch(operands, batched)
             lead = self.batch_dims + 1
             return self.with_operands(both, axis=self.axis + 1, batch_dims=lead).out
         if batched[0]:
@@ -193,7 +190,7 @@ class Gather(Indexed, name="mir.gather"):
         return out.transpose([self.axis, *rest])
 
 
-class ScatterAdd(Indexed, name="mir.scatter_add"):
+class ScatterAdd(Op, name="mir.scatter_add"):
     """Zeros to which updates are added by index along one axis; the adjoint of gather.
 
     The result has the updates' dims with those of the indices replaced by ``size``. Updates for
@@ -240,7 +237,7 @@ class ScatterAdd(Indexed, name="mir.scatter_add"):
         """The indices may be a number or an array; a negative axis counts from the end."""
         index = _as_indices(indices)
         axis = axis_of(axis, updates.rank - index.rank + batch_dims + 1, "scatter_add")
-        return cls(updates, index, (size,), axis, mode, batch_dims).out
+        return cls(updates, index, (as_dim(size),), axis, mode, batch_dims).out
 
     def infer(self) -> TensorType:
         updates, indices = self.updates, self.indices
@@ -250,7 +247,7 @@ class ScatterAdd(Indexed, name="mir.scatter_add"):
             raise ShapeError(f"scatter_add takes one size, found {listed(self.size)}")
         middle = indices.shape[self.batch_dims :]
         axis = axis_of(self.axis, updates.rank - len(middle) + 1, "scatter_add")
-        self.check_indices(updates, indices, self.size[0])
+        _check_indices(self, updates, self.size[0])
         end = axis + len(middle)
         if updates.shape[axis:end] != middle:
             raise ShapeError(
@@ -264,7 +261,7 @@ class ScatterAdd(Indexed, name="mir.scatter_add"):
         wide = np.float32 if self.updates.dtype in (f16, bf16) else updates.dtype
         out = np.zeros(shape, wide)
         if out.size:
-            places = self.positions(indices, shape[self.axis])
+            places = _positions(self, indices, shape[self.axis])
             for at in np.ndindex(shape[: self.batch_dims]):
                 part = out[at].reshape(
                     math.prod(shape[self.batch_dims : self.axis]), *shape[self.axis :]
@@ -284,7 +281,7 @@ class ScatterAdd(Indexed, name="mir.scatter_add"):
         def point(*at: Any) -> None:
             def step(n: Any, total: Any) -> Any:
                 which = unravel(n, middle)
-                i = self.position(b, b.load(1, [*at[:lead], *which]), shape[axis])
+                i = _position(self, b, b.load(1, [*at[:lead], *which]), shape[axis])
 
                 def add() -> Any:
                     return total + b.load(0, [*at[:axis], *which, *at[axis + 1 :]])
@@ -307,6 +304,6 @@ class ScatterAdd(Indexed, name="mir.scatter_add"):
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         if not self.batch_dims and not batched[1]:
             return self.with_operands(operands, axis=self.axis + 1).out
-        both = self.same_batch(operands, batched)
+        both = _same_batch(operands, batched)
         lead = self.batch_dims + 1
         return self.with_operands(both, axis=self.axis + 1, batch_dims=lead).out

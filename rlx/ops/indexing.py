@@ -12,6 +12,7 @@ import numpy as np
 from rlx.dims import SymDim
 from rlx.errors import GraphError, ShapeError
 from rlx.ops.builders import located
+from rlx.ops.constant import Constant
 from rlx.ops.gather import Gather
 from rlx.ops.slicing import Slice
 from rlx.ops.value import Value
@@ -83,14 +84,11 @@ def _complete(key: tuple[Any, ...], rank: int) -> list[Any]:
 def _part(part: Any) -> Any:
     if part is None or part is Ellipsis or isinstance(part, slice | Value):
         return part
-    if isinstance(part, np.ndarray | list | np.generic) and np.ndim(part):
-        a = np.asarray(part)
-        from rlx.ops.constant import Constant
-
-        part = Constant(a if a.size else a.astype(np.int64)).out
-        return part
     if isinstance(part, bool | np.bool_):
         raise GraphError("a bool is no index; select by condition with where(mask, x, y)")
+    a = np.asarray(part) if isinstance(part, list | np.ndarray) else np.zeros(())
+    if a.ndim:
+        return Constant(a if a.size else a.astype(np.int64)).out
     try:
         return operator.index(part)
     except TypeError:

@@ -246,7 +246,7 @@ class Expand(Op, name="mir.expand"):
         for i, dim in enumerate(dims):
             if isinstance(dim, int) and dim == -1 and i >= extra:
                 dims[i] = x.shape[i - extra]
-        node = cls(x, dims)
+        node = cls(x, tuple(dims))
         return x if node.shape == x.shape else node.out
 
     def infer(self) -> TensorType:

@@ -60,7 +60,9 @@ class Slice(Op, name="mir.slice"):
         steps: Iterable[int] | None = None,
     ) -> Value:
         """``steps`` are 1 unless given."""
-        return cls(x, starts, sizes, (1,) * x.rank if steps is None else steps).out
+        first: tuple[Any, ...] = tuple(starts)
+        count: tuple[Any, ...] = tuple(sizes)
+        return cls(x, first, count, (1,) * x.rank if steps is None else tuple(steps)).out
 
     def infer(self) -> TensorType:
         if any(len(given) != self.x.rank for given in (self.starts, self.sizes, self.steps)):
@@ -236,11 +238,13 @@ class Pad(Op, name="mir.pad"):
         interior: Sequence[int] | int = 0,
     ) -> Value:
         """One number stands for every axis; ``value`` takes the tensor's element type."""
-        low, high, interior = (
-            (n,) * x.rank if isinstance(n, int) else tuple(n) for n in (low, high, interior)
-        )
-        _refuse_negative(low, high, interior)
-        return cls(x, lift(value, x), low, high, interior).out
+
+        def each(n: Any) -> tuple[Any, ...]:
+            return (n,) * x.rank if isinstance(n, int) else tuple(n)
+
+        places = each(low), each(high), each(interior)
+        _refuse_negative(*places)
+        return cls(x, lift(value, x), *places).out
 
     def infer(self) -> TensorType:
         given = (self.low, self.high, self.interior)

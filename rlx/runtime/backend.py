@@ -43,9 +43,7 @@ class CpuBackend:
         from rlx.targets.cpu import make_target
 
         artifact, report = compile_graph(graph, make_target(), Options(**options))
-        executable = Executable(artifact)
-        executable.report = report
-        return executable
+        return Executable(artifact, report)
 
     def set_threads(self, n: int) -> None:
         from rlx.runtime import _native

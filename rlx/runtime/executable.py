@@ -18,10 +18,14 @@ Array = np.ndarray[Any, Any]
 
 
 class Executable:
-    """One artifact in memory. Safe to call from many threads at once."""
+    """One artifact in memory. Safe to call from many threads at once.
 
-    def __init__(self, artifact: Artifact) -> None:
+    ``report`` is what its compile said of itself (a ``rlx.compiler.CompileReport``), if there was one.
+    """
+
+    def __init__(self, artifact: Artifact, report: Any = None) -> None:
         self.artifact = artifact
+        self.report = report
         objects = {key: _native.Object(data) for key, data in artifact.objects.items()}
         address = {n: objects[key].symbol(symbol) for n, (key, symbol) in artifact.kernels.items()}
         constants = [(f"constant {i}", _dtype_name(c), c.shape) for i, c in enumerate(artifact.constants)]

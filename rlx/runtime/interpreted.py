@@ -27,6 +27,8 @@ class _Signatures:
 class Interpreted:
     """Runs a bound graph by its ops' references."""
 
+    report = None
+
     def __init__(self, graph: Graph) -> None:
         self.graph, self.artifact = graph, _Signatures(graph)
         self._params: dict[str, Array] = {}

@@ -183,6 +183,11 @@ class CompiledGraph:
             return executable
 
     @property
+    def reports(self) -> list[Any]:
+        """What each compile said of itself (``rlx.compiler.CompileReport``), one a binding."""
+        return [e.report for e in self._bound.values() if e.report is not None]
+
+    @property
     def signature(self) -> tuple[list[tuple[str, TensorType]], list[TensorType]]:
         """The inputs by name, and the outputs, with their types."""
         inputs = [(str(v.name), v.type) for v in self.graph.inputs]

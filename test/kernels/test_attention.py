@@ -119,7 +119,9 @@ def made(
     batch, heads, key_heads, queries, keys, dim = shape
 
     def array(h: int, rows: int) -> Array:
-        x = rng.standard_normal((batch, rows, h, dim) if layout == "bshd" else (batch, h, rows, dim))
+        x = rng.standard_normal(
+            (batch, rows, h, dim) if layout == "bshd" else (batch, h, rows, dim)
+        )
         return (x.swapaxes(1, 2) if layout == "bshd" else x).astype(dt.numpy)
 
     q, k, v = array(heads, queries), array(key_heads, keys), array(key_heads, keys)
@@ -300,7 +302,9 @@ def test_a_row_has_the_same_bits_in_any_batch_and_length() -> None:
     rng = np.random.default_rng(11)
     call = made(rng, (3, 2, 2, 75, 75, 32))
     whole = call.run().copy()
-    part = replace(call, q=call.q[1:2, :, :40], k=call.k[1:2], v=call.v[1:2], out=call.out[1:2, :, :40])
+    part = replace(
+        call, q=call.q[1:2, :, :40], k=call.k[1:2], v=call.v[1:2], out=call.out[1:2, :, :40]
+    )
     assert np.array_equal(part.run(), whole[1:2, :, :40])
 
 
@@ -351,7 +355,11 @@ def test_scratch_is_as_large_as_stated(
         numbers = (ctypes.c_int64 * len(launch.sizes))(*launch.sizes)
         types = [ctypes.c_int64] * 2 + [ctypes.c_void_p] * 3
         ctypes.CFUNCTYPE(None, *types)(entry[1])(
-            0, launch.range, ctypes.addressof(buffers), ctypes.addressof(numbers), scratch.ctypes.data
+            0,
+            launch.range,
+            ctypes.addressof(buffers),
+            ctypes.addressof(numbers),
+            scratch.ctypes.data,
         )
         np.testing.assert_allclose(
             call.out.astype(np.float64), call.expected(), atol=4 * TOLERANCE[dt]

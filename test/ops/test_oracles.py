@@ -66,8 +66,8 @@ FUNCTIONS: list[tuple[str, Function, float, Array]] = [
     ("atan", each(math.atan), 1, LINE),
     ("tanh", each(math.tanh), 2, LINE),
     ("erf", scipy.special.erf, 2, LINE),
-    ("sigmoid", scipy.special.expit, 2, LINE * 80),
-    ("silu", lambda x: x * scipy.special.expit(x), 2, LINE),
+    ("sigmoid", scipy.special.expit, 2, LINE * 75),
+    ("silu", lambda x: x * scipy.special.expit(x), 4, LINE),
     ("gelu", lambda x: x * scipy.special.ndtr(x), 64, LINE),
     (
         "gelu_approx",

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from rlx.graph import topological
 from rlx.ops.base import Op
+from rlx.ops.constant import Constant
+from rlx.ops.movement import zeros
 from rlx.ops.value import Value
 
-__all__ = ["jvp", "vjp"]
+__all__ = ["grad", "jvp", "vjp"]
+
+
+def grad(y: Value, wrt: Sequence[Value]) -> list[Value]:
+    """The gradients of a scalar; zeros where it does not depend on an operand."""
+    one = Constant(np.ones((), y.dtype.numpy)).out
+    found = vjp([y], wrt, [one])
+    return [zeros(x.shape, x.dtype) if g is None else g for x, g in zip(wrt, found, strict=True)]
 
 
 def vjp(

@@ -1,0 +1,59 @@
+"""Looking at a compile: every level as text, what was fused, which kernel runs what, and the times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rlx.graph import Graph
+
+__all__ = ["PipelineInspect", "inspect_pipeline"]
+
+
+@dataclass(frozen=True)
+class PipelineInspect:
+    """The text of each level of one compile, and its reports."""
+
+    hir: str
+    mir: str
+    fused: str
+    lir: str
+    fusion: str
+    dispatch: str
+    seconds: dict[str, float]
+
+    def __str__(self) -> str:
+        times = "\n".join(f"{s * 1e3:9.2f} ms  {name}" for name, s in self.seconds.items())
+        sections = [
+            ("HIR", self.hir), ("MIR (lowered)", self.mir), ("MIR (optimized)", self.fused),
+            ("FUSION", self.fusion), ("DISPATCH", self.dispatch), ("LIR", self.lir), ("TIME", times),
+        ]  # fmt: skip
+        return "\n".join(f"===== {name} =====\n{text.rstrip()}\n" for name, text in sections)
+
+
+def inspect_pipeline(graph: Graph, target: str = "cpu", *, dims: dict[str, int] | None = None, **options: Any) -> PipelineInspect:
+    """Compile ``graph`` down to LIR and return every level.
+
+    ``dims`` binds its symbolic dims; ``options`` are those of ``Session.compile``.
+    """
+    from rlx.dialects.context import make_context
+    from rlx.dialects.export import to_mlir
+    from rlx.lowering.base import Compilation, Options
+    from rlx.lowering.pipeline import PIPELINE, STAGES, run_passes
+    from rlx.targets import find_target
+
+    compilation = Compilation(find_target(target), Options(**options))
+    bound = graph.bind(dims) if dims else graph
+    ends = {p: level for level, p in STAGES.items()}
+    context = make_context()
+    with context:
+        module = to_mlir(bound, context)
+        texts = {"hir": str(module)}
+        for p in PIPELINE:
+            module = run_passes(module, [p], compilation)
+            if p.name in ends:
+                texts[ends[p.name]] = str(module)
+    return PipelineInspect(
+        texts["hir"], texts["mir"], texts["fused"], texts["lir"],
+        str(compilation.fusion), str(compilation.dispatch), dict(compilation.seconds),
+    )  # fmt: skip
