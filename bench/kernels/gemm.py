@@ -180,10 +180,11 @@ def measure(runs: dict[str, Run], seconds: float, rounds: int) -> dict[str, list
     for _ in range(rounds):
         for name, run in runs.items():
             run()
-            count, start = 0, time.perf_counter()
-            while (spent := time.perf_counter() - start) < seconds:
+            count, spent, start = 0, 0.0, time.perf_counter()
+            while count == 0 or spent < seconds:
                 run()
                 count += 1
+                spent = time.perf_counter() - start
             times[name].append(spent / count)
     return times
 

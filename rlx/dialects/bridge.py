@@ -143,14 +143,19 @@ class Template:
         op.erase()
 
 
-def signature(op: ir.Operation) -> tuple[str, ...]:
-    """What an expansion depends on: name, attributes and operand types."""
-    return (op.name, str(op.attributes), *(str(v.type) for v in op.operands))
+def signature(op: ir.Operation) -> tuple[Any, ...]:
+    """What an expansion depends on: name, attributes and operand types.
+
+    Attributes and types are unique within a context, so they compare by identity; the map of
+    attributes itself does not, nor does its text say what is in it.
+    """
+    attributes = tuple((n, op.attributes[n]) for n in sorted(op.attributes))
+    return (op.name, attributes, tuple(v.type for v in op.operands))
 
 
 def expand_all(block: ir.Block, wanted: Callable[[ir.Operation], bool], expand_if: Callable[[Op], bool]) -> int:
     """Expand every wanted op of a block in place; returns how many."""
-    templates: dict[tuple[str, ...], Template] = {}
+    templates: dict[tuple[Any, ...], Template] = {}
     count = 0
     for view in list(block.operations):
         op = view.operation

@@ -82,9 +82,10 @@ def _launch_blocks(config: AttentionConfig, target: KernelTarget, sizes: Attenti
     blocks = -(-all_blocks // splits)
     splits = -(-all_blocks // blocks)
     _, end = offsets(scratch_lengths(tile, config, sizes.dim, _KEY_BLOCK, blocks), 0)
+    rows = min(sizes.queries, blocks * tile.queries)
     return Launch(
         range=sizes.batch * sizes.heads * splits,
-        grain=1,
+        grain=_grain(2 * rows * sizes.keys * sizes.dim / (_FMA_PER_NS * tile.lanes)),
         sizes=size_values(config, sizes, per_task=blocks, splits=splits, key_block=_KEY_BLOCK),
         scratch=end * width,
     )
@@ -100,11 +101,21 @@ def _launch_decode(config: AttentionConfig, target: KernelTarget, sizes: Attenti
     _, end = offsets(decode_lengths(lanes, config, sizes.dim, _DECODE_KEY_BLOCK, rows), 0)
     return Launch(
         range=tasks * splits,
-        grain=1,
+        grain=_grain(2 * sizes.keys * sizes.dim * config.dtype.bytes / _BYTES_PER_NS),
         sizes=size_values(config, sizes, per_task=rows, splits=splits, key_block=_DECODE_KEY_BLOCK),
         scratch=end * config.compute.bytes,
     )
 
+
+def _grain(task_ns: float) -> int:
+    """Tasks that take a thread long enough to be worth waking it."""
+    return max(1, round(_GRAIN_NS / task_ns))
+
+
+_GRAIN_NS = 4000.0
+_FMA_PER_NS = 6
+_BYTES_PER_NS = 20
+"""What a fast core does: two vector FMA a cycle at 3 GHz, and reads from its outer caches."""
 
 _TASK_BYTES = 96 << 10
 """What the query rows of a task and their sums may take of the L2 cache."""

@@ -62,6 +62,9 @@ class Strides(NamedTuple):
     row: int
 
 
+BROADCAST = Strides(0, 0, 0)
+
+
 @dataclass(frozen=True)
 class AttentionSizes:
     """One call: q [batch, heads, queries, dim], k and v [batch, key_heads, keys, dim].
@@ -81,7 +84,7 @@ class AttentionSizes:
     k: Strides
     v: Strides
     out: Strides
-    mask: Strides = Strides(0, 0, 0)
+    mask: Strides = BROADCAST
     softcap: float = 0.0
     window: int = 0
 
@@ -147,7 +150,7 @@ def size_values(config: AttentionConfig, s: AttentionSizes, **plan: int) -> tupl
     values = {
         "heads": s.heads, "group": s.heads // s.key_heads, "queries": s.queries, "keys": s.keys,
         "dim": s.dim, "scale": float_bits(s.scale), "softcap": float_bits(s.softcap),
-        "window": s.window, **plan,
+        "window": min(s.window, 1 << 30), **plan,
     }  # fmt: skip
     for name in ("q", "k", "v", "out", "mask"):
         strides: Strides = getattr(s, name)

@@ -19,7 +19,7 @@ from rlx.kernels.attention_args import Arguments, AttentionConfig, Count, Tile, 
 from rlx.kernels.attention_lanes import transpose
 from rlx.kernels.attention_mask import Masking, visible, weight_of
 from rlx.kernels.builder import Kernel
-from rlx.kernels.reg import Buffer, Reg
+from rlx.kernels.reg import Reg
 from rlx.types import i32
 
 __all__ = ["Blocks", "scratch_lengths"]
@@ -126,10 +126,12 @@ class Blocks:
             transpose(k, a.q, at, a.dim, put)
 
         k.loop(0, rows, t.square, some)
-        fill(k, self.scratch["sums"], r * self.width, self.width * t.queries, t.lanes, 0.0)
+        zero = k.const(0.0, self.config.compute, t.lanes)
+        sums, width = self.scratch["sums"], self.width
+        k.loop(r * width, (r + t.queries) * width, t.lanes, lambda n: k.store(zero, sums, n))
         for v in self.lanes:
             k.store(k.const(-math.inf, self.config.compute, t.lanes), self.scratch["peak"], r + v)
-            k.store(k.const(0.0, self.config.compute, t.lanes), self.scratch["total"], r + v)
+            k.store(zero, self.scratch["total"], r + v)
 
     def copy_keys(self, at: Reg, count: Reg) -> None:
         """Copy rows ``[at, at + count)`` of V, and of K if it must be converted.
@@ -309,8 +311,3 @@ class Blocks:
             self.tile.lanes,
             lambda d, n: k.store(k.load(sums, at + d, n) * inverse, a.out, to + d),
         )
-
-
-def fill(k: Kernel, b: Buffer, at: Reg, count: Reg, lanes: int, value: float) -> None:
-    """Set ``count`` elements, a multiple of ``lanes``."""
-    k.loop(0, count, lanes, lambda n: k.store(k.const(value, b.dtype, lanes), b, at + n))

@@ -1,4 +1,7 @@
-"""From scores to weights: softcap, masks and the exponential, for kernels that lay either queries or keys side by side in lanes."""
+"""From products to weights: softcap, masks and the exponential.
+
+For kernels that lay queries side by side in lanes, and for those that lay keys so.
+"""
 
 from __future__ import annotations
 

@@ -7,9 +7,10 @@ compiled for the target, and all such ops are listed at once.
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from rlx._mlir import ir
-from rlx.dialects.bridge import expand_all, place_of
+from rlx.dialects.bridge import expand_all, place_of, signature
 from rlx.errors import UnsupportedError
 from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.families import select
@@ -27,14 +28,14 @@ class Legalize(Pass):
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
         native = compilation.options.dispatch == "native"
         families = compilation.target.families if native else ()
-        verdicts: dict[str, bool] = {}
+        verdicts: dict[tuple[Any, ...], bool] = {}
 
         def unclaimed(op: ir.Operation) -> bool:
             if not op.name.startswith("mir.") or op.name in ("mir.fused", "mir.yield"):
                 return False
             if not op_class(op.name).composite():
                 return False
-            key = f"{op.name}{op.attributes}{[str(v.type) for v in op.operands]}"
+            key = signature(op)
             if key not in verdicts:
                 family, _ = select(region_of_ops([op], op), families)
                 verdicts[key] = family in (None, "common")

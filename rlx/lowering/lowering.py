@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlx._mlir import ir
@@ -17,6 +17,7 @@ from rlx.lowering.region import producer
 from rlx.lowering.rules import constant_of
 from rlx.lowering.views import Memory, View
 from rlx.ops.base import Location
+from rlx.types import DTYPES
 
 __all__ = ["Lowering", "Site", "StepRecord"]
 
@@ -107,9 +108,11 @@ class Lowering:
         return target
 
     def copy(self, source: View, target: View) -> None:
-        """Launch a copy between two views of one shape."""
-        config, launch = copy_family.launch(source.dtype.bits, source.shape, source.strides, target.strides)
-        self.launch("copy", config, [source, target], launch)
+        """Launch a copy between two views of one shape. It moves bits: one kernel for every element
+        type of a width."""
+        bits = DTYPES[f"u{source.dtype.bits}"]
+        config, launch = copy_family.launch(bits.bits, source.shape, source.strides, target.strides)
+        self.launch("copy", config, [replace(v, dtype=bits) for v in (source, target)], launch)
 
     def static_of(self, v: ir.Value) -> ir.Value | None:
         """The prologue's value for one that depends on params alone, else None."""

@@ -106,10 +106,10 @@ def bert_encoder(config: BertConfig, *, prefix: str = "", normalize: bool = True
     x = _embedding(g, config, prefix, ids)
     for i in range(config.layers):
         weights = _layer_params(g, config, f"{prefix}encoder.layer.{i}.")
-        x = BertLayer(
+        x = BertLayer.build(
             x, *weights, mask,
             num_heads=config.heads, activation=config.activation, eps=config.eps, transposed=True,
-        ).out  # fmt: skip
+        )  # fmt: skip
     pooled = _mean(x, mask) if config.pooling == "mean" else _first_token(x)
     g.set_outputs([_unit_length(pooled) if normalize else pooled])
     return g

@@ -120,7 +120,7 @@ class Embed:
                     bar.advance(len(chunk))
         return out
 
-    def encode_ids(self, ids: Array, mask: Array) -> Array:
+    def encode_ids(self, ids: Any, mask: Any) -> Array:
         """The vectors of token rows: f32 ``[batch, dim]``.
 
         ``ids`` and ``mask`` are int64 ``[batch, tokens]``, run at exactly this shape; the mask is

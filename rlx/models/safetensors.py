@@ -44,9 +44,10 @@ class SafeTensors(Mapping[str, Array]):
         self.path = Path(path)
         self._bytes = _map(self.path)
         header, self._start = self._header()
-        self.metadata: dict[str, str] = header.pop("__metadata__", {})
-        if not isinstance(self.metadata, dict):
-            raise self._fail(f"its __metadata__ is {self.metadata!r}")
+        metadata = header.pop("__metadata__", {})
+        if not isinstance(metadata, dict):
+            raise self._fail(f"its __metadata__ is {metadata!r}")
+        self.metadata: dict[str, str] = metadata
         self._entries = {name: self._entry(name, raw) for name, raw in header.items()}
         self._check_cover()
 

@@ -126,7 +126,7 @@ class Attention(Op, name="mir.attention"):
     bads = _BADS
 
     @classmethod
-    def build(
+    def build(  # noqa: PLR0917 -- the order of the call it mirrors
         cls,
         q: Value,
         k: Any,
@@ -316,11 +316,11 @@ class Attention(Op, name="mir.attention"):
         wide, layout = s.q.dtype, self.layout
         scores: list[Value] = []
         if tq is not None:
-            tq = split_heads(tq.cast(to=wide), layout, self.num_heads)
-            scores.append(s.through(self._per_head(tq, s.k.T)))
+            q = split_heads(tq.cast(to=wide), layout, self.num_heads)
+            scores.append(s.through(self._per_head(q, s.k.T)))
         if tk is not None:
-            tk = split_heads(tk.cast(to=wide), layout, self.kv_heads)
-            scores.append(s.through(self._per_head(s.q, tk.T)))
+            k = split_heads(tk.cast(to=wide), layout, self.kv_heads)
+            scores.append(s.through(self._per_head(s.q, k.T)))
         if tmask is not None and self.mask_kind == "bias":
             scores.append(tmask.cast(to=wide).expand(s.p.shape))
         out: list[Value] = []

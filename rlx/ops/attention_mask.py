@@ -12,7 +12,7 @@ from rlx.ops.constant import Iota
 from rlx.ops.heads import check_choice, fold_batch
 from rlx.ops.movement import listed
 from rlx.ops.value import Value
-from rlx.types import Dim, Shape, broadcast_shapes
+from rlx.types import Dim, Shape, broadcast_shapes, i64
 
 __all__ = ["HIDDEN", "batch_bias", "check_kind", "check_mask", "seen", "seen_array"]
 
@@ -74,7 +74,7 @@ def seen(kind: str, window: int, mask: Value | None, sq: Dim, sk: Dim) -> Value 
             f"attention: a {kind} mask over {sq} queries and {sk} keys needs their difference;"
             " bind these dims first"
         )
-    position, key = Iota((sq, 1), 0, "i64").out + shift, Iota((1, sk), 1, "i64").out
+    position, key = Iota((sq, 1), 0, i64).out + shift, Iota((1, sk), 1, i64).out
     past = key.le(position)
     return past.logical_and(key.ge(position - window)) if kind == "sliding_window" else past
 

@@ -77,7 +77,7 @@ class Block(Op):
         y = x.matmul(w.T if self.attrs.get("transposed") else w)
         if b is not None:
             y = y + b
-        return y if activation == "none" else ACTIVATIONS[activation](y).out
+        return y if activation == "none" else ACTIVATIONS[activation].build(y)
 
     def check_activation(self, name: str) -> None:
         check_choice(self.short, "activation", name, ("none", *ACTIVATIONS))
@@ -197,7 +197,7 @@ class SwiGLU(Block, name="hir.swiglu"):
         return self.x.type.with_shape((*rows, self.outputs_of("down", inner)))
 
     def expand(self) -> Value:
-        gated = self.dense(self.x, self.up) * Silu(self.dense(self.x, self.gate)).out
+        gated = self.dense(self.x, self.up) * Silu.build(self.dense(self.x, self.gate))
         return self.dense(gated, self.down)
 
 

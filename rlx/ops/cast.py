@@ -39,7 +39,8 @@ class Cast(Pointwise, name="mir.cast"):
     @classmethod
     def build(cls, x: Value, to: DType | str | Any) -> Value:
         """Casting to the value's own type gives the value itself."""
-        return x if dtype(to) is x.dtype else cls(x, to).out
+        wanted = dtype(to)
+        return x if wanted is x.dtype else cls(x, wanted).out
 
     def result_dtype(self) -> DType:
         return self.to

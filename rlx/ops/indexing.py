@@ -86,9 +86,11 @@ def _part(part: Any) -> Any:
         return part
     if isinstance(part, bool | np.bool_):
         raise GraphError("a bool is no index; select by condition with where(mask, x, y)")
-    a = np.asarray(part) if isinstance(part, list | np.ndarray) else np.zeros(())
-    if a.ndim:
-        return Constant(a if a.size else a.astype(np.int64)).out
+    if isinstance(part, list | np.ndarray):
+        a = np.asarray(part)
+        if a.ndim:
+            return Constant(a if a.size else a.astype(np.int64)).out
+        part = a[()]
     try:
         return operator.index(part)
     except TypeError:

@@ -118,17 +118,17 @@ class LlamaDecoderBlock(Block, name="hir.llama_decoder_block"):
     def expand(self) -> Value:
         y = self.x + self._attention(self._norm(self.x, self.ln1_gamma, self.ln1_beta))
         z = self._norm(y, self.ln2_gamma, self.ln2_beta)
-        return y + SwiGLU(z, self.up, self.gate, self.down, transposed=self.transposed).out
+        return y + SwiGLU.build(z, self.up, self.gate, self.down, transposed=self.transposed)
 
     def _attention(self, x: Value) -> Value:
         h, hk = self.num_heads, self.kv_heads
         q, k, v = (self.dense(x, w) for w in (self.wq, self.wk, self.wv))
         d = static(q.shape[2]) // h
-        q, k = (Rope(part, self.cos, self.sin, d, d).out for part in (q, k))
-        context = Attention(
-            q, k, v, self.mask, num_heads=h, kv_heads=hk, scale=d**-0.5,
+        q, k = (Rope.build(part, self.cos, self.sin, d) for part in (q, k))
+        context = Attention.build(
+            q, k, v, self.mask, num_heads=h, kv_heads=hk,
             mask_kind=self.mask_kind, window=self.window,
-        ).out  # fmt: skip
+        )  # fmt: skip
         return self.dense(context, self.wo)
 
     def _norm(self, x: Value, gamma: Value, beta: Value | None) -> Value:

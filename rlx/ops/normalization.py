@@ -146,8 +146,8 @@ class Normalization(AlongAxis):
     ) -> Value:
         """A negative axis counts from the end; gamma and beta may be arrays."""
         at = axis_of(axis, x.rank, cls.name.split(".")[1])
-        affine = (None if v is None else lift(v, x) for v in (gamma, beta))
-        return cls(x, *affine, at, eps).out
+        factors, offsets = (None if v is None else lift(v, x) for v in (gamma, beta))
+        return cls(x, factors, offsets, at, eps).out
 
     def infer(self) -> TensorType:
         out = super().infer()

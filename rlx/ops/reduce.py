@@ -66,7 +66,8 @@ class Reduce(Op):
         given = axis if axes is None else axes
         listed = range(x.rank) if given is None else given
         many = listed if isinstance(listed, Iterable) else (listed,)
-        return cls(x, sorted(axis_of(a, x.rank, short) for a in many), keepdims or keep_dim).out
+        ascending = tuple(sorted(axis_of(a, x.rank, short) for a in many))
+        return cls(x, ascending, keepdims or keep_dim).out
 
     def infer(self) -> TensorType:
         if self.x.dtype not in self.dtypes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from rlx.errors import DTypeError, GraphError, ShapeError
@@ -107,11 +106,11 @@ class AttentionBlock(Block, name="hir.attention_block"):
         qkv = self.dense(self.hidden, self.qkv_w, self.qkv_b)
         q, k, v = qkv.split([h * d, hk * d, hk * d], -1)
         if self.cos is not None and self.sin is not None:
-            q, k = (Rope(x, self.cos, self.sin, d, d).out for x in (q, k))
-        context = Attention(
-            q, k, v, self.mask, num_heads=h, kv_heads=hk, scale=d**-0.5,
+            q, k = (Rope.build(x, self.cos, self.sin, d) for x in (q, k))
+        context = Attention.build(
+            q, k, v, self.mask, num_heads=h, kv_heads=hk,
             mask_kind=self.mask_kind, window=self.window,
-        ).out  # fmt: skip
+        )  # fmt: skip
         return self.dense(context, self.out_w, self.out_b)
 
 
@@ -192,15 +191,11 @@ class BertLayer(Block, name="hir.bert_layer"):
         return self.x.type
 
     def expand(self) -> Value:
-        x, h = self.x, self.num_heads
+        x = self.x
         q = self.dense(x, self.wq, self.bq)
         k = self.dense(x, self.wk, self.bk)
         v = self.dense(x, self.wv, self.bv)
-        context = Attention(
-            q, k, v, self.mask, num_heads=h, kv_heads=h,
-            scale=1.0 / math.sqrt(static(x.shape[2]) // h),
-            mask_kind="none" if self.mask is None else "custom",
-        ).out  # fmt: skip
+        context = Attention.build(q, k, v, self.mask, num_heads=self.num_heads)
         y = self._norm(x + self.dense(context, self.wo, self.bo), self.ln1_gamma, self.ln1_beta)
         inner = self.dense(y, self.fc1_w, self.fc1_b, self.activation)
         return self._norm(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from rlx.ops.base import Op, op_class, placeholders, type_of
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
-from rlx.types import f32
+from rlx.types import f32, i32
 
 Array = np.ndarray[Any, Any]
 
@@ -55,7 +57,7 @@ def test_op_matches_its_reference(name: str) -> None:
         config = CommonConfig.of(node)
         launch = common.launch(config, site=7)
         arrays = case.arrays()
-        outs = [np.zeros(v.shape, v.dtype.numpy) for v in node.results]
+        outs = [np.zeros(v.type.static_shape, v.dtype.numpy) for v in node.results]
         error = np.zeros(2, np.int64)
         extra = [error] if common.faults(config) else []
         given = [a for a in arrays if a is not None]
@@ -96,31 +98,47 @@ def test_equal_ops_share_a_config() -> None:
     assert config_of("mir.exp", "3xf32") != config_of("mir.exp", "4xf32")
 
 
-class Faulty:
-    """Stands for an op: copies x, faulting where it is negative or above 100."""
+class Loops:
+    """Stands for an op of one f32 operand, with the given loops."""
 
-    def __init__(self, n: int) -> None:
-        node = op_class("mir.exp")(*placeholders([type_of(f"{n}xf32")]))
-        self.name, self.operands, self.results = "test.faulty", node.operands, node.results
+    def __init__(self, shape: str, loops: Callable[[LoopBuilder], None]) -> None:
+        node = op_class("mir.exp")(*placeholders([type_of(f"{shape}xf32")]))
+        self.name, self.operands, self.results = "test.loops", node.operands, node.results
+        self.loops = loops
 
-    def loops(self, b: LoopBuilder) -> None:
+    def run(self, x: Array, out: Array, *rest: Array, sizes: Sequence[int] = ()) -> LoopBuilder:
+        b = LoopBuilder(Kernel("loops", kernel_target(host())), self)  # type: ignore[arg-type]
+        self.loops(b)
+        obj = emit.compile_kernels([b.k.text()], host())
+        load(obj, "loops")(0, math.prod(b.domain or ()), [x, out, *rest], sizes)
+        return b
+
+
+def test_indices_may_be_ints_and_integer_registers() -> None:
+    def loops(b: LoopBuilder) -> None:
         def point(i: Any) -> None:
-            x = b.load(0, [i])
-            b.fault(x < 0.0, "x is negative")
-            b.fault(x > 100.0, "x is large")
-            b.store(0, [i], x)
+            b.store(0, [0, i], b.load(0, [1, b.convert(i, i32)]))
+            b.store(0, [1, i], b.const(0.5, f32))
 
-        b.parallel((self.operands[0].type.static_shape[0],), point)
+        b.parallel((3,), point)
+
+    x, out = np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((2, 3), np.float32)
+    Loops("2x3", loops).run(x, out)
+    np.testing.assert_array_equal(out, [[3, 4, 5], [0.5, 0.5, 0.5]])
+
+
+def copy_with_faults(b: LoopBuilder) -> None:
+    def point(i: Any) -> None:
+        x = b.load(0, [i])
+        b.fault(x < 0.0, "x is negative")
+        b.fault(x > 100.0, "x is large")
+        b.store(0, [i], x)
+
+    b.parallel(b.op.results[0].type.static_shape, point)
 
 
 def run_faulty(x: Array, error: Array) -> LoopBuilder:
-    k = Kernel("faulty", kernel_target(host()))
-    op = Faulty(len(x))
-    b = LoopBuilder(k, op)  # type: ignore[arg-type]
-    op.loops(b)
-    obj = emit.compile_kernels([k.text()], host())
-    load(obj, "faulty")(0, len(x), [x, np.zeros_like(x), error], [42])
-    return b
+    return Loops(str(len(x)), copy_with_faults).run(x, np.zeros_like(x), error, sizes=[42])
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,13 @@ def test_pieces_of_the_range_give_the_same_bits(shape: tuple[int, ...]) -> None:
     assert whole.tobytes() == cut.tobytes()
 
 
+def test_the_inner_dim_is_the_outputs_unless_most_operands_say_otherwise() -> None:
+    x, out = normal(30, 40), np.zeros((40, 30), np.float32)
+    assert plan(addition(), [x.T, x.T], [out])[0].outputs == (("any", "one"),)
+    three = Program((f32,) * 3, (step("add", 0, 1), step("add", 3, 2)), (4,))
+    assert plan(three, [x.T, x.T, x.T], [out])[0].outputs == (("any", "any"),)
+
+
 def test_one_kernel_serves_every_shape() -> None:
     configs = {
         plan(GELU_CHAIN, [normal(*shape), normal(shape[-1])], [normal(*shape)])[0]

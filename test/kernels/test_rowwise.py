@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.jit import host
 from support.runkernel import compiled, element_strides, run_launch
 from support.tolerances import Tolerance, assert_close
 
+from rlx._mlir import context, parse_module
 from rlx.errors import PassError
 from rlx.graph import Graph
 from rlx.interpret import interpret
 from rlx.kernels import rowwise
+from rlx.kernels.builder import KernelTarget
 from rlx.kernels.probe import step_cost
 from rlx.kernels.program import Step
 from rlx.kernels.rowwise_plan import Reduce, RowProgram, Slot, plan
@@ -59,7 +62,7 @@ class Built:
             self.feeds[i.value.name] if i.value.name else i.value.op.value  # type: ignore[union-attr]
             for i in self.region.inputs
         ]
-        results = [np.full(v.shape, 77, v.dtype.numpy) for v in self.outputs]
+        results = [np.full(v.type.static_shape, 77, v.dtype.numpy) for v in self.outputs]
         run_launch(rowwise, config, launch, [*inputs, *results], pieces)
         return results
 
@@ -129,6 +132,13 @@ REGIONS: dict[str, tuple[Build, Shapes]] = {
         lambda x: x.max(axes=-1, keepdims=True).expand((4, 33)),
         [(4, 33)],
     ),
+    "two values kept, for one result": (
+        lambda x: (
+            x.exp() / x.exp().sum(axes=-1, keepdims=True)
+            + x.tanh() * x.tanh().sum(axes=-1, keepdims=True)
+        ),
+        [(4, 70)],
+    ),
     "three levels": (
         lambda x: ((x - x.mean(axes=-1, keepdims=True)).softmax() * x).softmax(),
         [(4, 70)],
@@ -147,6 +157,21 @@ def test_pieces_of_the_range_give_the_same_bits(name: str) -> None:
     rows = built.region.launch(*built.region.dense_strides())[1].range
     for whole, cut in zip(built.run(), built.run(pieces=rows), strict=True):
         assert whole.tobytes() == cut.tobytes()
+
+
+@pytest.mark.parametrize("name", REGIONS)
+def test_kept_values_have_places_of_their_own(name: str) -> None:
+    slots = Built(*REGIONS[name]).plan.slots
+    assert len(set(slots.values())) == len(slots)
+
+
+def test_extremes_do_not_start_from_zero() -> None:
+    built = Built(lambda x: (x.max(axes=-1), x.min(axes=-1)), [(2, 37)])
+    x = built.feeds["x0"] = np.abs(built.feeds["x0"]) + 1
+    x[0] *= -1
+    top, low = built.run()
+    np.testing.assert_array_equal(top, x.max(-1))
+    np.testing.assert_array_equal(low, x.min(-1))
 
 
 def test_a_row_does_not_depend_on_the_others() -> None:
@@ -235,7 +260,7 @@ def test_cheap_values_are_computed_again() -> None:
 
 def test_a_residual_is_added_once_and_read_back_from_its_result() -> None:
     p = Built(lambda x, y: (x + y, (x + y).softmax()), [(5, 40), (5, 40)]).plan
-    assert Slot("output", 0) in p.slots.values()
+    assert set(p.slots.values()) == {Slot("output", 0), Slot("output", 1)}
 
 
 def test_without_keeping_every_pass_starts_afresh() -> None:
@@ -297,6 +322,16 @@ def test_axes_that_do_not_merge() -> None:
     region = Built(lambda x: x.sum(axes=(1, 2)), [(4, 5, 6)]).region
     with pytest.raises(PassError, match="do not merge"):
         region.launch([(30, 1, 5)], [(1, 0, 0)])
+
+
+def test_a_gpu_kernel_takes_no_scratch() -> None:
+    region = Built(softmax, [(5, 40)], bf16).region
+    math = kernel_target(host()).math
+    target = KernelTarget("gpu", 0, 0, math, frame="gpu")
+    text = rowwise.emit("k", region.launch(*region.dense_strides())[0], target)
+    assert not text.scratch
+    assert text.sizes[-1] == "range"
+    parse_module(f"gpu.module @m {{\n{text.text}\n}}", context())
 
 
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "aarch64"])

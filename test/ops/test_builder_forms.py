@@ -65,7 +65,7 @@ def test_axes_of_folds(name: str) -> None:
             method(axis=-1),
             method(axes=(-1, 0)),
             method(axis=1, keepdims=True),
-            method([0, 1], keep_dim=True),
+            method(axes=[0, 1], keep_dim=True),
             method(axes=()),
         ]
 

@@ -104,6 +104,22 @@ print(native.default_threads())
     assert python(code).stdout == "1\n"
 
 
+def test_the_process_ends_while_calls_are_under_way():
+    code = """
+import threading, time
+program = native.Program(objects=[], main=[("for", 1000, [], None)])
+def keep_calling():
+    while True:
+        program.run_slots()
+for _ in range(4):
+    threading.Thread(target=keep_calling, daemon=True).start()
+time.sleep(0.1)
+"""
+    for _ in range(3):
+        done = python(code)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("count", [0, -1, 5000])
 def test_a_bad_number_of_threads_is_refused(count: int):
     with pytest.raises(native.Error) as caught:

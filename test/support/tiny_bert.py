@@ -9,16 +9,21 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CONFIG", "WORDS", "encode", "weights", "write"]
+__all__ = ["CONFIG", "WORDS", "encode", "tokens", "weights", "write"]
 
 Array = np.ndarray[Any, Any]
 
-WORDS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *"a b c d e f g h i j k l m n o p".split()]
+WORDS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", *"abcdefghijklmnop"]
 CONFIG = {
     "model_type": "bert", "vocab_size": len(WORDS), "hidden_size": 8, "num_hidden_layers": 2,
     "num_attention_heads": 2, "intermediate_size": 12, "max_position_embeddings": 100,
     "type_vocab_size": 2, "layer_norm_eps": 1e-6, "hidden_act": "gelu",
 }  # fmt: skip
+
+
+def tokens(text: str) -> list[int]:
+    """What the tokenizer gives, before anything is cut."""
+    return [1, *(WORDS.index(w) if w in WORDS else 3 for w in text.split()), 2]
 
 
 def weights(seed: int = 0) -> dict[str, Array]:

@@ -99,6 +99,8 @@ def test_each_constant_takes_the_nearest_type() -> None:
         "  %inf.5 = getelementptr float, ptr %nan, i64 1",
         "  %1 = call <8 x float> @llvm.fma.v8f32(<8 x float> %0, <8 x float> %0, <8 x float> %0)",
         "define float @f1.5(float %0) {",
+        "define float @f(float nofpclass(nan inf) %0) {",
+        "  %3 = fadd nnan ninf float %1, %2",
     ],
 )
 def test_what_is_no_constant_stays(line: str) -> None:

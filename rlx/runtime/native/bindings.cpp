@@ -3,12 +3,14 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "buffers.h"
 #include "cpu_features.h"
 #include "error.h"
+#include "gil.h"
 #include "parse.h"
 #include "pool.h"
 #include "program.h"
@@ -108,9 +110,11 @@ class PyProgram {
     }
     const auto slot = static_cast<size_t>(index);
     HeldParam param = hold_param(value.ptr(), params[slot]);
-    // The calls to wait for take the GIL to end; so does letting go of the old value.
-    nb::gil_scoped_release released;
-    program_.set_param(slot, param.data, std::move(param.owner));
+    std::shared_ptr<void> old;  // let go only once the GIL is back
+    {
+      GilReleased released;  // the calls to wait for need the GIL to end
+      old = program_.set_param(slot, param.data, std::move(param.owner));
+    }
   }
 
   nb::tuple run_slots(const nb::args& inputs) {
@@ -183,7 +187,7 @@ class PyProgram {
     }
 
     void run() {
-      nb::gil_scoped_release released;
+      GilReleased released;
       void** inputs = slots_->pointers.data();
       owner_.program_.run(inputs, inputs + owner_.schedule().inputs.size());
     }
@@ -256,7 +260,7 @@ void bind_functions(nb::module_& module) {
   module.def(
       "set_threads",
       [](int64_t n) {
-        nb::gil_scoped_release released;
+        GilReleased released;
         Pool::instance().set_threads(n);
       },
       "n"_a);

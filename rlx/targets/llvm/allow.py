@@ -110,7 +110,7 @@ _OPCODE = re.compile(r"^  (?:%\S+ = )?(?:(?:tail|musttail|notail) )?([a-z]\w*)",
 _DECLARED = re.compile(r"^declare [^@\n]*@(\"[^\"]*\"|[\w.$-]+)", re.MULTILINE)
 _GROUP = re.compile(r"^attributes #\d+ = \{(.*)\}", re.MULTILINE)
 _WORD = re.compile(r'("[^"]+")(?:="[^"]*")?|([a-z_]\w*)(?:\((?:[^()]|\([^()]*\))*\))?')
-_FOREIGN_TYPE = re.compile(r"(?<![\w.%@$\"-])(x86_fp80|fp128|ppc_fp128|i128)\b")
+_FOREIGN_TYPE = re.compile(r"\b(?:x86_fp80|fp128|ppc_fp128|i128)\b")
 
 
 def check(text: str, arch: str) -> None:

@@ -25,7 +25,7 @@ _FORMATS = {"half": (10, 5), "bfloat": (7, 8), "float": (23, 8), "double": (52, 
 _CONSTANT = (
     r"(?<![\w.%@$-])"
     r"(?:[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+"
-    r"|[-+]?inf|[-+]?[qs]?nan(?:\(0x[0-9A-Fa-f]+\))?|f0x[0-9A-Fa-f]+)"
+    r"|[-+]inf|[-+][qs]?nan(?:\(0x[0-9A-Fa-f]+\))?|f0x[0-9A-Fa-f]+)"
     r"(?![\w.])"
 )
 # Strings and comments are matched so that nothing inside them is; a constant has the type that
@@ -33,7 +33,11 @@ _CONSTANT = (
 _TOKEN = re.compile(
     rf'"[^"]*"|;.*|(?<![\w.%@$-])(?P<type>half|bfloat|float|double)\b|(?P<constant>{_CONSTANT})'
 )
-_MAY_HOLD_ONE = re.compile(r"\d\.\d|\d[eE][-+]|f0x|inf|nan")
+# The common case, a number right after its type, done without reading the line token by token.
+_PLAIN = re.compile(
+    r"(?<![\w.%@$-])(half|bfloat|float|double) ([-+]?\d+\.\d+(?:e[-+]\d+)?)(?![\w.])"
+)
+_MAY_HOLD_ONE = re.compile(r"\d\.\d|\d[eE][-+]|f0x|[-+](?:inf|[qs]?nan)")
 
 
 def to_llvm22(text: str) -> str:
@@ -45,10 +49,11 @@ def to_llvm22(text: str) -> str:
     return "\n".join(rewrite(s) if may_hold_one(s) else s for s in text.split("\n"))
 
 
-@lru_cache(maxsize=1 << 14)
 def _rewrite_line(line: str) -> str:
-    if line.startswith((";", "source_filename", "declare ", "attributes ")):
-        return line
+    if '"' not in line and ";" not in line:
+        line = _PLAIN.sub(_plain, line)
+        if not _MAY_HOLD_ONE.search(line):
+            return line
     out, done, kind = [], 0, ""
     for token in _TOKEN.finditer(line):
         if token["type"]:
@@ -62,6 +67,10 @@ def _rewrite_line(line: str) -> str:
             out += line[done : token.start()], _hexadecimal(kind, token["constant"])
             done = token.end()
     return "".join([*out, line[done:]])
+
+
+def _plain(found: re.Match[str]) -> str:
+    return f"{found[1]} {_hexadecimal(found[1], found[2])}"
 
 
 @lru_cache(maxsize=1 << 12)

@@ -26,7 +26,7 @@ class Machine:
     """What LLVM is told of a target.
 
     ``arch`` names the allow-list; ``attributes`` is LLVM's ``+feature,-feature`` string, where
-    ``-prefer-256-bit`` keeps LLVM from splitting 512-bit vectors.
+    ``-prefer-256-bit`` keeps LLVM from choosing half of a 512-bit register.
     """
 
     arch: str

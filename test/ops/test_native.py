@@ -1,0 +1,58 @@
+"""Every op, compiled, on its samples and element types: by kernel families and the common way.
+
+The interpreter is the oracle; its references have oracles of their own in ``test_oracles``. One
+graph holds all samples of an op, so that its kernels are compiled together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support.samples import Case, cases, op_classes
+from support.tolerances import assert_close
+
+import rlx
+from rlx.interpret import interpret
+from rlx.ops.base import Op
+
+
+def graph_of(op: type[Op]) -> tuple[rlx.Graph, dict[str, Any], list[Case]]:
+    """One graph with every sample of an op on inputs of its own, and the arrays for them."""
+    g = rlx.Graph(op.name)
+    feeds: dict[str, Any] = {}
+    outputs: list[rlx.Value] = []
+    owners: list[Case] = []
+    for n, case in enumerate(c for c in cases() if c.op is op):
+        leaves: list[rlx.Value | None] = []
+        for i, (t, a) in enumerate(zip(case.types, case.arrays(), strict=True)):
+            leaves.append(None if t is None else g.input(f"s{n}_x{i}", t.shape, t.dtype))
+            if a is not None:
+                feeds[f"s{n}_x{i}"] = a
+        results = op(*leaves, **case.sample.attrs).results
+        outputs += results
+        owners += [case] * len(results)
+    g.set_outputs(outputs)
+    return g, feeds, owners
+
+
+@pytest.mark.parametrize("dispatch", ["native", "common"])
+@pytest.mark.parametrize("op", op_classes(), ids=lambda op: op.name)
+def test_compiled_op_agrees_with_the_interpreter(op: type[Op], dispatch: str) -> None:
+    g, feeds, owners = graph_of(op)
+    compiled = rlx.Session("cpu").compile(g, dispatch=dispatch)
+    found = compiled.run(feeds)
+    for case, a, b in zip(owners, found, interpret(g, feeds), strict=True):
+        try:
+            assert_close(a, b)
+        except AssertionError as e:
+            pytest.fail(f"{case}: {e}")
+    again = compiled.run(feeds)
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(found, again, strict=True)), "two runs differ"
+
+
+def test_a_wrong_kernel_would_be_seen() -> None:
+    """The comparison can fail: an output that is off by a few units in the last place is refused."""
+    with pytest.raises(AssertionError):
+        assert_close(np.float32(1.0), np.float32(1.0001))
