@@ -34,7 +34,7 @@ setup: .venv/native.stamp
 	touch $@
 
 demo: setup .venv/model.stamp
-	model=$$($(BIN)/python tools/find_model.py $(subst -,_,$(MODEL))) && \
+	model=$$($(BIN)/python tools/find_model.py) && \
 	  $(BIN)/python -m rlx.tools.cli embed "$$model" $(SENTENCES)
 
 # Both suites run and report, whichever of them fails.

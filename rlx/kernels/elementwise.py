@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
@@ -247,6 +247,6 @@ def walk(
     for n in (lanes * vectors if vectors > 1 else 0, lanes):
         if n:
             whole = end - (end - begin) % n
-            k.loop(begin, whole, n, partial(body, lanes=n))
+            k.loop(begin, whole, n, lambda j, n=n: body(j, n))
             begin = whole
-    k.loop(begin, end, 1, partial(body, lanes=0))
+    k.loop(begin, end, 1, lambda j: body(j, 0))

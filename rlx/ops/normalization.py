@@ -147,7 +147,7 @@ class Normalization(AlongAxis):
         """A negative axis counts from the end; gamma and beta may be arrays."""
         at = axis_of(axis, x.rank, cls.name.split(".")[1])
         factors, offsets = (None if v is None else lift(v, x) for v in (gamma, beta))
-        return cls(x, factors, offsets, at, eps).out
+        return cls(x, gamma=factors, beta=offsets, axis=at, eps=eps).out
 
     def infer(self) -> TensorType:
         out = super().infer()

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import jit as loader
+from support.jit import host
+from support.runkernel import element_strides, run_launch
 
 from rlx.kernels import attention
 from rlx.kernels.attention import AttentionConfig, AttentionSizes, MaskKind, Strides
@@ -16,9 +19,6 @@ from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, bf16, bool_, f16, f32, f64, i8, i64, u8
-from support import jit as loader
-from support.jit import host
-from support.runkernel import element_strides, run_launch
 
 Array = np.ndarray[Any, Any]
 
@@ -298,14 +298,43 @@ def test_hidden_keys_at_the_end_change_no_bit(keys: int, decode: bool) -> None:
     assert all(np.array_equal(outs[0], x) for x in outs[1:])
 
 
-def test_a_row_has_the_same_bits_in_any_batch_and_length() -> None:
+@pytest.mark.parametrize("decode", [False, True])
+@pytest.mark.parametrize("mask", ["causal", "window", "custom"])
+def test_a_hidden_key_weighs_nothing(mask: MaskKind, decode: bool) -> None:
+    rng = np.random.default_rng(14)
+    call = made(rng, (1, 2, 2, 5, 130, 2 * LANES), mask=mask, decode=decode)
+    want = call.run().copy()
+    hidden = np.broadcast_to(call.hidden(), (1, 1, 5, 130)).all(axis=(0, 1, 2))
+    assert hidden.any() or mask == "causal"
+    call.v[:, :, hidden] = 3e38
+    assert np.array_equal(call.run(), want)
+
+
+@pytest.mark.parametrize("decode", [False, True])
+def test_a_window_wider_than_the_keys_is_causal(decode: bool) -> None:
+    call = made(np.random.default_rng(15), (1, 2, 2, 7, 50, 2 * LANES), decode=decode)
+    causal = replace(call, mask="causal").run().copy()
+    for window in (49, 1 << 31, (1 << 62) + 5):
+        assert np.array_equal(replace(call, mask="window", window=window).run(), causal)
+
+
+@pytest.mark.parametrize("mask", ["none", "window"])
+def test_a_row_has_the_same_bits_in_any_batch(mask: MaskKind) -> None:
     rng = np.random.default_rng(11)
-    call = made(rng, (3, 2, 2, 75, 75, 32))
+    call = made(rng, (9, 2, 2, 175, 175, 32), mask=mask, window=60)
     whole = call.run().copy()
-    part = replace(
-        call, q=call.q[1:2, :, :40], k=call.k[1:2], v=call.v[1:2], out=call.out[1:2, :, :40]
-    )
-    assert np.array_equal(part.run(), whole[1:2, :, :40])
+    q, k, v, out = (x[4:5] for x in (call.q, call.k, call.v, call.out))
+    part = replace(call, q=q, k=k, v=v, out=out)
+    assert attention.launch(part.config, TARGET, part.sizes).range > 4
+    assert np.array_equal(part.run(), whole[4:5])
+
+
+def test_rows_of_many_query_heads_split() -> None:
+    call = made(np.random.default_rng(16), (1, 15, 1, 3, 77, 2 * LANES), mask="causal", decode=True)
+    assert attention.launch(call.config, TARGET, call.sizes).range == 4
+    call.check()
+    whole = call.run().copy()
+    assert np.array_equal(call.run(4), whole)
 
 
 def guarded(values: Array) -> Array:
@@ -336,9 +365,7 @@ def test_nothing_beyond_the_buffers_is_touched(mask: MaskKind, dt: DType, decode
 @pytest.mark.parametrize("shape", [*SHAPES, (1, 16, 16, 96, 96, 64)], ids=str)
 @pytest.mark.parametrize("mask", ["none", "custom", "bias"])
 @pytest.mark.parametrize("dt", [f32, bf16], ids=str)
-def test_scratch_is_as_large_as_stated(
-    shape: tuple[int, ...], mask: MaskKind, dt: DType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scratch_is_as_large_as_stated(shape: tuple[int, ...], mask: MaskKind, dt: DType) -> None:
     """The scratch of the call ends at a page without access."""
     rng = np.random.default_rng(13)
     for decode in (False, True):
