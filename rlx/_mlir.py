@@ -49,6 +49,7 @@ __all__ = [
     "mlir_errors",
     "parse_module",
     "passmanager",
+    "raw_elements",
     "rewrite",
     "run_pipeline",
     "translate_to_llvm_ir",
@@ -107,7 +108,7 @@ def translate_to_llvm_ir(operation: ir.Operation) -> str:
     llvm = api.LLVMContextCreate()
     handler = operation.context.attach_diagnostic_handler(note)
     try:
-        module = api.mlirTranslateModuleToLLVMIR(_Operation(_pointer(operation)), llvm)
+        module = api.mlirTranslateModuleToLLVMIR(_Handle(_pointer(operation)), llvm)
         if not module:
             raise IRError(
                 f"MLIR cannot translate to LLVM IR: {'; '.join(found) or 'no reason given'}"
@@ -120,6 +121,20 @@ def translate_to_llvm_ir(operation: ir.Operation) -> str:
     finally:
         handler.detach()
         api.LLVMContextDispose(llvm)
+
+
+def object_bytes(binary: ir.Operation) -> bytes:
+    """The code in a ``gpu.binary`` with a single object."""
+    from torch_mlir.dialects import gpu  # pyright: ignore
+
+    return bytes(gpu.ObjectAttr(binary.attributes["objects"][0]).object)
+
+
+def raw_elements(dense: ir.Attribute, nbytes: int) -> bytes:
+    """The first ``nbytes`` of what a DenseElementsAttr holds: its elements in order, or the one
+    element of a splat. The bindings read no bf16 element."""
+    data = _c_api().mlirDenseElementsAttrGetRawData(_Handle(_pointer(dense)))
+    return ctypes.string_at(data, nbytes)
 
 
 @contextmanager
@@ -149,14 +164,15 @@ def _place(location: str) -> tuple[str, int] | None:
 # -- MLIR's C API, for what has no Python binding --------------------------------------------------
 
 
-class _Operation(ctypes.Structure):
-    """``MlirOperation`` of mlir-c/IR.h, passed by value."""
+class _Handle(ctypes.Structure):
+    """``MlirOperation`` or ``MlirAttribute`` of mlir-c/IR.h, passed by value."""
 
     _fields_ = (("ptr", ctypes.c_void_p),)
 
 
 _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
-    "mlirTranslateModuleToLLVMIR": (ctypes.c_void_p, (_Operation, ctypes.c_void_p)),
+    "mlirTranslateModuleToLLVMIR": (ctypes.c_void_p, (_Handle, ctypes.c_void_p)),
+    "mlirDenseElementsAttrGetRawData": (ctypes.c_void_p, (_Handle,)),
     "LLVMContextCreate": (ctypes.c_void_p, ()),
     "LLVMContextDispose": (None, (ctypes.c_void_p,)),
     "LLVMPrintModuleToString": (ctypes.c_void_p, (ctypes.c_void_p,)),
@@ -180,12 +196,12 @@ def _c_api() -> ctypes.CDLL:
     return _loaded[0]
 
 
-def _pointer(operation: ir.Operation) -> int:
-    """The address inside the capsule by which the bindings hand out an operation."""
+def _pointer(owner: ir.Operation | ir.Attribute) -> int:
+    """The address inside the capsule by which the bindings hand out an operation or attribute."""
     python = ctypes.pythonapi
     python.PyCapsule_GetName.restype = ctypes.c_char_p
     python.PyCapsule_GetName.argtypes = [ctypes.py_object]
     python.PyCapsule_GetPointer.restype = ctypes.c_void_p
     python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    capsule = operation._CAPIPtr
+    capsule = owner._CAPIPtr
     return python.PyCapsule_GetPointer(capsule, python.PyCapsule_GetName(capsule))

@@ -31,7 +31,9 @@ class PipelineInspect:
         return "\n".join(f"===== {name} =====\n{text.rstrip()}\n" for name, text in sections)
 
 
-def inspect_pipeline(graph: Graph, target: str = "cpu", *, dims: dict[str, int] | None = None, **options: Any) -> PipelineInspect:
+def inspect_pipeline(
+    graph: Graph, target: str = "cpu", *, dims: dict[str, int] | None = None, **options: Any
+) -> PipelineInspect:
     """Compile ``graph`` down to LIR and return every level.
 
     ``dims`` binds its symbolic dims; ``options`` are those of ``Session.compile``.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx._mlir import ir
+from rlx._mlir import ir, raw_elements
 from rlx.dims import SymDim, parse_dim
 from rlx.errors import DTypeError, IRError
 from rlx.types import DTYPES, DType, TensorType
@@ -95,7 +95,7 @@ def _write_array(a: np.ndarray[Any, Any]) -> ir.Attribute:
     bits = a.view(f"u{dt.bytes}") if a.ndim else a.reshape(1).view(f"u{dt.bytes}")
     if a.size and (bits == bits.flat[0]).all():
         return ir.DenseElementsAttr.get_splat(kind, _scalar(bits.flat[0], a.flat[0], dt))
-    if dt.kind == "bool":
+    if dt.kind == "bool" and a.size:
         return ir.DenseElementsAttr.get([ir.BoolAttr.get(bool(x)) for x in a.flat], kind)
     raw = a.view(np.uint16) if dt.name == "bf16" else a
     return ir.DenseElementsAttr.get(np.ascontiguousarray(raw), type=kind)
@@ -117,10 +117,9 @@ def _read_array(a: ir.Attribute) -> np.ndarray[Any, Any]:
     dense, dt = ir.DenseElementsAttr(a), kind.dtype
     shape = kind.static_shape
     if dt.name == "bf16":
-        typed = ir.DenseFPElementsAttr(a)
-        count = 1 if dense.is_splat else len(typed)
-        values = np.array([typed[i] for i in range(count)], np.float32).astype(dt.numpy)
-        out = np.broadcast_to(values[0], shape) if dense.is_splat and shape else values.reshape(shape)
+        count = 1 if dense.is_splat else kind.nbytes // dt.bytes
+        values = np.frombuffer(raw_elements(dense, count * dt.bytes), dt.numpy)
+        out = np.broadcast_to(values, shape) if dense.is_splat and shape else values.reshape(shape)
     else:
         typed = ir.DenseFPElementsAttr(a) if dt.is_float else ir.DenseIntElementsAttr(a)
         out = np.array(typed).astype(dt.numpy, copy=False).reshape(shape)

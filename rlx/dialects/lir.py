@@ -3,8 +3,19 @@
 A kernel is a declared ``func.func`` with ``lir.family`` and ``lir.config``; a launch is a ``func.call`` of
 it with ``lir.range``, ``lir.grain`` and ``lir.scratch``; control is scf. Two entries: ``@prologue``, whose
 launches say by ``lir.when`` which params they follow, and ``@main``. The arguments of both carry
-``lir.role`` (arena, packed, error, param, input, output) and ``lir.name``. All that is our own is
-``lir.view``: a place in one of those memories.
+``lir.role`` (arena, packed, error, param, input, output) and ``lir.name``.
+
+Three ops are our own. ``lir.view`` is a place in one of those memories. ``lir.test`` reads a bool
+there; it stands right before the ``scf.if`` that it decides, or ends the first region of the
+``scf.while`` (which may carry ``lir.limit``, the most rounds, and ``lir.site``, the fault site of
+one more). ``lir.count`` stands first in an ``scf.for`` and stores its round:
+
+    %more = "lir.test"(%flag) : (memref<?xi8>) -> i1
+    scf.if %more { func.call @add_0(...) ... }
+    scf.for %i = %c0 to %c10 step %c1 {
+      "lir.count"(%i, %counter) : (index, memref<?xi64>) -> ()
+      func.call @add_0(...) ...
+    }
 
 This module must not use postponed annotations: the dialect classes read theirs at run time.
 """
@@ -53,7 +64,9 @@ def _view_ok(view: Any) -> bool:
         for d in base.shape:
             size *= d
         if offset + (last + 1) * width > size:
-            return fail(f"bytes {offset} to {offset + (last + 1) * width} of a memory of {size} bytes")
+            return fail(
+                f"bytes {offset} to {offset + (last + 1) * width} of a memory of {size} bytes"
+            )
     return True
 
 
@@ -67,4 +80,38 @@ class View(Lir.Operation, name="view", traits=[ext.Pure]):
     result: ext.Result[ir.MemRefType]
 
     verify_invariants = staticmethod(_view_ok)
+    verify_region_invariants = staticmethod(lambda op: True)
+
+
+def _element_ok(position: int, kind: str, element: str) -> Any:
+    """The verifier of an op that reads or writes one element at a view."""
+
+    def verify(view: Any) -> bool:
+        op = view.operation
+        found = str(ir.MemRefType(op.operands[position].type).element_type)
+        if found != element:
+            op.location.emit_error(f"{op.name}: {kind} is {element}, found a view of {found}")
+            return False
+        return True
+
+    return staticmethod(verify)
+
+
+class Test(Lir.Operation, name="test"):
+    """Read a bool (one byte, not zero) when the step after it runs."""
+
+    place: ext.Operand[ir.MemRefType]
+    result: ext.Result[ir.IntegerType]
+
+    verify_invariants = _element_ok(0, "a bool in memory", "i8")
+    verify_region_invariants = staticmethod(lambda op: True)
+
+
+class Count(Lir.Operation, name="count"):
+    """Store the round of a loop, from 0, before the steps of the round run."""
+
+    round: ext.Operand[ir.IndexType]
+    place: ext.Operand[ir.MemRefType]
+
+    verify_invariants = _element_ok(1, "a count in memory", "i64")
     verify_region_invariants = staticmethod(lambda op: True)

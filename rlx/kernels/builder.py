@@ -12,7 +12,7 @@ arithmetic, memory, control.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -28,8 +28,14 @@ class KernelTarget:
     """What kernels may know of the machine.
 
     ``math`` maps a function's name ("exp") to an emitter over registers; ``frame`` is "cpu" (a
-    function over a range) or "gpu" (a gpu.func, one thread an index); ``buffer_space`` is put
-    into the memref types of arguments.
+    function over a range) or "gpu" (a gpu.func, one thread an index). ``lacks`` holds the element
+    types that the machine cannot compute with, each with what would provide it; ``index_bits`` is
+    the width of an index, which bounds the elements of a buffer.
+
+    The rest is for the GPU frame: ``block`` threads a block; ``buffer_space`` and ``stack_space``
+    are put into the memref types of arguments and of stack arrays; ``logical`` says that memory is
+    addressed through typed arrays, not pointers: then buffers have a run-time length, and sizes
+    come in a buffer of their own, since every argument takes one of few bindings.
     """
 
     name: str
@@ -38,7 +44,11 @@ class KernelTarget:
     math: dict[str, Callable[..., Reg]] = field(repr=False)
     frame: Literal["cpu", "gpu"] = "cpu"
     buffer_space: str = ""
+    stack_space: str = ""
+    logical: bool = False
     block: int = 128
+    index_bits: int = 64
+    lacks: Mapping[DType, str] = field(default_factory=dict[DType, str])
 
     def lanes(self, dt: DType = f32) -> int:
         """Lanes of one vector register for elements as they are computed with (16 bit as f32)."""
@@ -69,10 +79,8 @@ class Kernel(Control):
         """The finished function."""
         args = [f"{b.name}: {b.mlir}" for b in self._buffers]
         if self.target.frame == "gpu":
-            args += [f"{s.name}_i32: i32" for s in self._sizes]
-            casts = [
-                f"    {s.name} = arith.index_cast {s.name}_i32 : i32 to index" for s in self._sizes
-            ]
+            sizes, casts = self._gpu_sizes()
+            args += sizes
             start = f"  gpu.func @{self.name}({', '.join(args)}) kernel"
             start += f" attributes {{known_block_size = array<i32: {self.target.block}, 1, 1>}} {{"
             body = [start, *casts, *self._head, *self._lines, "    gpu.return", "  }"]
@@ -91,3 +99,20 @@ class Kernel(Control):
             self._scratch is not None,
             self.target.frame,
         )
+
+    def _gpu_sizes(self) -> tuple[list[str], list[str]]:
+        """The arguments that bring the sizes as i32, and the lines that make indices of them."""
+        words = [f"{s.name}_i32" for s in self._sizes]
+        casts = [
+            f"    {s.name} = arith.index_cast {word} : i32 to index"
+            for s, word in zip(self._sizes, words, strict=True)
+        ]
+        if not self.target.logical:
+            return [f"{word}: i32" for word in words], casts
+        kind = f"memref<{len(words)}xi32, {self.target.buffer_space}>"
+        lines: list[str] = []
+        for n, (word, cast) in enumerate(zip(words, casts, strict=True)):
+            lines.append(f"    {word}_at = arith.constant {n} : index")
+            lines.append(f"    {word} = memref.load %sizes[{word}_at] : {kind}")
+            lines.append(cast)
+        return [f"%sizes: {kind}"], lines

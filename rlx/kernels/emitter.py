@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+from rlx.errors import UnsupportedError
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg, mlir_element, mlir_type
 from rlx.types import DType, bool_, f32, f64
 
@@ -41,7 +42,9 @@ class Emitter:
         return f"%t{self._count}"
 
     def reg(self, name: str, dt: DType, lanes: int = 0) -> Reg:
-        """The register of an SSA name that is already defined."""
+        """The register of an SSA name that is already defined. UnsupportedError for an element
+        type that the target lacks."""
+        self._require(dt)
         return Reg(cast("Kernel", self), name, dt, lanes)
 
     def op(self, text: str, dt: DType, lanes: int) -> Reg:
@@ -49,6 +52,13 @@ class Emitter:
         name = self.fresh()
         self.line(f"{name} = {text}")
         return self.reg(name, dt, lanes)
+
+    def _require(self, dt: DType) -> None:
+        lacks = self.target.lacks
+        if lacks and dt in lacks:
+            raise UnsupportedError(
+                f"kernel {self.name} computes with {dt}, which {self.target.name} lacks: {lacks[dt]}"
+            )
 
     def _refuse(self, what: str) -> TypeError:
         return TypeError(f"kernel {self.name}: {what}")

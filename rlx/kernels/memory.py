@@ -14,16 +14,18 @@ FLAT = 1 << 40
 """Declared length of flat buffers: a static shape is what MLIR's bare-pointer convention needs."""
 
 # What the builder itself calls values and arguments.
-_TAKEN = re.compile(r"[ct]\d+|begin|end|scratch")
+_TAKEN = re.compile(r"[ct]\d+|begin|end|scratch|sizes")
 
 
 class Memory(Arithmetic):
     """Flat buffers, addressed by element. 16-bit floats and bools change form on the way."""
 
     def buffer(self, name: str, dt: DType) -> Buffer:
-        """Declare a buffer argument."""
+        """Declare a buffer argument. UnsupportedError for an element type that the target lacks."""
+        self._require(dt)
         space = f", {self.target.buffer_space}" if self.target.buffer_space else ""
-        kind = f"memref<{FLAT}x{mlir_element(dt, memory=True)}{space}>"
+        length = "?" if self.target.logical else FLAT
+        kind = f"memref<{length}x{self._element(dt)}{space}>"
         b = Buffer(self._argument(name), dt, kind)
         self._buffers.append(b)
         return b
@@ -33,6 +35,14 @@ class Memory(Arithmetic):
         r = self.reg(self._argument(name), INDEX)
         self._sizes.append(r)
         return r
+
+    def _form(self, dt: DType) -> DType:
+        """What an element is in memory. On GPUs a bf16 is an integer: SPIR-V has no such type
+        without an extension, and MLIR would silently take f32 for it."""
+        return u16 if dt is bf16 and self.target.frame == "gpu" else dt
+
+    def _element(self, dt: DType) -> str:
+        return mlir_element(self._form(dt), memory=True)
 
     def _argument(self, name: str) -> str:
         full = f"%{name}"
@@ -54,7 +64,8 @@ class Memory(Arithmetic):
 
     def stack(self, dt: DType, count: int) -> Buffer:
         """A small array on the stack, 64-byte aligned."""
-        kind = f"memref<{count}x{mlir_element(dt, memory=True)}>"
+        space = f", {self.target.stack_space}" if self.target.stack_space else ""
+        kind = f"memref<{count}x{self._element(dt)}{space}>"
         name = self.fresh()
         # At the top of the function: inside a loop each round would take new memory.
         self._head.append(f"    {name} = memref.alloca() {{alignment = 64 : i64}} : {kind}")
@@ -65,7 +76,7 @@ class Memory(Arithmetic):
         return self._from_memory(self._raw_load(b, at, lanes), b.dtype, lanes)
 
     def _raw_load(self, b: Buffer, at: Reg | int, lanes: int) -> str:
-        i, elem = self._index(at).name, mlir_element(b.dtype, memory=True)
+        i, elem = self._index(at).name, self._element(b.dtype)
         raw = self.fresh()
         if lanes:
             self.line(f"{raw} = vector.load {b.name}[{i}] : {b.mlir}, vector<{lanes}x{elem}>")
@@ -85,14 +96,14 @@ class Memory(Arithmetic):
         v = self.splat(v, lanes) if lanes else v
         raw, i = self._to_memory(v, b.dtype), self._index(at).name
         if v.lanes:
-            elem = mlir_element(b.dtype, memory=True)
+            elem = self._element(b.dtype)
             self.line(f"vector.store {raw}, {b.name}[{i}] : {b.mlir}, vector<{v.lanes}x{elem}>")
         else:
             self.line(f"memref.store {raw}, {b.name}[{i}] : {b.mlir}")
 
     def gather(self, b: Buffer, at: Reg | int, stride: Reg | int, lanes: int) -> Reg:
         """Read ``lanes`` elements that lie ``stride`` elements apart."""
-        base, elem = self._index(at), mlir_element(b.dtype, memory=True)
+        base, elem = self._index(at), self._element(b.dtype)
         parts = [self._raw_load(b, base + stride * n if n else base, 0) for n in range(lanes)]
         raw = self.fresh()
         self.line(f"{raw} = vector.from_elements {', '.join(parts)} : vector<{lanes}x{elem}>")
@@ -117,7 +128,7 @@ class Memory(Arithmetic):
             kinds = f"{mlir_type(f16, lanes)} to {mlir_type(f32, lanes)}"
             return self.op(f"arith.extf {raw} : {kinds}", f32, lanes)
         if dt is bf16:
-            bits = self._bitcast(raw, bf16, u16, lanes)
+            bits = self._bitcast(raw, self._form(bf16), u16, lanes)
             return self.bitcast(self.cast(bits, u32) << 16, f32)
         return self.reg(raw, dt, lanes)
 
@@ -134,5 +145,6 @@ class Memory(Arithmetic):
             even = (bits + 0x7FFF) + ((bits >> 16) & 1)
             quiet = bits | 0x400000
             rounded = self.select(self.compare("ne", v, v), quiet, even) >> 16
-            return self._bitcast(self.cast(rounded, u16).name, u16, bf16, v.lanes).name
+            word = self.cast(rounded, u16)
+            return self._bitcast(word.name, u16, self._form(bf16), v.lanes).name
         return v.name

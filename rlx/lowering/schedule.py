@@ -6,6 +6,7 @@ JSON; it starts as well from lir text as from a graph.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,9 @@ __all__ = ["KernelRef", "Schedule", "read_schedule"]
 
 Signature = tuple[str, str, tuple[int, ...]]
 Step = tuple[Any, ...]
+Ref = tuple[int, int]
+Place = tuple[str, int]
+SIGNED = ("param", "constant", "input", "output")
 
 
 @dataclass(frozen=True)
@@ -60,33 +64,58 @@ def read_schedule(module: ir.Module) -> Schedule:
             raise IRError("a lir module needs a function @main")
         attrs = module.operation.attributes
         kernels = [_kernel(name, f) for name, f in found.items() if "lir.family" in f.attributes]
-        reader = _Reader(found["main"], {k.name for k in kernels})
-        main = reader.block(found["main"].regions[0].blocks[0])
-        places = list(reader.places)
+        names = {k.name for k in kernels}
+        reader = _Reader(found["main"], names)
+        main = reader.entry(_body(found["main"]))
         prologue: list[tuple[Step, tuple[int, ...]]] = []
         if "prologue" in found:
-            again = _Reader(found["prologue"], {k.name for k in kernels})
-            steps = again.block(found["prologue"].regions[0].blocks[0])
+            again = _Reader(found["prologue"], names)
+            steps = again.entry(_body(found["prologue"]))
             prologue = list(zip(steps, again.follows, strict=True))
         signatures = reader.signatures
-        constants = [from_attr(attrs[f"lir.constant{i}"], "Array") for i in range(len(signatures["constant"]))]
+        constants = [_constant(module, i) for i in range(len(signatures["constant"]))]
         sites = [_site(a) for a in ir.ArrayAttr(attrs["lir.sites"])] if "lir.sites" in attrs else []
         return Schedule(
             ir.StringAttr(attrs["lir.target"]).value if "lir.target" in attrs else "cpu",
             kernels, reader.bytes_of("arena"), reader.bytes_of("packed"),
             signatures["param"], constants, signatures["input"], signatures["output"],
-            prologue, main, places, sites,
+            prologue, main, reader.places, sites,
         )  # fmt: skip
 
 
+def _body(entry: ir.Operation) -> ir.Block:
+    blocks = len(entry.regions[0].blocks)
+    if blocks != 1:
+        raise IRError(f"a lir entry has one block, found {blocks}", place_of(entry))
+    return entry.regions[0].blocks[0]
+
+
 def _kernel(name: str, f: ir.Operation) -> KernelRef:
+    if "lir.config" not in f.attributes:
+        raise IRError(f"kernel @{name} needs lir.config", place_of(f))
     family = ir.StringAttr(f.attributes["lir.family"]).value
-    return KernelRef(name, family, decode(f.attributes["lir.config"], config_classes()))
+    try:
+        return KernelRef(name, family, decode(f.attributes["lir.config"], config_classes()))
+    except (TypeError, ValueError, KeyError) as e:
+        raise IRError(f"the config of @{name} is not one of {family}: {e}", place_of(f)) from e
+
+
+def _constant(module: ir.Module, index: int) -> Any:
+    attrs, key = module.operation.attributes, f"lir.constant{index}"
+    if key not in attrs:
+        raise IRError(f"the module needs {key}, the value of its constant {index}")
+    return from_attr(attrs[key], "Array")
 
 
 def _site(a: ir.Attribute) -> tuple[str, str, int]:
     d = ir.DictAttr(a)
-    return ir.StringAttr(d["message"]).value, ir.StringAttr(d["file"]).value, ir.IntegerAttr(d["line"]).value
+    if any(key not in d for key in ("message", "file", "line")):
+        raise IRError(f"an entry of lir.sites needs message, file and line, found {a}")
+    return (
+        ir.StringAttr(d["message"]).value,
+        ir.StringAttr(d["file"]).value,
+        ir.IntegerAttr(d["line"]).value,
+    )
 
 
 class _Reader:
@@ -96,61 +125,202 @@ class _Reader:
         self.kernels = kernels
         self.base: dict[ir.Value, int] = {}
         self.memory_bytes: dict[str, int] = {}
-        self.signatures: dict[str, list[Signature]] = {r: [] for r in ("param", "constant", "input", "output")}
+        self.signatures: dict[str, list[Signature]] = {r: [] for r in SIGNED}
         self.follows: list[tuple[int, ...]] = []
         self.places: list[tuple[str, int]] = []
-        self.places_of: dict[ir.Value, tuple[int, int]] = {}
+        self.places_of: dict[ir.Value, Ref] = {}
         self.sizes: dict[ir.Value, int] = {}
-        marks = ir.ArrayAttr(entry.attributes["arg_attrs"]) if "arg_attrs" in entry.attributes else []
+        self.counts: list[ir.Operation] = []
+        marks = (
+            list(ir.ArrayAttr(entry.attributes["arg_attrs"]))
+            if "arg_attrs" in entry.attributes
+            else []
+        )
         arguments = list(entry.regions[0].blocks[0].arguments)
-        if len(list(marks)) != len(arguments):
+        if len(marks) != len(arguments):
             raise IRError("every argument of a lir entry needs lir.role", place_of(entry))
         for i, (arg, mark) in enumerate(zip(arguments, marks, strict=True)):
-            self._argument(i, arg, ir.DictAttr(mark))
+            self._argument(i, arg, ir.DictAttr(mark), place_of(entry))
 
-    def _argument(self, number: int, arg: ir.Value, mark: ir.DictAttr) -> None:
+    def _argument(self, number: int, arg: ir.Value, mark: ir.DictAttr, place: Place) -> None:
         role = ir.StringAttr(mark["lir.role"]).value if "lir.role" in mark else "?"
         if role not in ROLES:
-            raise IRError(f"lir.role is {role!r}, expected one of {', '.join(ROLES)}")
+            raise IRError(f"lir.role is {role!r}, expected one of {', '.join(ROLES)}", place)
+        if not isinstance(arg.type, ir.MemRefType) or not arg.type.has_static_shape:
+            raise IRError(f"a memory is a memref of static shape, found {arg.type}", place)
         self.base[arg] = number
-        t = ir.MemRefType(arg.type)
         if role in self.signatures:
+            if "lir.name" not in mark:
+                raise IRError(f"the {role} at argument {number} needs lir.name", place)
             name = ir.StringAttr(mark["lir.name"]).value
-            self.signatures[role].append((name, dtype_of(t.element_type).name, tuple(t.shape)))
+            dtype = dtype_of(arg.type.element_type).name
+            self.signatures[role].append((name, dtype, tuple(arg.type.shape)))
         elif role != "error":
-            self.memory_bytes[role] = t.shape[0]
+            self.memory_bytes[role] = arg.type.shape[0]
 
     def bytes_of(self, role: str) -> int:
         return self.memory_bytes.get(role, 0)
 
-    def block(self, block: ir.Block) -> list[Step]:
+    def entry(self, block: ir.Block) -> list[Step]:
+        """The steps of an entry, with the place of each and the params that it follows."""
         steps: list[Step] = []
-        for view in block.operations:
-            op = view.operation
-            if op.name == "func.call":
-                steps.append(self._launch(op))
-            elif op.name == "lir.view":
-                offset = ir.IntegerAttr(op.attributes["offset"]).value
-                self.places_of[op.results[0]] = (self.base[op.operands[0]], offset)
-            elif op.name == "arith.constant":
-                self.sizes[op.results[0]] = ir.IntegerAttr(op.attributes["value"]).value
-            elif op.name != "func.return":
-                raise UnsupportedError(f"{op.name} in a schedule is not carried out yet", place_of(op))
+        for op, step in self._steps(block):
+            steps.append(step)
+            self.places.append(place_of(op))
+            self.follows.append(tuple(sorted(_params(op))))
         return steps
 
-    def _launch(self, op: ir.Operation) -> Step:
+    def _block(self, block: ir.Block) -> list[Step]:
+        return [step for _, step in self._steps(block)]
+
+    def _steps(self, block: ir.Block) -> Iterator[tuple[ir.Operation, Step]]:
+        """The steps of a block in order. A test must stand right before what it decides: a step in
+        between might change what it reads, and the runtime reads late."""
+        tested: ir.Value | None = None
+        for view in block.operations:
+            op = view.operation
+            if op.name == "lir.count" and op not in self.counts:
+                message = (
+                    "lir.count must stand before the steps of the scf.for whose round it stores"
+                )
+                raise IRError(message, place_of(op))
+            if op.name == "lir.test":
+                tested = op.results[0]
+            elif op.name in _ENDS or self._value(op):
+                continue
+            elif op.name in _STEPS:
+                if op.name == "scf.if" and (tested is None or op.operands[0] != tested):
+                    raise IRError(
+                        "an scf.if takes a lir.test that stands right before it", place_of(op)
+                    )
+                yield op, _STEPS[op.name](self, op)
+                tested = None
+            else:
+                raise UnsupportedError(
+                    f"{op.name} is no step of a schedule; there are {', '.join(_STEPS)}",
+                    place_of(op),
+                )
+
+    def _value(self, op: ir.Operation) -> bool:
+        """Note a value that steps refer to: a place or a size."""
+        if op.name == "lir.view":
+            if op.operands[0] not in self.base:
+                raise IRError("lir.view: its base is no argument of the entry", place_of(op))
+            offset = ir.IntegerAttr(op.attributes["offset"]).value
+            self.places_of[op.results[0]] = (self.base[op.operands[0]], offset)
+        elif op.name == "arith.constant":
+            value = op.attributes["value"]
+            if isinstance(value, ir.IntegerAttr):
+                self.sizes[op.results[0]] = value.value
+        else:
+            return False
+        return True
+
+    def _place(self, v: ir.Value, what: str, op: ir.Operation) -> Ref:
+        if v not in self.places_of:
+            raise IRError(f"{what} must be a lir.view", place_of(op))
+        return self.places_of[v]
+
+    # -- steps -----------------------------------------------------------------------------
+
+    def launch(self, op: ir.Operation) -> Step:
         name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
         if name not in self.kernels:
             raise IRError(f"@{name} is no kernel: it has no lir.family", place_of(op))
         attrs = op.attributes
         for key in ("lir.range", "lir.grain", "lir.scratch"):
-            if key not in attrs:
-                raise IRError(f"a launch of @{name} needs {key}", place_of(op))
-        count, grain, scratch = (ir.IntegerAttr(attrs[f"lir.{k}"]).value for k in ("range", "grain", "scratch"))
+            if key not in attrs or not isinstance(attrs[key], ir.IntegerAttr):
+                raise IRError(f"a launch of @{name} needs {key}, an i64", place_of(op))
+        count, grain, scratch = (attrs[f"lir.{k}"].value for k in ("range", "grain", "scratch"))
+        if count < 0 or grain < 1 or scratch < 0:
+            message = f"found range {count}, grain {grain} and scratch {scratch}"
+            raise IRError(f"{message}, expected at least 0, 1 and 0", place_of(op))
         refs = tuple(self.places_of[v] for v in op.operands if v in self.places_of)
         sizes = tuple(self.sizes[v] for v in op.operands if v in self.sizes)
         if len(refs) + len(sizes) != len(op.operands):
             raise IRError(f"arguments of @{name} are views, then constants", place_of(op))
-        self.follows.append(tuple(ir.DenseI64ArrayAttr(attrs["lir.when"])) if "lir.when" in attrs else ())
-        self.places.append(place_of(op))
         return ("launch", name, count, grain, scratch, refs, sizes)
+
+    def branch(self, op: ir.Operation) -> Step:
+        _no_values(op, op.results)
+        flag = self._flag(op.operands[0], op)
+        then, otherwise = (self._block(r.blocks[0]) if len(r.blocks) else [] for r in op.regions)
+        return ("if", flag, then, otherwise)
+
+    def loop(self, op: ir.Operation) -> Step:
+        """A loop over constant bounds. A ``lir.count`` at the head of its body stores the round."""
+        _no_values(op, op.results)
+        bounds = [self.sizes.get(v) for v in list(op.operands)[:3]]
+        if any(b is None for b in bounds):
+            raise UnsupportedError("bounds and step of an scf.for must be constants", place_of(op))
+        low, high, step = (b or 0 for b in bounds)
+        if low != 0 or step != 1:
+            message = f"an scf.for counts from {low} in steps of {step}, expected 0 and 1"
+            raise UnsupportedError(message, place_of(op))
+        block = op.regions[0].blocks[0]
+        counter = None
+        for view in block.operations:
+            inner = view.operation
+            if inner.name == "lir.count" and inner.operands[0] == block.arguments[0]:
+                counter = self._place(inner.operands[1], "the place of a count", inner)
+                self.counts.append(inner)
+                break
+            if not self._value(inner):
+                break
+        return ("for", max(high, 0), self._block(block), counter)
+
+    def repeat(self, op: ir.Operation) -> Step:
+        """``while``: the steps of the first region, its test, the steps of the second."""
+        _no_values(op, [*op.operands, *op.results])
+        before, body = (r.blocks[0] for r in op.regions)
+        end = list(before.operations)[-1].operation
+        conditions = self._block(before)
+        flag = self._flag(end.operands[0], end)
+        last = [
+            v.operation for v in before.operations if v.operation.name in ("lir.test", *_STEPS)
+        ][-1]
+        if last.name != "lir.test":
+            raise IRError(
+                "an scf.while takes a lir.test that ends its first region", place_of(last)
+            )
+        limit, site = (
+            ir.IntegerAttr(op.attributes[k]).value if k in op.attributes else default
+            for k, default in (("lir.limit", -1), ("lir.site", 0))
+        )
+        if limit < -1:
+            raise IRError(f"lir.limit is {limit}, expected -1 (none) or more", place_of(op))
+        return ("while", conditions, flag, self._block(body), limit, site)
+
+    def _flag(self, v: ir.Value, op: ir.Operation) -> Ref:
+        test = None if isinstance(v.owner, ir.Block) else v.owner.operation
+        if test is None or test.name != "lir.test":
+            raise IRError(f"the condition of {op.name} must be a lir.test", place_of(op))
+        return self._place(test.operands[0], "what lir.test reads", test)
+
+
+_STEPS: dict[str, Callable[[_Reader, ir.Operation], Step]] = {
+    "func.call": _Reader.launch,
+    "scf.if": _Reader.branch,
+    "scf.for": _Reader.loop,
+    "scf.while": _Reader.repeat,
+}
+_ENDS = ("func.return", "scf.yield", "scf.condition", "lir.count")
+
+
+def _no_values(op: ir.Operation, values: Sequence[ir.Value]) -> None:
+    """Steps pass data through memory: a structured step carries no values."""
+    if len(values):
+        raise UnsupportedError(f"{op.name} of a schedule carries no values", place_of(op))
+
+
+def _params(op: ir.Operation) -> set[int]:
+    """The params that a step follows: what its ``lir.when`` and those inside it list."""
+    found = (
+        set(ir.DenseI64ArrayAttr(op.attributes["lir.when"]))
+        if "lir.when" in op.attributes
+        else set[int]()
+    )
+    for region in op.regions:
+        for block in region.blocks:
+            found.update(*(_params(v.operation) for v in block.operations))
+    return found

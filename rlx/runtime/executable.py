@@ -119,8 +119,13 @@ def unknown(name: str, known: Sequence[str], what: str) -> NameError:
 
 
 def _resolve(step: tuple[Any, ...], address: dict[str, int]) -> tuple[Any, ...]:
-    kind, name, *rest = step
-    return (kind, address[name], *rest) if kind == "launch" else step
+    """The step with addresses for the names of kernels, in the steps inside it too."""
+    if step[0] == "launch":
+        return ("launch", address[step[1]], *step[2:])
+    inner = (
+        [_resolve(s, address) for s in part] if isinstance(part, list) else part for part in step
+    )
+    return tuple(inner)
 
 
 def _plain(a: Array) -> Array:

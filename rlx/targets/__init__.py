@@ -9,7 +9,11 @@ from rlx.targets.base import Target
 
 __all__ = ["TARGETS", "find_target"]
 
-TARGETS = {"cpu": "rlx.targets.cpu"}
+TARGETS = {
+    "cpu": "rlx.targets.cpu",
+    "cuda": "rlx.targets.cuda",
+    "vulkan": "rlx.targets.vulkan",
+}
 """The module of each target; it has ``make_target(features)``."""
 
 

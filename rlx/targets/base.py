@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
+from rlx.errors import ToolchainError
 from rlx.kernels.builder import KernelTarget, KernelText
 
-__all__ = ["Emitter", "Target"]
+__all__ = ["BINARY_STAGES", "Emitter", "Target", "check_kernels"]
+
+
+BINARY_STAGES = frozenset(["object", "spirv"])
+"""The stages whose files are no text."""
+
+
+def check_kernels(kernels: Sequence[KernelText], frame: Literal["cpu", "gpu"]) -> None:
+    """Refuse kernels that share a name, or that were built for the other frame."""
+    names = [k.name for k in kernels]
+    if twice := sorted({n for n in names if names.count(n) > 1}):
+        raise ToolchainError(f"two kernels of one object are both called {', '.join(twice)}")
+    if foreign := [k for k in kernels if k.frame != frame]:
+        raise ToolchainError(
+            f"kernel {foreign[0].name} was built for a {foreign[0].frame.upper()} frame; "
+            f"build it with a {frame.upper()} KernelTarget"
+        )
 
 
 class Emitter(Protocol):
     """The last stages of a target: kernel text to something that its loader takes."""
 
     def emit(self, kernels: list[KernelText], stage: str) -> bytes:
-        """The file of ``stage`` ("llvm", "asm", "object", "ptx", "spirv") for kernels."""
+        """The file of ``stage`` ("llvm", "asm", "object", "ptx", "spirv") for kernels: UTF-8
+        text, but for the stages of ``BINARY_STAGES``."""
         ...
 
 

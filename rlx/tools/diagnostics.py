@@ -1,25 +1,33 @@
 """Diagnostics of rlx-opt: MLIR's and our own, printed with the source line, or checked.
 
-``--verify-diagnostics`` follows mlir-opt: ``// expected-error@+1 {{text}}`` (also ``@-1``, ``@above``,
-``@below``, ``@unknown``, and for error, warning, note and remark) expects a diagnostic that contains the
-text at that line; every diagnostic must be expected and every expectation met.
+``--verify-diagnostics`` follows mlir-opt: ``// expected-error@+1 {{text}}`` (also ``@-1``,
+``@above``, ``@below``, ``@unknown``; for error, warning, note and remark; ``expected-error-re`` with
+``{{regex}}`` inside the text) expects a diagnostic that contains the text at that line. Every
+diagnostic must be expected and every expectation met.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rlx.errors import RlxError
+from rlx.errors import IRError, RlxError, did_you_mean
 
-__all__ = ["Collector", "Found"]
+__all__ = ["Collector", "Found", "check_nesting"]
 
 _EXPECTED = re.compile(
-    r"expected-(error|warning|note|remark)(?:@([+-]\d+|above|below|unknown))?\s*\{\{(.*?)\}\}"
+    r"expected-(?P<severity>error|warning|note|remark)(?P<re>-re)?\s*"
+    r"(?:@(?P<at>[+-]\d+|above|below|unknown))?\s*\{\{(?P<text>.*)\}\}\s*$"
 )
 _PLACE = re.compile(r'"([^"]*)":(\d+):(\d+)')
+_NO_OP = re.compile(
+    r"unregistered operation '(\w+\.\w+)'|'?((?:hir|mir|lir)\.\w+)'? .*unregistered"
+)
+NESTING = 256
 
 
 @dataclass
@@ -33,82 +41,166 @@ class Found:
     elsewhere: str = ""
 
 
+@dataclass(frozen=True)
+class Expected:
+    """What a comment expects: a part of a message of a severity at a line (0: no place known)."""
+
+    severity: str
+    line: int
+    text: str
+    regex: bool
+
+    def fits(self, f: Found) -> bool:
+        if (self.severity, self.line) != (f.severity, f.line):
+            return False
+        return bool(re.search(self.pattern, f.message)) if self.regex else self.text in f.message
+
+    @property
+    def pattern(self) -> str:
+        """The text with its ``{{...}}`` parts as regular expressions."""
+        parts = re.split(r"\{\{(.*?)\}\}", self.text)
+        return "".join(f"(?:{p})" if i % 2 else re.escape(p) for i, p in enumerate(parts))
+
+
 class Collector:
-    """Collects the diagnostics of one part of the input. ``offset`` is the part's first line."""
+    """Collects the diagnostics of one part of the input; ``doing`` says what runs just now."""
 
-    def __init__(self, text: str, name: str, offset: int) -> None:
-        self.lines, self.name, self.offset = text.split("\n"), name, offset
+    def __init__(self, text: str, name: str) -> None:
+        self.lines, self.name = text.split("\n"), name
+        self.doing = ""
         self.found: list[Found] = []
-        self._handler: Any = None
 
-    def __enter__(self) -> Collector:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._handler is not None:
-            self._handler.detach()
-
-    def attach(self, context: Any) -> None:
+    @contextmanager
+    def listening(self, context: Any) -> Iterator[None]:
         """Take the diagnostics that MLIR emits in a context."""
-        self._handler = context.attach_diagnostic_handler(self._take)
+        handler = context.attach_diagnostic_handler(self._take)
+        try:
+            yield
+        finally:
+            handler.detach()
 
     def _take(self, d: Any) -> bool:
+        """One diagnostic of MLIR, live or kept by an exception, with its notes."""
         severity = str(d.severity).rsplit(".", 1)[-1].lower()
-        self.found.append(self._located(severity, str(d.location), _short(d.message)))
+        self._add(severity, str(d.location), d.message)
         for note in d.notes:
-            self.found.append(self._located("note", str(note.location), _short(note.message)))
+            self._add("note", str(note.location), note.message)
         return True
 
-    def _located(self, severity: str, location: str, message: str) -> Found:
-        place = _PLACE.search(location)
-        if place is None:
-            return Found(severity, 0, 0, message)
-        if place[1] != "-":
-            return Found(severity, 0, 0, message, f"{place[1]}:{place[2]}")
-        return Found(severity, int(place[2]), int(place[3]), message)
+    def _add(self, severity: str, location: str, message: str) -> None:
+        text, place = _short(message), _PLACE.search(location)
+        found = Found(severity, 0, 0, text)
+        if place is not None and place[1] == "-":
+            found = Found(severity, int(place[2]), int(place[3]), text)
+        elif place is not None:
+            found.elsewhere = f"{place[1]}:{place[2]}"
+        if found not in self.found:
+            self.found.append(found)
 
     def add_error(self, error: RlxError) -> None:
-        """Take an error of ours, unless it only repeats what MLIR has said."""
-        if any(f.severity == "error" and f.message[:60] in error.message for f in self.found):
+        """Take an error of ours. Where it wraps MLIR's, those say more: columns and notes."""
+        wrapped = getattr(error.__context__, "error_diagnostics", None)
+        if wrapped:
+            for d in wrapped:
+                self._take(d)
+            if not self.doing.startswith("the "):
+                self.found.append(Found("note", 0, 0, f"found after {self.doing}"))
             return
         line, elsewhere = 0, ""
         if error.location is not None:
             file, number = error.location
             line, elsewhere = (number, "") if file == "-" else (0, f"{file}:{number}")
-        self.found.append(Found("error", line, 1 if line else 0, error.message, elsewhere))
+        text = self.lines[line - 1] if 0 < line <= len(self.lines) else ""
+        column = len(text) - len(text.lstrip()) + 1 if line else 0
+        self.found.append(Found("error", line, column, error.message, elsewhere))
 
     def report(self) -> bool:
         """Print the diagnostics to stderr; returns whether none is an error."""
         for f in self.found:
-            where = f.elsewhere or (f"{self.name}:{f.line + self.offset}:{f.column}" if f.line else self.name)
+            where = f.elsewhere or (f"{self.name}:{f.line}:{f.column}" if f.line else self.name)
             print(f"{where}: {f.severity}: {f.message}", file=sys.stderr)
             if f.line and f.line <= len(self.lines):
                 print(f"    {self.lines[f.line - 1]}", file=sys.stderr)
                 print(f"    {' ' * (f.column - 1)}^", file=sys.stderr)
+            if help_ := _help(f):
+                print(f"    help: {help_}", file=sys.stderr)
         return not any(f.severity == "error" for f in self.found)
 
     def check_expected(self) -> bool:
         """Match diagnostics and expectations; what is left over of either is printed."""
-        open_: list[tuple[str, int, str]] = []
-        for number, text in enumerate(self.lines, 1):
-            for severity, at, message in _EXPECTED.findall(text):
-                shift = {"": 0, "above": -1, "below": 1}.get(at)
-                line = 0 if at == "unknown" else number + (int(at) if shift is None else shift)
-                open_.append((severity, line, message))
-        left: list[Found] = []
+        left, missing = list[Found](), self.expectations()
         for f in self.found:
-            match = next((e for e in open_ if e[0] == f.severity and e[1] == f.line and e[2] in f.message), None)
+            match = next((e for e in missing if e.fits(f)), None)
             if match is None:
                 left.append(f)
             else:
-                open_.remove(match)
+                missing.remove(match)
         for f in left:
-            print(f"{self.name}:{f.line + self.offset}: unexpected {f.severity}: {f.message}", file=sys.stderr)
-        for severity, line, message in open_:
-            print(f"{self.name}:{line + self.offset}: expected {severity} {message!r} was not seen", file=sys.stderr)
-        return not left and not open_
+            where = f.elsewhere or f"{self.name}:{f.line}"
+            print(f"{where}: unexpected {f.severity}: {f.message}", file=sys.stderr)
+        for e in missing:
+            where = f"{self.name}:{e.line}"
+            print(f"{where}: expected {e.severity} {e.text!r} was not seen", file=sys.stderr)
+        return not left and not missing
+
+    def expectations(self) -> list[Expected]:
+        """The comments of the input. ``@above`` and ``@below`` mean the next line that is no such
+        comment itself."""
+        marks = {n: m for n, text in enumerate(self.lines, 1) if (m := _EXPECTED.search(text))}
+        out: list[Expected] = []
+        for number, m in marks.items():
+            at, line = m["at"], number
+            if at in ("above", "below"):
+                step = -1 if at == "above" else 1
+                line += step
+                while line in marks:
+                    line += step
+            elif at == "unknown":
+                line = 0
+            elif at:
+                line += int(at)
+            out.append(Expected(m["severity"], line, m["text"], bool(m["re"])))
+        return out
 
 
 def _short(message: str) -> str:
     """The message without MLIR's dump of the whole op."""
     return message.split("see current operation", 1)[0].strip().rstrip(";:,")
+
+
+def _help(f: Found) -> str:
+    """What to do about a diagnostic of MLIR's parser; ours say it themselves."""
+    unknown = _NO_OP.search(f.message)
+    if unknown:
+        from rlx.ops import load_all
+        from rlx.ops.base import registry
+
+        load_all()
+        name = unknown[1] or unknown[2]
+        return f"no op is called {name}{did_you_mean(name, registry)}"
+    if f.severity == "error" and re.match(r"expected|custom op|use of|unbalanced", f.message):
+        return (
+            'an op is written %y = "mir.add"(%a, %b) : (tensor<4xf32>, tensor<4xf32>) -> '
+            "tensor<4xf32>; Graph.to_mlir() prints valid text"
+        )
+    return ""
+
+
+_BRACKETS = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|->|[(\[{<]|[)\]}>]')
+
+
+def check_nesting(text: str) -> None:
+    """Refuse text whose brackets nest so deep that MLIR's recursive parser would overflow the
+    stack; IRError names the line."""
+    depth = 0
+    for m in _BRACKETS.finditer(text):
+        token = m[0]
+        if token in "([{<":
+            depth += 1
+            if depth > NESTING:
+                line = text.count("\n", 0, m.start()) + 1
+                raise IRError(
+                    f"brackets nest deeper than {NESTING} here; no IR of RLX does", ("-", line)
+                )
+        elif token in ")]}>":
+            depth = max(0, depth - 1)

@@ -5,146 +5,253 @@
     rlx-opt bad.mlir --split-input-file --verify-diagnostics
 
 It mirrors mlir-opt: IR goes to stdout and nothing else does; diagnostics go to stderr. Exit codes:
-0 done, 1 the input was refused, 2 wrong usage.
+0 done, 1 the input was refused, 2 wrong usage, 70 an error inside RLX.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rlx.errors import IRError, RlxError
+from rlx.errors import DeviceError, IRError, RlxError, did_you_mean
+
+if TYPE_CHECKING:
+    from rlx.lowering.base import Compilation
+    from rlx.targets.base import Target
+    from rlx.tools.diagnostics import Collector
 
 __all__ = ["main"]
 
 PASS_NAMES = (
     "hir-to-mir", "simplify", "legalize", "share-inputs", "hoist", "fuse", "mir-to-lir",
 )  # fmt: skip
-"""RLX's passes by name; a test holds it equal to the pipeline, which would be slow to import here."""
+"""RLX's passes by name; a test holds it equal to the pipeline, which would be slow to import."""
 
 UPSTREAM = ("canonicalize", "cse")
-EMIT = ("hir", "mir", "fused", "lir", "llvm", "asm", "ptx", "spirv")
+LEVELS = ("hir", "mir", "fused", "lir")
+EMIT = (*LEVELS, "llvm", "asm", "ptx", "spirv")
 SPLIT = "// -----"
+REFUSED, USAGE, INTERNAL = 1, 2, 70
+
+
+class UsageError(Exception):
+    """The command line asks for something that there is not."""
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     p = argparse.ArgumentParser("rlx-opt", description="Run RLX's passes on IR text.")
-    p.add_argument("input", nargs="?", default="-", help="a file, or - for standard input")
-    p.add_argument("-o", dest="output", default="-", help="where the result goes")
-    p.add_argument("--emit", choices=EMIT, help="run the pipeline up to a stage and print it")
-    p.add_argument("--target", default="cpu", help="target, such as cpu or cpu:x86-64-v4")
-    p.add_argument("--dispatch", choices=("native", "common"), default="native")
-    p.add_argument("--no-fuse", action="store_true", help="keep ops apart")
-    p.add_argument("--pass-pipeline", default="", metavar="A,B", help="passes by name, in order")
-    p.add_argument("--split-input-file", action="store_true", help=f"treat parts between {SPLIT} apart")
-    p.add_argument("--verify-diagnostics", action="store_true", help="check expected-error comments")
-    p.add_argument("--verify-roundtrip", action="store_true", help="print, parse and compare")
-    p.add_argument("--report", action="store_true", help="fusion and dispatch reports, to stderr")
-    p.add_argument("--timing", action="store_true", help="milliseconds a pass, to stderr")
-    p.add_argument("--mlir-print-debuginfo", action="store_true", help="print locations")
-    p.add_argument("--list-passes", action="store_true", help="name the passes and stop")
-    p.add_argument("--debug", action="store_true", help="show Python tracebacks")
+    add = p.add_argument
+    add("input", nargs="?", default="-", help="a file, or - for standard input (the default)")
+    add("-o", dest="output", default="-", metavar="FILE", help="where the result goes")
+    add("--emit", choices=EMIT, help="run the pipeline up to a stage and print it")
+    add("--target", default="cpu", help="target, such as cpu or cpu:x86-64-v4")
+    add("--dispatch", choices=("native", "common"), default="native", help="which kernels run ops")
+    add("--no-fuse", action="store_true", help="keep ops apart")
+    add(
+        "--pass-pipeline",
+        default="",
+        metavar="A,B",
+        help="passes by name: a,b or builtin.module(a,b)",
+    )
+    add("--split-input-file", action="store_true", help=f"take parts between lines {SPLIT} apart")
+    add(
+        "--verify-diagnostics",
+        action="store_true",
+        help="check // expected-error {{text}} comments",
+    )
+    add("--verify-roundtrip", action="store_true", help="print, parse and compare")
+    add("--report", action="store_true", help="fusion and dispatch reports, to stderr")
+    add("--timing", action="store_true", help="milliseconds a pass, to stderr")
+    add("--mlir-print-debuginfo", action="store_true", help="print locations")
+    add("--list-passes", action="store_true", help="name the passes and stop")
+    add("--version", action="store_true", help="print the version and stop")
+    add("--debug", action="store_true", help="show Python tracebacks")
     for name in (*PASS_NAMES, *UPSTREAM):
-        p.add_argument(f"--{name}", dest="passes", action="append_const", const=name)
+        add(f"--{name}", dest="passes", action="append_const", const=name, help=f"run {name}")
     return p
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Entry point; returns the exit code (argparse exits with 2 by itself)."""
     args = parser().parse_args(argv)
-    if args.list_passes:
-        from rlx.lowering.pipeline import PIPELINE
+    if args.version:
+        import rlx
 
-        for p in PIPELINE:
-            print(f"{p.name:14s}{(p.__doc__ or '').strip().splitlines()[0]}")
+        print(f"rlx-opt {rlx.__version__}")
         return 0
+    if args.list_passes:
+        return _list_passes()
     try:
-        text = sys.stdin.read() if args.input == "-" else Path(args.input).read_text()
+        passes = [*parse_pipeline(args.pass_pipeline), *(args.passes or [])]
+        target = _target(args)
+    except UsageError as e:
+        print(f"rlx-opt: {e}", file=sys.stderr)
+        return USAGE
+    try:
+        text = read_text(args.input)
+        parts = split_parts(text) if args.split_input_file else [text]
+        return _run(parts, passes, target, args)
+    except RlxError as e:
+        print(f"rlx-opt: {e}", file=sys.stderr)
+    except BrokenPipeError:
+        # The reader has what it wants; Python would complain once more as it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as e:
-        print(f"rlx-opt: cannot read {args.input}: {e.strerror}", file=sys.stderr)
-        return 1
-    parts = text.split(SPLIT) if args.split_input_file else [text]
+        print(f"rlx-opt: {e.filename or args.input}: {e.strerror}", file=sys.stderr)
+    return REFUSED
+
+
+def _list_passes() -> int:
+    from rlx.lowering.pipeline import PIPELINE
+
+    for p in PIPELINE:
+        print(f"{p.name:14s}{(p.__doc__ or '').strip().splitlines()[0]}")
+    for name in UPSTREAM:
+        print(f"{name:14s}Upstream's pass of that name.")
+    return 0
+
+
+def parse_pipeline(text: str) -> list[str]:
+    """The passes of ``a,b`` or ``builtin.module(a,b)``; those of upstream may have options."""
+    inner = re.fullmatch(r"\s*builtin\.module\((.*)\)\s*", text, re.DOTALL)
+    found = re.findall(r"(?:[^,{}]|\{[^{}]*\})+", inner[1] if inner else text)
+    names = [n.strip() for n in found if n.strip()]
+    for n in names:
+        head = n.split("{")[0]
+        if n not in PASS_NAMES and head not in UPSTREAM:
+            known = (*PASS_NAMES, *UPSTREAM)
+            hint = did_you_mean(head, known)
+            raise UsageError(f"no pass is called {n!r}{hint}; there are {', '.join(known)}")
+    return names
+
+
+def _target(args: argparse.Namespace) -> Target:
+    from rlx.targets import find_target
+
+    try:
+        target = find_target(args.target)
+    except DeviceError as e:
+        raise UsageError(f"--target={args.target}: {e.message}") from None
+    stages = (*LEVELS, *target.stages)
+    if args.emit and args.emit not in stages:
+        listed = ", ".join(s for s in stages if s in EMIT)
+        raise UsageError(f"target {target.name} has no stage {args.emit!r}; it has {listed}")
+    return target
+
+
+def read_text(path: str) -> str:
+    """The text of a file, or of standard input for ``-``; IRError for what is not text."""
+    data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    try:
+        text = data.decode()
+        zero = text.find("\0")
+        at = None if zero < 0 else len(text[:zero].encode())
+    except UnicodeDecodeError as e:
+        text, at = "", e.start
+    if at is not None:
+        name = "<stdin>" if path == "-" else path
+        line = data[:at].count(b"\n") + 1
+        raise IRError(
+            f"byte 0x{data[at]:02x} at offset {at} is not text; "
+            "rlx-opt reads MLIR's text form in UTF-8, which Graph.to_mlir() prints",
+            (name, line),
+        )
+    return text
+
+
+def split_parts(text: str) -> list[str]:
+    """The parts between split lines, each after so many empty lines that its own keep their numbers."""
+    parts: list[str] = []
     line = 0
-    results: list[str] = []
+    for part in re.split(rf"^{SPLIT}.*$", text, flags=re.MULTILINE):
+        parts.append("\n" * line + part)
+        line += part.count("\n")
+    return parts
+
+
+def _run(parts: list[str], passes: list[str], target: Target, args: argparse.Namespace) -> int:
+    from rlx.tools.diagnostics import Collector
+
+    outputs: list[str] = []
     code = 0
     for part in parts:
-        out, ok = _run_part(part, line, args)
-        results.append(out)
-        code |= not ok
-        line += part.count("\n")
-    if code == 0 and not args.verify_diagnostics:
-        _write(f"\n{SPLIT}\n".join(results), args.output)
+        collector = Collector(part, "<stdin>" if args.input == "-" else args.input)
+        try:
+            outputs.append(_transform(part, passes, target, args, collector))
+        except RlxError as e:
+            if args.debug:
+                raise
+            collector.add_error(e)
+        except Exception as e:
+            # A defect of ours, or IR that a pass does not expect: one line, not a traceback.
+            if args.debug:
+                raise
+            print(f"rlx-opt: internal error in {collector.doing}: {_brief(e)}", file=sys.stderr)
+            print("rlx-opt: --debug shows where; please report it with the input", file=sys.stderr)
+            return INTERNAL
+        well = collector.check_expected() if args.verify_diagnostics else collector.report()
+        code |= 0 if well else REFUSED
+    if code == 0 and outputs:
+        _write(f"\n{SPLIT}\n".join(t.strip("\n") for t in outputs), args.output)
     return code
 
 
-def _run_part(text: str, line: int, args: argparse.Namespace) -> tuple[str, bool]:
-    """One part of the input: its output, and whether all was well."""
-    from rlx.tools.diagnostics import Collector
-
-    name = "<stdin>" if args.input == "-" else args.input
-    collector = Collector(text, name, line)
-    try:
-        with collector:
-            out = _transform(text, args, collector)
-    except RlxError as e:
-        if args.debug:
-            raise
-        collector.add_error(e)
-        out = ""
-    if args.verify_diagnostics:
-        return "", collector.check_expected()
-    return out, collector.report()
+def _brief(e: Exception) -> str:
+    return f"{type(e).__name__}: {str(e).splitlines()[0][:200] if str(e) else 'no message'}"
 
 
-def _transform(text: str, args: argparse.Namespace, collector: object) -> str:
-    from rlx.dialects.context import make_context
+def _transform(
+    text: str, passes: list[str], target: Target, args: argparse.Namespace, collector: Collector
+) -> str:
+    """One part of the input through the passes and to the stage that is printed."""
+    from rlx.dialects.context import make_context, parse
     from rlx.lowering.base import Compilation, Options
-    from rlx.lowering.pipeline import named, run_passes
-    from rlx.targets import find_target
-    from rlx.tools.stages import emit_stage, passes_to
+    from rlx.tools.diagnostics import check_nesting
+    from rlx.tools.stages import emit_stage, passes_to, run_pass
 
-    target = find_target(args.target)
     compilation = Compilation(target, Options(dispatch=args.dispatch, fuse=not args.no_fuse))
-    ctx = make_context()
-    collector.attach(ctx)  # type: ignore[attr-defined]
-    from rlx.dialects.context import parse
-
-    module = parse(text, ctx)
-    wanted = [*(n.strip() for n in args.pass_pipeline.split(",") if n.strip()), *(args.passes or [])]
-    with ctx:
-        for name in wanted:
-            if name in UPSTREAM:
-                from rlx._mlir import run_pipeline
-
-                run_pipeline(module, f"builtin.module({name})", verify=True)
-            else:
-                module = run_passes(module, [named(name)], compilation)
+    collector.doing = "the parser"
+    check_nesting(text)
+    context = make_context()
+    with context, collector.listening(context):
+        module = parse(text, context)
+        for name in passes:
+            collector.doing = f"pass {name}"
+            module = run_pass(module, name, compilation)
         if args.emit:
-            module = run_passes(module, passes_to(module, args.emit), compilation)
-            out = emit_stage(module, args.emit, target)
-        else:
-            out = _print(module, args)
-        if args.verify_roundtrip and str(parse(str(module), ctx)) != str(module):
+            for p in passes_to(module, args.emit):
+                collector.doing = f"pass {p.name}"
+                module = run_pass(module, p.name, compilation)
+            collector.doing = f"the stage {args.emit}"
+        out = module.operation.get_asm(enable_debug_info=args.mlir_print_debuginfo)
+        if args.verify_roundtrip and str(parse(str(module), context)) != str(module):
             raise IRError("the printed module does not parse back to itself")
+        if args.emit and args.emit not in ("hir", "mir", "fused"):
+            emitted = emit_stage(module, args.emit, target)
+            out = out if emitted is None else emitted
+    _explain(compilation, args)
+    return out
+
+
+def _explain(compilation: Compilation, args: argparse.Namespace) -> None:
     if args.report:
         print(compilation.fusion, compilation.dispatch, sep="\n", file=sys.stderr)
     if args.timing:
         for stage, seconds in compilation.seconds.items():
             print(f"{seconds * 1e3:9.2f} ms  {stage}", file=sys.stderr)
-    return out
-
-
-def _print(module: object, args: argparse.Namespace) -> str:
-    return module.operation.get_asm(enable_debug_info=args.mlir_print_debuginfo)  # type: ignore[attr-defined]
 
 
 def _write(text: str, output: str) -> None:
     if output == "-":
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
     else:
-        Path(output).write_text(text)
+        Path(output).write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from rlx._mlir import ir
-from rlx.errors import UnsupportedError
+from rlx._mlir import ir, run_pipeline
+from rlx.dialects.bridge import place_of
+from rlx.errors import IRError, RlxError, UnsupportedError
+from rlx.kernels.builder import KernelText
 from rlx.kernels.emit import emit_kernel
-from rlx.lowering.base import Pass, functions
-from rlx.lowering.pipeline import PIPELINE, STAGES
-from rlx.lowering.schedule import read_schedule
+from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.pipeline import PIPELINE, STAGES, named, run_passes
+from rlx.lowering.schedule import KernelRef, read_schedule
 from rlx.targets.base import Target
 
-__all__ = ["emit_stage", "level_of", "passes_to"]
+__all__ = ["emit_stage", "level_of", "passes_to", "run_pass"]
+
+UPSTREAM = ("canonicalize", "cse")
+NEED_ENTRY = ("share-inputs", "hoist", "mir-to-lir")
+"""The passes that work on @main and its named arguments; the others take any function."""
 
 
 def level_of(module: ir.Module) -> str:
-    """The level of a module: "lir" by its kernels or roles, "hir" by its blocks, else "mir"."""
+    """The level of a module: "lir" by its kernels, views or roles, "fused" by a region or a
+    prologue, "hir" by its blocks, else "mir"."""
     names: set[str] = set()
 
     def visit(op: ir.Operation) -> ir.WalkResult:
@@ -22,32 +29,100 @@ def level_of(module: ir.Module) -> str:
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    if any("lir.family" in f.attributes for f in functions(module).values()) or "lir.view" in names:
+    found = functions(module)
+    marked = any("lir.family" in f.attributes or _has_roles(f) for f in found.values())
+    if marked or any(n.startswith("lir.") for n in names):
         return "lir"
-    if any(n.startswith("hir.") for n in names):
-        return "hir"
-    return "fused" if "mir.fused" in names else "mir"
+    if "mir.fused" in names or "prologue" in found:
+        return "fused"
+    return "hir" if any(n.startswith("hir.") for n in names) else "mir"
+
+
+def _has_roles(f: ir.Operation) -> bool:
+    marks = f.attributes["arg_attrs"] if "arg_attrs" in f.attributes else []
+    return any("lir.role" in ir.DictAttr(d) for d in marks)
 
 
 def passes_to(module: ir.Module, stage: str) -> list[Pass]:
-    """The passes of the pipeline that lead from a module's level to a stage."""
+    """The passes of the pipeline that lead from a module's level to a stage.
+
+    A module of mir ops alone is hir too: a graph without blocks.
+    """
     order = list(STAGES)
-    goal = stage if stage in order else "lir"
-    start, end = order.index(level_of(module)), order.index(goal)
-    if start > end:
-        raise UnsupportedError(f"the input is {order[start]} already; it cannot go back to {stage}")
+    level, goal = level_of(module), stage if stage in order else "lir"
+    start, end = order.index(level), order.index(goal)
+    if start > end and (level, goal) != ("mir", "hir"):
+        raise UnsupportedError(f"the input is {level} already; it cannot go back to {stage}")
     names = [p.name for p in PIPELINE]
-    first = 0 if start == 0 else names.index(str(STAGES[order[start]])) + 1
-    last = 0 if end == 0 else names.index(str(STAGES[order[end]])) + 1
+    first, last = (0 if i == 0 else names.index(str(STAGES[order[i]])) + 1 for i in (start, end))
     return list(PIPELINE[first:last])
 
 
-def emit_stage(module: ir.Module, stage: str, target: Target) -> str:
-    """The text of a stage: of a level the module itself, of later ones what the target emits."""
-    if stage in STAGES:
-        return str(module)
-    if stage not in target.stages:
-        raise UnsupportedError(f"target {target.name} has no stage {stage!r}; it has {', '.join(target.stages)}")
+def run_pass(module: ir.Module, name: str, compilation: Compilation) -> ir.Module:
+    """Run one pass by name, of ours or upstream's (with options if it has any), and verify.
+
+    Raises PassError for a pass that fails, IRError or UnsupportedError for a module that is not
+    fit for it.
+    """
+    if name.split("{")[0] in UPSTREAM:
+        with compilation.timed(name):
+            run_pipeline(module, f"builtin.module({name})", verify=True)
+        return module
+    found = named(name)
+    if level_of(module) == "lir":
+        raise UnsupportedError(f"the input is lir already; {name} takes hir or mir")
+    for f in functions(module).values():
+        _check_body(f)
+    if name in NEED_ENTRY:
+        _check_entry(module, name)
+    return run_passes(module, [found], compilation)
+
+
+def _check_body(f: ir.Operation) -> None:
+    blocks = len(f.regions[0].blocks)
+    if blocks != 1:
+        name = ir.StringAttr(f.attributes["sym_name"]).value
+        raise IRError(f"func @{name} has {blocks} blocks, expected one", place_of(f))
+
+
+def _check_entry(module: ir.Module, name: str) -> None:
+    """A schedule is made of @main, whose arguments are inputs and params by name."""
+    main = functions(module).get("main")
+    if main is None:
+        raise IRError(f"the module has no function @main, which {name} starts from")
+    marks = (
+        list(ir.ArrayAttr(main.attributes["arg_attrs"])) if "arg_attrs" in main.attributes else []
+    )
+    arguments = list(main.regions[0].blocks[0].arguments)
+    known = {"rlx.input", "rlx.param", "rlx.packed"}
+    for i, arg in enumerate(arguments):
+        found = {named.name for named in ir.DictAttr(marks[i])} if i < len(marks) else set[str]()
+        if not found & known:
+            raise IRError(
+                f'argument {i} of @main is neither input nor param; write {{rlx.input = "x"}} or '
+                '{rlx.param = "w"} after its type',
+                place_of(main),
+            )
+        if not isinstance(arg.type, ir.RankedTensorType):
+            raise IRError(f"argument {i} of @main is {arg.type}, expected a tensor", place_of(main))
+
+
+def emit_stage(module: ir.Module, stage: str, target: Target) -> str | None:
+    """What a target emits for a lir module at ``stage``; None for "lir" itself, which is checked
+    by reading it as a schedule."""
     schedule = read_schedule(module)
-    texts = [emit_kernel(k.family, k.name, k.config, target.kernels) for k in schedule.kernels]
+    if stage == "lir":
+        return None
+    texts = [_kernel_text(k, target) for k in schedule.kernels]
     return target.emitter.emit(texts, stage).decode()
+
+
+def _kernel_text(k: KernelRef, target: Target) -> KernelText:
+    try:
+        return emit_kernel(k.family, k.name, k.config, target.kernels)
+    except RlxError:
+        raise
+    except Exception as e:
+        # Text may hold any config; the classes of a config check no more than their names.
+        message = f"family {k.family} cannot emit @{k.name} from the config in the text: {e}"
+        raise IRError(message) from e

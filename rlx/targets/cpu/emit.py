@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlx import _mlir
-from rlx.errors import ToolchainError
 from rlx.kernels.builder import KernelText
+from rlx.targets.base import check_kernels
 from rlx.targets.cpu.features import Features
 from rlx.targets.llvm import machine
 from rlx.targets.llvm.bridge import to_llvm22
@@ -47,7 +47,7 @@ def to_assembly(kernels: Sequence[KernelText], features: Features, *, opt: int =
 
 def to_llvm(kernels: Sequence[KernelText], features: Features) -> str:
     """LLVM 22 text of the kernels' bodies and frames."""
-    _check_names(kernels)
+    check_kernels(kernels, "cpu")
     bodies = "\n".join(_as_body(k) for k in kernels)
     module = _mlir.parse_module(f"module {{\n{bodies}\n}}", _mlir.context())
     _mlir.run_pipeline(module, PIPELINE)
@@ -56,16 +56,6 @@ def to_llvm(kernels: Sequence[KernelText], features: Features) -> str:
         text = _internal(text, k.name)
     frames = "\n".join(_frame(k) for k in kernels)
     return f"{text}\n{frames}\nattributes #1000 = {{ {_FUNCTION_ATTRIBUTES} }}\n"
-
-
-def _check_names(kernels: Sequence[KernelText]) -> None:
-    names = [k.name for k in kernels]
-    if twice := sorted({n for n in names if names.count(n) > 1}):
-        raise ToolchainError(f"two kernels of one object are both called {', '.join(twice)}")
-    if foreign := [k.name for k in kernels if k.frame != "cpu"]:
-        raise ToolchainError(
-            f"kernel {foreign[0]} was built for a GPU frame; build it with a CPU KernelTarget"
-        )
 
 
 def _as_body(k: KernelText) -> str:

@@ -1,0 +1,1 @@
+"""Benchmarks: RLX and its peers timed in turn in one run, and ratios of medians."""

@@ -1,0 +1,31 @@
+"""``python -m bench [minilm|gemm|attention|overhead|compile]``: one benchmark, or all of them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+BENCHMARKS = {
+    "minilm": "bench.minilm",
+    "gemm": "bench.kernels.gemm",
+    "attention": "bench.kernels.attention",
+    "overhead": "bench.overhead",
+    "compile": "bench.compile",
+}
+
+
+def main(argv: list[str]) -> int:
+    """Run the benchmarks that are named, with the rest of the command line."""
+    if argv and argv[0] not in BENCHMARKS:
+        print(f"no benchmark is called {argv[0]!r}; there are {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 2
+    for name in argv[:1] or BENCHMARKS:
+        print(f"\n## {name}\n", flush=True)
+        code = importlib.import_module(BENCHMARKS[name]).main(argv[1:])
+        if code:
+            return int(code)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,59 @@
+"""NVIDIA GPUs: PTX, which the driver compiles to the machine's code.
+
+    rlx-opt model.mlir --dispatch=common --emit=ptx --target=cuda:sm_90
+
+Kernels run one thread a point of their parallel range. How a launcher calls them is in
+``rlx.targets.cuda.emit``.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from rlx.errors import UnsupportedError
+from rlx.kernels.builder import KernelTarget, KernelText
+from rlx.kernels.math import CPU_MATH
+from rlx.targets.base import Target
+from rlx.targets.cuda.features import DEFAULT, Features, preset
+
+__all__ = ["FAMILIES", "STAGES", "make_target"]
+
+FAMILIES: tuple[str, ...] = ()
+"""The kernel families beyond the common way that have emitters for GPUs."""
+
+STAGES = ("llvm", "ptx")
+
+
+class CudaEmitter:
+    """LLVM IR and PTX of kernels."""
+
+    def __init__(self, features: Features) -> None:
+        self.features = features
+
+    def emit(self, kernels: list[KernelText], stage: str) -> bytes:
+        from rlx.targets.cuda.emit import to_llvm, to_ptx
+
+        if stage == "llvm":
+            return to_llvm(kernels).encode()
+        if stage == "ptx":
+            return to_ptx(kernels, self.features).encode()
+        raise UnsupportedError(f"target cuda has no stage {stage!r}; it has {', '.join(STAGES)}")
+
+
+@cache
+def make_target(features: str | None = None) -> Target:
+    """The CUDA target for a compute capability by name ("sm_90"); by default the oldest one.
+
+    Raises DeviceError for an unknown capability.
+    """
+    found = preset(features or DEFAULT)
+    return Target(
+        name="cuda",
+        features=found,
+        kernels=KernelTarget(
+            name=found.name, vector_bytes=0, registers=0, math=CPU_MATH, frame="gpu"
+        ),
+        families=FAMILIES,
+        stages=STAGES,
+        emitter=CudaEmitter(found),
+    )

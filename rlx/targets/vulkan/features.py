@@ -1,0 +1,102 @@
+"""What a Vulkan device can do, as far as the SPIR-V that RLX emits depends on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlx.errors import DeviceError, did_you_mean
+from rlx.types import DType, bf16, f16, f64, i8, i16, i64, u8, u16, u64
+
+__all__ = ["DEFAULT", "EXTRAS", "PRESETS", "Extra", "Features", "preset"]
+
+
+@dataclass(frozen=True)
+class Extra:
+    """A kind of type that Vulkan leaves optional: what SPIR-V needs to compute with it and to keep
+    it in storage buffers, and the element types that RLX needs it for."""
+
+    capabilities: tuple[str, ...]
+    extensions: tuple[str, ...]
+    dtypes: tuple[DType, ...]
+
+
+_8BIT, _16BIT = ("SPV_KHR_8bit_storage",), ("SPV_KHR_16bit_storage",)
+
+EXTRAS: dict[str, Extra] = {
+    # Bools come under int8: in memory they are bytes.
+    "int8": Extra(("Int8", "StorageBuffer8BitAccess"), _8BIT, (i8, u8)),
+    # In memory a bf16 is the upper half of an f32, as an integer.
+    "int16": Extra(("Int16", "StorageBuffer16BitAccess"), _16BIT, (i16, u16, bf16)),
+    "int64": Extra(("Int64",), (), (i64, u64)),
+    "float16": Extra(("Float16", "StorageBuffer16BitAccess"), _16BIT, (f16,)),
+    "float64": Extra(("Float64",), (), (f64,)),
+}
+"""By the names that features go by: ``vulkan1.1+int64``. A device has ``int8`` if it has Vulkan's
+shaderInt8 and storageBuffer8BitAccess, and so on."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """A version of Vulkan, and the extras that a device has."""
+
+    isa: str
+    has: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """``vulkan1.1+int64``: the version and what goes beyond its preset."""
+        return "+".join([self.isa, *sorted(self.has - PRESETS[self.isa].has)])
+
+    @property
+    def lacks(self) -> dict[DType, str]:
+        """The element types that kernels must do without, and what would provide them."""
+        return {
+            dt: f"compile for a device that has it, as {self.name}+{name} does"
+            for name, extra in EXTRAS.items()
+            if name not in self.has
+            for dt in extra.dtypes
+        }
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """The SPIR-V capabilities that code may use."""
+        found = {c for name in self.has for c in EXTRAS[name].capabilities}
+        return ("Shader", *sorted(found))
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        """The SPIR-V extensions that code may use."""
+        found = {e for name in self.has for e in EXTRAS[name].extensions}
+        return ("SPV_KHR_storage_buffer_storage_class", *sorted(found))
+
+
+PRESETS: dict[str, Features] = {
+    f.isa: f
+    for f in (
+        # What every device has; and what those of desktops, and software devices, mostly have.
+        Features("vulkan1.1", frozenset()),
+        Features("vulkan1.2", frozenset(EXTRAS)),
+    )
+}
+
+DEFAULT = "vulkan1.2"
+
+
+def preset(name: str) -> Features:
+    """The features called ``name``, such as ``vulkan1.2`` or ``vulkan1.1+int64``.
+
+    Raises DeviceError for an unknown version or extra.
+    """
+    isa, *extras = name.split("+")
+    if isa not in PRESETS:
+        hint = did_you_mean(isa, PRESETS)
+        raise DeviceError(
+            f"unknown device profile {isa!r}{hint}; RLX emits SPIR-V for {', '.join(PRESETS)}"
+        )
+    for extra in extras:
+        if extra not in EXTRAS:
+            hint = did_you_mean(extra, EXTRAS)
+            raise DeviceError(
+                f"unknown extra {extra!r} of {isa}{hint}; known are {', '.join(EXTRAS)}"
+            )
+    return Features(isa, PRESETS[isa].has | set(extras))

@@ -1,0 +1,196 @@
+"""Schedules with structured control, from LIR text to a native run."""
+
+import numpy as np
+import pytest
+
+from rlx.compiler import CompileReport, compile_schedule
+from rlx.dialects.context import parse
+from rlx.errors import FaultError, IRError, UnsupportedError
+from rlx.lowering.base import Compilation
+from rlx.lowering.schedule import read_schedule
+from rlx.runtime.executable import Executable
+from rlx.targets import find_target
+
+SCALAR = '{dtype = i64, is = "TensorType", shape = []}'
+INT = "memref<?xi64>"
+BOOL = "memref<?xi8>"
+
+
+def kernel(name: str, op: str, result: str) -> str:
+    """A kernel on two scalars of i64."""
+    config = (
+        f'{{attrs = [], is = "CommonConfig", op = "mir.{op}", operands = [{SCALAR}, {SCALAR}]}}'
+    )
+    return (
+        f"func.func private @{name}({INT}, {INT}, {result}) attributes "
+        f'{{lir.family = "common", lir.config = {config}}}'
+    )
+
+
+def view(name: str, base: str, kind: str, offset: int, result: str) -> str:
+    return (
+        f'{name} = "lir.view"({base}) {{offset = {offset} : i64, shape = array<i64>, '
+        f"strides = array<i64>}} : ({kind}) -> {result}"
+    )
+
+
+ARGUMENTS = ", ".join(
+    [
+        '%arena: memref<64xi8> {lir.role = "arena"}',
+        '%packed: memref<0xi8> {lir.role = "packed"}',
+        '%error: memref<2xi64> {lir.role = "error"}',
+        '%param: memref<i64> {lir.role = "param", lir.name = "p"}',
+        '%three: memref<i64> {lir.role = "constant", lir.name = "0"}',
+        '%limit: memref<i64> {lir.role = "constant", lir.name = "1"}',
+        '%input: memref<i64> {lir.role = "input", lir.name = "x"}',
+        '%output: memref<i64> {lir.role = "output", lir.name = "0"}',
+    ]
+)
+VIEWS = [
+    view("%flag", "%arena", "memref<64xi8>", 0, BOOL),
+    view("%round", "%arena", "memref<64xi8>", 8, INT),
+    view("%p", "%param", "memref<i64>", 0, INT),
+    view("%c3", "%three", "memref<i64>", 0, INT),
+    view("%c20", "%limit", "memref<i64>", 0, INT),
+    view("%x", "%input", "memref<i64>", 0, INT),
+    view("%y", "%output", "memref<i64>", 0, INT),
+]
+
+
+def call(name: str, a: str, b: str, out: str) -> str:
+    kinds = f"{INT}, {INT}, {BOOL if name == 'less' else INT}"
+    marks = "lir.range = 1 : i64, lir.grain = 1 : i64, lir.scratch = 0 : i64"
+    return f"func.call @{name}({a}, {b}, {out}) {{{marks}}} : ({kinds}) -> ()"
+
+
+LESS = call("less", "%y", "%c20", "%flag")
+TEST = f'%more = "lir.test"(%flag) : ({BOOL}) -> i1'
+ADD3 = call("add", "%y", "%c3", "%y")
+DOUBLE = call("add", "%y", "%y", "%y")
+
+
+def module(*body: str) -> str:
+    """y = x + p, then the steps of ``body``; the constants are 3 and 20."""
+    lines = [
+        "module attributes {lir.constant0 = dense<3> : tensor<i64>,"
+        " lir.constant1 = dense<20> : tensor<i64>,"
+        ' lir.sites = [{message = "too many rounds", file = "model.py", line = 7 : i64}]} {',
+        kernel("add", "add", INT),
+        kernel("less", "lt", BOOL),
+        f"func.func @main({ARGUMENTS}) {{",
+        *VIEWS,
+        call("add", "%x", "%p", "%y"),
+        *body,
+        "return",
+        "}",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def run(x: int, *body: str) -> int:
+    target = find_target("cpu")
+    schedule = read_schedule(parse(module(*body)))
+    executable = Executable(compile_schedule(schedule, target, CompileReport(Compilation(target))))
+    executable.set_param("p", np.array(1))
+    return int(executable.run_slots(np.array(x))[0])
+
+
+@pytest.mark.parametrize(("x", "expected"), [(5, 12), (30, 34)])
+def test_if_reads_its_bool_when_it_runs(x, expected):
+    assert run(x, LESS, TEST, f"scf.if %more {{ {DOUBLE} }} else {{ {ADD3} }}") == expected
+
+
+def test_if_without_else():
+    assert run(5, LESS, TEST, f"scf.if %more {{ {DOUBLE} }}") == 12
+    assert run(30, LESS, TEST, f"scf.if %more {{ {DOUBLE} }}") == 31
+
+
+@pytest.mark.parametrize(("x", "expected"), [(0, 22), (19, 20), (40, 41)])
+def test_while_tests_before_each_round(x, expected):
+    assert run(x, *while_(ADD3)) == expected
+
+
+def while_(body: str, marks: str = "") -> list[str]:
+    return [
+        "scf.while : () -> () {", LESS, TEST, "scf.condition(%more)", "} do {", body, "scf.yield",
+        "}" + (f" attributes {{{marks}}}" if marks else ""),
+    ]  # fmt: skip
+
+
+def bounds(low: int, high: int, step: int) -> list[str]:
+    numbers = (("low", low), ("high", high), ("step", step))
+    return [f"%{n} = arith.constant {v} : index" for n, v in numbers]
+
+
+def for_(*body: str) -> list[str]:
+    return ["scf.for %i = %low to %high step %step {", *body, "}"]
+
+
+def test_for_runs_its_rounds():
+    assert run(0, *bounds(0, 4, 1), *for_(ADD3)) == 13
+    assert run(0, *bounds(0, 0, 1), *for_(ADD3)) == 1
+
+
+def test_count_stores_the_round():
+    count = f'"lir.count"(%i, %round) : (index, {INT}) -> ()'
+    body = for_(count, call("add", "%y", "%round", "%y"))
+    assert run(0, *bounds(0, 5, 1), *body) == 1 + 0 + 1 + 2 + 3 + 4
+
+
+def test_control_nests():
+    inner = [LESS, TEST, "scf.if %more {", *for_(ADD3), "} else {", DOUBLE, "}"]
+    # 1 -> 10 -> 19 -> 28 -> 56: three rounds below 20 add 9 each, the fourth doubles.
+    assert run(0, *bounds(0, 3, 1), "scf.for %j = %low to %high step %step {", *inner, "}") == 28
+    again = [*bounds(0, 3, 1), "%four = arith.constant 4 : index"]
+    assert run(0, *again, "scf.for %j = %low to %four step %step {", *inner, "}") == 56
+
+
+def test_a_loop_over_its_limit_is_a_fault_at_its_site():
+    assert run(0, *while_(ADD3, "lir.limit = 7 : i64, lir.site = 0 : i64")) == 22
+    with pytest.raises(FaultError, match="too many rounds") as caught:
+        run(0, *while_(ADD3, "lir.limit = 6 : i64, lir.site = 0 : i64"))
+    assert caught.value.location == ("model.py", 7)
+
+
+def test_steps_are_plain_data():
+    body = [*bounds(0, 2, 1), *for_(LESS, TEST, f"scf.if %more {{ {ADD3} }}")]
+    schedule = read_schedule(parse(module(*body)))
+    kind, count, (less, branch), counter = schedule.main[1]
+    assert (kind, count, counter) == ("for", 2, None)
+    assert less[:2] == ("launch", "less")
+    assert branch[:2] == ("if", (0, 0))
+    assert [step[1] for step in branch[2]] == ["add"]
+    assert len(schedule.places) == len(schedule.main) == 2
+
+
+def test_a_structured_prologue_step_follows_the_params_of_its_launches():
+    marked = ADD3.replace("lir.grain", "lir.when = array<i64: 0>, lir.grain")
+    text = module()
+    start = text.index("func.func @main")
+    head = text[start:].replace("@main", "@prologue", 1).split(call("add", "%x", "%p", "%y"))[0]
+    prologue = "\n".join([head, *bounds(0, 2, 1), *for_(marked), "return", "}"])
+    schedule = read_schedule(parse(text[:start] + prologue + "\n" + text[start:]))
+    ((step, params),) = schedule.prologue
+    assert (step[0], params) == ("for", (0,))
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "message"),
+    [
+        ([LESS, TEST, ADD3, f"scf.if %more {{ {ADD3} }}"], IRError, "right before it"),
+        (["%t = arith.constant true", f"scf.if %t {{ {ADD3} }}"], IRError, "right before it"),
+        ([*bounds(1, 3, 1), *for_(ADD3)], UnsupportedError, "from 1 in steps of 1"),
+        ([*bounds(0, 3, 2), *for_(ADD3)], UnsupportedError, "from 0 in steps of 2"),
+        (
+            [*bounds(0, 3, 1), *for_(ADD3, f'"lir.count"(%i, %round) : (index, {INT}) -> ()')],
+            IRError,
+            "before the steps",
+        ),
+        (while_(ADD3, "lir.limit = -2 : i64"), IRError, "lir.limit is -2"),
+    ],
+)
+def test_malformed_control_is_refused(body, error, message):
+    with pytest.raises(error, match=message) as caught:
+        read_schedule(parse(module(*body)))
+    assert caught.value.location is not None

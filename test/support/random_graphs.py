@@ -1,0 +1,415 @@
+"""Random graphs of all ops, what they must give and how closely, and their shrinking.
+
+``random_case(seed)`` builds a graph and evaluates it as it goes. Every value has, beside its array,
+a few *shaken* ones: the same computation with each operand and result of an inexact op moved by a
+few units in its last place. How far they lie apart is how far another right way of computing may
+end, so the tolerance follows the graph's conditioning and needs no guess. What would be too badly
+conditioned, or too large for its type, is not taken into the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+from support.random_ops import EXACT, make
+from support.samples import array_of
+from support.tolerances import TOLERANCES
+
+from rlx.errors import RlxError
+from rlx.graph import Graph, topological
+from rlx.interpret import evaluate, interpret
+from rlx.ops import load_all
+from rlx.ops.base import Op, registry
+from rlx.ops.value import Value
+from rlx.types import FLOATS, DType, TensorType, bf16, bool_, dtype, f16, f32, f64, i32, i64, u8
+
+__all__ = ["Builder", "Case", "Mismatch", "difference", "random_case", "shrunk"]
+
+Array = np.ndarray[Any, Any]
+T = TypeVar("T")
+
+DIMS = (1, 1, 2, 3, 4, 5, 7, 8, 16, 17, 33, 37, 64)
+LARGEST = 6000
+"""Elements of a value."""
+SHAKES = 3
+WILD = 1e-2
+"""A node that shaking moves further than this, relative to its largest element, is not taken."""
+LIMIT = {f16: 500.0, bf16: 1e4, f32: 1e5, f64: 1e8}
+EPSILON = {f16: 2.0**-10, bf16: 2.0**-7, f32: 2.0**-23, f64: 2.0**-52}
+COMMON = (f32, f32, f32, f32, f64, f16, bf16, i32, i64, u8, bool_)
+
+
+class Skip(Exception):
+    """An op that was not taken; the builder tries another."""
+
+
+@dataclass
+class Case:
+    """A graph with arrays for its inputs and params, and for its outputs their tolerances."""
+
+    seed: int
+    graph: Graph
+    feeds: dict[str, Array]
+    params: dict[str, Array]
+    expected: list[Array]
+    allowed: list[Array]
+    values: dict[Value, Array] = field(repr=False, default_factory=dict)
+    slack: dict[Value, Array] = field(repr=False, default_factory=dict)
+
+
+class Builder:
+    """A graph that grows, with an array for every value; see the module docstring."""
+
+    def __init__(self, seed: int, special: bool = False) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.special = special
+        self.graph = Graph(f"random_{seed}")
+        self.values: dict[Value, Array] = {}
+        self.shaken: dict[Value, list[Array]] = {}
+        self.exact: set[Value] = set()
+        self.feeds: dict[str, Array] = {}
+        self.params: dict[str, Array] = {}
+        self.empty = self.chance(0.04)
+
+    # -- choices ---------------------------------------------------------------------------
+
+    def chance(self, p: float) -> bool:
+        return bool(self.rng.random() < p)
+
+    def one_of(self, items: Sequence[T]) -> T:
+        return items[int(self.rng.integers(len(items)))]
+
+    def between(self, low: int, high: int) -> int:
+        """A number in [low, high]."""
+        return int(self.rng.integers(low, high + 1))
+
+    def dtype(self, allowed: Iterable[DType]) -> DType:
+        taken = tuple(allowed)
+        likely = [d for d in COMMON if d in taken]
+        return self.one_of(likely) if likely and self.chance(0.9) else self.one_of(taken)
+
+    def dim(self) -> int:
+        return 0 if self.empty and self.chance(0.15) else self.one_of(DIMS)
+
+    def shape(self, min_rank: int = 0, max_rank: int = 4) -> tuple[int, ...]:
+        return tuple(self.dim() for _ in range(self.between(min_rank, max_rank)))
+
+    def axis(self, x: Value) -> int:
+        return self.between(0, x.rank - 1)
+
+    # -- operands --------------------------------------------------------------------------
+
+    def value(
+        self,
+        dtypes: Iterable[DType],
+        *,
+        shape: tuple[int, ...] | None = None,
+        min_rank: int = 0,
+        exact: bool = False,
+        full: bool = False,
+    ) -> Value:
+        """A value of the graph that fits, or a new leaf; ``full`` asks for no empty axis."""
+        allowed = tuple(dtypes)
+        fit = [
+            v
+            for v in self.values
+            if v.dtype in allowed
+            and v.rank >= min_rank
+            and (shape is None or v.shape == shape)
+            and (not exact or v in self.exact or not v.dtype.is_float)
+            and not (full and 0 in v.shape)
+        ]
+        if fit and self.chance(0.8):
+            return fit[max(self.between(0, len(fit) - 1), self.between(0, len(fit) - 1))]
+        if shape is None:
+            shape = self.shape(min_rank)
+            if full:
+                shape = tuple(max(d, 1) for d in shape)
+        return self.leaf(shape, self.dtype(allowed))
+
+    def of_type(self, t: TensorType, kind: str) -> Value:
+        if kind == "normal":
+            return self.value((t.dtype,), shape=t.static_shape)
+        return self.leaf(t.static_shape, t.dtype, kind)
+
+    def partner(self, x: Value, *, dtype: DType | None = None, exact: bool = False) -> Value:
+        """A value that broadcasts with ``x``: of its shape, or a part of it, or a larger one."""
+        dt, shape = dtype or x.dtype, x.type.static_shape
+        if self.chance(0.1):
+            return self._number(dt)
+        if self.chance(0.4):
+            shape = tuple(d if self.chance(0.6) else 1 for d in shape)
+            shape = shape[self.between(0, len(shape)) :] if self.chance(0.5) else shape
+        if len(shape) < 4 and self.chance(0.05):
+            shape = (self.dim(), *shape)
+        return self.value((dt,), shape=shape, exact=exact)
+
+    def weight(self, shape: tuple[int, ...], dt: DType) -> Value:
+        """Mostly a param, so that it is packed, or a value computed from params."""
+        if self.chance(0.2):
+            return self.value((dt,), shape=shape)
+        name = f"w{len(self.params)}"
+        self.params[name] = self._shrink(self.array(shape, dt), shape)
+        return self._known(self.graph.param(name, shape, dt), self.params[name])
+
+    def leaf(self, shape: tuple[int, ...], dt: DType, kind: str = "normal") -> Value:
+        """A new input, param or constant."""
+        a = self.array(shape, dt, kind)
+        if self.chance(0.1):
+            return self.take(registry["mir.constant"](a))
+        into, declare, letter = self.one_of(
+            ((self.feeds, self.graph.input, "x"), (self.params, self.graph.param, "p"))
+        )
+        name = f"{letter}{len(into)}"
+        into[name] = a
+        return self._known(declare(name, shape, dt), a)
+
+    def array(self, shape: tuple[int, ...], dt: DType, kind: str = "normal") -> Array:
+        if int(np.prod(shape)) > LARGEST:
+            raise Skip(f"{shape} is too large")
+        a = array_of(TensorType.of(shape, dt), kind, self.rng)
+        if self.special and kind == "normal" and dt.is_float and a.ndim:
+            places = self.rng.random(shape) < 0.1
+            picked = self.rng.choice([np.nan, np.inf, -np.inf, -0.0, 0.0], shape)
+            a = np.where(places, picked.astype(a.dtype), a)
+        return a
+
+    def tame(self, x: Value, kind: str) -> Value:
+        """``x`` brought, by ops of the graph, to where an op is defined and behaves well."""
+        if self.special or kind == "normal" or x.type.size == 0:
+            return x
+        if kind == "unit":
+            return self.take(registry["mir.sigmoid"](x))
+        top = 3.0 if x.dtype.is_float else 100
+        x = self.take(registry["mir.abs"](x))
+        x = self.take(registry["mir.minimum"](x, self._number(x.dtype, top)))
+        return self.take(registry["mir.maximum"](x, self._number(x.dtype, 0.5 if x.dtype.is_float else 1)))
+
+    def _number(self, dt: DType, value: float | None = None) -> Value:
+        numbers = (0, 1, 2) if dt.kind in ("uint", "bool") else (0.0, -0.0, 1, -1, 2)
+        picked = self.one_of(numbers) if value is None else value
+        return self.take(registry["mir.constant"](np.asarray(picked).astype(dt.numpy)))
+
+    def _shrink(self, a: Array, shape: tuple[int, ...]) -> Array:
+        """Weights are scaled so that products keep the size of what they multiply."""
+        if not dtype(a.dtype).is_float or len(shape) < 2:
+            return a
+        return (a / np.sqrt(max(shape[-2], 1))).astype(a.dtype)
+
+    def _known(self, v: Value, a: Array) -> Value:
+        self.values[v], self.shaken[v] = a, [a] * SHAKES
+        self.exact.add(v)
+        return v
+
+    # -- growth ----------------------------------------------------------------------------
+
+    def take(self, op: Op) -> Value:
+        """Evaluate a node and add it to the graph, or refuse it; returns its first result."""
+        if any(v.type.size > LARGEST for v in op.results):  # type: ignore[operator]
+            raise Skip(f"{op!r} is too large")
+        exact = op.name in EXACT and all(v in self.exact or not v.dtype.is_float for v in op.present)
+        out = evaluate(op, [None if v is None else self.values[v] for v in op.operands])
+        if exact or not any(v.dtype.is_float for v in op.results):
+            moved = [out] * SHAKES
+        else:
+            moved = [self._shaken(op, n) for n in range(SHAKES)]
+        for v, a, *others in zip(op.results, out, *moved, strict=True):
+            self._refuse_wild(op, v, a, others)
+        for v, a, *others in zip(op.results, out, *moved, strict=True):
+            self.values[v], self.shaken[v] = a, others
+            if exact or not v.dtype.is_float:
+                self.exact.add(v)
+        return op.out
+
+    def _shaken(self, op: Op, n: int) -> list[Array]:
+        operands = [None if v is None else self.shaken[v][n] for v in op.operands]
+        if op.name not in EXACT:
+            operands = [None if a is None else self._shake(a, (f32, f64)) for a in operands]
+        out = evaluate(op, operands)
+        return out if op.name in EXACT - {"mir.cast"} else [self._shake(a, FLOATS) for a in out]
+
+    def _shake(self, a: Array, dtypes: Sequence[DType]) -> Array:
+        dt = dtype(a.dtype)
+        if dt not in dtypes:
+            return a
+        step = (4 if dt in (f32, f64) else 1) * EPSILON[dt]
+        wide = a.astype(np.float64)
+        with np.errstate(all="ignore"):
+            return (wide + wide * self.rng.choice([-step, step], a.shape)).astype(a.dtype)
+
+    def _refuse_wild(self, op: Op, v: Value, a: Array, others: list[Array]) -> None:
+        if not v.dtype.is_float or a.size == 0:
+            return
+        wide, finite = a.astype(np.float64), np.isfinite(a)
+        if not self.special and not finite.all():
+            raise Skip(f"{op!r} gives what is not finite")
+        if np.abs(wide[finite]).max(initial=0.0) > LIMIT[v.dtype]:
+            raise Skip(f"{op!r} gives large numbers")
+        moved = _spread(a, others)[finite].max(initial=0.0)
+        if moved > max(WILD, 8 * EPSILON[v.dtype]) * max(np.abs(wide[finite]).max(initial=0.0), 1e-3):
+            raise Skip(f"{op!r} is badly conditioned")
+
+    def finish(self, seed: int) -> Case:
+        """Choose outputs: values that nothing uses, some that others use, leaves, twins."""
+        used = {v for x in self.values if x.op is not None for v in x.op.present}
+        ends = [v for v in self.values if v not in used and (v.op is not None or self.chance(0.1))]
+        outs = ends or list(self.values)[-1:]
+        outs += [v for v in self.values if v in used and self.chance(0.06)]
+        outs += [self.one_of(outs)] if self.chance(0.1) else []
+        order = [outs[int(i)] for i in self.rng.permutation(len(outs))]
+        self.graph.set_outputs(order)
+        slack = {v: _allowed(a, self.shaken[v], v in self.exact) for v, a in self.values.items()}
+        return Case(
+            seed, self.graph, self.feeds, self.params, [self.values[v] for v in order],
+            [slack[v] for v in order], self.values, slack,
+        )  # fmt: skip
+
+
+def _spread(a: Array, others: Sequence[Array]) -> Array:
+    wide = a.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        moved = [np.abs(o.astype(np.float64) - wide) for o in others]
+    return np.max(moved, axis=0)
+
+
+def _allowed(a: Array, others: Sequence[Array], exact: bool) -> Array:
+    """How far each element may be off; inf where shaking changes whether it is finite."""
+    dt = dtype(a.dtype)
+    if not dt.is_float or exact or a.size == 0:
+        return np.zeros(a.shape)
+    wide, finite = np.abs(a.astype(np.float64)), np.isfinite(a)
+    spread = _spread(a, others)
+    stable = np.all([np.isfinite(o) == finite for o in others], axis=0)
+    typical = spread[finite & stable].mean() if (finite & stable).any() else 0.0
+    scale = min(1.0, wide[finite].max(initial=0.0))
+    t = TOLERANCES[dt]
+    allowed = t.relative * wide + t.absolute * scale + 8 * np.maximum(spread, typical)
+    return np.where(stable, np.where(finite, allowed, 0.0), np.inf)
+
+
+def random_case(seed: int, size: int | None = None) -> Case:
+    """The case of a seed: always the same graph and the same arrays."""
+    load_all()
+    rng = np.random.default_rng([seed, 1])
+    b = Builder(seed, special=bool(rng.random() < 0.08))
+    names = sorted(registry)
+    wanted = size or int(rng.integers(2, 14))
+    for _ in range(20 * wanted):
+        if wanted == 0:
+            break
+        before = dict(b.values)
+        try:
+            b.take(make(b, names[int(rng.integers(len(names)))]))
+            wanted -= 1
+        except (Skip, RlxError):
+            # What was made on the way stays out of the graph, but for leaves: they are declared.
+            b.values = {v: a for v, a in b.values.items() if v in before or v.op is None}
+    return b.finish(seed)
+
+
+# -- comparison ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Output ``index`` of a case is wrong when run by ``way``."""
+
+    way: str
+    index: int
+    message: str
+
+
+def difference(found: Array, expected: Array, allowed: Array) -> str | None:
+    """What is wrong with an array, or None. nan equals nan; an infinity equals itself."""
+    if found.dtype != expected.dtype or found.shape != expected.shape:
+        return f"found {found.dtype}{list(found.shape)}, expected {expected.dtype}{list(expected.shape)}"
+    if not dtype(found.dtype).is_float:
+        wrong = found != expected
+    else:
+        a, e = found.astype(np.float64), expected.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            near = np.abs(a - e) <= allowed
+        wrong = ~(near | (a == e) | (np.isnan(a) & np.isnan(e)) | np.isinf(allowed))
+    if not wrong.any():
+        return None
+    at = tuple(int(i[0]) for i in np.nonzero(np.atleast_1d(wrong)))[: found.ndim]
+    return (
+        f"{int(wrong.sum())} of {wrong.size} elements are wrong; at {list(at)} found {found[at]},"
+        f" expected {expected[at]} within {allowed[at]:.3g}"
+    )
+
+
+# -- shrinking -------------------------------------------------------------------------------------
+
+
+def shrunk(case: Case, fails: Callable[[Case], bool], tries: int = 200) -> Case:
+    """A smaller case that still fails: fewer outputs, and nodes cut off and given as inputs."""
+    best, left = case, tries
+
+    def attempt(outputs: list[Value], cut: set[Value]) -> bool:
+        nonlocal best, left
+        left -= 1
+        trial = _part(best, outputs, cut)
+        if left > 0 and fails(trial):
+            best = trial
+            return True
+        return False
+
+    for v in list(dict.fromkeys(best.graph.outputs)):
+        if len(case.graph.outputs) > 1 and attempt([v], set()):
+            break
+    changed = True
+    while changed and left > 0:
+        changed = False
+        for op in topological(best.graph.outputs):
+            inside = [v for v in op.results if v not in best.graph.outputs]
+            if inside and attempt(best.graph.outputs, set(inside)):
+                changed = True
+                break
+    return best
+
+
+def _part(case: Case, outputs: list[Value], cut: set[Value]) -> Case:
+    """The case's graph as far as ``outputs`` need it, with the values of ``cut`` as inputs."""
+    g = Graph(case.graph.name)
+    feeds: dict[str, Array] = {}
+    params: dict[str, Array] = {}
+    env: dict[Value, Value] = {}
+
+    def leaf(v: Value) -> Value:
+        if v not in env:
+            into, declare, letter = (
+                (params, g.param, "p") if v in case.graph.params else (feeds, g.input, "x")
+            )
+            name = f"{letter}{len(into)}"
+            into[name] = case.values[v]
+            env[v] = declare(name, v.shape, v.dtype)
+        return env[v]
+
+    for op in topological(outputs):
+        if all(v in cut for v in op.results):
+            continue
+        operands = [None if v is None else env[v] if v in env else leaf(v) for v in op.operands]
+        made = op.with_operands(operands)
+        env.update((v, m) for v, m in zip(op.results, made.results, strict=True) if v not in cut)
+    kept = [env[v] if v in env else leaf(v) for v in outputs]
+    # Only what the outputs still reach stays declared.
+    reached = {v for op in topological(kept) for v in op.present} | set(kept)
+    g.inputs = [v for v in g.inputs if v in reached]
+    g.params = [v for v in g.params if v in reached]
+    g.set_outputs(kept)
+    values = {n: case.values[o] for o, n in env.items()}
+    slack = {n: case.slack[o] for o, n in env.items()}
+    return Case(
+        case.seed, g, {str(v.name): feeds[str(v.name)] for v in g.inputs},
+        {str(v.name): params[str(v.name)] for v in g.params},
+        [case.values[v] for v in outputs], [case.slack[v] for v in outputs], values, slack,
+    )  # fmt: skip
+
+
+def interpreted(case: Case) -> list[Array]:
+    """What the reference interpreter gives for the graph as a whole."""
+    return interpret(case.graph, case.feeds, case.params)

@@ -1,0 +1,322 @@
+"""How a random graph takes one more op: a maker for every op of the library.
+
+A maker picks operands with ``Builder`` (which knows every value's array, since it evaluates as it
+builds), so an op is given what it is defined and well conditioned on: logarithms get positive
+numbers, divisors stay off zero, and what jumps (a comparison, a rounding, an index) reads only
+values that no way of computing can change by a unit in the last place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rlx.ops.base import Op, op_class, type_of
+from rlx.ops.value import Value
+from rlx.types import FLOATS, INTS, DType, bool_, f64, i32, i64
+
+if TYPE_CHECKING:
+    from support.random_graphs import Builder
+
+__all__ = ["EXACT", "JUMPS", "make"]
+
+NUMBERS = (*FLOATS, *INTS)
+EVERY = (*NUMBERS, bool_)
+
+EXACT = frozenset(
+    f"mir.{name}"
+    for name in (
+        "abs", "cast", "concat", "constant", "eq", "expand", "floor", "gather", "ge", "gt", "iota",
+        "le", "logical_and", "logical_not", "logical_or", "lt", "maximum", "minimum", "ne", "neg",
+        "pad", "reduce_max", "reduce_min", "relu", "reshape", "round", "sign", "slice", "topk",
+        "transpose", "where",
+    )
+)  # fmt: skip
+"""Ops whose result has one right value to the last bit, if their operands have."""
+
+JUMPS = frozenset(
+    f"mir.{name}" for name in ("eq", "floor", "ge", "gt", "le", "lt", "ne", "round", "sign", "topk")
+)
+"""Ops that a change of a unit in the last place can throw far; a cast to an integer is another."""
+
+Maker = Callable[["Builder", type[Op]], Op]
+
+
+def make(b: Builder, name: str) -> Op:
+    """A node of the op of that name on values of ``b``."""
+    cls = op_class(name)
+    return _maker(cls)(b, cls)
+
+
+def _sampled(b: Builder, cls: type[Op]) -> Op:
+    """The op on the operand types of one of its samples: for ops without a maker of their own."""
+    sample = b.one_of(cls.samples)
+    dt = b.dtype(cls.dtypes) if cls.dtypes else None
+    operands = [
+        None if t is None else b.of_type(type_of(t, dt), sample.data.get(i, "normal"))
+        for i, t in enumerate(sample.types)
+    ]
+    return cls(*operands, **sample.attrs)
+
+
+# -- pointwise -------------------------------------------------------------------------------------
+
+
+def _unary(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(cls.dtypes or FLOATS, exact=cls.name in JUMPS)
+    return cls(b.tame(x, _DOMAIN.get(cls.name.split(".")[1], "normal")))
+
+
+def _binary(b: Builder, cls: type[Op]) -> Op:
+    short, exact = cls.name.split(".")[1], cls.name in JUMPS
+    x = b.value(cls.dtypes or NUMBERS, exact=exact)
+    y = b.partner(x, exact=exact)
+    if short == "div":
+        y = b.tame(y, "nonzero")
+    elif short == "pow":
+        x, y = b.tame(x, "positive"), b.tame(y, "unit")
+    return cls(y, x) if short not in ("div", "pow") and b.chance(0.3) else cls(x, y)
+
+
+def _where(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(EVERY)
+    return cls(b.partner(x, dtype=bool_), x, b.partner(x))
+
+
+def _cast(b: Builder, cls: type[Op]) -> Op:
+    to = b.dtype(EVERY)
+    return cls(b.value(EVERY, exact=not to.is_float), to)
+
+
+# -- movement --------------------------------------------------------------------------------------
+
+
+def _reshape(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(EVERY)
+    left, dims = int(x.type.size), []
+    while left > 1 and len(dims) < 3:
+        d = b.one_of([d for d in range(1, left + 1) if left % d == 0])
+        dims.append(d)
+        left //= d
+    return cls(x, [*dims, left] if left != 1 or b.chance(0.3) else dims)
+
+
+def _transpose(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(EVERY)
+    return cls(x, tuple(int(p) for p in b.rng.permutation(x.rank)))
+
+
+def _expand(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(EVERY)
+    shape = [b.dim() if d == 1 and b.chance(0.7) else d for d in x.shape]
+    while len(shape) < 4 and b.chance(0.4):
+        shape.insert(0, b.dim())
+    return cls(x, shape)
+
+
+def _slice(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(EVERY)
+    starts, sizes, steps = [], [], []
+    for d in x.type.static_shape:
+        step = b.one_of((1, 1, 1, 2, 3))
+        size = 0 if d == 0 else b.between(0 if b.chance(0.05) else 1, (d - 1) // step + 1)
+        steps.append(step)
+        sizes.append(size)
+        starts.append(b.between(0, d - ((size - 1) * step + 1) if size else d))
+    return cls(x, starts, sizes, steps)
+
+
+def _concat(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(EVERY, min_rank=1)
+    axis = b.axis(x)
+    shape = list(x.type.static_shape)
+    shape[axis] = b.dim()
+    y = b.value((x.dtype,), shape=tuple(shape))
+    return cls(x, y, axis) if b.chance(0.5) else cls(y, x, axis)
+
+
+def _pad(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(EVERY)
+    low, high = ([b.between(0, 2) for _ in x.shape] for _ in "lh")
+    return cls(x, b.value((x.dtype,), shape=()), low, high, [b.one_of((0, 0, 1)) for _ in x.shape])
+
+
+def _gather(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(EVERY, min_rank=1, full=True)
+    axis = b.axis(x)
+    lead = b.between(0, axis) if b.chance(0.3) else 0
+    shape = (*x.type.static_shape[:lead], *b.shape(max_rank=2))
+    return cls(x, *_indices(b, shape, x.type.static_shape[axis], axis, lead))
+
+
+def _scatter_add(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(NUMBERS, min_rank=1, full=True)
+    axis = b.axis(x)
+    lead = b.between(0, axis) if b.chance(0.3) else 0
+    many = b.between(0, min(2, x.rank - axis))
+    size = b.dim()
+    shape = (*x.type.static_shape[:lead], *x.type.static_shape[axis : axis + many])
+    indices, axis, mode, lead = _indices(b, shape, size, axis, lead)
+    return cls(x, indices, (size,), axis, mode, lead)
+
+
+def _indices(
+    b: Builder, shape: tuple[int, ...], length: int, axis: int, lead: int
+) -> tuple[Value, int, str, int]:
+    """Indices of a shape with the attributes that go with them; any integers go with "clip"."""
+    if b.chance(0.4):
+        return b.value(INTS, shape=shape), axis, "clip", lead
+    return b.leaf(shape, b.one_of((i32, i64)), f"index:{length}"), axis, "fault", lead
+
+
+# -- reductions and rows ---------------------------------------------------------------------------
+
+
+def _reduce(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(cls.dtypes, full=not cls.name.endswith(("sum", "prod")))
+    if cls.name.endswith("prod") and x.dtype.is_float:
+        x = b.tame(x, "nonzero")
+    axes = tuple(a for a in range(x.rank) if b.chance(0.5))
+    return cls(x, axes, b.chance(0.5))
+
+
+def _rows(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(FLOATS, min_rank=1, full=True)
+    axis = b.axis(x)
+    if cls.name == "mir.softmax":
+        return cls(x, axis)
+    width = (x.type.static_shape[axis],)
+    scale, shift = (
+        b.value((x.dtype,), shape=width) if b.chance(0.7) else None for _ in ("gamma", "beta")
+    )
+    return cls(x, scale, shift, axis, b.one_of((1e-2, 1e-1)))
+
+
+def _cumsum(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(NUMBERS, min_rank=1)
+    return cls(x, b.axis(x), b.chance(0.5), b.chance(0.5))
+
+
+def _topk(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(NUMBERS, min_rank=1, full=True, exact=True)
+    axis = b.axis(x)
+    return cls(x, b.between(1, x.type.static_shape[axis]), axis, b.chance(0.5))
+
+
+# -- products --------------------------------------------------------------------------------------
+
+
+def _matmul(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(NUMBERS, min_rank=2)
+    *lead, _, k = x.type.static_shape
+    if b.chance(0.6):
+        return cls(x, b.weight((k, b.dim()), x.dtype))
+    batch = [d if b.chance(0.7) else 1 for d in lead]
+    while batch and b.chance(0.2):
+        batch.pop(0)
+    return cls(x, b.value((x.dtype,), shape=(*batch, k, b.dim())))
+
+
+def _dot_general(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(NUMBERS, min_rank=1)
+    axes = [int(a) for a in b.rng.permutation(x.rank)]
+    batch, over = axes[: b.between(0, 1)], axes[1 : b.between(1, min(2, x.rank) + 1)]
+    shared = [*batch, *over]
+    order = [int(i) for i in b.rng.permutation(len(shared) + 1)]
+    sizes = [*(x.type.static_shape[a] for a in shared), b.dim()]
+    y = b.value((x.dtype,), shape=tuple(sizes[i] for i in order))
+    place = [order.index(i) for i in range(len(shared))]
+    return cls(x, y, over, place[len(batch) :], batch, place[: len(batch)])
+
+
+def _linear(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(FLOATS, min_rank=2, full=True)
+    k, n = x.type.static_shape[-1], b.dim()
+    turned = cls.name == "hir.linear" and b.chance(0.5)
+    w = b.weight((n, k) if turned else (k, n), x.dtype)
+    bias = b.weight((n,), x.dtype) if cls.name != "hir.linear" or b.chance(0.7) else None
+    activation = b.one_of(("none", "relu", "gelu", "gelu_approx", "silu", "tanh", "sigmoid"))
+    attrs: dict[str, Any] = {"activation": activation}
+    return cls(x, w, bias, **attrs, **({"transposed": turned} if turned else {}))
+
+
+def _shared_linear_pair(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(FLOATS, min_rank=2, full=True)
+    k = x.type.static_shape[-1]
+    return cls(x, b.weight((k, b.dim()), x.dtype), b.weight((k, b.dim()), x.dtype))
+
+
+def _swiglu(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(FLOATS, min_rank=2, full=True)
+    k, m, n = x.type.static_shape[-1], b.dim(), b.dim()
+    turned = b.chance(0.5)
+    shapes = [(m, k), (m, k), (n, m)] if turned else [(k, m), (k, m), (m, n)]
+    return cls(x, *(b.weight(s, x.dtype) for s in shapes), turned)
+
+
+def _residual_rms_norm(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(FLOATS, min_rank=1, full=True)
+    width = x.type.static_shape[-1:]
+    beta = b.weight(width, x.dtype) if b.chance(0.5) else None
+    other = b.value((x.dtype,), shape=x.type.static_shape)
+    return cls(x, other, b.weight(width, x.dtype), beta, 1e-2)
+
+
+def _attention(b: Builder, cls: type[Op]) -> Op:
+    dt, layout = b.dtype(FLOATS), b.one_of(("bshd", "bhsd"))
+    kv = b.between(1, 2)
+    heads, dim = kv * b.between(1, 3), b.one_of((1, 3, 4, 8, 17))
+    batch, queries, keys = b.between(1, 3), b.dim(), b.dim()
+
+    def rows(h: int, s: int) -> Value:
+        packed = (batch, s, h * dim) if layout == "bshd" else (batch, h, s, dim)
+        return b.value((dt,), shape=packed)
+
+    kind = b.one_of(("none", "causal", "sliding_window", "custom", "bias"))
+    mask = None
+    if kind == "custom":
+        mask = b.leaf((batch, keys), b.one_of((bool_, i64, i32)), "index:2")
+    elif kind == "bias":
+        full = (batch, heads, queries, keys)
+        shape = [d if b.chance(0.6) else 1 for d in full][b.between(0, 3) :]
+        mask = b.value((dt,), shape=tuple(shape))
+    return cls(
+        rows(heads, queries), rows(kv, keys), rows(kv, keys), mask,
+        num_heads=heads, kv_heads=kv, scale=b.one_of((0.3, 1.0)), mask_kind=kind, layout=layout,
+        window=b.between(1, 5) if kind == "sliding_window" else 0, softcap=b.one_of((0.0, 2.0)),
+    )  # fmt: skip
+
+
+def _constant(b: Builder, cls: type[Op]) -> Op:
+    return cls(b.array(b.shape(), b.dtype(EVERY)))
+
+
+def _iota(b: Builder, cls: type[Op]) -> Op:
+    shape = b.shape(min_rank=1)
+    dt: DType = b.one_of((i32, i64, f64, *FLOATS))
+    return cls(shape, b.between(0, len(shape) - 1), dt)
+
+
+_DOMAIN = {"log": "positive", "sqrt": "positive", "rsqrt": "positive", "tan": "unit"}
+
+_MAKERS: dict[str, Maker] = {
+    "where": _where, "cast": _cast, "reshape": _reshape, "transpose": _transpose,
+    "expand": _expand, "slice": _slice, "concat": _concat, "pad": _pad, "gather": _gather,
+    "scatter_add": _scatter_add, "cumsum": _cumsum, "topk": _topk, "matmul": _matmul,
+    "dot_general": _dot_general, "linear": _linear, "linear_fused": _linear,
+    "shared_linear_pair": _shared_linear_pair, "swiglu": _swiglu,
+    "residual_rms_norm": _residual_rms_norm, "attention": _attention, "constant": _constant,
+    "iota": _iota,
+    **{f"reduce_{kind}": _reduce for kind in ("sum", "mean", "max", "min", "prod")},
+    **dict.fromkeys(("softmax", "layer_norm", "rms_norm"), _rows),
+}  # fmt: skip
+
+
+def _maker(cls: type[Op]) -> Maker:
+    """The maker of an op: its own, one by its number of operands if it is pointwise, or any."""
+    short = cls.name.split(".")[1]
+    if short in _MAKERS:
+        return _MAKERS[short]
+    if cls.pointwise:
+        return {1: _unary, 2: _binary}.get(len(cls.operand_fields), _sampled)
+    return _sampled

@@ -1,0 +1,73 @@
+"""Running a random case in every way there is, and saying what went wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from support.random_graphs import Array, Case, Mismatch, difference, interpreted, shrunk
+
+import rlx
+
+__all__ = ["WAYS", "failure", "report", "run_way"]
+
+WAYS: dict[str, dict[str, Any]] = {
+    "native": {"dispatch": "native"},
+    "unfused": {"dispatch": "native", "fuse": False},
+    "common": {"dispatch": "common"},
+}
+
+
+def failure(case: Case) -> Mismatch | None:
+    """The first way whose results are wrong; the interpreter is one of them."""
+    found = _wrong("interpreter", interpreted(case), case)
+    ways = list(WAYS) if case.seed % 4 == 0 else ["native", "common"]
+    for way in ways:
+        if found is not None:
+            break
+        found = run_way(case, way)
+    return found
+
+
+def run_way(case: Case, way: str) -> Mismatch | None:
+    """Compile and run a case twice, by ``run`` and by ``run_into``."""
+    try:
+        compiled = rlx.Session("cpu").compile(case.graph, **WAYS[way])
+        for name, a in case.params.items():
+            compiled.set_param(name, a)
+        first = compiled.run(case.feeds)
+        again = [np.full(a.shape, 1, a.dtype) for a in first]
+        compiled.run_into(case.feeds, again)
+    except Exception as e:  # whatever it is, it is the finding
+        return Mismatch(way, 0, f"{type(e).__name__}: {e}")
+    for i, (a, b) in enumerate(zip(first, again, strict=True)):
+        if a.tobytes() != b.tobytes():
+            return Mismatch(way, i, "two runs differ")
+    return _wrong(way, first, case)
+
+
+def _wrong(way: str, found: list[Array], case: Case) -> Mismatch | None:
+    for i, (a, e, allowed) in enumerate(zip(found, case.expected, case.allowed, strict=True)):
+        message = difference(a, e, allowed)
+        if message is not None:
+            return Mismatch(way, i, message)
+    return None
+
+
+def report(case: Case, found: Mismatch) -> str:
+    """The failure on a shrunk graph."""
+    if found.way == "interpreter":
+        small, again = case, found
+    else:
+        kind = found.message.split(":")[0] if "Error" in found.message else ""
+
+        def fails(trial: Case) -> bool:
+            now = run_way(trial, found.way)
+            return now is not None and now.message.startswith(kind)
+
+        small = shrunk(case, fails)
+        again = run_way(small, found.way) or found
+    arrays = {**small.feeds, **small.params}
+    shown = [f"  {n} = {np.array2string(a, threshold=40)}" for n, a in arrays.items()]
+    head = f"seed {case.seed}, {found.way}: output {again.index}: {again.message}"
+    return "\n".join([head, str(small.graph.to_mlir()), *shown, ""])
