@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rlx.errors import RlxError as RlxError
     from rlx.graph import Graph as Graph
     from rlx.inspect import inspect_pipeline as inspect_pipeline
-    from rlx.interpret import interpret as interpret
+    from rlx.interpreter import interpret as interpret
     from rlx.ops.value import Value as Value
     from rlx.runtime.backend import Backend as Backend
     from rlx.runtime.backend import devices as devices
@@ -41,7 +41,7 @@ _NAMES = {
     "Value": "rlx.ops.value",
     "devices": "rlx.runtime.backend",
     "inspect_pipeline": "rlx.inspect",
-    "interpret": "rlx.interpret",
+    "interpret": "rlx.interpreter",
     "register_backend": "rlx.runtime.backend",
 }
 

@@ -42,6 +42,7 @@ else:
         ) from error
 
 __all__ = [
+    "Pipeline",
     "context",
     "ext",
     "func",
@@ -79,17 +80,31 @@ def parse_module(text: str, ctx: ir.Context) -> ir.Module:
         return ir.Module.parse(text, ctx)
 
 
-def run_pipeline(module: ir.Module, text: str, *, verify: bool = False) -> None:
-    """Run a textual pass pipeline on a module in place.
+class Pipeline:
+    """A textual pass pipeline for the modules of one context, parsed once.
 
-    ``verify`` turns MLIR's verifier on after every pass; it costs more than most passes do.
-    Raises PassError for an unknown pass and for a pass that fails.
+    Passes collect their rewrite patterns when a pipeline first runs, which takes longer than
+    running them on a small module: keep a pipeline that is used often.
     """
-    with mlir_errors(f"no such pass pipeline: {text}", PassError):
-        manager = passmanager.PassManager.parse(text, module.context)
-    manager.enable_verifier(verify)
-    with mlir_errors("a compiler pass failed", PassError):
-        manager.run(module.operation)
+
+    def __init__(self, text: str, ctx: ir.Context, *, verify: bool = False) -> None:
+        """``verify`` turns MLIR's verifier on after every pass; it costs more than most passes do.
+
+        Raises PassError for an unknown pass.
+        """
+        with mlir_errors(f"no such pass pipeline: {text}", PassError):
+            self._manager = passmanager.PassManager.parse(text, ctx)
+        self._manager.enable_verifier(verify)
+
+    def run(self, module: ir.Module) -> None:
+        """Run on a module in place; PassError if a pass fails."""
+        with mlir_errors("a compiler pass failed", PassError):
+            self._manager.run(module.operation)
+
+
+def run_pipeline(module: ir.Module, text: str, *, verify: bool = False) -> None:
+    """Run a textual pass pipeline once; as ``Pipeline``."""
+    Pipeline(text, module.context, verify=verify).run(module)
 
 
 def translate_to_llvm_ir(operation: ir.Operation) -> str:

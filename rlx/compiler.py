@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
-from rlx.dialects.context import make_context
+from rlx.dialects.context import SharedContext
 from rlx.dialects.export import to_mlir
 from rlx.graph import Graph
 from rlx.kernels.emit import emit_kernel
 from rlx.lowering.base import Compilation, Options
 from rlx.lowering.pipeline import PIPELINE, run_passes
 from rlx.lowering.schedule import KernelRef, Schedule, read_schedule
+from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact
 from rlx.targets.base import Target
 
@@ -36,6 +37,7 @@ class CompileReport:
 
 
 _objects: dict[str, bytes] = {}
+_contexts = SharedContext()
 _lock = threading.Lock()
 
 
@@ -44,7 +46,7 @@ def compile_graph(graph: Graph, target: Target, options: Options | None = None) 
     compilation = Compilation(target, options or Options())
     with _lock:
         with compilation.timed("context"):
-            context = make_context()
+            context = _contexts.get()
         with context:
             with compilation.timed("to-mlir"):
                 module = to_mlir(graph, context)
@@ -57,20 +59,15 @@ def compile_graph(graph: Graph, target: Target, options: Options | None = None) 
 
 def compile_schedule(schedule: Schedule, target: Target, report: CompileReport) -> Artifact:
     """Make the kernels of a schedule, and put them together as an artifact."""
-    symbols: dict[str, tuple[str, str]] = {}
-    objects: dict[str, bytes] = {}
     with report.compilation.timed("kernels"):
-        for kernel in schedule.kernels:
-            key = _digest(kernel, target)
-            symbol = f"rlx_{kernel.family}_{key[:12]}"
-            if key in _objects:
-                report.kernels_reused += 1
-            else:
-                text = emit_kernel(kernel.family, symbol, kernel.config, target.kernels)
-                _objects[key] = target.emitter.emit([text], target.stages[-1])
-                report.kernels_made += 1
-            objects[key] = _objects[key]
-            symbols[kernel.name] = (key, symbol)
+        keys = {k.name: _digest(k, target) for k in schedule.kernels}
+        needed = {keys[k.name]: k for k in schedule.kernels}
+        missing = {key: k for key, k in needed.items() if key not in _objects}
+        _objects.update(_make(missing, target))
+    report.kernels_made += len(missing)
+    report.kernels_reused += len(needed) - len(missing)
+    symbols = {k.name: (keys[k.name], _symbol(keys[k.name], k)) for k in schedule.kernels}
+    objects = {key: _objects[key] for key in needed}
     return Artifact(
         schedule.target, target.features.name, schedule.params, schedule.constants, schedule.inputs,
         schedule.outputs, schedule.arena_bytes, schedule.packed_bytes, schedule.prologue, schedule.main,
@@ -78,7 +75,28 @@ def compile_schedule(schedule: Schedule, target: Target, report: CompileReport) 
     )  # fmt: skip
 
 
-def _digest(kernel: KernelRef, target: Any) -> str:
-    """What a kernel's code depends on: its family, its config, and the machine's features."""
-    text = f"{kernel.family}|{kernel.config!r}|{target.features.name}"
+def _make(kernels: dict[str, KernelRef], target: Target) -> dict[str, bytes]:
+    """The objects of kernels by key. They are made on several threads where there are several
+    CPUs: LLVM's code generator, half of the work, runs without the GIL."""
+
+    def make(key: str) -> bytes:
+        kernel = kernels[key]
+        text = emit_kernel(kernel.family, _symbol(key, kernel), kernel.config, target.kernels)
+        return target.emitter.emit([text], target.stages[-1])
+
+    workers = min(len(kernels), _native.default_threads())
+    if workers < 2:
+        return {key: make(key) for key in kernels}
+    with ThreadPoolExecutor(workers, "rlx-compile") as pool:
+        return dict(zip(kernels, pool.map(make, kernels), strict=True))
+
+
+def _symbol(key: str, kernel: KernelRef) -> str:
+    """The symbol that the object of a kernel exports."""
+    return f"rlx_{kernel.family}_{key[:12]}"
+
+
+def _digest(kernel: KernelRef, target: Target) -> str:
+    """What a kernel's code depends on: its family, its config, the target and its features."""
+    text = f"{kernel.family}|{kernel.config!r}|{target.name}|{target.features.name}"
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -28,15 +28,18 @@ class SymDim:
 
     @staticmethod
     def symbol(name: str) -> SymDim:
+        """The dim that is one symbol; NameError if ``name`` is no identifier."""
         if not _NAME.match(name):
             raise NameError(f"{name!r} is no name for a dim; use letters, digits and underscores")
         return SymDim({(name,): 1})
 
     @property
     def symbols(self) -> frozenset[str]:
+        """The names of its symbols."""
         return frozenset(s for m, _ in self.terms for s in m)
 
     def bind(self, dims: Mapping[str, int]) -> Dim:
+        """Replace symbols by sizes; an int once none is left."""
         total: Dim = 0
         for mono, c in self.terms:
             part: Dim = c
@@ -128,6 +131,7 @@ def as_dim(d: int | str | SymDim) -> Dim:
 
 
 def bind_dim(d: Dim, dims: Mapping[str, int]) -> Dim:
+    """Replace the symbols of a dim by sizes; an int stays."""
     return d.bind(dims) if isinstance(d, SymDim) else d
 
 

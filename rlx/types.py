@@ -34,10 +34,12 @@ class DType:
 
     @property
     def bytes(self) -> int:
+        """Size of an element in memory."""
         return self.bits // 8
 
     @property
     def is_float(self) -> bool:
+        """Whether it is one of the floating-point types."""
         return self.kind == "float"
 
     @property
@@ -47,6 +49,7 @@ class DType:
 
     @property
     def numpy(self) -> np.dtype[Any]:
+        """The NumPy dtype; that of ml_dtypes for bf16."""
         return _numpy_dtype(self.name)
 
     def __repr__(self) -> str:
@@ -154,10 +157,12 @@ class TensorType:
 
     @property
     def rank(self) -> int:
+        """Number of dims."""
         return len(self.shape)
 
     @property
     def is_static(self) -> bool:
+        """Whether every dim is an int."""
         return all(isinstance(d, int) for d in self.shape)
 
     @property
@@ -187,9 +192,11 @@ class TensorType:
         return n
 
     def with_shape(self, shape: Iterable[Dim]) -> TensorType:
+        """The type of another shape and the same element type."""
         return TensorType(tuple(shape), self.dtype)
 
     def with_dtype(self, dt: DType) -> TensorType:
+        """The type of the same shape and another element type."""
         return TensorType(self.shape, dt)
 
     def bind(self, dims: Mapping[str, int]) -> TensorType:

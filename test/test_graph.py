@@ -11,7 +11,7 @@ import pytest
 
 from rlx.errors import DTypeError, GraphError, NameError, RlxError, ShapeError
 from rlx.graph import Graph
-from rlx.interpret import interpret
+from rlx.interpreter import interpret
 from rlx.ops.value import Value
 from rlx.types import DTYPES
 from support.evaluate import call

@@ -1,0 +1,1 @@
+"""The MLIR dialects: hir and mir, declared from the op classes, and lir."""

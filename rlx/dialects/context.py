@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from rlx import _mlir
 from rlx._mlir import ir
+from rlx.dialects.convert import forget_types
 
-__all__ = ["make_context", "parse"]
+__all__ = ["SharedContext", "make_context", "parse"]
 
 
 def make_context() -> ir.Context:
-    """A new context with hir, mir and lir loaded; one a compile."""
+    """A new context with hir, mir and lir loaded."""
     from rlx.dialects.lir import Lir
     from rlx.dialects.tensor import Hir, Mir
 
@@ -18,6 +19,24 @@ def make_context() -> ir.Context:
         for dialect in (Hir, Mir, Lir):
             dialect.load()
     return ctx
+
+
+class SharedContext:
+    """One context for several compiles: declaring the dialects takes longer than a small compile.
+
+    A context keeps every type, attribute and location that it has seen, so a new one is made after
+    ``uses``. The caller sees to it that one thread at a time works in it.
+    """
+
+    def __init__(self, uses: int = 32) -> None:
+        self._uses, self._left = uses, 0
+
+    def get(self) -> ir.Context:
+        if not self._left:
+            forget_types()
+            self._context, self._left = make_context(), self._uses
+        self._left -= 1
+        return self._context
 
 
 def parse(text: str, ctx: ir.Context | None = None) -> ir.Module:

@@ -5,6 +5,7 @@ A symbolic tensor type keeps its symbols in the encoding: ``tensor<?x384xf32, ["
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from rlx.dims import SymDim, parse_dim
 from rlx.errors import DTypeError, IRError
 from rlx.types import DTYPES, DType, TensorType
 
-__all__ = ["dtype_of", "element", "from_attr", "from_type", "to_attr", "to_type"]
+__all__ = ["dtype_of", "element", "forget_types", "from_attr", "from_type", "to_attr", "to_type"]
 
 
 def element(dt: DType) -> ir.Type:
@@ -33,6 +34,7 @@ _NAMES |= {f"i{n}": DTYPES[f"i{n}"] for n in (8, 16, 32, 64)}
 _NAMES |= {f"ui{n}": DTYPES[f"u{n}"] for n in (8, 16, 32, 64)}
 
 
+@lru_cache(maxsize=256)
 def dtype_of(t: ir.Type) -> DType:
     """The DType of an MLIR element type; DTypeError if RLX has none."""
     dt = _NAMES.get(str(t))
@@ -50,9 +52,12 @@ def to_type(t: TensorType) -> ir.RankedTensorType:
     return ir.RankedTensorType.get(sizes, element(t.dtype), encoding=names)
 
 
+@lru_cache(maxsize=1024)
 def from_type(t: ir.Type) -> TensorType:
-    """The inverse of ``to_type``; IRError for a dynamic dim without a name."""
-    ranked = ir.RankedTensorType(t)
+    """The inverse of ``to_type``; IRError for a dynamic dim without a name, and for no tensor."""
+    if not isinstance(t, ir.RankedTensorType):
+        raise IRError(f"{t} is no tensor of known rank; write tensor<2x3xf32>")
+    ranked = t
     dt = dtype_of(ranked.element_type)
     if ranked.has_static_shape:
         return TensorType(tuple(ranked.shape), dt)
@@ -61,6 +66,12 @@ def from_type(t: ir.Type) -> TensorType:
     if len(names) != ranked.rank:
         raise IRError(f'{t} has a dynamic dim without a name; write tensor<?xf32, ["n"]>')
     return TensorType(tuple(parse_dim(n) for n in names), dt)
+
+
+def forget_types() -> None:
+    """Drop the types that ``dtype_of`` and ``from_type`` remember, and with them their contexts."""
+    dtype_of.cache_clear()
+    from_type.cache_clear()
 
 
 def to_attr(value: Any, kind: str) -> ir.Attribute:

@@ -40,33 +40,46 @@ def _bytes(t: Any) -> int:
     return max(1, int("".join(c for c in text if c.isdigit())) // 8)
 
 
+def _fail(op: Any, message: str) -> bool:
+    op.location.emit_error(f"{op.name}: {message}")
+    return False
+
+
 def _view_ok(view: Any) -> bool:
     op = view.operation
-
-    def fail(message: str) -> bool:
-        op.location.emit_error(f"lir.view: {message}")
-        return False
-
-    base, result = ir.MemRefType(op.operands[0].type), ir.MemRefType(op.results[0].type)
-    offset = ir.IntegerAttr(op.attributes["offset"]).value
-    if not all(isinstance(op.attributes[k], ir.DenseI64ArrayAttr) for k in ("shape", "strides")):
-        return fail("shape and strides must be arrays of i64")
-    shape = list(ir.DenseI64ArrayAttr(op.attributes["shape"]))
-    strides = list(ir.DenseI64ArrayAttr(op.attributes["strides"]))
+    if (len(op.operands), len(op.results)) != (1, 1):
+        found = f"{len(op.operands)} and {len(op.results)}"
+        return _fail(op, f"it takes 1 operand and gives 1 result, found {found}")
+    for what, value in (("base", op.operands[0]), ("result", op.results[0])):
+        if not isinstance(value.type, ir.MemRefType):
+            return _fail(op, f"the {what} is {value.type}, expected a memref")
+    attrs = op.attributes
+    if "offset" not in attrs or not isinstance(attrs["offset"], ir.IntegerAttr):
+        return _fail(op, "offset must be an i64")
+    if not all(
+        k in attrs and isinstance(attrs[k], ir.DenseI64ArrayAttr) for k in ("shape", "strides")
+    ):
+        return _fail(op, "shape and strides must be arrays of i64")
+    offset, shape, strides = attrs["offset"].value, list(attrs["shape"]), list(attrs["strides"])
     if len(shape) != len(strides):
-        return fail(f"shape has {len(shape)} dims and strides {len(strides)}")
+        return _fail(op, f"shape has {len(shape)} dims and strides {len(strides)}")
     if offset < 0 or any(d < 0 for d in (*shape, *strides)):
-        return fail("offset, shape and strides must not be negative")
-    width = _bytes(result)
+        return _fail(op, "offset, shape and strides must not be negative")
+    return _within(op, offset, shape, strides)
+
+
+def _within(op: Any, offset: int, shape: list[int], strides: list[int]) -> bool:
+    """Whether a view ends before its memory does, as far as that has a size."""
+    base = op.operands[0].type
+    width = _bytes(op.results[0].type)
     last = sum((d - 1) * s for d, s in zip(shape, strides, strict=True)) if all(shape) else -1
+    end = offset + (last + 1) * width
     if base.has_static_shape:
         size = _bytes(base)
         for d in base.shape:
             size *= d
-        if offset + (last + 1) * width > size:
-            return fail(
-                f"bytes {offset} to {offset + (last + 1) * width} of a memory of {size} bytes"
-            )
+        if end > size:
+            return _fail(op, f"bytes {offset} to {end} of a memory of {size} bytes")
     return True
 
 
@@ -83,18 +96,21 @@ class View(Lir.Operation, name="view", traits=[ext.Pure]):
     verify_region_invariants = staticmethod(lambda op: True)
 
 
-def _element_ok(position: int, kind: str, element: str) -> Any:
-    """The verifier of an op that reads or writes one element at a view."""
+def _types(values: Any) -> str:
+    return " and ".join(str(v.type) for v in values) or "nothing"
 
-    def verify(view: Any) -> bool:
-        op = view.operation
-        found = str(ir.MemRefType(op.operands[position].type).element_type)
-        if found != element:
-            op.location.emit_error(f"{op.name}: {kind} is {element}, found a view of {found}")
-            return False
+
+def _views(value: Any, element: str) -> bool:
+    return isinstance(value.type, ir.MemRefType) and str(value.type.element_type) == element
+
+
+def _test_ok(view: Any) -> bool:
+    op = view.operation
+    ends = [str(v.type) for v in op.results] == ["i1"]
+    if len(op.operands) == 1 and _views(op.operands[0], "i8") and ends:
         return True
-
-    return staticmethod(verify)
+    found = f"{_types(op.operands)} and {_types(op.results)}"
+    return _fail(op, f"it reads a view of i8 and gives an i1, found {found}")
 
 
 class Test(Lir.Operation, name="test"):
@@ -103,8 +119,16 @@ class Test(Lir.Operation, name="test"):
     place: ext.Operand[ir.MemRefType]
     result: ext.Result[ir.IntegerType]
 
-    verify_invariants = _element_ok(0, "a bool in memory", "i8")
+    verify_invariants = staticmethod(_test_ok)
     verify_region_invariants = staticmethod(lambda op: True)
+
+
+def _count_ok(view: Any) -> bool:
+    op = view.operation
+    values = list(op.operands)
+    if len(values) == 2 and str(values[0].type) == "index" and _views(values[1], "i64"):
+        return True
+    return _fail(op, f"it stores an index in a view of i64, found {_types(values)}")
 
 
 class Count(Lir.Operation, name="count"):
@@ -113,5 +137,5 @@ class Count(Lir.Operation, name="count"):
     round: ext.Operand[ir.IndexType]
     place: ext.Operand[ir.MemRefType]
 
-    verify_invariants = _element_ok(1, "a count in memory", "i64")
+    verify_invariants = staticmethod(_count_ok)
     verify_region_invariants = staticmethod(lambda op: True)

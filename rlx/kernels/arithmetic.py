@@ -71,9 +71,11 @@ class Arithmetic(Emitter):
         return self.op(f"arith.select {cond.name}, {x.name}, {y.name} : {kinds}", x.dtype, lanes)
 
     def logical_not(self, x: Reg) -> Reg:
+        """The opposite of a bool."""
         return x ^ True
 
     def neg(self, x: Reg) -> Reg:
+        """The sign changed; integers wrap."""
         if x.dtype.is_float:
             return self.op(f"arith.negf {x.name} : {x.mlir}", x.dtype, x.lanes)
         return self.arith("sub", 0, x)
@@ -138,30 +140,39 @@ class Arithmetic(Emitter):
 
     # Math functions by name, so that an op's scalar meaning reads as a formula.
     def exp(self, x: Reg) -> Reg:
+        """e to the power of x, by the target's math."""
         return self.call("exp", x)
 
     def log(self, x: Reg) -> Reg:
+        """Natural logarithm, by the target's math."""
         return self.call("log", x)
 
     def tanh(self, x: Reg) -> Reg:
+        """Hyperbolic tangent, by the target's math."""
         return self.call("tanh", x)
 
     def erf(self, x: Reg) -> Reg:
+        """Error function, by the target's math."""
         return self.call("erf", x)
 
     def sin(self, x: Reg) -> Reg:
+        """Sine of radians, by the target's math."""
         return self.call("sin", x)
 
     def cos(self, x: Reg) -> Reg:
+        """Cosine of radians, by the target's math."""
         return self.call("cos", x)
 
     def tan(self, x: Reg) -> Reg:
+        """Tangent of radians, by the target's math."""
         return self.call("tan", x)
 
     def atan(self, x: Reg) -> Reg:
+        """Arc tangent, by the target's math."""
         return self.call("atan", x)
 
     def pow(self, x: Reg, y: Reg) -> Reg:
+        """x to the power of y, by the target's math."""
         return self.call("pow", x, y)
 
     def sigmoid(self, x: Reg) -> Reg:
@@ -169,20 +180,28 @@ class Arithmetic(Emitter):
         return 1.0 / (self.exp(-x) + 1.0)
 
     def sqrt(self, x: Reg) -> Reg:
+        """Square root, correctly rounded."""
         return self.unary("math.sqrt", x)
 
     def abs(self, x: Reg) -> Reg:
+        """Absolute value; the least signed integer stays itself."""
         if x.dtype.kind == "uint":
             return x
-        return self.unary("math.absf" if x.dtype.is_float else "math.absi", x)
+        if x.dtype.is_float:
+            return self.unary("math.absf", x)
+        # Not math.absi, which has no way to PTX; code generators know this form.
+        return self.maximum(x, self.neg(x))
 
     def floor(self, x: Reg) -> Reg:
+        """The largest whole number not above x."""
         return self.unary("math.floor", x)
 
     def ceil(self, x: Reg) -> Reg:
+        """The smallest whole number not below x."""
         return self.unary("math.ceil", x)
 
     def round_even(self, x: Reg) -> Reg:
+        """The nearest whole number, of two the even one."""
         return self.unary("math.roundeven", x)
 
 

@@ -109,10 +109,12 @@ class Tile:
 
     @property
     def queries(self) -> int:
+        """Queries of a block."""
         return self.lanes * self.query_vectors
 
     @property
     def columns(self) -> int:
+        """Elements of a block along the head's dim."""
         return self.lanes * self.dim_vectors
 
     @property

@@ -143,6 +143,7 @@ class Decode:
         return k.loop(0, count, n, some, [k.const(-math.inf, dt, n)])[0]
 
     def copy_bias(self, head: Reg, query: Reg, at: Reg, count: Reg) -> None:
+        """Bring a query's part of the mask, from key ``at``, into the scratch as ``compute``."""
         k, a, dt = self.k, self.args, self.config.compute
         assert a.mask is not None
         source, start = a.mask, a.at("mask", self.b, head, query) + at

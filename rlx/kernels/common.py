@@ -237,13 +237,22 @@ def _traced(config: CommonConfig) -> LoopBuilder:
 
 def _build(name: str, config: CommonConfig, target: KernelTarget) -> LoopBuilder:
     op = config.node()
-    b = LoopBuilder(Kernel(name, target), op)
-    if hasattr(type(op), "loops"):
-        op.loops(b)
-    elif hasattr(type(op), "scalar"):
-        b.pointwise()
-    else:
+    if not (hasattr(type(op), "loops") or hasattr(type(op), "scalar")):
         raise UnsupportedError(f"{op.name} has no loop nest; it is to be expanded into other ops")
+    try:
+        b = _written(Kernel(name, target), op)
+    except UnsupportedError as error:
+        types = ", ".join(str(v.type) for v in op.present)
+        raise UnsupportedError(f"{op.name} on ({types}): {error.message}") from None
     if b.domain is None:
         raise GraphError(f"{op.name}: its loops never call parallel")
+    return b
+
+
+def _written(k: Kernel, op: Op) -> LoopBuilder:
+    b = LoopBuilder(k, op)
+    if hasattr(type(op), "loops"):
+        op.loops(b)
+    else:
+        b.pointwise()
     return b

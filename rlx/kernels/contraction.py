@@ -25,7 +25,8 @@ from typing import Literal
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.contraction_tile import (
     CACHE_LINE,
-    STRIP,
+    PREFETCH_STEPS,
+    TASK_PANELS,
     TileShape,
     accumulate_type,
     emit_tile,
@@ -69,10 +70,12 @@ class ContractionConfig:
 
     @property
     def c(self) -> DType:
+        """The element type of the result."""
         return self.epilogue.results[0]
 
     @property
     def accumulate(self) -> DType:
+        """The element type in which products are summed."""
         return accumulate_type(self.a)
 
     @property
@@ -127,12 +130,13 @@ def launch(
     rows = _chunk_rows(config, shape, m, k, batch * groups)
     tasks = batch * groups * -(-m // rows)
     wide = rows * (k + WIDE_ROW_PAD) if config.widens else 0
-    sums = rows * STRIP * shape.width
+    strip = _strip_panels(m)
+    sums = rows * strip * shape.width
     strides = (a_batch, b_batch, c_batch)
     return Launch(
         tasks,
         _grain(config, shape, min(rows, m), min(n, group_panels * shape.width), k),
-        (m, n, k, lda, ldc, *strides, rows, group_panels, *(s for pair in operands for s in pair)),
+        (m, n, k, lda, ldc, *strides, rows, group_panels, strip, *(s for o in operands for s in o)),
         scratch=(sums + wide) * config.accumulate.bytes,
     )
 
@@ -142,9 +146,15 @@ def _group_panels(config: ContractionConfig, shape: TileShape, m: int, n: int) -
 
     A task that widens its rows does it once for its whole group.
     """
-    strips = -(-n // (shape.width * STRIP))
-    per_group = max(1, strips // 4) if config.widens and m > shape.rows else 1
-    return -(-strips // per_group), per_group * STRIP
+    groups = -(-n // (shape.width * TASK_PANELS))
+    per_group = max(1, groups // 4) if config.widens and m > shape.rows else 1
+    return -(-groups // per_group), per_group * TASK_PANELS
+
+
+def _strip_panels(m: int) -> int:
+    """Panels that are finished together, epilogue included: those of a one-row tile, and else two,
+    so that the sums of a long chunk and a panel share the L1 cache."""
+    return TASK_PANELS // min(max(m, 1), 2)
 
 
 def _chunk_rows(config: ContractionConfig, shape: TileShape, m: int, k: int, others: int) -> int:
@@ -200,7 +210,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Strip:
-    """The panels [begin, end) of B, at most STRIP of them, in a task."""
+    """The panels [begin, end) of B that a task finishes together."""
 
     task: _Task
     begin: Reg
@@ -215,7 +225,6 @@ class _Emitter:
         self.config = config
         self.shape = tile_shape(target, config.b)
         self.lanes = self.shape.lanes if self.shape.lanes > 1 else 0
-        self.strip_width = STRIP * self.shape.width
         self.a, self.b = k.buffer("a", config.a), k.buffer("b", config.b)
         dtypes = config.epilogue.inputs[1:]
         self.operands = [k.buffer(f"operand{i}", dt) for i, dt in enumerate(dtypes)]
@@ -224,6 +233,7 @@ class _Emitter:
         self.lda, self.ldc = k.size("lda"), k.size("ldc")
         self.a_batch, self.b_batch, self.c_batch = (k.size(f"{x}_batch") for x in "abc")
         self.chunk_rows, self.group_panels = k.size("chunk_rows"), k.size("group_panels")
+        self.strip_panels = k.size("strip_panels")
         self.operand_strides = [
             (k.size(f"operand{i}_row"), k.size(f"operand{i}_batch")) for i in range(len(dtypes))
         ]
@@ -235,6 +245,7 @@ class _Emitter:
     def task(self, index: Reg) -> None:
         """One (batch, chunk, group); groups vary fastest, so that neighbours share their rows."""
         k = self.k
+        self.strip_width = self.strip_panels * self.shape.width
         panels = (self.n + (self.shape.width - 1)) / self.shape.width
         groups = (panels + self.group_panels - 1) / self.group_panels
         chunks = (self.m + self.chunk_rows - 1) / self.chunk_rows
@@ -249,14 +260,14 @@ class _Emitter:
         t = _Task(batch, row0, rows, a, batch * self.b_batch, sums)
 
         def strip(begin: Reg) -> None:
-            self.strip(_Strip(t, begin, _least(k, begin + STRIP, panel_end)))
+            self.strip(_Strip(t, begin, _least(k, begin + self.strip_panels, panel_end)))
 
-        k.loop(panel0, panel_end, STRIP, strip)
+        k.loop(panel0, panel_end, self.strip_panels, strip)
 
     def widen(self, a: _Rows, rows: Reg) -> _Rows:
         """Convert rows of A to the accumulate type, in scratch."""
         k, dt = self.k, self.config.accumulate
-        wide = k.scratch(dt, self.chunk_rows * (self.strip_width * dt.bytes))
+        wide = k.scratch(dt, self.chunk_rows * self.strip_width * dt.bytes)
         distance = self.depth + WIDE_ROW_PAD
 
         def row(r: Reg) -> None:
@@ -283,10 +294,14 @@ class _Emitter:
         rest = t.rows % rows
         whole = t.rows - rest
 
+        # The first tile of a panel may wait for memory; while a later one finds the panel in the
+        # cache, the next panel is on its way.
+        soon, next_panel = PREFETCH_STEPS * self.shape.width, self.depth * self.shape.width
+
         def whole_tile(p: Reg, first: Reg) -> None:
             at = [first + i if i else first for i in range(rows)]
             self.request(t, at, p)
-            self.tile(s, at, [p])
+            self.tile(s, at, [p], k.select(first > 0, next_panel, soon))
 
         def panel(p: Reg) -> None:
             k.loop(0, whole, rows, partial(whole_tile, p))
@@ -303,10 +318,11 @@ class _Emitter:
         """
         k = self.k
         (rows, panels), *larger = tiles
+        soon = k.index(PREFETCH_STEPS * self.shape.width)
 
         def run(p: Reg) -> None:
             at = [_least(k, first + i, s.task.rows - 1) if i else first for i in range(rows)]
-            self.tile(s, at, [_least(k, p + i, s.end - 1) if i else p for i in range(panels)])
+            self.tile(s, at, [_least(k, p + i, s.end - 1) if i else p for i in range(panels)], soon)
 
         def all_panels() -> None:
             k.loop(s.begin, s.end, panels, run)
@@ -316,7 +332,7 @@ class _Emitter:
         else:
             all_panels()
 
-    def tile(self, s: _Strip, rows: list[Reg], panels: list[Reg]) -> None:
+    def tile(self, s: _Strip, rows: list[Reg], panels: list[Reg], ahead: Reg) -> None:
         """Compute a tile, and store its sums into the strip."""
         k, t, shape = self.k, s.task, self.shape
         panel_size = self.depth * shape.width
@@ -328,6 +344,7 @@ class _Emitter:
             rows=[t.a.offset + r * t.a.distance for r in rows],
             panels=[t.b + p * panel_size for p in panels],
             depth=self.depth,
+            ahead=ahead,
         )
         vectors = [
             (p - s.begin) * shape.width + v * shape.lanes

@@ -15,7 +15,7 @@ from rlx.kernels.reg import Buffer, Reg
 from rlx.types import DType, f32, f64
 
 __all__ = [
-    "STRIP",
+    "TASK_PANELS",
     "TileShape",
     "accumulate_type",
     "emit_tile",
@@ -24,11 +24,11 @@ __all__ = [
     "tile_shape",
 ]
 
-STRIP = 4
-"""Panels that a task finishes together: the panels of a one-row tile."""
+TASK_PANELS = 4
+"""Panels of a task, and of a tile of one row."""
 
 CACHE_LINE = 64
-PREFETCH_STEPS = 16
+PREFETCH_STEPS = 64
 """How many steps of k ahead a panel is requested; at its end that is the next panel's start."""
 
 
@@ -45,6 +45,7 @@ class TileShape:
 
     @property
     def width(self) -> int:
+        """Columns of the tile."""
         return self.vectors * self.lanes
 
     @property
@@ -54,7 +55,7 @@ class TileShape:
         The fewer rows, the more panels side by side: enough independent chains to hide the
         latency of a multiply-add, and as many streams for the memory.
         """
-        small = [(r, STRIP // r) for r in (1, 2, 4) if r < self.rows]
+        small = [(r, TASK_PANELS // r) for r in (1, 2, 4) if r < self.rows]
         return (*small, (self.rows, 1))
 
 
@@ -93,11 +94,12 @@ def emit_tile(
     rows: list[Reg],
     panels: list[Reg],
     depth: Reg,
+    ahead: Reg | int,
 ) -> list[Reg]:
     """Emit a tile; returns its accumulators in the order row, panel, vector.
 
     ``rows`` and ``panels`` are the element offsets of the tile's rows of A and panels of B, and
-    ``depth`` is the number of steps of k.
+    ``depth`` is the number of steps of k. B is requested ``ahead`` elements before it is read.
     """
     lanes = shape.lanes if shape.lanes > 1 else 0
     lines = range(0, shape.width, CACHE_LINE // b.dtype.bytes)
@@ -108,7 +110,7 @@ def emit_tile(
         columns = [k.load(b, p + v * shape.lanes, lanes) for p in at for v in range(shape.vectors)]
         for p in at:
             for line in lines:
-                k.prefetch(b, p + (PREFETCH_STEPS * shape.width + line))
+                k.prefetch(b, p + ahead + line if line else p + ahead)
         sums: list[Reg] = []
         for row in rows:
             x = k.load(a, row + i)

@@ -49,6 +49,7 @@ class TransposeConfig:
 
     @property
     def element(self) -> DType:
+        """The unsigned type whose bits are moved."""
         return _element(self.bits)
 
     @property

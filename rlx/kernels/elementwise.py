@@ -61,6 +61,7 @@ class ElementwiseConfig:
 
     @property
     def rank(self) -> int:
+        """Number of dims of the space."""
         return len(self.outputs[0])
 
     @cached_property

@@ -66,6 +66,7 @@ class Emitter:
     # -- constants and lanes ---------------------------------------------------------------
 
     def index(self, value: int) -> Reg:
+        """A constant of the index type."""
         return self.const(value, INDEX)
 
     def const(self, value: Number, dt: DType, lanes: int = 0) -> Reg:

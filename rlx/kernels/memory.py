@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from rlx.kernels.arithmetic import Arithmetic
@@ -137,6 +138,7 @@ class Memory(Arithmetic):
             byte = f"{mlir_type(bool_, v.lanes)} to {mlir_type(u8, v.lanes)}"
             return self.op(f"arith.extui {v.name} : {byte}", u8, v.lanes).name
         if dt is f16:
+            v = self.rounded_to_f16(v) if self.target.logical else v
             half = f"{v.mlir} to {mlir_type(f16, v.lanes)}"
             return self.op(f"arith.truncf {v.name} : {half}", f16, v.lanes).name
         if dt is bf16:
@@ -148,3 +150,17 @@ class Memory(Arithmetic):
             word = self.cast(rounded, u16)
             return self._bitcast(word.name, u16, self._form(bf16), v.lanes).name
         return v.name
+
+    def rounded_to_f16(self, x: Reg) -> Reg:
+        """An f32 rounded to a value of f16, ties to even, inf from 65520 on. Where a target may
+        round a conversion to f16 as it likes, it has nothing left to round."""
+        bits = self.bitcast(x, u32)
+        word = bits & 0x7FFFFFFF
+        size = self.bitcast(word, f32)
+        normal = self.bitcast((word + 0xFFF + ((word >> 13) & 1)) & 0xFFFFE000, f32)
+        # The distance of f32 numbers at 0.5 is that of the subnormal numbers of f16.
+        tiny = (size + 0.5) - 0.5
+        value = self.select(size < 2.0**-14, tiny, normal)
+        value = self.select(value > 65504.0, math.inf, value)
+        signed = self.bitcast(self.bitcast(value, u32) | (bits & 0x80000000), f32)
+        return self.select(self.compare("ne", x, x), x, signed)

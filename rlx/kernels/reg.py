@@ -47,6 +47,7 @@ class Reg:
 
     @property
     def mlir(self) -> str:
+        """The MLIR type."""
         return mlir_type(self.dtype, self.lanes)
 
     def __add__(self, o: Reg | Number) -> Reg:

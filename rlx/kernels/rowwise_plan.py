@@ -107,12 +107,15 @@ class Pass:
 
 @dataclass(frozen=True)
 class Plan:
+    """How a region runs: the passes in order, and where values wait between them."""
+
     moving: tuple[bool, ...]
     passes: tuple[Pass, ...]
     slots: dict[int, Slot]
 
     @property
     def scratch_rows(self) -> int:
+        """Rows of scratch that the passes keep values in."""
         return sum(s.place == "scratch" for s in self.slots.values())
 
 

@@ -43,6 +43,7 @@ class Space:
 
     @property
     def size(self) -> int:
+        """Number of points."""
         n = 1
         for d in self.shape:
             n *= d
@@ -175,4 +176,5 @@ class Strided:
 
 
 def ceil_div(a: int, b: int) -> int:
+    """a / b, rounded up."""
     return -(-a // b)

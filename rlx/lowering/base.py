@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from rlx._mlir import ir
+from rlx.lowering.region import Regions
 from rlx.lowering.report import DispatchReport, FusionReport
 from rlx.targets.base import Target
 
@@ -36,13 +37,15 @@ class Options:
 
 @dataclass
 class Compilation:
-    """One compile: its target and options, and what the passes report."""
+    """One compile: its target and options, what the passes report, and ``regions``, which they
+    share while they run."""
 
     target: Target
     options: Options = field(default_factory=Options)
     fusion: FusionReport = field(default_factory=FusionReport)
     dispatch: DispatchReport = field(default_factory=DispatchReport)
     seconds: dict[str, float] = field(default_factory=dict)
+    regions: Regions = field(default_factory=Regions)
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:

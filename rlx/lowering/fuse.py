@@ -3,7 +3,8 @@
 Three patterns, in this order, each one sweep in program order: a product with its pointwise
 epilogue; row-wise reductions with the pointwise ops around them; what is left of pointwise chains.
 A region never swallows a value that something outside it uses. Whether a region is right for a
-kernel is the family's to say: growth asks its claim, and un-fusing is always inlining.
+kernel is the family's to say: growth asks its claim, and un-fusing is always inlining. A pattern
+whose family the target has no emitter for is left out.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from rlx._mlir import ir
 from rlx.dialects.bridge import create, place_of
 from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.families import claim
-from rlx.lowering.region import Region, producer, region_of_ops, sole_user, users
+from rlx.lowering.region import Region, producer, sole_user, users
 from rlx.lowering.report import MissedFusion
 from rlx.ops.base import op_class
 from rlx.ops.constant import Constant
@@ -57,6 +58,8 @@ class _Fuser:
             ("rowwise", [o for o in ops if o.name in ROW_ROOTS]),
             ("elementwise", [o for o in reversed(ops) if _pointwise(o)]),
         ):
+            if pattern not in self.compilation.target.families:
+                continue
             for root in roots:
                 if root.results[0] not in self.taken:
                     self.grow(pattern, root)
@@ -135,7 +138,7 @@ class _Fuser:
 
     def trial(self, group: list[ir.Operation]) -> Region:
         ops = self.with_cheap(group)
-        return region_of_ops(ops, ops[-1])
+        return self.compilation.regions.of_ops(ops, ops[-1])
 
     # -- the region ------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from rlx.dialects.bridge import expand_all, place_of, signature
 from rlx.errors import UnsupportedError
 from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.families import select
-from rlx.lowering.region import region_of_ops
 from rlx.ops.base import Op, op_class
 
 __all__ = ["Legalize"]
@@ -37,7 +36,7 @@ class Legalize(Pass):
                 return False
             key = signature(op)
             if key not in verdicts:
-                family, _ = select(region_of_ops([op], op), families)
+                family, _ = select(compilation.regions.of(op), families)
                 verdicts[key] = family in (None, "common")
             if verdicts[key]:
                 compilation.dispatch.rewritten[op.name.split(".")[1]] += 1

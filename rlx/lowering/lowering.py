@@ -9,7 +9,9 @@ from typing import Any
 
 from rlx._mlir import ir
 from rlx.dialects.convert import from_type
+from rlx.errors import UnsupportedError
 from rlx.kernels import copy as copy_family
+from rlx.kernels import elementwise
 from rlx.kernels.family import Launch
 from rlx.lowering.arena import ALIGN, plan
 from rlx.lowering.base import Compilation
@@ -68,6 +70,11 @@ class Lowering:
     def target(self) -> Any:
         return self.compilation.target
 
+    @property
+    def block(self) -> int:
+        """Elements of a task of an elementwise kernel: a GPU has a thread for each."""
+        return 1 if self.target.kernels.frame == "gpu" else elementwise.BLOCK
+
     # -- values ----------------------------------------------------------------------------
 
     def view(self, v: ir.Value) -> View:
@@ -111,7 +118,7 @@ class Lowering:
         """Launch a copy between two views of one shape. It moves bits: one kernel for every element
         type of a width."""
         bits = DTYPES[f"u{source.dtype.bits}"]
-        config, launch = copy_family.launch(bits.bits, source.shape, source.strides, target.strides)
+        config, launch = copy_family.launch(bits.bits, source.shape, source.strides, target.strides, self.block)
         self.launch("copy", config, [replace(v, dtype=bits) for v in (source, target)], launch)
 
     def static_of(self, v: ir.Value) -> ir.Value | None:
@@ -120,9 +127,10 @@ class Lowering:
 
     @contextmanager
     def prologue_of(self, v: ir.Value) -> Iterator[None]:
-        """Plan launches for the prologue: they run again when a param that ``v`` needs is set."""
+        """Plan launches for the prologue: they run again when a param that ``v`` needs is set, and
+        only once if ``v`` is a literal."""
         before = (self.in_prologue, self.following, self.location)
-        self.in_prologue, self.following = True, self.params_of[v]
+        self.in_prologue, self.following = True, self.params_of.get(v, frozenset())
         try:
             yield
         finally:
@@ -170,6 +178,7 @@ class Lowering:
         """Append a launch; one with nothing to do is left out."""
         if launch.range == 0:
             return
+        self._check_width(family, views, launch)
         key = (family, config)
         name = self.kernels.setdefault(key, f"{family}_{len(self.kernels)}")
         steps = self.prologue if self.in_prologue else self.main
@@ -179,6 +188,27 @@ class Lowering:
                     v.memory.touch(len(steps))
         params = self.following if self.in_prologue else frozenset[int]()
         steps.append(StepRecord(name, list(views), launch, self.location, params))
+
+    def _check_width(self, family: str, views: Sequence[View], launch: Launch) -> None:
+        """Refuse a launch for a GPU beyond its integers: sizes have 32 bits, and indices may."""
+        kernels = self.target.kernels
+        if kernels.frame != "gpu":
+            return
+        for v in views:
+            last = v.start + sum((d - 1) * s for d, s in zip(v.shape, v.strides, strict=True))
+            if last >= 1 << (kernels.index_bits - 1):
+                raise UnsupportedError(
+                    f"{family} kernel: its operand {v.dtype}{list(v.shape)} reaches element {last}, and "
+                    f"indices of {kernels.name} have {kernels.index_bits} bits; split the tensor, or "
+                    "compile for a target with 64-bit indices, such as cpu or cuda",
+                    self.location,
+                )
+        if (most := max(launch.range, *launch.sizes, 0)) >= 1 << 31:
+            raise UnsupportedError(
+                f"{family} kernel: a range or stride of {most} elements, where GPU kernels take 32-bit "
+                "sizes; split the tensor, or compile for cpu",
+                self.location,
+            )
 
     def site(self, message: str) -> int:
         """The number of a new fault site at the current op."""

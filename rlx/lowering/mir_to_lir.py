@@ -17,7 +17,7 @@ from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.families import SELECTORS, select
 from rlx.lowering.lir_text import write_module
 from rlx.lowering.lowering import Lowering
-from rlx.lowering.region import producer, region_of
+from rlx.lowering.region import producer
 from rlx.lowering.views import Memory, View
 from rlx.ops.base import Op
 from rlx.ops.constant import Constant
@@ -111,7 +111,7 @@ def _lower(op: ir.Operation, lowering: Lowering) -> None:
         node = node_of(op)
         lowering.env[op.results[0]] = _VIEWS[op.name](node, op.operands[0], lowering)
         return
-    region = region_of(op)
+    region = lowering.compilation.regions.of(op)
     options = lowering.compilation.options
     families = lowering.target.families if options.dispatch == "native" else ()
     family, reasons = select(region, families)

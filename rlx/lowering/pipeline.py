@@ -15,6 +15,7 @@ from rlx.lowering.hir_to_mir import HirToMir
 from rlx.lowering.hoist import Hoist
 from rlx.lowering.legalize import Legalize
 from rlx.lowering.mir_to_lir import MirToLir
+from rlx.lowering.region import Regions
 from rlx.lowering.share_inputs import ShareInputs
 from rlx.lowering.simplify import Simplify
 
@@ -49,6 +50,7 @@ def run_passes(module: ir.Module, passes: Sequence[Pass], compilation: Compilati
         with compilation.timed(p.name), mlir_errors(f"pass {p.name} failed", PassError):
             with module.context, ir.Location.unknown():
                 module = p.run(module, compilation)
+    compilation.regions = Regions()  # the report of a compile must not keep its MLIR alive
     if passes:
         with compilation.timed("verify"), mlir_errors(f"after {passes[-1].name} the module is not valid", IRError):
             module.operation.verify()

@@ -6,7 +6,9 @@ rules, and expands a composite by calling its ``expand``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from rlx._mlir import ir
 from rlx.dialects.bridge import node_of, operands_of, place_of
@@ -14,18 +16,48 @@ from rlx.dialects.convert import from_type
 from rlx.ops.base import Op
 from rlx.ops.value import Value
 
-__all__ = ["Region", "producer", "region_of", "region_of_ops", "sole_user", "users"]
+__all__ = ["Body", "Region", "Regions", "producer", "sole_user", "users"]
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class Body:
+    """What a region computes: nodes in order over ``leaves``; ``outs`` are its results.
+
+    Regions of equal structure share one body, as equal layers have, so that what holds of a body
+    is found out once: ``fact``.
+    """
+
+    nodes: list[Op]
+    leaves: list[Value]
+    outs: tuple[Value, ...]
+    _facts: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def fact(self, name: str, find: Callable[[], T]) -> T:
+        """What ``find`` gives, which must depend on the body alone."""
+        if name not in self._facts:
+            self._facts[name] = find()
+        return self._facts[name]
 
 
 @dataclass
 class Region:
-    """Nodes in order over ``leaves``; ``outs`` are its results. ``op`` is the op in the module."""
+    """A body in a place: ``leaves`` maps its leaves to the outer values there, and ``op`` is the op
+    in the module."""
 
     op: ir.Operation
     kind: str
-    nodes: list[Op]
+    body: Body
     leaves: dict[Value, ir.Value]
-    outs: tuple[Value, ...]
+
+    @property
+    def nodes(self) -> list[Op]:
+        return self.body.nodes
+
+    @property
+    def outs(self) -> tuple[Value, ...]:
+        return self.body.outs
 
     @property
     def location(self) -> tuple[str, int]:
@@ -37,36 +69,55 @@ class Region:
         return "+".join(n.short for n in self.nodes)
 
 
-def region_of(op: ir.Operation) -> Region:
-    """The region of a mir op: the body of a ``mir.fused``, else the op alone."""
-    if op.name != "mir.fused":
-        return region_of_ops([op], op)
-    body = [view.operation for view in op.regions[0].blocks[0].operations]
-    region = region_of_ops(body[:-1], op, body[-1].operands[0])
-    region.kind = ir.StringAttr(op.attributes["kind"]).value
-    return region
+class Regions:
+    """Makes regions of ops, and keeps the bodies that it has met."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[tuple[Any, ...], Body] = {}
+
+    def of(self, op: ir.Operation) -> Region:
+        """The region of a mir op: the body of a ``mir.fused``, else the op alone."""
+        if op.name != "mir.fused":
+            return self.of_ops([op], op)
+        body = [view.operation for view in op.regions[0].blocks[0].operations]
+        region = self.of_ops(body[:-1], op, body[-1].operands[0])
+        region.kind = ir.StringAttr(op.attributes["kind"]).value
+        return region
+
+    def of_ops(
+        self, ops: list[ir.Operation], op: ir.Operation, out: ir.Value | None = None
+    ) -> Region:
+        """Ops in program order as one region; ``out`` defaults to the last op's results."""
+        number: dict[ir.Value, int] = {}
+        outer: list[ir.Value] = []
+        rows: list[tuple[Any, ...]] = []
+        for o in ops:
+            operands = list(o.operands)
+            for v in operands:
+                if v not in number:
+                    number[v] = len(number)
+                    outer.append(v)
+            # Attributes and types are unique within a context, so they compare by identity.
+            attributes = tuple((n, o.attributes[n]) for n in o.attributes)
+            rows.append((o.name, attributes, tuple((number[v], v.type) for v in operands)))
+            for r in o.results:
+                number[r] = len(number)
+        key = (tuple(rows), None if out is None else number[out])
+        if key not in self._bodies:
+            self._bodies[key] = _body(ops, outer, out)
+        body = self._bodies[key]
+        return Region(op, body.nodes[-1].short, body, dict(zip(body.leaves, outer, strict=True)))
 
 
-def region_of_ops(ops: list[ir.Operation], op: ir.Operation, out: ir.Value | None = None) -> Region:
-    """Ops in program order as one region; ``out`` defaults to the last op's results."""
-    leaves: dict[Value, ir.Value] = {}
-    env: dict[ir.Value, Value] = {}
-
-    def value(v: ir.Value | None) -> Value | None:
-        if v is None:
-            return None
-        if v not in env:
-            env[v] = Value(from_type(v.type))
-            leaves[env[v]] = v
-        return env[v]
-
+def _body(ops: list[ir.Operation], outer: list[ir.Value], out: ir.Value | None) -> Body:
+    env = {v: Value(from_type(v.type)) for v in outer}
+    leaves = list(env.values())
     nodes: list[Op] = []
     for o in ops:
-        node = node_of(o, [value(v) for v in operands_of(o)])
+        node = node_of(o, [None if v is None else env[v] for v in operands_of(o)])
         env.update(zip(o.results, node.results, strict=True))
         nodes.append(node)
-    outs = nodes[-1].results if out is None else (env[out],)
-    return Region(op, nodes[-1].short, nodes, leaves, outs)
+    return Body(nodes, leaves, nodes[-1].results if out is None else (env[out],))
 
 
 def producer(v: ir.Value) -> ir.Operation | None:

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from rlx._mlir import ir
+from rlx._mlir import ir, raw_elements
 from rlx.dialects.convert import from_attr, from_type
 from rlx.lowering.region import producer
 from rlx.types import DType
@@ -111,6 +111,7 @@ RULES: tuple[Rule, ...] = (
     Rule("where-same", "where(c, x, x) --> x", ("float", "int", "uint", "bool")),
 )
 
+
 def _match(pattern: Call, op: ir.Operation, found: dict[str, ir.Value]) -> bool:
     if op.name != f"mir.{pattern.op}" or len(op.operands) != len(pattern.args):
         return False
@@ -145,12 +146,7 @@ def splat_of(v: ir.Value) -> np.generic | None:
     dense = ir.DenseElementsAttr(op.attributes["value"])
     if not dense.is_splat:
         return None
-    t = from_type(v.type)
-    if t.dtype.kind == "bool":
+    dt = from_type(v.type).dtype
+    if dt.kind == "bool":
         return np.bool_(ir.BoolAttr(dense.get_splat_value()).value)
-    one = dense.get_splat_value()
-    if t.dtype.is_float:
-        return t.dtype.numpy.type(ir.FloatAttr(one).value)
-    return t.dtype.numpy.type(np.int64(ir.IntegerAttr(one).value).astype(t.dtype.numpy))
-
-
+    return np.frombuffer(raw_elements(dense, dt.bytes), dt.numpy)[0]

@@ -10,10 +10,10 @@ from collections.abc import Callable
 import numpy as np
 
 from rlx._mlir import ir, run_pipeline
-from rlx.dialects.bridge import attributes_of, create, node_of
+from rlx.dialects.bridge import attributes_of, create, node_of, operands_of
 from rlx.dialects.convert import from_attr, from_type, to_attr, to_type
 from rlx.errors import RlxError
-from rlx.interpret import evaluate
+from rlx.interpreter import evaluate
 from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.region import producer
 from rlx.lowering.rules import RULES, Call, Pattern, constant_of, splat_of
@@ -99,7 +99,8 @@ def _fold(op: ir.Operation) -> ir.Value | None:
     if t.size > FOLD_LIMIT:  # type: ignore[operator]
         return None
     try:
-        out = evaluate(node_of(op), [constant_of(v) for v in op.operands])[0]
+        arrays = [None if v is None else constant_of(v) for v in operands_of(op)]
+        out = evaluate(node_of(op), arrays)[0]
     except RlxError:
         return None  # a fault is raised when the graph runs, with the op's place
     return _constant(op, np.ascontiguousarray(out).reshape(t.static_shape), t)

@@ -124,8 +124,8 @@ def _embedding(g: Graph, config: BertConfig, prefix: str, ids: Value) -> Value:
     gamma = g.param(at + "LayerNorm.weight", [width])
     beta = g.param(at + "LayerNorm.bias", [width])
     tokens = ids.shape[1]
-    # This sum depends on params alone: it is made once for every number of tokens.
-    place = positions.slice((0, 0), (tokens, width)) + kinds.slice((0, 0), (1, width))
+    # This sum depends on params alone, so it is made once; cut after it, it serves all lengths.
+    place = (positions + kinds.slice((0, 0), (1, width))).slice((0, 0), (tokens, width))
     return LayerNorm.build(words.gather(ids) + place, gamma, beta, eps=config.eps)
 
 

@@ -264,6 +264,7 @@ class Op:
     # -- what subclasses define ------------------------------------------------------------
 
     def infer(self) -> TensorType | tuple[TensorType, ...]:
+        """The result type, or a tuple of them; raises for operands that do not fit."""
         raise NotImplementedError(f"{type(self).__name__} defines no infer")
 
     def cost(self) -> Cost:

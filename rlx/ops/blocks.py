@@ -55,6 +55,7 @@ class Block(Op):
         check_floats(self.short, [v for v in self.present if not any(v is b for b in besides)])
 
     def check_rank(self, name: str, rank: int, *, or_more: bool = False) -> None:
+        """ShapeError unless the operand ``name`` has ``rank`` dims, or at least as many."""
         v = getattr(self, name)
         if v.rank != rank and not (or_more and v.rank > rank):
             more = " or more" if or_more else ""
@@ -80,6 +81,7 @@ class Block(Op):
         return y if activation == "none" else ACTIVATIONS[activation].build(y)
 
     def check_activation(self, name: str) -> None:
+        """GraphError unless ``name`` is an activation or "none"."""
         check_choice(self.short, "activation", name, ("none", *ACTIVATIONS))
 
 

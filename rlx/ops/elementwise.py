@@ -35,6 +35,7 @@ class Pointwise(Op):
         return self.present[0].dtype
 
     def check_dtypes(self, *values: Value) -> None:
+        """DTypeError unless all have one element type, and that is one the op takes."""
         first = values[0].dtype
         for v in values:
             if v.dtype not in self.dtypes:

@@ -36,18 +36,22 @@ class Value(ValueOps):
 
     @property
     def shape(self) -> Shape:
+        """The dims, each an int or a SymDim."""
         return self.type.shape
 
     @property
     def dtype(self) -> DType:
+        """The element type."""
         return self.type.dtype
 
     @property
     def rank(self) -> int:
+        """Number of dims."""
         return len(self.type.shape)
 
     @property
     def ndim(self) -> int:
+        """Number of dims, by NumPy's name."""
         return len(self.type.shape)
 
     @property
@@ -74,6 +78,7 @@ class Value(ValueOps):
     __iter__ = None
 
     def astype(self, dt: DType | str | Any) -> Value:
+        """The value cast to an element type, by NumPy's name."""
         return self.cast(to=dt)
 
     def __getitem__(self, key: Any) -> Value:

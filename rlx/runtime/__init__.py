@@ -1,0 +1,1 @@
+"""Running artifacts: sessions, executables, backends and the native runtime."""

@@ -13,15 +13,17 @@ A buffer is named by `(base, byte offset)`. Bases, in order:
 
 =====================================  ====================================================
 0 `BASE_ARENA`                         scratch: `arena_bytes`, one checkout a call, undefined
-1 `BASE_PACKED`                        `packed_bytes` a program, zero until the prologue writes
+1 `BASE_PACKED`                        `packed_bytes` of the weights, zero until the prologue writes
 2 `BASE_ERROR`                         the call's record `int64[2]` = (code, site), zero at start
 3 .. 3+P-1 (`BASE_FIRST_PARAM` = 3)    params, in place
+then C bases                           constants
 then I bases                           inputs
 then O bases                           outputs
 =====================================  ====================================================
 
-`BASE_ARENA` is 64-byte aligned, `BASE_PACKED` page aligned; params, inputs and outputs are
-aligned to their item only.
+`BASE_ARENA` is 64-byte aligned, `BASE_PACKED` page aligned; params, constants, inputs and outputs
+are aligned to their item only. The constants are those of the entry: weights and the programs on
+them number their own.
 
 A step is one of these tuples (lists are accepted wherever a tuple is)::
 
@@ -38,8 +40,8 @@ It also stops as soon as a kernel has written an error record. `counter` of `for
 offset)` where the iteration number is stored as int64 before each iteration, or None.
 
 A prologue step is `(step, params)`: it runs before the first call, and again before the next call
-once one of the params with these indices (0 is the first param) was set anew. Prologue steps may
-name the arena, packed, the error record and params, but no input or output.
+once one of the params with these indices (0 is the first param) was set anew. Prologue steps name
+packed memory, the error record, params and constants.
 """
 
 from collections.abc import Sequence
@@ -112,25 +114,22 @@ class Object:
     def symbols(self) -> tuple[str, ...]:
         """The names of all global symbols, sorted."""
 
-class Program:
-    """An immutable schedule over compiled objects; safe to call from many threads at once.
+class Weights:
+    """Params, and the packed memory that a prologue makes of them; several programs may share one.
 
-    Buffers are any objects with the buffer protocol: C-contiguous, of the declared item type and
-    shape. numpy offers none for bfloat16: pass `array.view(numpy.uint16)` for a bf16 slot (a bf16
-    result comes back as uint16, to be viewed as bfloat16).
+    Safe to use from many threads at once. Buffers are any objects with the buffer protocol:
+    C-contiguous, of the declared item type and shape; `constants` are C-contiguous buffers of
+    whatever type, used in place. numpy offers none for bfloat16: pass `array.view(numpy.uint16)`.
     """
 
     def __init__(
         self,
         *,
-        objects: Sequence[Object],
+        objects: Sequence[Object] = (),
         params: Sequence[Signature] = (),
-        inputs: Sequence[Signature] = (),
-        outputs: Sequence[Signature] = (),
-        arena_bytes: int = 0,
+        constants: Sequence[Buffer] = (),
         packed_bytes: int = 0,
         prologue: Sequence[tuple[Step, Sequence[int]]] = (),
-        main: Sequence[Step] = (),
     ) -> None: ...
     def set_param(self, index: int, value: Buffer) -> None:
         """Use `value` in place as param `index` (and keep it alive). Waits for the calls in flight.
@@ -138,6 +137,27 @@ class Program:
         Call it again, with the same buffer too, after the contents of a param were changed.
         """
 
+    @property
+    def params(self) -> tuple[Signature, ...]: ...
+
+class Program:
+    """An immutable schedule over compiled objects; safe to call from many threads at once.
+
+    `weights` None stands for weights without params. Buffers are as for `Weights`; a bf16 result
+    comes back as uint16, to be viewed as bfloat16.
+    """
+
+    def __init__(
+        self,
+        *,
+        weights: Weights | None = None,
+        objects: Sequence[Object],
+        constants: Sequence[Buffer] = (),
+        inputs: Sequence[Signature] = (),
+        outputs: Sequence[Signature] = (),
+        arena_bytes: int = 0,
+        main: Sequence[Step] = (),
+    ) -> None: ...
     def run_slots(self, *inputs: Buffer) -> tuple[np.ndarray[Any, Any], ...]:
         """Run on `inputs` in declared order; the results are new arrays of the declared shapes."""
 
@@ -153,8 +173,6 @@ class Program:
     def step_times(self) -> list[int]:
         """Nanoseconds spent in each main step since `set_profiling(True)`, over all calls."""
 
-    @property
-    def params(self) -> tuple[Signature, ...]: ...
     @property
     def inputs(self) -> tuple[Signature, ...]: ...
     @property

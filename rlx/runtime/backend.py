@@ -7,14 +7,24 @@ A backend can be registered from outside:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
+
+import numpy as np
 
 from rlx.errors import DeviceError, did_you_mean
 from rlx.graph import Graph
 from rlx.runtime.executable import Executable
 
-__all__ = ["Backend", "backend_for", "devices", "register_backend"]
+__all__ = ["Backend", "Weights", "backend_for", "devices", "register_backend"]
+
+
+class Weights(Protocol):
+    """What executables hold their params in; those of one graph may share it."""
+
+    def set_param(self, name: str, value: np.ndarray[Any, Any]) -> None:
+        """Use an array of the param's type and shape as its value from the next call on."""
+        ...
 
 
 class Backend(Protocol):
@@ -22,9 +32,11 @@ class Backend(Protocol):
 
     name: str
 
-    def load(self, graph: Graph, options: Mapping[str, Any], shared: Executable | None) -> Executable:
-        """A graph with all dims bound, compiled and loaded. ``shared`` is an executable of the same
-        graph at another binding, whose packed params may be used again."""
+    def load(
+        self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]
+    ) -> Executable:
+        """A graph with all dims bound, compiled and loaded. ``shared`` are the weights of executables
+        of the same graph at other bindings, for the new one to use if they fit it."""
         ...
 
     def set_threads(self, n: int) -> None:
@@ -37,13 +49,15 @@ class CpuBackend:
 
     name = "cpu"
 
-    def load(self, graph: Graph, options: Mapping[str, Any], shared: Executable | None) -> Executable:
+    def load(
+        self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]
+    ) -> Executable:
         from rlx.compiler import compile_graph
         from rlx.lowering.base import Options
         from rlx.targets.cpu import make_target
 
         artifact, report = compile_graph(graph, make_target(), Options(**options))
-        return Executable(artifact, report)
+        return Executable(artifact, report, shared)
 
     def set_threads(self, n: int) -> None:
         from rlx.runtime import _native
@@ -56,10 +70,12 @@ class InterpreterBackend:
 
     name = "interpret"
 
-    def load(self, graph: Graph, options: Mapping[str, Any], shared: Executable | None) -> Any:
+    def load(
+        self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]
+    ) -> Any:
         from rlx.runtime.interpreted import Interpreted
 
-        return Interpreted(graph)
+        return Interpreted(graph, shared)
 
     def set_threads(self, n: int) -> None:
         """The interpreter is single-threaded; any number is accepted."""

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, FaultError, GraphError, NameError, ShapeError, did_you_mean
+from rlx.ops.base import caller
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Signature
-from rlx.types import DTYPES
+from rlx.runtime.weights import Code, Weights, plain
+from rlx.types import DTYPES, DType
 
-__all__ = ["Executable", "as_array"]
+__all__ = ["Executable", "as_array", "typed_array", "unknown"]
 
 Array = np.ndarray[Any, Any]
 
@@ -20,63 +22,66 @@ Array = np.ndarray[Any, Any]
 class Executable:
     """One artifact in memory. Safe to call from many threads at once.
 
-    ``report`` is what its compile said of itself (a ``rlx.compiler.CompileReport``), if there was one.
+    ``weights`` hold its params; of the ``shared`` ones those that fit are used again. ``report`` is
+    what its compile said of itself (a ``rlx.compiler.CompileReport``), if there was one.
     """
 
-    def __init__(self, artifact: Artifact, report: Any = None) -> None:
+    def __init__(
+        self, artifact: Artifact, report: Any = None, shared: Sequence[Weights] = ()
+    ) -> None:
         self.artifact = artifact
         self.report = report
-        objects = {key: _native.Object(data) for key, data in artifact.objects.items()}
-        address = {n: objects[key].symbol(symbol) for n, (key, symbol) in artifact.kernels.items()}
-        constants = [(f"constant {i}", _dtype_name(c), c.shape) for i, c in enumerate(artifact.constants)]
+        self._code = code = Code(artifact)  # keeps the objects findable by who comes next
+        self.weights = Weights.of(artifact, code, shared)
         self.program = _native.Program(
-            objects=list(objects.values()),
-            params=[*artifact.params, *constants],
+            weights=self.weights.native,
+            objects=code.objects,
+            constants=[plain(c) for c in code.constants],
             inputs=artifact.inputs,
             outputs=artifact.outputs,
             arena_bytes=artifact.arena_bytes,
-            packed_bytes=artifact.packed_bytes,
-            prologue=[(_resolve(step, address), params) for step, params in artifact.prologue],
-            main=[_resolve(step, address) for step in artifact.main],
+            main=[code.resolved(step) for step in artifact.main],
         )
-        for i, c in enumerate(artifact.constants):
-            self.program.set_param(len(artifact.params) + i, _plain(c))
-        self._index = {name: i for i, (name, _, _) in enumerate(artifact.params)}
         self._results = [DTYPES[dt].numpy for _, dt, _ in artifact.outputs]
         self._plain = all(dt != "bf16" for _, dt, _ in (*artifact.inputs, *artifact.outputs))
-
-    # -- params ----------------------------------------------------------------------------
-
-    def set_param(self, name: str, value: Array) -> None:
-        """Bind a param in place; the array must have the declared type and shape, and is kept."""
-        self.program.set_param(self._index[name], _plain(value))
 
     # -- runs ------------------------------------------------------------------------------
 
     def run_slots(self, *inputs: Array) -> tuple[Array, ...]:
         """Run on inputs in declared order, given exactly as declared; the results are new arrays."""
-        if self._plain:
-            try:
-                return self.program.run_slots(*inputs)
-            except _native.Fault as fault:
-                raise self.fault(fault) from None
         try:
-            out = self.program.run_slots(*(_plain(a) for a in inputs))
+            if self._plain:
+                return self.program.run_slots(*inputs)
+            out = self.program.run_slots(*(plain(a) for a in inputs))
         except _native.Fault as fault:
             raise self.fault(fault) from None
+        except _native.Error as error:
+            raise self.refusal(error, inputs) from None
         return tuple(a.view(dt) for a, dt in zip(out, self._results, strict=True))
 
     def run_into(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Run into the given arrays; no output may share memory with an input."""
-        for i, out in enumerate(outputs):
-            for j, x in enumerate(inputs):
-                if np.may_share_memory(out, x):
-                    name = self.artifact.inputs[j][0]
-                    raise GraphError(f"output {i} shares memory with input {name!r}; give it its own array")
+        """Run into the given arrays; no output may share memory with an input or a param."""
         try:
-            self.program.run_into([_plain(a) for a in inputs], [_plain(a) for a in outputs])
+            self.program.run_into([plain(a) for a in inputs], [plain(a) for a in outputs])
         except _native.Fault as fault:
             raise self.fault(fault) from None
+        except _native.Error as error:
+            raise self.refusal(error, inputs) from None
+
+    def refusal(self, error: _native.Error, inputs: Sequence[Any]) -> GraphError:
+        """The error of inputs that the runtime refused: by their names, at the user's line."""
+        expected = self.artifact.inputs
+        if len(inputs) != len(expected):
+            names = ", ".join(repr(name) for name, _, _ in expected) or "none"
+            return GraphError(
+                f"found {len(inputs)} inputs, expected {len(expected)}: {names}", caller()
+            )
+        try:
+            for a, signature in zip(inputs, expected, strict=True):
+                as_array(a, signature, "input")
+        except GraphError as known:
+            return known
+        return GraphError(str(error), caller())
 
     def fault(self, fault: _native.Fault) -> FaultError:
         """The error of a fault: the message of its site, at the user's line."""
@@ -91,47 +96,67 @@ class Executable:
 def as_array(value: Any, signature: Signature, what: str) -> Array:
     """``value`` (array-like or DLPack) as a C-contiguous array of the declared type and shape.
 
-    Raises DTypeError and ShapeError that name ``what``. Python numbers and lists take the
-    declared type; an array must have it.
+    Raises DTypeError and ShapeError that name ``what``; see ``typed_array``.
     """
     name, dt, shape = signature
-    expected = DTYPES[dt].numpy
-    if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
-        value = np.from_dlpack(value)
-    if isinstance(value, np.ndarray | np.generic):
-        a = np.asarray(value)
-        if a.dtype != expected:
-            raise DTypeError(f"{what} {name!r} is {dt}, found {a.dtype}; convert it with .astype first")
-    else:
-        a = np.asarray(value, dtype=expected)
+    a = typed_array(value, name, dt, what)
     if a.shape != tuple(shape):
         raise ShapeError(
             f"{what} {name!r} has shape {list(shape)}, found {list(a.shape)}"
-            f" ({a.size} elements, expected {int(np.prod(shape))})"
+            f" ({a.size} elements, expected {int(np.prod(shape))})",
+            caller(),
         )
     return np.ascontiguousarray(a).reshape(shape)
+
+
+def typed_array(value: Any, name: str, dt: str, what: str) -> Array:
+    """``value`` (array-like or DLPack) as an array of the declared element type.
+
+    An array must have it. Python numbers and lists of them take it, if that loses nothing but
+    digits: a float is refused for an integer, and so is a number out of range. DTypeError names
+    ``what`` and says how to convert.
+    """
+    expected = DTYPES[dt]
+    if not isinstance(value, np.ndarray | np.generic) and hasattr(value, "__dlpack__"):
+        try:
+            value = np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError) as e:
+            found = type(value).__name__
+            raise DTypeError(
+                f"{what} {name!r} is {dt}, found a {found} that NumPy cannot read: {e};"
+                " give a NumPy array",
+                caller(),
+            ) from None
+    if isinstance(value, np.ndarray | np.generic):
+        a = np.asarray(value)
+        if a.dtype != expected.numpy:
+            raise DTypeError(
+                f"{what} {name!r} is {dt}, found {a.dtype}; convert it with .astype first", caller()
+            )
+        return a
+    return _from_numbers(value, name, expected, what)
+
+
+def _from_numbers(value: Any, name: str, expected: DType, what: str) -> Array:
+    """Python numbers in nested lists as an array; DTypeError for those that do not fit the type."""
+    try:
+        found = np.asarray(value)
+        if found.size and _RANKS.get(found.dtype.kind, 3) > _RANKS[expected.numpy.kind]:
+            reason = f"found {found.dtype} numbers"
+        else:
+            return np.asarray(value, expected.numpy)
+    except (OverflowError, TypeError, ValueError) as e:
+        reason = f"found a {type(value).__name__} that is no such array: {e}"
+    raise DTypeError(
+        f"{what} {name!r} is {expected}, {reason}; convert it to a NumPy array first", caller()
+    )
+
+
+_RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, np.dtype("V").kind: 2}
+"""Kinds of numbers by what holds them; bfloat16 is of NumPy's kind V."""
 
 
 def unknown(name: str, known: Sequence[str], what: str) -> NameError:
     """The error for a name that is no input or param."""
     listed = ", ".join(map(repr, known)) or "none"
-    return NameError(f"no {what} is called {name!r}{did_you_mean(name, known)}; there are {listed}")
-
-
-def _resolve(step: tuple[Any, ...], address: dict[str, int]) -> tuple[Any, ...]:
-    """The step with addresses for the names of kernels, in the steps inside it too."""
-    if step[0] == "launch":
-        return ("launch", address[step[1]], *step[2:])
-    inner = (
-        [_resolve(s, address) for s in part] if isinstance(part, list) else part for part in step
-    )
-    return tuple(inner)
-
-
-def _plain(a: Array) -> Array:
-    """bfloat16 as its bits: numpy exports no buffer for it."""
-    return a.view(np.uint16) if a.dtype == DTYPES["bf16"].numpy else a
-
-
-def _dtype_name(a: Array) -> str:
-    return next(d.name for d in DTYPES.values() if d.numpy == a.dtype)
+    return NameError(f"no {what} is called {name!r}{did_you_mean(name, known)}; there are {listed}", caller())

@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from rlx.errors import GraphError
 from rlx.graph import Graph
-from rlx.interpret import interpret
+from rlx.interpreter import interpret
+from rlx.ops.base import caller
 from rlx.runtime.artifact import Signature
+from rlx.runtime.executable import as_array
 
 __all__ = ["Interpreted"]
 
@@ -24,21 +27,36 @@ class _Signatures:
         ]
 
 
+class Params:
+    """The params of a graph by name."""
+
+    def __init__(self) -> None:
+        self.params: dict[str, Array] = {}
+
+    def set_param(self, name: str, value: Array) -> None:
+        """Set a param; the array is kept."""
+        self.params[name] = value
+
+
 class Interpreted:
     """Runs a bound graph by its ops' references."""
 
     report = None
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, shared: Sequence[Params] = ()) -> None:
         self.graph, self.artifact = graph, _Signatures(graph)
-        self._params: dict[str, Array] = {}
-
-    def set_param(self, name: str, value: Array) -> None:
-        self._params[name] = value
+        self.weights = shared[0] if shared else Params()
 
     def run_slots(self, *inputs: Array) -> tuple[Array, ...]:
-        feeds = {name: a for (name, _, _), a in zip(self.artifact.inputs, inputs, strict=True)}
-        return tuple(interpret(self.graph, feeds, self._params))
+        expected = self.artifact.inputs
+        if len(inputs) != len(expected):
+            names = ", ".join(repr(name) for name, _, _ in expected) or "none"
+            raise GraphError(
+                f"found {len(inputs)} inputs, expected {len(expected)}: {names}", caller()
+            )
+        feeds = {s[0]: as_array(a, s, "input") for s, a in zip(expected, inputs, strict=True)}
+        # New arrays: an output may be an input, a param, or a view of one.
+        return tuple(np.array(a) for a in interpret(self.graph, feeds, self.weights.params))
 
     def run_into(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         for out, value in zip(outputs, self.run_slots(*inputs), strict=True):

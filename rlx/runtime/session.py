@@ -12,8 +12,11 @@ import numpy as np
 from rlx.dims import SymDim
 from rlx.errors import GraphError, NameError, ShapeError
 from rlx.graph import Graph, check_param
-from rlx.runtime.backend import Backend, backend_for
-from rlx.runtime.executable import Executable, as_array, unknown
+from rlx.ops.base import caller
+from rlx.ops.movement import listed
+from rlx.runtime.artifact import Signature
+from rlx.runtime.backend import Backend, Weights, backend_for
+from rlx.runtime.executable import Executable, as_array, typed_array, unknown
 from rlx.types import TensorType
 
 __all__ = ["CompiledGraph", "Session"]
@@ -76,20 +79,24 @@ class CompiledGraph:
         if name not in self._types:
             raise unknown(name, list(self._types), "param")
         t = self._types[name]
-        if not isinstance(value, np.ndarray):
-            value = np.from_dlpack(value) if hasattr(value, "__dlpack__") else np.asarray(value, t.dtype.numpy)
+        given = check_param(name, typed_array(value, name, t.dtype.name, "param"), t)
+        # A rank of 0 stays: ascontiguousarray alone would make it 1.
+        a = np.ascontiguousarray(given).reshape(given.shape)
         with self._lock:
-            a = np.ascontiguousarray(check_param(name, value, t))
             self._params[name] = a
-            for executable in self._bound.values():
-                executable.set_param(name, a)
+            for key in list(self._bound):
+                if t.bind(dict(zip(self._symbols, key, strict=True))).shape != a.shape:
+                    del self._bound[key]  # it was compiled for a param of another size
+            for weights in self._weights():
+                weights.set_param(name, a)
 
     def set_input(self, name: str, value: Any) -> None:
         """Give an input a value for the calls that leave it out."""
         index = self._input_index(name)
         v = self.graph.inputs[index]
+        shape = v.type.static_shape if v.type.is_static else np.shape(value)
         with self._lock:
-            self._feeds[name] = as_array(value, (name, v.dtype.name, np.shape(value)), "input")
+            self._feeds[name] = as_array(value, (name, v.dtype.name, shape), "input")
 
     def _input_index(self, name: str) -> int:
         names = [str(v.name) for v in self.graph.inputs]
@@ -111,21 +118,48 @@ class CompiledGraph:
     def run_into(self, inputs: Mapping[str, Any], outputs: Sequence[Array]) -> None:
         """Run and write the results into ``outputs``, which share no memory with the inputs."""
         executable, ready = self._prepare(inputs)
-        if len(outputs) != len(executable.artifact.outputs):
-            raise ShapeError(f"{len(executable.artifact.outputs)} outputs expected, found {len(outputs)}")
-        for i, (out, (_, dt, shape)) in enumerate(zip(outputs, executable.artifact.outputs, strict=True)):
+        self._check_outputs(outputs, executable.artifact.outputs, ready)
+        executable.run_into(ready, outputs)
+
+    def _check_outputs(
+        self, outputs: Sequence[Array], expected: Sequence[Signature], inputs: Sequence[Array]
+    ) -> None:
+        """Refuse arrays that do not fit the outputs, or that lie over something else."""
+        if len(outputs) != len(expected):
+            raise ShapeError(f"{len(expected)} outputs expected, found {len(outputs)}", caller())
+        taken = [(f"input {v.name!r}", a) for v, a in zip(self.graph.inputs, inputs, strict=True)]
+        taken += [(f"param {name!r}", a) for name, a in self._params.items()]
+        for i, (out, (_, dt, shape)) in enumerate(zip(outputs, expected, strict=True)):
+            if not isinstance(out, np.ndarray):
+                found = type(out).__name__
+                raise GraphError(f"output {i} is a {found}, expected a NumPy array", caller())
             as_array(out, (str(i), dt, shape), "output")
             if not out.flags.c_contiguous or not out.flags.writeable:
-                raise ShapeError(f"output {i} must be contiguous and writable")
-        executable.run_into(ready, outputs)
+                raise ShapeError(f"output {i} must be contiguous and writable", caller())
+            for what, a in taken:
+                if np.may_share_memory(out, a):
+                    raise GraphError(
+                        f"output {i} shares memory with {what}; give it its own array", caller()
+                    )
+            taken.append((f"output {i}", out))
 
     def run_slots(self, *inputs: Array) -> tuple[Array, ...]:
         """The fast path: inputs in declared order, each exactly of its declared type and shape."""
         executable = self._fast
         if executable is None:
             names = [str(v.name) for v in self.graph.inputs]
-            executable, inputs = self._prepare(dict(zip(names, inputs, strict=True)))  # type: ignore[assignment]
-        return executable.run_slots(*inputs)
+            if len(names) != len(inputs):
+                known = ", ".join(map(repr, names)) or "none"
+                raise GraphError(
+                    f"found {len(inputs)} inputs, expected {len(names)}: {known}", caller()
+                )
+            executable, ready = self._prepare(dict(zip(names, inputs, strict=True)))
+            return executable.run_slots(*ready)
+        try:
+            return executable.run_slots(*inputs)
+        except GraphError:
+            self._check_params()
+            raise
 
     def _prepare(self, given: Mapping[str, Any]) -> tuple[Executable, list[Array]]:
         names = [str(v.name) for v in self.graph.inputs]
@@ -135,8 +169,9 @@ class CompiledGraph:
         feeds = {**self._feeds, **given} if self._feeds else given
         missing = [n for n in names if n not in feeds]
         if missing:
-            listed = ", ".join(f"{n!r}" for n in missing)
-            raise NameError(f"nothing was given for the input{'s' * (len(missing) > 1)} {listed}")
+            names_of = ", ".join(f"{n!r}" for n in missing)
+            many = "s" * (len(missing) > 1)
+            raise NameError(f"nothing was given for the input{many} {names_of}", caller())
         self._check_params()
         executable = self._fast or self._executable(self._binding(feeds))
         ready = [as_array(feeds[n], s, "input") for n, s in zip(names, executable.artifact.inputs, strict=True)]
@@ -145,7 +180,10 @@ class CompiledGraph:
     def _check_params(self) -> None:
         if len(self._params) < len(self._types):
             unset = [n for n in self._types if n not in self._params]
-            raise NameError(f"no value was set for param {unset[0]!r}; call set_param({unset[0]!r}, array)")
+            raise NameError(
+                f"no value was set for param {unset[0]!r}; call set_param({unset[0]!r}, array)",
+                caller(),
+            )
 
     # -- shapes ----------------------------------------------------------------------------
 
@@ -156,14 +194,22 @@ class CompiledGraph:
         leaves += [(str(v.name), v.type, self._params[str(v.name)].shape) for v in self.graph.params]
         for name, t, shape in leaves:
             if len(shape) != t.rank:
-                raise ShapeError(f"{name!r} has shape [{', '.join(map(str, t.shape))}], found {list(shape)}")
+                raise ShapeError(
+                    f"{name!r} has shape {listed(t.shape)}, found {list(shape)}", caller()
+                )
             for d, n in zip(t.shape, shape, strict=True):
                 symbol = _lone_symbol(d)
                 if symbol is not None and sizes.setdefault(symbol, n) != n:
-                    raise ShapeError(f"{name!r} says {symbol} is {n}, another tensor says {sizes[symbol]}")
+                    raise ShapeError(
+                        f"{name!r} says {symbol} is {n}, another tensor says {sizes[symbol]}",
+                        caller(),
+                    )
         unbound = [s for s in self._symbols if s not in sizes]
         if unbound:
-            raise ShapeError(f"no input's shape tells the size of {', '.join(unbound)}; compile with dims={{...}}")
+            raise ShapeError(
+                f"no input's shape tells the size of {', '.join(unbound)}; compile with dims={{...}}",
+                caller(),
+            )
         return sizes
 
     def _executable(self, dims: dict[str, int]) -> Executable:
@@ -173,14 +219,19 @@ class CompiledGraph:
                 self._bound.move_to_end(key)
                 return self._bound[key]
             graph = self.graph.bind(dims) if dims else self.graph
-            shared = next(iter(self._bound.values()), None)
-            executable = self.backend.load(graph, self.options, shared)
-            for name, value in self._params.items():
-                executable.set_param(name, value)
+            known = self._weights()
+            executable = self.backend.load(graph, self.options, known)
+            if executable.weights not in known:
+                for name, value in self._params.items():
+                    executable.weights.set_param(name, value)
             self._bound[key] = executable
             while len(self._bound) > MAX_BINDINGS:
                 self._bound.popitem(last=False)
             return executable
+
+    def _weights(self) -> list[Weights]:
+        """What the bindings hold their params in: mostly one for all of them."""
+        return list(dict.fromkeys(e.weights for e in self._bound.values()))
 
     @property
     def reports(self) -> list[Any]:

@@ -1,8 +1,8 @@
 """Diagnostics of rlx-opt: MLIR's and our own, printed with the source line, or checked.
 
 ``--verify-diagnostics`` follows mlir-opt: ``// expected-error@+1 {{text}}`` (also ``@-1``,
-``@above``, ``@below``, ``@unknown``; for error, warning, note and remark; ``expected-error-re`` with
-``{{regex}}`` inside the text) expects a diagnostic that contains the text at that line. Every
+``@above``, ``@below``, ``@unknown``; for error, warning, note and remark; ``expected-error-re``
+with ``{{regex}}`` inside the text) expects a diagnostic that contains the text at that line. Every
 diagnostic must be expected and every expectation met.
 """
 
@@ -94,7 +94,8 @@ class Collector:
             found = Found(severity, int(place[2]), int(place[3]), text)
         elif place is not None:
             found.elsewhere = f"{place[1]}:{place[2]}"
-        if found not in self.found:
+        # A note may hold nothing but the dump that was cut off.
+        if text and found not in self.found:
             self.found.append(found)
 
     def add_error(self, error: RlxError) -> None:

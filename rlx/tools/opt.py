@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from rlx.errors import DeviceError, IRError, RlxError, did_you_mean
 
 if TYPE_CHECKING:
+    from rlx._mlir import ir
     from rlx.lowering.base import Compilation
     from rlx.targets.base import Target
     from rlx.tools.diagnostics import Collector
@@ -132,6 +133,7 @@ def parse_pipeline(text: str) -> list[str]:
 
 def _target(args: argparse.Namespace) -> Target:
     from rlx.targets import find_target
+    from rlx.targets.base import BINARY_STAGES
 
     try:
         target = find_target(args.target)
@@ -141,6 +143,8 @@ def _target(args: argparse.Namespace) -> Target:
     if args.emit and args.emit not in stages:
         listed = ", ".join(s for s in stages if s in EMIT)
         raise UsageError(f"target {target.name} has no stage {args.emit!r}; it has {listed}")
+    if args.emit in BINARY_STAGES and args.split_input_file:
+        raise UsageError(f"--emit={args.emit} gives a file that is no text: take one input a call")
     return target
 
 
@@ -165,7 +169,7 @@ def read_text(path: str) -> str:
 
 
 def split_parts(text: str) -> list[str]:
-    """The parts between split lines, each after so many empty lines that its own keep their numbers."""
+    """The parts between split lines, each after empty lines so that its own keep their numbers."""
     parts: list[str] = []
     line = 0
     for part in re.split(rf"^{SPLIT}.*$", text, flags=re.MULTILINE):
@@ -175,14 +179,16 @@ def split_parts(text: str) -> list[str]:
 
 
 def _run(parts: list[str], passes: list[str], target: Target, args: argparse.Namespace) -> int:
+    from rlx.dialects.context import make_context
     from rlx.tools.diagnostics import Collector
 
-    outputs: list[str] = []
+    context = make_context()
+    outputs: list[str | bytes] = []
     code = 0
     for part in parts:
         collector = Collector(part, "<stdin>" if args.input == "-" else args.input)
         try:
-            outputs.append(_transform(part, passes, target, args, collector))
+            outputs.append(_transform(part, context, passes, target, args, collector))
         except RlxError as e:
             if args.debug:
                 raise
@@ -196,9 +202,17 @@ def _run(parts: list[str], passes: list[str], target: Target, args: argparse.Nam
             return INTERNAL
         well = collector.check_expected() if args.verify_diagnostics else collector.report()
         code |= 0 if well else REFUSED
-    if code == 0 and outputs:
-        _write(f"\n{SPLIT}\n".join(t.strip("\n") for t in outputs), args.output)
+    if outputs:
+        _write(_joined(outputs), args.output)
     return code
+
+
+def _joined(outputs: list[str | bytes]) -> bytes:
+    """The file of all parts; what is no text has one part alone."""
+    texts = [t.strip("\n") for t in outputs if isinstance(t, str)]
+    if len(texts) < len(outputs):
+        return b"".join(b for b in outputs if isinstance(b, bytes))
+    return (f"\n{SPLIT}\n".join(texts) + "\n").encode()
 
 
 def _brief(e: Exception) -> str:
@@ -206,10 +220,15 @@ def _brief(e: Exception) -> str:
 
 
 def _transform(
-    text: str, passes: list[str], target: Target, args: argparse.Namespace, collector: Collector
-) -> str:
+    text: str,
+    context: ir.Context,
+    passes: list[str],
+    target: Target,
+    args: argparse.Namespace,
+    collector: Collector,
+) -> str | bytes:
     """One part of the input through the passes and to the stage that is printed."""
-    from rlx.dialects.context import make_context, parse
+    from rlx.dialects.context import parse
     from rlx.lowering.base import Compilation, Options
     from rlx.tools.diagnostics import check_nesting
     from rlx.tools.stages import emit_stage, passes_to, run_pass
@@ -217,7 +236,6 @@ def _transform(
     compilation = Compilation(target, Options(dispatch=args.dispatch, fuse=not args.no_fuse))
     collector.doing = "the parser"
     check_nesting(text)
-    context = make_context()
     with context, collector.listening(context):
         module = parse(text, context)
         for name in passes:
@@ -246,12 +264,13 @@ def _explain(compilation: Compilation, args: argparse.Namespace) -> None:
             print(f"{seconds * 1e3:9.2f} ms  {stage}", file=sys.stderr)
 
 
-def _write(text: str, output: str) -> None:
+def _write(data: bytes, output: str) -> None:
     if output == "-":
-        sys.stdout.write(text + "\n")
         sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
     else:
-        Path(output).write_text(text + "\n")
+        Path(output).write_bytes(data)
 
 
 if __name__ == "__main__":

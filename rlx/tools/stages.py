@@ -10,7 +10,7 @@ from rlx.kernels.emit import emit_kernel
 from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.pipeline import PIPELINE, STAGES, named, run_passes
 from rlx.lowering.schedule import KernelRef, read_schedule
-from rlx.targets.base import Target
+from rlx.targets.base import BINARY_STAGES, Target
 
 __all__ = ["emit_stage", "level_of", "passes_to", "run_pass"]
 
@@ -39,7 +39,7 @@ def level_of(module: ir.Module) -> str:
 
 
 def _has_roles(f: ir.Operation) -> bool:
-    marks = f.attributes["arg_attrs"] if "arg_attrs" in f.attributes else []
+    marks = ir.ArrayAttr(f.attributes["arg_attrs"]) if "arg_attrs" in f.attributes else ()
     return any("lir.role" in ir.DictAttr(d) for d in marks)
 
 
@@ -64,7 +64,7 @@ def run_pass(module: ir.Module, name: str, compilation: Compilation) -> ir.Modul
     Raises PassError for a pass that fails, IRError or UnsupportedError for a module that is not
     fit for it.
     """
-    if name.split("{")[0] in UPSTREAM:
+    if name.partition("{")[0] in UPSTREAM:
         with compilation.timed(name):
             run_pipeline(module, f"builtin.module({name})", verify=True)
         return module
@@ -107,14 +107,15 @@ def _check_entry(module: ir.Module, name: str) -> None:
             raise IRError(f"argument {i} of @main is {arg.type}, expected a tensor", place_of(main))
 
 
-def emit_stage(module: ir.Module, stage: str, target: Target) -> str | None:
-    """What a target emits for a lir module at ``stage``; None for "lir" itself, which is checked
-    by reading it as a schedule."""
+def emit_stage(module: ir.Module, stage: str, target: Target) -> str | bytes | None:
+    """What a target emits for a lir module at ``stage``: text, or bytes for a binary stage; None
+    for "lir" itself, which is checked by reading it as a schedule."""
     schedule = read_schedule(module)
     if stage == "lir":
         return None
     texts = [_kernel_text(k, target) for k in schedule.kernels]
-    return target.emitter.emit(texts, stage).decode()
+    emitted = target.emitter.emit(texts, stage)
+    return emitted if stage in BINARY_STAGES else emitted.decode()
 
 
 def _kernel_text(k: KernelRef, target: Target) -> KernelText:

@@ -15,7 +15,7 @@ from support.samples import Case, cases
 from support.tolerances import assert_close
 
 from rlx.errors import GraphError, UnsupportedError
-from rlx.interpret import evaluate
+from rlx.interpreter import evaluate
 from rlx.kernels import common
 from rlx.kernels.builder import Kernel
 from rlx.kernels.common import CommonConfig, LoopBuilder

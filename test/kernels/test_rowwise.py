@@ -14,7 +14,7 @@ from support.tolerances import Tolerance, assert_close
 from rlx._mlir import context, parse_module
 from rlx.errors import PassError
 from rlx.graph import Graph
-from rlx.interpret import interpret
+from rlx.interpreter import interpret
 from rlx.kernels import rowwise
 from rlx.kernels.builder import KernelTarget
 from rlx.kernels.probe import step_cost

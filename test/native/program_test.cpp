@@ -30,39 +30,49 @@ Step launch(const std::shared_ptr<const ElfObject>& object, const char* kernel,
   return {step};
 }
 
-// out = x + 2 * w, with 2 * w made by the prologue.
-Schedule doubled_weight() {
+// 2 * w in packed memory.
+std::shared_ptr<Weights> doubled_weight(const std::shared_ptr<const ElfObject>& object) {
+  Prologue prologue;
+  prologue.objects = {object};
+  prologue.params = {{"w", DType::kF32, {kSize}}};
+  prologue.packed_bytes = (kSize + 1) * 4;
+  prologue.steps = {{launch(object, "pack", {{3, 0}, {kBasePacked, 0}}, {kSize}), {0}}};
+  return std::make_shared<Weights>(std::move(prologue));
+}
+
+// out = x + 2 * w
+Schedule added(const std::shared_ptr<const ElfObject>& object) {
   Schedule schedule;
-  auto object = kernels();
   schedule.objects = {object};
-  schedule.params = {{"w", DType::kF32, {kSize}}};
   schedule.inputs = {{"x", DType::kF32, {kSize}}};
   schedule.outputs = {{"out", DType::kF32, {kSize}}};
   schedule.arena_bytes = kSize * 4;
-  schedule.packed_bytes = (kSize + 1) * 4;
-  schedule.prologue = {{launch(object, "pack", {{3, 0}, {kBasePacked, 0}}, {kSize}), {0}}};
   schedule.main = {launch(object, "add", {{4, 0}, {kBasePacked, 0}, {5, 0}})};
   return schedule;
 }
 
 TEST(a_program_needs_its_params) {
-  Program program(doubled_weight());
+  const auto object = kernels();
+  Program program(doubled_weight(object), added(object));
   std::vector<float> x(kSize, 1), out(kSize, 0);
   void *in = x.data(), *result = out.data();
   CHECK_REFUSED("'w'", program.run(&in, &result));
 }
 
-// Callers run while another thread sets the param anew: each result must come from one weight.
+// Callers of two programs run while another thread sets the param anew: each result must come from
+// one weight.
 TEST(params_change_while_callers_run) {
   Pool::instance().set_threads(3);
-  Program program(doubled_weight());
+  const auto object = kernels();
+  const auto shared = doubled_weight(object);
+  Program first(shared, added(object)), second(shared, added(object));
   std::vector<std::vector<float>> weights;
   for (int value : {1, 5, 9}) weights.emplace_back(kSize, static_cast<float>(value));
-  program.set_param(0, weights[0].data(), nullptr);
+  shared->set_param(0, weights[0].data(), nullptr);
 
   std::vector<std::thread> callers;
   for (int caller = 0; caller < 4; ++caller) {
-    callers.emplace_back([&program] {
+    callers.emplace_back([&program = caller % 2 == 0 ? first : second] {
       std::vector<float> x(kSize, 1), out(kSize, 0);
       void *in = x.data(), *result = out.data();
       for (int i = 0; i < 1500; ++i) {
@@ -72,28 +82,30 @@ TEST(params_change_while_callers_run) {
       }
     });
   }
-  for (int i = 0; i < 300; ++i) program.set_param(0, weights[i % 3].data(), nullptr);
+  for (int i = 0; i < 300; ++i) shared->set_param(0, weights[i % 3].data(), nullptr);
   for (std::thread& caller : callers) caller.join();
 }
 
 TEST(an_owner_lives_until_its_param_is_replaced) {
-  Program program(doubled_weight());
+  const auto weights = doubled_weight(kernels());
   std::vector<float> weight(kSize, 1);
   auto first = std::make_shared<int>(0);
   const std::weak_ptr<int> watch = first;
-  program.set_param(0, weight.data(), std::move(first));
+  weights->set_param(0, weight.data(), std::move(first));
   CHECK(!watch.expired());
-  program.set_param(0, weight.data(), nullptr);
+  weights->set_param(0, weight.data(), nullptr);
   CHECK(watch.expired());
 }
 
 TEST(a_place_outside_its_memory_is_refused) {
-  Schedule schedule = doubled_weight();
+  const auto object = kernels();
+  const auto weights = doubled_weight(object);
+  Schedule schedule = added(object);
   std::get<Launch>(schedule.main[0].op).buffers[0].offset = kSize * 4 + 1;
-  CHECK_REFUSED("main[0]", Program{schedule});
-  schedule = doubled_weight();
-  std::get<Launch>(schedule.prologue[0].step.op).buffers[0].base = 4;
-  CHECK_REFUSED("prologue[0]", Program{schedule});
+  CHECK_REFUSED("main[0]", Program(weights, schedule));
+  Prologue prologue = weights->prologue();
+  std::get<Launch>(prologue.steps[0].step.op).buffers[0].base = 4;
+  CHECK_REFUSED("prologue[0]", Weights{prologue});
 }
 
 }  // namespace

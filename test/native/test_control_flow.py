@@ -36,6 +36,9 @@ class Builder:
             **others,
         )
 
+    def weights(self, *prologue) -> native.Weights:
+        return native.Weights(objects=[self.kernels], prologue=prologue)
+
     def run(self, x: int, *steps) -> int:
         return int(self.program(*steps).run_slots(np.array(x))[0])
 
@@ -94,7 +97,7 @@ def test_a_fault_ends_an_endless_loop(build):
 
 def test_a_fault_in_the_prologue_is_raised_by_each_call(build):
     fail = build.launch("fail", [(ERROR, 0)], [5, 6])
-    program = build.program(prologue=[(fail, [])])
+    program = build.program(weights=build.weights((fail, [])))
     for _ in range(2):
         with pytest.raises(native.Fault) as caught:
             program.run_slots(np.array(1))
@@ -145,10 +148,12 @@ def test_nesting_has_a_limit(build):
 def test_a_prologue_reads_no_input(build):
     bad = build.launch("add_constant", [(X, 0)], [1])
     with pytest.raises(native.Error, match=r"prologue\[0\]: found base 3"):
-        build.program(prologue=[(bad, [])])
+        build.weights((bad, []))
+    with pytest.raises(native.Error, match=r"prologue\[0\]: found offset 8 in base 0"):
+        build.weights((build.launch("add_constant", [(ARENA, 8)], [1]), []))
     good = build.launch("add_constant", [(ARENA, 0)], [1])
     with pytest.raises(native.Error, match=r"prologue\[0\]: found param 0"):
-        build.program(prologue=[(good, [0])])
+        build.weights((good, [0]))
 
 
 def test_signatures_are_checked(kernels):

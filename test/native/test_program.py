@@ -1,5 +1,6 @@
 """Programs: schedules run natively, from one thread and from many."""
 
+import gc
 import os
 import signal
 import threading
@@ -54,7 +55,6 @@ def test_run_into_writes_in_place_and_may_alias(add):
 def test_signatures_are_told(add):
     assert add.inputs == (("x", "f32", (N,)), ("y", "f32", (N,)))
     assert add.outputs == (("z", "f32", (N,)),)
-    assert add.params == ()
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def wait_for(pid: int, seconds: float) -> int:
         timer.cancel()
 
 
-def with_params(kernels, rounds: int = 1) -> native.Program:
-    """out = x + 2a, `rounds` times; `counts` tells how often each prologue step ran."""
+def weights_of_two(kernels) -> native.Weights:
+    """Packs 2a and 2b; behind them lie counts of how often each prologue step ran."""
     packed_b, count_a, count_b, count_once = 4 * N, 8 * N, 8 * N + 8, 8 * N + 16
     pack = kernels.symbol("pack")
     prologue = [
@@ -172,31 +172,42 @@ def with_params(kernels, rounds: int = 1) -> native.Program:
         (launch(pack, [(4, 0), (PACKED, packed_b), (PACKED, count_b)], range=N, grain=N), [1]),
         (launch(kernels.symbol("add_constant"), [(PACKED, count_once)], sizes=[1]), []),
     ]
-    main = [
-        (
-            "for",
-            rounds,
-            [launch(kernels.symbol("add"), [(5, 0), (PACKED, 0), (6, 0)], range=N)],
-            None,
-        ),
-        launch(kernels.symbol("copy"), [(PACKED, count_a), (7, 0)], range=24, grain=24),
-    ]
-    return native.Program(
+    return native.Weights(
         objects=[kernels],
         params=[("a", "f32", (N,)), ("b", "f32", (N,))],
-        inputs=[("x", "f32", (N,))],
-        outputs=[("out", "f32", (N,)), ("counts", "i64", (3,))],
         packed_bytes=8 * N + 24,
         prologue=prologue,
-        main=main,
     )
 
 
-def test_a_forked_child_starts_afresh(kernels):
+def program_on(kernels, weights: native.Weights, rounds: int = 1) -> native.Program:
+    """out = x + 2a, `rounds` times, and the counts."""
+    add = launch(kernels.symbol("add"), [(5, 0), (PACKED, 0), (6, 0)], range=N)
+    copy = launch(kernels.symbol("copy"), [(PACKED, 8 * N), (7, 0)], range=24, grain=24)
+    return native.Program(
+        weights=weights,
+        objects=[kernels],
+        inputs=[("x", "f32", (N,))],
+        outputs=[("out", "f32", (N,)), ("counts", "i64", (3,))],
+        main=[("for", rounds, [add], None), copy],
+    )
+
+
+@pytest.fixture
+def weights(kernels) -> native.Weights:
+    return weights_of_two(kernels)
+
+
+@pytest.fixture
+def program(kernels, weights) -> native.Program:
+    return program_on(kernels, weights)
+
+
+def test_a_forked_child_starts_afresh(kernels, weights):
     """The fork comes while another thread is inside a call and the pool is at work for it."""
-    program, x = with_params(kernels, rounds=300), vector(4)
-    program.set_param(0, vector(5))
-    program.set_param(1, vector(5))
+    program, x = program_on(kernels, weights, rounds=300), vector(4)
+    weights.set_param(0, vector(5))
+    weights.set_param(1, vector(5))
     program.run_slots(x)
     stop = threading.Event()
 
@@ -207,7 +218,7 @@ def test_a_forked_child_starts_afresh(kernels):
     def child() -> int:
         for threads in (2, 3, 2):  # the parent's workers are not there to leave
             native.set_threads(threads)
-            program.set_param(0, vector(threads))  # the parent's call is not there to end
+            weights.set_param(0, vector(threads))  # the parent's call is not there to end
             if program.run_slots(x)[0].tobytes() != (x + 2 * vector(threads)).tobytes():
                 return 3
         return 0
@@ -225,67 +236,121 @@ def test_a_forked_child_starts_afresh(kernels):
         other.join()
 
 
-def test_only_the_prologue_of_a_changed_param_runs_again(kernels):
-    program, x = with_params(kernels), vector(0)
+def test_only_the_prologue_of_a_changed_param_runs_again(weights, program):
+    x = vector(0)
     a, b = vector(1), vector(2)
-    program.set_param(0, a)
-    program.set_param(1, b)
+    weights.set_param(0, a)
+    weights.set_param(1, b)
     out, counts = program.run_slots(x)
     np.testing.assert_array_equal(out, x + 2 * a)
     assert list(counts) == [1, 1, 1]
     assert list(program.run_slots(x)[1]) == [1, 1, 1]
-    program.set_param(0, b)
+    weights.set_param(0, b)
     out, counts = program.run_slots(x)
     np.testing.assert_array_equal(out, x + 2 * b)
     assert list(counts) == [2, 1, 1]
 
 
-def test_a_param_that_was_never_set_is_named(kernels):
-    program = with_params(kernels)
-    program.set_param(0, vector(0))
+def test_a_param_that_was_never_set_is_named(weights, program):
+    weights.set_param(0, vector(0))
     with pytest.raises(native.Error, match=r"param 'b' \(index 1\): found no value, expected f32"):
         program.run_slots(vector(0))
 
 
-def test_a_param_is_kept_alive_and_checked(kernels):
-    program, x = with_params(kernels), vector(0)
-    program.set_param(0, vector(1))  # no other reference
-    program.set_param(1, vector(2))
+def test_a_param_is_kept_alive_and_checked(weights, program):
+    x = vector(0)
+    weights.set_param(0, vector(1))  # no other reference
+    weights.set_param(1, vector(2))
     np.testing.assert_array_equal(program.run_slots(x)[0], x + 2 * vector(1))
     with pytest.raises(native.Error, match="param 'a'"):
-        program.set_param(0, x[1:])
+        weights.set_param(0, x[1:])
     with pytest.raises(native.Error, match="index 2"):
-        program.set_param(2, x)
+        weights.set_param(2, x)
     np.testing.assert_array_equal(program.run_slots(x)[0], x + 2 * vector(1))
 
 
-def test_params_change_while_calls_run(kernels):
-    program, x = with_params(kernels), np.zeros(N, np.float32)
+def test_params_change_while_calls_run(kernels, weights):
+    programs = [program_on(kernels, weights) for _ in range(2)]
+    x = np.zeros(N, np.float32)
     values = [np.full(N, value, np.float32) for value in (1, 2, 3)]
-    program.set_param(0, values[0])
-    program.set_param(1, values[0])
+    weights.set_param(0, values[0])
+    weights.set_param(1, values[0])
     torn: list[np.ndarray] = []
 
-    def caller() -> None:
+    def caller(program: native.Program) -> None:
         for _ in range(2000):
             out, _ = program.run_slots(x)
             if len(set(out)) != 1 or out[0] not in (2, 4, 6):
                 torn.append(out)
 
-    threads = [threading.Thread(target=caller) for _ in range(4)]
+    threads = [threading.Thread(target=caller, args=(programs[i % 2],)) for i in range(4)]
     for thread in threads:
         thread.start()
     for i in range(300):
-        program.set_param(0, values[i % 3])
+        weights.set_param(0, values[i % 3])
     for thread in threads:
         thread.join()
     assert torn == []
 
 
-def test_profiling_times_each_main_step(kernels):
-    program = with_params(kernels)
+def test_programs_share_what_the_prologue_made(kernels, weights, program):
+    other, x = program_on(kernels, weights, rounds=2), vector(0)
+    a, b = vector(1), vector(2)
+    weights.set_param(0, a)
+    weights.set_param(1, a)
+    for p in (program, other, program):
+        out, counts = p.run_slots(x)
+        np.testing.assert_array_equal(out, x + 2 * a)
+        assert list(counts) == [1, 1, 1]
+    weights.set_param(0, b)
+    for p in (other, program):
+        out, counts = p.run_slots(x)
+        np.testing.assert_array_equal(out, x + 2 * b)
+        assert list(counts) == [2, 1, 1]
+
+
+def test_weights_live_as_long_as_a_program_on_them(kernels):
+    weights = weights_of_two(kernels)
+    program, x = program_on(kernels, weights), vector(0)
     for index in (0, 1):
-        program.set_param(index, vector(index))
+        weights.set_param(index, vector(1))
+    del weights
+    gc.collect()
+    np.testing.assert_array_equal(program.run_slots(x)[0], x + 2 * vector(1))
+
+
+def test_constants_follow_the_params(kernels):
+    double, summed = kernels.symbol("pack"), kernels.symbol("add")
+    weights = native.Weights(
+        objects=[kernels],
+        params=[("a", "f32", (N,))],
+        constants=[vector(1)],
+        packed_bytes=4 * N + 8,
+        prologue=[(launch(double, [(4, 0), (PACKED, 0), (PACKED, 4 * N)], range=N), [])],
+    )
+    weights.set_param(0, vector(0))
+    program = native.Program(
+        weights=weights,
+        objects=[kernels],
+        constants=[vector(2)[:0], vector(3)],
+        outputs=[("out", "f32", (N,))],
+        main=[launch(summed, [(PACKED, 0), (5, 0), (6, 0)], range=N)],
+    )
+    np.testing.assert_array_equal(program.run_slots()[0], 2 * vector(1) + vector(3))
+    with pytest.raises(native.Error, match=r"constants\[1\]: found list"):
+        native.Program(weights=weights, objects=[], constants=[vector(0), [1.0]])
+    with pytest.raises(native.Error, match="offset 8 in base 4"):
+        native.Program(
+            weights=weights,
+            objects=[kernels],
+            constants=[vector(0)[:1]],
+            main=[launch(double, [(4, 8)])],
+        )
+
+
+def test_profiling_times_each_main_step(weights, program):
+    for index in (0, 1):
+        weights.set_param(index, vector(index))
     program.run_slots(vector(0))
     assert program.step_times() == [0, 0]
     program.set_profiling(True)

@@ -10,7 +10,7 @@ from support.samples import Array, Case, cases, run
 from support.tolerances import assert_close
 
 from rlx.graph import Graph
-from rlx.interpret import evaluate
+from rlx.interpreter import evaluate
 from rlx.ops.base import Op
 from rlx.types import bool_, f16, f32, i32
 

@@ -11,7 +11,7 @@ from support.evaluate import call
 
 from rlx.errors import DTypeError, GraphError, RlxError, ShapeError
 from rlx.graph import Graph
-from rlx.interpret import interpret
+from rlx.interpreter import interpret
 from rlx.ops.value import Value
 from rlx.types import bf16, bool_, f32, f64, i32, i64
 

@@ -15,7 +15,7 @@ from support.samples import Case, cases, run
 from support.tolerances import STEP, assert_derivative
 
 from rlx.graph import Graph
-from rlx.interpret import evaluate
+from rlx.interpreter import evaluate
 from rlx.ops.base import Op
 from rlx.ops.value import Value
 from rlx.types import f64

@@ -14,7 +14,7 @@ from support.samples import Case, cases, op_classes
 from support.tolerances import assert_close
 
 import rlx
-from rlx.interpret import interpret
+from rlx.interpreter import interpret
 from rlx.ops.base import Op
 
 

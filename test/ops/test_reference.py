@@ -10,7 +10,7 @@ import pytest
 from support.samples import Case, cases, op_classes, run
 from support.tolerances import assert_close
 
-from rlx.interpret import evaluate
+from rlx.interpreter import evaluate
 from rlx.ops.base import Bad, Op, placeholders, type_of
 
 OPS = op_classes()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.graph import Graph
-from rlx.interpret import interpret
+from rlx.interpreter import interpret
 
 __all__ = ["call"]
 

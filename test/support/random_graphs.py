@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-from support.random_ops import EXACT, make
+from support.random_ops import EXACT, MOTIFS, computed_weight, make
 from support.samples import array_of
 from support.tolerances import TOLERANCES
 
 from rlx.errors import RlxError
 from rlx.graph import Graph, topological
-from rlx.interpret import evaluate, interpret
+from rlx.interpreter import evaluate, interpret
 from rlx.ops import load_all
 from rlx.ops.base import Op, registry
 from rlx.ops.value import Value
@@ -40,6 +40,13 @@ WILD = 1e-2
 LIMIT = {f16: 500.0, bf16: 1e4, f32: 1e5, f64: 1e8}
 EPSILON = {f16: 2.0**-10, bf16: 2.0**-7, f32: 2.0**-23, f64: 2.0**-52}
 COMMON = (f32, f32, f32, f32, f64, f16, bf16, i32, i64, u8, bool_)
+
+
+OFTEN = (
+    "mir.matmul", "hir.linear", "mir.add", "mir.mul", "mir.transpose", "mir.reshape", "mir.slice",
+    "mir.expand", "mir.concat", "mir.softmax", "mir.layer_norm", "mir.reduce_sum",
+)  # fmt: skip
+"""Ops that passes look for; they come twice as often as others."""
 
 
 class Skip(Exception):
@@ -151,15 +158,23 @@ class Builder:
         """Mostly a param, so that it is packed, or a value computed from params."""
         if self.chance(0.2):
             return self.value((dt,), shape=shape)
-        name = f"w{len(self.params)}"
+        if self.chance(0.3):
+            return computed_weight(self, shape, lambda part: self._param(part, dt))
+        return self._param(shape, dt)
+
+    def _param(self, shape: tuple[int, ...], dt: DType) -> Value:
+        name = f"p{len(self.params)}"
         self.params[name] = self._shrink(self.array(shape, dt), shape)
         return self._known(self.graph.param(name, shape, dt), self.params[name])
 
+    def literal(self, shape: tuple[int, ...], dt: DType) -> Value:
+        return self.take(registry["mir.constant"](self.array(shape, dt)))
+
     def leaf(self, shape: tuple[int, ...], dt: DType, kind: str = "normal") -> Value:
         """A new input, param or constant."""
+        if self.chance(0.1) and kind == "normal":
+            return self.literal(shape, dt)
         a = self.array(shape, dt, kind)
-        if self.chance(0.1):
-            return self.take(registry["mir.constant"](a))
         into, declare, letter = self.one_of(
             ((self.feeds, self.graph.input, "x"), (self.params, self.graph.param, "p"))
         )
@@ -186,7 +201,9 @@ class Builder:
         top = 3.0 if x.dtype.is_float else 100
         x = self.take(registry["mir.abs"](x))
         x = self.take(registry["mir.minimum"](x, self._number(x.dtype, top)))
-        return self.take(registry["mir.maximum"](x, self._number(x.dtype, 0.5 if x.dtype.is_float else 1)))
+        return self.take(
+            registry["mir.maximum"](x, self._number(x.dtype, 0.5 if x.dtype.is_float else 1))
+        )
 
     def _number(self, dt: DType, value: float | None = None) -> Value:
         numbers = (0, 1, 2) if dt.kind in ("uint", "bool") else (0.0, -0.0, 1, -1, 2)
@@ -210,7 +227,9 @@ class Builder:
         """Evaluate a node and add it to the graph, or refuse it; returns its first result."""
         if any(v.type.size > LARGEST for v in op.results):  # type: ignore[operator]
             raise Skip(f"{op!r} is too large")
-        exact = op.name in EXACT and all(v in self.exact or not v.dtype.is_float for v in op.present)
+        exact = op.name in EXACT and all(
+            v in self.exact or not v.dtype.is_float for v in op.present
+        )
         out = evaluate(op, [None if v is None else self.values[v] for v in op.operands])
         if exact or not any(v.dtype.is_float for v in op.results):
             moved = [out] * SHAKES
@@ -249,7 +268,9 @@ class Builder:
         if np.abs(wide[finite]).max(initial=0.0) > LIMIT[v.dtype]:
             raise Skip(f"{op!r} gives large numbers")
         moved = _spread(a, others)[finite].max(initial=0.0)
-        if moved > max(WILD, 8 * EPSILON[v.dtype]) * max(np.abs(wide[finite]).max(initial=0.0), 1e-3):
+        if moved > max(WILD, 8 * EPSILON[v.dtype]) * max(
+            np.abs(wide[finite]).max(initial=0.0), 1e-3
+        ):
             raise Skip(f"{op!r} is badly conditioned")
 
     def finish(self, seed: int) -> Case:
@@ -295,7 +316,7 @@ def random_case(seed: int, size: int | None = None) -> Case:
     load_all()
     rng = np.random.default_rng([seed, 1])
     b = Builder(seed, special=bool(rng.random() < 0.08))
-    names = sorted(registry)
+    names = [*sorted(registry), *sorted(MOTIFS) * 4, *OFTEN]
     wanted = size or int(rng.integers(2, 14))
     for _ in range(20 * wanted):
         if wanted == 0:

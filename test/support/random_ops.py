@@ -18,7 +18,7 @@ from rlx.types import FLOATS, INTS, DType, bool_, f64, i32, i64
 if TYPE_CHECKING:
     from support.random_graphs import Builder
 
-__all__ = ["EXACT", "JUMPS", "make"]
+__all__ = ["EXACT", "JUMPS", "MOTIFS", "computed_weight", "make"]
 
 NUMBERS = (*FLOATS, *INTS)
 EVERY = (*NUMBERS, bool_)
@@ -43,7 +43,9 @@ Maker = Callable[["Builder", type[Op]], Op]
 
 
 def make(b: Builder, name: str) -> Op:
-    """A node of the op of that name on values of ``b``."""
+    """A node of the op of that name on values of ``b``, or the last node of the motif."""
+    if name in MOTIFS:
+        return MOTIFS[name](b)
     cls = op_class(name)
     return _maker(cls)(b, cls)
 
@@ -296,6 +298,57 @@ def _iota(b: Builder, cls: type[Op]) -> Op:
     dt: DType = b.one_of((i32, i64, f64, *FLOATS))
     return cls(shape, b.between(0, len(shape) - 1), dt)
 
+
+# -- what the passes look for ----------------------------------------------------------------------
+
+
+def _projections(b: Builder) -> Op:
+    """Products of one tensor with several weights, with biases or not: queries, keys, values."""
+    x = b.value(FLOATS, min_rank=2, full=True)
+    k, biased = x.type.static_shape[-1], b.chance(0.5)
+    last = x
+    for _ in range(b.between(2, 4)):
+        n = b.dim()
+        last = b.take(op_class("mir.matmul")(x, b.weight((k, n), x.dtype)))
+        if biased or b.chance(0.2):
+            last = b.take(op_class("mir.add")(last, b.weight((n,), x.dtype)))
+    return op_class(b.one_of(("mir.relu", "mir.neg", "mir.tanh")))(last)
+
+
+def _chain(b: Builder) -> Op:
+    """Pointwise ops one after the other, the operands of some of them broadcast."""
+    x = b.value(FLOATS)
+    for _ in range(b.between(1, 4)):
+        name = b.one_of(("add", "mul", "maximum", "sub", "tanh", "abs", "where"))
+        cls = op_class(f"mir.{name}")
+        y = b.partner(x)
+        if name == "where":
+            x = b.take(cls(b.partner(x, dtype=bool_), x, y))
+        else:
+            x = b.take(cls(x, y) if len(cls.operand_fields) == 2 else cls(x))
+    return op_class(b.one_of(("mir.sigmoid", "mir.neg")))(x)
+
+
+def computed_weight(b: Builder, shape: tuple[int, ...], param: Callable[..., Value]) -> Value:
+    """A weight that depends on params alone; ``param(shape)`` declares one."""
+    kind = b.one_of(("transpose", "concat", "constant", "scale", "expand"))
+    axis = b.between(0, len(shape) - 1)
+    if kind == "transpose":
+        return b.take(op_class("mir.transpose")(param(shape[::-1]), tuple(range(len(shape)))[::-1]))
+    if kind in ("concat", "constant") and shape[axis] > 1:
+        first = b.between(1, shape[axis] - 1)
+        parts = [(*shape[:axis], n, *shape[axis + 1 :]) for n in (first, shape[axis] - first)]
+        left = param(parts[0])
+        right = param(parts[1]) if kind == "concat" else b.literal(parts[1], left.dtype)
+        both = (left, right) if b.chance(0.5) or parts[0] != parts[1] else (right, left)
+        return b.take(op_class("mir.concat")(*both, axis))
+    if kind == "expand" and axis > 0:
+        return b.take(op_class("mir.expand")(param((1, *shape[1:])), shape))
+    whole = param(shape)
+    return b.take(op_class("mir.mul")(whole, b.literal(shape[-1:], whole.dtype)))
+
+
+MOTIFS: dict[str, Callable[[Builder], Op]] = {"projections": _projections, "chain": _chain}
 
 _DOMAIN = {"log": "positive", "sqrt": "positive", "rsqrt": "positive", "tan": "unit"}
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.graph import Graph
-from rlx.interpret import interpret
+from rlx.interpreter import interpret
 from rlx.ops import load_all
 from rlx.ops.base import Op, Sample, registry, type_of
 from rlx.ops.cast import converted

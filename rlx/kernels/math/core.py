@@ -40,6 +40,7 @@ class Format:
 
     @property
     def rounder_bits(self) -> int:
+        """The bit pattern of ``rounder``."""
         return ((self.bias + self.mantissa) << self.mantissa) | 1 << (self.mantissa - 1)
 
 
@@ -63,6 +64,7 @@ def horner(x: Reg, coefficients: Sequence[float]) -> Reg:
 
 
 def bits(x: Reg) -> Reg:
+    """The register's bits as an unsigned integer."""
     return x.k.bitcast(x, format_of(x).word)
 
 
@@ -72,6 +74,7 @@ def sign_of(x: Reg) -> Reg:
 
 
 def absolute(x: Reg) -> Reg:
+    """x with its sign bit cleared."""
     return x.k.bitcast(bits(x) & (format_of(x).sign - 1), x.dtype)
 
 

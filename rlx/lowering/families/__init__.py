@@ -25,16 +25,16 @@ SELECTORS: dict[str, Selector] = {
 
 def claim(family: str, region: Region) -> str | None:
     """None if the family runs the region, else why not."""
-    return SELECTORS[family].claim(region)
+    return region.body.fact(f"{family} claims", lambda: SELECTORS[family].claim(region))
 
 
 def select(region: Region, families: tuple[str, ...]) -> tuple[str | None, dict[str, str]]:
     """The first of ``families`` (and last the common way) that claims a region, and the refusals."""
     reasons: dict[str, str] = {}
-    for family, selector in SELECTORS.items():
+    for family in SELECTORS:
         if family != "common" and family not in families:
             continue
-        reason = selector.claim(region)
+        reason = claim(family, region)
         if reason is None:
             return family, reasons
         reasons[family] = reason

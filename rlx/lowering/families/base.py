@@ -22,7 +22,7 @@ class Selector(Protocol):
     """Says which regions a family runs, and lowers them to launches."""
 
     def claim(self, region: Region) -> str | None:
-        """None if the family can run the region, else the reason why not."""
+        """None if the family can run the region, else the reason why not: a fact of its body."""
         ...
 
     def lower(self, region: Region, lowering: Lowering) -> None:

@@ -162,14 +162,17 @@ def packed_operand(
     size = packed_bytes(target, v.dtype, g.k, g.n)
     static = lowering.static_of(leaf)
     if static is not None and g.shared:
-        key = ("panels", static)
+        key = ("panels", static, g.k, g.n)
         if key not in lowering.packs:
             with lowering.prologue_of(static):
                 packed = View.dense(lowering.pack(size), v.dtype, (size // v.dtype.bytes,))
-                _pack_columns(lowering, static, packed, g)
+                if tuple(ir.RankedTensorType(static.type).shape) == (g.k, g.n):
+                    _pack_columns(lowering, static, packed, g)
+                else:
+                    _pack(lowering, lowering.view(static).expand((g.k, g.n)), packed, g.k, g.n)
             lowering.packs[key] = packed
         return lowering.packs[key], 0
-    source = lowering.view(leaf)
+    source = lowering.view(leaf).expand(v.type.static_shape)
     if g.shared:
         packed = lowering.fresh(v.dtype, (size // v.dtype.bytes,))
         _pack(lowering, source, packed, g.k, g.n)

@@ -45,7 +45,8 @@ class Elementwise:
         shape = out.type.static_shape
         views = [self._input(v, region, lowering, shape) for v in builder.inputs]
         result = lowering.result(region.op.results[0])
-        config, launch = elementwise.launch(program, shape, [v.strides for v in views], [result.strides])
+        strides = [v.strides for v in views]
+        config, launch = elementwise.launch(program, shape, strides, [result.strides], lowering.block)
         lowering.launch("elementwise", config, [*views, result], launch)
 
     def _input(self, v: Value, region: Region, lowering: Lowering, shape: tuple[int, ...]) -> View:

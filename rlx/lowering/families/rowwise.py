@@ -187,19 +187,30 @@ def _broadcast(shape: Shape, to: Shape) -> Shape | None:
     return own if fits else None
 
 
+def _rows(region: Region) -> _Rows | str:
+    """The region as a program over rows, or why it is none; built once for equal regions."""
+
+    def build() -> _Rows | str:
+        rows = _Rows(region)
+        try:
+            rows.build()
+        except _Refused as e:
+            return str(e)
+        return rows
+
+    return region.body.fact("rows", build)
+
+
 class Rowwise:
     """Regions whose values are rows, columns or scalars of one row space."""
 
     def claim(self, region: Region) -> str | None:
-        try:
-            _Rows(region).build()
-        except _Refused as e:
-            return str(e)
-        return None
+        found = _rows(region)
+        return found if isinstance(found, str) else None
 
     def lower(self, region: Region, lowering: Lowering) -> None:
-        rows = _Rows(region)
-        rows.build()
+        rows = _rows(region)
+        assert isinstance(rows, _Rows), rows
         space = tuple(d for d in rows.space if isinstance(d, int))
         views = [_view(v, region, lowering).expand(space) for v in rows.inputs]
         result = lowering.result(region.op.results[0])

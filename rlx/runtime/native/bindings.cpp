@@ -15,6 +15,7 @@
 #include "pool.h"
 #include "program.h"
 #include "thread_count.h"
+#include "weights.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -89,10 +90,37 @@ nb::tuple to_tuple(const std::vector<Signature>& signatures) {
   return nb::tuple(list);
 }
 
+// Weights as Python holds them.
+class PyWeights {
+ public:
+  explicit PyWeights(Prologue prologue) : weights_(std::make_shared<Weights>(std::move(prologue))) {}
+
+  const std::shared_ptr<Weights>& weights() const { return weights_; }
+  const std::vector<Signature>& params() const { return weights_->prologue().params; }
+
+  void set_param(int64_t index, nb::handle value) {
+    if (index < 0 || static_cast<size_t>(index) >= params().size()) {
+      throw Error("set_param", "index " + std::to_string(index),
+                  "one in 0.." + std::to_string(params().size()) + " (excluded)");
+    }
+    const auto slot = static_cast<size_t>(index);
+    HeldParam param = hold_param(value.ptr(), params()[slot]);
+    std::shared_ptr<void> old;  // let go only once the GIL is back
+    {
+      GilReleased released;  // the calls to wait for need the GIL to end
+      old = weights_->set_param(slot, param.data, std::move(param.owner));
+    }
+  }
+
+ private:
+  std::shared_ptr<Weights> weights_;
+};
+
 // A program with what its calls from Python need besides.
 class PyProgram {
  public:
-  explicit PyProgram(Schedule schedule) : program_(std::move(schedule)) {
+  PyProgram(std::shared_ptr<Weights> weights, Schedule schedule)
+      : program_(std::move(weights), std::move(schedule)) {
     nb::module_ numpy = nb::module_::import_("numpy");
     empty_ = numpy.attr("empty");
     for (const Signature& output : program_.schedule().outputs) {
@@ -101,21 +129,6 @@ class PyProgram {
   }
 
   const Schedule& schedule() const { return program_.schedule(); }
-
-  void set_param(int64_t index, nb::handle value) {
-    const std::vector<Signature>& params = schedule().params;
-    if (index < 0 || static_cast<size_t>(index) >= params.size()) {
-      throw Error("set_param", "index " + std::to_string(index),
-                  "one in 0.." + std::to_string(params.size()) + " (excluded)");
-    }
-    const auto slot = static_cast<size_t>(index);
-    HeldParam param = hold_param(value.ptr(), params[slot]);
-    std::shared_ptr<void> old;  // let go only once the GIL is back
-    {
-      GilReleased released;  // the calls to wait for need the GIL to end
-      old = program_.set_param(slot, param.data, std::move(param.owner));
-    }
-  }
 
   nb::tuple run_slots(const nb::args& inputs) {
     Call call(*this);
@@ -222,19 +235,45 @@ class PyProgram {
   std::vector<OutputArray> arrays_;
 };
 
-void init_program(PyProgram* self, const std::vector<ObjectHandle>& objects, nb::handle params,
-                  nb::handle inputs, nb::handle outputs, int64_t arena_bytes, int64_t packed_bytes,
-                  nb::handle prologue, nb::handle main) {
+std::vector<std::shared_ptr<const ElfObject>> loaded(const std::vector<ObjectHandle>& handles) {
+  std::vector<std::shared_ptr<const ElfObject>> objects;
+  for (const ObjectHandle& handle : handles) objects.push_back(handle.object);
+  return objects;
+}
+
+std::vector<Constant> hold_constants(nb::handle values) {
+  std::vector<Constant> constants;
+  for (nb::handle value : values) {
+    const std::string where = "constants[" + std::to_string(constants.size()) + "]";
+    constants.push_back(hold_constant(where, value.ptr()));
+  }
+  return constants;
+}
+
+void init_weights(PyWeights* self, const std::vector<ObjectHandle>& objects, nb::handle params,
+                  nb::handle constants, int64_t packed_bytes, nb::handle prologue) {
+  Prologue parsed;
+  parsed.objects = loaded(objects);
+  parsed.params = parse_signatures("params", params);
+  parsed.constants = hold_constants(constants);
+  parsed.packed_bytes = packed_bytes;
+  parsed.steps = parse_prologue(prologue);
+  new (self) PyWeights(std::move(parsed));
+}
+
+void init_program(PyProgram* self, const PyWeights* weights,
+                  const std::vector<ObjectHandle>& objects, nb::handle constants, nb::handle inputs,
+                  nb::handle outputs, int64_t arena_bytes, nb::handle main) {
   Schedule schedule;
-  for (const ObjectHandle& handle : objects) schedule.objects.push_back(handle.object);
-  schedule.params = parse_signatures("params", params);
+  schedule.objects = loaded(objects);
+  schedule.constants = hold_constants(constants);
   schedule.inputs = parse_signatures("inputs", inputs);
   schedule.outputs = parse_signatures("outputs", outputs);
   schedule.arena_bytes = arena_bytes;
-  schedule.packed_bytes = packed_bytes;
-  schedule.prologue = parse_prologue(prologue);
   schedule.main = parse_main(main);
-  new (self) PyProgram(std::move(schedule));
+  new (self) PyProgram(
+      weights != nullptr ? weights->weights() : std::make_shared<Weights>(Prologue{}),
+      std::move(schedule));
 }
 
 ObjectHandle load_object(nb::handle data) {
@@ -271,7 +310,7 @@ void bind_functions(nb::module_& module) {
 }
 
 void bind_classes(nb::module_& module) {
-  nb::class_<ObjectHandle>(module, "Object")
+  nb::class_<ObjectHandle>(module, "Object", nb::is_weak_referenceable())
       .def(
           "__init__",
           [](ObjectHandle* self, nb::handle data) { new (self) ObjectHandle(load_object(data)); },
@@ -284,16 +323,21 @@ void bind_classes(nb::module_& module) {
           "name"_a)
       .def("symbols", &symbol_names);
 
+  nb::class_<PyWeights>(module, "Weights")
+      .def("__init__", &init_weights, nb::kw_only(), "objects"_a = nb::make_tuple(),
+           "params"_a = nb::make_tuple(), "constants"_a = nb::make_tuple(), "packed_bytes"_a = 0,
+           "prologue"_a = nb::make_tuple())
+      .def("set_param", &PyWeights::set_param, "index"_a, "value"_a)
+      .def_prop_ro("params", [](const PyWeights& self) { return to_tuple(self.params()); });
+
   nb::class_<PyProgram>(module, "Program")
-      .def("__init__", &init_program, nb::kw_only(), "objects"_a, "params"_a = nb::make_tuple(),
-           "inputs"_a = nb::make_tuple(), "outputs"_a = nb::make_tuple(), "arena_bytes"_a = 0,
-           "packed_bytes"_a = 0, "prologue"_a = nb::make_tuple(), "main"_a = nb::make_tuple())
-      .def("set_param", &PyProgram::set_param, "index"_a, "value"_a)
+      .def("__init__", &init_program, nb::kw_only(), "weights"_a = nb::none(), "objects"_a,
+           "constants"_a = nb::make_tuple(), "inputs"_a = nb::make_tuple(),
+           "outputs"_a = nb::make_tuple(), "arena_bytes"_a = 0, "main"_a = nb::make_tuple())
       .def("run_slots", &PyProgram::run_slots)
       .def("run_into", &PyProgram::run_into, "inputs"_a, "outputs"_a)
       .def("set_profiling", &PyProgram::set_profiling, "on"_a)
       .def("step_times", &PyProgram::step_times)
-      .def_prop_ro("params", [](const PyProgram& self) { return to_tuple(self.schedule().params); })
       .def_prop_ro("inputs", [](const PyProgram& self) { return to_tuple(self.schedule().inputs); })
       .def_prop_ro("outputs",
                    [](const PyProgram& self) { return to_tuple(self.schedule().outputs); });

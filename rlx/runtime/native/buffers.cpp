@@ -122,6 +122,17 @@ void get_view(PyObject* object, const Signature& wanted, Role role, Py_buffer* v
                                            : "pass a numpy array");
 }
 
+// Weights may die on any thread. Once the interpreter is gone there is nothing to give back to.
+std::shared_ptr<void> owner_of(std::unique_ptr<HeldBuffers> held) {
+  const auto let_go = [](HeldBuffers* buffers) {
+    if (Py_IsInitialized() == 0) return;
+    const PyGILState_STATE state = PyGILState_Ensure();
+    delete buffers;
+    PyGILState_Release(state);
+  };
+  return std::shared_ptr<HeldBuffers>(held.release(), let_go);
+}
+
 }  // namespace
 
 void* HeldBuffers::take(PyObject* object, const Signature& signature, Role role) {
@@ -141,17 +152,32 @@ void HeldBuffers::release() noexcept {
   views_.clear();
 }
 
+void* HeldBuffers::take(PyObject* object, int64_t* bytes) {
+  views_.emplace_back();
+  if (PyObject_GetBuffer(object, &views_.back(), PyBUF_C_CONTIGUOUS) != 0) {
+    views_.pop_back();
+    return nullptr;
+  }
+  *bytes = views_.back().len;
+  return views_.back().buf;
+}
+
 HeldParam hold_param(PyObject* object, const Signature& signature) {
   auto held = std::make_unique<HeldBuffers>();
   void* data = held->take(object, signature, Role::kParam);
-  // Programs may die on any thread. Once the interpreter is gone there is nothing to give back to.
-  const auto let_go = [](HeldBuffers* buffers) {
-    if (Py_IsInitialized() == 0) return;
-    const PyGILState_STATE state = PyGILState_Ensure();
-    delete buffers;
-    PyGILState_Release(state);
-  };
-  return {data, std::shared_ptr<HeldBuffers>(held.release(), let_go)};
+  return {data, owner_of(std::move(held))};
+}
+
+Constant hold_constant(const std::string& where, PyObject* object) {
+  auto held = std::make_unique<HeldBuffers>();
+  Constant constant;
+  constant.data = held->take(object, &constant.bytes);
+  if (constant.data == nullptr) {
+    const std::string found = Py_TYPE(object)->tp_name;
+    throw Error(where, found + " (" + take_python_message() + ")", "a C-contiguous buffer");
+  }
+  constant.owner = owner_of(std::move(held));
+  return constant;
 }
 
 }  // namespace rlx

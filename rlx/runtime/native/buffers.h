@@ -23,6 +23,9 @@ class HeldBuffers {
   // slot, what was found and what was expected; what is held already stays held.
   void* take(PyObject* object, const Signature& signature, Role role);
 
+  // Takes any C-contiguous buffer; null, with Python's error set, if `object` has none.
+  void* take(PyObject* object, int64_t* bytes);
+
   void release() noexcept;
   void reserve(size_t count) { views_.reserve(count); }
 
@@ -36,5 +39,8 @@ struct HeldParam {
   std::shared_ptr<void> owner;
 };
 HeldParam hold_param(PyObject* object, const Signature& signature);
+
+// Any C-contiguous buffer, likewise. Throws Error that names `where`.
+Constant hold_constant(const std::string& where, PyObject* object);
 
 }  // namespace rlx

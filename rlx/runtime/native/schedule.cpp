@@ -23,6 +23,8 @@ constexpr DTypeFact kDTypes[] = {{"f16", 2}, {"bf16", 2}, {"f32", 4}, {"f64", 8}
 // Room for a kernel's over-read behind any block, without overflow anywhere.
 constexpr int64_t kMaxBytes = int64_t{1} << 56;
 
+constexpr int64_t kErrorBytes = 2 * sizeof(int64_t);
+
 std::string number(int64_t value) { return std::to_string(value); }
 
 void require(bool holds, const std::string& where, const std::string& found,
@@ -33,13 +35,9 @@ void require(bool holds, const std::string& where, const std::string& found,
 // Checks the steps of one entry, naming each by its path, such as "main[3].body[0]".
 class Checker {
  public:
-  // Only the first `bases` memories may be named.
-  Checker(const Schedule& schedule, size_t bases) : schedule_(schedule), bases_(bases) {
-    sizes_ = {schedule.arena_bytes, schedule.packed_bytes, 2 * sizeof(int64_t)};
-    for (const auto* group : {&schedule.params, &schedule.inputs, &schedule.outputs}) {
-      for (const Signature& signature : *group) sizes_.push_back(signature.bytes());
-    }
-  }
+  // `sizes` are the bytes of the memories that may be named, by number.
+  Checker(const std::vector<std::shared_ptr<const ElfObject>>& objects, std::vector<int64_t> sizes)
+      : objects_(objects), sizes_(std::move(sizes)) {}
 
   void steps(const std::string& where, const Steps& steps) const {
     for (size_t i = 0; i < steps.size(); ++i) {
@@ -53,8 +51,7 @@ class Checker {
 
  private:
   void check(const std::string& where, const Launch& launch) const {
-    const auto& objects = schedule_.objects;
-    require(std::any_of(objects.begin(), objects.end(),
+    require(std::any_of(objects_.begin(), objects_.end(),
                         [&](const auto& object) { return object->contains_code(launch.kernel); }),
             where, "function address " + std::to_string(launch.kernel),
             "one inside the code of the program's objects");
@@ -87,20 +84,17 @@ class Checker {
 
   // `bytes` must lie behind the place; 0 admits the end of the memory (an empty tensor).
   void place(const std::string& where, const Ref& ref, int64_t bytes) const {
-    require(ref.base >= 0 && static_cast<size_t>(ref.base) < bases_, where,
-            "base " + number(ref.base), "a base below " + std::to_string(bases_));
+    require(ref.base >= 0 && static_cast<size_t>(ref.base) < sizes_.size(), where,
+            "base " + number(ref.base), "a base below " + std::to_string(sizes_.size()));
     const int64_t size = sizes_[static_cast<size_t>(ref.base)];
     require(ref.offset >= 0 && ref.offset <= size - bytes, where,
             "offset " + number(ref.offset) + " in base " + number(ref.base),
             number(bytes) + " bytes inside its " + number(size));
   }
 
-  const Schedule& schedule_;
-  size_t bases_;
+  const std::vector<std::shared_ptr<const ElfObject>>& objects_;
   std::vector<int64_t> sizes_;
 };
-
-size_t most_buffers(const Steps& steps);
 
 struct MostBuffers {
   size_t operator()(const Launch& launch) const { return launch.buffers.size(); }
@@ -113,10 +107,17 @@ struct MostBuffers {
   size_t operator()(const For& loop) const { return most_buffers(loop.body); }
 };
 
-size_t most_buffers(const Steps& steps) {
-  size_t most = 0;
-  for (const Step& step : steps) most = std::max(most, std::visit(MostBuffers{}, step.op));
-  return most;
+void append_sizes(std::vector<int64_t>& sizes, const std::vector<Signature>& signatures) {
+  for (const Signature& signature : signatures) sizes.push_back(signature.bytes());
+}
+
+void append_sizes(std::vector<int64_t>& sizes, const std::vector<Constant>& constants) {
+  for (const Constant& constant : constants) sizes.push_back(constant.bytes);
+}
+
+void require_bytes(const char* name, int64_t bytes) {
+  require(bytes >= 0 && bytes <= kMaxBytes, name, number(bytes),
+          "0.." + number(kMaxBytes) + " bytes");
 }
 
 }  // namespace
@@ -152,29 +153,41 @@ std::string Signature::type() const {
   return text + "]";
 }
 
-void check_schedule(const Schedule& schedule) {
-  for (const auto& [name, bytes] : {std::pair("arena_bytes", schedule.arena_bytes),
-                                    std::pair("packed_bytes", schedule.packed_bytes)}) {
-    require(bytes >= 0 && bytes <= kMaxBytes, name, number(bytes),
-            "0.." + number(kMaxBytes) + " bytes");
-  }
-  const size_t params = kBaseFirstParam + schedule.params.size();
-  const Checker prologue(schedule, params);
-  for (size_t i = 0; i < schedule.prologue.size(); ++i) {
+void check_prologue(const Prologue& prologue) {
+  require_bytes("packed_bytes", prologue.packed_bytes);
+  std::vector<int64_t> sizes = {0, prologue.packed_bytes, kErrorBytes};
+  append_sizes(sizes, prologue.params);
+  append_sizes(sizes, prologue.constants);
+  const Checker checker(prologue.objects, std::move(sizes));
+  for (size_t i = 0; i < prologue.steps.size(); ++i) {
     const std::string where = "prologue[" + std::to_string(i) + "]";
-    prologue.step(where, schedule.prologue[i].step);
-    for (int64_t param : schedule.prologue[i].follows) {
-      require(param >= 0 && static_cast<size_t>(param) < schedule.params.size(), where,
-              "param " + number(param), "an index below " + std::to_string(schedule.params.size()));
+    checker.step(where, prologue.steps[i].step);
+    for (int64_t param : prologue.steps[i].follows) {
+      require(param >= 0 && static_cast<size_t>(param) < prologue.params.size(), where,
+              "param " + number(param), "an index below " + std::to_string(prologue.params.size()));
     }
   }
-  Checker(schedule, params + schedule.inputs.size() + schedule.outputs.size())
-      .steps("main", schedule.main);
 }
 
-size_t most_buffers(const Schedule& schedule) {
-  size_t most = most_buffers(schedule.main);
-  for (const PrologueStep& item : schedule.prologue) {
+void check_schedule(const Schedule& schedule, const Prologue& prologue) {
+  require_bytes("arena_bytes", schedule.arena_bytes);
+  std::vector<int64_t> sizes = {schedule.arena_bytes, prologue.packed_bytes, kErrorBytes};
+  append_sizes(sizes, prologue.params);
+  append_sizes(sizes, schedule.constants);
+  append_sizes(sizes, schedule.inputs);
+  append_sizes(sizes, schedule.outputs);
+  Checker(schedule.objects, std::move(sizes)).steps("main", schedule.main);
+}
+
+size_t most_buffers(const Steps& steps) {
+  size_t most = 0;
+  for (const Step& step : steps) most = std::max(most, std::visit(MostBuffers{}, step.op));
+  return most;
+}
+
+size_t most_buffers(const Prologue& prologue) {
+  size_t most = 0;
+  for (const PrologueStep& item : prologue.steps) {
     most = std::max(most, std::visit(MostBuffers{}, item.step.op));
   }
   return most;

@@ -46,7 +46,7 @@ struct Signature {
   std::string type() const;
 };
 
-// Memory is numbered: these, then the params, the inputs, the outputs.
+// Memory is numbered: these, then the params, the constants, the inputs, the outputs.
 inline constexpr int64_t kBaseArena = 0, kBasePacked = 1, kBaseError = 2, kBaseFirstParam = 3;
 
 // A place in a numbered memory.
@@ -94,18 +94,38 @@ struct PrologueStep {
   std::vector<int64_t> follows;  // params; empty: run once
 };
 
+// Read-only memory that never changes; `owner` keeps it alive.
+struct Constant {
+  const void* data = nullptr;
+  int64_t bytes = 0;
+  std::shared_ptr<void> owner;
+};
+
+// What weights consist of: params, and the steps that fill the packed memory from them. The steps
+// name packed memory, the error record, params and constants.
+struct Prologue {
+  std::vector<std::shared_ptr<const ElfObject>> objects;
+  std::vector<Signature> params;
+  std::vector<Constant> constants;
+  int64_t packed_bytes = 0;
+  std::vector<PrologueStep> steps;
+};
+
+// What a call executes.
 struct Schedule {
   std::vector<std::shared_ptr<const ElfObject>> objects;
-  std::vector<Signature> params, inputs, outputs;
-  int64_t arena_bytes = 0, packed_bytes = 0;
-  std::vector<PrologueStep> prologue;
+  std::vector<Constant> constants;
+  std::vector<Signature> inputs, outputs;
+  int64_t arena_bytes = 0;
   Steps main;
 };
 
-// Throws Error unless every step is well-formed and every place lies inside its memory.
-void check_schedule(const Schedule& schedule);
+// Each throws Error unless every step is well-formed and every place lies inside its memory.
+void check_prologue(const Prologue& prologue);
+void check_schedule(const Schedule& schedule, const Prologue& prologue);
 
-// The largest number of buffers of any launch in a checked schedule.
-size_t most_buffers(const Schedule& schedule);
+// The largest number of buffers of any launch.
+size_t most_buffers(const Steps& steps);
+size_t most_buffers(const Prologue& prologue);
 
 }  // namespace rlx

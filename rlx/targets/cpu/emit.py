@@ -8,6 +8,7 @@ symbol ``NAME`` is the frame by which the runtime calls every kernel alike::
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 from rlx import _mlir
@@ -26,6 +27,10 @@ PIPELINE = (
     "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-to-llvm,"
     "canonicalize{region-simplify=disabled},reconcile-unrealized-casts)"
 )
+
+MODULES_PER_CONTEXT = 256
+"""How many modules share an MLIR context before a new one is made. A context takes as long to make
+as many a kernel to lower, but keeps all types, attributes and locations that it has ever seen."""
 
 # No calls of a C library, not even of memcpy, and no tables of addresses to relocate.
 _FUNCTION_ATTRIBUTES = 'nounwind "no-builtins" "no-jump-tables"="true"'
@@ -49,13 +54,33 @@ def to_llvm(kernels: Sequence[KernelText], features: Features) -> str:
     """LLVM 22 text of the kernels' bodies and frames."""
     check_kernels(kernels, "cpu")
     bodies = "\n".join(_as_body(k) for k in kernels)
-    module = _mlir.parse_module(f"module {{\n{bodies}\n}}", _mlir.context())
-    _mlir.run_pipeline(module, PIPELINE)
-    text = to_llvm22(_mlir.translate_to_llvm_ir(module.operation))
+    text = to_llvm22(_lowering.translate(f"module {{\n{bodies}\n}}"))
     for k in kernels:
         text = _internal(text, k.name)
     frames = "\n".join(_frame(k) for k in kernels)
     return f"{text}\n{frames}\nattributes #1000 = {{ {_FUNCTION_ATTRIBUTES} }}\n"
+
+
+class _Lowering:
+    """MLIR from kernel text to LLVM IR, one module at a time, in a context that many share."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._modules_left = 0
+
+    def translate(self, text: str) -> str:
+        with self._lock:
+            if not self._modules_left:
+                self._context = _mlir.context()
+                self._pipeline = _mlir.Pipeline(PIPELINE, self._context)
+                self._modules_left = MODULES_PER_CONTEXT
+            self._modules_left -= 1
+            module = _mlir.parse_module(text, self._context)
+            self._pipeline.run(module)
+            return _mlir.translate_to_llvm_ir(module.operation)
+
+
+_lowering = _Lowering()
 
 
 def _as_body(k: KernelText) -> str:

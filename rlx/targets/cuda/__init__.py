@@ -18,8 +18,8 @@ from rlx.targets.cuda.features import DEFAULT, Features, preset
 
 __all__ = ["FAMILIES", "STAGES", "make_target"]
 
-FAMILIES: tuple[str, ...] = ()
-"""The kernel families beyond the common way that have emitters for GPUs."""
+FAMILIES = ("rowwise", "elementwise", "copy")
+"""The kernel families that run as they are with a thread an element; the rest goes the common way."""
 
 STAGES = ("llvm", "ptx")
 

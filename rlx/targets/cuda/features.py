@@ -23,6 +23,7 @@ class Features:
 
     @property
     def name(self) -> str:
+        """The compute capability, such as ``sm_80``."""
         return self.isa
 
     @property

@@ -106,11 +106,13 @@ _ATTRIBUTES = _words(
 )
 
 _SUFFIX = re.compile(r"(?:\.(?:nxv\d+|v\d+)?(?:[if]\d+|bf16|p\d+|x86amx|isVoid))+$")
-_OPCODE = re.compile(r"^  (?:%\S+ = )?(?:(?:tail|musttail|notail) )?([a-z]\w*)", re.MULTILINE)
-_DECLARED = re.compile(r"^declare [^@\n]*@(\"[^\"]*\"|[\w.$-]+)", re.MULTILINE)
-_GROUP = re.compile(r"^attributes #\d+ = \{(.*)\}", re.MULTILINE)
+# Lines are found by the newline before them: a search for fixed characters is fast, where ``^`` is
+# tried at every character of the text.
+_OPCODE = re.compile(r"\n  (?:%\S+ = )?(?:(?:tail|musttail|notail) )?([a-z]\w*)")
+_DECLARED = re.compile(r"\ndeclare [^@\n]*@(\"[^\"]*\"|[\w.$-]+)")
+_GROUP = re.compile(r"\nattributes #\d+ = \{(.*)\}")
 _WORD = re.compile(r'("[^"]+")(?:="[^"]*")?|([a-z_]\w*)(?:\((?:[^()]|\([^()]*\))*\))?')
-_FOREIGN_TYPE = re.compile(r"\b(?:x86_fp80|fp128|ppc_fp128|i128)\b")
+_FOREIGN_TYPES = ("x86_fp80", "fp128", "ppc_fp128", "i128")
 
 
 def check(text: str, arch: str) -> None:
@@ -120,11 +122,12 @@ def check(text: str, arch: str) -> None:
     """
     if arch not in _INTRINSICS:
         raise ToolchainError(f"no allow-list for the architecture {arch!r}; add one to allow.py")
+    text = f"\n{text}"
     refused = [
         *_named("instruction", sorted(set(_OPCODE.findall(text)) - _INSTRUCTIONS)),
         *_named("function", sorted(n for n in _DECLARED.findall(text) if not _known(n, arch))),
         *_named("attribute", sorted(set(_attributes(text)) - _ATTRIBUTES)),
-        *_named("type", sorted(set(_FOREIGN_TYPE.findall(text)))),
+        *_named("type", sorted(_foreign_types(text))),
     ]
     if refused:
         raise ToolchainError(
@@ -148,6 +151,10 @@ def _known(name: str, arch: str) -> bool:
     if short in listed or short.startswith(_PREFIXES.get(arch, ())):
         return True
     return _SUFFIX.sub("", short) in listed
+
+
+def _foreign_types(text: str) -> list[str]:
+    return [t for t in _FOREIGN_TYPES if t in text and re.search(rf"\b{t}\b", text)]
 
 
 def _attributes(text: str) -> list[str]:

@@ -45,8 +45,16 @@ def to_llvm22(text: str) -> str:
 
     Raises ToolchainError for a constant whose type is none of half, bfloat, float and double.
     """
-    may_hold_one, rewrite = _MAY_HOLD_ONE.search, _rewrite_line
-    return "\n".join(rewrite(s) if may_hold_one(s) else s for s in text.split("\n"))
+    out: list[str] = []
+    done = 0
+    # From one line with a constant to the next: most lines have none, and are never looked at.
+    while found := _MAY_HOLD_ONE.search(text, done):
+        start = text.rfind("\n", 0, found.start()) + 1
+        end = text.find("\n", found.end())
+        end = len(text) if end < 0 else end
+        out += text[done:start], _rewrite_line(text[start:end])
+        done = end
+    return "".join([*out, text[done:]])
 
 
 def _rewrite_line(line: str) -> str:

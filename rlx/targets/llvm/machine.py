@@ -3,11 +3,16 @@
 There is no middle end: kernels arrive vectorised and scheduled by their families, and LLVM's
 passes double the compile time for the same speed. The code generator runs with its optimisations
 on; at level 0 it is several times slower code.
+
+Several threads may emit at once: each has a target machine, and each module an LLVM context of its
+own.
 """
 
 from __future__ import annotations
 
+import ctypes
 import struct
+import threading
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -41,8 +46,7 @@ def emit_object(text: str, machine: Machine, *, opt: int = 2) -> bytes:
     ``opt`` is the level of the code generator, 0 to 3. Raises ToolchainError for text that the
     allow-list or LLVM refuses, and if the object would need a symbol from outside.
     """
-    module, target = _parse(text, machine, opt)
-    obj = target.emit_object(module)
+    obj = _emit(text, machine, opt, as_object=True)
     missing = undefined_symbols(obj) if obj.startswith(b"\x7fELF") else []
     if missing:
         raise ToolchainError(
@@ -54,25 +58,72 @@ def emit_object(text: str, machine: Machine, *, opt: int = 2) -> bytes:
 
 def emit_assembly(text: str, machine: Machine, *, opt: int = 2) -> str:
     """Assembly (PTX for nvptx64) from LLVM 22 text; as ``emit_object``."""
-    module, target = _parse(text, machine, opt)
-    return target.emit_assembly(module)
+    return _emit(text, machine, opt, as_object=False).decode()
 
 
-def _parse(text: str, machine: Machine, opt: int) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
+def _emit(text: str, machine: Machine, opt: int, *, as_object: bool) -> bytes:
     check(text, machine.arch)
     binding, target = _binding(), _target_machine(machine, opt)
+    context = binding.create_context()
     try:
-        module = binding.parse_assembly(text)
+        module = binding.parse_assembly(text, context)
         module.triple, module.data_layout = machine.triple, str(target.target_data)
         module.verify()
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:400]
         raise ToolchainError(f"LLVM refused the code of a kernel: {reason}") from None
-    return module, target
+    return _generate(target, module, as_object)
+
+
+def _generate(target: llvm.TargetMachine, module: llvm.ModuleRef, as_object: bool) -> bytes:
+    """What ``target.emit_object`` and ``emit_assembly`` do, without llvmlite's lock.
+
+    That lock is one for the process and held during the whole call, so that a second thread would
+    wait for the first. Neither the module's context nor the target machine is another thread's.
+    """
+    from llvmlite.binding import ffi
+
+    api = _c_api()
+    with ffi.OutputString() as reason:
+        out = api.LLVMPY_TargetMachineEmitToMemory(target, module, int(as_object), reason)
+        if not out:
+            raise ToolchainError(f"LLVM cannot emit the code of a kernel: {reason}")
+    try:
+        return ctypes.string_at(api.LLVMPY_GetBufferStart(out), api.LLVMPY_GetBufferSize(out))
+    finally:
+        api.LLVMPY_DisposeMemoryBuffer(out)
+
+
+_FUNCTIONS = (
+    "LLVMPY_TargetMachineEmitToMemory",
+    "LLVMPY_GetBufferStart",
+    "LLVMPY_GetBufferSize",
+    "LLVMPY_DisposeMemoryBuffer",
+)
 
 
 @cache
+def _c_api() -> ctypes.CDLL:
+    """llvmlite's library once more, its functions declared as llvmlite declares them."""
+    from llvmlite.binding import ffi
+
+    api = ctypes.CDLL(ffi.lib._name)
+    for name in _FUNCTIONS:
+        declared, function = getattr(ffi.lib, name), getattr(api, name)
+        function.restype, function.argtypes = declared.restype, declared.argtypes
+    return api
+
+
+_binding_lock = threading.Lock()
+
+
 def _binding() -> Any:
+    with _binding_lock:  # LLVM ends the process where an option is set a second time
+        return _load()
+
+
+@cache
+def _load() -> Any:
     try:
         from llvmlite import binding
     except ImportError as error:
@@ -82,11 +133,25 @@ def _binding() -> Any:
         ) from error
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
+    # Loop strength reduction takes a third of the code generator's time or more. Kernels count
+    # their addresses by hand, and run as fast without it.
+    binding.set_option("rlx", "-disable-lsr")
     return binding
 
 
-@cache
+_machines = threading.local()
+
+
 def _target_machine(machine: Machine, opt: int) -> llvm.TargetMachine:
+    """This thread's target machine: emitting changes its state."""
+    made: dict[tuple[Machine, int], llvm.TargetMachine]
+    made = _machines.__dict__.setdefault("made", {})
+    if (machine, opt) not in made:
+        made[machine, opt] = _new_target_machine(machine, opt)
+    return made[machine, opt]
+
+
+def _new_target_machine(machine: Machine, opt: int) -> llvm.TargetMachine:
     binding = _binding()
     try:
         target = binding.Target.from_triple(machine.triple)

@@ -1,0 +1,100 @@
+// Steps carried out on numbered memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <variant>
+#include <vector>
+
+#include "error.h"
+#include "pool.h"
+#include "schedule.h"
+
+namespace rlx {
+
+// What one run of an entry has to itself: where each memory lies, and the error record.
+struct Frame {
+  // For so many memories, and launches of at most so many buffers.
+  Frame(size_t memories, size_t most_buffers) : bases(memories), buffers(most_buffers) {
+    bases[kBaseError] = reinterpret_cast<std::byte*>(error);
+  }
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
+
+  // Places the constants from number `base` on.
+  void place(const std::vector<Constant>& constants, size_t base) {
+    // Kernels get one table of writable pointers; those of constants are only ever read.
+    for (const Constant& constant : constants) {
+      bases[base++] = static_cast<std::byte*>(const_cast<void*>(constant.data));
+    }
+  }
+
+  std::vector<std::byte*> bases;  // by number
+  std::vector<void*> buffers;     // of the launch in flight
+  int64_t error[2] = {0, 0};      // code, site
+};
+
+// Walks steps on a frame. Every method returns false when the call must stop.
+class Executor {
+ public:
+  explicit Executor(Frame& frame) : frame_(frame), pool_(Pool::instance()) {}
+
+  bool run(const Steps& steps) {
+    for (const Step& step : steps) {
+      if (!run(step)) return false;
+    }
+    return true;
+  }
+
+  bool run(const Step& step) {
+    return std::visit([this](const auto& op) { return run(op); }, step.op);
+  }
+
+ private:
+  bool run(const Launch& launch) {
+    for (size_t i = 0; i < launch.buffers.size(); ++i) frame_.buffers[i] = at(launch.buffers[i]);
+    pool_.run({reinterpret_cast<Kernel>(launch.kernel), launch.range, launch.grain,
+               static_cast<size_t>(launch.scratch_bytes), frame_.buffers.data(),
+               launch.sizes.data()});
+    return true;
+  }
+
+  bool run(const If& branch) {
+    return run(holds(branch.condition) ? branch.then_steps : branch.else_steps);
+  }
+
+  bool run(const While& loop) {
+    for (int64_t iteration = 0;; ++iteration) {
+      if (!run(loop.condition_steps)) return false;
+      if (!holds(loop.condition)) return true;
+      // A fault may have spoilt the condition for good.
+      if (frame_.error[0] != 0) return false;
+      if (iteration == loop.max_iterations) {
+        frame_.error[0] = kFaultLoopLimit;
+        frame_.error[1] = loop.site;
+        return false;
+      }
+      if (!run(loop.body)) return false;
+    }
+  }
+
+  bool run(const For& loop) {
+    for (int64_t iteration = 0; iteration < loop.count; ++iteration) {
+      if (loop.counts) std::memcpy(at(loop.counter), &iteration, sizeof iteration);
+      if (!run(loop.body)) return false;
+    }
+    return true;
+  }
+
+  std::byte* at(const Ref& ref) const {
+    return frame_.bases[static_cast<size_t>(ref.base)] + ref.offset;
+  }
+
+  bool holds(const Ref& condition) const { return *at(condition) != std::byte{0}; }
+
+  Frame& frame_;
+  Pool& pool_;
+};
+
+}  // namespace rlx

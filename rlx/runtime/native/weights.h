@@ -1,0 +1,60 @@
+// Weights: params, and the packed memory that a prologue makes of them, shared by any number of
+// programs and used from any number of threads at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <shared_mutex>
+#include <vector>
+
+#include "executor.h"
+#include "gate.h"
+#include "mapping.h"
+#include "schedule.h"
+
+namespace rlx {
+
+class Weights {
+ public:
+  // Throws Error when the prologue is malformed.
+  explicit Weights(Prologue prologue);
+
+  const Prologue& prologue() const { return prologue_; }
+
+  // Uses the memory at `data` in place as a param; `owner` keeps it alive. Waits for the calls in
+  // flight. The prologue steps that follow the param are run again before the next call. Returns
+  // the owner of what the param was before. Throws Error for an index out of range.
+  std::shared_ptr<void> set_param(size_t index, const void* data, std::shared_ptr<void> owner);
+
+  // Holds off changes for as long as the lock lives, once the prologue steps that are due have run.
+  // Throws Error when a param was never set or memory ran out, and Fault when a step failed.
+  std::shared_lock<Gate> enter();
+
+  // Under the lock: a number that changes with every param, and where packed memory and params lie.
+  uint64_t version() const { return version_; }
+  void place(Frame& frame) const;
+
+ private:
+  struct Param {
+    std::byte* data = nullptr;
+    std::shared_ptr<void> owner;
+    bool set = false;
+  };
+
+  void refresh();
+  void require_params() const;
+
+  const Prologue prologue_;
+
+  Gate gate_;  // shared: a call; exclusive: what changes the fields below
+  Frame frame_;
+  std::vector<Param> params_;
+  uint64_t version_ = 1;
+  std::optional<Mapping> packed_;
+  bool stale_ = true;  // the prologue, or a check of the params, is due
+  std::vector<bool> stale_steps_;
+};
+
+}  // namespace rlx

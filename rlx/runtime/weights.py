@@ -1,0 +1,133 @@
+"""Weights: the params of a graph in memory, and what its prologue makes of them.
+
+A graph with symbolic dims becomes an executable for every binding of them. Their prologues are
+mostly equal, since params have no symbolic dims: then the executables share one ``Weights``, so
+that params are packed once and lie in memory once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from rlx.runtime import _native
+from rlx.runtime.artifact import Artifact, Signature
+from rlx.types import DTYPES
+
+__all__ = ["Code", "Weights", "plain"]
+
+Array = np.ndarray[Any, Any]
+Step = tuple[Any, ...]
+
+_loaded: WeakValueDictionary[bytes, _native.Object] = WeakValueDictionary()
+"""The objects in use by their bytes: one in several artifacts is mapped once, and so equal kernels
+have equal addresses."""
+
+_constants: WeakValueDictionary[bytes, Array] = WeakValueDictionary()
+"""The constants in use by their digests: equal ones of several artifacts lie in memory once."""
+
+
+class Code:
+    """An artifact's objects and constants in memory, and its steps with addresses for the names of
+    kernels."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.constants = [_interned(c) for c in artifact.constants]
+        loaded = {key: _load(data) for key, data in artifact.objects.items()}
+        self.objects = list(loaded.values())
+        self._address = {n: loaded[key].symbol(s) for n, (key, s) in artifact.kernels.items()}
+
+    def resolved(self, step: Step, base: Callable[[int], int] = lambda n: n) -> Step:
+        """A step, and the steps inside it, as the native runtime takes them. ``base`` numbers the
+        memories anew."""
+        if step[0] == "launch":
+            kind, name, count, grain, scratch, places, sizes = step
+            refs = tuple((base(n), offset) for n, offset in places)
+            return (kind, self._address[name], count, grain, scratch, refs, tuple(sizes))
+
+        def part(x: Any) -> Any:
+            if isinstance(x, list):
+                return tuple(self.resolved(s, base) for s in x)
+            return (base(x[0]), x[1]) if isinstance(x, tuple) else x
+
+        return tuple(part(x) for x in step)
+
+
+def _load(data: bytes) -> _native.Object:
+    # Two threads may load the same one at once: both are right, and one is kept.
+    found = _loaded.get(data)
+    return found if found is not None else _loaded.setdefault(data, _native.Object(data))
+
+
+def _interned(constant: Array) -> Array:
+    """The one array that all artifacts use for an equal constant."""
+    return _constants.setdefault(_digest(constant), constant)
+
+
+def _digest(constant: Array) -> bytes:
+    kind = f"{constant.dtype}{constant.shape}".encode()
+    return hashlib.blake2b(kind + constant.tobytes(), digest_size=16).digest()
+
+
+@dataclass(frozen=True)
+class _Prologue:
+    """What packed memory depends on besides the values of params. ``constants`` are those that the
+    steps read, by their digests."""
+
+    params: tuple[Signature, ...]
+    constants: tuple[bytes, ...]
+    packed_bytes: int
+    steps: tuple[tuple[Step, tuple[int, ...]], ...]
+
+    @staticmethod
+    def of(artifact: Artifact, code: Code) -> _Prologue:
+        first = _native.BASE_FIRST_PARAM + len(artifact.params)
+        used: dict[int, int] = {}
+
+        def base(n: int) -> int:
+            return n if n < first else first + used.setdefault(n - first, len(used))
+
+        steps = tuple((code.resolved(s, base), tuple(follows)) for s, follows in artifact.prologue)
+        return _Prologue(
+            tuple((name, dt, tuple(shape)) for name, dt, shape in artifact.params),
+            tuple(_digest(artifact.constants[n]) for n in used),
+            artifact.packed_bytes,
+            steps,
+        )
+
+
+class Weights:
+    """The params of executables whose prologues are equal. Safe to use from many threads."""
+
+    def __init__(self, prologue: _Prologue, code: Code) -> None:
+        self.prologue = prologue
+        self._code = code  # keeps the objects findable by who comes next
+        self.native = _native.Weights(
+            objects=code.objects,
+            params=prologue.params,
+            constants=[plain(_constants[digest]) for digest in prologue.constants],
+            packed_bytes=prologue.packed_bytes,
+            prologue=prologue.steps,
+        )
+        self._index = {name: i for i, (name, _, _) in enumerate(prologue.params)}
+
+    @staticmethod
+    def of(artifact: Artifact, code: Code, shared: Sequence[Weights]) -> Weights:
+        """The first of ``shared`` that serve the artifact, or new ones without values."""
+        prologue = _Prologue.of(artifact, code)
+        fitting = (w for w in shared if w.prologue == prologue)
+        return next(fitting, None) or Weights(prologue, code)
+
+    def set_param(self, name: str, value: Array) -> None:
+        """Bind a param in place; the array must have the declared type and shape, and is kept."""
+        self.native.set_param(self._index[name], plain(value))
+
+
+def plain(a: Array) -> Array:
+    """bfloat16 as its bits: numpy exports no buffer for it. What is no array is left alone."""
+    return a.view(np.uint16) if getattr(a, "dtype", None) == DTYPES["bf16"].numpy else a

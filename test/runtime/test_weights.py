@@ -1,0 +1,94 @@
+"""Weights shared by the executables of a graph's bindings."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.runtime.session import CompiledGraph, Session
+
+Array = np.ndarray[Any, Any]
+
+
+def product() -> rlx.Graph:
+    """y[rows, 3] = x[rows, 4] @ w, w packed by the prologue."""
+    g = rlx.Graph()
+    x = g.input("x", ["rows", 4])
+    w = g.param("w", [4, 3])
+    g.set_outputs([x @ w])
+    return g
+
+
+def weights_of(compiled: CompiledGraph) -> list[Any]:
+    return [e.weights for e in compiled._bound.values()]
+
+
+@pytest.mark.parametrize("device", ["cpu", "interpret"])
+def test_bindings_share_their_weights(device: str) -> None:
+    compiled = Session(device).compile(product())
+    for scale in (1, 3):
+        w = np.full((4, 3), scale, np.float32)
+        compiled.set_param("w", w)
+        for rows in (2, 5, 2):
+            x = np.arange(rows * 4, dtype=np.float32).reshape(rows, 4)
+            np.testing.assert_array_equal(compiled.run({"x": x})[0], x @ w)
+    assert len(weights_of(compiled)) == 2
+    assert len(set(weights_of(compiled))) == 1
+
+
+def test_a_prologue_that_depends_on_a_dim_is_its_own() -> None:
+    g = rlx.Graph()
+    x = g.input("x", ["rows", 4])
+    table = g.param("table", [8, 4])
+    g.set_outputs([x + table.slice((0, 0), (x.shape[0], 4)) * 2.0])
+    compiled = Session().compile(g)
+    a = np.arange(32, dtype=np.float32).reshape(8, 4)
+    for value in (a, -a):
+        compiled.set_param("table", value)
+        for rows in (2, 8):
+            x = np.ones((rows, 4), np.float32)
+            np.testing.assert_array_equal(compiled.run({"x": x})[0], x + 2 * value[:rows])
+    assert len(set(weights_of(compiled))) == 2
+
+
+def test_equal_objects_and_constants_are_in_memory_once() -> None:
+    g = rlx.Graph()
+    x = g.input("x", ["rows", 4])
+    g.set_outputs([x * rlx.constant(np.array([1, 2, 3, 4], np.float32))])
+    compiled = Session().compile(g)
+    for rows in (2, 3):
+        x = np.ones((rows, 4), np.float32)
+        np.testing.assert_array_equal(compiled.run({"x": x})[0], x * [1, 2, 3, 4])
+    first, second = (e._code for e in compiled._bound.values())
+    assert len(first.constants) == 1
+    assert first.constants[0] is second.constants[0]
+    assert set(first.objects) == set(second.objects) != set()
+
+
+def test_params_change_while_two_bindings_run() -> None:
+    compiled = Session().compile(product())
+    values = [np.full((4, 3), v, np.float32) for v in (1, 2, 3)]
+    compiled.set_param("w", values[0])
+    inputs = [np.ones((rows, 4), np.float32) for rows in (2, 5)]
+    for x in inputs:
+        compiled.run({"x": x})
+    torn: list[Array] = []
+
+    def caller(x: Array) -> None:
+        for _ in range(300):
+            (out,) = compiled.run({"x": x})
+            if len(np.unique(out)) != 1 or out[0, 0] not in (4, 8, 12):
+                torn.append(out)
+
+    threads = [threading.Thread(target=caller, args=(x,)) for x in inputs]
+    for thread in threads:
+        thread.start()
+    for i in range(200):
+        compiled.set_param("w", values[i % 3])
+    for thread in threads:
+        thread.join()
+    assert torn == []

@@ -1,0 +1,147 @@
+"""Graphs and samples as kernels of a target that this machine need not have."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+import rlx
+from rlx.dialects.context import make_context
+from rlx.dialects.export import to_mlir
+from rlx.errors import RlxError, UnsupportedError
+from rlx.graph import Graph
+from rlx.kernels import common
+from rlx.kernels.builder import KernelText
+from rlx.kernels.common import CommonConfig
+from rlx.kernels.emit import emit_kernel
+from rlx.lowering.base import Compilation, Options
+from rlx.lowering.pipeline import PIPELINE, run_passes
+from rlx.lowering.schedule import read_schedule
+from rlx.targets.base import Target
+from rlx.types import DType
+from support.samples import Case, cases
+
+__all__ = ["Emitted", "assemble", "emit_samples", "hello", "kernels_of", "mlp", "validate"]
+
+Dispatch = Literal["common", "native"]
+
+
+@cache
+def hello() -> Graph:
+    """The smallest graph: x[1, 4] @ w[4, 2]."""
+    g = rlx.Graph("hello")
+    g.set_outputs([g.input("x", [1, 4], "f32") @ g.param("w", [4, 2], "f32")])
+    return g
+
+
+@cache
+def mlp() -> Graph:
+    """Two layers: a product with bias and gelu, then a product with a softmax."""
+    g = rlx.Graph("mlp")
+    x = g.input("x", [3, 16], "f32")
+    w1, b1 = g.param("w1", [16, 32], "f32"), g.param("b1", [32], "f32")
+    hidden = g.gelu(x @ w1 + b1)
+    g.set_outputs([g.softmax(hidden @ g.param("w2", [32, 10], "f32"), axis=-1)])
+    return g
+
+
+def kernels_of(
+    graph: Graph, target: Target, dispatch: Dispatch = "common", prefix: str = ""
+) -> list[KernelText]:
+    """The kernels of a graph by the whole pipeline, in the order in which they are met."""
+    compilation = Compilation(target, Options(dispatch=dispatch))
+    context = make_context()
+    with context:
+        module = run_passes(to_mlir(graph, context), PIPELINE, compilation)
+        schedule = read_schedule(module)
+    return [
+        emit_kernel(k.family, f"{prefix}{k.name}", k.config, target.kernels)
+        for k in schedule.kernels
+    ]
+
+
+@dataclass
+class Emitted:
+    """What a target made of the samples: kernels, the file that holds them all, and refusals by
+    op (with the element type, if it is not f32)."""
+
+    kernels: list[KernelText] = field(default_factory=list)
+    refused: dict[str, list[str]] = field(default_factory=dict)
+    file: bytes = b""
+
+
+def emit_samples(
+    target: Target, dtypes: Iterable[DType], dispatch: Dispatch = "common"
+) -> Emitted:
+    """Every sample of every op in these element types as kernels of one file. An op with a loop
+    nest of its own is emitted from it, a composite one by the whole pipeline."""
+    out = Emitted()
+    for n, case in enumerate(cases(*dtypes)):
+        try:
+            out.kernels += _kernels_of_case(case, target, dispatch, f"k{n}_")
+        except UnsupportedError as e:
+            out.refused.setdefault(case.op.name, []).append(e.message)
+    stage = target.stages[-1]
+    try:
+        out.file = target.emitter.emit(out.kernels, stage)
+    except RlxError:
+        # Which of them it was: one file a kernel takes many times as long.
+        for k in out.kernels:
+            try:
+                target.emitter.emit([k], stage)
+            except RlxError as e:
+                raise AssertionError(f"no {stage} for the kernel\n{k.text}\n{e}") from e
+        raise
+    return out
+
+
+def _kernels_of_case(
+    case: Case, target: Target, dispatch: Dispatch, prefix: str
+) -> list[KernelText]:
+    node = case.node()
+    whole = hasattr(case.op, "loops") or hasattr(case.op, "scalar") or not node.present
+    if dispatch == "common" and whole:
+        return [common.emit(f"{prefix}common", CommonConfig.of(node), target.kernels)]
+    if not node.present:
+        return []
+    graph = node.present[0].graph
+    assert graph is not None
+    graph.set_outputs(list(node.results))
+    return kernels_of(graph, target, dispatch, prefix)
+
+
+def assemble(ptx: bytes, isa: str, folder: Path) -> None:
+    """Have NVIDIA's assembler take a PTX file; without one the test is skipped."""
+    tool = _tool("ptxas", Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin")
+    path = folder / "kernels.ptx"
+    path.write_bytes(ptx)
+    _accepts([tool, f"-arch={isa}", str(path), "-o", str(folder / "kernels.cubin")])
+
+
+def validate(spirv: bytes, folder: Path) -> None:
+    """Have Khronos's validator take a SPIR-V file by Vulkan's rules; without one the test is
+    skipped."""
+    tool = _tool("spirv-val")
+    path = folder / "kernels.spv"
+    path.write_bytes(spirv)
+    _accepts([tool, "--target-env", "vulkan1.1", str(path)])
+
+
+def _tool(name: str, folder: Path | None = None) -> str:
+    found = shutil.which(name) or (shutil.which(name, path=str(folder)) if folder else None)
+    if found is None:
+        pytest.skip(f"{name} is not on PATH, so nothing here judges the emitted code")
+    return found
+
+
+def _accepts(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, (done.stdout + done.stderr)[:4000]

@@ -1,0 +1,145 @@
+"""Kernels as PTX: structure, what NVIDIA's assembler takes, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from support.gpu import Dispatch, assemble, emit_samples, hello, kernels_of, mlp
+
+from rlx.errors import DeviceError, ToolchainError, UnsupportedError
+from rlx.graph import Graph
+from rlx.kernels.builder import Kernel, KernelText
+from rlx.kernels.reg import Reg
+from rlx.targets import find_target
+from rlx.targets.cpu import make_target as cpu_target
+from rlx.targets.cuda import make_target
+from rlx.targets.cuda.features import DEFAULT, PRESETS
+from rlx.targets.cuda.math import INTRINSICS, with_intrinsics
+from rlx.types import DTYPES, DType, bf16, bool_, f16, f32, f64, i8, i64
+
+# An array is data; kernels of graphs read it from memory.
+REFUSED = {"mir.constant"}
+
+
+def ptx_of(kernels: list[KernelText], isa: str = DEFAULT) -> str:
+    return make_target(isa).emitter.emit(kernels, "ptx").decode()
+
+
+def one(emit: object, *dtypes: DType, out: DType = f32) -> KernelText:
+    """A kernel of one function, element by element."""
+    k = Kernel("k", make_target().kernels)
+    buffers = [k.buffer(f"in{n}", dt) for n, dt in enumerate(dtypes)]
+    y = k.buffer("out", out)
+    k.parallel(lambda i: k.store(emit(k, *(k.load(b, i) for b in buffers)), y, i))  # type: ignore[operator]
+    return k.text()
+
+
+@pytest.mark.parametrize("isa", PRESETS)
+@pytest.mark.parametrize("graph", [hello(), mlp()], ids=lambda g: g.name)
+def test_graphs_become_ptx(graph: Graph, isa: str, tmp_path: Path) -> None:
+    target = find_target(f"cuda:{isa}")
+    kernels = kernels_of(graph, target)
+    ptx = target.emitter.emit(kernels, "ptx")
+    assert re.findall(rb"\.visible \.entry (\w+)", ptx) == [k.name.encode() for k in kernels]
+    assert f".target {isa}".encode() in ptx
+    assemble(ptx, isa, tmp_path)
+
+
+def test_the_ops_of_the_mlp_are_all_there() -> None:
+    names = [k.text for k in kernels_of(mlp(), make_target())]
+    assert len(names) >= 5, "matmul, bias, gelu, matmul and the parts of a softmax"
+    assert [k.name for k in kernels_of(hello(), make_target())] == ["common_0"]
+
+
+def test_parameters_are_buffers_then_sizes() -> None:
+    kernel = kernels_of(hello(), make_target())[0]
+    assert len(kernel.buffers) == 3 and kernel.sizes == ("range",)
+    ptx = ptx_of([kernel])
+    assert re.findall(r"\.param \.(\w+).*common_0_param_(\d)", ptx.split("{")[0]) == [
+        ("u64", "0"), ("u64", "1"), ("u64", "2"), ("u32", "3"),
+    ]  # fmt: skip
+    assert ".maxntid 128, 1, 1" in ptx
+
+
+def test_products_and_sums_are_not_fused() -> None:
+    # Sums of two exact terms, on which the polynomials stand, need every rounding. The assembler
+    # fuses what does not say .rn.
+    ptx = ptx_of([one(lambda k, a, b, c: a * b + c, f32, f32, f32)])
+    assert "mul.rn.f32" in ptx and "add.rn.f32" in ptx and "fma" not in ptx
+    assert "fma.rn.f32" in ptx_of([one(lambda k, a, b, c: k.fma(a, b, c), f32, f32, f32)])
+
+
+def test_functions_of_the_hardware_need_no_library() -> None:
+    def all_of(k: Kernel, x: Reg) -> Reg:
+        return k.sqrt(k.abs(x)) + k.floor(x) + k.ceil(x) + k.round_even(x)
+
+    for dt in (f32, f64):
+        ptx = ptx_of([one(all_of, dt, out=dt)])
+        assert f"sqrt.rn.{dt}" in ptx and ".extern" not in ptx and "call" not in ptx
+
+
+def test_only_listed_functions_become_intrinsics() -> None:
+    assert with_intrinsics("call float @__nv_sqrtf(float %x)") == (
+        "call float @llvm.sqrt.f32(float %x)"
+    )
+    assert with_intrinsics("@__nv_rint(") == "@llvm.roundeven.f64("
+    assert with_intrinsics("@__nv_tanhf(") == "@__nv_tanhf("
+    assert "tanh" not in INTRINSICS
+
+
+@pytest.mark.parametrize("name", ["tanh", "exp", "sin", "erf"])
+def test_a_library_function_is_refused_and_does_not_end_the_process(name: str) -> None:
+    kernel = one(lambda k, x: k.unary(f"math.{name}", x), f32)
+    with pytest.raises(ToolchainError, match=rf"__nv_{name}f"):
+        ptx_of([kernel])
+
+
+def test_a_kernel_for_a_cpu_is_refused() -> None:
+    k = Kernel("k", cpu_target("x86-64-v3").kernels)
+    k.parallel(lambda i: None)
+    with pytest.raises(ToolchainError, match="kernel k was built for a CPU frame"):
+        ptx_of([k.text()])
+
+
+def test_features_by_name() -> None:
+    assert make_target().features.name == DEFAULT
+    assert make_target("sm_90").features.machine.attributes == "+ptx80"
+    with pytest.raises(DeviceError, match=r"'sm_91'.*did you mean 'sm_90'"):
+        make_target("sm_91")
+    with pytest.raises(UnsupportedError, match="no stage 'object'"):
+        make_target().emitter.emit([], "object")
+
+
+@pytest.mark.parametrize("dt", [f16, bf16, f64, i64, i8, bool_], ids=str)
+def test_types_in_memory(dt: DType, tmp_path: Path) -> None:
+    ptx = ptx_of([one(lambda k, x: x, dt, out=dt)])
+    assert f"ld.global.b{dt.bits}" in ptx and f"st.global.b{dt.bits}" in ptx
+    assemble(ptx.encode(), DEFAULT, tmp_path)
+
+
+def test_every_sample(tmp_path: Path) -> None:
+    emitted = emit_samples(make_target(), [f32])
+    assert set(emitted.refused) == REFUSED, emitted.refused
+    assert len(emitted.kernels) > 300
+    assemble(emitted.file, DEFAULT, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", PRESETS)
+@pytest.mark.parametrize("dt", DTYPES.values(), ids=str)
+def test_every_sample_of_every_type(dt: DType, isa: str, tmp_path: Path) -> None:
+    emitted = emit_samples(make_target(isa), [dt])
+    assert set(emitted.refused) == REFUSED, emitted.refused
+    assemble(emitted.file, isa, tmp_path)
+
+
+@pytest.mark.slow
+def test_every_sample_by_the_families(tmp_path: Path) -> None:
+    dispatch: Dispatch = "native"
+    emitted = emit_samples(make_target(), [f32, f16, i64], dispatch)
+    assert not emitted.refused
+    families = {k.name.split("_")[1] for k in emitted.kernels}
+    assert families == {"common", "copy", "elementwise", "rowwise"}
+    assemble(emitted.file, DEFAULT, tmp_path)

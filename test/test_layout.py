@@ -1,0 +1,471 @@
+"""The shape of the code base: what imports what, how long things are, and what is documented."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "rlx"
+
+FILE_LINES = 400
+FUNCTION_LINES = 60
+
+LAYERS = (
+    "errors", "dims", "types", "ops", "graph", "rebuild", "interpreter", "_mlir", "dialects",
+    "kernels", "targets", "lowering", "runtime", "compiler", "inspect", "models", "tools",
+)  # fmt: skip
+"""The modules and packages of ``rlx``, lowest first: each imports only what stands before it."""
+
+SEAMS = {
+    ("graph", "rebuild"): "Graph.bind copies a graph",
+    ("graph", "dialects"): "Graph.to_mlir is where a user meets MLIR",
+    ("runtime", "compiler"): "a backend compiles when it is asked to, and not to run an artifact",
+    ("targets", "runtime"): "the native runtime reads CPUID",
+}
+"""The imports that point up, each made inside the function that needs it."""
+
+TO_MOVE = {("models", "tools"): "rlx.tools.progress is no tool, but a utility of rlx.models"}
+"""Imports at the head of a module that point up, and should not."""
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package with its file."""
+    found: dict[str, Path] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+# -- imports -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Import:
+    """An import of our own module by another; ``eager`` if it happens as the module is loaded."""
+
+    source: str
+    target: str
+    line: int
+    eager: bool
+
+    @property
+    def edge(self) -> tuple[str, str]:
+        """The layers of both ends."""
+        return self.source.split(".")[1], self.target.split(".")[1]
+
+
+def imports() -> Iterator[Import]:
+    """Every import between our modules, without those that only a type checker makes."""
+    for module, path in MODULES.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node, eager in _statements(tree.body, eager=True):
+            for target in _targets(node):
+                if target != module:
+                    yield Import(module, target, node.lineno, eager)
+
+
+def _statements(body: list[ast.stmt], *, eager: bool) -> Iterator[tuple[ast.stmt, bool]]:
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node, eager
+        elif isinstance(node, ast.FunctionDef):
+            yield from _statements(node.body, eager=False)
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from _statements(node.orelse, eager=eager)
+        else:
+            for field in ("body", "orelse", "finalbody"):
+                yield from _statements(getattr(node, field, []), eager=eager)
+            for handler in getattr(node, "handlers", []):
+                yield from _statements(handler.body, eager=eager)
+
+
+def _targets(node: ast.stmt) -> Iterator[str]:
+    """The modules of ours that an import names."""
+    if isinstance(node, ast.Import):
+        yield from (a.name for a in node.names if a.name in MODULES)
+    elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
+        for a in node.names:
+            inner = f"{node.module}.{a.name}"
+            yield inner if inner in MODULES else node.module
+
+
+IMPORTS = [i for i in imports() if "." in i.source and "." in i.target]
+
+
+def _points_up(i: Import) -> bool:
+    source, target = (LAYERS.index(layer) for layer in i.edge)
+    return target > source
+
+
+def test_every_module_has_a_layer() -> None:
+    assert {m.split(".")[1] for m in MODULES if "." in m} == set(LAYERS)
+
+
+def test_imports_point_one_way() -> None:
+    allowed = {True: TO_MOVE, False: SEAMS}
+    wrong = [i for i in IMPORTS if _points_up(i) and i.edge not in allowed[i.eager]]
+    listed = [f"{i.source}:{i.line} imports {i.target}" for i in wrong]
+    assert not wrong, f"these imports point up: {listed}; LAYERS is the order"
+
+
+def test_every_exception_is_in_use() -> None:
+    used = {(i.edge, i.eager) for i in IMPORTS if _points_up(i)}
+    assert used == {(e, False) for e in SEAMS} | {(e, True) for e in TO_MOVE}
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    needs: dict[str, set[str]] = {m: set() for m in MODULES}
+    for i in IMPORTS:
+        if i.eager:
+            needs[i.source].add(i.target)
+    TopologicalSorter(needs).prepare()  # raises CycleError, which names the cycle
+
+
+@pytest.mark.parametrize(
+    ("package", "owner"), [("torch_mlir", "rlx._mlir"), ("llvmlite", "rlx.targets.llvm.machine")]
+)
+def test_a_toolchain_package_has_one_owner(package: str, owner: str) -> None:
+    pattern = re.compile(rf"^\s*(?:import|from)\s+{package}\b", re.MULTILINE)
+    assert [m for m, p in MODULES.items() if pattern.search(p.read_text(encoding="utf-8"))] == [owner]
+
+
+def python(code: str) -> str:
+    """Run code in a fresh interpreter and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_importing_rlx_loads_nothing_else() -> None:
+    code = "import sys, rlx; print(sorted(m for m in sys.modules if m.startswith(('rlx', 'numpy'))))"
+    assert python(code) == "['rlx']"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "import rlx.types, rlx.graph, rlx.ops; rlx.ops.load_all()",
+        "import rlx; g = rlx.Graph(); g.set_outputs(g.input('x', [2]).gelu());"
+        "rlx.interpret(g, {'x': [1, 2]})",
+        "import rlx.kernels.emit",
+        "import rlx.runtime.session, rlx.runtime.interpreted, rlx.runtime.artifact",
+        "import rlx.models.embed, rlx.tools.cli, rlx.tools.opt",
+    ],
+    ids=["ops", "interpret", "kernels", "runtime", "models and tools"],
+)
+def test_only_compiling_loads_the_toolchain(use: str) -> None:
+    code = f"import sys; {use}; print([m for m in ('torch_mlir', 'llvmlite') if m in sys.modules])"
+    assert python(code) == "[]"
+
+
+# -- the prelude ---------------------------------------------------------------------------
+
+
+def test_no_module_hides_a_public_name() -> None:
+    """Importing ``rlx.x`` sets the attribute ``x`` of the package: a name of the prelude must not
+    be that of a module."""
+    import rlx
+
+    assert not {f"rlx.{name}" for name in rlx.__all__} & set(MODULES)
+
+
+# -- size ----------------------------------------------------------------------------------
+
+
+def test_files_are_short() -> None:
+    sources = [p for kind in ("*.py", "*.cpp", "*.h") for p in PACKAGE.rglob(kind)]
+    lengths = {p.relative_to(ROOT): len(p.read_text(encoding="utf-8").splitlines()) for p in sources}
+    assert not {str(p): n for p, n in lengths.items() if n > FILE_LINES}, "split them"
+
+
+def test_functions_are_short() -> None:
+    long: dict[str, int] = {}
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > FUNCTION_LINES:
+                    long[f"{module}.{node.name}"] = lines
+    assert not long, "split them"
+
+
+# -- documentation -------------------------------------------------------------------------
+
+
+def undocumented(module: str) -> Iterator[str]:
+    """What a module makes public and says nothing of: itself, classes, functions, methods.
+
+    A method is documented by the base class of ours that declares it.
+    """
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    if ast.get_docstring(tree) is None:
+        yield module
+    loaded = importlib.import_module(module)
+    public = getattr(loaded, "__all__", None)
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
+            continue
+        if public is not None and node.name not in public:
+            continue
+        if ast.get_docstring(node) is None:
+            yield f"{module}.{node.name}"
+        if isinstance(node, ast.ClassDef):
+            yield from _undocumented_methods(node, getattr(loaded, node.name))
+
+
+def _undocumented_methods(node: ast.ClassDef, cls: type) -> Iterator[str]:
+    bases = [b for b in cls.__mro__[1:] if b.__module__.startswith("rlx")]
+    for method in node.body:
+        if not isinstance(method, ast.FunctionDef) or method.name.startswith("_"):
+            continue
+        declared = any(method.name in vars(b) or method.name in inspect.get_annotations(b) for b in bases)
+        if ast.get_docstring(method) is None and not declared:
+            yield f"{cls.__module__}.{cls.__name__}.{method.name}"
+
+
+def test_what_is_public_is_documented() -> None:
+    missing = [name for module in MODULES for name in undocumented(module)]
+    assert not missing, f"{len(missing)} have no docstring"
+
+
+# -- errors --------------------------------------------------------------------------------
+
+
+def _graph() -> tuple[object, object]:
+    import rlx
+
+    g = rlx.Graph()
+    return g, g.input("x", [2, 3])
+
+
+def _graph_error(_: Path) -> None:
+    g, _x = _graph()
+    g.set_outputs([])
+
+
+def _shape_error(_: Path) -> None:
+    _g, x = _graph()
+    x @ x
+
+
+def _dtype_error(_: Path) -> None:
+    g, _x = _graph()
+    g.input("y", [1], "f33")
+
+
+def _name_error(_: Path) -> None:
+    g, _x = _graph()
+    g.input("x", [1])
+
+
+def _ir_error(_: Path) -> None:
+    from rlx.dialects.context import parse
+
+    parse("func.func @main(")
+
+
+def _pass_error(_: Path) -> None:
+    from rlx.lowering.pipeline import named
+
+    named("fuze")
+
+
+def _unsupported_error(_: Path) -> None:
+    import rlx
+    from rlx.dialects.context import parse
+    from rlx.tools.stages import passes_to
+
+    g, x = _graph()
+    g.set_outputs(x.exp())
+    passes_to(parse(rlx.inspect_pipeline(g).lir), "mir")
+
+
+def _device_error(_: Path) -> None:
+    import rlx
+
+    rlx.Session("cpus")
+
+
+def _toolchain_error(_: Path) -> None:
+    from rlx.kernels.builder import KernelText
+    from rlx.targets.cpu import make_target
+
+    kernel = KernelText("twice", "", (), (), False, "cpu")
+    make_target("x86-64-v3").emitter.emit([kernel, kernel], "llvm")
+
+
+def _fault_error(_: Path) -> None:
+    import rlx
+
+    g, x = _graph()
+    g.set_outputs(g.gather(x, g.input("i", [1], "i64"), axis=0))
+    rlx.Session().compile(g).run({"x": [[0] * 3] * 2, "i": [7]})
+
+
+def _model_error(empty: Path) -> None:
+    from rlx.models import Embed
+
+    Embed.from_dir(empty)
+
+
+PROVOKED = {
+    "GraphError": _graph_error,
+    "ShapeError": _shape_error,
+    "DTypeError": _dtype_error,
+    "NameError": _name_error,
+    "IRError": _ir_error,
+    "PassError": _pass_error,
+    "UnsupportedError": _unsupported_error,
+    "DeviceError": _device_error,
+    "ToolchainError": _toolchain_error,
+    "FaultError": _fault_error,
+    "ModelError": _model_error,
+}
+"""For every error class something that raises it."""
+
+
+def test_every_error_class_can_be_provoked() -> None:
+    from rlx import errors
+
+    classes = {n for n in errors.__all__ if isinstance(getattr(errors, n), type)}
+    assert set(PROVOKED) == classes - {"RlxError"}
+
+
+@pytest.mark.parametrize("name", PROVOKED)
+def test_an_error_is_of_its_class_and_says_where(name: str, tmp_path: Path) -> None:
+    from rlx import errors
+
+    with pytest.raises(errors.RlxError) as caught:
+        PROVOKED[name](tmp_path)
+    assert type(caught.value) is getattr(errors, name)
+    if isinstance(caught.value, errors.GraphError | errors.FaultError):
+        code = inspect.getsourcelines(PROVOKED[name])
+        place = caught.value.location
+        assert place is not None, "it says no place"
+        assert place[0] == __file__
+        assert code[1] <= place[1] < code[1] + len(code[0]), f"line {place[1]} did not do it"
+
+
+# -- removal -------------------------------------------------------------------------------
+
+REMOVE = """
+import ast, importlib.util, sys
+import rlx.ops
+
+op, cls, module = sys.argv[1:]
+rlx.ops.FAMILIES[module] = tuple(n for n in rlx.ops.FAMILIES[module] if n != op)
+del rlx.ops.OP_MODULES[op], rlx.ops.BUILDERS[op.split(".")[1]]
+spec = importlib.util.find_spec(module)
+tree = ast.parse(open(spec.origin, encoding="utf-8").read())
+tree.body = [n for n in tree.body if getattr(n, "name", "") != cls]
+family = importlib.util.module_from_spec(spec)
+sys.modules[module] = family
+exec(compile(tree, spec.origin, "exec"), family.__dict__)
+rlx.ops.load_all()
+
+import numpy as np
+import rlx
+from rlx.tools.opt import main
+
+assert op not in rlx.ops.base.registry
+g = rlx.Graph("hello")
+x = g.input("x", [1, 4])
+g.set_outputs(x @ g.param("w", [4, 2], value=np.float32([1, 0, 0, 1, 1, 0, 0, 1])))
+assert rlx.Session("cpu").compile(g).run({"x": [[1, 2, 3, 4]]})[0].tolist() == [[4, 6]]
+
+g = rlx.Graph("mlp")
+h = (g.input("x", [3, 8]) @ g.param("w1", [8, 16]) + g.param("b1", [16])).gelu()
+g.set_outputs((h @ g.param("w2", [16, 4])).softmax(axis=-1))
+feeds = {n: np.ones(s, np.float32) for n, s in dict(x=(3, 8), w1=(8, 16), b1=16, w2=(16, 4)).items()}
+f = rlx.Session("cpu").compile(g)
+for v in g.params:
+    f.set_param(v.name, feeds[v.name])
+np.testing.assert_allclose(f.run({"x": feeds["x"]})[0], rlx.interpret(g, feeds)[0], rtol=1e-5)
+
+open("mlp.mlir", "w").write(str(g.to_mlir()))
+assert main(["mlp.mlir", "--emit=asm", "-o", "mlp.s"]) == 0
+open("removed.mlir", "w").write(
+    'func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\\n'
+    f'  %y = "{op}"(%x) : (tensor<2xf32>) -> tensor<2xf32>\\n'
+    '  return %y : tensor<2xf32>\\n}\\n'
+)
+assert main(["removed.mlir"]) == 1
+"""
+
+
+def remove(op: str, cls: str, module: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a small graph, an MLP and rlx-opt in a process in which a class does not exist."""
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}){REMOVE}", op, cls, module],
+        capture_output=True, text=True, check=False, cwd=cwd,
+    )  # fmt: skip
+
+
+def test_removing_an_op_leaves_the_rest_working(tmp_path: Path) -> None:
+    done = remove("mir.floor", "Floor", "rlx.ops.unary", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "mir.floor" in done.stderr, "rlx-opt does not name the op that is not there"
+
+
+def test_an_op_that_others_need_is_named_there_by_class(tmp_path: Path) -> None:
+    """So that its removal is an error as the code is loaded, and one of the type checker."""
+    done = remove("mir.atan", "Atan", "rlx.ops.unary", tmp_path)
+    assert "cannot import name 'Atan'" in done.stderr
+
+
+# -- what does not belong into the repository ----------------------------------------------
+
+PLACES = re.compile(r"(?<![\w.~/-])/(?:home|root|work|tmp|mnt|opt|Users)/\w")
+REGISTRIES = re.compile(r"https?://[^\s\"'<>)]*(?:pypi|pythonhosted|/simple\b)|--(?:extra-)?index-url")
+
+
+def tracked() -> list[Path]:
+    """The files that git tracks or would track; skips where there is no git."""
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+            cwd=ROOT, capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+    except (OSError, subprocess.CalledProcessError) as e:
+        pytest.skip(f"no git checkout: {e}")
+    paths = [ROOT / name for name in listed.split("\0") if name]
+    return [p for p in paths if p.is_file()]
+
+
+@pytest.mark.parametrize("pattern", [PLACES, REGISTRIES], ids=["places", "registries"])
+def test_no_file_names_a_place_of_one_machine(pattern: re.Pattern[str]) -> None:
+    found: list[str] = []
+    for path in tracked():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            if pattern.search(line):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
+    assert not found
+
+
+def test_the_patterns_find_what_they_look_for() -> None:
+    for parts in pairwise(["", "home", "user", "x"]):
+        text = "/".join(["", *parts, "y"])
+        assert bool(PLACES.search(text)) == ("home" in parts[:1])
+    assert REGISTRIES.search("https:" + "//pypi.org/simple/")
