@@ -11,13 +11,14 @@ which has no Python binding and is called through MLIR's C API.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import re
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlx.errors import IRError, PassError, RlxError, ToolchainError
 
@@ -48,6 +49,7 @@ __all__ = [
     "func",
     "ir",
     "mlir_errors",
+    "object_bytes",
     "parse_module",
     "passmanager",
     "raw_elements",
@@ -140,9 +142,9 @@ def translate_to_llvm_ir(operation: ir.Operation) -> str:
 
 def object_bytes(binary: ir.Operation) -> bytes:
     """The code in a ``gpu.binary`` with a single object."""
-    from torch_mlir.dialects import gpu  # pyright: ignore
-
-    return bytes(gpu.ObjectAttr(binary.attributes["objects"][0]).object)
+    # Imported here: GPU targets alone need the dialect's attributes, and it takes 30 ms.
+    gpu: Any = importlib.import_module("torch_mlir.dialects.gpu")
+    return bytes(gpu.ObjectAttr(ir.ArrayAttr(binary.attributes["objects"])[0]).object)
 
 
 def raw_elements(dense: ir.Attribute, nbytes: int) -> bytes:
@@ -157,6 +159,8 @@ def mlir_errors(doing: str, kind: type[RlxError]) -> Generator[None]:
     """Turn MLIR's own exceptions into ``kind``: located, and without the dump of whole ops."""
     try:
         yield
+    except RlxError:
+        raise  # ours already, though some are a ValueError too
     except ir.MLIRError as error:
         first = error.error_diagnostics[0] if error.error_diagnostics else None
         message = _first_line(first.message if first else str(error))

@@ -94,7 +94,8 @@ class Graph(GraphOps):
         """0, 1, 2, … along ``axis``."""
         from rlx.ops.constant import Iota
 
-        return Iota(shape if isinstance(shape, Iterable) else (shape,), axis, dtype).out
+        dims = shape if isinstance(shape, Iterable) else (shape,)
+        return Iota(TensorType.of(dims, "i64").shape, axis, dtype).out
 
     def set_outputs(self, outputs: Sequence[Value] | Value) -> None:
         """Say what a run returns, in order. An output may be an input; GraphError if there is none."""

@@ -1,10 +1,11 @@
-"""Looking at a compile: every level as text, what was fused, which kernel runs what, and the times."""
+"""Looking at a compile: every level as text, fusions, the kernel of each op, and the times."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
+from rlx.errors import GraphError, did_you_mean
 from rlx.graph import Graph
 
 __all__ = ["PipelineInspect", "inspect_pipeline"]
@@ -25,9 +26,14 @@ class PipelineInspect:
     def __str__(self) -> str:
         times = "\n".join(f"{s * 1e3:9.2f} ms  {name}" for name, s in self.seconds.items())
         sections = [
-            ("HIR", self.hir), ("MIR (lowered)", self.mir), ("MIR (optimized)", self.fused),
-            ("FUSION", self.fusion), ("DISPATCH", self.dispatch), ("LIR", self.lir), ("TIME", times),
-        ]  # fmt: skip
+            ("HIR", self.hir),
+            ("MIR (lowered)", self.mir),
+            ("MIR (optimized)", self.fused),
+            ("FUSION", self.fusion),
+            ("DISPATCH", self.dispatch),
+            ("LIR", self.lir),
+            ("TIME", times),
+        ]
         return "\n".join(f"===== {name} =====\n{text.rstrip()}\n" for name, text in sections)
 
 
@@ -36,7 +42,11 @@ def inspect_pipeline(
 ) -> PipelineInspect:
     """Compile ``graph`` down to LIR and return every level.
 
-    ``dims`` binds its symbolic dims; ``options`` are those of ``Session.compile``.
+    ``target`` is one such as "cpu" or "cpu:x86-64-v4", whatever this machine is; ``dims`` binds the
+    symbolic dims of the graph; ``options`` are those of ``rlx.lowering.base.Options``.
+
+    Raises ShapeError for a dim that is not bound, DeviceError for an unknown target, GraphError
+    for an unknown option, and what a compile raises.
     """
     from rlx.dialects.context import make_context
     from rlx.dialects.export import to_mlir
@@ -44,6 +54,11 @@ def inspect_pipeline(
     from rlx.lowering.pipeline import PIPELINE, STAGES, run_passes
     from rlx.targets import find_target
 
+    known = [f.name for f in fields(Options)]
+    for name in options:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise GraphError(f"no option {name!r}{hint}; there are {', '.join(known)}")
     compilation = Compilation(find_target(target), Options(**options))
     bound = graph.bind(dims) if dims else graph
     ends = {p: level for level, p in STAGES.items()}

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -142,7 +141,8 @@ def test_no_module_imports_itself_through_others() -> None:
 )
 def test_a_toolchain_package_has_one_owner(package: str, owner: str) -> None:
     pattern = re.compile(rf"^\s*(?:import|from)\s+{package}\b", re.MULTILINE)
-    assert [m for m, p in MODULES.items() if pattern.search(p.read_text(encoding="utf-8"))] == [owner]
+    found = [m for m, p in MODULES.items() if pattern.search(p.read_text(encoding="utf-8"))]
+    assert found == [owner]
 
 
 def python(code: str) -> str:
@@ -155,8 +155,8 @@ def python(code: str) -> str:
 
 
 def test_importing_rlx_loads_nothing_else() -> None:
-    code = "import sys, rlx; print(sorted(m for m in sys.modules if m.startswith(('rlx', 'numpy'))))"
-    assert python(code) == "['rlx']"
+    loaded = "sorted(m for m in sys.modules if m.startswith(('rlx', 'numpy')))"
+    assert python(f"import sys, rlx; print({loaded})") == "['rlx']"
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_no_module_hides_a_public_name() -> None:
 
 def test_files_are_short() -> None:
     sources = [p for kind in ("*.py", "*.cpp", "*.h") for p in PACKAGE.rglob(kind)]
-    lengths = {p.relative_to(ROOT): len(p.read_text(encoding="utf-8").splitlines()) for p in sources}
-    assert not {str(p): n for p, n in lengths.items() if n > FILE_LINES}, "split them"
+    lengths = {p: len(p.read_text(encoding="utf-8").splitlines()) for p in sources}
+    assert not {str(p.relative_to(ROOT)): n for p, n in lengths.items() if n > FILE_LINES}
 
 
 def test_functions_are_short() -> None:
@@ -204,7 +204,7 @@ def test_functions_are_short() -> None:
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1
                 if lines > FUNCTION_LINES:
                     long[f"{module}.{node.name}"] = lines
-    assert not long, "split them"
+    assert not long
 
 
 # -- documentation -------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def _undocumented_methods(node: ast.ClassDef, cls: type) -> Iterator[str]:
     for method in node.body:
         if not isinstance(method, ast.FunctionDef) or method.name.startswith("_"):
             continue
-        declared = any(method.name in vars(b) or method.name in inspect.get_annotations(b) for b in bases)
+        declared = any(method.name in {**vars(b), **inspect.get_annotations(b)} for b in bases)
         if ast.get_docstring(method) is None and not declared:
             yield f"{cls.__module__}.{cls.__name__}.{method.name}"
 
@@ -244,124 +244,6 @@ def _undocumented_methods(node: ast.ClassDef, cls: type) -> Iterator[str]:
 def test_what_is_public_is_documented() -> None:
     missing = [name for module in MODULES for name in undocumented(module)]
     assert not missing, f"{len(missing)} have no docstring"
-
-
-# -- errors --------------------------------------------------------------------------------
-
-
-def _graph() -> tuple[object, object]:
-    import rlx
-
-    g = rlx.Graph()
-    return g, g.input("x", [2, 3])
-
-
-def _graph_error(_: Path) -> None:
-    g, _x = _graph()
-    g.set_outputs([])
-
-
-def _shape_error(_: Path) -> None:
-    _g, x = _graph()
-    x @ x
-
-
-def _dtype_error(_: Path) -> None:
-    g, _x = _graph()
-    g.input("y", [1], "f33")
-
-
-def _name_error(_: Path) -> None:
-    g, _x = _graph()
-    g.input("x", [1])
-
-
-def _ir_error(_: Path) -> None:
-    from rlx.dialects.context import parse
-
-    parse("func.func @main(")
-
-
-def _pass_error(_: Path) -> None:
-    from rlx.lowering.pipeline import named
-
-    named("fuze")
-
-
-def _unsupported_error(_: Path) -> None:
-    import rlx
-    from rlx.dialects.context import parse
-    from rlx.tools.stages import passes_to
-
-    g, x = _graph()
-    g.set_outputs(x.exp())
-    passes_to(parse(rlx.inspect_pipeline(g).lir), "mir")
-
-
-def _device_error(_: Path) -> None:
-    import rlx
-
-    rlx.Session("cpus")
-
-
-def _toolchain_error(_: Path) -> None:
-    from rlx.kernels.builder import KernelText
-    from rlx.targets.cpu import make_target
-
-    kernel = KernelText("twice", "", (), (), False, "cpu")
-    make_target("x86-64-v3").emitter.emit([kernel, kernel], "llvm")
-
-
-def _fault_error(_: Path) -> None:
-    import rlx
-
-    g, x = _graph()
-    g.set_outputs(g.gather(x, g.input("i", [1], "i64"), axis=0))
-    rlx.Session().compile(g).run({"x": [[0] * 3] * 2, "i": [7]})
-
-
-def _model_error(empty: Path) -> None:
-    from rlx.models import Embed
-
-    Embed.from_dir(empty)
-
-
-PROVOKED = {
-    "GraphError": _graph_error,
-    "ShapeError": _shape_error,
-    "DTypeError": _dtype_error,
-    "NameError": _name_error,
-    "IRError": _ir_error,
-    "PassError": _pass_error,
-    "UnsupportedError": _unsupported_error,
-    "DeviceError": _device_error,
-    "ToolchainError": _toolchain_error,
-    "FaultError": _fault_error,
-    "ModelError": _model_error,
-}
-"""For every error class something that raises it."""
-
-
-def test_every_error_class_can_be_provoked() -> None:
-    from rlx import errors
-
-    classes = {n for n in errors.__all__ if isinstance(getattr(errors, n), type)}
-    assert set(PROVOKED) == classes - {"RlxError"}
-
-
-@pytest.mark.parametrize("name", PROVOKED)
-def test_an_error_is_of_its_class_and_says_where(name: str, tmp_path: Path) -> None:
-    from rlx import errors
-
-    with pytest.raises(errors.RlxError) as caught:
-        PROVOKED[name](tmp_path)
-    assert type(caught.value) is getattr(errors, name)
-    if isinstance(caught.value, errors.GraphError | errors.FaultError):
-        code = inspect.getsourcelines(PROVOKED[name])
-        place = caught.value.location
-        assert place is not None, "it says no place"
-        assert place[0] == __file__
-        assert code[1] <= place[1] < code[1] + len(code[0]), f"line {place[1]} did not do it"
 
 
 # -- removal -------------------------------------------------------------------------------
@@ -394,7 +276,8 @@ assert rlx.Session("cpu").compile(g).run({"x": [[1, 2, 3, 4]]})[0].tolist() == [
 g = rlx.Graph("mlp")
 h = (g.input("x", [3, 8]) @ g.param("w1", [8, 16]) + g.param("b1", [16])).gelu()
 g.set_outputs((h @ g.param("w2", [16, 4])).softmax(axis=-1))
-feeds = {n: np.ones(s, np.float32) for n, s in dict(x=(3, 8), w1=(8, 16), b1=16, w2=(16, 4)).items()}
+shapes = dict(x=(3, 8), w1=(8, 16), b1=16, w2=(16, 4))
+feeds = {n: np.ones(shape, np.float32) for n, shape in shapes.items()}
 f = rlx.Session("cpu").compile(g)
 for v in g.params:
     f.set_param(v.name, feeds[v.name])
@@ -413,8 +296,9 @@ assert main(["removed.mlir"]) == 1
 
 def remove(op: str, cls: str, module: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a small graph, an MLP and rlx-opt in a process in which a class does not exist."""
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}){REMOVE}"
     return subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}){REMOVE}", op, cls, module],
+        [sys.executable, "-c", code, op, cls, module],
         capture_output=True, text=True, check=False, cwd=cwd,
     )  # fmt: skip
 
@@ -434,7 +318,9 @@ def test_an_op_that_others_need_is_named_there_by_class(tmp_path: Path) -> None:
 # -- what does not belong into the repository ----------------------------------------------
 
 PLACES = re.compile(r"(?<![\w.~/-])/(?:home|root|work|tmp|mnt|opt|Users)/\w")
-REGISTRIES = re.compile(r"https?://[^\s\"'<>)]*(?:pypi|pythonhosted|/simple\b)|--(?:extra-)?index-url")
+REGISTRIES = re.compile(
+    r"https?://[^\s\"'<>)]*(?:pypi|pythonhosted|/simple\b)|--(?:extra-)?index-url"
+)
 
 
 def tracked() -> list[Path]:
@@ -465,7 +351,6 @@ def test_no_file_names_a_place_of_one_machine(pattern: re.Pattern[str]) -> None:
 
 
 def test_the_patterns_find_what_they_look_for() -> None:
-    for parts in pairwise(["", "home", "user", "x"]):
-        text = "/".join(["", *parts, "y"])
-        assert bool(PLACES.search(text)) == ("home" in parts[:1])
+    assert PLACES.search("model = '/" + "home/someone/model'")
+    assert not PLACES.search("test/" + "home/page")
     assert REGISTRIES.search("https:" + "//pypi.org/simple/")

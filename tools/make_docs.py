@@ -114,8 +114,8 @@ def how(cls: type[Op]) -> str:
     report = _dispatch(_graph(cls))
     if not (report.native or report.common or report.rewritten):
         return "view"
-    keys = [key.split(": ") for key in report.native]
-    found = {family for family, label in keys if label == cls.short}
+    short = cls.name.split(".")[1]
+    found = {key.split(": ")[0] for key in report.native if key.endswith(f": {short}")}
     return ", ".join([way, *(f for f in CPU_FAMILIES if f in found)])
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("test", "")]
 
-from support.random_graphs import random_case
-from support.random_runs import failure, report
+from support.random_graphs import random_case  # noqa: E402 -- found by the path above
+from support.random_runs import failure, report  # noqa: E402
 
 
 def main() -> int:

@@ -91,11 +91,8 @@ def rlx_runner(case: Case, arrays: tuple[Array, Array, Array]) -> tuple[Run, Arr
     )  # fmt: skip
     program = _native.Program(
         objects=[code],
-        params=[],
         inputs=[(f"in{i}", "f32", x.shape) for i, x in enumerate(flat[:3])],
         outputs=[("out", "f32", flat[3].shape)],
-        packed_bytes=0,
-        prologue=[],
         main=[step],
     )
     return lambda: program.run_into(flat[:3], flat[3:]), out

@@ -102,16 +102,20 @@ def rlx_runner(case: Case) -> tuple[Run, Array]:
     first, packed = _native.BASE_FIRST_PARAM, _native.BASE_PACKED
     ins = [case.a, *operands]
     bases = [first + 1 + i for i in range(len(ins) + 1)]
-    product = _native.Program(
+    weights = _native.Weights(
         objects=[code],
         params=[("b", "f32", case.b.shape)],
-        inputs=[(f"in{i}", "f32", x.shape) for i, x in enumerate(ins)],
-        outputs=[("c", "f32", (m, n))],
         packed_bytes=pack.packed_bytes(target, f32, k, n),
         prologue=[(step("pack", packing, [first, packed]), [0])],
+    )
+    weights.set_param(0, case.b)
+    product = _native.Program(
+        weights=weights,
+        objects=[code],
+        inputs=[(f"in{i}", "f32", x.shape) for i, x in enumerate(ins)],
+        outputs=[("c", "f32", (m, n))],
         main=[step("product", launch, [bases[0], packed, *bases[1:]])],
     )
-    product.set_param(0, case.b)
     c = np.empty((m, n), np.float32)
     return lambda: product.run_into(ins, [c]), c
 

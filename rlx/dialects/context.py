@@ -32,6 +32,7 @@ class SharedContext:
         self._uses, self._left = uses, 0
 
     def get(self) -> ir.Context:
+        """The context, for one compile more."""
         if not self._left:
             forget_types()
             self._context, self._left = make_context(), self._uses

@@ -20,6 +20,9 @@ one more). ``lir.count`` stands first in an ``scf.for`` and stores its round:
 This module must not use postponed annotations: the dialect classes read theirs at run time.
 """
 
+# The bindings type their dialect classes at run time, from keyword arguments of the class.
+# pyright: reportGeneralTypeIssues=false, reportUntypedBaseClass=false, reportCallIssue=false
+
 from typing import Any
 
 from rlx._mlir import ext, ir
@@ -35,9 +38,7 @@ class Lir(ext.Dialect, name="lir"):
 
 
 def _bytes(t: Any) -> int:
-    element = ir.MemRefType(t).element_type
-    text = str(element)
-    return max(1, int("".join(c for c in text if c.isdigit())) // 8)
+    return max(1, ir.MemRefType(t).element_type.width // 8)
 
 
 def _fail(op: Any, message: str) -> bool:

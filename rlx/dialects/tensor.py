@@ -7,6 +7,9 @@ a new MLIR op with its verifier.
 This module must not use postponed annotations: the dialect classes read theirs at run time.
 """
 
+# The bindings type their dialect classes at run time, from keyword arguments of the class.
+# pyright: reportGeneralTypeIssues=false, reportUntypedBaseClass=false, reportCallIssue=false
+
 from collections.abc import Callable
 from typing import Any, Optional
 

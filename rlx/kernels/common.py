@@ -17,6 +17,7 @@ import numpy as np
 from rlx.errors import GraphError, UnsupportedError
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
+from rlx.kernels.faults import record_fault
 from rlx.kernels.probe import Probe
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg
 from rlx.kernels.strides import row_major
@@ -169,25 +170,13 @@ class LoopBuilder:
 
     def fault(self, cond: Reg, message: str) -> None:
         """If ``cond``, record the fault, unless there is one already. The caller goes on with
-        values that touch no memory out of bounds.
-
-        The record is two words, code and site; the code is the message's number, counted from 1.
-        Threads may record at once: each word is one aligned store of 8 bytes, which does not tear,
-        all threads of a launch write the same site, and any of their codes is a right answer.
-        """
-        k = self.k
+        values that touch no memory out of bounds. The record's code is the message's number,
+        counted from 1."""
         if message not in self.messages:
             self.messages.append(message)
-        code = self.messages.index(message) + 1
         if self._error is None:
-            self._error = (k.buffer("error", i64), k.size("site"))
-        error, site = self._error
-
-        def record() -> None:
-            k.store(k.cast(site, i64), error, 1)
-            k.store(code, error, 0)
-
-        k.when(cond, lambda: k.when(k.compare("eq", k.load(error, 0), 0), record))
+            self._error = (self.k.buffer("error", i64), self.k.size("site"))
+        record_fault(self.k, cond, *self._error, self.messages.index(message) + 1)
 
     # -- pointwise ops ---------------------------------------------------------------------
 

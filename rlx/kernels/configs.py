@@ -15,13 +15,16 @@ def config_classes() -> dict[str, type]:
     from rlx.kernels.contraction import ContractionConfig
     from rlx.kernels.copy import TransposeConfig
     from rlx.kernels.elementwise import ElementwiseConfig
+    from rlx.kernels.gather import GatherConfig
     from rlx.kernels.pack import PackConfig
     from rlx.kernels.program import Program, Step
+    from rlx.kernels.reduce import ReduceConfig
     from rlx.kernels.rowwise import Reduce, RowProgram, RowwiseConfig
     from rlx.types import TensorType
 
     classes = (
         AttentionConfig, CommonConfig, ContractionConfig, TransposeConfig, ElementwiseConfig,
-        PackConfig, Program, Step, RowProgram, RowwiseConfig, Reduce, TensorType,
+        GatherConfig, PackConfig, Program, Step, ReduceConfig, RowProgram, RowwiseConfig, Reduce,
+        TensorType,
     )  # fmt: skip
     return {c.__name__: c for c in classes}

@@ -9,8 +9,9 @@ whatever the shape. Blocks depend on the shape alone, never on the number of thr
             operands that do not move along the row: loaded once
             for j in inner block, by vectors and then one by one: load, program, store
 
-An output may be the same memory as an input with the same strides and element size, since every
-element is read before it is written; any other overlap of outputs and inputs is not allowed.
+Outputs must not overlap inputs, unless the kernel is made for ``in_place``: then an output may be
+the same memory as an input with the same strides and element size, since every element is read
+before it is written, and once. Otherwise the last vector of a row does some elements again.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class ElementwiseConfig:
     program: Program
     inputs: tuple[Access, ...]
     outputs: tuple[Access, ...]
+    in_place: bool = False
 
     @property
     def rank(self) -> int:
@@ -84,18 +86,19 @@ def launch(
     inputs: Sequence[Strides],
     outputs: Sequence[Strides],
     block: int = BLOCK,
+    in_place: bool = False,
 ) -> tuple[ElementwiseConfig, Launch]:
     """The kernel and its arguments for a result of ``shape``.
 
     ``inputs`` and ``outputs`` give each operand's stride along every dim of ``shape``, in elements
     and not negative; 0 where it is broadcast (outputs never are). ``block`` is the number of
-    elements of a task: 1 on a GPU.
+    elements of a task: 1 on a GPU. ``in_place`` says that an output may be the memory of an input.
     """
     space = Space(tuple(shape), (*map(tuple, inputs), *map(tuple, outputs)))
     first_output = len(inputs)
     space = _inner_last(collapse(order_for_output(space, first_output)), first_output)
     kinds = accesses(space)
-    config = ElementwiseConfig(program, kinds[:first_output], kinds[first_output:])
+    config = ElementwiseConfig(program, kinds[:first_output], kinds[first_output:], in_place)
 
     *outer, inner = space.shape
     inner_block = min(block, max(1, inner))
@@ -196,7 +199,10 @@ class _Emitter:
         def point(j: Reg, lanes: int) -> None:
             self.point(bases, fixed, j, lanes)
 
-        walk(self.k, begin, end, point, lanes=self.lanes, vectors=self.vectors)
+        walk(
+            self.k, begin, end, point,
+            lanes=self.lanes, vectors=self.vectors, overlap=not self.config.in_place,
+        )  # fmt: skip
 
     def fixed_values(self, bases: list[Reg]) -> dict[int, Reg]:
         """The values of the program that are the same along the row, as scalars."""
@@ -237,6 +243,7 @@ def walk(
     *,
     lanes: int,
     vectors: int,
+    overlap: bool = False,
 ) -> None:
     """Cover [begin, end) by rounds of ``vectors`` vectors, single vectors, and single elements:
     ``body(j, n)`` does the n elements from j on, or one for n = 0. With ``lanes`` 0 there are
@@ -244,10 +251,24 @@ def walk(
 
     A round is one long vector, of which LLVM makes as many registers as it needs, side by side in
     every instruction: so the chains of dependent operations of several vectors overlap.
+
+    With ``overlap`` the last vector ends at ``end``, and does some elements a second time; only
+    ranges shorter than a vector go by single elements. The body must not mind.
     """
-    for n in (lanes * vectors if vectors > 1 else 0, lanes):
-        if n:
-            whole = end - (end - begin) % n
-            k.loop(begin, whole, n, lambda j, n=n: body(j, n))
-            begin = whole
+    start = begin
+    if lanes and vectors > 1:
+        whole = end - (end - begin) % (lanes * vectors)
+        k.loop(begin, whole, lanes * vectors, lambda j: body(j, lanes * vectors))
+        begin = whole
+    if lanes and overlap:
+        fits = end >= start + lanes
+        k.loop(
+            begin, k.select(fits, end, begin), lanes,
+            lambda j: body(k.minimum(j, end - lanes), lanes),
+        )  # fmt: skip
+        begin = k.select(fits, end, begin)
+    elif lanes:
+        whole = end - (end - begin) % lanes
+        k.loop(begin, whole, lanes, lambda j: body(j, lanes))
+        begin = whole
     k.loop(begin, end, 1, lambda j: body(j, 0))

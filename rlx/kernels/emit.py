@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from rlx.errors import IRError
-from rlx.kernels import attention, common, contraction, copy, elementwise, pack, rowwise
+from rlx.kernels import (
+    attention,
+    common,
+    contraction,
+    copy,
+    elementwise,
+    gather,
+    pack,
+    reduce,
+    rowwise,
+)
 from rlx.kernels.builder import KernelTarget, KernelText
 from rlx.kernels.family import Family
 
@@ -17,7 +27,9 @@ FAMILIES: dict[str, Family] = {
     "contraction": contraction,
     "copy": copy,
     "elementwise": elementwise,
+    "gather": gather,
     "pack": pack,
+    "reduce": reduce,
     "rowwise": rowwise,
 }
 

@@ -57,7 +57,8 @@ class Emitter:
         lacks = self.target.lacks
         if lacks and dt in lacks:
             raise UnsupportedError(
-                f"kernel {self.name} computes with {dt}, which {self.target.name} lacks: {lacks[dt]}"
+                f"kernel {self.name} computes with {dt}, which {self.target.name} lacks: "
+                f"{lacks[dt]}"
             )
 
     def _refuse(self, what: str) -> TypeError:

@@ -16,18 +16,16 @@ must not overlap inputs: a pass may use an output's row before a later pass read
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-
-import numpy as np
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
+from rlx.kernels.folding import combine, identity
 from rlx.kernels.lanes import halves
 from rlx.kernels.reg import Buffer, Reg
 from rlx.kernels.rowwise_plan import Pass, Reduce, RowProgram, RowwiseConfig, plan
 from rlx.kernels.strides import Space, Strided, Strides, accesses, collapse, run_time_strides
-from rlx.types import DType, bf16, bool_, f16, f32
+from rlx.types import DType, bf16, f16, f32
 
 __all__ = ["Reduce", "RowProgram", "RowwiseConfig", "emit", "launch"]
 
@@ -235,14 +233,11 @@ class _Emitter:
 
     def start(self, v: int, lanes: int) -> Reg:
         r = self.reduction(v)
-        return self.k.const(_identity(r.kind, r.accumulate), r.accumulate, lanes)
+        return self.k.const(identity(r.kind, r.accumulate), r.accumulate, lanes)
 
     def combine(self, v: int, total: Reg, x: Reg) -> Reg:
         r = self.reduction(v)
-        x = self.k.cast(x, r.accumulate)
-        if r.kind in ("max", "min"):
-            return (self.k.maximum if r.kind == "max" else self.k.minimum)(total, x)
-        return total * x if r.kind == "prod" else total + x
+        return combine(self.k, r.kind, total, self.k.cast(x, r.accumulate))
 
     def fold(self, v: int, total: Reg, lanes: int) -> Reg:
         """Combine the halves of a sum until it has ``lanes``; 0 is a scalar."""
@@ -255,17 +250,3 @@ class _Emitter:
         if r.kind == "mean":
             total = total / k.cast(self.columns, r.accumulate)
         return k.round_to(k.cast(total, _wide(r.dtype)), r.dtype)
-
-
-def _identity(kind: str, dt: DType) -> float | int | bool:
-    """What a reduction of ``dt`` starts from."""
-    if kind in ("sum", "mean"):
-        return 0
-    if kind == "prod":
-        return 1
-    if dt is bool_:
-        return kind == "min"
-    if dt.is_float:
-        return -math.inf if kind == "max" else math.inf
-    info = np.iinfo(dt.numpy)
-    return int(info.min if kind == "max" else info.max)

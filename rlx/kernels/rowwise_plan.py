@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from rlx.kernels.folding import ReduceKind
 from rlx.kernels.probe import step_cost
 from rlx.kernels.program import Step
 from rlx.kernels.strides import Access
 from rlx.types import DType, bf16, f16
 
 __all__ = ["Pass", "Plan", "Reduce", "RowProgram", "RowwiseConfig", "Slot", "plan"]
-
-ReduceKind = Literal["sum", "mean", "max", "min", "prod"]
 
 KEEP_COST = 3
 """Instructions from which a value is kept: fewer are no dearer than a store and a load."""

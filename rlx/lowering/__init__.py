@@ -1,0 +1,1 @@
+"""From hir to lir: a pass a file, and the pipeline that lists them in order."""

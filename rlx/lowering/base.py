@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -48,7 +48,7 @@ class Compilation:
     regions: Regions = field(default_factory=Regions)
 
     @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
+    def timed(self, stage: str) -> Generator[None]:
         """Add the time of the block to ``seconds[stage]``."""
         start = time.perf_counter()
         try:
@@ -60,10 +60,12 @@ class Compilation:
 class Pass(ABC):
     """A step of the pipeline on a module, in place or giving a new one.
 
-    ``name`` is its command-line name; the docstring's first line is its help.
+    ``name`` is its command-line name; the docstring's first line is its help. ``verifies`` says
+    that the module it returns has been verified already, as one that was parsed has.
     """
 
     name: ClassVar[str]
+    verifies: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:

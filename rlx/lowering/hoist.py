@@ -102,7 +102,8 @@ class Hoist(Pass):
 def _keep_broadcasts(block: ir.Block, static: set[ir.Value]) -> None:
     """Leave in main the broadcasts that it reads: a broadcast is an address there, and would be a
     tensor in the packed memory."""
-    for view in list(block.operations):
+    # Users first: a broadcast that another one reads stays if that one does.
+    for view in reversed(list(block.operations)):
         op = view.operation
         if op.name != Expand.name or op.results[0] not in static:
             continue

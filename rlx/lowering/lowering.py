@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlx._mlir import ir
@@ -19,7 +19,6 @@ from rlx.lowering.region import producer
 from rlx.lowering.rules import constant_of
 from rlx.lowering.views import Memory, View
 from rlx.ops.base import Location
-from rlx.types import DTYPES
 
 __all__ = ["Lowering", "Site", "StepRecord"]
 
@@ -93,7 +92,9 @@ class Lowering:
             assert array is not None and op is not None, f"{v} has no place yet"
             self.constants.append(op.attributes["value"])
             t = from_type(v.type)
-            self.env[v] = View.dense(Memory("constant", len(self.constants) - 1), t.dtype, t.static_shape)
+            self.env[v] = View.dense(
+                Memory("constant", len(self.constants) - 1), t.dtype, t.static_shape
+            )
         return self.env[v]
 
     def dense(self, v: ir.Value) -> View:
@@ -117,16 +118,17 @@ class Lowering:
     def copy(self, source: View, target: View) -> None:
         """Launch a copy between two views of one shape. It moves bits: one kernel for every element
         type of a width."""
-        bits = DTYPES[f"u{source.dtype.bits}"]
-        config, launch = copy_family.launch(bits.bits, source.shape, source.strides, target.strides, self.block)
-        self.launch("copy", config, [replace(v, dtype=bits) for v in (source, target)], launch)
+        config, launch = copy_family.launch(
+            source.dtype.bits, source.shape, source.strides, target.strides, self.block
+        )
+        self.launch("copy", config, [source.as_bits(), target.as_bits()], launch)
 
     def static_of(self, v: ir.Value) -> ir.Value | None:
         """The prologue's value for one that depends on params alone, else None."""
         return v if v in self.params_of else self.statics.get(v)
 
     @contextmanager
-    def prologue_of(self, v: ir.Value) -> Iterator[None]:
+    def prologue_of(self, v: ir.Value) -> Generator[None]:
         """Plan launches for the prologue: they run again when a param that ``v`` needs is set, and
         only once if ``v`` is a literal."""
         before = (self.in_prologue, self.following, self.location)

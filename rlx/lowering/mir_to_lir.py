@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlx._mlir import ir
-from rlx.dialects.bridge import node_of, place_of
+from rlx.dialects.bridge import place_of
 from rlx.dialects.convert import from_type
 from rlx.errors import UnsupportedError
 from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.families import SELECTORS, select
+from rlx.lowering.families.copy import static_dims
 from rlx.lowering.lir_text import write_module
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import producer
@@ -31,6 +32,7 @@ class MirToLir(Pass):
     """Choose kernels, place every value and write the schedule."""
 
     name = "mir-to-lir"
+    verifies = True
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
         lowering = Lowering(compilation)
@@ -108,7 +110,7 @@ def _lower(op: ir.Operation, lowering: Lowering) -> None:
         return
     lowering.location = place_of(op)
     if op.name in _VIEWS and (lowering.compilation.options.dispatch == "native" or op.name == Reshape.name):
-        node = node_of(op)
+        node = lowering.compilation.regions.of(op).nodes[0]
         lowering.env[op.results[0]] = _VIEWS[op.name](node, op.operands[0], lowering)
         return
     region = lowering.compilation.regions.of(op)
@@ -138,7 +140,7 @@ def _never() -> View:
 def _slice(node: Op, source: ir.Value, lowering: Lowering) -> View:
     assert isinstance(node, Slice)
     return lowering.view(source).slice(
-        node.starts, node.out.type.static_shape, node.steps
+        static_dims(node.starts), node.out.type.static_shape, node.steps
     )
 
 

@@ -88,6 +88,8 @@ class Regions:
         self, ops: list[ir.Operation], op: ir.Operation, out: ir.Value | None = None
     ) -> Region:
         """Ops in program order as one region; ``out`` defaults to the last op's results."""
+        if out is not None and list(ops[-1].results) == [out]:
+            out = None
         number: dict[ir.Value, int] = {}
         outer: list[ir.Value] = []
         rows: list[tuple[Any, ...]] = []

@@ -8,7 +8,6 @@ integers only, and why adding zero to a float is written with ``-0.0``.
 from __future__ import annotations
 
 import re
-
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -119,13 +118,13 @@ def _match(pattern: Call, op: ir.Operation, found: dict[str, ir.Value]) -> bool:
         if isinstance(p, str):
             if found.setdefault(p, v) != v:
                 return False
-        elif isinstance(p, float):
-            value = splat_of(v)
-            if value is None or float(value) != p or np.signbit(float(value)) != np.signbit(p):
-                return False
-        else:
+        elif isinstance(p, Call):
             inner = producer(v)
             if inner is None or not _match(p, inner, found):
+                return False
+        else:
+            value = splat_of(v)
+            if value is None or float(value) != p or np.signbit(float(value)) != np.signbit(p):
                 return False
     return True
 

@@ -54,7 +54,7 @@ class ShareInputs(Pass):
         main = functions(module)["main"]
         static = static_values(main)
         for members in self._groups(main, static, compilation):
-            _merge(members, main)
+            _merge(members)
             compilation.fusion.fused["shared-input matmuls"] += 1
         return module
 
@@ -98,15 +98,14 @@ def _returned(m: Member) -> bool:
     return any(u.name == "func.return" for u in users(m.last.results[0]))
 
 
-def _merge(members: list[Member], main: ir.Operation) -> None:
+def _merge(members: list[Member]) -> None:
     if any(m.bias is None for m in members):
         members = [Member(m.product, None, None) for m in members]
     anchor = members[0].product
-    order = {v.operation: i for i, v in enumerate(main.regions[0].blocks[0].operations)}
     weights = [m.product.operands[1] for m in members]
     biases = [m.bias for m in members if m.bias is not None]
     for v in [*weights, *biases]:
-        _raise(v, anchor, order)
+        _raise(v, anchor)
     env: dict[Value, ir.Value] = {}
 
     def leaf(v: ir.Value) -> Value:
@@ -147,12 +146,11 @@ def _concat(values: list[Value], axis: int, put: Callable[[Op], Value]) -> Value
     return whole
 
 
-def _raise(v: ir.Value, anchor: ir.Operation, order: dict[ir.Operation, int]) -> None:
+def _raise(v: ir.Value, anchor: ir.Operation) -> None:
     """Move what defines a static value before ``anchor``, where it stands behind it."""
     op = producer(v)
-    if op is None or order.get(op, -1) < order[anchor]:
+    if op is None or op.is_before_in_block(anchor):
         return
     for operand in op.operands:
-        _raise(operand, anchor, order)
+        _raise(operand, anchor)
     op.move_before(anchor)
-    order[op] = -1

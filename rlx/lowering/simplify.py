@@ -164,7 +164,7 @@ def _transpose(op: ir.Operation) -> ir.Value | None:
     if source is None or source.name != Transpose.name:
         return None
     first = from_attr(source.attributes["perm"], "tuple[int, ...]")
-    both = Transpose(node_of(source).operands[0], tuple(first[p] for p in perm))
+    both = Transpose(node_of(source).present[0], tuple(first[p] for p in perm))
     return _make(op, Transpose.name, both.out.type, [source.operands[0]], **attributes_of(both))
 
 

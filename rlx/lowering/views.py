@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rlx.kernels.strides import row_major
-from rlx.types import DType
+from rlx.types import DTYPES, DType
 
 __all__ = ["Memory", "View"]
 
@@ -63,8 +63,13 @@ class View:
     def is_dense(self) -> bool:
         """Whether the elements lie in row-major order without gaps."""
         return all(
-            d == 1 or s == t for d, s, t in zip(self.shape, self.strides, row_major(self.shape), strict=True)
+            d == 1 or s == t
+            for d, s, t in zip(self.shape, self.strides, row_major(self.shape), strict=True)
         )
+
+    def as_bits(self) -> View:
+        """The same elements as unsigned integers of their width, for kernels that only move them."""
+        return replace(self, dtype=DTYPES[f"u{self.dtype.bits}"])
 
     def transpose(self, perm: Sequence[int]) -> View:
         return replace(
@@ -85,7 +90,10 @@ class View:
     def expand(self, shape: Sequence[int]) -> View:
         """The NumPy broadcast to ``shape``: stride 0 along new and stretched dims."""
         extra = len(shape) - len(self.shape)
-        own = [0 if d == 1 and n != 1 else s for d, s, n in zip(self.shape, self.strides, shape[extra:], strict=True)]
+        own = [
+            0 if d == 1 and n != 1 else s
+            for d, s, n in zip(self.shape, self.strides, shape[extra:], strict=True)
+        ]
         return replace(self, shape=tuple(shape), strides=tuple([0] * extra + own))
 
     def reshape(self, shape: Sequence[int]) -> View | None:
@@ -96,7 +104,9 @@ class View:
         return None if strides is None else replace(self, shape=tuple(shape), strides=strides)
 
 
-def _reshaped(old: Sequence[int], strides: Sequence[int], new: Sequence[int]) -> tuple[int, ...] | None:
+def _reshaped(
+    old: Sequence[int], strides: Sequence[int], new: Sequence[int]
+) -> tuple[int, ...] | None:
     """Strides for ``new`` over the same elements, matching groups of dims of equal product."""
     dims = [(d, s) for d, s in zip(old, strides, strict=True) if d != 1]
     out: list[int] = []

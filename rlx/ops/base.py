@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -347,7 +347,7 @@ _place = _Place()
 
 
 @contextmanager
-def located(location: Location) -> Iterator[None]:
+def located(location: Location) -> Generator[None]:
     """Nodes that this thread makes in the block are placed at ``location``: those of an expansion
     stand where the composite does."""
     before, _place.location = _place.location, location

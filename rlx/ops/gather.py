@@ -24,7 +24,7 @@ from rlx.ops.movement import DimLike, axis_of, listed, unravel, zeros
 from rlx.ops.value import Value
 from rlx.types import Dim, TensorType, bf16, f16, f32, i64, u64
 
-__all__ = ["Gather", "ScatterAdd"]
+__all__ = ["Gather", "ScatterAdd", "out_of_range", "place"]
 
 MODES = ("fault", "clip")
 
@@ -52,7 +52,8 @@ def _check_indices(op: Gather | ScatterAdd, data: Value, length: Dim) -> None:
         raise ShapeError(f"{op.short}: axis {op.axis} is empty, so no index can be valid")
 
 
-def _fault(op: Gather | ScatterAdd, length: int) -> str:
+def out_of_range(op: Gather | ScatterAdd, length: int) -> str:
+    """What is wrong with an index that the mode does not allow."""
     return f"{op.short}: index out of range for axis {op.axis} of {length} elements"
 
 
@@ -64,25 +65,32 @@ def _positions(op: Gather | ScatterAdd, indices: Array, length: int) -> Array:
     outside = (indices >= length) | (indices < -length)
     if outside.any():
         found = indices[outside].flat[0]
-        raise FaultError(f"{_fault(op, length)}: found {found}", op.location)
+        raise FaultError(f"{out_of_range(op, length)}: found {found}", op.location)
     return np.where(indices < 0, indices.astype(np.intp) + length, indices).astype(np.intp)
 
 
-def _position(op: Gather | ScatterAdd, b: Any, index: Any, length: int) -> Any:
-    """The same in a loop nest: an index register that is always within the axis."""
-    k = b.k
-    if index.dtype.kind == "uint":
-        # In u64, so that no huge index turns into one that counts from the end.
-        index = b.convert(index, u64)
-        outside, inside = index >= length, index
-    else:
-        index = b.convert(index, i64)
-        outside = (index >= length) | (index < -length)
+def place(k: Any, index: Any, length: Any, mode: str) -> tuple[Any, Any]:
+    """The same in a kernel: registers of the place that an index means, always one within the axis,
+    and of whether it was out of range. ``length`` is a number or a register."""
+    # Unsigned ones in u64, so that no huge index turns into one that counts from the end.
+    wide = u64 if index.dtype.kind == "uint" else i64
+    index = k.cast(index, wide)
+    length = length if isinstance(length, int) else k.cast(length, wide)
+    outside, inside = index >= length, index
+    if wide is i64:
+        outside = outside | (index < -length)
         inside = k.select(index < 0, index + length, index)
+    if mode == "fault":
+        return k.select(outside, 0, inside), outside
+    return k.maximum(k.minimum(index, length - 1), 0), outside
+
+
+def _position(op: Gather | ScatterAdd, b: Any, index: Any, length: int) -> Any:
+    """The same in a loop nest, where a fault is recorded."""
+    inside, outside = place(b.k, index, length, op.mode)
     if op.mode == "fault":
-        b.fault(outside, _fault(op, length))
-        return b.index(k.select(outside, 0, inside))
-    return b.index(k.maximum(k.minimum(index, length - 1), 0))
+        b.fault(outside, out_of_range(op, length))
+    return b.index(inside)
 
 
 def _same_batch(operands: Sequence[Value], batched: Sequence[bool]) -> list[Value]:

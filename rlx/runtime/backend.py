@@ -32,9 +32,7 @@ class Backend(Protocol):
 
     name: str
 
-    def load(
-        self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]
-    ) -> Executable:
+    def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Executable:
         """A graph with all dims bound, compiled and loaded. ``shared`` are the weights of executables
         of the same graph at other bindings, for the new one to use if they fit it."""
         ...
@@ -49,14 +47,15 @@ class CpuBackend:
 
     name = "cpu"
 
-    def load(
-        self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]
-    ) -> Executable:
+    def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Executable:
         from rlx.compiler import compile_graph
         from rlx.lowering.base import Options
         from rlx.targets.cpu import make_target
+        from rlx.targets.cpu.features import require
 
-        artifact, report = compile_graph(graph, make_target(), Options(**options))
+        target = make_target()
+        require(target.features)  # RLX_CPU may name another machine, whose code would not run here
+        artifact, report = compile_graph(graph, target, Options(**options))
         return Executable(artifact, report, shared)
 
     def set_threads(self, n: int) -> None:
@@ -70,9 +69,7 @@ class InterpreterBackend:
 
     name = "interpret"
 
-    def load(
-        self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]
-    ) -> Any:
+    def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Any:
         from rlx.runtime.interpreted import Interpreted
 
         return Interpreted(graph, shared)
@@ -105,5 +102,9 @@ def backend_for(device: str) -> Backend:
         return _registry[device]()
     listed = ", ".join(_registry)
     if device in PLANNED:
-        raise DeviceError(f"device {device!r} is not available: no backend for it is registered; use one of {listed}")
-    raise DeviceError(f"unknown device {device!r}{did_you_mean(device, [*_registry, *PLANNED])}; available: {listed}")
+        raise DeviceError(
+            f"device {device!r} is not available: no backend for it is registered; use one of {listed}"
+        )
+    raise DeviceError(
+        f"unknown device {device!r}{did_you_mean(device, [*_registry, *PLANNED])}; available: {listed}"
+    )

@@ -48,6 +48,7 @@ class Interpreted:
         self.weights = shared[0] if shared else Params()
 
     def run_slots(self, *inputs: Array) -> tuple[Array, ...]:
+        """Run on inputs in declared order; the results are new arrays."""
         expected = self.artifact.inputs
         if len(inputs) != len(expected):
             names = ", ".join(repr(name) for name, _, _ in expected) or "none"
@@ -59,5 +60,6 @@ class Interpreted:
         return tuple(np.array(a) for a in interpret(self.graph, feeds, self.weights.params))
 
     def run_into(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """Run and copy the results into ``outputs``."""
         for out, value in zip(outputs, self.run_slots(*inputs), strict=True):
             out[...] = value

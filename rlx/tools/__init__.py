@@ -1,0 +1,1 @@
+"""The command line: rlx and rlx-opt, and what they share."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +28,9 @@ _NO_OP = re.compile(
     r"unregistered operation '(\w+\.\w+)'|'?((?:hir|mir|lir)\.\w+)'? .*unregistered"
 )
 NESTING = 256
+"""Depth of brackets that text may have; IR of ours stays below ten."""
+WIDTH = 100
+"""Characters of a line of the input that a diagnostic shows."""
 
 
 @dataclass
@@ -71,7 +74,7 @@ class Collector:
         self.found: list[Found] = []
 
     @contextmanager
-    def listening(self, context: Any) -> Iterator[None]:
+    def listening(self, context: Any) -> Generator[None]:
         """Take the diagnostics that MLIR emits in a context."""
         handler = context.attach_diagnostic_handler(self._take)
         try:
@@ -121,8 +124,7 @@ class Collector:
             where = f.elsewhere or (f"{self.name}:{f.line}:{f.column}" if f.line else self.name)
             print(f"{where}: {f.severity}: {f.message}", file=sys.stderr)
             if f.line and f.line <= len(self.lines):
-                print(f"    {self.lines[f.line - 1]}", file=sys.stderr)
-                print(f"    {' ' * (f.column - 1)}^", file=sys.stderr)
+                print(_excerpt(self.lines[f.line - 1], f.column), file=sys.stderr)
             if help_ := _help(f):
                 print(f"    help: {help_}", file=sys.stderr)
         return not any(f.severity == "error" for f in self.found)
@@ -162,6 +164,13 @@ class Collector:
                 line += int(at)
             out.append(Expected(m["severity"], line, m["text"], bool(m["re"])))
         return out
+
+
+def _excerpt(line: str, column: int) -> str:
+    """A line, or the part of a long one around a column, with a caret below it."""
+    start = max(0, column - WIDTH // 2) if len(line) > WIDTH else 0
+    shown = line[start : start + WIDTH]
+    return f"    {shown}\n    {' ' * (column - 1 - start)}^"
 
 
 def _short(message: str) -> str:

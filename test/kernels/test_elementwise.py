@@ -41,6 +41,7 @@ def plan(
         shape,
         [element_strides(a, shape) for a in inputs],
         [element_strides(a) for a in outputs],
+        in_place=any(a is b for a in inputs for b in outputs),
     )
 
 
@@ -169,6 +170,21 @@ def test_in_place() -> None:
         expected = x + np.float32(2)
         run(addition(), [x, np.full((), 2, np.float32)], x)
         np.testing.assert_array_equal(x, expected)
+
+
+@pytest.mark.parametrize("columns", [*range(1, 20), 31, 33, 37, 61, 127])
+def test_ragged_rows(columns: int) -> None:
+    """Nothing behind the end is written, whether rows are written in place or anew."""
+    x, bias = normal(9, columns), normal(columns, seed=3)
+    expected = x + bias
+    whole = np.zeros(9 * columns + 1, np.float32)
+    out = whole[:-1].reshape(9, columns)
+    run(addition(), [x, bias], out)
+    np.testing.assert_array_equal(out, expected)
+    out[...] = x
+    run(addition(), [out, bias], out)
+    np.testing.assert_array_equal(out, expected)
+    assert whole[-1] == 0
 
 
 @pytest.mark.parametrize("shape", [(50_000,), (37, 700), (3, 5, 1111), (2, 20_000)])

@@ -17,6 +17,7 @@ import lit.formats
 # ruff: noqa: F821 (lit defines config)
 
 root = Path(__file__).resolve().parents[2]
+inputs = str(Path(__file__).parent / "Inputs")
 # A tool that hangs fails its test after a minute. lit's own limit needs one more package.
 limit = "timeout 60 " if which("timeout") else ""
 python = limit + quote(sys.executable)
@@ -30,14 +31,14 @@ config.excludes = ["lit.cfg.py", "Inputs"]
 config.test_source_root = str(Path(__file__).parent)
 config.test_exec_root = str(root / "build" / "lit")
 config.environment.update(
-    PYTHONPATH=os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])]),
+    PYTHONPATH=os.pathsep.join([str(root), inputs, *filter(None, [os.environ.get("PYTHONPATH")])]),
     RLX_CPU="x86-64-v3",
 )
 config.substitutions += [
     ("%rlx-opt", f"{python} -m rlx.tools.opt"),
     ("%filecheck", f"{python} -m filecheck"),
     ("%python", python),
-    ("%inputs", quote(str(Path(__file__).parent / "Inputs"))),
+    ("%inputs", quote(inputs)),
 ]
 config.available_features |= {f"target-{name}" for name in targets}
 if find_spec("rlx.runtime._native"):

@@ -92,7 +92,7 @@ def run(x: int, *body: str) -> int:
     target = find_target("cpu")
     schedule = read_schedule(parse(module(*body)))
     executable = Executable(compile_schedule(schedule, target, CompileReport(Compilation(target))))
-    executable.set_param("p", np.array(1))
+    executable.weights.set_param("p", np.array(1))
     return int(executable.run_slots(np.array(x))[0])
 
 

@@ -55,13 +55,14 @@ def test_a_wrong_input_is_named_with_what_was_found_and_expected(device: str) ->
     out = [np.empty((1, 2), np.float32)]
 
     def check(call: Callable[[dict[str, Any]], Any]) -> None:
-        where = here(1)
-        refused(ShapeError, lambda: call({"x": X[0]}), where, "'x'", "[1, 4]", "found [4]")
+        refused(ShapeError, lambda: call({"x": X[0]}), "'x'", "[1, 4]", "found [4]")
         wide = {"x": X.astype(float)}
         refused(DTypeError, lambda: call(wide), "'x'", "f32", "float64", "astype")
         refused(NameError, lambda: call({"xx": X}), "no input", "'xx'", "did you mean 'x'")
         refused(NameError, lambda: call({}), "nothing was given for the input 'x'")
 
+    where = here(1)
+    refused(ShapeError, lambda: f.run({"x": X[0]}), where)
     check(f.run)
     check(lambda feeds: f.run_into(feeds, out))
 
@@ -70,7 +71,7 @@ def test_a_wrong_input_is_named_with_what_was_found_and_expected(device: str) ->
 def test_a_wrong_positional_input_is_refused_as_a_named_one_is(device: str) -> None:
     f = hello(device)
     where = here(1)
-    refused(GraphError, f.run_slots, where, "found 0 inputs, expected 1: 'x'")
+    refused(GraphError, lambda: f.run_slots(*()), where, "found 0 inputs, expected 1: 'x'")
     refused(GraphError, lambda: f.run_slots(X, X), "found 2 inputs, expected 1: 'x'")
     refused(ShapeError, lambda: f.run_slots(X[0]), "'x'", "[1, 4]", "found [4]")
     refused(DTypeError, lambda: f.run_slots(X.astype(np.int32)), "'x'", "f32", "int32")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from support.random_graphs import Array, Case, Mismatch, difference, interpreted, shrunk
 
 import rlx
+from support.random_graphs import Array, Case, Mismatch, difference, interpreted, shrunk
 
 __all__ = ["WAYS", "failure", "report", "run_way"]
 

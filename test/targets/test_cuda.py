@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from support.gpu import Dispatch, assemble, emit_samples, hello, kernels_of, mlp
 
 from rlx.errors import DeviceError, ToolchainError, UnsupportedError
 from rlx.graph import Graph
@@ -18,6 +17,7 @@ from rlx.targets.cuda import make_target
 from rlx.targets.cuda.features import DEFAULT, PRESETS
 from rlx.targets.cuda.math import INTRINSICS, with_intrinsics
 from rlx.types import DTYPES, DType, bf16, bool_, f16, f32, f64, i8, i64
+from support.gpu import Dispatch, assemble, emit_samples, hello, kernels_of, mlp
 
 # An array is data; kernels of graphs read it from memory.
 REFUSED = {"mir.constant"}

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.gpu import Dispatch, emit_samples, hello, kernels_of, mlp, validate
-from support.jit import host, jit
 
 import rlx
 from rlx.errors import DeviceError, ToolchainError, UnsupportedError
@@ -20,20 +18,27 @@ from rlx.targets.cpu.target import kernel_target
 from rlx.targets.vulkan import make_target
 from rlx.targets.vulkan.emit import MAGIC
 from rlx.targets.vulkan.features import EXTRAS, PRESETS
+from rlx.tools import opt
 from rlx.types import DTYPES, DType, bf16, bool_, f16, f32, f64, i8, i64
+from support.gpu import Dispatch, emit_samples, hello, kernels_of, mlp, validate
+from support.jit import host, jit
 
 # An array is data; kernels of graphs read it from memory.
 REFUSED = {"mir.constant"}
 
-# Without the types that Vulkan leaves optional: bools and indices in memory, and the functions
-# whose polynomials compute in f64.
-REFUSED_IN_BASE = REFUSED | {
-    f"mir.{name}"
-    for name in (
-        "cast", "cos", "eq", "gather", "ge", "gt", "iota", "le", "lt", "ne", "pow", "scatter_add",
-        "sin", "tan", "topk", "where",
-    )
-}  # fmt: skip
+# Without the types that Vulkan leaves optional: bools in memory, indices of tokens and of masks,
+# and the functions whose polynomials compute in f64.
+OPTIONAL = (
+    "attention", "cast", "cos", "eq", "gather", "ge", "gt", "iota", "le", "lt", "ne", "pow",
+    "scatter_add", "sin", "tan", "topk", "where",
+)  # fmt: skip
+REFUSED_IN_BASE = {
+    "hir.attention_block",
+    "hir.bert_layer",
+    "hir.llama_decoder_block",
+    *REFUSED,
+    *(f"mir.{name}" for name in OPTIONAL),
+}
 
 # Opcodes and numbers of the SPIR-V specification, sections 3.31 (capabilities) and 3.52.
 CAPABILITIES = {1: "Shader", 9: "Float16", 10: "Float64", 11: "Int64", 22: "Int16", 39: "Int8",
@@ -200,6 +205,15 @@ def test_features_by_name() -> None:
         make_target().emitter.emit([], "ptx")
 
 
+def test_the_command_line_writes_the_file_as_it_is(tmp_path: Path) -> None:
+    source, result = tmp_path / "hello.mlir", tmp_path / "hello.spv"
+    source.write_text(str(hello().to_mlir()))
+    command = [str(source), "--target=vulkan", "--dispatch=common", "--emit=spirv"]
+    assert opt.main([*command, "-o", str(result)]) == 0
+    assert result.read_bytes() == spirv_of(kernels_of(hello(), make_target()))
+    assert opt.main([*command, "--split-input-file"]) == 2
+
+
 @pytest.mark.parametrize(
     ("profile", "refused"), [("vulkan1.2", REFUSED), ("vulkan1.1", REFUSED_IN_BASE)]
 )
@@ -216,6 +230,11 @@ def test_every_sample_of_every_type(dt: DType, tmp_path: Path) -> None:
     emitted = emit_samples(make_target(), [dt])
     assert set(emitted.refused) == REFUSED, emitted.refused
     validate(emitted.file, tmp_path)
+
+
+def test_a_target_without_a_family_fuses_nothing_for_it() -> None:
+    names = {k.name.rsplit("_", 1)[0] for k in kernels_of(mlp(), make_target(), "native")}
+    assert names == {"common", "elementwise", "rowwise"}
 
 
 @pytest.mark.slow

@@ -6,7 +6,16 @@ from a fused region's kind: the claim reads the body.
 
 from __future__ import annotations
 
-from rlx.lowering.families import attention, common, contraction, copy, elementwise, rowwise
+from rlx.lowering.families import (
+    attention,
+    common,
+    contraction,
+    copy,
+    elementwise,
+    gather,
+    reduce,
+    rowwise,
+)
 from rlx.lowering.families.base import Selector
 from rlx.lowering.region import Region
 
@@ -18,6 +27,8 @@ SELECTORS: dict[str, Selector] = {
     "rowwise": rowwise.SELECTOR,
     "elementwise": elementwise.SELECTOR,
     "copy": copy.SELECTOR,
+    "gather": gather.SELECTOR,
+    "reduce": reduce.SELECTOR,
     "common": common.SELECTOR,
 }
 """In the order in which they are asked."""

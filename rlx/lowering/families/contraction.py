@@ -72,11 +72,12 @@ class Contraction:
 
     def _operand(self, v: Value, product: Op, region: Region) -> str | None:
         source = spread_source(v)
-        inside = source.op is not None
-        if inside and v.shape == product.out.shape and (source is v or literal(source.op) is not None):
-            return None
-        if inside and literal(source.op) is None:
-            return "an operand is broadcast from inside"
+        if source.op is not None:
+            number = literal(source.op) is not None
+            if v.shape == product.out.shape and (source is v or number):
+                return None
+            if not number:
+                return "an operand is broadcast from inside"
         if kind_of(source.shape, product.out.shape) is None:
             return f"an operand of shape {list(source.shape)} is no row, column or matrix of the product"
         return None

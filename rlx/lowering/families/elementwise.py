@@ -29,7 +29,9 @@ class Elementwise:
                     return f"{n.short} is on another shape than the result"
             elif isinstance(n, Expand):
                 source = spread_source(n.out)
-                if source not in region.leaves and (source.op is None or literal(source.op) is None):
+                if source not in region.leaves and (
+                    source.op is None or literal(source.op) is None
+                ):
                     return f"{n.short} broadcasts a value that is computed inside"
             elif literal(n) is None:
                 return f"{n.short} is not pointwise"
@@ -46,7 +48,10 @@ class Elementwise:
         views = [self._input(v, region, lowering, shape) for v in builder.inputs]
         result = lowering.result(region.op.results[0])
         strides = [v.strides for v in views]
-        config, launch = elementwise.launch(program, shape, strides, [result.strides], lowering.block)
+        in_place = any(v.memory is result.memory for v in views)
+        config, launch = elementwise.launch(
+            program, shape, strides, [result.strides], lowering.block, in_place
+        )
         lowering.launch("elementwise", config, [*views, result], launch)
 
     def _input(self, v: Value, region: Region, lowering: Lowering, shape: tuple[int, ...]) -> View:

@@ -13,19 +13,17 @@ from rlx.kernels.program import Step
 from rlx.kernels.rowwise import Reduce, RowProgram
 from rlx.kernels.strides import row_major
 from rlx.lowering.families.base import Selector, literal
+from rlx.lowering.families.reduce import REDUCTIONS
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.lowering.views import View
 from rlx.graph import topological
 from rlx.ops.base import Op, located
 from rlx.ops.movement import Expand, Reshape
-from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from rlx.ops.value import Value
 from rlx.types import Shape, f32
 
 __all__ = ["SELECTOR"]
-
-_REDUCTIONS = {ReduceSum: "sum", ReduceMean: "mean", ReduceMax: "max", ReduceMin: "min", ReduceProd: "prod"}
 
 
 class _Refused(Exception):
@@ -45,7 +43,7 @@ class _Rows:
 
     def build(self) -> None:
         nodes, outs = _expanded(self.region)
-        reductions = [n for n in nodes if type(n) in _REDUCTIONS]
+        reductions = [n for n in nodes if type(n) in REDUCTIONS]
         if not reductions:
             raise _Refused("it reduces nothing")
         self.space = reductions[0].present[0].shape
@@ -58,7 +56,7 @@ class _Rows:
             raise _Refused("its result is not computed")
 
     def add(self, n: Op) -> None:
-        if type(n) in _REDUCTIONS:
+        if type(n) in REDUCTIONS:
             self.reduction(n)
         elif isinstance(n, Expand | Reshape):
             self.moved(n)
@@ -79,7 +77,7 @@ class _Rows:
         if x.dtype.kind == "bool":
             raise _Refused("a reduction is of bools")
         accumulate = f32 if x.dtype.is_float and x.dtype.bits == 16 else x.dtype
-        step = Reduce(_REDUCTIONS[type(n)], 0, accumulate, n.out.dtype)  # type: ignore[arg-type,index]
+        step = Reduce(REDUCTIONS[type(n)], 0, accumulate, n.out.dtype)
         self.steps.append((step, n.out, (self.operand(x),)))
 
     def moved(self, n: Op) -> None:

@@ -11,7 +11,7 @@ from rlx.targets.cpu.target import kernel_target
 
 __all__ = ["FAMILIES", "make_target"]
 
-FAMILIES = ("contraction", "attention", "rowwise", "elementwise", "copy")
+FAMILIES = ("contraction", "attention", "rowwise", "elementwise", "copy", "gather", "reduce")
 """The kernel families that a CPU has emitters for."""
 
 

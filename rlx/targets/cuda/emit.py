@@ -23,6 +23,9 @@ from rlx.targets.llvm.bridge import to_llvm22
 
 __all__ = ["to_llvm", "to_ptx"]
 
+# By LLVM's own default an i64 is aligned to 4 bytes, and each access would become two.
+_DATA_LAYOUT = "e-i64:64"
+
 # Indices have 64 bits, as buffers may be larger than 4 GB.
 PIPELINE = (
     "builtin.module(gpu.module(cse,convert-scf-to-cf,"
@@ -44,7 +47,11 @@ def to_llvm(kernels: Sequence[KernelText]) -> str:
     """LLVM 22 text of the kernels; it holds what the allow-list has still to see."""
     check_kernels(kernels, "gpu")
     bodies = "\n".join(k.text for k in kernels)
-    text = f"module attributes {{gpu.container_module}} {{\ngpu.module @kernels {{\n{bodies}\n}}\n}}"
+    text = (
+        "module attributes {gpu.container_module} {\n"
+        f'gpu.module @kernels attributes {{llvm.data_layout = "{_DATA_LAYOUT}"}} {{\n'
+        f"{bodies}\n}}\n}}"
+    )
     module = _mlir.parse_module(text, _mlir.context())
     _mlir.run_pipeline(module, PIPELINE)
     found = [op.operation for op in module.body.operations if op.operation.name == "gpu.module"]

@@ -37,7 +37,7 @@ _TOKEN = re.compile(
 _PLAIN = re.compile(
     r"(?<![\w.%@$-])(half|bfloat|float|double) ([-+]?\d+\.\d+(?:e[-+]\d+)?)(?![\w.])"
 )
-_MAY_HOLD_ONE = re.compile(r"\d\.\d|\d[eE][-+]|f0x|[-+](?:inf|[qs]?nan)")
+_MAY_HOLD_ONE = re.compile(r"\d(?:\.\d|[eE][-+])|f0x|[-+](?:inf|[qs]?nan)")
 
 
 def to_llvm22(text: str) -> str:

@@ -19,7 +19,7 @@ from rlx.targets.vulkan.features import DEFAULT, Features, preset
 __all__ = ["FAMILIES", "STAGES", "make_target"]
 
 FAMILIES = ("rowwise", "elementwise", "copy")
-"""The kernel families that run as they are with a thread an element; the rest goes the common way."""
+"""The kernel families that run as they are with a thread a task; the rest goes the common way."""
 
 STAGES = ("spirv",)
 

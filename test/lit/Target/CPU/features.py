@@ -1,0 +1,34 @@
+"""The code of a product and of a row-wise kernel uses what the CPU has, and nothing more."""
+# RUN: %python %s | %rlx-opt --emit=lir > %t.lir
+# RUN: %rlx-opt %t.lir --emit=asm --target=cpu:x86-64-v3 | %filecheck %s --check-prefix=V3
+# RUN: %rlx-opt %t.lir --emit=asm --target=cpu:x86-64-v4 | %filecheck %s --check-prefix=V4
+# RUN: %rlx-opt %t.lir --emit=asm --target=cpu:aarch64 | %filecheck %s --check-prefix=ARM
+# RUN: %rlx-opt %t.lir --emit=llvm --target=cpu:x86-64-v3 | %filecheck %s --check-prefix=LLVM
+
+# A kernel is one function without calls of a library, behind a frame of the runtime's ABI.
+
+# V3-NOT: zmm
+# V3-DAG: vfmadd{{[0-9]+}}ps {{.*}}%ymm
+# V3-DAG: .globl contraction_{{[0-9]+}}
+# V3-NOT: callq mem
+# V3-NOT: zmm
+
+# V4: vfmadd{{[0-9]+}}ps {{.*}}%zmm
+
+# ARM-NOT: ymm
+# ARM: fmla v{{[0-9]+}}.4s
+
+# LLVM-NOT: declare {{.*}}@expf
+# LLVM: <8 x float>
+# LLVM: define void @{{[a-z]+}}_{{[0-9]+}}(i64 %begin, i64 %end, ptr %buffers, ptr %sizes, ptr %scratch)
+
+# ruff: noqa: E501 (patterns do not break)
+
+from cases import case, layer
+
+
+@case
+def mlp(g):
+    x = g.input("x", [8, 16])
+    w, b = layer(g, x, 32)
+    return g.softmax(g.gelu(x @ w + b), -1)

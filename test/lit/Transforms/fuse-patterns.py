@@ -1,0 +1,186 @@
+"""Every pattern of fuse, by what its region holds."""
+# RUN: %python %s | %rlx-opt --split-input-file --emit=fused | %filecheck %s
+
+from cases import case, layer
+
+WIDTHS = [(64, 128), (64, 128), (128, 64)]
+
+
+# CHECK-LABEL: "matmul_bias"
+# CHECK: %[[F:.*]] = "mir.fused"() ({
+# CHECK-NEXT: %[[Y:.*]] = "mir.matmul"(%{{.*}}, %{{.*}})
+# CHECK-NEXT: %[[B:.*]] = "mir.expand"(%{{.*}}) {shape = array<i64: 8, 32>} : (tensor<32xf32>)
+# CHECK-NEXT: %[[S:.*]] = "mir.add"(%[[Y]], %[[B]])
+# CHECK-NEXT: "mir.yield"(%[[S]])
+# CHECK-NEXT: {kind = "contraction"}
+# CHECK-NEXT: return %[[F]]
+@case
+def matmul_bias(g):
+    x = g.input("x", [8, 16])
+    w, b = layer(g, x, 32)
+    return x @ w + b
+
+
+# CHECK-LABEL: "matmul_bias_activation"
+# CHECK: "mir.fused"
+# CHECK: "mir.matmul"
+# CHECK: "mir.add"
+# CHECK: %[[A:.*]] = "mir.gelu"
+# CHECK-NEXT: "mir.yield"(%[[A]])
+# CHECK-NEXT: {kind = "contraction"}
+# CHECK-NEXT: return
+@case
+def matmul_bias_activation(g):
+    x = g.input("x", [8, 16])
+    w, b = layer(g, x, 32)
+    return g.gelu(x @ w + b)
+
+
+# CHECK-LABEL: "matmul_bias_activation_residual"
+# CHECK: "mir.fused"
+# CHECK: "mir.matmul"
+# CHECK: "mir.add"
+# CHECK: %[[A:.*]] = "mir.relu"
+# CHECK-NEXT: %[[R:.*]] = "mir.add"(%[[A]], %arg1)
+# CHECK-NEXT: "mir.yield"(%[[R]])
+# CHECK-NEXT: {kind = "contraction"}
+# CHECK-NEXT: return
+@case
+def matmul_bias_activation_residual(g):
+    x, r = g.input("x", [8, 16]), g.input("r", [8, 32])
+    w, b = layer(g, x, 32)
+    return g.relu(x @ w + b) + r
+
+
+# The same product through the block of hir.
+# CHECK-LABEL: "linear_block"
+# CHECK: "mir.fused"
+# CHECK: "mir.matmul"
+# CHECK: "mir.add"
+# CHECK: "mir.silu"
+# CHECK: {kind = "contraction"}
+# CHECK-NEXT: return
+@case
+def linear_block(g):
+    x = g.input("x", [8, 16])
+    w, b = layer(g, x, 32)
+    return g.linear(x, w, b, activation="silu")
+
+
+# CHECK-LABEL: "residual_layer_norm"
+# CHECK: "mir.fused"
+# CHECK-NEXT: %[[S:.*]] = "mir.add"(%arg0, %arg1)
+# CHECK-NEXT: %[[N:.*]] = "mir.layer_norm"(%[[S]], %{{.*}}, %{{.*}})
+# CHECK-NEXT: "mir.yield"(%[[N]])
+# CHECK-NEXT: {kind = "rowwise"}
+# CHECK-NEXT: return
+@case
+def residual_layer_norm(g):
+    x, r = g.input("x", [8, 64]), g.input("r", [8, 64])
+    return g.layer_norm(x + r, g.param("gamma", [64]), g.param("beta", [64]))
+
+
+# CHECK-LABEL: "residual_rms_norm"
+# CHECK: "mir.fused"
+# CHECK-NEXT: %[[S:.*]] = "mir.add"(%arg0, %arg1)
+# CHECK: "mir.rms_norm"(%[[S]],
+# CHECK: {kind = "rowwise"}
+# CHECK-NEXT: return
+@case
+def residual_rms_norm(g):
+    x, r = g.input("x", [8, 64]), g.input("r", [8, 64])
+    return g.residual_rms_norm(x, r, g.param("gamma", [64]))
+
+
+# The gate and the up projection are one product; silu(gate) * up is one pass over it.
+# CHECK-LABEL: "swiglu"
+# CHECK: %[[P:.*]] = "mir.matmul"(%arg0, %{{.*}}) : (tensor<8x64xf32>, tensor<64x256xf32>)
+# CHECK-NEXT: %[[UP:.*]] = "mir.slice"(%[[P]]) {{.*}}starts = array<i64: 0, 0>
+# CHECK-NEXT: %[[GATE:.*]] = "mir.slice"(%[[P]]) {{.*}}starts = array<i64: 0, 128>
+# CHECK-NEXT: %[[H:.*]] = "mir.fused"
+# CHECK-NEXT: %[[S:.*]] = "mir.silu"(%[[GATE]])
+# CHECK-NEXT: "mir.mul"(%[[UP]], %[[S]])
+# CHECK: {kind = "elementwise"}
+# CHECK: "mir.matmul"(%[[H]], %{{.*}})
+@case
+def swiglu(g):
+    x = g.input("x", [8, 64])
+    up, gate, down = (g.param(n, s) for n, s in zip("ugd", WIDTHS, strict=True))
+    return g.swiglu(x, up, gate, down)
+
+
+# CHECK-LABEL: "elementwise_chain"
+# CHECK: "mir.fused"
+# CHECK-NEXT: "mir.neg"(%arg0)
+# CHECK: "mir.mul"
+# CHECK: "mir.exp"
+# CHECK: %[[L:.*]] = "mir.add"
+# CHECK-NEXT: "mir.yield"(%[[L]])
+# CHECK-NEXT: {kind = "elementwise"}
+# CHECK-NEXT: return
+@case
+def elementwise_chain(g):
+    return g.exp(-g.input("x", [8, 64]) * 2.0) + 1.0
+
+
+# A value used twice within the region is no obstacle.
+# CHECK-LABEL: "elementwise_diamond"
+# CHECK: "mir.fused"
+# CHECK-NEXT: %[[E:.*]] = "mir.exp"
+# CHECK-NEXT: %[[N:.*]] = "mir.neg"(%[[E]])
+# CHECK-NEXT: "mir.mul"(%[[E]], %[[N]])
+# CHECK: {kind = "elementwise"}
+@case
+def elementwise_diamond(g):
+    e = g.exp(g.input("x", [8, 64]))
+    return e * -e
+
+
+# CHECK-LABEL: "elementwise_of_mixed_types"
+# CHECK: "mir.fused"
+# CHECK: "mir.lt"
+# CHECK: "mir.cast"
+# CHECK: "mir.where"
+# CHECK: {kind = "elementwise"}
+# CHECK-NEXT: return
+@case
+def elementwise_of_mixed_types(g):
+    x, y = g.input("x", [8, 64]), g.input("y", [8, 64], "i32")
+    return g.where(x < 1.0, x, g.cast(y, "f32"))
+
+
+# CHECK-LABEL: "rowwise_reduction"
+# CHECK: "mir.fused"
+# CHECK: "mir.exp"
+# CHECK: "mir.mul"
+# CHECK: %[[R:.*]] = "mir.reduce_sum"
+# CHECK-NEXT: "mir.yield"(%[[R]])
+# CHECK-NEXT: {kind = "rowwise"}
+# CHECK-NEXT: return
+@case
+def rowwise_reduction(g):
+    x, y = g.input("x", [8, 64]), g.input("y", [8, 64])
+    return g.reduce_sum(g.exp(x) * y, [1])
+
+
+# CHECK-LABEL: "rowwise_softmax_and_after"
+# CHECK: "mir.fused"
+# CHECK: %[[S:.*]] = "mir.softmax"
+# CHECK: %[[M:.*]] = "mir.mul"(%[[S]],
+# CHECK-NEXT: "mir.yield"(%[[M]])
+# CHECK-NEXT: {kind = "rowwise"}
+# CHECK-NEXT: return
+@case
+def rowwise_softmax_and_after(g):
+    x = g.input("x", [8, 64])
+    return g.softmax(x * 0.5, -1) * 3.0
+
+
+# A lone reduction is a region too: the row-wise family runs it.
+# CHECK-LABEL: "rowwise_alone"
+# CHECK: "mir.fused"
+# CHECK-NEXT: "mir.reduce_max"
+# CHECK: {kind = "rowwise"}
+@case
+def rowwise_alone(g):
+    return g.reduce_max(g.input("x", [8, 64]), [1])

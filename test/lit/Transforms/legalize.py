@@ -1,0 +1,46 @@
+"""A composite that a kernel family claims stays whole; another becomes what it expands to."""
+# RUN: %python %s > %t.mlir
+# RUN: %rlx-opt %t.mlir --split-input-file --legalize | %filecheck %s
+# RUN: %rlx-opt %t.mlir --split-input-file --legalize --dispatch=common | %filecheck %s --check-prefix=COMMON
+# RUN: %rlx-opt %t.mlir --split-input-file --legalize --report 2>&1 >%t.out | %filecheck %s --check-prefix=REPORT
+
+# ruff: noqa: E501 (patterns do not break)
+
+from cases import case
+
+
+# CHECK-LABEL: "claimed"
+# CHECK: "mir.softmax"
+# CHECK-NEXT: return
+# COMMON-LABEL: "claimed"
+# COMMON-NOT: "mir.softmax"
+# COMMON: "mir.reduce_max"
+# COMMON: "mir.exp"
+# COMMON: "mir.reduce_sum"
+# COMMON: "mir.div"
+@case
+def claimed(g):
+    return g.softmax(g.input("x", [8, 64]), -1)
+
+
+# CHECK-LABEL: "attention"
+# CHECK: "mir.attention"
+# CHECK-NEXT: return
+# COMMON-LABEL: "attention"
+# COMMON-NOT: "mir.attention"
+# COMMON-COUNT-2: "mir.matmul"
+@case
+def attention(g):
+    q, k, v = (g.input(n, [1, 2, 8, 16]) for n in "qkv")
+    return g.attention(q, k, v, layout="bhsd")
+
+
+# Along an axis of strided rows there is no kernel.
+# CHECK-LABEL: "unclaimed"
+# CHECK-NOT: "mir.layer_norm"
+# CHECK-COUNT-2: "mir.reduce_mean"
+# CHECK: "mir.rsqrt"
+# REPORT: rewritten layer_norm x 1
+@case
+def unclaimed(g):
+    return g.layer_norm(g.input("x", [8, 64]), None, None, axis=0)

@@ -1,0 +1,80 @@
+"""Kernel configs survive the way through LIR text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlx._mlir import ir
+from rlx.errors import IRError
+from rlx.kernels.configs import config_classes
+from rlx.lowering.config import decode, encode
+from rlx.types import DTYPES
+
+
+@dataclass(frozen=True)
+class Inner:
+    kind: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class Outer:
+    parts: tuple[Any, ...]
+    flag: bool
+    inner: Inner | None
+
+
+CLASSES = {"Inner": Inner, "Outer": Outer}
+LEAVES = st.one_of(
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    st.booleans(),
+    st.none(),
+    st.sampled_from(list(DTYPES.values())),
+    st.text(st.characters(codec="utf-8", exclude_characters="\0")),
+)
+INNER = st.builds(Inner, st.text('ab"\\\n{}'), LEAVES)
+PARTS = st.recursive(LEAVES | INNER, lambda x: st.lists(x, max_size=3).map(tuple), max_leaves=8)
+OUTER = st.builds(Outer, st.lists(PARTS, max_size=4).map(tuple), st.booleans(), st.none() | INNER)
+
+
+def through_text(value: Any, classes: dict[str, type]) -> Any:
+    with ir.Context(), ir.Location.unknown():
+        return decode(ir.Attribute.parse(str(encode(value))), classes)
+
+
+@settings(max_examples=200, deadline=None)
+@given(OUTER)
+def test_a_config_comes_back_as_it_was(value: Outer) -> None:
+    back = through_text(value, CLASSES)
+    assert repr(back) == repr(value)  # tells 1, 1.0 and True apart, and 0.0 from -0.0
+
+
+def test_numbers_that_compare_equal_stay_apart() -> None:
+    value = Outer((1, 1.0, True, 0.0, -0.0, math.inf, -math.inf, 0, False), False, None)
+    assert repr(through_text(value, CLASSES)) == repr(value)
+    assert math.isnan(through_text(Inner("x", math.nan), CLASSES).value)
+
+
+def test_an_unknown_class_is_an_error_that_lists_the_known() -> None:
+    with ir.Context(), ir.Location.unknown():
+        a = encode(Inner("x", 1))
+        with pytest.raises(IRError, match="'Inner', expected one of Outer"):
+            decode(a, {"Outer": Outer})
+        with pytest.raises(IRError, match="cannot hold"):
+            decode(ir.Attribute.parse("affine_map<(d0) -> (d0)>"), CLASSES)
+
+
+def test_what_no_config_holds_is_refused() -> None:
+    with ir.Context(), ir.Location.unknown(), pytest.raises(TypeError, match="cannot hold a set"):
+        encode(Inner("x", {1}))
+
+
+def test_the_classes_of_all_families_are_known() -> None:
+    assert {"ContractionConfig", "CommonConfig", "Program", "Step"} <= set(config_classes())

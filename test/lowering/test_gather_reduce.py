@@ -1,0 +1,89 @@
+"""Which gathers and reductions run natively, and that they are right where they lie strided."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.errors import FaultError
+
+Array = np.ndarray[Any, Any]
+
+
+def run(g: rlx.Graph, feeds: dict[str, Array]) -> tuple[Array, dict[str, int]]:
+    """The output, and which family ran what how often."""
+    compiled = rlx.Session("cpu").compile(g)
+    (out,) = compiled.run(feeds)
+    report = compiled.reports[0].compilation.dispatch
+    return out, {**report.native, **report.common}
+
+
+def numbers(*shape: int) -> Array:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def test_a_gather_is_native_and_faults_at_the_users_line() -> None:
+    g = rlx.Graph()
+    table, ids = g.input("table", [7, 20]), g.input("ids", [2, 3], "i64")
+    g.set_outputs([table.gather(ids)])
+    t, i = numbers(7, 20), np.array([[0, 6, -1], [3, -7, 2]])
+    out, families = run(g, {"table": t, "ids": i})
+    np.testing.assert_array_equal(out, t[i])
+    assert families == {"gather: gather": 1}
+    message = "index out of range for axis 0 of 7 elements"
+    with pytest.raises(FaultError, match=message) as caught:
+        run(g, {"table": t, "ids": i + 1})
+    assert "test_gather_reduce.py" in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "i8", "bf16", "f64"])
+def test_a_table_is_read_where_it_lies(dtype: str) -> None:
+    g = rlx.Graph()
+    table, ids = g.input("table", [9, 2, 30], dtype), g.input("ids", [2, 4], "i32")
+    turned = table.slice((1, 0, 3), (6, 2, 24)).transpose((1, 0, 2))
+    g.set_outputs([turned.gather(ids, axis=1, batch_dims=1)])
+    t = numbers(9, 2, 30).astype(rlx.types.DTYPES[dtype].numpy)
+    i = np.array([[0, 5, -6, 1], [2, 2, -1, 3]], np.int32)
+    out, families = run(g, {"table": t, "ids": i})
+    view = t[1:7, :, 3:27].transpose(1, 0, 2)
+    np.testing.assert_array_equal(out, np.stack([v[n] for v, n in zip(view, i, strict=True)]))
+    assert families == {"gather: gather": 1}
+
+
+@pytest.mark.parametrize(
+    ("axes", "family"),
+    [
+        ((0,), "reduce"),
+        ((1,), "reduce"),
+        ((0, 1), "reduce"),
+        ((1, 2), "reduce"),
+        ((0, 1, 2), "reduce"),
+        ((2,), "rowwise"),
+        ((0, 2), "common"),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_reductions_over_any_axes(axes: tuple[int, ...], family: str, turned: bool) -> None:
+    g = rlx.Graph()
+    x = g.input("x", [3, 5, 40])
+    value = x.transpose((1, 2, 0)) if turned else x
+    g.set_outputs([value.sum(axes=axes)])
+    a = numbers(3, 5, 40)
+    out, families = run(g, {"x": a})
+    np.testing.assert_array_equal(out, (a.transpose(1, 2, 0) if turned else a).sum(axis=axes))
+    assert f"{family}: reduce_sum" in families
+
+
+def test_any_and_all_of_bools_are_native() -> None:
+    for method, reference in (("max", np.any), ("min", np.all)):
+        for axes in (0, 1, None):
+            g = rlx.Graph()
+            x = g.input("x", [4, 30], "bool")
+            g.set_outputs([getattr(x, method)(axes=axes)])
+            a = np.random.default_rng(0).random((4, 30)) < 0.6
+            out, families = run(g, {"x": a})
+            np.testing.assert_array_equal(out, reference(a, axis=axes))
+            assert families == {f"reduce: reduce_{method}": 1}

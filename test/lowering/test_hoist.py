@@ -1,0 +1,133 @@
+"""hoist: what depends on params alone runs once, and again only for the param that changed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.inspect import inspect_pipeline
+from support.compiled import agrees
+
+
+def parts(g: rlx.Graph) -> tuple[str, str]:
+    """The text of the prologue and of main, after fusion."""
+    text = inspect_pipeline(g).fused
+    halves = dict(re.findall(r"func\.func @(\w+)\((.*?)(?=func\.func|\Z)", text, re.DOTALL))
+    return halves.get("prologue", ""), halves["main"]
+
+
+def artifact(f: rlx.CompiledGraph) -> Any:
+    return next(iter(f._bound.values())).artifact
+
+
+def test_param_only_work_leaves_main() -> None:
+    g = rlx.Graph("work")
+    x, w = g.input("x", [3, 4]), g.param("w", [4])
+    g.set_outputs([x * (w.exp() + 1.0) + w.cumsum(0)])
+    prologue, main = parts(g)
+    for op in ('"mir.exp"', '"mir.cumsum"'):
+        assert op in prologue and op not in main
+    assert "mir.mul" in main and "mir.mul" not in prologue
+    agrees(g)
+
+
+def test_what_an_input_reaches_stays() -> None:
+    g = rlx.Graph("stays")
+    x, w = g.input("x", [4]), g.param("w", [4])
+    g.set_outputs([(x * w).exp(), x.log()])
+    prologue, _ = parts(g)
+    assert prologue == ""
+    agrees(g)
+
+
+def test_constants_alone_are_not_param_work() -> None:
+    g = rlx.Graph("constants")
+    x = g.input("x", [3])
+    g.set_outputs([x + g.iota([3], 0, "f32").exp()])
+    assert parts(g)[0] == ""
+    agrees(g)
+
+
+def test_only_the_steps_of_the_changed_param_follow_it() -> None:
+    g = rlx.Graph("follow")
+    x = g.input("x", [1, 2])
+    a, b, c = (g.param(n, [2, 2]) for n in "abc")
+    g.set_outputs([x @ a.exp(), x @ b.cumsum(0), x @ c, x @ (a.exp() @ b.cumsum(0))])
+    f = rlx.Session().compile(g)
+    follows = [set(params) for _, params in artifact(f).prologue]
+    assert {0} in follows and {1} in follows and {2} in follows
+    assert {0, 1} in follows and {0, 1, 2} not in follows
+    for n in "abc":
+        f.set_param(n, np.eye(2, dtype=np.float32))
+    one = np.ones((1, 2), np.float32)
+    before = f.run({"x": one})
+    f.set_param("b", np.zeros((2, 2), np.float32))
+    after = f.run({"x": one})
+    assert before[0].tobytes() == after[0].tobytes() and before[2].tobytes() == after[2].tobytes()
+    assert after[1].tolist() == [[0, 0]] and after[3].tolist() == [[0, 0]]
+
+
+def test_a_broadcast_is_not_stored() -> None:
+    g = rlx.Graph("broadcast")
+    x, w = g.input("x", [512, 64]), g.param("w", [64])
+    g.set_outputs([x + w.exp()])
+    f = rlx.Session().compile(g)
+    assert artifact(f).packed_bytes == 64 * 4
+    agrees(g)
+
+
+def test_a_bias_that_is_computed_is_read_as_a_row() -> None:
+    g = rlx.Graph("bias")
+    x, w, b = g.input("x", [2, 512, 16]), g.param("w", [16, 48]), g.param("b", [48])
+    bias = b.exp().expand((512, 48)).expand((2, 512, 48))
+    g.set_outputs([(x @ w + bias).tanh()])
+    assert artifact(rlx.Session().compile(g)).packed_bytes < 512 * 48
+    agrees(g)
+
+
+def test_a_broadcast_of_a_broadcast_is_not_stored() -> None:
+    g = rlx.Graph("twice")
+    x, w = g.input("x", [16, 32, 64]), g.param("w", [64])
+    wide = w.exp().expand((32, 64))
+    g.set_outputs([x + wide.expand((16, 32, 64)), x[0] * wide])
+    assert artifact(rlx.Session().compile(g)).packed_bytes == 64 * 4
+    agrees(g)
+
+
+def test_one_packing_serves_all_uses_of_a_weight() -> None:
+    g = rlx.Graph("uses")
+    x, y, w = g.input("x", [2, 16]), g.input("y", [3, 16]), g.param("w", [16, 48])
+    g.set_outputs([x @ w, y @ w, x.exp() @ w])
+    once = rlx.Graph("use")
+    once.set_outputs([once.input("x", [2, 16]) @ once.param("w", [16, 48])])
+    sizes = [artifact(rlx.Session().compile(h)).packed_bytes for h in (g, once)]
+    assert sizes[0] == sizes[1]
+    agrees(g)
+
+
+@pytest.mark.parametrize("as_output", [True, False])
+def test_param_work_that_is_an_output_is_copied_out_each_run(as_output: bool) -> None:
+    g = rlx.Graph("out")
+    x, w = g.input("x", [4]), g.param("w", [4])
+    h = w.exp()
+    g.set_outputs([h, x + h, h] if as_output else [x + h])
+    f = rlx.Session().compile(g)
+    f.set_param("w", np.zeros(4, np.float32))
+    for _ in range(2):
+        results = f.run({"x": np.zeros(4, np.float32)})
+        for a in results:
+            assert a.tolist() == [1, 1, 1, 1]
+            a[...] = 5  # a result is the caller's
+    agrees(g)
+
+
+def test_a_graph_of_params_alone() -> None:
+    g = rlx.Graph("alone")
+    w = g.param("w", [3, 4])
+    values, places = (w * 2.0).topk(2, axis=1)
+    g.set_outputs([values, places, w.transpose((1, 0)) @ w])
+    agrees(g)

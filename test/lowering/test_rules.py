@@ -1,0 +1,128 @@
+"""Every algebraic rule, both sides evaluated on every element type it names: bit for bit.
+
+The values hold nan, infinities, both zeros, the largest, smallest and subnormal numbers. Only the
+sign and payload of a nan are free: no element type gives them a meaning.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlx.interpreter import evaluate
+from rlx.lowering.rules import RULES, Call, Pattern, Rule
+from rlx.ops.base import op_class, placeholders
+from rlx.types import DTYPES, DType, TensorType, bool_
+
+Array = np.ndarray[Any, Any]
+
+
+def extremes(dt: DType) -> Array:
+    """Values at which an identity may break."""
+    if dt is bool_:
+        return np.array([False, True])
+    if dt.is_int:
+        info = np.iinfo(dt.numpy)
+        near = [info.min, info.min + 1, info.max, info.max - 1, info.max // 2, 0, 1, 2, 3, 7]
+        return np.array([*near, *([] if dt.kind == "uint" else [-1, -2, -7])], dt.numpy)
+    bits = np.uint16 if dt.bits == 16 else np.dtype(f"u{dt.bytes}")
+    largest = {
+        "f16": 65504.0,
+        "bf16": 3.3895e38,
+        "f32": 3.4028234e38,
+        "f64": 1.7976931348623157e308,
+    }
+    numbers = [0.0, 1.0, 0.1, 1.5, 2.5, 1e-3, 7.0, largest[dt.name], np.inf, np.nan]
+    small = np.array([1, 3], bits).view(dt.numpy)  # subnormal
+    a = np.concatenate([np.array(numbers).astype(dt.numpy), small])
+    return np.concatenate([a, (-a).astype(dt.numpy)])
+
+
+def variables(p: Pattern) -> list[str]:
+    if isinstance(p, Call):
+        return sorted({v for a in p.args for v in variables(a)})
+    return [p] if isinstance(p, str) else []
+
+
+def value_of(p: Pattern, given: dict[str, Array], dt: DType, n: int) -> Array:
+    """A side of a rule on arrays of ``n`` elements; a number has the element type of the result."""
+    if isinstance(p, str):
+        return given[p]
+    if isinstance(p, float):
+        return np.full(n, p).astype(dt.numpy)
+    arrays = [value_of(a, given, dt, n) for a in p.args]
+    types = [TensorType.of(a.shape, a.dtype) for a in arrays]
+    return evaluate(op_class(f"mir.{p.op}")(*placeholders(types)), list(arrays))[0]
+
+
+def dtypes_of(rule: Rule) -> list[DType]:
+    """The element types on which the left side exists."""
+    return [
+        d
+        for d in DTYPES.values()
+        if d.kind in rule.kinds and d in op_class(f"mir.{rule.before.op}").dtypes
+    ]
+
+
+def broken(rule: Rule, dt: DType) -> str | None:
+    """Values on which the two sides differ, or None. All combinations of extremes are tried."""
+    names = variables(rule.before)
+    kinds = [bool_ if name == "c" else dt for name in names]
+    table = list(itertools.product(*(extremes(k) for k in kinds)))
+    columns = zip(*table, strict=True) if names else []
+    given = {n: np.array(c).astype(k.numpy) for n, k, c in zip(names, kinds, columns, strict=True)}
+    left = value_of(rule.before, given, dt, len(table))
+    right = value_of(rule.after, given, dt, len(table))
+    if left.dtype != right.dtype:
+        return f"{left.dtype} becomes {right.dtype}"
+    raw = f"u{left.dtype.itemsize}"
+    same = left.view(raw) == right.view(raw)
+    if dt.is_float:
+        same |= np.isnan(left.astype(np.float64)) & np.isnan(right.astype(np.float64))
+    if same.all():
+        return None
+    i = int(np.argmin(same))
+    return f"{ {n: a[i] for n, a in given.items()} }: {left[i]} becomes {right[i]}"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
+def test_a_rule_changes_no_bit(rule: Rule) -> None:
+    dtypes = dtypes_of(rule)
+    assert {d.kind for d in dtypes} == set(rule.kinds), "a kind on which the rule never applies"
+    for dt in dtypes:
+        assert broken(rule, dt) is None, f"{rule.text} on {dt}: {broken(rule, dt)}"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("mul(x, 0) --> 0", "float"),  # nan, inf and -1
+        ("add(x, 0) --> x", "float"),  # -0.0
+        ("sub(-0.0, x) --> x", "float"),
+        ("sub(x, x) --> 0", "float"),  # inf
+        ("sub(0, x) --> neg(x)", "float"),  # 0.0
+        ("div(x, x) --> 1", "float"),
+        ("sub(add(x, y), y) --> x", "float"),  # rounding, overflow
+        ("abs(x) --> x", "int"),
+        ("div(mul(x, 2), 2) --> x", "int"),  # overflow
+        ("neg(x) --> x", "uint"),
+        ("where(c, x, y) --> x", "int"),
+        ("logical_and(x, y) --> x", "bool"),
+    ],
+)
+def test_a_wrong_rule_is_found(text: str, kind: Any) -> None:
+    rule = Rule("wrong", text, (kind,))
+    assert all(broken(rule, dt) for dt in dtypes_of(rule))
+
+
+def test_every_row_is_named_once() -> None:
+    names = [r.name for r in RULES]
+    assert len(set(names)) == len(names)
+
+
+def test_a_rule_without_an_op_on_the_left_is_refused() -> None:
+    with pytest.raises(AssertionError, match="left side must be an op"):
+        Rule("odd", "x --> x")

@@ -1,0 +1,178 @@
+"""The recipes of CONTRIBUTING work, and the generated pages are in step.
+
+The blocks that name a file are applied to a copy of the package, which is then used as a user
+would, and tested by the generated tests; nothing but what the recipe says is changed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rlx.runtime._native as native
+
+ROOT = Path(__file__).resolve().parent.parent
+GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+BLOCK = re.compile(r"^```python(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+RECIPES: list[tuple[str, str]] = [(m[1], m[2]) for m in BLOCK.finditer(GUIDE) if m[1]]
+
+TABLES = {
+    "rlx/ops/__init__.py": '    "rlx.ops.activation": (\n',
+    "rlx/lowering/rules.py": "RULES: tuple[Rule, ...] = (\n",
+}
+"""Where in a file a row goes; other blocks go to the end of theirs."""
+
+# A development install finds rlx in the checkout, by a hook that comes before sys.path.
+COPY_FIRST = """
+import sys
+from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
+
+sys.meta_path[:] = [BuiltinImporter, FrozenImporter, PathFinder]
+sys.path.insert(0, "")
+import rlx, os
+assert os.path.dirname(rlx.__file__) == os.path.join(os.getcwd(), "rlx"), rlx.__file__
+"""
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the checkout to which the recipes have been applied."""
+    root = tmp_path_factory.mktemp("copy")
+    ignored = shutil.ignore_patterns("__pycache__", "*.so", "native")
+    for name in ("rlx", "tools", "test"):
+        shutil.copytree(ROOT / name, root / name, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", root)
+    (root / "docs").mkdir()
+    shutil.copy(native.__file__, root / "rlx" / "runtime")
+    for name, text in RECIPES:
+        path = root / name
+        before = path.read_text(encoding="utf-8")
+        table = TABLES.get(name)
+        if table is None:
+            after = f"{before}\n\n{text}"
+        else:
+            assert before.count(table) == 1, f"{name} has no longer the line {table!r}"
+            after = before.replace(table, table + text)
+        path.write_text(after, encoding="utf-8")
+    return root
+
+
+def run(copy: Path, code: str) -> str:
+    """Run code in a process whose ``rlx`` is the copy; returns what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", COPY_FIRST + code],
+        cwd=copy, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_recipes_are_there() -> None:
+    assert [name for name, _ in RECIPES] == [
+        "rlx/ops/activation.py", "rlx/ops/__init__.py", "rlx/lowering/rules.py",
+    ]  # fmt: skip
+
+
+def test_the_op_of_the_recipe_works_everywhere(copy: Path) -> None:
+    run(
+        copy,
+        """
+import numpy as np
+from rlx.tools.opt import main
+
+x = np.float32([-200, -80, -17, -3, -0.0, 0.5, 90, np.inf, -np.inf, np.nan])
+g = rlx.Graph("recipe")
+v = g.input("x", [10])
+g.set_outputs([v.softplus(), g.softplus(v * 2) + 1])
+with np.errstate(invalid="ignore"):
+    expected = np.logaddexp(x.astype(np.float64), 0)
+for found in (rlx.Session("cpu").compile(g).run({"x": x}), rlx.interpret(g, {"x": x})):
+    np.testing.assert_allclose(found[0], expected, rtol=1e-6, atol=1e-38)
+p = rlx.inspect_pipeline(g)
+assert "mul+softplus+add" in p.fusion, p.fusion
+open("recipe.mlir", "w").write(p.hir)
+assert "mir.softplus" in p.hir
+assert main(["recipe.mlir", "--emit=asm", "-o", "recipe.s"]) == 0
+""",
+    )
+
+
+def test_the_generated_tests_run_on_the_op_of_the_recipe(copy: Path) -> None:
+    printed = run(
+        copy,
+        """
+import pytest
+tests = [f"test/ops/test_{name}.py" for name in ("native", "reference", "derivatives", "batch")]
+sys.exit(pytest.main(["-q", "-k", "softplus", "-p", "no:cacheprovider", *tests]))
+""",
+    )
+    passed = re.search(r"(\d+) passed", printed)
+    assert passed is not None, printed
+    assert int(passed[1]) > 20, printed
+
+
+def test_the_generators_of_the_recipe_know_the_op(copy: Path) -> None:
+    code = "import runpy; runpy.run_path('tools/{}.py', run_name='__main__')"
+    run(copy, code.format("make_stubs"))
+    run(copy, code.format("make_docs"))
+    stub = (copy / "rlx" / "ops" / "builders.pyi").read_text(encoding="utf-8")
+    assert "def softplus(self, x: Value) -> Value:" in stub
+    page = (copy / "docs" / "ops.md").read_text(encoding="utf-8")
+    assert "### `mir.softplus`\n\n``log(1 + exp(x))``, a smooth relu.\n" in page
+
+
+def test_the_rule_of_the_recipe_applies(copy: Path) -> None:
+    code = """
+from rlx.tools.opt import main
+
+text = '''func.func @main(%x: tensor<4x{0}>) -> tensor<4x{0}> {{
+  %0 = "mir.abs"(%x) : (tensor<4x{0}>) -> tensor<4x{0}>
+  %1 = "mir.relu"(%0) : (tensor<4x{0}>) -> tensor<4x{0}>
+  return %1 : tensor<4x{0}>
+}}'''
+for kind in ("f32", "i32"):
+    open(kind, "w").write(text.format(kind))
+    assert main([kind, "--simplify"]) == 0
+"""
+    as_float, as_int = re.findall(r"^module.*?^}", run(copy, code), re.MULTILINE | re.DOTALL)
+    assert "mir.abs" in as_float
+    assert "mir.relu" not in as_float
+    assert "mir.relu" in as_int, "the rule does not hold for integers"
+
+
+def test_the_backend_of_the_recipe_is_registered(copy: Path) -> None:
+    (plain,) = (m[2] for m in BLOCK.finditer(GUIDE) if not m[1])
+    assert run(copy, plain).split() == ["mine"]
+
+
+def test_the_guide_is_short() -> None:
+    assert len(GUIDE.splitlines()) <= 150
+
+
+def test_the_page_of_ops_is_up_to_date() -> None:
+    spec = importlib.util.spec_from_file_location("make_docs", ROOT / "tools" / "make_docs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    make_docs = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_docs)
+    written = make_docs.PAGE.read_text(encoding="utf-8")
+    assert written == make_docs.page(), "run tools/make_docs.py"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
+def test_an_example_runs(path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, check=False, timeout=300
+    )
+    if done.returncode and "the model is not installed" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 60

@@ -1,0 +1,116 @@
+"""Every class of error can be met, and an error of the user's says where in the user's code."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import rlx
+from rlx import errors
+
+
+def _graph() -> tuple[rlx.Graph, rlx.Value]:
+    g = rlx.Graph()
+    return g, g.input("x", [2, 3])
+
+
+def _graph_error(_: Path) -> None:
+    g, _x = _graph()
+    g.set_outputs([])
+
+
+def _shape_error(_: Path) -> None:
+    _g, x = _graph()
+    x @ x
+
+
+def _dtype_error(_: Path) -> None:
+    g, _x = _graph()
+    g.input("y", [1], "f33")
+
+
+def _name_error(_: Path) -> None:
+    g, _x = _graph()
+    g.input("x", [1])
+
+
+def _ir_error(_: Path) -> None:
+    from rlx.dialects.context import parse
+
+    parse("func.func @main(")
+
+
+def _pass_error(_: Path) -> None:
+    from rlx.lowering.pipeline import named
+
+    named("fuze")
+
+
+def _unsupported_error(_: Path) -> None:
+    from rlx.dialects.context import parse
+    from rlx.tools.stages import passes_to
+
+    g, x = _graph()
+    g.set_outputs(x.exp())
+    passes_to(parse(rlx.inspect_pipeline(g).lir), "mir")
+
+
+def _device_error(_: Path) -> None:
+    rlx.Session("cpus")
+
+
+def _toolchain_error(_: Path) -> None:
+    from rlx.kernels.builder import KernelText
+    from rlx.targets.cpu import make_target
+
+    kernel = KernelText("twice", "", (), (), False, "cpu")
+    make_target("x86-64-v3").emitter.emit([kernel, kernel], "llvm")
+
+
+def _fault_error(_: Path) -> None:
+    g, x = _graph()
+    g.set_outputs(g.gather(x, g.input("i", [1], "i64"), axis=0))
+    rlx.Session().compile(g).run({"x": [[0] * 3] * 2, "i": [7]})
+
+
+def _model_error(empty: Path) -> None:
+    from rlx.models import Embed
+
+    Embed.from_dir(empty)
+
+
+PROVOKED: dict[str, Callable[[Path], None]] = {
+    "GraphError": _graph_error,
+    "ShapeError": _shape_error,
+    "DTypeError": _dtype_error,
+    "NameError": _name_error,
+    "IRError": _ir_error,
+    "PassError": _pass_error,
+    "UnsupportedError": _unsupported_error,
+    "DeviceError": _device_error,
+    "ToolchainError": _toolchain_error,
+    "FaultError": _fault_error,
+    "ModelError": _model_error,
+}
+"""For every error class something that raises it."""
+
+
+def test_every_error_class_can_be_provoked() -> None:
+    classes = {n for n in errors.__all__ if isinstance(getattr(errors, n), type)}
+    assert set(PROVOKED) == classes - {"RlxError"}
+
+
+@pytest.mark.parametrize("name", PROVOKED)
+def test_an_error_is_of_its_class_and_says_where(name: str, tmp_path: Path) -> None:
+    with pytest.raises(errors.RlxError) as caught:
+        PROVOKED[name](tmp_path)
+    assert type(caught.value) is getattr(errors, name)
+    if isinstance(caught.value, errors.GraphError | errors.FaultError):
+        code = inspect.getsourcelines(PROVOKED[name])
+        place = caught.value.location
+        assert place is not None, "it says no place"
+        assert place[0] == __file__
+        assert code[1] <= place[1] < code[1] + len(code[0]), f"line {place[1]} did not do it"

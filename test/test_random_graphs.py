@@ -1,0 +1,78 @@
+"""Random graphs, run in every way; ``tools/soak.py`` runs thousands of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.ops import load_all
+from rlx.ops.base import registry
+from support.random_graphs import Case, Mismatch, difference, random_case, shrunk
+from support.random_runs import failure, report, run_way
+
+
+@pytest.mark.parametrize("start", range(0, 40, 10))
+def test_random_graphs_agree_with_the_interpreter(start: int) -> None:
+    for seed in range(start, start + 10):
+        case = random_case(seed)
+        found = failure(case)
+        assert found is None, report(case, found)
+
+
+def test_a_seed_gives_one_graph() -> None:
+    a, b = random_case(7), random_case(7)
+    assert repr(a.graph.nodes()) == repr(b.graph.nodes())
+    assert all(x.tobytes() == y.tobytes() for x, y in zip(a.expected, b.expected, strict=True))
+
+
+def test_every_op_comes_up() -> None:
+    load_all()
+    seen = Counter(op.name for seed in range(250) for op in random_case(seed).graph.nodes())
+    assert not set(registry) - set(seen)
+
+
+def test_a_difference_is_seen() -> None:
+    e = np.array([1.0, np.nan, np.inf], np.float32)
+    allowed = np.full(3, 1e-5)
+    assert difference(e, e, allowed) is None
+    for at, wrong in ((0, 1.001), (0, np.nan), (1, 0.0), (2, -np.inf), (2, 1.0)):
+        a = e.copy()
+        a[at] = wrong
+        assert f"at [{at}]" in str(difference(a, e, allowed))
+    assert "expected float32[3]" in str(difference(e[:2], e, allowed))
+    assert difference(np.array([1, 2]), np.array([1, 3]), np.zeros(2)) is not None
+
+
+def test_tolerances_are_tight() -> None:
+    """A relative error of a thousandth is seen in nearly every f32 and f64 output."""
+    seen, missed = 0, []
+    for seed in range(60):
+        case = random_case(seed)
+        for e, allowed in zip(case.expected, case.allowed, strict=True):
+            if e.dtype.kind == "f" and e.itemsize > 2 and e.size and np.abs(e).max() > 1e-2:
+                found = difference((e * 1.001).astype(e.dtype), e, allowed)
+                seen += 1
+                missed += [seed] if found is None else []
+    assert len(missed) < 0.03 * seen
+
+
+def test_a_failure_is_shrunk_to_what_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = next(
+        c
+        for c in map(random_case, range(500))
+        if any(op.name == "mir.cumsum" for op in c.graph.nodes()) and len(c.graph) > 12
+    )
+
+    def fails(trial: Case) -> bool:
+        return any(op.name == "mir.cumsum" for op in trial.graph.nodes())
+
+    small = shrunk(case, fails)
+    assert len(small.graph) <= 2 and len(small.graph.outputs) == 1 and fails(small)
+    assert run_way(small, "native") is None  # it is a case like any other
+    monkeypatch.setattr("support.random_runs.run_way", lambda *_: Mismatch("native", 0, "wrong"))
+    text = report(small, Mismatch("native", 0, "wrong"))
+    assert f"seed {case.seed}" in text and "func.func @main" in text
+    assert rlx.Graph is type(small.graph)

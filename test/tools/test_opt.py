@@ -1,0 +1,209 @@
+"""rlx-opt in process: exit codes, messages, and what goes to which stream."""
+
+import subprocess
+import sys
+
+import pytest
+
+from rlx.lowering.base import Pass
+from rlx.lowering.pipeline import PASSES, PIPELINE
+from rlx.tools import opt, stages
+
+HELLO = """
+func.func @main(%x: tensor<1x4xf32> {rlx.input = "x"}, %w: tensor<4x2xf32> {rlx.param = "w"})
+    -> tensor<1x2xf32> {
+  %0 = "mir.matmul"(%x, %w) : (tensor<1x4xf32>, tensor<4x2xf32>) -> tensor<1x2xf32>
+  return %0 : tensor<1x2xf32>
+}
+"""
+
+
+@pytest.fixture
+def rlx_opt(tmp_path, capsys, monkeypatch):
+    """A function from text and flags to (exit code, stdout, stderr)."""
+    monkeypatch.setenv("RLX_CPU", "x86-64-v3")
+
+    def run(text, *flags):
+        path = tmp_path / "input.mlir"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        code = opt.main([str(path), *flags])
+        out, err = capsys.readouterr()
+        return code, out, err.replace(str(path), "input.mlir")
+
+    return run
+
+
+def test_pass_names_are_those_of_the_pipeline():
+    assert tuple(p.name for p in PIPELINE) == opt.PASS_NAMES
+    assert tuple(stages.UPSTREAM) == tuple(opt.UPSTREAM)
+    assert set(stages.NEED_ENTRY) <= set(opt.PASS_NAMES)
+
+
+def test_help_and_version_import_no_mlir():
+    code = (
+        "import sys; from rlx.tools import opt\n"
+        "try: opt.main([sys.argv[1]])\n"
+        "except SystemExit: pass\n"
+        "sys.exit(any(m in sys.modules for m in ('rlx._mlir', 'torch_mlir', 'numpy')))"
+    )
+    for flag in ("--help", "--version"):
+        done = subprocess.run([sys.executable, "-c", code, flag], capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+
+
+def test_success_prints_ir_and_nothing_else(rlx_opt):
+    code, out, err = rlx_opt(HELLO, "--emit=lir")
+    assert (code, err) == (0, "")
+    assert out.startswith("module attributes") and out.endswith("}\n")
+
+
+def test_reports_go_to_stderr(rlx_opt):
+    _, plain, _ = rlx_opt(HELLO, "--emit=lir")
+    code, out, err = rlx_opt(HELLO, "--emit=lir", "--report", "--timing")
+    assert (code, out) == (0, plain)
+    assert "native    contraction: matmul x 1" in err
+    assert "ms  hoist" in err
+
+
+def test_malformed_text_names_the_place_and_the_remedy(rlx_opt):
+    code, out, err = rlx_opt(HELLO.replace("mir.matmul", "mir.matmull"))
+    assert (code, out) == (1, "")
+    first, line, caret, remedy = err.splitlines()[:4]
+    assert first.startswith("input.mlir:4:8: error: ")
+    assert "mir.matmull" in line
+    assert caret.index("^") == line.index('"mir.matmull"')
+    assert remedy.strip() == "help: no op is called mir.matmull; did you mean 'mir.matmul'?"
+
+
+def test_a_refused_op_says_what_was_found_and_expected(rlx_opt):
+    code, out, err = rlx_opt(HELLO.replace("%w) : (tensor<1x4xf32>", "%x) : (tensor<1x4xf32>"))
+    assert (code, out) == (1, "")
+    assert "input.mlir:4:" in err and "tensor<1x4xf32>" in err and "tensor<4x2xf32>" in err
+    code, _, err = rlx_opt(HELLO.replace("-> tensor<1x2xf32>\n  ret", "-> tensor<2x2xf32>\n  ret"))
+    assert code == 1 and "input.mlir:4:" in err
+
+
+def test_every_cut_of_a_module_is_refused_or_read(rlx_opt):
+    for length in range(0, len(HELLO) - 2, 7):
+        code, _, err = rlx_opt(HELLO[:length])
+        assert code in (0, 1) and "Traceback" not in err
+        assert (code == 0) == (not HELLO[:length].strip()), HELLO[:length]
+        assert code == 0 or "error: " in err
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\x00", "byte 0x00 at offset 0 is not text"),
+        (b"module {}\n\xc3(", "input.mlir:2: byte 0xc3 at offset 10 is not text"),
+        (b"ML\xefR\x01", "byte 0xef at offset 2 is not text"),
+        (b"module attributes {a = " + b"[" * 100_000, "brackets nest deeper than 256"),
+        (b"// " + b"(" * 1000 + b'\nmodule attributes {a = "((((', "error: expected"),
+    ],
+)
+def test_garbage_is_refused(rlx_opt, data, message):
+    code, out, err = rlx_opt(data)
+    assert (code, out) == (1, "")
+    assert message in err
+
+
+def test_brackets_in_strings_and_comments_are_no_nesting(rlx_opt):
+    text = "// " + "(" * 1000 + '\nmodule attributes {rlx.a = "' + "[" * 1000 + '"} {}'
+    assert rlx_opt(text)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--target=cpuu"], "no target is called 'cpuu'; did you mean 'cpu'?"),
+        (["--target=cpu:x86-64-v5"], "unknown CPU 'x86-64-v5'; did you mean 'x86-64-v"),
+        (["--emit=ptx"], "target cpu has no stage 'ptx'; it has hir, mir, fused, lir, llvm, asm"),
+        (["--pass-pipeline=fuze"], "no pass is called 'fuze'; did you mean 'fuse'?"),
+        (["--pass-pipeline=builtin.module(cse,inline)"], "no pass is called 'inline'"),
+    ],
+)
+def test_wrong_usage_is_2(rlx_opt, flags, message):
+    code, out, err = rlx_opt(HELLO, *flags)
+    assert (code, out) == (2, "")
+    assert message in err and err.count("\n") == 1
+
+
+def test_an_unknown_flag_is_2(rlx_opt):
+    with pytest.raises(SystemExit) as caught:
+        rlx_opt(HELLO, "--no-such-flag")
+    assert caught.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", []),
+        ("fuse", ["fuse"]),
+        (" builtin.module( hoist , cse ) ", ["hoist", "cse"]),
+        ("canonicalize{max-iterations=2 top-down=false},cse", None),
+    ],
+)
+def test_pass_pipelines(text, names):
+    expected = names if names is not None else text.split(",")
+    assert opt.parse_pipeline(text) == expected
+
+
+def test_a_missing_file_is_1(capsys):
+    assert opt.main(["no-such-file.mlir"]) == 1
+    assert capsys.readouterr() == ("", "rlx-opt: no-such-file.mlir: No such file or directory\n")
+
+
+class Broken(Pass):
+    """Fails in a way that no pass should."""
+
+    name = "fuse"
+
+    def run(self, module, compilation):
+        raise KeyError("nothing here")
+
+
+def test_an_internal_error_is_70_and_names_the_pass(rlx_opt, monkeypatch):
+    monkeypatch.setitem(PASSES, "fuse", Broken())
+    code, out, err = rlx_opt(HELLO, "--simplify", "--fuse")
+    assert (code, out) == (70, "")
+    assert err.startswith("rlx-opt: internal error in pass fuse: KeyError: 'nothing here'\n")
+    assert "Traceback" not in err
+    with pytest.raises(KeyError):
+        rlx_opt(HELLO, "--fuse", "--debug")
+
+
+def test_a_long_line_is_shown_around_the_place(rlx_opt):
+    code, _, err = rlx_opt('module attributes {rlx.a = "' + "x" * 5000 + '", rlx.b = ?} {}')
+    first, line, caret = err.splitlines()[:3]
+    assert code == 1 and ":1:" in first
+    assert len(line) < 120
+    assert line[caret.index("^")] == "?"
+
+
+def test_parts_that_are_fine_are_printed(rlx_opt):
+    code, out, err = rlx_opt(
+        f"{HELLO}\n// -----\nnonsense\n// -----\n{HELLO}", "--split-input-file"
+    )
+    assert code == 1
+    assert out.count("@main") == 2
+    assert "input.mlir:9:1: error" in err
+
+
+def test_verify_diagnostics_fails_on_either_side(rlx_opt):
+    good = "// expected-error@+1 {{custom op 'nonsense' is unknown}}\nnonsense"
+    assert rlx_opt(good, "--verify-diagnostics") == (0, "", "")
+    code, out, err = rlx_opt("nonsense", "--verify-diagnostics")
+    assert (code, out) == (1, "") and "input.mlir:1: unexpected error" in err
+    code, out, err = rlx_opt("// expected-error {{none}}\n" + HELLO, "--verify-diagnostics")
+    assert code == 1 and "input.mlir:1: expected error 'none' was not seen" in err
+
+
+def test_lir_with_a_config_of_another_family_is_refused(rlx_opt):
+    _, lir, _ = rlx_opt(HELLO, "--emit=lir")
+    code, out, err = rlx_opt(
+        lir.replace('lir.family = "pack"', 'lir.family = "rowwise"'), "--emit=asm"
+    )
+    assert (code, out) == (1, "")
+    assert "family rowwise cannot emit @pack_0 from the config in the text" in err
+    code, _, err = rlx_opt(lir.replace('lir.family = "pack"', 'lir.family = "pak"'), "--emit=asm")
+    assert code == 1 and "no kernel family is called 'pak'" in err
