@@ -8,7 +8,8 @@ import pytest
 import rlx
 from rlx import compiler
 from rlx.compiler import compile_graph
-from rlx.dialects.context import SharedContext, parse
+from rlx.dialects.context import SharedContext, make_context, parse
+from rlx.dialects.convert import dtype_of, from_type
 from rlx.errors import IRError
 from rlx.graph import Graph
 from rlx.lowering.region import Region, Regions
@@ -177,3 +178,10 @@ def test_a_fact_is_found_once() -> None:
     for region in (first, second, whole):
         region.body.fact("n", lambda: asked.append(1))
     assert len(asked) == 2
+
+
+def test_types_remembered_do_not_keep_old_contexts() -> None:
+    regions_of(MODULE.format("y", 1, "4x6", "4x1"))
+    assert from_type.cache_info().currsize > 0
+    make_context()
+    assert from_type.cache_info().currsize == dtype_of.cache_info().currsize == 0

@@ -102,7 +102,8 @@ def trace(node: Op, expand_if: Callable[[Op], bool]) -> tuple[list[Op], tuple[Va
         moved = inner.with_operands([None if v is None else now[v] for v in inner.operands])
         if inner.composite() and expand_if(inner):
             sub, sub_outs, sub_leaves = trace(moved, expand_if)
-            seen = {leaf: v for leaf, v in zip(sub_leaves, moved.operands, strict=True) if leaf is not None}
+            pairs = zip(sub_leaves, moved.operands, strict=True)
+            seen = {leaf: v for leaf, v in pairs if leaf is not None and v is not None}
             for s in sub:
                 again = s.with_operands([None if v is None else seen[v] for v in s.operands])
                 rows.append(again)

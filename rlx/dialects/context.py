@@ -14,6 +14,7 @@ def make_context() -> ir.Context:
     from rlx.dialects.lir import Lir
     from rlx.dialects.tensor import Hir, Mir
 
+    forget_types()  # else the types of contexts that are no longer used would keep them alive
     ctx = _mlir.context()
     with ctx:
         for dialect in (Hir, Mir, Lir):
@@ -34,7 +35,6 @@ class SharedContext:
     def get(self) -> ir.Context:
         """The context, for one compile more."""
         if not self._left:
-            forget_types()
             self._context, self._left = make_context(), self._uses
         self._left -= 1
         return self._context

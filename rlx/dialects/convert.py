@@ -29,9 +29,12 @@ def element(dt: DType) -> ir.Type:
     return {"f16": ir.F16Type, "bf16": ir.BF16Type, "f32": ir.F32Type, "f64": ir.F64Type}[dt.name].get()
 
 
-_NAMES = {**{d.name: d for d in DTYPES.values() if d.is_float}, "i1": DTYPES["bool"]}
-_NAMES |= {f"i{n}": DTYPES[f"i{n}"] for n in (8, 16, 32, 64)}
-_NAMES |= {f"ui{n}": DTYPES[f"u{n}"] for n in (8, 16, 32, 64)}
+_NAMES = {
+    **{d.name: d for d in DTYPES.values() if d.is_float},
+    "i1": DTYPES["bool"],
+    **{f"i{n}": DTYPES[f"i{n}"] for n in (8, 16, 32, 64)},
+    **{f"ui{n}": DTYPES[f"u{n}"] for n in (8, 16, 32, 64)},
+}
 
 
 @lru_cache(maxsize=256)

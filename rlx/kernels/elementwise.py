@@ -86,6 +86,7 @@ def launch(
     inputs: Sequence[Strides],
     outputs: Sequence[Strides],
     block: int = BLOCK,
+    *,
     in_place: bool = False,
 ) -> tuple[ElementwiseConfig, Launch]:
     """The kernel and its arguments for a result of ``shape``.

@@ -52,6 +52,7 @@ def launch(
     shape: Sequence[int],
     strides: Strides,
     count: int,
+    *,
     site: int = 0,
     block: int = BLOCK,
 ) -> Launch:

@@ -67,6 +67,7 @@ class Lowering:
 
     @property
     def target(self) -> Any:
+        """The target that the compile is for."""
         return self.compilation.target
 
     @property
@@ -111,6 +112,7 @@ class Lowering:
         return found
 
     def copied(self, source: View) -> View:
+        """A dense copy of a view, in memory of its own."""
         target = self.fresh(source.dtype, source.shape)
         self.copy(source, target)
         return target
@@ -218,4 +220,5 @@ class Lowering:
         return len(self.sites) - 1
 
     def plan_arena(self) -> int:
+        """Place the buffers that some step touches; the arena's size in bytes."""
         return plan([b for b in self.buffers if b.first >= 0])

@@ -53,14 +53,17 @@ class Region:
 
     @property
     def nodes(self) -> list[Op]:
+        """The body's nodes, in order."""
         return self.body.nodes
 
     @property
     def outs(self) -> tuple[Value, ...]:
+        """The values that the body gives."""
         return self.body.outs
 
     @property
     def location(self) -> tuple[str, int]:
+        """The user's file and line."""
         return place_of(self.op)
 
     @property

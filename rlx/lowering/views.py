@@ -34,6 +34,7 @@ class Memory:
     last: int = -1
 
     def touch(self, step: int) -> None:
+        """Note that a step reads or writes the memory."""
         self.first = step if self.first < 0 else self.first
         self.last = step
 
@@ -50,10 +51,12 @@ class View:
 
     @staticmethod
     def dense(memory: Memory, dtype: DType, shape: Sequence[int]) -> View:
+        """A row-major view of the whole memory."""
         return View(memory, dtype, tuple(shape), row_major(shape))
 
     @property
     def size(self) -> int:
+        """Number of elements."""
         n = 1
         for d in self.shape:
             n *= d
@@ -72,6 +75,7 @@ class View:
         return replace(self, dtype=DTYPES[f"u{self.dtype.bits}"])
 
     def transpose(self, perm: Sequence[int]) -> View:
+        """The view with its axes in another order."""
         return replace(
             self,
             shape=tuple(self.shape[p] for p in perm),
@@ -79,6 +83,7 @@ class View:
         )
 
     def slice(self, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int]) -> View:
+        """The part from ``starts``, of ``sizes`` elements ``steps`` apart."""
         at = sum(b * s for b, s in zip(starts, self.strides, strict=True)) if all(sizes) else 0
         return replace(
             self,

@@ -12,7 +12,7 @@ from rlx.errors import DTypeError, FaultError, ModelError, ShapeError
 from rlx.graph import Graph
 from rlx.models.bert import BertConfig, bert_encoder, read_json
 from rlx.models.safetensors import SafeTensors
-from rlx.tools.progress import Progress
+from rlx.models.progress import Progress
 
 __all__ = ["Embed"]
 
@@ -41,11 +41,12 @@ class Embed:
         runner: Runner,
         tokenizer: str | Path,
         max_tokens: int,
+        *,
         lower_case: bool = False,
         weights: SafeTensors | None = None,
     ) -> None:
-        """``runner`` runs ``bert_encoder(config)``; ``tokenizer`` is a tokenizer.json. ``weights`` is
-        the file that the runner's params lie in."""
+        """``runner`` runs ``bert_encoder(config)``; ``tokenizer`` is a tokenizer.json.
+        ``weights`` is the file that the runner's params lie in."""
         self.config = config
         self.max_tokens = max_tokens
         self._runner = runner
@@ -82,8 +83,8 @@ class Embed:
             _compiled(graph, weights, device, precision, threads),
             path / "tokenizer.json",
             max_tokens,
-            bool(limits.get("do_lower_case")),
-            weights,
+            lower_case=bool(limits.get("do_lower_case")),
+            weights=weights,
         )
 
     @property

@@ -33,8 +33,8 @@ class Backend(Protocol):
     name: str
 
     def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Executable:
-        """A graph with all dims bound, compiled and loaded. ``shared`` are the weights of executables
-        of the same graph at other bindings, for the new one to use if they fit it."""
+        """A graph with all dims bound, compiled and loaded. ``shared`` are the weights of its
+        executables at other bindings, for the new one to use if they fit it."""
         ...
 
     def set_threads(self, n: int) -> None:

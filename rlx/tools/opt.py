@@ -14,6 +14,7 @@ import argparse
 import os
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,17 @@ LEVELS = ("hir", "mir", "fused", "lir")
 EMIT = (*LEVELS, "llvm", "asm", "ptx", "spirv")
 SPLIT = "// -----"
 REFUSED, USAGE, INTERNAL = 1, 2, 70
+
+
+@dataclass(frozen=True)
+class Job:
+    """What happens to every part of the input. The parts share a context, which takes a while to
+    make."""
+
+    passes: list[str]
+    target: Target
+    context: ir.Context
+    args: argparse.Namespace
 
 
 class UsageError(Exception):
@@ -188,7 +200,7 @@ def _run(parts: list[str], passes: list[str], target: Target, args: argparse.Nam
     for part in parts:
         collector = Collector(part, "<stdin>" if args.input == "-" else args.input)
         try:
-            outputs.append(_transform(part, context, passes, target, args, collector))
+            outputs.append(_transform(part, job, collector))
         except RlxError as e:
             if args.debug:
                 raise
@@ -233,12 +245,13 @@ def _transform(
     from rlx.tools.diagnostics import check_nesting
     from rlx.tools.stages import emit_stage, passes_to, run_pass
 
-    compilation = Compilation(target, Options(dispatch=args.dispatch, fuse=not args.no_fuse))
+    args, context = job.args, job.context
+    compilation = Compilation(job.target, Options(dispatch=args.dispatch, fuse=not args.no_fuse))
     collector.doing = "the parser"
     check_nesting(text)
     with context, collector.listening(context):
         module = parse(text, context)
-        for name in passes:
+        for name in job.passes:
             collector.doing = f"pass {name}"
             module = run_pass(module, name, compilation)
         if args.emit:
@@ -250,7 +263,7 @@ def _transform(
         if args.verify_roundtrip and str(parse(str(module), context)) != str(module):
             raise IRError("the printed module does not parse back to itself")
         if args.emit and args.emit not in ("hir", "mir", "fused"):
-            emitted = emit_stage(module, args.emit, target)
+            emitted = emit_stage(module, args.emit, job.target)
             out = out if emitted is None else emitted
     _explain(compilation, args)
     return out

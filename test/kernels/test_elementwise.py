@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.runkernel import element_strides, run_launch
-from support.samples import array_of
 
 from rlx.kernels import elementwise
 from rlx.kernels.elementwise import ElementwiseConfig
@@ -17,6 +15,8 @@ from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DTYPES, INTS, DType, TensorType, bf16, bool_, f16, f32, f64, i64
+from support.runkernel import element_strides, run_launch
+from support.samples import array_of
 
 Array = np.ndarray[Any, Any]
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.runkernel import element_strides, run_launch
 
 from rlx.kernels import gather
 from rlx.kernels.gather import GatherConfig
@@ -14,6 +13,7 @@ from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DTYPES, i64
+from support.runkernel import element_strides, run_launch
 
 Array = np.ndarray[Any, Any]
 WIDTHS = (8, 16, 32, 64)
@@ -32,7 +32,7 @@ def run(
     name = f"{indices.dtype.kind}{indices.itemsize * 8}"
     config = GatherConfig(table.itemsize * 8, DTYPES[name], mode)
     strides = element_strides(table)
-    launch = gather.launch(config, table.shape, strides, indices.shape[1], SITE, block)
+    launch = gather.launch(config, table.shape, strides, indices.shape[1], site=SITE, block=block)
     batch, outer, _, row = table.shape
     # One element more, to see that nothing is written behind the end.
     out = np.zeros(batch * outer * indices.shape[1] * row + 1, table.dtype)

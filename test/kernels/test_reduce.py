@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.runkernel import element_strides, run_launch
 
 from rlx.kernels import reduce
 from rlx.kernels.reduce import ReduceConfig
@@ -14,6 +13,7 @@ from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DTYPES, FLOATS, DType, bool_, f32, i32
+from support.runkernel import element_strides, run_launch
 
 Array = np.ndarray[Any, Any]
 KINDS = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min, "mean": np.sum}

@@ -85,6 +85,7 @@ def test_a_bias_that_is_computed_is_read_as_a_row() -> None:
     x, w, b = g.input("x", [2, 512, 16]), g.param("w", [16, 48]), g.param("b", [48])
     bias = b.exp().expand((512, 48)).expand((2, 512, 48))
     g.set_outputs([(x @ w + bias).tanh()])
+    assert "contraction: matmul+add+tanh" in inspect_pipeline(g).fusion
     assert artifact(rlx.Session().compile(g)).packed_bytes < 512 * 48
     agrees(g)
 

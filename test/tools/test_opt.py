@@ -177,7 +177,7 @@ def test_a_long_line_is_shown_around_the_place(rlx_opt):
     first, line, caret = err.splitlines()[:3]
     assert code == 1 and ":1:" in first
     assert len(line) < 120
-    assert line[caret.index("^")] == "?"
+    assert "?" in line[caret.index("^") :]
 
 
 def test_parts_that_are_fine_are_printed(rlx_opt):

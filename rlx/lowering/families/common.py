@@ -30,7 +30,7 @@ class Common:
         operands = [lowering.dense(region.leaves[v]) for v in node.present]
         results = [lowering.result(r) for r in region.op.results]
         messages = common.faults(config)
-        sites = [lowering.site(f"{node.short}: {m}") for m in messages]
+        sites = [lowering.site(m) for m in messages]
         error = [View.dense(lowering.error, i64, (2,))] if messages else []
         launch = common.launch(config, sites[0] if sites else 0)
         lowering.launch("common", config, [*operands, *results, *error], launch)

@@ -50,7 +50,7 @@ class Elementwise:
         strides = [v.strides for v in views]
         in_place = any(v.memory is result.memory for v in views)
         config, launch = elementwise.launch(
-            program, shape, strides, [result.strides], lowering.block, in_place
+            program, shape, strides, [result.strides], lowering.block, in_place=in_place
         )
         lowering.launch("elementwise", config, [*views, result], launch)
 

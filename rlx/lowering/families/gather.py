@@ -37,7 +37,9 @@ class GatherSelector:
         if config.faults:
             site = lowering.site(out_of_range(node, table.shape[2]))
             error = [View.dense(lowering.error, i64, (2,))]
-        launch = gather.launch(config, table.shape, table.strides, count, site, lowering.block)
+        launch = gather.launch(
+            config, table.shape, table.strides, count, site=site, block=lowering.block
+        )
         bits = [table.as_bits(), indices, result.as_bits()]
         lowering.launch("gather", config, [*bits, *error], launch)
 

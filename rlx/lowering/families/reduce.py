@@ -77,7 +77,7 @@ def _groups(node: Reduce) -> tuple[int, int, int] | None:
 
 
 def _contiguous(view: View, groups: tuple[int, int, int], lowering: Lowering) -> View:
-    """The operand as [outer, reduced, inner] with contiguous inner elements, by a copy if need be."""
+    """The operand as [outer, reduced, inner], the last contiguous, by a copy if need be."""
     found = view.reshape(groups)
     if found is None or (groups[2] > 1 and found.strides[2] != 1):
         found = lowering.copied(view).reshape(groups)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rlx.graph import topological
 from rlx.kernels import rowwise
 from rlx.kernels.program import Step
 from rlx.kernels.rowwise import Reduce, RowProgram
@@ -17,7 +18,6 @@ from rlx.lowering.families.reduce import REDUCTIONS
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.lowering.views import View
-from rlx.graph import topological
 from rlx.ops.base import Op, located
 from rlx.ops.movement import Expand, Reshape
 from rlx.ops.value import Value

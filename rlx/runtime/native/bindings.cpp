@@ -93,7 +93,8 @@ nb::tuple to_tuple(const std::vector<Signature>& signatures) {
 // Weights as Python holds them.
 class PyWeights {
  public:
-  explicit PyWeights(Prologue prologue) : weights_(std::make_shared<Weights>(std::move(prologue))) {}
+  explicit PyWeights(Prologue prologue)
+      : weights_(std::make_shared<Weights>(std::move(prologue))) {}
 
   const std::shared_ptr<Weights>& weights() const { return weights_; }
   const std::vector<Signature>& params() const { return weights_->prologue().params; }

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from rlx.tools.progress import Progress
+from rlx.models.progress import Progress
 
 
 class Terminal(io.StringIO):
@@ -29,7 +29,7 @@ def test_short_work_and_files_see_nothing() -> None:
 
 def test_long_work_on_a_terminal_draws_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(100))
-    monkeypatch.setattr("rlx.tools.progress.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("rlx.models.progress.time.monotonic", lambda: float(next(clock)))
     text = run(Terminal(), None)
     assert "work [######" in text and "4/4" in text and text.endswith("\r\x1b[K")
 
