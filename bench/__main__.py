@@ -1,4 +1,4 @@
-"""``python -m bench [minilm|gemm|attention|overhead|compile]``: one benchmark, or all of them."""
+"""``python -m bench [minilm|gemm|attention|overhead|compile|memory]``: one benchmark, or all of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ BENCHMARKS = {
     "attention": "bench.kernels.attention",
     "overhead": "bench.overhead",
     "compile": "bench.compile",
+    "memory": "bench.memory",
 }
 
 

@@ -45,7 +45,21 @@ _NAMES = {
     "register_backend": "rlx.runtime.backend",
 }
 
-__all__ = ["__version__", *_NAMES]
+__all__ = [
+    "Backend",
+    "CompiledGraph",
+    "DType",
+    "Graph",
+    "RlxError",
+    "Session",
+    "TensorType",
+    "Value",
+    "__version__",
+    "devices",
+    "inspect_pipeline",
+    "interpret",
+    "register_backend",
+]
 
 
 def __getattr__(name: str) -> Any:

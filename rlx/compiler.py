@@ -41,7 +41,9 @@ _contexts = SharedContext()
 _lock = threading.Lock()
 
 
-def compile_graph(graph: Graph, target: Target, options: Options | None = None) -> tuple[Artifact, CompileReport]:
+def compile_graph(
+    graph: Graph, target: Target, options: Options | None = None
+) -> tuple[Artifact, CompileReport]:
     """Compile a graph whose dims are all bound; the artifact runs without MLIR or LLVM."""
     compilation = Compilation(target, options or Options())
     with _lock:

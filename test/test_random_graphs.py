@@ -10,8 +10,8 @@ import pytest
 import rlx
 from rlx.ops import load_all
 from rlx.ops.base import registry
-from support.random_graphs import Case, Mismatch, difference, random_case, shrunk
-from support.random_runs import failure, report, run_way
+from support.random_graphs import Case, random_case
+from support.random_runs import Mismatch, difference, failure, report, run_way, shrunk
 
 
 @pytest.mark.parametrize("start", range(0, 40, 10))

@@ -86,7 +86,9 @@ def attributes_of(node: Op) -> dict[str, ir.Attribute]:
     return attrs
 
 
-def trace(node: Op, expand_if: Callable[[Op], bool]) -> tuple[list[Op], tuple[Value, ...], tuple[Value | None, ...]]:
+def trace(
+    node: Op, expand_if: Callable[[Op], bool]
+) -> tuple[list[Op], tuple[Value, ...], tuple[Value | None, ...]]:
     """Expand ``node`` on fresh placeholders, and what it expands to as far as ``expand_if`` says.
 
     Returns the nodes in order, the values that stand for its results, and the placeholders.
@@ -129,7 +131,9 @@ class Template:
             ins = [slot[v] for v in row.present]
             for v in row.results:
                 slot[v] = len(slot)
-            self.rows.append((row.name, ins, [to_type(v.type) for v in row.results], attributes_of(row)))
+            self.rows.append(
+                (row.name, ins, [to_type(v.type) for v in row.results], attributes_of(row))
+            )
         self.outs = [slot[v] for v in outs]
 
     def splice(self, op: ir.Operation) -> None:
@@ -154,7 +158,9 @@ def signature(op: ir.Operation) -> tuple[Any, ...]:
     return (op.name, attributes, tuple(v.type for v in op.operands))
 
 
-def expand_all(block: ir.Block, wanted: Callable[[ir.Operation], bool], expand_if: Callable[[Op], bool]) -> int:
+def expand_all(
+    block: ir.Block, wanted: Callable[[ir.Operation], bool], expand_if: Callable[[Op], bool]
+) -> int:
     """Expand every wanted op of a block in place; returns how many."""
     templates: dict[tuple[Any, ...], Template] = {}
     count = 0

@@ -26,7 +26,9 @@ def element(dt: DType) -> ir.Type:
         return ir.IntegerType.get_unsigned(dt.bits)
     if dt.kind == "int":
         return ir.IntegerType.get_signless(dt.bits)
-    return {"f16": ir.F16Type, "bf16": ir.BF16Type, "f32": ir.F32Type, "f64": ir.F64Type}[dt.name].get()
+    return {"f16": ir.F16Type, "bf16": ir.BF16Type, "f32": ir.F32Type, "f64": ir.F64Type}[
+        dt.name
+    ].get()
 
 
 _NAMES = {
@@ -120,7 +122,9 @@ def _scalar(bits: Any, value: Any, dt: DType) -> ir.Attribute:
         return ir.BoolAttr.get(bool(value))
     if dt.is_int:
         # The attribute holds the bits; MLIR's constructor wants them as a signed number.
-        return ir.IntegerAttr.get(element(dt), int(np.asarray(bits).astype(f"u{dt.bytes}").view(f"i{dt.bytes}")))
+        return ir.IntegerAttr.get(
+            element(dt), int(np.asarray(bits).astype(f"u{dt.bytes}").view(f"i{dt.bytes}"))
+        )
     if np.isnan(np.float64(value)) or np.isinf(np.float64(value)):
         return ir.Attribute.parse(f"0x{int(bits):0{dt.bytes * 2}X} : {dt.name}")
     return ir.FloatAttr.get(element(dt), float(value))
@@ -145,8 +149,8 @@ def _read_array(a: ir.Attribute) -> np.ndarray[Any, Any]:
 _WRITE: dict[str, Any] = {
     "int": _i64,
     "float": lambda v: ir.FloatAttr.get(ir.F64Type.get(), v),
-    "bool": lambda v: ir.BoolAttr.get(v),
-    "str": lambda v: ir.StringAttr.get(v),
+    "bool": ir.BoolAttr.get,
+    "str": ir.StringAttr.get,
     "DType": lambda v: ir.TypeAttr.get(element(v)),
     "tuple[int, ...]": lambda v: ir.DenseI64ArrayAttr.get(list(v)),
     "tuple[Dim, ...]": _write_dims,

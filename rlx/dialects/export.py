@@ -16,7 +16,7 @@ __all__ = ["to_mlir"]
 
 def to_mlir(graph: Graph, ctx: ir.Context | None = None) -> ir.Module:
     """The HIR module of a graph. Every op carries the user's file and line as its location."""
-    ctx = ctx or make_context()
+    ctx = make_context() if ctx is None else ctx
     with ctx, ir.Location.unknown():
         module = ir.Module.create()
         module.operation.attributes["rlx.graph"] = ir.StringAttr.get(graph.name)
@@ -27,7 +27,10 @@ def to_mlir(graph: Graph, ctx: ir.Context | None = None) -> ir.Module:
             types = [to_type(v.type) for v in leaves], [to_type(v.type) for v in graph.outputs]
             main = func.FuncOp("main", ir.FunctionType.get(*types))
         main.arg_attrs = ir.ArrayAttr.get(
-            [ir.DictAttr.get({k: ir.StringAttr.get(v.name)}) for k, v in zip(kinds, leaves, strict=True)]
+            [
+                ir.DictAttr.get({k: ir.StringAttr.get(v.name)})
+                for k, v in zip(kinds, leaves, strict=True)
+            ]
         )
         places = [ir.Location.file(*graph.leaf_location(str(v.name)), 1) for v in leaves]
         block = main.add_entry_block(places)

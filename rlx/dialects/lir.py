@@ -1,9 +1,10 @@
 """The ``lir`` dialect: a structured schedule over named memory.
 
-A kernel is a declared ``func.func`` with ``lir.family`` and ``lir.config``; a launch is a ``func.call`` of
-it with ``lir.range``, ``lir.grain`` and ``lir.scratch``; control is scf. Two entries: ``@prologue``, whose
-launches say by ``lir.when`` which params they follow, and ``@main``. The arguments of both carry
-``lir.role`` (arena, packed, error, param, input, output) and ``lir.name``.
+A kernel is a declared ``func.func`` with ``lir.family`` and ``lir.config``; a launch is a
+``func.call`` of it with ``lir.range``, ``lir.grain`` and ``lir.scratch``; control is scf. Two
+entries: ``@prologue``, whose launches say by ``lir.when`` which params they follow, and ``@main``.
+The arguments of both carry ``lir.role`` (arena, packed, error, param, input, output) and
+``lir.name``.
 
 Three ops are our own. ``lir.view`` is a place in one of those memories. ``lir.test`` reads a bool
 there; it stands right before the ``scf.if`` that it decides, or ends the first region of the
@@ -62,15 +63,15 @@ def _view_ok(view: Any) -> bool:
     ):
         return _fail(op, "shape and strides must be arrays of i64")
     offset, shape, strides = attrs["offset"].value, list(attrs["shape"]), list(attrs["strides"])
-    if len(shape) != len(strides):
-        return _fail(op, f"shape has {len(shape)} dims and strides {len(strides)}")
-    if offset < 0 or any(d < 0 for d in (*shape, *strides)):
-        return _fail(op, "offset, shape and strides must not be negative")
     return _within(op, offset, shape, strides)
 
 
 def _within(op: Any, offset: int, shape: list[int], strides: list[int]) -> bool:
-    """Whether a view ends before its memory does, as far as that has a size."""
+    """Whether a view is well-formed and ends before its memory does, as far as that has a size."""
+    if len(shape) != len(strides):
+        return _fail(op, f"shape has {len(shape)} dims and strides {len(strides)}")
+    if offset < 0 or any(d < 0 for d in (*shape, *strides)):
+        return _fail(op, "offset, shape and strides must not be negative")
     base = op.operands[0].type
     width = _bytes(op.results[0].type)
     last = sum((d - 1) * s for d, s in zip(shape, strides, strict=True)) if all(shape) else -1

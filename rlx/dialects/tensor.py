@@ -1,8 +1,8 @@
 """The ``hir`` and ``mir`` dialects, declared in memory from the op classes.
 
-``mir`` also has the two structural ops of fusion: ``mir.fused``, a region over outer values, and its
-terminator ``mir.yield``. The declarations stay here and are never written twice: a new op class is
-a new MLIR op with its verifier.
+``mir`` also has the two structural ops of fusion: ``mir.fused``, a region over outer values, and
+its terminator ``mir.yield``. The declarations stay here and are never written twice: a new op class
+is a new MLIR op with its verifier.
 
 This module must not use postponed annotations: the dialect classes read theirs at run time.
 """
@@ -74,7 +74,13 @@ def _declare(dialect: Any, cls: type[Op]) -> None:
         "verify_invariants": _verifier(cls),
         "verify_region_invariants": lambda op: True,
     }
-    type(cls.__name__ + "Op", (dialect.Operation,), body, name=cls.name.split(".")[1], traits=[ext.Pure])
+    type(
+        cls.__name__ + "Op",
+        (dialect.Operation,),
+        body,
+        name=cls.name.split(".")[1],
+        traits=[ext.Pure],
+    )
 
 
 def _fused_ok(view: Any) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rlx._mlir import func, ir
 from rlx.lowering.base import Compilation, Pass, functions
-from rlx.lowering.region import users
+from rlx.lowering.region import producer, users
 from rlx.ops.movement import Expand
 
 __all__ = ["Hoist", "static_values"]
@@ -86,10 +86,10 @@ class Hoist(Pass):
         body = prologue.add_entry_block()
         env = dict(zip((a for a, _ in params), body.arguments, strict=True))
         for op in moved:
-            for i, v in enumerate(op.operands):
-                source = None if isinstance(v.owner, ir.Block) else v.owner.operation
+            for v in op.operands:
+                source = producer(v)
                 if v not in env and source is not None and source.parent == main:
-                    env[v] = _copied(source, body, env, main)
+                    _copy(source, body, env)
             op.detach_from_parent()
             body.append(op)
             for i, v in enumerate(op.operands):
@@ -97,6 +97,10 @@ class Hoist(Pass):
                     op.operands[i] = env[v]
         with ir.InsertionPoint(body):
             func.ReturnOp(live)
+        for view in reversed(list(main.regions[0].blocks[0].operations)):
+            op = view.operation
+            if any(r in env for r in op.results) and not any(users(r) for r in op.results):
+                op.erase()  # only the prologue wanted it
 
 
 def _keep_broadcasts(block: ir.Block, static: set[ir.Value]) -> None:
@@ -127,14 +131,13 @@ def _replace(user: ir.Operation, old: ir.Value, new: ir.Value) -> None:
             user.operands[i] = new
 
 
-def _copied(op: ir.Operation, body: ir.Block, env: dict[ir.Value, ir.Value], main: ir.Operation) -> ir.Value:
+def _copy(op: ir.Operation, body: ir.Block, env: dict[ir.Value, ir.Value]) -> None:
     """Clone a constant, or an op on constants alone, to the end of the prologue's body."""
     for v in op.operands:
-        source = None if isinstance(v.owner, ir.Block) else v.owner.operation
+        source = producer(v)
         if v not in env and source is not None:
-            env[v] = _copied(source, body, env, main)
+            _copy(source, body, env)
     twin = op.clone(ir.InsertionPoint(body)).operation
     for i, v in enumerate(twin.operands):
         twin.operands[i] = env.get(v, v)
-    return twin.results[0]
-
+    env.update(zip(op.results, twin.results, strict=True))

@@ -31,7 +31,12 @@ PIPELINE: tuple[Pass, ...] = (
     MirToLir(),
 )
 
-STAGES: dict[str, str | None] = {"hir": None, "mir": "hir-to-mir", "fused": "fuse", "lir": "mir-to-lir"}
+STAGES: dict[str, str | None] = {
+    "hir": None,
+    "mir": "hir-to-mir",
+    "fused": "fuse",
+    "lir": "mir-to-lir",
+}
 """The levels that can be printed, and the pass after which each is there."""
 
 PASSES: dict[str, Pass] = {p.name: p for p in PIPELINE}
@@ -40,18 +45,23 @@ PASSES: dict[str, Pass] = {p.name: p for p in PIPELINE}
 def named(name: str) -> Pass:
     """The pass of a name; PassError with a suggestion if there is none."""
     if name not in PASSES:
-        raise PassError(f"no pass is called {name!r}{did_you_mean(name, PASSES)}; there are {', '.join(PASSES)}")
+        raise PassError(
+            f"no pass is called {name!r}{did_you_mean(name, PASSES)}; there are {', '.join(PASSES)}"
+        )
     return PASSES[name]
 
 
 def run_passes(module: ir.Module, passes: Sequence[Pass], compilation: Compilation) -> ir.Module:
     """Run passes in order, timed; the module is verified once, after the last."""
     for p in passes:
-        with compilation.timed(p.name), mlir_errors(f"pass {p.name} failed", PassError):
-            with module.context, ir.Location.unknown():
-                module = p.run(module, compilation)
+        failed = mlir_errors(f"pass {p.name} failed", PassError)
+        with compilation.timed(p.name), failed, module.context, ir.Location.unknown():
+            module = p.run(module, compilation)
     compilation.regions = Regions()  # the report of a compile must not keep its MLIR alive
     if passes and not passes[-1].verifies:
-        with compilation.timed("verify"), mlir_errors(f"after {passes[-1].name} the module is not valid", IRError):
+        with (
+            compilation.timed("verify"),
+            mlir_errors(f"after {passes[-1].name} the module is not valid", IRError),
+        ):
             module.operation.verify()
     return module

@@ -40,7 +40,7 @@ class KernelRef:
 @dataclass
 class Schedule:
     """A schedule as plain data. A launch names its kernel where the runtime wants an address; the
-    bases of buffers are numbered as ``rlx.runtime._native`` says, constants following the params."""
+    bases of buffers are numbered as ``rlx.runtime._native`` says, constants after the params."""
 
     target: str
     kernels: list[KernelRef]

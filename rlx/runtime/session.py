@@ -91,7 +91,7 @@ class CompiledGraph:
                 weights.set_param(name, a)
 
     def set_input(self, name: str, value: Any) -> None:
-        """Give an input a value for the calls that leave it out."""
+        """Give an input a value for the calls that leave it out. An array is kept, not copied."""
         index = self._input_index(name)
         v = self.graph.inputs[index]
         shape = v.type.static_shape if v.type.is_static else np.shape(value)

@@ -194,7 +194,7 @@ def _run(parts: list[str], passes: list[str], target: Target, args: argparse.Nam
     from rlx.dialects.context import make_context
     from rlx.tools.diagnostics import Collector
 
-    context = make_context()
+    job = Job(passes, target, make_context(), args)
     outputs: list[str | bytes] = []
     code = 0
     for part in parts:
@@ -231,14 +231,7 @@ def _brief(e: Exception) -> str:
     return f"{type(e).__name__}: {str(e).splitlines()[0][:200] if str(e) else 'no message'}"
 
 
-def _transform(
-    text: str,
-    context: ir.Context,
-    passes: list[str],
-    target: Target,
-    args: argparse.Namespace,
-    collector: Collector,
-) -> str | bytes:
+def _transform(text: str, job: Job, collector: Collector) -> str | bytes:
     """One part of the input through the passes and to the stage that is printed."""
     from rlx.dialects.context import parse
     from rlx.lowering.base import Compilation, Options

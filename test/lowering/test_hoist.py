@@ -132,3 +132,18 @@ def test_a_graph_of_params_alone() -> None:
     values, places = (w * 2.0).topk(2, axis=1)
     g.set_outputs([values, places, w.transpose((1, 0)) @ w])
     agrees(g)
+
+
+def test_every_result_of_an_op_on_literals_reaches_the_prologue() -> None:
+    """Work on literals alone that param work reads is copied to it, and leaves main if nothing
+    there reads it."""
+    g = rlx.Graph("literals")
+    c = g.constant(np.array([3, 1, 2, 5, 4], np.float32))
+    values, places = c.topk(2)
+    w, u, x = g.param("w", [5]), g.param("u", [2]), g.input("x", [2])
+    g.set_outputs([w.gather(places) + x, u * values + x])
+    prologue, main = parts(g)
+    assert '"mir.topk"' in prologue and '"mir.topk"' not in main
+    agrees(g)
+    g.set_outputs([w.gather(places) + x, places, values * x])
+    agrees(g)

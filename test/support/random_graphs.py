@@ -1,4 +1,4 @@
-"""Random graphs of all ops, what they must give and how closely, and their shrinking.
+"""Random graphs of all ops, and what they must give, and how closely.
 
 ``random_case(seed)`` builds a graph and evaluates it as it goes. Every value has, beside its array,
 a few *shaken* ones: the same computation with each operand and result of an inexact op moved by a
@@ -9,15 +9,15 @@ conditioned, or too large for its type, is not taken into the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
 
 from rlx.errors import RlxError
-from rlx.graph import Graph, topological
-from rlx.interpreter import evaluate, interpret
+from rlx.graph import Graph
+from rlx.interpreter import evaluate
 from rlx.ops import load_all
 from rlx.ops.base import Op, registry
 from rlx.ops.value import Value
@@ -26,7 +26,7 @@ from support.random_ops import EXACT, MOTIFS, computed_weight, make
 from support.samples import array_of
 from support.tolerances import TOLERANCES
 
-__all__ = ["Builder", "Case", "Mismatch", "difference", "random_case", "shrunk"]
+__all__ = ["Builder", "Case", "random_case"]
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -332,109 +332,3 @@ def random_case(seed: int, size: int | None = None) -> Case:
             # What was made on the way stays out of the graph, but for leaves: they are declared.
             b.values = {v: a for v, a in b.values.items() if v in before or v.op is None}
     return b.finish(seed)
-
-
-# -- comparison ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """Output ``index`` of a case is wrong when run by ``way``."""
-
-    way: str
-    index: int
-    message: str
-
-
-def difference(found: Array, expected: Array, allowed: Array) -> str | None:
-    """What is wrong with an array, or None. nan equals nan; an infinity equals itself."""
-    if found.dtype != expected.dtype or found.shape != expected.shape:
-        kinds = [f"{a.dtype}{list(a.shape)}" for a in (found, expected)]
-        return f"found {kinds[0]}, expected {kinds[1]}"
-    if not dtype(found.dtype).is_float:
-        wrong = found != expected
-    else:
-        a, e = found.astype(np.float64), expected.astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            near = np.abs(a - e) <= allowed
-        wrong = ~(near | (a == e) | (np.isnan(a) & np.isnan(e)) | np.isinf(allowed))
-    if not wrong.any():
-        return None
-    at = tuple(int(i[0]) for i in np.nonzero(np.atleast_1d(wrong)))[: found.ndim]
-    return (
-        f"{int(wrong.sum())} of {wrong.size} elements are wrong; at {list(at)} found {found[at]},"
-        f" expected {expected[at]} within {allowed[at]:.3g}"
-    )
-
-
-# -- shrinking -------------------------------------------------------------------------------------
-
-
-def shrunk(case: Case, fails: Callable[[Case], bool], tries: int = 200) -> Case:
-    """A smaller case that still fails: fewer outputs, and nodes cut off and given as inputs."""
-    best, left = case, tries
-
-    def attempt(outputs: list[Value], cut: set[Value]) -> bool:
-        nonlocal best, left
-        left -= 1
-        trial = _part(best, outputs, cut)
-        if left > 0 and fails(trial):
-            best = trial
-            return True
-        return False
-
-    for v in list(dict.fromkeys(best.graph.outputs)):
-        if len(case.graph.outputs) > 1 and attempt([v], set()):
-            break
-    changed = True
-    while changed and left > 0:
-        changed = False
-        for op in topological(best.graph.outputs):
-            inside = [v for v in op.results if v not in best.graph.outputs]
-            if inside and attempt(best.graph.outputs, set(inside)):
-                changed = True
-                break
-    return best
-
-
-def _part(case: Case, outputs: list[Value], cut: set[Value]) -> Case:
-    """The case's graph as far as ``outputs`` need it, with the values of ``cut`` as inputs."""
-    g = Graph(case.graph.name)
-    feeds: dict[str, Array] = {}
-    params: dict[str, Array] = {}
-    env: dict[Value, Value] = {}
-
-    def leaf(v: Value) -> Value:
-        if v not in env:
-            into, declare, letter = (
-                (params, g.param, "p") if v in case.graph.params else (feeds, g.input, "x")
-            )
-            name = f"{letter}{len(into)}"
-            into[name] = case.values[v]
-            env[v] = declare(name, v.shape, v.dtype)
-        return env[v]
-
-    for op in topological(outputs):
-        if all(v in cut for v in op.results):
-            continue
-        operands = [None if v is None else env[v] if v in env else leaf(v) for v in op.operands]
-        made = op.with_operands(operands)
-        env.update((v, m) for v, m in zip(op.results, made.results, strict=True) if v not in cut)
-    kept = [env[v] if v in env else leaf(v) for v in outputs]
-    # Only what the outputs still reach stays declared.
-    reached = {v for op in topological(kept) for v in op.present} | set(kept)
-    g.inputs = [v for v in g.inputs if v in reached]
-    g.params = [v for v in g.params if v in reached]
-    g.set_outputs(kept)
-    values = {n: case.values[o] for o, n in env.items()}
-    slack = {n: case.slack[o] for o, n in env.items()}
-    return Case(
-        case.seed, g, {str(v.name): feeds[str(v.name)] for v in g.inputs},
-        {str(v.name): params[str(v.name)] for v in g.params},
-        [case.values[v] for v in outputs], [case.slack[v] for v in outputs], values, slack,
-    )  # fmt: skip
-
-
-def interpreted(case: Case) -> list[Array]:
-    """What the reference interpreter gives for the graph as a whole."""
-    return interpret(case.graph, case.feeds, case.params)
