@@ -1,4 +1,4 @@
-"""``python -m bench [minilm|gemm|attention|overhead|compile|memory]``: one benchmark, or all of them."""
+"""``python -m bench [NAME]``: one benchmark of the table below, or all of them."""
 
 from __future__ import annotations
 

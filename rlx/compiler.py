@@ -71,9 +71,9 @@ def compile_schedule(schedule: Schedule, target: Target, report: CompileReport) 
     symbols = {k.name: (keys[k.name], _symbol(keys[k.name], k)) for k in schedule.kernels}
     objects = {key: _objects[key] for key in needed}
     return Artifact(
-        schedule.target, target.features.name, schedule.params, schedule.constants, schedule.inputs,
-        schedule.outputs, schedule.arena_bytes, schedule.packed_bytes, schedule.prologue, schedule.main,
-        schedule.places, schedule.sites, symbols, objects,
+        schedule.target, target.features.name, schedule.params, schedule.constants,
+        schedule.inputs, schedule.outputs, schedule.arena_bytes, schedule.packed_bytes,
+        schedule.prologue, schedule.main, schedule.places, schedule.sites, symbols, objects,
     )  # fmt: skip
 
 

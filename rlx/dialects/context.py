@@ -42,6 +42,6 @@ class SharedContext:
 
 def parse(text: str, ctx: ir.Context | None = None) -> ir.Module:
     """Parse and verify HIR, MIR or LIR text; IRError says where it is wrong."""
-    ctx = make_context() if ctx is None else ctx
-    with ctx:
-        return _mlir.parse_module(text, ctx)
+    context = make_context() if ctx is None else ctx
+    with context:
+        return _mlir.parse_module(text, context)

@@ -16,8 +16,8 @@ __all__ = ["to_mlir"]
 
 def to_mlir(graph: Graph, ctx: ir.Context | None = None) -> ir.Module:
     """The HIR module of a graph. Every op carries the user's file and line as its location."""
-    ctx = make_context() if ctx is None else ctx
-    with ctx, ir.Location.unknown():
+    context = make_context() if ctx is None else ctx
+    with context, ir.Location.unknown():
         module = ir.Module.create()
         module.operation.attributes["rlx.graph"] = ir.StringAttr.get(graph.name)
         leaves = [*graph.inputs, *graph.params]

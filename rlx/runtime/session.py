@@ -14,6 +14,7 @@ from rlx.errors import GraphError, NameError, ShapeError
 from rlx.graph import Graph, check_param
 from rlx.ops.base import caller
 from rlx.ops.movement import listed
+from rlx.ops.value import Value
 from rlx.runtime.artifact import Signature
 from rlx.runtime.backend import Backend, Weights, backend_for
 from rlx.runtime.executable import Executable, as_array, typed_array, unknown
@@ -61,7 +62,7 @@ class CompiledGraph:
         self._feeds: dict[str, Array] = {}
         self._bound: OrderedDict[tuple[int, ...], Executable] = OrderedDict()
         self._symbols = tuple(sorted(graph.symbols))
-        self._types = {v.name: v.type for v in graph.params}
+        self._types = {str(v.name): v.type for v in graph.params}
         self._fast: Executable | None = None
         if not self._symbols:
             self._fast = self._executable({})
@@ -73,15 +74,17 @@ class CompiledGraph:
     def set_param(self, name: str, value: Any) -> None:
         """Set a param from an array-like or DLPack object of its dtype, in its shape or flat.
 
-        An aligned contiguous array is used in place and kept; call again after changing it.
+        The values are copied, so that changing the array later changes nothing here; only a
+        read-only array, such as one that a file is mapped to, is used in place and kept.
         Raises NameError, DTypeError or ShapeError.
         """
         if name not in self._types:
             raise unknown(name, list(self._types), "param")
         t = self._types[name]
         given = check_param(name, typed_array(value, name, t.dtype.name, "param"), t)
+        own = not isinstance(value, np.ndarray) or value.flags.writeable
         # A rank of 0 stays: ascontiguousarray alone would make it 1.
-        a = np.ascontiguousarray(given).reshape(given.shape)
+        a = given.copy() if own else np.ascontiguousarray(given).reshape(given.shape)
         with self._lock:
             self._params[name] = a
             for key in list(self._bound):
@@ -94,7 +97,7 @@ class CompiledGraph:
         """Give an input a value for the calls that leave it out. An array is kept, not copied."""
         index = self._input_index(name)
         v = self.graph.inputs[index]
-        shape = v.type.static_shape if v.type.is_static else np.shape(value)
+        shape = v.type.static_shape if v.type.is_static else _shape(value, v)
         with self._lock:
             self._feeds[name] = as_array(value, (name, v.dtype.name, shape), "input")
 
@@ -190,7 +193,7 @@ class CompiledGraph:
     def _binding(self, feeds: Mapping[str, Any]) -> dict[str, int]:
         """The sizes of the symbolic dims, read off the inputs' shapes; ShapeError if they clash."""
         sizes: dict[str, int] = {}
-        leaves = [(str(v.name), v.type, np.shape(feeds[str(v.name)])) for v in self.graph.inputs]
+        leaves = [(str(v.name), v.type, _shape(feeds[str(v.name)], v)) for v in self.graph.inputs]
         leaves += [(str(v.name), v.type, self._params[str(v.name)].shape) for v in self.graph.params]
         for name, t, shape in leaves:
             if len(shape) != t.rank:
@@ -243,6 +246,11 @@ class CompiledGraph:
         """The inputs by name, and the outputs, with their types."""
         inputs = [(str(v.name), v.type) for v in self.graph.inputs]
         return inputs, [v.type for v in self.graph.outputs]
+
+
+def _shape(value: Any, v: Value) -> tuple[int, ...]:
+    """The shape of what was given for an input; DTypeError if that is no array of its type."""
+    return typed_array(value, str(v.name), v.dtype.name, "input").shape
 
 
 def _lone_symbol(d: int | SymDim) -> str | None:

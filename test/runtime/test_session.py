@@ -293,6 +293,9 @@ def test_symbols_are_bound_call_by_call(device: str) -> None:
     refused(ShapeError, lambda: f.run({"x": short[0], "y": long}), "'x'", "[n, 3]", "found [3]")
     refused(ShapeError, lambda: f.run({"x": short[:, :2], "y": short}), "'x'", "[2, 3]", "[2, 2]")
     refused(GraphError, lambda: f.run_slots(short), "found 1 inputs, expected 2: 'x', 'y'")
+    ragged = {"x": [[1, 2, 3], [4]], "y": long}
+    refused(DTypeError, lambda: f.run(ragged), "'x'", "f32", "no such array")
+    refused(DTypeError, lambda: f.set_input("x", ragged["x"]), "'x'", "f32", "no such array")
     refused(NameError, lambda: rlx.Session(device).compile(g, dims={"k": 1}), "'k'", "m, n")
 
 
@@ -445,3 +448,55 @@ def test_a_backend_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hello("toy").run({"x": X})[0].tolist() == [[8, 12]]
     refused(DeviceError, lambda: rlx.register_backend("toy", Toy), "'toy'", "already")
     refused(DeviceError, lambda: rlx.register_backend("cpu", Toy), "'cpu'", "already")
+
+
+def test_a_param_set_while_others_run_is_seen_whole_or_not_at_all() -> None:
+    g = rlx.Graph()
+    x, w = g.input("x", [1, 64]), g.param("w", [64, 96])
+    g.set_outputs([x @ w + w.sum(axes=0)])
+    f = rlx.Session().compile(g)
+    ones = np.ones((1, 64), np.float32)
+    weights = [np.full((64, 96), n, np.float32) for n in (1, 2)]
+    f.set_param("w", weights[0])
+    right = {(n * np.full((1, 96), 128, np.float32)).tobytes() for n in (1, 2)}
+    wrong: list[Any] = []
+
+    def work() -> None:
+        for _ in range(1000):
+            (y,) = f.run_slots(ones)
+            if y.tobytes() not in right:
+                wrong.append(y)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for n in range(200):
+        f.set_param("w", weights[n % 2])
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_a_fault_of_one_call_is_not_that_of_another() -> None:
+    g = rlx.Graph()
+    table, at = g.input("table", [5]), g.input("at", [1], "i64")
+    g.set_outputs([table.gather(at)])
+    f = rlx.Session().compile(g)
+    values = np.arange(5, dtype=np.float32)
+    wrong: list[Any] = []
+
+    def work(index: int) -> None:
+        for _ in range(1000):
+            try:
+                fine = f.run_slots(values, np.array([index]))[0].tolist() == [index]
+            except FaultError:
+                fine = index > 4
+            if not fine:
+                wrong.append(index)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in (1, 7, 3, 9)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
