@@ -18,7 +18,10 @@ BENCHMARKS = {
 def main(argv: list[str]) -> int:
     """Run the benchmarks that are named, with the rest of the command line."""
     if argv and argv[0] not in BENCHMARKS:
-        print(f"no benchmark is called {argv[0]!r}; there are {', '.join(BENCHMARKS)}", file=sys.stderr)
+        print(
+            f"no benchmark is called {argv[0]!r}; there are {', '.join(BENCHMARKS)}",
+            file=sys.stderr,
+        )
         return 2
     for name in argv[:1] or BENCHMARKS:
         print(f"\n## {name}\n", flush=True)

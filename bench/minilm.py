@@ -84,9 +84,15 @@ def time_case(case: str, threads: int, workers: list[Worker], rounds: int) -> li
     rows: list[Row] = []
     for w in alive:
         found = ready[w.name]["vectors"]
-        error = max(abs(a - b) for x, y in zip(found, reference, strict=True) for a, b in zip(x, y, strict=True))
+        error = max(
+            abs(a - b)
+            for x, y in zip(found, reference, strict=True)
+            for a, b in zip(x, y, strict=True)
+        )
         own = times[w.name]
-        row = Row(case, threads, w.name, statistics.median(own), min(own), ready[w.name]["first_s"], error)
+        row = Row(
+            case, threads, w.name, statistics.median(own), min(own), ready[w.name]["first_s"], error
+        )
         rows.append(row)
         if error > TOLERANCE:
             raise SystemExit(f"{w.name} disagrees with {alive[0].name} at {case}: {error:.1e}")
@@ -99,7 +105,11 @@ def ratios(rows: list[Row]) -> dict[str, tuple[float, str]]:
     for ours in rows:
         if ours.library != "rlx":
             continue
-        peers = [r for r in rows if (r.case, r.threads) == (ours.case, ours.threads) and r.library != "rlx"]
+        peers = [
+            r
+            for r in rows
+            if (r.case, r.threads) == (ours.case, ours.threads) and r.library != "rlx"
+        ]
         if peers:
             best = min(peers, key=lambda r: r.median_ms)
             out[f"{ours.case} {ours.threads}T"] = (best.median_ms / ours.median_ms, best.library)
@@ -109,11 +119,22 @@ def ratios(rows: list[Row]) -> dict[str, tuple[float, str]]:
 def table(rows: list[Row]) -> str:
     """A Markdown table: a line a case, a column a library, the ratio last."""
     names = list(dict.fromkeys(r.library for r in rows))
-    lines = ["| case | " + " | ".join(names) + " | best peer / rlx |", "|---" * (len(names) + 2) + "|"]
+    lines = [
+        "| case | " + " | ".join(names) + " | best peer / rlx |",
+        "|---" * (len(names) + 2) + "|",
+    ]
     for key, (ratio, peer) in ratios(rows).items():
         case, threads = key.split()
-        cells = {r.library: f"{r.median_ms:.2f}" for r in rows if r.case == case and f"{r.threads}T" == threads}
-        lines.append(f"| {key} | " + " | ".join(cells.get(n, "-") for n in names) + f" | {ratio:.2f} ({peer}) |")
+        cells = {
+            r.library: f"{r.median_ms:.2f}"
+            for r in rows
+            if r.case == case and f"{r.threads}T" == threads
+        }
+        lines.append(
+            f"| {key} | "
+            + " | ".join(cells.get(n, "-") for n in names)
+            + f" | {ratio:.2f} ({peer}) |"
+        )
     values = [r for r, _ in ratios(rows).values()]
     mean = math.exp(sum(map(math.log, values)) / len(values)) if values else float("nan")
     return "\n".join([*lines, "", f"medians in ms; geometric mean of the ratios {mean:.2f}"])
@@ -130,7 +151,10 @@ def main(argv: list[str]) -> int:
     p.add_argument("--rounds", type=int, default=8)
     p.add_argument("--json", type=Path, help="write the rows here too")
     a = p.parse_args(argv)
-    model = a.model or subprocess.check_output([sys.executable, "tools/find_model.py"], text=True).strip()
+    model = (
+        a.model
+        or subprocess.check_output([sys.executable, "tools/find_model.py"], text=True).strip()
+    )
     rows: list[Row] = []
     for threads in map(int, a.threads.split(",")):
         workers = [Worker(n, sys.executable, model, threads) for n in a.peers.split(",") if n]

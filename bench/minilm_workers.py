@@ -1,7 +1,7 @@
 """One process a library: each prepares MiniLM for a shape and then answers with times.
 
-The protocol is lines on standard input ("case 8x128", then "run" again and again) and one JSON object
-a line on standard output. Every library gives normalised, mean-pooled sentence embeddings in f32.
+The protocol is lines on standard input ("case 8x128", then "run" again and again) and one JSON
+object a line on standard output. Every library gives normalised, mean-pooled embeddings in f32.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def prepare_torch(model: str, ids: Any, mask: Any, threads: int) -> Runner:
 
 def prepare_inductor(model: str, ids: Any, mask: Any, threads: int) -> Runner:
     import torch
-    import torch._inductor.config as config
+    from torch._inductor import config
 
     config.freezing = True
     torch.set_num_threads(threads)
@@ -85,7 +85,8 @@ def onnx_file(model: str, ids: Any, mask: Any) -> str:
         part = path.with_suffix(f".{os.getpid()}")
         torch.onnx.export(
             torch_encoder(model, "eager"), (torch.from_numpy(ids), torch.from_numpy(mask)),
-            str(part), input_names=["ids", "mask"], output_names=["e"], dynamo=False, opset_version=17,
+            str(part), input_names=["ids", "mask"], output_names=["e"], dynamo=False,
+            opset_version=17,
         )  # fmt: skip
         part.rename(path)
     return str(path)
@@ -96,7 +97,9 @@ def prepare_ort(model: str, ids: Any, mask: Any, threads: int) -> Runner:
 
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    session = ort.InferenceSession(onnx_file(model, ids, mask), options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(
+        onnx_file(model, ids, mask), options, providers=["CPUExecutionProvider"]
+    )
     feeds = {i.name: {"ids": ids, "mask": mask}[i.name] for i in session.get_inputs()}
     return lambda: session.run(None, feeds)[0]
 
@@ -105,7 +108,9 @@ def prepare_openvino(model: str, ids: Any, mask: Any, threads: int) -> Runner:
     import openvino as ov
 
     settings = {
-        "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": threads,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
     }  # fmt: skip
     compiled = ov.Core().compile_model(onnx_file(model, ids, mask), "CPU", settings)
     request = compiled.create_infer_request()

@@ -98,7 +98,7 @@ class Graph(GraphOps):
         return Iota(TensorType.of(dims, "i64").shape, axis, dtype).out
 
     def set_outputs(self, outputs: Sequence[Value] | Value) -> None:
-        """Say what a run returns, in order. An output may be an input; GraphError if there is none."""
+        """Say what a run returns, in order, inputs among it if wanted; GraphError if nothing."""
         outs = [outputs] if isinstance(outputs, Value) else list(outputs)
         if not outs:
             raise GraphError("a graph needs at least one output", caller())
@@ -195,7 +195,7 @@ def topological(outputs: Sequence[Value]) -> list[Op]:
 
 
 def check_param(name: str, value: np.ndarray[Any, Any], type: TensorType) -> np.ndarray[Any, Any]:
-    """``value`` in the shape that ``type`` declares; ShapeError or DTypeError if it does not fit."""
+    """``value`` in the shape that ``type`` declares; ShapeError or DTypeError if it cannot be."""
     if value.dtype != type.dtype.numpy:
         raise DTypeError(
             f"param {name!r} is {type.dtype}, found {value.dtype}; convert it first", caller()

@@ -20,7 +20,9 @@ __all__ = ["evaluate", "interpret"]
 Array = np.ndarray[Any, Any]
 
 
-def interpret(graph: Graph, feeds: Mapping[str, Any], params: Mapping[str, Any] | None = None) -> list[Array]:
+def interpret(
+    graph: Graph, feeds: Mapping[str, Any], params: Mapping[str, Any] | None = None
+) -> list[Array]:
     """Run ``graph`` on named arrays and return its outputs.
 
     ``params`` add to, or replace, the values that the graph's params carry.
@@ -37,7 +39,13 @@ def interpret(graph: Graph, feeds: Mapping[str, Any], params: Mapping[str, Any] 
             a = a.reshape(v.type.static_shape)
         env[v] = a
     for op in graph.nodes():
-        env.update(zip(op.results, evaluate(op, [None if v is None else env[v] for v in op.operands]), strict=True))
+        env.update(
+            zip(
+                op.results,
+                evaluate(op, [None if v is None else env[v] for v in op.operands]),
+                strict=True,
+            )
+        )
     return [env[v] for v in graph.outputs]
 
 
@@ -47,10 +55,12 @@ def evaluate(op: Op, arrays: list[Array | None]) -> list[Array]:
         out = op.reference(*arrays) if hasattr(op, "reference") else _expanded(op, arrays)
     many = list(out) if isinstance(out, tuple) else [out]
     results: list[Array] = []
-    for v, a in zip(op.results, many, strict=True):
-        a = np.asarray(a)
+    for v, given in zip(op.results, many, strict=True):
+        a = np.asarray(given)
         if a.dtype != v.dtype.numpy or (v.type.is_static and a.shape != v.shape):
-            raise RlxError(f"{op.name}: its reference gave {a.dtype}{list(a.shape)}, infer says {v.type}")
+            raise RlxError(
+                f"{op.name}: its reference gave {a.dtype}{list(a.shape)}, infer says {v.type}"
+            )
         results.append(a)
     return results
 
@@ -58,8 +68,14 @@ def evaluate(op: Op, arrays: list[Array | None]) -> list[Array]:
 def _expanded(op: Op, arrays: list[Array | None]) -> tuple[Array, ...]:
     """A composite without a reference of its own means what its expansion means."""
     g = Graph(op.name)
-    leaves = [None if v is None else g.input(f"x{i}", v.shape, v.dtype) for i, v in enumerate(op.operands)]
+    leaves = [
+        None if v is None else g.input(f"x{i}", v.shape, v.dtype) for i, v in enumerate(op.operands)
+    ]
     out = op.with_operands(leaves).expand()
     g.set_outputs(list(out) if isinstance(out, tuple) else [out])
-    feeds = {v.name: a for v, a in zip(leaves, arrays, strict=True) if v is not None and v.name is not None}
+    feeds = {
+        v.name: a
+        for v, a in zip(leaves, arrays, strict=True)
+        if v is not None and v.name is not None
+    }
     return tuple(interpret(g, feeds))

@@ -13,7 +13,9 @@ from rlx.types import TensorType
 __all__ = ["rebuild"]
 
 
-def rebuild(graph: Graph, leaf: Callable[[TensorType], TensorType], dims: Mapping[str, int]) -> Graph:
+def rebuild(
+    graph: Graph, leaf: Callable[[TensorType], TensorType], dims: Mapping[str, int]
+) -> Graph:
     """Build ``graph`` again on leaves of changed type; attributes that hold dims are bound."""
     out = Graph(graph.name)
     out._names = dict(graph._names)

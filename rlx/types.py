@@ -152,7 +152,7 @@ class TensorType:
 
     @staticmethod
     def of(shape: Iterable[int | str | SymDim], dt: DType | str | Any = "f32") -> TensorType:
-        """Build a type from loose parts; a string dim is a symbol: ``of(["batch", 384], "f32")``."""
+        """A type from loose parts; a string dim is a symbol: ``of(["batch", 384], "f32")``."""
         return TensorType(tuple(as_dim(d) for d in shape), dtype(dt))
 
     @property
@@ -216,7 +216,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
         for s in shapes:
             j = i - (rank - len(s))
             d = s[j] if j >= 0 else 1
-            if d == 1 or d == dim:
+            if d in (1, dim):
                 continue
             if dim != 1:
                 listed = " and ".join("[" + ", ".join(map(str, s)) + "]" for s in shapes)

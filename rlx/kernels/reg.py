@@ -121,5 +121,3 @@ class Buffer:
 
     def __str__(self) -> str:
         return self.name
-
-

@@ -45,7 +45,9 @@ def decode(a: ir.Attribute, classes: dict[str, type]) -> Any:
         items = {named.name: named.attr for named in a}
         kind = ir.StringAttr(items.pop("is")).value if "is" in items else "?"
         if kind not in classes:
-            raise IRError(f"a kernel config is of the class {kind!r}, expected one of {', '.join(classes)}")
+            raise IRError(
+                f"a kernel config is of the class {kind!r}, expected one of {', '.join(classes)}"
+            )
         return classes[kind](**{k: decode(v, classes) for k, v in items.items()})
     if isinstance(a, ir.ArrayAttr):
         return tuple(decode(x, classes) for x in a)

@@ -9,8 +9,6 @@ whose family the target has no emitter for is left out.
 
 from __future__ import annotations
 
-
-
 from rlx._mlir import ir
 from rlx.dialects.bridge import create, place_of
 from rlx.lowering.base import Compilation, Pass, functions
@@ -26,7 +24,10 @@ from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceS
 
 __all__ = ["Fuse"]
 
-ROW_ROOTS = {c.name for c in (Softmax, LayerNorm, RmsNorm, ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd)}
+ROW_ROOTS = {
+    c.name
+    for c in (Softmax, LayerNorm, RmsNorm, ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd)
+}
 CHEAP = {Constant.name, Expand.name}
 """Ops that cost nothing inside a region, where they are an immediate or an address: copied in."""
 
@@ -74,7 +75,9 @@ class _Fuser:
         if pattern != "elementwise":
             self.take_users(pattern, group)
         work = [o for o in group if o.name not in CHEAP]
-        if len(work) > 1 or (work and work[0].name in ROW_ROOTS and claim(pattern, self.trial(group)) is None):
+        if len(work) > 1 or (
+            work and work[0].name in ROW_ROOTS and claim(pattern, self.trial(group)) is None
+        ):
             self.region(pattern, self.with_cheap(group))
 
     def take_users(self, pattern: str, group: list[ir.Operation]) -> None:
@@ -84,7 +87,11 @@ class _Fuser:
             if user is None:
                 self.miss_users(pattern, group[-1])
                 return
-            if not _pointwise(user) or user.results[0] in self.taken or user.results[0].type != out.type:
+            if (
+                not _pointwise(user)
+                or user.results[0] in self.taken
+                or user.results[0].type != out.type
+            ):
                 return
             reason = claim(pattern, self.trial([*group, user]))
             if reason is not None:
@@ -131,7 +138,13 @@ class _Fuser:
         while todo:
             for v in todo.pop().operands:
                 op = producer(v)
-                if op is not None and op.name in CHEAP and v not in found and v in self.place and _region_leaf(op):
+                if (
+                    op is not None
+                    and op.name in CHEAP
+                    and v not in found
+                    and v in self.place
+                    and _region_leaf(op)
+                ):
                     found[v] = op
                     todo.append(op)
         return sorted(found.values(), key=self.order)
@@ -143,7 +156,7 @@ class _Fuser:
     # -- the region ------------------------------------------------------------------------
 
     def region(self, kind: str, ops: list[ir.Operation]) -> None:
-        """Wrap ops (in program order) in a mir.fused; cheap ops that others use stay, a copy goes in."""
+        """Wrap ops (in program order) in a mir.fused; cheap ops that others use are copied."""
         last = ops[-1]
         out = last.results[0]
         label = "+".join(o.name.split(".")[1] for o in ops if o.name not in CHEAP)
@@ -155,10 +168,10 @@ class _Fuser:
         out.replace_all_uses_with(fused.results[0])
         self.place[fused.results[0]] = self.place[out]
         inside: dict[ir.Value, ir.Value] = {}
-        results = {o.results[0] for o in ops}
+        shared_values = _shared(ops)
         for op in ops:
             v = op.results[0]
-            shared = op.name in CHEAP and any(len(u.results) == 0 or u.results[0] not in results for u in users(v))
+            shared = v in shared_values
             moved = op.clone(ir.InsertionPoint(body)).operation if shared else op
             if not shared:
                 op.detach_from_parent()
@@ -180,11 +193,20 @@ class _Fuser:
         found = users(op.results[0])
         if any(_pointwise(u) for u in found):
             names = ", ".join(sorted({u.name.split(".")[-1] for u in found}))
-            self.miss(pattern, op, f"its result has {len(found)} uses ({names})", "it is stored once and read again")
+            self.miss(
+                pattern,
+                op,
+                f"its result has {len(found)} uses ({names})",
+                "it is stored once and read again",
+            )
 
 
 def _pointwise(op: ir.Operation) -> bool:
-    return op.name.startswith("mir.") and op.name not in ("mir.fused", "mir.yield") and op_class(op.name).pointwise
+    return (
+        op.name.startswith("mir.")
+        and op.name not in ("mir.fused", "mir.yield")
+        and op_class(op.name).pointwise
+    )
 
 
 def _region_leaf(op: ir.Operation) -> bool:
@@ -194,3 +216,15 @@ def _region_leaf(op: ir.Operation) -> bool:
     return ir.DenseElementsAttr(op.attributes["value"]).is_splat
 
 
+def _shared(ops: list[ir.Operation]) -> set[ir.Value]:
+    """The results of cheap ops that something outside ``ops`` reads, or that one of these reads:
+    what stays where it is needs its operands there."""
+    moved = {o.results[0] for o in ops}
+    for op in reversed(ops):
+        if op.name in CHEAP and not all(_within(u, moved) for u in users(op.results[0])):
+            moved.discard(op.results[0])
+    return {o.results[0] for o in ops} - moved
+
+
+def _within(op: ir.Operation, values: set[ir.Value]) -> bool:
+    return len(op.results) > 0 and op.results[0] in values

@@ -17,5 +17,7 @@ class HirToMir(Pass):
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
         for f in functions(module).values():
             for block in f.regions[0].blocks:
-                expand_all(block, lambda op: op.name.startswith("hir."), lambda n: n.dialect == "hir")
+                expand_all(
+                    block, lambda op: op.name.startswith("hir."), lambda n: n.dialect == "hir"
+                )
         return module

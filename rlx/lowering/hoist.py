@@ -51,22 +51,35 @@ class Hoist(Pass):
         static = static_values(main)
         _keep_broadcasts(block, static)
         # Constants that static ops use are copied, so that neither function needs the other's.
-        moved = [v.operation for v in block.operations if len(v.operation.results) and v.operation.results[0] in static]
+        moved = [
+            v.operation
+            for v in block.operations
+            if len(v.operation.results) and v.operation.results[0] in static
+        ]
         if not moved:
             return
         inside = set(r for o in moved for r in o.results)
-        live = [r for o in moved for r in o.results if any(not _within(u, inside) for u in users(r))]
+        live = [
+            r for o in moved for r in o.results if any(not _within(u, inside) for u in users(r))
+        ]
         args = [block.add_argument(r.type, ir.Location.unknown()) for r in live]
         for r, a in zip(live, args, strict=True):
             for u in users(r):
                 if not _within(u, inside):
                     _replace(u, r, a)
-        params = [(a, d) for a, d in zip(block.arguments, ir.ArrayAttr(main.attributes["arg_attrs"]), strict=False)]
+        params = [
+            (a, d)
+            for a, d in zip(
+                block.arguments, ir.ArrayAttr(main.attributes["arg_attrs"]), strict=False
+            )
+        ]
         params = [(a, d) for a, d in params if "rlx.param" in ir.DictAttr(d)]
         self._make_prologue(main, params, moved, live)
         marks = [*ir.ArrayAttr(main.attributes["arg_attrs"])]
         i64 = ir.IntegerType.get_signless(64)
-        marks += [ir.DictAttr.get({"rlx.packed": ir.IntegerAttr.get(i64, i)}) for i in range(len(live))]
+        marks += [
+            ir.DictAttr.get({"rlx.packed": ir.IntegerAttr.get(i64, i)}) for i in range(len(live))
+        ]
         t = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
         wide = ir.FunctionType.get([*t.inputs, *(r.type for r in live)], t.results)
         main.attributes["function_type"] = ir.TypeAttr.get(wide)

@@ -62,5 +62,10 @@ def _check(module: ir.Module, compilation: Compilation) -> None:
                     missing[op.name] += 1
                     first.setdefault(op.name, place_of(op))
     if missing:
-        listed = ", ".join(f"{name} x {n} (first at {first[name][0]}:{first[name][1]})" for name, n in missing.items())
-        raise UnsupportedError(f"no kernel and no loop nest on {compilation.target.name} for: {listed}")
+        listed = ", ".join(
+            f"{name} x {n} (first at {first[name][0]}:{first[name][1]})"
+            for name, n in missing.items()
+        )
+        raise UnsupportedError(
+            f"no kernel and no loop nest on {compilation.target.name} for: {listed}"
+        )

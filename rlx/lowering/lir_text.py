@@ -24,9 +24,11 @@ def write_module(lowering: Lowering, main: ir.Operation) -> ir.Module:
     configs = {name: key for key, name in lowering.kernels.items()}
     for name, step in declared.items():
         family, config = configs[name]
-        types = ", ".join([*(_flat(v.dtype) for v in step.views), *["index"] * len(step.launch.sizes)])
+        types = ", ".join(
+            [*(_flat(v.dtype) for v in step.views), *["index"] * len(step.launch.sizes)]
+        )
         lines.append(
-            f'  func.func private @{name}({types}) attributes '
+            f"  func.func private @{name}({types}) attributes "
             f'{{lir.family = "{family}", lir.config = {encode(config)}}}'
         )
     for entry, steps in (("prologue", lowering.prologue), ("main", lowering.main)):
@@ -39,7 +41,8 @@ def _module_attributes(lowering: Lowering, main: ir.Operation) -> list[str]:
     out = [f'lir.target = "{lowering.target.name}"']
     out += [f"lir.constant{i} = {a}" for i, a in enumerate(lowering.constants)]
     sites = [
-        f'{{message = {_quoted(s.message)}, file = {_quoted(s.location[0])}, line = {s.location[1]} : i64}}'
+        f"{{message = {_quoted(s.message)}, file = {_quoted(s.location[0])}, "
+        f"line = {s.location[1]} : i64}}"
         for s in lowering.sites
     ]
     return [*out, f"lir.sites = [{', '.join(sites)}]"]
@@ -64,10 +67,12 @@ class _Memories:
         self._add("error", 0, "memref<2xi64>", None)
         block = main.regions[0].blocks[0]
         leaves: dict[str, list[tuple[str, ir.Value]]] = {"param": [], "input": []}
-        for arg, mark in zip(block.arguments, ir.ArrayAttr(main.attributes["arg_attrs"]), strict=False):
-            for role in leaves:
+        for arg, mark in zip(
+            block.arguments, ir.ArrayAttr(main.attributes["arg_attrs"]), strict=False
+        ):
+            for role, found in leaves.items():
                 if f"rlx.{role}" in ir.DictAttr(mark):
-                    leaves[role].append((ir.StringAttr(ir.DictAttr(mark)[f"rlx.{role}"]).value, arg))
+                    found.append((ir.StringAttr(ir.DictAttr(mark)[f"rlx.{role}"]).value, arg))
         self._list("param", [(n, from_type(v.type)) for n, v in leaves["param"]])
         constants = [from_type(ir.DenseElementsAttr(a).type) for a in lowering.constants]
         self._list("constant", [(str(i), t) for i, t in enumerate(constants)])
@@ -83,7 +88,7 @@ class _Memories:
     def _add(self, role: str, index: int, kind: str, name: str | None) -> None:
         ssa = f"%{role}" if name is None else f"%{role}{index}"
         self.names[role, index] = (ssa, kind)
-        named = f', lir.name = {_quoted(name)}' if name is not None else ""
+        named = f", lir.name = {_quoted(name)}" if name is not None else ""
         self.arguments.append(f'{ssa}: {kind} {{lir.role = "{role}"{named}}}')
 
     def of(self, memory: Memory) -> tuple[str, str]:
@@ -112,8 +117,8 @@ def _function(name: str, steps: list[StepRecord], memories: _Memories) -> list[s
         offset = v.memory.offset + v.start * v.dtype.bytes
         shape, strides = (", ".join(map(str, x)) for x in (v.shape, v.strides))
         shape, strides = (f"array<i64{': ' if x else ''}{x}>" for x in (shape, strides))
-        text = f'"lir.view"({base}) {{offset = {offset} : i64, shape = {shape}, strides = {strides}}} : '
-        text += f"({kind}) -> {_flat(v.dtype)}"
+        where = f"offset = {offset} : i64, shape = {shape}, strides = {strides}"
+        text = f'"lir.view"({base}) {{{where}}} : ({kind}) -> {_flat(v.dtype)}'
         if text not in views:
             views[text] = f"%v{len(views)}"
             body.append(f"    {views[text]} = {text}")
@@ -125,9 +130,14 @@ def _function(name: str, steps: list[StepRecord], memories: _Memories) -> list[s
         marks = f"lir.range = {s.launch.range} : i64, lir.grain = {s.launch.grain} : i64"
         marks += f", lir.scratch = {s.launch.scratch} : i64"
         if name == "prologue":
-            marks += f", lir.when = array<i64{': ' if s.params else ''}{', '.join(map(str, sorted(s.params)))}>"
+            params = ", ".join(map(str, sorted(s.params)))
+            marks += f", lir.when = array<i64{': ' if params else ''}{params}>"
         place = f"loc({_quoted(s.location[0])}:{s.location[1]}:1)"
         body.append(f"    func.call @{s.kernel}({args}) {{{marks}}} : ({types}) -> () {place}")
-    return [f"  func.func @{name}({', '.join(memories.arguments)}) {{", *head, *body, "    return", "  }"]
-
-
+    return [
+        f"  func.func @{name}({', '.join(memories.arguments)}) {{",
+        *head,
+        *body,
+        "    return",
+        "  }",
+    ]

@@ -202,15 +202,15 @@ class Lowering:
             last = v.start + sum((d - 1) * s for d, s in zip(v.shape, v.strides, strict=True))
             if last >= 1 << (kernels.index_bits - 1):
                 raise UnsupportedError(
-                    f"{family} kernel: its operand {v.dtype}{list(v.shape)} reaches element {last}, and "
-                    f"indices of {kernels.name} have {kernels.index_bits} bits; split the tensor, or "
-                    "compile for a target with 64-bit indices, such as cpu or cuda",
+                    f"{family} kernel: its operand {v.dtype}{list(v.shape)} reaches element "
+                    f"{last}, and indices of {kernels.name} have {kernels.index_bits} bits; "
+                    "split the tensor, or compile for a target with 64-bit indices (cpu, cuda)",
                     self.location,
                 )
         if (most := max(launch.range, *launch.sizes, 0)) >= 1 << 31:
             raise UnsupportedError(
-                f"{family} kernel: a range or stride of {most} elements, where GPU kernels take 32-bit "
-                "sizes; split the tensor, or compile for cpu",
+                f"{family} kernel: a range or stride of {most} elements, where GPU kernels take "
+                "32-bit sizes; split the tensor, or compile for cpu",
                 self.location,
             )
 

@@ -48,11 +48,15 @@ class MirToLir(Pass):
         return write_module(lowering, main)
 
 
-def _entry(main: ir.Operation, prologue: ir.Operation | None, lowering: Lowering) -> list[tuple[ir.Value, int]]:
+def _entry(
+    main: ir.Operation, prologue: ir.Operation | None, lowering: Lowering
+) -> list[tuple[ir.Value, int]]:
     """Give the arguments their places; returns the returned values with their positions."""
     block = main.regions[0].blocks[0]
     marks = ir.ArrayAttr(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else []
-    returned = list(prologue.regions[0].blocks[0].operations)[-1].operation.operands if prologue else []
+    returned = (
+        list(prologue.regions[0].blocks[0].operations)[-1].operation.operands if prologue else []
+    )
     counts = {"input": 0, "param": 0}
     for arg, mark in zip(block.arguments, marks, strict=False):
         named = ir.DictAttr(mark)
@@ -84,7 +88,9 @@ def _statics(prologue: ir.Operation, lowering: Lowering) -> None:
         lowering.params_of[arg] = frozenset([i])
     for view in block.operations:
         op = view.operation
-        needs = frozenset[int]().union(*(lowering.params_of.get(v, frozenset()) for v in _reads(op)))
+        needs = frozenset[int]().union(
+            *(lowering.params_of.get(v, frozenset()) for v in _reads(op))
+        )
         if op.name != Constant.name:
             for r in op.results:
                 lowering.params_of[r] = needs
@@ -92,7 +98,9 @@ def _statics(prologue: ir.Operation, lowering: Lowering) -> None:
 
 def _reads(op: ir.Operation) -> list[ir.Value]:
     """What an op, or the body of a region, reads."""
-    inner = [v for r in op.regions for b in r.blocks for o in b.operations for v in o.operation.operands]
+    inner = [
+        v for r in op.regions for b in r.blocks for o in b.operations for v in o.operation.operands
+    ]
     return [*op.operands, *inner]
 
 
@@ -109,7 +117,9 @@ def _lower(op: ir.Operation, lowering: Lowering) -> None:
     if op.name == Constant.name:
         return
     lowering.location = place_of(op)
-    if op.name in _VIEWS and (lowering.compilation.options.dispatch == "native" or op.name == Reshape.name):
+    if op.name in _VIEWS and (
+        lowering.compilation.options.dispatch == "native" or op.name == Reshape.name
+    ):
         node = lowering.compilation.regions.of(op).nodes[0]
         lowering.env[op.results[0]] = _VIEWS[op.name](node, op.operands[0], lowering)
         return

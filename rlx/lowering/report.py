@@ -20,7 +20,8 @@ class MissedFusion:
 
     def __str__(self) -> str:
         hint = f" ({self.hint})" if self.hint else ""
-        return f"{self.location[0]}:{self.location[1]}: {self.pattern} of {self.op}: {self.reason}{hint}"
+        file, line = self.location
+        return f"{file}:{line}: {self.pattern} of {self.op}: {self.reason}{hint}"
 
 
 @dataclass

@@ -76,7 +76,9 @@ class ShareInputs(Pass):
             for m in members:
                 if m not in kept:
                     reason = "its result is a graph output, which must be dense"
-                    miss = MissedFusion("shared-input matmuls", "matmul", place_of(m.product), reason)
+                    miss = MissedFusion(
+                        "shared-input matmuls", "matmul", place_of(m.product), reason
+                    )
                     compilation.fusion.missed.append(miss)
             if len(kept) > 1:
                 groups.append(kept)

@@ -57,7 +57,9 @@ def _sweep(block: ir.Block) -> bool:
     return changed
 
 
-def _make(op: ir.Operation, name: str, t: TensorType, operands: list[ir.Value], **attrs: ir.Attribute) -> ir.Value:
+def _make(
+    op: ir.Operation, name: str, t: TensorType, operands: list[ir.Value], **attrs: ir.Attribute
+) -> ir.Value:
     made = create(name, [to_type(t)], operands, attrs, loc=op.location, ip=ir.InsertionPoint(op))
     return made.results[0]
 
@@ -75,14 +77,20 @@ def _explicit(op: ir.Operation) -> bool:
         t = from_type(v.type)
         if t.shape != shape:
             to = t.with_shape(shape)
-            op.operands[i] = _make(op, Expand.name, to, [v], shape=to_attr(shape, "tuple[Dim, ...]"))
+            op.operands[i] = _make(
+                op, Expand.name, to, [v], shape=to_attr(shape, "tuple[Dim, ...]")
+            )
             changed = True
     return changed
 
 
 def _fold(op: ir.Operation) -> ir.Value | None:
     """An op on constants alone is evaluated by its reference."""
-    if len(op.results) != 1 or not len(op.operands) or any(not _is_constant(v) for v in op.operands):
+    if (
+        len(op.results) != 1
+        or not len(op.operands)
+        or any(not _is_constant(v) for v in op.operands)
+    ):
         return None
     t = from_type(op.results[0].type)
     if not t.is_static:
@@ -129,7 +137,9 @@ def _algebra(op: ir.Operation) -> ir.Value | None:
     return None
 
 
-_RULES_BY_ROOT = {f"mir.{r.before.op}": [s for s in RULES if s.before.op == r.before.op] for r in RULES}
+_RULES_BY_ROOT = {
+    f"mir.{r.before.op}": [s for s in RULES if s.before.op == r.before.op] for r in RULES
+}
 
 
 def _build(op: ir.Operation, after: Pattern, t: TensorType, found: dict[str, ir.Value]) -> ir.Value:
@@ -137,7 +147,9 @@ def _build(op: ir.Operation, after: Pattern, t: TensorType, found: dict[str, ir.
         return found[after]
     if isinstance(after, Call):
         return _make(op, f"mir.{after.op}", t, [_build(op, a, t, found) for a in after.args])
-    return _constant(op, np.broadcast_to(np.asarray(after).astype(t.dtype.numpy), t.static_shape), t)
+    return _constant(
+        op, np.broadcast_to(np.asarray(after).astype(t.dtype.numpy), t.static_shape), t
+    )
 
 
 def _movement(op: ir.Operation) -> ir.Value | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 from rlx.kernels.strides import row_major
@@ -71,7 +72,7 @@ class View:
         )
 
     def as_bits(self) -> View:
-        """The same elements as unsigned integers of their width, for kernels that only move them."""
+        """The same elements as unsigned integers of their width, for kernels that only move."""
         return replace(self, dtype=DTYPES[f"u{self.dtype.bits}"])
 
     def transpose(self, perm: Sequence[int]) -> View:
@@ -138,7 +139,7 @@ def _reshaped(
                 j += 1
             else:
                 return None
-        if any(a[1] != b[0] * b[1] for a, b in zip(group, group[1:], strict=False)):
+        if any(a[1] != b[0] * b[1] for a, b in pairwise(group)):
             return None
         step = group[-1][1]
         inner = list(row_major(new[i:j]))

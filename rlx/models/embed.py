@@ -11,8 +11,8 @@ import numpy as np
 from rlx.errors import DTypeError, FaultError, ModelError, ShapeError
 from rlx.graph import Graph
 from rlx.models.bert import BertConfig, bert_encoder, read_json
-from rlx.models.safetensors import SafeTensors
 from rlx.models.progress import Progress
+from rlx.models.safetensors import SafeTensors
 
 __all__ = ["Embed"]
 

@@ -126,7 +126,7 @@ class Attention(Op, name="mir.attention"):
     bads = _BADS
 
     @classmethod
-    def build(  # noqa: PLR0917 -- the order of the call it mirrors
+    def build(
         cls,
         q: Value,
         k: Any,

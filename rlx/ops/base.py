@@ -12,7 +12,7 @@ interpreter, the gradient and batching transforms, the common lowering, the gene
 
 from __future__ import annotations
 
-
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -208,7 +208,7 @@ class Op:
         operands: list[Operand] = []
         attrs: list[Attr] = []
         for base in reversed(cls.__mro__):
-            for key, kind in base.__dict__.get("__annotations__", {}).items():
+            for key, kind in inspect.get_annotations(base).items():
                 f = base.__dict__.get(key)
                 if isinstance(f, Operand):
                     f.name, f.index = key, len(operands)

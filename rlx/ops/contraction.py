@@ -213,7 +213,7 @@ class DotGeneral(Op, name="mir.dot_general"):
     )  # fmt: skip
 
     @classmethod
-    def build(  # noqa: PLR0917 -- the parameters are the attributes, in order
+    def build(
         cls,
         a: Value | Array,
         b: Value | Array,

@@ -53,9 +53,8 @@ class Pointwise(Op):
         rank = self.out.rank
         ready: list[Value] = []
         for v, has in zip(operands, batched, strict=True):
-            if has and v.rank < rank + 1:
-                v = v.reshape((v.shape[0], *([1] * (rank + 1 - v.rank)), *v.shape[1:]))
-            ready.append(v)
+            ones = [1] * (rank + 1 - v.rank)
+            ready.append(v.reshape((v.shape[0], *ones, *v.shape[1:])) if has and ones else v)
         return self.with_operands(ready).out
 
 

@@ -233,7 +233,7 @@ class ScatterAdd(Op, name="mir.scatter_add"):
     )
 
     @classmethod
-    def build(  # noqa: PLR0917 -- the parameters are the attributes, in order
+    def build(
         cls,
         updates: Value,
         indices: Value | Array | int,

@@ -229,7 +229,7 @@ def _extreme(name: str, x: Value, other: Any, how: dict[str, Any]) -> Value:
     return op_class(f"mir.{name}imum").build(x, other)
 
 
-def attention_kind(  # noqa: PLR0917 -- the order of the call it mirrors
+def attention_kind(
     q: Value, k: Value, v: Value, num_heads: int, head_dim: int, mask_kind: str = "none"
 ) -> Value:
     """Attention whose mask needs no tensor: "none", "causal", or "sliding:N" for a causal window

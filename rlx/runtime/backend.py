@@ -103,8 +103,9 @@ def backend_for(device: str) -> Backend:
     listed = ", ".join(_registry)
     if device in PLANNED:
         raise DeviceError(
-            f"device {device!r} is not available: no backend for it is registered; use one of {listed}"
+            f"device {device!r} is not available: no backend is registered; use one of {listed}"
         )
     raise DeviceError(
-        f"unknown device {device!r}{did_you_mean(device, [*_registry, *PLANNED])}; available: {listed}"
+        f"unknown device {device!r}{did_you_mean(device, [*_registry, *PLANNED])}; "
+        f"available: {listed}"
     )

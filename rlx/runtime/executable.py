@@ -48,7 +48,7 @@ class Executable:
     # -- runs ------------------------------------------------------------------------------
 
     def run_slots(self, *inputs: Array) -> tuple[Array, ...]:
-        """Run on inputs in declared order, given exactly as declared; the results are new arrays."""
+        """Run on inputs in declared order and exactly as declared; the results are new arrays."""
         try:
             if self._plain:
                 return self.program.run_slots(*inputs)
@@ -159,4 +159,6 @@ _RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, np.dtype("V").kind: 2}
 def unknown(name: str, known: Sequence[str], what: str) -> NameError:
     """The error for a name that is no input or param."""
     listed = ", ".join(map(repr, known)) or "none"
-    return NameError(f"no {what} is called {name!r}{did_you_mean(name, known)}; there are {listed}", caller())
+    return NameError(
+        f"no {what} is called {name!r}{did_you_mean(name, known)}; there are {listed}", caller()
+    )

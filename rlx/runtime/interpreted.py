@@ -21,7 +21,9 @@ Array = np.ndarray[Any, Any]
 
 class _Signatures:
     def __init__(self, graph: Graph) -> None:
-        self.inputs: list[Signature] = [(str(v.name), v.dtype.name, v.type.static_shape) for v in graph.inputs]
+        self.inputs: list[Signature] = [
+            (str(v.name), v.dtype.name, v.type.static_shape) for v in graph.inputs
+        ]
         self.outputs: list[Signature] = [
             (str(i), v.dtype.name, v.type.static_shape) for i, v in enumerate(graph.outputs)
         ]

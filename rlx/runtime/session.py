@@ -36,15 +36,21 @@ class Session:
     of threads of the process; by default what affinity, cgroup quota and RLX_NUM_THREADS allow.
     """
 
-    def __init__(self, device: str = "cpu", precision: str = "f32", *, threads: int | None = None) -> None:
+    def __init__(
+        self, device: str = "cpu", precision: str = "f32", *, threads: int | None = None
+    ) -> None:
         if precision != "f32":
-            raise GraphError(f"precision {precision!r} is not there yet; use 'f32', or cast in the graph")
+            raise GraphError(
+                f"precision {precision!r} is not there yet; use 'f32', or cast in the graph"
+            )
         self.device, self.precision = device, precision
         self.backend: Backend = backend_for(device)
         if threads is not None:
             self.backend.set_threads(threads)
 
-    def compile(self, graph: Graph, *, dims: Mapping[str, int] | None = None, **options: Any) -> CompiledGraph:
+    def compile(
+        self, graph: Graph, *, dims: Mapping[str, int] | None = None, **options: Any
+    ) -> CompiledGraph:
         """Compile a graph. ``dims`` binds symbolic dims now; others bind at the first call of each
         shape. ``options`` are those of ``rlx.lowering.base.Options``."""
         bound = graph.bind(dims) if dims else graph
@@ -177,7 +183,10 @@ class CompiledGraph:
             raise NameError(f"nothing was given for the input{many} {names_of}", caller())
         self._check_params()
         executable = self._fast or self._executable(self._binding(feeds))
-        ready = [as_array(feeds[n], s, "input") for n, s in zip(names, executable.artifact.inputs, strict=True)]
+        ready = [
+            as_array(feeds[n], s, "input")
+            for n, s in zip(names, executable.artifact.inputs, strict=True)
+        ]
         return executable, ready
 
     def _check_params(self) -> None:
@@ -194,7 +203,9 @@ class CompiledGraph:
         """The sizes of the symbolic dims, read off the inputs' shapes; ShapeError if they clash."""
         sizes: dict[str, int] = {}
         leaves = [(str(v.name), v.type, _shape(feeds[str(v.name)], v)) for v in self.graph.inputs]
-        leaves += [(str(v.name), v.type, self._params[str(v.name)].shape) for v in self.graph.params]
+        leaves += [
+            (str(v.name), v.type, self._params[str(v.name)].shape) for v in self.graph.params
+        ]
         for name, t, shape in leaves:
             if len(shape) != t.rank:
                 raise ShapeError(
@@ -210,7 +221,7 @@ class CompiledGraph:
         unbound = [s for s in self._symbols if s not in sizes]
         if unbound:
             raise ShapeError(
-                f"no input's shape tells the size of {', '.join(unbound)}; compile with dims={{...}}",
+                f"no input tells the size of {', '.join(unbound)}; compile with dims={{...}}",
                 caller(),
             )
         return sizes

@@ -21,5 +21,8 @@ def find_target(text: str) -> Target:
     """The target that ``"cpu"`` or ``"cpu:x86-64-v4"`` names; DeviceError if there is none."""
     name, _, features = text.partition(":")
     if name not in TARGETS:
-        raise DeviceError(f"no target is called {name!r}{did_you_mean(name, TARGETS)}; there are {', '.join(TARGETS)}")
+        raise DeviceError(
+            f"no target is called {name!r}{did_you_mean(name, TARGETS)}; "
+            f"there are {', '.join(TARGETS)}"
+        )
     return importlib.import_module(TARGETS[name]).make_target(features or None)

@@ -16,7 +16,9 @@ def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser("rlx", description="A compiler and runtime for tensor graphs.")
     commands = p.add_subparsers(dest="command", required=True)
     embed = commands.add_parser("embed", help="similarities of sentences under a sentence encoder")
-    embed.add_argument("model", help="directory with config.json, model.safetensors, tokenizer.json")
+    embed.add_argument(
+        "model", help="directory with config.json, model.safetensors, tokenizer.json"
+    )
     embed.add_argument("sentences", nargs="+", metavar="SENTENCE")
     embed.add_argument("--device", default="cpu")
     embed.add_argument("--threads", type=int, help="number of threads; by default what is allowed")

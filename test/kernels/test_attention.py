@@ -9,9 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import jit as loader
-from support.jit import host
-from support.runkernel import element_strides, run_launch
 
 from rlx.kernels import attention
 from rlx.kernels.attention import AttentionConfig, AttentionSizes, MaskKind, Strides
@@ -19,6 +16,9 @@ from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, bf16, bool_, f16, f32, f64, i8, i64, u8
+from support import jit as loader
+from support.jit import host
+from support.runkernel import element_strides, run_launch
 
 Array = np.ndarray[Any, Any]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.jit import host, jit
 
 from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.reg import Reg
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DTYPES, DType, bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u32, u64
+from support.jit import host, jit
 
 Array = np.ndarray[Any, Any]
 TARGET = kernel_target(host())

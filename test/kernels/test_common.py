@@ -9,10 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.jit import host, load
-from support.runkernel import run_launch
-from support.samples import Case, cases
-from support.tolerances import assert_close
 
 from rlx.errors import GraphError, UnsupportedError
 from rlx.interpreter import evaluate
@@ -25,6 +21,10 @@ from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import f32, i32
+from support.jit import host, load
+from support.runkernel import run_launch
+from support.samples import Case, cases
+from support.tolerances import assert_close
 
 Array = np.ndarray[Any, Any]
 

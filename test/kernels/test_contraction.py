@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.jit import host, jit
-from support.runkernel import run_launch
 
 from rlx.kernels import contraction, pack
 from rlx.kernels.contraction import ContractionConfig
@@ -21,6 +19,8 @@ from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, bf16, f16, f32, f64
+from support.jit import host, jit
+from support.runkernel import run_launch
 
 Array = np.ndarray[Any, Any]
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.runkernel import element_strides, run_launch
 
 from rlx.kernels import copy
 from rlx.kernels.copy import TransposeConfig
@@ -14,6 +13,7 @@ from rlx.kernels.family import Launch
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
+from support.runkernel import element_strides, run_launch
 
 Array = np.ndarray[Any, Any]
 WIDTHS = (8, 16, 32, 64)

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.jit import host, jit
 
 from rlx.kernels.builder import Kernel
 from rlx.kernels.math import BOUNDS, CPU_MATH
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, f32, f64
+from support.jit import host, jit
 
 Array = np.ndarray[Any, Any]
 

@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.jit import host
-from support.runkernel import compiled, element_strides, run_launch
-from support.tolerances import Tolerance, assert_close
 
 from rlx._mlir import context, parse_module
 from rlx.errors import PassError
@@ -26,6 +23,9 @@ from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import FLOATS, DType, bf16, bool_, f16, f32, f64, i32, u64
+from support.jit import host
+from support.runkernel import compiled, element_strides, run_launch
+from support.tolerances import Tolerance, assert_close
 
 Array = np.ndarray[Any, Any]
 Build = Callable[..., Any]

@@ -162,6 +162,16 @@ def test_an_elementwise_chain_is_one_region_and_a_shared_value_ends_it() -> None
     agrees(g)
 
 
+def test_a_broadcast_of_a_broadcast_that_is_read_outside_the_region_too() -> None:
+    """What stays outside keeps its operands there, though the region takes a copy of both."""
+    g = rlx.Graph("stays")
+    x = g.input("x", [4, 1])
+    wide = x.expand((3, 4, 1)).expand((3, 4, 5))
+    h = wide.tanh()
+    g.set_outputs([h * h, wide[1:, :2].exp(), (h.exp() * wide).sum(axes=2)])
+    agrees(g)
+
+
 def test_types_that_change_along_a_chain() -> None:
     g = rlx.Graph("types")
     x, i = g.input("x", [7], "f16"), g.input("i", [7], "i32")

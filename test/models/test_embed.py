@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import tiny_bert
 
 from rlx.errors import DTypeError, FaultError, ModelError, RlxError, ShapeError
 from rlx.models import BertConfig, Embed, bert_encoder
+from support import tiny_bert
 
 pytest.importorskip("tokenizers")
 

@@ -9,8 +9,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from support.evaluate import call
-from support.runkernel import run_launch
 
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.graph import Graph
@@ -18,6 +16,8 @@ from rlx.kernels import common
 from rlx.ops.attention import Attention
 from rlx.ops.base import placeholders, type_of
 from rlx.ops.rope import Rope
+from support.evaluate import call
+from support.runkernel import run_launch
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from support.samples import Array, Case, cases, run
-from support.tolerances import assert_close
 
 from rlx.graph import Graph
 from rlx.interpreter import evaluate
 from rlx.ops.base import Op
 from rlx.types import bool_, f16, f32, i32
+from support.samples import Array, Case, cases, run
+from support.tolerances import assert_close
 
 SIZE = 3
 """Length of the new axis."""

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.evaluate import call
 
 from rlx.errors import GraphError
 from rlx.graph import Graph
@@ -14,6 +13,7 @@ from rlx.ops import BUILDERS
 from rlx.ops.blocks import ACTIVATIONS
 from rlx.ops.llama import LlamaDecoderBlock
 from rlx.ops.transformer import BertLayer
+from support.evaluate import call
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)

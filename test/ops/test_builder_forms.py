@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from support import ad
-from support.evaluate import call
 
 from rlx.errors import DTypeError, GraphError, RlxError, ShapeError
 from rlx.graph import Graph
 from rlx.interpreter import interpret
 from rlx.ops.value import Value
 from rlx.types import bf16, bool_, f32, f64, i32, i64
+from support import ad
+from support.evaluate import call
 
 X = np.arange(24.0, dtype=np.float32).reshape(2, 3, 4)
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import ad
-from support.evaluate import call
-from support.tolerances import assert_close
 
 from rlx.ops.value import Value
 from rlx.types import FLOATS
+from support import ad
+from support.evaluate import call
+from support.tolerances import assert_close
 
 Array = np.ndarray[Any, Any]
 

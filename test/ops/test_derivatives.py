@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import ad
-from support.samples import Case, cases, run
-from support.tolerances import STEP, assert_derivative
 
 from rlx.graph import Graph
 from rlx.interpreter import evaluate
 from rlx.ops.base import Op
 from rlx.ops.value import Value
 from rlx.types import f64
+from support import ad
+from support.samples import Case, cases, run
+from support.tolerances import STEP, assert_derivative
 
 Array = np.ndarray[Any, Any]
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.samples import Case, cases, op_classes
-from support.tolerances import assert_close
 
 import rlx
 from rlx.interpreter import interpret
 from rlx.ops.base import Op
+from support.samples import Case, cases, op_classes
+from support.tolerances import assert_close
 
 
 def graph_of(op: type[Op]) -> tuple[rlx.Graph, dict[str, Any], list[Case]]:
@@ -49,10 +49,12 @@ def test_compiled_op_agrees_with_the_interpreter(op: type[Op], dispatch: str) ->
         except AssertionError as e:
             pytest.fail(f"{case}: {e}")
     again = compiled.run(feeds)
-    assert all(a.tobytes() == b.tobytes() for a, b in zip(found, again, strict=True)), "two runs differ"
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(found, again, strict=True)), (
+        "two runs differ"
+    )
 
 
 def test_a_wrong_kernel_would_be_seen() -> None:
-    """The comparison can fail: an output that is off by a few units in the last place is refused."""
+    """The comparison can fail: it refuses an output that is off by some last places."""
     with pytest.raises(AssertionError):
         assert_close(np.float32(1.0), np.float32(1.0001))

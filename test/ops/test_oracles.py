@@ -12,10 +12,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 import scipy.special
-from support.evaluate import call
-from support.tolerances import EXACT, assert_close
 
 from rlx.types import FLOATS, INTS, DType, bf16, dtype, f16, f32, f64
+from support.evaluate import call
+from support.tolerances import EXACT, assert_close
 
 Array = np.ndarray[Any, Any]
 Function = Callable[[Array], Array]

@@ -7,11 +7,11 @@ import re
 
 import numpy as np
 import pytest
-from support.samples import Case, cases, op_classes, run
-from support.tolerances import assert_close
 
 from rlx.interpreter import evaluate
 from rlx.ops.base import Bad, Op, placeholders, type_of
+from support.samples import Case, cases, op_classes, run
+from support.tolerances import assert_close
 
 OPS = op_classes()
 CASES = list(cases())

@@ -128,9 +128,10 @@ def shrunk(case: Case, fails: Callable[[Case], bool], tries: int = 200) -> Case:
             return True
         return False
 
-    for v in list(dict.fromkeys(best.graph.outputs)):
-        if len(case.graph.outputs) > 1 and attempt([v], set()):
-            break
+    for i in reversed(range(len(case.graph.outputs))):
+        rest = [v for n, v in enumerate(best.graph.outputs) if n != i]
+        if rest:
+            attempt(rest, set())
     changed = True
     while changed and left > 0:
         changed = False

@@ -6,7 +6,6 @@ import struct
 
 import numpy as np
 import pytest
-from support.jit import host, jit, load
 
 from rlx.errors import IRError, ToolchainError
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
@@ -16,6 +15,7 @@ from rlx.targets.cpu.features import PRESETS, Features
 from rlx.targets.cpu.target import kernel_target
 from rlx.targets.llvm.machine import undefined_symbols
 from rlx.types import bf16, bool_, f16, f32, f64, i64
+from support.jit import host, jit, load
 
 EM_X86_64, EM_AARCH64 = 62, 183
 

@@ -40,7 +40,7 @@ def claim(family: str, region: Region) -> str | None:
 
 
 def select(region: Region, families: tuple[str, ...]) -> tuple[str | None, dict[str, str]]:
-    """The first of ``families`` (and last the common way) that claims a region, and the refusals."""
+    """The first of ``families``, and last the common way, that claims a region; the refusals."""
     reasons: dict[str, str] = {}
     for family in SELECTORS:
         if family != "common" and family not in families:

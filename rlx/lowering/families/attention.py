@@ -14,7 +14,13 @@ from rlx.ops.attention import Attention
 
 __all__ = ["SELECTOR"]
 
-_MASKS = {"none": "none", "causal": "causal", "sliding_window": "window", "custom": "custom", "bias": "bias"}
+_MASKS = {
+    "none": "none",
+    "causal": "causal",
+    "sliding_window": "window",
+    "custom": "custom",
+    "bias": "bias",
+}
 
 
 class AttentionSelector:
@@ -34,9 +40,13 @@ class AttentionSelector:
         out = region.op.results[0]
         heads = (node.num_heads, node.kv_heads, node.kv_heads)
         operands = [lowering.view(region.leaves[v]) for v in node.present[:3]]
-        q, k, v = (_heads(lowering, x, h, node.layout) for x, h in zip(operands, heads, strict=True))
+        q, k, v = (
+            _heads(lowering, x, h, node.layout) for x, h in zip(operands, heads, strict=True)
+        )
         # "bhsd" results are stored rows first, as "bshd" is: what follows is mostly a projection.
-        result = lowering.result(out, (0, 2, 1, 3) if node.layout == "bhsd" and out not in lowering.outputs else None)
+        result = lowering.result(
+            out, (0, 2, 1, 3) if node.layout == "bhsd" and out not in lowering.outputs else None
+        )
         rows = _heads(lowering, result, node.num_heads, node.layout)
         mask = lowering.view(region.leaves[node.mask]) if node.mask is not None else None
         batch, h, queries, dim = q.shape
@@ -58,11 +68,11 @@ class AttentionSelector:
 
 def _heads(lowering: Lowering, x: View, heads: int, layout: str) -> View:
     """A view [B, H, S, D] with D contiguous, by a copy if it is not."""
-    for view in (x, None):
-        view = view or lowering.copied(x)
+    for place in (lambda: x, lambda: lowering.copied(x)):
+        view: View | None = place()
         if layout == "bshd":
-            b, s, width = view.shape
-            split = view.reshape((b, s, heads, width // heads))
+            b, s, width = x.shape
+            split = place().reshape((b, s, heads, width // heads))
             view = split.transpose((0, 2, 1, 3)) if split is not None else None
         if view is not None and (view.strides[-1] == 1 or view.shape[-1] == 1):
             return view

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-
-
 from rlx.kernels.program import Program, Step
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
@@ -87,5 +85,3 @@ class ProgramBuilder:
             steps.append(Step(step.op, args, step.dtypes, step.dtype, step.attrs))
         ends = tuple(number[v] if v in number else number[spread_source(v)] for v in outs)
         return Program(tuple(v.dtype for v in self.inputs), tuple(steps), ends)
-
-

@@ -55,7 +55,9 @@ class Contraction:
         product = work[0]
         if not product.out.dtype.is_float:
             return f"the matmul is on {product.out.dtype}"
-        if not all(isinstance(d, int) and d > 0 for d in product.out.shape + product.present[0].shape):
+        if not all(
+            isinstance(d, int) and d > 0 for d in product.out.shape + product.present[0].shape
+        ):
             return "a dim is empty"
         if any(spread_source(v) not in region.leaves for v in product.present):
             return "an operand of the matmul is computed inside"
@@ -79,7 +81,7 @@ class Contraction:
             if not number:
                 return "an operand is broadcast from inside"
         if kind_of(source.shape, product.out.shape) is None:
-            return f"an operand of shape {list(source.shape)} is no row, column or matrix of the product"
+            return f"an operand {list(source.shape)} is no row, column or matrix of the product"
         return None
 
     def lower(self, region: Region, lowering: Lowering) -> None:
@@ -190,7 +192,7 @@ def _pack_batch(
     for d in shape[:-2]:
         own *= d
     flat = source.reshape((own, g.k, g.n))
-    if own != g.batch and own != 1:
+    if own not in (g.batch, 1):
         # Matrices that broadcast along only some batch dims are packed once a batch element.
         source, own = source.expand((*out[:-2], g.k, g.n)), g.batch
         flat = source.reshape((own, g.k, g.n))
@@ -227,7 +229,13 @@ def _column_parts(v: ir.Value) -> list[ir.Value]:
 
 
 def _pack(
-    lowering: Lowering, source: View, packed: View, k: int, n: int, column: int = 0, fill: bool = True
+    lowering: Lowering,
+    source: View,
+    packed: View,
+    k: int,
+    n: int,
+    column: int = 0,
+    fill: bool = True,
 ) -> None:
     config = PackConfig(source.dtype, source.strides[1] == 1)
     launch = pack.launch(

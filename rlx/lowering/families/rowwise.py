@@ -61,7 +61,9 @@ class _Rows:
         elif isinstance(n, Expand | Reshape):
             self.moved(n)
         elif n.pointwise:
-            step = Step(n.name, (), tuple(v.dtype for v in n.present), n.out.dtype, tuple(n.attrs.items()))
+            step = Step(
+                n.name, (), tuple(v.dtype for v in n.present), n.out.dtype, tuple(n.attrs.items())
+            )
             self.steps.append((step, n.out, tuple(self.operand(v) for v in n.present)))
             self.check(n.out)
         else:
@@ -86,7 +88,9 @@ class _Rows:
         source = self.source(x)
         if source in self.region.leaves or source in self.inputs or _outside(x, self.region):
             return
-        if source in self.numbers or (self.is_column(source.shape) and self.broadcasts(n.out.shape)):
+        if source in self.numbers or (
+            self.is_column(source.shape) and self.broadcasts(n.out.shape)
+        ):
             self.alias[n.out] = source
             return
         raise _Refused(f"{n.short} moves a value that is computed inside")
@@ -100,7 +104,9 @@ class _Rows:
 
     def check(self, v: Value) -> None:
         if not self.broadcasts(v.shape):
-            raise _Refused(f"a value of shape {list(v.shape)} is no row or column of {list(self.space)}")
+            raise _Refused(
+                f"a value of shape {list(v.shape)} is no row or column of {list(self.space)}"
+            )
 
     def source(self, v: Value) -> Value:
         while v in self.alias:
@@ -115,7 +121,9 @@ class _Rows:
         if not _outside(v, self.region):
             raise _Refused("an operand is no value of the region")
         if _broadcast(v.shape, self.space) is None:
-            raise _Refused(f"an operand of shape {list(v.shape)} does not broadcast to rows of {list(self.space)}")
+            raise _Refused(
+                f"an operand {list(v.shape)} does not broadcast to rows of {list(self.space)}"
+            )
         if v not in self.inputs:
             self.inputs.append(v)
         return v
@@ -150,12 +158,16 @@ def _expanded(region: Region) -> tuple[list[Op], Value]:
             return node.results
         with located(node.location):
             made = node.expand()
-        outs = made if isinstance(made, tuple) else (made,)
+        outs: tuple[Value, ...] = made if isinstance(made, tuple) else (made,)
         inner: dict[Value, Value] = {}
         for n in topological(outs):
             if any(r in done for r in n.results):
                 continue
-            again = n.with_operands([None if v is None else inner.get(v, v) for v in n.operands]) if inner else n
+            again = (
+                n.with_operands([None if v is None else inner.get(v, v) for v in n.operands])
+                if inner
+                else n
+            )
             inner.update(zip(n.results, take(again), strict=True))
             done.update(n.results)
         return tuple(inner.get(v, v) for v in outs)
@@ -215,7 +227,9 @@ class Rowwise:
         strides = result.strides
         if result.shape != space:
             strides = (*row_major(space[:-1]), 0)
-        config, launch = rowwise.launch(rows.program(), space, [v.strides for v in views], [strides])
+        config, launch = rowwise.launch(
+            rows.program(), space, [v.strides for v in views], [strides]
+        )
         lowering.launch("rowwise", config, [*views, result], launch)
 
 

@@ -33,7 +33,7 @@ class CpuEmitter:
 
 @cache
 def make_target(features: str | None = None) -> Target:
-    """The CPU target for features by name ("x86-64-v4"); by default this machine's, or RLX_CPU's."""
+    """The CPU target for features by name ("x86-64-v4"); by default RLX_CPU's or this machine's."""
     found = selected() if features is None else preset(features)
     return Target(
         name="cpu",
