@@ -18,7 +18,7 @@ namespace {
 constexpr int kChunkBits = 16;
 constexpr uint64_t kChunkMask = (uint64_t{1} << kChunkBits) - 1;
 // Chunks for each thread: enough to even out threads of unequal speed.
-constexpr int64_t kChunksPerThread = 4;
+constexpr int64_t kChunksPerThread = 8;
 static_assert(kChunksPerThread * kMaxThreads <= static_cast<int64_t>(kChunkMask));
 
 // How often to look before sleeping: some 100 microseconds, the gap between two launches of a
