@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlx.kernels.reg import Number, Reg
 from rlx.ops.base import op_class, placeholders
+from rlx.ops.constant import Constant
 from rlx.types import DType, TensorType, bf16, f16, f32
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Step:
         """A step without operands, whose value is a number of ``dt`` (already rounded to it)."""
         # As text, since configs are compared and 0.0 == -0.0, while nan != nan.
         text = float(value).hex() if dt.is_float else str(int(value))
-        return Step("mir.constant", (), (), dt, (("value", text),))
+        return Step(Constant.name, (), (), dt, (("value", text),))
 
     def emit(self, k: Kernel, *args: Reg) -> Reg:
         """Emit the step on its operands (16-bit floats as f32), rounded to its element type.
@@ -48,7 +49,7 @@ class Step:
         A literal, and a step on scalars alone, gives a scalar, whatever the lanes around it.
         """
         attrs = dict(self.attrs)
-        if self.op == "mir.constant":
+        if self.op == Constant.name:
             value = float.fromhex(attrs["value"]) if self.dtype.is_float else int(attrs["value"])
             return k.const(value, f32 if self.dtype in (f16, bf16) else self.dtype)
         node = op_class(self.op)(*placeholders([TensorType((), dt) for dt in self.dtypes]), **attrs)

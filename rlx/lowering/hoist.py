@@ -9,6 +9,7 @@ from __future__ import annotations
 from rlx._mlir import func, ir
 from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.region import producer, users
+from rlx.ops.constant import Constant
 from rlx.ops.movement import Expand
 
 __all__ = ["Hoist", "static_values"]
@@ -27,7 +28,7 @@ def static_values(main: ir.Operation) -> set[ir.Value]:
     for view in block.operations:
         op = view.operation
         inputs = list(op.operands)
-        if op.name == "mir.constant" or (inputs and all(v in neutral for v in inputs)):
+        if op.name == Constant.name or (inputs and all(v in neutral for v in inputs)):
             neutral.update(op.results)
         elif inputs and all(v in static or v in neutral for v in inputs) and len(op.results):
             static.update(op.results)

@@ -15,7 +15,13 @@ import numpy as np
 
 from rlx._mlir import ir, raw_elements
 from rlx.dialects.convert import from_attr, from_type
+from rlx.errors import PassError
 from rlx.lowering.region import producer
+from rlx.ops.base import Op
+from rlx.ops.binary import Add, Div, Maximum, Minimum, Mul, Sub
+from rlx.ops.compare import LogicalAnd, LogicalNot, LogicalOr, Where
+from rlx.ops.constant import Constant
+from rlx.ops.unary import Abs, Neg, Relu
 from rlx.types import DType
 
 __all__ = ["RULES", "Call", "Pattern", "Rule", "constant_of", "splat_of"]
@@ -58,6 +64,15 @@ class Rule:
         return found if _match(self.before, op, found) else None
 
 
+OPS: dict[str, type[Op]] = {
+    c.name.split(".")[1]: c
+    for c in (
+        Abs, Add, Div, LogicalAnd, LogicalNot, LogicalOr, Maximum, Minimum, Mul, Neg, Relu, Sub,
+        Where,
+    )
+}  # fmt: skip
+"""The ops that rules may name: by class, so that none can go without the rules noticing."""
+
 _TOKEN = re.compile(r"\s*([A-Za-z_]\w*|-?\d+(?:\.\d+)?|[(),])")
 
 
@@ -72,6 +87,8 @@ def _parse(text: str) -> Pattern:
         if token[0].isdigit() or token[0] == "-":
             return float(token)
         if at < len(tokens) and tokens[at] == "(":
+            if token not in OPS:
+                raise PassError(f"rule {text!r}: no op is called {token!r}; OPS lists those in use")
             args: list[Pattern] = []
             while tokens[at] != ")":
                 at += 1
@@ -132,7 +149,7 @@ def _match(pattern: Call, op: ir.Operation, found: dict[str, ir.Value]) -> bool:
 def constant_of(v: ir.Value) -> np.ndarray | None:
     """The array of a value that a ``mir.constant`` defines, else None."""
     op = producer(v)
-    if op is None or op.name != "mir.constant":
+    if op is None or op.name != Constant.name:
         return None
     return from_attr(op.attributes["value"], "Array")
 
@@ -140,7 +157,7 @@ def constant_of(v: ir.Value) -> np.ndarray | None:
 def splat_of(v: ir.Value) -> np.generic | None:
     """The one element of a constant whose elements are all equal (by their bits), else None."""
     op = producer(v)
-    if op is None or op.name != "mir.constant":
+    if op is None or op.name != Constant.name:
         return None
     dense = ir.DenseElementsAttr(op.attributes["value"])
     if not dense.is_splat:

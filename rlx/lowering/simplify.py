@@ -18,8 +18,10 @@ from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.region import producer
 from rlx.lowering.rules import RULES, Call, Pattern, constant_of, splat_of
 from rlx.ops.base import op_class
+from rlx.ops.cast import Cast
 from rlx.ops.constant import Constant
 from rlx.ops.movement import Expand, Reshape, Transpose
+from rlx.ops.slicing import Slice
 from rlx.types import TensorType
 
 __all__ = ["Simplify"]
@@ -188,6 +190,6 @@ _MOVEMENT: dict[str, Callable[[ir.Operation], ir.Value | None]] = {
     Reshape.name: _reshape,
     Transpose.name: _transpose,
     Expand.name: _same,
-    "mir.cast": _same,
-    "mir.slice": _same,
+    Cast.name: _same,
+    Slice.name: _same,
 }

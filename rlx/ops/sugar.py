@@ -6,10 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlx.errors import GraphError, ShapeError, did_you_mean
-from rlx.ops.base import op_class
+from rlx.ops.activation import Gelu, GeluApprox, Sigmoid, Silu, Tanh
+from rlx.ops.attention import Attention
+from rlx.ops.base import Op
+from rlx.ops.binary import Add, Div, Maximum, Minimum, Mul, Pow, Sub
+from rlx.ops.compare import Eq, Ge, Gt, Le, Lt, Ne
 from rlx.ops.lift import promoted
 from rlx.ops.movement import DimLike, axis_of, listed
+from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from rlx.ops.slicing import Concat, Slice
+from rlx.ops.unary import Abs, Atan, Cos, Exp, Log, Neg, Relu, Round, Rsqrt, Sin, Sqrt, Tan
 from rlx.ops.value import Value
 from rlx.types import Dim
 
@@ -33,21 +39,21 @@ __all__ = [
 
 Number = float | int | bool
 
-ACTIVATIONS = (
-    "gelu", "gelu_approx", "silu", "relu", "sigmoid", "tanh", "exp", "log", "sqrt", "rsqrt", "neg",
-    "abs", "round", "sin", "cos", "tan", "atan",
-)  # fmt: skip
-BINARIES = {
-    "add": "add", "sub": "sub", "mul": "mul", "div": "div", "max": "maximum", "min": "minimum",
-    "pow": "pow", "+": "add", "-": "sub", "*": "mul", "/": "div", "**": "pow",
+ACTIVATIONS: dict[str, type[Op]] = {
+    "gelu": Gelu, "gelu_approx": GeluApprox, "silu": Silu, "relu": Relu, "sigmoid": Sigmoid,
+    "tanh": Tanh, "exp": Exp, "log": Log, "sqrt": Sqrt, "rsqrt": Rsqrt, "neg": Neg, "abs": Abs,
+    "round": Round, "sin": Sin, "cos": Cos, "tan": Tan, "atan": Atan,
 }  # fmt: skip
-COMPARES = {
-    "eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge",
-    "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
+BINARIES: dict[str, type[Op]] = {
+    "add": Add, "sub": Sub, "mul": Mul, "div": Div, "max": Maximum, "min": Minimum, "pow": Pow,
+    "+": Add, "-": Sub, "*": Mul, "/": Div, "**": Pow,
 }  # fmt: skip
-REDUCTIONS = {
-    "sum": "reduce_sum", "mean": "reduce_mean", "max": "reduce_max", "min": "reduce_min",
-    "prod": "reduce_prod",
+COMPARES: dict[str, type[Op]] = {
+    "eq": Eq, "ne": Ne, "lt": Lt, "le": Le, "gt": Gt, "ge": Ge,
+    "==": Eq, "!=": Ne, "<": Lt, "<=": Le, ">": Gt, ">=": Ge,
+}  # fmt: skip
+REDUCTIONS: dict[str, type[Op]] = {
+    "sum": ReduceSum, "mean": ReduceMean, "max": ReduceMax, "min": ReduceMin, "prod": ReduceProd,
 }  # fmt: skip
 
 
@@ -155,29 +161,27 @@ def activation(kind: str | Value, x: Value | str) -> Value:
     The names are those of the methods ("gelu_approx"); "GeluApprox" is taken too.
     """
     name, (value,) = _by_name(kind, x)
-    known = {n.replace("_", ""): n for n in ACTIVATIONS}
-    method = _named("activation", name.replace("_", "").lower(), known, ACTIVATIONS)
-    return op_class(f"mir.{method}").build(value)
+    known = {n.replace("_", ""): c for n, c in ACTIVATIONS.items()}
+    return _named("activation", name.replace("_", "").lower(), known, ACTIVATIONS).build(value)
 
 
 def binary(op: str | Value, a: Value | Number | str, b: Value | Number) -> Value:
     """Arithmetic by name or symbol: ``g.binary("+", a, b)``, ``a.binary("max", b)``."""
     name, operands = _by_name(op, a, b)
-    return op_class(f"mir.{_named('binary op', name, BINARIES)}").build(*operands)
+    return _named("binary op", name, BINARIES).build(*operands)
 
 
 def compare(op: str | Value, a: Value | Number | str, b: Value | Number) -> Value:
     """A comparison by name or symbol: ``g.compare("<", a, b)``, ``a.compare("le", b)``."""
     name, operands = _by_name(op, a, b)
-    return op_class(f"mir.{_named('comparison', name, COMPARES)}").build(*operands)
+    return _named("comparison", name, COMPARES).build(*operands)
 
 
 def reduce(
     x: Value, op: str, axes: Iterable[int] | int | None = None, keep_dim: bool = False
 ) -> Value:
     """A reduction by name: sum, mean, max, min or prod."""
-    method = _named("reduction", op, REDUCTIONS)
-    return op_class(f"mir.{method}").build(x, axes=axes, keep_dim=keep_dim)
+    return _named("reduction", op, REDUCTIONS).build(x, axes=axes, keep_dim=keep_dim)
 
 
 def max_(
@@ -218,7 +222,7 @@ def min_(
 
 def _extreme(name: str, x: Value, other: Any, how: dict[str, Any]) -> Value:
     if other is None:
-        return op_class(f"mir.reduce_{name}").build(x, **how)
+        return REDUCTIONS[name].build(x, **how)
     if isinstance(other, int | tuple | list):
         raise GraphError(
             f"{name}: {other!r} could be axes or an operand; write x.{name}(axes={other!r}) or"
@@ -226,7 +230,7 @@ def _extreme(name: str, x: Value, other: Any, how: dict[str, Any]) -> Value:
         )
     if any(v is not None and v is not False for v in how.values()):
         raise GraphError(f"{name} takes another operand or axes, not both")
-    return op_class(f"mir.{name}imum").build(x, other)
+    return BINARIES[name].build(x, other)
 
 
 def attention_kind(
@@ -242,8 +246,7 @@ def attention_kind(
         raise GraphError(
             f'attention: a mask is "none", "causal" or "sliding:N", found {mask_kind!r}'
         )
-    build = op_class("mir.attention").build
-    return build(q, k, v, num_heads=num_heads, head_dim=head_dim, **masks[kind])
+    return Attention.build(q, k, v, num_heads=num_heads, head_dim=head_dim, **masks[kind])
 
 
 def _by_name(*args: Any) -> tuple[str, list[Any]]:
@@ -256,8 +259,8 @@ def _by_name(*args: Any) -> tuple[str, list[Any]]:
 
 
 def _named(
-    what: str, name: str, table: Mapping[str, str], listing: Iterable[str] | None = None
-) -> str:
+    what: str, name: str, table: Mapping[str, type[Op]], listing: Iterable[str] | None = None
+) -> type[Op]:
     if name not in table:
         known = ", ".join(listing or table)
         raise GraphError(f"unknown {what} {name!r}{did_you_mean(name, table)}; known: {known}")
