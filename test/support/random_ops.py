@@ -156,7 +156,7 @@ def _scatter_add(b: Builder, cls: type[Op]) -> Op:
     axis = b.axis(x)
     lead = b.between(0, axis) if b.chance(0.3) else 0
     many = b.between(0, min(2, x.rank - axis))
-    size = b.dim()
+    size = max(b.dim(), 1)
     shape = (*x.type.static_shape[:lead], *x.type.static_shape[axis : axis + many])
     indices, axis, mode, lead = _indices(b, shape, size, axis, lead)
     return cls(x, indices, (size,), axis, mode, lead)
