@@ -11,9 +11,14 @@ from rlx.kernels.builder import Kernel
 from rlx.kernels.reg import Reg
 from rlx.types import DType, bool_
 
-__all__ = ["ReduceKind", "combine", "identity"]
+__all__ = ["REDUCTIONS", "ReduceKind", "combine", "identity"]
 
 ReduceKind = Literal["sum", "mean", "max", "min", "prod"]
+
+REDUCTIONS: dict[str, ReduceKind] = {
+    "mir.reduce_sum": "sum", "mir.reduce_mean": "mean", "mir.reduce_prod": "prod",
+    "mir.reduce_max": "max", "mir.reduce_min": "min",
+}  # fmt: skip
 
 
 def identity(kind: ReduceKind, dt: DType) -> float | int | bool:

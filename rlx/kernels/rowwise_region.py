@@ -10,33 +10,35 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rlx.errors import PassError, RlxError, ShapeError
+from rlx.errors import PassError, ShapeError
 from rlx.graph import topological
 from rlx.kernels import rowwise
 from rlx.kernels.family import Launch
+from rlx.kernels.folding import REDUCTIONS
 from rlx.kernels.program import Step
-from rlx.kernels.rowwise_plan import Reduce, ReduceKind, RowProgram, RowwiseConfig
+from rlx.kernels.rowwise_plan import Reduce, RowProgram, RowwiseConfig
 from rlx.kernels.strides import Strides, broadcast_strides, row_major
-from rlx.ops.base import Op, placeholders
+from rlx.ops.base import Op, located, placeholders
+from rlx.ops.constant import literal
 from rlx.ops.value import Value
-from rlx.types import DType, bf16, broadcast_shapes, f16, f32
+from rlx.types import DType, bf16, bool_, broadcast_shapes, f16, f32
 
 __all__ = ["NotRowwise", "RowInput", "RowRegion", "row_region"]
 
 Dims = tuple[int, ...]
 
-REDUCTIONS: dict[str, ReduceKind] = {
-    "mir.reduce_sum": "sum", "mir.reduce_mean": "mean", "mir.reduce_prod": "prod",
-    "mir.reduce_max": "max", "mir.reduce_min": "min",
-}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class RowInput:
-    """An outer value and the shape in which the region reads it (it may be reshaped inside)."""
+    """An outer value and the shape in which the region reads it.
+
+    It takes the shapes of ``through`` on the way, from each to the next by a reshape if they have
+    as many elements, else by a broadcast.
+    """
 
     value: Value
     shape: Dims
+    through: tuple[Dims, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class RowRegion:
     outputs: tuple[Dims, ...]
 
     def dense_strides(self) -> tuple[list[Strides], list[Strides]]:
-        """The strides along ``shape`` of inputs and outputs that are dense and row-major."""
+        """The strides along ``shape`` of inputs and outputs that are dense and row-major in the
+        shapes in which they are read and written."""
         return (
             [broadcast_strides(i.shape, self.shape) for i in self.inputs],
             [broadcast_strides(o, self.shape) for o in self.outputs],
@@ -75,16 +78,25 @@ class RowRegion:
         shape = (*self.shape[:cut], columns)
         return rowwise.launch(self.program, shape, strides[:n], strides[n:])
 
+    def merges(self, strides: Strides) -> bool:
+        """Whether an operand steps through the trailing axes as through one."""
+        return self._step(strides[len(self.shape) - self.trailing :]) is not None
+
     def _along_row(self, strides: Strides) -> int:
+        step = self._step(strides)
+        if step is None:
+            dims = self.shape[len(self.shape) - self.trailing :]
+            raise PassError(f"strides {list(strides)} do not merge along the axes {list(dims)}")
+        return step
+
+    def _step(self, strides: Strides) -> int | None:
         dims = self.shape[len(self.shape) - self.trailing :]
         real = [(d, s) for d, s in zip(dims, strides, strict=True) if d != 1]
         if not real:
             return strides[-1]
         step = real[-1][1]
         dense = [n * step for n in row_major([d for d, _ in real])]
-        if [s for _, s in real] != dense:
-            raise PassError(f"strides {list(strides)} do not merge along the axes {list(dims)}")
-        return step
+        return step if [s for _, s in real] == dense else None
 
 
 @dataclass(frozen=True)
@@ -101,7 +113,8 @@ class _Refused(Exception):
 @dataclass(frozen=True)
 class _Form:
     """A value of the region. ``ref`` is the number of its step, or ~n for input n; ``short`` says
-    that a reduction has dropped the trailing axes from its shape."""
+    that a reduction has dropped the trailing axes from its shape. A number has the shape ()
+    wherever it stands."""
 
     ref: int
     dtype: DType
@@ -112,8 +125,9 @@ class _Form:
 def row_region(nodes: Sequence[Op], outputs: Sequence[Value]) -> RowRegion | NotRowwise:
     """The region that ``nodes`` (in order) compute, or the reason why they are none.
 
-    Every value must be full, or one value a row, or one row shared, with respect to the trailing
-    axes that the reductions fold; shapes must be static. What no node makes is an input.
+    Every value must be full, or one value a row, with respect to the trailing axes that the
+    reductions fold; an input and its casts may also be shared by rows. Shapes must be static. What
+    no node makes is an input, and so is a constant unless it repeats one number.
     """
     try:
         return _Builder(nodes, outputs).region()
@@ -133,6 +147,7 @@ class _Builder:
         self.steps: list[tuple[Step | Reduce, tuple[int, ...]]] = []
         self.numbers: dict[tuple[Step | Reduce, tuple[int, ...]], int] = {}
         self.folded: dict[int, Dims] = {}
+        self.made: dict[int, _Form] = {}
         self.trailing = self._trailing()
 
     def _resolve(self, v: Value) -> Value:
@@ -147,7 +162,8 @@ class _Builder:
                 yield node
                 continue
             leaves = placeholders([None if v is None else v.type for v in node.operands])
-            out = node.with_operands(leaves).expand()
+            with located(node.location):
+                out = node.with_operands(leaves).expand()
             many = out if isinstance(out, tuple) else (out,)
             self.alias.update(
                 (leaf, v)
@@ -178,11 +194,23 @@ class _Builder:
             self.forms[v] = self._input(v, v.type.static_shape)
         return self.forms[v]
 
-    def _input(self, v: Value, shape: Dims) -> _Form:
-        entry = RowInput(v, shape)
+    def _input(self, v: Value, shape: Dims, through: tuple[Dims, ...] = ()) -> _Form:
+        entry = RowInput(v, shape, through)
         if entry not in self.inputs:
             self.inputs.append(entry)
         return _Form(~self.inputs.index(entry), v.dtype, shape)
+
+    def _reshaped(self, a: _Form, shape: Dims) -> _Form:
+        """What is an input in another shape; one that is broadcast before is so first."""
+        entry = self.inputs[~a.ref]
+        if math.prod(entry.shape) == math.prod(shape):
+            return self._input(entry.value, shape, entry.through)
+        return self._input(entry.value, shape, (*entry.through, entry.shape, a.shape))
+
+    def _op(self, ref: int) -> str:
+        """The name of a pointwise step's op, which for a number is that of a constant; else ""."""
+        step = self.steps[ref][0] if ref >= 0 else None
+        return step.op if isinstance(step, Step) else ""
 
     def _add(self, step: Step | Reduce, args: tuple[int, ...]) -> int:
         """The number of a step; expansions repeat some, and equal ones are one."""
@@ -197,11 +225,9 @@ class _Builder:
         if len(node.results) != 1:
             raise _Refused(f"{node.short} has {len(node.results)} results")
         out = node.out
-        if node.name == "mir.constant" and node.attrs["value"].size == 1:
-            number = node.attrs["value"].reshape(()).item()
-            form = _Form(
-                self._add(Step.literal(number, out.dtype), ()), out.dtype, out.type.static_shape
-            )
+        number = literal(node)
+        if number is not None:
+            form = _Form(self._add(Step.literal(number, out.dtype), ()), out.dtype, ())
         elif node.name == "mir.constant":
             return  # an array is an input
         elif node.name in REDUCTIONS:
@@ -224,33 +250,39 @@ class _Builder:
         dtypes = tuple(a.dtype for a in args)
         step = Step(node.name, (), dtypes, node.out.dtype, tuple(node.attrs.items()))
         ref = self._add(step, tuple(a.ref for a in args))
-        return _Form(ref, node.out.dtype, node.out.type.static_shape, short)
+        return self._made(_Form(ref, node.out.dtype, node.out.type.static_shape, short))
+
+    def _made(self, f: _Form) -> _Form:
+        self.made.setdefault(f.ref, f)
+        return f
 
     def _as_short(self, a: _Form, node: Op) -> _Form:
         """An operand beside a reduced value that has lost its axis: it must lack the axis too."""
         if a.short or math.prod(a.shape) == 1:
             return a
         if a.ref < 0:
-            return self._input(self.inputs[~a.ref].value, (*a.shape, *[1] * self.trailing))
+            return self._reshaped(a, (*a.shape, *[1] * self.trailing))
         raise _Refused(f"{node.short} meets a reduced value without its axis and a whole one")
 
     def _reduction(self, node: Op) -> _Form:
         arg = self.form(node.present[0])
         if arg.short:
             raise _Refused(f"{node.short} folds what is reduced already")
+        if arg.dtype is bool_:
+            raise _Refused("a reduction is of bools")
         dt = node.out.dtype
         step = Reduce(REDUCTIONS[node.name], 0, f32 if dt in (f16, bf16) else dt, dt)
-        shape = node.out.type.static_shape
         ref = self._add(step, (arg.ref,))
         self.folded[ref] = arg.shape
-        return _Form(ref, dt, shape, short=not node.attrs["keepdims"])
+        return self._made(_Form(ref, dt, node.out.type.static_shape, not node.attrs["keepdims"]))
 
     def _reshape(self, node: Op) -> _Form:
         """Of an input any; of a computed value one that adds or drops the trailing 1s."""
-        source, shape = self._resolve(node.present[0]), node.out.type.static_shape
-        arg = self.form(source)
-        if arg.ref < 0 and not arg.short:
-            return self._input(self.inputs[~arg.ref].value, shape)
+        arg, shape = self.form(node.present[0]), node.out.type.static_shape
+        if self._op(arg.ref) == "mir.constant":
+            return arg
+        if arg.ref < 0:
+            return self._reshaped(arg, shape)
         ones = (1,) * self.trailing
         if arg.short and shape == arg.shape:
             return arg
@@ -264,6 +296,8 @@ class _Builder:
 
     def _expand(self, node: Op) -> _Form:
         arg, shape = self.form(node.present[0]), node.out.type.static_shape
+        if self._op(arg.ref) == "mir.constant":
+            return arg
         if arg.short and shape != arg.shape:
             raise _Refused("expand spreads a reduced value without its axis")
         return _Form(arg.ref, arg.dtype, shape, arg.short)
@@ -276,17 +310,19 @@ class _Builder:
         ends = [self.form(v) for v in self.results]
         used = self._used([f.ref for f in ends])
         ones = (1,) * self.trailing
-        whole = [
-            (*f.shape, *ones) if f.short else f.shape
-            for f in (*self.forms.values(), *ends)
-            if f.ref in used
-        ]
+        whole = [self._whole(f) for f in (*self.forms.values(), *ends) if f.ref in used]
         shape = _static(broadcast_shapes(*whole, ones))
         row = shape[-self.trailing :]
         for n, folded in self.folded.items():
             # Folding one value a row as if it were a row would count it too often.
             if n in used and not self._trailing_of(folded, row):
                 raise _Refused(f"a reduction folds one value a row, where others have {list(row)}")
+        for n, f in self.made.items():
+            # Every row would compute it again; a cast belongs to reading an input.
+            if n in used and self._op(n) != "mir.cast" and not self._of_every_row(f, shape):
+                raise _Refused(
+                    f"a value of shape {list(f.shape)} is shared by rows of {list(shape)}"
+                )
         keep = [n for n in range(len(self.inputs)) if ~n in used]
         inputs = tuple(self.inputs[n] for n in keep)
         for i in inputs:
@@ -332,13 +368,23 @@ class _Builder:
             return False
         raise _Refused(f"the shape {list(shape)} broadcasts along a part of the axes {list(row)}")
 
-    def _output(self, f: _Form, shape: Dims) -> Dims:
-        own = (*f.shape, *[1] * self.trailing) if f.short else f.shape
-        own = (1,) * (len(shape) - len(own)) + own
+    def _whole(self, f: _Form) -> Dims:
+        """A value's shape with the trailing axes."""
+        return (*f.shape, *[1] * self.trailing) if f.short else f.shape
+
+    def _padded(self, f: _Form, shape: Dims) -> Dims:
+        own = self._whole(f)
+        return (1,) * (len(shape) - len(own)) + own
+
+    def _of_every_row(self, f: _Form, shape: Dims) -> bool:
         cut = len(shape) - self.trailing
-        if own[:cut] != shape[:cut]:
+        return self._padded(f, shape)[:cut] == shape[:cut]
+
+    def _output(self, f: _Form, shape: Dims) -> Dims:
+        if not self._of_every_row(f, shape):
             raise _Refused(f"a result of shape {list(f.shape)} is shared by rows of {list(shape)}")
-        self._trailing_of(own, shape[cut:])
+        own = self._padded(f, shape)
+        self._trailing_of(own, shape[len(shape) - self.trailing :])
         return own
 
 
@@ -349,9 +395,6 @@ def _core(shape: Dims) -> Dims:
 
 
 def _static(shape: Sequence[object]) -> Dims:
-    out: list[int] = []
-    for n in shape:
-        if not isinstance(n, int):
-            raise RlxError(f"a region of static values has the dim {n}")
-        out.append(n)
-    return tuple(out)
+    out = tuple(n for n in shape if isinstance(n, int))
+    assert len(out) == len(shape), "the values are static"
+    return out

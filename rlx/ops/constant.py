@@ -13,7 +13,7 @@ from rlx.ops.elementwise import NUMERIC
 from rlx.ops.value import Value
 from rlx.types import Dim, DType, TensorType, dtype
 
-__all__ = ["Constant", "Iota"]
+__all__ = ["Constant", "Iota", "literal"]
 
 
 class Constant(Op, name="mir.constant"):
@@ -32,6 +32,15 @@ class Constant(Op, name="mir.constant"):
 
     def reference(self) -> Array:
         return self.value
+
+
+def literal(node: Op) -> float | int | bool | None:
+    """The number that a constant repeats, or None for any other node."""
+    if not isinstance(node, Constant) or node.value.size == 0:
+        return None
+    flat = node.value.reshape(-1)
+    bits = flat.view(f"u{flat.dtype.itemsize}")
+    return flat[0].item() if (bits == bits[0]).all() else None
 
 
 class Iota(Op, name="mir.iota"):

@@ -18,6 +18,7 @@ from rlx.kernels.probe import step_cost
 from rlx.kernels.program import Step
 from rlx.kernels.rowwise_plan import Reduce, RowProgram, Slot, plan
 from rlx.kernels.rowwise_region import NotRowwise, RowRegion, row_region
+from rlx.ops.constant import Constant
 from rlx.ops.value import Value
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
@@ -69,6 +70,10 @@ class Built:
     def check(self, tolerance: Tolerance | None = None) -> None:
         for found, expected in zip(self.run(), interpret(self.graph, self.feeds), strict=True):
             assert_close(found, expected, tolerance)
+
+
+def constant(value: Array) -> Value:
+    return Constant(value=value).out
 
 
 def softmax(x: Value) -> Value:
@@ -296,7 +301,9 @@ REFUSED: dict[str, tuple[Build, Shapes, str]] = {
         "one value a row",
     ),
     "rows mixed": (lambda x: x.exp().reshape((2, 10)).softmax(), [(4, 5)], "changes the rows"),
-    "an axis lost": (lambda x: x + x.exp().sum(axes=1), [(5, 5)], ""),
+    "an axis lost": (lambda x: x + x.exp().sum(axes=1), [(5, 5)], "shared by rows"),
+    "a row computed for all": (lambda x, y: (x + y.exp()).softmax(), [(4, 5), (5,)], "shared by"),
+    "bools": (lambda x: (x > 0.0).max(axes=-1), [(4, 5)], "of bools"),
     "a part of the axes": (
         lambda x, y: (x * y).sum(axes=(1, 2)),
         [(4, 5, 6), (5, 1)],
@@ -310,12 +317,31 @@ REFUSED: dict[str, tuple[Build, Shapes, str]] = {
 def test_refusals_say_why(name: str) -> None:
     build, shapes, reason = REFUSED[name]
     found = Built(build, shapes).found
-    if reason:
-        assert isinstance(found, NotRowwise)
-        assert any(part in found.reason for part in reason.split("|")), found.reason
-    else:
-        # Read as a whole input by its shape, which a row of 5 allows: the meaning is kept.
-        Built(build, shapes).check()
+    assert isinstance(found, NotRowwise)
+    assert any(part in found.reason for part in reason.split("|")), found.reason
+
+
+SPLATS: dict[str, Build] = {
+    "whole": lambda x: x.sum(axes=-1, keepdims=True) + x * np.full((4, 33), 2, np.float32),
+    "spread": lambda x: (x * constant(np.full((4, 1), 2, np.float32)).expand((4, 33))).softmax(),
+    "reshaped": lambda x: (x + constant(np.full((33,), 2, np.float32)).reshape((1, 33))).softmax(),
+    "beside a value without its axis": lambda x: (
+        x.sum(axes=-1) + constant(np.full((4,), 2, np.float32))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPLATS)
+def test_a_constant_of_one_number_is_no_input(name: str) -> None:
+    built = Built(SPLATS[name], [(4, 33)])
+    assert len(built.region.inputs) == 1
+    built.check()
+
+
+def test_an_input_tells_the_shapes_that_it_takes() -> None:
+    built = Built(lambda x, y: x.softmax() * y.expand((3, 4)).reshape((12,)), [(5, 12), (3, 1)])
+    (i,) = (i for i in built.region.inputs if i.through)
+    assert (i.through, i.shape) == (((3, 1), (3, 4)), (12,))
 
 
 def test_axes_that_do_not_merge() -> None:

@@ -9,11 +9,11 @@ from rlx.kernels.program import Program, Step
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.ops.base import Op
-from rlx.ops.constant import Constant
+from rlx.ops.constant import literal
 from rlx.ops.movement import Expand
 from rlx.ops.value import Value
 
-__all__ = ["ProgramBuilder", "Selector", "literal", "spread_source"]
+__all__ = ["ProgramBuilder", "Selector", "spread_source"]
 
 
 class Selector(Protocol):
@@ -26,15 +26,6 @@ class Selector(Protocol):
     def lower(self, region: Region, lowering: Lowering) -> None:
         """Append the launches that compute the region's results."""
         ...
-
-
-def literal(node: Op) -> float | int | bool | None:
-    """The number that a constant repeats, or None for any other node."""
-    if not isinstance(node, Constant) or node.value.size == 0:
-        return None
-    flat = node.value.reshape(-1)
-    bits = flat.view(f"u{flat.dtype.itemsize}")
-    return flat[0].item() if (bits == bits[0]).all() else None
 
 
 def spread_source(v: Value) -> Value:

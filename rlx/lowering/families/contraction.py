@@ -9,11 +9,12 @@ from rlx.kernels import contraction, pack
 from rlx.kernels.contraction import ContractionConfig, OperandKind
 from rlx.kernels.contraction_tile import packed_bytes
 from rlx.kernels.pack import PackConfig
-from rlx.lowering.families.base import ProgramBuilder, Selector, literal, spread_source
+from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region, producer
 from rlx.lowering.views import View
 from rlx.ops.base import Op
+from rlx.ops.constant import literal
 from rlx.ops.contraction import MatMul
 from rlx.ops.movement import Expand
 from rlx.ops.slicing import Concat

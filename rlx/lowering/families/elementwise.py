@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from rlx.kernels import elementwise
-from rlx.lowering.families.base import ProgramBuilder, Selector, literal, spread_source
+from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.lowering.views import View
+from rlx.ops.constant import literal
 from rlx.ops.movement import Expand
 from rlx.ops.value import Value
 

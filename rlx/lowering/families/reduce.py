@@ -5,26 +5,17 @@ from __future__ import annotations
 import math
 
 from rlx.kernels import reduce, rowwise
-from rlx.kernels.folding import ReduceKind
+from rlx.kernels.folding import REDUCTIONS
 from rlx.kernels.reduce import ReduceConfig
 from rlx.kernels.rowwise import RowProgram
 from rlx.lowering.families.base import Selector
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.lowering.views import View
-from rlx.ops.base import Op
-from rlx.ops.reduce import Reduce, ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
+from rlx.ops.reduce import Reduce
 from rlx.types import bool_, f32
 
-__all__ = ["REDUCTIONS", "SELECTOR"]
-
-REDUCTIONS: dict[type[Op], ReduceKind] = {
-    ReduceSum: "sum",
-    ReduceMean: "mean",
-    ReduceMax: "max",
-    ReduceMin: "min",
-    ReduceProd: "prod",
-}
+__all__ = ["SELECTOR"]
 
 
 class ReduceSelector:
@@ -32,7 +23,7 @@ class ReduceSelector:
 
     def claim(self, region: Region) -> str | None:
         node = region.nodes[0]
-        if len(region.nodes) != 1 or type(node) not in REDUCTIONS:
+        if len(region.nodes) != 1 or node.name not in REDUCTIONS:
             return "it is no single reduction"
         assert isinstance(node, Reduce)
         if _groups(node) is None:
@@ -46,7 +37,7 @@ class ReduceSelector:
         assert groups is not None
         source = _contiguous(lowering.view(region.leaves[node.x]), groups, lowering)
         result = lowering.result(region.op.results[0])
-        kind, dt = REDUCTIONS[type(node)], source.dtype
+        kind, dt = REDUCTIONS[node.name], source.dtype
         outer, reduced, inner = groups
         if inner == 1 and reduced > 0 and dt is not bool_:
             accumulate = f32 if dt.is_float and dt.bits == 16 else dt
