@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.kernels.builder import Kernel
 from rlx.kernels.reg import Reg
+from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from rlx.types import DType, bool_
 
 __all__ = ["REDUCTIONS", "ReduceKind", "combine", "identity"]
@@ -16,9 +17,13 @@ __all__ = ["REDUCTIONS", "ReduceKind", "combine", "identity"]
 ReduceKind = Literal["sum", "mean", "max", "min", "prod"]
 
 REDUCTIONS: dict[str, ReduceKind] = {
-    "mir.reduce_sum": "sum", "mir.reduce_mean": "mean", "mir.reduce_prod": "prod",
-    "mir.reduce_max": "max", "mir.reduce_min": "min",
-}  # fmt: skip
+    ReduceSum.name: "sum",
+    ReduceMean.name: "mean",
+    ReduceProd.name: "prod",
+    ReduceMax.name: "max",
+    ReduceMin.name: "min",
+}
+"""The reductions by the names of their ops."""
 
 
 def identity(kind: ReduceKind, dt: DType) -> float | int | bool:
