@@ -92,7 +92,7 @@ def table(title: str, rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def main(argv: list[str]) -> int:
     sys.path.insert(0, str(ROOT / "tools"))
     from find_model import minilm_dir
 
@@ -103,17 +103,18 @@ def main() -> None:
     args.add_argument("--threads", type=int, default=2)
     args.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     args.add_argument("--started", type=float, help=argparse.SUPPRESS)
-    chosen = args.parse_args()
+    chosen = args.parse_args(argv)
     if chosen.worker:
         worker(chosen.worker, chosen.threads, chosen.started)
-        return
+        return 0
     model = chosen.model or minilm_dir()
     if model is None:
         sys.exit("no model found; name its directory by --model")
     found = [measure(model, chosen.threads) for _ in range(chosen.rounds)]
     print(table("cold process, ms", [f["cold"] for f in found]))
     print(table("new length, ms", [row for f in found for row in f["lengths"]]))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -131,13 +132,13 @@ def measure(runs: list[Run], seconds: float, rounds: int) -> list[float]:
     return best
 
 
-def main() -> None:
+def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.02, help="a run's share of a round")
     parser.add_argument("--layout", choices=["heads", "qkv"], default="heads")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     # Read when the libraries are loaded, which is after this.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RLX_NUM_THREADS"):
         os.environ.setdefault(variable, str(args.threads))
@@ -158,7 +159,8 @@ def main() -> None:
             f"  {error:.1e}",
             flush=True,
         )
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -200,7 +201,7 @@ def cases(models: list[str], rows: list[int]) -> Iterator[Case]:
                 yield Case.make(m, k, n, epilogue)
 
 
-def main() -> None:
+def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=7)
@@ -208,7 +209,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 16, 37, 128, 1024])
     parser.add_argument("--models", nargs="+", choices=list(SHAPES), default=["minilm"])
     parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=list(PEERS))
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     # Read when the libraries are loaded, which is after this.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RLX_NUM_THREADS"):
         os.environ.setdefault(variable, str(args.threads))
@@ -222,7 +223,8 @@ def main() -> None:
         ratios = [best[p] / best["rlx"] for p in args.peers]
         shape = f"{case.m} x {case.k} x {case.n} {case.epilogue}"
         print(f"{shape:>26}  {speed:8.1f}  " + "  ".join(f"{r:12.2f}" for r in ratios), flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))
