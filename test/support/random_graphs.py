@@ -255,8 +255,9 @@ class Builder:
         return [self._shake_tail(a) for a in out] if _cancels(op) else out
 
     def _shake_tail(self, a: Array) -> Array:
-        """Move by what is left of the rounding of a number near 1 that cancelled."""
-        step = 4 * EPSILON[dtype(a.dtype)]
+        """Move by what is left of the rounding of a number near 1 that cancelled, in the type that
+        the op computes in: f32 for the 16-bit floats."""
+        step = 4 * min(EPSILON[dtype(a.dtype)], EPSILON[f32])
         return (a.astype(np.float64) + self.rng.uniform(-step, step, a.shape)).astype(a.dtype)
 
     def _shake(self, a: Array, dtypes: Sequence[DType]) -> Array:
