@@ -5,6 +5,7 @@
     │  ├─ ShapeError         shapes that do not fit together
     │  ├─ DTypeError         element types that do not fit together (also a TypeError)
     │  └─ NameError          a name that is unknown, missing or used twice
+    ├─ KnobError             an environment variable with a value that it cannot have
     ├─ IRError               malformed IR text, or IR that a verifier refuses
     ├─ PassError             a compiler pass that failed
     ├─ UnsupportedError      valid, but not on this target or not yet (also a NotImplementedError)
@@ -28,6 +29,7 @@ __all__ = [
     "FaultError",
     "GraphError",
     "IRError",
+    "KnobError",
     "ModelError",
     "NameError",
     "PassError",
@@ -68,6 +70,10 @@ class NameError(GraphError, KeyError):
 
     # KeyError would print the repr of its argument.
     __str__ = Exception.__str__
+
+
+class KnobError(RlxError, ValueError):
+    """An environment variable (``rlx.knobs``) has a value that it cannot have."""
 
 
 class IRError(RlxError):

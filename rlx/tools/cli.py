@@ -1,69 +1,53 @@
-"""The rlx command: ``rlx embed DIR "a sentence" ...``."""
+"""The rlx command: ``rlx COMMAND ...``. A command is a module of ``rlx.tools.commands``."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
-import time
+from typing import Any
 
 from rlx.errors import RlxError
 
-__all__ = ["main"]
+__all__ = ["COMMANDS", "main"]
+
+COMMANDS = {
+    "embed": "similarities of sentences under a sentence encoder",
+}
+"""What each command does. Its module has ``add_arguments(parser)`` and ``run(args) -> int``, and is
+imported only when the command is called."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
+def parser(chosen: str | None) -> argparse.ArgumentParser:
+    """The command line; only the ``chosen`` command has its arguments."""
     p = argparse.ArgumentParser("rlx", description="A compiler and runtime for tensor graphs.")
-    commands = p.add_subparsers(dest="command", required=True)
-    embed = commands.add_parser("embed", help="similarities of sentences under a sentence encoder")
-    embed.add_argument(
-        "model", help="directory with config.json, model.safetensors, tokenizer.json"
-    )
-    embed.add_argument("sentences", nargs="+", metavar="SENTENCE")
-    embed.add_argument("--device", default="cpu")
-    embed.add_argument("--threads", type=int, help="number of threads; by default what is allowed")
-    embed.add_argument("--explain", action="store_true", help="say how it was compiled, to stderr")
     p.add_argument("--debug", action="store_true", help="show Python tracebacks")
+    commands = p.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text)
+        if name == chosen:
+            _module(name).add_arguments(command)
     return p
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
-    args = parser().parse_args(argv)
+    """Entry point; returns the exit code: 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C."""
+    argv = sys.argv[1:] if argv is None else argv
+    words = [a for a in argv if not a.startswith("-")]
+    args = parser(words[0] if words else None).parse_args(argv)
     try:
-        return _embed(args)
+        return _module(args.command).run(args)
     except RlxError as e:
         if args.debug:
             raise
         print(f"rlx: {e}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
 
 
-def _embed(args: argparse.Namespace) -> int:
-    from rlx.models import Embed
-
-    start = time.perf_counter()
-    model = Embed.from_dir(args.model, device=args.device, threads=args.threads)
-    loaded = time.perf_counter()
-    vectors = model.encode(args.sentences)
-    done = time.perf_counter()
-    print(similarity_table(args.sentences, vectors @ vectors.T))
-    if args.explain:
-        print(f"{(loaded - start) * 1e3:9.2f} ms  load the model", file=sys.stderr)
-        print(f"{(done - loaded) * 1e3:9.2f} ms  encode, compiles included", file=sys.stderr)
-        for report in model.reports:
-            print(f"\n{report}", file=sys.stderr)
-    return 0
-
-
-def similarity_table(names: list[str], values: object, width: int = 40) -> str:
-    """Cosine similarities as a table: a numbered row and column a sentence."""
-    lines = [" " * (width + 5) + "".join(f"{j + 1:7d}" for j in range(len(names)))]
-    for i, name in enumerate(names):
-        text = name if len(name) <= width else name[: width - 1] + "…"
-        row = "".join(f"{float(v):7.3f}" for v in values[i])  # type: ignore[index]
-        lines.append(f"{i + 1:3d}  {text:{width}s}{row}")
-    return "\n".join(lines)
+def _module(name: str) -> Any:
+    return importlib.import_module(f"rlx.tools.commands.{name}")
 
 
 if __name__ == "__main__":

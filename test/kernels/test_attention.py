@@ -406,7 +406,7 @@ def test_scratch_does_not_grow_with_the_length() -> None:
 
 def test_long_sequences_and_few_heads_split() -> None:
     strides = Strides(0, 0, 64)
-    for queries, least in ((2048, 16), (128, 8), (8, 1)):
+    for queries, least in ((2048, 16), (128, 4), (8, 1)):  # a block has 32 queries at most
         sizes = AttentionSizes(1, 1, 1, queries, queries, 64, 0.125, *[strides] * 4)
         assert attention.launch(AttentionConfig(), TARGET, sizes).range >= least
 

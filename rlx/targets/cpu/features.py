@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from rlx import knobs
 from rlx.errors import DeviceError, did_you_mean
 from rlx.targets.llvm.machine import Machine
 
@@ -130,5 +130,5 @@ def require(wanted: Features) -> Features:
 
 def selected() -> Features:
     """The features to compile for: those that RLX_CPU names if it is set, else this machine's."""
-    name = os.environ.get("RLX_CPU", "")
+    name = knobs.cpu.get()
     return preset(name) if name else detect()

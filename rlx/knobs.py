@@ -1,0 +1,96 @@
+"""Every environment variable that RLX reads: typed, grouped, documented.
+
+A knob is read when it is used, so that a changed environment counts at once. Code may override one,
+for good by ``knobs.cpu.set("x86-64-v3")`` or within ``with knobs.cpu.scoped("x86-64-v3"):``.
+``docs/knobs.md`` is made from this file (``tools/make_docs.py``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+from rlx.errors import KnobError
+
+__all__ = ["KNOBS", "Knob", "cpu", "num_threads"]
+
+T = TypeVar("T")
+
+_UNSET: Any = object()
+
+
+class Knob(Generic[T]):
+    """One environment variable.
+
+    ``variable`` is its name, ``default`` what holds where it is unset or empty, ``group`` and
+    ``text`` its place and line in the documentation, ``form`` what a value looks like. ``parse``
+    turns the text of the environment into a value, and raises ValueError for what is none.
+    """
+
+    def __init__(
+        self, variable: str, default: T, parse: Callable[[str], T], group: str, form: str, text: str
+    ) -> None:
+        self.variable, self.default, self.parse = variable, default, parse
+        self.group, self.form, self.text = group, form, text
+        self._override: T = _UNSET
+        if variable in KNOBS:
+            raise ValueError(f"two knobs are called {variable}")
+        KNOBS[variable] = self
+
+    def get(self) -> T:
+        """The value that holds now; KnobError if the environment's text is none."""
+        if self._override is not _UNSET:
+            return self._override
+        text = os.environ.get(self.variable, "")
+        if not text:
+            return self.default
+        try:
+            return self.parse(text)
+        except ValueError as e:
+            why = f" ({e})" if str(e) else ""
+            raise KnobError(
+                f"environment variable {self.variable} is {text!r}{why}; expected {self.form}"
+            ) from None
+
+    def set(self, value: T) -> None:
+        """Override the environment in this process."""
+        self._override = value
+
+    def unset(self) -> None:
+        """Let the environment count again."""
+        self._override = _UNSET
+
+    @contextmanager
+    def scoped(self, value: T) -> Generator[None]:
+        """Override the environment within a ``with`` statement, in every thread of the process."""
+        before, self._override = self._override, value
+        try:
+            yield
+        finally:
+            self._override = before
+
+
+KNOBS: dict[str, Knob[Any]] = {}
+"""All knobs by their variables, in the order of this file."""
+
+
+def _count(text: str) -> int:
+    if int(text) < 0:
+        raise ValueError("it is negative")
+    return int(text)
+
+
+# -- machine ----------------------------------------------------------------------------------
+
+cpu = Knob(
+    "RLX_CPU", "", str, "machine", "a CPU such as x86-64-v3 or x86-64-v4+avx512vnni",
+    "The CPU that code is made for; by default this machine's, by what it can do.",
+)  # fmt: skip
+
+num_threads = Knob(
+    "RLX_NUM_THREADS", 0, _count, "machine", "a number of threads",
+    "Threads of the process; by default what affinity and the cgroup's quota allow. The native"
+    " runtime reads it once, at its first use.",
+)  # fmt: skip
