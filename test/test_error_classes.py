@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -82,11 +84,19 @@ def _model_error(empty: Path) -> None:
     Embed.from_dir(empty)
 
 
+def _knob_error(_: Path) -> None:
+    from rlx import knobs
+
+    with mock.patch.dict(os.environ, RLX_NUM_THREADS="many"):
+        knobs.num_threads.get()
+
+
 PROVOKED: dict[str, Callable[[Path], None]] = {
     "GraphError": _graph_error,
     "ShapeError": _shape_error,
     "DTypeError": _dtype_error,
     "NameError": _name_error,
+    "KnobError": _knob_error,
     "IRError": _ir_error,
     "PassError": _pass_error,
     "UnsupportedError": _unsupported_error,
