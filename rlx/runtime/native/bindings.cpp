@@ -15,6 +15,7 @@
 #include "pool.h"
 #include "program.h"
 #include "thread_count.h"
+#include "trace_bindings.h"
 #include "weights.h"
 
 namespace nb = nanobind;
@@ -98,6 +99,7 @@ class PyWeights {
 
   const std::shared_ptr<Weights>& weights() const { return weights_; }
   const std::vector<Signature>& params() const { return weights_->prologue().params; }
+  uint32_t first_launch() const { return weights_->launches().first; }
 
   void set_param(int64_t index, nb::handle value) {
     if (index < 0 || static_cast<size_t>(index) >= params().size()) {
@@ -157,7 +159,17 @@ class PyProgram {
   }
 
   void set_profiling(bool on) { program_.set_profiling(on); }
-  std::vector<uint64_t> step_times() const { return program_.step_nanoseconds(); }
+  uint32_t first_launch() const { return program_.launches().first; }
+
+  nb::list launch_times() const {
+    nb::list times;
+    const LaunchTime* time = program_.launch_times();
+    for (uint32_t i = 0; i < program_.launches().count; ++i, ++time) {
+      times.append(nb::make_tuple(time->nanoseconds.load(std::memory_order_relaxed),
+                                  time->calls.load(std::memory_order_relaxed)));
+    }
+    return times;
+  }
 
  private:
   // The buffers of a call, kept for the next one so that a call allocates nothing.
@@ -329,6 +341,7 @@ void bind_classes(nb::module_& module) {
            "params"_a = nb::make_tuple(), "constants"_a = nb::make_tuple(), "packed_bytes"_a = 0,
            "prologue"_a = nb::make_tuple())
       .def("set_param", &PyWeights::set_param, "index"_a, "value"_a)
+      .def_prop_ro("first_launch", &PyWeights::first_launch)
       .def_prop_ro("params", [](const PyWeights& self) { return to_tuple(self.params()); });
 
   nb::class_<PyProgram>(module, "Program")
@@ -338,7 +351,8 @@ void bind_classes(nb::module_& module) {
       .def("run_slots", &PyProgram::run_slots)
       .def("run_into", &PyProgram::run_into, "inputs"_a, "outputs"_a)
       .def("set_profiling", &PyProgram::set_profiling, "on"_a)
-      .def("step_times", &PyProgram::step_times)
+      .def("launch_times", &PyProgram::launch_times)
+      .def_prop_ro("first_launch", &PyProgram::first_launch)
       .def_prop_ro("inputs", [](const PyProgram& self) { return to_tuple(self.schedule().inputs); })
       .def_prop_ro("outputs",
                    [](const PyProgram& self) { return to_tuple(self.schedule().outputs); });
@@ -361,6 +375,7 @@ NB_MODULE(_native, module) {
   module.attr("BASE_FIRST_PARAM") = kBaseFirstParam;
   module.attr("FAULT_LOOP_LIMIT") = kFaultLoopLimit;
   bind_functions(module);
+  bind_trace(module);
   bind_classes(module);
 }
 

@@ -1,6 +1,7 @@
 #include "schedule.h"
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <utility>
 
@@ -107,6 +108,35 @@ struct MostBuffers {
   size_t operator()(const For& loop) const { return most_buffers(loop.body); }
 };
 
+// Collects the launches of steps, each before what follows it.
+struct Launches {
+  void add(Steps& steps) {
+    for (Step& step : steps) add(step);
+  }
+  void add(Step& step) { std::visit(*this, step.op); }
+
+  void operator()(Launch& launch) { found.push_back(&launch); }
+  void operator()(If& branch) {
+    add(branch.then_steps);
+    add(branch.else_steps);
+  }
+  void operator()(While& loop) {
+    add(loop.condition_steps);
+    add(loop.body);
+  }
+  void operator()(For& loop) { add(loop.body); }
+
+  LaunchNumbers number() const {
+    static std::atomic<uint32_t> next{1};
+    const auto count = static_cast<uint32_t>(found.size());
+    const uint32_t first = next.fetch_add(std::max(count, 1u), std::memory_order_relaxed);
+    for (uint32_t i = 0; i < count; ++i) found[i]->number = first + i;
+    return {first, count};
+  }
+
+  std::vector<Launch*> found;
+};
+
 void append_sizes(std::vector<int64_t>& sizes, const std::vector<Signature>& signatures) {
   for (const Signature& signature : signatures) sizes.push_back(signature.bytes());
 }
@@ -177,6 +207,18 @@ void check_schedule(const Schedule& schedule, const Prologue& prologue) {
   append_sizes(sizes, schedule.inputs);
   append_sizes(sizes, schedule.outputs);
   Checker(schedule.objects, std::move(sizes)).steps("main", schedule.main);
+}
+
+LaunchNumbers number_launches(Steps& steps) {
+  Launches launches;
+  launches.add(steps);
+  return launches.number();
+}
+
+LaunchNumbers number_launches(Prologue& prologue) {
+  Launches launches;
+  for (PrologueStep& item : prologue.steps) launches.add(item.step);
+  return launches.number();
 }
 
 size_t most_buffers(const Steps& steps) {
