@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from rlx.clock import Tick as Tick
+    from rlx.clock import time_ns as time_ns
     from rlx.errors import RlxError as RlxError
     from rlx.graph import Graph as Graph
     from rlx.inspect import inspect_pipeline as inspect_pipeline
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from rlx.runtime.backend import register_backend as register_backend
     from rlx.runtime.session import CompiledGraph as CompiledGraph
     from rlx.runtime.session import Session as Session
+    from rlx.tracing import trace as trace
     from rlx.types import DType as DType
     from rlx.types import TensorType as TensorType
 
@@ -38,11 +41,14 @@ _NAMES = {
     "RlxError": "rlx.errors",
     "Session": "rlx.runtime.session",
     "TensorType": "rlx.types",
+    "Tick": "rlx.clock",
     "Value": "rlx.ops.value",
     "devices": "rlx.runtime.backend",
     "inspect_pipeline": "rlx.inspect",
     "interpret": "rlx.interpreter",
     "register_backend": "rlx.runtime.backend",
+    "time_ns": "rlx.clock",
+    "trace": "rlx.tracing",
 }
 
 __all__ = [
@@ -53,12 +59,15 @@ __all__ = [
     "RlxError",
     "Session",
     "TensorType",
+    "Tick",
     "Value",
     "__version__",
     "devices",
     "inspect_pipeline",
     "interpret",
     "register_backend",
+    "time_ns",
+    "trace",
 ]
 
 

@@ -17,6 +17,7 @@ from rlx.lowering.schedule import KernelRef, Schedule, read_schedule
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact
 from rlx.targets.base import Target
+from rlx.tracing import span
 
 __all__ = ["CompileReport", "compile_graph", "compile_schedule"]
 
@@ -46,7 +47,7 @@ def compile_graph(
 ) -> tuple[Artifact, CompileReport]:
     """Compile a graph whose dims are all bound; the artifact runs without MLIR or LLVM."""
     compilation = Compilation(target, options or Options())
-    with _lock:
+    with _lock, span("compile", graph=graph.name):
         with compilation.timed("context"):
             context = _contexts.get()
         with context:
@@ -73,7 +74,7 @@ def compile_schedule(schedule: Schedule, target: Target, report: CompileReport) 
     return Artifact(
         schedule.target, target.features.name, schedule.params, schedule.constants,
         schedule.inputs, schedule.outputs, schedule.arena_bytes, schedule.packed_bytes,
-        schedule.prologue, schedule.main, schedule.places, schedule.sites, symbols, objects,
+        schedule.prologue, schedule.main, schedule.launches, schedule.sites, symbols, objects,
     )  # fmt: skip
 
 
@@ -83,8 +84,10 @@ def _make(kernels: dict[str, KernelRef], target: Target) -> dict[str, bytes]:
 
     def make(key: str) -> bytes:
         kernel = kernels[key]
-        text = emit_kernel(kernel.family, _symbol(key, kernel), kernel.config, target.kernels)
-        return target.emitter.emit([text], target.stages[-1])
+        symbol = _symbol(key, kernel)
+        with span(f"emit {kernel.family}", symbol=symbol):
+            text = emit_kernel(kernel.family, symbol, kernel.config, target.kernels)
+            return target.emitter.emit([text], target.stages[-1])
 
     workers = min(len(kernels), _native.default_threads())
     if workers < 2:

@@ -12,7 +12,8 @@
     ├─ DeviceError           a device that is unknown or unavailable
     ├─ ToolchainError        MLIR, LLVM or an assembler is missing or refused its input
     ├─ FaultError            a run met bad data: an index out of range, a loop over its limit
-    └─ ModelError            a model directory that cannot be loaded
+    ├─ ModelError            a model directory that cannot be loaded
+    └─ TraceError            a trace that cannot be started or written
 
 A message says where (the user's own file and line, where one is known), what was found, what was
 expected, and what to do.
@@ -36,6 +37,7 @@ __all__ = [
     "RlxError",
     "ShapeError",
     "ToolchainError",
+    "TraceError",
     "UnsupportedError",
     "did_you_mean",
 ]
@@ -102,6 +104,10 @@ class FaultError(RlxError):
 
 class ModelError(RlxError):
     """A model directory that is incomplete or not of a supported kind."""
+
+
+class TraceError(RlxError):
+    """A trace cannot be started, as another is on, or its file cannot be written."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from rlx.errors import KnobError
 
-__all__ = ["KNOBS", "Knob", "cpu", "num_threads"]
+__all__ = ["KNOBS", "Knob", "cpu", "num_threads", "trace"]
 
 T = TypeVar("T")
 
@@ -93,4 +93,12 @@ num_threads = Knob(
     "RLX_NUM_THREADS", 0, _count, "machine", "a number of threads",
     "Threads of the process; by default what affinity and the cgroup's quota allow. The native"
     " runtime reads it once, at its first use.",
+)  # fmt: skip
+
+# -- measuring --------------------------------------------------------------------------------
+
+trace = Knob(
+    "RLX_TRACE", "", str, "measuring", "the path of a file to write",
+    "Write a trace of compiles and runs to this file when the process ends, for Perfetto or"
+    " chrome://tracing; `%p` stands for the process's number.",
 )  # fmt: skip

@@ -91,6 +91,10 @@ def _knob_error(_: Path) -> None:
         knobs.num_threads.get()
 
 
+def _trace_error(_: Path) -> None:
+    rlx.trace.flush()
+
+
 PROVOKED: dict[str, Callable[[Path], None]] = {
     "GraphError": _graph_error,
     "ShapeError": _shape_error,
@@ -104,6 +108,7 @@ PROVOKED: dict[str, Callable[[Path], None]] = {
     "ToolchainError": _toolchain_error,
     "FaultError": _fault_error,
     "ModelError": _model_error,
+    "TraceError": _trace_error,
 }
 """For every error class something that raises it."""
 

@@ -37,10 +37,16 @@ class KernelRef:
     config: Any
 
 
+LaunchInfo = tuple[str, str, int, int, int]
+"""What a launch is for: its ops, the user's file and line; its flops, and the bytes it moves."""
+
+
 @dataclass
 class Schedule:
     """A schedule as plain data. A launch names its kernel where the runtime wants an address; the
-    bases of buffers are numbered as ``rlx.runtime._native`` says, constants after the params."""
+    bases of buffers are numbered as ``rlx.runtime._native`` says, constants after the params.
+    ``launches`` says what each launch is for: those of the prologue, then those of main, in the
+    order in which a reader meets them."""
 
     target: str
     kernels: list[KernelRef]
@@ -52,7 +58,7 @@ class Schedule:
     outputs: list[Signature]
     prologue: list[tuple[Step, tuple[int, ...]]]
     main: list[Step]
-    places: list[tuple[str, int]]
+    launches: list[LaunchInfo]
     sites: list[tuple[str, str, int]]
 
 
@@ -68,10 +74,12 @@ def read_schedule(module: ir.Module) -> Schedule:
         reader = _Reader(found["main"], names)
         main = reader.entry(_body(found["main"]))
         prologue: list[tuple[Step, tuple[int, ...]]] = []
+        launches = reader.launches
         if "prologue" in found:
             again = _Reader(found["prologue"], names)
             steps = again.entry(_body(found["prologue"]))
             prologue = list(zip(steps, again.follows, strict=True))
+            launches = [*again.launches, *launches]
         signatures = reader.signatures
         constants = [_constant(module, i) for i in range(len(signatures["constant"]))]
         sites = [_site(a) for a in ir.ArrayAttr(attrs["lir.sites"])] if "lir.sites" in attrs else []
@@ -79,7 +87,7 @@ def read_schedule(module: ir.Module) -> Schedule:
             ir.StringAttr(attrs["lir.target"]).value if "lir.target" in attrs else "cpu",
             kernels, reader.bytes_of("arena"), reader.bytes_of("packed"),
             signatures["param"], constants, signatures["input"], signatures["output"],
-            prologue, main, reader.places, sites,
+            prologue, main, launches, sites,
         )  # fmt: skip
 
 
@@ -127,7 +135,7 @@ class _Reader:
         self.memory_bytes: dict[str, int] = {}
         self.signatures: dict[str, list[Signature]] = {r: [] for r in SIGNED}
         self.follows: list[tuple[int, ...]] = []
-        self.places: list[tuple[str, int]] = []
+        self.launches: list[LaunchInfo] = []
         self.places_of: dict[ir.Value, Ref] = {}
         self.sizes: dict[ir.Value, int] = {}
         self.counts: list[ir.Operation] = []
@@ -162,11 +170,10 @@ class _Reader:
         return self.memory_bytes.get(role, 0)
 
     def entry(self, block: ir.Block) -> list[Step]:
-        """The steps of an entry, with the place of each and the params that it follows."""
+        """The steps of an entry; ``follows`` then holds the params that each follows."""
         steps: list[Step] = []
         for op, step in self._steps(block):
             steps.append(step)
-            self.places.append(place_of(op))
             self.follows.append(tuple(sorted(_params(op))))
         return steps
 
@@ -239,6 +246,9 @@ class _Reader:
         sizes = tuple(self.sizes[v] for v in op.operands if v in self.sizes)
         if len(refs) + len(sizes) != len(op.operands):
             raise IRError(f"arguments of @{name} are views, then constants", place_of(op))
+        ops = ir.StringAttr(attrs["lir.ops"]).value if "lir.ops" in attrs else ""
+        flops, moved = (attrs[k].value if k in attrs else 0 for k in ("lir.flops", "lir.bytes"))
+        self.launches.append((ops, *place_of(op), flops, moved))
         return ("launch", name, count, grain, scratch, refs, sizes)
 
     def branch(self, op: ir.Operation) -> Step:

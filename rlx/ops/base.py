@@ -37,6 +37,7 @@ __all__ = [
     "Sample",
     "attr",
     "bad",
+    "bytes_of",
     "located",
     "op_class",
     "operand",
@@ -174,6 +175,9 @@ class Op:
     samples: ClassVar[Sequence[Sample]] = ()
     bads: ClassVar[Sequence[Bad]] = ()
     result_count: ClassVar[int] = 1
+    flops_per_element: ClassVar[int] = 1
+    """Arithmetic for an element of a result, a function such as exp as one operation; 0 for what
+    only moves data."""
     differentiable: ClassVar[bool] = True
     pointwise: ClassVar[bool] = False
 
@@ -268,10 +272,9 @@ class Op:
         raise NotImplementedError(f"{type(self).__name__} defines no infer")
 
     def cost(self) -> Cost:
-        """Elements of the results as operations, and every operand and result moved once."""
+        """``flops_per_element``, and every operand and result moved once; 0 for a symbolic size."""
         size = sum(_count(v.type) for v in self.results)
-        moved = sum(_count(v.type) * v.type.dtype.bytes for v in (*self.present, *self.results))
-        return Cost(size, moved)
+        return Cost(self.flops_per_element * size, bytes_of([*self.present, *self.results]))
 
     # -- conveniences ----------------------------------------------------------------------
 
@@ -319,6 +322,11 @@ class Op:
 def _count(t: TensorType) -> int:
     n = t.size
     return n if isinstance(n, int) else 0
+
+
+def bytes_of(values: Sequence[Value]) -> int:
+    """The bytes of tensors in memory; one of symbolic size counts as 0."""
+    return sum(_count(v.type) * v.dtype.bytes for v in values)
 
 
 def placeholders(types: Sequence[TensorType | None]) -> tuple[Value | None, ...]:

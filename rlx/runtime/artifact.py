@@ -15,6 +15,9 @@ FORMAT = 1
 Signature = tuple[str, str, tuple[int, ...]]
 """Name, element type and shape of a param, input or output."""
 
+LaunchInfo = tuple[str, str, int, int, int]
+"""What a launch is for: its ops, the user's file and line; its flops, and the bytes it moves."""
+
 
 @dataclass(frozen=True)
 class Artifact:
@@ -22,7 +25,9 @@ class Artifact:
 
     Steps are those of ``rlx.runtime._native`` with the kernel's name in place of its address.
     ``kernels`` maps that name to a symbol of an object; ``objects`` are keyed by a digest of what
-    their code depends on, so that equal kernels of several artifacts are one object.
+    their code depends on, so that equal kernels of several artifacts are one object. ``launches``
+    says what each launch is for, for traces and profiles: those of the prologue, then those of
+    main, in the order in which a reader meets them.
     """
 
     target: str
@@ -35,7 +40,7 @@ class Artifact:
     packed_bytes: int
     prologue: list[tuple[tuple[Any, ...], tuple[int, ...]]]
     main: list[tuple[Any, ...]]
-    places: list[tuple[str, int]]
+    launches: list[LaunchInfo]
     sites: list[tuple[str, str, int]]
     kernels: dict[str, tuple[str, str]]
     objects: dict[str, bytes] = field(repr=False)

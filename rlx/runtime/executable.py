@@ -11,7 +11,10 @@ from rlx.errors import DTypeError, FaultError, GraphError, NameError, ShapeError
 from rlx.ops.base import caller
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Signature
+from rlx.runtime.launches import launches_of, register
+from rlx.runtime.profile import Profile, measure
 from rlx.runtime.weights import Code, Weights, plain
+from rlx.tracing import span
 from rlx.types import DTYPES, DType
 
 __all__ = ["Executable", "as_array", "typed_array", "unknown"]
@@ -29,8 +32,12 @@ class Executable:
     def __init__(
         self, artifact: Artifact, report: Any = None, shared: Sequence[Weights] = ()
     ) -> None:
-        self.artifact = artifact
+        with span("load"):
+            self._load(artifact, shared)
         self.report = report
+
+    def _load(self, artifact: Artifact, shared: Sequence[Weights]) -> None:
+        self.artifact = artifact
         self._code = code = Code(artifact)  # keeps the objects findable by who comes next
         self.weights = Weights.of(artifact, code, shared)
         self.program = _native.Program(
@@ -42,6 +49,10 @@ class Executable:
             arena_bytes=artifact.arena_bytes,
             main=[code.resolved(step) for step in artifact.main],
         )
+        prologue, self.launches = launches_of(artifact)
+        register(self, self.program.first_launch, self.launches)
+        if self.weights not in shared:
+            register(self.weights, self.weights.native.first_launch, prologue)
         self._results = [DTYPES[dt].numpy for _, dt, _ in artifact.outputs]
         self._plain = all(dt != "bf16" for _, dt, _ in (*artifact.inputs, *artifact.outputs))
 
@@ -67,6 +78,22 @@ class Executable:
             raise self.fault(fault) from None
         except _native.Error as error:
             raise self.refusal(error, inputs) from None
+
+    def profile(self, inputs: Sequence[Array], runs: int) -> Profile:
+        """Time the launches of so many runs on ``inputs``, after one that does not count. Runs of
+        other threads at the same time would count as well."""
+        self.run_slots(*inputs)  # the prologue, and the first touch of memory
+        self.program.set_profiling(True)
+        try:
+            return measure(
+                lambda: self.run_slots(*inputs),
+                self.program.launch_times,
+                self.launches,
+                runs,
+                _native.num_threads(),
+            )
+        finally:
+            self.program.set_profiling(False)
 
     def refusal(self, error: _native.Error, inputs: Sequence[Any]) -> GraphError:
         """The error of inputs that the runtime refused: by their names, at the user's line."""
