@@ -246,9 +246,7 @@ class _Reader:
         sizes = tuple(self.sizes[v] for v in op.operands if v in self.sizes)
         if len(refs) + len(sizes) != len(op.operands):
             raise IRError(f"arguments of @{name} are views, then constants", place_of(op))
-        ops = ir.StringAttr(attrs["lir.ops"]).value if "lir.ops" in attrs else ""
-        flops, moved = (attrs[k].value if k in attrs else 0 for k in ("lir.flops", "lir.bytes"))
-        self.launches.append((ops, *place_of(op), flops, moved))
+        self.launches.append(_facts(op))
         return ("launch", name, count, grain, scratch, refs, sizes)
 
     def branch(self, op: ir.Operation) -> Step:
@@ -321,6 +319,19 @@ def _no_values(op: ir.Operation, values: Sequence[ir.Value]) -> None:
     """Steps pass data through memory: a structured step carries no values."""
     if len(values):
         raise UnsupportedError(f"{op.name} of a schedule carries no values", place_of(op))
+
+
+def _facts(op: ir.Operation) -> LaunchInfo:
+    """What a launch says of what it is for; it may leave out all but its place."""
+    found: dict[str, Any] = {"lir.ops": "", "lir.flops": 0, "lir.bytes": 0}
+    for key, default in found.items():
+        if key in op.attributes:
+            found[key] = getattr(op.attributes[key], "value", None)
+            if type(found[key]) is not type(default) or (default == 0 and found[key] < 0):
+                what = "a string" if default == "" else "an i64 of at least 0"
+                message = f"{key} must be {what}, found {op.attributes[key]}"
+                raise IRError(message, place_of(op))
+    return (found["lir.ops"], *place_of(op), found["lir.flops"], found["lir.bytes"])
 
 
 def _params(op: ir.Operation) -> set[int]:
