@@ -12,6 +12,7 @@ from rlx.errors import RlxError
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
+    "bench": "what each kernel of a graph takes, against what the machine allows",
     "embed": "similarities of sentences under a sentence encoder",
 }
 """What each command does. Its module has ``add_arguments(parser)`` and ``run(args) -> int``, and is

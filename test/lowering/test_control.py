@@ -174,9 +174,9 @@ def test_launches_inside_control_are_told_apart():
 
 
 def test_facts_of_a_launch_are_checked():
-    with pytest.raises(IRError, match="lir.flops must be an i64 of at least 0, found -1"):
+    with pytest.raises(IRError, match=r"lir\.flops must be an i64 of at least 0, found -1"):
         load(ADD3.replace("lir.range", "lir.flops = -1 : i64, lir.range"))
-    with pytest.raises(IRError, match="lir.ops must be a string, found 3"):
+    with pytest.raises(IRError, match=r"lir\.ops must be a string, found 3"):
         load(ADD3.replace("lir.range", "lir.ops = 3 : i64, lir.range"))
 
 
