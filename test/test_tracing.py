@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import rlx
+import rlx.roofline
 from rlx import tracing
 from rlx.errors import FaultError, TraceError
 from rlx.runtime import _native, launches
@@ -138,6 +139,18 @@ def test_launches_of_what_is_gone_keep_their_names(tmp_path: Path) -> None:
     assert "softmax" in {s.name for s in read_trace(tmp_path / "t.json").of("launch")}
     with rlx.trace(tmp_path / "t.json"):
         assert len(launches._runtime.known) < numbers, "the names are kept for ever"
+
+
+def test_launches_of_nobody_have_a_number(tmp_path: Path) -> None:
+    """Such as those of kernels that the roof is measured with."""
+    with rlx.trace(tmp_path / "t.json"):
+        f = two_layers(4)
+        rlx.roofline.measure()
+        f.run_slots(feed(4))
+    names = {s.name for s in read_trace(tmp_path / "t.json").of("launch")}
+    unnamed = {n for n in names if n.startswith("launch ")}
+    assert names - unnamed == {"matmul+gelu", "softmax"}
+    assert len(unnamed) == 3
 
 
 # -- off, full, refused --------------------------------------------------------------------

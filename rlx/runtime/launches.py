@@ -141,11 +141,16 @@ class _Texts:
         self._made: dict[int, tuple[str, str]] = {}
 
     def of(self, number: int) -> tuple[str, str]:
-        """The name and the facts of a launch."""
+        """The name and the facts of a launch; a program of the runtime's own has none."""
         if number not in self._made:
-            first = self._firsts[bisect_right(self._firsts, number) - 1]
-            launch = self._known[first][number - first]
-            self._made[number] = (launch.name, json.dumps(launch.to_json()))
+            at = bisect_right(self._firsts, number) - 1
+            first = self._firsts[at] if at >= 0 else number
+            launches = self._known.get(first, [])
+            if number - first < len(launches):
+                launch = launches[number - first]
+                self._made[number] = (launch.name, json.dumps(launch.to_json()))
+            else:
+                self._made[number] = (f"launch {number}", "{}")
         return self._made[number]
 
 

@@ -13,6 +13,10 @@ from rlx.runtime.launches import Launch
 __all__ = ["Profile", "Roof", "Row", "measure"]
 
 
+DISTURBED = 1.5
+"""A fastest run that takes so many times what its parts take at their fastest was interrupted."""
+
+
 class Roof(Protocol):
     """What a machine reaches at most (``rlx.roofline.Roofline``)."""
 
@@ -118,6 +122,8 @@ class Profile:
         ]
         if self.roof is not None:
             lines.append(f"roof: {self.roof}")
+        if self.seconds > DISTURBED * (self.launched + self.around):
+            lines.append("note: other programs interrupted every run, and the roof perhaps too")
         return lines
 
 

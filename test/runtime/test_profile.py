@@ -144,6 +144,14 @@ def test_a_profile_is_a_table_and_plain_data():
     assert only["of_roof"] == pytest.approx(2 * 64 * 128 * 4 / 1e10 / only["seconds"])
 
 
+def test_a_profile_says_that_it_was_disturbed():
+    rows = [Row("k_0", "add", "f.py:1", 1, 1e-3, 10, 20)]
+    calm = Profile(rows, runs=2, seconds=1.2e-3, median=2e-3, around=1e-4, threads=1)
+    assert "note" not in str(calm)
+    busy = Profile(rows, runs=2, seconds=2e-3, median=2e-3, around=1e-4, threads=1)
+    assert "interrupted every run" in str(busy)
+
+
 def test_a_profile_ends_and_calls_beside_it_are_right():
     g = rlx.Graph()
     g.set_outputs(g.input("x", [64, 64]).softmax(axis=-1))
