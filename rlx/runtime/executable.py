@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from rlx.types import DTYPES, DType
 __all__ = ["Executable", "as_array", "typed_array", "unknown"]
 
 Array = np.ndarray[Any, Any]
+
+_one_profile = threading.Lock()
 
 
 class Executable:
@@ -80,20 +83,21 @@ class Executable:
             raise self.refusal(error, inputs) from None
 
     def profile(self, inputs: Sequence[Array], runs: int) -> Profile:
-        """Time the launches of so many runs on ``inputs``, after one that does not count. Runs of
-        other threads at the same time would count as well."""
+        """Time the launches of so many runs on ``inputs``, after one that does not count. Other
+        profiles wait; runs of other threads would count as well."""
         self.run_slots(*inputs)  # the prologue, and the first touch of memory
-        self.program.set_profiling(True)
-        try:
-            return measure(
-                lambda: self.run_slots(*inputs),
-                self.program.launch_times,
-                self.launches,
-                runs,
-                _native.num_threads(),
-            )
-        finally:
-            self.program.set_profiling(False)
+        with _one_profile:
+            self.program.set_profiling(True)
+            try:
+                return measure(
+                    lambda: self.run_slots(*inputs),
+                    self.program.launch_times,
+                    self.launches,
+                    runs,
+                    _native.num_threads(),
+                )
+            finally:
+                self.program.set_profiling(False)
 
     def refusal(self, error: _native.Error, inputs: Sequence[Any]) -> GraphError:
         """The error of inputs that the runtime refused: by their names, at the user's line."""

@@ -8,14 +8,11 @@
 #include <utility>
 
 #include "buffers.h"
-#include "cpu_features.h"
 #include "error.h"
+#include "function_bindings.h"
 #include "gil.h"
 #include "parse.h"
-#include "pool.h"
 #include "program.h"
-#include "thread_count.h"
-#include "trace_bindings.h"
 #include "weights.h"
 
 namespace nb = nanobind;
@@ -302,26 +299,6 @@ nb::tuple symbol_names(const ObjectHandle& self) {
   return nb::tuple(names);
 }
 
-nb::frozenset feature_set() {
-  nb::list names;
-  for (const std::string& name : cpu_features()) names.append(name);
-  return nb::frozenset(names);
-}
-
-void bind_functions(nb::module_& module) {
-  module.def(
-      "set_threads",
-      [](int64_t n) {
-        GilReleased released;
-        Pool::instance().set_threads(n);
-      },
-      "n"_a);
-  module.def("num_threads", [] { return Pool::instance().threads(); });
-  module.def("default_threads", &default_threads);
-  module.def("cpu_features", &feature_set);
-  module.def("machine", [] { return machine_name(host_machine()); });
-}
-
 void bind_classes(nb::module_& module) {
   nb::class_<ObjectHandle>(module, "Object", nb::is_weak_referenceable())
       .def(
@@ -375,7 +352,6 @@ NB_MODULE(_native, module) {
   module.attr("BASE_FIRST_PARAM") = kBaseFirstParam;
   module.attr("FAULT_LOOP_LIMIT") = kFaultLoopLimit;
   bind_functions(module);
-  bind_trace(module);
   bind_classes(module);
 }
 
