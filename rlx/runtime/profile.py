@@ -20,8 +20,15 @@ DISTURBED = 1.5
 class Roof(Protocol):
     """What a machine reaches at most (``rlx.roofline.Roofline``)."""
 
-    flops: float
-    bytes: float
+    @property
+    def flops(self) -> float:
+        """Flops a second."""
+        ...
+
+    @property
+    def bytes(self) -> float:
+        """Bytes a second."""
+        ...
 
 
 @dataclass(frozen=True)
