@@ -19,6 +19,10 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from rlx.clock import Tick as Tick
     from rlx.clock import time_ns as time_ns
+    from rlx.control import cond as cond
+    from rlx.control import fori as fori
+    from rlx.control import scan as scan
+    from rlx.control import while_loop as while_loop
     from rlx.errors import RlxError as RlxError
     from rlx.graph import Graph as Graph
     from rlx.inspect import inspect_pipeline as inspect_pipeline
@@ -43,12 +47,16 @@ _NAMES = {
     "TensorType": "rlx.types",
     "Tick": "rlx.clock",
     "Value": "rlx.ops.value",
+    "cond": "rlx.control",
     "devices": "rlx.runtime.backend",
+    "fori": "rlx.control",
     "inspect_pipeline": "rlx.inspect",
     "interpret": "rlx.interpreter",
     "register_backend": "rlx.runtime.backend",
+    "scan": "rlx.control",
     "time_ns": "rlx.clock",
     "trace": "rlx.tracing",
+    "while_loop": "rlx.control",
 }
 
 __all__ = [
@@ -62,12 +70,16 @@ __all__ = [
     "Tick",
     "Value",
     "__version__",
+    "cond",
     "devices",
+    "fori",
     "inspect_pipeline",
     "interpret",
     "register_backend",
+    "scan",
     "time_ns",
     "trace",
+    "while_loop",
 ]
 
 

@@ -22,7 +22,7 @@ FILE_LINES = 400
 FUNCTION_LINES = 60
 
 LAYERS = (
-    "errors", "clock", "knobs", "tracing", "dims", "types", "ops", "graph", "rebuild",
+    "errors", "clock", "knobs", "tracing", "dims", "types", "ops", "graph", "rebuild", "control",
     "interpreter", "_mlir", "dialects", "kernels", "targets", "lowering", "runtime", "compiler",
     "inspect", "roofline", "models", "tools",
 )  # fmt: skip

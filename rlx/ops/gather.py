@@ -17,11 +17,11 @@ import numpy as np
 
 from rlx.dims import as_dim
 from rlx.errors import DTypeError, FaultError, GraphError, ShapeError
-from rlx.ops.base import Array, Cost, Op, attr, bad, bytes_of, operand, sample
+from rlx.ops.base import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ops.constant import Constant
 from rlx.ops.elementwise import ANY, NUMERIC
 from rlx.ops.movement import DimLike, axis_of, listed, unravel, zeros
-from rlx.ops.value import Value
+from rlx.ops.value import Value, bytes_of
 from rlx.types import Dim, TensorType, bf16, f16, f32, i64, u64
 
 __all__ = ["Gather", "ScatterAdd", "out_of_range", "place"]
