@@ -105,6 +105,21 @@ def test_common_kernels_are_told_by_their_ops():
     assert found.kernel.startswith("common")
 
 
+def test_rounds_of_a_loop_count_and_a_branch_that_is_not_taken_does_not():
+    g = rlx.Graph()
+    n, x = g.input("n", [], "i64"), g.input("x", [8, 8])
+    w = g.param("w", [8, 8], value=np.eye(8, dtype=np.float32))
+    _, y = rlx.while_loop(lambda i, _: i > 0, lambda i, y: (i - 1, y @ w), (n, x))
+    g.set_outputs(rlx.cond(n > 100, lambda a: a.softmax(axis=-1), lambda a: a * 2, y))
+    f = rlx.Session("cpu").compile(g)
+    found = f.profile({"n": np.int64(5), "x": np.ones((8, 8), np.float32)}, 2)
+    product = row(found, "matmul")
+    assert (product.calls, product.flops) == (5, 5 * 2 * 8 * 8 * 8)
+    assert sorted(r.calls for r in found.rows if r.ops == "gt") == [1, 6]
+    assert "softmax" not in {r.ops for r in found.rows}
+    assert row(found, "mul").calls == 1
+
+
 # -- the times -----------------------------------------------------------------------------
 
 
