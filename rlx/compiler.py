@@ -12,7 +12,9 @@ from rlx.dialects.export import to_mlir
 from rlx.graph import Graph
 from rlx.kernels.emit import emit_kernel
 from rlx.lowering.base import Compilation, Options
+from rlx.lowering.dump import dump_levels
 from rlx.lowering.pipeline import PIPELINE, run_passes
+from rlx.lowering.report import print_reports, times_text
 from rlx.lowering.schedule import KernelRef, Schedule, read_schedule
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact
@@ -31,9 +33,8 @@ class CompileReport:
 
     def __str__(self) -> str:
         c = self.compilation
-        times = [f"{s * 1e3:9.2f} ms  {stage}" for stage, s in c.seconds.items()]
         made = f"kernels: {self.kernels_made} compiled, {self.kernels_reused} found in memory"
-        return "\n".join([*times, made, str(c.fusion), str(c.dispatch)])
+        return "\n".join([times_text(c.seconds), made, str(c.fusion), str(c.dispatch)])
 
 
 _objects: dict[str, bytes] = {}
@@ -47,6 +48,7 @@ def compile_graph(
     """Compile a graph whose dims are all bound; the artifact runs without MLIR or LLVM."""
     compilation = Compilation(target, options or Options())
     with _lock:
+        dump_levels(graph, target, compilation.options)
         with compilation.timed("context"):
             context = _contexts.get()
         with context:
@@ -56,6 +58,7 @@ def compile_graph(
             with compilation.timed("read"):
                 schedule = read_schedule(module)
         report = CompileReport(compilation)
+        print_reports(graph.name, compilation)
         return compile_schedule(schedule, target, report), report
 
 
