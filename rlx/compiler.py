@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from rlx.dialects.context import SharedContext
+from rlx.dialects.context import SharedContext, parse
 from rlx.dialects.export import to_mlir
 from rlx.graph import Graph
 from rlx.kernels.emit import emit_kernel
@@ -20,7 +20,7 @@ from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact
 from rlx.targets.base import Target
 
-__all__ = ["CompileReport", "compile_graph", "compile_schedule"]
+__all__ = ["CompileReport", "compile_graph", "compile_lir", "compile_schedule"]
 
 
 @dataclass
@@ -59,6 +59,14 @@ def compile_graph(
                 schedule = read_schedule(module)
         report = CompileReport(compilation)
         print_reports(graph.name, compilation)
+        return compile_schedule(schedule, target, report), report
+
+
+def compile_lir(text: str, target: Target) -> tuple[Artifact, CompileReport]:
+    """Compile a lir module from its text: what is left after all passes."""
+    report = CompileReport(Compilation(target))
+    with _lock, _contexts.get() as context:
+        schedule = read_schedule(parse(text, context))
         return compile_schedule(schedule, target, report), report
 
 
