@@ -84,7 +84,10 @@ class GraphModule:
 
         with make_context() as context:
             module = parse(text, context)
-            return _module(GraphStage(level_of(module)), module, "main", target, {})
+            stage = GraphStage(level_of(module))
+            said = stage in (GraphStage.HIR, GraphStage.MIR) and "rlx.value" in text
+            values = parse_graph(text).param_values if said else {}
+            return _module(stage, module, "main", target, values)
 
     def to(self, stage: GraphStage | str, target: str | None = None, **options: Any) -> GraphModule:
         """The module at a later level, by the compiler's passes.
@@ -130,7 +133,7 @@ class GraphModule:
                 f"a {self.stage} module is no graph any more; keep the hir or mir that it came from"
             )
         graph = parse_graph(self.located, f"<{self.name}>")
-        graph.param_values = dict(self.values)
+        graph.param_values.update(self.values)
         return graph
 
     def lower(self, policy: FusionPolicy | str = FusionPolicy.FUSABLE) -> MirModule:

@@ -23,9 +23,9 @@ Place = tuple[str, int]
 
 _VALUE = re.compile(r"%[\w.$-]+(?:#[0-9]+)?")
 _KEY = re.compile(r"[A-Za-z_][\w.]*")
-_COUNT = re.compile(r"[0-9]+")
+_COUNT = re.compile(r"[0-9]{1,9}")
 _ALIAS = re.compile(r"^\s*(#\w+) = loc\((.*)\)\s*$", re.MULTILINE)
-_PLACE = re.compile(rf"({STRING}):([0-9]+)|(#\w+)")
+_PLACE = re.compile(rf"({STRING}):([0-9]{{1,9}})|(#\w+)")
 ROLES = ("rlx.input", "rlx.param")
 
 
@@ -90,7 +90,7 @@ class _Reader:
         while not s.accept("return"):
             self.operation()
         outputs = self.operands(end=":")
-        given = [self.type_of_list(i, s) for i in range(len(outputs))]
+        given = [self.type_at(i) for i in range(len(outputs))]
         self.optional_place()
         if [v.type for v in outputs] != declared or given != declared:
             raise s.error("the types of what main returns are not those that it declares", at)
@@ -222,13 +222,14 @@ class _Reader:
     def types(self) -> list[TensorType]:
         s = self.s
         if not s.accept("("):
-            return [self.type_of_list(0, s)]
+            return [self.type_at(0)]
         found: list[TensorType] = []
         while not s.accept(")"):
-            found.append(self.type_of_list(len(found), s))
+            found.append(self.type_at(len(found)))
         return found
 
-    def type_of_list(self, index: int, s: Scanner) -> TensorType:
+    def type_at(self, index: int) -> TensorType:
+        s = self.s
         if index:
             s.expect(",")
         at = s.skip()
@@ -246,13 +247,19 @@ class _Reader:
         except ValueError:
             raise self.s.error(f"loc({text}) has an escape that there is not", at) from None
 
-    def place_in(self, text: str, depth: int = 0) -> Place | None:
-        for file, line, alias in _PLACE.findall(text):
-            if file:
-                return unquoted(file), int(line)
-            inner = self.aliases.get(alias, "") if depth < len(self.aliases) else ""
-            if found := self.place_in(inner, depth + 1):
-                return found
+    def place_in(self, text: str) -> Place | None:
+        """The first file and line, aliases looked up; each once, whatever refers to what."""
+        todo, seen = [text], set[str]()
+        while todo:
+            part = todo.pop()
+            for found in _PLACE.finditer(part):
+                file, line, alias = found.groups()
+                if file:
+                    return unquoted(file), int(line)
+                if alias not in seen:
+                    seen.add(alias)
+                    todo += [part[found.end() :], self.aliases.get(alias, "")]
+                    break
         return None
 
     def at_line(self, make: Callable[[], T], at: int, what: str = "") -> T:

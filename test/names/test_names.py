@@ -14,6 +14,7 @@ import pytest
 import rlx
 from rlx import compat
 from rlx.errors import DeviceError, GraphError, PassError, RlxError, UnsupportedError
+from rlx.text import graph_text
 
 CPU = "cpu:x86-64-v3"
 
@@ -226,6 +227,14 @@ def test_sessions_compile_options_and_modules_of_every_level() -> None:
         np.testing.assert_array_equal(f.run(FEEDS)[0], expected)
     f = session.compile_hir(rlx.GraphModule.of(mlp("n")), dims={"n": 4})
     np.testing.assert_array_equal(f.run(FEEDS)[0], expected)
+
+
+def test_a_module_of_saved_text_keeps_the_values_of_params() -> None:
+    module = rlx.GraphModule.parse(graph_text(mlp()))
+    expected = rlx.Session("cpu").compile(mlp()).run(FEEDS)[0]
+    for stage in rlx.GraphStage:
+        f = rlx.Session("cpu").compile_module(module.to(stage))
+        np.testing.assert_array_equal(f.run(FEEDS)[0], expected)
 
 
 def test_a_lowered_module_is_run_as_it_was_edited() -> None:

@@ -27,6 +27,16 @@ module attributes {rlx.graph = "good"} {
 
 MISTAKES = [
     ('loc("user.py"', 'loc("us\\zer.py"', 6, "has an escape that there is not"),
+    ("tensor<2x3xf32> {", "tensor<2000000000000000000x3xf32> {", 2, "element type 2000"),
+    (
+        "tensor<2x3xf32> {", f'tensor<?x3xf32, ["{"9" * 5000}", "3"]> {{',
+        2, "is no dim; write a sum",
+    ),
+    ("k = 3 : i64", f"k = {'9' * 5000} : i64", 4, "expected an integer"),
+    (
+        "dense<[1.0, 2.0, 3.0]> : tensor<3xf32>", "dense<1.0> : tensor<999999999999999999xf32>",
+        3, "does not fit into memory",
+    ),
     ("module", "modul", 1, "expected 'func.func', found modul"),
     ("{rlx.graph", "{rlx.grap", 1, "no attribute 'rlx.grap'; did you mean 'rlx.graph'"),
     ('"good"', '"good', 1, "expected a string in quotes"),
@@ -135,6 +145,16 @@ def test_files_that_are_no_text(tmp_path: Path) -> None:
     path.write_text("", encoding="utf-8")
     with pytest.raises(IRError, match="found the end"):
         rlx.load(path)
+
+
+def test_places_that_refer_to_each_other() -> None:
+    """A chain is followed without recursion, a circle ends, and none is looked up twice."""
+    long = [f"#l{i} = loc(fused[#l{i + 1}, #l{i + 1}])" for i in range(3000)]
+    text = GOOD.replace('loc("user.py":8:1)', "loc(#l0)")
+    g = parse_graph("\n".join([text, *long, '#l3000 = loc("deep.py":4:1)']))
+    assert g.nodes()[-1].location == ("deep.py", 4)
+    g = parse_graph("\n".join([text, *long, "#l3000 = loc(#l0)"]))
+    assert g.nodes()[-1].location == ("<text>", 6)
 
 
 def test_damaged_text_is_read_or_refused_with_a_place() -> None:
