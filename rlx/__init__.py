@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 NAMES = {
     name: module
     for module, names in {
+        "rlx.control": ("cond", "fori", "scan", "while_loop"),
         "rlx.errors": ("RlxError",),
         "rlx.graph": ("Graph",),
         "rlx.inspect": (

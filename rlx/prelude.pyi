@@ -29,6 +29,7 @@ from rlx import GraphModule as GraphModule
 from rlx import GraphStage as GraphStage
 from rlx import HirModule as HirModule
 from rlx import HirOp as HirOp
+from rlx import If as If
 from rlx import KernelDispatchConfig as KernelDispatchConfig
 from rlx import KernelDispatchPolicy as KernelDispatchPolicy
 from rlx import KernelDispatchReport as KernelDispatchReport
@@ -50,12 +51,15 @@ from rlx import QuantMap as QuantMap
 from rlx import QuantScheme as QuantScheme
 from rlx import ReduceOp as ReduceOp
 from rlx import RlxError as RlxError
+from rlx import Scan as Scan
 from rlx import Session as Session
 from rlx import Shape as Shape
 from rlx import TensorType as TensorType
 from rlx import Value as Value
+from rlx import While as While
 from rlx import available_devices as available_devices
 from rlx import backend_for as backend_for
+from rlx import cond as cond
 from rlx import devices as devices
 from rlx import devices_for as devices_for
 from rlx import dispatch_report_for_device as dispatch_report_for_device
@@ -63,6 +67,7 @@ from rlx import drain_device as drain_device
 from rlx import fastest_among as fastest_among
 from rlx import fastest_device as fastest_device
 from rlx import first_unsupported_op as first_unsupported_op
+from rlx import fori as fori
 from rlx import full_name as full_name
 from rlx import fusion_passes as fusion_passes
 from rlx import fusion_passes_for_supported as fusion_passes_for_supported
@@ -90,13 +95,17 @@ from rlx import maybe_dump_pipeline as maybe_dump_pipeline
 from rlx import node_label as node_label
 from rlx import register_backend as register_backend
 from rlx import registered_devices as registered_devices
+from rlx import run_if as run_if
+from rlx import run_while as run_while
 from rlx import save as save
+from rlx import scan as scan
 from rlx import supported_for_target as supported_for_target
 from rlx import supports as supports
 from rlx import supports_graph as supports_graph
 from rlx import supports_op as supports_op
 from rlx import supports_run_slots as supports_run_slots
 from rlx import vmap as vmap
+from rlx import while_loop as while_loop
 
 __all__ = [
     "Activation",
@@ -126,6 +135,7 @@ __all__ = [
     "GraphStage",
     "HirModule",
     "HirOp",
+    "If",
     "KernelDispatchConfig",
     "KernelDispatchPolicy",
     "KernelDispatchReport",
@@ -147,12 +157,15 @@ __all__ = [
     "QuantScheme",
     "ReduceOp",
     "RlxError",
+    "Scan",
     "Session",
     "Shape",
     "TensorType",
     "Value",
+    "While",
     "available_devices",
     "backend_for",
+    "cond",
     "devices",
     "devices_for",
     "dispatch_report_for_device",
@@ -160,6 +173,7 @@ __all__ = [
     "fastest_among",
     "fastest_device",
     "first_unsupported_op",
+    "fori",
     "full_name",
     "fusion_passes",
     "fusion_passes_for_supported",
@@ -187,11 +201,15 @@ __all__ = [
     "node_label",
     "register_backend",
     "registered_devices",
+    "run_if",
+    "run_while",
     "save",
+    "scan",
     "supported_for_target",
     "supports",
     "supports_graph",
     "supports_op",
     "supports_run_slots",
     "vmap",
+    "while_loop",
 ]

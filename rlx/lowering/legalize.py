@@ -55,8 +55,7 @@ def _check(module: ir.Module, compilation: Compilation) -> None:
     missing: Counter[str] = Counter()
     first: dict[str, tuple[str, int]] = {}
     for f in functions(module).values():
-        for view in f.regions[0].blocks[0].operations:
-            op = view.operation
+        for op in (v.operation for b in f.regions[0].blocks for v in b.operations):
             if not op.name.startswith("mir.") or op.name == "mir.fused":
                 continue
             if not runnable(op_class(op.name)):
