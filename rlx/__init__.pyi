@@ -15,9 +15,11 @@ from rlx.autodiff import hvp as hvp
 from rlx.autodiff import jacfwd as jacfwd
 from rlx.autodiff import jvp as jvp
 from rlx.autodiff import vmap as vmap
+from rlx.control import cond as _cond
 from rlx.control import cond as cond
 from rlx.control import fori as fori
 from rlx.control import scan as scan
+from rlx.control import while_loop as _while_loop
 from rlx.control import while_loop as while_loop
 from rlx.errors import RlxError as RlxError
 from rlx.errors import RlxError as _RlxError
@@ -53,6 +55,9 @@ from rlx.modules import MirModule as MirModule
 from rlx.ops.base import Op as Op
 from rlx.ops.base import Op as _Op
 from rlx.ops.blocks import Block as _Block
+from rlx.ops.control import Cond as _Cond
+from rlx.ops.control import Scan as Scan
+from rlx.ops.control import WhileLoop as _WhileLoop
 from rlx.ops.kinds import Activation as Activation
 from rlx.ops.kinds import BinaryOp as BinaryOp
 from rlx.ops.kinds import CmpOp as CmpOp
@@ -116,6 +121,10 @@ Element = _DType
 Error = _RlxError
 ChainStep = _Step
 ChainOperand = int
+If = _Cond
+While = _WhileLoop
+run_if = _cond
+run_while = _while_loop
 HirOp = _Block
 FusionOptions = _Options
 CompileOptions = _Options
