@@ -45,8 +45,8 @@ LaunchInfo = tuple[str, str, int, int, int]
 class Schedule:
     """A schedule as plain data. A launch names its kernel where the runtime wants an address; the
     bases of buffers are numbered as ``rlx.runtime._native`` says, constants after the params.
-    ``launches`` says what each launch is for: those of the prologue, then those of main, in the
-    order in which a reader meets them."""
+    ``places`` are the user's lines of the steps of main; ``launches`` says what each launch is for:
+    those of the prologue, then those of main, in the order in which a reader meets them."""
 
     target: str
     kernels: list[KernelRef]
@@ -58,6 +58,7 @@ class Schedule:
     outputs: list[Signature]
     prologue: list[tuple[Step, tuple[int, ...]]]
     main: list[Step]
+    places: list[Place]
     launches: list[LaunchInfo]
     sites: list[tuple[str, str, int]]
 
@@ -87,7 +88,7 @@ def read_schedule(module: ir.Module) -> Schedule:
             ir.StringAttr(attrs["lir.target"]).value if "lir.target" in attrs else "cpu",
             kernels, reader.bytes_of("arena"), reader.bytes_of("packed"),
             signatures["param"], constants, signatures["input"], signatures["output"],
-            prologue, main, launches, sites,
+            prologue, main, reader.places, launches, sites,
         )  # fmt: skip
 
 
@@ -135,6 +136,7 @@ class _Reader:
         self.memory_bytes: dict[str, int] = {}
         self.signatures: dict[str, list[Signature]] = {r: [] for r in SIGNED}
         self.follows: list[tuple[int, ...]] = []
+        self.places: list[Place] = []
         self.launches: list[LaunchInfo] = []
         self.places_of: dict[ir.Value, Ref] = {}
         self.sizes: dict[ir.Value, int] = {}
@@ -170,10 +172,11 @@ class _Reader:
         return self.memory_bytes.get(role, 0)
 
     def entry(self, block: ir.Block) -> list[Step]:
-        """The steps of an entry; ``follows`` then holds the params that each follows."""
+        """The steps of an entry, with the place of each and the params that it follows."""
         steps: list[Step] = []
         for op, step in self._steps(block):
             steps.append(step)
+            self.places.append(place_of(op))
             self.follows.append(tuple(sorted(_params(op))))
         return steps
 

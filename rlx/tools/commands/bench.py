@@ -17,7 +17,7 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(p: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    p.add_argument("graph", help="a graph that rlx.save wrote, or a compiled artifact (.rlx)")
+    p.add_argument("graph", help="a graph's text, as rlx.save writes it")
     add_feed_arguments(p)
     p.add_argument("--threads", type=int, help="number of threads; by default what is allowed")
     p.add_argument("--repeat", type=int, default=20, help="number of runs (20)")
@@ -41,11 +41,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compiled(session: Session, args: argparse.Namespace) -> CompiledGraph:
-    """The file, compiled if it is not yet."""
+    """The graph of the file, compiled."""
     import rlx
 
-    if args.graph.endswith(".rlx"):
-        return session.load(args.graph)
     graph = rlx.load(args.graph)
     if args.dim:
         graph = graph.bind(dict(args.dim))
