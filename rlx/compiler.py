@@ -15,7 +15,7 @@ from rlx.lowering.base import Compilation, Options
 from rlx.lowering.pipeline import PIPELINE, run_passes
 from rlx.lowering.schedule import KernelRef, Schedule, read_schedule
 from rlx.runtime import _native
-from rlx.runtime.artifact import Artifact
+from rlx.runtime.artifact import Artifact, Variant
 from rlx.targets.base import Target
 
 __all__ = ["CompileReport", "compile_graph", "compile_schedule"]
@@ -70,11 +70,13 @@ def compile_schedule(schedule: Schedule, target: Target, report: CompileReport) 
     report.kernels_reused += len(needed) - len(missing)
     symbols = {k.name: (keys[k.name], _symbol(keys[k.name], k)) for k in schedule.kernels}
     objects = {key: _objects[key] for key in needed}
-    return Artifact(
-        schedule.target, target.features.name, schedule.params, schedule.constants,
-        schedule.inputs, schedule.outputs, schedule.arena_bytes, schedule.packed_bytes,
-        schedule.prologue, schedule.main, schedule.places, schedule.sites, symbols, objects,
+    features = target.features
+    variant = Variant(
+        features.name, features.machine_name, tuple(sorted(features.has)), schedule.arena_bytes,
+        schedule.packed_bytes, schedule.constants, schedule.prologue, schedule.main,
+        schedule.places, schedule.sites, symbols, objects,
     )  # fmt: skip
+    return Artifact(schedule.target, schedule.params, schedule.inputs, schedule.outputs, (variant,))
 
 
 def _make(kernels: dict[str, KernelRef], target: Target) -> dict[str, bytes]:

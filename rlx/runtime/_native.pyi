@@ -95,6 +95,9 @@ def default_threads() -> int:
     Raises Error when RLX_NUM_THREADS is no integer in 1..4096.
     """
 
+def checksum(data: Buffer) -> int:
+    """XXH64 (seed 0) of a C-contiguous buffer: the checksum of an artifact's parts."""
+
 def cpu_features() -> frozenset[str]:
     """The features of this CPU that the system has enabled, spelt as LLVM spells them."""
 

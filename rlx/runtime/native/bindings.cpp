@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "buffers.h"
+#include "checksum.h"
 #include "cpu_features.h"
 #include "error.h"
 #include "gil.h"
@@ -284,6 +285,14 @@ ObjectHandle load_object(nb::handle data) {
   return {ElfObject::load(view.buf, static_cast<size_t>(view.len))};
 }
 
+uint64_t checksum_of(nb::handle data) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(data.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  std::unique_ptr<Py_buffer, void (*)(Py_buffer*)> held(&view, PyBuffer_Release);
+  GilReleased released;
+  return checksum(view.buf, static_cast<size_t>(view.len));
+}
+
 nb::tuple symbol_names(const ObjectHandle& self) {
   nb::list names;
   for (const auto& [name, address] : self.object->symbols()) names.append(to_str(name));
@@ -306,6 +315,7 @@ void bind_functions(nb::module_& module) {
       "n"_a);
   module.def("num_threads", [] { return Pool::instance().threads(); });
   module.def("default_threads", &default_threads);
+  module.def("checksum", &checksum_of, "data"_a);
   module.def("cpu_features", &feature_set);
   module.def("machine", [] { return machine_name(host_machine()); });
 }

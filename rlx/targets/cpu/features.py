@@ -44,6 +44,11 @@ class Features:
         return "+".join([self.isa, *sorted(self.has - PRESETS[self.isa].has)])
 
     @property
+    def machine_name(self) -> str:
+        """The machine as the native runtime spells it."""
+        return self.arch.replace("-", "_")
+
+    @property
     def machine(self) -> Machine:
         """The machine that LLVM emits code for: ELF on every system, since RLX loads it itself."""
         extras = [f"+{name}" for name in sorted(self.has - PRESETS[self.isa].has)]
