@@ -94,8 +94,8 @@ def place(buffer: Any) -> int:
 def test_large_parts_lie_on_pages_and_all_on_cache_lines(artifact: Artifact) -> None:
     big = bytes(container._LARGE)
     parts = dict(artifact.files) | {"extras/big": big}
-    file = b"".join(container.chunks(parts, _native.ABI_VERSION))
-    found = container.unpack(file, _native.ABI_VERSION)
+    file = b"".join(container.chunks(parts))
+    found = container.parts_of(file)
     assert found.keys() == parts.keys()
     for name, part in found.items():
         at = place(part) - place(file)
@@ -120,25 +120,25 @@ def with_header(data: bytes, at: int, form: str, value: int) -> bytes:
 
 
 def test_other_files_formats_and_versions_are_refused(data: bytes) -> None:
-    refused(b"", "no RLX artifact")
-    refused(b"\x7fELF" + data[4:], "no RLX artifact")
-    refused(with_header(data, 8, "<I", 2), "format 2, this RLX reads 1", "newer")
-    refused(with_header(data, 8, "<I", 0), "format 0, this RLX reads 1")
-    refused(with_header(data, 12, "<I", 99), "runtime ABI 99, this RLX has 1", "compile it again")
+    refused(b"", "expected an RLX artifact")
+    refused(b"\x7fELF" + data[4:], "expected an RLX artifact")
+    refused(with_header(data, 8, "<I", 2), "found format 2, expected format 1", "newer")
+    refused(with_header(data, 8, "<I", 0), "found format 0, expected format 1", "compile")
+    refused(with_header(data, 12, "<I", 99), "runtime ABI 99, expected ABI 1", "compile")
 
 
 def test_cut_and_lengthened_files_are_refused(data: bytes) -> None:
     for size in (8, 63, 64, 100, len(data) // 2, len(data) - 1):
-        with pytest.raises(ArtifactError, match=r"no RLX artifact|cut short"):
+        with pytest.raises(ArtifactError, match=r"expected an RLX artifact|cut short"):
             Artifact.from_bytes(data[:size])
     refused(data + b"\0", "something follows it")
 
 
 def test_a_damaged_part_is_refused_by_name(data: bytes) -> None:
-    for name, part in container.unpack(data, _native.ABI_VERSION).items():
+    for name, part in container.parts_of(data).items():
         broken = bytearray(data)
         broken[place(part) - place(data) + len(part) // 2] ^= 1
-        refused(broken, f"part '{name}' is damaged")
+        refused(broken, f"part '{name}': found damage")
 
 
 def test_every_byte_is_under_a_check(data: bytes) -> None:
