@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from rlx.compiler import compile_artifact as compile_artifact
     from rlx.errors import RlxError as RlxError
     from rlx.graph import Graph as Graph
     from rlx.inspect import inspect_pipeline as inspect_pipeline
     from rlx.interpreter import interpret as interpret
     from rlx.ops.value import Value as Value
+    from rlx.runtime.artifact import Artifact as Artifact
     from rlx.runtime.backend import Backend as Backend
     from rlx.runtime.backend import devices as devices
     from rlx.runtime.backend import register_backend as register_backend
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from rlx.types import TensorType as TensorType
 
 _NAMES = {
+    "Artifact": "rlx.runtime.artifact",
     "Backend": "rlx.runtime.backend",
     "CompiledGraph": "rlx.runtime.session",
     "DType": "rlx.types",
@@ -39,6 +42,7 @@ _NAMES = {
     "Session": "rlx.runtime.session",
     "TensorType": "rlx.types",
     "Value": "rlx.ops.value",
+    "compile_artifact": "rlx.compiler",
     "devices": "rlx.runtime.backend",
     "inspect_pipeline": "rlx.inspect",
     "interpret": "rlx.interpreter",
@@ -46,6 +50,7 @@ _NAMES = {
 }
 
 __all__ = [
+    "Artifact",
     "Backend",
     "CompiledGraph",
     "DType",
@@ -55,6 +60,7 @@ __all__ = [
     "TensorType",
     "Value",
     "__version__",
+    "compile_artifact",
     "devices",
     "inspect_pipeline",
     "interpret",

@@ -7,12 +7,11 @@ running one needs numpy and the native runtime, and no compiler.
 from __future__ import annotations
 
 import hashlib
-import math
 import mmap
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -93,10 +92,6 @@ class Artifact:
             f"the artifact does not run on this machine ({_native.machine()}), which lacks what"
             f" its code needs: {lacks}; compile it for this machine too"
         )
-
-    def with_values(self, values: Mapping[str, Array]) -> Artifact:
-        """The artifact with params that it carries: arrays of the declared types and shapes."""
-        return replace(self, values=dict(values))
 
     # -- files -----------------------------------------------------------------------------
 

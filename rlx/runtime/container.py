@@ -64,12 +64,12 @@ def _aligned(offset: int, size: int) -> int:
 def parts_of(data: Any) -> dict[str, memoryview]:
     """The parts of a file that ``_native.check_artifact`` has found whole, as views of it."""
     view = memoryview(data).cast("B")
-    _, _, _, _, count, size, _, _ = _HEADER.unpack_from(view)
+    count = _HEADER.unpack_from(view)[4]
     names = _HEADER.size + _ENTRY.size * count
     parts: dict[str, memoryview] = {}
     for number in range(count):
-        entry = _ENTRY.unpack_from(view, _HEADER.size + _ENTRY.size * number)
-        begin, length, _, name, _ = entry
+        entry = _HEADER.size + _ENTRY.size * number
+        begin, length, _, name, _ = _ENTRY.unpack_from(view, entry)
         parts[bytes(view[names : names + name]).decode()] = view[begin : begin + length]
         names += name
     return parts
