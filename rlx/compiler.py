@@ -17,7 +17,9 @@ from rlx.errors import DeviceError, ShapeError, UnsupportedError
 from rlx.graph import Graph, check_param
 from rlx.kernels.emit import emit_kernel
 from rlx.lowering.base import Compilation, Options
+from rlx.lowering.dump import dump_levels
 from rlx.lowering.pipeline import PIPELINE, run_passes
+from rlx.lowering.report import print_reports, times_text
 from rlx.lowering.schedule import KernelRef, Schedule, read_schedule
 from rlx.ops.base import caller
 from rlx.runtime import _native
@@ -39,9 +41,8 @@ class CompileReport:
 
     def __str__(self) -> str:
         c = self.compilation
-        times = [f"{s * 1e3:9.2f} ms  {stage}" for stage, s in c.seconds.items()]
         made = f"kernels: {self.kernels_made} compiled, {self.kernels_reused} found in memory"
-        return "\n".join([*times, made, str(c.fusion), str(c.dispatch)])
+        return "\n".join([times_text(c.seconds), made, str(c.fusion), str(c.dispatch)])
 
 
 _objects: dict[str, bytes] = {}
@@ -55,6 +56,7 @@ def compile_graph(
     """Compile a graph whose dims are all bound; the artifact runs without MLIR or LLVM."""
     compilation = Compilation(target, options or Options())
     with _lock:
+        dump_levels(graph, target, compilation.options)
         with compilation.timed("context"):
             context = _contexts.get()
         with context:
@@ -64,6 +66,7 @@ def compile_graph(
             with compilation.timed("read"):
                 schedule = read_schedule(module)
         report = CompileReport(compilation)
+        print_reports(graph.name, compilation)
         return compile_schedule(schedule, target, report), report
 
 
