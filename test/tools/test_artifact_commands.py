@@ -8,10 +8,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from support.tiny_bert import write_safetensors
 
 import rlx
 from rlx.tools.cli import main
+from support.tiny_bert import write_safetensors
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 W = np.linspace(2, -2, 8, dtype=np.float32).reshape(4, 2)

@@ -16,7 +16,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     p.add_argument("-o", dest="output", required=True, metavar="FILE", help="the artifact")
     p.add_argument(
         "--target", action="append", metavar="CPU",
-        help="a CPU to compile for, such as cpu:x86-64-v3, once for each; by default this machine's",
+        help="a CPU to compile for, such as cpu:x86-64-v3; may be given again; default: this one",
     )  # fmt: skip
     p.add_argument(
         "--dim", action="append", type=_dim, default=[], metavar="NAME=SIZE",
