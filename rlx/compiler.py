@@ -117,14 +117,16 @@ def _cpu_target(name: str) -> Target:
 
 
 def _values(graph: Graph, given: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-    """The params that were given, as arrays of their declared types."""
+    """The params that were given, as arrays of their declared types that nobody can change."""
     types = {str(v.name): v.type for v in graph.params}
     values: dict[str, np.ndarray[Any, Any]] = {}
     for name, value in given.items():
         if name not in types:
             raise unknown(name, list(types), "param")
         t = types[name]
-        values[name] = check_param(name, typed_array(value, name, t.dtype.name, "param"), t)
+        a = check_param(name, typed_array(value, name, t.dtype.name, "param"), t)
+        values[name] = a.copy() if a.flags.writeable else a
+        values[name].flags.writeable = False
     return values
 
 

@@ -11,7 +11,7 @@ import mmap
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ class Artifact:
 
     ``variants`` are alternatives for several kinds of CPU, the best first. ``values`` are the
     params that it carries; the others must be set before a run. ``extras`` are parts that the
-    runtime carries along and does not read.
+    runtime carries along and does not read. ``file`` is the map of the file that it was read from.
     """
 
     target: str
@@ -80,6 +80,7 @@ class Artifact:
     variants: tuple[Variant, ...]
     values: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
     extras: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
+    file: mmap.mmap | None = field(default=None, repr=False)
 
     @cached_property
     def variant(self) -> Variant:
@@ -147,9 +148,10 @@ class Artifact:
         except OSError as e:
             raise ArtifactError(f"cannot read {path}: {e.strerror or e}") from None
         try:
-            return cls.from_bytes(data)
+            found = cls.from_bytes(data)
         except ArtifactError as e:
             raise ArtifactError(f"{path}: {e.message}") from None
+        return replace(found, file=data) if isinstance(data, mmap.mmap) else found
 
 
 # -- writing -------------------------------------------------------------------------------

@@ -69,7 +69,9 @@ class Session:
             raise ArtifactError(
                 f"the artifact was made for {found.target!r}, this session is for {self.device!r}"
             )
-        return CompiledGraph(_signature_of(found), Loaded(found), {})
+        compiled = CompiledGraph(_signature_of(found), Loaded(found), {})
+        compiled._params.update(found.values)  # the executable has them already
+        return compiled
 
 
 def _signature_of(artifact: Artifact) -> Graph:
@@ -81,7 +83,6 @@ def _signature_of(artifact: Artifact) -> Graph:
 
     graph.inputs, graph.params = values(artifact.inputs), values(artifact.params)
     graph.outputs = values(artifact.outputs)
-    graph.param_values.update(artifact.values)
     return graph
 
 

@@ -192,6 +192,12 @@ TEST(an_artifact_loads_from_a_file) {
   std::ofstream(path, std::ios::binary) << file;
   rlx_model* model = nullptr;
   CHECK(rlx_load(path.c_str(), &model) == RLX_OK);
+  std::vector<float> x(kSize, 1), out(kSize, 0);
+  const rlx_buffer in = {x.data(), kSize * 4}, result = {out.data(), kSize * 4};
+  for (int run = 0; run < 2; ++run) {  // the first gives the file's pages back
+    CHECK(rlx_run(model, &in, &result) == RLX_OK);
+    CHECK(out == std::vector<float>(kSize, 121));
+  }
   rlx_free(model);
   std::ofstream(path, std::ios::binary) << file.substr(0, 300);
   CHECK(rlx_load(path.c_str(), &model) == RLX_REFUSED && last_error_names("cut short"));

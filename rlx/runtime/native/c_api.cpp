@@ -1,5 +1,4 @@
 // The C interface: rlx.h.
-#include <cerrno>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -159,6 +158,8 @@ rlx_status rlx_load(const char* path, rlx_model** model) {
     auto file = std::make_shared<rlx::MappedFile>(path);
     try {
       *model = load(file->data(), file->size(), file);
+      const rlx::Constant mapped{file->data(), static_cast<int64_t>(file->size()), file};
+      (*model)->loaded.weights->release_when_packed(mapped);
     } catch (const Error& error) {
       throw Error("'" + std::string(path) + "': " + error.where, error.found, error.expected,
                   error.hint);
