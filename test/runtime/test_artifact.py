@@ -21,6 +21,7 @@ from rlx.errors import (
     ArtifactError,
     DeviceError,
     DTypeError,
+    FaultError,
     NameError,
     ShapeError,
     UnsupportedError,
@@ -103,6 +104,25 @@ def test_a_fault_of_a_loaded_artifact_names_the_line_of_the_graph(data: bytes) -
 def place(buffer: Any) -> int:
     """The address of a buffer."""
     return np.frombuffer(buffer, np.uint8).ctypes.data
+
+
+def test_control_flow_comes_back() -> None:
+    g = rlx.Graph("control")
+    x, n = g.input("x", [4]), g.input("n", [], "i64")
+
+    def grown(i: rlx.Value, v: rlx.Value) -> tuple[rlx.Value, rlx.Value]:
+        return i + 1, rlx.cond(i.lt(2), lambda v: v * 3, lambda v: v - 1, v)
+
+    g.set_outputs(rlx.while_loop(lambda i, v: i.lt(n), grown, (n - n, x), limit=9)[1])
+    made = rlx.compile_artifact(g)
+    assert "while" in str(made.variant.main)
+    again = Artifact.from_bytes(bytes(made))
+    assert again.variant.main == made.variant.main
+    f = rlx.Session("cpu").load(again)
+    a = np.float32([1, 2, 3, 4])
+    assert f.run({"x": a, "n": np.int64(4)})[0].tolist() == (a * 9 - 2).tolist()
+    with pytest.raises(FaultError, match=r"test_artifact\.py:\d+"):
+        f.run({"x": a, "n": np.int64(10)})
 
 
 def test_large_parts_lie_on_pages_and_all_on_cache_lines(artifact: Artifact) -> None:
