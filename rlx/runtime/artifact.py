@@ -11,6 +11,7 @@ import mmap
 import os
 import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -110,7 +111,7 @@ class Artifact:
     def save(self, path: str | Path) -> None:
         """Write the artifact as one file. It appears whole, under its name, or not at all."""
         path = Path(path)
-        staged = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+        staged = path.parent / f".{path.name}.{secrets.token_hex(6)}"
         try:
             with staged.open("xb") as f:
                 for chunk in self._chunks():
@@ -121,7 +122,8 @@ class Artifact:
         except OSError as e:
             raise ArtifactError(f"cannot write {path}: {e.strerror or e}") from None
         finally:
-            staged.unlink(missing_ok=True)
+            with suppress(OSError):
+                staged.unlink()
 
     @classmethod
     def from_bytes(cls, data: Any) -> Artifact:
@@ -164,17 +166,14 @@ class _Packer:
         self.parts: dict[str, Any] = {"manifest": b""}
         self.numbers: dict[str, int] = {}
         schedules = [self._schedule(i, v) for i, v in enumerate(artifact.variants)]
-        names = [name for name, _, _ in artifact.params]
-        values = {
-            name: self._part(f"params/{names.index(name)}", _bytes_of(value))
-            for name, value in sorted(artifact.values.items(), key=lambda i: names.index(i[0]))
-        }
         w = Writer()
         w.text(artifact.target)
         for signatures in (artifact.params, artifact.inputs, artifact.outputs):
             w.each(signatures, _write_signature)
-        for name in names:
-            w.words(*((1, values[name]) if name in values else (0,)))
+        for i, (name, _, _) in enumerate(artifact.params):
+            w.words(name in artifact.values)
+            if name in artifact.values:
+                w.words(self._part(f"params/{i}", _bytes_of(artifact.values[name])))
         w.words(len(artifact.variants))
         for v, schedule in zip(artifact.variants, schedules, strict=True):
             w.text(v.features)
