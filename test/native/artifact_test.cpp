@@ -287,7 +287,8 @@ TEST(what_is_out_of_range_is_refused_by_name) {
   CHECK_REFUSED("one of objects/",
                 read(changed(kVariant, kObject, kManifest, one + raw(int64_t{kObject}))));
   CHECK_REFUSED("part 99", read(changed(kManifest, kParam, 99, one + raw(int64_t{kParam}))));
-  CHECK_REFUSED("object 1", read(changed(kVariant, 0, 1, raw(int64_t{0}) + raw(int64_t{4}) + "pack")));
+  const std::string first = raw(int64_t{0}) + raw(int64_t{4}) + "pack";
+  CHECK_REFUSED("object 1", read(changed(kVariant, 0, 1, first)));
   CHECK_REFUSED("f32[65], 260 bytes", read(changed(kManifest, kSize, kSize + 1, "w")));
   NamedParts renamed = parts();
   renamed[kVariant].second.replace(renamed[kVariant].second.find("pack"), 4, "puck");
