@@ -21,6 +21,7 @@ NAMES = {
     name: module
     for module, names in {
         "rlx.clock": ("Tick", "time_ns"),
+        "rlx.compiler": ("compile_artifact",),
         "rlx.control": ("cond", "fori", "scan", "while_loop"),
         "rlx.errors": ("RlxError",),
         "rlx.graph": ("Graph",),
@@ -30,6 +31,7 @@ NAMES = {
         "rlx.interpreter": ("interpret",),
         "rlx.modules": ("GraphModule",),
         "rlx.ops.value": ("Value",),
+        "rlx.runtime.artifact": ("Artifact",),
         "rlx.runtime.backend": ("Backend", "devices", "register_backend"),
         "rlx.runtime.session": ("CompiledGraph", "Session"),
         "rlx.staged": ("CompilePipeline",),

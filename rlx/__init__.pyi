@@ -17,6 +17,7 @@ from rlx.autodiff import jvp as jvp
 from rlx.autodiff import vmap as vmap
 from rlx.clock import Tick as Tick
 from rlx.clock import time_ns as time_ns
+from rlx.compiler import compile_artifact as compile_artifact
 from rlx.control import cond as _cond
 from rlx.control import cond as cond
 from rlx.control import fori as fori
@@ -73,6 +74,7 @@ from rlx.precision import PrecisionPolicy as PrecisionPolicy
 from rlx.quant import CalibrationRecord as CalibrationRecord
 from rlx.quant import QuantMap as QuantMap
 from rlx.quant import QuantScheme as QuantScheme
+from rlx.runtime.artifact import Artifact as Artifact
 from rlx.runtime.backend import Backend as Backend
 from rlx.runtime.backend import backend_for as backend_for
 from rlx.runtime.backend import devices as _devices
@@ -152,6 +154,7 @@ bool: DType
 
 __all__ = [
     "__version__",
+    "Artifact",
     "Backend",
     "CompilePipeline",
     "CompiledGraph",
@@ -163,6 +166,7 @@ __all__ = [
     "TensorType",
     "Tick",
     "Value",
+    "compile_artifact",
     "cond",
     "devices",
     "fori",

@@ -13,7 +13,8 @@
     ├─ ToolchainError        MLIR, LLVM or an assembler is missing or refused its input
     ├─ FaultError            a run met bad data: an index out of range, a loop over its limit
     ├─ ModelError            a model directory that cannot be loaded
-    └─ TraceError            a trace that cannot be started or written
+    ├─ TraceError            a trace that cannot be started or written
+    └─ ArtifactError         a compiled artifact that is damaged, or not for this machine or version
 
 A message says where (the user's own file and line, where one is known), what was found, what was
 expected, and what to do.
@@ -25,6 +26,7 @@ import difflib
 from collections.abc import Iterable
 
 __all__ = [
+    "ArtifactError",
     "DTypeError",
     "DeviceError",
     "FaultError",
@@ -108,6 +110,10 @@ class ModelError(RlxError):
 
 class TraceError(RlxError):
     """A trace cannot be started, as another is on, or its file cannot be written."""
+
+
+class ArtifactError(RlxError):
+    """A compiled artifact that is damaged, or made for another machine or version."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

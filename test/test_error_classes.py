@@ -91,6 +91,12 @@ def _knob_error(_: Path) -> None:
         knobs.num_threads.get()
 
 
+def _artifact_error(_: Path) -> None:
+    from rlx.runtime.artifact import Artifact
+
+    Artifact.from_bytes(b"no artifact")
+
+
 def _trace_error(_: Path) -> None:
     rlx.trace.flush()
 
@@ -108,6 +114,7 @@ PROVOKED: dict[str, Callable[[Path], None]] = {
     "ToolchainError": _toolchain_error,
     "FaultError": _fault_error,
     "ModelError": _model_error,
+    "ArtifactError": _artifact_error,
     "TraceError": _trace_error,
 }
 """For every error class something that raises it."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlx.runtime import _native
-from rlx.runtime.artifact import Artifact
+from rlx.runtime.artifact import Variant
 from rlx.tracing import Event, Recording, add_source
 
 __all__ = ["CAPACITY", "Launch", "launches_of", "register"]
@@ -60,9 +60,9 @@ class Launch:
         }  # fmt: skip
 
 
-def launches_of(artifact: Artifact) -> tuple[list[Launch], list[Launch]]:
+def launches_of(variant: Variant) -> tuple[list[Launch], list[Launch]]:
     """The launches of the prologue and of main, in the order in which the runtime numbers them."""
-    facts = iter(artifact.launches)
+    facts = iter(variant.launches)
 
     def made(steps: Any) -> list[Launch]:
         return [
@@ -70,7 +70,7 @@ def launches_of(artifact: Artifact) -> tuple[list[Launch], list[Launch]]:
             for _, kernel, count, _, _, _, sizes in _launch_steps(steps)
         ]
 
-    return made([step for step, _ in artifact.prologue]), made(artifact.main)
+    return made([step for step, _ in variant.prologue]), made(variant.main)
 
 
 def _launch_steps(steps: Any) -> Iterator[tuple[Any, ...]]:

@@ -7,10 +7,12 @@
 #include <string>
 #include <utility>
 
+#include "artifact.h"
 #include "buffers.h"
 #include "error.h"
 #include "function_bindings.h"
 #include "gil.h"
+#include "held_bytes.h"
 #include "parse.h"
 #include "program.h"
 #include "weights.h"
@@ -110,6 +112,12 @@ class PyWeights {
       GilReleased released;  // the calls to wait for need the GIL to end
       old = weights_->set_param(slot, param.data, std::move(param.owner));
     }
+  }
+
+  void release_when_packed(nb::handle file) {
+    Constant mapped = hold_constant("file", file.ptr());
+    GilReleased released;
+    weights_->release_when_packed(std::move(mapped));
   }
 
  private:
@@ -287,10 +295,8 @@ void init_program(PyProgram* self, const PyWeights* weights,
 }
 
 ObjectHandle load_object(nb::handle data) {
-  Py_buffer view;
-  if (PyObject_GetBuffer(data.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
-  std::unique_ptr<Py_buffer, void (*)(Py_buffer*)> held(&view, PyBuffer_Release);
-  return {ElfObject::load(view.buf, static_cast<size_t>(view.len))};
+  const HeldBytes bytes(data);
+  return {ElfObject::load(bytes.data(), bytes.size())};
 }
 
 nb::tuple symbol_names(const ObjectHandle& self) {
@@ -319,6 +325,7 @@ void bind_classes(nb::module_& module) {
            "prologue"_a = nb::make_tuple())
       .def("set_param", &PyWeights::set_param, "index"_a, "value"_a)
       .def_prop_ro("first_launch", &PyWeights::first_launch)
+      .def("release_when_packed", &PyWeights::release_when_packed, "file"_a)
       .def_prop_ro("params", [](const PyWeights& self) { return to_tuple(self.params()); });
 
   nb::class_<PyProgram>(module, "Program")
@@ -346,6 +353,7 @@ NB_MODULE(_native, module) {
       new_exception(module, "Fault", "A call whose error record was written.", PyExc_RuntimeError);
   nb::register_exception_translator(translate);
   module.attr("ABI_VERSION") = kKernelAbi;
+  module.attr("ARTIFACT_FORMAT") = kArtifactFormat;
   module.attr("BASE_ARENA") = kBaseArena;
   module.attr("BASE_PACKED") = kBasePacked;
   module.attr("BASE_ERROR") = kBaseError;

@@ -5,9 +5,12 @@
 #include <cstddef>
 #include <string>
 
+#include "artifact.h"
+#include "checksum.h"
 #include "cpu_features.h"
 #include "elf_loader.h"
 #include "gil.h"
+#include "held_bytes.h"
 #include "pool.h"
 #include "thread_count.h"
 #include "trace.h"
@@ -18,6 +21,18 @@ using namespace nb::literals;
 namespace rlx {
 
 namespace {
+
+uint64_t checksum_of(nb::handle data) {
+  const HeldBytes bytes(data);
+  GilReleased released;
+  return checksum(bytes.data(), bytes.size());
+}
+
+void check_artifact(nb::handle data) {
+  const HeldBytes bytes(data);
+  GilReleased released;
+  read_artifact(bytes.data(), bytes.size());
+}
 
 nb::frozenset feature_set() {
   nb::list names;
@@ -48,6 +63,8 @@ void bind_functions(nb::module_& module) {
       "n"_a);
   module.def("num_threads", [] { return Pool::instance().threads(); });
   module.def("default_threads", &default_threads);
+  module.def("check_artifact", &check_artifact, "data"_a);
+  module.def("checksum", &checksum_of, "data"_a);
   module.def("cpu_features", &feature_set);
   module.def("machine", [] { return machine_name(host_machine()); });
   module.def(
