@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rlx.errors import IRError, RlxError, did_you_mean
+from rlx.errors import RlxError, did_you_mean
 
-__all__ = ["Collector", "Found", "check_nesting"]
+__all__ = ["Collector", "Found"]
 
 _EXPECTED = re.compile(
     r"expected-(?P<severity>error|warning|note|remark)(?P<re>-re)?\s*"
@@ -27,8 +27,6 @@ _PLACE = re.compile(r'"([^"]*)":(\d+):(\d+)')
 _NO_OP = re.compile(
     r"unregistered operation '(\w+\.\w+)'|'?((?:hir|mir|lir)\.\w+)'? .*unregistered"
 )
-NESTING = 256
-"""Depth of brackets that text may have; IR of ours stays below ten."""
 WIDTH = 100
 """Characters of a line of the input that a diagnostic shows."""
 
@@ -209,23 +207,3 @@ def _help(f: Found) -> str:
             "tensor<4xf32>; Graph.to_mlir() prints valid text"
         )
     return ""
-
-
-_BRACKETS = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|->|[(\[{<]|[)\]}>]')
-
-
-def check_nesting(text: str) -> None:
-    """Refuse text whose brackets nest so deep that MLIR's recursive parser would overflow the
-    stack; IRError names the line."""
-    depth = 0
-    for m in _BRACKETS.finditer(text):
-        token = m[0]
-        if token in "([{<":
-            depth += 1
-            if depth > NESTING:
-                line = text.count("\n", 0, m.start()) + 1
-                raise IRError(
-                    f"brackets nest deeper than {NESTING} here; no IR of RLX does", ("-", line)
-                )
-        elif token in ")]}>":
-            depth = max(0, depth - 1)

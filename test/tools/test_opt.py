@@ -97,7 +97,7 @@ def test_every_cut_of_a_module_is_refused_or_read(rlx_opt):
         (b"\x00", "byte 0x00 at offset 0 is not text"),
         (b"module {}\n\xc3(", "input.mlir:2: byte 0xc3 at offset 10 is not text"),
         (b"ML\xefQ\x01", "byte 0xef at offset 2 is not text"),
-        (b"module attributes {a = " + b"[" * 100_000, "brackets nest deeper than 256"),
+        (b"module attributes {a = " + b"[" * 100_000, "the text nests deeper than 256"),
         (b"// " + b"(" * 1000 + b'\nmodule attributes {a = "((((', "error: expected"),
     ],
 )
@@ -117,7 +117,10 @@ def test_brackets_in_strings_and_comments_are_no_nesting(rlx_opt):
     [
         (["--target=cpuu"], "no target is called 'cpuu'; did you mean 'cpu'?"),
         (["--target=cpu:x86-64-v5"], "unknown CPU 'x86-64-v5'; did you mean 'x86-64-v"),
-        (["--emit=ptx"], "target cpu has no stage 'ptx'; it has hir, mir, fused, lir, llvm, asm, object"),
+        (
+            ["--emit=ptx"],
+            "target cpu has no stage 'ptx'; it has hir, mir, fused, lir, llvm, asm, object",
+        ),
         (["--pass-pipeline=fuze"], "no pass is called 'fuze'; did you mean 'fuse'?"),
         (["--pass-pipeline=builtin.module(cse,inlin)"], "no pass is called 'inlin'; did you mean"),
         (["--fuze"], "no pass is called 'fuze'; did you mean 'fuse'?"),

@@ -30,15 +30,9 @@ def versions() -> str:
 
 
 def passes() -> str:
-    """The passes in the order of the pipeline, with the rules that can be turned off."""
-    lines: list[str] = []
-    for name in PASSES:
-        cls = pass_class(name)
-        lines.append(f"{name:14s}{_first_line(cls)}")
-        if rules := _rules(name):
-            lines.append(f"{'':14s}rules: {', '.join(rules)}")
-    lines.append("Every pass that MLIR registers works too, such as canonicalize and cse.")
-    return "\n".join(lines)
+    """The passes in the order of the pipeline."""
+    lines = [f"{name:14s}{_first_line(pass_class(name))}" for name in PASSES]
+    return "\n".join([*lines, "Passes of MLIR, such as canonicalize and cse, are not listed."])
 
 
 def _first_line(documented: object) -> str:

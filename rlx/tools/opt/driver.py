@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from rlx._mlir import ir, mlir_errors
 from rlx.dialects.context import make_context, parse
 from rlx.errors import DeviceError, IRError, RlxError
-from rlx.tools.diagnostics import Collector, check_nesting
+from rlx.tools.diagnostics import Collector
 from rlx.tools.opt.codes import DONE, INTERNAL, REFUSED
 from rlx.tools.opt.flags import LEVELS, UsageError
 from rlx.tools.opt.inputs import STDIN, check_bytecode, read_input, split_parts
+from rlx.tools.opt.nesting import check_nesting
 from rlx.tools.opt.output import check_roundtrip, joined, result, write
 from rlx.tools.opt.pipeline_text import ROOT
 from rlx.tools.opt.reports import statistics_report, timing_report
@@ -190,9 +191,11 @@ def _settings(args: Namespace) -> Settings:
         raise UsageError("--emit-bytecode gives a file that is no text: take one input a call")
     flags = ",".join(f"{name}{{{options}}}" if options else name for name, options in args.passes)
     pipeline = args.pass_pipeline if args.pass_pipeline is not None else flags
+    disabled = tuple(r for text in args.disable_rule for r in text.split(",") if r)
     return Settings(
-        pipeline, args.verify_each, args.target, args.dispatch, not args.no_fuse, args.emit or ""
-    )
+        pipeline, args.verify_each, args.target, args.dispatch, not args.no_fuse, args.emit or "",
+        disabled,
+    )  # fmt: skip
 
 
 def _check_target(args: Namespace) -> None:

@@ -32,23 +32,21 @@ class Shared:
     context: ir.Context
     seconds: dict[str, float]
     hits: dict[str, Counter[str]]
-    disabled: list[str] = field(default_factory=list)
-    prepared: dict[tuple[str, str, bool], list[Prepared]] = field(default_factory=dict)
+    prepared: dict[tuple[Settings, str], list[Prepared]] = field(default_factory=dict)
     reproducers: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.dumps = Dumps(self.args)
-        self.disabled = [r for text in self.args.disable_rule for r in text.split(",") if r]
-        check_rules(self.disabled)
 
     def passes(self, settings: Settings, root: str = ROOT) -> list[Prepared]:
-        """The pipeline of the settings for an op called ``root``; UsageError for a pass or an
-        option that there is not."""
-        key = (settings.pipeline, root, settings.verify_each)
+        """The pipeline of the settings for an op called ``root``; UsageError for a pass, an option
+        or a rule that there is not."""
+        key = (settings, root)
         if key not in self.prepared:
+            check_rules(settings.disabled)
             steps = parse_pipeline(settings.pipeline, root)
             self.prepared[key] = prepare(
-                steps, root, self.context, self.disabled, settings.verify_each
+                steps, root, self.context, settings.disabled, settings.verify_each
             )
         return self.prepared[key]
 
@@ -72,7 +70,7 @@ class Execution:
         emit = self.settings.emit
         first = self.shared.passes(self.settings, root.operation.name)
         if self.args.mlir_generate_reproducer:
-            write_reproducer(root, self.settings, self.args.mlir_generate_reproducer)
+            write_reproducer(root, self._only(first, emit), self.args.mlir_generate_reproducer)
         if not emit:
             self._print_pipeline(first, root)
         for p in first:
@@ -81,7 +79,7 @@ class Execution:
             if not isinstance(root, ir.Module):
                 found = root.operation.name
                 raise UnsupportedError(f"--emit={emit} takes a {ROOT}, found {found}")
-            rest = [own(p, self.shared.disabled) for p in passes_to(root, emit)]
+            rest = [own(p, self.settings.disabled) for p in passes_to(root, emit)]
             self._print_pipeline([*first, *rest], root)
             for p in rest:
                 root = self._step(p, root)

@@ -70,7 +70,7 @@ def _passes(group: Any) -> None:
     add("-p", "--pass-pipeline", metavar="TEXT", help="builtin.module(a{option=1},b), or a,b")
     add("--dump-pass-pipeline", action="store_true", help="print the pipeline to stderr")
     add("--disable-rule", action="append", default=[], metavar="A,B", help="leave rules out")
-    add("--list-passes", action="store_true", help="name the passes and their rules, and stop")
+    add("--list-passes", action="store_true", help="name the passes, and stop")
     add("--show-dialects", action="store_true", help="name the dialects, and stop")
 
 

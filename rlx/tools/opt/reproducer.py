@@ -26,7 +26,7 @@ IGNORED = re.compile(r"ignoring unknown external resources for '(mlir|rlx)_repro
 @dataclass(frozen=True)
 class Settings:
     """What decides the result of a run besides its input: ``target`` and ``emit`` as written on
-    the command line, ``pipeline`` as text."""
+    the command line, ``pipeline`` as text, ``disabled`` the rules that are left out."""
 
     pipeline: str
     verify_each: bool
@@ -34,6 +34,7 @@ class Settings:
     dispatch: Literal["native", "common"]
     fuse: bool
     emit: str
+    disabled: tuple[str, ...]
 
 
 _TEMPLATE = """
@@ -48,7 +49,8 @@ _TEMPLATE = """
       target: "{target}",
       dispatch: "{dispatch}",
       fuse: {fuse},
-      emit: "{emit}"
+      emit: "{emit}",
+      disable_rules: "{disabled}"
     }}
   }}
 #-}}
@@ -67,7 +69,7 @@ def write_reproducer(root: Root, settings: Settings, path: str | None) -> str:
     block = _TEMPLATE.format(
         pipeline=_escaped(s.pipeline), verify_each=str(s.verify_each).lower(),
         target=_escaped(s.target), dispatch=s.dispatch, fuse=str(s.fuse).lower(),
-        emit=_escaped(s.emit),
+        emit=_escaped(s.emit), disabled=",".join(s.disabled),
     )  # fmt: skip
     text = root.operation.get_asm(enable_debug_info=True, print_generic_op_form=True)
     Path(path).write_text(f"{text}{block}", encoding="utf-8")
@@ -104,4 +106,5 @@ def find_reproducer(text: str, otherwise: Settings) -> Settings:
         dispatch="native" if dispatch == "native" else "common",
         fuse=read("fuse", "true") == "true",
         emit=read("emit", ""),
+        disabled=tuple(r for r in read("disable_rules", "").split(",") if r),
     )

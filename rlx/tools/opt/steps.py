@@ -107,7 +107,8 @@ def check_rules(names: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             raise UsageError(
-                f"no rule is called {name!r}{did_you_mean(name, known)}; --list-passes lists them"
+                f"no rule is called {name!r}{did_you_mean(name, known)}; "
+                "--explain=PASS lists those of a pass"
             )
 
 
