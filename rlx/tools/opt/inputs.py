@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -57,6 +56,8 @@ with make_context() as context:
 def check_bytecode(data: bytes) -> None:
     """Read bytecode in a process of its own first, since MLIR's reader trusts its input: damaged
     bytecode may crash it, or keep it busy for ever. Raises IRError if it does, or refuses."""
+    import subprocess  # takes a while to load, and bytecode is rare
+
     try:
         done = subprocess.run(
             [sys.executable, "-c", _PROBE],

@@ -7,7 +7,6 @@ text; what else decides a compile stands beside it, in ``rlx_reproducer``.
 from __future__ import annotations
 
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -63,6 +62,8 @@ def write_reproducer(root: Root, settings: Settings, path: str | None) -> str:
     The generic form is used, which needs no valid module.
     """
     if path is None:
+        import tempfile  # takes a while to load, and passes rarely fail
+
         with tempfile.NamedTemporaryFile(prefix="rlx-opt-", suffix=".mlir", delete=False) as file:
             path = file.name
     s = settings

@@ -11,7 +11,7 @@
 // RUN: %rlx-opt %s --hoist --emit=asm --target=cpu:x86-64-v4 --no-fuse --disable-rule=contraction --mlir-generate-reproducer=%t.whole > %t.s
 // RUN: %filecheck %s --check-prefix=WHOLE < %t.whole
 // RUN: %rlx-opt %t.whole --run-reproducer > %t.again
-// RUN: diff %t.s %t.again
+// RUN: cmp %t.s %t.again
 // RUN: not %rlx-opt %s --run-reproducer 2>&1 | %filecheck %s --check-prefix=NONE
 
 // FAIL: error: could not find a nested named sequence
