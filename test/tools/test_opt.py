@@ -1,7 +1,9 @@
 """rlx-opt in process: exit codes, messages, and what goes to which stream."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,7 @@ from rlx.lowering.base import Pass
 from rlx.lowering.pipeline import PIPELINE
 from rlx.lowering.registry import PASSES
 from rlx.tools import opt, stages
+from rlx.tools.opt.flags import parser
 
 HELLO = """
 func.func @main(%x: tensor<1x4xf32> {rlx.input = "x"}, %w: tensor<4x2xf32> {rlx.param = "w"})
@@ -209,3 +212,10 @@ def test_lir_with_a_config_of_another_family_is_refused(rlx_opt):
     assert "family rowwise cannot emit @pack_0 from the config in the text" in err
     code, _, err = rlx_opt(lir.replace('lir.family = "pack"', 'lir.family = "pak"'), "--emit=asm")
     assert code == 1 and "no kernel family is called 'pak'" in err
+
+
+def test_the_page_lists_every_flag():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "rlx-opt.md").read_text(encoding="utf-8")
+    cells = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `-")]
+    listed = {flag for cell in cells for flag in re.findall(r"`(-[-\w]+)", cell)}
+    assert listed == {flag for a in parser()._actions for flag in a.option_strings}

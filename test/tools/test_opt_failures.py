@@ -196,8 +196,9 @@ def test_text_that_would_overflow_the_stack_is_refused(kind, tmp_path, capsys):
 
 def test_rulers_and_long_chains_are_no_nesting(tmp_path, capsys):
     path = tmp_path / "in.mlir"
+    ruler, items, chain = "-" * 500, "[], " * 500, " - 1" * 500
     path.write_text(
-        "//" + "-" * 500 + '\nmodule attributes {rlx.a = "' + "-" * 500 + '", rlx.b = [' + "[], " * 500
-        + "[]], rlx.c = affine_map<(d0) -> (d0" + " - 1" * 500 + ")>} {}"
-    )  # fmt: skip
+        f'//{ruler}\nmodule attributes {{rlx.a = "{ruler}", rlx.b = [{items} []], '
+        f"rlx.c = affine_map<(d0) -> (d0{chain})>}} {{}}"
+    )
     assert opt.main([str(path)]) == 0, capsys.readouterr().err
