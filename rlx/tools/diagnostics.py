@@ -79,6 +79,7 @@ class Collector:
         self.lines, self.name = text.split("\n"), name
         self.print_op, self.ignored = print_op, ignored
         self.doing = ""
+        self.aside = ""
         self.found: list[Found] = []
 
     @contextmanager
@@ -118,7 +119,7 @@ class Collector:
             for d in wrapped:
                 self._take(d)
             if not self.doing.startswith("the "):
-                self.found.append(Found("note", 0, 0, f"found after {self.doing}"))
+                self.aside = f"found after {self.doing}"
             return
         line, elsewhere = 0, ""
         if error.location is not None:
@@ -137,6 +138,8 @@ class Collector:
                 print(_excerpt(self.lines[f.line - 1], f.column), file=sys.stderr)
             if help_ := _help(f):
                 print(f"    help: {help_}", file=sys.stderr)
+        if self.aside:
+            print(f"{self.name}: note: {self.aside}", file=sys.stderr)
         return not any(f.severity == "error" for f in self.found)
 
     def check_expected(self, every: bool = True) -> bool:

@@ -203,6 +203,11 @@ def test_verify_diagnostics_fails_on_either_side(rlx_opt):
     assert code == 1 and "input.mlir:1: expected error 'none' was not seen" in err
 
 
+def test_verify_diagnostics_matches_what_a_pass_says(rlx_opt):
+    text = "// expected-error@unknown {{could not find a nested named sequence}}\n" + HELLO
+    assert rlx_opt(text, "--transform-interpreter", "--verify-diagnostics") == (0, "", "")
+
+
 def test_lir_with_a_config_of_another_family_is_refused(rlx_opt):
     _, lir, _ = rlx_opt(HELLO, "--emit=lir")
     code, out, err = rlx_opt(

@@ -50,8 +50,15 @@ class Driver:
     def _has_work(self) -> bool:
         """Whether anything is to be done but to parse and print, which needs fewer modules."""
         args, s = self.args, self.settings
-        asked = s.pipeline or s.emit or args.run_reproducer or args.disable_rule
-        return bool(asked or args.mlir_generate_reproducer or args.dump_pass_pipeline)
+        return bool(
+            s.pipeline
+            or s.emit
+            or s.disabled
+            or args.run_reproducer
+            or args.mlir_generate_reproducer
+            or args.dump_pass_pipeline
+            or args.report
+        )
 
     def _shared(self) -> Shared:
         from rlx.tools.opt.execute import Shared
@@ -67,39 +74,46 @@ class Driver:
         outputs: list[str | bytes] = []
         code = DONE
         for part in self._parts():
-            collector = Collector(
-                part if isinstance(part, str) else "",
-                self.name,
-                print_op=self.args.mlir_print_op_on_diagnostic,
-                ignored=IGNORED if self.args.run_reproducer else None,
-            )
-            try:
-                outputs.append(self._transform(part, collector))
-            except RlxError as e:
-                if self.args.debug:
-                    raise
-                collector.add_error(e)
-            except UsageError:
-                raise
-            except Exception as e:
-                # A defect of ours, or IR that a pass does not expect: one line, not a traceback.
-                if self.args.debug:
-                    raise
-                print(f"rlx-opt: internal error in {collector.doing}: {_brief(e)}", file=sys.stderr)
-                self._tell_reproducer()
-                print(
-                    "rlx-opt: --debug shows where; please report it with the input", file=sys.stderr
-                )
-                return INTERNAL
-            mode = self.args.verify_diagnostics
-            well = collector.check_expected(mode == "all") if mode else collector.report()
-            self._tell_reproducer()
-            code |= DONE if well else REFUSED
+            code |= self._part(part, outputs)
+            if code == INTERNAL:
+                return code
         if outputs and (code == DONE or self.args.output == "-"):
             with self._timed("write"):
                 write(joined(outputs, self.args.output_split_marker), self.args.output)
         self._report()
         return code
+
+    def _part(self, part: str | bytes, outputs: list[str | bytes]) -> int:
+        """Transform a part, adding what it gives to ``outputs``, and show its diagnostics."""
+        collector = Collector(
+            part if isinstance(part, str) else "",
+            self.name,
+            print_op=self.args.mlir_print_op_on_diagnostic,
+            ignored=IGNORED if self.args.run_reproducer else None,
+        )
+        try:
+            outputs.append(self._transform(part, collector))
+        except UsageError:
+            raise
+        except Exception as e:
+            if self.args.debug:
+                raise
+            if not isinstance(e, RlxError):
+                return self._defect(e, collector.doing)
+            collector.add_error(e)
+        mode = self.args.verify_diagnostics
+        well = collector.check_expected(mode == "all") if mode else collector.report()
+        self._tell_reproducer()
+        return DONE if well else REFUSED
+
+    def _defect(self, e: Exception, doing: str) -> int:
+        """A defect of ours, or IR that a pass does not expect: one line, not a traceback."""
+        message = str(e).splitlines()[0][:200] if str(e) else "no message"
+        kind = type(e).__name__
+        print(f"rlx-opt: internal error in {doing}: {kind}: {message}", file=sys.stderr)
+        self._tell_reproducer()
+        print("rlx-opt: --debug shows where; please report it with the input", file=sys.stderr)
+        return INTERNAL
 
     def _parts(self) -> list[str] | list[bytes]:
         data = read_input(self.args.input)
@@ -171,10 +185,6 @@ class Driver:
         if self.args.mlir_timing:
             total = time.perf_counter() - self.start
             print(timing_report(self.seconds, total), file=sys.stderr)
-
-
-def _brief(e: Exception) -> str:
-    return f"{type(e).__name__}: {str(e).splitlines()[0][:200] if str(e) else 'no message'}"
 
 
 def _settings(args: Namespace) -> Settings:

@@ -34,6 +34,7 @@ class Shared:
     hits: dict[str, Counter[str]]
     prepared: dict[tuple[Settings, str], list[Prepared]] = field(default_factory=dict)
     reproducers: list[str] = field(default_factory=list)
+    dumps: Dumps = field(init=False)
 
     def __post_init__(self) -> None:
         self.dumps = Dumps(self.args)

@@ -36,11 +36,15 @@ def _bytecode(root: Any) -> bytes:
 
 
 def check_roundtrip(root: Any, context: ir.Context) -> None:
-    """Raise IRError unless the text and the bytecode of a module parse back to it."""
+    """Raise IRError unless the text, and of a module the bytecode, parse back to the op."""
     text = str(root)
-    for form, printed in (("text", text), ("bytecode", _bytecode(root))):
-        if str(parse(printed, context)) != text:
-            raise IRError(f"the {form} of the module does not parse back to the module")
+    if isinstance(root, ir.Module):
+        found = {"text": parse(text, context), "bytecode": parse(_bytecode(root), context)}
+    else:
+        found = {"text": ir.Operation.parse(text, context=context)}
+    for form, again in found.items():
+        if str(again) != text:
+            raise IRError(f"the {form} that is printed does not parse back to the same IR")
 
 
 def joined(outputs: list[str | bytes], marker: str) -> bytes:

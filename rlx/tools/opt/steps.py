@@ -57,7 +57,7 @@ class Own:
     def run(self, root: Root, compilation: Compilation, verify: bool) -> Root:
         if not isinstance(root, ir.Module):
             raise UnsupportedError(f"{self.name} takes a {ROOT}, found {root.operation.name}")
-        module = run_pass(root, self.implementation, compilation, verify=False)
+        module = run_pass(root, self.implementation, compilation)
         if verify and not self.implementation.verifies:
             failed = mlir_errors(f"after {self.name} the module is not valid", PassError)
             with compilation.timed("verify"), failed:

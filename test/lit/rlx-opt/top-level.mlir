@@ -1,6 +1,6 @@
 // The op at the top is the module that holds the text, or with --no-implicit-module what is there.
 // RUN: %rlx-opt %s | %filecheck %s --check-prefix=MODULE
-// RUN: %rlx-opt %s --no-implicit-module | %filecheck %s
+// RUN: %rlx-opt %s --no-implicit-module --verify-roundtrip | %filecheck %s
 // RUN: %rlx-opt %s --no-implicit-module --pass-pipeline='func.func(cse)' | %filecheck %s --check-prefix=CSE
 // RUN: %rlx-opt %s --no-implicit-module --cse | %filecheck %s --check-prefix=CSE
 // RUN: %rlx-opt %s --pass-pipeline='func.func(cse)' | %filecheck %s --check-prefix=CSE
