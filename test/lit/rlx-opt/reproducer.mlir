@@ -49,5 +49,6 @@ func.func @main(%x: tensor<2xf32> {rlx.input = "x"}) -> tensor<2xf32> {
   %one = "mir.constant"() {value = dense<1.0> : tensor<2xf32>} : () -> tensor<2xf32>
   %0 = "mir.mul"(%x, %one) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
   %1 = "mir.exp"(%0) : (tensor<2xf32>) -> tensor<2xf32>
-  return %1 : tensor<2xf32>
+  %2 = "mir.neg"(%1) : (tensor<2xf32>) -> tensor<2xf32>
+  return %2 : tensor<2xf32>
 }

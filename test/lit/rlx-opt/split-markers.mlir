@@ -10,16 +10,17 @@
 // CHECK: func.func private @first
 // CHECK: {{^// next$}}
 // CHECK: func.func private @second
-// CHECK-NOT: // next
-// CHECK: func.func private @third
+// CHECK: {{^// next$}}
+// CHECK: func.func @third
 func.func private @first()
 //###
 func.func private @second()
 //##
-// NEAR: split-markers.mlir:18: warning: near miss with file split marker '//###'
+// NEAR: split-markers.mlir:19: warning: near miss with file split marker '//###'
 // NEAR-NEXT: {{^    //##$}}
 // NEAR-NOT: warning
-func.func private @third()
+//###
+func.func @third() { return }
 
 // DEFAULT: @first
 // DEFAULT: {{^// -----$}}
