@@ -16,7 +16,7 @@ func.func private @first()
 //###
 func.func private @second()
 //##
-// NEAR: split-markers.mlir:19: warning: near miss with file split marker '//###'
+// NEAR: split-markers.mlir:18: warning: near miss with file split marker '//###'
 // NEAR-NEXT: {{^    //##$}}
 // NEAR-NOT: warning
 //###
