@@ -32,7 +32,8 @@ How an op runs:
 - **loops**: by a loop nest of its own, on every target (the common way);
 - **expands**: by what other ops make of it, unless a kernel family runs it whole;
 - **view**: not at all, since it only changes how its operand is read;
-- **literal**: it is data.
+- **literal**: it is data;
+- **control flow**: as a step of the schedule that runs the kernels of its bodies.
 
 A kernel family named after that has a kernel of its own for the op on CPUs, tried on f32, or on the
 first type that the op takes.

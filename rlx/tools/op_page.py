@@ -12,6 +12,7 @@ from rlx.lowering.base import Compilation
 from rlx.lowering.pipeline import PIPELINE, run_passes
 from rlx.lowering.report import DispatchReport
 from rlx.ops.base import REQUIRED, Attr, Op, type_of
+from rlx.ops.control import Control
 from rlx.ops.value import Value
 from rlx.targets import find_target
 from rlx.targets.cpu import FAMILIES as CPU_FAMILIES
@@ -69,6 +70,8 @@ def how(cls: type[Op]) -> str:
         way = "pointwise"
     elif hasattr(cls, "loops"):
         way = "loops"
+    elif issubclass(cls, Control):
+        return "control flow"
     else:
         return "literal"
     report = _dispatch(_graph(cls))
