@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 from rlx.errors import PassError, did_you_mean
 from rlx.lowering.base import Pass, RulePass
 
-__all__ = ["make_pass", "option_names", "option_text", "pass_text", "without_rules"]
+__all__ = ["make_pass", "option_names", "option_text", "without_rules"]
 
 P = TypeVar("P", bound=Pass)
 
-READ: dict[str, Callable[[str], Any]] = {
-    "tuple[str, ...]": lambda text: tuple(t for t in text.split(",") if t),
+FORMS: dict[str, tuple[Callable[[str], Any], Callable[[Any], str]]] = {
+    "tuple[str, ...]": (lambda text: tuple(t for t in text.split(",") if t), ",".join),
 }
-"""How the text of an option is read, by the annotation of its field."""
+"""How the value of an option is read and written, by the annotation of its field."""
 
 
 def option_names(cls: type[Pass]) -> list[str]:
@@ -43,7 +43,7 @@ def make_pass(cls: type[P], text: str = "") -> P:
             )
         if not equals:
             raise PassError(f"pass {cls.name}: option {option} needs a value: {option}=...")
-        given[field] = READ[kinds[field]](value)
+        given[field] = FORMS[kinds[field]][0](value)
     made = cls(**given)
     _check_rules(made)
     return made
@@ -72,11 +72,7 @@ def option_text(p: Pass) -> str:
     """The options that are not at their defaults, as ``make_pass`` reads them."""
     if not is_dataclass(p):
         return ""
-    changed = [(f.name, getattr(p, f.name)) for f in fields(p) if getattr(p, f.name) != f.default]
-    return " ".join(f"{name.replace('_', '-')}={','.join(value)}" for name, value in changed)
-
-
-def pass_text(p: Pass) -> str:
-    """The pass as it is written in a pipeline."""
-    options = option_text(p)
-    return f"{p.name}{{{options}}}" if options else p.name
+    changed = [f for f in fields(p) if getattr(p, f.name) != f.default]
+    return " ".join(
+        f"{f.name.replace('_', '-')}={FORMS[str(f.type)][1](getattr(p, f.name))}" for f in changed
+    )

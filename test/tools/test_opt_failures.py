@@ -66,9 +66,9 @@ def run(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     path = tmp_path / "input.mlir"
-    path.write_text(INPUT)
 
-    def call(cls, *flags):
+    def call(cls, *flags, text=INPUT):
+        path.write_text(text)
         monkeypatch.setitem(PASSES, "hoist", f"{__name__}:{cls.__name__}")
         code = opt.main([str(path), *flags])
         out, err = capsys.readouterr()
@@ -96,6 +96,13 @@ def test_a_defect_is_70_and_its_reproducer_repeats_it(run, tmp_path):
     assert 'pipeline: "builtin.module(hoist)"' in text
     assert "rlx.touched" not in text, "the IR is not that from before the pass"
     assert opt.main([str(file), "--run-reproducer"]) == 70
+
+
+def test_a_defect_is_70_whatever_came_before(run):
+    text = f"nonsense\n// -----\n{INPUT}"
+    code, out, err = run(Raises, "--split-input-file", "--hoist", text=text)
+    assert (code, out) == (70, "")
+    assert "input.mlir:1:1: error: " in err
 
 
 def test_a_refusal_leaves_no_file_that_was_not_asked_for(run, tmp_path):

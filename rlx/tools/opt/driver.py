@@ -74,9 +74,10 @@ class Driver:
         outputs: list[str | bytes] = []
         code = DONE
         for part in self._parts():
-            code |= self._part(part, outputs)
-            if code == INTERNAL:
-                return code
+            found = self._part(part, outputs)
+            if found == INTERNAL:
+                return found
+            code = code or found
         if outputs and (code == DONE or self.args.output == "-"):
             with self._timed("write"):
                 write(joined(outputs, self.args.output_split_marker), self.args.output)
@@ -141,14 +142,15 @@ class Driver:
                 execution = Execution(self.shared, settings, collector)
                 root = execution.passes(root)
             collector.doing = "the printer"
-            with self._timed("print"):
-                out = result(root, args)
             if args.verify_roundtrip:
                 check_roundtrip(root, self.context)
-            emitted = execution.emit(root) if execution else None
+            out = execution.emit(root) if execution else None
+            if out is None:
+                with self._timed("print"):
+                    out = result(root, args)
         if execution and args.report:
             execution.report()
-        return out if emitted is None else emitted
+        return out
 
     def _parse(self, part: str | bytes) -> Any:
         """The top op: the module of the text, or for --no-implicit-module the op that is there."""
