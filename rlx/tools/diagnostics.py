@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rlx.errors import RlxError, did_you_mean
+from rlx.errors import IRError, RlxError, did_you_mean
 
 __all__ = ["Collector", "Found"]
 
@@ -161,8 +161,8 @@ class Collector:
         return not missing and not (every and left)
 
     def expectations(self) -> list[Expected]:
-        """The comments of the input. ``@above`` and ``@below`` mean the next line that is no such
-        comment itself."""
+        """The comments of the input; IRError for a malformed one. ``@above`` and ``@below`` mean
+        the next line that is no such comment itself."""
         marks = {n: m for n, text in enumerate(self.lines, 1) if (m := _EXPECTED.search(text))}
         out: list[Expected] = []
         for number, m in marks.items():
@@ -176,7 +176,13 @@ class Collector:
                 line = 0
             elif at:
                 line += int(at)
-            out.append(Expected(m["severity"], line, m["text"], bool(m["re"])))
+            expected = Expected(m["severity"], line, m["text"], bool(m["re"]))
+            try:
+                re.compile(expected.pattern)
+            except re.error as e:
+                message = f"the expectation {m['text']!r} is no regular expression: {e}"
+                raise IRError(message, (self.name, number)) from None
+            out.append(expected)
         return out
 
 

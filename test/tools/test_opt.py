@@ -203,6 +203,12 @@ def test_verify_diagnostics_fails_on_either_side(rlx_opt):
     assert code == 1 and "input.mlir:1: expected error 'none' was not seen" in err
 
 
+def test_an_expectation_that_is_no_regular_expression_is_refused(rlx_opt):
+    code, out, err = rlx_opt("// expected-error-re {{a {{(}} b}}\n" + HELLO, "--verify-diagnostics")
+    assert (code, out) == (1, "")
+    assert err.startswith("rlx-opt: input.mlir:1: the expectation 'a {{(}} b' is no regular")
+
+
 def test_verify_diagnostics_matches_what_a_pass_says(rlx_opt):
     text = "// expected-error@unknown {{could not find a nested named sequence}}\n" + HELLO
     assert rlx_opt(text, "--transform-interpreter", "--verify-diagnostics") == (0, "", "")

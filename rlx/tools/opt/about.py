@@ -51,7 +51,7 @@ def dialects() -> str:
     from rlx._mlir import dialect_names
     from rlx.dialects.context import make_context
 
-    return "\n".join(["Available Dialects:", *dialect_names(make_context())])
+    return f"Available Dialects: {','.join(dialect_names(make_context()))}"
 
 
 def explain(name: str) -> str:
