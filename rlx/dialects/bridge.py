@@ -18,7 +18,15 @@ from rlx.graph import topological
 from rlx.ops.base import Op, located, op_class
 from rlx.ops.value import Value
 
-__all__ = ["Template", "attributes_of", "create", "node_of", "operand_slots", "place_of"]
+__all__ = [
+    "Template",
+    "attributes_of",
+    "check_attributes",
+    "create",
+    "node_of",
+    "operand_slots",
+    "place_of",
+]
 
 create = ir.Operation.create
 
@@ -33,7 +41,10 @@ def operand_slots(cls: type[Op], present: Sequence[bool]) -> ir.Attribute | None
 def _operands(op: ir.Operation, cls: type[Op]) -> list[ir.Value | None]:
     given, fields = list(op.operands), cls.operand_fields
     if "operandSegmentSizes" in op.attributes and any(f.optional for f in fields):
-        counts = list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))
+        try:
+            counts = list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))
+        except (TypeError, ValueError):
+            raise IRError("operandSegmentSizes is no array of i32") from None
     else:
         spare = len(given) - sum(not f.optional for f in fields)
         counts = []
@@ -61,6 +72,16 @@ def node_of(op: ir.Operation, values: Sequence[Value | None] | None = None) -> O
             raise IRError(f"attribute {a.name!r} is no {a.kind}: {e}") from None
     with located(place_of(op)):
         return cls(*values, **attrs)
+
+
+def check_attributes(op: ir.Operation) -> None:
+    """Raise IRError for an attribute that the bindings cannot hand out, as they cannot a location;
+    passes read whatever an op has."""
+    for name in op.attributes:
+        try:
+            op.attributes[name]
+        except TypeError:
+            raise IRError(f"attribute {name!r} is of a kind that no op here can have") from None
 
 
 def operands_of(op: ir.Operation) -> list[ir.Value | None]:
