@@ -307,6 +307,10 @@ void bind_functions(nb::module_& module) {
   module.def("num_threads", [] { return Pool::instance().threads(); });
   module.def("default_threads", &default_threads);
   module.def("cpu_features", &feature_set);
+  module.def("trim_heap", [] {
+    GilReleased released;
+    trim_heap();
+  });
   module.def("machine", [] { return machine_name(host_machine()); });
 }
 
