@@ -23,8 +23,8 @@ __all__ = ["PASSES", "PIPELINE", "STAGES", "named", "run_passes"]
 
 PIPELINE: tuple[Pass, ...] = (
     HirToMir(),
-    Simplify(),
     Legalize(),
+    Simplify(),
     ShareInputs(),
     Hoist(),
     Fuse(),
