@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 from rlx.errors import GraphError, did_you_mean
 
@@ -47,6 +48,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "rlx.ops.transformer": ("hir.attention_block", "hir.bert_layer"),
     "rlx.ops.llama": ("hir.llama_decoder_block",),
+    "rlx.ops.control": ("control.cond", "control.while_loop", "control.scan"),
 }  # fmt: skip
 
 OP_MODULES: dict[str, str] = {op: module for module, ops in FAMILIES.items() for op in ops}
@@ -54,8 +56,9 @@ OP_MODULES: dict[str, str] = {op: module for module, ops in FAMILIES.items() for
 # Builder methods that are no op's own name: the method, and "module:function" that it calls, or
 # "op" for an op class under another method name.
 _SUGAR = "rlx.ops.sugar"
+# Control flow is built by ``rlx.control``, which traces functions.
 BUILDERS: dict[str, str] = {
-    **{op.split(".")[1]: op for op in OP_MODULES},
+    **{op.split(".")[1]: op for op in OP_MODULES if not op.startswith("control.")},
     **{f: f"{_SUGAR}:{f}" for f in (
         "narrow", "concat", "split", "squeeze", "unsqueeze", "swapaxes", "permute", "flatten",
         "activation", "binary", "compare", "reduce", "attention_kind",
@@ -63,6 +66,18 @@ BUILDERS: dict[str, str] = {
     "sum": "mir.reduce_sum", "mean": "mir.reduce_mean", "prod": "mir.reduce_prod",
     "max": f"{_SUGAR}:max_", "min": f"{_SUGAR}:min_",
 }  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """The kinds of ops: ``rlx.ops.Activation`` and its like, made on first use."""
+    if name.startswith("_"):
+        raise AttributeError(f"module 'rlx.ops' has no attribute {name!r}")
+    from rlx.compat import AREAS
+
+    kinds = AREAS["Kinds of ops"]
+    if name not in kinds:
+        raise AttributeError(f"module 'rlx.ops' has no attribute {name!r}")
+    return kinds[name].load()
 
 
 def load(name: str) -> None:
