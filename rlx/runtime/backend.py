@@ -8,7 +8,7 @@ A backend can be registered from outside:
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -69,7 +69,7 @@ class CpuBackend:
 
 
 @contextmanager
-def _no_collections() -> Iterator[None]:
+def _no_collections() -> Generator[None]:
     """Keep Python's cyclic garbage collector from running. A compile makes many objects and drops
     few before its end; walking over them again and again takes a tenth of a cold start."""
     was_on = gc.isenabled()
