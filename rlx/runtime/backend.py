@@ -16,9 +16,10 @@ import numpy as np
 
 from rlx.errors import DeviceError, did_you_mean
 from rlx.graph import Graph
+from rlx.runtime.artifact import Artifact
 from rlx.runtime.executable import Executable
 
-__all__ = ["Backend", "Weights", "backend_for", "devices", "register_backend"]
+__all__ = ["Backend", "Loaded", "Weights", "backend_for", "devices", "register_backend"]
 
 
 class Weights(Protocol):
@@ -79,6 +80,16 @@ def _no_collections() -> Generator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+class Loaded(CpuBackend):
+    """The host's processor, with what is to be run compiled already."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact = artifact
+
+    def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Executable:
+        return Executable(self.artifact, None, shared)
 
 
 class InterpreterBackend:
