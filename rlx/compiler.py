@@ -147,7 +147,9 @@ def compile_schedule(schedule: Schedule, target: Target, report: CompileReport) 
         keys = {k.name: _digest(k, target) for k in schedule.kernels}
         needed = {keys[k.name]: k for k in schedule.kernels}
         missing = {key: k for key, k in needed.items() if key not in _objects}
-        _objects.update(_make(missing, target))
+        if missing:
+            _objects.update(_make(missing, target))
+            _native.trim_heap()  # LLVM's and MLIR's garbage, 6 MB for a small model
     report.kernels_made += len(missing)
     report.kernels_reused += len(needed) - len(missing)
     symbols = {k.name: (keys[k.name], _symbol(keys[k.name], k)) for k in schedule.kernels}
