@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from rlx.errors import IRError
+from rlx.text.files import decode
 
 __all__ = ["STDIN", "check_bytecode", "read_input", "split_parts"]
 
@@ -27,20 +28,7 @@ def read_input(path: str) -> str | bytes:
     data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     if data.startswith(BYTECODE):
         return data
-    try:
-        text = data.decode()
-        zero = text.find("\0")
-        at = None if zero < 0 else len(text[:zero].encode())
-    except UnicodeDecodeError as e:
-        text, at = "", e.start
-    if at is not None:
-        line = data[:at].count(b"\n") + 1
-        raise IRError(
-            f"byte 0x{data[at]:02x} at offset {at} is not text; "
-            "rlx-opt reads MLIR's text form in UTF-8, which Graph.to_mlir() prints",
-            (STDIN if path == "-" else path, line),
-        )
-    return text
+    return decode(data, STDIN if path == "-" else path)
 
 
 _PROBE = """
