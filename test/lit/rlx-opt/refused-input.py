@@ -18,8 +18,6 @@
 # EMPTY: module {
 # FOLDER: rlx-opt: {{.*}}folder: No such file or directory
 
-# ruff: noqa: E501 (patterns do not break)
-
 import sys
 from pathlib import Path
 
