@@ -152,7 +152,10 @@ class TraceError(RlxError):
 
 
 class ArtifactError(RlxError):
-    """A compiled artifact that is damaged, or made for another machine or version."""
+    """A compiled artifact that is damaged, or made for another machine or version.
+
+    What to do: the message says what was found; compile the graph again with this version.
+    """
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

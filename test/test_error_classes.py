@@ -126,6 +126,12 @@ def test_every_error_class_can_be_provoked() -> None:
 
 
 @pytest.mark.parametrize("name", PROVOKED)
+def test_an_error_class_says_what_to_do(name: str) -> None:
+    """``rlx-opt --explain`` shows it."""
+    assert "\n\n    What to do: " in (getattr(errors, name).__doc__ or "")
+
+
+@pytest.mark.parametrize("name", PROVOKED)
 def test_an_error_is_of_its_class_and_says_where(name: str, tmp_path: Path) -> None:
     with pytest.raises(errors.RlxError) as caught:
         PROVOKED[name](tmp_path)

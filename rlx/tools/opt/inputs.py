@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from rlx.errors import IRError
+from rlx.text.files import decode
 
 __all__ = ["STDIN", "check_bytecode", "read_input", "split_parts"]
 
@@ -27,8 +28,6 @@ def read_input(path: str) -> str | bytes:
     data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     if data.startswith(BYTECODE):
         return data
-    from rlx.text.files import decode
-
     return decode(data, STDIN if path == "-" else path)
 
 
