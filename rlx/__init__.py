@@ -12,9 +12,13 @@ Names are loaded on first use, so that importing rlx is cheap.
 from __future__ import annotations
 
 import importlib
+import time
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+LOADED_NS = time.time_ns()
+"""When RLX was loaded: the compile cache trusts no source file that has changed since."""
 
 if TYPE_CHECKING:
     from rlx.errors import RlxError as RlxError

@@ -5,38 +5,24 @@ from __future__ import annotations
 import hashlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from rlx.dialects.context import SharedContext
 from rlx.dialects.export import to_mlir
 from rlx.graph import Graph
 from rlx.kernels.emit import emit_kernel
 from rlx.lowering.base import Compilation, Options
+from rlx.lowering.compilation import CompileReport
 from rlx.lowering.pipeline import PIPELINE, run_passes
+from rlx.lowering.places import Places, numbered
 from rlx.lowering.schedule import KernelRef, Schedule, read_schedule
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Variant
+from rlx.runtime.cache.artifacts import placed
+from rlx.runtime.cache.objects import Shelf, found_or_made
 from rlx.targets.base import Target
 
-__all__ = ["CompileReport", "compile_graph", "compile_schedule"]
+__all__ = ["CompileReport", "compile_graph", "compile_schedule", "compile_structure"]
 
-
-@dataclass
-class CompileReport:
-    """What a compile says of itself: times, fusions and dispatch, kernels made and reused."""
-
-    compilation: Compilation
-    kernels_made: int = 0
-    kernels_reused: int = 0
-
-    def __str__(self) -> str:
-        c = self.compilation
-        times = [f"{s * 1e3:9.2f} ms  {stage}" for stage, s in c.seconds.items()]
-        made = f"kernels: {self.kernels_made} compiled, {self.kernels_reused} found in memory"
-        return "\n".join([*times, made, str(c.fusion), str(c.dispatch)])
-
-
-_objects: dict[str, bytes] = {}
 _contexts = SharedContext()
 _lock = threading.Lock()
 
@@ -45,31 +31,48 @@ def compile_graph(
     graph: Graph, target: Target, options: Options | None = None
 ) -> tuple[Artifact, CompileReport]:
     """Compile a graph whose dims are all bound; the artifact runs without MLIR or LLVM."""
-    compilation = Compilation(target, options or Options())
+    places = Places(graph)
+    with places.errors():
+        artifact, report = compile_structure(graph, target, options)
+    report.compilation.fusion = places.fusion(report.compilation.fusion)
+    return placed(artifact, places), report
+
+
+def compile_structure(
+    graph: Graph, target: Target, options: Options | None = None, shelf: Shelf | None = None
+) -> tuple[Artifact, CompileReport]:
+    """``compile_graph`` with numbers for the user's lines (``rlx.lowering.places``), so that graphs
+    of one structure give one artifact. ``shelf`` has objects of kernels of other processes."""
+    compilation = Compilation(target, options)
     with _lock:
         with compilation.timed("context"):
             context = _contexts.get()
         with context:
             with compilation.timed("to-mlir"):
-                module = to_mlir(graph, context)
+                module = to_mlir(graph, context, numbered(graph))
             module = run_passes(module, PIPELINE, compilation)
             with compilation.timed("read"):
                 schedule = read_schedule(module)
         report = CompileReport(compilation)
-        return compile_schedule(schedule, target, report), report
+        return compile_schedule(schedule, target, report, shelf), report
 
 
-def compile_schedule(schedule: Schedule, target: Target, report: CompileReport) -> Artifact:
+def compile_schedule(
+    schedule: Schedule, target: Target, report: CompileReport, shelf: Shelf | None = None
+) -> Artifact:
     """Make the kernels of a schedule, and put them together as an artifact."""
     with report.compilation.timed("kernels"):
-        keys = {k.name: _digest(k, target) for k in schedule.kernels}
+        texts = {k.name: _dependences(k, target) for k in schedule.kernels}
+        keys = {name: _digest(text) for name, text in texts.items()}
         needed = {keys[k.name]: k for k in schedule.kernels}
-        missing = {key: k for key, k in needed.items() if key not in _objects}
-        _objects.update(_make(missing, target))
-    report.kernels_made += len(missing)
-    report.kernels_reused += len(needed) - len(missing)
+        objects, made = found_or_made(
+            {keys[name]: text for name, text in texts.items()},
+            lambda missing: _make({key: needed[key] for key in missing}, target),
+            shelf,
+        )
+    report.kernels_made += made
+    report.kernels_reused += len(needed) - made
     symbols = {k.name: (keys[k.name], _symbol(keys[k.name], k)) for k in schedule.kernels}
-    objects = {key: _objects[key] for key in needed}
     features = target.features
     variant = Variant(
         features.name, features.machine_name, tuple(sorted(features.has)), schedule.arena_bytes,
@@ -100,7 +103,10 @@ def _symbol(key: str, kernel: KernelRef) -> str:
     return f"rlx_{kernel.family}_{key[:12]}"
 
 
-def _digest(kernel: KernelRef, target: Target) -> str:
+def _dependences(kernel: KernelRef, target: Target) -> str:
     """What a kernel's code depends on: its family, its config, the target and its features."""
-    text = f"{kernel.family}|{kernel.config!r}|{target.name}|{target.features.name}"
+    return f"{kernel.family}|{kernel.config!r}|{target.name}|{target.features.name}"
+
+
+def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

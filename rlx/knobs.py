@@ -14,7 +14,16 @@ from typing import Any, Generic, TypeVar
 
 from rlx.errors import KnobError
 
-__all__ = ["KNOBS", "Knob", "cpu", "num_threads"]
+__all__ = [
+    "KNOBS",
+    "Knob",
+    "cache",
+    "cache_dir",
+    "cache_size",
+    "cpu",
+    "log",
+    "num_threads",
+]
 
 T = TypeVar("T")
 
@@ -93,4 +102,56 @@ num_threads = Knob(
     "RLX_NUM_THREADS", 0, _count, "machine", "a number of threads",
     "Threads of the process; by default what affinity and the cgroup's quota allow. The native"
     " runtime reads it once, at its first use.",
+)  # fmt: skip
+
+# -- compile cache ----------------------------------------------------------------------------
+
+_SWITCH = {"on": True, "1": True, "true": True, "off": False, "0": False, "false": False}
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in _SWITCH:
+        raise ValueError
+    return _SWITCH[text.lower()]
+
+
+def _size(text: str) -> int:
+    number = text.lower().removesuffix("ib").rstrip("kmg")
+    return _count(number) * _UNITS[text.lower().removesuffix("ib")[len(number) :]]
+
+
+cache = Knob(
+    "RLX_CACHE", True, _switch, "compile cache", "on or off",
+    "Whether compiled graphs are kept for other processes.",
+)  # fmt: skip
+
+cache_dir = Knob(
+    "RLX_CACHE_DIR", "", str, "compile cache", "a directory",
+    "Where they are kept; by default rlx in XDG_CACHE_HOME or ~/.cache. Others must not be able to"
+    " write there.",
+)  # fmt: skip
+
+cache_size = Knob(
+    "RLX_CACHE_SIZE", 512 << 20, _size, "compile cache", "a number of bytes such as 512MiB",
+    "How much is kept; what was used longest ago goes first.",
+)  # fmt: skip
+
+
+# -- reports ----------------------------------------------------------------------------------
+
+TOPICS = ("cache",)
+"""What can be reported."""
+
+
+def _topics(text: str) -> frozenset[str]:
+    found = frozenset(word.strip() for word in text.split(","))
+    if not found <= set(TOPICS):
+        raise ValueError
+    return found
+
+
+log = Knob(
+    "RLX_LOG", frozenset[str](), _topics, "reports", f"one or more of {', '.join(TOPICS)}",
+    "What is reported on standard error as it happens: cache, every look into the compile cache.",
 )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rlx import _mlir
 from rlx._mlir import func, ir
 from rlx.dialects.bridge import attributes_of, create
@@ -9,13 +11,17 @@ from rlx.dialects.context import make_context
 from rlx.dialects.convert import to_type
 from rlx.errors import IRError
 from rlx.graph import Graph
+from rlx.ops.base import Location
 from rlx.ops.value import Value
 
 __all__ = ["to_mlir"]
 
 
-def to_mlir(graph: Graph, ctx: ir.Context | None = None) -> ir.Module:
-    """The HIR module of a graph. Every op carries the user's file and line as its location."""
+def to_mlir(
+    graph: Graph, ctx: ir.Context | None = None, places: Sequence[Location] | None = None
+) -> ir.Module:
+    """The HIR module of a graph. Every op carries the user's file and line as its location, or
+    what ``places`` has instead, in the order of ``Graph.places``."""
     context = make_context() if ctx is None else ctx
     with context, ir.Location.unknown():
         module = ir.Module.create()
@@ -32,17 +38,17 @@ def to_mlir(graph: Graph, ctx: ir.Context | None = None) -> ir.Module:
                 for k, v in zip(kinds, leaves, strict=True)
             ]
         )
-        places = [ir.Location.file(*graph.leaf_location(str(v.name)), 1) for v in leaves]
-        block = main.add_entry_block(places)
+        locations = [ir.Location.file(*place, 1) for place in places or graph.places()]
+        block = main.add_entry_block(locations[: len(leaves)])
         env: dict[Value, ir.Value] = dict(zip(leaves, block.arguments, strict=True))
         with ir.InsertionPoint(block):
-            for n in nodes:
+            for n, location in zip(nodes, locations[len(leaves) :], strict=True):
                 made = create(
                     n.name,
                     [to_type(v.type) for v in n.results],
                     [env[v] for v in n.present],
                     attributes_of(n),
-                    loc=ir.Location.file(*n.location, 1),
+                    loc=location,
                 )
                 env.update(zip(n.results, made.results, strict=True))
             func.ReturnOp([env[v] for v in graph.outputs])

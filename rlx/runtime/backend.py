@@ -48,14 +48,14 @@ class CpuBackend:
     name = "cpu"
 
     def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Executable:
-        from rlx.compiler import compile_graph
-        from rlx.lowering.base import Options
+        from rlx.lowering.compilation import Options
+        from rlx.runtime.cache.artifacts import find_or_compile
         from rlx.targets.cpu import make_target
-        from rlx.targets.cpu.features import require
+        from rlx.targets.cpu.features import require, selected
 
-        target = make_target()
-        require(target.features)  # RLX_CPU may name another machine, whose code would not run here
-        artifact, report = compile_graph(graph, target, Options(**options))
+        # RLX_CPU may name another machine, whose code would not run here.
+        target = ("cpu", require(selected()).name)
+        artifact, report = find_or_compile(graph, target, Options(**options), make_target)
         return Executable(artifact, report, shared)
 
     def set_threads(self, n: int) -> None:

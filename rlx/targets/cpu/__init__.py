@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
-from rlx.kernels.builder import KernelText
-from rlx.targets.base import Target
 from rlx.targets.cpu.features import Features, preset, selected
-from rlx.targets.cpu.target import kernel_target
+
+if TYPE_CHECKING:
+    from rlx.kernels.builder import KernelText
+    from rlx.targets.base import Target
 
 __all__ = ["FAMILIES", "make_target"]
 
@@ -34,6 +36,11 @@ class CpuEmitter:
 @cache
 def make_target(features: str | None = None) -> Target:
     """The CPU target for features by name ("x86-64-v4"); by default RLX_CPU's or this machine's."""
+    # Imported here: to ask for the features of a CPU, as a hit of the compile cache does, takes none
+    # of what builds kernels.
+    from rlx.targets.base import Target
+    from rlx.targets.cpu.target import kernel_target
+
     found = selected() if features is None else preset(features)
     return Target(
         name="cpu",

@@ -1,0 +1,94 @@
+"""One compile: what the user may choose, what it carries from pass to pass, and what it reports.
+
+Nothing here needs MLIR: a compile that the cache has spared is reported in the same way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from rlx.lowering.report import DispatchReport, FusionReport
+
+if TYPE_CHECKING:
+    from rlx.lowering.region import Regions
+    from rlx.targets.base import Target
+
+__all__ = ["Compilation", "CompileReport", "Options", "Record"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may choose about a compile.
+
+    ``dispatch`` is "native" (kernel families where they claim an op, else the common way) or
+    "common" (every op by its own loop nest, unfused); ``fuse`` False keeps ops apart.
+    """
+
+    dispatch: Literal["native", "common"] = "native"
+    fuse: bool = True
+
+    def __post_init__(self) -> None:
+        from rlx.errors import GraphError
+
+        if self.dispatch not in ("native", "common"):
+            raise GraphError(f"dispatch is 'native' or 'common', found {self.dispatch!r}")
+
+
+@dataclass
+class Record:
+    """What is told of a compile: its options, what the passes report, and the times of stages."""
+
+    options: Options = field(default_factory=Options)
+    fusion: FusionReport = field(default_factory=FusionReport)
+    dispatch: DispatchReport = field(default_factory=DispatchReport)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, stage: str) -> Generator[None]:
+        """Add the time of the block to ``seconds[stage]``."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+
+
+class Compilation(Record):
+    """One compile for a target, as it goes from pass to pass."""
+
+    def __init__(self, target: Target, options: Options | None = None) -> None:
+        super().__init__(options or Options())
+        self.target = target
+
+    @cached_property
+    def regions(self) -> Regions:
+        """What the passes share while they run."""
+        from rlx.lowering.region import Regions
+
+        return Regions()
+
+
+@dataclass
+class CompileReport:
+    """What a compile says of itself: times, fusions and dispatch, kernels made and reused.
+
+    ``cache`` says whether the compile cache had the artifact, or why not. On a hit the fusions and
+    the dispatch are those that were recorded as the artifact was made, and the times are the hit's.
+    """
+
+    compilation: Record
+    kernels_made: int = 0
+    kernels_reused: int = 0
+    cache: str = "off"
+
+    def __str__(self) -> str:
+        c = self.compilation
+        times = [f"{s * 1e3:9.2f} ms  {stage}" for stage, s in c.seconds.items()]
+        made = f"kernels: {self.kernels_made} compiled, {self.kernels_reused} found in the cache"
+        lines = [f"compile cache: {self.cache}", *times, made, str(c.fusion), str(c.dispatch)]
+        return "\n".join(lines)

@@ -1,0 +1,169 @@
+"""Compiled graphs: an artifact is compiled once for all graphs of one structure.
+
+A hit needs neither MLIR nor LLVM: they are imported where something has to be compiled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rlx.errors import ArtifactError, UnsupportedError
+from rlx.graph import Graph
+from rlx.lowering.compilation import CompileReport, Options, Record
+from rlx.lowering.places import Places
+from rlx.lowering.report import DispatchReport, FusionReport, MissedFusion
+from rlx.runtime.artifact import Artifact
+from rlx.runtime.cache import shared
+from rlx.runtime.cache.entry import Entry
+from rlx.runtime.cache.fingerprint import foreign_ops
+from rlx.runtime.cache.key import Key, artifact_parts
+from rlx.runtime.cache.memory import Memory
+from rlx.runtime.cache.objects import Shelf
+from rlx.runtime.cache.store import Store
+
+if TYPE_CHECKING:
+    from rlx.targets.base import Target
+
+__all__ = ["find_or_compile", "in_memory", "key_of_graph", "placed"]
+
+LIMIT = 64 << 20
+"""Bytes of artifacts that a process keeps."""
+
+in_memory: Memory[Entry] = Memory(LIMIT)
+"""The entries that this process has made or read, by their files."""
+
+
+def placed(artifact: Artifact, places: Places) -> Artifact:
+    """An artifact whose faults name the user's lines instead of numbers."""
+    variants = tuple(
+        replace(
+            v,
+            places=places.all(v.places),
+            sites=[(places.text(m), *places.of((file, line))) for m, file, line in v.sites],
+        )
+        for v in artifact.variants
+    )
+    return replace(artifact, variants=variants)
+
+
+def key_of_graph(
+    graph: Graph, target: str, features: str, options: Options, store: Store
+) -> Key | str:
+    """The key of a compiled graph, or why it can have none."""
+    if foreign := foreign_ops(graph):
+        return f"{', '.join(foreign)} is no op of RLX, and its code no part of a key"
+    tools = shared.tools(store)
+    if tools is None:
+        return "RLX's own files have changed since it was loaded"
+    try:
+        return Key("artifact", artifact_parts(graph, target, features, options, tools))
+    except UnsupportedError as e:
+        return e.message
+
+
+def find_or_compile(
+    graph: Graph,
+    target: tuple[str, str],
+    options: Options,
+    make_target: Callable[[], Target],
+) -> tuple[Artifact, CompileReport]:
+    """The artifact of a graph whose dims are all bound: from the cache, or else compiled and kept.
+
+    ``target`` is the name and the features of what ``make_target`` makes.
+    """
+    start = time.perf_counter()
+    store = shared.store()
+    if store is None:
+        return _compiled(graph, options, make_target, None, "off")
+    key = key_of_graph(graph, *target, options, store)
+    if isinstance(key, str):
+        shared.log(f"not used for {graph.name!r}: {key}")
+        return _compiled(graph, options, make_target, None, f"not used: {key}")
+    keyed = time.perf_counter()
+    found = _read(store, key, graph, options)
+    if found is not None:
+        artifact, report = found
+        report.compilation.seconds.update(
+            {"key": keyed - start, "cache": time.perf_counter() - keyed}
+        )
+        shared.log(f"hit {key.digest} {graph.name!r}: {report.cache}")
+        return found
+    why = store.why(key)
+    shared.log(f"miss {key.digest} {graph.name!r}: {why}")
+    store.miss(key)
+    return _compiled(graph, options, make_target, (store, key), f"miss ({why})")
+
+
+def _compiled(
+    graph: Graph,
+    options: Options,
+    make_target: Callable[[], Target],
+    keep: tuple[Store, Key] | None,
+    cache: str,
+) -> tuple[Artifact, CompileReport]:
+    from rlx.compiler import compile_structure
+
+    start = time.perf_counter()
+    shelf = Shelf(keep[0], keep[1].tools) if keep else None
+    places = Places(graph)
+    with places.errors():
+        artifact, report = compile_structure(graph, make_target(), options, shelf)
+    report.cache = cache
+    if keep is not None:
+        store, key = keep
+        with report.compilation.timed("cache"):
+            note = _note(report.compilation, time.perf_counter() - start)
+            if shared.unchanged():
+                store.write((key, bytes(artifact), note))
+    report.compilation.fusion = places.fusion(report.compilation.fusion)
+    return placed(artifact, places), report
+
+
+def _read(
+    store: Store, key: Key, graph: Graph, options: Options
+) -> tuple[Artifact, CompileReport] | None:
+    name = f"{store.folder}/{key.digest}"
+    entry, where = in_memory.get(name), "in memory"
+    if entry is None:
+        entry, where = store.read(key), "on disk"
+    if entry is None:
+        return None
+    try:
+        artifact = Artifact.from_bytes(entry.payload)
+    except ArtifactError as e:
+        store.reject(key, e.message)
+        return None
+    in_memory.put(name, entry, len(entry.payload) + len(entry.packed))
+    places = Places(graph)
+    record = _record(entry.note, options)
+    record.fusion = places.fusion(record.fusion)
+    report = CompileReport(record, 0, len(artifact.variant.objects))
+    report.cache = f"hit ({where}; compiling took {entry.note['seconds'] * 1e3:.0f} ms)"
+    return placed(artifact, places), report
+
+
+# -- what an entry tells of its compile --------------------------------------------------------
+
+
+def _note(record: Record, seconds: float) -> dict[str, Any]:
+    missed = [[m.pattern, m.op, m.location, m.reason, m.hint] for m in record.fusion.missed]
+    ways = record.dispatch
+    return {
+        "seconds": seconds,
+        "fused": record.fusion.fused,
+        "missed": missed,
+        "dispatch": [ways.native, ways.common, ways.rewritten],
+    }
+
+
+def _record(note: dict[str, Any], options: Options) -> Record:
+    missed = [
+        MissedFusion(pattern, op, (str(place[0]), int(place[1])), reason, hint)
+        for pattern, op, place, reason, hint in note["missed"]
+    ]
+    fusion = FusionReport(Counter(note["fused"]), missed)
+    return Record(options, fusion, DispatchReport(*map(Counter, note["dispatch"])))
