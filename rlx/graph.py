@@ -36,8 +36,12 @@ class Binding:
         """The binding of one graph's symbols, which may itself have been bound in part."""
         before = graph.origin or graph
         known = {**dict(graph.origin.dims if graph.origin else ()), **dims}
-        parts = (tuple(v) for v in (before.inputs, before.params, before.outputs))
-        return Binding(*parts, tuple(sorted(known.items())))
+        return Binding(
+            tuple(before.inputs),
+            tuple(before.params),
+            tuple(before.outputs),
+            tuple(sorted(known.items())),
+        )
 
 
 class Graph(GraphOps):

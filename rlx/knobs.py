@@ -8,6 +8,7 @@ for good by ``knobs.cpu.set("x86-64-v3")`` or within ``with knobs.cpu.scoped("x8
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
@@ -117,8 +118,10 @@ def _switch(text: str) -> bool:
 
 
 def _size(text: str) -> int:
-    number = text.lower().removesuffix("ib").rstrip("kmg")
-    return _count(number) * _UNITS[text.lower().removesuffix("ib")[len(number) :]]
+    found = re.fullmatch(r"(\d+)([kmg]?)(?:ib)?", text.lower())
+    if found is None:
+        raise ValueError
+    return int(found[1]) * _UNITS[found[2]]
 
 
 cache = Knob(

@@ -14,6 +14,8 @@ from rlx.errors import IRError
 from rlx.graph import Graph
 from rlx.lowering.region import Region, Regions
 from rlx.runtime import _native
+from rlx.runtime.cache import objects
+from rlx.runtime.cache.memory import Memory
 from rlx.targets import find_target
 from rlx.targets.base import Target
 from rlx.targets.cpu import make_target
@@ -21,7 +23,7 @@ from rlx.targets.cpu import make_target
 
 @pytest.fixture(autouse=True)
 def empty_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "_objects", {})
+    monkeypatch.setattr(objects, "in_memory", Memory(1 << 20))
 
 
 @pytest.fixture
@@ -40,8 +42,8 @@ def test_equal_kernels_are_made_once_across_graphs(cpu: Target) -> None:
     first, report = compile_graph(chain(3), cpu)
     again, second = compile_graph(chain(50, name="other"), cpu)
     assert report.kernels_made == len(first.variant.objects) > 0
-    assert (second.kernels_made, second.kernels_reused) == (0, len(again.objects))
-    assert first.variant.objects == again.objects
+    assert (second.kernels_made, second.kernels_reused) == (0, len(again.variant.objects))
+    assert first.variant.objects == again.variant.objects
 
 
 @pytest.mark.parametrize("change", [{"scale": 0.25}, {"scale": -0.5}, {"eps": 1e-6}])
@@ -75,7 +77,7 @@ def test_objects_do_not_depend_on_threads(
 
     found: list[dict[str, bytes]] = []
     for n in (1, threads):
-        compiler._objects.clear()
+        objects.in_memory.clear()
         monkeypatch.setattr(_native, "default_threads", lambda n=n: n)
         artifact, report = compile_graph(layers(), cpu)
         assert report.kernels_made == len(artifact.variant.objects) > 3

@@ -12,6 +12,7 @@ from rlx.errors import RlxError
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
+    "cache": "what the compile cache holds, and why something was not there",
     "embed": "similarities of sentences under a sentence encoder",
 }
 """What each command does. Its module has ``add_arguments(parser)`` and ``run(args) -> int``, and is

@@ -19,6 +19,7 @@ from rlx.lowering.report import DispatchReport, FusionReport, MissedFusion
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.cache import shared
 from rlx.runtime.cache.entry import Entry
+from rlx.runtime.cache.explain import nearest
 from rlx.runtime.cache.fingerprint import foreign_ops
 from rlx.runtime.cache.key import Key, artifact_parts
 from rlx.runtime.cache.memory import Memory
@@ -81,21 +82,27 @@ def find_or_compile(
         return _compiled(graph, options, make_target, None, "off")
     key = key_of_graph(graph, *target, options, store)
     if isinstance(key, str):
-        shared.log(f"not used for {graph.name!r}: {key}")
+        shared.log(f"{graph.name!r}: not used: {key}")
         return _compiled(graph, options, make_target, None, f"not used: {key}")
     keyed = time.perf_counter()
     found = _read(store, key, graph, options)
     if found is not None:
-        artifact, report = found
+        _, report = found
         report.compilation.seconds.update(
             {"key": keyed - start, "cache": time.perf_counter() - keyed}
         )
-        shared.log(f"hit {key.digest} {graph.name!r}: {report.cache}")
+        shared.log(f"{graph.name!r} {key.digest[:12]}: {report.cache}")
         return found
-    why = store.why(key)
-    shared.log(f"miss {key.digest} {graph.name!r}: {why}")
+    why = _why(store, key)
+    shared.log(f"{graph.name!r} {key.digest[:12]}: miss ({why})")
     store.miss(key)
     return _compiled(graph, options, make_target, (store, key), f"miss ({why})")
+
+
+def _why(store: Store, key: Key) -> str:
+    """Why an artifact was not there; compared with what is, if anybody wants to know."""
+    near = nearest(store, key) if shared.logged() else None
+    return f"{store.why(key)}; {near}" if near else store.why(key)
 
 
 def _compiled(
@@ -117,8 +124,10 @@ def _compiled(
         store, key = keep
         with report.compilation.timed("cache"):
             note = _note(report.compilation, time.perf_counter() - start)
+            entry = Entry.of(key, bytes(artifact), note)
+            _remember(store, key, entry)
             if shared.unchanged():
-                store.write((key, bytes(artifact), note))
+                store.write((key, entry))
     report.compilation.fusion = places.fusion(report.compilation.fusion)
     return placed(artifact, places), report
 
@@ -126,8 +135,7 @@ def _compiled(
 def _read(
     store: Store, key: Key, graph: Graph, options: Options
 ) -> tuple[Artifact, CompileReport] | None:
-    name = f"{store.folder}/{key.digest}"
-    entry, where = in_memory.get(name), "in memory"
+    entry, where = in_memory.get(_name(store, key)), "in memory"
     if entry is None:
         entry, where = store.read(key), "on disk"
     if entry is None:
@@ -137,13 +145,21 @@ def _read(
     except ArtifactError as e:
         store.reject(key, e.message)
         return None
-    in_memory.put(name, entry, len(entry.payload) + len(entry.packed))
+    _remember(store, key, entry)
     places = Places(graph)
     record = _record(entry.note, options)
     record.fusion = places.fusion(record.fusion)
     report = CompileReport(record, 0, len(artifact.variant.objects))
     report.cache = f"hit ({where}; compiling took {entry.note['seconds'] * 1e3:.0f} ms)"
     return placed(artifact, places), report
+
+
+def _name(store: Store, key: Key) -> str:
+    return f"{store.folder}/{key.digest}"
+
+
+def _remember(store: Store, key: Key, entry: Entry) -> None:
+    in_memory.put(_name(store, key), entry, len(entry.payload) + len(entry.packed))
 
 
 # -- what an entry tells of its compile --------------------------------------------------------

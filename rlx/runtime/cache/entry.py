@@ -18,10 +18,23 @@ from typing import Any
 
 from rlx.runtime.cache.key import Key, Part
 
-__all__ = ["FORMAT", "Damaged", "Entry", "pack", "unpack"]
+__all__ = [
+    "FORMAT",
+    "HEAD_BYTES",
+    "Damaged",
+    "Entry",
+    "head",
+    "key_of",
+    "pack",
+    "read_manifest",
+    "unpack",
+]
 
 FORMAT = 1
 """The number of the format of entries; each has a directory of its own."""
+
+WORDS = 7
+"""Words of the first line."""
 
 HEAD_BYTES = 256
 """No first line is longer."""
@@ -41,9 +54,20 @@ class Entry:
     payload: bytes
     packed: bytes
 
+    @staticmethod
+    def of(key: Key, payload: bytes, note: Any = None) -> Entry:
+        """A new entry, with a note for readers (JSON)."""
+        manifest = {
+            "kind": key.kind,
+            "parts": [[p.name, p.text] for p in key.parts],
+            "created": time.time(),
+            "note": note,
+        }
+        return Entry(payload, zlib.compress(json.dumps(manifest).encode(), 1))
+
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """``kind``, the ``parts`` of the key, when it was ``created``, and the writer's ``note``."""
+        """``kind``, the key's ``parts``, when it was ``created``, and the writer's ``note``."""
         return read_manifest(self.packed)
 
     @property
@@ -52,35 +76,37 @@ class Entry:
         return self.manifest["note"]
 
 
-def pack(key: Key, payload: bytes, note: Any = None) -> bytes:
+def pack(key: Key, entry: Entry) -> bytes:
     """The file of an entry."""
-    manifest = {
-        "kind": key.kind,
-        "parts": [[p.name, p.text] for p in key.parts],
-        "created": time.time(),
-        "note": note,
-    }
-    packed = zlib.compress(json.dumps(manifest).encode(), 1)
-    head = f"rlx-cache {FORMAT} {key.kind} {key.digest} {len(packed)} {len(payload)}"
-    digest = _digest(head.encode(), packed, payload)
-    return b"".join([f"{head} {digest}\n".encode(), packed, payload])
+    packed, payload = entry.packed, entry.payload
+    first = f"rlx-cache {FORMAT} {key.kind} {key.digest} {len(packed)} {len(payload)}"
+    digest = _digest(first.encode(), packed, payload)
+    return b"".join([f"{first} {digest}\n".encode(), packed, payload])
+
+
+def head(data: bytes) -> tuple[str, str, int, int]:
+    """Kind and digest of the key in a file's first line, and where its manifest lies; Damaged if it
+    is no such line."""
+    end = data.find(b"\n", 0, HEAD_BYTES)
+    words = data[: max(end, 0)].split(b" ")
+    if len(words) != WORDS or words[:2] != [b"rlx-cache", b"%d" % FORMAT]:
+        raise Damaged("it does not begin as an entry")
+    if not words[4].isdigit():
+        raise Damaged("its sizes are no numbers")
+    kind, digest = words[2].decode("ascii", "replace"), words[3].decode("ascii", "replace")
+    return kind, digest, end + 1, end + 1 + int(words[4])
 
 
 def unpack(data: bytes, kind: str, digest: str) -> Entry:
     """The entry of a kind and a key's digest in a file's bytes; Damaged says what is wrong."""
-    end = data.find(b"\n", 0, HEAD_BYTES)
-    words = data[: max(end, 0)].split(b" ")
-    if len(words) != 7 or words[:2] != [b"rlx-cache", b"%d" % FORMAT]:
-        raise Damaged("it does not begin as an entry")
-    if words[2:4] != [kind.encode(), digest.encode()]:
+    *found, begin, middle = head(data)
+    if found != [kind, digest]:
         raise Damaged("it is the entry of another key")
-    if not (words[4].isdigit() and words[5].isdigit()):
-        raise Damaged("its sizes are no numbers")
-    middle, last = end + 1 + int(words[4]), end + 1 + int(words[4]) + int(words[5])
-    if last != len(data):
-        raise Damaged(f"it should have {last} bytes, and has {len(data)}")
-    packed, payload = data[end + 1 : middle], data[middle:]
-    if _digest(b" ".join(words[:6]), packed, payload).encode() != words[6]:
+    *words, size, own = data[: begin - 1].split(b" ")
+    if not size.isdigit() or middle + int(size) != len(data):
+        raise Damaged(f"its first line does not fit its {len(data)} bytes")
+    packed, payload = data[begin:middle], data[middle:]
+    if _digest(b" ".join([*words, size]), packed, payload).encode() != own:
         raise Damaged("its digest does not fit its contents")
     return Entry(payload, packed)
 

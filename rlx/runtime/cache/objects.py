@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from rlx.runtime.cache.entry import Entry
 from rlx.runtime.cache.key import Key, Part
 from rlx.runtime.cache.memory import Memory
 from rlx.runtime.cache.shared import unchanged
@@ -32,7 +33,8 @@ class Shelf:
     def write(self, objects: Iterable[tuple[str, bytes]]) -> None:
         """Keep the objects of kernels."""
         if unchanged():
-            self._store.write(*((self._key(kernel), data, None) for kernel, data in objects))
+            keyed = ((self._key(kernel), data) for kernel, data in objects)
+            self._store.write(*((key, Entry.of(key, data)) for key, data in keyed))
 
     def _key(self, kernel: str) -> Key:
         return Key("kernel", (Part("kernel", kernel), *self._tools))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import rlx
 from rlx import knobs
+from rlx.runtime.cache.entry import Entry
 from rlx.runtime.cache.key import (
     Key,
     Part,
@@ -23,7 +24,7 @@ from rlx.runtime.cache.key import (
 )
 from rlx.runtime.cache.store import Store
 
-__all__ = ["folder", "log", "store", "tools", "unchanged"]
+__all__ = ["folder", "log", "logged", "store", "tools", "unchanged"]
 
 PACKAGE = Path(rlx.__file__).parent
 
@@ -73,17 +74,21 @@ def _store(path: str, limit: int) -> Store:
 def tools(store: Store) -> tuple[Part, ...] | None:
     """The parts of a key for RLX and its toolchain; None if RLX changed after it was loaded, so
     that what runs is not what the files say."""
-    found = stamps(PACKAGE)
-    if not _as_loaded(found):
-        return None
+    found = tuple(stamps(PACKAGE))
+    return toolchain(_sources(found, store)) if _as_loaded(found) else None
+
+
+@lru_cache(maxsize=1)
+def _sources(found: tuple[Stamp, ...], store: Store) -> str:
+    """The digest of RLX's files, which the store remembers by their stamps."""
     key = Key("sources", (Part("stamps", stamps_digest(PACKAGE, found)),))
     entry = store.read(key)
     if entry is not None:
-        return toolchain(entry.payload.decode())
+        return entry.payload.decode()
     digest = contents_digest(PACKAGE, found)
     if newest(found) + SETTLED_NS < rlx.LOADED_NS:
-        store.write((key, digest.encode(), None))
-    return toolchain(digest)
+        store.write((key, Entry.of(key, digest.encode())))
+    return digest
 
 
 def unchanged() -> bool:
@@ -95,7 +100,12 @@ def _as_loaded(found: Sequence[Stamp]) -> bool:
     return newest(found) < rlx.LOADED_NS - TICK_NS
 
 
+def logged() -> bool:
+    """Whether RLX_LOG asks for the looks into the cache."""
+    return "cache" in knobs.log.get()
+
+
 def log(line: str) -> None:
     """Report a line on standard error, if RLX_LOG asks for it."""
-    if "cache" in knobs.log.get():
+    if logged():
         print(f"rlx: cache: {line}", file=sys.stderr)

@@ -23,11 +23,22 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from rlx.runtime.cache.entry import FORMAT, HEAD_BYTES, Damaged, Entry, key_of, pack, unpack
+from rlx.runtime.cache.entry import (
+    FORMAT,
+    HEAD_BYTES,
+    Damaged,
+    Entry,
+    head,
+    key_of,
+    pack,
+    read_manifest,
+    unpack,
+)
 from rlx.runtime.cache.key import Key
 
-__all__ = ["Found", "Store", "load"]
+__all__ = ["Found", "Store", "load", "manifest_of"]
 
 STALE_SECONDS = 600
 """A staged file of this age was left by a writer that is no more."""
@@ -86,18 +97,18 @@ class Store:
         """Say of an entry that was read that what it holds is no good."""
         self._damaged[key.digest] = why
 
-    def write(self, *entries: tuple[Key, bytes, object]) -> None:
-        """Keep bytes, each with its key and a note for readers (JSON)."""
-        for key, payload, note in entries:
+    def write(self, *entries: tuple[Key, Entry]) -> None:
+        """Keep entries, each by its key."""
+        for key, entry in entries:
             if self._usable() and not self._read_only:
-                self._publish(self._path(key), pack(key, payload, note))
+                self._publish(self._path(key), pack(key, entry))
         if entries and self._usable() and not self._read_only:
             self.trim()
 
     def miss(self, key: Key) -> None:
         """Remember a key as the last that was not there."""
         if self._usable() and not self._read_only:
-            self._publish(self.folder / _LAST_MISS, pack(key, b""))
+            self._publish(self.folder / _LAST_MISS, pack(key, Entry.of(key, b"")))
 
     # -- the directory as a whole ----------------------------------------------------------
 
@@ -228,16 +239,24 @@ def load(path: Path) -> Entry:
         data = _contents(path)
     except OSError as e:
         raise Damaged(e.strerror or str(e)) from None
-    words = data[:HEAD_BYTES].split(b" ", 4)
-    if len(words) < 5:
-        raise Damaged("it does not begin as an entry")
-    kind, digest = words[2].decode("ascii", "replace"), words[3].decode("ascii", "replace")
+    kind, digest, *_ = head(data)
     if path.name != _LAST_MISS:
         kind, digest = path.parent.name, path.name
     entry = unpack(data, kind, digest)
     if key_of(entry.manifest).digest != digest:
         raise Damaged("its manifest is that of another key")
     return entry
+
+
+def manifest_of(path: Path) -> dict[str, Any]:
+    """The manifest of an entry alone, whose digest is not checked; Damaged if it is none."""
+    try:
+        with path.open("rb") as f:
+            _, _, begin, end = head(f.read(HEAD_BYTES))
+            f.seek(begin)
+            return read_manifest(f.read(end - begin))
+    except OSError as e:
+        raise Damaged(e.strerror or str(e)) from None
 
 
 def _contents(path: Path) -> bytes:

@@ -36,8 +36,7 @@ class CpuEmitter:
 @cache
 def make_target(features: str | None = None) -> Target:
     """The CPU target for features by name ("x86-64-v4"); by default RLX_CPU's or this machine's."""
-    # Imported here: to ask for the features of a CPU, as a hit of the compile cache does, takes none
-    # of what builds kernels.
+    # Imported here: a hit of the compile cache asks for the features alone.
     from rlx.targets.base import Target
     from rlx.targets.cpu.target import kernel_target
 
