@@ -1,4 +1,4 @@
-"""The directory: whole entries or none, its limit, who may use it, and what happens when it fails."""
+"""The directory: whole entries or none, its limit, who may use it, and how it fails."""
 
 from __future__ import annotations
 
