@@ -21,11 +21,13 @@ LOADED_NS = time.time_ns()
 """When RLX was loaded: the compile cache trusts no source file that has changed since."""
 
 if TYPE_CHECKING:
+    from rlx.compiler import compile_artifact as compile_artifact
     from rlx.errors import RlxError as RlxError
     from rlx.graph import Graph as Graph
     from rlx.inspect import inspect_pipeline as inspect_pipeline
     from rlx.interpreter import interpret as interpret
     from rlx.ops.value import Value as Value
+    from rlx.runtime.artifact import Artifact as Artifact
     from rlx.runtime.backend import Backend as Backend
     from rlx.runtime.backend import devices as devices
     from rlx.runtime.backend import register_backend as register_backend
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from rlx.types import TensorType as TensorType
 
 _NAMES = {
+    "Artifact": "rlx.runtime.artifact",
     "Backend": "rlx.runtime.backend",
     "CompiledGraph": "rlx.runtime.session",
     "DType": "rlx.types",
@@ -43,6 +46,7 @@ _NAMES = {
     "Session": "rlx.runtime.session",
     "TensorType": "rlx.types",
     "Value": "rlx.ops.value",
+    "compile_artifact": "rlx.compiler",
     "devices": "rlx.runtime.backend",
     "inspect_pipeline": "rlx.inspect",
     "interpret": "rlx.interpreter",
@@ -50,6 +54,7 @@ _NAMES = {
 }
 
 __all__ = [
+    "Artifact",
     "Backend",
     "CompiledGraph",
     "DType",
@@ -59,6 +64,7 @@ __all__ = [
     "TensorType",
     "Value",
     "__version__",
+    "compile_artifact",
     "devices",
     "inspect_pipeline",
     "interpret",

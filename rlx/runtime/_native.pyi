@@ -50,6 +50,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 ABI_VERSION: Literal[1]
+ARTIFACT_FORMAT: Literal[1]
 BASE_ARENA: Literal[0]
 BASE_PACKED: Literal[1]
 BASE_ERROR: Literal[2]
@@ -93,6 +94,13 @@ def default_threads() -> int:
     """RLX_NUM_THREADS, or else the smaller of the CPU affinity and the cgroup CPU quota rounded up.
 
     Raises Error when RLX_NUM_THREADS is no integer in 1..4096.
+    """
+
+def check_artifact(data: Buffer) -> None:
+    """Raise Error unless `data` is a whole artifact of which all parts are sound.
+
+    Every number in it is held against what it counts or names. The code in its objects is not
+    looked at.
     """
 
 def checksum(data: Buffer) -> int:

@@ -7,12 +7,11 @@ running one needs numpy and the native runtime, and no compiler.
 from __future__ import annotations
 
 import hashlib
-import math
 import mmap
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,9 +29,6 @@ Array = np.ndarray[Any, Any]
 
 Signature = tuple[str, str, tuple[int, ...]]
 """Name, element type and shape of a param, input or output."""
-
-RANK = 64
-"""No array of numpy's has more dims."""
 
 MAPPED_BYTES = 1 << 20
 """A file of so many bytes is mapped into memory; a smaller one is read."""
@@ -97,10 +93,6 @@ class Artifact:
             f" its code needs: {lacks}; compile it for this machine too"
         )
 
-    def with_values(self, values: Mapping[str, Array]) -> Artifact:
-        """The artifact with params that it carries: arrays of the declared types and shapes."""
-        return replace(self, values=dict(values))
-
     # -- files -----------------------------------------------------------------------------
 
     @property
@@ -112,7 +104,7 @@ class Artifact:
         return b"".join(self._chunks())
 
     def _chunks(self) -> Iterator[Any]:
-        return container.chunks(self.files, _native.ABI_VERSION)
+        return container.chunks(self.files)
 
     def save(self, path: str | Path) -> None:
         """Write the artifact as one file. It appears whole, under its name, or not at all."""
@@ -136,7 +128,11 @@ class Artifact:
 
         ArtifactError says which part is damaged or malformed, or why this version cannot read it.
         """
-        return _unpacked(container.unpack(data, _native.ABI_VERSION))
+        try:
+            _native.check_artifact(data)
+        except _native.Error as e:
+            raise ArtifactError(str(e)) from None
+        return _unpacked(container.parts_of(data))
 
     @classmethod
     def load(cls, path: str | Path) -> Artifact:
@@ -175,7 +171,8 @@ class _Packer:
         w.text(artifact.target)
         for signatures in (artifact.params, artifact.inputs, artifact.outputs):
             w.each(signatures, _write_signature)
-        w.words(*(values.get(name, -1) for name in names))
+        for name in names:
+            w.words(*((1, values[name]) if name in values else (0,)))
         w.words(len(artifact.variants))
         for v, schedule in zip(artifact.variants, schedules, strict=True):
             w.text(v.features)
@@ -244,98 +241,51 @@ def _bytes_of(a: Array) -> memoryview:
 # -- reading -------------------------------------------------------------------------------
 
 
+Parts = list[tuple[str, memoryview]]
+
+
 def _unpacked(parts: Mapping[str, memoryview]) -> Artifact:
     numbered = list(parts.items())
-    if not numbered or numbered[0][0] != "manifest":
-        raise ArtifactError("the artifact has no manifest as its first part")
-    r = Reader(*numbered[0])
+    r = Reader(parts["manifest"])
     target = r.text()
-    params, inputs, outputs = (r.each(_read_signature, 3) for _ in range(3))
-    for what, signatures in (("param", params), ("input", inputs)):
-        names = [name for name, _, _ in signatures]
-        if len(set(names)) != len(names):
-            raise r.fail(f"two of its {what}s have one name")
-    values: dict[str, Array] = {}
-    for signature in params:
-        number = r.word()
-        if number != -1:
-            values[signature[0]] = _array(r, signature, number, numbered)
-    variants = tuple(_read_variant(r, numbered) for _ in range(r.count(4)))
-    if not variants:
-        raise r.fail("it has no variant")
-    r.end()
+    params, inputs, outputs = (r.each(_read_signature) for _ in range(3))
+    values = {s[0]: _array(s, numbered[r.word()][1]) for s in params if r.word()}
+    variants = tuple(r.each(lambda r: _read_variant(r, numbered)))
     extras = {n.removeprefix("extras/"): bytes(d) for n, d in numbered if n.startswith("extras/")}
     return Artifact(target, params, inputs, outputs, variants, values, extras)
 
 
-Parts = Sequence[tuple[str, memoryview]]
-
-
-def _part(r: Reader, number: int, parts: Parts, folder: str) -> tuple[str, memoryview]:
-    """The name, without its folder, and the bytes of a part by its number."""
-    if not 0 < number < len(parts) or not parts[number][0].startswith(f"{folder}/"):
-        raise r.fail(f"it names part {number} as one of {folder}/")
-    name, data = parts[number]
-    return name.removeprefix(f"{folder}/"), data
-
-
 def _read_signature(r: Reader) -> Signature:
-    name, dt = r.text(), r.text()
-    shape = r.words(r.count())
-    if dt not in DTYPES:
-        raise r.fail(f"{name!r} has the unknown element type {dt!r}")
-    if (
-        len(shape) > RANK
-        or any(n < 0 for n in shape)
-        or math.prod(n for n in shape if n) >= 1 << 56
-    ):
-        raise r.fail(f"{name!r} has the impossible shape {list(shape)}")
-    return name, dt, shape
+    return r.text(), r.text(), r.list()
 
 
-def _array(
-    r: Reader, signature: Signature, number: int, parts: Parts, folder: str = "params"
-) -> Array:
+def _array(signature: Signature, data: memoryview) -> Array:
     """The array that a part holds; it shares the part's memory."""
-    name, dt, shape = signature
-    _, data = _part(r, number, parts, folder)
-    size = math.prod(shape) * DTYPES[dt].bytes
-    if len(data) != size:
-        raise r.fail(f"{name!r} is {dt}{list(shape)}, {size} bytes; its part has {len(data)}")
+    _, dt, shape = signature
     kind = DTYPES[dt].numpy
-    return np.frombuffer(data, kind).reshape(shape) if size else np.empty(shape, kind)
+    return np.frombuffer(data, kind).reshape(shape) if len(data) else np.empty(shape, kind)
 
 
 def _read_variant(r: Reader, parts: Parts) -> Variant:
-    features, machine = r.text(), r.text()
-    requires = tuple(r.each(Reader.text))
-    number = r.word()
-    _, data = _part(r, number, parts, "variants")
-    s = Reader(parts[number][0], data)
+    features, machine, requires = r.text(), r.text(), tuple(r.each(Reader.text))
+    s = Reader(parts[r.word()][1])
     arena, packed = s.words(2)
-    constants = [
-        _array(s, _read_signature(s), s.word(), parts, "constants") for _ in range(s.count(4))
-    ]
-    objects = [_part(s, n, parts, "objects") for n in s.words(s.count())]
-    kernels: dict[str, tuple[str, str]] = {}
-    names: list[str] = []
-    for _ in range(s.count(3)):
-        name, at, symbol = s.text(), s.below(len(objects), "object"), s.text()
-        kernels[name] = (objects[at][0], symbol)
-        names.append(name)
-    if len(kernels) != len(names):
-        raise s.fail("two of its kernels have one name")
-    prologue: list[tuple[tuple[Any, ...], tuple[int, ...]]] = []
-    for _ in range(s.count(5)):
-        follows = s.words(s.count())
-        prologue.append((read_step(s, names), follows))
-    main = s.each(lambda s: read_step(s, names), 4)
+    constants = s.each(lambda s: _array(_read_signature(s), parts[s.word()][1]))
+    objects = [(parts[n][0].removeprefix("objects/"), parts[n][1]) for n in s.list()]
+    kernels = {name: (objects[at][0], symbol) for name, at, symbol in s.each(_read_kernel)}
+    names = list(kernels)
+    follows = s.each(lambda s: (s.list(), read_step(s, names)))
+    main = s.each(lambda s: read_step(s, names))
     files = s.each(Reader.text)
-    places = [(files[s.below(len(files), "file")], s.word()) for _ in range(s.count(2))]
-    sites = [(s.text(), files[s.below(len(files), "file")], s.word()) for _ in range(s.count(3))]
-    s.end()
+    places = s.each(lambda s: (files[s.word()], s.word()))
+    sites = s.each(lambda s: (s.text(), files[s.word()], s.word()))
     loaded = {key: bytes(data) for key, data in objects}
+    prologue = [(step, params) for params, step in follows]
     return Variant(
         features, machine, requires, arena, packed, constants, prologue, main, places, sites,
         kernels, loaded,
     )  # fmt: skip
+
+
+def _read_kernel(r: Reader) -> tuple[str, int, str]:
+    return r.text(), r.word(), r.text()

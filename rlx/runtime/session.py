@@ -5,18 +5,19 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlx.dims import SymDim
-from rlx.errors import GraphError, NameError, ShapeError
+from rlx.errors import ArtifactError, GraphError, NameError, ShapeError
 from rlx.graph import Graph, check_param
 from rlx.ops.base import caller
 from rlx.ops.movement import listed
 from rlx.ops.value import Value
-from rlx.runtime.artifact import Signature
-from rlx.runtime.backend import Backend, Weights, backend_for
+from rlx.runtime.artifact import Artifact, Signature
+from rlx.runtime.backend import Backend, Loaded, Weights, backend_for
 from rlx.runtime.executable import Executable, as_array, typed_array, unknown
 from rlx.types import TensorType
 
@@ -56,6 +57,32 @@ class Session:
         bound = graph.bind(dims) if dims else graph
         bound.nodes()  # a graph without outputs is refused here, at the user's line
         return CompiledGraph(bound, self.backend, options)
+
+    def load(self, artifact: Artifact | str | Path) -> CompiledGraph:
+        """An artifact (``rlx.compile_artifact``), or the file of one, ready to run.
+
+        It needs no compiler. The params that it carries are set, those of a file in place. Raises
+        ArtifactError for a file that is damaged or made for another version, device or machine.
+        """
+        found = artifact if isinstance(artifact, Artifact) else Artifact.load(artifact)
+        if found.target != self.device:
+            raise ArtifactError(
+                f"the artifact was made for {found.target!r}, this session is for {self.device!r}"
+            )
+        return CompiledGraph(_signature_of(found), Loaded(found), {})
+
+
+def _signature_of(artifact: Artifact) -> Graph:
+    """What callers ask a graph for: its inputs, params and outputs. There are no nodes."""
+    graph = Graph("artifact")
+
+    def values(signatures: Sequence[Signature]) -> list[Value]:
+        return [Value(TensorType.of(s, dt), graph=graph, name=name) for name, dt, s in signatures]
+
+    graph.inputs, graph.params = values(artifact.inputs), values(artifact.params)
+    graph.outputs = values(artifact.outputs)
+    graph.param_values.update(artifact.values)
+    return graph
 
 
 class CompiledGraph:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +14,18 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.compiler import compile_graph
-from rlx.errors import ArtifactError
+from rlx.errors import (
+    ArtifactError,
+    DeviceError,
+    DTypeError,
+    NameError,
+    ShapeError,
+    UnsupportedError,
+)
 from rlx.runtime import _native, container
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.executable import Executable
-from rlx.targets.cpu import make_target
+from rlx.targets.cpu.features import preset
 
 Array = np.ndarray[Any, Any]
 
@@ -42,7 +51,7 @@ VALUES = {"w1": W1, "w2": W2, "b": np.float32([1, 2, 3, 4])}
 
 @pytest.fixture(scope="module")
 def artifact() -> Artifact:
-    return compile_graph(model(), make_target())[0].with_values(VALUES)
+    return rlx.compile_artifact(model(), params=VALUES)
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +103,8 @@ def place(buffer: Any) -> int:
 def test_large_parts_lie_on_pages_and_all_on_cache_lines(artifact: Artifact) -> None:
     big = bytes(container._LARGE)
     parts = dict(artifact.files) | {"extras/big": big}
-    file = b"".join(container.chunks(parts, _native.ABI_VERSION))
-    found = container.unpack(file, _native.ABI_VERSION)
+    file = b"".join(container.chunks(parts))
+    found = container.parts_of(file)
     assert found.keys() == parts.keys()
     for name, part in found.items():
         at = place(part) - place(file)
@@ -120,25 +129,25 @@ def with_header(data: bytes, at: int, form: str, value: int) -> bytes:
 
 
 def test_other_files_formats_and_versions_are_refused(data: bytes) -> None:
-    refused(b"", "no RLX artifact")
-    refused(b"\x7fELF" + data[4:], "no RLX artifact")
-    refused(with_header(data, 8, "<I", 2), "format 2, this RLX reads 1", "newer")
-    refused(with_header(data, 8, "<I", 0), "format 0, this RLX reads 1")
-    refused(with_header(data, 12, "<I", 99), "runtime ABI 99, this RLX has 1", "compile it again")
+    refused(b"", "expected an RLX artifact")
+    refused(b"\x7fELF" + data[4:], "expected an RLX artifact")
+    refused(with_header(data, 8, "<I", 2), "found format 2, expected format 1", "newer")
+    refused(with_header(data, 8, "<I", 0), "found format 0, expected format 1", "compile")
+    refused(with_header(data, 12, "<I", 99), "runtime ABI 99, expected ABI 1", "compile")
 
 
 def test_cut_and_lengthened_files_are_refused(data: bytes) -> None:
     for size in (8, 63, 64, 100, len(data) // 2, len(data) - 1):
-        with pytest.raises(ArtifactError, match=r"no RLX artifact|cut short"):
+        with pytest.raises(ArtifactError, match=r"expected an RLX artifact|cut short"):
             Artifact.from_bytes(data[:size])
     refused(data + b"\0", "something follows it")
 
 
 def test_a_damaged_part_is_refused_by_name(data: bytes) -> None:
-    for name, part in container.unpack(data, _native.ABI_VERSION).items():
+    for name, part in container.parts_of(data).items():
         broken = bytearray(data)
         broken[place(part) - place(data) + len(part) // 2] ^= 1
-        refused(broken, f"part '{name}' is damaged")
+        refused(broken, f"part '{name}': found damage")
 
 
 def test_every_byte_is_under_a_check(data: bytes) -> None:
@@ -147,3 +156,134 @@ def test_every_byte_is_under_a_check(data: bytes) -> None:
         broken[at] ^= 0x40
         with pytest.raises(ArtifactError):
             Artifact.from_bytes(broken)
+
+
+# -- compiling and loading as a user -------------------------------------------------------
+
+
+def test_a_session_loads_what_was_compiled_before(tmp_path: Path) -> None:
+    made = rlx.compile_artifact(model(), params=VALUES)
+    path = tmp_path / "model.rlx"
+    made.save(path)
+    expected = Executable(made).run_slots(X, INDICES)
+    for source in (made, path, str(path)):
+        f = rlx.Session("cpu").load(source)
+        found = f.run({"x": X, "i": INDICES})
+        assert [a.tobytes() for a in found] == [a.tobytes() for a in expected]
+    assert [name for name, _ in f.signature[0]] == ["x", "i"]
+    assert [str(t) for t in f.signature[1]] == ["5x4xf32", "2x3xbf16"]
+    with pytest.raises(rlx.RlxError, match="'x' has shape"):
+        f.run({"x": X[:2], "i": INDICES})
+
+
+def test_params_that_are_not_carried_are_set_later() -> None:
+    f = rlx.Session("cpu").load(rlx.compile_artifact(model(), params={"b": VALUES["b"]}))
+    with pytest.raises(NameError, match=r"param 'w1'; call set_param"):
+        f.run({"x": X, "i": INDICES})
+    for name in ("w1", "w2"):
+        f.set_param(name, VALUES[name])
+    full = rlx.Session("cpu").load(rlx.compile_artifact(model(), params=VALUES))
+    feeds = {"x": X, "i": INDICES}
+    assert f.run(feeds)[0].tobytes() == full.run(feeds)[0].tobytes()
+    full.set_param("b", np.zeros(4, np.float32))  # a carried one can be changed
+    np.testing.assert_allclose(full.run(feeds)[0] + VALUES["b"], f.run(feeds)[0], rtol=1e-5)
+
+
+def test_params_given_to_the_compile_are_checked() -> None:
+    with pytest.raises(NameError, match="no param is called 'w3'"):
+        rlx.compile_artifact(model(), params={"w3": W1})
+    with pytest.raises(ShapeError, match="'w1' has shape"):
+        rlx.compile_artifact(model(), params={"w1": W2})
+    with pytest.raises(DTypeError, match="'w1' is f32"):
+        rlx.compile_artifact(model(), params={"w1": W1.astype(np.float16)})
+
+
+def test_an_artifact_is_for_bound_dims() -> None:
+    g = rlx.Graph("free")
+    g.set_outputs(g.input("x", ["batch", "n"]).exp())
+    with pytest.raises(ShapeError, match=r"one size of every dim, and batch, n of graph 'free'"):
+        rlx.compile_artifact(g)
+    with pytest.raises(ShapeError, match=r"and n of graph 'free' has none; give dims=\{'n': 1"):
+        rlx.compile_artifact(g, dims={"batch": 2})
+    made = rlx.compile_artifact(g, dims={"batch": 2, "n": 3})
+    assert made.inputs == [("x", "f32", (2, 3))]
+
+
+def test_other_targets_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="the target cpu, found 'cuda'"):
+        rlx.compile_artifact(model(), "cuda")
+    with pytest.raises(DeviceError, match="at least one target"):
+        rlx.compile_artifact(model(), [])
+    with pytest.raises(ArtifactError, match="made for 'cpu', this session is for 'interpret'"):
+        rlx.Session("interpret").load(rlx.compile_artifact(model()))
+
+
+def test_the_best_variant_that_the_machine_has_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    presets = ["cpu:aarch64", "cpu:x86-64-v3", "cpu:x86-64-v4"]
+    made = Artifact.from_bytes(bytes(rlx.compile_artifact(model(), presets, params=VALUES)))
+    assert [v.features for v in made.variants] == ["x86-64-v4", "x86-64-v3", "aarch64"]
+    v3 = preset("x86-64-v3").has
+    for machine, has, expected in (
+        ("x86_64", preset("x86-64-v4").has | {"more"}, "x86-64-v4"),
+        ("x86_64", v3, "x86-64-v3"),
+        ("aarch64", {"neon"}, "aarch64"),
+    ):
+        monkeypatch.setattr(_native, "machine", lambda machine=machine: machine)
+        monkeypatch.setattr(_native, "cpu_features", lambda has=has: frozenset(has))
+        assert replace(made).variant.features == expected
+    monkeypatch.setattr(_native, "machine", lambda: "x86_64")
+    monkeypatch.setattr(_native, "cpu_features", lambda: v3 - {"fma"})
+    with pytest.raises(ArtifactError, match=r"x86-64-v3 needs fma; aarch64 needs aarch64"):
+        _ = replace(made).variant
+
+
+def test_variants_share_what_is_equal() -> None:
+    made = rlx.compile_artifact(model(), ["cpu:x86-64-v3", "cpu:x86-64-v4"], params=VALUES)
+    folders = [name.split("/")[0] for name in made.files]
+    assert {f: folders.count(f) for f in folders if f != "objects"} == {
+        "manifest": 1, "variants": 2, "constants": 1, "params": 3,
+    }  # fmt: skip
+
+
+RUN_IT = """
+import sys
+import numpy as np
+import rlx
+
+f = rlx.Session("cpu").load(sys.argv[1])
+x, i = np.load(sys.argv[2]), np.load(sys.argv[3])
+sys.stdout.write(f.run({"x": x, "i": i})[0].tobytes().hex())
+loaded = [m for m in ("torch_mlir", "llvmlite", "rlx.compiler", "rlx._mlir") if m in sys.modules]
+assert not loaded, loaded
+"""
+
+
+def test_a_process_that_loads_and_runs_imports_no_compiler(tmp_path: Path) -> None:
+    made = rlx.compile_artifact(model(), params=VALUES)
+    made.save(tmp_path / "m.rlx")
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "i.npy", INDICES)
+    files = [str(tmp_path / name) for name in ("m.rlx", "x.npy", "i.npy")]
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_IT, *files], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert bytes.fromhex(done.stdout) == Executable(made).run_slots(X, INDICES)[0].tobytes()
+
+
+def test_extras_travel_along(artifact: Artifact) -> None:
+    extras = {"notes/a.txt": b"text", "key": b""}
+    again = Artifact.from_bytes(bytes(replace(artifact, extras=extras)))
+    assert again.extras == extras
+    with pytest.raises(ArtifactError, match="no name of a part"):
+        bytes(replace(artifact, extras={"../up": b""}))
+
+
+def test_files_that_are_not_there_are_named(artifact: Artifact, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"cannot read .*none\.rlx"):
+        Artifact.load(tmp_path / "none.rlx")
+    with pytest.raises(ArtifactError, match=r"cannot write .*no/m\.rlx"):
+        artifact.save(tmp_path / "no" / "m.rlx")
+    (tmp_path / "text.rlx").write_text("a text")
+    with pytest.raises(ArtifactError, match=r"text\.rlx: .*expected an RLX artifact"):
+        Artifact.load(tmp_path / "text.rlx")

@@ -149,7 +149,7 @@ def _read(
     places = Places(graph)
     record = _record(entry.note, options)
     record.fusion = places.fusion(record.fusion)
-    report = CompileReport(record, 0, len(artifact.variant.objects))
+    report = CompileReport(record, 0, len(artifact.variants[0].objects))
     report.cache = f"hit ({where}; compiling took {entry.note['seconds'] * 1e3:.0f} ms)"
     return placed(artifact, places), report
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "artifact.h"
 #include "buffers.h"
 #include "checksum.h"
 #include "cpu_features.h"
@@ -278,19 +279,38 @@ void init_program(PyProgram* self, const PyWeights* weights,
       std::move(schedule));
 }
 
+// The bytes of a buffer, held for as long as this lives.
+class HeldBytes {
+ public:
+  explicit HeldBytes(nb::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  }
+  ~HeldBytes() { PyBuffer_Release(&view_); }
+  HeldBytes(const HeldBytes&) = delete;
+  HeldBytes& operator=(const HeldBytes&) = delete;
+
+  const void* data() const { return view_.buf; }
+  size_t size() const { return static_cast<size_t>(view_.len); }
+
+ private:
+  Py_buffer view_;
+};
+
 ObjectHandle load_object(nb::handle data) {
-  Py_buffer view;
-  if (PyObject_GetBuffer(data.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
-  std::unique_ptr<Py_buffer, void (*)(Py_buffer*)> held(&view, PyBuffer_Release);
-  return {ElfObject::load(view.buf, static_cast<size_t>(view.len))};
+  const HeldBytes bytes(data);
+  return {ElfObject::load(bytes.data(), bytes.size())};
 }
 
 uint64_t checksum_of(nb::handle data) {
-  Py_buffer view;
-  if (PyObject_GetBuffer(data.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
-  std::unique_ptr<Py_buffer, void (*)(Py_buffer*)> held(&view, PyBuffer_Release);
+  const HeldBytes bytes(data);
   GilReleased released;
-  return checksum(view.buf, static_cast<size_t>(view.len));
+  return checksum(bytes.data(), bytes.size());
+}
+
+void check_artifact(nb::handle data) {
+  const HeldBytes bytes(data);
+  GilReleased released;
+  read_artifact(bytes.data(), bytes.size());
 }
 
 nb::tuple symbol_names(const ObjectHandle& self) {
@@ -315,6 +335,7 @@ void bind_functions(nb::module_& module) {
       "n"_a);
   module.def("num_threads", [] { return Pool::instance().threads(); });
   module.def("default_threads", &default_threads);
+  module.def("check_artifact", &check_artifact, "data"_a);
   module.def("checksum", &checksum_of, "data"_a);
   module.def("cpu_features", &feature_set);
   module.def("machine", [] { return machine_name(host_machine()); });
@@ -365,6 +386,7 @@ NB_MODULE(_native, module) {
       new_exception(module, "Fault", "A call whose error record was written.", PyExc_RuntimeError);
   nb::register_exception_translator(translate);
   module.attr("ABI_VERSION") = kKernelAbi;
+  module.attr("ARTIFACT_FORMAT") = kArtifactFormat;
   module.attr("BASE_ARENA") = kBaseArena;
   module.attr("BASE_PACKED") = kBasePacked;
   module.attr("BASE_ERROR") = kBaseError;
