@@ -126,11 +126,10 @@ def one_round(
     """Run a round in a directory that earlier rounds have left as it is."""
     store = Store(root / "cache", limit)
     reports = Path(tempfile.mkdtemp(dir=root))
-    roles = [compiler] * (processes - 2 * (processes // 8)) + [cleaner] * (processes // 8)
-    victims = [forked(victim, rng.random(), store, reports) for _ in range(processes // 8)]
+    some = processes // 8
+    roles = [*[vandal] * damaging, *[cleaner] * some, *[compiler] * (processes - 2 * some)]
+    victims = [forked(victim, rng.random(), store, reports) for _ in range(some)]
     pids = [forked(role, rng.random(), store, reports) for role in roles]
-    if damaging:
-        pids.append(forked(vandal, rng.random(), store, reports))
     for pid in victims:
         time.sleep(rng.random() * SECONDS / len(victims))
         os.kill(pid, signal.SIGKILL)
