@@ -38,7 +38,7 @@ from rlx.runtime.cache.key import Key, Part
 from rlx.runtime.cache.store import Store, load
 
 GRAPHS = 6
-SECONDS = 0.25
+SECONDS = 0.1
 """How long those who clear, damage and are killed go on."""
 
 Outcome = Counter[str]
@@ -67,7 +67,7 @@ def compile_one(n: int, outcome: Outcome) -> None:
 
 
 def compiler(rng: random.Random, store: Store, outcome: Outcome) -> None:
-    for _ in range(3):
+    for _ in range(2):
         compile_one(rng.randrange(GRAPHS), outcome)
 
 
@@ -204,7 +204,7 @@ def main(argv: list[str]) -> int:
             failed += len(failures)
             for text in failures:
                 print(f"round {n}: {text}", flush=True)
-            if n % 50 == 49:
+            if n % 25 == 24:
                 print(f"{n + 1} rounds, {failed} failures, {dict(total)}", flush=True)
     print(f"{chosen.rounds} rounds of {chosen.processes} processes: {failed} failures")
     print(", ".join(f"{name} {n}" for name, n in sorted(total.items())))
