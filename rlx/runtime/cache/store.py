@@ -15,7 +15,6 @@ Only its owner can read or write the directory: an entry is code that will be ru
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 import time
 import warnings
@@ -166,7 +165,7 @@ class Store:
 
     def _publish(self, path: Path, data: bytes) -> None:
         """Put a whole file in the place of whatever is there."""
-        staged = self.folder / _STAGING / f"{os.getpid()}-{secrets.token_hex(8)}"
+        staged = self.folder / _STAGING / f"{os.getpid()}-{os.urandom(8).hex()}"
         try:
             try:
                 _create(staged, data)
