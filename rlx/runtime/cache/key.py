@@ -112,14 +112,10 @@ def toolchain(sources: str) -> tuple[Part, ...]:
 def _version(module: str, package: str) -> str:
     """The version of an installed package, read off the name of its metadata: importlib.metadata
     takes longer to import than all the rest of a hit."""
-    pattern = re.compile(rf"{module}-(.+)\.dist-info", re.IGNORECASE)
     for folder in sys.path:
-        try:
-            names = os.listdir(folder or ".")
-        except OSError:
-            continue
-        if module in names:
-            found = [m[1] for m in map(pattern.fullmatch, names) if m]
+        if os.path.isdir(os.path.join(folder, module)):
+            pattern = re.compile(rf"{module}-(.+)\.dist-info", re.IGNORECASE)
+            found = [m[1] for m in map(pattern.fullmatch, os.listdir(folder or ".")) if m]
             return f"{package} {found[0]}" if len(found) == 1 else _metadata_version(package)
     return _metadata_version(package)
 
