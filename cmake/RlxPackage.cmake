@@ -17,6 +17,12 @@ if(RLX_BUILD_SHARED)
     OUTPUT_NAME rlx EXPORT_NAME rlx_shared SOVERSION ${PROJECT_VERSION_MAJOR}
     LINKER_LANGUAGE CXX)
   target_link_libraries(rlx_shared PRIVATE Threads::Threads)
+  if(NOT APPLE)
+    # The templates of the C++ library are no part of the interface.
+    target_link_options(rlx_shared PRIVATE
+      "LINKER:--version-script=${CMAKE_CURRENT_LIST_DIR}/rlx.map")
+    set_target_properties(rlx_shared PROPERTIES LINK_DEPENDS "${CMAKE_CURRENT_LIST_DIR}/rlx.map")
+  endif()
   list(APPEND libraries rlx_shared)
 endif()
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from rlx.runtime.backend import register_backend as register_backend
     from rlx.runtime.session import CompiledGraph as CompiledGraph
     from rlx.runtime.session import Session as Session
+    from rlx.text import load as load
+    from rlx.text import save as save
     from rlx.types import DType as DType
     from rlx.types import TensorType as TensorType
 
@@ -50,7 +52,9 @@ _NAMES = {
     "devices": "rlx.runtime.backend",
     "inspect_pipeline": "rlx.inspect",
     "interpret": "rlx.interpreter",
+    "load": "rlx.text",
     "register_backend": "rlx.runtime.backend",
+    "save": "rlx.text",
 }
 
 __all__ = [
@@ -68,7 +72,9 @@ __all__ = [
     "devices",
     "inspect_pipeline",
     "interpret",
+    "load",
     "register_backend",
+    "save",
 ]
 
 

@@ -18,6 +18,7 @@ from rlx.graph import Graph, check_param
 from rlx.kernels.emit import emit_kernel
 from rlx.lowering.base import Compilation, Options
 from rlx.lowering.compilation import CompileReport
+from rlx.lowering.dump import dump_levels
 from rlx.lowering.pipeline import PIPELINE, run_passes
 from rlx.lowering.places import Places, numbered
 from rlx.lowering.schedule import KernelRef, Schedule, read_schedule
@@ -36,6 +37,7 @@ __all__ = [
     "compile_graph",
     "compile_schedule",
     "compile_structure",
+    "show_levels",
 ]
 
 _contexts = SharedContext()
@@ -45,12 +47,19 @@ _lock = threading.Lock()
 def compile_graph(
     graph: Graph, target: Target, options: Options | None = None
 ) -> tuple[Artifact, CompileReport]:
-    """Compile a graph whose dims are all bound; the artifact runs without MLIR or LLVM."""
+    """Compile a graph whose dims are all bound, without the cache; the artifact runs without MLIR
+    or LLVM."""
     places = Places(graph)
     with places.errors():
         artifact, report = compile_structure(graph, target, options)
     report.compilation.fusion = places.fusion(report.compilation.fusion)
     return placed(artifact, places), report
+
+
+def show_levels(graph: Graph, target: Target, options: Options) -> None:
+    """Write the levels of a graph where RLX_IR_DUMP says."""
+    with _lock:
+        dump_levels(graph, target, options)
 
 
 def compile_structure(

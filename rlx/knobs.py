@@ -16,15 +16,9 @@ from typing import Any, Generic, TypeVar
 from rlx.errors import KnobError
 
 __all__ = [
-    "KNOBS",
-    "Knob",
-    "cache",
-    "cache_dir",
-    "cache_size",
-    "cpu",
-    "log",
-    "num_threads",
-]
+    "KNOBS", "Knob", "cache", "cache_dir", "cache_size", "cpu", "dispatch_report", "fusion_report",
+    "ir_dump", "log", "num_threads",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -92,6 +86,18 @@ def _count(text: str) -> int:
     return int(text)
 
 
+_SWITCH = {
+    "on": True, "1": True, "true": True, "yes": True,
+    "off": False, "0": False, "false": False, "no": False,
+}  # fmt: skip
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in _SWITCH:
+        raise ValueError
+    return _SWITCH[text.lower()]
+
+
 # -- machine ----------------------------------------------------------------------------------
 
 cpu = Knob(
@@ -105,16 +111,29 @@ num_threads = Knob(
     " runtime reads it once, at its first use.",
 )  # fmt: skip
 
+# -- inspection -------------------------------------------------------------------------------
+
+ir_dump = Knob(
+    "RLX_IR_DUMP", "", str, "inspection",
+    "levels such as mir,lir (or all), or a path with a / in it",
+    "Shows what every compile makes of its graph: the levels are printed on standard error. A path"
+    " that is a directory or ends in / gets a file a level, which rlx-opt reads, and one with the"
+    " reports; another path is a file, to which all compiles of the process are written.",
+)  # fmt: skip
+
+fusion_report = Knob(
+    "RLX_FUSION_REPORT", False, _switch, "inspection", "on or off",
+    "Whether every compile prints what it fused and what it did not, and why, on standard error.",
+)  # fmt: skip
+
+dispatch_report = Knob(
+    "RLX_DISPATCH_REPORT", False, _switch, "inspection", "on or off",
+    "Whether every compile prints which kernels run what on standard error.",
+)  # fmt: skip
+
 # -- compile cache ----------------------------------------------------------------------------
 
-_SWITCH = {"on": True, "1": True, "true": True, "off": False, "0": False, "false": False}
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-
-def _switch(text: str) -> bool:
-    if text.lower() not in _SWITCH:
-        raise ValueError
-    return _SWITCH[text.lower()]
 
 
 def _size(text: str) -> int:

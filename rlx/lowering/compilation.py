@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from rlx.lowering.report import DispatchReport, FusionReport
+from rlx.lowering.report import DispatchReport, FusionReport, times_text
 
 if TYPE_CHECKING:
     from rlx.lowering.region import Regions
@@ -88,7 +88,6 @@ class CompileReport:
 
     def __str__(self) -> str:
         c = self.compilation
-        times = [f"{s * 1e3:9.2f} ms  {stage}" for stage, s in c.seconds.items()]
         made = f"kernels: {self.kernels_made} compiled, {self.kernels_reused} found in the cache"
-        lines = [f"compile cache: {self.cache}", *times, made, str(c.fusion), str(c.dispatch)]
-        return "\n".join(lines)
+        said = f"compile cache: {self.cache}"
+        return "\n".join([said, times_text(c.seconds), made, str(c.fusion), str(c.dispatch)])

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-__all__ = ["DispatchReport", "FusionReport", "MissedFusion"]
+from rlx import knobs
+
+if TYPE_CHECKING:
+    from rlx.lowering.compilation import Record
+
+__all__ = ["DispatchReport", "FusionReport", "MissedFusion", "print_reports", "times_text"]
 
 
 @dataclass(frozen=True)
@@ -48,3 +55,20 @@ class DispatchReport:
         rows = [("native", self.native), ("common", self.common), ("rewritten", self.rewritten)]
         lines = [f"{path:10s}{name} x {n}" for path, c in rows for name, n in sorted(c.items())]
         return "\n".join(lines)
+
+
+def times_text(seconds: dict[str, float]) -> str:
+    """The times of stages, a line each."""
+    return "\n".join(f"{s * 1e3:9.2f} ms  {name}" for name, s in seconds.items())
+
+
+def print_reports(name: str, target: str, record: Record) -> None:
+    """Print the reports of the compile of a graph that the environment asks for."""
+    where = f"of graph {name!r} for {target}"
+    for knob, what, report in (
+        (knobs.fusion_report, "fusion", record.fusion),
+        (knobs.dispatch_report, "dispatch", record.dispatch),
+    ):
+        if knob.get():
+            listed = str(report).replace("\n", "\n  ")
+            print(f"rlx: {what} {where}\n  {listed}", file=sys.stderr)

@@ -55,8 +55,10 @@ class CpuBackend:
         from rlx.targets.cpu.features import require, selected
 
         # RLX_CPU may name another machine, whose code would not run here.
-        target = ("cpu", require(selected()).name)
-        artifact, report = find_or_compile(graph, target, Options(**options), make_target)
+        features = require(selected()).name
+        artifact, report = find_or_compile(
+            graph, ("cpu", features), Options(**options), lambda: make_target(features)
+        )
         return Executable(artifact, report, shared)
 
     def set_threads(self, n: int) -> None:

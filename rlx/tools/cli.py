@@ -13,7 +13,9 @@ __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
     "cache": "what the compile cache holds, and why something was not there",
+    "compile": "a graph's text to an artifact, a file that runs without a compiler",
     "embed": "similarities of sentences under a sentence encoder",
+    "run": "an artifact on arrays from files",
 }
 """What each command does. Its module has ``add_arguments(parser)`` and ``run(args) -> int``, and is
 imported only when the command is called."""

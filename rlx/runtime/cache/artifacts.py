@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rlx import knobs
 from rlx.errors import ArtifactError, UnsupportedError
 from rlx.graph import Graph
 from rlx.lowering.compilation import CompileReport, Options, Record
 from rlx.lowering.places import Places
-from rlx.lowering.report import DispatchReport, FusionReport, MissedFusion
+from rlx.lowering.report import DispatchReport, FusionReport, MissedFusion, print_reports
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.cache import shared
 from rlx.runtime.cache.entry import Entry
@@ -76,6 +77,25 @@ def find_or_compile(
 
     ``target`` is the name and the features of what ``make_target`` makes.
     """
+    if knobs.ir_dump.get():
+        from rlx.compiler import show_levels
+
+        show_levels(graph, make_target(), options)
+    artifact, report = _found_or_compiled(graph, target, options, make_target)
+    assert artifact.variants[0].features == target[1], "make_target made another target"
+    places = Places(graph)
+    report.compilation.fusion = places.fusion(report.compilation.fusion)
+    print_reports(graph.name, ":".join(target), report.compilation)
+    return placed(artifact, places), report
+
+
+def _found_or_compiled(
+    graph: Graph,
+    target: tuple[str, str],
+    options: Options,
+    make_target: Callable[[], Target],
+) -> tuple[Artifact, CompileReport]:
+    """An artifact and a report with numbers for the user's lines."""
     start = time.perf_counter()
     store = shared.store()
     if store is None:
@@ -85,12 +105,11 @@ def find_or_compile(
         shared.log(f"{graph.name!r}: not used: {key}")
         return _compiled(graph, options, make_target, None, f"not used: {key}")
     keyed = time.perf_counter()
-    found = _read(store, key, graph, options)
+    found = _read(store, key, options)
     if found is not None:
         _, report = found
-        report.compilation.seconds.update(
-            {"key": keyed - start, "cache": time.perf_counter() - keyed}
-        )
+        seconds = {"key": keyed - start, "cache": time.perf_counter() - keyed}
+        report.compilation.seconds.update(seconds)
         shared.log(f"{graph.name!r} {key.digest[:12]}: {report.cache}")
         return found
     why = _why(store, key)
@@ -116,8 +135,7 @@ def _compiled(
 
     start = time.perf_counter()
     shelf = Shelf(keep[0], keep[1].tools) if keep else None
-    places = Places(graph)
-    with places.errors():
+    with Places(graph).errors():
         artifact, report = compile_structure(graph, make_target(), options, shelf)
     report.cache = cache
     if keep is not None:
@@ -128,13 +146,10 @@ def _compiled(
             _remember(store, key, entry)
             if shared.unchanged():
                 store.write((key, entry))
-    report.compilation.fusion = places.fusion(report.compilation.fusion)
-    return placed(artifact, places), report
+    return artifact, report
 
 
-def _read(
-    store: Store, key: Key, graph: Graph, options: Options
-) -> tuple[Artifact, CompileReport] | None:
+def _read(store: Store, key: Key, options: Options) -> tuple[Artifact, CompileReport] | None:
     entry, where = in_memory.get(_name(store, key)), "in memory"
     if entry is None:
         entry, where = store.read(key), "on disk"
@@ -146,12 +161,9 @@ def _read(
         store.reject(key, e.message)
         return None
     _remember(store, key, entry)
-    places = Places(graph)
-    record = _record(entry.note, options)
-    record.fusion = places.fusion(record.fusion)
-    report = CompileReport(record, 0, len(artifact.variants[0].objects))
+    report = CompileReport(_record(entry.note, options), 0, len(artifact.variants[0].objects))
     report.cache = f"hit ({where}; compiling took {entry.note['seconds'] * 1e3:.0f} ms)"
-    return placed(artifact, places), report
+    return artifact, report
 
 
 def _name(store: Store, key: Key) -> str:

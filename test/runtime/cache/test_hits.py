@@ -96,6 +96,9 @@ def test_other_features_are_another_entry() -> None:
     assert looked(chain()) == "miss"
     with knobs.cpu.scoped("x86-64-v3"):
         assert looked(chain()) == "miss"
+        f = rlx.Session("cpu").compile(chain())
+    assert f.reports[0].cache.startswith("hit")
+    assert f._fast is not None and f._fast.variant.features == "x86-64-v3"
 
 
 def test_each_binding_of_symbols_is_an_entry() -> None:
