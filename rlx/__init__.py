@@ -22,6 +22,10 @@ LOADED_NS = time.time_ns()
 
 if TYPE_CHECKING:
     from rlx.compiler import compile_artifact as compile_artifact
+    from rlx.control import cond as cond
+    from rlx.control import fori as fori
+    from rlx.control import scan as scan
+    from rlx.control import while_loop as while_loop
     from rlx.errors import RlxError as RlxError
     from rlx.graph import Graph as Graph
     from rlx.inspect import inspect_pipeline as inspect_pipeline
@@ -49,12 +53,16 @@ _NAMES = {
     "TensorType": "rlx.types",
     "Value": "rlx.ops.value",
     "compile_artifact": "rlx.compiler",
+    "cond": "rlx.control",
     "devices": "rlx.runtime.backend",
+    "fori": "rlx.control",
     "inspect_pipeline": "rlx.inspect",
     "interpret": "rlx.interpreter",
     "load": "rlx.text",
     "register_backend": "rlx.runtime.backend",
     "save": "rlx.text",
+    "scan": "rlx.control",
+    "while_loop": "rlx.control",
 }
 
 __all__ = [
@@ -69,12 +77,16 @@ __all__ = [
     "Value",
     "__version__",
     "compile_artifact",
+    "cond",
     "devices",
+    "fori",
     "inspect_pipeline",
     "interpret",
     "load",
     "register_backend",
     "save",
+    "scan",
+    "while_loop",
 ]
 
 

@@ -5,7 +5,7 @@ A graph is pure: values never change, and its nodes are whatever the outputs rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from rlx.ops.builders import GraphOps, located
 from rlx.ops.value import Value
 from rlx.types import DType, Shape, TensorType
 
-__all__ = ["Graph", "topological"]
+__all__ = ["Binding", "Graph", "topological", "with_bodies"]
 
 
 @dataclass(frozen=True)
@@ -170,10 +170,12 @@ class Graph(GraphOps):
         """Where the input or param was declared."""
         return self._names[name]
 
-    def places(self) -> list[Location]:
-        """Where each input, then each param, then each node was made in the user's code."""
-        leaves = [self._names[str(v.name)] for v in (*self.inputs, *self.params)]
-        return [*leaves, *(op.location for op in self.nodes())]
+    def places(self) -> list[tuple[Value | Op, Location]]:
+        """Where the inputs, the params and the nodes, those of bodies included, were made in the
+        user's code; in an order fixed by the graph's structure alone. The nodes of a body that two
+        ops have are there twice."""
+        leaves = [(v, self._names[str(v.name)]) for v in (*self.inputs, *self.params)]
+        return [*leaves, *((op, op.location) for op in with_bodies(self.nodes()))]
 
     @located
     def bind(self, dims: Mapping[str, int]) -> Graph:
@@ -208,15 +210,18 @@ class Graph(GraphOps):
         return f"Graph {self.name!r}: {len(self.inputs)} inputs, {len(self.params)} params, {n}"
 
 
-def topological(outputs: Sequence[Value]) -> list[Op]:
-    """The nodes that ``outputs`` reach, in an order fixed by the graph's structure alone."""
+def topological(outputs: Sequence[Value], stop: Collection[Value] = ()) -> list[Op]:
+    """The nodes that ``outputs`` reach, in an order fixed by the graph's structure alone.
+
+    Values in ``stop`` are taken as leaves.
+    """
     order: list[Op] = []
     done: set[Op] = set()
-    stack = [v.op for v in reversed(outputs) if v.op is not None]
+    stack = [v.op for v in reversed(outputs) if v.op is not None and v not in stop]
     while stack:
         op = stack[-1]
         todo = (
-            [v.op for v in op.present if v.op is not None and v.op not in done]
+            [v.op for v in op.present if v.op is not None and v.op not in done and v not in stop]
             if op not in done
             else []
         )
@@ -228,6 +233,17 @@ def topological(outputs: Sequence[Value]) -> list[Op]:
             done.add(op)
             order.append(op)
     return order
+
+
+def with_bodies(nodes: Iterable[Op]) -> list[Op]:
+    """The nodes, and after each of them those of its bodies."""
+    found: list[Op] = []
+    for op in nodes:
+        found.append(op)
+        bodies = (op.attrs[a.name] for a in op.attr_fields if a.kind == "Graph")
+        for body in bodies:
+            found += with_bodies(topological(body.outputs))
+    return found
 
 
 def check_param(name: str, value: np.ndarray[Any, Any], type: TensorType) -> np.ndarray[Any, Any]:

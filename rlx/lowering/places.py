@@ -15,7 +15,8 @@ from dataclasses import replace
 from rlx.errors import RlxError
 from rlx.graph import Graph
 from rlx.lowering.report import FusionReport
-from rlx.ops.base import Location, caller, located
+from rlx.ops.base import Location, Op, caller, located
+from rlx.ops.value import Value
 
 __all__ = ["WHOLE", "Places", "numbered"]
 
@@ -27,16 +28,16 @@ WHOLE: Location = (_FILE, 0)
 _TEXT = re.compile(rf"{_FILE}:(\d+)")
 
 
-def numbered(graph: Graph) -> list[Location]:
+def numbered(graph: Graph) -> dict[Value | Op, Location]:
     """A number for each place of ``graph.places()``."""
-    return [(_FILE, i + 1) for i in range(len(graph.places()))]
+    return {made: (_FILE, i + 1) for i, (made, _) in enumerate(graph.places())}
 
 
 class Places:
     """The user's places behind the numbers of one graph."""
 
     def __init__(self, graph: Graph) -> None:
-        self._places = [caller(), *graph.places()]
+        self._places = [caller(), *(place for _, place in graph.places())]
 
     def of(self, place: Location) -> Location:
         """The user's place for a number; any other place stays."""

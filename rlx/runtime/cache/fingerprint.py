@@ -22,8 +22,7 @@ import numpy as np
 
 from rlx.dims import SymDim
 from rlx.errors import UnsupportedError
-from rlx.graph import Graph, topological
-from rlx.ops.base import Op
+from rlx.graph import Graph, topological, with_bodies
 from rlx.ops.value import Value
 from rlx.types import DType
 
@@ -62,12 +61,7 @@ def structure(graph: _Structure) -> str:
 
 def foreign_ops(graph: _Structure) -> list[str]:
     """The ops that RLX does not declare: what their classes mean is no part of any key."""
-    kinds: set[type[Op]] = set()
-    for op in topological(graph.outputs):
-        kinds.add(type(op))
-        for value in op.attrs.values():
-            if isinstance(value, Graph):
-                kinds.update(type(inner) for inner in topological(value.outputs))
+    kinds = {type(op) for op in with_bodies(topological(graph.outputs))}
     return sorted(kind.name for kind in kinds if kind.__module__.partition(".")[0] != "rlx")
 
 

@@ -189,6 +189,33 @@ def test_a_fault_names_the_line_of_the_graph_at_hand() -> None:
     assert lines[0][1] != lines[1][1]
 
 
+def test_a_fault_in_a_body_names_its_line() -> None:
+    def graph(one: bool) -> Graph:
+        g = Graph("bodies")
+        i, t = g.input("i", [2], "i64"), g.param("t", [3, 4], value=np.ones((3, 4), np.float32))
+
+        def then() -> Any:
+            return t.gather(i)
+
+        def otherwise() -> Any:
+            return t.gather(i)
+
+        flag = g.input("flag", [], "bool")
+        g.set_outputs(rlx.cond(flag, then, then if one else otherwise))
+        return g
+
+    for one, what in ((False, "miss"), (True, "hit"), (False, "hit")):
+        g = graph(one)
+        lines = {place for op, place in g.places() if "Gather" in type(op).__name__}
+        assert len(lines) == 2 - one
+        f = rlx.Session("cpu").compile(g)
+        assert f.reports[0].cache.startswith(what)
+        for flag in (True, False):
+            with pytest.raises(FaultError) as e:
+                f.run({"i": np.array([0, 7]), "flag": np.array(flag)})
+            assert e.value.location in lines
+
+
 def test_no_line_of_a_user_is_kept() -> None:
     looked(gather(apart=True)[0])
     (path,) = kept()
