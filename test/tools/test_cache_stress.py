@@ -20,5 +20,5 @@ def test_processes_do_not_disturb_each_other() -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 rounds of 8 processes: 0 failures" in done.stdout
-    for what in ("hit", "miss", "entries damaged", "files cleared", "processes killed 4"):
+    for what in ("hit", "miss", "processes killed 4"):
         assert what in done.stdout

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-from rlx.errors import NameError
+from rlx.errors import NameError, ShapeError
 from rlx.runtime.cache import shared
-from rlx.runtime.cache.entry import Damaged, Entry, key_of
+from rlx.runtime.cache.entry import Damaged, key_of
 from rlx.runtime.cache.explain import nearest
 from rlx.runtime.cache.key import Key
 from rlx.runtime.cache.store import Found, Store, load, manifest_of
+from rlx.tools.arrays import dim
 
 __all__ = ["add_arguments", "run"]
 
@@ -26,8 +28,14 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
         action = actions.add_parser(name, help=text, description=text)
         if name == "explain":
             action.add_argument(
-                "key", nargs="?", metavar="KEY", help="an entry's; by default the last miss"
-            )
+                "what", nargs="?", metavar="GRAPH|KEY",
+                help="a graph's text, as rlx.save writes it, or the key of an entry, or the first"
+                " digits of one; by default the last miss",
+            )  # fmt: skip
+            action.add_argument(
+                "--dim", action="append", type=dim, default=[], metavar="NAME=SIZE",
+                help="the size of a symbolic dim of the graph",
+            )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,24 +58,61 @@ def _list(store: Store, args: argparse.Namespace) -> int:
 
 
 def _explain(store: Store, args: argparse.Namespace) -> int:
-    if args.key:
-        _print_entry(load(_named(store, args.key).path))
-        return 0
+    if not args.what:
+        return _explain_miss(store)
+    if Path(args.what).exists():
+        return _explain_graph(store, args.what, dict(args.dim))
+    entry = load(_named(store, args.what).path)
+    key = key_of(entry.manifest)
+    print(f"{key.kind} {key.digest}, {_age(time.time() - entry.manifest['created'])} old")
+    for part in key.parts:
+        print(f"{part.name} ({part.digest[:SHOWN]}):")
+        print("\n".join(f"  {line}" for line in part.text.split("\n")))
+    return 0
+
+
+def _explain_miss(store: Store) -> int:
     miss = store.last_miss()
     if miss is None:
         print("nothing has been missed")
         return 0
     key, when = key_of(miss.manifest), miss.manifest["created"]
     print(f"the last miss, {_age(time.time() - when)} ago, was {key.kind} {key.digest[:SHOWN]}")
-    near = nearest(store, key, before=when)
-    if near is None:
-        print(f"there was no other {key.kind} to compare it with")
-        return 0
-    print(
-        f"the nearest entry, {_age(time.time() - near.created)} old, is {near.key.digest[:SHOWN]}"
-    )
-    print("\n".join(near.differences))
+    _compare(store, key, when)
     return 0
+
+
+def _explain_graph(store: Store, path: str, dims: dict[str, int]) -> int:
+    """Whether a graph, compiled for this machine with no options, would be found."""
+    import rlx
+    from rlx.lowering.compilation import Options
+    from rlx.runtime.cache.artifacts import key_of_graph
+    from rlx.targets.cpu.features import selected
+
+    graph = rlx.load(path)
+    bound = graph.bind(dims) if dims else graph
+    if bound.symbols:
+        names = ", ".join(sorted(bound.symbols))
+        raise ShapeError(f"{path}: {names} has no size; give --dim {min(bound.symbols)}=SIZE")
+    key = key_of_graph(bound, "cpu", selected().name, Options(), store)
+    if isinstance(key, str):
+        print(f"it is never kept: {key}")
+    elif store.read(key) is not None:
+        print(f"it is there: {key.kind} {key.digest[:SHOWN]}")
+    else:
+        print(f"it is not there: {store.why(key)}")
+        _compare(store, key)
+    return 0
+
+
+def _compare(store: Store, key: Key, before: float | None = None) -> None:
+    near = nearest(store, key, before)
+    if near is None:
+        print(f"there is no other {key.kind} to compare it with")
+        return
+    age = _age(time.time() - near.created)
+    print(f"the nearest entry, {age} old, is {near.key.digest[:SHOWN]}")
+    print("\n".join(near.differences))
 
 
 def _verify(store: Store, args: argparse.Namespace) -> int:
@@ -90,7 +135,7 @@ def _clear(store: Store, args: argparse.Namespace) -> int:
 
 ACTIONS: dict[str, tuple[Callable[[Store, argparse.Namespace], int], str]] = {
     "list": (_list, "every entry: key, kind, when it was last used, size, and what it is"),
-    "explain": (_explain, "the parts of a key, or why the last miss was one"),
+    "explain": (_explain, "whether a graph is there or why not; an entry's parts; the last miss"),
     "verify": (_verify, "check the digest of every entry"),
     "clear": (_clear, "remove every entry"),
 }
@@ -103,14 +148,6 @@ def _named(store: Store, prefix: str) -> Found:
             f"{len(fitting)} entries have a key that begins with {prefix!r}; one should"
         )
     return fitting[0]
-
-
-def _print_entry(entry: Entry) -> None:
-    key = key_of(entry.manifest)
-    print(f"{key.kind} {key.digest}, {_age(time.time() - entry.manifest['created'])} old")
-    for part in key.parts:
-        print(f"{part.name} ({part.digest[:SHOWN]}):")
-        print("\n".join(f"  {line}" for line in part.text.split("\n")))
 
 
 def _what(found: Found) -> str:

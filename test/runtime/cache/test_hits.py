@@ -378,7 +378,7 @@ def test_the_command_lists_verifies_explains_and_clears(capsys: pytest.CaptureFi
     assert said("list").startswith("0 entries")
     assert said("explain") == "nothing has been missed\n"
     looked(chain("n"), dims={"n": 2})
-    assert "there was no other artifact" in said("explain")
+    assert "there is no other artifact" in said("explain")
     looked(chain("n"), dims={"n": 3})
     explained = said("explain")
     assert "dims is 'n=3' here, and 'n=2' there" in explained
@@ -395,6 +395,26 @@ def test_the_command_lists_verifies_explains_and_clears(capsys: pytest.CaptureFi
     assert said("list").startswith("0 entries")
     with knobs.cache.scoped(False):
         assert "off" in said("list")
+
+
+def test_the_command_explains_a_graph(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(*words: str, code: int = 0) -> str:
+        assert main(["cache", "explain", path, *words]) == code
+        return "".join(capsys.readouterr())
+
+    path = str(tmp_path / "chain.mlir")
+    rlx.save(chain("n"), path)
+    assert "there is no other artifact to compare it with" in said("--dim", "n=2")
+    looked(chain("n"), dims={"n": 2})
+    assert "it is there: artifact" in said("--dim", "n=2")
+    missing = said("--dim", "n=3")
+    assert "it is not there: there is no such entry" in missing
+    assert "dims is 'n=3' here, and 'n=2' there" in missing
+    assert "n has no size; give --dim n=SIZE" in said(code=1)
+    monkeypatch.setattr(rlx, "LOADED_NS", 0)
+    assert "never kept: RLX's own files have changed" in said("--dim", "n=2")
 
 
 def test_the_command_refuses_a_key_that_names_no_entry(capsys: pytest.CaptureFixture[str]) -> None:
