@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.dialects.context import SharedContext
+from rlx.dialects.context import SharedContext, parse
 from rlx.dialects.export import to_mlir
 from rlx.errors import DeviceError, ShapeError, UnsupportedError
 from rlx.graph import Graph, check_param
@@ -32,13 +32,9 @@ from rlx.targets import find_target
 from rlx.targets.base import Target
 
 __all__ = [
-    "CompileReport",
-    "compile_artifact",
-    "compile_graph",
-    "compile_schedule",
-    "compile_structure",
-    "show_levels",
-]
+    "CompileReport", "compile_artifact", "compile_graph", "compile_lir", "compile_schedule",
+    "compile_structure", "show_levels",
+]  # fmt: skip
 
 _contexts = SharedContext()
 _lock = threading.Lock()
@@ -79,6 +75,14 @@ def compile_structure(
                 schedule = read_schedule(module)
         report = CompileReport(compilation)
         return compile_schedule(schedule, target, report, shelf), report
+
+
+def compile_lir(text: str, target: Target) -> tuple[Artifact, CompileReport]:
+    """Compile a lir module from its text: what is left after all passes."""
+    report = CompileReport(Compilation(target))
+    with _lock, _contexts.get() as context:
+        schedule = read_schedule(parse(text, context))
+        return compile_schedule(schedule, target, report), report
 
 
 def compile_artifact(
@@ -131,14 +135,16 @@ def _cpu_target(name: str) -> Target:
 
 
 def _values(graph: Graph, given: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-    """The params that were given, as arrays of their declared types."""
+    """The params that were given, as arrays of their declared types that nobody can change."""
     types = {str(v.name): v.type for v in graph.params}
     values: dict[str, np.ndarray[Any, Any]] = {}
     for name, value in given.items():
         if name not in types:
             raise unknown(name, list(types), "param")
         t = types[name]
-        values[name] = check_param(name, typed_array(value, name, t.dtype.name, "param"), t)
+        a = check_param(name, typed_array(value, name, t.dtype.name, "param"), t)
+        values[name] = a.copy() if a.flags.writeable else a
+        values[name].flags.writeable = False
     return values
 
 

@@ -9,14 +9,19 @@ compared, written to a file and edited on the way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from rlx.errors import GraphError, IRError, UnsupportedError
 from rlx.graph import Graph
 from rlx.text import graph_text, parse_graph
+
+if TYPE_CHECKING:
+    from rlx.lowering.base import Compilation, Pass
 
 __all__ = [
     "FusionPolicy",
@@ -50,13 +55,17 @@ class FusionPolicy(StrEnum):
 class GraphModule:
     """A graph at one level. ``text`` is the module's own; ``located`` has places too.
 
-    ``target`` is the one that it was lowered for, once it is fused or lir.
+    ``target`` is the one that it was lowered for, once it is fused or lir; ``values`` are those
+    that the graph's params carried.
     """
 
     name: str
     text: str
     located: str = field(repr=False)
     target: str = ""
+    values: Mapping[str, np.ndarray[Any, Any]] = field(
+        default_factory=dict[str, Any], repr=False, compare=False
+    )
     stage: ClassVar[GraphStage]
 
     @staticmethod
@@ -64,7 +73,8 @@ class GraphModule:
         """A graph as hir, with symbolic dims bound to ``dims``."""
         bound = graph.bind(dims) if dims else graph
         text = graph_text(bound, values=False, places=False)
-        return HirModule(graph.name, text, graph_text(bound))
+        located = graph_text(bound, values=False)
+        return HirModule(graph.name, text, located, "", dict(bound.param_values))
 
     @staticmethod
     def parse(text: str, target: str = "") -> GraphModule:
@@ -74,7 +84,10 @@ class GraphModule:
 
         with make_context() as context:
             module = parse(text, context)
-            return _module(GraphStage(level_of(module)), module, target)
+            stage = GraphStage(level_of(module))
+            said = stage in (GraphStage.HIR, GraphStage.MIR) and "rlx.value" in text
+            values = parse_graph(text).param_values if said else {}
+            return _module(stage, module, "main", target, values)
 
     def to(self, stage: GraphStage | str, target: str | None = None, **options: Any) -> GraphModule:
         """The module at a later level, by the compiler's passes.
@@ -83,22 +96,35 @@ class GraphModule:
         CPU. ``options`` are those of ``rlx.lowering.base.Options``. UnsupportedError for a level
         before this one; what a compile raises.
         """
-        from rlx.dialects.context import make_context, parse
         from rlx.lowering.base import Compilation
-        from rlx.lowering.levels import passes_between
-        from rlx.lowering.pipeline import run_passes
         from rlx.targets import find_target
 
-        goal = _stage(stage)
-        if goal == self.stage:
-            return self
         name = target or self.target or "cpu"
         compilation = Compilation(find_target(name), options_of(options))
+        return self.through(_stage(stage), compilation)
+
+    def through(self, stage: GraphStage, compilation: Compilation) -> GraphModule:
+        """As ``to``, noting in a compilation what the passes report."""
+        from rlx.lowering.levels import passes_between
+
+        return self.after(passes_between(self.stage, stage), compilation, stage)
+
+    def after(
+        self, passes: Sequence[Pass], compilation: Compilation, stage: GraphStage | None = None
+    ) -> GraphModule:
+        """The module after some passes, which take it to ``stage`` (by default they keep it)."""
+        from rlx.dialects.context import make_context, parse
+        from rlx.lowering.pipeline import run_passes
+
+        if not passes:
+            return self
+        goal = stage or self.stage
+        target = ""
+        if goal in (GraphStage.FUSED, GraphStage.LIR):
+            target = f"{compilation.target.name}:{compilation.target.features.name}"
         with make_context() as context:
-            module = parse(self.located, context)
-            module = run_passes(module, passes_between(self.stage, goal), compilation)
-            lowered = goal in (GraphStage.FUSED, GraphStage.LIR)
-            return _module(goal, module, name if lowered else "")
+            module = run_passes(parse(self.located, context), passes, compilation)
+            return _module(goal, module, self.name, target, self.values)
 
     def graph(self) -> Graph:
         """The graph that a module of hir or mir says; UnsupportedError below."""
@@ -106,7 +132,9 @@ class GraphModule:
             raise UnsupportedError(
                 f"a {self.stage} module is no graph any more; keep the hir or mir that it came from"
             )
-        return parse_graph(self.located, f"<{self.name}>")
+        graph = parse_graph(self.located, f"<{self.name}>")
+        graph.param_values.update(self.values)
+        return graph
 
     def lower(self, policy: FusionPolicy | str = FusionPolicy.FUSABLE) -> MirModule:
         """The module as mir; see ``FusionPolicy``."""
@@ -162,13 +190,15 @@ def _stage(stage: GraphStage | str) -> GraphStage:
         raise IRError(f"no level is called {stage!r}; there are {listed}") from None
 
 
-def _module(stage: GraphStage, module: Any, target: str) -> GraphModule:
+def _module(
+    stage: GraphStage, module: Any, default: str, target: str, values: Mapping[str, Any]
+) -> GraphModule:
     from rlx._mlir import ir
 
     attrs = module.operation.attributes
-    name = ir.StringAttr(attrs["rlx.graph"]).value if "rlx.graph" in attrs else "main"
+    name = ir.StringAttr(attrs["rlx.graph"]).value if "rlx.graph" in attrs else default
     located = module.operation.get_asm(enable_debug_info=True)
-    return _CLASSES[stage](name, str(module), located, target)
+    return _CLASSES[stage](name, str(module), located, target, values)
 
 
 def options_of(options: Mapping[str, Any]) -> Any:

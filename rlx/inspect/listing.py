@@ -119,24 +119,32 @@ def bytes_text(n: int) -> str:
 
 def list_graph(graph: Graph, title: str = "graph") -> Listing:
     """The listing of a graph."""
-    nodes, names = graph.nodes(), dict[Value, str]()
-    rows: list[Row] = []
-    for role, leaves in (("input", graph.inputs), ("param", graph.params)):
-        for v in leaves:
-            names[v] = leaf_name(str(v.name))
-            origin = NodeOrigin(*graph.leaf_location(str(v.name)))
-            rows.append(Row(f"{names[v]} [{role}]", str(v.type), str(origin)))
-    for number, node in enumerate(nodes):
-        name_results(node.results, number, names)
-        remark = str(NodeOrigin(*node.location))
-        outs = [str(i) for i, v in enumerate(graph.outputs) if v in node.results]
-        remark += f"  <- output {', '.join(outs)}" if outs else ""
-        rows.append(node_row(node, names, remark))
-    rows.append(Row(f"return {', '.join(names[v] for v in graph.outputs)}"))
+    nodes, rows = graph.nodes(), _rows(graph, 0)
     kinds = Counter(node.short for node in nodes)
     results = [v.type for node in nodes for v in node.results]
     title = f"{title} @{graph.name}"
     return Listing(Stats(title, kinds, len(graph.outputs), total_bytes(results)), rows)
+
+
+def _rows(graph: Graph, depth: int) -> list[Row]:
+    """The rows of a graph, and below each control op those of its bodies."""
+    rows, names = list[Row](), dict[Value, str]()
+    for role, leaves in (("input", graph.inputs), ("param", graph.params)):
+        for v in leaves:
+            names[v] = leaf_name(str(v.name))
+            origin = NodeOrigin(*graph.leaf_location(str(v.name)))
+            rows.append(Row(f"{names[v]} [{role}]", str(v.type), str(origin), depth))
+    for number, node in enumerate(graph.nodes()):
+        name_results(node.results, number, names)
+        remark = str(NodeOrigin(*node.location))
+        outs = [str(i) for i, v in enumerate(graph.outputs) if v in node.results]
+        remark += f"  <- output {', '.join(outs)}" if outs and not depth else ""
+        rows.append(node_row(node, names, remark, depth))
+        for name, body in node.attrs.items():
+            if isinstance(body, Graph):
+                rows += [Row(f"{name}:", depth=depth + 1), *_rows(body, depth + 2)]
+    rows.append(Row(f"return {', '.join(names[v] for v in graph.outputs)}", depth=depth))
+    return rows
 
 
 def total_bytes(types: Iterable[TensorType]) -> int | None:
@@ -161,11 +169,18 @@ def node_row(node: Op, names: Mapping[Value, str], remark: str = "", depth: int 
     arguments = [names[v] if v is not None else "none" for v in node.operands]
     while arguments and arguments[-1] == "none":
         arguments.pop()
-    given = [a for a in node.attr_fields if not same(node.attrs[a.name], a.default)]
+    given = [a for a in node.attr_fields if _is_said(node.attrs[a.name], a.default)]
     arguments += [f"{a.name}={attr_text(node.attrs[a.name])}" for a in given]
     results = ", ".join(names[v] for v in node.results)
     types = ", ".join(str(v.type) for v in node.results)
     return Row(f"{results} = {node.short}({', '.join(arguments)})", types, remark, depth)
+
+
+def _is_said(value: Any, default: Any) -> bool:
+    """Whether an attribute is shown: a body only by its symbol, else its rows are there."""
+    if isinstance(value, Graph):
+        return value.name.startswith("@")
+    return not same(value, default)
 
 
 def attr_text(value: Any) -> str:
@@ -174,6 +189,8 @@ def attr_text(value: Any) -> str:
         if value.size > 8:
             return str(TensorType(value.shape, dtype(value.dtype)))
         return str(value.tolist())
+    if isinstance(value, Graph):
+        return value.name
     if isinstance(value, tuple):
         return f"[{', '.join(map(str, value))}]"
     return repr(value) if isinstance(value, str) else str(value)

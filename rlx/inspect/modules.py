@@ -8,6 +8,7 @@ from typing import Any
 
 from rlx._mlir import ir
 from rlx.dialects.bridge import node_of, operands_of, place_of
+from rlx.dialects.control import control_of
 from rlx.dialects.convert import from_type
 from rlx.inspect.listing import (
     Listing,
@@ -23,6 +24,7 @@ from rlx.inspect.listing import (
 )
 from rlx.lowering.base import functions
 from rlx.lowering.schedule import Schedule, read_schedule
+from rlx.ops.base import Op
 from rlx.ops.value import Value
 
 __all__ = ["list_module", "list_schedule"]
@@ -33,8 +35,10 @@ def list_module(module: ir.Module, title: str) -> Listing:
     lister = _Lister()
     with module.context:
         found = functions(module)
-        for name in sorted(found, key=lambda n: n != "prologue"):
-            lister.function(name, found[name], alone=len(found) == 1)
+        lister.functions = found
+        for name in sorted(found, key=lambda n: (n == "main", n != "prologue")):
+            if len(found[name].regions[0].blocks):
+                lister.function(name, found[name], alone=len(found) == 1)
         attrs = module.operation.attributes
         graph = ir.StringAttr(attrs["rlx.graph"]).value if "rlx.graph" in attrs else "main"
     stats = Stats(f"{title} @{graph}", lister.kinds, lister.outputs, total_bytes(lister.types))
@@ -50,9 +54,12 @@ class _Lister:
         self.number = 0
         self.names: dict[Value, str] = {}
         self.values: dict[ir.Value, Value] = {}
+        self.functions: dict[str, ir.Operation] = {}
+        self.counts = True
 
     def function(self, name: str, f: ir.Operation, *, alone: bool) -> None:
         depth = 0 if alone else 1
+        self.counts = name in ("main", "prologue")
         if not alone:
             self.rows.append(Row(f"{name}:"))
         block = f.regions[0].blocks[0]
@@ -87,16 +94,25 @@ class _Lister:
             for view in op.regions[0].blocks[0].operations:
                 self.op(view.operation, depth + 1)
             return
-        operands = [None if v is None else self.values[v] for v in operands_of(op)]
-        node = node_of(op, operands)
+        node = self.node(op)
         name_results(node.results, self.number, self.names)
         self.number += 1
         self.values.update(zip(op.results, node.results, strict=True))
         self.count(node.short, op, outermost)
         self.rows.append(node_row(node, self.names, origin, depth))
 
+    def node(self, op: ir.Operation) -> Op:
+        """The node that an op, or a call of a control function, denotes."""
+        if op.name != "func.call":
+            operands = [None if v is None else self.values[v] for v in operands_of(op)]
+            return node_of(op, operands)
+        node, bodies = control_of(op, self.functions)
+        for name, body in bodies.items():
+            node.attrs[name].name = f"@{ir.StringAttr(body.attributes['sym_name']).value}"
+        return node.with_operands([self.values[v] for v in op.operands])
+
     def count(self, kind: str, op: ir.Operation, outermost: bool) -> None:
-        if outermost:
+        if outermost and self.counts:
             self.kinds[kind] += 1
             self.types += [from_type(v.type) for v in op.results]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from rlx import knobs
@@ -12,7 +13,21 @@ from rlx import knobs
 if TYPE_CHECKING:
     from rlx.lowering.compilation import Record
 
-__all__ = ["DispatchReport", "FusionReport", "MissedFusion", "print_reports", "times_text"]
+__all__ = [
+    "DispatchReport",
+    "FusionReport",
+    "MissReason",
+    "MissedFusion",
+    "print_reports",
+    "times_text",
+]
+
+
+class MissReason(StrEnum):
+    """Why a pattern did not apply: what else uses a value, or what the kernel family cannot run."""
+
+    SEVERAL_USES = "several uses"
+    REFUSED = "refused by the kernel family"
 
 
 @dataclass(frozen=True)
@@ -24,6 +39,7 @@ class MissedFusion:
     location: tuple[str, int]
     reason: str
     hint: str = ""
+    kind: MissReason = MissReason.REFUSED
 
     def __str__(self) -> str:
         hint = f" ({self.hint})" if self.hint else ""

@@ -148,6 +148,13 @@ class Weights:
         Call it again, with the same buffer too, after the contents of a param were changed.
         """
 
+    def release_when_packed(self, file: Buffer) -> None:
+        """Give the memory of a mapped file's pages back once the prologue has run.
+
+        Params that were packed are not read again; other pages are read from the file again.
+        `file` must be a map of a file (`mmap.mmap`): other memory would lose its contents.
+        """
+
     @property
     def params(self) -> tuple[Signature, ...]: ...
 

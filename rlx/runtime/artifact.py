@@ -10,7 +10,8 @@ import hashlib
 import mmap
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ class Artifact:
 
     ``variants`` are alternatives for several kinds of CPU, the best first. ``values`` are the
     params that it carries; the others must be set before a run. ``extras`` are parts that the
-    runtime carries along and does not read.
+    runtime carries along and does not read. ``file`` is the map of the file that it was read from.
     """
 
     target: str
@@ -79,6 +80,7 @@ class Artifact:
     variants: tuple[Variant, ...]
     values: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
     extras: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
+    file: mmap.mmap | None = field(default=None, repr=False)
 
     @cached_property
     def variant(self) -> Variant:
@@ -108,7 +110,7 @@ class Artifact:
     def save(self, path: str | Path) -> None:
         """Write the artifact as one file. It appears whole, under its name, or not at all."""
         path = Path(path)
-        staged = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+        staged = path.parent / f".{path.name}.{os.urandom(6).hex()}"
         try:
             with staged.open("xb") as f:
                 for chunk in self._chunks():
@@ -119,7 +121,8 @@ class Artifact:
         except OSError as e:
             raise ArtifactError(f"cannot write {path}: {e.strerror or e}") from None
         finally:
-            staged.unlink(missing_ok=True)
+            with suppress(OSError):
+                staged.unlink()
 
     @classmethod
     def from_bytes(cls, data: Any) -> Artifact:
@@ -146,9 +149,10 @@ class Artifact:
         except OSError as e:
             raise ArtifactError(f"cannot read {path}: {e.strerror or e}") from None
         try:
-            return cls.from_bytes(data)
+            found = cls.from_bytes(data)
         except ArtifactError as e:
             raise ArtifactError(f"{path}: {e.message}") from None
+        return replace(found, file=data) if isinstance(data, mmap.mmap) else found
 
 
 # -- writing -------------------------------------------------------------------------------
@@ -161,17 +165,14 @@ class _Packer:
         self.parts: dict[str, Any] = {"manifest": b""}
         self.numbers: dict[str, int] = {}
         schedules = [self._schedule(i, v) for i, v in enumerate(artifact.variants)]
-        names = [name for name, _, _ in artifact.params]
-        values = {
-            name: self._part(f"params/{names.index(name)}", _bytes_of(value))
-            for name, value in sorted(artifact.values.items(), key=lambda i: names.index(i[0]))
-        }
         w = Writer()
         w.text(artifact.target)
         for signatures in (artifact.params, artifact.inputs, artifact.outputs):
             w.each(signatures, _write_signature)
-        for name in names:
-            w.words(*((1, values[name]) if name in values else (0,)))
+        for i, (name, _, _) in enumerate(artifact.params):
+            w.words(name in artifact.values)
+            if name in artifact.values:
+                w.words(self._part(f"params/{i}", _bytes_of(artifact.values[name])))
         w.words(len(artifact.variants))
         for v, schedule in zip(artifact.variants, schedules, strict=True):
             w.text(v.features)

@@ -63,7 +63,7 @@ def _aligned(offset: int, size: int) -> int:
 
 def parts_of(data: Any) -> dict[str, memoryview]:
     """The parts of a file that ``_native.check_artifact`` has found whole, as views of it."""
-    view = memoryview(data).cast("B")
+    view = memoryview(data).cast("B").toreadonly()
     count = _HEADER.unpack_from(view)[4]
     names = _HEADER.size + _ENTRY.size * count
     parts: dict[str, memoryview] = {}

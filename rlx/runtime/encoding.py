@@ -31,7 +31,9 @@ class Writer:
 
     def text(self, text: str) -> None:
         """Add a text."""
-        encoded = text.encode("utf-8", _ANY_BYTES)
+        if "\0" in text:
+            raise ArtifactError(f"an artifact can hold no text with a zero byte, found {text!r}")
+        encoded = text.encode("utf-8", "backslashreplace")
         self.words(len(encoded))
         self.data += encoded + bytes(-len(encoded) % 8)
 
@@ -64,7 +66,7 @@ class Reader:
         """The next text."""
         size, begin = self.word(), 8 * self._at
         self._at += -(-size // 8)
-        return bytes(self._data[begin : begin + size]).decode("utf-8", _ANY_BYTES)
+        return bytes(self._data[begin : begin + size]).decode()
 
     def each(self, read: Callable[[Reader], T]) -> list[T]:
         """The items that a count announces."""
@@ -74,9 +76,6 @@ class Reader:
         """The words that a count announces."""
         return self.words(self.word())
 
-
-_ANY_BYTES = "surrogateescape"
-"""Names of files need not be UTF-8."""
 
 LAUNCH, IF, WHILE, FOR = range(4)
 

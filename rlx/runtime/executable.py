@@ -63,6 +63,8 @@ class Executable:
         if self.weights not in shared:
             for name, value in artifact.values.items():
                 self.weights.set_param(name, value)
+            if artifact.file is not None:
+                self.weights.native.release_when_packed(artifact.file)
 
     # -- runs ------------------------------------------------------------------------------
 

@@ -22,12 +22,11 @@ LISTED = 32
 """Elements that are written one by one; a larger array is written as its bytes."""
 
 _STRING = re.compile(STRING)
-_DIGITS = re.compile(r"[0-9]+")
-_INT = re.compile(r"[-+]?[0-9]+(?![\w.])")
+_INT = re.compile(r"[-+]?[0-9]{1,19}(?![\w.])")
 _FLOAT = re.compile(r"0x[0-9A-Fa-f]+|[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
 _ELEMENT = re.compile(r"true|false|0x[0-9A-Fa-f]+|[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
 _NAME = re.compile(r"\w+")
-_DIM = re.compile(r"([0-9]+|\?)x")
+_DIM = re.compile(r"([0-9]{1,18}|\?)x")
 
 
 # -- scalars -------------------------------------------------------------------------------
@@ -213,11 +212,11 @@ def read_array(s: Scanner) -> Array:
         bits = _elements(s, words, t.dtype).view(f"u{t.dtype.bytes}")
     else:
         bits = _from_bytes(s, raw, t, at)
-    return (
-        (bits if bits.size == size else np.full(size, bits[0]))
-        .view(t.dtype.numpy)
-        .reshape(t.static_shape)
-    )
+    try:
+        full = bits if bits.size == size else np.full(size, bits[0])
+    except (MemoryError, ValueError):
+        raise s.error(f"{type_text(t)} does not fit into memory", at) from None
+    return full.view(t.dtype.numpy).reshape(t.static_shape)
 
 
 def _from_bytes(s: Scanner, text: str, t: TensorType, at: int) -> Array:

@@ -192,6 +192,12 @@ TEST(an_artifact_loads_from_a_file) {
   std::ofstream(path, std::ios::binary) << file;
   rlx_model* model = nullptr;
   CHECK(rlx_load(path.c_str(), &model) == RLX_OK);
+  std::vector<float> x(kSize, 1), out(kSize, 0);
+  const rlx_buffer in = {x.data(), kSize * 4}, result = {out.data(), kSize * 4};
+  for (int run = 0; run < 2; ++run) {  // the first gives the file's pages back
+    CHECK(rlx_run(model, &in, &result) == RLX_OK);
+    CHECK(out == std::vector<float>(kSize, 121));
+  }
   rlx_free(model);
   std::ofstream(path, std::ios::binary) << file.substr(0, 300);
   CHECK(rlx_load(path.c_str(), &model) == RLX_REFUSED && last_error_names("cut short"));
@@ -275,12 +281,14 @@ TEST(what_is_out_of_range_is_refused_by_name) {
   const std::string if_x = raw(int64_t{1}) + raw(int64_t{5}) + raw(int64_t{3}) + raw(int64_t{1});
   CHECK_REFUSED("offset 256 in base 5", read(changed(kVariant, 3, kSize * 4, if_x)));
   CHECK_REFUSED("kind of step 4", read(changed(kVariant, 1, 4, if_x)));
-  CHECK_REFUSED("one of constants/", read(changed(kVariant, kConstant, kParam,
-                                                  raw(kSize) + raw(int64_t{kConstant}))));
-  CHECK_REFUSED("one of objects/", read(changed(kVariant, kObject, kManifest,
-                                                raw(int64_t{1}) + raw(int64_t{kObject}))));
-  CHECK_REFUSED("part 99", read(changed(kManifest, kParam, 99, raw(int64_t{1}) + raw(int64_t{kParam}))));
-  CHECK_REFUSED("object 1", read(changed(kVariant, 0, 1, raw(int64_t{0}) + raw(int64_t{4}) + "pack")));
+  CHECK_REFUSED("one of constants/",
+                read(changed(kVariant, kConstant, kParam, raw(kSize) + raw(int64_t{kConstant}))));
+  const std::string one = raw(int64_t{1});
+  CHECK_REFUSED("one of objects/",
+                read(changed(kVariant, kObject, kManifest, one + raw(int64_t{kObject}))));
+  CHECK_REFUSED("part 99", read(changed(kManifest, kParam, 99, one + raw(int64_t{kParam}))));
+  const std::string first = raw(int64_t{0}) + raw(int64_t{4}) + "pack";
+  CHECK_REFUSED("object 1", read(changed(kVariant, 0, 1, first)));
   CHECK_REFUSED("f32[65], 260 bytes", read(changed(kManifest, kSize, kSize + 1, "w")));
   NamedParts renamed = parts();
   renamed[kVariant].second.replace(renamed[kVariant].second.find("pack"), 4, "puck");
@@ -293,6 +301,41 @@ TEST(what_is_out_of_range_is_refused_by_name) {
     named[kConstant].first = name;
     CHECK(!admitted(container(named)));
   }
+}
+
+TEST(steps_are_nested_to_a_limit) {
+  // How many loops, each in the one before, stand before the first main step.
+  const auto nested = [](int64_t levels) {
+    NamedParts deep = parts();
+    std::string& schedule = deep[kVariant].second;
+    const std::string loop = raw(int64_t{3}) + raw(int64_t{1}) + std::string(24, '\0');
+    const std::string first = raw(int64_t{3}) + raw(int64_t{3});
+    std::string loops;
+    for (int64_t level = 0; level < levels; ++level) loops += loop + raw(int64_t{1});
+    const size_t at = schedule.find(first + std::string(24, '\0'));
+    CHECK(at != std::string::npos);
+    schedule.insert(at, loops);
+    return container(deep);
+  };
+  CHECK(admitted(nested(60)));
+  CHECK_REFUSED("nested deeper", read(nested(65)));
+}
+
+TEST(texts_are_utf8_without_zeros) {
+  const auto text = [](const std::string& name) {
+    NamedParts changed = parts();
+    std::string& schedule = changed[kVariant].second;
+    schedule.replace(schedule.find("model.py"), 8, name);
+    return container(changed);
+  };
+  CHECK(admitted(text("\xc3\xa9\xe2\x82\xacpqr")));
+  CHECK(admitted(text("\xf0\x9f\x98\x80\xf4\x8f\xbf\xbf")));
+  for (const char* wrong :
+       {"model.p\xff", "model.p\xc3", "\xc0\x80odel.p", "\xed\xa0\x80pqrst", "\xf4\x90\x80\x80pqrs",
+        "\xe0\x80\x80pqrst", "\xf0\x80\x80\x80pqrs"}) {
+    CHECK_REFUSED("no UTF-8", read(text(wrong)));
+  }
+  CHECK_REFUSED("no UTF-8", read(text(std::string("model\0py", 8))));
 }
 
 TEST(no_byte_of_an_object_does_harm) {

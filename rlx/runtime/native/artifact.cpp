@@ -71,8 +71,8 @@ class StepReader {
     if (depth > kMaxDepth) {
       words_.refuse("steps nested deeper", "at most " + number(kMaxDepth) + " levels");
     }
-    Steps steps(words_.count(kStepWords));
-    for (Step& item : steps) item = step(depth);
+    Steps steps;  // grown as they are read: each level may claim all that is left
+    for (size_t left = words_.count(kStepWords); left > 0; --left) steps.push_back(step(depth));
     return steps;
   }
 

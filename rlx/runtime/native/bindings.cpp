@@ -13,6 +13,7 @@
 #include "cpu_features.h"
 #include "error.h"
 #include "gil.h"
+#include "held_bytes.h"
 #include "parse.h"
 #include "pool.h"
 #include "program.h"
@@ -113,6 +114,12 @@ class PyWeights {
       GilReleased released;  // the calls to wait for need the GIL to end
       old = weights_->set_param(slot, param.data, std::move(param.owner));
     }
+  }
+
+  void release_when_packed(nb::handle file) {
+    Constant mapped = hold_constant("file", file.ptr());
+    GilReleased released;
+    weights_->release_when_packed(std::move(mapped));
   }
 
  private:
@@ -279,23 +286,6 @@ void init_program(PyProgram* self, const PyWeights* weights,
       std::move(schedule));
 }
 
-// The bytes of a buffer, held for as long as this lives.
-class HeldBytes {
- public:
-  explicit HeldBytes(nb::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
-  }
-  ~HeldBytes() { PyBuffer_Release(&view_); }
-  HeldBytes(const HeldBytes&) = delete;
-  HeldBytes& operator=(const HeldBytes&) = delete;
-
-  const void* data() const { return view_.buf; }
-  size_t size() const { return static_cast<size_t>(view_.len); }
-
- private:
-  Py_buffer view_;
-};
-
 ObjectHandle load_object(nb::handle data) {
   const HeldBytes bytes(data);
   return {ElfObject::load(bytes.data(), bytes.size())};
@@ -360,6 +350,7 @@ void bind_classes(nb::module_& module) {
            "params"_a = nb::make_tuple(), "constants"_a = nb::make_tuple(), "packed_bytes"_a = 0,
            "prologue"_a = nb::make_tuple())
       .def("set_param", &PyWeights::set_param, "index"_a, "value"_a)
+      .def("release_when_packed", &PyWeights::release_when_packed, "file"_a)
       .def_prop_ro("params", [](const PyWeights& self) { return to_tuple(self.params()); });
 
   nb::class_<PyProgram>(module, "Program")

@@ -1,5 +1,4 @@
 // The C interface: rlx.h.
-#include <cerrno>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -111,7 +110,8 @@ void take(const rlx_buffer* buffers, const std::vector<Signature>& signatures, c
     check_bytes(wanted, what, buffers[i].data, buffers[i].bytes);
     const size_t align = dtype_size(wanted.dtype);
     if (reinterpret_cast<uintptr_t>(buffers[i].data) % align != 0) {
-      throw Error(std::string(what) + " '" + wanted.name + "'", "memory not aligned to its elements",
+      throw Error(std::string(what) + " '" + wanted.name + "'",
+                  "memory not aligned to its elements",
                   "an address that " + std::to_string(align) + " divides");
     }
     pointers.push_back(buffers[i].data);
@@ -119,7 +119,8 @@ void take(const rlx_buffer* buffers, const std::vector<Signature>& signatures, c
 }
 
 bool overlap(const rlx_buffer& a, const rlx_buffer& b) {
-  const auto left = reinterpret_cast<uintptr_t>(a.data), right = reinterpret_cast<uintptr_t>(b.data);
+  const auto left = reinterpret_cast<uintptr_t>(a.data);
+  const auto right = reinterpret_cast<uintptr_t>(b.data);
   return left < right + b.bytes && right < left + a.bytes;
 }
 
@@ -159,6 +160,8 @@ rlx_status rlx_load(const char* path, rlx_model** model) {
     auto file = std::make_shared<rlx::MappedFile>(path);
     try {
       *model = load(file->data(), file->size(), file);
+      const rlx::Constant mapped{file->data(), static_cast<int64_t>(file->size()), file};
+      (*model)->loaded.weights->release_when_packed(mapped);
     } catch (const Error& error) {
       throw Error("'" + std::string(path) + "': " + error.where, error.found, error.expected,
                   error.hint);

@@ -1,7 +1,8 @@
 /* RLX from C and C++: load an artifact that rlx.compile_artifact or `rlx compile` made, and run it.
  *
  * No Python is needed. A call that fails returns a status other than RLX_OK, changes nothing, and
- * leaves a message for rlx_last_error. No call ends the process or throws.
+ * leaves a message for rlx_last_error. No call ends the process or throws. Pointers are not NULL
+ * where nothing else is said.
  *
  * A model may be used from any number of threads at once: rlx_run may run in parallel with itself,
  * and rlx_set_param waits for the runs in flight. Only rlx_free must be alone with its model.

@@ -154,14 +154,17 @@ DType parse_dtype(const std::string& where, const std::string& name) {
 
 int64_t Signature::bytes() const {
   int64_t bytes = static_cast<int64_t>(dtype_size(dtype));
+  bool empty = false;
   for (int64_t dim : shape) {
     if (dim < 0) throw Error("'" + name + "'", "dim " + number(dim), "at least 0");
+    // Where one dim is 0, numpy still wants the others to fit.
+    empty = empty || dim == 0;
     if (dim > 0 && bytes > kMaxBytes / dim) {
       throw Error("'" + name + "'", type(), "at most " + number(kMaxBytes) + " bytes");
     }
-    bytes *= dim;
+    bytes *= std::max(dim, int64_t{1});
   }
-  return bytes;
+  return empty ? 0 : bytes;
 }
 
 std::string Signature::type() const {

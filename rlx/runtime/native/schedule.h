@@ -120,7 +120,7 @@ struct Schedule {
   Steps main;
 };
 
-// What Launch::kernel is: an address, or still the number of a kernel, which its reader has checked.
+// What Launch::kernel is: an address, or still a kernel's number, which its reader has checked.
 enum class Kernels { kAddresses, kNumbers };
 
 // Each throws Error unless every step is well-formed and every place lies inside its memory.

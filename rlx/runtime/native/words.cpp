@@ -11,6 +11,33 @@ namespace {
 
 constexpr size_t kWord = sizeof(int64_t);
 
+// The bytes of the character of UTF-8 at `text`, of which `left` are there; 0 if it is none, or the
+// character 0, which would end the text for C.
+size_t character(const unsigned char* text, size_t left) {
+  const unsigned char first = text[0];
+  if (first < 0x80) return first == 0 ? 0 : 1;
+  const size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || size > left) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if ((text[i] & 0xc0) != 0x80) return 0;
+  }
+  // Each number has one form, and there are no surrogates and nothing above 0x10ffff.
+  const unsigned char second = text[1];
+  if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f)) return 0;
+  if ((first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f)) return 0;
+  return size;
+}
+
+bool is_utf8(const std::string& text) {
+  const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
+  for (size_t at = 0; at < text.size();) {
+    const size_t size = character(bytes + at, text.size() - at);
+    if (size == 0) return false;
+    at += size;
+  }
+  return true;
+}
+
 }  // namespace
 
 Words::Words(const Part& part)
@@ -46,10 +73,13 @@ std::string Words::text() {
   const size_t bytes = below(left() == 0 ? 0 : kWord * (left() - 1) + 1, "length of a text");
   const std::byte* begin = data_ + kWord * at_;
   at_ += (bytes + kWord - 1) / kWord;
-  if (std::any_of(begin + bytes, data_ + kWord * at_, [](std::byte b) { return b != std::byte{0}; })) {
+  const auto is_set = [](std::byte b) { return b != std::byte{0}; };
+  if (std::any_of(begin + bytes, data_ + kWord * at_, is_set)) {
     refuse("a text that is not padded with zeros", "zeros up to the next word");
   }
-  return std::string(reinterpret_cast<const char*>(begin), bytes);
+  std::string text(reinterpret_cast<const char*>(begin), bytes);
+  if (!is_utf8(text)) refuse("a text that is no UTF-8", "UTF-8 without zeros");
+  return text;
 }
 
 std::vector<int64_t> Words::list() {

@@ -33,14 +33,17 @@ class CpuEmitter:
         return compile_kernels(kernels, self.features)
 
 
-@cache
 def make_target(features: str | None = None) -> Target:
     """The CPU target for features by name ("x86-64-v4"); by default RLX_CPU's or this machine's."""
+    return _target(selected() if features is None else preset(features))
+
+
+@cache
+def _target(found: Features) -> Target:
     # Imported here: a hit of the compile cache asks for the features alone.
     from rlx.targets.base import Target
     from rlx.targets.cpu.target import kernel_target
 
-    found = selected() if features is None else preset(features)
     return Target(
         name="cpu",
         features=found,
