@@ -24,6 +24,7 @@ LOADED_NS = time.time_ns()
 NAMES = {
     name: module
     for module, names in {
+        "rlx.clock": ("Tick", "time_ns"),
         "rlx.compiler": ("compile_artifact",),
         "rlx.control": ("cond", "fori", "scan", "while_loop"),
         "rlx.errors": ("RlxError",),
@@ -39,6 +40,7 @@ NAMES = {
         "rlx.runtime.session": ("CompiledGraph", "Session"),
         "rlx.staged": ("CompilePipeline",),
         "rlx.text": ("load", "save"),
+        "rlx.tracing": ("trace",),
         "rlx.types": ("DType", "TensorType"),
     }.items()
     for name in names

@@ -30,6 +30,7 @@ from rlx.runtime.cache.objects import Shelf, found_or_made
 from rlx.runtime.executable import typed_array, unknown
 from rlx.targets import find_target
 from rlx.targets.base import Target
+from rlx.tracing import span
 
 __all__ = [
     "CompileReport", "compile_artifact", "compile_graph", "compile_lir", "compile_schedule",
@@ -64,7 +65,7 @@ def compile_structure(
     """``compile_graph`` with numbers for the user's lines (``rlx.lowering.places``), so that graphs
     of one structure give one artifact. ``shelf`` has objects of kernels of other processes."""
     compilation = Compilation(target, options)
-    with _lock:
+    with _lock, span("compile", graph=graph.name):
         with compilation.timed("context"):
             context = _contexts.get()
         with context:
@@ -168,7 +169,7 @@ def compile_schedule(
     variant = Variant(
         features.name, features.machine_name, tuple(sorted(features.has)), schedule.arena_bytes,
         schedule.packed_bytes, schedule.constants, schedule.prologue, schedule.main,
-        schedule.places, schedule.sites, symbols, objects,
+        schedule.launches, schedule.sites, symbols, objects,
     )  # fmt: skip
     return Artifact(schedule.target, schedule.params, schedule.inputs, schedule.outputs, (variant,))
 
@@ -179,8 +180,10 @@ def _make(kernels: dict[str, KernelRef], target: Target) -> dict[str, bytes]:
 
     def make(key: str) -> bytes:
         kernel = kernels[key]
-        text = emit_kernel(kernel.family, _symbol(key, kernel), kernel.config, target.kernels)
-        return target.emitter.emit([text], target.stages[-1])
+        symbol = _symbol(key, kernel)
+        with span(f"emit {kernel.family}", symbol=symbol):
+            text = emit_kernel(kernel.family, symbol, kernel.config, target.kernels)
+            return target.emitter.emit([text], target.stages[-1])
 
     workers = min(len(kernels), _native.default_threads())
     if workers < 2:

@@ -17,7 +17,7 @@ from rlx.errors import KnobError
 
 __all__ = [
     "KNOBS", "Knob", "cache", "cache_dir", "cache_size", "cpu", "dispatch_report", "fusion_report",
-    "ir_dump", "log", "num_threads",
+    "ir_dump", "log", "num_threads", "trace",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -176,4 +176,12 @@ def _topics(text: str) -> frozenset[str]:
 log = Knob(
     "RLX_LOG", frozenset[str](), _topics, "reports", f"one or more of {', '.join(TOPICS)}",
     "What is reported on standard error as it happens: cache, every look into the compile cache.",
+)  # fmt: skip
+
+# -- measuring --------------------------------------------------------------------------------
+
+trace = Knob(
+    "RLX_TRACE", "", str, "measuring", "the path of a file to write",
+    "Write a trace of compiles and runs to this file when the process ends, for Perfetto or"
+    " chrome://tracing; `%p` stands for the process's number.",
 )  # fmt: skip

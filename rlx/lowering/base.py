@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rlx._mlir import ir
 from rlx.lowering.compilation import Compilation, Options
 
-__all__ = ["Compilation", "Options", "Pass", "functions"]
+__all__ = ["Compilation", "Options", "Pass", "RulePass", "functions"]
 
 
 class Pass(ABC):
     """A step of the pipeline on a module, in place or giving a new one.
 
     ``name`` is its command-line name; the docstring's first line is its help. ``verifies`` says
-    that the module it returns has been verified already, as one that was parsed has.
+    that the module it returns has been verified already, as one that was parsed has. A pass with
+    options is a frozen dataclass, whose fields they are (see ``pass_options``).
     """
 
     name: ClassVar[str]
@@ -27,6 +29,18 @@ class Pass(ABC):
 
         It is called with the module's context, and an unknown location, as the current ones.
         """
+
+
+@dataclass(frozen=True)
+class RulePass(Pass):
+    """A pass made of rules, each of which improves a module and is right to leave out."""
+
+    rules: ClassVar[tuple[str, ...]]
+    disable_rules: tuple[str, ...] = ()
+
+    def applies(self, rule: str) -> bool:
+        """Whether a rule is on."""
+        return rule not in self.disable_rules
 
 
 def functions(module: ir.Module) -> dict[str, ir.Operation]:

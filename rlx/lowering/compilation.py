@@ -5,14 +5,16 @@ Nothing here needs MLIR: a compile that the cache has spared is reported in the 
 
 from __future__ import annotations
 
-import time
+from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+from rlx.clock import Tick
 from rlx.lowering.report import DispatchReport, FusionReport, times_text
+from rlx.tracing import span
 
 if TYPE_CHECKING:
     from rlx.lowering.region import Regions
@@ -50,20 +52,34 @@ class Record:
 
     @contextmanager
     def timed(self, stage: str) -> Generator[None]:
-        """Add the time of the block to ``seconds[stage]``."""
-        start = time.perf_counter()
+        """Add the time of the block to ``seconds[stage]``, and trace it."""
+        start = Tick.now()
         try:
-            yield
+            with span(stage):
+                yield
         finally:
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+            took = Tick.now().elapsed_ns(start) * 1e-9
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + took
 
 
 class Compilation(Record):
-    """One compile for a target, as it goes from pass to pass."""
+    """One compile for a target, as it goes from pass to pass. ``hits`` counts by pass how often
+    each of its rules applied."""
 
-    def __init__(self, target: Target, options: Options | None = None) -> None:
-        super().__init__(options or Options())
-        self.target = target
+    def __init__(
+        self,
+        target: Target,
+        options: Options | None = None,
+        *,
+        seconds: dict[str, float] | None = None,
+        hits: dict[str, Counter[str]] | None = None,
+    ) -> None:
+        super().__init__(options or Options(), seconds={} if seconds is None else seconds)
+        self.target, self.hits = target, {} if hits is None else hits
+
+    def hit(self, name: str, rule: str) -> None:
+        """Count that a rule of the pass called ``name`` applied."""
+        self.hits.setdefault(name, Counter())[rule] += 1
 
     @cached_property
     def regions(self) -> Regions:

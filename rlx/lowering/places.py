@@ -8,7 +8,7 @@ files and lines of the graph at hand come in afterwards, in an artifact, a repor
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -42,10 +42,6 @@ class Places:
     def of(self, place: Location) -> Location:
         """The user's place for a number; any other place stays."""
         return self._places[place[1]] if place[0] == _FILE else place
-
-    def all(self, places: Sequence[Location]) -> list[Location]:
-        """``of`` for each."""
-        return [self.of(place) for place in places]
 
     def text(self, text: str) -> str:
         """A text in which places are named."""

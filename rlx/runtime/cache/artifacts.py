@@ -40,11 +40,11 @@ in_memory: Memory[Entry] = Memory(LIMIT)
 
 
 def placed(artifact: Artifact, places: Places) -> Artifact:
-    """An artifact whose faults name the user's lines instead of numbers."""
+    """An artifact whose launches and faults name the user's lines instead of numbers."""
     variants = tuple(
         replace(
             v,
-            places=places.all(v.places),
+            launches=[(ops, *places.of((file, n)), *work) for ops, file, n, *work in v.launches],
             sites=[(places.text(m), *places.of((file, line))) for m, file, line in v.sites],
         )
         for v in artifact.variants
