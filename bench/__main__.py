@@ -11,6 +11,7 @@ BENCHMARKS = {
     "attention": "bench.kernels.attention",
     "overhead": "bench.overhead",
     "compile": "bench.compile",
+    "warm": "bench.warm",
     "memory": "bench.memory",
 }
 

@@ -77,7 +77,7 @@ def measure(model: Path, threads: int) -> dict[str, Any]:
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, __file__, "--worker", str(model), "--threads", str(threads)]
     command += ["--started", repr(time.time())]
-    environment = {**os.environ, "PYTHONPATH": path}
+    environment = {**os.environ, "PYTHONPATH": path, "RLX_CACHE": "off"}
     found = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
     return json.loads(found.stdout)
 

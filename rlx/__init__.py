@@ -13,9 +13,13 @@ type checkers, is written by ``tools/make_stubs.py``.
 from __future__ import annotations
 
 import importlib
+import time
 from typing import Any
 
 __version__ = "0.1.0"
+
+LOADED_NS = time.time_ns()
+"""When RLX was loaded: the compile cache trusts no source file that has changed since."""
 
 NAMES = {
     name: module

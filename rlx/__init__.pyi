@@ -117,6 +117,7 @@ from rlx.types import TensorType as TensorType
 from rlx.types import TensorType as _TensorType
 
 __version__: str
+LOADED_NS: int
 NAMES: dict[str, str]
 NAMESPACES: tuple[str, ...]
 Node = _Op

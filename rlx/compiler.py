@@ -6,7 +6,7 @@ import hashlib
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +17,16 @@ from rlx.errors import DeviceError, ShapeError, UnsupportedError
 from rlx.graph import Graph, check_param
 from rlx.kernels.emit import emit_kernel
 from rlx.lowering.base import Compilation, Options
+from rlx.lowering.compilation import CompileReport
 from rlx.lowering.dump import dump_levels
 from rlx.lowering.pipeline import PIPELINE, run_passes
-from rlx.lowering.report import print_reports, times_text
+from rlx.lowering.places import Places, numbered
 from rlx.lowering.schedule import KernelRef, Schedule, read_schedule
 from rlx.ops.base import caller
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Variant
+from rlx.runtime.cache.artifacts import find_or_compile, placed
+from rlx.runtime.cache.objects import Shelf, found_or_made
 from rlx.runtime.executable import typed_array, unknown
 from rlx.targets import find_target
 from rlx.targets.base import Target
@@ -34,24 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CompileReport", "compile_artifact", "compile_graph", "compile_lowered", "compile_schedule",
+    "compile_structure", "show_levels",
 ]  # fmt: skip
 
-
-@dataclass
-class CompileReport:
-    """What a compile says of itself: times, fusions and dispatch, kernels made and reused."""
-
-    compilation: Compilation
-    kernels_made: int = 0
-    kernels_reused: int = 0
-
-    def __str__(self) -> str:
-        c = self.compilation
-        made = f"kernels: {self.kernels_made} compiled, {self.kernels_reused} found in memory"
-        return "\n".join([times_text(c.seconds), made, str(c.fusion), str(c.dispatch)])
-
-
-_objects: dict[str, bytes] = {}
 _contexts = SharedContext()
 _lock = threading.Lock()
 
@@ -59,21 +47,38 @@ _lock = threading.Lock()
 def compile_graph(
     graph: Graph, target: Target, options: Options | None = None
 ) -> tuple[Artifact, CompileReport]:
-    """Compile a graph whose dims are all bound; the artifact runs without MLIR or LLVM."""
-    compilation = Compilation(target, options or Options())
+    """Compile a graph whose dims are all bound, without the cache; the artifact runs without MLIR
+    or LLVM."""
+    places = Places(graph)
+    with places.errors():
+        artifact, report = compile_structure(graph, target, options)
+    report.compilation.fusion = places.fusion(report.compilation.fusion)
+    return placed(artifact, places), report
+
+
+def show_levels(graph: Graph, target: Target, options: Options) -> None:
+    """Write the levels of a graph where RLX_IR_DUMP says."""
+    with _lock:
+        dump_levels(graph, target, options)
+
+
+def compile_structure(
+    graph: Graph, target: Target, options: Options | None = None, shelf: Shelf | None = None
+) -> tuple[Artifact, CompileReport]:
+    """``compile_graph`` with numbers for the user's lines (``rlx.lowering.places``), so that graphs
+    of one structure give one artifact. ``shelf`` has objects of kernels of other processes."""
+    compilation = Compilation(target, options)
     with _lock, span("compile", graph=graph.name):
-        dump_levels(graph, target, compilation.options)
         with compilation.timed("context"):
             context = _contexts.get()
         with context:
             with compilation.timed("to-mlir"):
-                module = to_mlir(graph, context)
+                module = to_mlir(graph, context, numbered(graph))
             module = run_passes(module, PIPELINE, compilation)
             with compilation.timed("read"):
                 schedule = read_schedule(module)
         report = CompileReport(compilation)
-        print_reports(graph.name, compilation)
-        return compile_schedule(schedule, target, report), report
+        return compile_schedule(schedule, target, report, shelf), report
 
 
 def compile_lowered(module: GraphModule, **options: Any) -> Artifact:
@@ -121,7 +126,10 @@ def compile_artifact(
     order = sorted(targets.values(), key=lambda t: t.features.rank, reverse=True)
     if not order:
         raise DeviceError("an artifact needs at least one target, such as 'cpu'")
-    first, *others = [compile_graph(bound, t, Options(**options))[0] for t in order]
+    first, *others = [
+        find_or_compile(bound, (t.name, t.features.name), Options(**options), lambda t=t: t)[0]
+        for t in order
+    ]
     variants = (*first.variants, *(v for other in others for v in other.variants))
     return replace(first, variants=variants, values=values)
 
@@ -156,19 +164,22 @@ def _frozen(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return kept
 
 
-def compile_schedule(schedule: Schedule, target: Target, report: CompileReport) -> Artifact:
+def compile_schedule(
+    schedule: Schedule, target: Target, report: CompileReport, shelf: Shelf | None = None
+) -> Artifact:
     """Make the kernels of a schedule, and put them together as an artifact."""
     with report.compilation.timed("kernels"):
-        keys = {k.name: _digest(k, target) for k in schedule.kernels}
+        texts = {k.name: _dependences(k, target) for k in schedule.kernels}
+        keys = {name: _digest(text) for name, text in texts.items()}
         needed = {keys[k.name]: k for k in schedule.kernels}
-        missing = {key: k for key, k in needed.items() if key not in _objects}
-        if missing:
-            _objects.update(_make(missing, target))
-            _native.trim_heap()  # LLVM's and MLIR's garbage, 6 MB for a small model
-    report.kernels_made += len(missing)
-    report.kernels_reused += len(needed) - len(missing)
+        objects, made = found_or_made(
+            {keys[name]: text for name, text in texts.items()},
+            lambda missing: _make({key: needed[key] for key in missing}, target),
+            shelf,
+        )
+    report.kernels_made += made
+    report.kernels_reused += len(needed) - made
     symbols = {k.name: (keys[k.name], _symbol(keys[k.name], k)) for k in schedule.kernels}
-    objects = {key: _objects[key] for key in needed}
     features = target.features
     variant = Variant(
         features.name, features.machine_name, tuple(sorted(features.has)), schedule.arena_bytes,
@@ -181,6 +192,8 @@ def compile_schedule(schedule: Schedule, target: Target, report: CompileReport) 
 def _make(kernels: dict[str, KernelRef], target: Target) -> dict[str, bytes]:
     """The objects of kernels by key. They are made on several threads where there are several
     CPUs: LLVM's code generator, half of the work, runs without the GIL."""
+    if not kernels:
+        return {}
 
     def make(key: str) -> bytes:
         kernel = kernels[key]
@@ -190,10 +203,10 @@ def _make(kernels: dict[str, KernelRef], target: Target) -> dict[str, bytes]:
             return target.emitter.emit([text], target.stages[-1])
 
     workers = min(len(kernels), _native.default_threads())
-    if workers < 2:
-        return {key: make(key) for key in kernels}
     with ThreadPoolExecutor(workers, "rlx-compile") as pool:
-        return dict(zip(kernels, pool.map(make, kernels), strict=True))
+        made = dict(zip(kernels, pool.map(make, kernels), strict=True))
+    _native.trim_heap()  # LLVM's and MLIR's garbage, 6 MB for a small model
+    return made
 
 
 def _symbol(key: str, kernel: KernelRef) -> str:
@@ -201,7 +214,10 @@ def _symbol(key: str, kernel: KernelRef) -> str:
     return f"rlx_{kernel.family}_{key[:12]}"
 
 
-def _digest(kernel: KernelRef, target: Target) -> str:
+def _dependences(kernel: KernelRef, target: Target) -> str:
     """What a kernel's code depends on: its family, its config, the target and its features."""
-    text = f"{kernel.family}|{kernel.config!r}|{target.name}|{target.features.name}"
+    return f"{kernel.family}|{kernel.config!r}|{target.name}|{target.features.name}"
+
+
+def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

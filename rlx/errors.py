@@ -22,7 +22,6 @@ expected, and what to do.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 __all__ = [
@@ -161,6 +160,8 @@ class ArtifactError(RlxError):
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the nearest known name, upper and lower case being the
     same, or an empty string."""
+    import difflib
+
     folded = {k.lower(): k for k in known}
     near = difflib.get_close_matches(name.lower(), folded, n=1)
     return f"; did you mean {folded[near[0]]!r}?" if near else ""

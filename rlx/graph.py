@@ -6,18 +6,42 @@ A graph is pure: values never change, and its nodes are whatever the outputs rea
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rlx.dims import SymDim
 from rlx.errors import DTypeError, GraphError, NameError, ShapeError, did_you_mean
-from rlx.ops.base import Op, caller
+from rlx.ops.base import Location, Op, caller
 from rlx.ops.builders import GraphOps, located
 from rlx.ops.value import Value
 from rlx.types import DType, Shape, TensorType, bool_, f32
 
-__all__ = ["Graph", "topological"]
+__all__ = ["Binding", "Graph", "topological", "with_bodies"]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What a graph with bound dims was made of: the leaves and outputs of the graph with symbols,
+    as they were then, and the sizes."""
+
+    inputs: tuple[Value, ...]
+    params: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    dims: tuple[tuple[str, int], ...]
+
+    @staticmethod
+    def of(graph: Graph, dims: Mapping[str, int]) -> Binding:
+        """The binding of one graph's symbols, which may itself have been bound in part."""
+        before = graph.origin or graph
+        known = {**dict(graph.origin.dims if graph.origin else ()), **dims}
+        return Binding(
+            tuple(before.inputs),
+            tuple(before.params),
+            tuple(before.outputs),
+            tuple(sorted(known.items())),
+        )
 
 
 class Graph(GraphOps):
@@ -32,7 +56,7 @@ class Graph(GraphOps):
     bound at compile time or at the call.
     """
 
-    __slots__ = ("_names", "inputs", "name", "outputs", "param_values", "params")
+    __slots__ = ("_names", "inputs", "name", "origin", "outputs", "param_values", "params")
 
     def __init__(self, name: str = "main") -> None:
         self.name = name
@@ -40,6 +64,7 @@ class Graph(GraphOps):
         self.params: list[Value] = []
         self.outputs: list[Value] = []
         self.param_values: dict[str, np.ndarray[Any, Any]] = {}
+        self.origin: Binding | None = None
         self._names: dict[str, tuple[str, int]] = {}
 
     # -- building --------------------------------------------------------------------------
@@ -106,7 +131,7 @@ class Graph(GraphOps):
             if not isinstance(v, Value):
                 raise GraphError(f"output {i} is a {type(v).__name__}, expected a Value", caller())
         self._check_leaves(outs)
-        self.outputs = outs
+        self.outputs, self.origin = outs, None
 
     def _leaf(self, name: str, type: TensorType) -> Value:
         where = caller()
@@ -115,7 +140,7 @@ class Graph(GraphOps):
         if name in self._names:
             file, line = self._names[name]
             raise NameError(f"the name {name!r} is already used at {file}:{line}", where)
-        self._names[name] = where
+        self._names[name], self.origin = where, None
         return Value(type, graph=self, name=name)
 
     def _check_leaves(self, outs: Sequence[Value]) -> None:
@@ -144,6 +169,13 @@ class Graph(GraphOps):
     def leaf_location(self, name: str) -> tuple[str, int]:
         """Where the input or param was declared."""
         return self._names[name]
+
+    def places(self) -> list[tuple[Value | Op, Location]]:
+        """Where the inputs, the params and the nodes, those of bodies included, were made in the
+        user's code; in an order fixed by the graph's structure alone. The nodes of a body that two
+        ops have are there twice."""
+        leaves = [(v, self._names[str(v.name)]) for v in (*self.inputs, *self.params)]
+        return [*leaves, *((op, op.location) for op in with_bodies(self.nodes()))]
 
     @located
     def bind(self, dims: Mapping[str, int]) -> Graph:
@@ -215,6 +247,17 @@ def _literal(value: Any, dt: DType | None = None) -> np.ndarray[Any, Any]:
         return a
     cast = a.astype(dt.numpy)
     return cast if dt.is_float or np.array_equal(cast, a) else a
+
+
+def with_bodies(nodes: Iterable[Op]) -> list[Op]:
+    """The nodes, and after each of them those of its bodies."""
+    found: list[Op] = []
+    for op in nodes:
+        found.append(op)
+        bodies = (op.attrs[a.name] for a in op.attr_fields if a.kind == "Graph")
+        for body in bodies:
+            found += with_bodies(topological(body.outputs))
+    return found
 
 
 def check_param(name: str, value: np.ndarray[Any, Any], type: TensorType) -> np.ndarray[Any, Any]:

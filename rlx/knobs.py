@@ -8,6 +8,7 @@ for good by ``knobs.cpu.set("x86-64-v3")`` or within ``with knobs.cpu.scoped("x8
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
@@ -15,7 +16,8 @@ from typing import Any, Generic, TypeVar
 from rlx.errors import KnobError
 
 __all__ = [
-    "KNOBS", "Knob", "cpu", "dispatch_report", "fusion_report", "ir_dump", "num_threads", "trace",
+    "KNOBS", "Knob", "cache", "cache_dir", "cache_size", "cpu", "dispatch_report", "fusion_report",
+    "ir_dump", "log", "num_threads", "trace",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -127,6 +129,53 @@ fusion_report = Knob(
 dispatch_report = Knob(
     "RLX_DISPATCH_REPORT", False, _switch, "inspection", "on or off",
     "Whether every compile prints which kernels run what on standard error.",
+)  # fmt: skip
+
+# -- compile cache ----------------------------------------------------------------------------
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"(\d+)([kmg]?)(?:ib)?", text.lower())
+    if found is None:
+        raise ValueError
+    return int(found[1]) * _UNITS[found[2]]
+
+
+cache = Knob(
+    "RLX_CACHE", True, _switch, "compile cache", "on or off",
+    "Whether compiled graphs are kept for other processes.",
+)  # fmt: skip
+
+cache_dir = Knob(
+    "RLX_CACHE_DIR", "", str, "compile cache", "a directory",
+    "Where they are kept; by default rlx in XDG_CACHE_HOME or ~/.cache. Others must not be able to"
+    " write there.",
+)  # fmt: skip
+
+cache_size = Knob(
+    "RLX_CACHE_SIZE", 512 << 20, _size, "compile cache", "a number of bytes such as 512MiB",
+    "How much is kept; what was used longest ago goes first.",
+)  # fmt: skip
+
+
+# -- reports ----------------------------------------------------------------------------------
+
+TOPICS = ("cache",)
+"""What can be reported."""
+
+
+def _topics(text: str) -> frozenset[str]:
+    found = frozenset(word.strip() for word in text.split(","))
+    if not found <= set(TOPICS):
+        raise ValueError
+    return found
+
+
+log = Knob(
+    "RLX_LOG", frozenset[str](), _topics, "reports", f"one or more of {', '.join(TOPICS)}",
+    "What is reported on standard error as it happens: cache, every look into the compile cache.",
 )  # fmt: skip
 
 # -- measuring --------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlx.dims import bind_dim
-from rlx.graph import Graph
+from rlx.graph import Binding, Graph
 from rlx.ops.value import Value
 from rlx.types import TensorType
 
@@ -34,6 +34,7 @@ def rebuild(
         node = op.with_operands([None if v is None else env[v] for v in op.operands], **attrs)
         env.update(zip(op.results, node.results, strict=True))
     out.outputs = [env[v] for v in graph.outputs]
+    out.origin = Binding.of(graph, dims)
     return out
 
 

@@ -14,6 +14,8 @@ from rlx.errors import IRError
 from rlx.graph import Graph
 from rlx.lowering.region import Region, Regions
 from rlx.runtime import _native
+from rlx.runtime.cache import objects
+from rlx.runtime.cache.memory import Memory
 from rlx.targets import find_target
 from rlx.targets.base import Target
 from rlx.targets.cpu import make_target
@@ -21,7 +23,7 @@ from rlx.targets.cpu import make_target
 
 @pytest.fixture(autouse=True)
 def empty_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "_objects", {})
+    monkeypatch.setattr(objects, "in_memory", Memory(1 << 20))
 
 
 @pytest.fixture
@@ -75,7 +77,7 @@ def test_objects_do_not_depend_on_threads(
 
     found: list[dict[str, bytes]] = []
     for n in (1, threads):
-        compiler._objects.clear()
+        objects.in_memory.clear()
         monkeypatch.setattr(_native, "default_threads", lambda n=n: n)
         artifact, report = compile_graph(layers(), cpu)
         assert report.kernels_made == len(artifact.variant.objects) > 3

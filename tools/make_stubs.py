@@ -191,7 +191,8 @@ def names_stub() -> str:
     own = {name: f"{module}:{name}" for name, module in rlx.NAMES.items()}
     targets = {**{name: row.target for name, row in compat.NAMES.items()}, **own}
     imports = {f"from rlx import {name} as {name}" for name in rlx.NAMESPACES}
-    lines = ["__version__: str", "NAMES: dict[str, str]", "NAMESPACES: tuple[str, ...]"]
+    lines = ["__version__: str", "LOADED_NS: int"]
+    lines += ["NAMES: dict[str, str]", "NAMESPACES: tuple[str, ...]"]
     for name, target in targets.items():
         module, _, attribute = target.partition(":")
         if module == "builtins":

@@ -5,7 +5,7 @@ Control ops are written as ``rlx.dialects.control`` reads them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rlx import _mlir
 from rlx._mlir import func, ir
@@ -15,20 +15,25 @@ from rlx.dialects.control import KEY
 from rlx.dialects.convert import to_attr, to_type
 from rlx.errors import IRError
 from rlx.graph import Graph
-from rlx.ops.base import Op
+from rlx.ops.base import Location, Op
 from rlx.ops.control import Control
 from rlx.ops.value import Value
 
 __all__ = ["to_mlir"]
 
 
-def to_mlir(graph: Graph, ctx: ir.Context | None = None) -> ir.Module:
-    """The HIR module of a graph. Every op carries the user's file and line as its location."""
+def to_mlir(
+    graph: Graph,
+    ctx: ir.Context | None = None,
+    places: Mapping[Value | Op, Location] | None = None,
+) -> ir.Module:
+    """The HIR module of a graph. Every op carries the user's file and line as its location, or
+    what ``places`` says instead of ``Graph.places``."""
     context = make_context() if ctx is None else ctx
     with context, ir.Location.unknown():
         module = ir.Module.create()
         module.operation.attributes["rlx.graph"] = ir.StringAttr.get(graph.name)
-        _Writer(module).main(graph)
+        _Writer(module, places or dict(graph.places())).main(graph)
     with _mlir.mlir_errors("the graph is not valid HIR", IRError):
         module.operation.verify()
     return module
@@ -37,15 +42,14 @@ def to_mlir(graph: Graph, ctx: ir.Context | None = None) -> ir.Module:
 class _Writer:
     """Writes functions into a module, @main last: what it calls stands before it."""
 
-    def __init__(self, module: ir.Module) -> None:
-        self.module = module
+    def __init__(self, module: ir.Module, places: Mapping[Value | Op, Location]) -> None:
+        self.module, self.places = module, places
         self.names: dict[str, int] = {}
 
     def main(self, graph: Graph) -> None:
         leaves = [*graph.inputs, *graph.params]
         kinds = ["rlx.input"] * len(graph.inputs) + ["rlx.param"] * len(graph.params)
-        places = [ir.Location.file(*graph.leaf_location(str(v.name)), 1) for v in leaves]
-        main = self.function("main", graph, leaves, places)
+        main = self.function("main", graph, leaves, [self.place(v) for v in leaves])
         main.arg_attrs = ir.ArrayAttr.get(
             [
                 ir.DictAttr.get({k: ir.StringAttr.get(v.name)})
@@ -73,7 +77,7 @@ class _Writer:
                     [to_type(v.type) for v in n.results],
                     [env[v] for v in n.present],
                     attributes_of(n) if callee is None else {"callee": callee},
-                    loc=ir.Location.file(*n.location, 1),
+                    loc=self.place(n),
                 )
                 env.update(zip(n.results, op.results, strict=True))
             func.ReturnOp([env[v] for v in graph.outputs])
@@ -81,7 +85,7 @@ class _Writer:
 
     def declare(self, node: Control) -> ir.Attribute:
         """Write the bodies of a control op and the declaration that names them; its symbol."""
-        place = ir.Location.file(*node.location, 1)
+        place = self.place(node)
         attributes: dict[str, ir.Attribute] = {KEY: ir.StringAttr.get(node.short)}
         for a in node.attr_fields:
             value = node.attrs[a.name]
@@ -105,6 +109,9 @@ class _Writer:
             made.attributes["rlx.graph"] = ir.StringAttr.get(graph.name)
         made.attributes["sym_visibility"] = ir.StringAttr.get("private")
         return ir.FlatSymbolRefAttr.get(name)
+
+    def place(self, of: Value | Op) -> ir.Location:
+        return ir.Location.file(*self.places[of], 1)
 
     def unique(self, name: str) -> str:
         self.names[name] = number = self.names.get(name, -1) + 1

@@ -1,69 +1,15 @@
-"""What a pass is, and what one compile carries from pass to pass."""
+"""What a pass is."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Generator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar
 
 from rlx._mlir import ir
-from rlx.clock import Tick
-from rlx.lowering.region import Regions
-from rlx.lowering.report import DispatchReport, FusionReport
-from rlx.targets.base import Target
-from rlx.tracing import span
+from rlx.lowering.compilation import Compilation, Options
 
 __all__ = ["Compilation", "Options", "Pass", "RulePass", "functions"]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a user may choose about a compile.
-
-    ``dispatch`` is "native" (kernel families where they claim an op, else the common way) or
-    "common" (every op by its own loop nest, unfused); ``fuse`` False keeps ops apart.
-    """
-
-    dispatch: Literal["native", "common"] = "native"
-    fuse: bool = True
-
-    def __post_init__(self) -> None:
-        from rlx.errors import GraphError
-
-        if self.dispatch not in ("native", "common"):
-            raise GraphError(f"dispatch is 'native' or 'common', found {self.dispatch!r}")
-
-
-@dataclass
-class Compilation:
-    """One compile: its target and options, what the passes report, and ``regions``, which they
-    share while they run. ``hits`` counts by pass how often each of its rules applied."""
-
-    target: Target
-    options: Options = field(default_factory=Options)
-    fusion: FusionReport = field(default_factory=FusionReport)
-    dispatch: DispatchReport = field(default_factory=DispatchReport)
-    seconds: dict[str, float] = field(default_factory=dict)
-    hits: dict[str, Counter[str]] = field(default_factory=dict)
-    regions: Regions = field(default_factory=Regions)
-
-    @contextmanager
-    def timed(self, stage: str) -> Generator[None]:
-        """Add the time of the block to ``seconds[stage]``, and trace it."""
-        start = Tick.now()
-        try:
-            with span(stage):
-                yield
-        finally:
-            took = Tick.now().elapsed_ns(start) * 1e-9
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + took
-
-    def hit(self, name: str, rule: str) -> None:
-        """Count that a rule of the pass called ``name`` applied."""
-        self.hits.setdefault(name, Counter())[rule] += 1
 
 
 class Pass(ABC):

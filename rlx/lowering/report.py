@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rlx import knobs
 
 if TYPE_CHECKING:
-    from rlx.lowering.base import Compilation
+    from rlx.lowering.compilation import Record
 
 __all__ = [
     "DispatchReport",
@@ -78,13 +78,12 @@ def times_text(seconds: dict[str, float]) -> str:
     return "\n".join(f"{s * 1e3:9.2f} ms  {name}" for name, s in seconds.items())
 
 
-def print_reports(name: str, compilation: Compilation) -> None:
+def print_reports(name: str, target: str, record: Record) -> None:
     """Print the reports of the compile of a graph that the environment asks for."""
-    target = compilation.target
-    where = f"of graph {name!r} for {target.name}:{target.features.name}"
+    where = f"of graph {name!r} for {target}"
     for knob, what, report in (
-        (knobs.fusion_report, "fusion", compilation.fusion),
-        (knobs.dispatch_report, "dispatch", compilation.dispatch),
+        (knobs.fusion_report, "fusion", record.fusion),
+        (knobs.dispatch_report, "dispatch", record.dispatch),
     ):
         if knob.get():
             listed = str(report).replace("\n", "\n  ")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -115,7 +114,7 @@ class Artifact:
     def save(self, path: str | Path) -> None:
         """Write the artifact as one file. It appears whole, under its name, or not at all."""
         path = Path(path)
-        staged = path.parent / f".{path.name}.{secrets.token_hex(6)}"
+        staged = path.parent / f".{path.name}.{os.urandom(6).hex()}"
         try:
             with staged.open("xb") as f:
                 for chunk in self._chunks():

@@ -52,15 +52,16 @@ class CpuBackend:
 
     def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Executable:
         with _no_collections():
-            from rlx.compiler import compile_graph
-            from rlx.lowering.base import Options
+            from rlx.lowering.compilation import Options
+            from rlx.runtime.cache.artifacts import find_or_compile
             from rlx.targets.cpu import make_target
-            from rlx.targets.cpu.features import require
+            from rlx.targets.cpu.features import require, selected
 
-            target = make_target()
             # RLX_CPU may name another machine, whose code would not run here.
-            require(target.features)
-            artifact, report = compile_graph(graph, target, Options(**options))
+            features = require(selected()).name
+            artifact, report = find_or_compile(
+                graph, ("cpu", features), Options(**options), lambda: make_target(features)
+            )
         return Executable(artifact, report, shared)
 
     def set_threads(self, n: int) -> None:

@@ -131,4 +131,10 @@ class Weights:
 
 def plain(a: Array) -> Array:
     """bfloat16 as its bits: numpy exports no buffer for it. What is no array is left alone."""
-    return a.view(np.uint16) if getattr(a, "dtype", None) == DTYPES["bf16"].numpy else a
+    dt = getattr(a, "dtype", None)
+    # The kind first: to have bfloat16 to compare with takes an import.
+    return a.view(np.uint16) if dt is not None and dt.kind == "V" and dt == _bf16() else a
+
+
+def _bf16() -> np.dtype[Any]:
+    return DTYPES["bf16"].numpy

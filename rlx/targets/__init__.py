@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING
 
 from rlx.errors import DeviceError, did_you_mean
-from rlx.targets.base import Target
+
+if TYPE_CHECKING:
+    from rlx.targets.base import Target
 
 __all__ = ["TARGETS", "find_target"]
 

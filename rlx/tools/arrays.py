@@ -24,7 +24,7 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def dim(text: str) -> tuple[str, int]:
-    """``NAME=SIZE`` as a pair; ValueError, which argparse reports, for other text."""
+    """``NAME=SIZE``, the size of a symbolic dim; ValueError for other text."""
     name, size = pair(text)
     return name, int(size)
 

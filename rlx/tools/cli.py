@@ -13,6 +13,7 @@ __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
     "bench": "what each kernel of a graph takes, against what the machine allows",
+    "cache": "what the compile cache holds, and why something was not there",
     "compile": "a graph's text to an artifact, a file that runs without a compiler",
     "embed": "similarities of sentences under a sentence encoder",
     "run": "an artifact on arrays from files",

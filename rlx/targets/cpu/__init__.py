@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
-from rlx.kernels.builder import KernelText
-from rlx.targets.base import Target
 from rlx.targets.cpu.features import Features, preset, selected
-from rlx.targets.cpu.target import kernel_target
+
+if TYPE_CHECKING:
+    from rlx.kernels.builder import KernelText
+    from rlx.targets.base import Target
 
 __all__ = ["FAMILIES", "make_target"]
 
@@ -38,6 +40,10 @@ def make_target(features: str | None = None) -> Target:
 
 @cache
 def _target(found: Features) -> Target:
+    # Imported here: a hit of the compile cache asks for the features alone.
+    from rlx.targets.base import Target
+    from rlx.targets.cpu.target import kernel_target
+
     return Target(
         name="cpu",
         features=found,

@@ -18,7 +18,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rlx.errors import ToolchainError
-from rlx.targets.llvm.allow import check
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
@@ -62,6 +61,8 @@ def emit_assembly(text: str, machine: Machine, *, opt: int = 2) -> str:
 
 
 def _emit(text: str, machine: Machine, opt: int, *, as_object: bool) -> bytes:
+    from rlx.targets.llvm.allow import check
+
     check(text, machine.arch)
     binding, target = _binding(), _target_machine(machine, opt)
     context = binding.create_context()

@@ -20,8 +20,11 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Encode the sentences and print how alike they are."""
+    from rlx import knobs
     from rlx.models import Embed
 
+    if args.explain:
+        knobs.log.set(knobs.log.get() | {"cache"})
     start = time.perf_counter()
     model = Embed.from_dir(args.model, device=args.device, threads=args.threads)
     loaded = time.perf_counter()

@@ -1,0 +1,109 @@
+"""One compile: what the user may choose, what it carries from pass to pass, and what it reports.
+
+Nothing here needs MLIR: a compile that the cache has spared is reported in the same way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from rlx.clock import Tick
+from rlx.lowering.report import DispatchReport, FusionReport, times_text
+from rlx.tracing import span
+
+if TYPE_CHECKING:
+    from rlx.lowering.region import Regions
+    from rlx.targets.base import Target
+
+__all__ = ["Compilation", "CompileReport", "Options", "Record"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may choose about a compile.
+
+    ``dispatch`` is "native" (kernel families where they claim an op, else the common way) or
+    "common" (every op by its own loop nest, unfused); ``fuse`` False keeps ops apart.
+    """
+
+    dispatch: Literal["native", "common"] = "native"
+    fuse: bool = True
+
+    def __post_init__(self) -> None:
+        from rlx.errors import GraphError
+
+        if self.dispatch not in ("native", "common"):
+            raise GraphError(f"dispatch is 'native' or 'common', found {self.dispatch!r}")
+
+
+@dataclass
+class Record:
+    """What is told of a compile: its options, what the passes report, and the times of stages."""
+
+    options: Options = field(default_factory=Options)
+    fusion: FusionReport = field(default_factory=FusionReport)
+    dispatch: DispatchReport = field(default_factory=DispatchReport)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, stage: str) -> Generator[None]:
+        """Add the time of the block to ``seconds[stage]``, and trace it."""
+        start = Tick.now()
+        try:
+            with span(stage):
+                yield
+        finally:
+            took = Tick.now().elapsed_ns(start) * 1e-9
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + took
+
+
+class Compilation(Record):
+    """One compile for a target, as it goes from pass to pass. ``hits`` counts by pass how often
+    each of its rules applied."""
+
+    def __init__(
+        self,
+        target: Target,
+        options: Options | None = None,
+        *,
+        seconds: dict[str, float] | None = None,
+        hits: dict[str, Counter[str]] | None = None,
+    ) -> None:
+        super().__init__(options or Options(), seconds={} if seconds is None else seconds)
+        self.target, self.hits = target, {} if hits is None else hits
+
+    def hit(self, name: str, rule: str) -> None:
+        """Count that a rule of the pass called ``name`` applied."""
+        self.hits.setdefault(name, Counter())[rule] += 1
+
+    @cached_property
+    def regions(self) -> Regions:
+        """What the passes share while they run."""
+        from rlx.lowering.region import Regions
+
+        return Regions()
+
+
+@dataclass
+class CompileReport:
+    """What a compile says of itself: times, fusions and dispatch, kernels made and reused.
+
+    ``cache`` says whether the compile cache had the artifact, or why not. On a hit the fusions and
+    the dispatch are those that were recorded as the artifact was made, and the times are the hit's.
+    """
+
+    compilation: Record
+    kernels_made: int = 0
+    kernels_reused: int = 0
+    cache: str = "off"
+
+    def __str__(self) -> str:
+        c = self.compilation
+        made = f"kernels: {self.kernels_made} compiled, {self.kernels_reused} found in the cache"
+        said = f"compile cache: {self.cache}"
+        return "\n".join([said, times_text(c.seconds), made, str(c.fusion), str(c.dispatch)])

@@ -1,0 +1,197 @@
+"""Compiled graphs: an artifact is compiled once for all graphs of one structure.
+
+A hit needs neither MLIR nor LLVM: they are imported where something has to be compiled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rlx import knobs
+from rlx.errors import ArtifactError, UnsupportedError
+from rlx.graph import Graph
+from rlx.lowering.compilation import CompileReport, Options, Record
+from rlx.lowering.places import Places
+from rlx.lowering.report import DispatchReport, FusionReport, MissedFusion, print_reports
+from rlx.runtime.artifact import Artifact
+from rlx.runtime.cache import shared
+from rlx.runtime.cache.entry import Entry
+from rlx.runtime.cache.explain import nearest
+from rlx.runtime.cache.fingerprint import foreign_ops
+from rlx.runtime.cache.key import Key, artifact_parts
+from rlx.runtime.cache.memory import Memory
+from rlx.runtime.cache.objects import Shelf
+from rlx.runtime.cache.store import Store
+
+if TYPE_CHECKING:
+    from rlx.targets.base import Target
+
+__all__ = ["find_or_compile", "in_memory", "key_of_graph", "placed"]
+
+LIMIT = 64 << 20
+"""Bytes of artifacts that a process keeps."""
+
+in_memory: Memory[Entry] = Memory(LIMIT)
+"""The entries that this process has made or read, by their files."""
+
+
+def placed(artifact: Artifact, places: Places) -> Artifact:
+    """An artifact whose launches and faults name the user's lines instead of numbers."""
+    variants = tuple(
+        replace(
+            v,
+            launches=[(ops, *places.of((file, n)), *work) for ops, file, n, *work in v.launches],
+            sites=[(places.text(m), *places.of((file, line))) for m, file, line in v.sites],
+        )
+        for v in artifact.variants
+    )
+    return replace(artifact, variants=variants)
+
+
+def key_of_graph(
+    graph: Graph, target: str, features: str, options: Options, store: Store
+) -> Key | str:
+    """The key of a compiled graph, or why it can have none."""
+    if foreign := foreign_ops(graph):
+        return f"{', '.join(foreign)} is no op of RLX, and its code no part of a key"
+    tools = shared.tools(store)
+    if tools is None:
+        return "RLX's own files have changed since it was loaded"
+    try:
+        return Key("artifact", artifact_parts(graph, target, features, options, tools))
+    except UnsupportedError as e:
+        return e.message
+
+
+def find_or_compile(
+    graph: Graph,
+    target: tuple[str, str],
+    options: Options,
+    make_target: Callable[[], Target],
+) -> tuple[Artifact, CompileReport]:
+    """The artifact of a graph whose dims are all bound: from the cache, or else compiled and kept.
+
+    ``target`` is the name and the features of what ``make_target`` makes.
+    """
+    if knobs.ir_dump.get():
+        from rlx.compiler import show_levels
+
+        show_levels(graph, make_target(), options)
+    artifact, report = _found_or_compiled(graph, target, options, make_target)
+    assert artifact.variants[0].features == target[1], "make_target made another target"
+    places = Places(graph)
+    report.compilation.fusion = places.fusion(report.compilation.fusion)
+    print_reports(graph.name, ":".join(target), report.compilation)
+    return placed(artifact, places), report
+
+
+def _found_or_compiled(
+    graph: Graph,
+    target: tuple[str, str],
+    options: Options,
+    make_target: Callable[[], Target],
+) -> tuple[Artifact, CompileReport]:
+    """An artifact and a report with numbers for the user's lines."""
+    start = time.perf_counter()
+    store = shared.store()
+    if store is None:
+        return _compiled(graph, options, make_target, None, "off")
+    key = key_of_graph(graph, *target, options, store)
+    if isinstance(key, str):
+        shared.log(f"{graph.name!r}: not used: {key}")
+        return _compiled(graph, options, make_target, None, f"not used: {key}")
+    keyed = time.perf_counter()
+    found = _read(store, key, options)
+    if found is not None:
+        _, report = found
+        seconds = {"key": keyed - start, "cache": time.perf_counter() - keyed}
+        report.compilation.seconds.update(seconds)
+        shared.log(f"{graph.name!r} {key.digest[:12]}: {report.cache}")
+        return found
+    why = _why(store, key)
+    shared.log(f"{graph.name!r} {key.digest[:12]}: miss ({why})")
+    store.miss(key)
+    return _compiled(graph, options, make_target, (store, key), f"miss ({why})")
+
+
+def _why(store: Store, key: Key) -> str:
+    """Why an artifact was not there; compared with what is, if anybody wants to know."""
+    near = nearest(store, key) if shared.logged() else None
+    return f"{store.why(key)}; {near}" if near else store.why(key)
+
+
+def _compiled(
+    graph: Graph,
+    options: Options,
+    make_target: Callable[[], Target],
+    keep: tuple[Store, Key] | None,
+    cache: str,
+) -> tuple[Artifact, CompileReport]:
+    from rlx.compiler import compile_structure
+
+    start = time.perf_counter()
+    shelf = Shelf(keep[0], keep[1].tools) if keep else None
+    with Places(graph).errors():
+        artifact, report = compile_structure(graph, make_target(), options, shelf)
+    report.cache = cache
+    if keep is not None:
+        store, key = keep
+        with report.compilation.timed("cache"):
+            note = _note(report.compilation, time.perf_counter() - start)
+            entry = Entry.of(key, bytes(artifact), note)
+            _remember(store, key, entry)
+            if shared.unchanged():
+                store.write((key, entry))
+    return artifact, report
+
+
+def _read(store: Store, key: Key, options: Options) -> tuple[Artifact, CompileReport] | None:
+    entry, where = in_memory.get(_name(store, key)), "in memory"
+    if entry is None:
+        entry, where = store.read(key), "on disk"
+    if entry is None:
+        return None
+    try:
+        artifact = Artifact.from_bytes(entry.payload)
+    except ArtifactError as e:
+        store.reject(key, e.message)
+        return None
+    _remember(store, key, entry)
+    report = CompileReport(_record(entry.note, options), 0, len(artifact.variants[0].objects))
+    report.cache = f"hit ({where}; compiling took {entry.note['seconds'] * 1e3:.0f} ms)"
+    return artifact, report
+
+
+def _name(store: Store, key: Key) -> str:
+    return f"{store.folder}/{key.digest}"
+
+
+def _remember(store: Store, key: Key, entry: Entry) -> None:
+    in_memory.put(_name(store, key), entry, len(entry.payload) + len(entry.packed))
+
+
+# -- what an entry tells of its compile --------------------------------------------------------
+
+
+def _note(record: Record, seconds: float) -> dict[str, Any]:
+    missed = [[m.pattern, m.op, m.location, m.reason, m.hint] for m in record.fusion.missed]
+    ways = record.dispatch
+    return {
+        "seconds": seconds,
+        "fused": record.fusion.fused,
+        "missed": missed,
+        "dispatch": [ways.native, ways.common, ways.rewritten],
+    }
+
+
+def _record(note: dict[str, Any], options: Options) -> Record:
+    missed = [
+        MissedFusion(pattern, op, (str(place[0]), int(place[1])), reason, hint)
+        for pattern, op, place, reason, hint in note["missed"]
+    ]
+    fusion = FusionReport(Counter(note["fused"]), missed)
+    return Record(options, fusion, DispatchReport(*map(Counter, note["dispatch"])))

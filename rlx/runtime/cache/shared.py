@@ -1,0 +1,111 @@
+"""The store that the processes of a user share: where it is, and what its keys say of RLX."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+
+import rlx
+from rlx import knobs
+from rlx.runtime.cache.entry import Entry
+from rlx.runtime.cache.key import (
+    Key,
+    Part,
+    Stamp,
+    contents_digest,
+    newest,
+    stamps,
+    stamps_digest,
+    toolchain,
+)
+from rlx.runtime.cache.store import Store
+
+__all__ = ["folder", "log", "logged", "store", "tools", "unchanged"]
+
+PACKAGE = Path(rlx.__file__).parent
+
+TICK_NS = 10_000_000
+"""Systems are so much late, at most, in the times that they give to changes."""
+
+SETTLED_NS = 2_000_000_000
+"""What changed so long ago has a time of its own: file systems count time in steps."""
+
+
+def folder() -> Path:
+    """The directory of the cache."""
+    chosen = knobs.cache_dir.get()
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path("~/.cache").expanduser()) / "rlx"
+
+
+def store() -> Store | None:
+    """The store; None where RLX_CACHE turns it off."""
+    if not knobs.cache.get():
+        return None
+    try:
+        path = str(folder())
+    except RuntimeError:
+        _homeless()
+        return None
+    return _store(path, knobs.cache_size.get())
+
+
+@cache
+def _homeless() -> None:
+    warnings.warn(
+        "the compile cache is not used: this user has no home directory; RLX_CACHE_DIR names a"
+        " directory for it",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+@lru_cache(maxsize=8)
+def _store(path: str, limit: int) -> Store:
+    return Store(Path(path), limit)  # one for each directory, so that it warns once
+
+
+def tools(store: Store) -> tuple[Part, ...] | None:
+    """The parts of a key for RLX and its toolchain; None if RLX changed after it was loaded, so
+    that what runs is not what the files say."""
+    found = tuple(stamps(PACKAGE))
+    return toolchain(_sources(found, store)) if _as_loaded(found) else None
+
+
+@lru_cache(maxsize=1)
+def _sources(found: tuple[Stamp, ...], store: Store) -> str:
+    """The digest of RLX's files, which the store remembers by their stamps."""
+    key = Key("sources", (Part("stamps", stamps_digest(PACKAGE, found)),))
+    entry = store.read(key)
+    if entry is not None:
+        return entry.payload.decode()
+    digest = contents_digest(PACKAGE, found)
+    if newest(found) + SETTLED_NS < rlx.LOADED_NS:
+        store.write((key, Entry.of(key, digest.encode())))
+    return digest
+
+
+def unchanged() -> bool:
+    """Whether RLX's files are still those that it was loaded from."""
+    return _as_loaded(stamps(PACKAGE))
+
+
+def _as_loaded(found: Sequence[Stamp]) -> bool:
+    return newest(found) < rlx.LOADED_NS - TICK_NS
+
+
+def logged() -> bool:
+    """Whether RLX_LOG asks for the looks into the cache."""
+    return "cache" in knobs.log.get()
+
+
+def log(line: str) -> None:
+    """Report a line on standard error, if RLX_LOG asks for it."""
+    if logged():
+        print(f"rlx: cache: {line}", file=sys.stderr)

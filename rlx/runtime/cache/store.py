@@ -1,0 +1,287 @@
+"""A directory that keeps bytes by key, for many processes at once.
+
+    KIND/DIGEST      an entry (rlx/runtime/cache/entry.py)
+    staging/...      what is being written, under names that no two writers share
+    last-miss        the key that was looked for last and not there
+
+There are no locks. An entry is staged and then published by one rename, so that a reader finds a
+whole one or none, and a file that is damaged nevertheless is told by its digest. No directory is
+ever removed, so that nobody's rename fails for it. What is used is touched, and what was used
+longest ago goes first where all is more than ``limit``.
+
+Only its owner can read or write the directory: an entry is code that will be run.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlx.runtime.cache.entry import (
+    FORMAT,
+    HEAD_BYTES,
+    Damaged,
+    Entry,
+    head,
+    key_of,
+    pack,
+    read_manifest,
+    unpack,
+)
+from rlx.runtime.cache.key import Key
+
+__all__ = ["Found", "Store", "load", "manifest_of"]
+
+STALE_SECONDS = 600
+"""A staged file of this age was left by a writer that is no more."""
+
+_STAGING = "staging"
+_LAST_MISS = "last-miss"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file of the directory; ``used`` is when it was last used, in seconds since the epoch."""
+
+    path: Path
+    kind: str
+    size: int
+    used: float
+
+
+class Store:
+    """See the module. Where the system refuses to write, nothing new is kept, and where the
+    directory cannot be trusted it is not read either: one warning says so, and nothing is raised.
+    """
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self.folder, self.limit = folder / f"v{FORMAT}", limit
+        self._root = folder
+        self._off = self._read_only = self._trusted = False
+        self._damaged: dict[str, str] = {}
+
+    # -- entries ---------------------------------------------------------------------------
+
+    def read(self, key: Key) -> Entry | None:
+        """The entry of a key, if there is one; ``why`` says why not."""
+        if not self._usable():
+            return None
+        path = self._path(key)
+        try:
+            entry = unpack(_contents(path), key.kind, key.digest)
+        except FileNotFoundError:
+            return None
+        except (Damaged, OSError) as e:
+            self._damaged[key.digest] = str(e)
+            return None
+        with suppress(OSError):  # else it is used, though nobody will know when
+            os.utime(path)
+        return entry
+
+    def why(self, key: Key) -> str:
+        """Why ``read`` gave nothing for a key."""
+        if self._off:
+            return "the directory cannot be used"
+        damage = self._damaged.get(key.digest)
+        return f"the entry is damaged: {damage}" if damage else "there is no such entry"
+
+    def reject(self, key: Key, why: str) -> None:
+        """Say of an entry that was read that what it holds is no good."""
+        self._damaged[key.digest] = why
+
+    def write(self, *entries: tuple[Key, Entry]) -> None:
+        """Keep entries, each by its key."""
+        for key, entry in entries:
+            if self._usable() and not self._read_only:
+                self._publish(self._path(key), pack(key, entry))
+        if entries and self._usable() and not self._read_only:
+            self.trim()
+
+    def miss(self, key: Key) -> None:
+        """Remember a key as the last that was not there."""
+        if self._usable() and not self._read_only:
+            self._publish(self.folder / _LAST_MISS, pack(key, Entry.of(key, b"")))
+
+    # -- the directory as a whole ----------------------------------------------------------
+
+    def entries(self) -> list[Found]:
+        """Every entry, the one used last first."""
+        kept = [f for f in self._files() if f.kind not in ("", _STAGING)]
+        return sorted(kept, key=lambda f: -f.used)
+
+    def last_miss(self) -> Entry | None:
+        """The key that was not there, as an entry without contents."""
+        try:
+            return load(self.folder / _LAST_MISS)
+        except Damaged:
+            return None
+
+    def clear(self) -> int:
+        """Remove every entry; returns how many went."""
+        return sum(_unlink(f.path) for f in self._files() if f.kind != _STAGING or _is_stale(f))
+
+    def trim(self) -> int:
+        """Remove what writers left behind, then what was used longest ago, until the rest is
+        within the limit; returns how many went."""
+        files = sorted(self._files(), key=lambda f: f.used)
+        total = sum(f.size for f in files)
+        gone = 0
+        for f in files:
+            if total > self.limit or (f.kind == _STAGING and _is_stale(f)):
+                gone += _unlink(f.path)
+                total -= f.size
+        return gone
+
+    def _files(self) -> Iterator[Found]:
+        """Every file, in whatever order; what vanishes meanwhile is left out."""
+        folders = [(self.folder, "")]
+        while folders:
+            folder, kind = folders.pop()
+            try:
+                with os.scandir(folder) as listed:
+                    for entry in listed:
+                        if not kind and entry.is_dir(follow_symlinks=False):
+                            folders.append((Path(entry.path), entry.name))
+                            continue
+                        try:
+                            s = entry.stat(follow_symlinks=False)
+                        except OSError:
+                            continue
+                        yield Found(Path(entry.path), kind, s.st_size, s.st_mtime)
+            except OSError:
+                continue
+
+    # -- files -----------------------------------------------------------------------------
+
+    def _path(self, key: Key) -> Path:
+        return self.folder / key.kind / key.digest
+
+    def _publish(self, path: Path, data: bytes) -> None:
+        """Put a whole file in the place of whatever is there."""
+        staged = self.folder / _STAGING / f"{os.getpid()}-{os.urandom(8).hex()}"
+        try:
+            try:
+                _create(staged, data)
+            except FileNotFoundError:
+                if not self._make():
+                    return
+                _create(staged, data)
+            try:
+                os.replace(staged, path)
+            except FileNotFoundError:
+                path.parent.mkdir(mode=0o700, exist_ok=True)
+                os.replace(staged, path)
+        except FileNotFoundError:
+            pass  # another process has cleared the directory: it wants nothing to be there
+        except OSError as e:
+            _unlink(staged)
+            self._read_only = True
+            self._warn(f"keeps nothing new: cannot write to {self._root}: {e.strerror or e}")
+
+    def _make(self) -> bool:
+        """Make the directory, and those above it as private as it; whether it can be used."""
+        for folder in (*reversed(self._root.parents), self._root, self.folder):
+            if not folder.exists():
+                folder.mkdir(mode=0o700, exist_ok=True)
+        (self.folder / _STAGING).mkdir(mode=0o700, exist_ok=True)
+        self._trusted = False  # somebody else may have made it meanwhile
+        return self._usable()
+
+    def _usable(self) -> bool:
+        """Whether nothing has failed, and only this user, or root, can have written what the
+        directory has."""
+        if not self._off and not self._trusted:
+            self._trusted = all([self._is_ours(folder) for folder in (self._root, self.folder)])
+        return not self._off
+
+    def _is_ours(self, folder: Path) -> bool:
+        try:
+            s = folder.stat()
+        except FileNotFoundError:
+            return False
+        except OSError as e:
+            self._stop(f"cannot use {folder}: {e.strerror or e}")
+            return False
+        if not stat.S_ISDIR(s.st_mode):
+            self._stop(f"{folder} is no directory")
+        elif hasattr(os, "geteuid") and s.st_uid not in (os.geteuid(), 0):
+            self._stop(f"{folder} belongs to another user, and code in it would be run")
+        elif s.st_mode & 0o022:
+            self._stop(f"others can write to {folder}, and code in it would be run; chmod 700 it")
+        return not self._off
+
+    def _stop(self, why: str) -> None:
+        """Keep and read nothing from now on."""
+        if not self._off:
+            self._off = True
+            self._warn(f"is not used: {why}")
+
+    def _warn(self, what: str) -> None:
+        warnings.warn(
+            f"the compile cache {what} (RLX_CACHE_DIR names another directory, RLX_CACHE=off turns"
+            " it off)",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def load(path: Path) -> Entry:
+    """The entry in a file, whatever its key; Damaged if it is none, or has another's name."""
+    try:
+        data = _contents(path)
+    except OSError as e:
+        raise Damaged(e.strerror or str(e)) from None
+    kind, digest, *_ = head(data)
+    if path.name != _LAST_MISS:
+        kind, digest = path.parent.name, path.name
+    entry = unpack(data, kind, digest)
+    if key_of(entry.manifest).digest != digest:
+        raise Damaged("its manifest is that of another key")
+    return entry
+
+
+def manifest_of(path: Path) -> dict[str, Any]:
+    """The manifest of an entry alone, whose digest is not checked; Damaged if it is none."""
+    try:
+        with path.open("rb") as f:
+            _, _, begin, end = head(f.read(HEAD_BYTES))
+            f.seek(begin)
+            return read_manifest(f.read(end - begin))
+    except OSError as e:
+        raise Damaged(e.strerror or str(e)) from None
+
+
+def _contents(path: Path) -> bytes:
+    """The bytes of a file, which must be a plain one."""
+    fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
+    with open(fd, "rb") as f:
+        s = os.fstat(fd)
+        if not stat.S_ISREG(s.st_mode):
+            raise Damaged("it is no plain file")
+        return f.read()
+
+
+def _create(path: Path, data: bytes) -> None:
+    """Write a new file that only this user can read."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+    with open(fd, "wb") as f:
+        f.write(data)
+
+
+def _is_stale(f: Found) -> bool:
+    return time.time() - f.used > STALE_SECONDS
+
+
+def _unlink(path: Path) -> bool:
+    try:
+        os.unlink(path)
+    except OSError:
+        return False
+    return True
