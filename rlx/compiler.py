@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,8 +29,11 @@ from rlx.targets import find_target
 from rlx.targets.base import Target
 from rlx.tracing import span
 
+if TYPE_CHECKING:
+    from rlx.modules import GraphModule
+
 __all__ = [
-    "CompileReport", "compile_artifact", "compile_graph", "compile_lir", "compile_schedule",
+    "CompileReport", "compile_artifact", "compile_graph", "compile_lowered", "compile_schedule",
 ]  # fmt: skip
 
 
@@ -73,12 +76,18 @@ def compile_graph(
         return compile_schedule(schedule, target, report), report
 
 
-def compile_lir(text: str, target: Target) -> tuple[Artifact, CompileReport]:
-    """Compile a lir module from its text: what is left after all passes."""
-    report = CompileReport(Compilation(target))
+def compile_lowered(module: GraphModule, **options: Any) -> Artifact:
+    """The artifact of a module of lir, or of mir with regions, for the CPU that it was lowered for,
+    with the values of params that it carries. ``options`` are those of the passes that are left.
+
+    Raises UnsupportedError for a module of another target, IRError for one that is malformed.
+    """
+    target = _cpu_target(module.target or "cpu")
+    lir = module.to("lir", **options)
     with _lock, _contexts.get() as context:
-        schedule = read_schedule(parse(text, context))
-        return compile_schedule(schedule, target, report), report
+        schedule = read_schedule(parse(lir.located, context))
+        artifact = compile_schedule(schedule, target, CompileReport(Compilation(target)))
+    return replace(artifact, values={name: _frozen(a) for name, a in lir.values.items()})
 
 
 def compile_artifact(
@@ -136,9 +145,15 @@ def _values(graph: Graph, given: Mapping[str, Any]) -> dict[str, np.ndarray[Any,
             raise unknown(name, list(types), "param")
         t = types[name]
         a = check_param(name, typed_array(value, name, t.dtype.name, "param"), t)
-        values[name] = a.copy() if a.flags.writeable else a
-        values[name].flags.writeable = False
+        values[name] = _frozen(a)
     return values
+
+
+def _frozen(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array, or a copy of it, that nobody can change."""
+    kept = a.copy() if a.flags.writeable else a
+    kept.flags.writeable = False
+    return kept
 
 
 def compile_schedule(schedule: Schedule, target: Target, report: CompileReport) -> Artifact:
@@ -147,7 +162,9 @@ def compile_schedule(schedule: Schedule, target: Target, report: CompileReport) 
         keys = {k.name: _digest(k, target) for k in schedule.kernels}
         needed = {keys[k.name]: k for k in schedule.kernels}
         missing = {key: k for key, k in needed.items() if key not in _objects}
-        _objects.update(_make(missing, target))
+        if missing:
+            _objects.update(_make(missing, target))
+            _native.trim_heap()  # LLVM's and MLIR's garbage, 6 MB for a small model
     report.kernels_made += len(missing)
     report.kernels_reused += len(needed) - len(missing)
     symbols = {k.name: (keys[k.name], _symbol(keys[k.name], k)) for k in schedule.kernels}

@@ -162,6 +162,8 @@ class ArtifactError(RlxError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the nearest known name, or an empty string."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    """Return ``"; did you mean 'x'?"`` for the nearest known name, upper and lower case being the
+    same, or an empty string."""
+    folded = {k.lower(): k for k in known}
+    near = difflib.get_close_matches(name.lower(), folded, n=1)
+    return f"; did you mean {folded[near[0]]!r}?" if near else ""

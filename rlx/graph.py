@@ -15,7 +15,7 @@ from rlx.errors import DTypeError, GraphError, NameError, ShapeError, did_you_me
 from rlx.ops.base import Op, caller
 from rlx.ops.builders import GraphOps, located
 from rlx.ops.value import Value
-from rlx.types import DType, Shape, TensorType
+from rlx.types import DType, Shape, TensorType, bool_, f32
 
 __all__ = ["Graph", "topological"]
 
@@ -63,11 +63,12 @@ class Graph(GraphOps):
     ) -> Value:
         """Declare a weight, set once and kept by the compiled graph; ``value`` sets it here.
 
-        With a value, shape and dtype default to the value's. A flat array of the right length is
-        taken for any shape; another shape is a ShapeError, another dtype a DTypeError.
+        With a value, shape and dtype default to the value's (see ``constant``). A flat array of
+        the right length is taken for any shape; another shape is a ShapeError, another dtype a
+        DTypeError.
         """
         if value is not None:
-            value = np.asarray(value)
+            value = _literal(value, None if dtype is None else TensorType.of((), dtype).dtype)
             shape = value.shape if shape is None else shape
             dtype = value.dtype if dtype is None else dtype
         if shape is None:
@@ -80,12 +81,11 @@ class Graph(GraphOps):
 
     @located
     def constant(self, value: Any, dtype: DType | str | Any | None = None) -> Value:
-        """A literal: a number (f32, i64 or bool by its Python type) or an array."""
+        """A literal: an array, a Python number or nested lists of them. Python's floats are f32,
+        its ints i64 and its bools bool, unless ``dtype`` says otherwise."""
         from rlx.ops.constant import Constant
 
-        a = np.asarray(value)
-        if dtype is None and isinstance(value, float) and not isinstance(value, np.generic):
-            dtype = "f32"
+        a = _literal(value)
         return Constant(a if dtype is None else a.astype(TensorType.of((), dtype).dtype.numpy)).out
 
     def iota(
@@ -201,6 +201,20 @@ def topological(outputs: Sequence[Value], stop: Collection[Value] = ()) -> list[
             done.add(op)
             order.append(op)
     return order
+
+
+def _literal(value: Any, dt: DType | None = None) -> np.ndarray[Any, Any]:
+    """A literal as an array. Python's floats take a float ``dt``, by default f32; its ints take
+    any. What has an element type keeps it."""
+    a = np.asarray(value)
+    if not isinstance(value, int | float | list | tuple) or isinstance(value, np.generic):
+        return a
+    if a.dtype == np.float64:
+        return a.astype((dt if dt is not None and dt.is_float else f32).numpy)
+    if dt is None or a.dtype != np.int64 or dt is bool_:
+        return a
+    cast = a.astype(dt.numpy)
+    return cast if dt.is_float or np.array_equal(cast, a) else a
 
 
 def check_param(name: str, value: np.ndarray[Any, Any], type: TensorType) -> np.ndarray[Any, Any]:

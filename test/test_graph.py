@@ -334,3 +334,27 @@ def test_a_size_that_does_not_fit_is_told_at_the_line_of_the_op(g: Graph) -> Non
     with pytest.raises(ShapeError) as e:
         g.bind({"seq": 3})
     assert e.value.location == line
+
+
+def test_python_numbers_have_one_rule() -> None:
+    """Floats are f32, ints i64 and bools bool, as literals and as params, unless a dtype is given;
+    what has an element type keeps it."""
+    g = Graph()
+    for n, (value, dt) in enumerate(
+        [
+            ([1.0], "f32"), ([[1, 2.5]], "f32"), ((1, 2), "i64"), (True, "bool"), (2.0, "f32"),
+            (np.ones(2), "f64"), (np.float64(1), "f64"), (np.ones(2, np.float16), "f16"),
+        ]
+    ):  # fmt: skip
+        assert g.constant(value).dtype.name == g.param(f"p{n}", value=value).dtype.name == dt
+    assert g.param("half", value=[1.0, 2], dtype="f16").dtype.name == "f16"
+    assert g.param("wide", value=[1, 2], dtype="f64").dtype.name == "f64"
+    with pytest.raises(DTypeError, match="param 'whole' is i32, found float32"):
+        g.param("whole", value=[1.5], dtype="i32")
+    with pytest.raises(DTypeError, match="param 'small' is u8, found int64"):
+        g.param("small", value=[300], dtype="u8")
+
+
+def test_suggestions_ignore_case() -> None:
+    with pytest.raises(DTypeError, match="unknown dtype 'F32'; did you mean 'f32'"):
+        Graph().input("x", [1], "F32")

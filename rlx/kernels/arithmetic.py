@@ -155,6 +155,10 @@ class Arithmetic(Emitter):
         """Error function, by the target's math."""
         return self.call("erf", x)
 
+    def gelu(self, x: Reg) -> Reg:
+        """x times the distribution function of the standard normal, by the target's math."""
+        return self.call("gelu", x)
+
     def sin(self, x: Reg) -> Reg:
         """Sine of radians, by the target's math."""
         return self.call("sin", x)

@@ -3,12 +3,14 @@
 The operand is [outer, reduced, inner] with contiguous inner elements, the result [outer, inner],
 dense. Every lane of a vector is a column of its own, so no vector is ever folded:
 
-    task (outer, block of inner):
+    task (outer, part of reduced, block of inner):
         for j in the block, by vectors:
-            for r in order: add element (r, j)          in registers
+            for r of the part, in order: add element (r, j)     in registers
             store
 
-The order of a sum is that of the axis, whatever the vectors and threads.
+Mostly there is one part. Where the tasks would be few and long, each column is cut into several:
+then the result is [outer, parts, inner], and a second launch reduces that. The cut depends on the
+sizes alone, so the order of a sum does not depend on the vectors and threads.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from rlx.kernels.reg import Reg
 from rlx.kernels.strides import Strides, ceil_div
 from rlx.types import DType, bf16, f16, f32
 
-__all__ = ["ReduceConfig", "emit", "launch"]
+__all__ = ["ReduceConfig", "accumulate_type", "emit", "launch", "rows_of_part"]
 
 name = "reduce"
 
@@ -35,35 +37,70 @@ hundred."""
 SHARE = 1 << 16
 """Elements that are worth a thread of their own: several microseconds."""
 
+TASKS = 32
+"""Tasks that keep the threads of a large machine busy."""
+
 VECTORS = 4
 """Vectors of a round: as many independent sums as hide the latency of an addition."""
 
 
 @dataclass(frozen=True)
 class ReduceConfig:
-    """A reduction of elements of ``dtype`` to the same type; 16-bit floats accumulate in f32."""
+    """A reduction of elements of ``dtype`` to the type ``out``. 16-bit floats accumulate in f32."""
 
     kind: ReduceKind
     dtype: DType
+    out: DType
 
 
-def launch(shape: Sequence[int], strides: Strides, block: int = COLUMNS) -> Launch:
-    """The kernel's arguments for an operand of ``shape`` [outer, reduced, inner] with ``strides``,
-    the last of which is 1 (unless there is one inner element). ``block`` is the number of columns
-    of a task."""
+def accumulate_type(dt: DType) -> DType:
+    """The type in which elements of ``dt`` are summed."""
+    return f32 if dt in (f16, bf16) else dt
+
+
+def rows_of_part(shape: Sequence[int]) -> int:
+    """How much of the reduced axis of [outer, reduced, inner] a task takes: all of it, unless the
+    tasks would be fewer than ``TASKS`` and parts of a column are worth a thread."""
     outer, reduced, inner = shape
-    tasks = outer * ceil_div(inner, block)
-    work = min(block, inner) * max(1, reduced)
-    return Launch(tasks, max(1, SHARE // max(1, work)), (reduced, inner, block, *strides[:2]))
+    tasks = max(1, outer * ceil_div(inner, COLUMNS))
+    least = ceil_div(SHARE, max(1, min(COLUMNS, inner)))
+    parts = min(ceil_div(TASKS, tasks), reduced // least)
+    return ceil_div(reduced, parts) if parts > 1 else reduced
+
+
+def launch(
+    shape: Sequence[int],
+    strides: Strides,
+    *,
+    rows: int | None = None,
+    count: int | None = None,
+    block: int = COLUMNS,
+) -> Launch:
+    """The kernel's arguments for an operand of ``shape`` [outer, reduced, inner] with ``strides``,
+    the last of which is 1 (unless there is one inner element).
+
+    A task takes ``rows`` of the reduced axis, by default all, and ``block`` columns. A mean divides
+    by ``count``, by default the reduced axis.
+    """
+    outer, reduced, inner = shape
+    rows = reduced if rows is None else rows
+    parts = ceil_div(reduced, rows) if rows else 1
+    tasks = outer * parts * ceil_div(inner, block)
+    work = min(block, inner) * max(1, rows)
+    count = reduced if count is None else count
+    sizes = (reduced, rows, parts, inner, block, count, *strides[:2])
+    return Launch(tasks, max(1, SHARE // max(1, work)), sizes)
 
 
 def emit(name: str, config: ReduceConfig, target: KernelTarget) -> KernelText:
-    """The text of the kernel. Arguments: operand, result; the sizes that ``launch`` lists."""
+    """The text of the kernel. Arguments: operand, result [outer, parts, inner]; the sizes that
+    ``launch`` lists."""
     k = Kernel(name, target)
-    source, result = k.buffer("source", config.dtype), k.buffer("result", config.dtype)
-    reduced, inner, block = (k.size(n) for n in ("reduced", "inner", "block"))
-    outer_stride, stride = k.size("outer_stride"), k.size("stride")
-    accumulate = f32 if config.dtype in (f16, bf16) else config.dtype
+    source = k.buffer("source", config.dtype)
+    result = k.buffer("result", config.out)
+    names = ("reduced", "rows", "parts", "inner", "block", "count", "outer_stride", "stride")
+    reduced, rows, parts, inner, block, count, outer_stride, stride = map(k.size, names)
+    accumulate = accumulate_type(config.dtype)
     lanes = target.lanes(config.dtype)
     start = identity(config.kind, accumulate)
     blocks = (inner + (block - 1)) // block
@@ -71,7 +108,9 @@ def emit(name: str, config: ReduceConfig, target: KernelTarget) -> KernelText:
     def task(t: Reg) -> None:
         begin = t % blocks * block
         end = k.minimum(begin + block, inner)
-        o = t // blocks
+        p, o = t // blocks % parts, t // blocks // parts
+        first = p * rows
+        last = k.minimum(first + rows, reduced)
 
         def columns(j: Reg, n: int) -> None:
             at = o * outer_stride + j
@@ -79,10 +118,10 @@ def emit(name: str, config: ReduceConfig, target: KernelTarget) -> KernelText:
             def add(r: Reg, total: Reg) -> Reg:
                 return combine(k, config.kind, total, k.load(source, at + r * stride, n))
 
-            (total,) = k.loop(0, reduced, 1, add, [k.const(start, accumulate, n)])
+            (total,) = k.loop(first, last, 1, add, [k.const(start, accumulate, n)])
             if config.kind == "mean":
-                total = total / k.cast(reduced, accumulate)
-            k.store(total, result, o * inner + j)
+                total = total / k.cast(count, accumulate)
+            k.store(total, result, (o * parts + p) * inner + j)
 
         walk(k, begin, end, columns, lanes=lanes if lanes > 1 else 0, vectors=VECTORS, overlap=True)
 

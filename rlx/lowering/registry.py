@@ -14,8 +14,8 @@ __all__ = ["PASSES", "pass_class"]
 
 PASSES = {
     "hir-to-mir": "rlx.lowering.hir_to_mir:HirToMir",
-    "simplify": "rlx.lowering.simplify:Simplify",
     "legalize": "rlx.lowering.legalize:Legalize",
+    "simplify": "rlx.lowering.simplify:Simplify",
     "share-inputs": "rlx.lowering.share_inputs:ShareInputs",
     "hoist": "rlx.lowering.hoist:Hoist",
     "fuse": "rlx.lowering.fuse:Fuse",

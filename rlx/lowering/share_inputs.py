@@ -138,7 +138,10 @@ def _merge(members: list[Member]) -> None:
         start += int(str(shape[-1]))
     for m in members:
         if m.add is not None:
+            spread = producer(m.add.operands[1])
             m.add.erase()
+            if spread is not None and not users(spread.results[0]):
+                spread.erase()
         m.product.erase()
 
 

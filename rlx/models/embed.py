@@ -43,17 +43,14 @@ class Embed:
         max_tokens: int,
         *,
         lower_case: bool = False,
-        weights: SafeTensors | None = None,
     ) -> None:
-        """``runner`` runs ``bert_encoder(config)``; ``tokenizer`` is a tokenizer.json.
-        ``weights`` is the file that the runner's params lie in."""
+        """``runner`` runs ``bert_encoder(config)``; ``tokenizer`` is a tokenizer.json."""
         self.config = config
         self.max_tokens = max_tokens
         self._runner = runner
         self._tokenizer_file = Path(tokenizer)
         self._tokenizer: Any = None
         self._lower_case = lower_case
-        self._unpacked = weights
 
     @classmethod
     def from_dir(
@@ -84,7 +81,6 @@ class Embed:
             path / "tokenizer.json",
             max_tokens,
             lower_case=bool(limits.get("do_lower_case")),
-            weights=weights,
         )
 
     @property
@@ -153,10 +149,6 @@ class Embed:
         if mask.min() < 0 or mask.max() > 1:
             raise FaultError("the mask must be 1 for tokens and 0 for padding")
         (out,) = self._runner.run({"ids": ids, "mask": mask})
-        if self._unpacked is not None:
-            # The first run packed the weights: most pages of the file will not be read again.
-            self._unpacked.release()
-            self._unpacked = None
         return np.asarray(out)
 
     def _tokenize(self, texts: list[str]) -> list[list[int]]:

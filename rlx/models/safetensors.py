@@ -68,12 +68,6 @@ class SafeTensors(Mapping[str, Array]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def release(self) -> None:
-        """Give the memory of the pages read so far back to the system. Every array stays as it is:
-        a page that is used again is read from the file again."""
-        if hasattr(mmap, "MADV_DONTNEED"):
-            self._bytes.madvise(mmap.MADV_DONTNEED)
-
     def _fail(self, problem: str) -> ModelError:
         return ModelError(f"{self.path} is no valid safetensors file: {problem}")
 

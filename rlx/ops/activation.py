@@ -40,6 +40,12 @@ def _sigmoid(x: Array) -> Array:
     return np.where(x < 0, small, 1.0) / (1.0 + small)
 
 
+def _gelu(x: Array) -> Array:
+    """x times the normal distribution function, for f64; at -40 it has rounded to -0."""
+    x = np.maximum(x, -40.0)
+    return 0.5 * x * _erfc(-x * SQRT_HALF)
+
+
 class Activation(Unary):
     """A float function whose derivative takes several steps: 16-bit floats compute it in f32."""
 
@@ -111,14 +117,15 @@ class Silu(Activation, name="mir.silu"):
 
 
 class Gelu(Activation, name="mir.gelu"):
-    """``x * Phi(x)``, with Phi the distribution function of the standard normal."""
+    """``x * Phi(x)``, with Phi the distribution function of the standard normal. -inf gives -0, the
+    limit."""
 
     def reference(self, x: Array) -> Array:
         # erfc keeps the relative precision where 1 + erf cancels, for large negative x.
-        return in_double(lambda v: 0.5 * v * _erfc(-v * SQRT_HALF), x)
+        return in_double(_gelu, x)
 
     def scalar(self, k: Any, x: Any) -> Any:
-        return x * 0.5 * (k.erf(x * SQRT_HALF) + 1.0)
+        return k.gelu(x)
 
     def slope(self, x: Value, y: Value) -> Value:
         density = (x * x * -0.5).exp() * (0.5 * SQRT_2_OVER_PI)
@@ -128,18 +135,19 @@ class Gelu(Activation, name="mir.gelu"):
 class GeluApprox(Activation, name="mir.gelu_approx"):
     """Gelu by tanh: ``x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))``."""
 
+    # All below is in terms of sigmoid(2 z), which is (1 + tanh(z)) / 2: nothing cancels in it for
+    # large negative x.
+
     def reference(self, x: Array) -> Array:
-        # (1 + tanh(z)) / 2 is sigmoid(2 z), which does not cancel for large negative x.
         return in_double(
             lambda v: v * _sigmoid(2.0 * SQRT_2_OVER_PI * (v + GELU_CUBIC * v * v * v)), x
         )
 
     def scalar(self, k: Any, x: Any) -> Any:
-        inner = x * (x * x * GELU_CUBIC + 1.0) * SQRT_2_OVER_PI
-        return x * 0.5 * (k.tanh(inner) + 1.0)
+        return x * k.sigmoid(x * (x * x * GELU_CUBIC + 1.0) * (2.0 * SQRT_2_OVER_PI))
 
     def slope(self, x: Value, y: Value) -> Value:
         square = x * x
-        t = (x * (square * GELU_CUBIC + 1.0) * SQRT_2_OVER_PI).tanh()
-        inner_slope = (square * (3.0 * GELU_CUBIC) + 1.0) * SQRT_2_OVER_PI
-        return (t + 1.0) * 0.5 + x * 0.5 * (1.0 - t * t) * inner_slope
+        s = (x * (square * GELU_CUBIC + 1.0) * (2.0 * SQRT_2_OVER_PI)).sigmoid()
+        inner_slope = (square * (3.0 * GELU_CUBIC) + 1.0) * (2.0 * SQRT_2_OVER_PI)
+        return s + x * s * (1.0 - s) * inner_slope

@@ -109,6 +109,9 @@ def checksum(data: Buffer) -> int:
 def cpu_features() -> frozenset[str]:
     """The features of this CPU that the system has enabled, spelt as LLVM spells them."""
 
+def trim_heap() -> None:
+    """Give the free pages of the C heap back to the system, where the C library keeps them."""
+
 def machine() -> str:
     """ "x86_64" or "aarch64": what `Object` accepts here."""
 

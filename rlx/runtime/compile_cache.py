@@ -19,7 +19,7 @@ __all__ = ["CompileCache"]
 
 class CompileCache:
     """Keeps up to ``capacity`` things that took a compile; the one unused for longest goes first.
-    Safe to use from many threads: of those that ask for a key at once, one builds."""
+    Safe to use from many threads, of which one at a time builds."""
 
     def __init__(self, capacity: int = 64) -> None:
         if capacity < 1:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlx.dims import SymDim
-from rlx.errors import ArtifactError, GraphError, NameError, ShapeError
+from rlx.errors import ArtifactError, GraphError, NameError, ShapeError, UnsupportedError
 from rlx.graph import Graph, check_param
 from rlx.ops.base import caller
 from rlx.ops.movement import listed
@@ -76,9 +76,13 @@ class Session:
             return self.compile(module.graph(), dims=dims, **options)
         if dims:
             raise GraphError(f"a {module.stage} module has its dims already", caller())
-        from rlx.runtime.lowered import compile_lowered
+        if self.device != "cpu":
+            raise UnsupportedError(
+                f"device {self.device!r} starts from hir or mir, found {module.stage}", caller()
+            )
+        from rlx.compiler import compile_lowered
 
-        return CompiledGraph(*compile_lowered(module, self.device, self.backend, options), {})
+        return self.load(compile_lowered(module, **options))
 
     compile_hir = compile_module
 

@@ -34,7 +34,7 @@ def data(dt: DType, *shape: int) -> Array:
 
 
 def run(kind: str, x: Array, dt: DType, pieces: int = 1) -> Array:
-    config = ReduceConfig(kind, dt)  # type: ignore[arg-type]
+    config = ReduceConfig(kind, dt, dt)  # type: ignore[arg-type]
     launch = reduce.launch(x.shape, element_strides(x))
     outer, _, inner = x.shape
     out = np.zeros(outer * inner + 1, x.dtype)
@@ -111,7 +111,7 @@ def test_the_order_of_a_sum_is_that_of_the_axis() -> None:
 def test_compiles_for(cpu: str) -> None:
     features = preset(cpu)
     kernels = [
-        reduce.emit(f"k{n}", ReduceConfig(kind, dt), kernel_target(features))  # type: ignore[arg-type]
+        reduce.emit(f"k{n}", ReduceConfig(kind, dt, dt), kernel_target(features))  # type: ignore[arg-type]
         for n, (kind, dt) in enumerate([("sum", f32), ("max", bool_), ("mean", DTYPES["bf16"])])
     ]
     assert emit.compile_kernels(kernels, features).startswith(b"\x7fELF")

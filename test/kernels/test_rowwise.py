@@ -16,8 +16,9 @@ from rlx.kernels import rowwise
 from rlx.kernels.builder import KernelTarget
 from rlx.kernels.probe import step_cost
 from rlx.kernels.program import Step
+from rlx.kernels.rowwise_match import row_region
 from rlx.kernels.rowwise_plan import Reduce, RowProgram, Slot, plan
-from rlx.kernels.rowwise_region import NotRowwise, RowRegion, row_region
+from rlx.kernels.rowwise_region import NotRowwise, RowRegion
 from rlx.ops.constant import Constant
 from rlx.ops.value import Value
 from rlx.targets.cpu import emit

@@ -87,3 +87,43 @@ def test_any_and_all_of_bools_are_native() -> None:
             out, families = run(g, {"x": a})
             np.testing.assert_array_equal(out, reference(a, axis=axes))
             assert families == {f"reduce: reduce_{method}": 1}
+
+
+def long_columns(kind: str, dtype: str) -> tuple[rlx.Graph, Array]:
+    """A reduction of a few columns that are cut into parts, the last of them shorter."""
+    g = rlx.Graph()
+    x = g.input("x", [2, 80_001, 9], dtype)
+    g.set_outputs(getattr(x.slice((0, 0, 1), (2, 80_001, 8)), kind)(axes=1))
+    rng = np.random.default_rng(1)
+    return g, rng.uniform(0.5, 4, (2, 80_001, 9)).astype(rlx.types.DTYPES[dtype].numpy)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "i32", "u8"])
+@pytest.mark.parametrize("kind", ["sum", "mean", "max", "min", "prod"])
+def test_long_columns_are_cut_into_parts(kind: str, dtype: str) -> None:
+    if kind == "mean" and dtype in ("i32", "u8"):
+        return
+    g, x = long_columns(kind, dtype)
+    if kind == "prod" and dtype in ("f32", "f64", "bf16"):
+        x = np.exp2(np.sign(x)).astype(x.dtype)  # powers of two: exact in any order
+        x[:, 1::2] = 1 / x[:, : x.shape[1] - 1 : 2]
+    out, families = run(g, {"x": x})
+    assert families == {f"reduce: reduce_{kind}": 1}
+    (expected,) = rlx.interpret(g, {"x": x})
+    tolerance = {"f32": 1e-5, "f64": 1e-13, "bf16": 2**-8}.get(dtype, 0)
+    np.testing.assert_allclose(out.astype(np.float64), expected.astype(np.float64), tolerance)
+
+
+def test_parts_do_not_depend_on_threads() -> None:
+    g, x = long_columns("sum", "f32")
+    before = rlx.runtime._native.num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 5):
+            compiled = rlx.Session("cpu", threads=threads).compile(g)
+            found.append(compiled.run({"x": x})[0].tobytes())
+    finally:
+        rlx.runtime._native.set_threads(before)
+    assert len(set(found)) == 1
+    steps = [s for s in compiled._fast.artifact.main if s[0] == "launch"]  # type: ignore[union-attr]
+    assert [s[2] > 5 for s in steps] == [True, False], "the parts, and what adds them up"

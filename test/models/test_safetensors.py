@@ -91,22 +91,3 @@ def test_unknown_names(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="did you mean 'weight'"):
         f["weigth"]
     assert "weigth" not in f and list(f) == ["weight"]
-
-
-@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="reads Linux's account")
-def test_released_pages_leave_memory_and_are_read_again(tmp_path: Path) -> None:
-    a = np.arange(1 << 20, dtype=np.float32)
-    path = write(tmp_path / "x", {"a": entry("F32", [a.size], 0, a.nbytes)}, a.tobytes())
-    f = SafeTensors(path)
-    found = f["a"]
-
-    def resident() -> int:
-        """KiB of the file in this process's memory."""
-        maps = Path("/proc/self/smaps").read_text().split(str(path), 1)[1]
-        return int(maps.split("Rss:", 1)[1].split(None, 1)[0])
-
-    assert np.array_equal(found, a)
-    assert resident() >= a.nbytes // 1024
-    f.release()
-    assert resident() == 0
-    assert np.array_equal(found, a)

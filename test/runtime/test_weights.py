@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -92,3 +93,40 @@ def test_params_change_while_two_bindings_run() -> None:
     for thread in threads:
         thread.join()
     assert torn == []
+
+
+def compiled_product(w: Array) -> CompiledGraph:
+    g = rlx.Graph()
+    g.set_outputs([g.input("x", (2, w.shape[0])) @ g.param("w", w.shape)])
+    compiled = Session("cpu").compile(g)
+    compiled.set_param("w", w)
+    return compiled
+
+
+def resident(path: Path) -> int:
+    """Bytes of a mapped file in this process's memory."""
+    maps = Path("/proc/self/smaps").read_text().split(f"{path}\n")[1:]
+    return sum(int(m.split("Rss:", 1)[1].split(None, 1)[0]) for m in maps) * 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="reads Linux's account")
+def test_a_mapped_param_leaves_memory_when_it_is_packed(tmp_path: Path) -> None:
+    x = np.ones((2, 1024), np.float32)
+    w = np.random.default_rng(0).standard_normal((1024, 1024), np.float32)
+    w.tofile(path := tmp_path / "w")
+    mapped = np.memmap(path, np.float32, "r", shape=w.shape)
+    assert mapped.any() and resident(path) >= w.nbytes
+    found = compiled_product(mapped).run({"x": x})[0]
+    assert resident(path) < w.nbytes // 8
+    np.testing.assert_array_equal(found, compiled_product(w).run({"x": x})[0])
+    np.testing.assert_array_equal(mapped, w)
+
+
+def test_a_private_mapping_keeps_what_was_written_to_it(tmp_path: Path) -> None:
+    x = np.ones((2, 1024), np.float32)
+    np.zeros((1024, 1024), np.float32).tofile(path := tmp_path / "w")
+    private = np.memmap(path, np.float32, "c", shape=(1024, 1024))
+    private[:] = 1
+    private.flags.writeable = False
+    np.testing.assert_array_equal(compiled_product(private).run({"x": x})[0], 1024)
+    np.testing.assert_array_equal(private, 1)

@@ -18,7 +18,6 @@ import numpy as np
 from rlx.errors import RlxError
 from rlx.graph import Graph
 from rlx.interpreter import evaluate
-from rlx.ops.activation import Gelu, GeluApprox
 from rlx.ops.base import Op, registry
 from rlx.ops.value import Value
 from rlx.types import FLOATS, DType, TensorType, bf16, bool_, dtype, f16, f32, f64, i32, i64, u8
@@ -250,14 +249,7 @@ class Builder:
         out = evaluate(op, operands)
         if op.name in EXACT - {"mir.cast"}:
             return out
-        out = [self._shake(a, FLOATS) for a in out]
-        return [self._shake_tail(a) for a in out] if _cancels(op) else out
-
-    def _shake_tail(self, a: Array) -> Array:
-        """Move by what is left of the rounding of a number near 1 that cancelled, in the type that
-        the op computes in: f32 for the 16-bit floats."""
-        step = 4 * min(EPSILON[dtype(a.dtype)], EPSILON[f32])
-        return (a.astype(np.float64) + self.rng.uniform(-step, step, a.shape)).astype(a.dtype)
+        return [self._shake(a, FLOATS) for a in out]
 
     def _shake(self, a: Array, dtypes: Sequence[DType]) -> Array:
         dt = dtype(a.dtype)
@@ -299,12 +291,6 @@ class Builder:
             seed, self.graph, self.feeds, self.params, [self.values[v] for v in order],
             [slack[v] for v in order], self.values, slack,
         )  # fmt: skip
-
-
-def _cancels(op: Op) -> bool:
-    """Whether an op ends in x (1 + erf ...): far left of 0 the sum cancels, and what comes out is
-    small beside the rounding of erf. Such are gelu and the blocks that hold one."""
-    return isinstance(op, Gelu | GeluApprox) or str(op.attrs.get("activation")).startswith("gelu")
 
 
 def _spread(a: Array, others: Sequence[Array]) -> Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rlx.kernels.math.error_function import erf
+from rlx.kernels.math.error_function import erf, gelu
 from rlx.kernels.math.exponential import exp, tanh
 from rlx.kernels.math.logarithm import log
 from rlx.kernels.math.power import power
@@ -22,6 +22,7 @@ CPU_MATH: dict[str, Callable[..., Reg]] = {
     "log": log,
     "tanh": tanh,
     "erf": erf,
+    "gelu": gelu,
     "sin": sin,
     "cos": cos,
     "tan": tan,
@@ -35,6 +36,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "log": (1.0, 1.0),
     "tanh": (2.5, 2.5),
     "erf": (5.5, 2.0),
+    "gelu": (7.0, 5.0),
     "sin": (1.75, 1.75),
     "cos": (1.75, 1.75),
     "tan": (3.5, 3.5),

@@ -17,7 +17,7 @@ from rlx.kernels.math.core import (
 from rlx.kernels.reg import Reg
 from rlx.types import f32, f64
 
-__all__ = ["exp", "exp_moderate", "tanh"]
+__all__ = ["EXP", "exp", "exp_moderate", "tanh"]
 
 _LOG2_E = 1.4426950408889634
 
@@ -36,7 +36,7 @@ class _Exp:
 
 
 # fmt: off
-_EXP = {
+EXP = {
     f32: _Exp(
         (float.fromhex("0x1.62e430p-1"), float.fromhex("-0x1.05c610p-29")),
         (1.0, 1.0, 0.4999999403953552, 0.1666652262210846, 0.04166816174983978,
@@ -67,7 +67,7 @@ _TANH = {
 def _reduced(x: Reg, tail: Reg | None = None) -> tuple[Reg, Reg]:
     """e^r and n with x + tail = n·ln2 + r (W. J. Cody and W. Waite, Software Manual for the
     Elementary Functions, 1980); with a fused multiply-add each step rounds once."""
-    k, c = x.k, _EXP[x.dtype]
+    k, c = x.k, EXP[x.dtype]
     n, whole = round_scaled(x, _LOG2_E)
     r = k.fma(n, -c.ln2[1], k.fma(n, -c.ln2[0], x))
     return horner(r if tail is None else r + tail, c.polynomial), whole
@@ -75,7 +75,7 @@ def _reduced(x: Reg, tail: Reg | None = None) -> tuple[Reg, Reg]:
 
 def exp(x: Reg, tail: Reg | None = None) -> Reg:
     """e^x over the whole range, or e^(x + tail) for a ``tail`` below an ulp of x."""
-    form, c = format_of(x), _EXP[x.dtype]
+    form, c = format_of(x), EXP[x.dtype]
     p, n = _reduced(clamp(x, c.low, c.high), tail)
     # 2^n in two factors: n goes beyond the exponents of normal numbers at both ends, and only the
     # last product may round, to a subnormal number or to infinity.

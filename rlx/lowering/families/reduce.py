@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 
 from rlx.kernels import reduce, rowwise
-from rlx.kernels.folding import REDUCTIONS
+from rlx.kernels.family import Launch
+from rlx.kernels.folding import REDUCTIONS, ReduceKind
 from rlx.kernels.reduce import ReduceConfig
 from rlx.kernels.rowwise import RowProgram
+from rlx.kernels.strides import ceil_div
 from rlx.lowering.families.base import Selector
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.lowering.views import View
 from rlx.ops.reduce import Reduce
-from rlx.types import bool_, f32
+from rlx.types import bool_
 
 __all__ = ["SELECTOR"]
 
@@ -40,15 +42,34 @@ class ReduceSelector:
         kind, dt = REDUCTIONS[node.name], source.dtype
         outer, reduced, inner = groups
         if inner == 1 and reduced > 0 and dt is not bool_:
-            accumulate = f32 if dt.is_float and dt.bits == 16 else dt
-            program = RowProgram((dt,), (rowwise.Reduce(kind, 0, accumulate, dt),), (1,))
+            step = rowwise.Reduce(kind, 0, reduce.accumulate_type(dt), dt)
+            program = RowProgram((dt,), (step,), (1,))
             config, launch = rowwise.launch(
                 program, (outer, reduced), [source.strides[:2]], [(1, 0)]
             )
             lowering.launch("rowwise", config, [source, result], launch, region.flops)
             return
-        launch = reduce.launch(groups, source.strides)
-        lowering.launch("reduce", ReduceConfig(kind, dt), [source, result], launch, region.flops)
+        flops = region.flops
+        if reduce.rows_of_part(groups) < reduced:
+            source, launch = _in_parts(source, groups, kind, lowering, flops)
+            flops = 0  # counted with the parts
+        else:
+            launch = reduce.launch(groups, source.strides)
+        config = ReduceConfig(kind, source.dtype, dt)
+        lowering.launch("reduce", config, [source, result], launch, flops)
+
+
+def _in_parts(
+    source: View, groups: tuple[int, int, int], kind: ReduceKind, lowering: Lowering, flops: int
+) -> tuple[View, Launch]:
+    """Few long columns reduced by parts: what they give, and the launch that reduces that."""
+    outer, reduced, inner = groups
+    rows, wide = reduce.rows_of_part(groups), reduce.accumulate_type(source.dtype)
+    parts = lowering.fresh(wide, (outer, ceil_div(reduced, rows), inner))
+    config = ReduceConfig("sum" if kind == "mean" else kind, source.dtype, wide)
+    launch = reduce.launch(groups, source.strides, rows=rows)
+    lowering.launch("reduce", config, [source, parts], launch, flops)
+    return parts, reduce.launch(parts.shape, parts.strides, count=reduced)
 
 
 def _groups(node: Reduce) -> tuple[int, int, int] | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 
 from rlx.kernels.rowwise import Reduce
-from rlx.kernels.rowwise_region import NotRowwise, RowInput, RowRegion, row_region
+from rlx.kernels.rowwise_match import row_region
+from rlx.kernels.rowwise_region import NotRowwise, RowInput, RowRegion
 from rlx.lowering.families.base import Selector
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region

@@ -11,6 +11,7 @@
 #include "elf_loader.h"
 #include "gil.h"
 #include "held_bytes.h"
+#include "memory.h"
 #include "pool.h"
 #include "thread_count.h"
 #include "trace.h"
@@ -66,6 +67,10 @@ void bind_functions(nb::module_& module) {
   module.def("check_artifact", &check_artifact, "data"_a);
   module.def("checksum", &checksum_of, "data"_a);
   module.def("cpu_features", &feature_set);
+  module.def("trim_heap", [] {
+    GilReleased released;
+    trim_heap();
+  });
   module.def("machine", [] { return machine_name(host_machine()); });
   module.def(
       "trace_start", [](size_t capacity) { Trace::instance().start(capacity); }, "capacity"_a);

@@ -6,6 +6,9 @@
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 namespace rlx {
 
@@ -27,6 +30,12 @@ void advise_huge_pages([[maybe_unused]] void* block, [[maybe_unused]] size_t byt
 }
 
 }  // namespace
+
+void trim_heap() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
 
 AlignedBuffer::~AlignedBuffer() {
   ::operator delete(data_, std::align_val_t(alignment_for(capacity_, alignment_)));

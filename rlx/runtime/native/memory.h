@@ -12,6 +12,9 @@ inline constexpr size_t kPage = 4096;
 // Readable bytes behind every block that kernels prefetch or over-read.
 inline constexpr size_t kSlack = 64 * 1024;
 
+// Gives the free pages of the C library's heap back to the system, where it keeps them.
+void trim_heap();
+
 // A block of aligned memory, grown on demand; growing loses the contents.
 class AlignedBuffer {
  public:

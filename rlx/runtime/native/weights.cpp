@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "error.h"
+#include "file_pages.h"
 #include "memory.h"
 
 namespace rlx {
@@ -68,12 +69,25 @@ void Weights::refresh() {
   }
   place(frame_);
   frame_.error[0] = frame_.error[1] = 0;
+  // A param of a mapped file is not needed again when it is packed. Its pages go at once: together
+  // they would take as much memory as what is packed from them.
+  const FilePages files;
+  std::vector<size_t> readers(params_.size());
+  for (size_t i = 0; i < prologue_.steps.size(); ++i) {
+    if (!stale_steps_[i]) continue;
+    for (int64_t followed : prologue_.steps[i].follows) ++readers[followed];
+  }
   Executor executor(frame_);
   for (size_t i = 0; i < prologue_.steps.size(); ++i) {
     if (!stale_steps_[i]) continue;
-    executor.run(prologue_.steps[i].step);
+    const PrologueStep& step = prologue_.steps[i];
+    executor.run(step.step);
     if (frame_.error[0] != 0) throw Fault(frame_.error[0], frame_.error[1]);
     stale_steps_[i] = false;
+    for (int64_t followed : step.follows) {
+      if (--readers[followed] != 0) continue;
+      files.release(params_[followed].data, prologue_.params[followed].bytes());
+    }
   }
   stale_ = false;
   give_back_pages(file_.data, static_cast<size_t>(file_.bytes));

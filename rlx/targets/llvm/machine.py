@@ -131,12 +131,19 @@ def _load() -> Any:
             "compiling needs LLVM, and the package llvmlite is not installed; "
             "install it with: pip install 'rlx[compile]'"
         ) from error
-    binding.initialize_all_targets()
-    binding.initialize_all_asmprinters()
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
     # Loop strength reduction takes a third of the code generator's time or more. Kernels count
     # their addresses by hand, and run as fast without it.
     binding.set_option("rlx", "-disable-lsr")
     return binding
+
+
+@cache
+def _load_every_target() -> None:
+    """Make known what is not the host's: the tables of all targets take 10 MB."""
+    _binding().initialize_all_targets()
+    _binding().initialize_all_asmprinters()
 
 
 _machines = threading.local()
@@ -153,6 +160,8 @@ def _target_machine(machine: Machine, opt: int) -> llvm.TargetMachine:
 
 def _new_target_machine(machine: Machine, opt: int) -> llvm.TargetMachine:
     binding = _binding()
+    if machine.triple.partition("-")[0] != binding.get_process_triple().partition("-")[0]:
+        _load_every_target()
     try:
         target = binding.Target.from_triple(machine.triple)
     except RuntimeError as error:

@@ -2,6 +2,7 @@
 # RUN: %python %s > %t.mlir
 # RUN: %rlx-opt %t.mlir --split-input-file --legalize | %filecheck %s
 # RUN: %rlx-opt %t.mlir --split-input-file --legalize --dispatch=common | %filecheck %s --check-prefix=COMMON
+# RUN: %rlx-opt %t.mlir --split-input-file --emit=fused | %filecheck %s --check-prefix=FUSED
 # RUN: %rlx-opt %t.mlir --split-input-file --legalize --report 2>&1 >%t.out | %filecheck %s --check-prefix=REPORT
 
 # ruff: noqa: E501 (patterns do not break)
@@ -41,6 +42,13 @@ def attention(g):
 # CHECK-COUNT-2: "mir.reduce_mean"
 # CHECK: "mir.rsqrt"
 # REPORT: rewritten layer_norm x 1
+# What it expands to is simplified: with its broadcasts explicit it fuses.
+# FUSED-LABEL: "unclaimed"
+# FUSED-COUNT-2: "mir.reduce_mean"
+# FUSED: "mir.fused"
+# FUSED: "mir.add"
+# FUSED-NEXT: "mir.rsqrt"
+# FUSED: {kind = "elementwise"}
 @case
 def unclaimed(g):
     return g.layer_norm(g.input("x", [8, 64]), None, None, axis=0)

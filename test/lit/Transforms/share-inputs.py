@@ -1,6 +1,7 @@
 """Products of one tensor with several weights become one."""
 # RUN: %python %s > %t.mlir
-# RUN: %rlx-opt %t.mlir --split-input-file --hir-to-mir --simplify --legalize --share-inputs --canonicalize --cse | %filecheck %s
+# RUN: %rlx-opt %t.mlir --split-input-file --hir-to-mir --legalize --simplify --share-inputs --canonicalize --cse | %filecheck %s
+# RUN: %rlx-opt %t.mlir --split-input-file --hir-to-mir --legalize --simplify --share-inputs | %filecheck %s --check-prefix=CLEAN
 # RUN: %rlx-opt %t.mlir --split-input-file --emit=fused --report 2>&1 >%t.out | %filecheck %s --check-prefix=REPORT
 
 # ruff: noqa: E501 (patterns do not break)
@@ -23,6 +24,11 @@ from cases import case, layer
 # CHECK-NEXT: "mir.relu"(%[[Q]])
 # CHECK-NEXT: "mir.exp"(%[[K]])
 # CHECK-NEXT: "mir.neg"(%[[V]])
+# Nothing that the products had for themselves is left.
+# CLEAN-LABEL: "qkv_with_biases"
+# CLEAN-COUNT-1: "mir.expand"
+# CLEAN-NOT: "mir.expand"
+# CLEAN: return
 # REPORT: shared-input matmuls
 @case
 def qkv_with_biases(g):

@@ -3,7 +3,7 @@
 // RUN: %rlx-opt %s -p 'func.func(cse,canonicalize),simplify' --dump-pass-pipeline 2>&1 >%t.out | %filecheck %s --check-prefix=NESTED
 // RUN: %rlx-opt %s --pass-pipeline= --dump-pass-pipeline 2>&1 >%t.out | %filecheck %s --check-prefix=NONE
 
-// CHECK: {{^}}builtin.module(hir-to-mir,simplify,legalize,share-inputs,hoist,fuse){{$}}
+// CHECK: {{^}}builtin.module(hir-to-mir,legalize,simplify,share-inputs,hoist,fuse){{$}}
 // NESTED: {{^}}builtin.module(func.func(cse,canonicalize{{[{].*max-iterations=10.*[}]}}),simplify){{$}}
 // NONE: {{^}}builtin.module(){{$}}
 

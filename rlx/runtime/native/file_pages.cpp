@@ -1,0 +1,44 @@
+#include "file_pages.h"
+
+#include <sys/mman.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+
+#include "mapping.h"
+
+namespace rlx {
+
+FilePages::FilePages() {
+#ifdef __linux__
+  std::FILE* list = std::fopen("/proc/self/maps", "re");
+  if (list == nullptr) return;
+  char line[512];
+  bool starts = true;  // else the rest of a line that the buffer could not hold: a long path
+  while (std::fgets(line, sizeof line, list) != nullptr) {
+    uintptr_t begin = 0, end = 0;
+    char access[5] = "";
+    if (starts && std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s", &begin, &end, access) == 3 &&
+        access[3] == 's') {
+      files_.emplace_back(begin, end);
+    }
+    starts = std::strchr(line, '\n') != nullptr;
+  }
+  std::fclose(list);
+#endif
+}
+
+void FilePages::release([[maybe_unused]] const void* data, [[maybe_unused]] size_t bytes) const {
+#ifdef __linux__
+  const uintptr_t page = system_page_size(), at = reinterpret_cast<uintptr_t>(data);
+  const uintptr_t begin = (at + page - 1) / page * page, end = (at + bytes) / page * page;
+  for (const auto& [first, last] : files_) {
+    if (first <= begin && begin < end && end <= last) {
+      madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+    }
+  }
+#endif
+}
+
+}  // namespace rlx
