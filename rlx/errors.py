@@ -147,7 +147,10 @@ class ModelError(RlxError):
 
 
 class TraceError(RlxError):
-    """A trace cannot be started, as another is on, or its file cannot be written."""
+    """A trace cannot be started, as another is on, or its file cannot be written.
+
+    What to do: the message says which trace is in the way, or which file cannot be written.
+    """
 
 
 class ArtifactError(RlxError):

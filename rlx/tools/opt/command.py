@@ -48,7 +48,12 @@ def _fail(message: str, code: int) -> int:
 def _transform(args: Namespace) -> int:
     from rlx.tools.opt.driver import Driver
 
-    return Driver(args).run()
+    if args.trace is None:
+        return Driver(args).run()
+    from rlx.tracing import trace
+
+    with trace(args.trace):
+        return Driver(args).run()
 
 
 def _asks(args: Namespace) -> bool:

@@ -23,6 +23,7 @@ from rlx.tools.opt.output import check_roundtrip, joined, result, write
 from rlx.tools.opt.pipeline_text import ROOT
 from rlx.tools.opt.reports import statistics_report, timing_report
 from rlx.tools.opt.reproducer import IGNORED, Settings, find_reproducer
+from rlx.tracing import span
 
 if TYPE_CHECKING:
     from rlx.tools.opt.execute import Execution, Shared
@@ -169,7 +170,8 @@ class Driver:
     def _timed(self, name: str) -> Generator[None]:
         start = time.perf_counter()
         try:
-            yield
+            with span(name):
+                yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 

@@ -115,6 +115,7 @@ def _measuring(group: Any) -> None:
     add = group.add_argument
     add("--mlir-timing", action="store_true", help="seconds by pass")
     add("--mlir-pass-statistics", action="store_true", help="how often each rule applied")
+    add("--trace", metavar="FILE", help="the passes as a trace, for Perfetto or chrome://tracing")
     add("--report", action="store_true", help="what was fused, what was not, and which kernels run")
 
 

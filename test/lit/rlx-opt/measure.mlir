@@ -3,6 +3,10 @@
 // RUN: %filecheck %s --check-prefix=STATISTICS < %t.err
 // RUN: %filecheck %s --check-prefix=TIMING < %t.err
 
+// RUN: %rlx-opt %s --split-input-file --simplify --trace=%t.json | %filecheck %s
+// RUN: %python -c "import json, sys; print(*[e.get('name') for e in json.load(open(sys.argv[1]))['traceEvents']])" %t.json | %filecheck %s --check-prefix=TRACE
+
+// TRACE: parse simplify
 // CHECK-NOT: report
 // CHECK: module {
 
