@@ -113,8 +113,9 @@ NamedParts parts(const std::string& machine = machine_name(host_machine()),
   schedule.words({1, kX, 3, 1});  // if x: the last byte of a float that is not 0
   schedule.words({0, 1, kSize, 1, 0, 3, kBaseArena, 0, kX, 0, kOut, 0, 0});
   schedule.words({0});
-  schedule.words({1}).text("model.py");
-  schedule.words({2, 0, 7, 0, 8});
+  schedule.words({2}).text("model.py").text("add");
+  schedule.words({3});  // of each launch: ops, file, line, flops, bytes
+  schedule.words({1, 0, 7, 0, 0}).words({1, 0, 8, kSize, 0}).words({1, 0, 9, kSize, 0});
   schedule.words({1}).text("bad data").words({0, 9});
   return {{"manifest", manifest.bytes},
           {"variants/0", schedule.bytes},
