@@ -13,6 +13,7 @@
     ├─ ToolchainError        MLIR, LLVM or an assembler is missing or refused its input
     ├─ FaultError            a run met bad data: an index out of range, a loop over its limit
     ├─ ModelError            a model directory that cannot be loaded
+    ├─ TraceError            a trace that cannot be started or written
     └─ ArtifactError         a compiled artifact that is damaged, or not for this machine or version
 
 A message says where (the user's own file and line, where one is known), what was found, what was
@@ -38,6 +39,7 @@ __all__ = [
     "RlxError",
     "ShapeError",
     "ToolchainError",
+    "TraceError",
     "UnsupportedError",
     "did_you_mean",
 ]
@@ -143,6 +145,10 @@ class ModelError(RlxError):
 
     What to do: the message names the file and what was expected in it.
     """
+
+
+class TraceError(RlxError):
+    """A trace cannot be started, as another is on, or its file cannot be written."""
 
 
 class ArtifactError(RlxError):

@@ -83,8 +83,8 @@ def operands_of(op: ir.Operation) -> list[ir.Value | None]:
     return _operands(op, op_class(op.name))
 
 
-def place_of(op: ir.Operation) -> tuple[str, int]:
-    """File and line of an op; the first of a fused location."""
+def place_of(op: ir.Operation | ir.Value) -> tuple[str, int]:
+    """File and line of an op or value; the first of a fused location."""
     found = _PLACE.search(str(op.location))
     return (found[1], int(found[2])) if found else ("<unknown>", 0)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Generator
@@ -11,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from rlx._mlir import ir
+from rlx.clock import Tick
 from rlx.lowering.region import Regions
 from rlx.lowering.report import DispatchReport, FusionReport
 from rlx.targets.base import Target
+from rlx.tracing import span
 
 __all__ = ["Compilation", "Options", "Pass", "RulePass", "functions"]
 
@@ -51,12 +52,14 @@ class Compilation:
 
     @contextmanager
     def timed(self, stage: str) -> Generator[None]:
-        """Add the time of the block to ``seconds[stage]``."""
-        start = time.perf_counter()
+        """Add the time of the block to ``seconds[stage]``, and trace it."""
+        start = Tick.now()
         try:
-            yield
+            with span(stage):
+                yield
         finally:
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+            took = Tick.now().elapsed_ns(start) * 1e-9
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + took
 
     def hit(self, name: str, rule: str) -> None:
         """Count that a rule of the pass called ``name`` applied."""

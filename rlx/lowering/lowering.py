@@ -33,12 +33,16 @@ class Site:
 
 @dataclass
 class Launched:
-    """A launch: the kernel's name, its views, its sizes; ``params`` are those it follows."""
+    """A launch: the kernel's name, its views, its sizes; what it is for: the ops and their place;
+    its arithmetic, and the bytes that it moves; ``params`` are those it follows."""
 
     kernel: str
     views: list[View]
     launch: Launch
+    ops: str
     location: Location
+    flops: int
+    bytes: int
     params: frozenset[int] = frozenset()
 
 
@@ -106,6 +110,7 @@ class Lowering:
     in_prologue: bool = False
     following: frozenset[int] = frozenset()
     location: Location = ("<unknown>", 0)
+    ops: str = ""
     packs: dict[Any, View] = field(default_factory=dict)
     statics: dict[ir.Value, ir.Value] = field(default_factory=dict)
     lower_op: Callable[[ir.Operation], None] = field(default=lambda op: None)
@@ -185,12 +190,12 @@ class Lowering:
     def prologue_of(self, v: ir.Value) -> Generator[None]:
         """Plan launches for the prologue: they run again when a param that ``v`` needs is set, and
         only once if ``v`` is a literal."""
-        before = (self.in_prologue, self.following, self.location)
+        before = (self.in_prologue, self.following, self.location, self.ops)
         self.in_prologue, self.following = True, self.params_of.get(v, frozenset())
         try:
             yield
         finally:
-            self.in_prologue, self.following, self.location = before
+            self.in_prologue, self.following, self.location, self.ops = before
 
     def result(self, v: ir.Value, strides_of: Sequence[int] | None = None) -> View:
         """The place for a kernel's result. An output is written where the caller wants it.
@@ -235,8 +240,17 @@ class Lowering:
 
     # -- steps -----------------------------------------------------------------------------
 
-    def launch(self, family: str, config: Any, views: Sequence[View], launch: Launch) -> None:
-        """Append a launch; one with nothing to do is left out."""
+    def launch(
+        self,
+        family: str,
+        config: Any,
+        views: Sequence[View],
+        launch: Launch,
+        flops: int = 0,
+        moved: int | None = None,
+    ) -> None:
+        """Append a launch; one with nothing to do is left out. ``flops`` is its arithmetic, and
+        ``moved`` the bytes that it reads and writes: by default its views, each once."""
         if launch.range == 0:
             return
         self._check_width(family, views, launch)
@@ -246,7 +260,11 @@ class Lowering:
         if not self.in_prologue:
             self.touch(*views)
         params = self.following if self.in_prologue else frozenset[int]()
-        steps.append(Launched(name, list(views), launch, self.location, params))
+        if moved is None:
+            moved = sum(v.bytes for v in views if v.memory.role != "error")
+        steps.append(
+            Launched(name, list(views), launch, self.ops, self.location, flops, moved, params)
+        )
 
     def touch(self, *views: View) -> None:
         """Note that a step of main reads or writes what the views show."""

@@ -10,7 +10,7 @@ import numpy as np
 from rlx.errors import RlxError
 from rlx.types import DTYPES
 
-__all__ = ["many_arrays", "named_arrays", "pair", "save_array"]
+__all__ = ["dim", "many_arrays", "named_arrays", "pair", "save_array"]
 
 Array = np.ndarray[Any, Any]
 
@@ -21,6 +21,12 @@ def pair(text: str) -> tuple[str, str]:
     if not (name and equals and value):
         raise ValueError(text)
     return name, value
+
+
+def dim(text: str) -> tuple[str, int]:
+    """``NAME=SIZE`` as a pair; ValueError, which argparse reports, for other text."""
+    name, size = pair(text)
+    return name, int(size)
 
 
 def named_arrays(pairs: Iterable[tuple[str, str]], types: Mapping[str, str]) -> dict[str, Array]:

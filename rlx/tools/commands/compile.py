@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rlx.tools.arrays import many_arrays, named_arrays, pair
+from rlx.tools.arrays import dim, many_arrays, named_arrays, pair
 
 __all__ = ["add_arguments", "run"]
 
@@ -19,7 +19,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
         help="a CPU to compile for, such as cpu:x86-64-v3; may be given again; default: this one",
     )  # fmt: skip
     p.add_argument(
-        "--dim", action="append", type=_dim, default=[], metavar="NAME=SIZE",
+        "--dim", action="append", type=dim, default=[], metavar="NAME=SIZE",
         help="the size of a symbolic dim",
     )  # fmt: skip
     p.add_argument("--params", metavar="FILE", help="params to carry: .safetensors or .npz")
@@ -27,11 +27,6 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
         "--param", action="append", type=pair, default=[], metavar="NAME=FILE.npy",
         help="a param to carry",
     )  # fmt: skip
-
-
-def _dim(text: str) -> tuple[str, int]:
-    name, size = pair(text)
-    return name, int(size)
 
 
 def run(args: argparse.Namespace) -> int:
