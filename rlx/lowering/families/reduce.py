@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from rlx.kernels import reduce, rowwise
-from rlx.kernels.family import Launch
 from rlx.kernels.folding import REDUCTIONS, ReduceKind
 from rlx.kernels.reduce import ReduceConfig
 from rlx.kernels.rowwise import RowProgram
@@ -49,27 +48,27 @@ class ReduceSelector:
             )
             lowering.launch("rowwise", config, [source, result], launch, region.flops)
             return
-        flops = region.flops
         if reduce.rows_of_part(groups) < reduced:
-            source, launch = _in_parts(source, groups, kind, lowering, flops)
-            flops = 0  # counted with the parts
+            source = _in_parts(source, groups, kind, lowering)
+            launch = reduce.launch(source.shape, source.strides, count=reduced)
+            flops = source.size
         else:
-            launch = reduce.launch(groups, source.strides)
+            launch, flops = reduce.launch(groups, source.strides), region.flops
         config = ReduceConfig(kind, source.dtype, dt)
         lowering.launch("reduce", config, [source, result], launch, flops)
 
 
 def _in_parts(
-    source: View, groups: tuple[int, int, int], kind: ReduceKind, lowering: Lowering, flops: int
-) -> tuple[View, Launch]:
-    """Few long columns reduced by parts: what they give, and the launch that reduces that."""
+    source: View, groups: tuple[int, int, int], kind: ReduceKind, lowering: Lowering
+) -> View:
+    """Few long columns reduced by parts: what is left to be reduced."""
     outer, reduced, inner = groups
     rows, wide = reduce.rows_of_part(groups), reduce.accumulate_type(source.dtype)
     parts = lowering.fresh(wide, (outer, ceil_div(reduced, rows), inner))
     config = ReduceConfig("sum" if kind == "mean" else kind, source.dtype, wide)
     launch = reduce.launch(groups, source.strides, rows=rows)
-    lowering.launch("reduce", config, [source, parts], launch, flops)
-    return parts, reduce.launch(parts.shape, parts.strides, count=reduced)
+    lowering.launch("reduce", config, [source, parts], launch, outer * reduced * inner)
+    return parts
 
 
 def _groups(node: Reduce) -> tuple[int, int, int] | None:

@@ -15,8 +15,8 @@
 // VERSION-NEXT: Python {{[0-9]+\.[0-9]+}}
 
 // LIST: hir-to-mir {{ *}}Replace every hir block
-// LIST-NEXT: simplify
 // LIST-NEXT: legalize
+// LIST-NEXT: simplify
 // LIST-NEXT: share-inputs
 // LIST-NEXT: hoist
 // LIST-NEXT: fuse
