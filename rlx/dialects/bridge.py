@@ -18,7 +18,15 @@ from rlx.graph import topological
 from rlx.ops.base import Op, located, op_class
 from rlx.ops.value import Value
 
-__all__ = ["Template", "attributes_of", "create", "node_of", "operand_slots", "place_of"]
+__all__ = [
+    "Template",
+    "attributes_of",
+    "create",
+    "node_of",
+    "operand_slots",
+    "place_of",
+    "trail_of",
+]
 
 create = ir.Operation.create
 
@@ -68,13 +76,18 @@ def operands_of(op: ir.Operation) -> list[ir.Value | None]:
     return _operands(op, op_class(op.name))
 
 
-def place_of(op: ir.Operation) -> tuple[str, int]:
-    """File and line of an op; the first of a fused location."""
+def place_of(op: ir.Operation | ir.Value) -> tuple[str, int]:
+    """File and line of an op or value; the first of a fused location."""
     found = _PLACE.search(str(op.location))
     return (found[1], int(found[2])) if found else ("<unknown>", 0)
 
 
 _PLACE = re.compile(r'"([^"]*)":(\d+)')
+
+
+def trail_of(location: ir.Location) -> str:
+    """A location as MLIR text without its ``loc( )``: with every place and name that it holds."""
+    return str(location)[len("loc(") : -1]
 
 
 def attributes_of(node: Op) -> dict[str, ir.Attribute]:

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from rlx._mlir import ir
 from rlx.lowering.region import Regions
-from rlx.lowering.report import DispatchReport, FusionReport
+from rlx.lowering.report import ArenaBuffer, DispatchReport, FusionReport
 from rlx.targets.base import Target
 
 __all__ = ["Compilation", "Options", "Pass", "functions"]
@@ -45,6 +45,7 @@ class Compilation:
     fusion: FusionReport = field(default_factory=FusionReport)
     dispatch: DispatchReport = field(default_factory=DispatchReport)
     seconds: dict[str, float] = field(default_factory=dict)
+    arena: list[ArenaBuffer] = field(default_factory=list[ArenaBuffer])
     regions: Regions = field(default_factory=Regions)
 
     @contextmanager

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlx._mlir import ir
+from rlx.dialects.bridge import place_of, trail_of
 from rlx.dialects.convert import from_type
 from rlx.errors import UnsupportedError
 from rlx.kernels import copy as copy_family
@@ -16,6 +17,7 @@ from rlx.kernels.family import Launch
 from rlx.lowering.arena import ALIGN, plan
 from rlx.lowering.base import Compilation
 from rlx.lowering.region import producer
+from rlx.lowering.report import ArenaBuffer
 from rlx.lowering.rules import constant_of
 from rlx.lowering.views import Memory, View
 from rlx.ops.base import Location
@@ -33,12 +35,13 @@ class Site:
 
 @dataclass
 class StepRecord:
-    """A launch: the kernel's name, its views, its sizes; ``params`` are those it follows."""
+    """A launch: the kernel's name, its views, its sizes; ``trail`` is the location of all that it
+    computes, as MLIR text, and ``params`` are those it follows."""
 
     kernel: str
     views: list[View]
     launch: Launch
-    location: Location
+    trail: str
     params: frozenset[int] = frozenset()
 
 
@@ -61,6 +64,7 @@ class Lowering:
     in_prologue: bool = False
     following: frozenset[int] = frozenset()
     location: Location = ("<unknown>", 0)
+    trail: str = "unknown"
     packs: dict[Any, View] = field(default_factory=dict)
     statics: dict[ir.Value, ir.Value] = field(default_factory=dict)
     lower_op: Callable[[ir.Operation], None] = field(default=lambda op: None)
@@ -74,6 +78,10 @@ class Lowering:
     def block(self) -> int:
         """Elements of a task of an elementwise kernel: a GPU has a thread for each."""
         return 1 if self.target.kernels.frame == "gpu" else elementwise.BLOCK
+
+    def at(self, owner: ir.Operation | ir.Value) -> None:
+        """What is launched from here on is for this op or value."""
+        self.location, self.trail = place_of(owner), trail_of(owner.location)
 
     # -- values ----------------------------------------------------------------------------
 
@@ -133,12 +141,12 @@ class Lowering:
     def prologue_of(self, v: ir.Value) -> Generator[None]:
         """Plan launches for the prologue: they run again when a param that ``v`` needs is set, and
         only once if ``v`` is a literal."""
-        before = (self.in_prologue, self.following, self.location)
+        before = (self.in_prologue, self.following, self.location, self.trail)
         self.in_prologue, self.following = True, self.params_of.get(v, frozenset())
         try:
             yield
         finally:
-            self.in_prologue, self.following, self.location = before
+            self.in_prologue, self.following, self.location, self.trail = before
 
     def result(self, v: ir.Value, strides_of: Sequence[int] | None = None) -> View:
         """The place for a kernel's result. An output is written where the caller wants it.
@@ -191,7 +199,7 @@ class Lowering:
                 if v.memory.role == "arena":
                     v.memory.touch(len(steps))
         params = self.following if self.in_prologue else frozenset[int]()
-        steps.append(StepRecord(name, list(views), launch, self.location, params))
+        steps.append(StepRecord(name, list(views), launch, self.trail, params))
 
     def _check_width(self, family: str, views: Sequence[View], launch: Launch) -> None:
         """Refuse a launch for a GPU beyond its integers: sizes have 32 bits, and indices may."""
@@ -221,4 +229,7 @@ class Lowering:
 
     def plan_arena(self) -> int:
         """Place the buffers that some step touches; the arena's size in bytes."""
-        return plan([b for b in self.buffers if b.first >= 0])
+        placed = [b for b in self.buffers if b.first >= 0]
+        total = plan(placed)
+        self.compilation.arena = [ArenaBuffer(b.offset, b.size, b.first, b.last) for b in placed]
+        return total

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-__all__ = ["DispatchReport", "FusionReport", "MissedFusion"]
+__all__ = ["ArenaBuffer", "DispatchReport", "FusionReport", "MissedFusion"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,17 @@ class FusionReport:
     def __str__(self) -> str:
         lines = [f"fused {n} x {pattern}" for pattern, n in sorted(self.fused.items())]
         return "\n".join([*lines, *(f"missed {m}" for m in self.missed)]) or "nothing to fuse"
+
+
+@dataclass(frozen=True)
+class ArenaBuffer:
+    """A value in the arena: its place in bytes, and the first and last launch of main that touch
+    it. The first one writes it."""
+
+    offset: int
+    size: int
+    first: int
+    last: int
 
 
 @dataclass
