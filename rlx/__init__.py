@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rlx.runtime.session import Session as Session
     from rlx.types import DType as DType
     from rlx.types import TensorType as TensorType
+    from rlx.view.graph import inspect_html as inspect_html
 
 _NAMES = {
     "Backend": "rlx.runtime.backend",
@@ -40,6 +41,7 @@ _NAMES = {
     "TensorType": "rlx.types",
     "Value": "rlx.ops.value",
     "devices": "rlx.runtime.backend",
+    "inspect_html": "rlx.view.graph",
     "inspect_pipeline": "rlx.inspect",
     "interpret": "rlx.interpreter",
     "register_backend": "rlx.runtime.backend",
@@ -56,6 +58,7 @@ __all__ = [
     "Value",
     "__version__",
     "devices",
+    "inspect_html",
     "inspect_pipeline",
     "interpret",
     "register_backend",

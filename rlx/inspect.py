@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlx.errors import GraphError, did_you_mean
 from rlx.graph import Graph
 
-__all__ = ["PipelineInspect", "inspect_pipeline"]
+if TYPE_CHECKING:
+    from rlx.lowering.base import Compilation
+
+__all__ = ["PipelineInspect", "compilation_for", "inspect_pipeline"]
 
 
 @dataclass(frozen=True)
@@ -50,16 +53,9 @@ def inspect_pipeline(
     """
     from rlx.dialects.context import make_context
     from rlx.dialects.export import to_mlir
-    from rlx.lowering.base import Compilation, Options
     from rlx.lowering.pipeline import PIPELINE, STAGES, run_passes
-    from rlx.targets import find_target
 
-    known = [f.name for f in fields(Options)]
-    for name in options:
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise GraphError(f"no option {name!r}{hint}; there are {', '.join(known)}")
-    compilation = Compilation(find_target(target), Options(**options))
+    compilation = compilation_for(target, options)
     bound = graph.bind(dims) if dims else graph
     ends = {p: level for level, p in STAGES.items()}
     context = make_context()
@@ -74,3 +70,17 @@ def inspect_pipeline(
         texts["hir"], texts["mir"], texts["fused"], texts["lir"],
         str(compilation.fusion), str(compilation.dispatch), dict(compilation.seconds),
     )  # fmt: skip
+
+
+def compilation_for(target: str, options: dict[str, Any]) -> Compilation:
+    """A compile for a target by name; GraphError for an option that there is not, DeviceError for
+    such a target."""
+    from rlx.lowering.base import Compilation, Options
+    from rlx.targets import find_target
+
+    known = [f.name for f in fields(Options)]
+    for name in options:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise GraphError(f"no option {name!r}{hint}; there are {', '.join(known)}")
+    return Compilation(find_target(target), Options(**options))

@@ -23,8 +23,8 @@ FUNCTION_LINES = 60
 
 LAYERS = (
     "errors", "knobs", "dims", "types", "ops", "graph", "rebuild", "interpreter", "_mlir",
-    "dialects", "kernels", "targets", "lowering", "runtime", "compiler", "inspect", "models",
-    "tools",
+    "dialects", "kernels", "targets", "lowering", "runtime", "compiler", "inspect", "view",
+    "models", "tools",
 )  # fmt: skip
 """The modules and packages of ``rlx``, lowest first: each imports only what stands before it."""
 

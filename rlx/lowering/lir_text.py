@@ -135,7 +135,7 @@ def _function(name: str, steps: list[StepRecord], memories: _Memories) -> list[s
             head.append(f"    {sizes[n]} = arith.constant {n} : index")
         return sizes[n]
 
-    def view(v: View) -> str:
+    def view(v: View, reader: StepRecord) -> str:
         base, kind = memories.of(v.memory)
         offset = v.memory.offset + v.start * v.dtype.bytes
         shape, strides = (", ".join(map(str, x)) for x in (v.shape, v.strides))
@@ -144,11 +144,11 @@ def _function(name: str, steps: list[StepRecord], memories: _Memories) -> list[s
         text = f'"lir.view"({base}) {{{where}}} : ({kind}) -> {_flat(v.dtype)}'
         if text not in views:
             views[text] = f"%v{len(views)}"
-            body.append(f"    {views[text]} = {text} {_loc(v.trail)}")
+            body.append(f"    {views[text]} = {text} {_loc(v.trail or [reader.trail])}")
         return views[text]
 
     for s in steps:
-        args = ", ".join([*(view(v) for v in s.views), *(size(n) for n in s.launch.sizes)])
+        args = ", ".join([*(view(v, s) for v in s.views), *(size(n) for n in s.launch.sizes)])
         types = ", ".join([*(_flat(v.dtype) for v in s.views), *["index"] * len(s.launch.sizes)])
         marks = f"lir.range = {s.launch.range} : i64, lir.grain = {s.launch.grain} : i64"
         marks += f", lir.scratch = {s.launch.scratch} : i64"

@@ -13,6 +13,7 @@ __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
     "embed": "similarities of sentences under a sentence encoder",
+    "view": "a compile as one HTML page, every level linked to the next",
 }
 """What each command does. Its module has ``add_arguments(parser)`` and ``run(args) -> int``, and is
 imported only when the command is called."""
@@ -41,6 +42,11 @@ def main(argv: list[str] | None = None) -> int:
         if args.debug:
             raise
         print(f"rlx: {e}", file=sys.stderr)
+        return 1
+    except OSError as e:
+        if args.debug or e.filename is None:
+            raise
+        print(f"rlx: {e.filename}: {e.strerror}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -68,13 +68,14 @@ def watch(
     compilation: Compilation,
     *,
     title: str,
-    texts: Mapping[str, str] | None = None,
+    parsed: tuple[str, str] | None = None,
 ) -> CompileView:
     """Run ``passes``, which lead from ``level`` to LIR, and emit the kernels.
 
-    ``texts`` are source files that need not be on disk. Raises what a compile raises.
+    ``parsed`` is the name and the text of what the module was parsed from, if it was. Raises what a
+    compile raises.
     """
-    provenance = Provenance()
+    provenance = Provenance(parsed[0] if parsed else "-")
     ends = {p: name for name, p in STAGES.items()}
     levels = [_level(level, module, provenance)]
     for p in passes:
@@ -88,7 +89,7 @@ def watch(
     _declare(levels[-1], nodes)
     main = steps["main"]
     missed = [provenance.source(*m.location) for m in compilation.fusion.missed]
-    source = source_level(provenance, texts or {})
+    source = source_level(provenance, dict([parsed] if parsed else []))
     return CompileView(
         title, f"{compilation.target.name}:{compilation.target.features.name}", [source, *levels],
         provenance.origins, kernels, [nodes[k.name] for k in kernels], main,

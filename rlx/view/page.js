@@ -21,6 +21,7 @@ const plural = (n, what) => `${n} ${what}${n === 1 ? "" : what.endsWith("ch") ? 
 
 const users = data.origins.map(() => []);
 data.origins.forEach((from, n) => from.forEach((o) => users[o].push(n)));
+const launched = new Set(data.launches.map(([, node]) => node));
 const relatives = (node) => new Set(node < 0 ? [] : [node, ...data.origins[node], ...users[node]]);
 
 // -- panes --------------------------------------------------------------------------------------
@@ -88,6 +89,9 @@ class Pane {
     return { rows, set };
   }
 
+  // Of the rows that are marked, a launch says more than the views and the kernel that it names.
+  matters(row) { return this.name === "lir" && launched.has(this.keys[this.rows.indexOf(row)]); }
+
   linked(i) { return this.keys.length > 0 && this.keys[i] !== this.none; }
   pick(row) { if (row && row.classList.contains("linked")) select(this, this.rows.indexOf(row)); }
 
@@ -143,10 +147,11 @@ if (!data.levels[0].lines.length) panes.get("source").box.hidden = true;
 // -- kernels ------------------------------------------------------------------------------------
 
 let kernel = null;
+const kernelOf = (name) => data.kernels.find((k) => k.name === name);
 const chooser = make("select", { id: "kernel", "aria-label": "Kernel" });
 for (const k of data.kernels) chooser.append(make("option", { value: k.name, title: k.config }, k.name));
 chooser.addEventListener("change", () => {
-  const k = data.kernels.find((k) => k.name === chooser.value);
+  const k = kernelOf(chooser.value);
   openKernel(k);
   selectNode(k.node, panes.get("lir"));
 });
@@ -172,11 +177,14 @@ function select(pane, index, quiet = false) {
   const nodes = relatives(inKernel ? kernel.node : key);
   selection = { pane, index };
   const found = data.kernels.filter((k) => nodes.has(k.node));
-  if (!inKernel && found.length && !found.includes(kernel)) openKernel(found[0]);
+  // Kernels that main launches come before those that pack params.
+  const inMain = data.launches.filter(([, n]) => nodes.has(n)).map(([name]) => kernelOf(name));
+  const wanted = inMain.length ? inMain : found;
+  if (!inKernel && wanted.length && !wanted.includes(kernel)) openKernel(wanted[0]);
   for (const p of panes.values()) {
     const own = stages.includes(p.name);
     const marked = p.mark(own ? new Set(inKernel ? [key] : []) : nodes);
-    if (p !== pane) p.show(marked.find((r) => !r.hidden) ?? marked[0]);
+    if (p !== pane) p.show(marked.find((r) => p.matters(r)) ?? marked.find((r) => !r.hidden) ?? marked[0]);
   }
   const row = pane.rows[index];
   for (const r of document.querySelectorAll(".row.selected")) r.classList.remove("selected");
@@ -214,7 +222,7 @@ function follow() {
   const found = /^#(?:([^/]*)\/)?([a-z]+):(\d+)$/.exec(decodeURIComponent(location.hash));
   const pane = found && panes.get(found[2]);
   if (!pane) return;
-  if (found[1]) openKernel(data.kernels.find((k) => k.name === found[1]));
+  if (found[1]) openKernel(kernelOf(found[1]));
   pane.box.hidden = false;
   const index = Number(found[3]) - 1;
   if (index >= 0 && index < pane.rows.length && pane.linked(index)) select(pane, index, true);

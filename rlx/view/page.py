@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 from collections import Counter
+from dataclasses import asdict, astuple
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def page(view: CompileView) -> str:
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width">
-<title>{escape(_printable(view.title))} – RLX</title>
+<title>{escape(_printable(view.title))} - RLX</title>
 <style>{style}</style>
 </head>
 <body>
@@ -73,44 +74,32 @@ def page_data(view: CompileView) -> dict[str, Any]:
     return {
         "title": view.title,
         "target": view.target,
-        "levels": [
-            {
-                "name": v.name, "title": v.title, "lines": v.lines, "nodes": v.nodes,
-                "labels": v.labels, "folds": v.folds,
-            }
-            for v in view.levels
-        ],
+        "levels": [asdict(v) for v in view.levels],
         "origins": view.origins,
         "kernels": [
-            {
-                "name": k.name, "family": k.family, "config": k.config, "node": node,
-                "listings": [{"stage": s.stage, "text": s.text, "lines": s.lines} for s in k.listings],
-            }
+            {**asdict(k), "node": node}
             for k, node in zip(view.kernels, view.kernel_nodes, strict=True)
         ],
         "launches": [[step.kernel, step.node] for step in view.launches],
         "arena": {
             "bytes": view.arena_bytes,
             "packed": view.packed_bytes,
-            "buffers": [[b.offset, b.size, b.first, b.last, b.text, b.node] for b in view.arena],
+            "buffers": [astuple(b) for b in view.arena],
         },
         "fused": sorted(c.fusion.fused.items()),
         "missed": _missed(c.fusion.missed, view.missed_nodes),
         "dispatch": _dispatch(c.dispatch),
         "seconds": list(c.seconds.items()),
-    }  # fmt: skip
+    }
 
 
 def _missed(missed: list[MissedFusion], nodes: list[int]) -> list[dict[str, Any]]:
     """The misses, equal ones once with their number."""
     counts = Counter(zip(missed, nodes, strict=True))
     return [
-        {
-            "pattern": m.pattern, "op": m.op, "file": m.location[0], "line": m.location[1],
-            "reason": m.reason, "hint": m.hint, "node": node, "count": n,
-        }
+        {**asdict(m), "file": m.location[0], "line": m.location[1], "node": node, "count": n}
         for (m, node), n in counts.items()
-    ]  # fmt: skip
+    ]
 
 
 def _dispatch(report: DispatchReport) -> list[tuple[str, str, int]]:

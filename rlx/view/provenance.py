@@ -25,9 +25,13 @@ _FRAMES = frozenset(["builtin.module", "func.func", "func.return", "mir.yield", 
 
 
 class Provenance:
-    """The numbered nodes of a view; ``origins[n]`` are the nodes that node n came from."""
+    """The numbered nodes of a view; ``origins[n]`` are the nodes that node n came from.
 
-    def __init__(self) -> None:
+    ``parsed`` is the name of the text that the module was parsed from, which MLIR calls "-".
+    """
+
+    def __init__(self, parsed: str = "-") -> None:
+        self.parsed = parsed
         self.origins: list[tuple[int, ...]] = []
         self.sources: dict[tuple[str, int], int] = {}
 
@@ -38,6 +42,7 @@ class Provenance:
 
     def source(self, file: str, line: int) -> int:
         """The node of a line of the user's."""
+        file = self.parsed if file == "-" else file
         if (file, line) not in self.sources:
             self.sources[file, line] = self.node(())
         return self.sources[file, line]
@@ -50,7 +55,7 @@ class Provenance:
 
     def own_of(self, op: ir.Operation) -> int:
         """The number of an op of a level that has been numbered."""
-        return self.own(_text(op))
+        return self.own(trail_of(op.location))
 
     def read(self, location: str) -> list[int]:
         """The nodes that a location names, outermost first, and those of the places in it."""
@@ -71,24 +76,24 @@ class Provenance:
             for region in op.regions:
                 for block in region.blocks:
                     for argument in block.arguments:
-                        argument.set_location(self._named(self.read(_text(argument)), argument))
+                        argument.set_location(self._named(argument.location))
             if op.name not in _FRAMES:
-                # A launch came from the views that it reads, which may be all that is left of an op.
+                # A region is its body. A launch came from the views that it reads too, which may be
+                # all that is left of an op.
+                body = [o.operation for r in op.regions for b in r.blocks for o in b.operations]
                 views = [v.owner for v in op.operands if _is_view(v)]
-                origins = [n for o in (op, *views) for n in self.read(_text(o))]
-                op.location = self._named(origins, op)
+                parts = [o.location for o in (op, *body, *views) if o.name not in _FRAMES]
+                op.location = self._named(ir.Location.fused(parts))
             return ir.WalkResult.ADVANCE
 
         with module.context:
-            module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+            # Bodies before what they are in.
+            module.operation.walk(visit, ir.WalkOrder.POST_ORDER)
         return first
 
-    def _named(self, origins: list[int], owner: ir.Operation | ir.Value) -> ir.Location:
-        return ir.Location.name(f"{_NAME}{self.node(origins)}", owner.location)
-
-
-def _text(owner: ir.Operation | ir.Value) -> str:
-    return trail_of(owner.location)
+    def _named(self, location: ir.Location) -> ir.Location:
+        number = self.node(self.read(trail_of(location)))
+        return ir.Location.name(f"{_NAME}{number}", location)
 
 
 def _is_view(v: ir.Value) -> bool:
@@ -97,7 +102,5 @@ def _is_view(v: ir.Value) -> bool:
 
 def _unescaped(text: str) -> str:
     r"""A string of MLIR's text: ``\22`` is the byte of that number."""
-    raw = _ESCAPE.sub(
-        lambda m: b"\\" if m[1] == b"\\" else bytes([int(m[1], 16)]), text.encode()
-    )
+    raw = _ESCAPE.sub(lambda m: b"\\" if m[1] == b"\\" else bytes([int(m[1], 16)]), text.encode())
     return raw.decode(errors="replace")

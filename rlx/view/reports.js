@@ -155,7 +155,7 @@ summary.addEventListener("pointerdown", (e) => {
 });
 
 document.body.append(header, strip, summary, reports, help);
-openKernel(data.kernels[0]);
+openKernel(data.launches.length ? kernelOf(data.launches[0][0]) : data.kernels[0]);
 drawToggles();
 follow();
 addEventListener("hashchange", follow);

@@ -1,12 +1,13 @@
 """Which line of a kernel's text became which lines of its LLVM IR and assembly.
 
-The kernel is emitted once more with line tables. They must not change the code, so the lines are
-given only where it is the same without them.
+The kernel is emitted once more with line tables, and its code is laid beside that without them. They
+may move the instructions that save registers; what is not the same in both has no line.
 """
 
 from __future__ import annotations
 
 import re
+from difflib import SequenceMatcher
 
 from rlx.kernels.builder import KernelText
 from rlx.targets.cpu.emit import to_llvm
@@ -14,6 +15,8 @@ from rlx.targets.cpu.features import Features
 from rlx.targets.llvm import machine
 
 __all__ = ["kernel_lines"]
+
+Code = tuple[int, str, int]
 
 _DEBUG = re.compile(r",? !dbg !(\d+)")
 _PLACE = re.compile(r"^!(\d+) = !DILocation\(line: (\d+)", re.MULTILINE)
@@ -25,42 +28,39 @@ _LABEL = re.compile(r"\.L(?:tmp|func_end)\d+\b")
 
 def kernel_lines(kernel: KernelText, features: Features) -> dict[str, list[int]]:
     """For "llvm" and "asm" the line of ``kernel.text``, from 1, that each line came from; 0 where
-    it came from none, as labels do. A stage whose code line tables change is left out."""
+    it came from none, as labels do."""
     plain, traced = to_llvm([kernel], features), to_llvm([kernel], features, lines=True)
     asm = machine.emit_assembly(plain, features.machine)
-    found = {
-        "llvm": _llvm_lines(plain, traced),
-        "asm": _assembly_lines(asm, machine.emit_assembly(traced, features.machine)),
+    with_tables = machine.emit_assembly(traced, features.machine)
+    return {
+        "llvm": _aligned(plain, _llvm_code(plain), _llvm_code(traced)),
+        "asm": _aligned(asm, _assembly_code(asm), _assembly_code(with_tables)),
     }
-    return {stage: lines for stage, lines in found.items() if lines is not None}
 
 
-def _llvm_lines(plain: str, traced: str) -> list[int] | None:
-    line_of = {place: int(line) for place, line in _PLACE.findall(traced)}
-    code = [t for t in traced.splitlines() if _is_code(t)]
-    if [_DEBUG.sub("", t) for t in code] != [t for t in plain.splitlines() if _is_code(t)]:
-        return None
-    lines = iter([line_of.get(m[1], 0) if (m := _DEBUG.search(t)) else 0 for t in code])
-    return [next(lines) if _is_code(t) else 0 for t in plain.splitlines()]
-
-
-def _is_code(text: str) -> bool:
-    return bool(text) and not text.startswith("!")
-
-
-def _assembly_lines(plain: str, traced: str) -> list[int] | None:
-    own, other = _assembly_code(plain), _assembly_code(traced)
-    if [code for _, code, _ in own] != [code for _, code, _ in other]:
-        return None
+def _aligned(plain: str, own: list[Code], traced: list[Code]) -> list[int]:
     lines = [0] * len(plain.splitlines())
-    for (at, code, _), (_, _, line) in zip(own, other, strict=True):
-        lines[at] = line if code.startswith("\t") and not code.startswith("\t.") else 0
+    texts = [[code for _, code, _ in listed] for listed in (own, traced)]
+    for block in SequenceMatcher(None, *texts, autojunk=False).get_matching_blocks():
+        for n in range(block.size):
+            lines[own[block.a + n][0]] = traced[block.b + n][2]
     return lines
 
 
-def _assembly_code(text: str) -> list[tuple[int, str, int]]:
+def _llvm_code(text: str) -> list[Code]:
     """The lines that are there with and without line tables: index, text and source line."""
-    found: list[tuple[int, str, int]] = []
+    line_of = {place: int(line) for place, line in _PLACE.findall(text)}
+    found: list[Code] = []
+    for at, line in enumerate(text.splitlines()):
+        if line and not line.startswith("!"):
+            place = _DEBUG.search(line)
+            found.append((at, _DEBUG.sub("", line), line_of.get(place[1], 0) if place else 0))
+    return found
+
+
+def _assembly_code(text: str) -> list[Code]:
+    """As ``_llvm_code``."""
+    found: list[Code] = []
     current, hidden = 0, False
     for at, line in enumerate(text.splitlines()):
         if line.startswith(("\t.section", "\t.text")):
@@ -70,5 +70,6 @@ def _assembly_code(text: str) -> list[tuple[int, str, int]]:
         elif line.endswith(":") and not line.startswith(".L"):
             current = 0  # another function
         if not hidden and not _ADDED.match(line):
-            found.append((at, _LABEL.sub("", line), current))
+            instruction = line.startswith("\t") and not line.startswith("\t.")
+            found.append((at, _LABEL.sub("", line), current if instruction else 0))
     return found
