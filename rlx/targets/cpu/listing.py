@@ -1,12 +1,13 @@
 """Which line of a kernel's text became which lines of its LLVM IR and assembly.
 
-The kernel is emitted once more with line tables, and its code is laid beside that without them. They
-may move the instructions that save registers; what is not the same in both has no line.
+The kernel is emitted once more with line tables, and its code is laid beside that without them.
+They may move the instructions that save registers; what is not the same in both has no line.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from difflib import SequenceMatcher
 
 from rlx.kernels.builder import KernelText
@@ -40,11 +41,18 @@ def kernel_lines(kernel: KernelText, features: Features) -> dict[str, list[int]]
 
 def _aligned(plain: str, own: list[Code], traced: list[Code]) -> list[int]:
     lines = [0] * len(plain.splitlines())
-    texts = [[code for _, code, _ in listed] for listed in (own, traced)]
-    for block in SequenceMatcher(None, *texts, autojunk=False).get_matching_blocks():
-        for n in range(block.size):
-            lines[own[block.a + n][0]] = traced[block.b + n][2]
+    for n, other in _pairs([c for _, c, _ in own], [c for _, c, _ in traced]):
+        lines[own[n][0]] = traced[other][2]
     return lines
+
+
+def _pairs(a: list[str], b: list[str]) -> Iterator[tuple[int, int]]:
+    """The places of equal lines of two texts that are the same, or nearly."""
+    if a == b:  # as nearly always; matching takes long
+        yield from ((n, n) for n in range(len(a)))
+        return
+    for block in SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks():
+        yield from ((block.a + n, block.b + n) for n in range(block.size))
 
 
 def _llvm_code(text: str) -> list[Code]:
