@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from rlx.runtime.backend import register_backend as register_backend
     from rlx.runtime.session import CompiledGraph as CompiledGraph
     from rlx.runtime.session import Session as Session
+    from rlx.text import load as load
+    from rlx.text import save as save
     from rlx.types import DType as DType
     from rlx.types import TensorType as TensorType
     from rlx.view.graph import inspect_html as inspect_html
@@ -44,7 +46,9 @@ _NAMES = {
     "inspect_html": "rlx.view.graph",
     "inspect_pipeline": "rlx.inspect",
     "interpret": "rlx.interpreter",
+    "load": "rlx.text",
     "register_backend": "rlx.runtime.backend",
+    "save": "rlx.text",
 }
 
 __all__ = [
@@ -61,7 +65,9 @@ __all__ = [
     "inspect_html",
     "inspect_pipeline",
     "interpret",
+    "load",
     "register_backend",
+    "save",
 ]
 
 

@@ -137,10 +137,13 @@ def bind_dim(d: Dim, dims: Mapping[str, int]) -> Dim:
 
 def parse_dim(text: str) -> Dim:
     """The inverse of ``str(dim)``."""
+    dense = re.sub(r"\s*([-+*])\s*", r"\1", text)
+    if not re.fullmatch(r"[-+]?[\w*]+([-+][\w*]+)*", dense):
+        raise NameError(f"{text!r} is no dim; write a sum of products such as 2*n+1")
     total: Dim = 0
-    for sign, part in re.findall(r"([+-]?)([^+-]+)", text.replace(" ", "")):
+    for sign, part in re.findall(r"([-+]?)([^-+]+)", dense):
         value: Dim = -1 if sign == "-" else 1
         for factor in part.split("*"):
-            value = value * (int(factor) if factor.isdigit() else SymDim.symbol(factor))
+            value = value * (int(factor) if factor.isdecimal() else SymDim.symbol(factor))
         total = total + value
     return total

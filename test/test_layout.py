@@ -22,7 +22,7 @@ FILE_LINES = 400
 FUNCTION_LINES = 60
 
 LAYERS = (
-    "errors", "knobs", "dims", "types", "ops", "graph", "rebuild", "interpreter", "_mlir",
+    "errors", "knobs", "dims", "types", "ops", "graph", "rebuild", "interpreter", "text", "_mlir",
     "dialects", "kernels", "targets", "lowering", "runtime", "compiler", "inspect", "view",
     "models", "tools",
 )  # fmt: skip
@@ -164,8 +164,10 @@ def test_importing_rlx_loads_nothing_else() -> None:
         "import rlx.kernels.emit",
         "import rlx.runtime.session, rlx.runtime.interpreted, rlx.runtime.artifact",
         "import rlx.models.embed, rlx.tools.cli, rlx.tools.opt",
+        "import rlx; g = rlx.Graph(); g.set_outputs(g.input('x', [2]).gelu());"
+        "from rlx.text import parse_graph, graph_text; parse_graph(graph_text(g))",
     ],
-    ids=["ops", "interpret", "kernels", "runtime", "models and tools"],
+    ids=["ops", "interpret", "kernels", "runtime", "models and tools", "text of a graph"],
 )
 def test_only_compiling_loads_the_toolchain(use: str) -> None:
     code = f"import sys; {use}; print([m for m in ('torch_mlir', 'llvmlite') if m in sys.modules])"

@@ -1,0 +1,155 @@
+"""Text that is no graph is refused: at its line, with what was found and expected."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.errors import IRError
+from rlx.graph import Graph
+from rlx.text import graph_text, parse_graph
+
+GOOD = """\
+module attributes {rlx.graph = "good"} {
+  func.func @main(%x: tensor<2x3xf32> {rlx.input = "x"}, %w: tensor<3xf32> {rlx.param = "w"}) -> tensor<2x3xf32> {
+    %0 = "mir.constant"() {value = dense<[1.0, 2.0, 3.0]> : tensor<3xf32>} : () -> tensor<3xf32>
+    %1:2 = "mir.topk"(%x) {axis = 1 : i64, k = 3 : i64, largest = true} : (tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2x3xi64>)
+    %2 = "mir.rms_norm"(%1#0, %w) {axis = 1 : i64, eps = 1.0e-05 : f64, operandSegmentSizes = array<i32: 1, 1, 0>} : (tensor<2x3xf32>, tensor<3xf32>) -> tensor<2x3xf32>
+    %3 = "mir.cast"(%2) {to = f32} : (tensor<2x3xf32>) -> tensor<2x3xf32> loc("user.py":8:1)
+    return %3 : tensor<2x3xf32>
+  }
+}
+"""
+
+MISTAKES = [
+    ('loc("user.py"', 'loc("us\\zer.py"', 6, "has an escape that there is not"),
+    ("module", "modul", 1, "expected 'func.func', found modul"),
+    ("{rlx.graph", "{rlx.grap", 1, "no attribute 'rlx.grap'; did you mean 'rlx.graph'"),
+    ('"good"', '"good', 1, "expected a string in quotes"),
+    ('"good"', '"go\\zod"', 1, "an escape that there is not"),
+    ("@main", "@other", 2, "expected '@main', found @other"),
+    ("tensor<2x3xf32> {", "tensor<2x3xf31> {", 2, "element type f31 is none of f16"),
+    ("tensor<2x3xf32> {", "tensor<?x3xf32> {", 2, 'write tensor<?xf32, ["n"]>'),
+    ("tensor<2x3xf32> {", 'tensor<?x3xf32, ["n"]> {', 2, "2 dims have 1 names"),
+    ("tensor<2x3xf32> {", 'tensor<?x3xf32, ["n+", "a b"]> {', 2, "'n+' is no dim; write"),
+    ('"x"}', "3}", 2, "expected a string in quotes, found 3"),
+    ('{rlx.input = "x"}', "", 2, '%x is neither input nor param; write {rlx.input = "x"}'),
+    ('"w"}', '"x"}', 2, "the name 'x' is already used"),
+    ("%w: t", "%x: t", 2, "%x is defined twice"),
+    ('"w"}', '"w", rlx.value = dense<0.0> : tensor<4xf32>}', 2, "shape [3], found [4]"),
+    ('"x"}', '"x", rlx.value = dense<0.0> : tensor<3xf32>}', 2, "%x is neither"),
+    ("dense<[1.0,", "dense<[[1.0],", 3, "stands in 1 brackets, others do not"),
+    ("[1.0, 2.0, 3.0]", "[[1.0, 2.0, 3.0]]", 3, "elements of shape [1, 3]"),
+    ("[1.0, 2.0, 3.0]", "[[1.0], [2.0, 3.0]]", 3, "a list has 2 elements, another one 1"),
+    ("[1.0, 2.0, 3.0]", "[[1.0], 2.0]", 3, "stands in 1 brackets"),
+    ("[1.0, 2.0, 3.0]", "[1.0, 2.0]", 3, "tensor<3xf32> has elements of shape [2]"),
+    ("[1.0, 2.0, 3.0]", "", 3, "elements of shape [0]"),
+    ("[1.0, 2.0, 3.0]", "[1.0, true, 3.0]", 3, "true is no f32"),
+    ("[1.0, 2.0, 3.0]", "0x7FC0", 3, "0x7FC0 is no f32"),
+    ("[1.0, 2.0, 3.0]", "1.0e300", 3, "1.0e300 is no f32"),
+    ("[1.0, 2.0, 3.0]", '"0x00000000AA"', 3, "has 12 bytes, found 5"),
+    ("[1.0, 2.0, 3.0]", '"0x0000000"', 3, "no hexadecimal digits"),
+    ("dense<[1.0, 2.0, 3.0]> : tensor<3xf32>", "dense<300> : tensor<3xi8>", 3, "300 is no i8"),
+    ("dense<[1.0, 2.0, 3.0]> : tensor<3xf32>", "dense<-1> : tensor<3xui8>", 3, "-1 is no u8"),
+    (
+        "dense<[1.0, 2.0, 3.0]> : tensor<3xf32>", 'dense<"0x000200"> : tensor<3xi1>',
+        3, "a bool is the byte 00 or 01",
+    ),
+    (
+        "dense<[1.0, 2.0, 3.0]> : tensor<3xf32>", 'dense<1.0> : tensor<?xf32, ["n"]>',
+        3, "have no fixed number",
+    ),
+    ('"mir.topk"', '"mir.topkk"', 4, "unknown op 'mir.topkk'; did you mean 'mir.topk'"),
+    ('"mir.topk"', "mir.topk", 4, 'such as "mir.add", found mir.topk'),
+    ("(%x) {axis", "(%y) {axis", 4, "%y is not defined"),
+    ("k = 3 : i64", "k = 3.5 : i64", 4, "expected an integer"),
+    ("k = 3 : i64", "kk = 3 : i64", 4, "mir.topk has no attribute 'kk'; did you mean 'k'"),
+    ("k = 3 : i64, ", "", 4, "the attribute 'k' is missing"),
+    ("k = 3 : i64", "k = 3 : i64, k = 3 : i64", 4, "has the attribute 'k' twice"),
+    ("k = 3 : i64", "k = 9 : i64", 4, "mir.topk: "),
+    ("%1:2 =", "%1:3 =", 4, "mir.topk has 2 results, found 3"),
+    ("%1:2 =", "%1 =", 4, "mir.topk has 2 results, found 1"),
+    ("tensor<2x3xi64>)", "tensor<2x3xi32>)", 4, "expected tensor<2x3xf32>, tensor<2x3xi64>"),
+    ("%1#0", "%1#2", 5, "%1#2 is not defined"),
+    ("1, 1, 0>", "1, 0, 0>", 5, "it takes 3 operands, found 2"),
+    ("1, 1, 0>", "1, 1>", 5, "it takes 3 operands, found 2"),
+    ("1.0e-05", "nan", 5, "expected a float"),
+    ("(tensor<2x3xf32>, tensor<3xf32>)", "(tensor<2x3xf32>, tensor<4xf32>)", 5, "operand types"),
+    ("to = f32", "to = f33", 6, "element type f33"),
+    ("to = f32", 'to = "f32"', 6, "expected an element type"),
+    ('loc("user.py":8:1)', 'loc("user.py":8:1', 6, "a parenthesis is not closed"),
+    ("return %3", "return %4", 7, "%4 is not defined"),
+    ("return %3 : tensor<2x3xf32>", "return %3 : tensor<3x3xf32>", 2, "those that it declares"),
+    ("return %3 : tensor<2x3xf32>", "return :", 2, "those that it declares"),
+    ("  }\n}", '  }\n  func.func @prologue() {\n  }\n}', 9, "a graph is one function"),
+    ("  }\n}\n", "  }\n", 9, "expected the } of the module"),
+    ("  }\n}\n", "  }\n}\nmodule {}", 10, "expected the end, found module"),
+    ("%3 = ", "", 6, 'expected an op such as %0 = ..., or return, found "mir.cast"'),
+]  # fmt: skip
+
+
+# ruff: noqa: E501 (the text has one op a line)
+
+
+def test_the_good_text_is_read() -> None:
+    g = parse_graph(GOOD)
+    assert [op.name for op in g.nodes()] == ["mir.topk", "mir.rms_norm", "mir.cast"]
+    assert g.nodes()[-1].location == ("user.py", 8)
+
+
+@pytest.mark.parametrize(("right", "wrong", "line", "message"), MISTAKES, ids=lambda x: str(x)[:24])
+def test_a_mistake_is_told_at_its_line(right: str, wrong: str, line: int, message: str) -> None:
+    assert GOOD.count(right), f"the good text has no {right!r}"
+    with pytest.raises(IRError) as e:
+        parse_graph(GOOD.replace(right, wrong, 1), "bad.mlir")
+    assert message in e.value.message
+    assert e.value.location == ("bad.mlir", line)
+    assert str(e.value).startswith(f"bad.mlir:{line}: ")
+
+
+def test_lower_levels_are_refused() -> None:
+    g = Graph()
+    g.set_outputs((g.input("x", [4, 4]) + 1).exp())
+    found = rlx.inspect_pipeline(g, "cpu:x86-64-v3")
+    for level in (found.fused, found.lir):
+        with pytest.raises(IRError, match=r"<text>:\d+: "):
+            parse_graph(level)
+
+
+def test_a_function_without_results_is_no_graph() -> None:
+    with pytest.raises(IRError, match="at least one output"):
+        parse_graph("func.func @main() {\n  return :\n}")
+
+
+def test_files_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "g.mlir"
+    with pytest.raises(IRError, match=r"cannot read .*g\.mlir: No such file"):
+        rlx.load(path)
+    path.write_bytes(b"module {\n\xff")
+    with pytest.raises(IRError, match=r"g\.mlir:2: byte 0xff at offset 9 is not text"):
+        rlx.load(path)
+    path.write_text("", encoding="utf-8")
+    with pytest.raises(IRError, match="found the end"):
+        rlx.load(path)
+
+
+def test_damaged_text_is_read_or_refused_with_a_place() -> None:
+    """Whatever is cut, doubled or exchanged: nothing but an IRError with a line comes of it."""
+    rng = random.Random(1)
+    g = Graph("damage")
+    x = g.input("x", ["n", 4])
+    g.set_outputs([x @ g.param("w", value=np.ones((4, 2), np.float32)), x.reshape(["n", 2, 2])])
+    for source in (GOOD, graph_text(g)):
+        for _ in range(1500):
+            a, b = sorted(rng.randrange(len(source)) for _ in range(2))
+            b = min(b, a + rng.choice((1, 1, 2, 8, 40)))
+            put = rng.choice(("", source[a:b] * 2, "[" * 400, ">", '"', "0", "\\", "%0"))
+            try:
+                parse_graph(source[:a] + put + source[b:])
+            except IRError as e:
+                assert e.location is not None
+                assert e.location[0] == "<text>"
