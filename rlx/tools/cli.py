@@ -13,6 +13,7 @@ __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
     "embed": "similarities of sentences under a sentence encoder",
+    "reduce": "the part of a graph that makes it fail, as a test",
     "view": "a compile as one HTML page, every level linked to the next",
 }
 """What each command does. Its module has ``add_arguments(parser)`` and ``run(args) -> int``, and is
