@@ -135,20 +135,22 @@ def _function(name: str, steps: list[StepRecord], memories: _Memories) -> list[s
             head.append(f"    {sizes[n]} = arith.constant {n} : index")
         return sizes[n]
 
-    def view(v: View, reader: StepRecord) -> str:
+    def view(v: View) -> str:
         base, kind = memories.of(v.memory)
         offset = v.memory.offset + v.start * v.dtype.bytes
         shape, strides = (", ".join(map(str, x)) for x in (v.shape, v.strides))
         shape, strides = (f"array<i64{': ' if x else ''}{x}>" for x in (shape, strides))
         where = f"offset = {offset} : i64, shape = {shape}, strides = {strides}"
         text = f'"lir.view"({base}) {{{where}}} : ({kind}) -> {_flat(v.dtype)}'
-        if text not in views:
-            views[text] = f"%v{len(views)}"
-            body.append(f"    {views[text]} = {text} {_loc(v.trail or [reader.trail])}")
-        return views[text]
+        # A view that ops became is theirs: it is not shared with an equal one of other ops.
+        key = f"{text} {_loc(v.trail)}"
+        if key not in views:
+            views[key] = f"%v{len(views)}"
+            body.append(f"    {views[key]} = {key}")
+        return views[key]
 
     for s in steps:
-        args = ", ".join([*(view(v, s) for v in s.views), *(size(n) for n in s.launch.sizes)])
+        args = ", ".join([*(view(v) for v in s.views), *(size(n) for n in s.launch.sizes)])
         types = ", ".join([*(_flat(v.dtype) for v in s.views), *["index"] * len(s.launch.sizes)])
         marks = f"lir.range = {s.launch.range} : i64, lir.grain = {s.launch.grain} : i64"
         marks += f", lir.scratch = {s.launch.scratch} : i64"

@@ -123,7 +123,7 @@ def source_level(provenance: Provenance, texts: Mapping[str, str]) -> Level:
     for (file, line), node in sorted(provenance.sources.items(), key=lambda item: item[1]):
         by_file.setdefault(file, {})[line] = node
     for file, nodes in by_file.items():
-        level.add(file, -1, "")
+        level.add(_display(file), -1, "")
         lines = _read(file, texts)
         before = 0
         for n in _shown(nodes, len(lines)):
@@ -133,6 +133,12 @@ def source_level(provenance: Provenance, texts: Mapping[str, str]) -> Level:
             level.add(text, nodes.get(n, -1), str(n))
             before = n
     return level
+
+
+def _display(file: str) -> str:
+    """A file's name, from the working directory if it lies there."""
+    path, here = Path(file), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else file
 
 
 def _shown(nodes: Mapping[int, int], length: int) -> Sequence[int]:

@@ -163,7 +163,10 @@ function openKernel(k) {
   for (const stage of stages) {
     const found = k.listings.find((s) => s.stage === stage);
     const lines = found ? found.text.replace(/\n$/, "").split("\n") : [];
-    panes.get(stage).fill(lines, found ? found.lines.slice(0, lines.length) : [], 0);
+    const pane = panes.get(stage);
+    pane.fill(lines, found ? found.lines.slice(0, lines.length) : [], 0);
+    pane.body.scrollTop = 0;
+    pane.show(pane.rows[lines.findIndex((t) => t.endsWith("_body:"))]); // past the constants
   }
 }
 
@@ -258,7 +261,7 @@ function say(pane, index, nodes, kernels) {
 // -- the bar at the top -------------------------------------------------------------------------
 
 const HINT = "Choose a line to see what it came from and what came of it. ? shows the keys.";
-const summary = make("div", { id: "status", role: "status", "aria-live": "polite" }, HINT);
+const summary = make("span", { role: "status", "aria-live": "polite" }, HINT);
 const toggles = make("div", { class: "group", role: "group", "aria-label": "Panes" });
 
 function drawToggles() {
@@ -345,6 +348,6 @@ function button(text, action) {
 const total = data.seconds.reduce((sum, [, s]) => sum + s, 0);
 const facts = [data.target, plural(data.launches.length, "launch"), plural(data.kernels.length, "kernel"),
   `arena ${bytes(data.arena.bytes)}`, `${(total * 1e3).toFixed(0)} ms`];
-const header = make("header", {}, make("h1", {}, data.title), make("span", { class: "dim" }, facts.join(" · ")),
-  make("span", { class: "grow" }), toggles, chooser, search, hits,
+const divider = make("div", { id: "divider" }, summary, make("span", { class: "dim" }, facts.join(" · ")));
+const header = make("header", {}, make("h1", {}, data.title), make("span", { class: "grow" }), toggles, chooser, search, hits,
   make("div", { class: "group" }, button("Wrap", wrap), button("Theme", theme), button("?", () => help.showModal())));

@@ -46,7 +46,7 @@ function dispatch() {
 
 function kernels() {
   const count = (name) => data.launches.filter(([k]) => k === name).length;
-  return [table(["kernel", "family", "launches", "lines of assembly", "config"], data.kernels.map((k) => {
+  return [table(["kernel", "family", "launches of main", "lines of code", "config"], data.kernels.map((k) => {
     const last = k.listings[k.listings.length - 1];
     return row([k.name, k.family, count(k.name), last.text.split("\n").length, k.config], k.node, "lir");
   }))];
@@ -144,17 +144,17 @@ for (const [name, build] of Object.entries({ Arena: arena, Fusion: fusion, Dispa
 tabs.firstChild.click();
 const reports = make("section", { id: "reports", "aria-label": "Reports" }, tabs, content);
 
-summary.addEventListener("pointerdown", (e) => {
-  summary.setPointerCapture(e.pointerId);
+divider.addEventListener("pointerdown", (e) => {
+  divider.setPointerCapture(e.pointerId);
   const move = (e) => {
     const share = 1 - e.clientY / document.body.clientHeight;
     reports.style.flexBasis = `${Math.max(0, Math.min(80, share * 100))}%`;
   };
-  summary.addEventListener("pointermove", move);
-  summary.addEventListener("pointerup", () => summary.removeEventListener("pointermove", move), { once: true });
+  divider.addEventListener("pointermove", move);
+  divider.addEventListener("pointerup", () => divider.removeEventListener("pointermove", move), { once: true });
 });
 
-document.body.append(header, strip, summary, reports, help);
+document.body.append(header, strip, divider, reports, help);
 openKernel(data.launches.length ? kernelOf(data.launches[0][0]) : data.kernels[0]);
 drawToggles();
 follow();

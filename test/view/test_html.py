@@ -190,3 +190,22 @@ def test_what_is_no_text_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtur
     wrong.write_bytes(np.arange(9).tobytes())
     assert cli.main(["view", str(wrong)]) == 1
     assert "is not text" in capsys.readouterr().err
+
+
+def test_equal_layers_are_apart() -> None:
+    """Views and kernels that equal layers share do not link the one layer to the other."""
+    g = rlx.Graph("layers")
+    x = g.input("x", [8, 16])
+    for i in range(3):
+        w, b = g.param(f"w{i}", [16, 16]), g.param(f"b{i}", [16])
+        x = g.linear(x, w, b, activation="gelu", transposed=True)
+        x = x.reshape((2, 4, 16)).transpose([1, 0, 2]).softmax(axis=-1).reshape((8, 16))
+    g.set_outputs([x])
+    page = Page(rlx.inspect_html(g, target=CPU))
+    level = page.levels["fused"]
+    for i in (n for n, line in enumerate(level["lines"]) if "mir.gelu" in line):
+        launches = page.words(level["nodes"][i], "lir", r"    call @(\w+?)_")
+        assert launches == ["pack", "contraction"]
+    hir = page.levels["hir"]
+    for i in (n for n, line in enumerate(hir["lines"]) if "mir.softmax" in line):
+        assert page.words(hir["nodes"][i], "lir", r"    call @(\w+?)_") == ["rowwise"]
