@@ -22,8 +22,9 @@ FILE_LINES = 400
 FUNCTION_LINES = 60
 
 LAYERS = (
-    "errors", "knobs", "dims", "types", "ops", "graph", "rebuild", "interpreter", "text", "_mlir",
-    "dialects", "kernels", "targets", "lowering", "runtime", "compiler", "inspect", "view",
+    "errors", "knobs", "dims", "types", "ops", "graph", "rebuild", "control", "interpreter",
+    "text", "_mlir", "dialects", "kernels", "targets", "lowering", "runtime", "compiler",
+    "inspect", "view",
     "models", "tools",
 )  # fmt: skip
 """The modules and packages of ``rlx``, lowest first: each imports only what stands before it."""

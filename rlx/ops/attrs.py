@@ -54,6 +54,14 @@ def _array(v: Any) -> np.ndarray[Any, Any]:
     return a
 
 
+def _graph(v: Any) -> Any:
+    from rlx.ops.builders import GraphOps
+
+    if not isinstance(v, GraphOps):
+        raise TypeError
+    return v
+
+
 KINDS = {
     "int": _int,
     "float": _float,
@@ -63,6 +71,7 @@ KINDS = {
     "tuple[int, ...]": _ints,
     "tuple[Dim, ...]": _dims,
     "Array": _array,
+    "Graph": _graph,
 }
 """How to normalise each kind of attribute; a kind is the text of its annotation."""
 
