@@ -59,7 +59,7 @@ def level_lines(level: Level, module: ir.Module, first: int, provenance: Provena
         own = provenance.own(places.get(location, location))
         return own if own >= first else -1
 
-    opened: list[int] = []
+    opened: list[list[int]] = []
     for line in raw:
         if _ALIAS.match(line):
             continue
@@ -73,15 +73,16 @@ def level_lines(level: Level, module: ir.Module, first: int, provenance: Provena
     return level
 
 
-def _match_ends(level: Level, opened: list[int]) -> None:
-    """The location of an op with a body stands at its end; its first line is that node too."""
-    line = level.lines[-1].strip()
-    if line.startswith("}") and opened:
-        head = opened.pop()
-        if level.nodes[head] < 0:
-            level.nodes[head] = level.nodes[-1]
+def _match_ends(level: Level, opened: list[list[int]]) -> None:
+    """The location of an op with bodies stands at its end; the lines that open them, such as
+    ``} else {``, are that node too."""
+    line, node = level.lines[-1].strip(), level.nodes[-1]
+    heads = opened.pop() if line.startswith("}") and opened else []
     if line.endswith("{"):
-        opened.append(len(level.lines) - 1)
+        opened.append([*heads, len(level.lines) - 1])
+    else:
+        for head in heads:
+            level.nodes[head] = node if level.nodes[head] < 0 else level.nodes[head]
 
 
 def _parts(line: str) -> list[tuple[str, str | None]]:

@@ -21,7 +21,12 @@ _OWN = re.compile(rf'"{_NAME}(\d+)"(?!:)')
 _ESCAPE = re.compile(rb"\\([0-9A-Fa-f]{2}|\\)")
 
 # Ops whose line has no history: they frame others.
-_FRAMES = frozenset(["builtin.module", "func.func", "func.return", "mir.yield", "arith.constant"])
+_FRAMES = frozenset(
+    [
+        "builtin.module", "func.func", "func.return", "mir.yield", "arith.constant",
+        "scf.yield", "scf.condition",
+    ]
+)  # fmt: skip
 
 
 class Provenance:

@@ -74,6 +74,22 @@ def test_a_wrong_rule_is_reduced_to_the_op_that_it_rewrites() -> None:
     assert mismatch.holds(small) and small.arrays is not None and small.arrays[str(x.name)] < 0
 
 
+@pytest.mark.usefixtures("wrong_rule")
+def test_a_fault_inside_a_loop_is_taken_out_of_it() -> None:
+    g = rlx.Graph("loop")
+    x, n = g.input("x", [4]), g.input("n", [], "i64")
+
+    def body(i: rlx.Value, y: rlx.Value) -> tuple[rlx.Value, rlx.Value]:
+        z = rlx.cond(i.lt(2), lambda: y.abs() * 0.5, y.tanh)
+        return i + 1, z
+
+    _, y = rlx.while_loop(lambda i, y: i.lt(n), body, (g.constant(0), x))
+    g.set_outputs([y.exp()])
+    start = Subject(g, arrays_for(g) | {"n": np.int64(3)})
+    small = reduce_graph(start, Mismatch().holds)
+    assert names(small) == ["mir.abs"]
+
+
 def test_a_wrong_expansion_stays_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault that is in a block's expansion is gone once the block is expanded."""
     right = Linear.expand

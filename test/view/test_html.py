@@ -90,6 +90,20 @@ def test_the_arena_is_as_it_was_planned() -> None:
         )
 
 
+def test_steps_with_bodies_are_linked_at_every_line_that_opens_one() -> None:
+    g = rlx.Graph()
+    x = g.input("x", [4])
+    y = rlx.cond(g.input("p", [], "bool"), x.tanh, x.relu)
+    g.set_outputs([y.cumsum(axis=0)])
+    page = Page(rlx.inspect_html(g, target=CPU))
+    lines = [line.strip() for line in page.related(page.node("lir", "scf.if"), "lir")]
+    ends = [line.split(" %")[0] for line in lines if line.startswith(("scf", "}"))]
+    assert ends == ["scf.if", "} else {", "}"]
+    tanh = page.node("hir", "mir.tanh")
+    assert len(page.words(tanh, "lir", r"    func\.call @(\w+)")) == 1
+    assert page.data["arena"]["buffers"], "what is between cond and cumsum"
+
+
 def test_reports_are_there() -> None:
     g = rlx.Graph()
     x = g.input("x", [4, 8])

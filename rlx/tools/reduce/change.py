@@ -53,7 +53,8 @@ class Change:
     of another, ``sizes`` replaces sizes wherever they occur and ``axes`` the type of a leaf, whose
     first elements are kept, or by ``tail`` its last. ``dtypes`` replaces element types, ``attrs``
     attributes of a node, ``expand`` is a node whose expansion takes its place, ``drop`` an optional
-    operand of a node to leave out, by position, and ``as_inputs`` are params that become inputs."""
+    operand of a node to leave out, by position, ``as_inputs`` are params that become inputs, and
+    ``inline`` names the body of a node with bodies that takes its place, run once."""
 
     outputs: Sequence[Value] | None = None
     cut: frozenset[Value] = frozenset()
@@ -66,6 +67,7 @@ class Change:
     expand: Op | None = None
     drop: Mapping[Op, int] = field(default_factory=dict[Op, int])
     as_inputs: frozenset[Value] = frozenset()
+    inline: Mapping[Op, str] = field(default_factory=dict[Op, str])
 
 
 def changed(subject: Subject, change: Change) -> Subject | None:
@@ -160,6 +162,9 @@ class _Rebuild:
 
     def node(self, op: Op) -> None:
         operands = [None if v is None else self.value(v) for v in self.operands(op)]
+        if op in self.change.inline:
+            self.env.update(zip(op.results, self.inlined(op, operands), strict=True))
+            return
         made = self.made(op, operands, {**self.attributes(op), **self.change.attrs.get(op, {})})
         results: Sequence[Value] = made.results
         if op is self.change.expand:
@@ -169,6 +174,16 @@ class _Rebuild:
         self.env.update(
             (v, r) for v, r in zip(op.results, results, strict=True) if v not in self.env
         )
+
+    def inlined(self, op: Op, operands: Sequence[Value | None]) -> list[Value]:
+        """The results of a body on the last of the operands, as many as it takes."""
+        body: Graph = op.attrs[self.change.inline[op]]
+        given = operands[len(operands) - len(body.inputs) :]
+        env = dict(zip(body.inputs, given, strict=True))
+        for inner in body.nodes():
+            again = inner.with_operands([None if v is None else env[v] for v in inner.operands])
+            env.update(zip(inner.results, again.results, strict=True))
+        return [v for v in (env[out] for out in body.outputs) if v is not None]
 
     def made(self, op: Op, operands: Sequence[Value | None], attrs: dict[str, Any]) -> Op:
         try:

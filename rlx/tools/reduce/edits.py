@@ -11,6 +11,7 @@ import numpy as np
 from rlx.graph import topological
 from rlx.ops.base import REQUIRED, Op, placeholders
 from rlx.ops.constant import Constant
+from rlx.ops.control import Cond, Control, WhileLoop
 from rlx.tools.reduce.change import Change, Subject
 from rlx.types import f32
 
@@ -38,7 +39,11 @@ def cost(subject: Subject) -> tuple[int, ...]:
 
 
 def _weight(op: Op) -> int:
-    """The primitives that a block stands for. Expanding it costs nothing, and then parts can go."""
+    """The primitives that a block stands for, or bodies hold. Expanding it costs nothing, and then
+    parts can go."""
+    if isinstance(op, Control):
+        bodies = [op.attrs[a.name] for a in op.body_fields()]
+        return 1 + sum(_weight(inner) for body in bodies for inner in body.nodes())
     if op.dialect != "hir":
         return 1
     leaves = placeholders([None if v is None else v.type for v in op.operands])
@@ -85,6 +90,16 @@ def _expand(s: Subject) -> Iterator[Change]:
     yield from (Change(expand=op) for op in s.graph.nodes() if op.dialect == "hir")
 
 
+def _inline(s: Subject) -> Iterator[Change]:
+    """A branch of a cond, or one round of a loop, in its place."""
+    for op in s.graph.nodes():
+        for key in _INLINE.get(type(op), ()):
+            yield Change(inline={op: key})
+
+
+_INLINE: dict[type[Op], tuple[str, ...]] = {Cond: ("then", "otherwise"), WhileLoop: ("body",)}
+
+
 def _merge(s: Subject) -> Iterator[Change]:
     """One leaf in the place of another of its type."""
     leaves = [*s.graph.inputs, *s.graph.params]
@@ -97,8 +112,8 @@ def _merge(s: Subject) -> Iterator[Change]:
 def _drop(s: Subject) -> Iterator[Change]:
     """An optional operand left out."""
     for op in s.graph.nodes():
-        for f, v in zip(op.operand_fields, op.operands, strict=True):
-            if f.optional and v is not None:
+        for f in op.operand_fields:
+            if f.optional and op.operands[f.index] is not None:
                 yield Change(drop={op: f.index})
 
 
@@ -164,6 +179,7 @@ def _is_simple(value: Any) -> bool:
 
 
 EDITS: tuple[Edit, ...] = (
-    _outputs, _cut, _earlier, _bypass, _expand, _drop, _inputs, _merge, _sizes, _dtypes, _attrs,
+    _outputs, _cut, _earlier, _bypass, _inline, _expand, _drop, _inputs, _merge, _sizes, _dtypes,
+    _attrs,
 )  # fmt: skip
 """All edits in the order in which they are tried."""

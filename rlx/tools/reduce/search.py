@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from rlx.text import graph_text
+import numpy as np
+
 from rlx.tools.reduce.change import Subject, changed
 from rlx.tools.reduce.edits import EDITS, cost
 
@@ -62,9 +64,17 @@ def _candidates(
 
 def _key(subject: Subject) -> int:
     """What tells a candidate from those that were tried."""
-    arrays = (subject.arrays or {}).values()
-    text = graph_text(subject.graph, values=False, places=False)
-    return hash((text, *(a.tobytes() for a in arrays)))
+    graph, arrays = subject.graph, (subject.arrays or {}).values()
+    leaves = [*graph.inputs, *graph.params]
+    number = {v: n for n, v in enumerate(leaves)}
+    parts: list[Any] = [len(graph.inputs), *(str(v.type) for v in leaves)]
+    for op in graph.nodes():
+        attrs = (a.tobytes() if isinstance(a, np.ndarray) else repr(a) for a in op.attrs.values())
+        operands = (-1 if v is None else number[v] for v in op.operands)
+        parts += [op.name, *attrs, *operands, *(str(v.type) for v in op.results)]
+        number.update((v, len(number) + n) for n, v in enumerate(op.results))
+    ends = (number[v] for v in graph.outputs)
+    return hash((*parts, *ends, *(a.tobytes() for a in arrays)))
 
 
 def _next(
