@@ -197,6 +197,22 @@ def test_any_level_can_be_viewed(
     assert bool(page.data["arena"]["bytes"]) == bool(page.data["arena"]["buffers"])
 
 
+def test_a_saved_graph_can_be_viewed_at_sizes_of_its_dims(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    g = rlx.Graph("named")
+    g.set_outputs(g.input("x", ["n", 4]).softmax(axis=-1))
+    path = tmp_path / "g.mlir"
+    rlx.save(g, path)
+    assert cli.main(["view", str(path), "--dims", "n=3", "--target", CPU]) == 0
+    page = Page(Path(capsys.readouterr().out.strip()).read_text())
+    assert "tensor<3x4xf32>" in page.levels["mir"]["lines"][1]
+    softmax = page.node("mir", "mir.softmax")
+    assert "softmax(axis=-1)" in page.related(softmax, "source")[0], "the place that was saved"
+    assert cli.main(["view", str(path), "--target", CPU]) == 1
+    assert "n" in capsys.readouterr().err
+
+
 def test_what_is_no_text_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = tmp_path / "wrong.mlir"
     assert cli.main(["view", str(wrong)]) == 1

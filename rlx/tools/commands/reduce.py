@@ -69,11 +69,12 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 
 def _subject(args: argparse.Namespace) -> Subject:
     from rlx.text import load
+    from rlx.tools.dims import parse_dims
     from rlx.tools.reduce import Subject
     from rlx.tools.reduce.arrays import arrays_for, read_arrays
 
     graph = load(args.file)
-    if dims := _dims(args.dims):
+    if dims := parse_dims(args.dims):
         graph = graph.bind(dims)
     if graph.symbols:
         names = ", ".join(sorted(graph.symbols))
@@ -84,13 +85,6 @@ def _subject(args: argparse.Namespace) -> Subject:
     if args.arrays:
         given |= read_arrays(args.arrays, graph)
     return Subject(graph, given)
-
-
-def _dims(text: str) -> dict[str, int]:
-    pairs = [part.partition("=") for part in text.split(",") if part]
-    if any(not n.isdecimal() for _, _, n in pairs):
-        raise GraphError(f"--dims={text}: expected names and sizes, such as batch=8,tokens=32")
-    return {name: int(n) for name, _, n in pairs}
 
 
 def _failure(subject: Subject, args: argparse.Namespace) -> Failure:
