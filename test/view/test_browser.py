@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import rlx
+import rlx.view.page as pages
 from support.pages import CPU, NAME, data_of, hostile, two_branches
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -78,3 +80,47 @@ def test_hostile_names_are_shown_and_do_nothing(tmp_path: Path) -> None:
     title = html.unescape(re.findall(r"<h1>(.*?)</h1>", text, re.DOTALL)[0])
     assert title == NAME
     assert "<img" not in text and "<title>owned" not in text
+
+
+USE = """
+const press = (...keys) => keys.forEach((key) => document.activeElement.dispatchEvent(
+  new KeyboardEvent("keydown", { key, bubbles: true })));
+const ids = (kind) => [...document.querySelectorAll(`.row.${kind}`)].map((r) => r.id);
+const noted = {};
+
+document.querySelector("#pane-hir .code").focus();
+press("End", "ArrowUp");
+noted.moved = ids("selected");
+press("End", "ArrowRight", "ArrowDown");
+noted.right = ids("selected");
+press("/");
+search.value = "SOFTMAX";
+search.dispatchEvent(new Event("input"));
+noted.hits = ids("hit");
+press("Enter", "Enter");
+noted.second = ids("selected");
+search.blur();
+press("1", "2", "3", "Escape");
+noted.panes = [...panes.values()].filter((p) => !p.box.hidden).map((p) => p.name);
+noted.cleared = ids("selected");
+document.body.append(make("pre", { id: "noted" }, JSON.stringify(noted)));
+"""
+
+
+def test_keys_move_the_selection_and_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = pages._read
+    used = {"reports.js": USE}
+    monkeypatch.setattr(pages, "_read", lambda name: read(name) + used.get(name, ""))
+    page = rlx.inspect_html(two_branches(), target=CPU)
+    text = dom(page, "", tmp_path)
+    noted = json.loads(html.unescape(re.findall(r'<pre id="noted">(.*?)</pre>', text)[0]))
+    softmax = line_of(page, "hir", "mir.softmax")
+    assert noted["moved"] == [f"hir-{softmax - 1}"]
+    # To the right is the fused level, where the region of softmax comes first.
+    assert noted["right"] == [f"fused-{line_of(page, 'fused', 'mir.softmax') - 1}"]
+    found = [f"{level}-{line_of(page, level, 'mir.softmax')}" for level in ("hir", "fused")]
+    assert noted["hits"][-2:] == found and len(noted["hits"]) == 3
+    assert noted["second"] == found[:1]
+    assert noted["panes"] == ["mir", "fused", "lir", "asm"] and noted["cleared"] == []
