@@ -14,6 +14,9 @@ from rlx.errors import NameError, ShapeError
 __all__ = ["Dim", "SymDim", "as_dim", "bind_dim", "parse_dim"]
 
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
+_FACTOR = r"(?:[A-Za-z_]\w*|[0-9]{1,18})"
+_PRODUCT = rf"{_FACTOR}(?:\*{_FACTOR})*"
+_SUM = re.compile(rf"[-+]?{_PRODUCT}(?:[-+]{_PRODUCT})*")
 Monomial = tuple[str, ...]
 
 
@@ -138,12 +141,12 @@ def bind_dim(d: Dim, dims: Mapping[str, int]) -> Dim:
 def parse_dim(text: str) -> Dim:
     """The inverse of ``str(dim)``."""
     dense = re.sub(r"\s*([-+*])\s*", r"\1", text)
-    if not re.fullmatch(r"[-+]?[\w*]+([-+][\w*]+)*", dense):
+    if not _SUM.fullmatch(dense):
         raise NameError(f"{text!r} is no dim; write a sum of products such as 2*n+1")
     total: Dim = 0
     for sign, part in re.findall(r"([-+]?)([^-+]+)", dense):
         value: Dim = -1 if sign == "-" else 1
         for factor in part.split("*"):
-            value = value * (int(factor) if factor.isdecimal() else SymDim.symbol(factor))
+            value = value * (int(factor) if factor[0].isdigit() else SymDim.symbol(factor))
         total = total + value
     return total

@@ -22,16 +22,18 @@ FILE_LINES = 400
 FUNCTION_LINES = 60
 
 LAYERS = (
-    "errors", "knobs", "dims", "types", "ops", "graph", "rebuild", "control", "interpreter",
-    "text", "_mlir", "dialects", "kernels", "targets", "lowering", "runtime", "compiler",
-    "inspect", "view",
-    "models", "tools",
+    "errors", "knobs", "compat", "dims", "types", "ops", "graph", "rebuild", "control",
+    "interpreter", "text", "precision", "autodiff", "quant", "_mlir", "dialects", "kernels",
+    "targets", "lowering", "runtime", "compiler", "modules", "inspect", "view", "staged",
+    "models", "prelude", "tools",
 )  # fmt: skip
 """The modules and packages of ``rlx``, lowest first: each imports only what stands before it."""
 
 SEAMS = {
     ("graph", "rebuild"): "Graph.bind copies a graph",
     ("graph", "dialects"): "Graph.to_mlir is where a user meets MLIR",
+    ("graph", "inspect"): "a graph shows itself",
+    ("modules", "inspect"): "a module shows itself",
     ("runtime", "compiler"): "a backend compiles when it is asked to, and not to run an artifact",
     ("targets", "runtime"): "the native runtime reads CPUID",
 }

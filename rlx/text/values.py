@@ -14,7 +14,10 @@ from rlx.text.elements import ELEMENTS, dims_text, element_text, quoted, type_te
 from rlx.text.scanner import STRING, Scanner
 from rlx.types import DType, TensorType, dtype
 
-__all__ = ["array_text", "read_array", "read_attr", "read_string", "read_type", "write_attr"]
+__all__ = [
+    "array_text", "read_array", "read_attr", "read_ints", "read_string", "read_symbol", "read_type",
+    "write_attr",
+]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 
@@ -22,12 +25,11 @@ LISTED = 32
 """Elements that are written one by one; a larger array is written as its bytes."""
 
 _STRING = re.compile(STRING)
-_DIGITS = re.compile(r"[0-9]+")
-_INT = re.compile(r"[-+]?[0-9]+(?![\w.])")
+_INT = re.compile(r"[-+]?[0-9]{1,19}(?![\w.])")
 _FLOAT = re.compile(r"0x[0-9A-Fa-f]+|[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
 _ELEMENT = re.compile(r"true|false|0x[0-9A-Fa-f]+|[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
 _NAME = re.compile(r"\w+")
-_DIM = re.compile(r"([0-9]+|\?)x")
+_DIM = re.compile(r"([0-9]{1,18}|\?)x")
 
 
 # -- scalars -------------------------------------------------------------------------------
@@ -213,11 +215,11 @@ def read_array(s: Scanner) -> Array:
         bits = _elements(s, words, t.dtype).view(f"u{t.dtype.bytes}")
     else:
         bits = _from_bytes(s, raw, t, at)
-    return (
-        (bits if bits.size == size else np.full(size, bits[0]))
-        .view(t.dtype.numpy)
-        .reshape(t.static_shape)
-    )
+    try:
+        full = bits if bits.size == size else np.full(size, bits[0])
+    except (MemoryError, ValueError):
+        raise s.error(f"{type_text(t)} does not fit into memory", at) from None
+    return full.view(t.dtype.numpy).reshape(t.static_shape)
 
 
 def _from_bytes(s: Scanner, text: str, t: TensorType, at: int) -> Array:
@@ -287,6 +289,14 @@ def _bits(word: str, dt: DType) -> int:
 
 # -- attributes ----------------------------------------------------------------------------
 
+_SYMBOL = re.compile(r"@[\w$.-]+")
+
+
+def read_symbol(s: Scanner) -> str:
+    """Take the name of a function, without its @."""
+    return s.take(_SYMBOL, "the name of a function, such as @body_0")[1:]
+
+
 _WRITE: dict[str, Callable[[Any], str]] = {
     "int": lambda v: f"{v} : i64",
     "float": _float_text,
@@ -296,6 +306,7 @@ _WRITE: dict[str, Callable[[Any], str]] = {
     "tuple[int, ...]": _ints_text,
     "tuple[Dim, ...]": _dims_attr_text,
     "Array": array_text,
+    "Graph": lambda v: f"@{v}",
 }
 _READ: dict[str, Callable[[Scanner], Any]] = {
     "int": _read_int,
@@ -306,11 +317,12 @@ _READ: dict[str, Callable[[Scanner], Any]] = {
     "tuple[int, ...]": read_ints,
     "tuple[Dim, ...]": _read_dims,
     "Array": read_array,
+    "Graph": read_symbol,
 }
 
 
 def write_attr(value: Any, kind: str) -> str:
-    """The text of an attribute of a kind."""
+    """The text of an attribute of a kind; a body is the name of its function."""
     return _WRITE[kind](value)
 
 

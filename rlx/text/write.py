@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rlx.graph import Graph
 from rlx.ops.base import Op
+from rlx.ops.control import KEY, ControlFunction, GraphFunction, functions_of
 from rlx.ops.slots import SEGMENTS, needs_segments
 from rlx.ops.value import Value
 from rlx.text.elements import place_text, quoted, type_text
@@ -24,37 +25,73 @@ def graph_text(graph: Graph, *, values: bool = True, places: bool = True) -> str
 
 
 class _Writer:
+    """Writes a module; ``aliases`` are the places, each written once, at its end."""
+
     def __init__(self, graph: Graph, values: bool, places: bool) -> None:
         self.graph, self.values, self.places = graph, values, places
-        self.names: dict[Value, str] = {}
         self.aliases: dict[tuple[str, int], str] = {}
 
     def lines(self) -> Iterator[str]:
-        nodes = self.graph.nodes()
+        functions = functions_of(self.graph)
         yield f"module attributes {{rlx.graph = {quoted(self.graph.name)}}} {{"
-        outputs = self.graph.outputs
-        yield "  func.func @main("
-        yield ",\n".join(f"    {a}" for a in self.arguments())
-        yield f"  ) -> ({_types(outputs)}) {{"
-        for i, node in enumerate(nodes):
-            yield f"    {self.node(i, node)}"
-        yield f"    return {self.listed(outputs)} : {_types(outputs)}"
-        yield "  }"
+        for f in functions:
+            if isinstance(f, ControlFunction):
+                yield self.control(f)
+            else:
+                yield from _Function(self, f).lines()
         yield "}"
         for place, alias in self.aliases.items():
             yield f"{alias} = {place_text(place)}"
         yield ""
 
+    def control(self, f: ControlFunction) -> str:
+        node = f.node
+        attrs = {a.name: write_attr(node.attrs[a.name], a.kind) for a in node.attr_fields
+                 if a.kind != "Graph"}  # fmt: skip
+        attrs |= {name: write_attr(body, "Graph") for name, body in f.bodies.items()}
+        attrs[KEY] = quoted(node.short)
+        listed = ", ".join(f"{name} = {attrs[name]}" for name in sorted(attrs))
+        types = f"({_types(node.present)}) -> ({_types(node.results)})"
+        place = self.place(node.location)
+        return f"  func.func private @{f.name}{types} attributes {{{listed}}}{place}"
+
+    def place(self, place: tuple[str, int]) -> str:
+        if not self.places:
+            return ""
+        alias = self.aliases.setdefault(place, f"#loc{len(self.aliases) + 1}")
+        return f" loc({alias})"
+
+
+class _Function:
+    """Writes a graph as a function: the module's main, or a body."""
+
+    def __init__(self, module: _Writer, function: GraphFunction) -> None:
+        self.module, self.function, self.graph = module, function, function.graph
+        self.main = function.graph is module.graph
+        self.names: dict[Value, str] = {}
+
+    def lines(self) -> Iterator[str]:
+        outputs = self.graph.outputs
+        yield f"  func.func {'' if self.main else 'private '}@{self.function.name}("
+        yield ",\n".join(f"    {a}" for a in self.arguments())
+        yield f"  ) -> ({_types(outputs)}) {{"
+        for i, node in enumerate(self.graph.nodes()):
+            yield f"    {self.node(i, node)}"
+        yield f"    return {self.listed(outputs)} : {_types(outputs)}"
+        yield "  }"
+
     def arguments(self) -> Iterator[str]:
+        values = self.graph.param_values if self.module.values else {}
         for role, leaves in (("input", self.graph.inputs), ("param", self.graph.params)):
             for v in leaves:
                 name = str(v.name)
                 self.names[v] = f"%arg{len(self.names)}"
                 marks = f"rlx.{role} = {quoted(name)}"
-                if self.values and name in self.graph.param_values:
-                    marks += f", rlx.value = {array_text(self.graph.param_values[name])}"
-                place = self.place(self.graph.leaf_location(name))
-                yield f"{self.names[v]}: {type_text(v.type)} {{{marks}}}{place}"
+                if name in values:
+                    marks += f", rlx.value = {array_text(values[name])}"
+                marks = f" {{{marks}}}" if self.main else ""  # a body's go by their order
+                place = self.module.place(self.graph.leaf_location(name))
+                yield f"{self.names[v]}: {type_text(v.type)}{marks}{place}"
 
     def node(self, number: int, node: Op) -> str:
         many = len(node.results)
@@ -62,19 +99,16 @@ class _Writer:
             self.names[v] = f"%{number}" if many == 1 else f"%{number}#{v.index}"
         left = f"%{number}" if many == 1 else f"%{number}:{many}"
         results = _types(node.results) if many == 1 else f"({_types(node.results)})"
+        callee = self.function.callees.get(node)
+        op = f"{quoted(node.name)}" if callee is None else f"call @{callee}"
+        attributes = _attributes(node) if callee is None else ""
         return (
-            f"{left} = {quoted(node.name)}({self.listed(node.present)}){_attributes(node)}"
-            f" : ({_types(node.present)}) -> {results}{self.place(node.location)}"
+            f"{left} = {op}({self.listed(node.present)}){attributes}"
+            f" : ({_types(node.present)}) -> {results}{self.module.place(node.location)}"
         )
 
     def listed(self, values: Iterable[Value]) -> str:
         return ", ".join(self.names[v] for v in values)
-
-    def place(self, place: tuple[str, int]) -> str:
-        if not self.places:
-            return ""
-        alias = self.aliases.setdefault(place, f"#loc{len(self.aliases) + 1}")
-        return f" loc({alias})"
 
 
 def _types(values: Iterable[Value]) -> str:

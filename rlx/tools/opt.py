@@ -163,9 +163,21 @@ def _target(args: argparse.Namespace) -> Target:
 def read_text(path: str) -> str:
     """The text of a file, or of standard input for ``-``; IRError for what is not text."""
     data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-    from rlx.text.files import decode
-
-    return decode(data, "<stdin>" if path == "-" else path)
+    try:
+        text = data.decode()
+        zero = text.find("\0")
+        at = None if zero < 0 else len(text[:zero].encode())
+    except UnicodeDecodeError as e:
+        text, at = "", e.start
+    if at is not None:
+        name = "<stdin>" if path == "-" else path
+        line = data[:at].count(b"\n") + 1
+        raise IRError(
+            f"byte 0x{data[at]:02x} at offset {at} is not text; "
+            "rlx-opt reads MLIR's text form in UTF-8, which Graph.to_mlir() prints",
+            (name, line),
+        )
+    return text
 
 
 def split_parts(text: str) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rlx.graph import Graph
-from rlx.inspect import compilation_for
+from rlx.modules import options_of
 
 __all__ = ["inspect_html"]
 
@@ -30,11 +30,13 @@ def inspect_html(
     """
     from rlx.dialects.context import make_context
     from rlx.dialects.export import to_mlir
+    from rlx.lowering.base import Compilation
     from rlx.lowering.pipeline import PIPELINE
+    from rlx.targets import find_target
     from rlx.view.compile import watch
     from rlx.view.page import page
 
-    compilation = compilation_for(target, options)
+    compilation = Compilation(find_target(target), options_of(options))
     bound = graph.bind(dims) if dims else graph
     context = make_context()
     with context:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rlx.graph import Graph
-from rlx.inspect import compilation_for
+from rlx.lowering.base import Compilation
+from rlx.targets import find_target
 from rlx.view.compile import watch
 
 
@@ -18,7 +19,7 @@ def test_instructions_name_lines_of_the_kernel(target: str) -> None:
     x, w = g.input("x", [4, 32]), g.param("w", [32, 16])
     g.set_outputs([(x @ w).gelu().softmax(axis=-1), x.cumsum(axis=1)])
     module = to_mlir(g)
-    view = watch(module, "hir", PIPELINE, compilation_for(target, {}), title="")
+    view = watch(module, "hir", PIPELINE, Compilation(find_target(target)), title="")
     assert {k.family for k in view.kernels} >= {"pack", "contraction", "rowwise", "common"}
     for kernel in view.kernels:
         own, *rest = kernel.listings

@@ -29,6 +29,8 @@ def attr_of(value: Any) -> Any:
     """An attribute as something that compares by its bits."""
     if isinstance(value, np.ndarray):
         return value.dtype, value.shape, value.tobytes()
+    if isinstance(value, Graph):
+        return facts(value)
     return np.float64(value).tobytes() if isinstance(value, float) else value
 
 
@@ -294,3 +296,17 @@ def test_a_graph_without_outputs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(rlx.RlxError, match="no outputs"):
         rlx.save(Graph(), tmp_path / "g.mlir")
     assert not (tmp_path / "g.mlir").exists()
+
+
+def test_bodies_of_control_flow_are_functions() -> None:
+    g = rlx.Graph("loops")
+    x, n = g.input("x", [3]), g.input("n", [], "i64")
+    w = g.param("w", [3])
+
+    def body(i: Value, v: Value) -> Any:
+        return i + 1, rlx.cond(i < 2, lambda: v + w, lambda: v - x)
+
+    i, v = rlx.while_loop(lambda i, v: i < n, body, (n * 0, x), limit=9)
+    _, ys = rlx.scan(lambda c, e: (c + e, (c, e * 2)), x.sum(), v)
+    g.set_outputs([i, v, *ys, rlx.cond(n > 0, lambda: x, lambda: w)])
+    check(g)

@@ -27,6 +27,16 @@ module attributes {rlx.graph = "good"} {
 
 MISTAKES = [
     ('loc("user.py"', 'loc("us\\zer.py"', 6, "has an escape that there is not"),
+    ("tensor<2x3xf32> {", "tensor<2000000000000000000x3xf32> {", 2, "element type 2000"),
+    (
+        "tensor<2x3xf32> {", f'tensor<?x3xf32, ["{"9" * 5000}", "3"]> {{',
+        2, "is no dim; write a sum",
+    ),
+    ("k = 3 : i64", f"k = {'9' * 5000} : i64", 4, "expected an integer"),
+    (
+        "dense<[1.0, 2.0, 3.0]> : tensor<3xf32>", "dense<1.0> : tensor<999999999999999999xf32>",
+        3, "does not fit into memory",
+    ),
     ("module", "modul", 1, "expected 'func.func', found modul"),
     ("{rlx.graph", "{rlx.grap", 1, "no attribute 'rlx.grap'; did you mean 'rlx.graph'"),
     ('"good"', '"good', 1, "expected a string in quotes"),
@@ -85,7 +95,7 @@ MISTAKES = [
     ("return %3", "return %4", 7, "%4 is not defined"),
     ("return %3 : tensor<2x3xf32>", "return %3 : tensor<3x3xf32>", 2, "those that it declares"),
     ("return %3 : tensor<2x3xf32>", "return :", 2, "those that it declares"),
-    ("  }\n}", '  }\n  func.func @prologue() {\n  }\n}', 9, "a graph is one function"),
+    ("  }\n}", '  }\n  func.func @prologue() {\n  }\n}', 9, "a graph ends with main"),
     ("  }\n}\n", "  }\n", 9, "expected the } of the module"),
     ("  }\n}\n", "  }\n}\nmodule {}", 10, "expected the end, found module"),
     ("%3 = ", "", 6, 'expected an op such as %0 = ..., or return, found "mir.cast"'),
@@ -137,6 +147,16 @@ def test_files_that_are_no_text(tmp_path: Path) -> None:
         rlx.load(path)
 
 
+def test_places_that_refer_to_each_other() -> None:
+    """A chain is followed without recursion, a circle ends, and none is looked up twice."""
+    long = [f"#l{i} = loc(fused[#l{i + 1}, #l{i + 1}])" for i in range(3000)]
+    text = GOOD.replace('loc("user.py":8:1)', "loc(#l0)")
+    g = parse_graph("\n".join([text, *long, '#l3000 = loc("deep.py":4:1)']))
+    assert g.nodes()[-1].location == ("deep.py", 4)
+    g = parse_graph("\n".join([text, *long, "#l3000 = loc(#l0)"]))
+    assert g.nodes()[-1].location == ("<text>", 6)
+
+
 def test_damaged_text_is_read_or_refused_with_a_place() -> None:
     """Whatever is cut, doubled or exchanged: nothing but an IRError with a line comes of it."""
     rng = random.Random(1)
@@ -153,3 +173,42 @@ def test_damaged_text_is_read_or_refused_with_a_place() -> None:
             except IRError as e:
                 assert e.location is not None
                 assert e.location[0] == "<text>"
+
+
+CONTROL = """\
+module {
+  func.func private @test_0(%arg0: tensor<f32>) -> tensor<i1> {
+    %0 = "mir.lt"(%arg0, %arg0) : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    return %0 : tensor<i1>
+  }
+  func.func private @body_0(%arg0: tensor<f32>) -> tensor<f32> {
+    return %arg0 : tensor<f32>
+  }
+  func.func private @while_loop_0(tensor<f32>) -> tensor<f32> attributes {body = @body_0, carries = 1 : i64, limit = -1 : i64, rlx.control = "while_loop", test = @test_0}
+  func.func @main(%arg0: tensor<f32> {rlx.input = "x"}) -> tensor<f32> {
+    %0 = call @while_loop_0(%arg0) : (tensor<f32>) -> tensor<f32>
+    return %0 : tensor<f32>
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "line", "message"),
+    [
+        ("@body_0(", "@test_0(", 6, "@test_0 is defined twice"),
+        ('rlx.control = "while_loop", ', "", 9, "it has no rlx.control"),
+        ('"while_loop"', '"until"', 9, "rlx.control is 'until', expected one of cond"),
+        ("carries = 1 : i64, ", "", 9, "needs the attribute 'carries'"),
+        ("test = @test_0", "test = @tset_0", 9, "runs @tset_0, which stands not before it"),
+        ("test = @test_0", "test = 3", 9, "expected the name of a function"),
+        ("call @while_loop_0", "call @body_0", 11, "is no control function that stands before"),
+        ("carries = 1", "carries = 2", 11, "it carries 2 of 1 operands"),
+    ],
+)
+def test_mistakes_in_control_flow(right: str, wrong: str, line: int, message: str) -> None:
+    parse_graph(CONTROL)
+    with pytest.raises(IRError) as e:
+        parse_graph(CONTROL.replace(right, wrong, 1), "bad.mlir")
+    assert message in e.value.message
+    assert e.value.location == ("bad.mlir", line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 __all__ = ["add_arguments", "run"]
@@ -23,21 +24,23 @@ def run(args: argparse.Namespace) -> int:
     """Write the page and say where it is."""
     from rlx.dialects.context import make_context, parse
     from rlx.dialects.export import to_mlir
-    from rlx.inspect import compilation_for
+    from rlx.lowering.base import Compilation, Options
+    from rlx.lowering.levels import level_of, passes_to
+    from rlx.targets import find_target
     from rlx.text import parse_graph
+    from rlx.text.files import decode
     from rlx.tools.diagnostics import check_nesting
     from rlx.tools.dims import parse_dims
-    from rlx.tools.opt import read_text
-    from rlx.tools.stages import level_of, passes_to
     from rlx.view.compile import watch
     from rlx.view.page import page
 
-    text = read_text(args.file)
+    standard = args.file == "-"
+    name = "<stdin>" if standard else args.file
+    data = sys.stdin.buffer.read() if standard else Path(name).read_bytes()
+    text = decode(data, name)
     check_nesting(text)
-    compilation = compilation_for(
-        args.target, {"dispatch": args.dispatch, "fuse": not args.no_fuse}
-    )
-    name = "<stdin>" if args.file == "-" else args.file
+    options = Options(dispatch=args.dispatch, fuse=not args.no_fuse)
+    compilation = Compilation(find_target(args.target), options)
     context = make_context()
     with context:
         dims = parse_dims(args.dims)
@@ -46,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         level, passes = level_of(module), passes_to(module, "lir")
         title = Path(name).name
         view = watch(module, level, passes, compilation, title=title, parsed=(name, text))
-    output = Path(args.output or ("out.html" if args.file == "-" else f"{args.file}.html"))
+    output = Path(args.output or ("out.html" if standard else f"{name}.html"))
     output.write_text(page(view), encoding="utf-8")
     print(output)
     return 0

@@ -9,7 +9,7 @@
 # RUN: %rlx-opt %t.empty | %filecheck %s --check-prefix=EMPTY
 # RUN: not %rlx-opt %t.empty -o %t.no/such/folder 2>&1 | %filecheck %s --check-prefix=FOLDER
 
-# RANDOM: rlx-opt: {{.*}}.random:1: byte 0xff at offset 5 is not text; expected MLIR's text form
+# RANDOM: rlx-opt: {{.*}}.random:1: byte 0xff at offset 5 is not text; rlx-opt reads MLIR's text form
 # ZERO: rlx-opt: {{.*}}.zero:2: byte 0x00 at offset 9 is not text
 # DEEP: .deep:1:{{[0-9]+}}: error: brackets nest deeper than 256 here
 # CUT: .cut:2:{{[0-9]+}}: error: expected
@@ -17,6 +17,8 @@
 # MISSING: rlx-opt: {{.*}}.missing: No such file or directory
 # EMPTY: module {
 # FOLDER: rlx-opt: {{.*}}folder: No such file or directory
+
+# ruff: noqa: E501 (patterns do not break)
 
 import sys
 from pathlib import Path
