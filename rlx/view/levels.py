@@ -22,6 +22,9 @@ ARGUMENTS = 8
 AROUND = 4
 """Lines shown around one of the user's that made an op."""
 
+LONG = 2000
+"""Characters of a line of the user's that are shown: a saved graph has its weights in lines."""
+
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"| loc\(|[()]')
 _ALIAS = re.compile(r"(#loc\d*) = loc\((.*)\)$")
 
@@ -131,6 +134,7 @@ def source_level(provenance: Provenance, texts: Mapping[str, str]) -> Level:
             if n > before + 1:
                 level.add("⋯", -1, "")
             text = lines[n - 1].rstrip("\n") if n <= len(lines) else "(the file cannot be read)"
+            text = text if len(text) <= LONG else f"{text[:LONG]}…"
             level.add(text, nodes.get(n, -1), str(n))
             before = n
     return level
