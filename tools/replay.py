@@ -111,11 +111,21 @@ def _entry(text: str, target_name: str, context: Any, store: _Store) -> dict[str
         with context:
             module = run_passes(parse(text, context), PIPELINE, Compilation(target))
             schedule = read_schedule(module)
-            lir = module.operation.get_asm(large_elements_limit=16)
         kernels = [_kernel(k, target, store) for k in schedule.kernels]
     except RlxError as e:
         return {"error": f"{type(e).__name__}: {e.message}", "kernels": []}
-    return {"lir": store.keep(lir, "lir"), "kernels": kernels}
+    return {"schedule": store.keep(_steps(schedule), "txt"), "kernels": kernels}
+
+
+def _steps(schedule: Any) -> str:
+    """What the runtime is given, a line a step, without places and names in the source."""
+    parts = ("arena_bytes", "packed_bytes", "params", "inputs", "outputs")
+    head = [f"{part} {getattr(schedule, part)}" for part in parts]
+    constants = [
+        f"constant {a.dtype}{list(a.shape)} {a.tobytes().hex()}" for a in schedule.constants
+    ]
+    steps = [*map(repr, schedule.prologue), "main", *map(repr, schedule.main)]
+    return "\n".join([*head, *constants, *steps])
 
 
 def _kernel(kernel: Any, target: Any, store: _Store) -> list[str]:
@@ -174,7 +184,7 @@ def compare(base: dict[str, Any], now: dict[str, Any]) -> Difference:
         if before in gone and before is not None:
             changed[before, k] = gone.pop(before) | added.pop(k)
     both = sorted(base.keys() & now.keys())
-    schedules = [g for g in both if base[g].get("lir") != now[g].get("lir")]
+    schedules = [g for g in both if base[g].get("schedule") != now[g].get("schedule")]
     errors = [
         f"{g}: {base[g].get('error', 'compiled')} -> {now[g].get('error', 'compiles')}"
         for g in both

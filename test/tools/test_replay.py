@@ -91,7 +91,7 @@ def test_a_rule_adds_and_removes_kernels(
 
 def test_another_config_with_the_same_code_is_the_same_kernel(replay: ModuleType) -> None:
     def index(config: str, code: str, **more: str) -> dict[str, Any]:
-        return {"g cpu": {"lir": "1", "kernels": [["copy", config, code, code]], **more}}
+        return {"g cpu": {"schedule": "1", "kernels": [["copy", config, code, code]], **more}}
 
     assert replay.compare(index("Copy(1)", "a"), index("Copy(1, 2)", "a")).empty
     assert len(replay.compare(index("Copy(1)", "a"), index("Copy(1)", "b")).changed) == 1
