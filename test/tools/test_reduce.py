@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -20,8 +21,15 @@ from rlx.tools import cli, opt
 from rlx.tools.reduce import Subject, reduce_graph
 from rlx.tools.reduce.arrays import arrays_for, read_arrays, write_arrays
 from rlx.tools.reduce.change import Change, changed
-from rlx.tools.reduce.failures import Command, CompileError, Mismatch, _like, find_failure
-from rlx.types import TensorType
+from rlx.tools.reduce.failures import (
+    Command,
+    CompileError,
+    Mismatch,
+    _difference,
+    _like,
+    find_failure,
+)
+from rlx.types import FLOATS, DType, TensorType
 from support.random_graphs import random_case
 
 
@@ -133,6 +141,19 @@ def test_a_command_decides() -> None:
     assert Command("echo bad; exit 3 #", "b.d", status=3).holds(small)
     assert not Command("echo good; exit 3 #", "b.d", status=3).holds(small)
     assert Command("sleep 9 #", seconds=0.1).outcome(small)[0] == 124
+
+
+@pytest.mark.parametrize("dt", FLOATS, ids=str)
+def test_rounding_is_no_mismatch_and_a_wrong_digit_is(dt: DType) -> None:
+    e = np.linspace(-2, 2, 64).astype(dt.numpy)
+    up = (e.astype(np.float64) * (1 + float(ml_dtypes.finfo(dt.numpy).eps))).astype(dt.numpy)
+    assert _difference(e, e, None) is None and _difference(up, e, None) is None
+    wrong = e.copy()
+    wrong[-1] = 1.5
+    assert "1 of 64 elements differ" in str(_difference(wrong, e, None))
+    assert _difference(wrong, e, 0.5) is None
+    wrong[-1] = np.nan
+    assert "found nan" in str(_difference(wrong, e, 0.5))
 
 
 # -- changes ---------------------------------------------------------------------------------------
