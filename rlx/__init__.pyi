@@ -15,9 +15,12 @@ from rlx.autodiff import hvp as hvp
 from rlx.autodiff import jacfwd as jacfwd
 from rlx.autodiff import jvp as jvp
 from rlx.autodiff import vmap as vmap
+from rlx.compiler import compile_artifact as compile_artifact
+from rlx.control import cond as _cond
 from rlx.control import cond as cond
 from rlx.control import fori as fori
 from rlx.control import scan as scan
+from rlx.control import while_loop as _while_loop
 from rlx.control import while_loop as while_loop
 from rlx.errors import RlxError as RlxError
 from rlx.errors import RlxError as _RlxError
@@ -53,6 +56,9 @@ from rlx.modules import MirModule as MirModule
 from rlx.ops.base import Op as Op
 from rlx.ops.base import Op as _Op
 from rlx.ops.blocks import Block as _Block
+from rlx.ops.control import Cond as _Cond
+from rlx.ops.control import Scan as Scan
+from rlx.ops.control import WhileLoop as _WhileLoop
 from rlx.ops.kinds import Activation as Activation
 from rlx.ops.kinds import BinaryOp as BinaryOp
 from rlx.ops.kinds import CmpOp as CmpOp
@@ -66,6 +72,7 @@ from rlx.precision import PrecisionPolicy as PrecisionPolicy
 from rlx.quant import CalibrationRecord as CalibrationRecord
 from rlx.quant import QuantMap as QuantMap
 from rlx.quant import QuantScheme as QuantScheme
+from rlx.runtime.artifact import Artifact as Artifact
 from rlx.runtime.backend import Backend as Backend
 from rlx.runtime.backend import backend_for as backend_for
 from rlx.runtime.backend import devices as _devices
@@ -117,6 +124,10 @@ Element = _DType
 Error = _RlxError
 ChainStep = _Step
 ChainOperand = int
+If = _Cond
+While = _WhileLoop
+run_if = _cond
+run_while = _while_loop
 HirOp = _Block
 FusionOptions = _Options
 CompileOptions = _Options
@@ -141,6 +152,7 @@ bool: DType
 
 __all__ = [
     "__version__",
+    "Artifact",
     "Backend",
     "CompilePipeline",
     "CompiledGraph",
@@ -151,6 +163,7 @@ __all__ = [
     "Session",
     "TensorType",
     "Value",
+    "compile_artifact",
     "cond",
     "devices",
     "fori",

@@ -56,6 +56,13 @@ AREAS: dict[str, dict[str, Name]] = {
         "ChainStep": Name("rlx.kernels.program:Step", "a step of a fused elementwise program"),
         "ChainOperand": Name("builtins:int", "a number: inputs come first, then steps"),
     },
+    "Control flow": {
+        "If": Name("rlx.ops.control:Cond"),
+        "While": Name("rlx.ops.control:WhileLoop"),
+        **_same("rlx.ops.control", "Scan"),
+        "run_if": Name("rlx.control:cond", "part of the graph: functions are traced into bodies"),
+        "run_while": Name("rlx.control:while_loop", "part of the graph, as `cond` is"),
+    },
     "Levels": {
         **_same("rlx.modules", "GraphModule", "GraphStage", "HirModule", "MirModule", "LirModule"),
         "HirOp": Name("rlx.ops.blocks:Block", "blocks are ops: `graph.linear(x, w)`"),
@@ -119,7 +126,7 @@ NAMES: dict[str, Name] = {name: row for names in AREAS.values() for name, row in
 """All names."""
 
 LATER: dict[str, tuple[str, ...]] = {
-    "Control flow": ("If", "While", "run_if", "run_while", "SubgraphCache"),
+    "Control flow": ("SubgraphCache",),
     "Transforms of signals": ("fft", "rfft", "irfft", "stft"),
     "Several devices": (
         "DevicePolicy", "DevicePickStrategy", "DeviceCandidate", "DeviceFallbackError",

@@ -94,7 +94,7 @@ def scan(
         singles.append(None if y is None else isinstance(y, Value))
         return [*_many(state, "scan: what is carried"), *_many(() if y is None else y, "scan: y")]
 
-    node = _scan(one_round, carry, scanned, elements, rounds, reverse)
+    node = _scan(one_round, "scan", carry, scanned, elements, rounds, reverse)
     stacks = node.results[len(carry) :]
     ys = None if singles[0] is None else _like(singles[0], stacks)
     return _like(isinstance(init, Value), node.results[: len(carry)]), ys
@@ -110,17 +110,17 @@ def fori(
     def one_round(i: Value, *values: Value) -> list[Value]:
         return _many(body(i, _like(isinstance(init, Value), values)), "fori: what is carried")
 
-    node = _scan(one_round, carry, [], [], rounds, reverse)
+    node = _scan(one_round, "fori", carry, [], [], rounds, reverse)
     return _like(isinstance(init, Value), node.results)
 
 
 def _scan(
-    function: Callable[..., Any], carry: list[Value], scanned: list[Value],
+    function: Callable[..., Any], name: str, carry: list[Value], scanned: list[Value],
     elements: list[TensorType], rounds: int | SymDim, reverse: bool,
 ) -> Op:  # fmt: skip
     types = [v.type for v in carry]
     round_type = TensorType((), i64)
-    traced = _trace(function, "body", [round_type, *types, *elements])
+    traced = _trace(function, name, [round_type, *types, *elements])
     captured = _captured([traced])
     # What is fixed stands between what is carried and what is scanned.
     order = [round_type, *types, *(v.type for v in captured), *elements]

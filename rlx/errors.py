@@ -12,7 +12,8 @@
     ├─ DeviceError           a device that is unknown or unavailable
     ├─ ToolchainError        MLIR, LLVM or an assembler is missing or refused its input
     ├─ FaultError            a run met bad data: an index out of range, a loop over its limit
-    └─ ModelError            a model directory that cannot be loaded
+    ├─ ModelError            a model directory that cannot be loaded
+    └─ ArtifactError         a compiled artifact that is damaged, or not for this machine or version
 
 A message says where (the user's own file and line, where one is known), what was found, what was
 expected, and what to do.
@@ -24,6 +25,7 @@ import difflib
 from collections.abc import Iterable
 
 __all__ = [
+    "ArtifactError",
     "DTypeError",
     "DeviceError",
     "FaultError",
@@ -102,6 +104,10 @@ class FaultError(RlxError):
 
 class ModelError(RlxError):
     """A model directory that is incomplete or not of a supported kind."""
+
+
+class ArtifactError(RlxError):
+    """A compiled artifact that is damaged, or made for another machine or version."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 # ruff: noqa: I001, RUF022
 
 from rlx import Activation as Activation
+from rlx import Artifact as Artifact
 from rlx import Backend as Backend
 from rlx import BinaryOp as BinaryOp
 from rlx import CalibrationRecord as CalibrationRecord
@@ -29,6 +30,7 @@ from rlx import GraphModule as GraphModule
 from rlx import GraphStage as GraphStage
 from rlx import HirModule as HirModule
 from rlx import HirOp as HirOp
+from rlx import If as If
 from rlx import KernelDispatchConfig as KernelDispatchConfig
 from rlx import KernelDispatchPolicy as KernelDispatchPolicy
 from rlx import KernelDispatchReport as KernelDispatchReport
@@ -50,12 +52,15 @@ from rlx import QuantMap as QuantMap
 from rlx import QuantScheme as QuantScheme
 from rlx import ReduceOp as ReduceOp
 from rlx import RlxError as RlxError
+from rlx import Scan as Scan
 from rlx import Session as Session
 from rlx import Shape as Shape
 from rlx import TensorType as TensorType
 from rlx import Value as Value
+from rlx import While as While
 from rlx import available_devices as available_devices
 from rlx import backend_for as backend_for
+from rlx import compile_artifact as compile_artifact
 from rlx import cond as cond
 from rlx import devices as devices
 from rlx import devices_for as devices_for
@@ -93,6 +98,8 @@ from rlx import maybe_dump_pipeline as maybe_dump_pipeline
 from rlx import node_label as node_label
 from rlx import register_backend as register_backend
 from rlx import registered_devices as registered_devices
+from rlx import run_if as run_if
+from rlx import run_while as run_while
 from rlx import save as save
 from rlx import scan as scan
 from rlx import supported_for_target as supported_for_target
@@ -105,6 +112,7 @@ from rlx import while_loop as while_loop
 
 __all__ = [
     "Activation",
+    "Artifact",
     "Backend",
     "BinaryOp",
     "CalibrationRecord",
@@ -131,6 +139,7 @@ __all__ = [
     "GraphStage",
     "HirModule",
     "HirOp",
+    "If",
     "KernelDispatchConfig",
     "KernelDispatchPolicy",
     "KernelDispatchReport",
@@ -152,12 +161,15 @@ __all__ = [
     "QuantScheme",
     "ReduceOp",
     "RlxError",
+    "Scan",
     "Session",
     "Shape",
     "TensorType",
     "Value",
+    "While",
     "available_devices",
     "backend_for",
+    "compile_artifact",
     "cond",
     "devices",
     "devices_for",
@@ -195,6 +207,8 @@ __all__ = [
     "node_label",
     "register_backend",
     "registered_devices",
+    "run_if",
+    "run_while",
     "save",
     "scan",
     "supported_for_target",

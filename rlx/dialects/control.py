@@ -16,11 +16,13 @@ from rlx.dialects.bridge import place_of
 from rlx.dialects.convert import from_attr, from_type
 from rlx.errors import IRError
 from rlx.graph import Graph
-from rlx.ops.base import located
-from rlx.ops.control import KEY, Control, control_class
+from rlx.ops import OP_MODULES
+from rlx.ops.base import located, op_class
+from rlx.ops.control import Control
 from rlx.ops.value import Value
+from rlx.text.elements import CONTROL as KEY
 
-__all__ = ["control_of"]
+__all__ = ["KEY", "control_of"]
 
 
 def control_of(
@@ -35,11 +37,7 @@ def control_of(
     declared, place = functions[name], place_of(call)
     if KEY not in declared.attributes:
         raise IRError(f"@{name} is no control function: it has no {KEY}", place)
-    kind = declared.attributes[KEY]
-    try:
-        cls = control_class(ir.StringAttr(kind).value if isinstance(kind, ir.StringAttr) else "?")
-    except IRError as e:
-        raise IRError(e.message, place) from None
+    cls = _class(declared.attributes[KEY], place)
     attrs: dict[str, Any] = {}
     bodies: dict[str, ir.Operation] = {}
     for a in cls.attr_fields:
@@ -63,6 +61,16 @@ def control_of(
         listed = " and ".join(", ".join(types) for types in (found, expected))
         raise IRError(f"@{name}: results and what its bodies give differ: {listed}", place)
     return node, bodies
+
+
+def _class(kind: ir.Attribute, place: tuple[str, int]) -> type[Control]:
+    known = [c.split(".")[1] for c in OP_MODULES if c.startswith("control.")]
+    name = ir.StringAttr(kind).value if isinstance(kind, ir.StringAttr) else str(kind)
+    if name not in known:
+        raise IRError(f"{KEY} is {name!r}, expected one of {', '.join(known)}", place)
+    cls = op_class(f"control.{name}")
+    assert issubclass(cls, Control)
+    return cls
 
 
 def _body(

@@ -119,16 +119,16 @@ def bytes_text(n: int) -> str:
 
 def list_graph(graph: Graph, title: str = "graph") -> Listing:
     """The listing of a graph."""
-    nodes = graph.nodes()
+    nodes, rows = graph.nodes(), _rows(graph, 0)
     kinds = Counter(node.short for node in nodes)
     results = [v.type for node in nodes for v in node.results]
     title = f"{title} @{graph.name}"
-    return Listing(Stats(title, kinds, len(graph.outputs), total_bytes(results)), _rows(graph, 0))
+    return Listing(Stats(title, kinds, len(graph.outputs), total_bytes(results)), rows)
 
 
 def _rows(graph: Graph, depth: int) -> list[Row]:
-    """The lines of a graph; those of a body stand below the op that runs it."""
-    names, rows = dict[Value, str](), list[Row]()
+    """The rows of a graph, and below each control op those of its bodies."""
+    rows, names = list[Row](), dict[Value, str]()
     for role, leaves in (("input", graph.inputs), ("param", graph.params)):
         for v in leaves:
             names[v] = leaf_name(str(v.name))
@@ -138,12 +138,11 @@ def _rows(graph: Graph, depth: int) -> list[Row]:
         name_results(node.results, number, names)
         remark = str(NodeOrigin(*node.location))
         outs = [str(i) for i, v in enumerate(graph.outputs) if v in node.results]
-        remark += f"  <- output {', '.join(outs)}" if outs else ""
+        remark += f"  <- output {', '.join(outs)}" if outs and not depth else ""
         rows.append(node_row(node, names, remark, depth))
-        for a in node.attr_fields:
-            if a.kind == "Graph":
-                rows.append(Row(f"{a.name}:", depth=depth + 1))
-                rows += _rows(node.attrs[a.name], depth + 2)
+        for name, body in node.attrs.items():
+            if isinstance(body, Graph):
+                rows += [Row(f"{name}:", depth=depth + 1), *_rows(body, depth + 2)]
     rows.append(Row(f"return {', '.join(names[v] for v in graph.outputs)}", depth=depth))
     return rows
 
@@ -170,11 +169,18 @@ def node_row(node: Op, names: Mapping[Value, str], remark: str = "", depth: int 
     arguments = [names[v] if v is not None else "none" for v in node.operands]
     while arguments and arguments[-1] == "none":
         arguments.pop()
-    given = [a for a in node.attr_fields if not same(node.attrs[a.name], a.default)]
+    given = [a for a in node.attr_fields if _is_said(node.attrs[a.name], a.default)]
     arguments += [f"{a.name}={attr_text(node.attrs[a.name])}" for a in given]
     results = ", ".join(names[v] for v in node.results)
     types = ", ".join(str(v.type) for v in node.results)
     return Row(f"{results} = {node.short}({', '.join(arguments)})", types, remark, depth)
+
+
+def _is_said(value: Any, default: Any) -> bool:
+    """Whether an attribute is shown: a body only by its symbol, else its rows are there."""
+    if isinstance(value, Graph):
+        return value.name.startswith("@")
+    return not same(value, default)
 
 
 def attr_text(value: Any) -> str:
@@ -184,7 +190,7 @@ def attr_text(value: Any) -> str:
             return str(TensorType(value.shape, dtype(value.dtype)))
         return str(value.tolist())
     if isinstance(value, Graph):
-        return f"@{value.name}"
+        return value.name
     if isinstance(value, tuple):
         return f"[{', '.join(map(str, value))}]"
     return repr(value) if isinstance(value, str) else str(value)

@@ -32,11 +32,13 @@ __all__ = ["list_module", "list_schedule"]
 
 def list_module(module: ir.Module, title: str) -> Listing:
     """The listing of a module of tensor ops, a region as one op with its body below it."""
+    lister = _Lister()
     with module.context:
         found = functions(module)
-        lister = _Lister(found)
-        for name in sorted(found, key=lambda n: n != "prologue"):
-            lister.function(name, found[name], alone=len(found) == 1)
+        lister.functions = found
+        for name in sorted(found, key=lambda n: (n == "main", n != "prologue")):
+            if len(found[name].regions[0].blocks):
+                lister.function(name, found[name], alone=len(found) == 1)
         attrs = module.operation.attributes
         graph = ir.StringAttr(attrs["rlx.graph"]).value if "rlx.graph" in attrs else "main"
     stats = Stats(f"{title} @{graph}", lister.kinds, lister.outputs, total_bytes(lister.types))
@@ -44,8 +46,7 @@ def list_module(module: ir.Module, title: str) -> Listing:
 
 
 class _Lister:
-    def __init__(self, functions: dict[str, ir.Operation]) -> None:
-        self.functions = functions
+    def __init__(self) -> None:
         self.rows: list[Row] = []
         self.kinds: Counter[str] = Counter()
         self.types: list[Any] = []
@@ -53,11 +54,12 @@ class _Lister:
         self.number = 0
         self.names: dict[Value, str] = {}
         self.values: dict[ir.Value, Value] = {}
+        self.functions: dict[str, ir.Operation] = {}
+        self.counts = True
 
     def function(self, name: str, f: ir.Operation, *, alone: bool) -> None:
-        if not len(f.regions[0].blocks):
-            return  # a control function, which its calls tell
         depth = 0 if alone else 1
+        self.counts = name in ("main", "prologue")
         if not alone:
             self.rows.append(Row(f"{name}:"))
         block = f.regions[0].blocks[0]
@@ -100,13 +102,17 @@ class _Lister:
         self.rows.append(node_row(node, self.names, origin, depth))
 
     def node(self, op: ir.Operation) -> Op:
-        if op.name == "func.call":
-            node, _ = control_of(op, self.functions)
-            return node.with_operands([self.values[v] for v in op.operands])
-        return node_of(op, [None if v is None else self.values[v] for v in operands_of(op)])
+        """The node that an op, or a call of a control function, denotes."""
+        if op.name != "func.call":
+            operands = [None if v is None else self.values[v] for v in operands_of(op)]
+            return node_of(op, operands)
+        node, bodies = control_of(op, self.functions)
+        for name, body in bodies.items():
+            node.attrs[name].name = f"@{ir.StringAttr(body.attributes['sym_name']).value}"
+        return node.with_operands([self.values[v] for v in op.operands])
 
     def count(self, kind: str, op: ir.Operation, outermost: bool) -> None:
-        if outermost:
+        if outermost and self.counts:
             self.kinds[kind] += 1
             self.types += [from_type(v.type) for v in op.results]
 

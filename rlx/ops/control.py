@@ -8,13 +8,12 @@ call (``rlx.dialects.export``).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from rlx.dims import SymDim
-from rlx.errors import DTypeError, FaultError, GraphError, IRError, ShapeError
+from rlx.errors import DTypeError, FaultError, GraphError, ShapeError
 from rlx.ops.base import Array, Attr, Op, attr, operand, variadic
 from rlx.ops.value import Value
 from rlx.types import Dim, TensorType, bool_, i64
@@ -22,13 +21,7 @@ from rlx.types import Dim, TensorType, bool_, i64
 if TYPE_CHECKING:
     from rlx.graph import Graph
 
-__all__ = [
-    "CONTROLS", "KEY", "Cond", "Control", "ControlFunction", "GraphFunction", "Scan", "WhileLoop",
-    "control_class", "functions_of",
-]  # fmt: skip
-
-KEY = "rlx.control"
-"""The attribute of a function in text that says which control op its calls are."""
+__all__ = ["Cond", "Control", "Scan", "WhileLoop"]
 
 Call = Callable[["Graph", Sequence[Array]], list[Array]]
 
@@ -206,62 +199,3 @@ def _condition(t: TensorType, what: str) -> None:
 
 def _list(types: Sequence[TensorType]) -> str:
     return "(" + ", ".join(map(str, types)) + ")"
-
-
-CONTROLS: tuple[type[Control], ...] = (Cond, WhileLoop, Scan)
-
-
-def control_class(name: str) -> type[Control]:
-    """The control op of a name ("cond"); IRError if there is none."""
-    known = {c.name.split(".")[1]: c for c in CONTROLS}
-    if name not in known:
-        raise IRError(f"{KEY} is {name!r}, expected one of {', '.join(known)}")
-    return known[name]
-
-
-# -- graphs as functions ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class GraphFunction:
-    """A graph as a function of a module; ``callees`` names the function of every control op."""
-
-    name: str
-    graph: Graph
-    callees: dict[Op, str]
-
-
-@dataclass(frozen=True)
-class ControlFunction:
-    """A control op as a function without a body of its own; ``bodies`` names those that it runs, by
-    attribute."""
-
-    name: str
-    node: Control
-    bodies: dict[str, str]
-
-
-def functions_of(graph: Graph) -> list[GraphFunction | ControlFunction]:
-    """A graph, the control ops in it and their bodies as functions: "main" last, and each behind
-    those that it names."""
-    found: list[GraphFunction | ControlFunction] = []
-    numbers: dict[str, int] = {}
-
-    def unique(name: str) -> str:
-        numbers[name] = numbers.get(name, -1) + 1
-        return f"{name}_{numbers[name]}"
-
-    def write(name: str, graph: Graph) -> str:
-        callees = {n: declare(n) for n in graph.nodes() if isinstance(n, Control)}
-        found.append(GraphFunction(name, graph, {**callees}))
-        return name
-
-    def declare(node: Control) -> str:
-        fields = node.body_fields()
-        bodies = {a.name: write(unique(a.name), node.attrs[a.name]) for a in fields}
-        name = unique(node.short)
-        found.append(ControlFunction(name, node, bodies))
-        return name
-
-    write("main", graph)
-    return found

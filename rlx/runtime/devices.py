@@ -78,11 +78,19 @@ def fastest_among(candidates: Iterable[str]) -> str:
 
 def supports(device: str, op: str | type[Op]) -> bool:
     """Whether a device runs an op, given by class or full name ("mir.gelu"); False if the device is
-    not available. GraphError for an unknown op."""
+    not available. The interpreter runs every op; what a backend from outside runs it says as it
+    compiles. GraphError for an unknown op."""
+    from rlx.ops.control import Control
     from rlx.ops.kinds import runnable
 
     cls = op_class(op) if isinstance(op, str) else op
-    return is_available(device) and runnable(cls)
+    if device != "cpu":
+        return is_available(device)
+    if issubclass(cls, Control):
+        from rlx.lowering.control import lowers
+
+        return lowers(cls)
+    return runnable(cls)
 
 
 def first_unsupported_op(device: str, graph: Graph) -> tuple[int, Op] | None:

@@ -9,7 +9,7 @@ import re
 
 from rlx.types import DTYPES, DType, TensorType
 
-__all__ = ["ELEMENTS", "element_text", "place_text", "quoted", "type_text", "unquoted"]
+__all__ = ["CONTROL", "ELEMENTS", "element_text", "place_text", "quoted", "type_text", "unquoted"]
 
 ELEMENTS: dict[str, DType] = {
     **{d.name: d for d in DTYPES.values() if d.is_float},
@@ -18,6 +18,9 @@ ELEMENTS: dict[str, DType] = {
     **{f"ui{n}": DTYPES[f"u{n}"] for n in (8, 16, 32, 64)},
 }
 """Element types by MLIR's names: signed integers are signless, a bool is i1."""
+
+CONTROL = "rlx.control"
+"""The attribute of a declaration that says which control op its calls are."""
 
 _TEXTS = {dt: name for name, dt in ELEMENTS.items()}
 

@@ -1,33 +1,30 @@
-"""Text to a graph, without MLIR: hir or mir as ``graph_text`` writes it and MLIR prints it."""
+"""Text to a graph, without MLIR: hir or mir as ``graph_text`` writes it and MLIR prints it.
+
+A module is @main, before which stand the functions that it needs: bodies of control ops, and for
+each control op a declaration that names its bodies (see ``rlx.dialects.control``).
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
-from rlx.errors import IRError, RlxError, did_you_mean
+from rlx.errors import did_you_mean
 from rlx.graph import Graph
-from rlx.ops.base import Op, located, op_class
-from rlx.ops.control import CONTROLS, KEY, Control, control_class
-from rlx.ops.slots import SEGMENTS, present_slots
+from rlx.ops import OP_MODULES
+from rlx.ops.base import located, op_class
+from rlx.ops.control import Control
 from rlx.ops.value import Value
-from rlx.text.elements import type_text, unquoted
-from rlx.text.scanner import STRING, Scanner
-from rlx.text.values import read_array, read_attr, read_ints, read_string, read_symbol, read_type
+from rlx.text.body import SYMBOL, VALUE, Body, Declared
+from rlx.text.cursor import Cursor
+from rlx.text.elements import CONTROL
+from rlx.text.values import read_array, read_attr, read_string
 from rlx.types import TensorType
 
 __all__ = ["parse_graph"]
 
-T = TypeVar("T")
-Place = tuple[str, int]
-
-_VALUE = re.compile(r"%[\w.$-]+(?:#[0-9]+)?")
-_KEY = re.compile(r"[A-Za-z_][\w.]*")
-_COUNT = re.compile(r"[0-9]{1,9}")
-_ALIAS = re.compile(r"^\s*(#\w+) = loc\((.*)\)\s*$", re.MULTILINE)
-_PLACE = re.compile(rf"({STRING}):([0-9]{{1,9}})|(#\w+)")
 ROLES = ("rlx.input", "rlx.param")
+VALUES, NAME = "rlx.value", "rlx.graph"
 
 
 def parse_graph(text: str, source: str = "<text>") -> Graph:
@@ -35,312 +32,166 @@ def parse_graph(text: str, source: str = "<text>") -> Graph:
 
     An op or argument without a location in the text is placed at its own line there. IRError, with
     the line, for text that is no graph: bad syntax, unknown ops, types that are not those that the
-    ops infer, more than one function, or a level below hir and mir.
+    ops infer, functions that are no bodies, or a level below hir and mir.
     """
-    return _Reader(Scanner(text, source)).graph()
+    return _Reader(Cursor(text, source)).graph()
+
+
+@dataclass(frozen=True)
+class _Argument:
+    """An argument of a function; one of a declaration has no name."""
+
+    name: str
+    type: TensorType
+    marks: dict[str, Any]
+    place: tuple[str, int]
+    at: int
 
 
 class _Reader:
-    """Reads a module: functions in order, of which main is the graph."""
-
-    def __init__(self, scanner: Scanner) -> None:
-        self.s = scanner
-        self.aliases = {m[1]: m[2] for m in _ALIAS.finditer(scanner.text)}
-        self.values: dict[str, Value] = {}
+    def __init__(self, cursor: Cursor) -> None:
+        self.s = cursor
         self.bodies: dict[str, Graph] = {}
-        self.controls: dict[str, tuple[type[Control], dict[str, Any]]] = {}
-
-    # -- module and functions --------------------------------------------------------------
+        self.unnamed: set[str] = set()
+        self.declared: dict[str, Declared] = {}
 
     def graph(self) -> Graph:
         s = self.s
-        self.skip_aliases()
+        s.skip_aliases()
         name, wrapped = "main", s.accept("module")
         if wrapped:
             if s.accept("attributes"):
-                name = self.attributes(lambda key: read_string(s), ("rlx.graph",), "a module").get(
-                    "rlx.graph", name
-                )
+                found = s.attributes(lambda key: read_string(s), (NAME,), "a module")
+                name = found.get(NAME, name)
             s.expect("{")
-        while self.private():
-            pass
-        self.built = graph = Graph(name)
-        self.function(main=True)
+        while "@main" not in self.bodies:
+            self.function(name)
         if wrapped:
-            self.expect_end_of("module", "a graph ends with main")
-            self.optional_place()
-        self.skip_aliases()
+            if not s.accept("}"):
+                raise s.expected("the } of the module (@main is its last function)")
+            s.optional_place()
+        s.skip_aliases()
         if s.skip() < len(s.text):
             raise s.expected("the end")
-        return graph
+        return self.bodies["@main"]
 
-    def skip_aliases(self) -> None:
-        while found := _ALIAS.match(self.s.text, self.s.skip()):
-            self.s.at = found.end()
-
-    def expect_end_of(self, what: str, hint: str) -> None:
-        if not self.s.accept("}"):
-            raise self.s.expected(f"the }} of the {what} ({hint})")
-
-    def private(self) -> bool:
-        """Take a body or a control function if it comes next."""
+    def function(self, main: str) -> None:
+        """Take a function: @main, a body, or the declaration of a control op."""
         s = self.s
-        start = s.skip()
-        if not s.accept("func.func") or not s.accept("private"):
-            s.at = start
-            return False
+        if not s.accept("func.func"):
+            raise s.expected("func.func @main, or a function that it needs")
+        s.accept("private")
         at = s.skip()
-        name = read_symbol(s)
-        if name in self.bodies or name in self.controls:
-            raise s.error(f"@{name} is defined twice", at)
-        opened = s.skip()
-        if s.accept("(") and not s.accept("%"):
-            s.at = opened
-            self.control(name, at)
-        else:
-            s.at = opened
-            self.built = Graph(name.rpartition("_")[0] or name)
-            self.function(main=False)
-            self.bodies[name] = self.built
-        return True
-
-    def control(self, name: str, at: int) -> None:
-        """Take the rest of a control function: its types, and the attributes of its op."""
-        s = self.s
-        self.types()
-        if s.accept("->"):
-            self.types()
-        s.expect("attributes")
-        kinds = {a.name: a.kind for c in CONTROLS for a in c.attr_fields} | {KEY: "str"}
-        attrs = self.attributes(lambda key: read_attr(s, kinds[key]), tuple(kinds), f"@{name}")
-        self.optional_place()
-        if KEY not in attrs:
-            raise s.error(f"@{name} is no control function: it has no {KEY}", at)
-        cls = self.at_line(lambda: control_class(attrs.pop(KEY)), at)
-        for a in cls.attr_fields:
-            if a.name not in attrs:
-                raise s.error(f"@{name} needs the attribute {a.name!r}", at)
-            if a.kind == "Graph":
-                body = attrs[a.name]
-                if body not in self.bodies:
-                    hint = did_you_mean(body, self.bodies)
-                    raise s.error(f"@{name} runs @{body}, which stands not before it{hint}", at)
-                attrs[a.name] = self.bodies[body]
-        self.controls[name] = cls, attrs
-
-    def function(self, main: bool) -> None:
-        """Take a function: all of main, or a body from its arguments on."""
-        s = self.s
-        self.values = {}
-        if main:
-            s.expect("func.func")
-            s.expect("@main")
+        symbol = s.take(SYMBOL, "the name of a function such as @main")
+        if symbol in self.bodies or symbol in self.declared:
+            raise s.error(f"{symbol} is defined twice", at)
         s.expect("(")
+        arguments: list[_Argument] = []
         while not s.accept(")"):
-            if self.values:
+            if arguments:
                 s.expect(",")
-            self.argument(main)
-        at = s.skip()
-        declared = self.types() if s.accept("->") else []
-        s.expect("{")
-        while not s.accept("return"):
-            self.operation()
-        outputs = self.operands(end=":")
-        given = [self.type_at(i) for i in range(len(outputs))]
-        self.optional_place()
-        if [v.type for v in outputs] != declared or given != declared:
-            raise s.error("the types of what is returned are not those that it declares", at)
-        self.expect_end_of("function", "return is its last op")
-        self.optional_place()
-        with located(s.place(at)):
-            self.at_line(lambda: self.built.set_outputs(outputs), at)
+            arguments.append(self.argument())
+        results = s.types() if s.accept("->") else []
+        attrs = self.function_attributes() if s.accept("attributes") else {}
+        if NAME not in attrs:
+            self.unnamed.add(symbol)
+        if s.accept("{"):
+            graph = Graph(main if symbol == "@main" else attrs.pop(NAME, symbol))
+            if attrs:
+                raise s.error(f"{symbol} has ops and the attributes of a declaration", at)
+            self.define(symbol, graph, arguments, results, at)
+        else:
+            s.optional_place()
+            self.declare(symbol, attrs, at)
 
-    def argument(self, main: bool) -> None:
+    def argument(self) -> _Argument:
         s = self.s
         at = s.skip()
-        name = s.take(_VALUE, "an argument such as %arg0")
-        s.expect(":")
-        kind = self.at_line(lambda: read_type(s), at)
-        marks = self.attributes(
-            lambda key: read_array(s) if key == "rlx.value" else read_string(s),
-            (*ROLES, "rlx.value"), "an argument",
+        name = ""
+        if s.text.startswith("%", at):
+            name = s.take(VALUE, "an argument such as %arg0")
+            s.expect(":")
+        kind = s.type_at(0)
+        marks = s.attributes(
+            lambda key: read_array(s) if key == VALUES else read_string(s),
+            (*ROLES, VALUES), "an argument",
         )  # fmt: skip
-        place = self.optional_place() or s.place(at)
-        if not main and not marks:
-            marks = {"rlx.input": f"x{len(self.values)}"}
-        roles = [r for r in ROLES if r in marks]
-        if len(roles) != 1 or ("rlx.value" in marks and roles != ["rlx.param"]):
-            raise s.error(
-                f"{name} is neither input nor param; write "
-                '{rlx.input = "x"} or {rlx.param = "w"} after its type',
-                at,
-            )
-        with located(place):
-            self.define(name, self.at_line(lambda: self.leaf(kind, roles[0], marks), at), at)
+        return _Argument(name, kind, marks, s.optional_place() or s.place(at), at)
 
-    def leaf(self, kind: TensorType, role: str, marks: dict[str, Any]) -> Value:
-        if role == "rlx.input":
-            return self.built.input(marks[role], kind.shape, kind.dtype)
-        return self.built.param(marks[role], kind.shape, kind.dtype, marks.get("rlx.value"))
-
-    # -- ops -------------------------------------------------------------------------------
-
-    def operation(self) -> None:
+    def function_attributes(self) -> dict[str, Any]:
         s = self.s
-        at = s.skip()
-        left = s.take(_VALUE, "an op such as %0 = ..., or return")
-        count = int(s.take(_COUNT, "a number of results")) if s.accept(":") else None
-        s.expect("=")
-        called = self.callee()
-        cls, attrs = called or (self.op_class(), {})
-        s.expect("(")
-        given = self.operands(end=")")
-        if called is None:
-            attrs = self.op_attributes(cls)
-        s.expect(":")
-        if [v.type for v in given] != self.types():
-            raise s.error(f"{cls.name}: its operand types are not those of its operands", at)
-        s.expect("->")
-        found = self.types()
-        place = self.optional_place() or s.place(at)
-        segments = attrs.pop(SEGMENTS, None)
-
-        def make() -> Op:
-            if called is not None:
-                return cls(*given, **attrs)
-            slots, rest = present_slots(cls, len(given), segments), iter(given)
-            return cls(*(next(rest) if there else None for there in slots), **attrs)
-
-        with located(place):
-            node = self.at_line(make, at, f"{cls.name}: ")
-        expected = [v.type for v in node.results]
-        if found != expected:
-            listed = [", ".join(map(type_text, types)) for types in (found, expected)]
-            raise s.error(f"{cls.name}: result is {listed[0]}, expected {listed[1]}", at)
-        if (count or 1) != len(expected):
-            raise s.error(f"{cls.name} has {len(expected)} results, found {count or 1}", at)
-        for i, v in enumerate(node.results):
-            self.define(left if count is None else f"{left}#{i}", v, at)
-
-    def callee(self) -> tuple[type[Op], dict[str, Any]] | None:
-        """Take the callee of a call if one comes next: its op, and the attributes of that."""
-        s = self.s
-        if not s.accept("call") and not s.accept("func.call"):
-            return None
-        at = s.skip()
-        name = read_symbol(s)
-        if name not in self.controls:
-            hint = did_you_mean(name, self.controls)
-            raise s.error(f"@{name} is no control function that stands before this{hint}", at)
-        return self.controls[name]
-
-    def op_class(self) -> type[Op]:
-        s = self.s
-        at = s.skip()
-        name = read_string(s, 'the name of an op, such as "mir.add"')
-        return self.at_line(lambda: op_class(name), at)
-
-    def op_attributes(self, cls: type[Op]) -> dict[str, Any]:
-        s = self.s
-        kinds = {a.name: a.kind for a in cls.attr_fields}
+        kinds = {a.name: a.kind for name in _CONTROLS for a in op_class(name).attr_fields}
 
         def value(key: str) -> Any:
-            return read_ints(s, "i32") if key == SEGMENTS else read_attr(s, kinds[key])
+            if key in (CONTROL, NAME):
+                return read_string(s)
+            return self.body_of(key) if kinds[key] == "Graph" else read_attr(s, kinds[key])
 
-        at = s.skip()
-        attrs = self.attributes(value, (*kinds, SEGMENTS), cls.name)
-        missing = [k for k in kinds if k not in attrs]
-        if missing:
-            raise s.error(f"{cls.name}: the attribute {missing[0]!r} is missing", at)
-        return attrs
+        return s.attributes(value, (CONTROL, NAME, *kinds), "a function")
 
-    def attributes(
-        self, value: Callable[[str], Any], known: tuple[str, ...], of: str
-    ) -> dict[str, Any]:
-        """Take ``{key = value, ...}`` if it comes next, with keys among ``known``."""
-        s, found = self.s, dict[str, Any]()
-        if not s.accept("{"):
-            return found
-        while not s.accept("}"):
-            if found:
-                s.expect(",")
-            at = s.skip()
-            key = s.take(_KEY, "the name of an attribute")
-            if key not in known:
-                raise s.error(f"{of} has no attribute {key!r}{did_you_mean(key, known)}", at)
-            if key in found:
-                raise s.error(f"{of} has the attribute {key!r} twice", at)
-            s.expect("=")
-            found[key] = self.at_line(lambda key=key: value(key), at)
-        return found
+    # -- what a function is ----------------------------------------------------------------
 
-    # -- values and types ------------------------------------------------------------------
+    def define(
+        self,
+        symbol: str,
+        graph: Graph,
+        arguments: list[_Argument],
+        results: list[TensorType],
+        at: int,
+    ) -> None:
+        """Take the ops of a function, and keep its graph."""
+        s, body = self.s, Body(self.s, graph, self.declared)
+        for number, a in enumerate(arguments):
+            marks = a.marks
+            if symbol != "@main" and not marks:
+                marks = {ROLES[0]: f"x{number}"}
+            roles = [r for r in ROLES if r in marks]
+            if not a.name or len(roles) != 1 or (VALUES in marks and roles != [ROLES[1]]):
+                raise s.error(
+                    f"{a.name or 'an argument'} is neither input nor param; write "
+                    '%x: tensor<2xf32> {rlx.input = "x"}, or {rlx.param = "w"}',
+                    a.at,
+                )
+            with located(a.place):
+                made = s.at_line(lambda a=a, m=marks, r=roles[0]: _leaf(graph, a.type, r, m), a.at)
+            body.define(a.name, made, a.at)
+        body.read(results, at)
+        self.bodies[symbol] = graph
 
-    def define(self, name: str, value: Value, at: int) -> None:
-        if name in self.values:
-            raise self.s.error(f"{name} is defined twice", at)
-        self.values[name] = value
+    def declare(self, symbol: str, attrs: dict[str, Any], at: int) -> None:
+        """Keep what a declaration stands for."""
+        name = f"control.{attrs.pop(CONTROL, '')}"
+        if name not in _CONTROLS:
+            known = ", ".join(n.split(".")[1] for n in _CONTROLS)
+            raise self.s.error(f"{symbol} has no ops, and no {CONTROL} that is one of {known}", at)
+        cls = op_class(name)
+        assert issubclass(cls, Control)
+        wanted = [a.name for a in cls.attr_fields]
+        if set(wanted) != set(attrs):
+            raise self.s.error(
+                f"{symbol}: {name} has the attributes {', '.join(wanted)}, "
+                f"found {', '.join(attrs) or 'none'}",
+                at,
+            )
+        self.declared[symbol] = Declared(cls, attrs)
 
-    def operands(self, end: str) -> list[Value]:
-        s, found = self.s, list[Value]()
-        while not s.accept(end):
-            if found:
-                s.expect(",")
-            at = s.skip()
-            name = s.take(_VALUE, "a value such as %0")
-            if name not in self.values:
-                raise s.error(f"{name} is not defined{did_you_mean(name, self.values)}", at)
-            found.append(self.values[name])
-        return found
-
-    def types(self) -> list[TensorType]:
+    def body_of(self, key: str) -> Graph:
+        """Take the name of a body; its graph is called ``key`` unless the text says otherwise."""
         s = self.s
-        if not s.accept("("):
-            return [self.type_at(0)]
-        found: list[TensorType] = []
-        while not s.accept(")"):
-            found.append(self.type_at(len(found)))
-        return found
-
-    def type_at(self, index: int) -> TensorType:
-        s = self.s
-        if index:
-            s.expect(",")
         at = s.skip()
-        return self.at_line(lambda: read_type(s), at)
+        symbol = s.take(SYMBOL, "a function such as @body_0")
+        if symbol not in self.bodies:
+            hint = did_you_mean(symbol, self.bodies)
+            raise s.error(f"no function {symbol} stands above{hint}", at)
+        if symbol in self.unnamed:
+            self.bodies[symbol].name = key
+        return self.bodies[symbol]
 
-    # -- places ----------------------------------------------------------------------------
 
-    def optional_place(self) -> Place | None:
-        """Take ``loc(...)`` if it comes next; the first file and line in it, if it has one."""
-        if not self.s.accept("loc"):
-            return None
-        at, text = self.s.at, self.s.parenthesised()
-        try:
-            return self.place_in(text)
-        except ValueError:
-            raise self.s.error(f"loc({text}) has an escape that there is not", at) from None
+_CONTROLS = tuple(name for name in OP_MODULES if name.startswith("control."))
 
-    def place_in(self, text: str) -> Place | None:
-        """The first file and line, aliases looked up; each once, whatever refers to what."""
-        todo, seen = [text], set[str]()
-        while todo:
-            part = todo.pop()
-            for found in _PLACE.finditer(part):
-                file, line, alias = found.groups()
-                if file:
-                    return unquoted(file), int(line)
-                if alias not in seen:
-                    seen.add(alias)
-                    todo += [part[found.end() :], self.aliases.get(alias, "")]
-                    break
-        return None
 
-    def at_line(self, make: Callable[[], T], at: int, what: str = "") -> T:
-        """What ``make`` makes; its error becomes one of this line."""
-        try:
-            return make()
-        except RlxError as e:
-            if isinstance(e, IRError) and e.location is not None:
-                raise
-            raise self.s.error(f"{what}{e.message}", at) from None
+def _leaf(graph: Graph, kind: TensorType, role: str, marks: dict[str, Any]) -> Value:
+    if role == "rlx.input":
+        return graph.input(marks[role], kind.shape, kind.dtype)
+    return graph.param(marks[role], kind.shape, kind.dtype, marks.get(VALUES))

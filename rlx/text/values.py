@@ -14,10 +14,7 @@ from rlx.text.elements import ELEMENTS, dims_text, element_text, quoted, type_te
 from rlx.text.scanner import STRING, Scanner
 from rlx.types import DType, TensorType, dtype
 
-__all__ = [
-    "array_text", "read_array", "read_attr", "read_ints", "read_string", "read_symbol", "read_type",
-    "write_attr",
-]  # fmt: skip
+__all__ = ["array_text", "read_array", "read_attr", "read_string", "read_type", "write_attr"]
 
 Array = np.ndarray[Any, Any]
 
@@ -289,14 +286,6 @@ def _bits(word: str, dt: DType) -> int:
 
 # -- attributes ----------------------------------------------------------------------------
 
-_SYMBOL = re.compile(r"@[\w$.-]+")
-
-
-def read_symbol(s: Scanner) -> str:
-    """Take the name of a function, without its @."""
-    return s.take(_SYMBOL, "the name of a function, such as @body_0")[1:]
-
-
 _WRITE: dict[str, Callable[[Any], str]] = {
     "int": lambda v: f"{v} : i64",
     "float": _float_text,
@@ -306,7 +295,6 @@ _WRITE: dict[str, Callable[[Any], str]] = {
     "tuple[int, ...]": _ints_text,
     "tuple[Dim, ...]": _dims_attr_text,
     "Array": array_text,
-    "Graph": lambda v: f"@{v}",
 }
 _READ: dict[str, Callable[[Scanner], Any]] = {
     "int": _read_int,
@@ -317,12 +305,11 @@ _READ: dict[str, Callable[[Scanner], Any]] = {
     "tuple[int, ...]": read_ints,
     "tuple[Dim, ...]": _read_dims,
     "Array": read_array,
-    "Graph": read_symbol,
 }
 
 
 def write_attr(value: Any, kind: str) -> str:
-    """The text of an attribute of a kind; a body is the name of its function."""
+    """The text of an attribute of a kind."""
     return _WRITE[kind](value)
 
 

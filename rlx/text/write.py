@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
 from rlx.graph import Graph
 from rlx.ops.base import Op
-from rlx.ops.control import KEY, ControlFunction, GraphFunction, functions_of
+from rlx.ops.control import Control
 from rlx.ops.slots import SEGMENTS, needs_segments
 from rlx.ops.value import Value
-from rlx.text.elements import place_text, quoted, type_text
+from rlx.text.elements import CONTROL, place_text, quoted, type_text
 from rlx.text.values import array_text, write_attr
 
 __all__ = ["graph_text"]
@@ -21,94 +21,102 @@ def graph_text(graph: Graph, *, values: bool = True, places: bool = True) -> str
     ``values`` includes those that params carry, ``places`` the user's files and lines. Nodes that
     no output needs are no part of a graph. GraphError for a graph without outputs.
     """
-    return "\n".join(_Writer(graph, values, places).lines())
+    writer = _Writer(values, places)
+    writer.function("main", graph)
+    head = f"module attributes {{rlx.graph = {quoted(graph.name)}}} {{"
+    aliases = [f"{alias} = {place_text(place)}" for place, alias in writer.aliases.items()]
+    return "\n".join([head, *writer.lines, "}", *aliases, ""])
 
 
 class _Writer:
-    """Writes a module; ``aliases`` are the places, each written once, at its end."""
+    """Writes functions, @main last: what it calls stands before it."""
 
-    def __init__(self, graph: Graph, values: bool, places: bool) -> None:
-        self.graph, self.values, self.places = graph, values, places
+    def __init__(self, values: bool, places: bool) -> None:
+        self.values, self.places = values, places
+        self.lines: list[str] = []
         self.aliases: dict[tuple[str, int], str] = {}
+        self.symbols: dict[str, int] = {}
 
-    def lines(self) -> Iterator[str]:
-        functions = functions_of(self.graph)
-        yield f"module attributes {{rlx.graph = {quoted(self.graph.name)}}} {{"
-        for f in functions:
-            if isinstance(f, ControlFunction):
-                yield self.control(f)
+    def function(self, symbol: str, graph: Graph, name: str = "") -> None:
+        """A function of a graph. A body (all but @main) is called ``name`` where it is used, and
+        says its own name if that is another."""
+        nodes = graph.nodes()
+        callees: dict[Op, str] = {n: self.declare(n) for n in nodes if isinstance(n, Control)}
+        names: dict[Value, str] = {}
+        main = symbol == "main"
+        called = (
+            ""
+            if main or graph.name == name
+            else f" attributes {{rlx.graph = {quoted(graph.name)}}}"
+        )
+        self.lines.append(f"  func.func {'' if main else 'private '}@{symbol}(")
+        self.lines += self.arguments(graph, names, main=main)
+        self.lines.append(f"  ) -> ({_types(graph.outputs)}){called} {{")
+        for number, node in enumerate(nodes):
+            self.lines.append(f"    {self.node(number, node, names, callees.get(node))}")
+        listed = ", ".join(names[v] for v in graph.outputs)
+        self.lines += [f"    return {listed} : {_types(graph.outputs)}", "  }"]
+
+    def arguments(self, graph: Graph, names: dict[Value, str], *, main: bool) -> list[str]:
+        """A line for each input and param. The inputs of a body are x0, x1, … unless it says so."""
+        lines: list[str] = []
+        for role, leaves in (("input", graph.inputs), ("param", graph.params)):
+            for v in leaves:
+                name, number = str(v.name), len(names)
+                names[v] = f"%arg{number}"
+                marks = [f"rlx.{role} = {quoted(name)}"] if main or name != f"x{number}" else []
+                if self.values and name in graph.param_values:
+                    marks.append(f"rlx.value = {array_text(graph.param_values[name])}")
+                said = f" {{{', '.join(marks)}}}" if marks else ""
+                place = self.place(graph.leaf_location(name))
+                lines.append(f"    {names[v]}: {type_text(v.type)}{said}{place}")
+        return [*(f"{line}," for line in lines[:-1]), *lines[-1:]]
+
+    def node(self, number: int, node: Op, names: dict[Value, str], callee: str | None) -> str:
+        """The line of a node: an op, or a call of what ``declare`` wrote."""
+        many = len(node.results) != 1
+        for v in node.results:
+            names[v] = f"%{number}#{v.index}" if many else f"%{number}"
+        left = f"%{number}:{len(node.results)}" if many else f"%{number}"
+        results = f"({_types(node.results)})" if many else _types(node.results)
+        operands = ", ".join(names[v] for v in node.present)
+        op = f"call {callee}" if callee else quoted(node.name)
+        attrs = "" if callee else _attributes(node)
+        return (
+            f"{left} = {op}({operands}){attrs} : ({_types(node.present)}) -> {results}"
+            f"{self.place(node.location)}"
+        )
+
+    def declare(self, node: Control) -> str:
+        """Write the bodies of a control op, and the declaration that names them; its symbol."""
+        attrs = {CONTROL: quoted(node.short)}
+        for a in node.attr_fields:
+            value = node.attrs[a.name]
+            if a.kind == "Graph":
+                symbol = self.unique(a.name)
+                self.function(symbol, value, a.name)
+                attrs[a.name] = f"@{symbol}"
             else:
-                yield from _Function(self, f).lines()
-        yield "}"
-        for place, alias in self.aliases.items():
-            yield f"{alias} = {place_text(place)}"
-        yield ""
-
-    def control(self, f: ControlFunction) -> str:
-        node = f.node
-        attrs = {a.name: write_attr(node.attrs[a.name], a.kind) for a in node.attr_fields
-                 if a.kind != "Graph"}  # fmt: skip
-        attrs |= {name: write_attr(body, "Graph") for name, body in f.bodies.items()}
-        attrs[KEY] = quoted(node.short)
-        listed = ", ".join(f"{name} = {attrs[name]}" for name in sorted(attrs))
-        types = f"({_types(node.present)}) -> ({_types(node.results)})"
+                attrs[a.name] = write_attr(value, a.kind)
+        symbol = f"@{self.unique(node.short)}"
+        signature = f"({_types(node.present)}) -> ({_types(node.results)})"
         place = self.place(node.location)
-        return f"  func.func private @{f.name}{types} attributes {{{listed}}}{place}"
+        self.lines.append(
+            f"  func.func private {symbol}{signature} attributes {_listed(attrs)}{place}"
+        )
+        return symbol
+
+    def unique(self, name: str) -> str:
+        """A symbol that no other function has."""
+        self.symbols[name] = number = self.symbols.get(name, -1) + 1
+        return f"{name}_{number}"
 
     def place(self, place: tuple[str, int]) -> str:
+        """A location behind what it is of."""
         if not self.places:
             return ""
         alias = self.aliases.setdefault(place, f"#loc{len(self.aliases) + 1}")
         return f" loc({alias})"
-
-
-class _Function:
-    """Writes a graph as a function: the module's main, or a body."""
-
-    def __init__(self, module: _Writer, function: GraphFunction) -> None:
-        self.module, self.function, self.graph = module, function, function.graph
-        self.main = function.graph is module.graph
-        self.names: dict[Value, str] = {}
-
-    def lines(self) -> Iterator[str]:
-        outputs = self.graph.outputs
-        yield f"  func.func {'' if self.main else 'private '}@{self.function.name}("
-        yield ",\n".join(f"    {a}" for a in self.arguments())
-        yield f"  ) -> ({_types(outputs)}) {{"
-        for i, node in enumerate(self.graph.nodes()):
-            yield f"    {self.node(i, node)}"
-        yield f"    return {self.listed(outputs)} : {_types(outputs)}"
-        yield "  }"
-
-    def arguments(self) -> Iterator[str]:
-        values = self.graph.param_values if self.module.values else {}
-        for role, leaves in (("input", self.graph.inputs), ("param", self.graph.params)):
-            for v in leaves:
-                name = str(v.name)
-                self.names[v] = f"%arg{len(self.names)}"
-                marks = f"rlx.{role} = {quoted(name)}"
-                if name in values:
-                    marks += f", rlx.value = {array_text(values[name])}"
-                marks = f" {{{marks}}}" if self.main else ""  # a body's go by their order
-                place = self.module.place(self.graph.leaf_location(name))
-                yield f"{self.names[v]}: {type_text(v.type)}{marks}{place}"
-
-    def node(self, number: int, node: Op) -> str:
-        many = len(node.results)
-        for v in node.results:
-            self.names[v] = f"%{number}" if many == 1 else f"%{number}#{v.index}"
-        left = f"%{number}" if many == 1 else f"%{number}:{many}"
-        results = _types(node.results) if many == 1 else f"({_types(node.results)})"
-        callee = self.function.callees.get(node)
-        op = f"{quoted(node.name)}" if callee is None else f"call @{callee}"
-        attributes = _attributes(node) if callee is None else ""
-        return (
-            f"{left} = {op}({self.listed(node.present)}){attributes}"
-            f" : ({_types(node.present)}) -> {results}{self.module.place(node.location)}"
-        )
-
-    def listed(self, values: Iterable[Value]) -> str:
-        return ", ".join(self.names[v] for v in values)
 
 
 def _types(values: Iterable[Value]) -> str:
@@ -118,7 +126,13 @@ def _types(values: Iterable[Value]) -> str:
 def _attributes(node: Op) -> str:
     attrs = {a.name: write_attr(node.attrs[a.name], a.kind) for a in node.attr_fields}
     if needs_segments(type(node)):
-        present = ", ".join(str(int(v is not None)) for v in node.operands)
-        attrs[SEGMENTS] = f"array<i32: {present}>"
-    listed = ", ".join(f"{name} = {attrs[name]}" for name in sorted(attrs))
-    return f" {{{listed}}}" if listed else ""
+        attrs[SEGMENTS] = _present(node.operands)
+    return f" {_listed(attrs)}" if attrs else ""
+
+
+def _listed(attrs: dict[str, str]) -> str:
+    return "{" + ", ".join(f"{name} = {attrs[name]}" for name in sorted(attrs)) + "}"
+
+
+def _present(operands: Sequence[Value | None]) -> str:
+    return f"array<i32: {', '.join(str(int(v is not None)) for v in operands)}>"

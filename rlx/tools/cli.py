@@ -12,8 +12,10 @@ from rlx.errors import RlxError
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
+    "compile": "a graph's text to an artifact, a file that runs without a compiler",
     "embed": "similarities of sentences under a sentence encoder",
     "reduce": "the part of a graph that makes it fail, as a test",
+    "run": "an artifact on arrays from files",
     "view": "a compile as one HTML page, every level linked to the next",
 }
 """What each command does. Its module has ``add_arguments(parser)`` and ``run(args) -> int``, and is

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlx._mlir import ir, run_pipeline
+from rlx.dialects import control
 from rlx.dialects.bridge import place_of
 from rlx.errors import IRError, RlxError, UnsupportedError
 from rlx.kernels.builder import KernelText
@@ -11,7 +12,6 @@ from rlx.lowering.base import Compilation, functions
 from rlx.lowering.levels import level_of, passes_to
 from rlx.lowering.pipeline import named, run_passes
 from rlx.lowering.schedule import KernelRef, read_schedule
-from rlx.ops.control import KEY
 from rlx.targets.base import BINARY_STAGES, Target
 
 __all__ = ["emit_stage", "level_of", "passes_to", "run_pass"]
@@ -43,7 +43,7 @@ def run_pass(module: ir.Module, name: str, compilation: Compilation) -> ir.Modul
 
 def _check_body(f: ir.Operation) -> None:
     blocks = len(f.regions[0].blocks)
-    if blocks != 1 and not (blocks == 0 and KEY in f.attributes):
+    if blocks != 1 and not (blocks == 0 and control.KEY in f.attributes):
         name = ir.StringAttr(f.attributes["sym_name"]).value
         raise IRError(f"func @{name} has {blocks} blocks, expected one", place_of(f))
 

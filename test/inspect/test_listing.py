@@ -114,6 +114,22 @@ def test_mir_and_its_fusion() -> None:
     assert "fused" not in unfused
 
 
+def test_bodies_stand_below_their_op_and_as_functions() -> None:
+    g = rlx.Graph("loop")
+    x, n = g.input("x", [4]), g.input("n", [])
+    g.set_outputs(rlx.while_loop(lambda a: a.max() < n, lambda a: a + a, x, limit=9))
+    lines = [re.sub(r" *(: .*)?(//.*)?$", "", t) for t in inspect_graph(g).splitlines()]
+    at = lines.index("%0 = while_loop(%x, %n, carries=1, limit=9)")
+    assert lines[at + 1] == "  test:"
+    assert "    %1 = lt(%0, %x1)" in lines and "    %0 = add(%x0, %x0)" in lines
+    fused = inspect_mir(g, "fused", target=CPU)
+    assert "test=@test_0, body=@body_0" in fused
+    assert fused.index("body_0:") < fused.index("main:")
+    assert "op kinds: while_loop=1\n" in fused
+    lir = inspect_lir(g, target=CPU)
+    assert re.search(r"^  while .*// .*test_listing\.py:\d+\n    rowwise_", lir, re.MULTILINE)
+
+
 def test_a_prologue_is_shown_first() -> None:
     g = rlx.Graph("hoisted")
     g.set_outputs(g.input("x", [2, 4]) * (g.param("w", [4]).exp() + 1))
@@ -196,15 +212,3 @@ def test_labels_and_origins() -> None:
     unused = norm.out.exp()
     assert re.fullmatch(r"exp at .*test_listing\.py:\d+", node_label(g, unused))
     assert str(NodeOrigin(*linear.location)) == "model.py:5"
-
-
-def test_bodies_are_listed_where_they_run() -> None:
-    g = rlx.Graph("loop")
-    x = g.input("x", [2])
-    g.set_outputs(rlx.while_loop(lambda v: v.sum() < 9, lambda v: v + x, x))
-    text = str(rlx.inspect_graph(g))
-    assert "%0 = while_loop(%x, %x, test=@test, body=@body, carries=1)" in text
-    assert "  test:\n    %x0 [input]" in text and "    %0 = reduce_sum(%x0" in text
-    level = str(rlx.inspect_mir(g))
-    assert "test_0:" in level and "body_0:" in level
-    assert "while_loop(%x, %x, test=@test_0, body=@body_0, carries=1)" in level

@@ -15,6 +15,7 @@ import rlx
 from rlx.dialects.context import make_context, parse
 from rlx.graph import Graph
 from rlx.ops.base import located
+from rlx.ops.control import Cond
 from rlx.ops.value import Value
 from rlx.text import graph_text, parse_graph
 from rlx.tools import opt
@@ -104,6 +105,40 @@ def test_every_op_of_the_library_with_every_element_type(context: Any) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_random_graphs(seed: int, context: Any) -> None:
     check_with_mlir(random_case(seed).graph, context)
+
+
+def loops() -> Graph:
+    """All control ops, one within another."""
+    g = Graph("loops")
+    x, top = g.input("x", [8]), g.input("top", [])
+    w, xs = g.param("w", [8]), g.input("xs", ["t", 8])
+    y = rlx.while_loop(lambda a: a.max() < top, lambda a: a + a * w, x, limit=50)
+    z = rlx.cond(top > 1, y.exp, lambda: rlx.cond(top > 0, lambda: y, lambda: x))
+    last, stack = rlx.scan(lambda c, v: (c + v, c * v), x, xs, reverse=True)
+    g.set_outputs([z, last, stack, rlx.fori(5, lambda i, c: c + i.astype("f32"), x)])
+    return g
+
+
+def test_control_flow(context: Any) -> None:
+    check_with_mlir(loops(), context)
+    again = check(loops()).bind({"t": 3})
+    rng = np.random.default_rng(0)
+    feeds = {"x": rng.random(8), "w": rng.random(8), "xs": rng.random((3, 8)), "top": 9.0}
+    for found, expected in zip(
+        rlx.interpret(again, feeds), rlx.interpret(loops().bind({"t": 3}), feeds), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_bodies_with_names_of_their_own_and_without_operands() -> None:
+    g, then, otherwise = Graph("own"), Graph("a name"), Graph("otherwise")
+    then.set_outputs(then.input("some x", [2]).exp())
+    otherwise.set_outputs(otherwise.input("x0", [2]))
+    p, x = g.input("p", [], "bool"), g.input("x", [2])
+    chosen = Cond(p, x, then=then, otherwise=otherwise).out
+    one = rlx.cond(p, lambda: g.constant(1.0), lambda: g.constant(2.0))
+    g.set_outputs([chosen, one])
+    check(g)
 
 
 def test_a_loaded_graph_computes_the_same(tmp_path: Path) -> None:
@@ -296,17 +331,3 @@ def test_a_graph_without_outputs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(rlx.RlxError, match="no outputs"):
         rlx.save(Graph(), tmp_path / "g.mlir")
     assert not (tmp_path / "g.mlir").exists()
-
-
-def test_bodies_of_control_flow_are_functions() -> None:
-    g = rlx.Graph("loops")
-    x, n = g.input("x", [3]), g.input("n", [], "i64")
-    w = g.param("w", [3])
-
-    def body(i: Value, v: Value) -> Any:
-        return i + 1, rlx.cond(i < 2, lambda: v + w, lambda: v - x)
-
-    i, v = rlx.while_loop(lambda i, v: i < n, body, (n * 0, x), limit=9)
-    _, ys = rlx.scan(lambda c, e: (c + e, (c, e * 2)), x.sum(), v)
-    g.set_outputs([i, v, *ys, rlx.cond(n > 0, lambda: x, lambda: w)])
-    check(g)

@@ -37,17 +37,17 @@ MISTAKES = [
         "dense<[1.0, 2.0, 3.0]> : tensor<3xf32>", "dense<1.0> : tensor<999999999999999999xf32>",
         3, "does not fit into memory",
     ),
-    ("module", "modul", 1, "expected 'func.func', found modul"),
+    ("module", "modul", 1, "expected func.func @main, or a function that it needs, found modul"),
     ("{rlx.graph", "{rlx.grap", 1, "no attribute 'rlx.grap'; did you mean 'rlx.graph'"),
     ('"good"', '"good', 1, "expected a string in quotes"),
     ('"good"', '"go\\zod"', 1, "an escape that there is not"),
-    ("@main", "@other", 2, "expected '@main', found @other"),
+    ("@main", "@other", 9, "expected func.func @main"),
     ("tensor<2x3xf32> {", "tensor<2x3xf31> {", 2, "element type f31 is none of f16"),
     ("tensor<2x3xf32> {", "tensor<?x3xf32> {", 2, 'write tensor<?xf32, ["n"]>'),
     ("tensor<2x3xf32> {", 'tensor<?x3xf32, ["n"]> {', 2, "2 dims have 1 names"),
     ("tensor<2x3xf32> {", 'tensor<?x3xf32, ["n+", "a b"]> {', 2, "'n+' is no dim; write"),
     ('"x"}', "3}", 2, "expected a string in quotes, found 3"),
-    ('{rlx.input = "x"}', "", 2, '%x is neither input nor param; write {rlx.input = "x"}'),
+    ('{rlx.input = "x"}', "", 2, 'neither input nor param; write %x: tensor<2xf32> {rlx.input = "x"}'),
     ('"w"}', '"x"}', 2, "the name 'x' is already used"),
     ("%w: t", "%x: t", 2, "%x is defined twice"),
     ('"w"}', '"w", rlx.value = dense<0.0> : tensor<4xf32>}', 2, "shape [3], found [4]"),
@@ -93,9 +93,9 @@ MISTAKES = [
     ("to = f32", 'to = "f32"', 6, "expected an element type"),
     ('loc("user.py":8:1)', 'loc("user.py":8:1', 6, "a parenthesis is not closed"),
     ("return %3", "return %4", 7, "%4 is not defined"),
-    ("return %3 : tensor<2x3xf32>", "return %3 : tensor<3x3xf32>", 2, "those that it declares"),
-    ("return %3 : tensor<2x3xf32>", "return :", 2, "those that it declares"),
-    ("  }\n}", '  }\n  func.func @prologue() {\n  }\n}', 9, "a graph ends with main"),
+    ("return %3 : tensor<2x3xf32>", "return %3 : tensor<3x3xf32>", 2, "those that are declared"),
+    ("return %3 : tensor<2x3xf32>", "return :", 2, "those that are declared"),
+    ("  }\n}", '  }\n  func.func @prologue() {\n  }\n}', 9, "@main is its last function"),
     ("  }\n}\n", "  }\n", 9, "expected the } of the module"),
     ("  }\n}\n", "  }\n}\nmodule {}", 10, "expected the end, found module"),
     ("%3 = ", "", 6, 'expected an op such as %0 = ..., or return, found "mir.cast"'),
@@ -119,6 +119,51 @@ def test_a_mistake_is_told_at_its_line(right: str, wrong: str, line: int, messag
     assert message in e.value.message
     assert e.value.location == ("bad.mlir", line)
     assert str(e.value).startswith(f"bad.mlir:{line}: ")
+
+
+LOOP = """\
+func.func private @more(%i: tensor<i64>) -> tensor<i1> {
+  %0 = "mir.lt"(%i, %i) : (tensor<i64>, tensor<i64>) -> tensor<i1>
+  return %0 : tensor<i1>
+}
+func.func private @next(%i: tensor<i64>) -> tensor<i64> {
+  return %i : tensor<i64>
+}
+func.func private @loop(tensor<i64>) -> tensor<i64> attributes
+  {rlx.control = "while_loop", test = @more, body = @next, carries = 1 : i64, limit = 5 : i64}
+func.func @main(%n: tensor<i64> {rlx.input = "n"}) -> tensor<i64> {
+  %0 = func.call @loop(%n) : (tensor<i64>) -> tensor<i64>
+  return %0 : tensor<i64>
+}
+"""
+
+LOOP_MISTAKES = [
+    ('rlx.control = "while_loop"', 'rlx.control = "until"', 8, "one of cond, while_loop, scan"),
+    ('rlx.control = "while_loop", ', "", 8, "@loop has no ops, and no rlx.control"),
+    ("test = @more", "test = @most", 9, "no function @most stands above; did you mean '@more'"),
+    ("test = @more, ", "", 8, "has the attributes test, body, carries, limit, found body"),
+    ("test = @more", "test = @more, pred = 1", 9, "a function has no attribute 'pred'"),
+    ("carries = 1 : i64", "carries = 2 : i64", 11, "@loop: while_loop: it carries 2 of 1"),
+    ("@next(%i", "@more(%i", 5, "@more is defined twice"),
+    ("%i: tensor<i64>) -> tensor<i1>", "tensor<i64>) -> tensor<i1>", 1, "neither input nor param"),
+    ("func.call @loop", "func.call @lop", 11, "no function @lop that declares a control op stands"),
+    ("func.call @loop", "func.call @more", 11, "no function @more that declares"),
+    ("(%n) : (tensor<i64>)", "(%n) : (tensor<i32>)", 11, "operand types"),
+    ("-> tensor<i64>\n  return %0", "-> tensor<i32>\n  return %0", 11, "result is tensor<i32>"),
+    ("func.call @loop", '"control.while_loop"', 11, "is written as a call of a function"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "line", "message"), LOOP_MISTAKES, ids=lambda x: str(x)[:24]
+)
+def test_a_mistake_in_control_flow(right: str, wrong: str, line: int, message: str) -> None:
+    assert [op.name for op in parse_graph(LOOP).nodes()] == ["control.while_loop"]
+    assert LOOP.count(right), f"the text has no {right!r}"
+    with pytest.raises(IRError) as e:
+        parse_graph(LOOP.replace(right, wrong, 1), "bad.mlir")
+    assert message in e.value.message
+    assert e.value.location == ("bad.mlir", line)
 
 
 def test_lower_levels_are_refused() -> None:
@@ -163,8 +208,8 @@ def test_damaged_text_is_read_or_refused_with_a_place() -> None:
     g = Graph("damage")
     x = g.input("x", ["n", 4])
     g.set_outputs([x @ g.param("w", value=np.ones((4, 2), np.float32)), x.reshape(["n", 2, 2])])
-    for source in (GOOD, graph_text(g)):
-        for _ in range(1500):
+    for source in (GOOD, LOOP, graph_text(g)):
+        for _ in range(1000):
             a, b = sorted(rng.randrange(len(source)) for _ in range(2))
             b = min(b, a + rng.choice((1, 1, 2, 8, 40)))
             put = rng.choice(("", source[a:b] * 2, "[" * 400, ">", '"', "0", "\\", "%0"))
@@ -173,42 +218,3 @@ def test_damaged_text_is_read_or_refused_with_a_place() -> None:
             except IRError as e:
                 assert e.location is not None
                 assert e.location[0] == "<text>"
-
-
-CONTROL = """\
-module {
-  func.func private @test_0(%arg0: tensor<f32>) -> tensor<i1> {
-    %0 = "mir.lt"(%arg0, %arg0) : (tensor<f32>, tensor<f32>) -> tensor<i1>
-    return %0 : tensor<i1>
-  }
-  func.func private @body_0(%arg0: tensor<f32>) -> tensor<f32> {
-    return %arg0 : tensor<f32>
-  }
-  func.func private @while_loop_0(tensor<f32>) -> tensor<f32> attributes {body = @body_0, carries = 1 : i64, limit = -1 : i64, rlx.control = "while_loop", test = @test_0}
-  func.func @main(%arg0: tensor<f32> {rlx.input = "x"}) -> tensor<f32> {
-    %0 = call @while_loop_0(%arg0) : (tensor<f32>) -> tensor<f32>
-    return %0 : tensor<f32>
-  }
-}
-"""
-
-
-@pytest.mark.parametrize(
-    ("right", "wrong", "line", "message"),
-    [
-        ("@body_0(", "@test_0(", 6, "@test_0 is defined twice"),
-        ('rlx.control = "while_loop", ', "", 9, "it has no rlx.control"),
-        ('"while_loop"', '"until"', 9, "rlx.control is 'until', expected one of cond"),
-        ("carries = 1 : i64, ", "", 9, "needs the attribute 'carries'"),
-        ("test = @test_0", "test = @tset_0", 9, "runs @tset_0, which stands not before it"),
-        ("test = @test_0", "test = 3", 9, "expected the name of a function"),
-        ("call @while_loop_0", "call @body_0", 11, "is no control function that stands before"),
-        ("carries = 1", "carries = 2", 11, "it carries 2 of 1 operands"),
-    ],
-)
-def test_mistakes_in_control_flow(right: str, wrong: str, line: int, message: str) -> None:
-    parse_graph(CONTROL)
-    with pytest.raises(IRError) as e:
-        parse_graph(CONTROL.replace(right, wrong, 1), "bad.mlir")
-    assert message in e.value.message
-    assert e.value.location == ("bad.mlir", line)

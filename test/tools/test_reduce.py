@@ -254,9 +254,6 @@ def test_values_that_matter_are_kept_beside_the_test(
 def test_arrays_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     g = model()
     path = tmp_path / "a.npz"
-    write_arrays(path, {"y": np.zeros(3, np.float32)})
-    with pytest.raises(GraphError, match="the graph no such leaf"):
-        read_arrays(path, g)
     write_arrays(path, {"b": np.zeros(3, np.float32)})
     with pytest.raises(GraphError, match=r"'b' is float32\[3\], expected 24xf32"):
         read_arrays(path, g)
@@ -283,13 +280,12 @@ def test_what_does_not_fail_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     rlx.save(g, path)
     for arguments, message in (
         ([], "the dims n of"),
-        (["--dims", "n=x"], "expected names and sizes"),
-        (["--dims", "n=3"], "nothing fails here"),
-        (["--dims", "n=3", "--mismatch"], "nothing to reduce"),
-        (["--dims", "n=3", "--target", "cuda"], "only code for cpu is run"),
-        (["--dims", "n=3", "--check", "true"], "exit status 0"),
-        (["--dims", "n=3", "--check", "false", "--match", "a"], "its output must match 'a'"),
+        (["--dim", "n=3"], "nothing fails here"),
+        (["--dim", "n=3", "--mismatch"], "nothing to reduce"),
+        (["--dim", "n=3", "--target", "cuda"], "only code for cpu is run"),
+        (["--dim", "n=3", "--check", "true"], "exit status 0"),
+        (["--dim", "n=3", "--check", "false", "--match", "a"], "its output must match 'a'"),
     ):
         assert cli.main(["reduce", str(path), *arguments]) == 1
         assert message in capsys.readouterr().err
-    assert cli.main(["reduce", str(path), "--dims", "n=3", "--test"]) == 0
+    assert cli.main(["reduce", str(path), "--dim", "n=3", "--test"]) == 0

@@ -206,7 +206,7 @@ def test_a_saved_graph_can_be_viewed_at_sizes_of_its_dims(
     path = tmp_path / "g.mlir"
     rlx.save(g, path)
     assert len(path.read_text()) > 60_000
-    assert cli.main(["view", str(path), "--dims", "n=3", "--target", CPU]) == 0
+    assert cli.main(["view", str(path), "--dim", "n=3", "--target", CPU]) == 0
     text = Path(capsys.readouterr().out.strip()).read_text()
     assert max(map(len, data_of(text)["levels"][0]["lines"])) <= 2001, "weights are cut"
     page = Page(text)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlx.errors import GraphError
+from rlx.tools.arrays import dim
 
 if TYPE_CHECKING:
     from rlx.tools.reduce import Subject
@@ -30,11 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--mismatch", action="store_true", help="shrink while results differ from the interpreter's"
     )
     add("--test", action="store_true", help="shrink nothing: exit with 1 if the graph fails")
-    add(
-        "--arrays", metavar="FILE.npz", help="arrays of inputs and params by name; else random ones"
-    )
+    add("--arrays", metavar="FILE.npz", help="arrays of inputs and params; else random ones")
     add("--seed", type=int, default=0, help="of the random arrays")
-    add("--dims", default="", metavar="A=8,B=32", help="sizes for the symbolic dims")
+    add(
+        "--dim",
+        action="append",
+        type=dim,
+        default=[],
+        metavar="NAME=SIZE",
+        help="of a symbolic dim",
+    )
     add("--target", default="cpu", help="target, such as cpu or cpu:x86-64-v4")
     add("--dispatch", choices=("native", "common"), default="native", help="which kernels run ops")
     add("--no-fuse", action="store_true", help="keep ops apart")
@@ -69,16 +75,15 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 
 def _subject(args: argparse.Namespace) -> Subject:
     from rlx.text import load
-    from rlx.tools.dims import parse_dims
     from rlx.tools.reduce import Subject
     from rlx.tools.reduce.arrays import arrays_for, read_arrays
 
     graph = load(args.file)
-    if dims := parse_dims(args.dims):
-        graph = graph.bind(dims)
+    if args.dim:
+        graph = graph.bind(dict(args.dim))
     if graph.symbols:
         names = ", ".join(sorted(graph.symbols))
-        raise GraphError(f"the dims {names} of {args.file} have no sizes; give them, as --dims")
+        raise GraphError(f"the dims {names} of {args.file} have no sizes; give them by --dim")
     if args.check:
         return Subject(graph)
     given = arrays_for(graph, args.seed)

@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from rlx.tools.arrays import dim
+
 __all__ = ["add_arguments", "run"]
 
 
@@ -14,7 +16,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("file", help="HIR, MIR or LIR text, such as rlx-opt prints; - for standard input")
     add("-o", dest="output", metavar="OUT.html", help="the page; by default beside FILE")
-    add("--dims", default="", metavar="A=8,B=32", help="sizes for the symbolic dims of a graph")
+    add(
+        "--dim",
+        action="append",
+        type=dim,
+        default=[],
+        metavar="NAME=SIZE",
+        help="of a symbolic dim",
+    )
     add("--target", default="cpu", help="target, such as cpu or cpu:x86-64-v4")
     add("--dispatch", choices=("native", "common"), default="native", help="which kernels run ops")
     add("--no-fuse", action="store_true", help="keep ops apart")
@@ -30,7 +39,6 @@ def run(args: argparse.Namespace) -> int:
     from rlx.text import parse_graph
     from rlx.text.files import decode
     from rlx.tools.diagnostics import check_nesting
-    from rlx.tools.dims import parse_dims
     from rlx.view.compile import watch
     from rlx.view.page import page
 
@@ -43,8 +51,7 @@ def run(args: argparse.Namespace) -> int:
     compilation = Compilation(find_target(args.target), options)
     context = make_context()
     with context:
-        dims = parse_dims(args.dims)
-        graph = parse_graph(text, name).bind(dims) if dims else None
+        graph = parse_graph(text, name).bind(dict(args.dim)) if args.dim else None
         module = parse(text, context) if graph is None else to_mlir(graph, context)
         level, passes = level_of(module), passes_to(module, "lir")
         title = Path(name).name

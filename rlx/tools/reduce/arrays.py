@@ -10,6 +10,7 @@ import numpy as np
 
 from rlx.errors import GraphError
 from rlx.graph import Graph
+from rlx.tools.arrays import many_arrays
 from rlx.tools.reduce.change import Array
 from rlx.types import TensorType
 
@@ -34,19 +35,13 @@ def _random(t: TensorType, rng: np.random.Generator) -> Array:
 
 
 def read_arrays(path: str | Path, graph: Graph) -> dict[str, Array]:
-    """The arrays of an .npz file for a graph. GraphError for one that does not fit."""
+    """The arrays of a file that a graph has leaves for. GraphError for one that does not fit."""
     types = {str(v.name): v.type for v in (*graph.inputs, *graph.params)}
-    found: dict[str, Array] = {}
-    with np.load(path) as file:
-        for name in file.files:
-            if name not in types:
-                raise GraphError(f"{path} has an array {name!r}, and the graph no such leaf")
-            a, t = file[name], types[name]
-            # NumPy writes bits for the element types that it does not know, such as bf16.
-            a = a.view(t.dtype.numpy) if a.dtype.kind == "V" else a
-            if a.dtype != t.dtype.numpy or a.shape != t.static_shape:
-                raise GraphError(f"{path}: {name!r} is {a.dtype}{list(a.shape)}, expected {t}")
-            found[name] = a
+    found = many_arrays(str(path), {name: t.dtype.name for name, t in types.items()})
+    for name, a in found.items():
+        t = types[name]
+        if a.dtype != t.dtype.numpy or a.shape != t.static_shape:
+            raise GraphError(f"{path}: {name!r} is {a.dtype}{list(a.shape)}, expected {t}")
     return found
 
 
