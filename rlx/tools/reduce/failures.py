@@ -13,12 +13,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
 from rlx.errors import GraphError, RlxError
+from rlx.graph import Graph
 from rlx.interpreter import interpret
 from rlx.runtime.backend import CpuBackend
 from rlx.runtime.executable import Executable
@@ -26,6 +27,9 @@ from rlx.runtime.session import CompiledGraph
 from rlx.text import graph_text
 from rlx.tools.reduce.change import Array, Subject
 from rlx.types import dtype
+
+if TYPE_CHECKING:
+    from rlx.dialects.context import SharedContext
 
 __all__ = ["Command", "CompileError", "Failure", "Mismatch", "find_failure"]
 
@@ -56,18 +60,34 @@ class CompileError(Failure):
     target: str
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     error: Exception | None = None
+    contexts: SharedContext | None = field(default=None, repr=False)
 
     def raised(self, subject: Subject) -> Exception | None:
         """The error of compiling a graph, if there is one."""
-        from rlx.compiler import compile_graph
-        from rlx.lowering.base import Options
-        from rlx.targets import find_target
-
         try:
-            compile_graph(subject.graph, find_target(self.target), Options(**self.options))
+            self._compile(subject.graph)
         except Exception as e:  # whatever it is, it is the finding
             return e
         return None
+
+    def _compile(self, graph: Graph) -> None:
+        """All stages of the target, which need not be here to run, one kernel after the other."""
+        from rlx.dialects.context import SharedContext
+        from rlx.dialects.export import to_mlir
+        from rlx.kernels.emit import emit_kernel
+        from rlx.lowering.base import Compilation, Options
+        from rlx.lowering.pipeline import PIPELINE, run_passes
+        from rlx.lowering.schedule import read_schedule
+        from rlx.targets import find_target
+
+        self.contexts = self.contexts or SharedContext()
+        target = find_target(self.target)
+        with self.contexts.get() as context:
+            compilation = Compilation(target, Options(**self.options))
+            schedule = read_schedule(run_passes(to_mlir(graph, context), PIPELINE, compilation))
+        for k in schedule.kernels:
+            text = emit_kernel(k.family, k.name, k.config, target.kernels)
+            target.emitter.emit([text], target.stages[-1])
 
     def holds(self, subject: Subject) -> bool:
         return _like(self.raised(subject), self.error)
