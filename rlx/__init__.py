@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 NAMES = {
     name: module
     for module, names in {
+        "rlx.clock": ("Tick", "time_ns"),
         "rlx.compiler": ("compile_artifact",),
         "rlx.control": ("cond", "fori", "scan", "while_loop"),
         "rlx.errors": ("RlxError",),
@@ -35,6 +36,7 @@ NAMES = {
         "rlx.runtime.session": ("CompiledGraph", "Session"),
         "rlx.staged": ("CompilePipeline",),
         "rlx.text": ("load", "save"),
+        "rlx.tracing": ("trace",),
         "rlx.types": ("DType", "TensorType"),
         "rlx.view.graph": ("inspect_html",),
     }.items()

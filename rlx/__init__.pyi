@@ -15,6 +15,8 @@ from rlx.autodiff import hvp as hvp
 from rlx.autodiff import jacfwd as jacfwd
 from rlx.autodiff import jvp as jvp
 from rlx.autodiff import vmap as vmap
+from rlx.clock import Tick as Tick
+from rlx.clock import time_ns as time_ns
 from rlx.compiler import compile_artifact as compile_artifact
 from rlx.control import cond as _cond
 from rlx.control import cond as cond
@@ -107,6 +109,7 @@ from rlx.staged import supported_for_target as supported_for_target
 from rlx.staged import supports_op as supports_op
 from rlx.text import load as load
 from rlx.text import save as save
+from rlx.tracing import trace as trace
 from rlx.types import DType as DType
 from rlx.types import DType as _DType
 from rlx.types import Dim as Dim
@@ -162,6 +165,7 @@ __all__ = [
     "RlxError",
     "Session",
     "TensorType",
+    "Tick",
     "Value",
     "compile_artifact",
     "cond",
@@ -178,5 +182,7 @@ __all__ = [
     "register_backend",
     "save",
     "scan",
+    "time_ns",
+    "trace",
     "while_loop",
 ]

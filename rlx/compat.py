@@ -115,6 +115,10 @@ AREAS: dict[str, dict[str, Name]] = {
             "rlx.lowering.dump:dump_levels", "every compile calls it; `RLX_IR_DUMP` turns it on"
         ),
     },
+    "Measuring": {
+        **_same("rlx.clock", "Tick", "time_ns"),
+        "trace": Name("rlx.tracing:trace", "writes what ran to a file; graphs are built by Graph"),
+    },
     "Derivatives": {
         name: Name(f"rlx.autodiff:{name}", "not there yet: using it is an UnsupportedError")
         for name in ("grad", "grad_with_loss", "jvp", "hvp", "vmap", "jacfwd")
@@ -135,6 +139,6 @@ LATER: dict[str, tuple[str, ...]] = {
     ),
     "Serving": ("KvPagePool", "KvBlockTable", "BatchConstructor"),
     "Weights and memory": ("WeightLoader", "BytesWeightLoader", "CommandStream", "DeviceArena"),
-    "Front ends": ("trace", "Tracer", "TracedTensor", "rlx_model", "op_registry"),
+    "Front ends": ("Tracer", "TracedTensor", "rlx_model", "op_registry"),
 }  # fmt: skip
 """Names of the original's API that stand for nothing here yet."""

@@ -27,6 +27,7 @@ from rlx.runtime.artifact import Artifact, Variant
 from rlx.runtime.executable import typed_array, unknown
 from rlx.targets import find_target
 from rlx.targets.base import Target
+from rlx.tracing import span
 
 __all__ = [
     "CompileReport", "compile_artifact", "compile_graph", "compile_lir", "compile_schedule",
@@ -57,7 +58,7 @@ def compile_graph(
 ) -> tuple[Artifact, CompileReport]:
     """Compile a graph whose dims are all bound; the artifact runs without MLIR or LLVM."""
     compilation = Compilation(target, options or Options())
-    with _lock:
+    with _lock, span("compile", graph=graph.name):
         dump_levels(graph, target, compilation.options)
         with compilation.timed("context"):
             context = _contexts.get()
@@ -155,7 +156,7 @@ def compile_schedule(schedule: Schedule, target: Target, report: CompileReport) 
     variant = Variant(
         features.name, features.machine_name, tuple(sorted(features.has)), schedule.arena_bytes,
         schedule.packed_bytes, schedule.constants, schedule.prologue, schedule.main,
-        schedule.places, schedule.sites, symbols, objects,
+        schedule.launches, schedule.sites, symbols, objects,
     )  # fmt: skip
     return Artifact(schedule.target, schedule.params, schedule.inputs, schedule.outputs, (variant,))
 
@@ -166,8 +167,10 @@ def _make(kernels: dict[str, KernelRef], target: Target) -> dict[str, bytes]:
 
     def make(key: str) -> bytes:
         kernel = kernels[key]
-        text = emit_kernel(kernel.family, _symbol(key, kernel), kernel.config, target.kernels)
-        return target.emitter.emit([text], target.stages[-1])
+        symbol = _symbol(key, kernel)
+        with span(f"emit {kernel.family}", symbol=symbol):
+            text = emit_kernel(kernel.family, symbol, kernel.config, target.kernels)
+            return target.emitter.emit([text], target.stages[-1])
 
     workers = min(len(kernels), _native.default_threads())
     if workers < 2:

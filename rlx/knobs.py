@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from rlx.errors import KnobError
 
 __all__ = [
-    "KNOBS", "Knob", "cpu", "dispatch_report", "fusion_report", "ir_dump", "num_threads",
+    "KNOBS", "Knob", "cpu", "dispatch_report", "fusion_report", "ir_dump", "num_threads", "trace",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -127,4 +127,12 @@ fusion_report = Knob(
 dispatch_report = Knob(
     "RLX_DISPATCH_REPORT", False, _switch, "inspection", "on or off",
     "Whether every compile prints which kernels run what on standard error.",
+)  # fmt: skip
+
+# -- measuring --------------------------------------------------------------------------------
+
+trace = Knob(
+    "RLX_TRACE", "", str, "measuring", "the path of a file to write",
+    "Write a trace of compiles and runs to this file when the process ends, for Perfetto or"
+    " chrome://tracing; `%p` stands for the process's number.",
 )  # fmt: skip

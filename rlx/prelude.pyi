@@ -56,6 +56,7 @@ from rlx import Scan as Scan
 from rlx import Session as Session
 from rlx import Shape as Shape
 from rlx import TensorType as TensorType
+from rlx import Tick as Tick
 from rlx import Value as Value
 from rlx import While as While
 from rlx import available_devices as available_devices
@@ -107,6 +108,8 @@ from rlx import supports as supports
 from rlx import supports_graph as supports_graph
 from rlx import supports_op as supports_op
 from rlx import supports_run_slots as supports_run_slots
+from rlx import time_ns as time_ns
+from rlx import trace as trace
 from rlx import vmap as vmap
 from rlx import while_loop as while_loop
 
@@ -165,6 +168,7 @@ __all__ = [
     "Session",
     "Shape",
     "TensorType",
+    "Tick",
     "Value",
     "While",
     "available_devices",
@@ -216,6 +220,8 @@ __all__ = [
     "supports_graph",
     "supports_op",
     "supports_run_slots",
+    "time_ns",
+    "trace",
     "vmap",
     "while_loop",
 ]

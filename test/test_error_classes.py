@@ -97,6 +97,10 @@ def _artifact_error(_: Path) -> None:
     Artifact.from_bytes(b"no artifact")
 
 
+def _trace_error(_: Path) -> None:
+    rlx.trace.flush()
+
+
 PROVOKED: dict[str, Callable[[Path], None]] = {
     "GraphError": _graph_error,
     "ShapeError": _shape_error,
@@ -111,6 +115,7 @@ PROVOKED: dict[str, Callable[[Path], None]] = {
     "FaultError": _fault_error,
     "ModelError": _model_error,
     "ArtifactError": _artifact_error,
+    "TraceError": _trace_error,
 }
 """For every error class something that raises it."""
 

@@ -1,7 +1,8 @@
 """The ``lir`` dialect: a structured schedule over named memory.
 
 A kernel is a declared ``func.func`` with ``lir.family`` and ``lir.config``; a launch is a
-``func.call`` of it with ``lir.range``, ``lir.grain`` and ``lir.scratch``; control is scf. Two
+``func.call`` of it with ``lir.range``, ``lir.grain`` and ``lir.scratch``; control is scf. What a
+launch is for may stand there too, for profiles: ``lir.ops``, ``lir.flops`` and ``lir.bytes``. Two
 entries: ``@prologue``, whose launches say by ``lir.when`` which params they follow, and ``@main``.
 The arguments of both carry ``lir.role`` (arena, packed, error, param, input, output) and
 ``lir.name``.

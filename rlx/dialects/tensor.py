@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Optional
 
 from rlx._mlir import ext, ir
-from rlx.dialects.bridge import node_of
+from rlx.dialects.bridge import check_attributes, node_of
 from rlx.dialects.convert import from_type
 from rlx.errors import RlxError
 from rlx.ops import load_all
@@ -47,6 +47,8 @@ def _verifier(cls: type[Op]) -> Callable[[Any], bool]:
     def verify_invariants(view: Any) -> bool:
         op = view.operation
         try:
+            if len(op.attributes) > len(cls.attr_fields):
+                check_attributes(op)
             expected = [v.type for v in node_of(op).results]
             found = [from_type(v.type) for v in op.results]
         except RlxError as e:

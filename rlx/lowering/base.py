@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from rlx._mlir import ir
+from rlx.clock import Tick
 from rlx.lowering.region import Regions
 from rlx.lowering.report import ArenaBuffer, DispatchReport, FusionReport
 from rlx.targets.base import Target
+from rlx.tracing import span
 
-__all__ = ["Compilation", "Options", "Pass", "functions"]
+__all__ = ["Compilation", "Options", "Pass", "RulePass", "functions"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Options:
 @dataclass
 class Compilation:
     """One compile: its target and options, what the passes report, and ``regions``, which they
-    share while they run."""
+    share while they run. ``hits`` counts by pass how often each of its rules applied."""
 
     target: Target
     options: Options = field(default_factory=Options)
@@ -46,23 +48,31 @@ class Compilation:
     dispatch: DispatchReport = field(default_factory=DispatchReport)
     seconds: dict[str, float] = field(default_factory=dict)
     arena: list[ArenaBuffer] = field(default_factory=list[ArenaBuffer])
+    hits: dict[str, Counter[str]] = field(default_factory=dict)
     regions: Regions = field(default_factory=Regions)
 
     @contextmanager
     def timed(self, stage: str) -> Generator[None]:
-        """Add the time of the block to ``seconds[stage]``."""
-        start = time.perf_counter()
+        """Add the time of the block to ``seconds[stage]``, and trace it."""
+        start = Tick.now()
         try:
-            yield
+            with span(stage):
+                yield
         finally:
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+            took = Tick.now().elapsed_ns(start) * 1e-9
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + took
+
+    def hit(self, name: str, rule: str) -> None:
+        """Count that a rule of the pass called ``name`` applied."""
+        self.hits.setdefault(name, Counter())[rule] += 1
 
 
 class Pass(ABC):
     """A step of the pipeline on a module, in place or giving a new one.
 
     ``name`` is its command-line name; the docstring's first line is its help. ``verifies`` says
-    that the module it returns has been verified already, as one that was parsed has.
+    that the module it returns has been verified already, as one that was parsed has. A pass with
+    options is a frozen dataclass, whose fields they are (see ``pass_options``).
     """
 
     name: ClassVar[str]
@@ -74,6 +84,18 @@ class Pass(ABC):
 
         It is called with the module's context, and an unknown location, as the current ones.
         """
+
+
+@dataclass(frozen=True)
+class RulePass(Pass):
+    """A pass made of rules, each of which improves a module and is right to leave out."""
+
+    rules: ClassVar[tuple[str, ...]]
+    disable_rules: tuple[str, ...] = ()
+
+    def applies(self, rule: str) -> bool:
+        """Whether a rule is on."""
+        return rule not in self.disable_rules
 
 
 def functions(module: ir.Module) -> dict[str, ir.Operation]:

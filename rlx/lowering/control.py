@@ -27,6 +27,7 @@ def lower_call(op: ir.Operation, lowering: Lowering) -> None:
     """Lower a ``func.call`` of a declared control function."""
     node, bodies = control_of(op, lowering.functions)
     lowering.compilation.dispatch.native[f"control: {node.short}"] += 1
+    lowering.ops = node.short
     call = _Call(op, bodies, lowering)
     if not lowers(type(node)):
         raise UnsupportedError(
@@ -61,12 +62,12 @@ class _Call:
         returned = list(end.operands)
         for v, place in zip(returned, places, strict=False):
             self.lowering.want(v, place)
-        place = self.lowering.location, self.lowering.trail
+        place = self.lowering.location, self.lowering.trail, self.lowering.ops
         self.lowering.active.append(body)
         for op in work:
             self.lowering.lower_op(op)
         self.lowering.active.pop()
-        self.lowering.location, self.lowering.trail = place
+        self.lowering.location, self.lowering.trail, self.lowering.ops = place
         return returned
 
     def _bind(self, arg: ir.Value, given: ir.Value | View) -> None:

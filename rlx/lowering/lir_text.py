@@ -186,7 +186,8 @@ class _Entry:
         args = ", ".join([*(self.view(v) for v in s.views), *(self.size(n) for n in sizes)])
         types = ", ".join([*(_flat(v.dtype) for v in s.views), *["index"] * len(sizes)])
         marks = f"lir.range = {s.launch.range} : i64, lir.grain = {s.launch.grain} : i64"
-        marks += f", lir.scratch = {s.launch.scratch} : i64"
+        marks += f", lir.scratch = {s.launch.scratch} : i64, lir.ops = {_quoted(s.ops)}"
+        marks += f", lir.flops = {s.flops} : i64, lir.bytes = {s.bytes} : i64"
         if self.name == "prologue":
             params = ", ".join(map(str, sorted(s.params)))
             marks += f", lir.when = array<i64{': ' if params else ''}{params}>"

@@ -36,13 +36,17 @@ class Site:
 
 @dataclass
 class Launched:
-    """A launch: the kernel's name, its views, its sizes; ``trail`` is the location of all that it
-    computes, as MLIR text, ``params`` are those it follows, and ``clock`` is when main runs it."""
+    """A launch: the kernel's name, its views, its sizes; what it is for: the ops, and ``trail``,
+    the location of all of them as MLIR text; its arithmetic, and the bytes that it moves;
+    ``params`` are those it follows, and ``clock`` is when main runs it."""
 
     kernel: str
     views: list[View]
     launch: Launch
+    ops: str
     trail: str
+    flops: int
+    bytes: int
     params: frozenset[int] = frozenset()
     clock: int = 0
 
@@ -112,6 +116,7 @@ class Lowering:
     following: frozenset[int] = frozenset()
     location: Location = ("<unknown>", 0)
     trail: str = "unknown"
+    ops: str = ""
     packs: dict[Any, View] = field(default_factory=dict)
     statics: dict[ir.Value, ir.Value] = field(default_factory=dict)
     lower_op: Callable[[ir.Operation], None] = field(default=lambda op: None)
@@ -195,12 +200,12 @@ class Lowering:
     def prologue_of(self, v: ir.Value) -> Generator[None]:
         """Plan launches for the prologue: they run again when a param that ``v`` needs is set, and
         only once if ``v`` is a literal."""
-        before = (self.in_prologue, self.following, self.location, self.trail)
+        before = (self.in_prologue, self.following, self.location, self.trail, self.ops)
         self.in_prologue, self.following = True, self.params_of.get(v, frozenset())
         try:
             yield
         finally:
-            self.in_prologue, self.following, self.location, self.trail = before
+            self.in_prologue, self.following, self.location, self.trail, self.ops = before
 
     def result(self, v: ir.Value, strides_of: Sequence[int] | None = None) -> View:
         """The place for a kernel's result. An output is written where the caller wants it.
@@ -245,8 +250,17 @@ class Lowering:
 
     # -- steps -----------------------------------------------------------------------------
 
-    def launch(self, family: str, config: Any, views: Sequence[View], launch: Launch) -> None:
-        """Append a launch; one with nothing to do is left out."""
+    def launch(
+        self,
+        family: str,
+        config: Any,
+        views: Sequence[View],
+        launch: Launch,
+        flops: int = 0,
+        moved: int | None = None,
+    ) -> None:
+        """Append a launch; one with nothing to do is left out. ``flops`` is its arithmetic, and
+        ``moved`` the bytes that it reads and writes: by default its views, each once."""
         if launch.range == 0:
             return
         self._check_width(family, views, launch)
@@ -254,7 +268,10 @@ class Lowering:
         name = self.kernels.setdefault(key, f"{family}_{len(self.kernels)}")
         steps = self.prologue if self.in_prologue else self._open[-1]
         params = self.following if self.in_prologue else frozenset[int]()
-        steps.append(Launched(name, list(views), launch, self.trail, params, self._clock))
+        if moved is None:
+            moved = sum(v.bytes for v in views if v.memory.role != "error")
+        what = self.ops, self.trail, flops, moved
+        steps.append(Launched(name, list(views), launch, *what, params, self._clock))
         if not self.in_prologue:
             self.touch(*views)
 

@@ -115,6 +115,7 @@ def _return(v: ir.Value, index: int, lowering: Lowering) -> None:
     found = lowering.view(v)
     if found.memory.role == "output" and found.memory.index == index:
         return
+    lowering.ops = f"output {index}"
     lowering.copy(found, _output(v, index))
 
 
@@ -125,14 +126,14 @@ def _lower(op: ir.Operation, lowering: Lowering) -> None:
     if op.name == "func.call":
         lower_call(op, lowering)
         return
+    region = lowering.compilation.regions.of(op)
+    lowering.ops = region.label
     if op.name in _VIEWS and (
         lowering.compilation.options.dispatch == "native" or op.name == Reshape.name
     ):
-        node = lowering.compilation.regions.of(op).nodes[0]
-        view = _VIEWS[op.name](node, op.operands[0], lowering)
+        view = _VIEWS[op.name](region.nodes[0], op.operands[0], lowering)
         lowering.env[op.results[0]] = replace(view, trail=(*view.trail, lowering.trail))
         return
-    region = lowering.compilation.regions.of(op)
     options = lowering.compilation.options
     families = lowering.target.families if options.dispatch == "native" else ()
     family, reasons = select(region, families)
@@ -143,6 +144,7 @@ def _lower(op: ir.Operation, lowering: Lowering) -> None:
         )
     report = lowering.compilation.dispatch
     (report.common if family == "common" else report.native)[f"{family}: {region.label}"] += 1
+    lowering.compilation.hit(MirToLir.name, f"{family} kernel")
     SELECTORS[family].lower(region, lowering)
 
 

@@ -67,6 +67,11 @@ class Region:
         return place_of(self.op)
 
     @property
+    def flops(self) -> int:
+        """The arithmetic of the ops, by their own account."""
+        return self.body.fact("flops", lambda: sum(n.cost().flops for n in self.nodes))
+
+    @property
     def label(self) -> str:
         """The ops by their short names: "matmul+add+gelu"."""
         return "+".join(n.short for n in self.nodes)

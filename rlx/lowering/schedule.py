@@ -37,10 +37,16 @@ class KernelRef:
     config: Any
 
 
+LaunchInfo = tuple[str, str, int, int, int]
+"""What a launch is for: its ops, the user's file and line; its flops, and the bytes it moves."""
+
+
 @dataclass
 class Schedule:
     """A schedule as plain data. A launch names its kernel where the runtime wants an address; the
-    bases of buffers are numbered as ``rlx.runtime._native`` says, constants after the params."""
+    bases of buffers are numbered as ``rlx.runtime._native`` says, constants after the params.
+    ``places`` are the user's lines of the steps of main; ``launches`` says what each launch is for:
+    those of the prologue, then those of main, in the order in which a reader meets them."""
 
     target: str
     kernels: list[KernelRef]
@@ -52,7 +58,8 @@ class Schedule:
     outputs: list[Signature]
     prologue: list[tuple[Step, tuple[int, ...]]]
     main: list[Step]
-    places: list[tuple[str, int]]
+    places: list[Place]
+    launches: list[LaunchInfo]
     sites: list[tuple[str, str, int]]
 
 
@@ -68,10 +75,12 @@ def read_schedule(module: ir.Module) -> Schedule:
         reader = _Reader(found["main"], names)
         main = reader.entry(_body(found["main"]))
         prologue: list[tuple[Step, tuple[int, ...]]] = []
+        launches = reader.launches
         if "prologue" in found:
             again = _Reader(found["prologue"], names)
             steps = again.entry(_body(found["prologue"]))
             prologue = list(zip(steps, again.follows, strict=True))
+            launches = [*again.launches, *launches]
         signatures = reader.signatures
         constants = [_constant(module, i) for i in range(len(signatures["constant"]))]
         sites = [_site(a) for a in ir.ArrayAttr(attrs["lir.sites"])] if "lir.sites" in attrs else []
@@ -79,7 +88,7 @@ def read_schedule(module: ir.Module) -> Schedule:
             ir.StringAttr(attrs["lir.target"]).value if "lir.target" in attrs else "cpu",
             kernels, reader.bytes_of("arena"), reader.bytes_of("packed"),
             signatures["param"], constants, signatures["input"], signatures["output"],
-            prologue, main, reader.places, sites,
+            prologue, main, reader.places, launches, sites,
         )  # fmt: skip
 
 
@@ -127,7 +136,8 @@ class _Reader:
         self.memory_bytes: dict[str, int] = {}
         self.signatures: dict[str, list[Signature]] = {r: [] for r in SIGNED}
         self.follows: list[tuple[int, ...]] = []
-        self.places: list[tuple[str, int]] = []
+        self.places: list[Place] = []
+        self.launches: list[LaunchInfo] = []
         self.places_of: dict[ir.Value, Ref] = {}
         self.sizes: dict[ir.Value, int] = {}
         self.counts: list[ir.Operation] = []
@@ -239,6 +249,7 @@ class _Reader:
         sizes = tuple(self.sizes[v] for v in op.operands if v in self.sizes)
         if len(refs) + len(sizes) != len(op.operands):
             raise IRError(f"arguments of @{name} are views, then constants", place_of(op))
+        self.launches.append(_facts(op))
         return ("launch", name, count, grain, scratch, refs, sizes)
 
     def branch(self, op: ir.Operation) -> Step:
@@ -311,6 +322,19 @@ def _no_values(op: ir.Operation, values: Sequence[ir.Value]) -> None:
     """Steps pass data through memory: a structured step carries no values."""
     if len(values):
         raise UnsupportedError(f"{op.name} of a schedule carries no values", place_of(op))
+
+
+def _facts(op: ir.Operation) -> LaunchInfo:
+    """What a launch says of what it is for; it may leave out all but its place."""
+    found: dict[str, Any] = {"lir.ops": "", "lir.flops": 0, "lir.bytes": 0}
+    for key, default in found.items():
+        if key in op.attributes:
+            found[key] = getattr(op.attributes[key], "value", None)
+            if type(found[key]) is not type(default) or (default == 0 and found[key] < 0):
+                what = "a string" if default == "" else "an i64 of at least 0"
+                message = f"{key} must be {what}, found {op.attributes[key]}"
+                raise IRError(message, place_of(op))
+    return (found["lir.ops"], *place_of(op), found["lir.flops"], found["lir.bytes"])
 
 
 def _params(op: ir.Operation) -> set[int]:

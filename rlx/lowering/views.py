@@ -6,6 +6,7 @@ reads views by their strides where it can, and asks for a dense copy where it ca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -66,6 +67,12 @@ class View:
         for d in self.shape:
             n *= d
         return n
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the elements that are there: what is broadcast counts once."""
+        own = (d for d, s in zip(self.shape, self.strides, strict=True) if s or d == 0)
+        return math.prod(own) * self.dtype.bytes
 
     @property
     def is_dense(self) -> bool:

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, GraphError, RlxError, ShapeError
-from rlx.ops.attention_mask import HIDDEN, batch_bias, check_kind, check_mask, seen, seen_array
+from rlx.ops.attention_mask import (
+    HIDDEN,
+    batch_bias,
+    check_kind,
+    check_mask,
+    pairs,
+    seen,
+    seen_array,
+)
 from rlx.ops.base import Array, Bad, Cost, Op, attr, bad, operand, optional, sample
 from rlx.ops.elementwise import sum_to
 from rlx.ops.heads import (
@@ -221,10 +229,15 @@ class Attention(Op, name="mir.attention"):
         return static(last // self.num_heads if self.layout == "bshd" else last)
 
     def cost(self) -> Cost:
-        """Two products per head; scores are not counted as memory traffic."""
+        """Two products for every score that the kind of mask leaves (one that is data leaves all);
+        scores are not counted as memory traffic."""
         moved = super().cost().bytes
-        scores = self.q.type.size * self._keys
-        return Cost(4 * scores if isinstance(scores, int) else 0, moved)
+        queries, keys = self.q.shape[-2], self._keys
+        batch = self.q.shape[0]
+        if not (isinstance(queries, int) and isinstance(keys, int) and isinstance(batch, int)):
+            return Cost(0, moved)
+        scores = batch * self.num_heads * pairs(self.mask_kind, self.window, queries, keys)
+        return Cost(4 * scores * self.head_dim, moved)
 
     # -- meaning ---------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from rlx.ops.movement import listed
 from rlx.ops.value import Value
 from rlx.types import Dim, Shape, broadcast_shapes, i64
 
-__all__ = ["HIDDEN", "batch_bias", "check_kind", "check_mask", "seen", "seen_array"]
+__all__ = ["HIDDEN", "batch_bias", "check_kind", "check_mask", "pairs", "seen", "seen_array"]
 
 HIDDEN = -1e9
 """The score of a key that a query must not see: finite, so that a row in which no key is visible
@@ -88,6 +88,16 @@ def seen_array(kind: str, window: int, mask: Array | None, sq: int, sk: int) -> 
         return (mask if mask.dtype == bool else mask >= 0.5)[:, None, None, :]
     back = np.arange(sq)[:, None] + (sk - sq) - np.arange(sk)
     return (back >= 0) & (back <= window) if kind == "sliding_window" else back >= 0
+
+
+def pairs(kind: str, window: int, sq: int, sk: int) -> int:
+    """How many of the scores of one head a mask of that kind leaves; one given as data is taken to
+    leave all."""
+    if kind not in ("causal", "sliding_window"):
+        return sq * sk
+    last = np.minimum(np.arange(sq) + (sk - sq), sk - 1)
+    first = np.maximum(np.arange(sq) + (sk - sq) - window, 0) if kind == "sliding_window" else 0
+    return int(np.maximum(last - first + 1, 0).sum())
 
 
 def batch_bias(bias: Value, has: bool, n: Dim, batch: Dim) -> Value:

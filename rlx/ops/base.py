@@ -26,7 +26,7 @@ import numpy as np
 
 from rlx.errors import DTypeError, GraphError, RlxError
 from rlx.ops.attrs import normalise
-from rlx.ops.value import Value
+from rlx.ops.value import Value, bytes_of
 from rlx.types import DTYPES, DType, TensorType
 
 __all__ = [
@@ -188,6 +188,9 @@ class Op:
     samples: ClassVar[Sequence[Sample]] = ()
     bads: ClassVar[Sequence[Bad]] = ()
     result_count: ClassVar[int] = 1
+    flops_per_element: ClassVar[int] = 1
+    """Arithmetic for an element of a result, a function such as exp as one operation; 0 for what
+    only moves data."""
     differentiable: ClassVar[bool] = True
     pointwise: ClassVar[bool] = False
 
@@ -293,10 +296,9 @@ class Op:
         raise NotImplementedError(f"{type(self).__name__} defines no infer")
 
     def cost(self) -> Cost:
-        """Elements of the results as operations, and every operand and result moved once."""
+        """``flops_per_element``, and every operand and result moved once; 0 for a symbolic size."""
         size = sum(_count(v.type) for v in self.results)
-        moved = sum(_count(v.type) * v.type.dtype.bytes for v in (*self.present, *self.results))
-        return Cost(size, moved)
+        return Cost(self.flops_per_element * size, bytes_of([*self.present, *self.results]))
 
     # -- conveniences ----------------------------------------------------------------------
 

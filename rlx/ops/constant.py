@@ -21,6 +21,7 @@ class Constant(Op, name="mir.constant"):
 
     value: Array = attr(doc="the elements")
 
+    flops_per_element = 0
     samples = (
         sample(value=np.arange(6, dtype=np.float32).reshape(2, 3)),
         sample(value=np.float64(2.5)),
@@ -50,6 +51,7 @@ class Iota(Op, name="mir.iota"):
     axis: int = attr(0, "the axis that counts")
     dtype: DType = attr(dtype("i64"), "the element type")
 
+    flops_per_element = 0
     dtypes = NUMERIC
     differentiable = False
     samples = (sample(shape=(5,)), sample(shape=(2, 3, 4), axis=1, dtype="f32"))

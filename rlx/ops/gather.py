@@ -17,11 +17,11 @@ import numpy as np
 
 from rlx.dims import as_dim
 from rlx.errors import DTypeError, FaultError, GraphError, ShapeError
-from rlx.ops.base import Array, Op, attr, bad, operand, sample
+from rlx.ops.base import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ops.constant import Constant
 from rlx.ops.elementwise import ANY, NUMERIC
 from rlx.ops.movement import DimLike, axis_of, listed, unravel, zeros
-from rlx.ops.value import Value
+from rlx.ops.value import Value, bytes_of
 from rlx.types import Dim, TensorType, bf16, f16, f32, i64, u64
 
 __all__ = ["Gather", "ScatterAdd", "out_of_range", "place"]
@@ -117,6 +117,7 @@ class Gather(Op, name="mir.gather"):
     mode: str = attr("fault", '"fault" or "clip": what an index out of range means')
     batch_dims: int = attr(0, "number of leading axes that table and indices share")
 
+    flops_per_element = 0
     dtypes = ANY
     samples = (
         sample("5x3xT", "4xi64", axis=0, data={1: "index:5"}),
@@ -156,6 +157,10 @@ class Gather(Op, name="mir.gather"):
         _check_indices(self, table, table.shape[axis])
         middle = indices.shape[self.batch_dims :]
         return table.type.with_shape((*table.shape[:axis], *middle, *table.shape[axis + 1 :]))
+
+    def cost(self) -> Cost:
+        """As much of the table is read as the result holds."""
+        return Cost(0, bytes_of([self.indices, self.out, self.out]))
 
     def reference(self, table: Array, indices: Array) -> Array:
         out = np.empty(self.out.type.static_shape, table.dtype)
@@ -263,6 +268,11 @@ class ScatterAdd(Op, name="mir.scatter_add"):
                 f" {listed(middle)} at axis {axis}"
             )
         return updates.type.with_shape((*updates.shape[:axis], *self.size, *updates.shape[end:]))
+
+    def cost(self) -> Cost:
+        """An addition for every update."""
+        size = self.updates.type.size
+        return Cost(size if isinstance(size, int) else 0, super().cost().bytes)
 
     def reference(self, updates: Array, indices: Array) -> Array:
         shape = self.out.type.static_shape

@@ -81,6 +81,7 @@ class Reshape(Op, name="mir.reshape"):
     x: Value = operand("any tensor")
     shape: tuple[Dim, ...] = attr(doc="the result's shape, with as many elements")
 
+    flops_per_element = 0
     dtypes = ANY
     samples = (
         sample("2x3xT", shape=(3, 2)),
@@ -163,6 +164,7 @@ class Transpose(Op, name="mir.transpose"):
     x: Value = operand("any tensor")
     perm: tuple[int, ...] = attr(doc="a permutation of the axes")
 
+    flops_per_element = 0
     dtypes = ANY
     samples = (
         sample("2x3xT", perm=(1, 0)),
@@ -224,6 +226,7 @@ class Expand(Op, name="mir.expand"):
     x: Value = operand("any tensor")
     shape: tuple[Dim, ...] = attr(doc="the result's shape")
 
+    flops_per_element = 0
     dtypes = ANY
     samples = (
         sample("3xT", shape=(2, 3)),

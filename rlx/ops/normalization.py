@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlx.errors import DTypeError, GraphError, ShapeError
-from rlx.ops.base import Array, Bad, Cost, Op, attr, bad, operand, optional, sample
+from rlx.ops.base import Array, Bad, Op, attr, bad, operand, optional, sample
 from rlx.ops.cast import in_double, widened
 from rlx.ops.lift import lift
 from rlx.ops.movement import axis_of, listed
@@ -33,8 +33,6 @@ class AlongAxis(Op):
     dtypes = FLOATS
     x: Value
     axis: int
-    flops_per_element: ClassVar[int]
-    """Arithmetic per element, with an exp or a square root as one operation."""
 
     def infer(self) -> TensorType:
         if self.x.dtype not in self.dtypes:
@@ -50,10 +48,6 @@ class AlongAxis(Op):
     def mean(self, v: Value) -> Value:
         """The mean along the axis, which is kept with size 1."""
         return v.reduce_mean(axes=self.axis, keepdims=True)
-
-    def cost(self) -> Cost:
-        base = super().cost()
-        return Cost(self.flops_per_element * base.flops, base.bytes)
 
 
 class Softmax(AlongAxis, name="mir.softmax"):

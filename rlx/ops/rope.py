@@ -65,6 +65,7 @@ class Rope(Op, name="mir.rope"):
     n_rot: int = attr(doc="elements of a head that turn; even, at most D")
     layout: str = attr("bshd", '"bshd" or "bhsd"')
 
+    flops_per_element = 3
     dtypes = FLOATS
     samples = (
         sample("2x3x8xT", "3x2xT", "3x2xT", head_dim=4, n_rot=4),

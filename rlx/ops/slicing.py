@@ -31,6 +31,7 @@ class Slice(Op, name="mir.slice"):
     sizes: tuple[Dim, ...] = attr(doc="number of elements taken along each axis")
     steps: tuple[int, ...] = attr(doc="distance between them, at least 1")
 
+    flops_per_element = 0
     dtypes = ANY
     samples = (
         sample("5xT", starts=(1,), sizes=(3,), steps=(1,)),
@@ -122,6 +123,7 @@ class Concat(Op, name="mir.concat"):
     b: Value = operand("the second part, of the same rank and element type")
     axis: int = attr(0, "the axis to join along")
 
+    flops_per_element = 0
     dtypes = ANY
     samples = (
         sample("2xT", "3xT", axis=0),
@@ -207,6 +209,7 @@ class Pad(Op, name="mir.pad"):
     high: tuple[Dim, ...] = attr(doc="places after the last")
     interior: tuple[int, ...] = attr(doc="places between two neighbours")
 
+    flops_per_element = 0
     dtypes = ANY
     samples = (
         sample("3xT", "T", low=(1,), high=(2,), interior=(0,)),

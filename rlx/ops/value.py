@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlx.ops.builders import ValueOps
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from rlx.graph import Graph
     from rlx.ops.base import Op
 
-__all__ = ["Value"]
+__all__ = ["Value", "bytes_of"]
 
 
 class Value(ValueOps):
@@ -147,3 +148,9 @@ class Value(ValueOps):
         from rlx.ops.lift import lift
 
         return lift(o, self)
+
+
+def bytes_of(values: Sequence[Value]) -> int:
+    """The bytes of tensors in memory; one of symbolic size counts as 0."""
+    sizes = ((v.type.size, v.dtype.bytes) for v in values)
+    return sum(size * each for size, each in sizes if isinstance(size, int))

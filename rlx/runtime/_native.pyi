@@ -112,6 +112,23 @@ def cpu_features() -> frozenset[str]:
 def machine() -> str:
     """ "x86_64" or "aarch64": what `Object` accepts here."""
 
+def trace_start(capacity: int) -> None:
+    """Record what runs from now on, at most about `capacity` events of 40 bytes; memory is taken
+    as it is used. What was recorded before is let go."""
+
+def trace_stop() -> None:
+    """Record no more. What was recorded can still be read."""
+
+def trace_events() -> tuple[list[tuple[int, int, bytes]], int]:
+    """What was recorded since `trace_start`, and the number of events that had no room.
+
+    An item is `(thread, worker, events)`: the system's number of a thread, which of the pool's
+    workers it is (from 1, or 0), and events of `struct` format "<qqIIqq": begin and end in
+    nanoseconds of `time.perf_counter_ns`, the number of a launch, the kind, and two indices.
+    Kinds: 0 a run (of the program whose first launch this is), 1 a run of the prologue, 2 a
+    launch, 3 the indices of a launch that the thread computed, the end excluded.
+    """
+
 class Object:
     """A relocatable ELF object, mapped and relocated; executable pages are never writable.
 
@@ -157,6 +174,9 @@ class Weights:
 
     @property
     def params(self) -> tuple[Signature, ...]: ...
+    @property
+    def first_launch(self) -> int:
+        """The number of the first launch of the prologue; the others follow it."""
 
 class Program:
     """An immutable schedule over compiled objects; safe to call from many threads at once.
@@ -186,10 +206,17 @@ class Program:
         """
 
     def set_profiling(self, on: bool) -> None:
-        """Switch per-step timing on, from zero, or off."""
+        """Switch the timing of launches on, from zero, or off."""
 
-    def step_times(self) -> list[int]:
-        """Nanoseconds spent in each main step since `set_profiling(True)`, over all calls."""
+    def launch_times(self) -> list[tuple[int, int]]:
+        """Nanoseconds and calls of each launch since `set_profiling(True)`, over all runs.
+
+        Launches are in the order in which a reader of `main` meets them.
+        """
+
+    @property
+    def first_launch(self) -> int:
+        """The number of the first launch; the others follow it. See `trace_events`."""
 
     @property
     def inputs(self) -> tuple[Signature, ...]: ...

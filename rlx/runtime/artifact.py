@@ -31,6 +31,9 @@ Array = np.ndarray[Any, Any]
 Signature = tuple[str, str, tuple[int, ...]]
 """Name, element type and shape of a param, input or output."""
 
+LaunchInfo = tuple[str, str, int, int, int]
+"""What a launch is for: its ops, the user's file and line; its flops, and the bytes it moves."""
+
 MAPPED_BYTES = 1 << 20
 """A file of so many bytes is mapped into memory; a smaller one is read."""
 
@@ -41,8 +44,9 @@ class Variant:
 
     Steps are those of ``rlx.runtime._native`` with the kernel's name in place of its address.
     ``kernels`` maps that name to a symbol of an object; ``objects`` are keyed by a digest of what
-    their code depends on, so that equal kernels of several artifacts are one object. ``places`` are
-    the user's lines of the main steps, ``sites`` the messages of faults.
+    their code depends on, so that equal kernels of several artifacts are one object. ``launches``
+    says what each launch is for, for traces and profiles: those of the prologue, then those of
+    main, in the order in which a reader meets them. ``sites`` are the messages of faults.
     """
 
     features: str
@@ -53,7 +57,7 @@ class Variant:
     constants: list[Array]
     prologue: list[tuple[tuple[Any, ...], tuple[int, ...]]]
     main: list[tuple[Any, ...]]
-    places: list[tuple[str, int]]
+    launches: list[LaunchInfo]
     sites: list[tuple[str, str, int]]
     kernels: dict[str, tuple[str, str]]
     objects: dict[str, bytes] = field(repr=False)
@@ -213,13 +217,17 @@ class _Packer:
             w.each(follows, lambda w, n: w.words(n))
             write_step(w, step, kernels)
         w.each(v.main, lambda w, s: write_step(w, s, kernels))
-        files = list(dict.fromkeys([*(f for f, _ in v.places), *(f for _, f, _ in v.sites)]))
-        w.each(files, Writer.text)
-        w.each(v.places, lambda w, place: w.words(files.index(place[0]), place[1]))
+        texts = [t for ops, file, *_ in v.launches for t in (ops, file)]
+        texts += [file for _, file, _ in v.sites]
+        number_of = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        w.each(list(number_of), Writer.text)
+        w.words(len(v.launches))
+        for ops, file, line, flops, moved in v.launches:
+            w.words(number_of[ops], number_of[file], line, flops, moved)
         w.words(len(v.sites))
         for message, file, line in v.sites:
             w.text(message)
-            w.words(files.index(file), line)
+            w.words(number_of[file], line)
         return self._part(f"variants/{number}", w.data)
 
 
@@ -277,13 +285,13 @@ def _read_variant(r: Reader, parts: Parts) -> Variant:
     names = list(kernels)
     follows = s.each(lambda s: (s.list(), read_step(s, names)))
     main = s.each(lambda s: read_step(s, names))
-    files = s.each(Reader.text)
-    places = s.each(lambda s: (files[s.word()], s.word()))
-    sites = s.each(lambda s: (s.text(), files[s.word()], s.word()))
+    texts = s.each(Reader.text)
+    launches = s.each(lambda s: (texts[s.word()], texts[s.word()], s.word(), s.word(), s.word()))
+    sites = s.each(lambda s: (s.text(), texts[s.word()], s.word()))
     loaded = {key: bytes(data) for key, data in objects}
     prologue = [(step, params) for params, step in follows]
     return Variant(
-        features, machine, requires, arena, packed, constants, prologue, main, places, sites,
+        features, machine, requires, arena, packed, constants, prologue, main, launches, sites,
         kernels, loaded,
     )  # fmt: skip
 

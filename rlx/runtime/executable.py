@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,12 +20,17 @@ from rlx.errors import (
 from rlx.ops.base import caller
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Signature
+from rlx.runtime.launches import launches_of, register
+from rlx.runtime.profile import Profile, measure
 from rlx.runtime.weights import Code, Weights, plain
+from rlx.tracing import span
 from rlx.types import DTYPES, DType
 
 __all__ = ["Executable", "as_array", "typed_array", "unknown"]
 
 Array = np.ndarray[Any, Any]
+
+_one_profile = threading.Lock()
 
 
 class Executable:
@@ -41,7 +47,8 @@ class Executable:
         self.artifact, self.variant = artifact, artifact.variant
         self.report = report
         try:
-            self._load(shared)
+            with span("load"):
+                self._load(shared)
         except _native.Error as e:
             raise ArtifactError(f"the artifact is malformed: {e}") from None
         self._results = [DTYPES[dt].numpy for _, dt, _ in artifact.outputs]
@@ -60,7 +67,10 @@ class Executable:
             arena_bytes=variant.arena_bytes,
             main=[code.resolved(step) for step in variant.main],
         )
+        prologue, self.launches = launches_of(variant)
+        register(self, self.program.first_launch, self.launches)
         if self.weights not in shared:
+            register(self.weights, self.weights.native.first_launch, prologue)
             for name, value in artifact.values.items():
                 self.weights.set_param(name, value)
             if artifact.file is not None:
@@ -88,6 +98,23 @@ class Executable:
             raise self.fault(fault) from None
         except _native.Error as error:
             raise self.refusal(error, inputs) from None
+
+    def profile(self, inputs: Sequence[Array], runs: int) -> Profile:
+        """Time the launches of so many runs on ``inputs``, after one that does not count. Other
+        profiles wait; runs of other threads would count as well."""
+        self.run_slots(*inputs)  # the prologue, and the first touch of memory
+        with _one_profile:
+            self.program.set_profiling(True)
+            try:
+                return measure(
+                    lambda: self.run_slots(*inputs),
+                    self.program.launch_times,
+                    self.launches,
+                    runs,
+                    _native.num_threads(),
+                )
+            finally:
+                self.program.set_profiling(False)
 
     def refusal(self, error: _native.Error, inputs: Sequence[Any]) -> GraphError:
         """The error of inputs that the runtime refused: by their names, at the user's line."""

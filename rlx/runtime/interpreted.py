@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import GraphError
+from rlx.errors import GraphError, UnsupportedError
 from rlx.graph import Graph
 from rlx.interpreter import interpret
 from rlx.ops.base import caller
@@ -60,6 +60,12 @@ class Interpreted:
         feeds = {s[0]: as_array(a, s, "input") for s, a in zip(expected, inputs, strict=True)}
         # New arrays: an output may be an input, a param, or a view of one.
         return tuple(np.array(a) for a in interpret(self.graph, feeds, self.weights.params))
+
+    def profile(self, inputs: Sequence[Array], runs: int) -> Any:
+        """UnsupportedError: the interpreter launches no kernels."""
+        raise UnsupportedError(
+            "the interpreter launches no kernels that could be timed; compile for 'cpu'", caller()
+        )
 
     def run_into(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run and copy the results into ``outputs``."""

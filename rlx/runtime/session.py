@@ -20,6 +20,7 @@ from rlx.precision import PrecisionPolicy, check_policy, check_precision
 from rlx.runtime.artifact import Artifact, Signature
 from rlx.runtime.backend import Backend, Loaded, Weights, backend_for
 from rlx.runtime.executable import Executable, as_array, typed_array, unknown
+from rlx.runtime.profile import Profile
 from rlx.types import TensorType
 
 if TYPE_CHECKING:
@@ -226,6 +227,16 @@ class CompiledGraph:
         except GraphError:
             self._check_params()
             raise
+
+    def profile(self, inputs: Mapping[str, Any] | None = None, runs: int = 20) -> Profile:
+        """Time the launches of ``runs`` runs on arrays by name; the result prints as a table.
+
+        Raises as ``run`` does, and UnsupportedError on a device whose runs are no launches.
+        """
+        if runs < 1:
+            raise GraphError(f"a profile takes 1 run or more, found {runs}", caller())
+        executable, ready = self._prepare(inputs or {})
+        return executable.profile(ready, runs)
 
     def _prepare(self, given: Mapping[str, Any]) -> tuple[Executable, list[Array]]:
         names = [str(v.name) for v in self.graph.inputs]

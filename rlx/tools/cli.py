@@ -12,6 +12,7 @@ from rlx.errors import RlxError
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
+    "bench": "what each kernel of a graph takes, against what the machine allows",
     "compile": "a graph's text to an artifact, a file that runs without a compiler",
     "embed": "similarities of sentences under a sentence encoder",
     "reduce": "the part of a graph that makes it fail, as a test",

@@ -63,6 +63,11 @@ def call(name: str, a: str, b: str, out: str) -> str:
     return f"func.call @{name}({a}, {b}, {out}) {{{marks}}} : ({kinds}) -> ()"
 
 
+def marked(step: str, ops: str) -> str:
+    """A launch that says what it is for."""
+    return step.replace("lir.range", f'lir.ops = "{ops}", lir.range')
+
+
 LESS = call("less", "%y", "%c20", "%flag")
 TEST = f'%more = "lir.test"(%flag) : ({BOOL}) -> i1'
 ADD3 = call("add", "%y", "%c3", "%y")
@@ -88,12 +93,16 @@ def module(*body: str) -> str:
     return "\n".join(lines)
 
 
-def run(x: int, *body: str) -> int:
+def load(*body: str) -> Executable:
     target = find_target("cpu")
     schedule = read_schedule(parse(module(*body)))
     executable = Executable(compile_schedule(schedule, target, CompileReport(Compilation(target))))
     executable.weights.set_param("p", np.array(1))
-    return int(executable.run_slots(np.array(x))[0])
+    return executable
+
+
+def run(x: int, *body: str) -> int:
+    return int(load(*body).run_slots(np.array(x))[0])
 
 
 @pytest.mark.parametrize(("x", "expected"), [(5, 12), (30, 34)])
@@ -146,6 +155,31 @@ def test_control_nests():
     assert run(0, *again, "scf.for %j = %low to %four step %step {", *inner, "}") == 56
 
 
+def test_launches_inside_control_are_told_apart():
+    """The runtime and the artifact count launches in one order, whatever they are nested in."""
+    otherwise = ["} else {", DOUBLE, "}"]
+    inner = [LESS, TEST, "scf.if %more {", *for_(marked(ADD3, "inner")), *otherwise]
+    executable = load(
+        *bounds(0, 3, 1), "scf.for %j = %low to %high step %step {", *inner, "}",
+        *while_(marked(ADD3, "never")), marked(DOUBLE, "last"),
+    )  # fmt: skip
+    executable.program.set_profiling(True)
+    # 1 -> 10 -> 19 -> 28: three rounds below 20.
+    assert int(executable.run_slots(np.array(0))[0]) == 56
+    calls = [n for _, n in executable.program.launch_times()]
+    named = [(f.name, n) for f, n in zip(executable.launches, calls, strict=True)]
+    assert named == [
+        ("add", 1), ("less", 3), ("inner", 9), ("add", 0), ("less", 1), ("never", 0), ("last", 1),
+    ]  # fmt: skip
+
+
+def test_facts_of_a_launch_are_checked():
+    with pytest.raises(IRError, match=r"lir\.flops must be an i64 of at least 0, found -1"):
+        load(ADD3.replace("lir.range", "lir.flops = -1 : i64, lir.range"))
+    with pytest.raises(IRError, match=r"lir\.ops must be a string, found 3"):
+        load(ADD3.replace("lir.range", "lir.ops = 3 : i64, lir.range"))
+
+
 def test_a_loop_over_its_limit_is_a_fault_at_its_site():
     assert run(0, *while_(ADD3, "lir.limit = 7 : i64, lir.site = 0 : i64")) == 22
     with pytest.raises(FaultError, match="too many rounds") as caught:
@@ -161,7 +195,8 @@ def test_steps_are_plain_data():
     assert less[:2] == ("launch", "less")
     assert branch[:2] == ("if", (0, 0))
     assert [step[1] for step in branch[2]] == ["add"]
-    assert len(schedule.places) == len(schedule.main) == 2
+    assert len(schedule.main) == 2
+    assert len(schedule.launches) == 3, "one for each launch, however deep"
 
 
 def test_a_structured_prologue_step_follows_the_params_of_its_launches():

@@ -348,16 +348,16 @@ def test_constants_follow_the_params(kernels):
         )
 
 
-def test_profiling_times_each_main_step(weights, program):
+def test_profiling_times_each_launch(weights, program):
     for index in (0, 1):
         weights.set_param(index, vector(index))
     program.run_slots(vector(0))
-    assert program.step_times() == [0, 0]
+    assert program.launch_times() == [(0, 0)] * 2
     program.set_profiling(True)
     program.run_slots(vector(0))
     program.set_profiling(False)
-    times = program.step_times()
+    times = program.launch_times()
     assert len(times) == 2
-    assert all(time > 0 for time in times)
+    assert all(time > 0 and calls == 1 for time, calls in times)
     program.run_slots(vector(0))
-    assert program.step_times() == times
+    assert program.launch_times() == times

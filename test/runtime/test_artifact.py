@@ -73,7 +73,12 @@ def test_a_file_holds_the_artifact(artifact: Artifact, data: bytes, tmp_path: Pa
     assert (again.inputs, again.outputs) == (artifact.inputs, artifact.outputs)
     assert again.params == artifact.params
     v, w = artifact.variant, again.variant
-    assert (w.places, w.sites, w.kernels, w.objects) == (v.places, v.sites, v.kernels, v.objects)
+    assert (w.launches, w.sites, w.kernels, w.objects) == (
+        v.launches,
+        v.sites,
+        v.kernels,
+        v.objects,
+    )
     assert again.values.keys() == VALUES.keys()
 
 
@@ -173,6 +178,14 @@ def test_a_damaged_part_is_refused_by_name(data: bytes) -> None:
         broken = bytearray(data)
         broken[place(part) - place(data) + len(part) // 2] ^= 1
         refused(broken, f"part '{name}': found damage")
+
+
+def test_facts_of_another_number_of_launches_are_refused(artifact: Artifact) -> None:
+    (v,) = artifact.variants
+    assert len(v.launches) > 1
+    for launches in (v.launches[1:], [*v.launches, v.launches[0]]):
+        damaged = replace(artifact, variants=(replace(v, launches=launches),))
+        refused(bytes(damaged), f"facts of {len(launches)} launches", str(len(v.launches)))
 
 
 def test_every_byte_is_under_a_check(data: bytes) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 import rlx
 from rlx.errors import GraphError, UnsupportedError
-from rlx.lowering import simplify
 from rlx.lowering.families.rowwise import Rowwise
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
@@ -30,6 +29,7 @@ from rlx.tools.reduce.failures import (
     find_failure,
 )
 from rlx.types import FLOATS, DType, TensorType
+from support.planted import plant
 from support.random_graphs import random_case
 
 
@@ -57,7 +57,7 @@ def names(subject: Subject) -> list[str]:
 @pytest.fixture
 def wrong_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule that is wrong for every negative number."""
-    monkeypatch.setitem(simplify._RULES_BY_ROOT, "mir.abs", [Rule("wrong", "abs(x) --> x")])
+    plant(monkeypatch, Rule("wrong", "abs(x) --> x"))
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def test_values_that_matter_are_kept_beside_the_test(
 ) -> None:
     """A rule that is wrong for infinity alone: no random array meets it."""
     rule = Rule("wrong", "sub(x, x) --> 0", ("float",))
-    monkeypatch.setitem(simplify._RULES_BY_ROOT, "mir.sub", [rule])
+    plant(monkeypatch, rule)
     g = rlx.Graph()
     x = g.input("x", [4], "bf16")
     g.set_outputs((x - x).relu() + 1.0)

@@ -64,7 +64,9 @@ class AttentionSelector:
         if attention.decodes(config, lowering.target.kernels, sizes):
             config = replace(config, decode=True)
         launch = attention.launch(config, lowering.target.kernels, sizes)
-        lowering.launch("attention", config, [q, k, v, *([mask] if mask else []), result], launch)
+        lowering.launch(
+            "attention", config, [q, k, v, *([mask] if mask else []), result], launch, region.flops
+        )
 
 
 def _heads(lowering: Lowering, x: View, heads: int, layout: str) -> View:

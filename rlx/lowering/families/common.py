@@ -33,7 +33,7 @@ class Common:
         sites = [lowering.site(m) for m in messages]
         error = [View.dense(lowering.error, i64, (2,))] if messages else []
         launch = common.launch(config, sites[0] if sites else 0)
-        lowering.launch("common", config, [*operands, *results, *error], launch)
+        lowering.launch("common", config, [*operands, *results, *error], launch, region.flops)
 
 
 SELECTOR: Selector = Common()

@@ -115,7 +115,7 @@ class Contraction:
             config, lowering.target.kernels, m=g.m, n=g.n, k=g.k, batch=g.batch,
             lda=lda, a_batch=a_batch, b_batch=b_batch, operands=strides,
         )  # fmt: skip
-        lowering.launch("contraction", config, [a, packed, *extra, result], launch)
+        lowering.launch("contraction", config, [a, packed, *extra, result], launch, region.flops)
 
 
 def kind_of(shape: Shape, out: Shape) -> OperandKind | None:

@@ -53,7 +53,7 @@ class Elementwise:
         config, launch = elementwise.launch(
             program, shape, strides, [result.strides], lowering.block, in_place=in_place
         )
-        lowering.launch("elementwise", config, [*views, result], launch)
+        lowering.launch("elementwise", config, [*views, result], launch, region.flops)
 
     def _input(self, v: Value, region: Region, lowering: Lowering, shape: tuple[int, ...]) -> View:
         return lowering.view(region.leaves[spread_source(v)]).expand(shape)

@@ -41,7 +41,7 @@ class GatherSelector:
             config, table.shape, table.strides, count, site=site, block=lowering.block
         )
         bits = [table.as_bits(), indices, result.as_bits()]
-        lowering.launch("gather", config, [*bits, *error], launch)
+        lowering.launch("gather", config, [*bits, *error], launch, moved=node.cost().bytes)
 
 
 def _rows(node: Gather, view: View, lowering: Lowering) -> View:

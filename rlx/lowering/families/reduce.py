@@ -45,10 +45,10 @@ class ReduceSelector:
             config, launch = rowwise.launch(
                 program, (outer, reduced), [source.strides[:2]], [(1, 0)]
             )
-            lowering.launch("rowwise", config, [source, result], launch)
+            lowering.launch("rowwise", config, [source, result], launch, region.flops)
             return
         launch = reduce.launch(groups, source.strides)
-        lowering.launch("reduce", ReduceConfig(kind, dt), [source, result], launch)
+        lowering.launch("reduce", ReduceConfig(kind, dt), [source, result], launch, region.flops)
 
 
 def _groups(node: Reduce) -> tuple[int, int, int] | None:

@@ -55,7 +55,7 @@ class Rowwise:
         result = lowering.result(region.op.results[0])
         _, outputs = rows.dense_strides()
         config, launch = rows.launch([v.strides for v in views], outputs)
-        lowering.launch("rowwise", config, [*views, result], launch)
+        lowering.launch("rowwise", config, [*views, result], launch, region.flops)
 
 
 def _read(i: RowInput, region: Region, lowering: Lowering) -> View:

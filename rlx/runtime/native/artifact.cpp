@@ -158,19 +158,24 @@ void read_steps(Words& words, Variant& variant) {
   variant.schedule.main = reader.steps(0);
 }
 
-// The lines of main steps, which only tools ask for, and the messages of faults.
-void read_places(Words& words, Variant& variant) {
-  std::vector<std::string> files(words.count());
-  for (std::string& file : files) file = words.text();
-  const size_t places = words.count(2);
-  for (size_t i = 0; i < places; ++i) {
-    words.below(files.size(), "file");
-    words.next();
+// What each launch is for, which only tools ask for, and the messages of faults.
+void read_facts(Words& words, Variant& variant) {
+  std::vector<std::string> texts(words.count());
+  for (std::string& text : texts) text = words.text();
+  const size_t launches = words.count(5);
+  const size_t expected = launch_count(variant.prologue) + launch_count(variant.schedule.main);
+  if (launches != expected) {
+    words.refuse("facts of " + std::to_string(launches) + " launches", std::to_string(expected));
+  }
+  for (size_t i = 0; i < launches; ++i) {
+    words.below(texts.size(), "ops");
+    words.below(texts.size(), "file");
+    for (int number = 0; number < 3; ++number) words.next();  // line, flops, bytes
   }
   variant.sites.resize(words.count(3));
   for (Site& site : variant.sites) {
     site.message = words.text();
-    site.file = files[words.below(files.size(), "file")];
+    site.file = texts[words.below(texts.size(), "file")];
     site.line = words.next();
   }
 }
@@ -190,7 +195,7 @@ void read_schedule(const Part& part, const std::vector<Part>& parts, Variant& va
   variant.prologue.constants = variant.schedule.constants;
   read_kernels(words, parts, variant);
   read_steps(words, variant);
-  read_places(words, variant);
+  read_facts(words, variant);
   words.end();
   check_prologue(variant.prologue, Kernels::kNumbers);
   check_schedule(variant.schedule, variant.prologue, Kernels::kNumbers);

@@ -9,15 +9,12 @@
 
 #include "artifact.h"
 #include "buffers.h"
-#include "checksum.h"
-#include "cpu_features.h"
 #include "error.h"
+#include "function_bindings.h"
 #include "gil.h"
 #include "held_bytes.h"
 #include "parse.h"
-#include "pool.h"
 #include "program.h"
-#include "thread_count.h"
 #include "weights.h"
 
 namespace nb = nanobind;
@@ -101,6 +98,7 @@ class PyWeights {
 
   const std::shared_ptr<Weights>& weights() const { return weights_; }
   const std::vector<Signature>& params() const { return weights_->prologue().params; }
+  uint32_t first_launch() const { return weights_->launches().first; }
 
   void set_param(int64_t index, nb::handle value) {
     if (index < 0 || static_cast<size_t>(index) >= params().size()) {
@@ -166,7 +164,17 @@ class PyProgram {
   }
 
   void set_profiling(bool on) { program_.set_profiling(on); }
-  std::vector<uint64_t> step_times() const { return program_.step_nanoseconds(); }
+  uint32_t first_launch() const { return program_.launches().first; }
+
+  nb::list launch_times() const {
+    nb::list times;
+    const LaunchTime* time = program_.launch_times();
+    for (uint32_t i = 0; i < program_.launches().count; ++i, ++time) {
+      times.append(nb::make_tuple(time->nanoseconds.load(std::memory_order_relaxed),
+                                  time->calls.load(std::memory_order_relaxed)));
+    }
+    return times;
+  }
 
  private:
   // The buffers of a call, kept for the next one so that a call allocates nothing.
@@ -291,44 +299,10 @@ ObjectHandle load_object(nb::handle data) {
   return {ElfObject::load(bytes.data(), bytes.size())};
 }
 
-uint64_t checksum_of(nb::handle data) {
-  const HeldBytes bytes(data);
-  GilReleased released;
-  return checksum(bytes.data(), bytes.size());
-}
-
-void check_artifact(nb::handle data) {
-  const HeldBytes bytes(data);
-  GilReleased released;
-  read_artifact(bytes.data(), bytes.size());
-}
-
 nb::tuple symbol_names(const ObjectHandle& self) {
   nb::list names;
   for (const auto& [name, address] : self.object->symbols()) names.append(to_str(name));
   return nb::tuple(names);
-}
-
-nb::frozenset feature_set() {
-  nb::list names;
-  for (const std::string& name : cpu_features()) names.append(name);
-  return nb::frozenset(names);
-}
-
-void bind_functions(nb::module_& module) {
-  module.def(
-      "set_threads",
-      [](int64_t n) {
-        GilReleased released;
-        Pool::instance().set_threads(n);
-      },
-      "n"_a);
-  module.def("num_threads", [] { return Pool::instance().threads(); });
-  module.def("default_threads", &default_threads);
-  module.def("check_artifact", &check_artifact, "data"_a);
-  module.def("checksum", &checksum_of, "data"_a);
-  module.def("cpu_features", &feature_set);
-  module.def("machine", [] { return machine_name(host_machine()); });
 }
 
 void bind_classes(nb::module_& module) {
@@ -350,6 +324,7 @@ void bind_classes(nb::module_& module) {
            "params"_a = nb::make_tuple(), "constants"_a = nb::make_tuple(), "packed_bytes"_a = 0,
            "prologue"_a = nb::make_tuple())
       .def("set_param", &PyWeights::set_param, "index"_a, "value"_a)
+      .def_prop_ro("first_launch", &PyWeights::first_launch)
       .def("release_when_packed", &PyWeights::release_when_packed, "file"_a)
       .def_prop_ro("params", [](const PyWeights& self) { return to_tuple(self.params()); });
 
@@ -360,7 +335,8 @@ void bind_classes(nb::module_& module) {
       .def("run_slots", &PyProgram::run_slots)
       .def("run_into", &PyProgram::run_into, "inputs"_a, "outputs"_a)
       .def("set_profiling", &PyProgram::set_profiling, "on"_a)
-      .def("step_times", &PyProgram::step_times)
+      .def("launch_times", &PyProgram::launch_times)
+      .def_prop_ro("first_launch", &PyProgram::first_launch)
       .def_prop_ro("inputs", [](const PyProgram& self) { return to_tuple(self.schedule().inputs); })
       .def_prop_ro("outputs",
                    [](const PyProgram& self) { return to_tuple(self.schedule().outputs); });

@@ -1,6 +1,7 @@
 // Steps carried out on numbered memory.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include "error.h"
 #include "pool.h"
 #include "schedule.h"
+#include "trace.h"
 
 namespace rlx {
 
@@ -35,10 +37,21 @@ struct Frame {
   int64_t error[2] = {0, 0};      // code, site
 };
 
+// What a launch took so far.
+struct LaunchTime {
+  std::atomic<uint64_t> nanoseconds{0}, calls{0};
+};
+
 // Walks steps on a frame. Every method returns false when the call must stop.
 class Executor {
  public:
-  explicit Executor(Frame& frame) : frame_(frame), pool_(Pool::instance()) {}
+  // With `times`, a row of one for each launch from number `first` on, adds up what launches take.
+  explicit Executor(Frame& frame, LaunchTime* times = nullptr, uint32_t first = 0)
+      : frame_(frame),
+        pool_(Pool::instance()),
+        times_(times),
+        first_(first),
+        observed_(times != nullptr || Trace::on()) {}
 
   bool run(const Steps& steps) {
     for (const Step& step : steps) {
@@ -54,10 +67,32 @@ class Executor {
  private:
   bool run(const Launch& launch) {
     for (size_t i = 0; i < launch.buffers.size(); ++i) frame_.buffers[i] = at(launch.buffers[i]);
-    pool_.run({reinterpret_cast<Kernel>(launch.kernel), launch.range, launch.grain,
-               static_cast<size_t>(launch.scratch_bytes), frame_.buffers.data(),
-               launch.sizes.data()});
+    const Task task{reinterpret_cast<Kernel>(launch.kernel), launch.range, launch.grain,
+                    static_cast<size_t>(launch.scratch_bytes), frame_.buffers.data(),
+                    launch.sizes.data()};
+    if (observed_) {
+      observe(launch, task);
+    } else {
+      pool_.run(task);
+    }
     return true;
+  }
+
+  void observe(const Launch& launch, Task task) {
+    const bool traced = Trace::on();
+    task.traced = traced ? launch.number : 0;
+    const int64_t began = now_ns();
+    pool_.run(task);
+    const int64_t ended = now_ns();
+    if (times_ != nullptr) {
+      LaunchTime& time = times_[launch.number - first_];
+      time.nanoseconds.fetch_add(static_cast<uint64_t>(ended - began), std::memory_order_relaxed);
+      time.calls.fetch_add(1, std::memory_order_relaxed);
+    }
+    if (traced) {
+      Trace::instance().record(
+          {began, ended, launch.number, TraceKind::kLaunch, 0, launch.range});
+    }
   }
 
   bool run(const If& branch) {
@@ -95,6 +130,9 @@ class Executor {
 
   Frame& frame_;
   Pool& pool_;
+  LaunchTime* times_;
+  uint32_t first_;
+  bool observed_;  // looked at once a run, so that a launch costs one branch more
 };
 
 }  // namespace rlx

@@ -10,6 +10,7 @@
 #include "error.h"
 #include "futex.h"
 #include "thread_count.h"
+#include "trace.h"
 
 namespace rlx {
 
@@ -70,7 +71,7 @@ void Pool::Crew::resize(int workers) {
     quit_.store(false, std::memory_order_relaxed);
   }
   while (static_cast<int>(workers_.size()) < workers) {
-    workers_.emplace_back([this] { work(); });
+    workers_.emplace_back([this, n = static_cast<int>(workers_.size()) + 1] { work(n); });
   }
 }
 
@@ -108,7 +109,12 @@ void Pool::Crew::drain() {
     const uint32_t chunks = chunks_;
     const int64_t begin = (chunks - static_cast<int64_t>(ticket & kChunkMask)) * chunk_;
     const int64_t end = begin + std::min(chunk_, task.range - begin);
+    const uint32_t traced = task.traced;
+    const int64_t began = traced != 0 ? now_ns() : 0;
     if (!run_range(task, begin, end)) out_of_memory_.store(true, std::memory_order_relaxed);
+    if (traced != 0) {
+      Trace::instance().record({began, now_ns(), traced, TraceKind::kChunk, begin, end});
+    }
     // Sequentially consistent against wait_for_chunks, as in publish.
     const bool last = done_.fetch_add(1, std::memory_order_seq_cst) + 1 == chunks;
     if (last && caller_sleeps_.load(std::memory_order_seq_cst)) wake_all(done_);
@@ -127,8 +133,9 @@ void Pool::Crew::wait_for_chunks(uint32_t chunks) {
   caller_sleeps_.store(false, std::memory_order_relaxed);
 }
 
-void Pool::Crew::work() {
+void Pool::Crew::work(int number) {
   block_signals();
+  Trace::name_worker(number);
   const Affinity allowed;
   uint32_t seen = epoch_.load(std::memory_order_acquire);
   while (!quit_.load(std::memory_order_relaxed)) {

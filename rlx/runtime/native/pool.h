@@ -28,6 +28,7 @@ struct Task {
   size_t scratch = 0;  // bytes for each thread
   void* const* buffers = nullptr;
   const int64_t* sizes = nullptr;
+  uint32_t traced = 0;  // the number of the launch, if its chunks are to be traced
 };
 
 // Safe to use from any number of threads. A caller that finds the pool at work for another one runs
@@ -63,7 +64,7 @@ class Pool final : public ForkAware {
     bool run(const Task& task, int64_t chunk, uint32_t chunks);
 
    private:
-    void work();
+    void work(int number);
     bool sleep_until_new(uint32_t seen);
     void make_way(const Affinity& allowed);
     void drain();

@@ -1,6 +1,5 @@
 #include "program.h"
 
-#include <chrono>
 #include <shared_mutex>
 #include <string>
 #include <utility>
@@ -18,15 +17,17 @@ struct Program::CallFrame : Frame {
 
 Program::Program(std::shared_ptr<Weights> weights, Schedule schedule)
     : weights_(std::move(weights)),
+      launches_(number_launches(schedule.main)),
       schedule_((check_schedule(schedule, weights_->prologue()), std::move(schedule))),
       first_constant_(kBaseFirstParam + weights_->prologue().params.size()),
       first_input_(first_constant_ + schedule_.constants.size()),
       most_buffers_(most_buffers(schedule_.main)),
-      step_nanoseconds_(new std::atomic<uint64_t>[schedule_.main.size()]()) {}
+      times_(new LaunchTime[launches_.count]) {}
 
 Program::~Program() = default;
 
 void Program::run(void* const* inputs, void* const* outputs) {
+  const TraceSpan span(TraceKind::kRun, launches_.first);
   std::unique_ptr<CallFrame> frame = take_frame();
   std::byte** io = frame->bases.data() + first_input_;
   for (size_t i = 0; i < schedule_.inputs.size(); ++i) *io++ = static_cast<std::byte*>(inputs[i]);
@@ -37,30 +38,13 @@ void Program::run(void* const* inputs, void* const* outputs) {
     weights_->place(*frame);
     frame->weights_version = weights_->version();
   }
-  Executor executor(*frame);
-  run_main(executor);
+  LaunchTime* times = profiling_.load(std::memory_order_relaxed) ? times_.get() : nullptr;
+  Executor(*frame, times, launches_.first).run(schedule_.main);
   together.unlock();
 
   const int64_t code = frame->error[0], site = frame->error[1];
   frames_.give(frame.release());
   if (code != 0) throw Fault(code, site);
-}
-
-void Program::run_main(Executor& executor) {
-  if (!profiling_.load(std::memory_order_relaxed)) {
-    executor.run(schedule_.main);
-    return;
-  }
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point last = Clock::now();
-  for (size_t i = 0; i < schedule_.main.size(); ++i) {
-    const bool goes_on = executor.run(schedule_.main[i]);
-    const Clock::time_point now = Clock::now();
-    const auto spent = std::chrono::duration_cast<std::chrono::nanoseconds>(now - last).count();
-    step_nanoseconds_[i].fetch_add(static_cast<uint64_t>(spent), std::memory_order_relaxed);
-    last = now;
-    if (!goes_on) return;
-  }
 }
 
 // A frame that failed with an exception is not given back, so a frame is always whole.
@@ -81,18 +65,11 @@ std::unique_ptr<Program::CallFrame> Program::take_frame() {
 }
 
 void Program::set_profiling(bool on) {
-  for (size_t i = 0; on && i < schedule_.main.size(); ++i) {
-    step_nanoseconds_[i].store(0, std::memory_order_relaxed);
+  for (uint32_t i = 0; on && i < launches_.count; ++i) {
+    times_[i].nanoseconds.store(0, std::memory_order_relaxed);
+    times_[i].calls.store(0, std::memory_order_relaxed);
   }
   profiling_.store(on, std::memory_order_relaxed);
-}
-
-std::vector<uint64_t> Program::step_nanoseconds() const {
-  std::vector<uint64_t> times;
-  for (size_t i = 0; i < schedule_.main.size(); ++i) {
-    times.push_back(step_nanoseconds_[i].load(std::memory_order_relaxed));
-  }
-  return times;
 }
 
 }  // namespace rlx

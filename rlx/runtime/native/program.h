@@ -28,24 +28,26 @@ class Program {
   // in steady state.
   void run(void* const* inputs, void* const* outputs);
 
-  // Adds up the nanoseconds of each main step, from zero, while on.
+  // Adds up the nanoseconds and the number of calls of each launch, from zero, while on.
   void set_profiling(bool on);
-  std::vector<uint64_t> step_nanoseconds() const;
+  // By the order of `launches`.
+  const LaunchTime* launch_times() const { return times_.get(); }
+  const LaunchNumbers& launches() const { return launches_; }
 
  private:
   struct CallFrame;
 
   std::unique_ptr<CallFrame> take_frame();
-  void run_main(Executor& executor);
 
   const std::shared_ptr<Weights> weights_;
+  const LaunchNumbers launches_;
   const Schedule schedule_;
   const size_t first_constant_, first_input_;  // numbers of memories
   const size_t most_buffers_;
   FreeList<CallFrame> frames_;
 
   std::atomic<bool> profiling_{false};
-  std::unique_ptr<std::atomic<uint64_t>[]> step_nanoseconds_;
+  std::unique_ptr<LaunchTime[]> times_;
 };
 
 }  // namespace rlx

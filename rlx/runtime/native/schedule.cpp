@@ -1,6 +1,7 @@
 #include "schedule.h"
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <utility>
 
@@ -110,6 +111,46 @@ struct MostBuffers {
   size_t operator()(const For& loop) const { return most_buffers(loop.body); }
 };
 
+struct LaunchCount {
+  size_t operator()(const Launch&) const { return 1; }
+  size_t operator()(const If& branch) const {
+    return launch_count(branch.then_steps) + launch_count(branch.else_steps);
+  }
+  size_t operator()(const While& loop) const {
+    return launch_count(loop.condition_steps) + launch_count(loop.body);
+  }
+  size_t operator()(const For& loop) const { return launch_count(loop.body); }
+};
+
+// Collects the launches of steps, each before what follows it.
+struct Launches {
+  void add(Steps& steps) {
+    for (Step& step : steps) add(step);
+  }
+  void add(Step& step) { std::visit(*this, step.op); }
+
+  void operator()(Launch& launch) { found.push_back(&launch); }
+  void operator()(If& branch) {
+    add(branch.then_steps);
+    add(branch.else_steps);
+  }
+  void operator()(While& loop) {
+    add(loop.condition_steps);
+    add(loop.body);
+  }
+  void operator()(For& loop) { add(loop.body); }
+
+  LaunchNumbers number() const {
+    static std::atomic<uint32_t> next{1};
+    const auto count = static_cast<uint32_t>(found.size());
+    const uint32_t first = next.fetch_add(std::max(count, 1u), std::memory_order_relaxed);
+    for (uint32_t i = 0; i < count; ++i) found[i]->number = first + i;
+    return {first, count};
+  }
+
+  std::vector<Launch*> found;
+};
+
 struct Resolve {
   void operator()(Launch& launch) const { launch.kernel = addresses[launch.kernel]; }
   void operator()(If& branch) const {
@@ -206,6 +247,30 @@ void resolve(Step& step, const std::vector<uintptr_t>& addresses) {
 
 void resolve(Steps& steps, const std::vector<uintptr_t>& addresses) {
   for (Step& step : steps) resolve(step, addresses);
+}
+
+LaunchNumbers number_launches(Steps& steps) {
+  Launches launches;
+  launches.add(steps);
+  return launches.number();
+}
+
+LaunchNumbers number_launches(Prologue& prologue) {
+  Launches launches;
+  for (PrologueStep& item : prologue.steps) launches.add(item.step);
+  return launches.number();
+}
+
+size_t launch_count(const Steps& steps) {
+  size_t count = 0;
+  for (const Step& step : steps) count += std::visit(LaunchCount{}, step.op);
+  return count;
+}
+
+size_t launch_count(const Prologue& prologue) {
+  size_t count = 0;
+  for (const PrologueStep& item : prologue.steps) count += std::visit(LaunchCount{}, item.step.op);
+  return count;
 }
 
 size_t most_buffers(const Steps& steps) {

@@ -59,6 +59,7 @@ struct Step;
 using Steps = std::vector<Step>;
 
 struct Launch {
+  uint32_t number = 0;   // in this process, by number_launches; 0: none yet
   uintptr_t kernel = 0;  // an address in the code of one of the schedule's objects
   int64_t range = 0, grain = 1, scratch_bytes = 0;
   std::vector<Ref> buffers;
@@ -131,6 +132,20 @@ void check_schedule(const Schedule& schedule, const Prologue& prologue,
 // Puts the address of each kernel in the place of its number.
 void resolve(Step& step, const std::vector<uintptr_t>& addresses);
 void resolve(Steps& steps, const std::vector<uintptr_t>& addresses);
+
+// The numbers of an entry's launches: neighbours, in the order in which a reader meets them. An
+// entry without launches has a number too, by which its runs are known.
+struct LaunchNumbers {
+  uint32_t first = 0;
+  uint32_t count = 0;
+};
+
+// Numbers the launches of an entry, unlike those of any other of this process. They start at 1.
+LaunchNumbers number_launches(Steps& steps);
+LaunchNumbers number_launches(Prologue& prologue);
+
+size_t launch_count(const Steps& steps);
+size_t launch_count(const Prologue& prologue);
 
 // The largest number of buffers of any launch.
 size_t most_buffers(const Steps& steps);

@@ -10,7 +10,8 @@
 namespace rlx {
 
 Weights::Weights(Prologue prologue)
-    : prologue_((check_prologue(prologue), std::move(prologue))),
+    : launches_(number_launches(prologue)),
+      prologue_((check_prologue(prologue), std::move(prologue))),
       frame_(kBaseFirstParam + prologue_.params.size() + prologue_.constants.size(),
              most_buffers(prologue_)),
       params_(prologue_.params.size()),
@@ -60,6 +61,7 @@ void Weights::refresh() {
   std::lock_guard<Gate> alone(gate_);
   if (!stale_) return;
   require_params();
+  const TraceSpan span(TraceKind::kPrologue, launches_.first);
   if (!packed_) {
     packed_.emplace(static_cast<size_t>(prologue_.packed_bytes) + kSlack);
     packed_->prefer_huge_pages();

@@ -22,6 +22,7 @@ class Weights {
   explicit Weights(Prologue prologue);
 
   const Prologue& prologue() const { return prologue_; }
+  const LaunchNumbers& launches() const { return launches_; }
 
   // Uses the memory at `data` in place as a param; `owner` keeps it alive. Waits for the calls in
   // flight. The prologue steps that follow the param are run again before the next call. Returns
@@ -50,6 +51,7 @@ class Weights {
   void refresh();
   void require_params() const;
 
+  const LaunchNumbers launches_;
   const Prologue prologue_;
 
   Gate gate_;  // shared: a call; exclusive: what changes the fields below

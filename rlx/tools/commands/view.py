@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     from rlx.targets import find_target
     from rlx.text import parse_graph
     from rlx.text.files import decode
-    from rlx.tools.diagnostics import check_nesting
+    from rlx.tools.opt.nesting import check_nesting
     from rlx.view.compile import watch
     from rlx.view.page import page
 

@@ -1,0 +1,35 @@
+"""The clock that RLX measures with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+__all__ = ["Tick", "time_ns"]
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Tick:
+    """A moment on the process's monotonic clock; ``ns`` counts from a start that means nothing."""
+
+    ns: int
+
+    @staticmethod
+    def now() -> Tick:
+        """This moment."""
+        return Tick(time.perf_counter_ns())
+
+    def elapsed_ns(self, earlier: Tick) -> int:
+        """Nanoseconds from ``earlier`` to this moment."""
+        return self.ns - earlier.ns
+
+
+def time_ns(call: Callable[[], R]) -> tuple[R, int]:
+    """What ``call`` returns, and the nanoseconds that it took."""
+    start = Tick.now()
+    result = call()
+    return result, Tick.now().elapsed_ns(start)

@@ -1,0 +1,203 @@
+"""Profiles: what each launch of a compiled graph takes, beside what it has to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from rlx.clock import time_ns
+from rlx.runtime.launches import Launch
+
+__all__ = ["Profile", "Roof", "Row", "measure"]
+
+
+DISTURBED = 1.5
+"""A fastest run that takes so many times what its parts take at their fastest was interrupted."""
+
+
+class Roof(Protocol):
+    """What a machine reaches at most (``rlx.roofline.Roofline``)."""
+
+    @property
+    def flops(self) -> float:
+        """Flops a second."""
+        ...
+
+    @property
+    def bytes(self) -> float:
+        """Bytes a second."""
+        ...
+
+
+@dataclass(frozen=True)
+class Row:
+    """Launches that belong together: of one kernel, for the same ops at the same line.
+
+    Everything counts one run of the graph: ``calls``, ``seconds`` (of each launch its fastest
+    run), ``flops`` and ``bytes`` (see ``rlx.runtime.launches.Launch``).
+    """
+
+    kernel: str
+    ops: str
+    at: str
+    calls: int
+    seconds: float
+    flops: int
+    bytes: int
+
+    def rates(self) -> tuple[float, float]:
+        """Flops and bytes a second."""
+        took = max(self.seconds, 1e-12)
+        return self.flops / took, self.bytes / took
+
+    def of_roof(self, roof: Roof) -> tuple[float, str]:
+        """How near it comes to what the machine allows, as a fraction, and what bounds it.
+
+        Above 1 its data came from caches, which are faster than the memory that was measured.
+        """
+        compute, memory = self.flops / roof.flops, self.bytes / roof.bytes
+        least = max(compute, memory)
+        return least / max(self.seconds, 1e-12), "compute" if compute > memory else "memory"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What ``CompiledGraph.profile`` found. ``str`` is a table, the slowest rows first.
+
+    ``seconds`` are those of the fastest run and ``median`` of the one in the middle, the call from
+    Python included; ``around`` is the least that a run took outside its launches. The rows add up
+    to no more than ``seconds``: to less where other programs interrupt every run somewhere.
+    """
+
+    rows: list[Row]
+    runs: int
+    seconds: float
+    median: float
+    around: float
+    threads: int
+    roof: Roof | None = None
+
+    @property
+    def launched(self) -> float:
+        """Seconds of all rows."""
+        return sum(r.seconds for r in self.rows)
+
+    def against(self, roof: Roof) -> Profile:
+        """The profile with a column of what each row reaches of a roof."""
+        return replace(self, roof=roof)
+
+    def to_json(self) -> dict[str, Any]:
+        """The profile as plain data; seconds, flops and bytes without prefixes."""
+        rows: list[dict[str, Any]] = []
+        for r in self.rows:
+            row = {**vars(r), "share": _share(r.seconds, self.launched)}
+            if self.roof is not None:
+                row["of_roof"], row["bound"] = r.of_roof(self.roof)
+            rows.append(row)
+        roof = None if self.roof is None else {"flops": self.roof.flops, "bytes": self.roof.bytes}
+        return {
+            "runs": self.runs, "threads": self.threads, "seconds": self.seconds,
+            "median_seconds": self.median, "around_seconds": self.around, "roof": roof,
+            "rows": rows,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        head = ["calls", "ms", "share", "GFLOP/s", "GB/s"]
+        head += ["of roof", "bound"] if self.roof is not None else []
+        table = [[*head, "kernel", "ops", "at"]]
+        table += [self._cells(r) for r in sorted(self.rows, key=lambda r: -r.seconds)]
+        return "\n".join([*_aligned(table, len(head)), "", *self._sums()])
+
+    def _cells(self, r: Row) -> list[str]:
+        flops, moved = r.rates()
+        cells = [str(r.calls), f"{r.seconds * 1e3:.3f}"]
+        cells += [f"{_share(r.seconds, self.launched):.1%}", f"{flops / 1e9:.1f}"]
+        cells.append(f"{moved / 1e9:.1f}")
+        if self.roof is not None:
+            part, bound = r.of_roof(self.roof)
+            cells += [f"{part:.0%}", bound]
+        return [*cells, r.kernel, r.ops or "-", _shown(r.at)]
+
+    def _sums(self) -> list[str]:
+        lines = [
+            f"{self.launched * 1e3:9.3f} ms  in launches, each at its fastest",
+            f"{self.around * 1e3:9.3f} ms  around them, at the least",
+            f"{self.seconds * 1e3:9.3f} ms  the fastest of {self.runs} runs on {self.threads}"
+            f" thread{'s' * (self.threads > 1)} (median {self.median * 1e3:.3f} ms)",
+        ]
+        if self.roof is not None:
+            lines.append(f"roof: {self.roof}")
+        if self.seconds > DISTURBED * (self.launched + self.around):
+            lines.append("note: other programs interrupted every run, and the roof perhaps too")
+        return lines
+
+
+def measure(
+    run: Callable[[], object],
+    times: Callable[[], Sequence[tuple[int, int]]],
+    launches: Sequence[Launch],
+    runs: int,
+    threads: int,
+) -> Profile:
+    """Profile ``run``, called so often; ``times`` gives nanoseconds and calls of each launch up to
+    now."""
+    walls: list[int] = []
+    spent: list[list[int]] = []
+    calls: list[int] = []
+    before = times()
+    for _ in range(runs):
+        _, wall = time_ns(run)
+        after = times()
+        spent.append([b[0] - a[0] for a, b in zip(before, after, strict=True)])
+        calls = [b[1] - a[1] for a, b in zip(before, after, strict=True)]
+        walls.append(wall)
+        before = after
+    fastest = [min(of_launch) for of_launch in zip(*spent, strict=True)]
+    around = min(wall - sum(row) for wall, row in zip(walls, spent, strict=True))
+    walls.sort()
+    rows = _grouped(zip(launches, calls, fastest, strict=True))
+    least, median = walls[0] * 1e-9, walls[runs // 2] * 1e-9
+    return Profile(rows, runs, least, median, max(0, around) * 1e-9, threads)
+
+
+def _grouped(times: Iterable[tuple[Launch, int, int]]) -> list[Row]:
+    rows: dict[tuple[str, str, str], Row] = {}
+    for launch, calls, ns in times:
+        if not calls:
+            continue  # a branch that was not taken
+        at = f"{launch.file}:{launch.line}"
+        key = (launch.kernel, launch.ops, at)
+        old = rows.get(key, Row(*key, 0, 0.0, 0, 0))
+        rows[key] = Row(
+            *key,
+            old.calls + calls,
+            old.seconds + ns * 1e-9,
+            old.flops + calls * launch.flops,
+            old.bytes + calls * launch.bytes,
+        )
+    return list(rows.values())
+
+
+def _shown(at: str) -> str:
+    """A place as short as it can be clicked: from the current directory, if it is below that."""
+    here = os.getcwd() + os.sep
+    return at.removeprefix(here)
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def _aligned(table: list[list[str]], numbers: int) -> list[str]:
+    """Rows of cells as lines; the first columns are numbers, which end alike."""
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    lines: list[str] = []
+    for row in table:
+        cells = [
+            c.rjust(w) if i < numbers else c.ljust(w)
+            for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines

@@ -1,0 +1,67 @@
+"""``rlx bench GRAPH``: what each kernel of a graph takes, against what the machine allows."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from rlx.errors import ShapeError
+from rlx.tools.arrays import dim, named_arrays, pair
+from rlx.tools.feeds import random_arrays
+
+if TYPE_CHECKING:
+    from rlx.runtime.session import CompiledGraph, Session
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(p: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    p.add_argument("graph", help="a graph's text, as rlx.save writes it, or an artifact (.rlx)")
+    p.add_argument(
+        "--dim", action="append", type=dim, default=[], metavar="NAME=SIZE",
+        help="the size of a symbolic dim",
+    )  # fmt: skip
+    for option, what in (("--input", "an input"), ("--param", "a param without a value")):
+        p.add_argument(
+            option, action="append", type=pair, default=[], metavar="NAME=FILE.npy",
+            help=f"{what}; by default it is random",
+        )  # fmt: skip
+    p.add_argument("--threads", type=int, help="number of threads; by default what is allowed")
+    p.add_argument("--repeat", type=int, default=20, help="number of runs (20)")
+    p.add_argument("--json", action="store_true", help="print plain data in place of a table")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the graph on the given arrays, and random ones, and print its profile."""
+    import rlx
+    from rlx.roofline import measure
+
+    compiled = _compiled(rlx.Session("cpu", threads=args.threads), args)
+    graph = compiled.graph
+    types = {str(v.name): v.dtype.name for v in (*graph.inputs, *graph.params)}
+    arrays = random_arrays(graph)
+    inputs = {str(v.name): arrays.pop(str(v.name)) for v in graph.inputs}
+    for name, value in {**arrays, **named_arrays(args.param, types)}.items():
+        compiled.set_param(name, value)
+    profile = compiled.profile({**inputs, **named_arrays(args.input, types)}, args.repeat)
+    found = profile.against(measure())
+    print(json.dumps(found.to_json(), indent=2) if args.json else found)
+    return 0
+
+
+def _compiled(session: Session, args: argparse.Namespace) -> CompiledGraph:
+    """The file, compiled if it is not yet."""
+    import rlx
+
+    if args.graph.endswith(".rlx"):
+        return session.load(args.graph)
+    graph = rlx.load(args.graph)
+    if args.dim:
+        graph = graph.bind(dict(args.dim))
+    if graph.symbols:
+        names = sorted(graph.symbols)
+        listed = " ".join(f"--dim {n}=SIZE" for n in names)
+        raise ShapeError(f"{args.graph} has dims without a size: {', '.join(names)}; give {listed}")
+    return session.compile(graph)

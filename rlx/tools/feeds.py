@@ -1,0 +1,68 @@
+"""Random arrays for a graph that is run to be measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlx.graph import Graph
+from rlx.ops.cast import Cast
+from rlx.ops.gather import Gather, ScatterAdd
+from rlx.ops.movement import Expand, Reshape, Transpose
+from rlx.ops.slicing import Slice
+from rlx.ops.value import Value
+from rlx.types import TensorType
+
+__all__ = ["index_limits", "random_arrays"]
+
+Array = np.ndarray[Any, Any]
+
+_SAME = (Cast, Expand, Reshape, Slice, Transpose)
+"""Ops whose integers are those of their operand."""
+
+
+def random_arrays(graph: Graph) -> dict[str, Array]:
+    """An array for every input of a bound graph, and for every param without a value.
+
+    Floats are normal numbers, those of matrices so small that products keep their size. Integers
+    are 0 or 1, but for indices of a gather, which are any that are in range.
+    """
+    rng = np.random.default_rng(0)
+    limits = index_limits(graph)
+    leaves = {str(v.name): v.type for v in (*graph.inputs, *graph.params)}
+    return {
+        name: _random(t, limits.get(name, 2), rng)
+        for name, t in leaves.items()
+        if name not in graph.param_values
+    }
+
+
+def _random(t: TensorType, limit: int, rng: np.random.Generator) -> Array:
+    shape, dt = t.static_shape, t.dtype
+    if not dt.is_float:
+        most = {"bool": 2, "i8": 1 << 7, "u8": 1 << 8}.get(dt.name, limit)
+        return rng.integers(0, min(limit, most), shape).astype(dt.numpy)
+    scale = 1 / math.sqrt(max(shape[-2], 1)) if len(shape) > 1 else 1.0
+    return (rng.standard_normal(shape, np.float32) * np.float32(scale)).astype(dt.numpy)
+
+
+def index_limits(graph: Graph) -> Mapping[str, int]:
+    """The inputs and params that index something, with the size of what they index."""
+    limits: dict[str, int] = {}
+    for node in graph.nodes():
+        if not isinstance(node, Gather | ScatterAdd):
+            continue
+        size = node.size[0] if isinstance(node, ScatterAdd) else node.table.shape[node.axis]
+        source = _source(node.indices)
+        if source.name is not None and isinstance(size, int):
+            limits[source.name] = min(size, limits.get(source.name, size))
+    return limits
+
+
+def _source(v: Value) -> Value:
+    while isinstance(v.op, _SAME):
+        v = v.op.present[0]
+    return v
