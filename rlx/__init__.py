@@ -42,6 +42,7 @@ NAMES = {
         "rlx.text": ("load", "save"),
         "rlx.tracing": ("trace",),
         "rlx.types": ("DType", "TensorType"),
+        "rlx.view.graph": ("inspect_html",),
     }.items()
     for name in names
 }  # fmt: skip

@@ -115,6 +115,7 @@ from rlx.types import DType as _DType
 from rlx.types import Dim as Dim
 from rlx.types import TensorType as TensorType
 from rlx.types import TensorType as _TensorType
+from rlx.view.graph import inspect_html as inspect_html
 
 __version__: str
 LOADED_NS: int
@@ -173,6 +174,7 @@ __all__ = [
     "fori",
     "inspect_graph",
     "inspect_hir",
+    "inspect_html",
     "inspect_lir",
     "inspect_mir",
     "inspect_pipeline",

@@ -81,6 +81,7 @@ from rlx import inspect_graph as inspect_graph
 from rlx import inspect_graph_diff as inspect_graph_diff
 from rlx import inspect_hir as inspect_hir
 from rlx import inspect_hir_stats as inspect_hir_stats
+from rlx import inspect_html as inspect_html
 from rlx import inspect_lir as inspect_lir
 from rlx import inspect_mir as inspect_mir
 from rlx import inspect_mir_diff as inspect_mir_diff
@@ -192,6 +193,7 @@ __all__ = [
     "inspect_graph_diff",
     "inspect_hir",
     "inspect_hir_stats",
+    "inspect_html",
     "inspect_lir",
     "inspect_mir",
     "inspect_mir_diff",

@@ -24,8 +24,8 @@ FUNCTION_LINES = 60
 LAYERS = (
     "errors", "clock", "knobs", "tracing", "compat", "dims", "types", "ops", "graph", "rebuild",
     "control", "interpreter", "text", "precision", "autodiff", "quant", "_mlir", "dialects",
-    "kernels", "targets", "lowering", "runtime", "compiler", "modules", "inspect", "staged",
-    "roofline", "models", "prelude", "tools",
+    "kernels", "targets", "lowering", "runtime", "compiler", "modules", "inspect", "view",
+    "staged", "roofline", "models", "prelude", "tools",
 )  # fmt: skip
 """The modules and packages of ``rlx``, lowest first: each imports only what stands before it."""
 

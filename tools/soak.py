@@ -2,8 +2,8 @@
 
     python tools/soak.py --graphs 2000 [--seed N]
 
-Progress goes to stderr. A failure is printed as a shrunk graph in HIR text, with the seed that
-makes it again (``--graphs 1 --seed S``); the exit code is then 1.
+Progress goes to stderr. A failure is printed as what ``rlx.tools.reduce`` leaves of its graph, in
+HIR text, with the seed that makes it again (``--graphs 1 --seed S``); the exit code is then 1.
 """
 
 from __future__ import annotations

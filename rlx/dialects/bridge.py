@@ -27,6 +27,7 @@ __all__ = [
     "node_of",
     "operand_slots",
     "place_of",
+    "trail_of",
 ]
 
 create = ir.Operation.create
@@ -90,6 +91,11 @@ def place_of(op: ir.Operation | ir.Value) -> tuple[str, int]:
 
 
 _PLACE = re.compile(r'"([^"]*)":(\d+)')
+
+
+def trail_of(location: ir.Location) -> str:
+    """A location as MLIR text without its ``loc( )``: with every place and name that it holds."""
+    return str(location)[len("loc(") : -1]
 
 
 def attributes_of(node: Op) -> dict[str, ir.Attribute]:

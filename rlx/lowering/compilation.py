@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from rlx.clock import Tick
-from rlx.lowering.report import DispatchReport, FusionReport, times_text
+from rlx.lowering.report import ArenaBuffer, DispatchReport, FusionReport, times_text
 from rlx.tracing import span
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Record:
 
 class Compilation(Record):
     """One compile for a target, as it goes from pass to pass. ``hits`` counts by pass how often
-    each of its rules applied."""
+    each of its rules applied; ``arena`` is where the buffers lie in the end."""
 
     def __init__(
         self,
@@ -76,6 +76,7 @@ class Compilation(Record):
     ) -> None:
         super().__init__(options or Options(), seconds={} if seconds is None else seconds)
         self.target, self.hits = target, {} if hits is None else hits
+        self.arena: list[ArenaBuffer] = []
 
     def hit(self, name: str, rule: str) -> None:
         """Count that a rule of the pass called ``name`` applied."""

@@ -62,12 +62,12 @@ class _Call:
         returned = list(end.operands)
         for v, place in zip(returned, places, strict=False):
             self.lowering.want(v, place)
-        place, ops = self.lowering.location, self.lowering.ops
+        place = self.lowering.location, self.lowering.trail, self.lowering.ops
         self.lowering.active.append(body)
         for op in work:
             self.lowering.lower_op(op)
         self.lowering.active.pop()
-        self.lowering.location, self.lowering.ops = place, ops
+        self.lowering.location, self.lowering.trail, self.lowering.ops = place
         return returned
 
     def _bind(self, arg: ir.Value, given: ir.Value | View) -> None:
@@ -92,7 +92,7 @@ def _cond(call: _Call, node: Control) -> None:
             _write(values, call.results, lowering)
         return steps
 
-    lowering.append(Branch(flag, branch("then"), branch("otherwise"), node.location))
+    lowering.append(Branch(flag, branch("then"), branch("otherwise"), lowering.trail))
 
 
 def _while_loop(call: _Call, node: Control) -> None:
@@ -107,7 +107,7 @@ def _while_loop(call: _Call, node: Control) -> None:
             lowering.touch(flag)
         with lowering.inside() as body:
             _write(call.run("body", operands), carried, lowering)
-    lowering.append(Repeat(test, flag, body, node.limit, site, node.location))
+    lowering.append(Repeat(test, flag, body, node.limit, site, lowering.trail))
 
 
 _LOWER: dict[type[Control], Callable[[_Call, Control], None]] = {

@@ -67,7 +67,7 @@ class Hoist(Pass):
         live = [
             r for o in moved for r in o.results if any(not _within(u, inside) for u in users(r))
         ]
-        args = [block.add_argument(r.type, ir.Location.unknown()) for r in live]
+        args = [block.add_argument(r.type, r.owner.location) for r in live]
         for r, a in zip(live, args, strict=True):
             for u in users(r):
                 if not _within(u, inside):
@@ -101,7 +101,7 @@ class Hoist(Pass):
             types = [a.type for a, _ in params], [r.type for r in live]
             prologue = func.FuncOp("prologue", ir.FunctionType.get(*types))
         prologue.arg_attrs = ir.ArrayAttr.get([d for _, d in params])
-        body = prologue.add_entry_block()
+        body = prologue.add_entry_block([a.location for a, _ in params])
         env = dict(zip((a for a, _ in params), body.arguments, strict=True))
         for op in moved:
             for v in op.operands:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rlx._mlir import ir, parse_module
+from rlx.dialects.bridge import trail_of
 from rlx.dialects.convert import element, from_type
 from rlx.kernels.reg import mlir_element
 from rlx.lowering.config import encode
 from rlx.lowering.lowering import Branch, Launched, Lowering, Repeat, Step, launches
+from rlx.lowering.region import producer
 from rlx.lowering.views import Memory, View
 from rlx.types import DType, TensorType
 
@@ -52,6 +56,14 @@ def _quoted(text: str) -> str:
     return str(ir.StringAttr.get(text))
 
 
+def _loc(trail: Sequence[str]) -> str:
+    """The location of what came from all of ``trail``."""
+    known = [t for t in dict.fromkeys(trail) if t != "unknown"]
+    if len(known) > 1:
+        return f"loc(fused[{', '.join(known)}])"
+    return f"loc({known[0] if known else 'unknown'})"
+
+
 def _flat(dt: DType) -> str:
     return f"memref<?x{mlir_element(dt, memory=True)}>"
 
@@ -73,27 +85,38 @@ class _Memories:
             for role, found in leaves.items():
                 if f"rlx.{role}" in ir.DictAttr(mark):
                     found.append((ir.StringAttr(ir.DictAttr(mark)[f"rlx.{role}"]).value, arg))
-        self._list("param", [(n, from_type(v.type)) for n, v in leaves["param"]])
+        self._list("param", [(n, from_type(v.type), v.location) for n, v in leaves["param"]])
+        nowhere = ir.Location.unknown(main.context)
         constants = [from_type(ir.DenseElementsAttr(a).type) for a in lowering.constants]
-        self._list("constant", [(str(i), t) for i, t in enumerate(constants)])
-        self._list("input", [(n, from_type(v.type)) for n, v in leaves["input"]])
+        self._list("constant", [(str(i), t, nowhere) for i, t in enumerate(constants)])
+        self._list("input", [(n, from_type(v.type), v.location) for n, v in leaves["input"]])
         returned = list(block.operations)[-1].operation.operands
-        self._list("output", [(str(i), from_type(v.type)) for i, v in enumerate(returned)])
+        self._list(
+            "output",
+            [(str(i), from_type(v.type), _origin(v)) for i, v in enumerate(returned)],
+        )
 
-    def _list(self, role: str, leaves: list[tuple[str, TensorType]]) -> None:
-        for i, (name, t) in enumerate(leaves):
+    def _list(self, role: str, leaves: list[tuple[str, TensorType, ir.Location]]) -> None:
+        for i, (name, t, location) in enumerate(leaves):
             dims = "".join(f"{d}x" for d in t.static_shape)
-            self._add(role, i, f"memref<{dims}{_element(t.dtype)}>", name)
+            self._add(role, i, f"memref<{dims}{_element(t.dtype)}>", name, trail_of(location))
 
-    def _add(self, role: str, index: int, kind: str, name: str | None) -> None:
+    def _add(
+        self, role: str, index: int, kind: str, name: str | None, trail: str = "unknown"
+    ) -> None:
         ssa = f"%{role}" if name is None else f"%{role}{index}"
         self.names[role, index] = (ssa, kind)
         named = f", lir.name = {_quoted(name)}" if name is not None else ""
-        self.arguments.append(f'{ssa}: {kind} {{lir.role = "{role}"{named}}}')
+        self.arguments.append(f'{ssa}: {kind} {{lir.role = "{role}"{named}}} {_loc([trail])}')
 
     def of(self, memory: Memory) -> tuple[str, str]:
         index = memory.index if memory.role in ("param", "constant", "input", "output") else 0
         return self.names[memory.role, index]
+
+
+def _origin(v: ir.Value) -> ir.Location:
+    op = producer(v)
+    return v.location if op is None else op.location
 
 
 def _element(dt: DType) -> str:
@@ -139,10 +162,12 @@ class _Entry:
         shape, strides = (f"array<i64{': ' if x else ''}{x}>" for x in (shape, strides))
         where = f"offset = {offset} : i64, shape = {shape}, strides = {strides}"
         text = f'"lir.view"({base}) {{{where}}} : ({kind}) -> {_flat(v.dtype)}'
-        if text not in self.views:
-            self.views[text] = f"%v{len(self.views)}"
-            self.body.append(f"    {self.views[text]} = {text}")
-        return self.views[text]
+        # A view that ops became is theirs: it is not shared with an equal one of other ops.
+        key = f"{text} {_loc(v.trail)}"
+        if key not in self.views:
+            self.views[key] = f"%v{len(self.views)}"
+            self.body.append(f"    {self.views[key]} = {key}")
+        return self.views[key]
 
     def step(self, step: Step, indent: str) -> list[str]:
         match step:
@@ -198,4 +223,4 @@ class _Entry:
 
 
 def _place(s: Step) -> str:
-    return f"loc({_quoted(s.location[0])}:{s.location[1]}:1)"
+    return _loc([s.trail])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from rlx._mlir import ir
+from rlx.dialects.bridge import place_of, trail_of
 from rlx.dialects.convert import from_type
 from rlx.errors import UnsupportedError
 from rlx.kernels import copy as copy_family
@@ -16,6 +18,7 @@ from rlx.kernels.family import Launch
 from rlx.lowering.arena import ALIGN, plan
 from rlx.lowering.base import Compilation
 from rlx.lowering.region import producer
+from rlx.lowering.report import ArenaBuffer
 from rlx.lowering.rules import constant_of
 from rlx.lowering.views import Memory, View
 from rlx.ops.base import Location
@@ -33,17 +36,19 @@ class Site:
 
 @dataclass
 class Launched:
-    """A launch: the kernel's name, its views, its sizes; what it is for: the ops and their place;
-    its arithmetic, and the bytes that it moves; ``params`` are those it follows."""
+    """A launch: the kernel's name, its views, its sizes; what it is for: the ops, and ``trail``,
+    the location of all of them as MLIR text; its arithmetic, and the bytes that it moves;
+    ``params`` are those it follows, and ``clock`` is when main runs it."""
 
     kernel: str
     views: list[View]
     launch: Launch
     ops: str
-    location: Location
+    trail: str
     flops: int
     bytes: int
     params: frozenset[int] = frozenset()
+    clock: int = 0
 
 
 @dataclass
@@ -53,7 +58,7 @@ class Branch:
     flag: View
     then: list[Step]
     otherwise: list[Step]
-    location: Location
+    trail: str
 
 
 @dataclass
@@ -68,7 +73,7 @@ class Repeat:
     body: list[Step]
     limit: int
     site: int
-    location: Location
+    trail: str
 
 
 Step: TypeAlias = "Launched | Branch | Repeat"
@@ -110,6 +115,7 @@ class Lowering:
     in_prologue: bool = False
     following: frozenset[int] = frozenset()
     location: Location = ("<unknown>", 0)
+    trail: str = "unknown"
     ops: str = ""
     packs: dict[Any, View] = field(default_factory=dict)
     statics: dict[ir.Value, ir.Value] = field(default_factory=dict)
@@ -131,6 +137,10 @@ class Lowering:
     def block(self) -> int:
         """Elements of a task of an elementwise kernel: a GPU has a thread for each."""
         return 1 if self.target.kernels.frame == "gpu" else elementwise.BLOCK
+
+    def at(self, owner: ir.Operation | ir.Value) -> None:
+        """What is launched from here on is for this op or value."""
+        self.location, self.trail = place_of(owner), trail_of(owner.location)
 
     # -- values ----------------------------------------------------------------------------
 
@@ -190,12 +200,12 @@ class Lowering:
     def prologue_of(self, v: ir.Value) -> Generator[None]:
         """Plan launches for the prologue: they run again when a param that ``v`` needs is set, and
         only once if ``v`` is a literal."""
-        before = (self.in_prologue, self.following, self.location, self.ops)
+        before = (self.in_prologue, self.following, self.location, self.trail, self.ops)
         self.in_prologue, self.following = True, self.params_of.get(v, frozenset())
         try:
             yield
         finally:
-            self.in_prologue, self.following, self.location, self.ops = before
+            self.in_prologue, self.following, self.location, self.trail, self.ops = before
 
     def result(self, v: ir.Value, strides_of: Sequence[int] | None = None) -> View:
         """The place for a kernel's result. An output is written where the caller wants it.
@@ -257,14 +267,13 @@ class Lowering:
         key = (family, config)
         name = self.kernels.setdefault(key, f"{family}_{len(self.kernels)}")
         steps = self.prologue if self.in_prologue else self._open[-1]
-        if not self.in_prologue:
-            self.touch(*views)
         params = self.following if self.in_prologue else frozenset[int]()
         if moved is None:
             moved = sum(v.bytes for v in views if v.memory.role != "error")
-        steps.append(
-            Launched(name, list(views), launch, self.ops, self.location, flops, moved, params)
-        )
+        what = self.ops, self.trail, flops, moved
+        steps.append(Launched(name, list(views), launch, *what, params, self._clock))
+        if not self.in_prologue:
+            self.touch(*views)
 
     def touch(self, *views: View) -> None:
         """Note that a step of main reads or writes what the views show."""
@@ -326,4 +335,11 @@ class Lowering:
 
     def plan_arena(self) -> int:
         """Place the buffers that some step touches; the arena's size in bytes."""
-        return plan([b for b in self.buffers if b.first >= 0])
+        placed = [b for b in self.buffers if b.first >= 0]
+        total = plan(placed)
+        clocks = [s.clock for s in launches(self.main)]
+        for b in placed:
+            first, end = bisect_left(clocks, b.first), bisect_right(clocks, b.last)
+            if first < end:  # else a test alone reads it
+                self.compilation.arena.append(ArenaBuffer(b.offset, b.size, first, end - 1))
+        return total

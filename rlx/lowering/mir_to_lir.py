@@ -8,9 +8,9 @@ so a weight that is only packed is never copied in between.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from rlx._mlir import ir
-from rlx.dialects.bridge import place_of
 from rlx.dialects.convert import from_type
 from rlx.errors import UnsupportedError
 from rlx.lowering.base import Compilation, Pass, functions
@@ -111,17 +111,18 @@ def _reads(op: ir.Operation) -> list[ir.Value]:
 
 def _return(v: ir.Value, index: int, lowering: Lowering) -> None:
     """Copy what no kernel wrote to its output: an input, a view, a second use of one value."""
+    lowering.at(producer(v) or v)
     found = lowering.view(v)
     if found.memory.role == "output" and found.memory.index == index:
         return
-    lowering.location, lowering.ops = place_of(producer(v) or v), f"output {index}"
+    lowering.ops = f"output {index}"
     lowering.copy(found, _output(v, index))
 
 
 def _lower(op: ir.Operation, lowering: Lowering) -> None:
     if op.name == Constant.name:
         return
-    lowering.location = place_of(op)
+    lowering.at(op)
     if op.name == "func.call":
         lower_call(op, lowering)
         return
@@ -130,8 +131,8 @@ def _lower(op: ir.Operation, lowering: Lowering) -> None:
     if op.name in _VIEWS and (
         lowering.compilation.options.dispatch == "native" or op.name == Reshape.name
     ):
-        found = _VIEWS[op.name](region.nodes[0], op.operands[0], lowering)
-        lowering.env[op.results[0]] = found
+        view = _VIEWS[op.name](region.nodes[0], op.operands[0], lowering)
+        lowering.env[op.results[0]] = replace(view, trail=(*view.trail, lowering.trail))
         return
     options = lowering.compilation.options
     families = lowering.target.families if options.dispatch == "native" else ()

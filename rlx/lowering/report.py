@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rlx.lowering.compilation import Record
 
 __all__ = [
+    "ArenaBuffer",
     "DispatchReport",
     "FusionReport",
     "MissReason",
@@ -57,6 +58,17 @@ class FusionReport:
     def __str__(self) -> str:
         lines = [f"fused {n} x {pattern}" for pattern, n in sorted(self.fused.items())]
         return "\n".join([*lines, *(f"missed {m}" for m in self.missed)]) or "nothing to fuse"
+
+
+@dataclass(frozen=True)
+class ArenaBuffer:
+    """A value in the arena: its place in bytes, and the first and last launch of main that touch
+    it. The first one writes it."""
+
+    offset: int
+    size: int
+    first: int
+    last: int
 
 
 @dataclass

@@ -105,6 +105,8 @@ def _merge(members: list[Member]) -> None:
     if any(m.bias is None for m in members):
         members = [Member(m.product, None, None) for m in members]
     anchor = members[0].product
+    merged = [o for m in members for o in (m.product, m.add) if o is not None]
+    place = ir.Location.fused([o.location for o in merged])
     weights = [m.product.operands[1] for m in members]
     biases = [m.bias for m in members if m.bias is not None]
     for v in [*weights, *biases]:
@@ -120,7 +122,7 @@ def _merge(members: list[Member]) -> None:
         operands = [env[v] for v in node.present]
         types = [to_type(v.type) for v in node.results]
         at = ir.InsertionPoint(anchor)
-        made = create(node.name, types, operands, attributes_of(node), loc=anchor.location, ip=at)
+        made = create(node.name, types, operands, attributes_of(node), loc=place, ip=at)
         env.update(zip(node.results, made.results, strict=True))
         return node.out
 

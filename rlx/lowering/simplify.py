@@ -66,9 +66,16 @@ _KEPT = ("mir.fused", "mir.yield", "mir.constant")
 
 
 def _make(
-    op: ir.Operation, name: str, t: TensorType, operands: list[ir.Value], **attrs: ir.Attribute
+    op: ir.Operation,
+    name: str,
+    t: TensorType,
+    operands: list[ir.Value],
+    source: ir.Operation | None = None,
+    **attrs: ir.Attribute,
 ) -> ir.Value:
-    made = create(name, [to_type(t)], operands, attrs, loc=op.location, ip=ir.InsertionPoint(op))
+    """A new op before ``op``, in the place of it and of ``source``, which it merges with."""
+    loc = op.location if source is None else ir.Location.fused([source.location, op.location])
+    made = create(name, [to_type(t)], operands, attrs, loc=loc, ip=ir.InsertionPoint(op))
     return made.results[0]
 
 
@@ -158,7 +165,9 @@ def _reshape(op: ir.Operation) -> ir.Value | None:
         return op.operands[0]
     if source is not None and source.name == Reshape.name:
         t = from_type(op.results[0].type)
-        return _make(op, Reshape.name, t, [source.operands[0]], shape=op.attributes["shape"])
+        return _make(
+            op, Reshape.name, t, [source.operands[0]], source, shape=op.attributes["shape"]
+        )
     return None
 
 
@@ -171,7 +180,9 @@ def _transpose(op: ir.Operation) -> ir.Value | None:
         return None
     first = from_attr(source.attributes["perm"], "tuple[int, ...]")
     both = Transpose(node_of(source).present[0], tuple(first[p] for p in perm))
-    return _make(op, Transpose.name, both.out.type, [source.operands[0]], **attributes_of(both))
+    return _make(
+        op, Transpose.name, both.out.type, [source.operands[0]], source, **attributes_of(both)
+    )
 
 
 def _same(op: ir.Operation) -> ir.Value | None:

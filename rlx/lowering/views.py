@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -43,13 +43,17 @@ class Memory:
 
 @dataclass(frozen=True)
 class View:
-    """A strided tensor: ``start`` and ``strides`` count elements of ``dtype``."""
+    """A strided tensor: ``start`` and ``strides`` count elements of ``dtype``.
+
+    ``trail`` holds the locations of the ops that moved nothing and became this view.
+    """
 
     memory: Memory
     dtype: DType
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     start: int = 0
+    trail: tuple[str, ...] = field(default=(), compare=False)
 
     @staticmethod
     def dense(memory: Memory, dtype: DType, shape: Sequence[int]) -> View:

@@ -36,6 +36,11 @@ class Emitter(Protocol):
         text, but for the stages of ``BINARY_STAGES``."""
         ...
 
+    def lines(self, kernel: KernelText) -> dict[str, list[int]]:
+        """For each stage that can tell, the line of the kernel's text, from 1, that each line of
+        the stage's text came from (0: none)."""
+        ...
+
 
 @dataclass(frozen=True)
 class Target:

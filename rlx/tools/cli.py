@@ -16,7 +16,9 @@ COMMANDS = {
     "cache": "what the compile cache holds, and why something was not there",
     "compile": "a graph's text to an artifact, a file that runs without a compiler",
     "embed": "similarities of sentences under a sentence encoder",
+    "reduce": "the part of a graph that makes it fail, as a test",
     "run": "an artifact on arrays from files",
+    "view": "a compile as one HTML page, every level linked to the next",
 }
 """What each command does. Its module has ``add_arguments(parser)`` and ``run(args) -> int``, and is
 imported only when the command is called."""
@@ -45,6 +47,11 @@ def main(argv: list[str] | None = None) -> int:
         if args.debug:
             raise
         print(f"rlx: {e}", file=sys.stderr)
+        return 1
+    except OSError as e:
+        if args.debug or e.filename is None:
+            raise
+        print(f"rlx: {e.filename}: {e.strerror}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

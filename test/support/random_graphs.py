@@ -9,7 +9,7 @@ conditioned, or too large for its type, is not taken into the graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ from support.random_ops import EXACT, MOTIFS, computed_weight, make
 from support.samples import array_of, op_classes
 from support.tolerances import TOLERANCES
 
-__all__ = ["Builder", "Case", "random_case"]
+__all__ = ["Builder", "Case", "case_again", "random_case"]
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -286,6 +286,11 @@ class Builder:
         outs += [self.one_of(outs)] if self.chance(0.1) else []
         order = [outs[int(i)] for i in self.rng.permutation(len(outs))]
         self.graph.set_outputs(order)
+        return self.case(seed)
+
+    def case(self, seed: int) -> Case:
+        """The case of the graph, whose outputs are set."""
+        order = self.graph.outputs
         slack = {v: _allowed(a, self.shaken[v], v in self.exact) for v, a in self.values.items()}
         return Case(
             seed, self.graph, self.feeds, self.params, [self.values[v] for v in order],
@@ -318,7 +323,7 @@ def _allowed(a: Array, others: Sequence[Array], exact: bool) -> Array:
 def random_case(seed: int, size: int | None = None) -> Case:
     """The case of a seed: always the same graph and the same arrays."""
     rng = np.random.default_rng([seed, 1])
-    b = Builder(seed, special=bool(rng.random() < 0.08))
+    b = Builder(seed, special=_is_special(rng))
     names = [*(op.name for op in op_classes()), *sorted(MOTIFS) * 4, *OFTEN]
     wanted = size or int(rng.integers(2, 14))
     for _ in range(20 * wanted):
@@ -332,3 +337,23 @@ def random_case(seed: int, size: int | None = None) -> Case:
             # What was made on the way stays out of the graph, but for leaves: they are declared.
             b.values = {v: a for v, a in b.values.items() if v in before or v.op is None}
     return b.finish(seed)
+
+
+def _is_special(rng: np.random.Generator) -> bool:
+    return bool(rng.random() < 0.08)
+
+
+def case_again(seed: int, graph: Graph, arrays: Mapping[str, Array]) -> Case | None:
+    """The case of a graph that was made from that of a seed; None if it is badly conditioned."""
+    b = Builder(seed, special=_is_special(np.random.default_rng([seed, 1])))
+    b.graph = graph
+    for into, leaves in ((b.feeds, graph.inputs), (b.params, graph.params)):
+        for v in leaves:
+            into[str(v.name)] = arrays[str(v.name)]
+            b._known(v, arrays[str(v.name)])
+    try:
+        for op in graph.nodes():
+            b.take(op)
+    except (Skip, RlxError):
+        return None
+    return b.case(seed)

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 import rlx
-from rlx.graph import Graph, topological
 from rlx.interpreter import interpret
-from rlx.ops.value import Value
+from rlx.tools.reduce import Subject, reduce_graph
 from rlx.types import dtype
-from support.random_graphs import Array, Case
+from support.random_graphs import Array, Case, case_again
 
 __all__ = ["WAYS", "Mismatch", "difference", "failure", "report", "run_way", "shrunk"]
 
@@ -115,67 +114,15 @@ def difference(found: Array, expected: Array, allowed: Array) -> str | None:
 # -- shrinking -------------------------------------------------------------------------------------
 
 
-def shrunk(case: Case, fails: Callable[[Case], bool], tries: int = 200) -> Case:
-    """A smaller case that still fails: fewer outputs, and nodes cut off and given as inputs."""
-    best, left = case, tries
+def shrunk(case: Case, fails: Callable[[Case], bool], tries: int = 500) -> Case:
+    """A smaller case that still fails."""
 
-    def attempt(outputs: list[Value], cut: set[Value]) -> bool:
-        nonlocal best, left
-        left -= 1
-        trial = _part(best, outputs, cut)
-        if left > 0 and fails(trial):
-            best = trial
-            return True
-        return False
+    def again(subject: Subject) -> Case | None:
+        return case_again(case.seed, subject.graph, subject.arrays or {})
 
-    for i in reversed(range(len(case.graph.outputs))):
-        rest = [v for n, v in enumerate(best.graph.outputs) if n != i]
-        if rest:
-            attempt(rest, set())
-    changed = True
-    while changed and left > 0:
-        changed = False
-        for op in topological(best.graph.outputs):
-            inside = [v for v in op.results if v not in best.graph.outputs]
-            if inside and attempt(best.graph.outputs, set(inside)):
-                changed = True
-                break
-    return best
+    def still(subject: Subject) -> bool:
+        trial = again(subject)
+        return trial is not None and fails(trial)
 
-
-def _part(case: Case, outputs: list[Value], cut: set[Value]) -> Case:
-    """The case's graph as far as ``outputs`` need it, with the values of ``cut`` as inputs."""
-    g = Graph(case.graph.name)
-    feeds: dict[str, Array] = {}
-    params: dict[str, Array] = {}
-    env: dict[Value, Value] = {}
-
-    def leaf(v: Value) -> Value:
-        if v not in env:
-            into, declare, letter = (
-                (params, g.param, "p") if v in case.graph.params else (feeds, g.input, "x")
-            )
-            name = f"{letter}{len(into)}"
-            into[name] = case.values[v]
-            env[v] = declare(name, v.shape, v.dtype)
-        return env[v]
-
-    for op in topological(outputs):
-        if all(v in cut for v in op.results):
-            continue
-        operands = [None if v is None else env[v] if v in env else leaf(v) for v in op.operands]
-        made = op.with_operands(operands)
-        env.update((v, m) for v, m in zip(op.results, made.results, strict=True) if v not in cut)
-    kept = [env[v] if v in env else leaf(v) for v in outputs]
-    # Only what the outputs still reach stays declared.
-    reached = {v for op in topological(kept) for v in op.present} | set(kept)
-    g.inputs = [v for v in g.inputs if v in reached]
-    g.params = [v for v in g.params if v in reached]
-    g.set_outputs(kept)
-    values = {n: case.values[o] for o, n in env.items()}
-    slack = {n: case.slack[o] for o, n in env.items()}
-    return Case(
-        case.seed, g, {str(v.name): feeds[str(v.name)] for v in g.inputs},
-        {str(v.name): params[str(v.name)] for v in g.params},
-        [case.values[v] for v in outputs], [case.slack[v] for v in outputs], values, slack,
-    )  # fmt: skip
+    start = Subject(case.graph, {**case.feeds, **case.params})
+    return again(reduce_graph(start, still, tries=tries, seconds=300)) or case

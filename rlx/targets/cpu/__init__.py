@@ -32,6 +32,11 @@ class CpuEmitter:
             return to_assembly(kernels, self.features).encode()
         return compile_kernels(kernels, self.features)
 
+    def lines(self, kernel: KernelText) -> dict[str, list[int]]:
+        from rlx.targets.cpu.listing import kernel_lines
+
+        return kernel_lines(kernel, self.features)
+
 
 def make_target(features: str | None = None) -> Target:
     """The CPU target for features by name ("x86-64-v4"); by default RLX_CPU's or this machine's."""

@@ -28,6 +28,8 @@ PIPELINE = (
     "canonicalize{region-simplify=disabled},reconcile-unrealized-casts)"
 )
 
+_LINES = "builtin.module(ensure-debug-info-scope-on-llvm-func{emission-kind=LineTablesOnly})"
+
 MODULES_PER_CONTEXT = 256
 """How many modules share an MLIR context before a new one is made. A context takes as long to make
 as many a kernel to lower, but keeps all types, attributes and locations that it has ever seen."""
@@ -50,11 +52,16 @@ def to_assembly(kernels: Sequence[KernelText], features: Features, *, opt: int =
     return machine.emit_assembly(to_llvm(kernels, features), features.machine, opt=opt)
 
 
-def to_llvm(kernels: Sequence[KernelText], features: Features) -> str:
-    """LLVM 22 text of the kernels' bodies and frames."""
+def to_llvm(kernels: Sequence[KernelText], features: Features, *, lines: bool = False) -> str:
+    """LLVM 22 text of the kernels' bodies and frames.
+
+    With ``lines`` an instruction says by ``!dbg`` which line of the text it came from, counted from
+    the kernel's first.
+    """
     check_kernels(kernels, "cpu")
     bodies = "\n".join(_as_body(k) for k in kernels)
-    text = to_llvm22(_lowering.translate(f"module {{\n{bodies}\n}}"))
+    # The module's own head stands before the first line, so that kernel lines count from 1.
+    text = to_llvm22(_lowering.translate(f"module {{{bodies}\n}}", lines))
     for k in kernels:
         text = _internal(text, k.name)
     frames = "\n".join(_frame(k) for k in kernels)
@@ -68,15 +75,18 @@ class _Lowering:
         self._lock = threading.Lock()
         self._modules_left = 0
 
-    def translate(self, text: str) -> str:
+    def translate(self, text: str, lines: bool) -> str:
         with self._lock:
             if not self._modules_left:
                 self._context = _mlir.context()
                 self._pipeline = _mlir.Pipeline(PIPELINE, self._context)
+                self._with_lines = _mlir.Pipeline(_LINES, self._context)
                 self._modules_left = MODULES_PER_CONTEXT
             self._modules_left -= 1
             module = _mlir.parse_module(text, self._context)
             self._pipeline.run(module)
+            if lines:
+                self._with_lines.run(module)
             return _mlir.translate_to_llvm_ir(module.operation)
 
 
@@ -91,8 +101,9 @@ def _internal(text: str, name: str) -> str:
     """Make the body local to the object and give it our attributes."""
     start = text.index(f"define void @{name}_body(")
     brace = text.index(" {\n", start)
-    signature = text[start:brace].replace("define void", "define internal void", 1)
-    return f"{text[:start]}{signature} #1000{text[brace:]}"
+    signature, debug, scope = text[start:brace].partition(" !dbg")
+    signature = signature.replace("define void", "define internal void", 1)
+    return f"{text[:start]}{signature} #1000{debug}{scope}{text[brace:]}"
 
 
 def _frame(k: KernelText) -> str:

@@ -39,6 +39,9 @@ class CudaEmitter:
             return to_ptx(kernels, self.features).encode()
         raise UnsupportedError(f"target cuda has no stage {stage!r}; it has {', '.join(STAGES)}")
 
+    def lines(self, kernel: KernelText) -> dict[str, list[int]]:
+        return {}
+
 
 @cache
 def make_target(features: str | None = None) -> Target:

@@ -37,6 +37,9 @@ class VulkanEmitter:
             return to_spirv(kernels, self.features)
         raise UnsupportedError(f"target vulkan has no stage {stage!r}; it has {', '.join(STAGES)}")
 
+    def lines(self, kernel: KernelText) -> dict[str, list[int]]:
+        return {}
+
 
 @cache
 def make_target(features: str | None = None) -> Target:

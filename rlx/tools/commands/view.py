@@ -1,0 +1,62 @@
+"""``rlx view FILE -o out.html``: the compile of a graph's text, or of any level's, as a page."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rlx.tools.arrays import dim
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add = parser.add_argument
+    add("file", help="HIR, MIR or LIR text, such as rlx-opt prints; - for standard input")
+    add("-o", dest="output", metavar="OUT.html", help="the page; by default beside FILE")
+    add(
+        "--dim",
+        action="append",
+        type=dim,
+        default=[],
+        metavar="NAME=SIZE",
+        help="of a symbolic dim",
+    )
+    add("--target", default="cpu", help="target, such as cpu or cpu:x86-64-v4")
+    add("--dispatch", choices=("native", "common"), default="native", help="which kernels run ops")
+    add("--no-fuse", action="store_true", help="keep ops apart")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the page and say where it is."""
+    from rlx.dialects.context import make_context, parse
+    from rlx.dialects.export import to_mlir
+    from rlx.lowering.base import Compilation, Options
+    from rlx.lowering.levels import level_of, passes_to
+    from rlx.targets import find_target
+    from rlx.text import parse_graph
+    from rlx.text.files import decode
+    from rlx.tools.opt.nesting import check_nesting
+    from rlx.view.compile import watch
+    from rlx.view.page import page
+
+    standard = args.file == "-"
+    name = "<stdin>" if standard else args.file
+    data = sys.stdin.buffer.read() if standard else Path(name).read_bytes()
+    text = decode(data, name)
+    check_nesting(text)
+    options = Options(dispatch=args.dispatch, fuse=not args.no_fuse)
+    compilation = Compilation(find_target(args.target), options)
+    context = make_context()
+    with context:
+        graph = parse_graph(text, name).bind(dict(args.dim)) if args.dim else None
+        module = parse(text, context) if graph is None else to_mlir(graph, context)
+        level, passes = level_of(module), passes_to(module, "lir")
+        title = Path(name).name
+        view = watch(module, level, passes, compilation, title=title, parsed=(name, text))
+    output = Path(args.output or ("out.html" if standard else f"{name}.html"))
+    output.write_text(page(view), encoding="utf-8")
+    print(output)
+    return 0

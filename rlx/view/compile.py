@@ -1,0 +1,158 @@
+"""A compile, watched: the module is copied down as text after each level, with its history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rlx._mlir import ir
+from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.pipeline import STAGES, run_passes
+from rlx.lowering.report import ArenaBuffer
+from rlx.lowering.schedule import read_schedule
+from rlx.view.kernels import KernelView, view_kernel
+from rlx.view.levels import Level, level_lines, source_level
+from rlx.view.provenance import Provenance
+
+__all__ = ["Buffer", "CompileView", "Launch", "watch"]
+
+TITLES = {"hir": "HIR", "mir": "MIR", "fused": "MIR, fused", "lir": "LIR"}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch: its kernel, its node, and the types of what it touches in the arena by offset."""
+
+    kernel: str
+    node: int
+    arena: dict[int, str]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A value in the arena, as ``ArenaBuffer`` has it; ``text`` is its type, and ``node`` that of
+    the launch that writes it."""
+
+    offset: int
+    size: int
+    first: int
+    last: int
+    text: str
+    node: int
+
+
+@dataclass(frozen=True)
+class CompileView:
+    """All that the page shows. ``origins`` are those of ``Provenance``, ``launches`` are those of
+    main, ``kernel_nodes`` the node of each kernel, ``missed_nodes`` the line of each missed fusion.
+    """
+
+    title: str
+    target: str
+    levels: list[Level]
+    origins: list[tuple[int, ...]]
+    kernels: list[KernelView]
+    kernel_nodes: list[int]
+    launches: list[Launch]
+    arena: list[Buffer]
+    arena_bytes: int
+    packed_bytes: int
+    compilation: Compilation
+    missed_nodes: list[int]
+
+
+def watch(
+    module: ir.Module,
+    level: str,
+    passes: Sequence[Pass],
+    compilation: Compilation,
+    *,
+    title: str,
+    parsed: tuple[str, str] | None = None,
+) -> CompileView:
+    """Run ``passes``, which lead from ``level`` to LIR, and emit the kernels.
+
+    ``parsed`` is the name and the text of what the module was parsed from, if it was. Raises what a
+    compile raises.
+    """
+    provenance = Provenance(parsed[0] if parsed else "-")
+    ends = {p: name for name, p in STAGES.items()}
+    levels = [_level(level, module, provenance)]
+    for p in passes:
+        module = run_passes(module, [p], compilation)
+        if p.name in ends:
+            levels.append(_level(ends[p.name], module, provenance))
+    schedule = read_schedule(module)
+    steps = _launches(module, provenance)
+    kernels = [view_kernel(k, compilation.target, compilation) for k in schedule.kernels]
+    nodes = {k.name: provenance.node(_uses(k.name, steps.values(), provenance)) for k in kernels}
+    _declare(levels[-1], nodes)
+    main = steps["main"]
+    missed = [provenance.source(*m.location) for m in compilation.fusion.missed]
+    source = source_level(provenance, dict([parsed] if parsed else []))
+    return CompileView(
+        title, f"{compilation.target.name}:{compilation.target.features.name}", [source, *levels],
+        provenance.origins, kernels, [nodes[k.name] for k in kernels], main,
+        _buffers(compilation.arena, main), schedule.arena_bytes, schedule.packed_bytes,
+        compilation, missed,
+    )  # fmt: skip
+
+
+def _level(name: str, module: ir.Module, provenance: Provenance) -> Level:
+    first = provenance.number(module)
+    return level_lines(Level(name, TITLES[name]), module, first, provenance)
+
+
+def _launches(module: ir.Module, provenance: Provenance) -> dict[str, list[Launch]]:
+    """The launches of each entry in order, those in loops included."""
+    found: dict[str, list[Launch]] = {"main": [], "prologue": []}
+
+    for name, entry in functions(module).items():
+        if name not in found:
+            continue
+
+        def visit(op: ir.Operation, into: list[Launch] = found[name]) -> ir.WalkResult:
+            if op.name == "func.call":
+                callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+                into.append(Launch(callee, provenance.own_of(op), _in_arena(op)))
+            return ir.WalkResult.ADVANCE
+
+        entry.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def _in_arena(call: ir.Operation) -> dict[int, str]:
+    """The views of the arena, which is the first argument of an entry, that a launch touches."""
+    found: dict[int, str] = {}
+    for v in call.operands:
+        if isinstance(v.owner, ir.Block) or v.owner.name != "lir.view":
+            continue
+        base, attrs = v.owner.operands[0], v.owner.attributes
+        if ir.BlockArgument(base).arg_number == 0:
+            dims = "x".join(map(str, ir.DenseI64ArrayAttr(attrs["shape"])))
+            element = ir.MemRefType(v.type).element_type
+            found[ir.IntegerAttr(attrs["offset"]).value] = f"{element}[{dims}]"
+    return found
+
+
+def _uses(kernel: str, entries: Iterable[list[Launch]], provenance: Provenance) -> set[int]:
+    launches = [step.node for entry in entries for step in entry if step.kernel == kernel]
+    return {n for node in launches for n in (node, *provenance.origins[node])}
+
+
+def _declare(lir: Level, nodes: Mapping[str, int]) -> None:
+    """The line that declares a kernel is the kernel's."""
+    for i, line in enumerate(lir.lines):
+        head, found, rest = line.partition("func.func private @")
+        if found and not head.strip():
+            lir.nodes[i] = nodes.get(rest.split("(")[0], -1)
+
+
+def _buffers(planned: Sequence[ArenaBuffer], launches: Sequence[Launch]) -> list[Buffer]:
+    """The arena as the lowering planned it; nothing where LIR is what was read."""
+    found: list[Buffer] = []
+    for b in planned:
+        writer = launches[b.first]
+        text = writer.arena.get(b.offset, "")
+        found.append(Buffer(b.offset, b.size, b.first, b.last, text, writer.node))
+    return found
