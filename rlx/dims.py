@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from rlx.errors import NameError, ShapeError
 
-__all__ = ["Dim", "SymDim", "as_dim", "bind_dim", "parse_dim"]
+__all__ = ["Dim", "SymDim", "as_dim", "as_size", "bind_dim", "parse_dim"]
 
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
 Monomial = tuple[str, ...]
@@ -130,15 +131,28 @@ def as_dim(d: int | str | SymDim) -> Dim:
     return n
 
 
+def as_size(name: str, value: Any) -> int:
+    """The size that a dim's name is bound to; ShapeError if it is none."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < 0:
+        raise ShapeError(f"the size of dim {name!r} is an int >= 0, found {value!r}")
+    return value.__index__()
+
+
 def bind_dim(d: Dim, dims: Mapping[str, int]) -> Dim:
     """Replace the symbols of a dim by sizes; an int stays."""
     return d.bind(dims) if isinstance(d, SymDim) else d
 
 
+_FACTOR = r"(?:\d+|[A-Za-z_]\w*)"
+_DIM = re.compile(rf"[+-]?{_FACTOR}(?:\*{_FACTOR})*(?:[+-]{_FACTOR}(?:\*{_FACTOR})*)*")
+
+
 def parse_dim(text: str) -> Dim:
-    """The inverse of ``str(dim)``."""
+    """The inverse of ``str(dim)``; ShapeError for text that is none."""
+    if not _DIM.fullmatch(text):
+        raise ShapeError(f"{text!r} is no dim; write a size, a name, or a sum of products of them")
     total: Dim = 0
-    for sign, part in re.findall(r"([+-]?)([^+-]+)", text.replace(" ", "")):
+    for sign, part in re.findall(r"([+-]?)([^+-]+)", text):
         value: Dim = -1 if sign == "-" else 1
         for factor in part.split("*"):
             value = value * (int(factor) if factor.isdigit() else SymDim.symbol(factor))

@@ -5,6 +5,7 @@
     │  ├─ ShapeError         shapes that do not fit together
     │  ├─ DTypeError         element types that do not fit together (also a TypeError)
     │  └─ NameError          a name that is unknown, missing or used twice
+    │     └─ UnknownOpError  a method that is no op (also an AttributeError)
     ├─ KnobError             an environment variable with a value that it cannot have
     ├─ IRError               malformed IR text, or IR that a verifier refuses
     ├─ PassError             a compiler pass that failed
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 __all__ = [
     "DTypeError",
@@ -36,6 +38,7 @@ __all__ = [
     "RlxError",
     "ShapeError",
     "ToolchainError",
+    "UnknownOpError",
     "UnsupportedError",
     "did_you_mean",
 ]
@@ -72,6 +75,10 @@ class NameError(GraphError, KeyError):
     __str__ = Exception.__str__
 
 
+class UnknownOpError(NameError, AttributeError):
+    """A method of a graph or value that is neither an op nor anything else of theirs."""
+
+
 class KnobError(RlxError, ValueError):
     """An environment variable (``rlx.knobs``) has a value that it cannot have."""
 
@@ -104,7 +111,8 @@ class ModelError(RlxError):
     """A model directory that is incomplete or not of a supported kind."""
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the nearest known name, or an empty string."""
-    near = difflib.get_close_matches(name, list(known), n=1)
+def did_you_mean(name: Any, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the nearest known name, or an empty string. ``name`` is
+    what was given for one, of whatever type."""
+    near = difflib.get_close_matches(name, list(known), n=1) if isinstance(name, str) else []
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from rlx.dims import SymDim
+from rlx.dims import SymDim, as_size
 from rlx.errors import DTypeError, GraphError, NameError, ShapeError, did_you_mean
+from rlx.ops.attrs import from_numbers, to_array
 from rlx.ops.base import Op, caller
 from rlx.ops.builders import GraphOps, located
 from rlx.ops.value import Value
 from rlx.types import DType, Shape, TensorType
+from rlx.types import dtype as as_dtype
 
-__all__ = ["Graph", "topological"]
+__all__ = ["Graph", "check_param", "sizes_of", "topological"]
 
 
 class Graph(GraphOps):
@@ -67,7 +69,7 @@ class Graph(GraphOps):
         taken for any shape; another shape is a ShapeError, another dtype a DTypeError.
         """
         if value is not None:
-            value = np.asarray(value)
+            value = to_array(value, f"param {name!r}")
             shape = value.shape if shape is None else shape
             dtype = value.dtype if dtype is None else dtype
         if shape is None:
@@ -80,14 +82,23 @@ class Graph(GraphOps):
 
     @located
     def constant(self, value: Any, dtype: DType | str | Any | None = None) -> Value:
-        """A literal: a number (f32, i64 or bool by its Python type) or an array."""
+        """A literal: a number (f32, i64 or bool by its Python type) or an array.
+
+        An array is cast to ``dtype``; numbers must fit it, else it is a DTypeError.
+        """
         from rlx.ops.constant import Constant
 
-        a = np.asarray(value)
-        if dtype is None and isinstance(value, float) and not isinstance(value, np.generic):
+        is_array = isinstance(value, np.ndarray | np.generic)
+        if dtype is None and isinstance(value, float) and not is_array:
             dtype = "f32"
-        return Constant(a if dtype is None else a.astype(TensorType.of((), dtype).dtype.numpy)).out
+        if dtype is None:
+            return Constant(to_array(value, "the constant")).out
+        dt = as_dtype(dtype)
+        return Constant(
+            value.astype(dt.numpy) if is_array else from_numbers(value, dt, "the constant")
+        ).out
 
+    @located
     def iota(
         self, shape: Iterable[int | str | SymDim] | int, axis: int = 0, dtype: Any = "i64"
     ) -> Value:
@@ -97,8 +108,11 @@ class Graph(GraphOps):
         dims = shape if isinstance(shape, Iterable) else (shape,)
         return Iota(TensorType.of(dims, "i64").shape, axis, dtype).out
 
+    @located
     def set_outputs(self, outputs: Sequence[Value] | Value) -> None:
         """Say what a run returns, in order, inputs among it if wanted; GraphError if nothing."""
+        if not isinstance(outputs, Value) and not isinstance(outputs, Iterable):
+            raise GraphError(f"outputs are Values in a list, found {outputs!r}", caller())
         outs = [outputs] if isinstance(outputs, Value) else list(outputs)
         if not outs:
             raise GraphError("a graph needs at least one output", caller())
@@ -142,13 +156,22 @@ class Graph(GraphOps):
         return frozenset(s for d in dims if isinstance(d, SymDim) for s in d.symbols)
 
     def leaf_location(self, name: str) -> tuple[str, int]:
-        """Where the input or param was declared."""
+        """Where the input or param was declared; NameError if there is none of that name."""
+        if name not in self._names:
+            listed = ", ".join(map(repr, self._names)) or "none"
+            hint = did_you_mean(name, self._names)
+            raise NameError(
+                f"no input or param is called {name!r}{hint}; there are {listed}", caller()
+            )
         return self._names[name]
 
     @located
     def bind(self, dims: Mapping[str, int]) -> Graph:
         """The same graph with symbolic dims replaced by sizes; NameError for an unknown symbol."""
-        for s in dims:
+        if not isinstance(dims, Mapping):
+            raise GraphError(f"dims is a mapping of names to sizes, found {dims!r}")
+        for s, size in dims.items():
+            as_size(s, size)
             if s not in self.symbols:
                 known = ", ".join(sorted(self.symbols)) or "none"
                 raise NameError(
@@ -192,6 +215,23 @@ def topological(outputs: Sequence[Value]) -> list[Op]:
             done.add(op)
             order.append(op)
     return order
+
+
+def sizes_of(leaves: Iterable[tuple[str, TensorType, tuple[int, ...]]]) -> dict[str, int]:
+    """The sizes of symbolic dims, read off the shapes that tensors of the given names and types
+    have; ShapeError for a wrong rank, and where two disagree."""
+    sizes: dict[str, int] = {}
+    for name, t, shape in leaves:
+        if len(shape) != t.rank:
+            shown = ", ".join(map(str, t.shape))
+            raise ShapeError(f"{name!r} has shape [{shown}], found {list(shape)}", caller())
+        for d, n in zip(t.shape, shape, strict=True):
+            lone = isinstance(d, SymDim) and d.terms == (((str(d),), 1),)
+            if lone and sizes.setdefault(str(d), n) != n:
+                raise ShapeError(
+                    f"{name!r} says {d} is {n}, another tensor says {sizes[str(d)]}", caller()
+                )
+    return sizes
 
 
 def check_param(name: str, value: np.ndarray[Any, Any], type: TensorType) -> np.ndarray[Any, Any]:

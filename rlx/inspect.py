@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from rlx.errors import GraphError, did_you_mean
+from rlx.errors import GraphError
 from rlx.graph import Graph
+from rlx.ops.builders import located
+from rlx.ops.location import caller
 
 __all__ = ["PipelineInspect", "inspect_pipeline"]
 
@@ -54,13 +56,14 @@ def inspect_pipeline(
     from rlx.lowering.pipeline import PIPELINE, STAGES, run_passes
     from rlx.targets import find_target
 
-    known = [f.name for f in fields(Options)]
-    for name in options:
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise GraphError(f"no option {name!r}{hint}; there are {', '.join(known)}")
-    compilation = Compilation(find_target(target), Options(**options))
-    bound = graph.bind(dims) if dims else graph
+    if not isinstance(graph, Graph):
+        raise GraphError(
+            f"inspect_pipeline takes a Graph, found a {type(graph).__name__}", caller()
+        )
+    compilation = Compilation(find_target(target), Options.of(options))
+    bound = graph if dims is None else graph.bind(dims)
+    for v in (*bound.inputs, *bound.params):
+        located(lambda t: t.static_shape)(v.type)
     ends = {p: level for level, p in STAGES.items()}
     context = make_context()
     with context:

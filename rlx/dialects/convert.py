@@ -67,7 +67,8 @@ def from_type(t: ir.Type) -> TensorType:
     if ranked.has_static_shape:
         return TensorType(tuple(ranked.shape), dt)
     encoding = ranked.encoding
-    names = [ir.StringAttr(a).value for a in ir.ArrayAttr(encoding)] if encoding is not None else []
+    listed = list(encoding) if isinstance(encoding, ir.ArrayAttr) else []
+    names = [a.value for a in listed if isinstance(a, ir.StringAttr)]
     if len(names) != ranked.rank:
         raise IRError(f'{t} has a dynamic dim without a name; write tensor<?xf32, ["n"]>')
     return TensorType(tuple(parse_dim(n) for n in names), dt)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal
 
 from rlx._mlir import ir
+from rlx.errors import GraphError, did_you_mean
 from rlx.lowering.region import Regions
 from rlx.lowering.report import DispatchReport, FusionReport
+from rlx.ops.builders import located
 from rlx.targets.base import Target
 
 __all__ = ["Compilation", "Options", "Pass", "functions"]
@@ -29,10 +31,22 @@ class Options:
     fuse: bool = True
 
     def __post_init__(self) -> None:
-        from rlx.errors import GraphError
-
         if self.dispatch not in ("native", "common"):
             raise GraphError(f"dispatch is 'native' or 'common', found {self.dispatch!r}")
+        if not isinstance(self.fuse, bool):
+            raise GraphError(f"fuse is True or False, found {self.fuse!r}")
+
+    @staticmethod
+    @located
+    def of(given: Mapping[str, Any]) -> Options:
+        """Options by name, as a user gives them; GraphError for one that there is not."""
+        known = [f.name for f in fields(Options)]
+        for name in given:
+            if name not in known:
+                listed = ", ".join(known)
+                hint = did_you_mean(name, known)
+                raise GraphError(f"no option is called {name!r}{hint}; there are {listed}")
+        return Options(**given)
 
 
 @dataclass

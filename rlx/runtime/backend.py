@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlx.errors import DeviceError, did_you_mean
+from rlx.errors import DeviceError, GraphError, did_you_mean
 from rlx.graph import Graph
+from rlx.ops.location import caller
 from rlx.runtime.executable import Executable
 
 __all__ = ["Backend", "Weights", "backend_for", "devices", "register_backend"]
@@ -55,13 +56,16 @@ class CpuBackend:
 
         target = make_target()
         require(target.features)  # RLX_CPU may name another machine, whose code would not run here
-        artifact, report = compile_graph(graph, target, Options(**options))
+        artifact, report = compile_graph(graph, target, Options.of(options))
         return Executable(artifact, report, shared)
 
     def set_threads(self, n: int) -> None:
         from rlx.runtime import _native
 
-        _native.set_threads(n)
+        try:
+            _native.set_threads(n)
+        except _native.Error as e:
+            raise GraphError(f"threads: found {e.found}, expected {e.expected}", caller()) from None
 
 
 class InterpreterBackend:
@@ -98,7 +102,7 @@ def devices() -> tuple[str, ...]:
 
 def backend_for(device: str) -> Backend:
     """The backend of a device; DeviceError if it is unknown or unavailable."""
-    if device in _registry:
+    if isinstance(device, str) and device in _registry:
         return _registry[device]()
     listed = ", ".join(_registry)
     if device in PLANNED:

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from rlx.dims import SymDim
 from rlx.errors import GraphError, NameError, ShapeError
-from rlx.graph import Graph, check_param
+from rlx.graph import Graph, check_param, sizes_of
 from rlx.ops.base import caller
-from rlx.ops.movement import listed
 from rlx.ops.value import Value
 from rlx.runtime.artifact import Signature
 from rlx.runtime.backend import Backend, Weights, backend_for
@@ -41,11 +39,18 @@ class Session:
     ) -> None:
         if precision != "f32":
             raise GraphError(
-                f"precision {precision!r} is not there yet; use 'f32', or cast in the graph"
+                f"precision {precision!r} is not there yet; use 'f32', or cast in the graph",
+                caller(),
             )
         self.device, self.precision = device, precision
         self.backend: Backend = backend_for(device)
         if threads is not None:
+            if (
+                isinstance(threads, bool)
+                or not isinstance(threads, int)
+                or threads.bit_length() > 63
+            ):
+                raise GraphError(f"threads is a number from 1 on, found {threads!r}", caller())
             self.backend.set_threads(threads)
 
     def compile(
@@ -53,7 +58,9 @@ class Session:
     ) -> CompiledGraph:
         """Compile a graph. ``dims`` binds symbolic dims now; others bind at the first call of each
         shape. ``options`` are those of ``rlx.lowering.base.Options``."""
-        bound = graph.bind(dims) if dims else graph
+        if not isinstance(graph, Graph):
+            raise GraphError(f"compile takes a Graph, found a {type(graph).__name__}", caller())
+        bound = graph if dims is None else graph.bind(dims)
         bound.nodes()  # a graph without outputs is refused here, at the user's line
         return CompiledGraph(bound, self.backend, options)
 
@@ -84,7 +91,7 @@ class CompiledGraph:
         read-only array, such as one that a file is mapped to, is used in place and kept.
         Raises NameError, DTypeError or ShapeError.
         """
-        if name not in self._types:
+        if not isinstance(name, str) or name not in self._types:
             raise unknown(name, list(self._types), "param")
         t = self._types[name]
         given = check_param(name, typed_array(value, name, t.dtype.name, "param"), t)
@@ -121,7 +128,7 @@ class CompiledGraph:
         Raises NameError for an unknown or missing input or an unset param, DTypeError and
         ShapeError for arrays that do not fit, FaultError for data that has no result.
         """
-        executable, ready = self._prepare(inputs or {})
+        executable, ready = self._prepare({} if inputs is None else inputs)
         return list(executable.run_slots(*ready))
 
     def run_into(self, inputs: Mapping[str, Any], outputs: Sequence[Array]) -> None:
@@ -134,6 +141,8 @@ class CompiledGraph:
         self, outputs: Sequence[Array], expected: Sequence[Signature], inputs: Sequence[Array]
     ) -> None:
         """Refuse arrays that do not fit the outputs, or that lie over something else."""
+        if not isinstance(outputs, Sequence):
+            raise GraphError(f"outputs are NumPy arrays in a list, found {outputs!r}", caller())
         if len(outputs) != len(expected):
             raise ShapeError(f"{len(expected)} outputs expected, found {len(outputs)}", caller())
         taken = [(f"input {v.name!r}", a) for v, a in zip(self.graph.inputs, inputs, strict=True)]
@@ -171,6 +180,11 @@ class CompiledGraph:
             raise
 
     def _prepare(self, given: Mapping[str, Any]) -> tuple[Executable, list[Array]]:
+        if not isinstance(given, Mapping):
+            raise GraphError(
+                f"inputs are given by name, found a {type(given).__name__}; write {{'x': array}}",
+                caller(),
+            )
         names = [str(v.name) for v in self.graph.inputs]
         for name in given:
             if name not in names:
@@ -201,23 +215,11 @@ class CompiledGraph:
 
     def _binding(self, feeds: Mapping[str, Any]) -> dict[str, int]:
         """The sizes of the symbolic dims, read off the inputs' shapes; ShapeError if they clash."""
-        sizes: dict[str, int] = {}
         leaves = [(str(v.name), v.type, _shape(feeds[str(v.name)], v)) for v in self.graph.inputs]
         leaves += [
             (str(v.name), v.type, self._params[str(v.name)].shape) for v in self.graph.params
         ]
-        for name, t, shape in leaves:
-            if len(shape) != t.rank:
-                raise ShapeError(
-                    f"{name!r} has shape {listed(t.shape)}, found {list(shape)}", caller()
-                )
-            for d, n in zip(t.shape, shape, strict=True):
-                symbol = _lone_symbol(d)
-                if symbol is not None and sizes.setdefault(symbol, n) != n:
-                    raise ShapeError(
-                        f"{name!r} says {symbol} is {n}, another tensor says {sizes[symbol]}",
-                        caller(),
-                    )
+        sizes = sizes_of(leaves)
         unbound = [s for s in self._symbols if s not in sizes]
         if unbound:
             raise ShapeError(
@@ -262,9 +264,3 @@ class CompiledGraph:
 def _shape(value: Any, v: Value) -> tuple[int, ...]:
     """The shape of what was given for an input; DTypeError if that is no array of its type."""
     return typed_array(value, str(v.name), v.dtype.name, "input").shape
-
-
-def _lone_symbol(d: int | SymDim) -> str | None:
-    if isinstance(d, SymDim) and len(d.terms) == 1 and d.terms[0] == ((str(d),), 1):
-        return str(d)
-    return None

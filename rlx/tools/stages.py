@@ -86,25 +86,49 @@ def _check_body(f: ir.Operation) -> None:
 
 
 def _check_entry(module: ir.Module, name: str) -> None:
-    """A schedule is made of @main, whose arguments are inputs and params by name."""
-    main = functions(module).get("main")
+    """A schedule is made of @main, whose arguments are inputs and params by name, and of
+    @prologue; both hold ops of hir and mir alone."""
+    found = functions(module)
+    main = found.get("main")
     if main is None:
         raise IRError(f"the module has no function @main, which {name} starts from")
     marks = (
         list(ir.ArrayAttr(main.attributes["arg_attrs"])) if "arg_attrs" in main.attributes else []
     )
-    arguments = list(main.regions[0].blocks[0].arguments)
-    known = {"rlx.input", "rlx.param", "rlx.packed"}
-    for i, arg in enumerate(arguments):
-        found = {named.name for named in ir.DictAttr(marks[i])} if i < len(marks) else set[str]()
-        if not found & known:
+    names: set[str] = set()
+    for i, arg in enumerate(main.regions[0].blocks[0].arguments):
+        mark = ir.DictAttr(marks[i]) if i < len(marks) else ir.DictAttr.get({})
+        _check_argument(f"argument {i} of @main", arg, mark, names, place_of(main))
+        if name == "mir-to-lir" and not arg.type.has_static_shape:
+            message = f"argument {i} of @main is {arg.type}; {name} needs the size of every dim"
+            raise UnsupportedError(message, place_of(main))
+    for f in (main, found.get("prologue")):
+        for view in f.regions[0].blocks[0].operations if f is not None else ():
+            op = view.operation
+            if op.name != "func.return" and op.name.split(".")[0] not in ("hir", "mir"):
+                raise IRError(f"{op.name} is no op of hir or mir, which {name} takes", place_of(op))
+
+
+def _check_argument(
+    what: str, arg: ir.Value, mark: ir.DictAttr, names: set[str], place: tuple[str, int]
+) -> None:
+    for key in ("rlx.input", "rlx.param"):
+        if key in mark:
+            name = str(mark[key])
+            if not isinstance(mark[key], ir.StringAttr) or name in names:
+                problem = f"{key} = {name}, expected a name in quotes that no other argument has"
+                raise IRError(f"{what} has {problem}", place)
+            names.add(name)
+            break
+    else:
+        if "rlx.packed" not in mark:
             raise IRError(
-                f'argument {i} of @main is neither input nor param; write {{rlx.input = "x"}} or '
+                f'{what} is neither input nor param; write {{rlx.input = "x"}} or '
                 '{rlx.param = "w"} after its type',
-                place_of(main),
+                place,
             )
-        if not isinstance(arg.type, ir.RankedTensorType):
-            raise IRError(f"argument {i} of @main is {arg.type}, expected a tensor", place_of(main))
+    if not isinstance(arg.type, ir.RankedTensorType):
+        raise IRError(f"{what} is {arg.type}, expected a tensor", place)
 
 
 def emit_stage(module: ir.Module, stage: str, target: Target) -> str | bytes | None:
