@@ -6,6 +6,7 @@ a polynomial is enough; equality is structural after normalisation.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -125,7 +126,10 @@ def as_dim(d: int | str | SymDim) -> Dim:
         return d
     if isinstance(d, str):
         return SymDim.symbol(d)
-    n = d.__index__() if not isinstance(d, bool) and hasattr(d, "__index__") else -1
+    try:
+        n = -1 if isinstance(d, bool) else operator.index(d)
+    except TypeError:
+        n = -1
     if n < 0:
         raise ShapeError(f"a dim is an int >= 0 or a name, found {d!r}")
     return n

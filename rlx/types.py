@@ -21,6 +21,8 @@ Shape = tuple[Dim, ...]
 
 MAX_BYTES = 1 << 56
 """The most bytes of a tensor, in the native runtime as well."""
+MAX_RANK = 64
+"""The most dims of a tensor; NumPy has the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,10 +200,16 @@ class TensorType:
         return n
 
     def addressable(self) -> TensorType:
-        """The type itself; ShapeError if a tensor of it has more bytes than can be addressed."""
-        n = self.size
-        if isinstance(n, int) and n * self.dtype.bytes > MAX_BYTES:
+        """The type itself; ShapeError if it has more bytes or dims than there can be. A dim of 0
+        does not make up for others: NumPy counts as if it were 1."""
+        n = self.dtype.bytes
+        for d in self.shape:
+            if isinstance(d, int) and d > 1:
+                n *= d
+        if n > MAX_BYTES:
             raise ShapeError(f"a tensor {self} has more than 2**56 bytes, the most there can be")
+        if len(self.shape) > MAX_RANK:
+            raise ShapeError(f"a tensor has at most {MAX_RANK} dims, found {len(self.shape)}")
         return self
 
     def with_shape(self, shape: Iterable[Dim]) -> TensorType:

@@ -18,6 +18,10 @@ from rlx.types import DTYPES, DType, TensorType
 __all__ = ["dtype_of", "element", "forget_types", "from_attr", "from_type", "to_attr", "to_type"]
 
 
+MAX_CONSTANT = 1 << 30
+"""Bytes; a splat of any size is a few characters of text."""
+
+
 def element(dt: DType) -> ir.Type:
     """The MLIR element type: signed integers are signless, unsigned are ``ui``, a bool is i1."""
     if dt.kind == "bool":
@@ -135,6 +139,8 @@ def _read_array(a: ir.Attribute) -> np.ndarray[Any, Any]:
     kind = from_type(ir.DenseElementsAttr(a).type)
     dense, dt = ir.DenseElementsAttr(a), kind.dtype
     shape = kind.static_shape
+    if kind.addressable().nbytes > MAX_CONSTANT:
+        raise IRError(f"a constant of {kind} takes more than 1 GiB; make it a param, or expand one")
     if dt.name == "bf16":
         count = 1 if dense.is_splat else kind.nbytes // dt.bytes
         values = np.frombuffer(raw_elements(dense, count * dt.bytes), dt.numpy)

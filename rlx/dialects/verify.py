@@ -20,7 +20,7 @@ def verifier(check: Callable[[ir.Operation], None]) -> Callable[[Any], bool]:
             check(op)
         except RlxError as e:
             op.location.emit_error(f"{op.name}: {e.message}")
-        except ValueError as e:  # the bindings': an attribute or type of another kind
+        except (TypeError, ValueError) as e:  # the bindings': an attribute or type of another kind
             op.location.emit_error(f"{op.name}: {e}")
         else:
             return True

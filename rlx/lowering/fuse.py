@@ -89,6 +89,7 @@ class _Fuser:
                 return
             if (
                 not _pointwise(user)
+                or user.results[0] not in self.place  # it stands inside a region already
                 or user.results[0] in self.taken
                 or user.results[0].type != out.type
             ):

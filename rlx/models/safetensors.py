@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ModelError, did_you_mean
-from rlx.types import DType, dtype
+from rlx.errors import ModelError, ShapeError, did_you_mean
+from rlx.types import DType, TensorType, dtype
 
 __all__ = ["SafeTensors"]
 
@@ -100,6 +100,10 @@ class SafeTensors(Mapping[str, Array]):
         dt, shape, offsets = dtype(_DTYPES[raw["dtype"]]), raw["shape"], raw["data_offsets"]
         if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
             raise self._fail(f"{name!r} has shape {shape!r} and data_offsets {offsets!r}")
+        try:
+            TensorType(tuple(shape), dt).addressable()
+        except ShapeError as e:
+            raise self._fail(f"{name!r}: {e.message}") from None
         begin, end = offsets
         want, room = math.prod(shape) * dt.bytes, len(self._bytes) - self._start
         if end - begin != want or end > room:

@@ -261,7 +261,7 @@ class Op:
 
     def infer(self) -> TensorType | tuple[TensorType, ...]:
         """The result type, or a tuple of them; raises for operands that do not fit."""
-        raise NotImplementedError(f"{type(self).__name__} defines no infer")
+        raise AssertionError(f"{type(self).__name__} defines no infer")
 
     def cost(self) -> Cost:
         """Elements of the results as operations, and every operand and result moved once."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from rlx.errors import IRError, RlxError, did_you_mean
 
-__all__ = ["Collector", "Found", "check_nesting"]
+__all__ = ["Collector", "Found", "check_limits"]
 
 _EXPECTED = re.compile(
     r"expected-(?P<severity>error|warning|note|remark)(?P<re>-re)?\s*"
@@ -29,6 +29,8 @@ _NO_OP = re.compile(
 )
 NESTING = 256
 """Depth of brackets that text may have; IR of ours stays below ten."""
+RESULTS = 1000
+"""Results that an op of text may have; ours have a few."""
 WIDTH = 100
 """Characters of a line of the input that a diagnostic shows."""
 
@@ -196,21 +198,26 @@ def _help(f: Found) -> str:
     return ""
 
 
-_BRACKETS = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|->|[(\[{<]|[)\]}>]')
+_BRACKETS = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|->|[(\[{<]|[)\]}>]|%[\w.$-]+[#:](\d+)')
 
 
-def check_nesting(text: str) -> None:
-    """Refuse text whose brackets nest so deep that MLIR's recursive parser would overflow the
-    stack; IRError names the line."""
+def check_limits(text: str) -> None:
+    """Refuse text at which MLIR's parser would end the process; IRError names the line.
+
+    Brackets that nest too deep overflow its stack, and the number of a result is room in memory.
+    """
     depth = 0
     for m in _BRACKETS.finditer(text):
         token = m[0]
         if token in "([{<":
             depth += 1
             if depth > NESTING:
-                line = text.count("\n", 0, m.start()) + 1
-                raise IRError(
-                    f"brackets nest deeper than {NESTING} here; no IR of RLX does", ("-", line)
-                )
+                raise _at(text, m, f"brackets nest deeper than {NESTING} here; no IR of RLX does")
         elif token in ")]}>":
             depth = max(0, depth - 1)
+        elif m[1] and int(m[1][:9]) > RESULTS:
+            raise _at(text, m, f"{token}: an op has at most {RESULTS} results")
+
+
+def _at(text: str, m: re.Match[str], message: str) -> IRError:
+    return IRError(message, ("-", text.count("\n", 0, m.start()) + 1))

@@ -235,13 +235,13 @@ def _transform(text: str, job: Job, collector: Collector) -> str | bytes:
     """One part of the input through the passes and to the stage that is printed."""
     from rlx.dialects.context import parse
     from rlx.lowering.base import Compilation, Options
-    from rlx.tools.diagnostics import check_nesting
+    from rlx.tools.diagnostics import check_limits
     from rlx.tools.stages import emit_stage, passes_to, run_pass
 
     args, context = job.args, job.context
     compilation = Compilation(job.target, Options(dispatch=args.dispatch, fuse=not args.no_fuse))
     collector.doing = "the parser"
-    check_nesting(text)
+    check_limits(text)
     with context, collector.listening(context):
         module = parse(text, context)
         for name in job.passes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rlx._mlir import ir, run_pipeline
 from rlx.dialects.bridge import place_of
 from rlx.errors import IRError, RlxError, UnsupportedError
@@ -102,11 +104,34 @@ def _check_entry(module: ir.Module, name: str) -> None:
         if name == "mir-to-lir" and not arg.type.has_static_shape:
             message = f"argument {i} of @main is {arg.type}; {name} needs the size of every dim"
             raise UnsupportedError(message, place_of(main))
+    _check_prologue(found.get("prologue"), main, marks, name)
     for f in (main, found.get("prologue")):
         for view in f.regions[0].blocks[0].operations if f is not None else ():
             op = view.operation
             if op.name != "func.return" and op.name.split(".")[0] not in ("hir", "mir"):
                 raise IRError(f"{op.name} is no op of hir or mir, which {name} takes", place_of(op))
+
+
+def _check_prologue(
+    prologue: ir.Operation | None, main: ir.Operation, marks: list[Any], name: str
+) -> None:
+    """It takes the params of @main in their order, and gives what @main marks as packed."""
+    params = [str(m["rlx.param"]) for m in marks if "rlx.param" in m]
+    packed = [m["rlx.packed"] for m in marks if "rlx.packed" in m]
+    given, taken = 0, params
+    if prologue is not None:
+        _check_body(prologue)
+        body = prologue.regions[0].blocks[0]
+        given = len(list(body.operations)[-1].operation.operands)
+        found = list(ir.ArrayAttr(prologue.attributes["arg_attrs"])) if len(body.arguments) else []
+        taken = [str(m["rlx.param"]) if "rlx.param" in m else "no param" for m in found]
+    if taken != params:
+        message = f"@prologue takes {', '.join(taken)}; {name} needs those of @main: "
+        raise IRError(message + (", ".join(params) or "none"), place_of(prologue or main))
+    for index in packed:
+        if not isinstance(index, ir.IntegerAttr) or not 0 <= index.value < given:
+            problem = f"rlx.packed is {index}, and @prologue gives {given} values"
+            raise IRError(problem, place_of(main))
 
 
 def _check_argument(

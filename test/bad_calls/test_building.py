@@ -42,6 +42,13 @@ LEAVES = [
     Bad(ShapeError, "a shape is a list of dims, found 'batch'", lambda g, x: g.input("y", "batch")),
     Bad(ShapeError, "has more than 2..56 bytes", lambda g, x: g.input("y", [2**40, 2**40])),
     Bad(ShapeError, "has more than 2..56 bytes", lambda g, x: g.param("y", [2**63])),
+    Bad(ShapeError, "has more than 2..56 bytes", lambda g, x: g.input("y", [0, 2**60])),
+    Bad(ShapeError, "at most 64 dims, found 65", lambda g, x: g.input("y", [1] * 65)),
+    Bad(
+        ShapeError,
+        "has more than 2..56 bytes",
+        lambda g, x: x.reshape([6, 1, 1]).expand([6, 2**40, 2**40]),
+    ),
     Bad(NameError, "'two words' is no name for a dim", lambda g, x: g.input("y", ["two words"])),
     Bad(NameError, "'3' is no name for a dim", lambda g, x: g.input("y", ["3"])),
     Bad(NameError, "'' is no name for a dim", lambda g, x: g.input("y", [""])),

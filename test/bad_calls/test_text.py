@@ -7,12 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from rlx.dialects.context import make_context, parse
 from rlx.errors import DeviceError, IRError, PassError, RlxError, UnsupportedError
-from rlx.lowering.base import Compilation
-from rlx.targets import find_target
-from rlx.tools.diagnostics import check_nesting
-from rlx.tools.stages import emit_stage, passes_to, run_pass
+from support.text import transformed
 
 T = "tensor<2x3xf32>"
 
@@ -40,25 +36,6 @@ def mir(op: str, types: str = f"({T}) -> {T}", operands: str = "%x", attrs: str 
     return main(f'%y = "mir.{op}"({operands}) {attrs} : {types}')
 
 
-def transformed(text: str, to: str) -> None:
-    """Parse text, and take it through a pass, or to a stage and its target ("asm@cpu")."""
-    check_nesting(text)
-    context = make_context()
-    with context:
-        module = parse(text, context)
-        stage, _, target_name = to.partition("@")
-        target = find_target(target_name or "cpu:x86-64-v3")
-        compilation = Compilation(target)
-        if stage.startswith("--"):
-            for name in stage.removeprefix("--").split(","):
-                module = run_pass(module, name, compilation)
-        elif stage:
-            for p in passes_to(module, stage):
-                module = run_pass(module, p.name, compilation)
-            if stage not in ("hir", "mir", "fused"):
-                emit_stage(module, stage, target)
-
-
 EXP = mir("exp")
 
 PARSED = [
@@ -67,6 +44,18 @@ PARSED = [
     Text(IRError, 1, "expected", "module {"),
     Text(IRError, 1, "expected", "}"),
     Text(IRError, 1, "brackets nest deeper than 256", "[" * 300),
+    Text(
+        IRError,
+        2,
+        "%3#2147483648: an op has at most 1000 results",
+        EXP.replace("(%x)", "(%3#2147483648)"),
+    ),
+    Text(
+        IRError,
+        2,
+        "%y:99999999999999: an op has at most 1000 results",
+        EXP.replace("%y =", "%y:99999999999999 ="),
+    ),
     Text(IRError, 4, "brackets nest deeper than 256", "\n\n\n" + "(" * 300),
     Text(IRError, 2, "unregistered operation 'mir.expp'|mir.expp", mir("expp")),
     Text(IRError, 2, "unregistered|hir.exp", EXP.replace("mir.exp", "hir.exp")),
@@ -363,7 +352,87 @@ PASSED = [
     ),
 ]
 
-CASES = PARSED + PASSED
+TWICE = main(
+    f'%y = "mir.fused"() ({{\n    %a = "mir.reduce_sum"(%x) {{axes = array<i64: 1>, keepdims = false}} :'
+    f' ({T}) -> tensor<2xf32>\n    %b = "mir.reduce_sum"(%a) {{axes = array<i64: 0>, keepdims = false}} :'
+    ' (tensor<2xf32>) -> tensor<f32>\n    "mir.yield"(%b) : (tensor<f32>) -> ()\n  }) {kind = "rowwise"} :'
+    " () -> tensor<f32>",
+    results="tensor<f32>",
+)
+
+PROLOGUE = """func.func @prologue(%w: tensor<2xf32> {rlx.param = "w"}) -> tensor<2xf32> {
+  return %w : tensor<2xf32>
+}
+func.func @main(%x: tensor<2xf32> {rlx.input = "x"}, %w: tensor<2xf32> {rlx.param = "w"}, %p: tensor<2xf32> {rlx.packed = 0 : i64}) -> tensor<2xf32> {
+  %y = "mir.add"(%x, %p) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  return %y : tensor<2xf32>
+}"""
+VIEW = """module {
+
+  func.func @main(%a: memref<64xi8> {lir.role = "arena"}) {
+    return
+  }
+}"""
+
+CASES = [
+    Text(
+        IRError,
+        1,
+        '@prologue takes "v"; mir-to-lir needs those of @main: "w"',
+        PROLOGUE.replace('"w"', '"v"', 1),
+        "--mir-to-lir",
+    ),
+    Text(
+        IRError,
+        1,
+        "@prologue takes no param; mir-to-lir needs",
+        PROLOGUE.replace("rlx.param", "rlx.input", 1),
+        "--mir-to-lir",
+    ),
+    Text(
+        IRError,
+        4,
+        "rlx.packed is 1 : i64, and @prologue gives 1 values",
+        PROLOGUE.replace("packed = 0", "packed = 1"),
+        "--mir-to-lir",
+    ),
+    Text(
+        IRError,
+        4,
+        'rlx.packed is "p", and',
+        PROLOGUE.replace("packed = 0 : i64", 'packed = "p"'),
+        "--mir-to-lir",
+    ),
+    Text(
+        IRError,
+        2,
+        "a constant of 2147483647xf32 takes more than 1 GiB",
+        main(
+            '%y = "mir.constant"() {value = dense<0.0> : tensor<2147483647xf32>} : () -> tensor<3xf32>',
+            results="tensor<3xf32>",
+        ),
+    ),
+    Text(UnsupportedError, 0, "the input is lir already; fuse takes hir or mir", VIEW, "--fuse"),
+    Text(
+        IRError,
+        4,
+        "what lir.test reads must be a lir.view",
+        VIEW.replace(
+            "    return",
+            '    %t = "lir.test"(%a) : (memref<64xi8>) -> i1\n    scf.if %t { }\n    return',
+        ),
+        "lir",
+    ),
+    *PARSED,
+    *PASSED,
+    Text(
+        UnsupportedError,
+        2,
+        "has no kernel on cpu .*rowwise: reductions fold|has no kernel on cpu",
+        TWICE,
+        "lir",
+    ),
+]
 
 
 @pytest.mark.parametrize(
