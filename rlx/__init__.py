@@ -17,6 +17,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from rlx.control import cond as cond
+    from rlx.control import fori as fori
+    from rlx.control import scan as scan
+    from rlx.control import while_loop as while_loop
     from rlx.errors import RlxError as RlxError
     from rlx.graph import Graph as Graph
     from rlx.inspect import inspect_pipeline as inspect_pipeline
@@ -39,10 +43,14 @@ _NAMES = {
     "Session": "rlx.runtime.session",
     "TensorType": "rlx.types",
     "Value": "rlx.ops.value",
+    "cond": "rlx.control",
     "devices": "rlx.runtime.backend",
+    "fori": "rlx.control",
     "inspect_pipeline": "rlx.inspect",
     "interpret": "rlx.interpreter",
     "register_backend": "rlx.runtime.backend",
+    "scan": "rlx.control",
+    "while_loop": "rlx.control",
 }
 
 __all__ = [
@@ -55,10 +63,14 @@ __all__ = [
     "TensorType",
     "Value",
     "__version__",
+    "cond",
     "devices",
+    "fori",
     "inspect_pipeline",
     "interpret",
     "register_backend",
+    "scan",
+    "while_loop",
 ]
 
 

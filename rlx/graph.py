@@ -5,7 +5,7 @@ A graph is pure: values never change, and its nodes are whatever the outputs rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -195,15 +195,18 @@ class Graph(GraphOps):
         return f"Graph {self.name!r}: {len(self.inputs)} inputs, {len(self.params)} params, {n}"
 
 
-def topological(outputs: Sequence[Value]) -> list[Op]:
-    """The nodes that ``outputs`` reach, in an order fixed by the graph's structure alone."""
+def topological(outputs: Sequence[Value], stop: Collection[Value] = ()) -> list[Op]:
+    """The nodes that ``outputs`` reach, in an order fixed by the graph's structure alone.
+
+    Values in ``stop`` are taken as leaves.
+    """
     order: list[Op] = []
     done: set[Op] = set()
-    stack = [v.op for v in reversed(outputs) if v.op is not None]
+    stack = [v.op for v in reversed(outputs) if v.op is not None and v not in stop]
     while stack:
         op = stack[-1]
         todo = (
-            [v.op for v in op.present if v.op is not None and v.op not in done]
+            [v.op for v in op.present if v.op is not None and v.op not in done and v not in stop]
             if op not in done
             else []
         )

@@ -5,7 +5,7 @@ It is slow and plain on purpose: every other way of running a graph is tested ag
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,7 +66,10 @@ def _leaf(v: Value, given: Mapping[str, Any]) -> Array:
 def evaluate(op: Op, arrays: list[Array | None]) -> list[Array]:
     """The results of one node on arrays; checks that they are what ``infer`` promised."""
     with np.errstate(all="ignore"):
-        out = op.reference(*arrays) if hasattr(op, "reference") else _expanded(op, arrays)
+        if hasattr(op, "run"):
+            out = op.run(_call, *arrays)
+        else:
+            out = op.reference(*arrays) if hasattr(op, "reference") else _expanded(op, arrays)
     many = list(out) if isinstance(out, tuple) else [out]
     results: list[Array] = []
     for v, given in zip(op.results, many, strict=True):
@@ -77,6 +80,11 @@ def evaluate(op: Op, arrays: list[Array | None]) -> list[Array]:
             )
         results.append(a)
     return results
+
+
+def _call(body: Graph, arrays: Sequence[Array]) -> list[Array]:
+    """The outputs of a body of a control op on its inputs by position."""
+    return interpret(body, {str(v.name): a for v, a in zip(body.inputs, arrays, strict=True)})
 
 
 def _expanded(op: Op, arrays: list[Array | None]) -> tuple[Array, ...]:

@@ -27,11 +27,22 @@ def rebuild(
             new.append(env[v])
     for op in graph.nodes():
         attrs: dict[str, Any] = {
-            a.name: tuple(bind_dim(d, dims) for d in op.attrs[a.name])
+            a.name: _BOUND[a.kind](op.attrs[a.name], dims)
             for a in op.attr_fields
-            if a.kind == "tuple[Dim, ...]"
+            if a.kind in _BOUND
         }
         node = op.with_operands([None if v is None else env[v] for v in op.operands], **attrs)
         env.update(zip(op.results, node.results, strict=True))
     out.outputs = [env[v] for v in graph.outputs]
     return out
+
+
+def _body(body: Graph, dims: Mapping[str, int]) -> Graph:
+    return rebuild(body, lambda t: t.bind(dims), dims)
+
+
+_BOUND: dict[str, Callable[[Any, Mapping[str, int]], Any]] = {
+    "tuple[Dim, ...]": lambda shape, dims: tuple(bind_dim(d, dims) for d in shape),
+    "Graph": _body,
+}
+"""How attributes that hold dims are bound, by kind."""

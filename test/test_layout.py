@@ -22,9 +22,9 @@ FILE_LINES = 400
 FUNCTION_LINES = 60
 
 LAYERS = (
-    "errors", "knobs", "dims", "types", "ops", "graph", "rebuild", "interpreter", "_mlir",
-    "dialects", "kernels", "targets", "lowering", "runtime", "compiler", "inspect", "models",
-    "tools",
+    "errors", "knobs", "dims", "types", "ops", "graph", "rebuild", "control", "interpreter",
+    "_mlir", "dialects", "kernels", "targets", "lowering", "runtime", "compiler", "inspect",
+    "models", "tools",
 )  # fmt: skip
 """The modules and packages of ``rlx``, lowest first: each imports only what stands before it."""
 

@@ -19,6 +19,7 @@ from rlx.lowering.pipeline import PIPELINE, run_passes
 from rlx.lowering.report import DispatchReport
 from rlx.ops import FAMILIES, load_all
 from rlx.ops.base import REQUIRED, Attr, Op, registry, type_of
+from rlx.ops.control import Control
 from rlx.ops.value import Value
 from rlx.targets import find_target
 from rlx.targets.cpu import FAMILIES as CPU_FAMILIES
@@ -42,7 +43,8 @@ How an op runs:
 - **loops**: by a loop nest of its own, on every target (the common way);
 - **expands**: by what other ops make of it, unless a kernel family runs it whole;
 - **view**: not at all, since it only changes how its operand is read;
-- **literal**: it is data.
+- **literal**: it is data;
+- **control flow**: as a step of the schedule that runs the kernels of its bodies.
 
 A kernel family named after that has a kernel of its own for the op on CPUs, tried on f32, or on the
 first type that the op takes.
@@ -109,6 +111,8 @@ def how(cls: type[Op]) -> str:
         way = "pointwise"
     elif hasattr(cls, "loops"):
         way = "loops"
+    elif issubclass(cls, Control):
+        return "control flow"
     else:
         return "literal"
     report = _dispatch(_graph(cls))

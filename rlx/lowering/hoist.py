@@ -28,6 +28,8 @@ def static_values(main: ir.Operation) -> set[ir.Value]:
     for view in block.operations:
         op = view.operation
         inputs = list(op.operands)
+        if op.name == "func.call":
+            continue  # control flow stays where it is
         if op.name == Constant.name or (inputs and all(v in neutral for v in inputs)):
             neutral.update(op.results)
         elif inputs and all(v in static or v in neutral for v in inputs) and len(op.results):

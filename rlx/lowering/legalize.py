@@ -54,8 +54,7 @@ def _check(module: ir.Module, compilation: Compilation) -> None:
     missing: Counter[str] = Counter()
     first: dict[str, tuple[str, int]] = {}
     for f in functions(module).values():
-        for view in f.regions[0].blocks[0].operations:
-            op = view.operation
+        for op in (v.operation for b in f.regions[0].blocks for v in b.operations):
             if op.name.startswith("mir.") and op.name not in ("mir.fused", "mir.constant"):
                 cls: type[Op] = op_class(op.name)
                 if not (cls.pointwise or hasattr(cls, "loops") or cls.composite()):

@@ -6,7 +6,7 @@ from rlx._mlir import ir, parse_module
 from rlx.dialects.convert import element, from_type
 from rlx.kernels.reg import mlir_element
 from rlx.lowering.config import encode
-from rlx.lowering.lowering import Lowering, StepRecord
+from rlx.lowering.lowering import Branch, Launched, Lowering, Repeat, Step, launches
 from rlx.lowering.views import Memory, View
 from rlx.types import DType, TensorType
 
@@ -18,8 +18,8 @@ def write_module(lowering: Lowering, main: ir.Operation) -> ir.Module:
     arena = lowering.plan_arena()
     memories = _Memories(lowering, main, arena)
     lines = ["module attributes {" + ", ".join(_module_attributes(lowering, main)) + "} {"]
-    declared: dict[str, StepRecord] = {}
-    for step in (*lowering.prologue, *lowering.main):
+    declared: dict[str, Launched] = {}
+    for step in launches([*lowering.prologue, *lowering.main]):
         declared.setdefault(step.kernel, step)
     configs = {name: key for key, name in lowering.kernels.items()}
     for name, step in declared.items():
@@ -100,44 +100,101 @@ def _element(dt: DType) -> str:
     return str(element(dt))
 
 
-def _function(name: str, steps: list[StepRecord], memories: _Memories) -> list[str]:
-    head: list[str] = []
-    body: list[str] = []
-    sizes: dict[int, str] = {}
-    views: dict[str, str] = {}
+def _function(name: str, steps: list[Step], memories: _Memories) -> list[str]:
+    return _Entry(name, memories).lines(steps)
 
-    def size(n: int) -> str:
-        if n not in sizes:
-            sizes[n] = f"%s{len(sizes)}"
-            head.append(f"    {sizes[n]} = arith.constant {n} : index")
-        return sizes[n]
 
-    def view(v: View) -> str:
-        base, kind = memories.of(v.memory)
+class _Entry:
+    """The text of an entry. Sizes and views stand at its top level, before what uses them."""
+
+    def __init__(self, name: str, memories: _Memories) -> None:
+        self.name, self.memories = name, memories
+        self.head: list[str] = []
+        self.body: list[str] = []
+        self.sizes: dict[int, str] = {}
+        self.views: dict[str, str] = {}
+        self.tests = 0
+
+    def lines(self, steps: list[Step]) -> list[str]:
+        for step in steps:
+            self.body += self.step(step, "    ")
+        return [
+            f"  func.func @{self.name}({', '.join(self.memories.arguments)}) {{",
+            *self.head,
+            *self.body,
+            "    return",
+            "  }",
+        ]
+
+    def size(self, n: int) -> str:
+        if n not in self.sizes:
+            self.sizes[n] = f"%s{len(self.sizes)}"
+            self.head.append(f"    {self.sizes[n]} = arith.constant {n} : index")
+        return self.sizes[n]
+
+    def view(self, v: View) -> str:
+        base, kind = self.memories.of(v.memory)
         offset = v.memory.offset + v.start * v.dtype.bytes
         shape, strides = (", ".join(map(str, x)) for x in (v.shape, v.strides))
         shape, strides = (f"array<i64{': ' if x else ''}{x}>" for x in (shape, strides))
         where = f"offset = {offset} : i64, shape = {shape}, strides = {strides}"
         text = f'"lir.view"({base}) {{{where}}} : ({kind}) -> {_flat(v.dtype)}'
-        if text not in views:
-            views[text] = f"%v{len(views)}"
-            body.append(f"    {views[text]} = {text}")
-        return views[text]
+        if text not in self.views:
+            self.views[text] = f"%v{len(self.views)}"
+            self.body.append(f"    {self.views[text]} = {text}")
+        return self.views[text]
 
-    for s in steps:
-        args = ", ".join([*(view(v) for v in s.views), *(size(n) for n in s.launch.sizes)])
-        types = ", ".join([*(_flat(v.dtype) for v in s.views), *["index"] * len(s.launch.sizes)])
+    def step(self, step: Step, indent: str) -> list[str]:
+        match step:
+            case Launched():
+                return [indent + self.launch(step)]
+            case Branch():
+                return self.branch(step, indent)
+            case Repeat():
+                return self.repeat(step, indent)
+
+    def block(self, steps: list[Step], indent: str) -> list[str]:
+        return [line for s in steps for line in self.step(s, indent + "  ")]
+
+    def launch(self, s: Launched) -> str:
+        sizes = s.launch.sizes
+        args = ", ".join([*(self.view(v) for v in s.views), *(self.size(n) for n in sizes)])
+        types = ", ".join([*(_flat(v.dtype) for v in s.views), *["index"] * len(sizes)])
         marks = f"lir.range = {s.launch.range} : i64, lir.grain = {s.launch.grain} : i64"
         marks += f", lir.scratch = {s.launch.scratch} : i64"
-        if name == "prologue":
+        if self.name == "prologue":
             params = ", ".join(map(str, sorted(s.params)))
             marks += f", lir.when = array<i64{': ' if params else ''}{params}>"
-        place = f"loc({_quoted(s.location[0])}:{s.location[1]}:1)"
-        body.append(f"    func.call @{s.kernel}({args}) {{{marks}}} : ({types}) -> () {place}")
-    return [
-        f"  func.func @{name}({', '.join(memories.arguments)}) {{",
-        *head,
-        *body,
-        "    return",
-        "  }",
-    ]
+        return f"func.call @{s.kernel}({args}) {{{marks}}} : ({types}) -> () {_place(s)}"
+
+    def test(self, flag: View, s: Branch | Repeat, indent: str) -> tuple[str, str]:
+        """The SSA name of a test, and the line that makes it."""
+        self.tests += 1
+        name = f"%t{self.tests - 1}"
+        kind = _flat(flag.dtype)
+        return name, f'{indent}{name} = "lir.test"({self.view(flag)}) : ({kind}) -> i1 {_place(s)}'
+
+    def branch(self, s: Branch, indent: str) -> list[str]:
+        then, otherwise = (self.block(steps, indent) for steps in (s.then, s.otherwise))
+        name, test = self.test(s.flag, s, indent)
+        end = f"{indent}}} {_place(s)}"
+        return [test, f"{indent}scf.if {name} {{", *then, f"{indent}}} else {{", *otherwise, end]
+
+    def repeat(self, s: Repeat, indent: str) -> list[str]:
+        before, body = (self.block(steps, indent) for steps in (s.test, s.body))
+        name, test = self.test(s.flag, s, indent + "  ")
+        limit = f"lir.limit = {s.limit} : i64, lir.site = {s.site} : i64"
+        return [
+            f"{indent}scf.while : () -> () {{",
+            *before,
+            test,
+            f"{indent}  scf.condition({name})",
+            f"{indent}}} do {{",
+            *body,
+            f"{indent}  scf.yield",
+            f"{indent}}} attributes {{{limit}}} {_place(s)}",
+        ]
+
+
+def _place(s: Step) -> str:
+    return f"loc({_quoted(s.location[0])}:{s.location[1]}:1)"

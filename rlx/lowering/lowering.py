@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from rlx._mlir import ir
 from rlx.dialects.convert import from_type
@@ -20,7 +20,7 @@ from rlx.lowering.rules import constant_of
 from rlx.lowering.views import Memory, View
 from rlx.ops.base import Location
 
-__all__ = ["Lowering", "Site", "StepRecord"]
+__all__ = ["Branch", "Launched", "Lowering", "Repeat", "Site", "Step", "launches"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Site:
 
 
 @dataclass
-class StepRecord:
+class Launched:
     """A launch: the kernel's name, its views, its sizes; ``params`` are those it follows."""
 
     kernel: str
@@ -43,20 +43,65 @@ class StepRecord:
 
 
 @dataclass
+class Branch:
+    """Steps of which the bool at ``flag`` chooses the first or the second list."""
+
+    flag: View
+    then: list[Step]
+    otherwise: list[Step]
+    location: Location
+
+
+@dataclass
+class Repeat:
+    """Steps that run as long as the bool at ``flag`` is true after the steps of ``test``.
+
+    ``limit`` is the most rounds, -1 for any number; ``site`` is the fault site of one more.
+    """
+
+    test: list[Step]
+    flag: View
+    body: list[Step]
+    limit: int
+    site: int
+    location: Location
+
+
+Step: TypeAlias = "Launched | Branch | Repeat"
+
+
+def launches(steps: Sequence[Step]) -> Iterator[Launched]:
+    """The launches among steps, and among those inside them."""
+    for step in steps:
+        match step:
+            case Launched():
+                yield step
+            case Branch():
+                yield from launches([*step.then, *step.otherwise])
+            case Repeat():
+                yield from launches([*step.test, *step.body])
+
+
+@dataclass
 class Lowering:
-    """See the module docstring. ``in_prologue`` says which entry ``launch`` appends to."""
+    """See the module docstring. ``in_prologue`` says which entry ``launch`` appends to.
+
+    ``destinations`` are the places where the caller of a function wants what it returns, for the
+    values that a kernel may write there at once. ``functions`` are the module's, and ``active`` the
+    bodies in the midst of which the lowering is.
+    """
 
     compilation: Compilation
     kernels: dict[tuple[str, Any], str] = field(default_factory=dict)
-    main: list[StepRecord] = field(default_factory=list)
-    prologue: list[StepRecord] = field(default_factory=list)
+    main: list[Step] = field(default_factory=list["Step"])
+    prologue: list[Step] = field(default_factory=list["Step"])
     env: dict[ir.Value, View] = field(default_factory=dict)
     buffers: list[Memory] = field(default_factory=list)
     packed: Memory = field(default_factory=lambda: Memory("packed"))
     error: Memory = field(default_factory=lambda: Memory("error"))
     constants: list[ir.Attribute] = field(default_factory=list)
     sites: list[Site] = field(default_factory=list)
-    outputs: dict[ir.Value, int] = field(default_factory=dict)
+    destinations: dict[ir.Value, View] = field(default_factory=dict)
     params_of: dict[ir.Value, frozenset[int]] = field(default_factory=dict)
     in_prologue: bool = False
     following: frozenset[int] = frozenset()
@@ -64,6 +109,13 @@ class Lowering:
     packs: dict[Any, View] = field(default_factory=dict)
     statics: dict[ir.Value, ir.Value] = field(default_factory=dict)
     lower_op: Callable[[ir.Operation], None] = field(default=lambda op: None)
+    functions: dict[str, ir.Operation] = field(default_factory=dict)
+    active: list[ir.Operation] = field(default_factory=list)
+    _open: list[list[Step]] = field(init=False)
+    _clock: int = 0
+
+    def __post_init__(self) -> None:
+        self._open = [self.main]
 
     @property
     def target(self) -> Any:
@@ -147,9 +199,9 @@ class Lowering:
         """
         t = from_type(v.type)
         shape = t.static_shape
-        index = self.outputs.pop(v, None) if strides_of is None else None
-        if index is not None and not self.in_prologue:
-            found = View.dense(Memory("output", index), t.dtype, shape)
+        wanted = self.destinations.pop(v, None) if strides_of is None else None
+        if wanted is not None and not self.in_prologue:
+            found = wanted
         elif strides_of is None:
             found = self.fresh(t.dtype, shape)
         else:
@@ -158,6 +210,11 @@ class Lowering:
             found = stored.transpose(back)
         self.env[v] = found
         return found
+
+    def want(self, v: ir.Value, place: View) -> None:
+        """Let the kernel that makes ``v`` write to ``place``; what is there already is not moved,
+        and of two places the first is taken."""
+        self.destinations.setdefault(v, place)
 
     def fresh(self, dtype: Any, shape: Sequence[int]) -> View:
         """A new buffer: of the arena, or of the packed memory while the prologue is planned."""
@@ -185,13 +242,43 @@ class Lowering:
         self._check_width(family, views, launch)
         key = (family, config)
         name = self.kernels.setdefault(key, f"{family}_{len(self.kernels)}")
-        steps = self.prologue if self.in_prologue else self.main
+        steps = self.prologue if self.in_prologue else self._open[-1]
         if not self.in_prologue:
-            for v in views:
-                if v.memory.role == "arena":
-                    v.memory.touch(len(steps))
+            self.touch(*views)
         params = self.following if self.in_prologue else frozenset[int]()
-        steps.append(StepRecord(name, list(views), launch, self.location, params))
+        steps.append(Launched(name, list(views), launch, self.location, params))
+
+    def touch(self, *views: View) -> None:
+        """Note that a step of main reads or writes what the views show."""
+        for v in views:
+            if v.memory.role == "arena":
+                v.memory.touch(self._clock)
+        self._clock += 1
+
+    def append(self, step: Step) -> None:
+        """Append a step that is no launch to main."""
+        self._open[-1].append(step)
+
+    @contextmanager
+    def inside(self) -> Generator[list[Step]]:
+        """Append to a new list of steps, which becomes a part of a step."""
+        steps: list[Step] = []
+        self._open.append(steps)
+        try:
+            yield steps
+        finally:
+            self._open.pop()
+
+    @contextmanager
+    def repeated(self) -> Generator[None]:
+        """The steps of the block run again and again: what they touch of the buffers that were
+        there before lives from their beginning to their end."""
+        start, before = self._clock, list(self.buffers)
+        yield
+        for b in before:
+            if b.last >= start:
+                b.first, b.last = min(b.first, start), max(b.last, self._clock)
+        self._clock += 1
 
     def _check_width(self, family: str, views: Sequence[View], launch: Launch) -> None:
         """Refuse a launch for a GPU beyond its integers: sizes have 32 bits, and indices may."""

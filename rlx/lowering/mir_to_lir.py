@@ -14,6 +14,7 @@ from rlx.dialects.bridge import place_of
 from rlx.dialects.convert import from_type
 from rlx.errors import UnsupportedError
 from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.control import lower_call
 from rlx.lowering.families import SELECTORS, select
 from rlx.lowering.families.copy import static_dims
 from rlx.lowering.lir_text import write_module
@@ -37,7 +38,7 @@ class MirToLir(Pass):
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
         lowering = Lowering(compilation)
         lowering.lower_op = lambda op: _lower(op, lowering)
-        funcs = functions(module)
+        lowering.functions = funcs = functions(module)
         main = funcs["main"]
         ends = _entry(main, funcs.get("prologue"), lowering)
         for view in main.regions[0].blocks[0].operations:
@@ -73,10 +74,14 @@ def _entry(
         _statics(prologue, lowering)
     ends = [(v, i) for i, v in enumerate(list(block.operations)[-1].operation.operands)]
     for v, i in ends:
-        op = producer(v)
-        if op is not None and op.name not in _VIEWS:
-            lowering.outputs.setdefault(v, i)
+        if producer(v) is not None:
+            lowering.want(v, _output(v, i))
     return ends
+
+
+def _output(v: ir.Value, index: int) -> View:
+    t = from_type(v.type)
+    return View.dense(Memory("output", index), t.dtype, t.static_shape)
 
 
 def _statics(prologue: ir.Operation, lowering: Lowering) -> None:
@@ -109,14 +114,16 @@ def _return(v: ir.Value, index: int, lowering: Lowering) -> None:
     found = lowering.view(v)
     if found.memory.role == "output" and found.memory.index == index:
         return
-    t = from_type(v.type)
-    lowering.copy(found, View.dense(Memory("output", index), t.dtype, t.static_shape))
+    lowering.copy(found, _output(v, index))
 
 
 def _lower(op: ir.Operation, lowering: Lowering) -> None:
     if op.name == Constant.name:
         return
     lowering.location = place_of(op)
+    if op.name == "func.call":
+        lower_call(op, lowering)
+        return
     if op.name in _VIEWS and (
         lowering.compilation.options.dispatch == "native" or op.name == Reshape.name
     ):

@@ -47,6 +47,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "rlx.ops.transformer": ("hir.attention_block", "hir.bert_layer"),
     "rlx.ops.llama": ("hir.llama_decoder_block",),
+    "rlx.ops.control": ("control.cond", "control.while_loop", "control.scan"),
 }  # fmt: skip
 
 OP_MODULES: dict[str, str] = {op: module for module, ops in FAMILIES.items() for op in ops}
@@ -54,8 +55,9 @@ OP_MODULES: dict[str, str] = {op: module for module, ops in FAMILIES.items() for
 # Builder methods that are no op's own name: the method, and "module:function" that it calls, or
 # "op" for an op class under another method name.
 _SUGAR = "rlx.ops.sugar"
+# Control flow is built by ``rlx.control``, which traces functions.
 BUILDERS: dict[str, str] = {
-    **{op.split(".")[1]: op for op in OP_MODULES},
+    **{op.split(".")[1]: op for op in OP_MODULES if not op.startswith("control.")},
     **{f: f"{_SUGAR}:{f}" for f in (
         "narrow", "concat", "split", "squeeze", "unsqueeze", "swapaxes", "permute", "flatten",
         "activation", "binary", "compare", "reduce", "attention_kind",

@@ -93,6 +93,14 @@ _RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, np.dtype("V").kind: 2}
 """Kinds of numbers by what holds them; bfloat16 is of NumPy's kind V."""
 
 
+def _graph(v: Any) -> Any:
+    from rlx.ops.builders import GraphOps
+
+    if not isinstance(v, GraphOps):
+        raise TypeError
+    return v
+
+
 KINDS = {
     "int": _int,
     "float": _float,
@@ -102,6 +110,7 @@ KINDS = {
     "tuple[int, ...]": _ints,
     "tuple[Dim, ...]": _dims,
     "Array": _array,
+    "Graph": _graph,
 }
 """How to normalise each kind of attribute; a kind is the text of its annotation."""
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, ClassVar, dataclass_transform
 
 import numpy as np
@@ -40,6 +41,7 @@ __all__ = [
     "optional",
     "registry",
     "sample",
+    "variadic",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -49,15 +51,19 @@ REQUIRED: Any = object()
 
 @dataclass
 class Operand:
-    """A declared operand: read as an attribute of a node it gives the Value (or None)."""
+    """A declared operand: read as an attribute of a node it gives the Value (or None), or for a
+    variadic one the tuple of them."""
 
     doc: str
     optional: bool = False
+    variadic: bool = False
     name: str = ""
     index: int = -1
 
     def __get__(self, node: Op | None, owner: type[Op]) -> Any:
-        return self if node is None else node.operands[self.index]
+        if node is None:
+            return self
+        return node.operands[self.index :] if self.variadic else node.operands[self.index]
 
 
 @dataclass
@@ -83,9 +89,15 @@ def optional(doc: str = "") -> Any:
     return Operand(doc, optional=True)
 
 
+def variadic(doc: str = "") -> Any:
+    """Declare the last operand as any number of them, annotated ``tuple[Value, ...]``. The op then
+    takes its attributes by name only."""
+    return Operand(doc, variadic=True)
+
+
 def attr(default: Any = REQUIRED, doc: str = "") -> Any:
     """Declare an attribute. Its annotation is one of bool, int, float, str, DType, ``tuple[int,
-    ...]``, ``tuple[Dim, ...]`` or ``Array``; with no default it must be given."""
+    ...]``, ``tuple[Dim, ...]``, ``Array`` or ``Graph``; with no default it must be given."""
     return Attr(default, doc)
 
 
@@ -135,6 +147,8 @@ def bad(*types: str | None, match: str, error: type[RlxError], **attrs: Any) -> 
     return Bad(types, match, error, attrs)
 
 
+_serials = count()
+
 registry: dict[str, type[Op]] = {}
 """Every loaded op class by its full name ("mir.tanh")."""
 
@@ -148,7 +162,7 @@ def op_class(name: str) -> type[Op]:
     return registry[name]
 
 
-@dataclass_transform(kw_only_default=False, field_specifiers=(operand, optional, attr))
+@dataclass_transform(kw_only_default=False, field_specifiers=(operand, optional, variadic, attr))
 class Op:
     """A node: one use of an op on Values. Construction checks and infers; nodes never change.
 
@@ -189,10 +203,16 @@ class Op:
     """``batch(self, operands, batched)``: the op on operands of which those marked carry a new
     leading axis -> result(s), all with the new leading axis."""
 
+    run: ClassVar[Callable[..., Any]]
+    """``run(self, call, *arrays)``, in place of ``reference`` for an op with bodies: ``call(graph,
+    arrays)`` gives the outputs of one."""
+
     operands: tuple[Value | None, ...]
     attrs: dict[str, Any]
     results: tuple[Value, ...]
     location: Location
+    serial: int
+    """Nodes that are made later have greater ones."""
 
     def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -219,7 +239,7 @@ class Op:
         self._make(caller(), args, kwargs)
 
     def _make(self, location: Location, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        self.location = location
+        self.location, self.serial = location, next(_serials)
         try:
             self.operands, self.attrs = self._bind(args, kwargs)
             types = self.infer()
@@ -234,19 +254,24 @@ class Op:
         self, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         fields = [*self.operand_fields, *self.attr_fields]
+        many: list[Any] = []
+        if self.operand_fields and self.operand_fields[-1].variadic:
+            first = self.operand_fields[-1].index
+            args, many = args[:first], list(args[first:])
         if len(args) > len(fields):
             raise GraphError(f"{self.short} takes {len(fields)} arguments, found {len(args)}")
         given = dict(zip((f.name for f in fields), args, strict=False)) | kwargs
         operands: list[Value | None] = []
         for f in self.operand_fields:
-            v = given.pop(f.name, None)
-            if v is None and not f.optional:
-                raise GraphError(f"{self.short} needs its operand {f.name!r}")
-            if v is not None and not isinstance(v, Value):
-                raise GraphError(
-                    f"{self.short}: operand {f.name!r} is a {type(v).__name__}, expected a Value"
-                )
-            operands.append(v)
+            for v in many if f.variadic else [given.pop(f.name, None)]:
+                if v is None and not f.optional:
+                    raise GraphError(f"{self.short} needs its operand {f.name!r}")
+                if v is not None and not isinstance(v, Value):
+                    kind = type(v).__name__
+                    raise GraphError(
+                        f"{self.short}: operand {f.name!r} is a {kind}, expected a Value"
+                    )
+                operands.append(v)
         attrs: dict[str, Any] = {}
         for a in self.attr_fields:
             value = given.pop(a.name, a.default)

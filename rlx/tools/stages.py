@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlx._mlir import ir, run_pipeline
+from rlx.dialects import control
 from rlx.dialects.bridge import place_of
 from rlx.errors import IRError, RlxError, UnsupportedError
 from rlx.kernels.builder import KernelText
@@ -82,7 +83,7 @@ def run_pass(module: ir.Module, name: str, compilation: Compilation) -> ir.Modul
 
 def _check_body(f: ir.Operation) -> None:
     blocks = len(f.regions[0].blocks)
-    if blocks != 1:
+    if blocks != 1 and not (blocks == 0 and control.KEY in f.attributes):
         name = ir.StringAttr(f.attributes["sym_name"]).value
         raise IRError(f"func @{name} has {blocks} blocks, expected one", place_of(f))
 

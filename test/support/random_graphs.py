@@ -18,13 +18,12 @@ import numpy as np
 from rlx.errors import RlxError
 from rlx.graph import Graph
 from rlx.interpreter import evaluate
-from rlx.ops import load_all
 from rlx.ops.activation import Gelu, GeluApprox
 from rlx.ops.base import Op, registry
 from rlx.ops.value import Value
 from rlx.types import FLOATS, DType, TensorType, bf16, bool_, dtype, f16, f32, f64, i32, i64, u8
 from support.random_ops import EXACT, MOTIFS, computed_weight, make
-from support.samples import array_of
+from support.samples import array_of, op_classes
 from support.tolerances import TOLERANCES
 
 __all__ = ["Builder", "Case", "random_case"]
@@ -332,10 +331,9 @@ def _allowed(a: Array, others: Sequence[Array], exact: bool) -> Array:
 
 def random_case(seed: int, size: int | None = None) -> Case:
     """The case of a seed: always the same graph and the same arrays."""
-    load_all()
     rng = np.random.default_rng([seed, 1])
     b = Builder(seed, special=bool(rng.random() < 0.08))
-    names = [*sorted(registry), *sorted(MOTIFS) * 4, *OFTEN]
+    names = [*(op.name for op in op_classes()), *sorted(MOTIFS) * 4, *OFTEN]
     wanted = size or int(rng.integers(2, 14))
     for _ in range(20 * wanted):
         if wanted == 0:

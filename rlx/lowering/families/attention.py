@@ -45,7 +45,8 @@ class AttentionSelector:
         )
         # "bhsd" results are stored rows first, as "bshd" is: what follows is mostly a projection.
         result = lowering.result(
-            out, (0, 2, 1, 3) if node.layout == "bhsd" and out not in lowering.outputs else None
+            out,
+            (0, 2, 1, 3) if node.layout == "bhsd" and out not in lowering.destinations else None,
         )
         rows = _heads(lowering, result, node.num_heads, node.layout)
         mask = lowering.view(region.leaves[node.mask]) if node.mask is not None else None

@@ -87,6 +87,7 @@ void Pool::Crew::publish(const Task& task, int64_t chunk, uint32_t chunks) {
   chunks_ = chunks;
   done_.store(0, std::memory_order_relaxed);
   out_of_memory_.store(false, std::memory_order_relaxed);
+  caller_cpu_.store(current_cpu(), std::memory_order_relaxed);
   const uint64_t generation = (ticket_.load(std::memory_order_relaxed) >> kChunkBits) + 1;
   ticket_.store(generation << kChunkBits | chunks, std::memory_order_release);
   // Sequentially consistent against sleep_until_new: either the worker sees the new epoch, or this
@@ -128,13 +129,22 @@ void Pool::Crew::wait_for_chunks(uint32_t chunks) {
 
 void Pool::Crew::work() {
   block_signals();
+  const Affinity allowed;
   uint32_t seen = epoch_.load(std::memory_order_acquire);
   while (!quit_.load(std::memory_order_relaxed)) {
+    make_way(allowed);
     drain();
     while (!sleep_until_new(seen)) {
     }
     seen = epoch_.load(std::memory_order_acquire);
   }
+}
+
+// A worker that finds itself on the caller's CPU keeps the caller from running, for milliseconds if
+// it spins: the system often wakes it there, and moves neither in less time than a launch takes.
+void Pool::Crew::make_way(const Affinity& allowed) {
+  const int cpu = current_cpu();
+  if (cpu == caller_cpu_.load(std::memory_order_relaxed)) allowed.avoid(cpu);
 }
 
 // True when the epoch is no longer `seen`; else the worker has slept, or tried to.

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "affinity.h"
 #include "fork.h"
 #include "memory.h"
 
@@ -64,6 +65,7 @@ class Pool final : public ForkAware {
    private:
     void work();
     bool sleep_until_new(uint32_t seen);
+    void make_way(const Affinity& allowed);
     void drain();
     void publish(const Task& task, int64_t chunk, uint32_t chunks);
     void wait_for_chunks(uint32_t chunks);
@@ -80,6 +82,7 @@ class Pool final : public ForkAware {
     alignas(kCacheLine) std::atomic<uint64_t> ticket_{0};
     alignas(kCacheLine) std::atomic<uint32_t> done_{0};  // chunks finished of the current job
     std::atomic<bool> caller_sleeps_{false};
+    std::atomic<int> caller_cpu_{-1};  // where the caller was when it published
     std::atomic<bool> out_of_memory_{false};
     alignas(kCacheLine) std::atomic<uint32_t> epoch_{0};  // workers sleep on this word
     std::atomic<int> sleepers_{0};

@@ -4,33 +4,13 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
-#include <thread>
 
+#include "affinity.h"
 #include "error.h"
-
-#if defined(__linux__)
-#include <sched.h>
-#endif
 
 namespace rlx {
 
 namespace {
-
-int affinity_count() {
-#if defined(__linux__)
-  // The kernel refuses a set smaller than its own, so grow until it fits.
-  for (int cpus = 1024; cpus <= (1 << 20); cpus *= 2) {
-    cpu_set_t* set = CPU_ALLOC(cpus);
-    if (set == nullptr) break;
-    const size_t size = CPU_ALLOC_SIZE(cpus);
-    const bool known = sched_getaffinity(0, size, set) == 0;
-    const int count = known ? CPU_COUNT_S(size, set) : 0;
-    CPU_FREE(set);
-    if (known) return std::max(count, 1);
-  }
-#endif
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
 
 // ceil(quota / period), or 0 when either is no positive number ("max", -1).
 int whole_cpus(const std::string& quota, const std::string& period) {
@@ -119,7 +99,7 @@ int default_threads() {
   if (const char* wanted = std::getenv("RLX_NUM_THREADS")) {
     return parse_thread_count("environment variable RLX_NUM_THREADS", wanted);
   }
-  return std::min(tighter(affinity_count(), cgroup_cpu_quota()), kMaxThreads);
+  return std::min(tighter(Affinity().count(), cgroup_cpu_quota()), kMaxThreads);
 }
 
 }  // namespace rlx
