@@ -18,6 +18,7 @@ from rlx.targets.base import BINARY_STAGES, Target
 __all__ = ["emit_stage", "level_of", "passes_to", "run_pass"]
 
 UPSTREAM = ("canonicalize", "cse")
+_FUNC_OPS = ("func.return", "func.call")
 NEED_ENTRY = ("share-inputs", "hoist", "mir-to-lir")
 """The passes that work on @main and its named arguments; the others take any function."""
 
@@ -109,7 +110,7 @@ def _check_entry(module: ir.Module, name: str) -> None:
     for f in (main, found.get("prologue")):
         for view in f.regions[0].blocks[0].operations if f is not None else ():
             op = view.operation
-            if op.name != "func.return" and op.name.split(".")[0] not in ("hir", "mir"):
+            if op.name not in _FUNC_OPS and op.name.split(".")[0] not in ("hir", "mir"):
                 raise IRError(f"{op.name} is no op of hir or mir, which {name} takes", place_of(op))
 
 

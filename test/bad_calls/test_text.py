@@ -346,7 +346,7 @@ PASSED = [
     Text(
         IRError,
         2,
-        "func.call is no op of hir or mir",
+        "@main is no control function",
         main(f"%y = func.call @main(%x) : ({T}) -> {T}"),
         "lir",
     ),
