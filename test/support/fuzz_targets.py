@@ -25,7 +25,7 @@ from support.mutation import mutated_bytes, mutated_text, mutated_value
 from support.random_graphs import random_case
 from support.text import transformed
 
-__all__ = ["TARGETS"]
+__all__ = ["TARGETS", "objects"]
 
 LIT = Path(__file__).resolve().parents[1] / "lit"
 
@@ -218,7 +218,8 @@ def _attempt_schedule(pair: Any) -> None:
 # -- objects -----------------------------------------------------------------------------------
 
 
-def _objects() -> list[bytes]:
+def objects() -> list[bytes]:
+    """The objects of random graphs, the smallest first."""
     from rlx.compiler import compile_graph
     from rlx.targets.cpu import make_target
 
@@ -249,5 +250,5 @@ TARGETS: dict[str, Target] = {
     "safetensors": Target(_weights, _changed_weights, _attempt_weights),
     "calls": Target(_calls, _random_calls, _attempt_calls),
     "schedule": Target(_schedules, _changed_schedule, _attempt_schedule, allowed=NATIVE),
-    "object": Target(_objects, _changed_object, _attempt_object, allowed=NATIVE),
+    "object": Target(objects, _changed_object, _attempt_object, allowed=NATIVE),
 }
