@@ -6,84 +6,62 @@
     g.set_outputs(g.input("x", [1, 4]) @ g.param("w", [4, 2]))
     f = rlx.Session("cpu").compile(g)
 
-Names are loaded on first use, so that importing rlx is cheap.
+Names are loaded on first use, so that importing rlx is cheap. ``__init__.pyi``, for editors and
+type checkers, is written by ``tools/make_stubs.py``.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:
-    from rlx.control import cond as cond
-    from rlx.control import fori as fori
-    from rlx.control import scan as scan
-    from rlx.control import while_loop as while_loop
-    from rlx.errors import RlxError as RlxError
-    from rlx.graph import Graph as Graph
-    from rlx.inspect import inspect_pipeline as inspect_pipeline
-    from rlx.interpreter import interpret as interpret
-    from rlx.ops.value import Value as Value
-    from rlx.runtime.backend import Backend as Backend
-    from rlx.runtime.backend import devices as devices
-    from rlx.runtime.backend import register_backend as register_backend
-    from rlx.runtime.session import CompiledGraph as CompiledGraph
-    from rlx.runtime.session import Session as Session
-    from rlx.types import DType as DType
-    from rlx.types import TensorType as TensorType
+NAMES = {
+    name: module
+    for module, names in {
+        "rlx.control": ("cond", "fori", "scan", "while_loop"),
+        "rlx.errors": ("RlxError",),
+        "rlx.graph": ("Graph",),
+        "rlx.inspect": (
+            "inspect_graph", "inspect_hir", "inspect_lir", "inspect_mir", "inspect_pipeline",
+        ),
+        "rlx.interpreter": ("interpret",),
+        "rlx.modules": ("GraphModule",),
+        "rlx.ops.value": ("Value",),
+        "rlx.runtime.backend": ("Backend", "devices", "register_backend"),
+        "rlx.runtime.session": ("CompiledGraph", "Session"),
+        "rlx.staged": ("CompilePipeline",),
+        "rlx.text": ("load", "save"),
+        "rlx.types": ("DType", "TensorType"),
+    }.items()
+    for name in names
+}  # fmt: skip
+"""The public names with their modules. Beside them there are the element types (``rlx.f32``), the
+modules of ``NAMESPACES``, and the names of ``rlx.compat``."""
 
-_NAMES = {
-    "Backend": "rlx.runtime.backend",
-    "CompiledGraph": "rlx.runtime.session",
-    "DType": "rlx.types",
-    "Graph": "rlx.graph",
-    "RlxError": "rlx.errors",
-    "Session": "rlx.runtime.session",
-    "TensorType": "rlx.types",
-    "Value": "rlx.ops.value",
-    "cond": "rlx.control",
-    "devices": "rlx.runtime.backend",
-    "fori": "rlx.control",
-    "inspect_pipeline": "rlx.inspect",
-    "interpret": "rlx.interpreter",
-    "register_backend": "rlx.runtime.backend",
-    "scan": "rlx.control",
-    "while_loop": "rlx.control",
-}
+NAMESPACES = ("autodiff", "errors", "knobs", "models", "ops", "prelude", "quant")
+"""Modules that ``import rlx`` gives as well."""
 
-__all__ = [
-    "Backend",
-    "CompiledGraph",
-    "DType",
-    "Graph",
-    "RlxError",
-    "Session",
-    "TensorType",
-    "Value",
-    "__version__",
-    "cond",
-    "devices",
-    "fori",
-    "inspect_pipeline",
-    "interpret",
-    "register_backend",
-    "scan",
-    "while_loop",
-]
+# The stub lists them: ruff and pyright cannot see what is computed.
+__all__ = ["__version__", *sorted(NAMES)]  # noqa: PLE0604 # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    module = _NAMES.get(name)
-    if module is None:
-        from rlx.types import DTYPES
+    if name in NAMES:
+        return getattr(importlib.import_module(NAMES[name]), name)
+    if name in NAMESPACES:
+        return importlib.import_module(f"rlx.{name}")
+    # Not "from rlx import ...", which would come here.
+    from rlx.compat import NAMES as others
+    from rlx.types import DTYPES
 
-        if name in DTYPES:
-            return DTYPES[name]
-        raise AttributeError(f"module 'rlx' has no attribute {name!r}")
-    return getattr(importlib.import_module(module), name)
+    if name in DTYPES:
+        return DTYPES[name]
+    if name in others:
+        return others[name].load()
+    raise AttributeError(f"module 'rlx' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__]
+    return [*__all__, *NAMESPACES]

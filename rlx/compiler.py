@@ -7,18 +7,20 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from rlx.dialects.context import SharedContext
+from rlx.dialects.context import SharedContext, parse
 from rlx.dialects.export import to_mlir
 from rlx.graph import Graph
 from rlx.kernels.emit import emit_kernel
 from rlx.lowering.base import Compilation, Options
+from rlx.lowering.dump import dump_levels
 from rlx.lowering.pipeline import PIPELINE, run_passes
+from rlx.lowering.report import print_reports, times_text
 from rlx.lowering.schedule import KernelRef, Schedule, read_schedule
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact
 from rlx.targets.base import Target
 
-__all__ = ["CompileReport", "compile_graph", "compile_schedule"]
+__all__ = ["CompileReport", "compile_graph", "compile_lir", "compile_schedule"]
 
 
 @dataclass
@@ -31,9 +33,8 @@ class CompileReport:
 
     def __str__(self) -> str:
         c = self.compilation
-        times = [f"{s * 1e3:9.2f} ms  {stage}" for stage, s in c.seconds.items()]
         made = f"kernels: {self.kernels_made} compiled, {self.kernels_reused} found in memory"
-        return "\n".join([*times, made, str(c.fusion), str(c.dispatch)])
+        return "\n".join([times_text(c.seconds), made, str(c.fusion), str(c.dispatch)])
 
 
 _objects: dict[str, bytes] = {}
@@ -47,6 +48,7 @@ def compile_graph(
     """Compile a graph whose dims are all bound; the artifact runs without MLIR or LLVM."""
     compilation = Compilation(target, options or Options())
     with _lock:
+        dump_levels(graph, target, compilation.options)
         with compilation.timed("context"):
             context = _contexts.get()
         with context:
@@ -56,6 +58,15 @@ def compile_graph(
             with compilation.timed("read"):
                 schedule = read_schedule(module)
         report = CompileReport(compilation)
+        print_reports(graph.name, compilation)
+        return compile_schedule(schedule, target, report), report
+
+
+def compile_lir(text: str, target: Target) -> tuple[Artifact, CompileReport]:
+    """Compile a lir module from its text: what is left after all passes."""
+    report = CompileReport(Compilation(target))
+    with _lock, _contexts.get() as context:
+        schedule = read_schedule(parse(text, context))
         return compile_schedule(schedule, target, report), report
 
 

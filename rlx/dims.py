@@ -16,6 +16,9 @@ from rlx.errors import NameError, ShapeError
 __all__ = ["Dim", "SymDim", "as_dim", "as_size", "bind_dim", "parse_dim"]
 
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
+_FACTOR = r"(?:[A-Za-z_]\w*|[0-9]{1,18})"
+_PRODUCT = rf"{_FACTOR}(?:\*{_FACTOR})*"
+_SUM = re.compile(rf"[-+]?{_PRODUCT}(?:[-+]{_PRODUCT})*")
 Monomial = tuple[str, ...]
 
 
@@ -147,18 +150,15 @@ def bind_dim(d: Dim, dims: Mapping[str, int]) -> Dim:
     return d.bind(dims) if isinstance(d, SymDim) else d
 
 
-_FACTOR = r"(?:\d+|[A-Za-z_]\w*)"
-_DIM = re.compile(rf"[+-]?{_FACTOR}(?:\*{_FACTOR})*(?:[+-]{_FACTOR}(?:\*{_FACTOR})*)*")
-
-
 def parse_dim(text: str) -> Dim:
-    """The inverse of ``str(dim)``; ShapeError for text that is none."""
-    if not _DIM.fullmatch(text):
-        raise ShapeError(f"{text!r} is no dim; write a size, a name, or a sum of products of them")
+    """The inverse of ``str(dim)``; NameError for text that is none."""
+    dense = re.sub(r"\s*([-+*])\s*", r"\1", text)
+    if not _SUM.fullmatch(dense):
+        raise NameError(f"{text!r} is no dim; write a sum of products such as 2*n+1")
     total: Dim = 0
-    for sign, part in re.findall(r"([+-]?)([^+-]+)", text):
+    for sign, part in re.findall(r"([-+]?)([^-+]+)", dense):
         value: Dim = -1 if sign == "-" else 1
         for factor in part.split("*"):
-            value = value * (int(factor) if factor.isdigit() else SymDim.symbol(factor))
+            value = value * (int(factor) if factor[0].isdigit() else SymDim.symbol(factor))
         total = total + value
     return total

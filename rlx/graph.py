@@ -181,6 +181,12 @@ class Graph(GraphOps):
 
         return rebuild(self, lambda t: t.bind(dims), dims)
 
+    def inspect(self) -> str:
+        """The graph for people: how many ops of which kinds, then a line an op."""
+        from rlx.inspect import inspect_graph
+
+        return inspect_graph(self)
+
     def to_mlir(self) -> Any:
         """The HIR module (an ``ir.Module`` of the MLIR bindings); ``str`` of it is for rlx-opt."""
         from rlx.dialects.export import to_mlir

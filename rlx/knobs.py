@@ -14,7 +14,9 @@ from typing import Any, Generic, TypeVar
 
 from rlx.errors import KnobError
 
-__all__ = ["KNOBS", "Knob", "cpu", "num_threads"]
+__all__ = [
+    "KNOBS", "Knob", "cpu", "dispatch_report", "fusion_report", "ir_dump", "num_threads",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -82,6 +84,18 @@ def _count(text: str) -> int:
     return int(text)
 
 
+_SWITCH = {
+    "on": True, "1": True, "true": True, "yes": True,
+    "off": False, "0": False, "false": False, "no": False,
+}  # fmt: skip
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in _SWITCH:
+        raise ValueError
+    return _SWITCH[text.lower()]
+
+
 # -- machine ----------------------------------------------------------------------------------
 
 cpu = Knob(
@@ -93,4 +107,24 @@ num_threads = Knob(
     "RLX_NUM_THREADS", 0, _count, "machine", "a number of threads",
     "Threads of the process; by default what affinity and the cgroup's quota allow. The native"
     " runtime reads it once, at its first use.",
+)  # fmt: skip
+
+# -- inspection -------------------------------------------------------------------------------
+
+ir_dump = Knob(
+    "RLX_IR_DUMP", "", str, "inspection",
+    "levels such as mir,lir (or all), or a path with a / in it",
+    "Shows what every compile makes of its graph: the levels are printed on standard error. A path"
+    " that is a directory or ends in / gets a file a level, which rlx-opt reads, and one with the"
+    " reports; another path is a file, to which all compiles of the process are written.",
+)  # fmt: skip
+
+fusion_report = Knob(
+    "RLX_FUSION_REPORT", False, _switch, "inspection", "on or off",
+    "Whether every compile prints what it fused and what it did not, and why, on standard error.",
+)  # fmt: skip
+
+dispatch_report = Knob(
+    "RLX_DISPATCH_REPORT", False, _switch, "inspection", "on or off",
+    "Whether every compile prints which kernels run what on standard error.",
 )  # fmt: skip

@@ -22,15 +22,18 @@ FILE_LINES = 400
 FUNCTION_LINES = 60
 
 LAYERS = (
-    "errors", "knobs", "dims", "types", "ops", "graph", "rebuild", "control", "interpreter",
-    "_mlir", "dialects", "kernels", "targets", "lowering", "runtime", "compiler", "inspect",
-    "models", "tools",
+    "errors", "knobs", "compat", "dims", "types", "ops", "graph", "rebuild", "control",
+    "interpreter", "text", "precision", "autodiff", "quant", "_mlir", "dialects", "kernels",
+    "targets", "lowering", "runtime", "compiler", "modules", "inspect", "staged", "models",
+    "prelude", "tools",
 )  # fmt: skip
 """The modules and packages of ``rlx``, lowest first: each imports only what stands before it."""
 
 SEAMS = {
     ("graph", "rebuild"): "Graph.bind copies a graph",
     ("graph", "dialects"): "Graph.to_mlir is where a user meets MLIR",
+    ("graph", "inspect"): "a graph shows itself",
+    ("modules", "inspect"): "a module shows itself",
     ("runtime", "compiler"): "a backend compiles when it is asked to, and not to run an artifact",
     ("targets", "runtime"): "the native runtime reads CPUID",
 }
@@ -164,8 +167,10 @@ def test_importing_rlx_loads_nothing_else() -> None:
         "import rlx.kernels.emit",
         "import rlx.runtime.session, rlx.runtime.interpreted, rlx.runtime.artifact",
         "import rlx.models.embed, rlx.tools.cli, rlx.tools.opt",
+        "import rlx; g = rlx.Graph(); g.set_outputs(g.input('x', [2]).gelu());"
+        "from rlx.text import parse_graph, graph_text; parse_graph(graph_text(g))",
     ],
-    ids=["ops", "interpret", "kernels", "runtime", "models and tools"],
+    ids=["ops", "interpret", "kernels", "runtime", "models and tools", "text of a graph"],
 )
 def test_only_compiling_loads_the_toolchain(use: str) -> None:
     code = f"import sys; {use}; print([m for m in ('torch_mlir', 'llvmlite') if m in sys.modules])"

@@ -16,6 +16,7 @@ from rlx.dialects.convert import from_attr, from_type, to_attr, to_type
 from rlx.errors import IRError
 from rlx.graph import topological
 from rlx.ops.base import Op, located, op_class
+from rlx.ops.slots import SEGMENTS, needs_segments, present_slots
 from rlx.ops.value import Value
 
 __all__ = ["Template", "attributes_of", "create", "node_of", "operand_slots", "place_of"]
@@ -25,25 +26,18 @@ create = ir.Operation.create
 
 def operand_slots(cls: type[Op], present: Sequence[bool]) -> ir.Attribute | None:
     """The segment attribute that IRDL wants when more than one operand is optional."""
-    if sum(f.optional for f in cls.operand_fields) < 2:
+    if not needs_segments(cls):
         return None
     return ir.DenseI32ArrayAttr.get([int(p) for p in present])
 
 
 def _operands(op: ir.Operation, cls: type[Op]) -> list[ir.Value | None]:
-    given, fields = list(op.operands), cls.operand_fields
-    if "operandSegmentSizes" in op.attributes and any(f.optional for f in fields):
-        counts = list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))
-    else:
-        spare = len(given) - sum(not f.optional for f in fields)
-        counts = []
-        for f in fields:
-            counts.append(1 if not f.optional or spare > 0 else 0)
-            spare -= f.optional and spare > 0
-    if len(counts) != len(fields) or sum(counts) != len(given):
-        raise IRError(f"it takes {len(fields)} operands, found {len(given)}")
+    given = list(op.operands)
+    segments = None
+    if SEGMENTS in op.attributes and any(f.optional for f in cls.operand_fields):
+        segments = list(ir.DenseI32ArrayAttr(op.attributes[SEGMENTS]))
     rest = iter(given)
-    return [next(rest) if c else None for c in counts]
+    return [next(rest) if p else None for p in present_slots(cls, len(given), segments)]
 
 
 def node_of(op: ir.Operation, values: Sequence[Value | None] | None = None) -> Op:
@@ -82,7 +76,7 @@ def attributes_of(node: Op) -> dict[str, ir.Attribute]:
     attrs = {a.name: to_attr(node.attrs[a.name], a.kind) for a in node.attr_fields}
     slots = operand_slots(type(node), [v is not None for v in node.operands])
     if slots is not None:
-        attrs["operandSegmentSizes"] = slots
+        attrs[SEGMENTS] = slots
     return attrs
 
 

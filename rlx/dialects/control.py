@@ -20,11 +20,9 @@ from rlx.ops import OP_MODULES
 from rlx.ops.base import located, op_class
 from rlx.ops.control import Control
 from rlx.ops.value import Value
+from rlx.text.elements import CONTROL as KEY
 
 __all__ = ["KEY", "control_of"]
-
-KEY = "rlx.control"
-"""The attribute of a declaration that says which control op its calls are."""
 
 
 def control_of(

@@ -13,6 +13,7 @@ import numpy as np
 from rlx._mlir import ir, raw_elements
 from rlx.dims import SymDim, parse_dim
 from rlx.errors import DTypeError, IRError
+from rlx.text.elements import ELEMENTS
 from rlx.types import DTYPES, DType, TensorType
 
 __all__ = ["dtype_of", "element", "forget_types", "from_attr", "from_type", "to_attr", "to_type"]
@@ -35,20 +36,12 @@ def element(dt: DType) -> ir.Type:
     ].get()
 
 
-_NAMES = {
-    **{d.name: d for d in DTYPES.values() if d.is_float},
-    "i1": DTYPES["bool"],
-    **{f"i{n}": DTYPES[f"i{n}"] for n in (8, 16, 32, 64)},
-    **{f"ui{n}": DTYPES[f"u{n}"] for n in (8, 16, 32, 64)},
-}
-
-
 @lru_cache(maxsize=256)
 def dtype_of(t: ir.Type) -> DType:
     """The DType of an MLIR element type; DTypeError if RLX has none."""
-    dt = _NAMES.get(str(t))
+    dt = ELEMENTS.get(str(t))
     if dt is None:
-        raise DTypeError(f"element type {t} is none of {', '.join(_NAMES)}")
+        raise DTypeError(f"element type {t} is none of {', '.join(ELEMENTS)}")
     return dt
 
 

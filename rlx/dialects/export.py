@@ -97,10 +97,12 @@ class _Writer:
             made.attributes[key] = value
         return ir.FlatSymbolRefAttr.get(name)
 
-    def body(self, name: str, graph: Graph, place: ir.Location) -> ir.Attribute:
-        name = self.unique(name)
+    def body(self, key: str, graph: Graph, place: ir.Location) -> ir.Attribute:
+        name = self.unique(key)
         with place:
             made = self.function(name, graph, graph.inputs, [place] * len(graph.inputs))
+        if graph.name != key:
+            made.attributes["rlx.graph"] = ir.StringAttr.get(graph.name)
         made.attributes["sym_visibility"] = ir.StringAttr.get("private")
         return ir.FlatSymbolRefAttr.get(name)
 

@@ -15,7 +15,12 @@ from rlx.lowering.lowering import Branch, Lowering, Repeat, Step
 from rlx.lowering.views import View
 from rlx.ops.control import Cond, Control, WhileLoop
 
-__all__ = ["lower_call"]
+__all__ = ["lower_call", "lowers"]
+
+
+def lowers(cls: type[Control]) -> bool:
+    """Whether a control op is compiled; the others are interpreted alone."""
+    return cls in _LOWER
 
 
 def lower_call(op: ir.Operation, lowering: Lowering) -> None:
@@ -23,7 +28,7 @@ def lower_call(op: ir.Operation, lowering: Lowering) -> None:
     node, bodies = control_of(op, lowering.functions)
     lowering.compilation.dispatch.native[f"control: {node.short}"] += 1
     call = _Call(op, bodies, lowering)
-    if type(node) not in _LOWER:
+    if not lowers(type(node)):
         raise UnsupportedError(
             f"{node.short} is not compiled yet; interpret runs it", node.location
         )

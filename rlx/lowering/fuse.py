@@ -16,7 +16,7 @@ from rlx.dialects.bridge import create, place_of
 from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.families import claim
 from rlx.lowering.region import Region, producer, sole_user, users
-from rlx.lowering.report import MissedFusion
+from rlx.lowering.report import MissedFusion, MissReason
 from rlx.ops.base import op_class
 from rlx.ops.constant import Constant
 from rlx.ops.contraction import MatMul
@@ -184,8 +184,15 @@ class _Fuser:
 
     # -- misses ----------------------------------------------------------------------------
 
-    def miss(self, pattern: str, op: ir.Operation, reason: str, hint: str = "") -> None:
-        m = MissedFusion(pattern, op.name.split(".")[1], place_of(op), reason, hint)
+    def miss(
+        self,
+        pattern: str,
+        op: ir.Operation,
+        reason: str,
+        hint: str = "",
+        kind: MissReason = MissReason.REFUSED,
+    ) -> None:
+        m = MissedFusion(pattern, op.name.split(".")[1], place_of(op), reason, hint, kind)
         self.compilation.fusion.missed.append(m)
 
     def miss_users(self, pattern: str, op: ir.Operation) -> None:
@@ -197,6 +204,7 @@ class _Fuser:
                 op,
                 f"its result has {len(found)} uses ({names})",
                 "it is stored once and read again",
+                MissReason.SEVERAL_USES,
             )
 
 

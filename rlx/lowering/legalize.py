@@ -14,7 +14,8 @@ from rlx.dialects.bridge import expand_all, place_of, signature
 from rlx.errors import UnsupportedError
 from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.families import select
-from rlx.ops.base import Op, op_class
+from rlx.ops.base import op_class
+from rlx.ops.kinds import runnable
 
 __all__ = ["Legalize"]
 
@@ -55,11 +56,11 @@ def _check(module: ir.Module, compilation: Compilation) -> None:
     first: dict[str, tuple[str, int]] = {}
     for f in functions(module).values():
         for op in (v.operation for b in f.regions[0].blocks for v in b.operations):
-            if op.name.startswith("mir.") and op.name not in ("mir.fused", "mir.constant"):
-                cls: type[Op] = op_class(op.name)
-                if not (cls.pointwise or hasattr(cls, "loops") or cls.composite()):
-                    missing[op.name] += 1
-                    first.setdefault(op.name, place_of(op))
+            if not op.name.startswith("mir.") or op.name == "mir.fused":
+                continue
+            if not runnable(op_class(op.name)):
+                missing[op.name] += 1
+                first.setdefault(op.name, place_of(op))
     if missing:
         listed = ", ".join(
             f"{name} x {n} (first at {first[name][0]}:{first[name][1]})"

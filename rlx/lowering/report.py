@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
 
-__all__ = ["DispatchReport", "FusionReport", "MissedFusion"]
+from rlx import knobs
+
+if TYPE_CHECKING:
+    from rlx.lowering.base import Compilation
+
+__all__ = [
+    "DispatchReport",
+    "FusionReport",
+    "MissReason",
+    "MissedFusion",
+    "print_reports",
+    "times_text",
+]
+
+
+class MissReason(StrEnum):
+    """Why a pattern did not apply: what else uses a value, or what the kernel family cannot run."""
+
+    SEVERAL_USES = "several uses"
+    REFUSED = "refused by the kernel family"
 
 
 @dataclass(frozen=True)
@@ -17,6 +39,7 @@ class MissedFusion:
     location: tuple[str, int]
     reason: str
     hint: str = ""
+    kind: MissReason = MissReason.REFUSED
 
     def __str__(self) -> str:
         hint = f" ({self.hint})" if self.hint else ""
@@ -48,3 +71,21 @@ class DispatchReport:
         rows = [("native", self.native), ("common", self.common), ("rewritten", self.rewritten)]
         lines = [f"{path:10s}{name} x {n}" for path, c in rows for name, n in sorted(c.items())]
         return "\n".join(lines)
+
+
+def times_text(seconds: dict[str, float]) -> str:
+    """The times of stages, a line each."""
+    return "\n".join(f"{s * 1e3:9.2f} ms  {name}" for name, s in seconds.items())
+
+
+def print_reports(name: str, compilation: Compilation) -> None:
+    """Print the reports of the compile of a graph that the environment asks for."""
+    target = compilation.target
+    where = f"of graph {name!r} for {target.name}:{target.features.name}"
+    for knob, what, report in (
+        (knobs.fusion_report, "fusion", compilation.fusion),
+        (knobs.dispatch_report, "dispatch", compilation.dispatch),
+    ):
+        if knob.get():
+            listed = str(report).replace("\n", "\n  ")
+            print(f"rlx: {what} {where}\n  {listed}", file=sys.stderr)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 from rlx.errors import GraphError, did_you_mean
 
@@ -65,6 +66,18 @@ BUILDERS: dict[str, str] = {
     "sum": "mir.reduce_sum", "mean": "mir.reduce_mean", "prod": "mir.reduce_prod",
     "max": f"{_SUGAR}:max_", "min": f"{_SUGAR}:min_",
 }  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """The kinds of ops: ``rlx.ops.Activation`` and its like, made on first use."""
+    if name.startswith("_"):
+        raise AttributeError(f"module 'rlx.ops' has no attribute {name!r}")
+    from rlx.compat import AREAS
+
+    kinds = AREAS["Kinds of ops"]
+    if name not in kinds:
+        raise AttributeError(f"module 'rlx.ops' has no attribute {name!r}")
+    return kinds[name].load()
 
 
 def load(name: str) -> None:

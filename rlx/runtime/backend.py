@@ -84,8 +84,8 @@ class InterpreterBackend:
 
 _registry: dict[str, Callable[[], Backend]] = {"cpu": CpuBackend, "interpret": InterpreterBackend}
 
-PLANNED = ("cuda", "rocm", "vulkan", "metal", "gpu", "webgpu", "opengl", "directx")
-"""Devices of the design that have no backend yet."""
+PLANNED = ("cuda", "rocm", "metal", "gpu", "vulkan", "directx", "opengl", "webgpu")
+"""Devices of the design that have no backend yet, by the speed that is expected of them."""
 
 
 def register_backend(device: str, factory: Callable[[], Backend]) -> None:

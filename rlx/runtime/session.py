@@ -5,18 +5,24 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlx.errors import GraphError, NameError, ShapeError
 from rlx.graph import Graph, check_param, sizes_of
 from rlx.ops.base import caller
+from rlx.ops.builders import located
 from rlx.ops.value import Value
+from rlx.precision import PrecisionPolicy, check_policy, check_precision
 from rlx.runtime.artifact import Signature
 from rlx.runtime.backend import Backend, Weights, backend_for
 from rlx.runtime.executable import Executable, as_array, typed_array, unknown
 from rlx.types import TensorType
+
+if TYPE_CHECKING:
+    from rlx.lowering.base import Options
+    from rlx.modules import GraphModule
 
 __all__ = ["CompiledGraph", "Session"]
 
@@ -37,12 +43,8 @@ class Session:
     def __init__(
         self, device: str = "cpu", precision: str = "f32", *, threads: int | None = None
     ) -> None:
-        if precision != "f32":
-            raise GraphError(
-                f"precision {precision!r} is not there yet; use 'f32', or cast in the graph",
-                caller(),
-            )
-        self.device, self.precision = device, precision
+        self.device, self.precision = device, located(check_precision)(precision)
+        self.policy = PrecisionPolicy.ALWAYS_F32
         self.backend: Backend = backend_for(device)
         if threads is not None:
             if (
@@ -63,6 +65,33 @@ class Session:
         bound = graph if dims is None else graph.bind(dims)
         bound.nodes()  # a graph without outputs is refused here, at the user's line
         return CompiledGraph(bound, self.backend, options)
+
+    def compile_with(
+        self, graph: Graph, options: Options, *, dims: Mapping[str, int] | None = None
+    ) -> CompiledGraph:
+        """As ``compile``, with the options in one object."""
+        return self.compile(graph, dims=dims, **vars(options))
+
+    def compile_module(
+        self, module: GraphModule, *, dims: Mapping[str, int] | None = None, **options: Any
+    ) -> CompiledGraph:
+        """As ``compile``, from a module of any level: one of hir or mir is the graph that it says;
+        one with fused regions, and one of lir, is run as it is, whatever was edited in it."""
+        if module.stage in ("hir", "mir"):
+            return self.compile(module.graph(), dims=dims, **options)
+        if dims:
+            raise GraphError(f"a {module.stage} module has its dims already", caller())
+        from rlx.runtime.lowered import compile_lowered
+
+        return CompiledGraph(*compile_lowered(module, self.device, self.backend, options), {})
+
+    compile_hir = compile_module
+
+    def with_policy(self, policy: PrecisionPolicy | str) -> Session:
+        """A session that computes by a precision policy. UnsupportedError: there is one alone yet,
+        "always_f32", by which every op computes in its own element type."""
+        check_policy(policy)
+        return self
 
 
 class CompiledGraph:

@@ -10,8 +10,9 @@ from rlx.dialects.bridge import place_of
 from rlx.errors import IRError, RlxError, UnsupportedError
 from rlx.kernels.builder import KernelText
 from rlx.kernels.emit import emit_kernel
-from rlx.lowering.base import Compilation, Pass, functions
-from rlx.lowering.pipeline import PIPELINE, STAGES, named, run_passes
+from rlx.lowering.base import Compilation, functions
+from rlx.lowering.levels import level_of, passes_to
+from rlx.lowering.pipeline import named, run_passes
 from rlx.lowering.schedule import KernelRef, read_schedule
 from rlx.targets.base import BINARY_STAGES, Target
 
@@ -21,45 +22,6 @@ UPSTREAM = ("canonicalize", "cse")
 _FUNC_OPS = ("func.return", "func.call")
 NEED_ENTRY = ("share-inputs", "hoist", "mir-to-lir")
 """The passes that work on @main and its named arguments; the others take any function."""
-
-
-def level_of(module: ir.Module) -> str:
-    """The level of a module: "lir" by its kernels, views or roles, "fused" by a region or a
-    prologue, "hir" by its blocks, else "mir"."""
-    names: set[str] = set()
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        names.add(op.name)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    found = functions(module)
-    marked = any("lir.family" in f.attributes or _has_roles(f) for f in found.values())
-    if marked or any(n.startswith("lir.") for n in names):
-        return "lir"
-    if "mir.fused" in names or "prologue" in found:
-        return "fused"
-    return "hir" if any(n.startswith("hir.") for n in names) else "mir"
-
-
-def _has_roles(f: ir.Operation) -> bool:
-    marks = ir.ArrayAttr(f.attributes["arg_attrs"]) if "arg_attrs" in f.attributes else ()
-    return any("lir.role" in ir.DictAttr(d) for d in marks)
-
-
-def passes_to(module: ir.Module, stage: str) -> list[Pass]:
-    """The passes of the pipeline that lead from a module's level to a stage.
-
-    A module of mir ops alone is hir too: a graph without blocks.
-    """
-    order = list(STAGES)
-    level, goal = level_of(module), stage if stage in order else "lir"
-    start, end = order.index(level), order.index(goal)
-    if start > end and (level, goal) != ("mir", "hir"):
-        raise UnsupportedError(f"the input is {level} already; it cannot go back to {stage}")
-    names = [p.name for p in PIPELINE]
-    first, last = (0 if i == 0 else names.index(str(STAGES[order[i]])) + 1 for i in (start, end))
-    return list(PIPELINE[first:last])
 
 
 def run_pass(module: ir.Module, name: str, compilation: Compilation) -> ir.Module:

@@ -15,6 +15,7 @@ from rlx.errors import (
     GraphError,
     NameError,
     ShapeError,
+    UnsupportedError,
 )
 from support.bad_calls import Bad, check, ids
 
@@ -62,9 +63,11 @@ SESSIONS = [
     Bad(DeviceError, r"unknown device \['cpu'\]", lambda: rlx.Session(["cpu"])),
     Bad(DeviceError, "'metal' is not available.*use one of cpu", lambda: rlx.Session("metal")),
     Bad(
-        GraphError, "precision 'f16' is not there yet; use 'f32'", lambda: rlx.Session("cpu", "f16")
+        UnsupportedError,
+        "precision 'f16' is not there yet; use 'f32'",
+        lambda: rlx.Session("cpu", "f16"),
     ),
-    Bad(GraphError, "precision None", lambda: rlx.Session("cpu", None)),
+    Bad(GraphError, "no precision is called None; use", lambda: rlx.Session("cpu", None)),
     Bad(
         GraphError,
         "threads: found 0, expected a number of threads in 1..4096",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rlx import knobs
 from rlx.errors import DeviceError
-from rlx.targets.cpu import features
+from rlx.targets.cpu import features, make_target
 from rlx.targets.cpu.features import PRESETS, best, preset, require, selected
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import f16, f32, f64
@@ -76,3 +77,10 @@ def test_code_for_another_machine_does_not_run(monkeypatch: pytest.MonkeyPatch) 
 def test_what_kernels_see() -> None:
     target = kernel_target(V4)
     assert (target.lanes(f32), target.lanes(f64), target.lanes(f16)) == (16, 8, 16)
+
+
+def test_the_target_follows_the_knob() -> None:
+    here = make_target()
+    with knobs.cpu.scoped("x86-64-v3"):
+        assert make_target().features.name == "x86-64-v3"
+    assert make_target() is here

@@ -31,10 +31,13 @@ class CpuEmitter:
         return compile_kernels(kernels, self.features)
 
 
-@cache
 def make_target(features: str | None = None) -> Target:
     """The CPU target for features by name ("x86-64-v4"); by default RLX_CPU's or this machine's."""
-    found = selected() if features is None else preset(features)
+    return _target(selected() if features is None else preset(features))
+
+
+@cache
+def _target(found: Features) -> Target:
     return Target(
         name="cpu",
         features=found,

@@ -7,6 +7,7 @@ from typing import Any
 
 from rlx.errors import GraphError
 from rlx.graph import Graph
+from rlx.modules import options_of
 from rlx.ops.builders import located
 from rlx.ops.location import caller
 
@@ -15,28 +16,33 @@ __all__ = ["PipelineInspect", "inspect_pipeline"]
 
 @dataclass(frozen=True)
 class PipelineInspect:
-    """The text of each level of one compile, and its reports."""
+    """The text of each level of one compile, and its reports. ``diff`` counts what fusion changed,
+    op by op."""
 
     hir: str
     mir: str
     fused: str
     lir: str
+    diff: str
     fusion: str
     dispatch: str
     seconds: dict[str, float]
 
     def __str__(self) -> str:
-        times = "\n".join(f"{s * 1e3:9.2f} ms  {name}" for name, s in self.seconds.items())
+        from rlx.lowering.dump import section
+        from rlx.lowering.report import times_text
+
         sections = [
             ("HIR", self.hir),
             ("MIR (lowered)", self.mir),
+            ("MIR (fusion diff)", self.diff),
             ("MIR (optimized)", self.fused),
             ("FUSION", self.fusion),
             ("DISPATCH", self.dispatch),
             ("LIR", self.lir),
-            ("TIME", times),
+            ("TIME", times_text(self.seconds)),
         ]
-        return "\n".join(f"===== {name} =====\n{text.rstrip()}\n" for name, text in sections)
+        return "\n".join(section(name, text) for name, text in sections)
 
 
 def inspect_pipeline(
@@ -52,28 +58,27 @@ def inspect_pipeline(
     """
     from rlx.dialects.context import make_context
     from rlx.dialects.export import to_mlir
-    from rlx.lowering.base import Compilation, Options
-    from rlx.lowering.pipeline import PIPELINE, STAGES, run_passes
+    from rlx.inspect.modules import list_module
+    from rlx.lowering.base import Compilation
+    from rlx.lowering.levels import lower_by_level
     from rlx.targets import find_target
 
     if not isinstance(graph, Graph):
         raise GraphError(
             f"inspect_pipeline takes a Graph, found a {type(graph).__name__}", caller()
         )
-    compilation = Compilation(find_target(target), Options.of(options))
+    compilation = Compilation(find_target(target), options_of(options))
     bound = graph if dims is None else graph.bind(dims)
     for v in (*bound.inputs, *bound.params):
         located(lambda t: t.static_shape)(v.type)
-    ends = {p: level for level, p in STAGES.items()}
-    context = make_context()
-    with context:
-        module = to_mlir(bound, context)
-        texts = {"hir": str(module)}
-        for p in PIPELINE:
-            module = run_passes(module, [p], compilation)
-            if p.name in ends:
-                texts[ends[p.name]] = str(module)
+    texts, stats = dict[str, str](), dict[str, Any]()
+    with make_context() as context:
+        for level, module in lower_by_level(to_mlir(bound, context), compilation):
+            texts[level] = str(module)
+            if level in ("mir", "fused"):
+                stats[level] = list_module(module, level).stats
     return PipelineInspect(
         texts["hir"], texts["mir"], texts["fused"], texts["lir"],
+        stats["mir"].diff(stats["fused"]),
         str(compilation.fusion), str(compilation.dispatch), dict(compilation.seconds),
     )  # fmt: skip

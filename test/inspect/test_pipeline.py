@@ -26,12 +26,17 @@ def test_levels_hold_what_their_names_say():
     assert "lir.role" in found.lir and "mir.matmul" not in found.lir
     assert "contraction: matmul+add+gelu" in found.fusion
     assert "contraction" in found.dispatch
+    assert found.diff.startswith("diff: 3 -> 1 nodes (1 -> 1 outputs)")
+    assert "+1  fused contraction (0 -> 1)" in found.diff
     assert {"hir-to-mir", "fuse", "mir-to-lir"} <= set(found.seconds)
 
 
 def test_text_has_every_section_in_order():
     text = str(inspect_pipeline(mlp(), CPU))
-    names = ["HIR", "MIR (lowered)", "MIR (optimized)", "FUSION", "DISPATCH", "LIR", "TIME"]
+    names = [
+        "HIR", "MIR (lowered)", "MIR (fusion diff)", "MIR (optimized)", "FUSION", "DISPATCH", "LIR",
+        "TIME",
+    ]  # fmt: skip
     places = [text.index(f"===== {name} =====") for name in names]
     assert places == sorted(places)
     assert "ms  hoist" in text

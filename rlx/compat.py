@@ -1,0 +1,140 @@
+"""The names of the original system's API, and what expresses each here.
+
+``rlx.prelude`` has them all, and so has ``rlx`` itself beside its own; ``docs/names.md`` is made
+from this table. Where the two systems differ in more than style, what is here follows the rules of
+RLX: errors instead of panics, values instead of node numbers, options by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["AREAS", "LATER", "NAMES", "Name"]
+
+
+@dataclass(frozen=True)
+class Name:
+    """Where a name is found ("module:attribute"), and how it differs, if it does."""
+
+    target: str
+    note: str = ""
+
+    def load(self) -> Any:
+        """What the name stands for."""
+        module, _, attribute = self.target.partition(":")
+        return getattr(importlib.import_module(module), attribute)
+
+
+def _same(module: str, *names: str) -> dict[str, Name]:
+    """Names that are the same here."""
+    return {name: Name(f"{module}:{name}") for name in names}
+
+
+_OPTIONS = "rlx.lowering.base:Options"
+
+AREAS: dict[str, dict[str, Name]] = {
+    "Graphs": {
+        **_same("rlx.graph", "Graph"),
+        "Node": Name("rlx.ops.base:Op", "a node is one use of an op: `graph.nodes()`"),
+        "NodeId": Name("rlx.ops.value:Value", "a typed value, with operators and methods"),
+        "Shape": Name("rlx.types:TensorType", "the dims and the element type of a value"),
+        "Dim": Name("rlx.types:Dim", "an int, or a sum of products of names"),
+        **_same("rlx.types", "DType"),
+        "Element": Name("rlx.types:DType", "an element type says all of an element"),
+        "Op": Name("rlx.ops.base:Op", "a class for each op holds every fact about it"),
+        **_same("rlx.inspect", "NodeOrigin", "node_label"),
+        "Error": Name("rlx.errors:RlxError"),
+    },
+    "Kinds of ops": {
+        **{
+            name: Name(f"rlx.ops.kinds:{name}", "strings, as builder methods take them")
+            for name in ("Activation", "BinaryOp", "CmpOp", "ReduceOp", "MaskKind")
+        },
+        "OpKind": Name("rlx.ops.kinds:OpKind", "the full names of ops"),
+        "ChainStep": Name("rlx.kernels.program:Step", "a step of a fused elementwise program"),
+        "ChainOperand": Name("builtins:int", "a number: inputs come first, then steps"),
+    },
+    "Control flow": {
+        "If": Name("rlx.ops.control:Cond"),
+        "While": Name("rlx.ops.control:WhileLoop"),
+        **_same("rlx.ops.control", "Scan"),
+        "run_if": Name("rlx.control:cond", "part of the graph: functions are traced into bodies"),
+        "run_while": Name("rlx.control:while_loop", "part of the graph, as `cond` is"),
+    },
+    "Levels": {
+        **_same("rlx.modules", "GraphModule", "GraphStage", "HirModule", "MirModule", "LirModule"),
+        "HirOp": Name("rlx.ops.blocks:Block", "blocks are ops: `graph.linear(x, w)`"),
+        "FusionPolicy": Name("rlx.modules:FusionPolicy", "only FUSABLE: a block has one lowering"),
+    },
+    "Fusion": {
+        **_same(
+            "rlx.staged", "FusionTarget", "fusion_passes", "fusion_passes_for_supported",
+            "supported_for_target", "supports_op",
+        ),
+        "FusionOptions": Name(_OPTIONS, "`fuse=False` keeps ops apart"),
+        **_same("rlx.lowering.report", "FusionReport", "MissedFusion", "MissReason"),
+        "Pass": Name("rlx.lowering.base:Pass", "`run` takes an MLIR module and a Compilation"),
+    },
+    "Compiling": {
+        **_same("rlx.staged", "CompilePipeline", "CompileResult", "KernelDispatchPolicy"),
+        "CompileOptions": Name(_OPTIONS, "`Session.compile` takes its fields by name"),
+        "KernelDispatchConfig": Name(_OPTIONS, "`dispatch` is 'native' or 'common'"),
+        "KernelDispatchReport": Name("rlx.lowering.report:DispatchReport"),
+        "legalize_for_backend": Name("rlx.staged:legalize_for_backend"),
+        "Precision": Name("rlx.precision:Precision", "f32 alone yet; others are refused"),
+        "PrecisionPolicy": Name(
+            "rlx.precision:PrecisionPolicy", "always_f32 alone yet; others are refused"
+        ),
+        **{
+            name: Name(f"rlx.quant:{name}", "not there yet: using it is an UnsupportedError")
+            for name in ("QuantScheme", "QuantMap", "CalibrationRecord")
+        },
+    },
+    "Running": {
+        **_same("rlx.runtime.session", "Session", "CompiledGraph"),
+        "CompileCache": Name("rlx.runtime.compile_cache:CompileCache", "within a process"),
+        **_same("rlx.runtime.backend", "Backend", "register_backend", "backend_for"),
+        "registered_devices": Name("rlx.runtime.backend:devices"),
+        **_same(
+            "rlx.runtime.devices", "DEVICE_PRIORITY", "Device", "available_devices", "devices_for",
+            "drain_device", "fastest_among", "fastest_device", "first_unsupported_op", "full_name",
+            "is_available", "supports", "supports_graph", "supports_run_slots",
+        ),
+        "legalize_graph_for_device": Name("rlx.staged:legalize_for_backend"),
+        **_same("rlx.staged", "dispatch_report_for_device"),
+    },
+    "Looking inside": {
+        **_same(
+            "rlx.inspect", "PipelineInspect", "inspect_graph", "inspect_graph_diff", "inspect_hir",
+            "inspect_hir_stats", "inspect_lir", "inspect_mir", "inspect_mir_diff",
+            "inspect_mir_stats", "inspect_mir_with_diff", "inspect_pipeline",
+        ),
+        "maybe_dump_pipeline": Name(
+            "rlx.lowering.dump:dump_levels", "every compile calls it; `RLX_IR_DUMP` turns it on"
+        ),
+    },
+    "Derivatives": {
+        name: Name(f"rlx.autodiff:{name}", "not there yet: using it is an UnsupportedError")
+        for name in ("grad", "grad_with_loss", "jvp", "hvp", "vmap", "jacfwd")
+    },
+}  # fmt: skip
+"""The names by what they are about."""
+
+NAMES: dict[str, Name] = {name: row for names in AREAS.values() for name, row in names.items()}
+"""All names."""
+
+LATER: dict[str, tuple[str, ...]] = {
+    "Control flow": ("SubgraphCache",),
+    "Transforms of signals": ("fft", "rfft", "irfft", "stft"),
+    "Several devices": (
+        "DevicePolicy", "DevicePickStrategy", "DeviceCandidate", "DeviceFallbackError",
+        "DeviceBenchResult", "GraphDevices", "benchmark_devices", "warm_all",
+        "fastest_device_for_with_policy", "graph_param_names",
+    ),
+    "Serving": ("KvPagePool", "KvBlockTable", "BatchConstructor"),
+    "Weights and memory": ("WeightLoader", "BytesWeightLoader", "CommandStream", "DeviceArena"),
+    "Front ends": ("trace", "Tracer", "TracedTensor", "rlx_model", "op_registry"),
+}  # fmt: skip
+"""Names of the original's API that stand for nothing here yet."""

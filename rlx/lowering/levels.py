@@ -1,0 +1,70 @@
+"""The levels of a module, and the stretches of the pipeline between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlx._mlir import ir
+from rlx.errors import UnsupportedError
+from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.pipeline import PIPELINE, STAGES, run_passes
+
+__all__ = ["level_of", "lower_by_level", "passes_between", "passes_to"]
+
+
+def level_of(module: ir.Module) -> str:
+    """The level of a module: "lir" by its kernels, views or roles, "fused" by a region or a
+    prologue, "hir" by its blocks, else "mir"."""
+    names: set[str] = set()
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        names.add(op.name)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    found = functions(module)
+    marked = any("lir.family" in f.attributes or _has_roles(f) for f in found.values())
+    if marked or any(n.startswith("lir.") for n in names):
+        return "lir"
+    if "mir.fused" in names or "prologue" in found:
+        return "fused"
+    return "hir" if any(n.startswith("hir.") for n in names) else "mir"
+
+
+def _has_roles(f: ir.Operation) -> bool:
+    marks = ir.ArrayAttr(f.attributes["arg_attrs"]) if "arg_attrs" in f.attributes else ()
+    return any("lir.role" in ir.DictAttr(d) for d in marks)
+
+
+def passes_to(module: ir.Module, stage: str) -> list[Pass]:
+    """The passes of the pipeline that lead from a module's level to a stage.
+
+    A module of mir ops alone is hir too: a graph without blocks.
+    """
+    level, goal = level_of(module), stage if stage in STAGES else "lir"
+    if (level, goal) == ("mir", "hir"):
+        return []
+    return passes_between(level, goal)
+
+
+def passes_between(level: str, goal: str) -> list[Pass]:
+    """The passes from one level to a later one; UnsupportedError if it is no later one."""
+    order = list(STAGES)
+    start, end = order.index(level), order.index(goal)
+    if start > end:
+        raise UnsupportedError(f"the input is {level} already; it cannot go back to {goal}")
+    names = [p.name for p in PIPELINE]
+    first, last = (0 if i == 0 else names.index(str(STAGES[order[i]])) + 1 for i in (start, end))
+    return list(PIPELINE[first:last])
+
+
+def lower_by_level(
+    module: ir.Module, compilation: Compilation, goal: str = "lir"
+) -> Iterator[tuple[str, ir.Module]]:
+    """The levels of a hir module, as far as ``goal``: each as soon as it is reached."""
+    order = list(STAGES)
+    before = order[0]
+    for level in order[: order.index(goal) + 1]:
+        module = run_passes(module, passes_between(before, level), compilation)
+        yield level, module
+        before = level

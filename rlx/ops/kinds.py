@@ -1,0 +1,39 @@
+"""The kinds of ops as enumerations of strings, made from the tables that hold them.
+
+A member is its own name: ``x.activation(Activation.GELU)`` is ``x.activation("gelu")``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any
+
+from rlx.ops import OP_MODULES
+from rlx.ops.attention_mask import MASK_KINDS
+from rlx.ops.base import Op
+from rlx.ops.sugar import ACTIVATIONS, BINARIES, COMPARES, REDUCTIONS
+
+__all__ = ["Activation", "BinaryOp", "CmpOp", "MaskKind", "OpKind", "ReduceOp", "runnable"]
+
+
+def _kinds(name: str, values: Iterable[str]) -> Any:
+    """An enumeration whose members are called as their values, in capitals."""
+    members = {v.rsplit(".", 1)[-1].upper(): v for v in values if v[0].isalpha()}
+    kinds = StrEnum(name, members)
+    kinds.__module__ = __name__  # so that members can be pickled
+    return kinds
+
+
+Activation = _kinds("Activation", ACTIVATIONS)
+BinaryOp = _kinds("BinaryOp", BINARIES)
+CmpOp = _kinds("CmpOp", COMPARES)
+ReduceOp = _kinds("ReduceOp", REDUCTIONS)
+MaskKind = _kinds("MaskKind", MASK_KINDS)
+OpKind = _kinds("OpKind", OP_MODULES)
+
+
+def runnable(cls: type[Op]) -> bool:
+    """Whether a target can run the op: by a formula, by a loop nest, or by what it expands to. A
+    literal is data."""
+    return cls.pointwise or hasattr(cls, "loops") or cls.composite() or cls.name == "mir.constant"

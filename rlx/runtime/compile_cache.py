@@ -1,0 +1,81 @@
+"""A cache of compiled graphs within a process, for programs that build the same graph often."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlx.errors import GraphError
+from rlx.graph import Graph
+
+if TYPE_CHECKING:
+    from rlx.runtime.session import CompiledGraph, Session
+
+__all__ = ["CompileCache"]
+
+
+class CompileCache:
+    """Keeps up to ``capacity`` things that took a compile; the one unused for longest goes first.
+    Safe to use from many threads: of those that ask for a key at once, one builds."""
+
+    def __init__(self, capacity: int = 64) -> None:
+        if capacity < 1:
+            raise GraphError(f"a cache holds at least 1 entry, found capacity {capacity}")
+        self.capacity, self.hits, self.misses = capacity, 0, 0
+        self._entries: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def get_or_compile(self, key: Hashable, build: Callable[[], Any]) -> Any:
+        """What is kept under ``key``, or else what ``build`` makes."""
+        with self._lock:
+            if key in self._entries:
+                self.hits += 1
+                self._entries.move_to_end(key)
+                return self._entries[key]
+            self.misses += 1
+            made = self._entries[key] = build()
+            while len(self._entries) > self.capacity:
+                self._entries.popitem(last=False)
+            return made
+
+    def compile(
+        self,
+        session: Session,
+        graph: Graph,
+        *,
+        dims: Mapping[str, int] | None = None,
+        **options: Any,
+    ) -> CompiledGraph:
+        """``session.compile`` of a graph, or the compiled graph of an equal one, which the callers
+        then share, params included."""
+        key = self.key(session, graph, dims=dims, **options)
+        return self.get_or_compile(key, lambda: session.compile(graph, dims=dims, **options))
+
+    @staticmethod
+    def key(
+        session: Session,
+        graph: Graph,
+        *,
+        dims: Mapping[str, int] | None = None,
+        **options: Any,
+    ) -> str:
+        """What a compile depends on: the graph with its constants and values, wherever it was
+        written, the device, precision and policy of the session, dims and options."""
+        from rlx.text import graph_text
+
+        settings = (session.device, session.precision, session.policy)
+        parts = [*settings, sorted((dims or {}).items()), sorted(options.items())]
+        digest = hashlib.blake2b(repr(parts).encode(), digest_size=16)
+        digest.update(graph_text(graph, places=False).encode())
+        return digest.hexdigest()
+
+    def clear(self) -> None:
+        """Forget all entries."""
+        with self._lock:
+            self._entries.clear()
+
+    def __len__(self) -> int:
+        return len(self._entries)

@@ -1,0 +1,196 @@
+"""The compiler stage by stage, for programs that look at what is in between.
+
+p = rlx.CompilePipeline("cpu:x86-64-v3")
+mir = p.lower_hir(graph)
+fused, report = p.optimize_with_report(mir)
+compiled = rlx.Session("cpu").compile_module(p.plan_lir(fused))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, get_args, get_type_hints
+
+from rlx.errors import PassError
+from rlx.graph import Graph
+from rlx.lowering.base import Compilation, Options, Pass
+from rlx.lowering.fuse import Fuse
+from rlx.lowering.legalize import Legalize
+from rlx.lowering.levels import passes_between
+from rlx.lowering.report import DispatchReport, FusionReport
+from rlx.modules import GraphModule, GraphStage, LirModule, MirModule
+from rlx.targets import TARGETS, find_target
+
+__all__ = [
+    "CompilePipeline",
+    "CompileResult",
+    "FusionTarget",
+    "KernelDispatchPolicy",
+    "dispatch_report_for_device",
+    "fusion_passes",
+    "fusion_passes_for_supported",
+    "legalize_for_backend",
+    "supported_for_target",
+    "supports_op",
+]
+
+Source = Graph | GraphModule
+Dims = Mapping[str, int]
+
+FusionTarget = StrEnum("FusionTarget", {name.upper(): name for name in TARGETS})
+"""The targets by name. Where one is asked for, "cpu:x86-64-v3" says the features too."""
+
+KernelDispatchPolicy = StrEnum(
+    "KernelDispatchPolicy",
+    {name.upper(): name for name in get_args(get_type_hints(Options)["dispatch"])},
+)
+"""The values of ``Options.dispatch``."""
+
+
+@dataclass(frozen=True)
+class CompileResult:
+    """A schedule, and what its compile said: fusions, kernels, and seconds by pass."""
+
+    lir: LirModule
+    fusion: FusionReport
+    dispatch: DispatchReport
+    seconds: dict[str, float]
+
+    def __str__(self) -> str:
+        return "\n".join([str(self.fusion), str(self.dispatch), self.lir.inspect()])
+
+
+class CompilePipeline:
+    """The passes for one target and one set of options.
+
+    ``target`` is one such as "cpu:x86-64-v4", ``options`` an ``Options`` or its fields. With
+    ``assert_fusion_clean`` a missed fusion is a PassError. Every stage takes a graph or a module of
+    a level before, and raises what a compile raises.
+    """
+
+    def __init__(
+        self,
+        target: str = "cpu",
+        options: Options | None = None,
+        *,
+        assert_fusion_clean: bool = False,
+    ) -> None:
+        self.target = find_target(target)
+        self.options = options or Options()
+        self.assert_fusion_clean = assert_fusion_clean
+
+    @property
+    def passes(self) -> list[Pass]:
+        """The passes, in order."""
+        return passes_between("hir", "lir")
+
+    def lower_hir(self, source: Source, dims: Dims | None = None) -> MirModule:
+        """Blocks become what they expand to."""
+        return self._mir(source, "mir", dims)
+
+    def optimize(self, source: Source, dims: Dims | None = None) -> MirModule:
+        """Simplified, legalised, hoisted and fused."""
+        return self.optimize_with_report(source, dims)[0]
+
+    def optimize_with_report(
+        self, source: Source, dims: Dims | None = None
+    ) -> tuple[MirModule, FusionReport]:
+        """As ``optimize``, and what fused and what did not."""
+        compilation = self._compilation()
+        return self._mir(source, "fused", dims, compilation), compilation.fusion
+
+    def plan_lir(self, source: Source, dims: Dims | None = None) -> LirModule:
+        """Kernels chosen, values placed in memory, launches in order."""
+        return self.compile_module(source, dims).lir
+
+    def compile_module(self, source: Source, dims: Dims | None = None) -> CompileResult:
+        """All that is left of the pipeline; a module of lir passes through."""
+        compilation = self._compilation()
+        lir = self._run(source, GraphStage.LIR, dims, compilation)
+        assert isinstance(lir, LirModule)
+        self._check_clean(compilation)
+        return CompileResult(lir, compilation.fusion, compilation.dispatch, compilation.seconds)
+
+    compile_graph = compile_hir = compile_mir = compile_module
+
+    def _compilation(self) -> Compilation:
+        return Compilation(self.target, self.options)
+
+    def _run(
+        self, source: Source, stage: str, dims: Dims | None, compilation: Compilation
+    ) -> GraphModule:
+        module = GraphModule.of(source, dims) if isinstance(source, Graph) else source
+        return module.through(GraphStage(stage), compilation)
+
+    def _mir(
+        self,
+        source: Source,
+        stage: str,
+        dims: Dims | None,
+        compilation: Compilation | None = None,
+    ) -> MirModule:
+        compilation = compilation or self._compilation()
+        found = self._run(source, stage, dims, compilation)
+        assert isinstance(found, MirModule)
+        self._check_clean(compilation)
+        return found
+
+    def _check_clean(self, compilation: Compilation) -> None:
+        missed = compilation.fusion.missed
+        if self.assert_fusion_clean and missed:
+            listed = "".join(f"\n  {m}" for m in missed)
+            raise PassError(f"{len(missed)} fusions were missed:{listed}")
+
+
+# -- what fuses where ----------------------------------------------------------------------
+
+
+def supported_for_target(target: str) -> tuple[str, ...]:
+    """The kernel families that a target has emitters for: what its fused regions may be."""
+    return find_target(target).families
+
+
+def supports_op(claim: Iterable[str], kind: str) -> bool:
+    """Whether a claim, such as the families of a target, contains a kind; an empty one has all."""
+    listed = tuple(claim)
+    return not listed or kind in listed
+
+
+def fusion_passes(target: str, options: Options | None = None) -> list[Pass]:
+    """The passes between mir and its fused form that do something on a target."""
+    return fusion_passes_for_supported(supported_for_target(target), options)
+
+
+def fusion_passes_for_supported(
+    families: Iterable[str], options: Options | None = None
+) -> list[Pass]:
+    """The passes between mir and its fused form that do something where these families are."""
+    chosen = options or Options()
+    fuses = chosen.fuse and chosen.dispatch == "native" and any(True for _ in families)
+    return [p for p in passes_between("mir", "fused") if fuses or not isinstance(p, Fuse)]
+
+
+# -- what a device makes of a graph --------------------------------------------------------
+
+
+def legalize_for_backend(
+    graph: Graph, target: str = "cpu", dims: Dims | None = None, **options: Any
+) -> MirModule:
+    """The mir of a graph in the ops that a target or device runs; UnsupportedError lists those that
+    it does not."""
+    compilation = Compilation(find_target(target), Options(**options))
+    module = GraphModule.of(graph, dims).through(GraphStage.MIR, compilation)
+    passes = passes_between("mir", "fused")
+    last = [p.name for p in passes].index(Legalize.name)
+    found = module.after(passes[: last + 1], compilation)
+    assert isinstance(found, MirModule)
+    return found
+
+
+def dispatch_report_for_device(
+    graph: Graph, device: str = "cpu", dims: Dims | None = None, **options: Any
+) -> DispatchReport:
+    """Which kernels run the ops of a graph on a device."""
+    return CompilePipeline(device, Options(**options)).compile_module(graph, dims).dispatch
