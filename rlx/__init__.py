@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 NAMES = {
     name: module
     for module, names in {
+        "rlx.compiler": ("compile_artifact",),
         "rlx.control": ("cond", "fori", "scan", "while_loop"),
         "rlx.errors": ("RlxError",),
         "rlx.graph": ("Graph",),
@@ -29,6 +30,7 @@ NAMES = {
         "rlx.interpreter": ("interpret",),
         "rlx.modules": ("GraphModule",),
         "rlx.ops.value": ("Value",),
+        "rlx.runtime.artifact": ("Artifact",),
         "rlx.runtime.backend": ("Backend", "devices", "register_backend"),
         "rlx.runtime.session": ("CompiledGraph", "Session"),
         "rlx.staged": ("CompilePipeline",),

@@ -15,6 +15,7 @@ from rlx.autodiff import hvp as hvp
 from rlx.autodiff import jacfwd as jacfwd
 from rlx.autodiff import jvp as jvp
 from rlx.autodiff import vmap as vmap
+from rlx.compiler import compile_artifact as compile_artifact
 from rlx.control import cond as _cond
 from rlx.control import cond as cond
 from rlx.control import fori as fori
@@ -71,6 +72,7 @@ from rlx.precision import PrecisionPolicy as PrecisionPolicy
 from rlx.quant import CalibrationRecord as CalibrationRecord
 from rlx.quant import QuantMap as QuantMap
 from rlx.quant import QuantScheme as QuantScheme
+from rlx.runtime.artifact import Artifact as Artifact
 from rlx.runtime.backend import Backend as Backend
 from rlx.runtime.backend import backend_for as backend_for
 from rlx.runtime.backend import devices as _devices
@@ -149,6 +151,7 @@ bool: DType
 
 __all__ = [
     "__version__",
+    "Artifact",
     "Backend",
     "CompilePipeline",
     "CompiledGraph",
@@ -159,6 +162,7 @@ __all__ = [
     "Session",
     "TensorType",
     "Value",
+    "compile_artifact",
     "cond",
     "devices",
     "fori",

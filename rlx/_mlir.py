@@ -45,6 +45,7 @@ else:
 __all__ = [
     "Pipeline",
     "context",
+    "dialect_names",
     "ext",
     "func",
     "ir",
@@ -76,8 +77,24 @@ def context() -> ir.Context:
     return ctx
 
 
-def parse_module(text: str, ctx: ir.Context) -> ir.Module:
-    """Parse MLIR text; IRError says where it is wrong."""
+def dialect_names(ctx: ir.Context) -> list[str]:
+    """The dialects that a context can load. The bindings do not list them: asked about are those
+    that are loaded by RLX, and those of which the package has a module."""
+    folder = Path(str(ir.__file__)).parent / "dialects"
+    stems = {p.name.split(".")[0] for p in folder.iterdir()}
+    names = {re.sub(r"^_|_ops_gen$", "", s) for s in stems} | {"hir", "mir", "lir"}
+    found: list[str] = []
+    for name in sorted(names):
+        try:
+            ctx.get_dialect_descriptor(name)
+        except ValueError:
+            continue
+        found.append(name)
+    return found
+
+
+def parse_module(text: str | bytes, ctx: ir.Context) -> ir.Module:
+    """Parse MLIR text, or bytecode; IRError says where it is wrong."""
     with mlir_errors("cannot parse the MLIR text", IRError):
         return ir.Module.parse(text, ctx)
 
@@ -98,8 +115,13 @@ class Pipeline:
             self._manager = passmanager.PassManager.parse(text, ctx)
         self._manager.enable_verifier(verify)
 
-    def run(self, module: ir.Module) -> None:
-        """Run on a module in place; PassError if a pass fails."""
+    def __str__(self) -> str:
+        """The pipeline with every option of every pass."""
+        return str(self._manager)
+
+    def run(self, module: ir.Module | ir.OpView) -> None:
+        """Run on a module, or on another op that the pipeline is for, in place; PassError if a
+        pass fails."""
         with mlir_errors("a compiler pass failed", PassError):
             self._manager.run(module.operation)
 

@@ -13,7 +13,8 @@
     ├─ DeviceError           a device that is unknown or unavailable
     ├─ ToolchainError        MLIR, LLVM or an assembler is missing or refused its input
     ├─ FaultError            a run met bad data: an index out of range, a loop over its limit
-    └─ ModelError            a model directory that cannot be loaded
+    ├─ ModelError            a model directory that cannot be loaded
+    └─ ArtifactError         a compiled artifact that is damaged, or not for this machine or version
 
 A message says where (the user's own file and line, where one is known), what was found, what was
 expected, and what to do.
@@ -26,6 +27,7 @@ from collections.abc import Iterable
 from typing import Any
 
 __all__ = [
+    "ArtifactError",
     "DTypeError",
     "DeviceError",
     "FaultError",
@@ -57,19 +59,33 @@ class RlxError(Exception):
 
 
 class GraphError(RlxError, ValueError):
-    """The graph API was used in a way that has no meaning."""
+    """The graph API was used in a way that has no meaning.
+
+    What to do: go to the line that the message names; it says what was expected there.
+    """
 
 
 class ShapeError(GraphError):
-    """Shapes that do not fit together, or not with an attribute."""
+    """Shapes that do not fit together, or not with an attribute.
+
+    What to do: compare the shapes in the message; ``reshape``, ``transpose`` or ``expand`` one of
+    them. A symbolic dim equals only itself: bind it with ``dims={...}`` if it has a size.
+    """
 
 
 class DTypeError(GraphError, TypeError):
-    """Element types that do not fit together, or that an op does not take."""
+    """Element types that do not fit together, or that an op does not take.
+
+    What to do: ``cast`` an operand; nothing is converted silently. ``rlx-opt --explain=OP`` lists
+    the element types of an op.
+    """
 
 
 class NameError(GraphError, KeyError):
-    """A name of an input, param, dim or dtype that is unknown, missing or used twice."""
+    """A name of an input, param, dim or dtype that is unknown, missing or used twice.
+
+    What to do: the message lists the names that there are, or suggests the nearest.
+    """
 
     # KeyError would print the repr of its argument.
     __str__ = Exception.__str__
@@ -80,35 +96,64 @@ class UnknownOpError(NameError, AttributeError):
 
 
 class KnobError(RlxError, ValueError):
-    """An environment variable (``rlx.knobs``) has a value that it cannot have."""
+    """An environment variable (``rlx.knobs``) has a value that it cannot have.
+
+    What to do: the message says what the variable takes; unset, it has its default.
+    """
 
 
 class IRError(RlxError):
-    """IR text that does not parse, or IR that a verifier refuses."""
+    """IR text that does not parse, or IR that a verifier refuses.
+
+    What to do: ``rlx-opt FILE`` shows the place in the text. ``Graph.to_mlir()`` prints valid text.
+    """
 
 
 class PassError(RlxError):
-    """A compiler pass failed: a defect of RLX, or IR that the pass was not made for."""
+    """A compiler pass failed: a defect of RLX, or IR that the pass was not made for.
+
+    What to do: report it with the reproducer that rlx-opt writes, which holds the IR before the
+    pass. ``--disable-rule`` finds the rule that is to blame, and leaves it out.
+    """
 
 
 class UnsupportedError(RlxError, NotImplementedError):
-    """Something valid that this target or this version cannot do."""
+    """Something valid that this target or this version cannot do.
+
+    What to do: the message says what is missing; another target, element type or op may have it.
+    """
 
 
 class DeviceError(RlxError):
-    """A device that is unknown, or not available on this machine."""
+    """A device that is unknown, or not available on this machine.
+
+    What to do: take one of those that the message lists.
+    """
 
 
 class ToolchainError(RlxError):
-    """A part of the toolchain is missing or refused its input."""
+    """A part of the toolchain is missing or refused its input.
+
+    What to do: install what the message names. What a tool refused is a defect of RLX: report it.
+    """
 
 
 class FaultError(RlxError):
-    """Data met at run time for which the op has no result, such as an index out of range."""
+    """Data met at run time for which the op has no result, such as an index out of range.
+
+    What to do: the message names the op's line; check what is fed to it.
+    """
 
 
 class ModelError(RlxError):
-    """A model directory that is incomplete or not of a supported kind."""
+    """A model directory that is incomplete or not of a supported kind.
+
+    What to do: the message names the file and what was expected in it.
+    """
+
+
+class ArtifactError(RlxError):
+    """A compiled artifact that is damaged, or made for another machine or version."""
 
 
 def did_you_mean(name: Any, known: Iterable[str]) -> str:

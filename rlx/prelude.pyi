@@ -3,6 +3,7 @@
 # ruff: noqa: I001, RUF022
 
 from rlx import Activation as Activation
+from rlx import Artifact as Artifact
 from rlx import Backend as Backend
 from rlx import BinaryOp as BinaryOp
 from rlx import CalibrationRecord as CalibrationRecord
@@ -59,6 +60,7 @@ from rlx import Value as Value
 from rlx import While as While
 from rlx import available_devices as available_devices
 from rlx import backend_for as backend_for
+from rlx import compile_artifact as compile_artifact
 from rlx import cond as cond
 from rlx import devices as devices
 from rlx import devices_for as devices_for
@@ -109,6 +111,7 @@ from rlx import while_loop as while_loop
 
 __all__ = [
     "Activation",
+    "Artifact",
     "Backend",
     "BinaryOp",
     "CalibrationRecord",
@@ -165,6 +168,7 @@ __all__ = [
     "While",
     "available_devices",
     "backend_for",
+    "compile_artifact",
     "cond",
     "devices",
     "devices_for",

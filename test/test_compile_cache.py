@@ -39,9 +39,9 @@ def chain(rows: int, scale: float = 0.5, eps: float = 1e-5, name: str = "chain")
 def test_equal_kernels_are_made_once_across_graphs(cpu: Target) -> None:
     first, report = compile_graph(chain(3), cpu)
     again, second = compile_graph(chain(50, name="other"), cpu)
-    assert report.kernels_made == len(first.objects) > 0
-    assert (second.kernels_made, second.kernels_reused) == (0, len(again.objects))
-    assert first.objects == again.objects
+    assert report.kernels_made == len(first.variant.objects) > 0
+    assert (second.kernels_made, second.kernels_reused) == (0, len(again.variant.objects))
+    assert first.variant.objects == again.variant.objects
 
 
 @pytest.mark.parametrize("change", [{"scale": 0.25}, {"scale": -0.5}, {"eps": 1e-6}])
@@ -49,14 +49,14 @@ def test_other_attributes_make_other_kernels(cpu: Target, change: dict[str, floa
     first, _ = compile_graph(chain(3), cpu)
     other, report = compile_graph(chain(3, **change), cpu)
     assert report.kernels_made > 0
-    assert set(first.objects) != set(other.objects)
+    assert set(first.variant.objects) != set(other.variant.objects)
 
 
 def test_other_features_make_other_kernels() -> None:
     first, _ = compile_graph(chain(3), make_target("x86-64-v3"))
     wide, report = compile_graph(chain(3), make_target("x86-64-v4"))
     assert report.kernels_reused == 0
-    assert not set(first.objects) & set(wide.objects)
+    assert not set(first.variant.objects) & set(wide.variant.objects)
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -78,8 +78,8 @@ def test_objects_do_not_depend_on_threads(
         compiler._objects.clear()
         monkeypatch.setattr(_native, "default_threads", lambda n=n: n)
         artifact, report = compile_graph(layers(), cpu)
-        assert report.kernels_made == len(artifact.objects) > 3
-        found.append(artifact.objects)
+        assert report.kernels_made == len(artifact.variant.objects) > 3
+        found.append(artifact.variant.objects)
     assert found[0] == found[1]
     assert list(found[0]) == list(found[1])
 
@@ -103,7 +103,7 @@ def test_a_kernel_that_fails_is_an_error_and_is_not_kept(
         compile_graph(g, cpu)
     monkeypatch.setattr(compiler, "emit_kernel", real)
     artifact, _ = compile_graph(g, cpu)
-    assert len(artifact.objects) == 2
+    assert len(artifact.variant.objects) == 2
 
 
 def test_compiles_in_a_renewed_context(monkeypatch: pytest.MonkeyPatch) -> None:

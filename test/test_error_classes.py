@@ -96,6 +96,12 @@ def _knob_error(_: Path) -> None:
         knobs.num_threads.get()
 
 
+def _artifact_error(_: Path) -> None:
+    from rlx.runtime.artifact import Artifact
+
+    Artifact.from_bytes(b"no artifact")
+
+
 PROVOKED: dict[str, Callable[[Path], None]] = {
     "GraphError": _graph_error,
     "ShapeError": _shape_error,
@@ -110,6 +116,7 @@ PROVOKED: dict[str, Callable[[Path], None]] = {
     "ToolchainError": _toolchain_error,
     "FaultError": _fault_error,
     "ModelError": _model_error,
+    "ArtifactError": _artifact_error,
 }
 """For every error class something that raises it."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import doctest
-import importlib.util
 import io
 import re
 import shlex
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support.minilm import minilm_dir
 
 ROOT = Path(__file__).resolve().parent.parent
 FENCE = re.compile(r"^```(\w+)( \w+)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -75,7 +76,7 @@ def test_the_tour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "tour"}
     tour = [b for b in BLOCKS if not b.mark and "make " not in b.text]
-    assert len(tour) == 8
+    assert len(tour) == 9
     for block in tour:
         check(block, run_block(block, names))
 
@@ -88,16 +89,6 @@ def test_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (block,) = (b for b in BLOCKS if b.mark == "model")
     check(block, run_block(block, {}))
-
-
-def minilm_dir() -> Path | None:
-    """The model's directory, as the Makefile finds it."""
-    spec = importlib.util.spec_from_file_location("find_model", ROOT / "tools" / "find_model.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.minilm_dir()
 
 
 def test_the_hello_graph_is_the_one_that_is_promised() -> None:

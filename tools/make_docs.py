@@ -9,23 +9,13 @@ Run it after changing an op, a knob or a name, or what one says of itself:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from rlx import compat, knobs
-from rlx.dialects.context import make_context
-from rlx.dialects.export import to_mlir
-from rlx.graph import Graph
-from rlx.lowering.base import Compilation
-from rlx.lowering.pipeline import PIPELINE, run_passes
-from rlx.lowering.report import DispatchReport
 from rlx.ops import FAMILIES, load_all
-from rlx.ops.base import REQUIRED, Attr, Op, registry, type_of
-from rlx.ops.control import Control
-from rlx.ops.value import Value
-from rlx.targets import find_target
-from rlx.targets.cpu import FAMILIES as CPU_FAMILIES
-from rlx.types import DTYPES, FLOATS, INTS, DType, f32
+from rlx.ops.base import registry
+from rlx.tools.op_page import section
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -52,12 +42,6 @@ A kernel family named after that has a kernel of its own for the op on CPUs, tri
 first type that the op takes.
 """
 
-GROUPS = {tuple(DTYPES.values()): "all", FLOATS: "floats", (*FLOATS, *INTS): "floats, integers"}
-"""The usual sets of element types, in words."""
-
-TARGET = "cpu:x86-64-v4"
-"""Named, so that the page is the same on every machine."""
-
 
 def ops_page() -> str:
     """The reference of the ops."""
@@ -68,85 +52,6 @@ def ops_page() -> str:
         parts.append(f"\n## {module.rsplit('.', 1)[1]}\n\n{doc.splitlines()[0]}\n")
         parts += [section(registry[name]) for name in names]
     return "".join(parts)
-
-
-def section(cls: type[Op]) -> str:
-    """What one op says of itself."""
-    lines = [f"\n### `{cls.name}`\n", inspect.cleandoc(cls.__doc__ or ""), ""]
-    fields = [*_operands(cls), *(_attribute(a) for a in cls.attr_fields)]
-    if fields:
-        lines += ["| name | kind | |", "|---|---|---|", *fields, ""]
-    lines.append(f"Element types: {_dtypes(cls.dtypes)}. Runs: {how(cls)}.{_results(cls)}")
-    return "\n".join(lines) + "\n"
-
-
-def _operands(cls: type[Op]) -> Iterator[str]:
-    for f in cls.operand_fields:
-        yield _row(f.name, "operand, may be absent" if f.optional else "operand", f.doc)
-
-
-def _attribute(a: Attr) -> str:
-    shown = "" if a.default is REQUIRED else f" = {a.default!r}".replace("rlx.", "")
-    return _row(a.name, f"{a.kind}{shown}", a.doc)
-
-
-def _row(*cells: str) -> str:
-    name, kind, doc = (" ".join(c.split()).replace("|", "\\|") for c in cells)
-    return f"| `{name}` | {kind} | {doc} |"
-
-
-def _dtypes(dtypes: tuple[DType, ...]) -> str:
-    if not dtypes:
-        return "as its attributes say"
-    return GROUPS.get(dtypes) or ", ".join(d.name for d in dtypes)
-
-
-def _results(cls: type[Op]) -> str:
-    return "" if cls.result_count == 1 else f" Results: {cls.result_count}."
-
-
-def how(cls: type[Op]) -> str:
-    """How an op is run, with the kernel families that run one of its samples whole."""
-    if cls.composite():
-        way = "expands"
-    elif cls.pointwise:
-        way = "pointwise"
-    elif hasattr(cls, "loops"):
-        way = "loops"
-    elif issubclass(cls, Control):
-        return "control flow"
-    else:
-        return "literal"
-    report = _dispatch(_graph(cls))
-    if not (report.native or report.common or report.rewritten):
-        return "view"
-    short = cls.name.split(".")[1]
-    found = {key.split(": ")[0] for key in report.native if key.endswith(f": {short}")}
-    return ", ".join([way, *(f for f in CPU_FAMILIES if f in found)])
-
-
-def _dispatch(graph: Graph) -> DispatchReport:
-    """What the compiler says of who runs the ops of a graph."""
-    compilation = Compilation(find_target(TARGET))
-    with make_context() as context:
-        run_passes(to_mlir(graph, context), PIPELINE, compilation)
-    return compilation.dispatch
-
-
-def _graph(cls: type[Op]) -> Graph:
-    """A graph of the op on all its samples, each on inputs of its own."""
-    kind = f32 if f32 in cls.dtypes or not cls.dtypes else cls.dtypes[0]
-    graph = Graph(cls.name)
-    results: list[Value] = []
-    for n, sample in enumerate(cls.samples):
-        types = [None if t is None else type_of(t, kind) for t in sample.types]
-        leaves = [
-            None if t is None else graph.input(f"s{n}_x{i}", t.shape, t.dtype)
-            for i, t in enumerate(types)
-        ]
-        results += cls(*leaves, **sample.attrs).results
-    graph.set_outputs(results)
-    return graph
 
 
 KNOBS_HEAD = """\

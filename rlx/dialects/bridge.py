@@ -19,7 +19,15 @@ from rlx.ops.base import Op, located, op_class
 from rlx.ops.slots import SEGMENTS, needs_segments, present_slots
 from rlx.ops.value import Value
 
-__all__ = ["Template", "attributes_of", "create", "node_of", "operand_slots", "place_of"]
+__all__ = [
+    "Template",
+    "attributes_of",
+    "check_attributes",
+    "create",
+    "node_of",
+    "operand_slots",
+    "place_of",
+]
 
 create = ir.Operation.create
 
@@ -35,7 +43,10 @@ def _operands(op: ir.Operation, cls: type[Op]) -> list[ir.Value | None]:
     given = list(op.operands)
     segments = None
     if SEGMENTS in op.attributes and any(f.optional for f in cls.operand_fields):
-        segments = list(ir.DenseI32ArrayAttr(op.attributes[SEGMENTS]))
+        try:
+            segments = list(ir.DenseI32ArrayAttr(op.attributes[SEGMENTS]))
+        except (TypeError, ValueError):
+            raise IRError(f"{SEGMENTS} is no array of i32") from None
     rest = iter(given)
     return [next(rest) if p else None for p in present_slots(cls, len(given), segments)]
 
@@ -55,6 +66,16 @@ def node_of(op: ir.Operation, values: Sequence[Value | None] | None = None) -> O
             raise IRError(f"attribute {a.name!r} is no {a.kind}: {e}") from None
     with located(place_of(op)):
         return cls(*values, **attrs)
+
+
+def check_attributes(op: ir.Operation) -> None:
+    """Raise IRError for an attribute that the bindings cannot hand out, as they cannot a location;
+    passes read whatever an op has."""
+    for name in op.attributes:
+        try:
+            op.attributes[name]
+        except TypeError:
+            raise IRError(f"attribute {name!r} is of a kind that no op here can have") from None
 
 
 def operands_of(op: ir.Operation) -> list[ir.Value | None]:

@@ -40,8 +40,8 @@ class SharedContext:
         return self._context
 
 
-def parse(text: str, ctx: ir.Context | None = None) -> ir.Module:
-    """Parse and verify HIR, MIR or LIR text; IRError says where it is wrong."""
+def parse(text: str | bytes, ctx: ir.Context | None = None) -> ir.Module:
+    """Parse and verify HIR, MIR or LIR text or bytecode; IRError says where it is wrong."""
     context = make_context() if ctx is None else ctx
     with context:
         return _mlir.parse_module(text, context)

@@ -13,12 +13,12 @@ This module must not use postponed annotations: the dialect classes read theirs 
 from typing import Any, Optional
 
 from rlx._mlir import ext, ir
-from rlx.dialects.bridge import node_of
+from rlx.dialects.bridge import check_attributes, node_of
 from rlx.dialects.convert import from_type
 from rlx.dialects.verify import verifier
 from rlx.errors import IRError
 from rlx.ops import load_all
-from rlx.ops.base import Op, registry
+from rlx.ops.base import Op, op_class, registry
 
 __all__ = ["Hir", "Mir"]
 
@@ -44,6 +44,8 @@ _ATTRIBUTES = {
 @verifier
 def _as_inferred(op: ir.Operation) -> None:
     """The class's own infer as a verifier: operands must fit, results must be as inferred."""
+    if len(op.attributes) > len(op_class(op.name).attr_fields):
+        check_attributes(op)
     expected = [v.type for v in node_of(op).results]
     found = [from_type(v.type) for v in op.results]
     if expected != found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -16,7 +17,7 @@ from rlx.lowering.report import DispatchReport, FusionReport
 from rlx.ops.builders import located
 from rlx.targets.base import Target
 
-__all__ = ["Compilation", "Options", "Pass", "functions"]
+__all__ = ["Compilation", "Options", "Pass", "RulePass", "functions"]
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,14 @@ class Options:
 @dataclass
 class Compilation:
     """One compile: its target and options, what the passes report, and ``regions``, which they
-    share while they run."""
+    share while they run. ``hits`` counts by pass how often each of its rules applied."""
 
     target: Target
     options: Options = field(default_factory=Options)
     fusion: FusionReport = field(default_factory=FusionReport)
     dispatch: DispatchReport = field(default_factory=DispatchReport)
     seconds: dict[str, float] = field(default_factory=dict)
+    hits: dict[str, Counter[str]] = field(default_factory=dict)
     regions: Regions = field(default_factory=Regions)
 
     @contextmanager
@@ -70,12 +72,17 @@ class Compilation:
         finally:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
 
+    def hit(self, name: str, rule: str) -> None:
+        """Count that a rule of the pass called ``name`` applied."""
+        self.hits.setdefault(name, Counter())[rule] += 1
+
 
 class Pass(ABC):
     """A step of the pipeline on a module, in place or giving a new one.
 
     ``name`` is its command-line name; the docstring's first line is its help. ``verifies`` says
-    that the module it returns has been verified already, as one that was parsed has.
+    that the module it returns has been verified already, as one that was parsed has. A pass with
+    options is a frozen dataclass, whose fields they are (see ``pass_options``).
     """
 
     name: ClassVar[str]
@@ -87,6 +94,18 @@ class Pass(ABC):
 
         It is called with the module's context, and an unknown location, as the current ones.
         """
+
+
+@dataclass(frozen=True)
+class RulePass(Pass):
+    """A pass made of rules, each of which improves a module and is right to leave out."""
+
+    rules: ClassVar[tuple[str, ...]]
+    disable_rules: tuple[str, ...] = ()
+
+    def applies(self, rule: str) -> bool:
+        """Whether a rule is on."""
+        return rule not in self.disable_rules
 
 
 def functions(module: ir.Module) -> dict[str, ir.Operation]:

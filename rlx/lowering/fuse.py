@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from rlx._mlir import ir
 from rlx.dialects.bridge import create, place_of
-from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.base import Compilation, RulePass, functions
 from rlx.lowering.families import claim
 from rlx.lowering.region import Region, producer, sole_user, users
 from rlx.lowering.report import MissedFusion, MissReason
@@ -34,30 +34,31 @@ CHEAP = {Constant.name, Expand.name}
 """Ops that cost nothing inside a region, where they are an immediate or an address: copied in."""
 
 
-class Fuse(Pass):
+class Fuse(RulePass):
     """Merge products, row reductions and pointwise ops into regions."""
 
     name = "fuse"
+    rules = ("contraction", "rowwise", "elementwise")
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
         if compilation.options.dispatch == "common" or not compilation.options.fuse:
             return module
         for f in functions(module).values():
             for block in f.regions[0].blocks:
-                _Fuser(block, compilation).run()
+                _Fuser(block, compilation, self).run()
         return module
 
 
 class _Fuser:
-    def __init__(self, block: ir.Block, compilation: Compilation) -> None:
-        self.block, self.compilation = block, compilation
+    def __init__(self, block: ir.Block, compilation: Compilation, owner: Fuse) -> None:
+        self.block, self.compilation, self.owner = block, compilation, owner
         self.taken: set[ir.Value] = set()
 
     def run(self) -> None:
         ops = [view.operation for view in self.block.operations]
         self.place = {o.results[0]: i for i, o in enumerate(ops) if len(o.results)}
         for pattern, roots in PATTERNS.items():
-            if pattern not in self.compilation.target.families:
+            if pattern not in self.compilation.target.families or not self.owner.applies(pattern):
                 continue
             for root in roots(ops):
                 if root.results[0] not in self.taken:
@@ -181,6 +182,7 @@ class _Fuser:
         create("mir.yield", [], [inside[out]], ip=ir.InsertionPoint(body), loc=last.location)
         self.taken |= {fused.results[0], *inside, *inside.values()}
         self.compilation.fusion.fused[f"{kind}: {label}"] += 1
+        self.compilation.hit(self.owner.name, kind)
 
     # -- misses ----------------------------------------------------------------------------
 

@@ -15,9 +15,13 @@ class HirToMir(Pass):
     name = "hir-to-mir"
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
+        def wanted(op: ir.Operation) -> bool:
+            if not op.name.startswith("hir."):
+                return False
+            compilation.hit(self.name, f"expand {op.name}")
+            return True
+
         for f in functions(module).values():
             for block in f.regions[0].blocks:
-                expand_all(
-                    block, lambda op: op.name.startswith("hir."), lambda n: n.dialect == "hir"
-                )
+                expand_all(block, wanted, lambda n: n.dialect == "hir")
         return module

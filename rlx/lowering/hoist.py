@@ -46,10 +46,10 @@ class Hoist(Pass):
         found = functions(module)
         if "prologue" in found or compilation.options.dispatch == "common":
             return module
-        self._hoist(found["main"])
+        self._hoist(found["main"], compilation)
         return module
 
-    def _hoist(self, main: ir.Operation) -> None:
+    def _hoist(self, main: ir.Operation, compilation: Compilation) -> None:
         block = main.regions[0].blocks[0]
         static = static_values(main)
         _keep_broadcasts(block, static)
@@ -61,6 +61,8 @@ class Hoist(Pass):
         ]
         if not moved:
             return
+        for op in moved:
+            compilation.hit(self.name, f"move {op.name}")
         inside = set(r for o in moved for r in o.results)
         live = [
             r for o in moved for r in o.results if any(not _within(u, inside) for u in users(r))

@@ -41,6 +41,7 @@ class Legalize(Pass):
                 verdicts[key] = family in (None, "common")
             if verdicts[key]:
                 compilation.dispatch.rewritten[op.name.split(".")[1]] += 1
+                compilation.hit(self.name, f"expand {op.name}")
             return verdicts[key]
 
         for f in functions(module).values():

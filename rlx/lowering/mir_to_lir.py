@@ -141,6 +141,7 @@ def _lower(op: ir.Operation, lowering: Lowering) -> None:
         )
     report = lowering.compilation.dispatch
     (report.common if family == "common" else report.native)[f"{family}: {region.label}"] += 1
+    lowering.compilation.hit(MirToLir.name, f"{family} kernel")
     SELECTORS[family].lower(region, lowering)
 
 

@@ -56,6 +56,7 @@ class ShareInputs(Pass):
         for members in self._groups(main, static, compilation):
             _merge(members)
             compilation.fusion.fused["shared-input matmuls"] += 1
+            compilation.hit(self.name, "merge products")
         return module
 
     def _groups(

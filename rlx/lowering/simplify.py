@@ -6,6 +6,7 @@ What is left of dead and repeated ops is removed by the upstream passes canonica
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache, partial
 
 import numpy as np
 
@@ -14,9 +15,9 @@ from rlx.dialects.bridge import attributes_of, create, node_of, operands_of
 from rlx.dialects.convert import from_attr, from_type, to_attr, to_type
 from rlx.errors import RlxError
 from rlx.interpreter import evaluate
-from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.base import Compilation, RulePass, functions
 from rlx.lowering.region import producer
-from rlx.lowering.rules import RULES, Call, Pattern, constant_of, splat_of
+from rlx.lowering.rules import RULES, Call, Pattern, Rule, constant_of, splat_of
 from rlx.ops.base import op_class
 from rlx.ops.cast import Cast
 from rlx.ops.constant import Constant
@@ -30,7 +31,7 @@ FOLD_LIMIT = 1 << 16
 """Largest constant, in elements, that folding may make (a splat may be of any size)."""
 
 
-class Simplify(Pass):
+class Simplify(RulePass):
     """Make broadcasts explicit, fold constants and apply the algebraic rules."""
 
     name = "simplify"
@@ -38,25 +39,30 @@ class Simplify(Pass):
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
         for f in functions(module).values():
             for block in f.regions[0].blocks:
-                while _sweep(block):
+                while self._sweep(block, compilation):
                     pass
         run_pipeline(module, "builtin.module(canonicalize,cse)")
         return module
 
+    def _sweep(self, block: ir.Block, compilation: Compilation) -> bool:
+        changed = False
+        for view in list(block.operations):
+            op = view.operation
+            if not op.name.startswith("mir.") or op.name in _KEPT:
+                continue
+            changed |= _explicit(op)
+            for rule, apply in _rules_for(op.name):
+                value = apply(op) if self.applies(rule) else None
+                if value is not None:
+                    op.results[0].replace_all_uses_with(value)
+                    op.erase()
+                    compilation.hit(self.name, rule)
+                    changed = True
+                    break
+        return changed
 
-def _sweep(block: ir.Block) -> bool:
-    changed = False
-    for view in list(block.operations):
-        op = view.operation
-        if not op.name.startswith("mir.") or op.name in ("mir.fused", "mir.yield", "mir.constant"):
-            continue
-        changed |= _explicit(op)
-        value = _fold(op) or _algebra(op) or _movement(op)
-        if value is not None:
-            op.results[0].replace_all_uses_with(value)
-            op.erase()
-            changed = True
-    return changed
+
+_KEPT = ("mir.fused", "mir.yield", "mir.constant")
 
 
 def _make(
@@ -130,18 +136,10 @@ def _is_constant(v: ir.Value) -> bool:
     return source is not None and source.name == Constant.name
 
 
-def _algebra(op: ir.Operation) -> ir.Value | None:
+def _algebra(rule: Rule, op: ir.Operation) -> ir.Value | None:
     t = from_type(op.results[0].type)
-    for rule in _RULES_BY_ROOT.get(op.name, ()):
-        found = rule.match(op, t.dtype)
-        if found is not None:
-            return _build(op, rule.after, t, found)
-    return None
-
-
-_RULES_BY_ROOT = {
-    f"mir.{r.before.op}": [s for s in RULES if s.before.op == r.before.op] for r in RULES
-}
+    found = rule.match(op, t.dtype)
+    return None if found is None else _build(op, rule.after, t, found)
 
 
 def _build(op: ir.Operation, after: Pattern, t: TensorType, found: dict[str, ir.Value]) -> ir.Value:
@@ -152,12 +150,6 @@ def _build(op: ir.Operation, after: Pattern, t: TensorType, found: dict[str, ir.
     return _constant(
         op, np.broadcast_to(np.asarray(after).astype(t.dtype.numpy), t.static_shape), t
     )
-
-
-def _movement(op: ir.Operation) -> ir.Value | None:
-    """A movement op that moves nothing goes; two of a kind become one."""
-    rule = _MOVEMENT.get(op.name)
-    return rule(op) if rule else None
 
 
 def _reshape(op: ir.Operation) -> ir.Value | None:
@@ -186,10 +178,25 @@ def _same(op: ir.Operation) -> ir.Value | None:
     return op.operands[0] if op.operands[0].type == op.results[0].type else None
 
 
-_MOVEMENT: dict[str, Callable[[ir.Operation], ir.Value | None]] = {
-    Reshape.name: _reshape,
-    Transpose.name: _transpose,
-    Expand.name: _same,
-    Cast.name: _same,
-    Slice.name: _same,
+Rewrite = Callable[[ir.Operation], ir.Value | None]
+"""The value that replaces an op's result, or None where the rule does not apply."""
+
+_MOVEMENT: dict[str, tuple[str, Rewrite]] = {
+    Reshape.name: ("merge-reshapes", _reshape),
+    Transpose.name: ("merge-transposes", _transpose),
+    Expand.name: ("same-expand", _same),
+    Cast.name: ("same-cast", _same),
+    Slice.name: ("same-slice", _same),
 }
+"""A movement op that moves nothing goes; two of a kind become one."""
+
+
+@cache
+def _rules_for(name: str) -> tuple[tuple[str, Rewrite], ...]:
+    """The rules whose root is an op, by name, in the order in which they are tried."""
+    algebra = [(r.name, partial(_algebra, r)) for r in RULES if f"mir.{r.before.op}" == name]
+    movement = [_MOVEMENT[name]] if name in _MOVEMENT else []
+    return (("fold", _fold), *algebra, *movement)
+
+
+Simplify.rules = ("fold", *(r.name for r in RULES), *(rule for rule, _ in _MOVEMENT.values()))

@@ -50,6 +50,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 ABI_VERSION: Literal[1]
+ARTIFACT_FORMAT: Literal[1]
 BASE_ARENA: Literal[0]
 BASE_PACKED: Literal[1]
 BASE_ERROR: Literal[2]
@@ -95,6 +96,16 @@ def default_threads() -> int:
     Raises Error when RLX_NUM_THREADS is no integer in 1..4096.
     """
 
+def check_artifact(data: Buffer) -> None:
+    """Raise Error unless `data` is a whole artifact of which all parts are sound.
+
+    Every number in it is held against what it counts or names. The code in its objects is not
+    looked at.
+    """
+
+def checksum(data: Buffer) -> int:
+    """XXH64 (seed 0) of a C-contiguous buffer: the checksum of an artifact's parts."""
+
 def cpu_features() -> frozenset[str]:
     """The features of this CPU that the system has enabled, spelt as LLVM spells them."""
 
@@ -135,6 +146,13 @@ class Weights:
         """Use `value` in place as param `index` (and keep it alive). Waits for the calls in flight.
 
         Call it again, with the same buffer too, after the contents of a param were changed.
+        """
+
+    def release_when_packed(self, file: Buffer) -> None:
+        """Give the memory of a mapped file's pages back once the prologue has run.
+
+        Params that were packed are not read again; other pages are read from the file again.
+        `file` must be a map of a file (`mmap.mmap`): other memory would lose its contents.
         """
 
     @property

@@ -15,9 +15,10 @@ import numpy as np
 from rlx.errors import DeviceError, GraphError, did_you_mean
 from rlx.graph import Graph
 from rlx.ops.location import caller
+from rlx.runtime.artifact import Artifact
 from rlx.runtime.executable import Executable
 
-__all__ = ["Backend", "Weights", "backend_for", "devices", "register_backend"]
+__all__ = ["Backend", "Loaded", "Weights", "backend_for", "devices", "register_backend"]
 
 
 class Weights(Protocol):
@@ -66,6 +67,16 @@ class CpuBackend:
             _native.set_threads(n)
         except _native.Error as e:
             raise GraphError(f"threads: found {e.found}, expected {e.expected}", caller()) from None
+
+
+class Loaded(CpuBackend):
+    """The host's processor, with what is to be run compiled already."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact = artifact
+
+    def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Executable:
+        return Executable(self.artifact, None, shared)
 
 
 class InterpreterBackend:

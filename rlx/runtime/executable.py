@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, FaultError, GraphError, NameError, ShapeError, did_you_mean
+from rlx.errors import (
+    ArtifactError,
+    DTypeError,
+    FaultError,
+    GraphError,
+    NameError,
+    ShapeError,
+    did_you_mean,
+)
 from rlx.ops.attrs import from_numbers
 from rlx.ops.base import caller
 from rlx.ops.builders import located
@@ -22,7 +30,8 @@ Array = np.ndarray[Any, Any]
 
 
 class Executable:
-    """One artifact in memory. Safe to call from many threads at once.
+    """One artifact in memory: its ``variant`` for this machine. Safe to call from many threads at
+    once. ArtifactError if it is malformed, or has nothing for this machine.
 
     ``weights`` hold its params; of the ``shared`` ones those that fit are used again. ``report`` is
     what its compile said of itself (a ``rlx.compiler.CompileReport``), if there was one.
@@ -31,9 +40,18 @@ class Executable:
     def __init__(
         self, artifact: Artifact, report: Any = None, shared: Sequence[Weights] = ()
     ) -> None:
-        self.artifact = artifact
+        self.artifact, self.variant = artifact, artifact.variant
         self.report = report
-        self._code = code = Code(artifact)  # keeps the objects findable by who comes next
+        try:
+            self._load(shared)
+        except _native.Error as e:
+            raise ArtifactError(f"the artifact is malformed: {e}") from None
+        self._results = [DTYPES[dt].numpy for _, dt, _ in artifact.outputs]
+        self._plain = all(dt != "bf16" for _, dt, _ in (*artifact.inputs, *artifact.outputs))
+
+    def _load(self, shared: Sequence[Weights]) -> None:
+        artifact, variant = self.artifact, self.variant
+        self._code = code = Code(variant)  # keeps the objects findable by who comes next
         self.weights = Weights.of(artifact, code, shared)
         self.program = _native.Program(
             weights=self.weights.native,
@@ -41,11 +59,14 @@ class Executable:
             constants=[plain(c) for c in code.constants],
             inputs=artifact.inputs,
             outputs=artifact.outputs,
-            arena_bytes=artifact.arena_bytes,
-            main=[code.resolved(step) for step in artifact.main],
+            arena_bytes=variant.arena_bytes,
+            main=[code.resolved(step) for step in variant.main],
         )
-        self._results = [DTYPES[dt].numpy for _, dt, _ in artifact.outputs]
-        self._plain = all(dt != "bf16" for _, dt, _ in (*artifact.inputs, *artifact.outputs))
+        if self.weights not in shared:
+            for name, value in artifact.values.items():
+                self.weights.set_param(name, value)
+            if artifact.file is not None:
+                self.weights.native.release_when_packed(artifact.file)
 
     # -- runs ------------------------------------------------------------------------------
 
@@ -89,8 +110,8 @@ class Executable:
         """The error of a fault: the message of its site, at the user's line."""
         # A kernel with several messages has as many sites in a row; its codes count from 1.
         site = fault.site + fault.code - 1
-        if 0 <= site < len(self.artifact.sites):
-            message, file, line = self.artifact.sites[site]
+        if 0 <= site < len(self.variant.sites):
+            message, file, line = self.variant.sites[site]
             return FaultError(message, (file, line))
         return FaultError(f"a kernel reported fault {fault.code} at the unknown site {fault.site}")
 

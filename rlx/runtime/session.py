@@ -5,18 +5,19 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlx.errors import GraphError, NameError, ShapeError
+from rlx.errors import ArtifactError, GraphError, NameError, ShapeError
 from rlx.graph import Graph, check_param, sizes_of
 from rlx.ops.base import caller
 from rlx.ops.builders import located
 from rlx.ops.value import Value
 from rlx.precision import PrecisionPolicy, check_policy, check_precision
-from rlx.runtime.artifact import Signature
-from rlx.runtime.backend import Backend, Weights, backend_for
+from rlx.runtime.artifact import Artifact, Signature
+from rlx.runtime.backend import Backend, Loaded, Weights, backend_for
 from rlx.runtime.executable import Executable, as_array, typed_array, unknown
 from rlx.types import TensorType
 
@@ -92,6 +93,33 @@ class Session:
         "always_f32", by which every op computes in its own element type."""
         check_policy(policy)
         return self
+
+    def load(self, artifact: Artifact | str | Path) -> CompiledGraph:
+        """An artifact (``rlx.compile_artifact``), or the file of one, ready to run.
+
+        It needs no compiler. The params that it carries are set, those of a file in place. Raises
+        ArtifactError for a file that is damaged or made for another version, device or machine.
+        """
+        found = artifact if isinstance(artifact, Artifact) else Artifact.load(artifact)
+        if found.target != self.device:
+            raise ArtifactError(
+                f"the artifact was made for {found.target!r}, this session is for {self.device!r}"
+            )
+        compiled = CompiledGraph(_signature_of(found), Loaded(found), {})
+        compiled._params.update(found.values)  # the executable has them already
+        return compiled
+
+
+def _signature_of(artifact: Artifact) -> Graph:
+    """What callers ask a graph for: its inputs, params and outputs. There are no nodes."""
+    graph = Graph("artifact")
+
+    def values(signatures: Sequence[Signature]) -> list[Value]:
+        return [Value(TensorType.of(s, dt), graph=graph, name=name) for name, dt, s in signatures]
+
+    graph.inputs, graph.params = values(artifact.inputs), values(artifact.params)
+    graph.outputs = values(artifact.outputs)
+    return graph
 
 
 class CompiledGraph:

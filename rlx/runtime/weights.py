@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from rlx.runtime import _native
-from rlx.runtime.artifact import Artifact, Signature
+from rlx.runtime.artifact import Artifact, Signature, Variant
 from rlx.types import DTYPES
 
 __all__ = ["Code", "Weights", "plain"]
@@ -33,14 +33,14 @@ _constants: WeakValueDictionary[bytes, Array] = WeakValueDictionary()
 
 
 class Code:
-    """An artifact's objects and constants in memory, and its steps with addresses for the names of
+    """A variant's objects and constants in memory, and its steps with addresses for the names of
     kernels."""
 
-    def __init__(self, artifact: Artifact) -> None:
-        self.constants = [_interned(c) for c in artifact.constants]
-        loaded = {key: _load(data) for key, data in artifact.objects.items()}
+    def __init__(self, variant: Variant) -> None:
+        self.constants = [_interned(c) for c in variant.constants]
+        loaded = {key: _load(data) for key, data in variant.objects.items()}
         self.objects = list(loaded.values())
-        self._address = {n: loaded[key].symbol(s) for n, (key, s) in artifact.kernels.items()}
+        self._address = {n: loaded[key].symbol(s) for n, (key, s) in variant.kernels.items()}
 
     def resolved(self, step: Step, base: Callable[[int], int] = lambda n: n) -> Step:
         """A step, and the steps inside it, as the native runtime takes them. ``base`` numbers the
@@ -92,11 +92,12 @@ class _Prologue:
         def base(n: int) -> int:
             return n if n < first else first + used.setdefault(n - first, len(used))
 
-        steps = tuple((code.resolved(s, base), tuple(follows)) for s, follows in artifact.prologue)
+        variant = artifact.variant
+        steps = tuple((code.resolved(s, base), tuple(follows)) for s, follows in variant.prologue)
         return _Prologue(
             tuple((name, dt, tuple(shape)) for name, dt, shape in artifact.params),
-            tuple(_digest(artifact.constants[n]) for n in used),
-            artifact.packed_bytes,
+            tuple(_digest(variant.constants[n]) for n in used),
+            variant.packed_bytes,
             steps,
         )
 

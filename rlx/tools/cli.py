@@ -12,7 +12,9 @@ from rlx.errors import RlxError
 __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
+    "compile": "a graph's text to an artifact, a file that runs without a compiler",
     "embed": "similarities of sentences under a sentence encoder",
+    "run": "an artifact on arrays from files",
 }
 """What each command does. Its module has ``add_arguments(parser)`` and ``run(args) -> int``, and is
 imported only when the command is called."""

@@ -4,44 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlx._mlir import ir, run_pipeline
+from rlx._mlir import ir
 from rlx.dialects import control
 from rlx.dialects.bridge import place_of
 from rlx.errors import IRError, RlxError, UnsupportedError
 from rlx.kernels.builder import KernelText
 from rlx.kernels.emit import emit_kernel
-from rlx.lowering.base import Compilation, functions
+from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.levels import level_of, passes_to
-from rlx.lowering.pipeline import named, run_passes
+from rlx.lowering.pipeline import run_passes
 from rlx.lowering.schedule import KernelRef, read_schedule
 from rlx.targets.base import BINARY_STAGES, Target
 
 __all__ = ["emit_stage", "level_of", "passes_to", "run_pass"]
 
-UPSTREAM = ("canonicalize", "cse")
 _FUNC_OPS = ("func.return", "func.call")
 NEED_ENTRY = ("share-inputs", "hoist", "mir-to-lir")
 """The passes that work on @main and its named arguments; the others take any function."""
 
 
-def run_pass(module: ir.Module, name: str, compilation: Compilation) -> ir.Module:
-    """Run one pass by name, of ours or upstream's (with options if it has any), and verify.
+def run_pass(module: ir.Module, p: Pass, compilation: Compilation) -> ir.Module:
+    """Run one pass; what it gives is not verified.
 
     Raises PassError for a pass that fails, IRError or UnsupportedError for a module that is not
     fit for it.
     """
-    if name.partition("{")[0] in UPSTREAM:
-        with compilation.timed(name):
-            run_pipeline(module, f"builtin.module({name})", verify=True)
-        return module
-    found = named(name)
     if level_of(module) == "lir":
-        raise UnsupportedError(f"the input is lir already; {name} takes hir or mir")
+        raise UnsupportedError(f"the input is lir already; {p.name} takes hir or mir")
     for f in functions(module).values():
         _check_body(f)
-    if name in NEED_ENTRY:
-        _check_entry(module, name)
-    return run_passes(module, [found], compilation)
+    if p.name in NEED_ENTRY:
+        _check_entry(module, p.name)
+    return run_passes(module, [p], compilation, verify=False)
 
 
 def _check_body(f: ir.Operation) -> None:

@@ -43,7 +43,7 @@ PARSED = [
     Text(IRError, 1, "expected", "func.func @main("),
     Text(IRError, 1, "expected", "module {"),
     Text(IRError, 1, "expected", "}"),
-    Text(IRError, 1, "brackets nest deeper than 256", "[" * 300),
+    Text(IRError, 1, "the text nests deeper than 256", "[" * 300),
     Text(
         IRError,
         2,
@@ -56,7 +56,7 @@ PARSED = [
         "%y:99999999999999: an op has at most 1000 results",
         EXP.replace("%y =", "%y:99999999999999 ="),
     ),
-    Text(IRError, 4, "brackets nest deeper than 256", "\n\n\n" + "(" * 300),
+    Text(IRError, 4, "the text nests deeper than 256", "\n\n\n" + "(" * 300),
     Text(IRError, 2, "unregistered operation 'mir.expp'|mir.expp", mir("expp")),
     Text(IRError, 2, "unregistered|hir.exp", EXP.replace("mir.exp", "hir.exp")),
     Text(IRError, 2, "unregistered|nir.exp", EXP.replace("mir.exp", "nir.exp")),

@@ -20,8 +20,8 @@ def parts(g: rlx.Graph) -> tuple[str, str]:
     return halves.get("prologue", ""), halves["main"]
 
 
-def artifact(f: rlx.CompiledGraph) -> Any:
-    return next(iter(f._bound.values())).artifact
+def variant(f: rlx.CompiledGraph) -> Any:
+    return next(iter(f._bound.values())).variant
 
 
 def test_param_only_work_leaves_main() -> None:
@@ -58,7 +58,7 @@ def test_only_the_steps_of_the_changed_param_follow_it() -> None:
     a, b, c = (g.param(n, [2, 2]) for n in "abc")
     g.set_outputs([x @ a.exp(), x @ b.cumsum(0), x @ c, x @ (a.exp() @ b.cumsum(0))])
     f = rlx.Session().compile(g)
-    follows = [set(params) for _, params in artifact(f).prologue]
+    follows = [set(params) for _, params in variant(f).prologue]
     assert {0} in follows and {1} in follows and {2} in follows
     assert {0, 1} in follows and {0, 1, 2} not in follows
     for n in "abc":
@@ -76,7 +76,7 @@ def test_a_broadcast_is_not_stored() -> None:
     x, w = g.input("x", [512, 64]), g.param("w", [64])
     g.set_outputs([x + w.exp()])
     f = rlx.Session().compile(g)
-    assert artifact(f).packed_bytes == 64 * 4
+    assert variant(f).packed_bytes == 64 * 4
     agrees(g)
 
 
@@ -86,7 +86,7 @@ def test_a_bias_that_is_computed_is_read_as_a_row() -> None:
     bias = b.exp().expand((512, 48)).expand((2, 512, 48))
     g.set_outputs([(x @ w + bias).tanh()])
     assert "contraction: matmul+add+tanh" in inspect_pipeline(g).fusion
-    assert artifact(rlx.Session().compile(g)).packed_bytes < 512 * 48
+    assert variant(rlx.Session().compile(g)).packed_bytes < 512 * 48
     agrees(g)
 
 
@@ -95,7 +95,7 @@ def test_a_broadcast_of_a_broadcast_is_not_stored() -> None:
     x, w = g.input("x", [16, 32, 64]), g.param("w", [64])
     wide = w.exp().expand((32, 64))
     g.set_outputs([x + wide.expand((16, 32, 64)), x[0] * wide])
-    assert artifact(rlx.Session().compile(g)).packed_bytes == 64 * 4
+    assert variant(rlx.Session().compile(g)).packed_bytes == 64 * 4
     agrees(g)
 
 
@@ -105,7 +105,7 @@ def test_one_packing_serves_all_uses_of_a_weight() -> None:
     g.set_outputs([x @ w, y @ w, x.exp() @ w])
     once = rlx.Graph("use")
     once.set_outputs([once.input("x", [2, 16]) @ once.param("w", [16, 48])])
-    sizes = [artifact(rlx.Session().compile(h)).packed_bytes for h in (g, once)]
+    sizes = [variant(rlx.Session().compile(h)).packed_bytes for h in (g, once)]
     assert sizes[0] == sizes[1]
     agrees(g)
 

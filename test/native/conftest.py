@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlx.runtime import _native as native
+from support.cpp import ROOT, cmake_build
 
 ARGUMENTS = "int64_t begin, int64_t end, void *const *buffers, const int64_t *sizes, void *scratch"
 
@@ -76,6 +77,13 @@ def kernel_bytes(compile_c: CompileC) -> bytes:
 def kernels(kernel_bytes: bytes) -> native.Object:
     """The object of KERNELS."""
     return native.Object(kernel_bytes)
+
+
+@pytest.fixture(scope="session")
+def native_build() -> Path:
+    """The directory where the runtime without Python is built, with its tests."""
+    options = ("-DRLX_BUILD_PYTHON=OFF", "-DRLX_BUILD_TESTS=ON", "-DCMAKE_BUILD_TYPE=Debug")
+    return cmake_build(ROOT, "native-tests", *options)
 
 
 @pytest.fixture(autouse=True)

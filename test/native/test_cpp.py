@@ -1,43 +1,16 @@
 """The C++ tests of the native runtime, built by CMake and run (sanitized: `make sanitize`)."""
 
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build" / "native-tests"
-
-
-def tool(name: str) -> str:
-    """The program of that name, from the environment of this Python first."""
-    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-    if found is None:
-        pytest.fail(f"{name} is not installed; `make setup` installs it")
-    return found
-
-
-def run(*command: str | Path) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def build() -> Path:
-    """The directory of the built tests; building again after no change takes no time."""
-    ninja = f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"
-    options = ("-DRLX_BUILD_PYTHON=OFF", "-DRLX_BUILD_TESTS=ON", "-DCMAKE_BUILD_TYPE=Debug")
-    run(tool("cmake"), "-G", "Ninja", "-S", ROOT, "-B", BUILD, ninja, *options)
-    run(tool("cmake"), "--build", BUILD)
-    return BUILD
+from support.cpp import run
 
 
 @pytest.mark.parametrize("name", ["rlx_native_tests", "rlx_portable_tests"])
-def test_cpp(build: Path, name: str):
-    assert "passed" in run(build / "test" / "native" / name)
+def test_cpp(native_build: Path, name: str):
+    assert "passed" in run(native_build / "test" / "native" / name)
 
 
 @pytest.mark.parametrize("target", ["objects", "schedules"])
@@ -73,7 +46,7 @@ define void @kernel(i64 %begin, i64 %end, ptr %out) {
 """
 
 
-def test_objects_of_llvm_for_aarch64_link_here_too(build: Path, tmp_path: Path):
+def test_objects_of_llvm_for_aarch64_link_here_too(native_build: Path, tmp_path: Path):
     llvm = pytest.importorskip("llvmlite.binding")
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
@@ -81,7 +54,7 @@ def test_objects_of_llvm_for_aarch64_link_here_too(build: Path, tmp_path: Path):
     machine = target.create_target_machine(reloc="pic", codemodel="small")
     path = tmp_path / "kernel.o"
     path.write_bytes(machine.emit_object(llvm.parse_assembly(AARCH64_IR)))
-    link = build / "test" / "native" / "link_object"
+    link = native_build / "test" / "native" / "link_object"
     assert run(link, "aarch64", path).split() == ["kernel", "outer"]
     refused = subprocess.run([link, "x86_64", path], capture_output=True, text=True, check=False)
     assert refused.returncode == 1

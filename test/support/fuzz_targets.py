@@ -19,7 +19,6 @@ from rlx.errors import RlxError
 from rlx.models.safetensors import SafeTensors
 from rlx.ops import BUILDERS
 from rlx.runtime import _native
-from rlx.tools.opt import split_parts
 from support.fuzzing import Target
 from support.mutation import mutated_bytes, mutated_text, mutated_value
 from support.random_graphs import random_case
@@ -60,7 +59,7 @@ def _texts() -> Texts:
     valid.append(((LIT / "Inputs" / "control.lir").read_text(), LOW))
     for path in LIT.rglob("*.mlir"):
         low = LOW if "LIR" in str(path) else HIGH
-        valid += [(part, low) for part in split_parts(path.read_text())]
+        valid += [(part, low) for part in path.read_text().split("// -----")]
     words = {w for text, _ in valid for w in text.split() if len(w) < 60}
     return Texts(valid, sorted(words | set(EXTRA_WORDS)))
 

@@ -7,10 +7,13 @@
 #include <string>
 #include <utility>
 
+#include "artifact.h"
 #include "buffers.h"
+#include "checksum.h"
 #include "cpu_features.h"
 #include "error.h"
 #include "gil.h"
+#include "held_bytes.h"
 #include "parse.h"
 #include "pool.h"
 #include "program.h"
@@ -111,6 +114,12 @@ class PyWeights {
       GilReleased released;  // the calls to wait for need the GIL to end
       old = weights_->set_param(slot, param.data, std::move(param.owner));
     }
+  }
+
+  void release_when_packed(nb::handle file) {
+    Constant mapped = hold_constant("file", file.ptr());
+    GilReleased released;
+    weights_->release_when_packed(std::move(mapped));
   }
 
  private:
@@ -278,10 +287,20 @@ void init_program(PyProgram* self, const PyWeights* weights,
 }
 
 ObjectHandle load_object(nb::handle data) {
-  Py_buffer view;
-  if (PyObject_GetBuffer(data.ptr(), &view, PyBUF_SIMPLE) != 0) throw nb::python_error();
-  std::unique_ptr<Py_buffer, void (*)(Py_buffer*)> held(&view, PyBuffer_Release);
-  return {ElfObject::load(view.buf, static_cast<size_t>(view.len))};
+  const HeldBytes bytes(data);
+  return {ElfObject::load(bytes.data(), bytes.size())};
+}
+
+uint64_t checksum_of(nb::handle data) {
+  const HeldBytes bytes(data);
+  GilReleased released;
+  return checksum(bytes.data(), bytes.size());
+}
+
+void check_artifact(nb::handle data) {
+  const HeldBytes bytes(data);
+  GilReleased released;
+  read_artifact(bytes.data(), bytes.size());
 }
 
 nb::tuple symbol_names(const ObjectHandle& self) {
@@ -306,6 +325,8 @@ void bind_functions(nb::module_& module) {
       "n"_a);
   module.def("num_threads", [] { return Pool::instance().threads(); });
   module.def("default_threads", &default_threads);
+  module.def("check_artifact", &check_artifact, "data"_a);
+  module.def("checksum", &checksum_of, "data"_a);
   module.def("cpu_features", &feature_set);
   module.def("machine", [] { return machine_name(host_machine()); });
 }
@@ -329,6 +350,7 @@ void bind_classes(nb::module_& module) {
            "params"_a = nb::make_tuple(), "constants"_a = nb::make_tuple(), "packed_bytes"_a = 0,
            "prologue"_a = nb::make_tuple())
       .def("set_param", &PyWeights::set_param, "index"_a, "value"_a)
+      .def("release_when_packed", &PyWeights::release_when_packed, "file"_a)
       .def_prop_ro("params", [](const PyWeights& self) { return to_tuple(self.params()); });
 
   nb::class_<PyProgram>(module, "Program")
@@ -355,6 +377,7 @@ NB_MODULE(_native, module) {
       new_exception(module, "Fault", "A call whose error record was written.", PyExc_RuntimeError);
   nb::register_exception_translator(translate);
   module.attr("ABI_VERSION") = kKernelAbi;
+  module.attr("ARTIFACT_FORMAT") = kArtifactFormat;
   module.attr("BASE_ARENA") = kBaseArena;
   module.attr("BASE_PACKED") = kBasePacked;
   module.attr("BASE_ERROR") = kBaseError;

@@ -43,6 +43,10 @@ class Fault : public std::exception {
                  std::to_string(site) +
                  (code == kFaultLoopLimit ? " (a loop reached its iteration limit)" : "")) {}
 
+  // With what the site means, where that is known.
+  Fault(int64_t code, int64_t site, std::string message)
+      : code(code), site(site), message_(std::move(message)) {}
+
   const char* what() const noexcept override { return message_.c_str(); }
 
   int64_t code, site;

@@ -29,6 +29,11 @@ int protection(Access access) {
 
 size_t system_page_size() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
+void give_back_pages(const void* file, size_t bytes) {
+  // Advice: where the system does not take it, nothing is lost.
+  if (bytes > 0) madvise(const_cast<void*>(file), bytes, MADV_DONTNEED);
+}
+
 Mapping::Mapping(size_t bytes) : size_(bytes) {
   if (bytes == 0) return;
   void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

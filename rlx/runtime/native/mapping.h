@@ -10,6 +10,10 @@ enum class Access { kCode, kReadOnly, kReadWrite };
 
 size_t system_page_size();
 
+// Gives back the memory of a mapped file's pages; those that are used again are read again. Nothing
+// else may be there: other memory would lose its contents.
+void give_back_pages(const void* file, size_t bytes);
+
 // Zeroed private pages, writable until seal().
 class Mapping {
  public:

@@ -36,8 +36,9 @@ void require(bool holds, const std::string& where, const std::string& found,
 class Checker {
  public:
   // `sizes` are the bytes of the memories that may be named, by number.
-  Checker(const std::vector<std::shared_ptr<const ElfObject>>& objects, std::vector<int64_t> sizes)
-      : objects_(objects), sizes_(std::move(sizes)) {}
+  Checker(const std::vector<std::shared_ptr<const ElfObject>>& objects, Kernels kernels,
+          std::vector<int64_t> sizes)
+      : objects_(objects), kernels_(kernels), sizes_(std::move(sizes)) {}
 
   void steps(const std::string& where, const Steps& steps) const {
     for (size_t i = 0; i < steps.size(); ++i) {
@@ -51,7 +52,8 @@ class Checker {
 
  private:
   void check(const std::string& where, const Launch& launch) const {
-    require(std::any_of(objects_.begin(), objects_.end(),
+    require(kernels_ == Kernels::kNumbers ||
+            std::any_of(objects_.begin(), objects_.end(),
                         [&](const auto& object) { return object->contains_code(launch.kernel); }),
             where, "function address " + std::to_string(launch.kernel),
             "one inside the code of the program's objects");
@@ -93,6 +95,7 @@ class Checker {
   }
 
   const std::vector<std::shared_ptr<const ElfObject>>& objects_;
+  const Kernels kernels_;
   std::vector<int64_t> sizes_;
 };
 
@@ -105,6 +108,21 @@ struct MostBuffers {
     return std::max(most_buffers(loop.condition_steps), most_buffers(loop.body));
   }
   size_t operator()(const For& loop) const { return most_buffers(loop.body); }
+};
+
+struct Resolve {
+  void operator()(Launch& launch) const { launch.kernel = addresses[launch.kernel]; }
+  void operator()(If& branch) const {
+    resolve(branch.then_steps, addresses);
+    resolve(branch.else_steps, addresses);
+  }
+  void operator()(While& loop) const {
+    resolve(loop.condition_steps, addresses);
+    resolve(loop.body, addresses);
+  }
+  void operator()(For& loop) const { resolve(loop.body, addresses); }
+
+  const std::vector<uintptr_t>& addresses;
 };
 
 void append_sizes(std::vector<int64_t>& sizes, const std::vector<Signature>& signatures) {
@@ -136,14 +154,17 @@ DType parse_dtype(const std::string& where, const std::string& name) {
 
 int64_t Signature::bytes() const {
   int64_t bytes = static_cast<int64_t>(dtype_size(dtype));
+  bool empty = false;
   for (int64_t dim : shape) {
     if (dim < 0) throw Error("'" + name + "'", "dim " + number(dim), "at least 0");
+    // Where one dim is 0, numpy still wants the others to fit.
+    empty = empty || dim == 0;
     if (dim > 0 && bytes > kMaxBytes / dim) {
       throw Error("'" + name + "'", type(), "at most " + number(kMaxBytes) + " bytes");
     }
-    bytes *= dim;
+    bytes *= std::max(dim, int64_t{1});
   }
-  return bytes;
+  return empty ? 0 : bytes;
 }
 
 std::string Signature::type() const {
@@ -153,12 +174,12 @@ std::string Signature::type() const {
   return text + "]";
 }
 
-void check_prologue(const Prologue& prologue) {
+void check_prologue(const Prologue& prologue, Kernels kernels) {
   require_bytes("packed_bytes", prologue.packed_bytes);
   std::vector<int64_t> sizes = {0, prologue.packed_bytes, kErrorBytes};
   append_sizes(sizes, prologue.params);
   append_sizes(sizes, prologue.constants);
-  const Checker checker(prologue.objects, std::move(sizes));
+  const Checker checker(prologue.objects, kernels, std::move(sizes));
   for (size_t i = 0; i < prologue.steps.size(); ++i) {
     const std::string where = "prologue[" + std::to_string(i) + "]";
     checker.step(where, prologue.steps[i].step);
@@ -169,14 +190,22 @@ void check_prologue(const Prologue& prologue) {
   }
 }
 
-void check_schedule(const Schedule& schedule, const Prologue& prologue) {
+void check_schedule(const Schedule& schedule, const Prologue& prologue, Kernels kernels) {
   require_bytes("arena_bytes", schedule.arena_bytes);
   std::vector<int64_t> sizes = {schedule.arena_bytes, prologue.packed_bytes, kErrorBytes};
   append_sizes(sizes, prologue.params);
   append_sizes(sizes, schedule.constants);
   append_sizes(sizes, schedule.inputs);
   append_sizes(sizes, schedule.outputs);
-  Checker(schedule.objects, std::move(sizes)).steps("main", schedule.main);
+  Checker(schedule.objects, kernels, std::move(sizes)).steps("main", schedule.main);
+}
+
+void resolve(Step& step, const std::vector<uintptr_t>& addresses) {
+  std::visit(Resolve{addresses}, step.op);
+}
+
+void resolve(Steps& steps, const std::vector<uintptr_t>& addresses) {
+  for (Step& step : steps) resolve(step, addresses);
 }
 
 size_t most_buffers(const Steps& steps) {

@@ -120,9 +120,17 @@ struct Schedule {
   Steps main;
 };
 
+// What Launch::kernel is: an address, or still a kernel's number, which its reader has checked.
+enum class Kernels { kAddresses, kNumbers };
+
 // Each throws Error unless every step is well-formed and every place lies inside its memory.
-void check_prologue(const Prologue& prologue);
-void check_schedule(const Schedule& schedule, const Prologue& prologue);
+void check_prologue(const Prologue& prologue, Kernels kernels = Kernels::kAddresses);
+void check_schedule(const Schedule& schedule, const Prologue& prologue,
+                    Kernels kernels = Kernels::kAddresses);
+
+// Puts the address of each kernel in the place of its number.
+void resolve(Step& step, const std::vector<uintptr_t>& addresses);
+void resolve(Steps& steps, const std::vector<uintptr_t>& addresses);
 
 // The largest number of buffers of any launch.
 size_t most_buffers(const Steps& steps);

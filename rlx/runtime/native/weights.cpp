@@ -74,6 +74,13 @@ void Weights::refresh() {
     stale_steps_[i] = false;
   }
   stale_ = false;
+  give_back_pages(file_.data, static_cast<size_t>(file_.bytes));
+  file_.bytes = 0;  // once; its owner stays, since letting it go may take the GIL
+}
+
+void Weights::release_when_packed(Constant file) {
+  std::lock_guard<Gate> alone(gate_);
+  file_ = std::move(file);
 }
 
 void Weights::require_params() const {

@@ -32,6 +32,10 @@ class Weights {
   // Throws Error when a param was never set or memory ran out, and Fault when a step failed.
   std::shared_lock<Gate> enter();
 
+  // Names a mapped file that params lie in. Once the prologue has run, the memory of its pages is
+  // given back: what was packed is not read again, and other pages are read from the file again.
+  void release_when_packed(Constant file);
+
   // Under the lock: a number that changes with every param, and where packed memory and params lie.
   uint64_t version() const { return version_; }
   void place(Frame& frame) const;
@@ -53,6 +57,7 @@ class Weights {
   std::vector<Param> params_;
   uint64_t version_ = 1;
   std::optional<Mapping> packed_;
+  Constant file_;
   bool stale_ = true;  // the prologue, or a check of the params, is due
   std::vector<bool> stale_steps_;
 };

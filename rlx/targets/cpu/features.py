@@ -44,6 +44,16 @@ class Features:
         return "+".join([self.isa, *sorted(self.has - PRESETS[self.isa].has)])
 
     @property
+    def rank(self) -> tuple[int, int]:
+        """Larger for the better of two CPUs: wider vectors, then more extras."""
+        return self.vector_bits, len(self.has)
+
+    @property
+    def machine_name(self) -> str:
+        """The machine as the native runtime spells it."""
+        return self.arch.replace("-", "_")
+
+    @property
     def machine(self) -> Machine:
         """The machine that LLVM emits code for: ELF on every system, since RLX loads it itself."""
         extras = [f"+{name}" for name in sorted(self.has - PRESETS[self.isa].has)]

@@ -11,7 +11,7 @@
 
 # RANDOM: rlx-opt: {{.*}}.random:1: byte 0xff at offset 5 is not text; rlx-opt reads MLIR's text form
 # ZERO: rlx-opt: {{.*}}.zero:2: byte 0x00 at offset 9 is not text
-# DEEP: .deep:1:{{[0-9]+}}: error: brackets nest deeper than 256 here
+# DEEP: .deep:1:{{[0-9]+}}: error: the text nests deeper than 256 here
 # CUT: .cut:2:{{[0-9]+}}: error: expected
 # CUT-NOT: Traceback
 # MISSING: rlx-opt: {{.*}}.missing: No such file or directory

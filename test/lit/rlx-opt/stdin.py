@@ -4,7 +4,7 @@
 # RUN: %rlx-opt - < %t.mlir | %filecheck %s
 # RUN: %rlx-opt %t.mlir -o %t.out | %python -c "import sys; sys.exit(bool(sys.stdin.read()))"
 # RUN: %filecheck %s < %t.out
-# RUN: %rlx-opt %t.mlir --emit=lir --report --timing >%t.lir 2>%t.err
+# RUN: %rlx-opt %t.mlir --emit=lir --report --mlir-timing >%t.lir 2>%t.err
 # RUN: %rlx-opt %t.lir > %t.again
 # RUN: %filecheck %s --check-prefix=REPORT < %t.err
 # RUN: not %rlx-opt < %s 2>&1 | %filecheck %s --check-prefix=WHERE
@@ -14,7 +14,7 @@
 
 # REPORT: nothing to fuse
 # REPORT: native{{ +}}contraction: matmul x 1
-# REPORT: ms  mir-to-lir
+# REPORT: %)  mir-to-lir
 
 # WHERE: <stdin>:1:1: error: empty operation name is invalid
 # WHERE-NEXT: """IR comes

@@ -247,3 +247,20 @@ func.func @op_that_there_is_not(%x: tensor<2xf32>) {
   %0 = "mir.ad"(%x, %x) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
   return
 }
+
+// -----
+
+func.func @a_location_as_an_attribute(%x: tensor<2xf32>) {
+  // expected-error@+1 {{mir.neg: attribute 'rlx.a' is of a kind that no op here can have}}
+  %0 = "mir.neg"(%x) {rlx.a = loc("a")} : (tensor<2xf32>) -> tensor<2xf32>
+  return
+}
+
+// -----
+
+func.func @segments_of_another_kind(%x: tensor<2xf32>) {
+  // expected-error@+1 {{mir.layer_norm: operandSegmentSizes is no array of i32}}
+  %0 = "mir.layer_norm"(%x, %x, %x) {axis = 0 : i64, eps = 1.0 : f64, operandSegmentSizes = 1 : i32}
+      : (tensor<2xf32>, tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  return
+}

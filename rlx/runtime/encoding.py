@@ -1,0 +1,128 @@
+"""The words of an artifact's structured parts: its manifest and its schedules.
+
+A structured part is a row of 64-bit words. A text is its length in bytes, then UTF-8 padded with
+zeros to whole words. docs/artifact.md lists what follows what. The reader here takes what
+``_native.check_artifact`` has found sound: what is refused is decided once, in ``native/``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from rlx.errors import ArtifactError
+
+__all__ = ["Reader", "Writer", "read_step", "write_step"]
+
+T = TypeVar("T")
+Step = tuple[Any, ...]
+
+
+class Writer:
+    """Makes a structured part."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def words(self, *values: int) -> None:
+        """Add integers of 64 bits."""
+        self.data += struct.pack(f"<{len(values)}q", *values)
+
+    def text(self, text: str) -> None:
+        """Add a text."""
+        if "\0" in text:
+            raise ArtifactError(f"an artifact can hold no text with a zero byte, found {text!r}")
+        encoded = text.encode("utf-8", "backslashreplace")
+        self.words(len(encoded))
+        self.data += encoded + bytes(-len(encoded) % 8)
+
+    def each(self, items: Sequence[T], write: Callable[[Writer, T], None]) -> None:
+        """Add the number of the items, then each by ``write``."""
+        self.words(len(items))
+        for item in items:
+            write(self, item)
+
+
+class Reader:
+    """Reads a structured part."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._words: tuple[int, ...] = struct.unpack(f"<{len(data) // 8}q", data)
+        self._at = 0
+
+    def words(self, count: int) -> tuple[int, ...]:
+        """The next words."""
+        self._at += count
+        return self._words[self._at - count : self._at]
+
+    def word(self) -> int:
+        """The next word."""
+        self._at += 1
+        return self._words[self._at - 1]
+
+    def text(self) -> str:
+        """The next text."""
+        size, begin = self.word(), 8 * self._at
+        self._at += -(-size // 8)
+        return bytes(self._data[begin : begin + size]).decode()
+
+    def each(self, read: Callable[[Reader], T]) -> list[T]:
+        """The items that a count announces."""
+        return [read(self) for _ in range(self.word())]
+
+    def list(self) -> tuple[int, ...]:
+        """The words that a count announces."""
+        return self.words(self.word())
+
+
+LAUNCH, IF, WHILE, FOR = range(4)
+
+
+def write_step(w: Writer, step: Step, kernels: dict[str, int]) -> None:
+    """Add a step (of the form in ``rlx/runtime/_native.pyi``); ``kernels`` numbers their names."""
+
+    def inner(steps: Sequence[Step]) -> None:
+        w.each(steps, lambda w, s: write_step(w, s, kernels))
+
+    match step:
+        case ("launch", name, count, grain, scratch, refs, sizes):
+            w.words(LAUNCH, kernels[name], count, grain, scratch)
+            w.each(refs, lambda w, ref: w.words(*ref))
+            w.each(sizes, lambda w, n: w.words(n))
+        case ("if", flag, then, otherwise):
+            w.words(IF, *flag)
+            inner(then)
+            inner(otherwise)
+        case ("while", conditions, flag, body, limit, site):
+            w.words(WHILE, *flag, limit, site)
+            inner(conditions)
+            inner(body)
+        case ("for", count, body, counter):
+            w.words(FOR, count, counter is not None, *(counter or (0, 0)))
+            inner(body)
+        case _:
+            raise ArtifactError(f"no step of an artifact is called {step[0]!r}")
+
+
+def read_step(r: Reader, kernels: Sequence[str]) -> Step:
+    """The next step."""
+
+    def inner() -> list[Step]:
+        return r.each(lambda r: read_step(r, kernels))
+
+    kind = r.word()
+    if kind == LAUNCH:
+        name = kernels[r.word()]
+        count, grain, scratch = r.words(3)
+        flat = r.words(2 * r.word())
+        refs = tuple(zip(flat[::2], flat[1::2], strict=True))
+        return ("launch", name, count, grain, scratch, refs, r.list())
+    if kind == IF:
+        return ("if", r.words(2), inner(), inner())
+    if kind == WHILE:
+        base, offset, limit, site = r.words(4)
+        return ("while", inner(), (base, offset), inner(), limit, site)
+    count, counts, *counter = r.words(4)
+    return ("for", count, inner(), tuple(counter) if counts else None)

@@ -1,0 +1,52 @@
+"""``rlx compile GRAPH -o model.rlx``: a graph's text to an artifact."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rlx.tools.arrays import many_arrays, named_arrays, pair
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(p: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    p.add_argument("graph", help="a graph's text, as rlx.save writes it")
+    p.add_argument("-o", dest="output", required=True, metavar="FILE", help="the artifact")
+    p.add_argument(
+        "--target", action="append", metavar="CPU",
+        help="a CPU to compile for, such as cpu:x86-64-v3; may be given again; default: this one",
+    )  # fmt: skip
+    p.add_argument(
+        "--dim", action="append", type=_dim, default=[], metavar="NAME=SIZE",
+        help="the size of a symbolic dim",
+    )  # fmt: skip
+    p.add_argument("--params", metavar="FILE", help="params to carry: .safetensors or .npz")
+    p.add_argument(
+        "--param", action="append", type=pair, default=[], metavar="NAME=FILE.npy",
+        help="a param to carry",
+    )  # fmt: skip
+
+
+def _dim(text: str) -> tuple[str, int]:
+    name, size = pair(text)
+    return name, int(size)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compile and write the file; what was made goes to stderr."""
+    import rlx
+
+    graph = rlx.load(args.graph)
+    types = {str(v.name): v.dtype.name for v in graph.params}
+    params = many_arrays(args.params, types) if args.params else {}
+    params.update(named_arrays(args.param, types))
+    made = rlx.compile_artifact(
+        graph, args.target or "cpu", dims=dict(args.dim), params=params or None
+    )
+    made.save(args.output)
+    cpus = ", ".join(v.features for v in made.variants)
+    carried = f"{len(made.values)} of {len(made.params)} params"
+    print(f"{args.output}: for {cpus}; carries {carried}", file=sys.stderr)
+    return 0

@@ -1,0 +1,45 @@
+"""``rlx run model.rlx --input x=x.npy``: an artifact on arrays from files."""
+
+from __future__ import annotations
+
+import argparse
+
+from rlx.errors import RlxError
+from rlx.tools.arrays import named_arrays, pair, save_array
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(p: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    p.add_argument("artifact", help="a file that rlx compile wrote")
+    for option, what in (("--input", "an input"), ("--param", "a param that it does not carry")):
+        p.add_argument(
+            option, action="append", type=pair, default=[], metavar="NAME=FILE.npy", help=what
+        )
+    p.add_argument(
+        "--output", action="append", default=[], metavar="FILE.npy",
+        help="where an output goes, once for each in order; by default they are printed",
+    )  # fmt: skip
+    p.add_argument("--threads", type=int, help="number of threads; by default what is allowed")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run once; outputs go to their files, or to stdout as text."""
+    from rlx.runtime.session import Session
+
+    f = Session("cpu", threads=args.threads).load(args.artifact)
+    inputs, outputs = f.signature
+    if args.output and len(args.output) != len(outputs):
+        raise RlxError(
+            f"{args.artifact} has {len(outputs)} outputs, found {len(args.output)} --output"
+        )
+    params = {str(v.name): v.dtype.name for v in f.graph.params}
+    for name, value in named_arrays(args.param, params).items():
+        f.set_param(name, value)
+    results = f.run(named_arrays(args.input, {name: t.dtype.name for name, t in inputs}))
+    for path, value in zip(args.output, results, strict=False):
+        save_array(path, value)
+    if not args.output:
+        print("\n".join(str(value) for value in results))
+    return 0

@@ -1,0 +1,366 @@
+// Artifacts, written here word by word as docs/artifact.md says: they run by the C interface, and
+// whatever is changed in one, reading it does no harm.
+#include "artifact.h"
+
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "check.h"
+#include "checksum.h"
+#include "rlx.h"
+
+namespace rlx {
+namespace {
+
+constexpr int64_t kSize = 64;
+
+class Writer {
+ public:
+  Writer& words(std::initializer_list<int64_t> values) {
+    for (int64_t value : values) bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+    return *this;
+  }
+
+  Writer& text(const std::string& text) {
+    words({static_cast<int64_t>(text.size())});
+    bytes += text + std::string((8 - text.size() % 8) % 8, '\0');
+    return *this;
+  }
+
+  Writer& signature(const std::string& name) { return text(name).text("f32").words({1, kSize}); }
+
+  std::string bytes;
+};
+
+using NamedParts = std::vector<std::pair<std::string, std::string>>;
+
+template <typename T>
+std::string raw(const T& value) {
+  return std::string(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+std::string raw(float value, int64_t count) {
+  std::string bytes;
+  for (int64_t i = 0; i < count; ++i) bytes += raw(value);
+  return bytes;
+}
+
+uint64_t checksum(const std::string& bytes) { return rlx::checksum(bytes.data(), bytes.size()); }
+
+std::string container(const NamedParts& parts, uint32_t format = 1, uint32_t abi = 1) {
+  std::string entries, names, body;
+  for (const auto& [name, data] : parts) names += name;
+  const size_t start = 64 + 32 * parts.size() + names.size();
+  for (const auto& [name, data] : parts) {
+    const size_t step = data.size() >= 65536 ? 4096 : 64;
+    while ((start + body.size()) % step != 0) body += '\0';
+    entries += raw(uint64_t{start + body.size()}) + raw(uint64_t{data.size()}) +
+               raw(checksum(data)) + raw(static_cast<uint32_t>(name.size())) + raw(uint32_t{0});
+    body += data;
+  }
+  const std::string directory = entries + names;
+  std::string header = "\x89RLX\r\n\x1a\n" + raw(format) + raw(abi) +
+                       raw(uint64_t{start + body.size()}) +
+                       raw(static_cast<uint32_t>(parts.size())) +
+                       raw(static_cast<uint32_t>(directory.size())) + raw(checksum(directory)) +
+                       std::string(16, '\0');
+  header += raw(checksum(header));
+  return header + directory + body;
+}
+
+std::string kernels() {
+  std::ifstream file(RLX_TEST_KERNELS, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+}
+
+enum PartNumber { kManifest, kVariant, kObject, kConstant, kParam };
+
+// out = c + 2 * w + x, if x is not nothing; found three times over.
+NamedParts parts(const std::string& machine = machine_name(host_machine()),
+                 const std::vector<std::string>& required = {}) {
+  Writer manifest;
+  manifest.text("cpu");
+  manifest.words({1}).signature("w");
+  manifest.words({1}).signature("x");
+  manifest.words({1}).signature("out");
+  manifest.words({1, kParam});
+  manifest.words({1}).text("some CPU").text(machine);
+  manifest.words({static_cast<int64_t>(required.size())});
+  for (const std::string& feature : required) manifest.text(feature);
+  manifest.words({kVariant});
+
+  enum Memory { kW = kBaseFirstParam, kC, kX, kOut };
+  Writer schedule;
+  schedule.words({kSize * 4, (kSize + 1) * 4});
+  schedule.words({1}).signature("").words({kConstant});
+  schedule.words({1, kObject});
+  schedule.words({2}).text("first").words({0}).text("pack");
+  schedule.text("second").words({0}).text("add");
+  // The prologue: packed = 2 * w, for param 0.
+  schedule.words({1, 1, 0});
+  schedule.words({0, 0, kSize, 1, 0, 2, kW, 0, kBasePacked, 0, 1, kSize});
+  // The main steps: the arena is packed + c, then out is the arena + x.
+  schedule.words({2});
+  schedule.words({3, 3, 0, 0, 0, 1});  // three times
+  schedule.words({0, 1, kSize, 1, 0, 3, kBasePacked, 0, kC, 0, kBaseArena, 0, 0});
+  schedule.words({1, kX, 3, 1});  // if x: the last byte of a float that is not 0
+  schedule.words({0, 1, kSize, 1, 0, 3, kBaseArena, 0, kX, 0, kOut, 0, 0});
+  schedule.words({0});
+  schedule.words({1}).text("model.py");
+  schedule.words({2, 0, 7, 0, 8});
+  schedule.words({1}).text("bad data").words({0, 9});
+  return {{"manifest", manifest.bytes},
+          {"variants/0", schedule.bytes},
+          {"objects/a1", kernels()},
+          {"constants/b2", raw(100, kSize)},
+          {"params/0", raw(10, kSize)}};
+}
+
+struct Model {
+  explicit Model(const std::string& file) {
+    CHECK(rlx_load_memory(file.data(), file.size(), &model) == RLX_OK);
+  }
+  ~Model() { rlx_free(model); }
+
+  rlx_status run(std::vector<float>& x, std::vector<float>& out) {
+    const rlx_buffer in = {x.data(), x.size() * 4}, result = {out.data(), out.size() * 4};
+    return rlx_run(model, &in, &result);
+  }
+
+  rlx_model* model = nullptr;
+};
+
+bool last_error_names(const char* part) {
+  return std::string(rlx_last_error()).find(part) != std::string::npos;
+}
+
+TEST(an_artifact_runs_by_the_c_interface) {
+  Model m(container(parts()));
+  std::vector<float> x(kSize, 1), out(kSize, 0), w(kSize, 5);
+  CHECK(m.run(x, out) == RLX_OK);
+  CHECK(out == std::vector<float>(kSize, 121));
+  CHECK(rlx_set_param(m.model, "w", w.data(), w.size() * 4) == RLX_OK);
+  w.assign(kSize, 0);  // it was copied
+  CHECK(m.run(x, out) == RLX_OK);
+  CHECK(out == std::vector<float>(kSize, 111));
+}
+
+TEST(the_c_interface_describes_a_model) {
+  Model m(container(parts()));
+  CHECK(rlx_num_inputs(m.model) == 1 && rlx_num_outputs(m.model) == 1);
+  CHECK(rlx_num_params(m.model) == 1);
+  rlx_tensor tensor;
+  CHECK(rlx_param(m.model, 0, &tensor) == RLX_OK);
+  CHECK(std::string(tensor.name) == "w" && tensor.dtype == RLX_F32 && tensor.rank == 1);
+  CHECK(tensor.shape[0] == kSize && tensor.bytes == kSize * 4);
+  CHECK(rlx_input(m.model, 0, &tensor) == RLX_OK && std::string(tensor.name) == "x");
+  CHECK(rlx_output(m.model, 0, &tensor) == RLX_OK && std::string(tensor.name) == "out");
+  CHECK(rlx_output(m.model, 1, &tensor) == RLX_REFUSED && last_error_names("output 1"));
+}
+
+TEST(the_c_interface_refuses_and_says_why) {
+  Model m(container(parts()));
+  std::vector<float> x(kSize + 1, 1), out(kSize, 0);
+  CHECK(m.run(x, out) == RLX_REFUSED && last_error_names("input 'x': found 260 bytes"));
+  x.pop_back();
+  CHECK(m.run(x, x) == RLX_REFUSED && last_error_names("memory shared with input 'x'"));
+  char* odd = reinterpret_cast<char*>(x.data()) + 1;
+  const rlx_buffer in = {odd, kSize * 4}, result = {out.data(), kSize * 4};
+  CHECK(rlx_run(m.model, &in, &result) == RLX_REFUSED && last_error_names("not aligned"));
+  const rlx_buffer none = {nullptr, kSize * 4};
+  CHECK(rlx_run(m.model, &none, &result) == RLX_REFUSED && last_error_names("found NULL"));
+  CHECK(rlx_run(m.model, nullptr, &result) == RLX_REFUSED && last_error_names("input: found NULL"));
+  CHECK(rlx_run(nullptr, &in, &result) == RLX_REFUSED && last_error_names("model: found NULL"));
+  CHECK(rlx_set_param(m.model, "v", x.data(), 4) == RLX_REFUSED && last_error_names("'v'"));
+  CHECK(rlx_set_param(m.model, "w", x.data(), 4) == RLX_REFUSED && last_error_names("256, f32"));
+  CHECK(rlx_set_threads(0) == RLX_REFUSED);
+  rlx_model* model = nullptr;
+  CHECK(rlx_load("no such file", &model) == RLX_REFUSED && last_error_names("'no such file'"));
+  CHECK(rlx_load(".", &model) == RLX_REFUSED && last_error_names("no plain file"));
+  CHECK(model == nullptr);
+}
+
+TEST(an_artifact_loads_from_a_file) {
+  const std::string path = std::string(RLX_TEST_KERNELS) + ".rlx", file = container(parts());
+  std::ofstream(path, std::ios::binary) << file;
+  rlx_model* model = nullptr;
+  CHECK(rlx_load(path.c_str(), &model) == RLX_OK);
+  std::vector<float> x(kSize, 1), out(kSize, 0);
+  const rlx_buffer in = {x.data(), kSize * 4}, result = {out.data(), kSize * 4};
+  for (int run = 0; run < 2; ++run) {  // the first gives the file's pages back
+    CHECK(rlx_run(model, &in, &result) == RLX_OK);
+    CHECK(out == std::vector<float>(kSize, 121));
+  }
+  rlx_free(model);
+  std::ofstream(path, std::ios::binary) << file.substr(0, 300);
+  CHECK(rlx_load(path.c_str(), &model) == RLX_REFUSED && last_error_names("cut short"));
+  CHECK(last_error_names(path.c_str()));
+  std::ofstream(path, std::ios::binary | std::ios::trunc).close();
+  CHECK(rlx_load(path.c_str(), &model) == RLX_REFUSED && last_error_names("0 bytes"));
+  std::remove(path.c_str());
+}
+
+Artifact read(const std::string& file) { return read_artifact(file.data(), file.size()); }
+
+TEST(what_is_not_for_this_machine_or_version_is_refused) {
+  CHECK_REFUSED("format 2", read(container(parts(), 2)));
+  CHECK_REFUSED("runtime ABI 7", read(container(parts(), 1, 7)));
+  CHECK_REFUSED("needs riscv64", load_artifact(read(container(parts("riscv64"))), nullptr));
+  const std::string here = machine_name(host_machine());
+  const std::string file = container(parts(here, {"avx2000"}));
+  CHECK_REFUSED("some CPU (needs avx2000)", load_artifact(read(file), nullptr));
+}
+
+TEST(the_first_variant_that_fits_is_taken) {
+  const auto variant = [](const char* machine, const char* feature) {
+    Variant v;
+    v.machine = machine;
+    if (*feature != '\0') v.required = {feature};
+    return v;
+  };
+  const char* here = machine_name(host_machine());
+  Artifact artifact;
+  artifact.variants = {variant("riscv64", ""), variant(here, "avx2000"), variant(here, "")};
+  CHECK(fitting_variant(artifact) == 2);
+}
+
+// Whether a file with sums that fit is let through; if so it is loaded, but not run: its code and
+// the sizes that it is called with are trusted.
+bool admitted(const std::string& file) {
+  try {
+    load_artifact(read(file), nullptr);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+TEST(no_word_of_the_structure_does_harm) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const NamedParts whole = parts();
+  CHECK(admitted(container(whole)));
+  for (const PartNumber part : {kManifest, kVariant}) {
+    const std::string& sound = whole[part].second;
+    for (size_t at = 0; at < sound.size(); at += 8) {
+      int64_t value;
+      std::memcpy(&value, sound.data() + at, sizeof value);
+      for (int64_t changed : {int64_t{-1}, value - 1, value + 1, int64_t{1} << 40, kMost / 8, kMost,
+                              std::numeric_limits<int64_t>::min()}) {
+        NamedParts broken = whole;
+        std::memcpy(broken[part].second.data() + at, &changed, sizeof changed);
+        admitted(container(broken));
+      }
+      NamedParts cut = whole;
+      cut[part].second.resize(at);
+      CHECK(!admitted(container(cut)));
+    }
+  }
+}
+
+// The refusals that the mutations above count on, one by one.
+TEST(what_is_out_of_range_is_refused_by_name) {
+  const auto changed = [](PartNumber part, int64_t from, int64_t to, const std::string& before) {
+    NamedParts broken = parts();
+    std::string& bytes = broken[part].second;
+    const size_t near = bytes.find(before);
+    const size_t at = bytes.find(raw(from), near);
+    CHECK(near != std::string::npos && at != std::string::npos);
+    bytes.replace(at, 8, raw(to));
+    return container(broken);
+  };
+  const std::string pack_ref = raw(int64_t{kBaseFirstParam}) + raw(int64_t{0});
+  CHECK_REFUSED("base 99", read(changed(kVariant, kBaseFirstParam, 99, pack_ref)));
+  CHECK_REFUSED("base -1", read(changed(kVariant, kBaseFirstParam, -1, pack_ref)));
+  const std::string if_x = raw(int64_t{1}) + raw(int64_t{5}) + raw(int64_t{3}) + raw(int64_t{1});
+  CHECK_REFUSED("offset 256 in base 5", read(changed(kVariant, 3, kSize * 4, if_x)));
+  CHECK_REFUSED("kind of step 4", read(changed(kVariant, 1, 4, if_x)));
+  CHECK_REFUSED("one of constants/",
+                read(changed(kVariant, kConstant, kParam, raw(kSize) + raw(int64_t{kConstant}))));
+  const std::string one = raw(int64_t{1});
+  CHECK_REFUSED("one of objects/",
+                read(changed(kVariant, kObject, kManifest, one + raw(int64_t{kObject}))));
+  CHECK_REFUSED("part 99", read(changed(kManifest, kParam, 99, one + raw(int64_t{kParam}))));
+  const std::string first = raw(int64_t{0}) + raw(int64_t{4}) + "pack";
+  CHECK_REFUSED("object 1", read(changed(kVariant, 0, 1, first)));
+  CHECK_REFUSED("f32[65], 260 bytes", read(changed(kManifest, kSize, kSize + 1, "w")));
+  NamedParts renamed = parts();
+  renamed[kVariant].second.replace(renamed[kVariant].second.find("pack"), 4, "puck");
+  CHECK_REFUSED("no symbol 'puck'", load_artifact(read(container(renamed)), nullptr));
+  NamedParts other = parts();
+  other[kManifest].second.replace(8, 3, "gpu");
+  CHECK_REFUSED("the target 'gpu'", load_artifact(read(container(other)), nullptr));
+  for (const char* name : {"", "/a", "a/", "../a", "a//b", "a b", "params/0"}) {
+    NamedParts named = parts();
+    named[kConstant].first = name;
+    CHECK(!admitted(container(named)));
+  }
+}
+
+TEST(steps_are_nested_to_a_limit) {
+  // How many loops, each in the one before, stand before the first main step.
+  const auto nested = [](int64_t levels) {
+    NamedParts deep = parts();
+    std::string& schedule = deep[kVariant].second;
+    const std::string loop = raw(int64_t{3}) + raw(int64_t{1}) + std::string(24, '\0');
+    const std::string first = raw(int64_t{3}) + raw(int64_t{3});
+    std::string loops;
+    for (int64_t level = 0; level < levels; ++level) loops += loop + raw(int64_t{1});
+    const size_t at = schedule.find(first + std::string(24, '\0'));
+    CHECK(at != std::string::npos);
+    schedule.insert(at, loops);
+    return container(deep);
+  };
+  CHECK(admitted(nested(60)));
+  CHECK_REFUSED("nested deeper", read(nested(65)));
+}
+
+TEST(texts_are_utf8_without_zeros) {
+  const auto text = [](const std::string& name) {
+    NamedParts changed = parts();
+    std::string& schedule = changed[kVariant].second;
+    schedule.replace(schedule.find("model.py"), 8, name);
+    return container(changed);
+  };
+  CHECK(admitted(text("\xc3\xa9\xe2\x82\xacpqr")));
+  CHECK(admitted(text("\xf0\x9f\x98\x80\xf4\x8f\xbf\xbf")));
+  for (const char* wrong :
+       {"model.p\xff", "model.p\xc3", "\xc0\x80odel.p", "\xed\xa0\x80pqrst", "\xf4\x90\x80\x80pqrs",
+        "\xe0\x80\x80pqrst", "\xf0\x80\x80\x80pqrs"}) {
+    CHECK_REFUSED("no UTF-8", read(text(wrong)));
+  }
+  CHECK_REFUSED("no UTF-8", read(text(std::string("model\0py", 8))));
+}
+
+TEST(no_byte_of_an_object_does_harm) {
+  const NamedParts whole = parts();
+  std::minstd_rand random(1);
+  for (int round = 0; round < 3000; ++round) {
+    NamedParts broken = whole;
+    std::string& object = broken[kObject].second;
+    for (int i = 0; i < 1 + round % 4; ++i) object[random() % object.size()] ^= 1 << random() % 8;
+    admitted(container(broken));
+  }
+}
+
+TEST(no_file_that_is_cut_or_changed_is_let_through) {
+  const std::string file = container(parts());
+  for (size_t size = 0; size < file.size(); size += size < 1024 ? 1 : 61) {
+    CHECK(!admitted(file.substr(0, size)));
+  }
+  for (size_t at = 0; at < file.size(); at += at < 1024 ? 1 : 61) {
+    std::string broken = file;
+    broken[at] ^= 0x10;
+    CHECK(!admitted(broken));
+  }
+  CHECK(!admitted(file + '\0'));
+}
+
+}  // namespace
+}  // namespace rlx

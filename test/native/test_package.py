@@ -1,0 +1,126 @@
+"""The installed CMake package: the examples build with it, and give the bits that Python gives."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.models.bert import BertConfig, bert_encoder
+from rlx.models.safetensors import SafeTensors
+from support.cpp import ROOT, cmake_build, run, tool
+from support.minilm import minilm_dir
+
+Array = np.ndarray[Any, Any]
+
+X = np.linspace(-2, 2, 5 * 16, dtype=np.float32).reshape(5, 16)
+W = np.linspace(-1, 1, 16 * 48, dtype=np.float32).reshape(16, 48)
+
+
+@pytest.fixture(scope="module")
+def prefix(native_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the package is installed: nothing of the checkout is on a path."""
+    prefix = tmp_path_factory.mktemp("prefix")
+    run(tool("cmake"), "--install", native_build, "--prefix", prefix)
+    return prefix
+
+
+@pytest.fixture(scope="module")
+def examples(prefix: Path) -> Path:
+    """The directory of the built examples."""
+    return cmake_build(
+        ROOT / "examples" / "cpp", "examples-test", f"-Drlx_DIR={prefix}/lib/cmake/rlx"
+    )
+
+
+def small(tmp_path: Path) -> tuple[Path, rlx.Artifact]:
+    g = rlx.Graph("small")
+    x, i = g.input("x", [5, 16]), g.input("i", [2], "i64")
+    h = (x @ g.param("w", [16, 48], value=W)).gelu()
+    g.set_outputs([h.softmax(axis=-1), g.gather(h, i, axis=0).cast("bf16")])
+    made = rlx.compile_artifact(g)
+    made.save(tmp_path / "small.rlx")
+    return tmp_path / "small.rlx", made
+
+
+def run_model(examples: Path, model: Path, inputs: Sequence[Array], outputs: int) -> list[bytes]:
+    """The bytes of the outputs that the C program computes."""
+    files = [model.with_name(f"{model.stem}.{k}") for k in range(len(inputs) + outputs)]
+    for path, value in zip(files, inputs, strict=False):
+        path.write_bytes(value.tobytes())
+    run(examples / "run_model", model, *files)
+    return [path.read_bytes() for path in files[len(inputs) :]]
+
+
+def test_a_program_of_c_gives_the_bits_of_python(examples: Path, tmp_path: Path) -> None:
+    path, made = small(tmp_path)
+    indices = np.array([4, 0])
+    expected = rlx.Session("cpu").load(made).run({"x": X, "i": indices})
+    found = run_model(examples, path, [X, indices], 2)
+    assert found == [a.tobytes() for a in expected]
+
+
+def test_a_program_of_c_is_told_what_is_wrong(examples: Path, tmp_path: Path) -> None:
+    path, _ = small(tmp_path)
+    with pytest.raises(AssertionError, match=r"test_package.py:\d+: gather: index out of range"):
+        run_model(examples, path, [X, np.array([4, 9])], 2)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(AssertionError, match=r"small\.rlx': file: .*cut short"):
+        run_model(examples, path, [X, np.array([4, 0])], 2)
+
+
+def test_the_libraries_need_no_python_and_export_the_interface_alone(prefix: Path) -> None:
+    shared = prefix / "lib" / "librlx.so"
+    needed = run("readelf", "--dynamic", "--wide", shared)
+    assert "python" not in needed.lower()
+    header = (prefix / "include" / "rlx.h").read_text(encoding="utf-8")
+    lines = run("nm", "--dynamic", "--defined-only", shared).splitlines()
+    exported = {line.split()[-1] for line in lines}
+    assert len(exported) > 10
+    assert {n for n in exported if f"{n}(" in header} == exported
+
+
+def test_the_header_is_c_and_the_shared_library_links(prefix: Path, tmp_path: Path) -> None:
+    source = tmp_path / "main.c"
+    source.write_text(
+        "#include <rlx.h>\n"
+        'int main(void) { rlx_model *m = 0; return rlx_load("none", &m) == RLX_REFUSED ? 0 : 1; }\n'
+    )
+    program = tmp_path / "main"
+    strict = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
+    lib = prefix / "lib"
+    run("cc", *strict, f"-I{prefix}/include", source, "-o", program, f"-L{lib}", "-lrlx",
+        f"-Wl,-rpath,{lib}")  # fmt: skip
+    run(program)
+
+
+def test_minilm_runs_without_python(examples: Path, tmp_path: Path) -> None:
+    model, path = minilm_dir(), tmp_path / "minilm.rlx"
+    if model is None:
+        pytest.skip("the model is not installed; make demo installs it")
+    graph = bert_encoder(BertConfig.from_dir(model))
+    weights = SafeTensors(model / "model.safetensors")
+    params = {str(v.name): weights[str(v.name)] for v in graph.params}
+    rlx.compile_artifact(graph, dims={"batch": 1, "tokens": 16}, params=params).save(path)
+    f = rlx.Session("cpu").compile(graph)
+    for name, value in params.items():
+        f.set_param(name, value)
+    texts, vectors = ([101, 7592, 2088, 102], [101, 7632, 2045, 102]), []
+    for text in texts:
+        ids = np.zeros((1, 16), np.int64)
+        ids[0, : len(text)] = text
+        mask = (ids > 0).astype(np.int64)
+        vectors.append(f.run({"ids": ids, "mask": mask})[0])
+        assert run_model(examples, path, [ids, mask], 1) == [vectors[-1].tobytes()]
+    printed = run(examples / "embed", path, *(" ".join(map(str, text)) for text in texts))
+    assert printed == f"{float(vectors[0][0].astype(float) @ vectors[1][0].astype(float)):.4f}\n"
+    done = subprocess.run(
+        [examples / "embed", path, "101", "999999"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "gather: index out of range" in done.stderr

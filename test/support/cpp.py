@@ -1,0 +1,38 @@
+"""Building and running C++ as its users do: by CMake, in build/."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+__all__ = ["ROOT", "cmake_build", "run", "tool"]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def tool(name: str) -> str:
+    """The program of that name, from the environment of this Python first."""
+    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if found is None:
+        pytest.fail(f"{name} is not installed; `make setup` installs it")
+    return found
+
+
+def run(*command: str | Path) -> str:
+    """Run a program that must succeed; returns what it prints."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def cmake_build(source: Path, name: str, *options: str) -> Path:
+    """Configure and build a project in build/NAME; again after no change takes no time."""
+    build = ROOT / "build" / name
+    ninja = f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"
+    run(tool("cmake"), "-G", "Ninja", "-S", source, "-B", build, ninja, *options)
+    run(tool("cmake"), "--build", build)
+    return build

@@ -1,0 +1,126 @@
+"""``rlx compile`` and ``rlx run``: from a graph's text to an artifact to arrays, by files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import rlx
+from rlx.tools.cli import main
+from support.tiny_bert import write_safetensors
+
+X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+W = np.linspace(2, -2, 8, dtype=np.float32).reshape(4, 2)
+B = np.array([1, 0.5], ml_dtypes.bfloat16)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with a graph's text and arrays."""
+    g = rlx.Graph("small")
+    x = g.input("x", ["batch", 4])
+    y = x @ g.param("w", [4, 2])
+    g.set_outputs([y, y.cast("bf16") + g.param("b", [2], "bf16")])
+    rlx.save(g, tmp_path / "small.mlir")
+    for name, value in (("x", X), ("w", W), ("b", B)):
+        np.save(tmp_path / f"{name}.npy", value)
+    np.savez(tmp_path / "both.npz", w=W, b=B, more=X)
+    write_safetensors(tmp_path / "w.safetensors", {"w": W, "more": X})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+COMPILE = ("compile", "small.mlir", "-o", "small.rlx", "--dim", "batch=3")
+RUN = ("run", "small.rlx", "--input", "x=x.npy")
+OUT = ("--output", "y.npy", "--output", "z.npy")
+
+
+def expected() -> list[Any]:
+    y = X @ W
+    return [y, y.astype(ml_dtypes.bfloat16) + B]
+
+
+def check_outputs() -> None:
+    y, z = np.load("y.npy"), np.load("z.npy").view(ml_dtypes.bfloat16)
+    np.testing.assert_allclose(y, expected()[0], rtol=1e-6)
+    np.testing.assert_allclose(z.astype(float), expected()[1].astype(float), rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("carried", "given"),
+    [
+        ((), ("--param", "w=w.npy", "--param", "b=b.npy")),
+        (("--params", "both.npz"), ()),
+        (("--params", "w.safetensors", "--param", "b=b.npy"), ()),
+        (("--params", "w.safetensors"), ("--param", "b=b.npy")),
+    ],
+    ids=["set at the run", "npz", "safetensors and npy", "some"],
+)
+@pytest.mark.usefixtures("here")
+def test_a_graph_is_compiled_and_run(
+    carried: tuple[str, ...], given: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*COMPILE, *carried]) == 0
+    count = {0: 0, 2: 2 if "npz" in str(carried) else 1, 4: 2}[len(carried)]
+    assert f"carries {count} of 2 params" in capsys.readouterr().err
+    assert main([*RUN, *given, *OUT]) == 0
+    check_outputs()
+
+
+@pytest.mark.usefixtures("here")
+def test_outputs_are_printed_without_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*COMPILE, "--params", "both.npz"]) == 0
+    assert main(list(RUN)) == 0
+    assert str(rlx.Session("cpu").load("small.rlx").run({"x": X})[0]) in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("here")
+def test_one_artifact_for_several_cpus(capsys: pytest.CaptureFixture[str]) -> None:
+    targets = ("--target", "cpu:x86-64-v3", "--target", "cpu:x86-64-v4")
+    assert main([*COMPILE, *targets]) == 0
+    assert "for x86-64-v4, x86-64-v3; carries 0 of 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("compile", "small.mlir", "-o", "a.rlx"), "batch of graph 'small' has none"),
+        (("compile", "none.mlir", "-o", "a.rlx"), "cannot read none.mlir"),
+        ((*COMPILE, "--params", "x.npy"), "one array without a name"),
+        ((*COMPILE, "--params", "none.npz"), "cannot read none.npz"),
+        ((*COMPILE, "--params", "small.mlir"), "small.mlir holds no array"),
+        ((*COMPILE, "--param", "v=w.npy"), "no param is called 'v'"),
+        ((*COMPILE, "--param", "w=x.npy"), "'w' has shape"),
+        ((*COMPILE, "--target", "cpu:486"), "unknown CPU '486'"),
+        (("run", "small.mlir"), "expected an RLX artifact"),
+        ((*RUN, "--output", "y.npy"), "has 2 outputs, found 1 --output"),
+        (("run", "small.rlx", "--input", "y=x.npy"), "no input is called 'y'"),
+        (RUN, "no value was set for param 'w'"),
+        ((*RUN, "--param", "w=none.npy"), "cannot read none.npy"),
+        ((*RUN, "--param", "w=w.npy", "--param", "b=b.npy", "--output", "no/a", "--output", "b"),
+         "cannot write no/a"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("here")
+def test_what_is_wrong_is_said_in_one_line(
+    command: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(list(COMPILE)) == 0
+    capsys.readouterr()
+    assert main(list(command)) == 1
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.startswith("rlx: ")
+    assert err.count("\n") == 1
+
+
+def test_wrong_usage_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in (["--dim", "batch"], ["--dim", "batch=x"], ["--param", "w"]):
+        with pytest.raises(SystemExit) as caught:
+            main(["compile", "g.mlir", "-o", "a.rlx", *wrong])
+        assert caught.value.code == 2
+        assert wrong[0] in capsys.readouterr().err
