@@ -14,7 +14,10 @@ import pytest
 from rlx.tools import opt
 
 LIT = Path(__file__).parent / "lit"
-RUN = re.compile(r"^// RUN: %rlx-opt %s ([^|>]*--verify-diagnostics[^|>]*)", re.MULTILINE)
+RUN = re.compile(
+    r"^// RUN: %rlx-opt %s ([^|>\n]*--verify-diagnostics[^|>\n]*?)(?: *(?:2?>|\|).*)?$",
+    re.MULTILINE,
+)
 FOUND = [
     (path, m[1]) for path in sorted(LIT.rglob("*.mlir")) for m in RUN.finditer(path.read_text())
 ]
