@@ -178,10 +178,11 @@ def _schedules() -> list[tuple[dict[str, Any], dict[str, Any]]]:
     out: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for seed in range(12):
         artifact, _ = compile_graph(random_case(seed, 6).graph, make_target())
-        code = Code(artifact)
+        variant = artifact.variants[0]
+        code = Code(variant)
         constants = [plain(c) for c in code.constants]
-        prologue = [(code.resolved(s), f) for s, f in artifact.prologue]
-        main = [code.resolved(s) for s in artifact.main]
+        prologue = [(code.resolved(s), f) for s, f in variant.prologue]
+        main = [code.resolved(s) for s in variant.main]
         flag = (_native.BASE_ARENA, 0)
         nested = (
             "while",
@@ -193,9 +194,9 @@ def _schedules() -> list[tuple[dict[str, Any], dict[str, Any]]]:
         )
         out.append((
             {"objects": code.objects, "params": artifact.params, "constants": constants,
-             "packed_bytes": artifact.packed_bytes, "prologue": prologue},
+             "packed_bytes": variant.packed_bytes, "prologue": prologue},
             {"objects": code.objects, "constants": constants, "inputs": artifact.inputs,
-             "outputs": artifact.outputs, "arena_bytes": artifact.arena_bytes + 64,
+             "outputs": artifact.outputs, "arena_bytes": variant.arena_bytes + 64,
              "main": [*main, nested]},
         ))  # fmt: skip
     return out
@@ -225,7 +226,7 @@ def objects() -> list[bytes]:
     found: set[bytes] = set()
     for seed in range(6):
         artifact, _ = compile_graph(random_case(seed, 6).graph, make_target())
-        found.update(artifact.objects.values())
+        found.update(artifact.variants[0].objects.values())
     return sorted(found, key=len)
 
 
