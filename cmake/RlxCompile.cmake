@@ -4,7 +4,7 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
-set(known_sanitizers "" address thread undefined)
+set(known_sanitizers "" address thread undefined "address,undefined")
 if(NOT RLX_SANITIZE IN_LIST known_sanitizers)
   message(FATAL_ERROR
     "RLX_SANITIZE is '${RLX_SANITIZE}', expected address, thread, undefined or nothing")

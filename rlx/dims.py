@@ -6,12 +6,14 @@ a polynomial is enough; equality is structural after normalisation.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from rlx.errors import NameError, ShapeError
 
-__all__ = ["Dim", "SymDim", "as_dim", "bind_dim", "parse_dim"]
+__all__ = ["Dim", "SymDim", "as_dim", "as_size", "bind_dim", "parse_dim"]
 
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
 _FACTOR = r"(?:[A-Za-z_]\w*|[0-9]{1,18})"
@@ -127,10 +129,20 @@ def as_dim(d: int | str | SymDim) -> Dim:
         return d
     if isinstance(d, str):
         return SymDim.symbol(d)
-    n = d.__index__() if not isinstance(d, bool) and hasattr(d, "__index__") else -1
+    try:
+        n = -1 if isinstance(d, bool) else operator.index(d)
+    except TypeError:
+        n = -1
     if n < 0:
         raise ShapeError(f"a dim is an int >= 0 or a name, found {d!r}")
     return n
+
+
+def as_size(name: str, value: Any) -> int:
+    """The size that a dim's name is bound to; ShapeError if it is none."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < 0:
+        raise ShapeError(f"the size of dim {name!r} is an int >= 0, found {value!r}")
+    return value.__index__()
 
 
 def bind_dim(d: Dim, dims: Mapping[str, int]) -> Dim:
@@ -139,7 +151,7 @@ def bind_dim(d: Dim, dims: Mapping[str, int]) -> Dim:
 
 
 def parse_dim(text: str) -> Dim:
-    """The inverse of ``str(dim)``."""
+    """The inverse of ``str(dim)``; NameError for text that is none."""
     dense = re.sub(r"\s*([-+*])\s*", r"\1", text)
     if not _SUM.fullmatch(dense):
         raise NameError(f"{text!r} is no dim; write a sum of products such as 2*n+1")

@@ -5,6 +5,7 @@
     │  ├─ ShapeError         shapes that do not fit together
     │  ├─ DTypeError         element types that do not fit together (also a TypeError)
     │  └─ NameError          a name that is unknown, missing or used twice
+    │     └─ UnknownOpError  a method that is no op (also an AttributeError)
     ├─ KnobError             an environment variable with a value that it cannot have
     ├─ IRError               malformed IR text, or IR that a verifier refuses
     ├─ PassError             a compiler pass that failed
@@ -23,6 +24,7 @@ expected, and what to do.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 __all__ = [
     "ArtifactError",
@@ -39,6 +41,7 @@ __all__ = [
     "ShapeError",
     "ToolchainError",
     "TraceError",
+    "UnknownOpError",
     "UnsupportedError",
     "did_you_mean",
 ]
@@ -87,6 +90,13 @@ class NameError(GraphError, KeyError):
 
     # KeyError would print the repr of its argument.
     __str__ = Exception.__str__
+
+
+class UnknownOpError(NameError, AttributeError):
+    """A method of a graph or value that is neither an op nor anything else of theirs.
+
+    What to do: the message has the nearest name; docs/ops.md lists the ops.
+    """
 
 
 class KnobError(RlxError, ValueError):
@@ -160,11 +170,11 @@ class ArtifactError(RlxError):
     """
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: Any, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the nearest known name, upper and lower case being the
-    same, or an empty string."""
+    same, or an empty string. ``name`` is what was given for one, of whatever type."""
     import difflib
 
     folded = {k.lower(): k for k in known}
-    near = difflib.get_close_matches(name.lower(), folded, n=1)
+    near = difflib.get_close_matches(name.lower(), folded, n=1) if isinstance(name, str) else []
     return f"; did you mean {folded[near[0]]!r}?" if near else ""

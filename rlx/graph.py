@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from rlx.dims import SymDim
+from rlx.dims import SymDim, as_size
 from rlx.errors import DTypeError, GraphError, NameError, ShapeError, did_you_mean
+from rlx.ops.attrs import literal
 from rlx.ops.base import Location, Op, caller
 from rlx.ops.builders import GraphOps, located
 from rlx.ops.value import Value
-from rlx.types import DType, Shape, TensorType, bool_, f32
+from rlx.types import DType, Shape, TensorType
+from rlx.types import dtype as as_dtype
 
-__all__ = ["Binding", "Graph", "topological", "with_bodies"]
+__all__ = ["Binding", "Graph", "check_param", "sizes_of", "topological", "with_bodies"]
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,8 @@ class Graph(GraphOps):
         DTypeError.
         """
         if value is not None:
-            value = _literal(value, None if dtype is None else TensorType.of((), dtype).dtype)
+            dt = None if dtype is None else as_dtype(dtype)
+            value = literal(value, dt, f"param {name!r}")
             shape = value.shape if shape is None else shape
             dtype = value.dtype if dtype is None else dtype
         if shape is None:
@@ -107,12 +110,17 @@ class Graph(GraphOps):
     @located
     def constant(self, value: Any, dtype: DType | str | Any | None = None) -> Value:
         """A literal: an array, a Python number or nested lists of them. Python's floats are f32,
-        its ints i64 and its bools bool, unless ``dtype`` says otherwise."""
+        its ints i64 and its bools bool, unless ``dtype`` says otherwise.
+
+        An array is cast to ``dtype``; numbers must fit it, else it is a DTypeError.
+        """
         from rlx.ops.constant import Constant
 
-        a = _literal(value)
-        return Constant(a if dtype is None else a.astype(TensorType.of((), dtype).dtype.numpy)).out
+        dt = None if dtype is None else as_dtype(dtype)
+        a = literal(value, dt, "the constant")
+        return Constant(a if dt is None else a.astype(dt.numpy)).out
 
+    @located
     def iota(
         self, shape: Iterable[int | str | SymDim] | int, axis: int = 0, dtype: Any = "i64"
     ) -> Value:
@@ -122,8 +130,11 @@ class Graph(GraphOps):
         dims = shape if isinstance(shape, Iterable) else (shape,)
         return Iota(TensorType.of(dims, "i64").shape, axis, dtype).out
 
+    @located
     def set_outputs(self, outputs: Sequence[Value] | Value) -> None:
         """Say what a run returns, in order, inputs among it if wanted; GraphError if nothing."""
+        if not isinstance(outputs, Value) and not isinstance(outputs, Iterable):
+            raise GraphError(f"outputs are Values in a list, found {outputs!r}", caller())
         outs = [outputs] if isinstance(outputs, Value) else list(outputs)
         if not outs:
             raise GraphError("a graph needs at least one output", caller())
@@ -167,7 +178,13 @@ class Graph(GraphOps):
         return frozenset(s for d in dims if isinstance(d, SymDim) for s in d.symbols)
 
     def leaf_location(self, name: str) -> tuple[str, int]:
-        """Where the input or param was declared."""
+        """Where the input or param was declared; NameError if there is none of that name."""
+        if name not in self._names:
+            listed = ", ".join(map(repr, self._names)) or "none"
+            hint = did_you_mean(name, self._names)
+            raise NameError(
+                f"no input or param is called {name!r}{hint}; there are {listed}", caller()
+            )
         return self._names[name]
 
     def places(self) -> list[tuple[Value | Op, Location]]:
@@ -180,7 +197,10 @@ class Graph(GraphOps):
     @located
     def bind(self, dims: Mapping[str, int]) -> Graph:
         """The same graph with symbolic dims replaced by sizes; NameError for an unknown symbol."""
-        for s in dims:
+        if not isinstance(dims, Mapping):
+            raise GraphError(f"dims is a mapping of names to sizes, found {dims!r}")
+        for s, size in dims.items():
+            as_size(s, size)
             if s not in self.symbols:
                 known = ", ".join(sorted(self.symbols)) or "none"
                 raise NameError(
@@ -235,20 +255,6 @@ def topological(outputs: Sequence[Value], stop: Collection[Value] = ()) -> list[
     return order
 
 
-def _literal(value: Any, dt: DType | None = None) -> np.ndarray[Any, Any]:
-    """A literal as an array. Python's floats take a float ``dt``, by default f32; its ints take
-    any. What has an element type keeps it."""
-    a = np.asarray(value)
-    if not isinstance(value, int | float | list | tuple) or isinstance(value, np.generic):
-        return a
-    if a.dtype == np.float64:
-        return a.astype((dt if dt is not None and dt.is_float else f32).numpy)
-    if dt is None or a.dtype != np.int64 or dt is bool_:
-        return a
-    cast = a.astype(dt.numpy)
-    return cast if dt.is_float or np.array_equal(cast, a) else a
-
-
 def with_bodies(nodes: Iterable[Op]) -> list[Op]:
     """The nodes, and after each of them those of its bodies."""
     found: list[Op] = []
@@ -258,6 +264,23 @@ def with_bodies(nodes: Iterable[Op]) -> list[Op]:
         for body in bodies:
             found += with_bodies(topological(body.outputs))
     return found
+
+
+def sizes_of(leaves: Iterable[tuple[str, TensorType, tuple[int, ...]]]) -> dict[str, int]:
+    """The sizes of symbolic dims, read off the shapes that tensors of the given names and types
+    have; ShapeError for a wrong rank, and where two disagree."""
+    sizes: dict[str, int] = {}
+    for name, t, shape in leaves:
+        if len(shape) != t.rank:
+            shown = ", ".join(map(str, t.shape))
+            raise ShapeError(f"{name!r} has shape [{shown}], found {list(shape)}", caller())
+        for d, n in zip(t.shape, shape, strict=True):
+            lone = isinstance(d, SymDim) and d.terms == (((str(d),), 1),)
+            if lone and sizes.setdefault(str(d), n) != n:
+                raise ShapeError(
+                    f"{name!r} says {d} is {n}, another tensor says {sizes[str(d)]}", caller()
+                )
+    return sizes
 
 
 def check_param(name: str, value: np.ndarray[Any, Any], type: TensorType) -> np.ndarray[Any, Any]:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import NameError, RlxError, ShapeError
-from rlx.graph import Graph
+from rlx.errors import DTypeError, GraphError, NameError, RlxError, ShapeError
+from rlx.graph import Graph, sizes_of
 from rlx.ops.base import Op
+from rlx.ops.location import caller
 from rlx.ops.value import Value
 
 __all__ = ["evaluate", "interpret"]
@@ -25,19 +26,17 @@ def interpret(
 ) -> list[Array]:
     """Run ``graph`` on named arrays and return its outputs.
 
-    ``params`` add to, or replace, the values that the graph's params carry.
+    ``params`` add to, or replace, the values that the graph's params carry. Arrays are cast to the
+    element types of the graph. NameError for one that is missing or unknown, ShapeError and
+    DTypeError for one that does not fit.
     """
+    if not isinstance(graph, Graph):
+        raise GraphError(f"interpret takes a Graph, found a {type(graph).__name__}", caller())
     given = {**graph.param_values, **(params or {}), **feeds}
-    env: dict[Value, Array] = {}
-    for v in (*graph.inputs, *graph.params):
-        if v.name not in given:
-            raise NameError(f"nothing was given for {v.name!r} ({v.type})")
-        a = np.asarray(given[v.name], dtype=v.dtype.numpy)
-        if v.type.is_static and a.shape != v.shape:
-            if a.size != v.type.size or a.ndim != 1:
-                raise ShapeError(f"{v.name!r} has shape {list(v.shape)}, found {list(a.shape)}")
-            a = a.reshape(v.type.static_shape)
-        env[v] = a
+    for name in given:
+        graph.leaf_location(name)
+    env = {v: _leaf(v, given) for v in (*graph.inputs, *graph.params)}
+    sizes_of((str(v.name), v.type, a.shape) for v, a in env.items())
     for op in graph.nodes():
         env.update(
             zip(
@@ -47,6 +46,21 @@ def interpret(
             )
         )
     return [env[v] for v in graph.outputs]
+
+
+def _leaf(v: Value, given: Mapping[str, Any]) -> Array:
+    if v.name is None or v.name not in given:
+        raise NameError(f"nothing was given for {v.name!r} ({v.type})", caller())
+    try:
+        a = np.asarray(given[v.name], dtype=v.dtype.numpy)
+    except (OverflowError, TypeError, ValueError) as e:
+        raise DTypeError(f"{v.name!r} is {v.dtype}, found no such array: {e}", caller()) from None
+    if v.type.is_static and a.shape != v.shape:
+        if a.size != v.type.size or a.ndim != 1:
+            found = f"found {list(a.shape)}"
+            raise ShapeError(f"{v.name!r} has shape {list(v.shape)}, {found}", caller())
+        a = a.reshape(v.type.static_shape)
+    return a
 
 
 def evaluate(op: Op, arrays: list[Array | None]) -> list[Array]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from rlx.errors import GraphError, IRError, UnsupportedError
+from rlx.errors import IRError, UnsupportedError
 from rlx.graph import Graph
 from rlx.text import graph_text, parse_graph
 
@@ -203,14 +203,6 @@ def _module(
 
 def options_of(options: Mapping[str, Any]) -> Any:
     """Options by name, as a user gives them; GraphError for one that there is not."""
-    from dataclasses import fields
-
-    from rlx.errors import did_you_mean
     from rlx.lowering.base import Options
 
-    known = [f.name for f in fields(Options)]
-    for name in options:
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise GraphError(f"no option {name!r}{hint}; there are {', '.join(known)}")
-    return Options(**options)
+    return Options.of(options)

@@ -19,6 +19,11 @@ __all__ = ["DType", "Dim", "Shape", "SymDim", "TensorType", "broadcast_shapes", 
 
 Shape = tuple[Dim, ...]
 
+MAX_BYTES = 1 << 56
+"""The most bytes of a tensor, in the native runtime as well."""
+MAX_RANK = 64
+"""The most dims of a tensor; NumPy has the same."""
+
 
 @dataclass(frozen=True, eq=False)
 class DType:
@@ -110,8 +115,9 @@ def dtype(spec: DType | str | Any) -> DType:
     if isinstance(spec, str) and spec in DTYPES:
         return DTYPES[spec]
     try:
-        name = str(spec) if isinstance(spec, str) else np.dtype(spec).name
-    except TypeError:
+        # NumPy takes None for float64.
+        name = str(spec) if isinstance(spec, str) or spec is None else np.dtype(spec).name
+    except (TypeError, ValueError, OverflowError):
         name = str(spec)
     ours = _FROM_NUMPY.get(name)
     if ours is None:
@@ -153,7 +159,9 @@ class TensorType:
     @staticmethod
     def of(shape: Iterable[int | str | SymDim], dt: DType | str | Any = "f32") -> TensorType:
         """A type from loose parts; a string dim is a symbol: ``of(["batch", 384], "f32")``."""
-        return TensorType(tuple(as_dim(d) for d in shape), dtype(dt))
+        if isinstance(shape, str) or not isinstance(shape, Iterable):
+            raise ShapeError(f"a shape is a list of dims, found {shape!r}; write [{shape!r}]")
+        return TensorType(tuple(as_dim(d) for d in shape), dtype(dt)).addressable()
 
     @property
     def rank(self) -> int:
@@ -190,6 +198,19 @@ class TensorType:
         for d in self.static_shape:
             n *= d
         return n
+
+    def addressable(self) -> TensorType:
+        """The type itself; ShapeError if it has more bytes or dims than there can be. A dim of 0
+        does not make up for others: NumPy counts as if it were 1."""
+        n = self.dtype.bytes
+        for d in self.shape:
+            if isinstance(d, int) and d > 1:
+                n *= d
+        if n > MAX_BYTES:
+            raise ShapeError(f"a tensor {self} has more than 2**56 bytes, the most there can be")
+        if len(self.shape) > MAX_RANK:
+            raise ShapeError(f"a tensor has at most {MAX_RANK} dims, found {len(self.shape)}")
+        return self
 
     def with_shape(self, shape: Iterable[Dim]) -> TensorType:
         """The type of another shape and the same element type."""

@@ -39,6 +39,11 @@ def _name_error(_: Path) -> None:
     g.input("x", [1])
 
 
+def _unknown_op_error(_: Path) -> None:
+    _g, x = _graph()
+    x.gelo()
+
+
 def _ir_error(_: Path) -> None:
     from rlx.dialects.context import parse
 
@@ -106,6 +111,7 @@ PROVOKED: dict[str, Callable[[Path], None]] = {
     "ShapeError": _shape_error,
     "DTypeError": _dtype_error,
     "NameError": _name_error,
+    "UnknownOpError": _unknown_op_error,
     "KnobError": _knob_error,
     "IRError": _ir_error,
     "PassError": _pass_error,

@@ -226,10 +226,10 @@ def test_python_protocols_that_a_value_must_not_fake(g: Graph) -> None:
     with pytest.raises(TypeError):
         for _ in x:  # would ask for x[0], x[1], ... without this
             pass
-    with pytest.raises(TypeError, match="no truth value"):
+    with pytest.raises(GraphError, match="no truth value"):
         bool(x < 1)
     assert len(x) == 2
-    with pytest.raises(TypeError, match="no length"):
+    with pytest.raises(ShapeError, match="no length"):
         len(g.input("s", []))
     assert (x.shape, x.rank, x.ndim) == ((2, 3), 2, 2)
     assert repr(x) == "Value 'x': 2x3xf32"
@@ -349,9 +349,9 @@ def test_python_numbers_have_one_rule() -> None:
         assert g.constant(value).dtype.name == g.param(f"p{n}", value=value).dtype.name == dt
     assert g.param("half", value=[1.0, 2], dtype="f16").dtype.name == "f16"
     assert g.param("wide", value=[1, 2], dtype="f64").dtype.name == "f64"
-    with pytest.raises(DTypeError, match="param 'whole' is i32, found float32"):
+    with pytest.raises(DTypeError, match="param 'whole' is i32, found float64 numbers"):
         g.param("whole", value=[1.5], dtype="i32")
-    with pytest.raises(DTypeError, match="param 'small' is u8, found int64"):
+    with pytest.raises(DTypeError, match="param 'small' is u8, found a list that is no such array"):
         g.param("small", value=[300], dtype="u8")
 
 

@@ -171,7 +171,7 @@ def test_what_has_no_room_is_counted_and_told(tmp_path: Path, monkeypatch) -> No
     monkeypatch.setattr(tracing, "MAX_SPANS", 3)
     f = two_layers()
     with pytest.warns(RuntimeWarning, match="no room"), rlx.trace(tmp_path / "t.json"):
-        two_layers()
+        two_layers(ROWS + 1)  # another graph, which no cache has
         for _ in range(200):
             f.run_slots(feed())
     found = read_trace(tmp_path / "t.json")

@@ -19,6 +19,10 @@ from rlx.types import DTYPES, DType, TensorType
 __all__ = ["dtype_of", "element", "forget_types", "from_attr", "from_type", "to_attr", "to_type"]
 
 
+MAX_CONSTANT = 1 << 30
+"""Bytes; a splat of any size is a few characters of text."""
+
+
 def element(dt: DType) -> ir.Type:
     """The MLIR element type: signed integers are signless, unsigned are ``ui``, a bool is i1."""
     if dt.kind == "bool":
@@ -60,7 +64,8 @@ def from_type(t: ir.Type) -> TensorType:
     if ranked.has_static_shape:
         return TensorType(tuple(ranked.shape), dt)
     encoding = ranked.encoding
-    names = [ir.StringAttr(a).value for a in ir.ArrayAttr(encoding)] if encoding is not None else []
+    listed = list(encoding) if isinstance(encoding, ir.ArrayAttr) else []
+    names = [a.value for a in listed if isinstance(a, ir.StringAttr)]
     if len(names) != ranked.rank:
         raise IRError(f'{t} has a dynamic dim without a name; write tensor<?xf32, ["n"]>')
     return TensorType(tuple(parse_dim(n) for n in names), dt)
@@ -127,6 +132,8 @@ def _read_array(a: ir.Attribute) -> np.ndarray[Any, Any]:
     kind = from_type(ir.DenseElementsAttr(a).type)
     dense, dt = ir.DenseElementsAttr(a), kind.dtype
     shape = kind.static_shape
+    if kind.addressable().nbytes > MAX_CONSTANT:
+        raise IRError(f"a constant of {kind} takes more than 1 GiB; make it a param, or expand one")
     if dt.name == "bf16":
         count = 1 if dense.is_splat else kind.nbytes // dt.bytes
         values = np.frombuffer(raw_elements(dense, count * dt.bytes), dt.numpy)

@@ -28,6 +28,8 @@ This module must not use postponed annotations: the dialect classes read theirs 
 from typing import Any
 
 from rlx._mlir import ext, ir
+from rlx.dialects.verify import verifier
+from rlx.errors import IRError
 
 __all__ = ["ROLES", "Lir"]
 
@@ -43,36 +45,31 @@ def _bytes(t: Any) -> int:
     return max(1, ir.MemRefType(t).element_type.width // 8)
 
 
-def _fail(op: Any, message: str) -> bool:
-    op.location.emit_error(f"{op.name}: {message}")
-    return False
-
-
-def _view_ok(view: Any) -> bool:
-    op = view.operation
+@verifier
+def _check_view(op: Any) -> None:
     if (len(op.operands), len(op.results)) != (1, 1):
         found = f"{len(op.operands)} and {len(op.results)}"
-        return _fail(op, f"it takes 1 operand and gives 1 result, found {found}")
+        raise IRError(f"it takes 1 operand and gives 1 result, found {found}")
     for what, value in (("base", op.operands[0]), ("result", op.results[0])):
         if not isinstance(value.type, ir.MemRefType):
-            return _fail(op, f"the {what} is {value.type}, expected a memref")
+            raise IRError(f"the {what} is {value.type}, expected a memref")
     attrs = op.attributes
     if "offset" not in attrs or not isinstance(attrs["offset"], ir.IntegerAttr):
-        return _fail(op, "offset must be an i64")
+        raise IRError("offset must be an i64")
     if not all(
         k in attrs and isinstance(attrs[k], ir.DenseI64ArrayAttr) for k in ("shape", "strides")
     ):
-        return _fail(op, "shape and strides must be arrays of i64")
+        raise IRError("shape and strides must be arrays of i64")
     offset, shape, strides = attrs["offset"].value, list(attrs["shape"]), list(attrs["strides"])
-    return _within(op, offset, shape, strides)
+    _check_extent(op, offset, shape, strides)
 
 
-def _within(op: Any, offset: int, shape: list[int], strides: list[int]) -> bool:
-    """Whether a view is well-formed and ends before its memory does, as far as that has a size."""
+def _check_extent(op: Any, offset: int, shape: list[int], strides: list[int]) -> None:
+    """A view is well-formed and ends before its memory does, as far as that has a size."""
     if len(shape) != len(strides):
-        return _fail(op, f"shape has {len(shape)} dims and strides {len(strides)}")
+        raise IRError(f"shape has {len(shape)} dims and strides {len(strides)}")
     if offset < 0 or any(d < 0 for d in (*shape, *strides)):
-        return _fail(op, "offset, shape and strides must not be negative")
+        raise IRError("offset, shape and strides must not be negative")
     base = op.operands[0].type
     width = _bytes(op.results[0].type)
     last = sum((d - 1) * s for d, s in zip(shape, strides, strict=True)) if all(shape) else -1
@@ -82,8 +79,7 @@ def _within(op: Any, offset: int, shape: list[int], strides: list[int]) -> bool:
         for d in base.shape:
             size *= d
         if end > size:
-            return _fail(op, f"bytes {offset} to {end} of a memory of {size} bytes")
-    return True
+            raise IRError(f"bytes {offset} to {end} of a memory of {size} bytes")
 
 
 class View(Lir.Operation, name="view", traits=[ext.Pure]):
@@ -95,7 +91,7 @@ class View(Lir.Operation, name="view", traits=[ext.Pure]):
     strides: Any
     result: ext.Result[ir.MemRefType]
 
-    verify_invariants = staticmethod(_view_ok)
+    verify_invariants = staticmethod(_check_view)
     verify_region_invariants = staticmethod(lambda op: True)
 
 
@@ -107,13 +103,13 @@ def _views(value: Any, element: str) -> bool:
     return isinstance(value.type, ir.MemRefType) and str(value.type.element_type) == element
 
 
-def _test_ok(view: Any) -> bool:
-    op = view.operation
+@verifier
+def _check_test(op: Any) -> None:
     ends = [str(v.type) for v in op.results] == ["i1"]
     if len(op.operands) == 1 and _views(op.operands[0], "i8") and ends:
-        return True
+        return
     found = f"{_types(op.operands)} and {_types(op.results)}"
-    return _fail(op, f"it reads a view of i8 and gives an i1, found {found}")
+    raise IRError(f"it reads a view of i8 and gives an i1, found {found}")
 
 
 class Test(Lir.Operation, name="test"):
@@ -122,16 +118,16 @@ class Test(Lir.Operation, name="test"):
     place: ext.Operand[ir.MemRefType]
     result: ext.Result[ir.IntegerType]
 
-    verify_invariants = staticmethod(_test_ok)
+    verify_invariants = staticmethod(_check_test)
     verify_region_invariants = staticmethod(lambda op: True)
 
 
-def _count_ok(view: Any) -> bool:
-    op = view.operation
+@verifier
+def _check_count(op: Any) -> None:
     values = list(op.operands)
     if len(values) == 2 and str(values[0].type) == "index" and _views(values[1], "i64"):
-        return True
-    return _fail(op, f"it stores an index in a view of i64, found {_types(values)}")
+        return
+    raise IRError(f"it stores an index in a view of i64, found {_types(values)}")
 
 
 class Count(Lir.Operation, name="count"):
@@ -140,5 +136,5 @@ class Count(Lir.Operation, name="count"):
     round: ext.Operand[ir.IndexType]
     place: ext.Operand[ir.MemRefType]
 
-    verify_invariants = staticmethod(_count_ok)
+    verify_invariants = staticmethod(_check_count)
     verify_region_invariants = staticmethod(lambda op: True)

@@ -10,15 +10,15 @@ This module must not use postponed annotations: the dialect classes read theirs 
 # The bindings type their dialect classes at run time, from keyword arguments of the class.
 # pyright: reportGeneralTypeIssues=false, reportUntypedBaseClass=false, reportCallIssue=false
 
-from collections.abc import Callable
 from typing import Any, Optional
 
 from rlx._mlir import ext, ir
 from rlx.dialects.bridge import check_attributes, node_of
 from rlx.dialects.convert import from_type
-from rlx.errors import RlxError
+from rlx.dialects.verify import verifier
+from rlx.errors import IRError
 from rlx.ops import load_all
-from rlx.ops.base import Op, registry
+from rlx.ops.base import Op, op_class, registry
 
 __all__ = ["Hir", "Mir"]
 
@@ -41,26 +41,16 @@ _ATTRIBUTES = {
 }
 
 
-def _verifier(cls: type[Op]) -> Callable[[Any], bool]:
-    """The class's own infer as an MLIR verifier: operands must fit, results must be as inferred."""
-
-    def verify_invariants(view: Any) -> bool:
-        op = view.operation
-        try:
-            if len(op.attributes) > len(cls.attr_fields):
-                check_attributes(op)
-            expected = [v.type for v in node_of(op).results]
-            found = [from_type(v.type) for v in op.results]
-        except RlxError as e:
-            op.location.emit_error(f"{op.name}: {e.message}")
-            return False
-        if expected != found:
-            listed = [", ".join(f"tensor<{t}>" for t in types) for types in (found, expected)]
-            op.location.emit_error(f"{op.name}: result is {listed[0]}, expected {listed[1]}")
-            return False
-        return True
-
-    return verify_invariants
+@verifier
+def _as_inferred(op: ir.Operation) -> None:
+    """The class's own infer as a verifier: operands must fit, results must be as inferred."""
+    if len(op.attributes) > len(op_class(op.name).attr_fields):
+        check_attributes(op)
+    expected = [v.type for v in node_of(op).results]
+    found = [from_type(v.type) for v in op.results]
+    if expected != found:
+        listed = [", ".join(f"tensor<{t}>" for t in types) for types in (found, expected)]
+        raise IRError(f"result is {listed[0]}, expected {listed[1]}")
 
 
 def _declare(dialect: Any, cls: type[Op]) -> None:
@@ -73,7 +63,7 @@ def _declare(dialect: Any, cls: type[Op]) -> None:
         notes[f"result{i}"] = ext.Result[ir.RankedTensorType]
     body = {
         "__annotations__": notes,
-        "verify_invariants": _verifier(cls),
+        "verify_invariants": staticmethod(_as_inferred),
         "verify_region_invariants": lambda op: True,
     }
     type(
@@ -85,17 +75,14 @@ def _declare(dialect: Any, cls: type[Op]) -> None:
     )
 
 
-def _fused_ok(view: Any) -> bool:
-    op = view.operation
+@verifier
+def _ends_in_yield(op: ir.Operation) -> None:
     body = list(op.regions[0].blocks[0].operations) if len(op.regions[0].blocks) else []
     if not body or body[-1].operation.name != "mir.yield":
-        op.location.emit_error("mir.fused: its body must end in mir.yield")
-        return False
+        raise IRError("its body must end in mir.yield")
     yielded = [v.type for v in body[-1].operation.operands]
     if yielded != [v.type for v in op.results]:
-        op.location.emit_error("mir.fused: it must yield its result")
-        return False
-    return True
+        raise IRError("it must yield its result")
 
 
 class Fused(Mir.Operation, name="fused", traits=[ext.Pure]):
@@ -110,7 +97,7 @@ class Fused(Mir.Operation, name="fused", traits=[ext.Pure]):
     body: ext.Region
 
     verify_invariants = staticmethod(lambda op: True)
-    verify_region_invariants = _fused_ok
+    verify_region_invariants = staticmethod(_ends_in_yield)
 
 
 class Yield(Mir.Operation, name="yield", traits=[ir.IsTerminatorTrait]):

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from rlx.errors import GraphError
 from rlx.graph import Graph
 from rlx.modules import options_of
+from rlx.ops.builders import located
+from rlx.ops.location import caller
 
 __all__ = ["PipelineInspect", "inspect_pipeline"]
 
@@ -60,8 +63,14 @@ def inspect_pipeline(
     from rlx.lowering.levels import lower_by_level
     from rlx.targets import find_target
 
+    if not isinstance(graph, Graph):
+        raise GraphError(
+            f"inspect_pipeline takes a Graph, found a {type(graph).__name__}", caller()
+        )
     compilation = Compilation(find_target(target), options_of(options))
-    bound = graph.bind(dims) if dims else graph
+    bound = graph if dims is None else graph.bind(dims)
+    for v in (*bound.inputs, *bound.params):
+        located(lambda t: t.static_shape)(v.type)
     texts, stats = dict[str, str](), dict[str, Any]()
     with make_context() as context:
         for level, module in lower_by_level(to_mlir(bound, context), compilation):

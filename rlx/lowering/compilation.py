@@ -6,14 +6,16 @@ Nothing here needs MLIR: a compile that the cache has spared is reported in the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rlx.clock import Tick
+from rlx.errors import GraphError, did_you_mean
 from rlx.lowering.report import ArenaBuffer, DispatchReport, FusionReport, times_text
+from rlx.ops.builders import located
 from rlx.tracing import span
 
 if TYPE_CHECKING:
@@ -35,10 +37,22 @@ class Options:
     fuse: bool = True
 
     def __post_init__(self) -> None:
-        from rlx.errors import GraphError
-
         if self.dispatch not in ("native", "common"):
             raise GraphError(f"dispatch is 'native' or 'common', found {self.dispatch!r}")
+        if not isinstance(self.fuse, bool):
+            raise GraphError(f"fuse is True or False, found {self.fuse!r}")
+
+    @staticmethod
+    @located
+    def of(given: Mapping[str, Any]) -> Options:
+        """Options by name, as a user gives them; GraphError for one that there is not."""
+        known = [f.name for f in fields(Options)]
+        for name in given:
+            if name not in known:
+                listed = ", ".join(known)
+                hint = did_you_mean(name, known)
+                raise GraphError(f"no option is called {name!r}{hint}; there are {listed}")
+        return Options(**given)
 
 
 @dataclass

@@ -9,6 +9,8 @@ whose family the target has no emitter for is left out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rlx._mlir import ir
 from rlx.dialects.bridge import create, place_of
 from rlx.lowering.base import Compilation, RulePass, functions
@@ -22,7 +24,7 @@ from rlx.ops.movement import Expand
 from rlx.ops.normalization import LayerNorm, RmsNorm, Softmax
 from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 
-__all__ = ["Fuse"]
+__all__ = ["PATTERNS", "ROW_ROOTS", "Fuse"]
 
 ROW_ROOTS = {
     c.name
@@ -55,15 +57,10 @@ class _Fuser:
     def run(self) -> None:
         ops = [view.operation for view in self.block.operations]
         self.place = {o.results[0]: i for i, o in enumerate(ops) if len(o.results)}
-        roots_of = {
-            "contraction": [o for o in ops if o.name == MatMul.name],
-            "rowwise": [o for o in ops if o.name in ROW_ROOTS],
-            "elementwise": [o for o in reversed(ops) if _pointwise(o)],
-        }
-        for pattern, roots in roots_of.items():
+        for pattern, roots in PATTERNS.items():
             if pattern not in self.compilation.target.families or not self.owner.applies(pattern):
                 continue
-            for root in roots:
+            for root in roots(ops):
                 if root.results[0] not in self.taken:
                     self.grow(pattern, root)
 
@@ -91,6 +88,7 @@ class _Fuser:
                 return
             if (
                 not _pointwise(user)
+                or user.results[0] not in self.place  # it stands inside a region already
                 or user.results[0] in self.taken
                 or user.results[0].type != out.type
             ):
@@ -218,6 +216,14 @@ def _pointwise(op: ir.Operation) -> bool:
         and op.name not in ("mir.fused", "mir.yield")
         and op_class(op.name).pointwise
     )
+
+
+PATTERNS: dict[str, Callable[[list[ir.Operation]], list[ir.Operation]]] = {
+    "contraction": lambda ops: [o for o in ops if o.name == MatMul.name],
+    "rowwise": lambda ops: [o for o in ops if o.name in ROW_ROOTS],
+    "elementwise": lambda ops: [o for o in reversed(ops) if _pointwise(o)],
+}
+"""The patterns by the family that runs them, in the order of asking, and the ops to start from."""
 
 
 def _region_leaf(op: ir.Operation) -> bool:

@@ -83,12 +83,12 @@ def read_schedule(module: ir.Module) -> Schedule:
             launches = [*again.launches, *launches]
         signatures = reader.signatures
         constants = [_constant(module, i) for i in range(len(signatures["constant"]))]
-        sites = [_site(a) for a in ir.ArrayAttr(attrs["lir.sites"])] if "lir.sites" in attrs else []
+        sites = _read(attrs, "lir.sites", ir.ArrayAttr) if "lir.sites" in attrs else []
         return Schedule(
-            ir.StringAttr(attrs["lir.target"]).value if "lir.target" in attrs else "cpu",
+            _read(attrs, "lir.target", ir.StringAttr).value if "lir.target" in attrs else "cpu",
             kernels, reader.bytes_of("arena"), reader.bytes_of("packed"),
             signatures["param"], constants, signatures["input"], signatures["output"],
-            prologue, main, reader.places, launches, sites,
+            prologue, main, reader.places, launches, [_site(a) for a in sites],
         )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def _body(entry: ir.Operation) -> ir.Block:
 def _kernel(name: str, f: ir.Operation) -> KernelRef:
     if "lir.config" not in f.attributes:
         raise IRError(f"kernel @{name} needs lir.config", place_of(f))
-    family = ir.StringAttr(f.attributes["lir.family"]).value
+    family = _read(f.attributes, "lir.family", ir.StringAttr, place_of(f)).value
     try:
         return KernelRef(name, family, decode(f.attributes["lir.config"], config_classes()))
     except (TypeError, ValueError, KeyError) as e:
@@ -113,17 +113,26 @@ def _constant(module: ir.Module, index: int) -> Any:
     attrs, key = module.operation.attributes, f"lir.constant{index}"
     if key not in attrs:
         raise IRError(f"the module needs {key}, the value of its constant {index}")
-    return from_attr(attrs[key], "Array")
+    try:
+        return from_attr(attrs[key], "Array")
+    except (TypeError, ValueError) as e:
+        raise IRError(f"{key} holds no elements: {e}") from None
+
+
+def _read(attrs: Any, key: str, kind: Any, place: Place | None = None) -> Any:
+    """An attribute that is there, as one of its kind."""
+    if not isinstance(attrs[key], kind):
+        raise IRError(f"{key} is {attrs[key]}, expected a {kind.__name__}", place)
+    return attrs[key]
 
 
 def _site(a: ir.Attribute) -> tuple[str, str, int]:
-    d = ir.DictAttr(a)
-    if any(key not in d for key in ("message", "file", "line")):
+    if not isinstance(a, ir.DictAttr) or any(key not in a for key in ("message", "file", "line")):
         raise IRError(f"an entry of lir.sites needs message, file and line, found {a}")
     return (
-        ir.StringAttr(d["message"]).value,
-        ir.StringAttr(d["file"]).value,
-        ir.IntegerAttr(d["line"]).value,
+        _read(a, "message", ir.StringAttr).value,
+        _read(a, "file", ir.StringAttr).value,
+        _read(a, "line", ir.IntegerAttr).value,
     )
 
 
@@ -153,7 +162,7 @@ class _Reader:
             self._argument(i, arg, ir.DictAttr(mark), place_of(entry))
 
     def _argument(self, number: int, arg: ir.Value, mark: ir.DictAttr, place: Place) -> None:
-        role = ir.StringAttr(mark["lir.role"]).value if "lir.role" in mark else "?"
+        role = _read(mark, "lir.role", ir.StringAttr, place).value if "lir.role" in mark else "?"
         if role not in ROLES:
             raise IRError(f"lir.role is {role!r}, expected one of {', '.join(ROLES)}", place)
         if not isinstance(arg.type, ir.MemRefType) or not arg.type.has_static_shape:
@@ -162,7 +171,7 @@ class _Reader:
         if role in self.signatures:
             if "lir.name" not in mark:
                 raise IRError(f"the {role} at argument {number} needs lir.name", place)
-            name = ir.StringAttr(mark["lir.name"]).value
+            name = _read(mark, "lir.name", ir.StringAttr, place).value
             dtype = dtype_of(arg.type.element_type).name
             self.signatures[role].append((name, dtype, tuple(arg.type.shape)))
         elif role != "error":

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rlx.errors import ModelError
 from rlx.graph import Graph
@@ -70,12 +71,12 @@ class BertConfig:
         ModelError if a file is missing or asks for what this encoder does not do.
         """
         path = Path(path)
-        raw = read_json(path / "config.json")
+        raw = read_json(path / "config.json", dict)
         _expect(path, raw, "model_type", ("bert",))
         _expect(path, raw, "position_embedding_type", ("absolute", None))
         _expect(path, raw, "hidden_act", tuple(_ACTIVATIONS))
         try:
-            return BertConfig(
+            config = BertConfig(
                 vocab=int(raw["vocab_size"]),
                 hidden=int(raw["hidden_size"]),
                 layers=int(raw["num_hidden_layers"]),
@@ -89,8 +90,10 @@ class BertConfig:
             )
         except KeyError as e:
             raise ModelError(f"{path / 'config.json'} has no {e.args[0]!r}") from None
-        except (TypeError, ValueError) as e:
+        except (OverflowError, TypeError, ValueError) as e:
             raise ModelError(f"{path / 'config.json'} is malformed: {e}") from None
+        _check_sizes(path / "config.json", config)
+        return config
 
 
 def bert_encoder(config: BertConfig, *, prefix: str = "", normalize: bool = True) -> Graph:
@@ -163,20 +166,51 @@ def _unit_length(x: Value) -> Value:
 # -- the model directory -------------------------------------------------------------------
 
 
-def read_json(path: Path, default: Any = None) -> Any:
-    """A JSON file; ``default``, if given, stands for a file that is not there."""
+J = TypeVar("J", dict[str, Any], list[Any])
+
+
+def read_json(path: Path, kind: type[J], default: J | None = None) -> J:
+    """A JSON file with an object (dict) or an array (list) in it; ``default``, if given, stands
+    for a file that is not there."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         if default is not None:
             return default
         raise ModelError(f"{path} is missing") from None
-    except (OSError, ValueError) as e:
+    except (OSError, RecursionError, ValueError) as e:
         raise ModelError(f"cannot read {path}: {e}") from None
+    if not isinstance(found, kind):
+        name = {dict: "object", list: "array"}[kind]
+        raise ModelError(f"{path} holds a {type(found).__name__}, expected a JSON {name}")
+    return found
 
 
-def _expect(path: Path, raw: Any, key: str, known: tuple[str | None, ...]) -> None:
-    found = raw.get(key) if isinstance(raw, dict) else raw
+_LARGEST = 1 << 31
+
+
+def _check_sizes(path: Path, config: BertConfig) -> None:
+    """Sizes of which a graph can be made."""
+    sizes = {
+        "vocab_size": config.vocab, "hidden_size": config.hidden, "intermediate_size": config.inner,
+        "num_attention_heads": config.heads, "max_position_embeddings": config.positions,
+        "type_vocab_size": config.kinds,
+    }  # fmt: skip
+    for name, size in {**sizes, "num_hidden_layers": config.layers}.items():
+        least = 1 if name in sizes else 0
+        if not least <= size < _LARGEST:
+            raise ModelError(f"{path}: {name} is {size}, expected {least} or more, below 2**31")
+    if config.hidden % config.heads:
+        raise ModelError(
+            f"{path}: num_attention_heads is {config.heads}, which does not divide hidden_size,"
+            f" {config.hidden}"
+        )
+    if not 0 <= config.eps < math.inf:
+        raise ModelError(f"{path}: layer_norm_eps is {config.eps}, expected a number from 0 on")
+
+
+def _expect(path: Path, raw: dict[str, Any], key: str, known: tuple[str | None, ...]) -> None:
+    found = raw.get(key)
     if found not in known:
         names = ", ".join(repr(k) for k in known if k is not None)
         raise ModelError(f"{path}: {key} is {found!r}; this encoder takes {names}")
@@ -184,16 +218,18 @@ def _expect(path: Path, raw: Any, key: str, known: tuple[str | None, ...]) -> No
 
 def _pooling(path: Path) -> str:
     """The pooling that the directory asks for: mean unless it says otherwise."""
-    folder = "1_Pooling"
-    for module in read_json(path / "modules.json", []):
+    folder, default = "1_Pooling", {"pooling_mode_mean_tokens": True}
+    for module in read_json(path / "modules.json", list, []):
+        if not isinstance(module, dict):
+            raise ModelError(f"{path / 'modules.json'} lists {module!r}, expected objects")
         kind = str(module.get("type", "")).rpartition(".")[2]
         if kind == "Pooling":
-            folder = module.get("path", folder)
+            folder, default = str(module.get("path", folder)), None
         elif kind not in ("Transformer", "Normalize"):
             raise ModelError(
                 f"{path / 'modules.json'} has a module {kind!r}, which is not supported"
             )
-    modes = read_json(path / folder / "config.json", {"pooling_mode_mean_tokens": True})
+    modes = read_json(path / folder / "config.json", dict, default)
     on = [k for k, v in modes.items() if k.startswith("pooling_mode_") and v]
     known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     if len(on) != 1 or on[0] not in known:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ from rlx.graph import Graph
 from rlx.models.bert import BertConfig, bert_encoder, read_json
 from rlx.models.progress import Progress
 from rlx.models.safetensors import SafeTensors
+from rlx.ops.builders import located
 
 __all__ = ["Embed"]
 
@@ -73,8 +74,14 @@ class Embed:
         weights = SafeTensors(path / "model.safetensors")
         prefix = "bert." if "bert.embeddings.word_embeddings.weight" in weights else ""
         graph = bert_encoder(config, prefix=prefix)
-        limits = read_json(path / "sentence_bert_config.json", {})
-        max_tokens = min(limits.get("max_seq_length") or config.positions, config.positions)
+        limits = read_json(path / "sentence_bert_config.json", dict, {})
+        longest = limits.get("max_seq_length") or config.positions
+        if not isinstance(longest, int) or longest < 1:
+            raise ModelError(
+                f"{path / 'sentence_bert_config.json'}: max_seq_length is {longest!r}, expected a"
+                " number of tokens"
+            )
+        max_tokens = min(longest, config.positions)
         return cls(
             config,
             _compiled(graph, weights, device, precision, threads),
@@ -93,6 +100,7 @@ class Embed:
         """The length of a vector."""
         return self.config.hidden
 
+    @located
     def encode(
         self, texts: Sequence[str], batch_size: int = 32, progress: bool | None = None
     ) -> Array:
@@ -102,8 +110,8 @@ class Embed:
         off; by default it is drawn for long work on a terminal.
         """
         texts = _checked_texts(texts)
-        if batch_size < 1:
-            raise ShapeError(f"batch_size must be 1 or more, found {batch_size}")
+        if not isinstance(batch_size, int) or batch_size < 1:
+            raise ShapeError(f"batch_size must be 1 or more, found {batch_size!r}")
         rows = self._tokenize(texts)
         groups: dict[int, list[int]] = {}
         for i, row in enumerate(rows):
@@ -121,6 +129,7 @@ class Embed:
                     bar.advance(len(chunk))
         return out
 
+    @located
     def encode_ids(self, ids: Any, mask: Any) -> Array:
         """The vectors of token rows: f32 ``[batch, dim]``.
 
@@ -168,6 +177,8 @@ class Embed:
 def _checked_texts(texts: Any) -> list[str]:
     if isinstance(texts, str):
         raise DTypeError("encode takes a list of texts, found one str; write [text]")
+    if not isinstance(texts, Iterable):
+        raise DTypeError(f"encode takes a list of texts, found {texts!r}")
     texts = list(texts)
     if not texts:
         raise ShapeError("encode needs at least one text, found an empty list")
@@ -200,6 +211,11 @@ def _load_tokenizer(path: Path, max_tokens: int) -> Any:
         raise ModelError(f"cannot read {path}: {e}") from None
     # The file's own settings are those of its training; ours pads, and cuts at max_tokens with
     # the special tokens kept.
+    special = tokenizer.num_special_tokens_to_add(is_pair=False)
+    if max_tokens <= special:
+        raise ModelError(
+            f"{path} adds {special} tokens to every text, and the model takes {max_tokens} in all"
+        )
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length=max_tokens)
     return tokenizer

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ModelError, did_you_mean
-from rlx.types import DType, dtype
+from rlx.errors import ModelError, ShapeError, did_you_mean
+from rlx.types import DType, TensorType, dtype
 
 __all__ = ["SafeTensors"]
 
@@ -80,7 +80,7 @@ class SafeTensors(Mapping[str, Array]):
             raise self._fail(f"its header should have {length} bytes, the file has {size}")
         try:
             header = json.loads(self._bytes[8 : 8 + length].decode(), object_pairs_hook=_once)
-        except ValueError as e:
+        except (RecursionError, ValueError) as e:
             raise self._fail(f"its header is not JSON ({e})") from None
         if not isinstance(header, dict):
             raise self._fail("its header is not a JSON object")
@@ -89,11 +89,15 @@ class SafeTensors(Mapping[str, Array]):
     def _entry(self, name: str, raw: Any) -> tuple[DType, tuple[int, ...], int, int]:
         if not isinstance(raw, dict) or not {"dtype", "shape", "data_offsets"} <= raw.keys():
             raise self._fail(f"the entry of {name!r} lacks dtype, shape or data_offsets")
-        if raw["dtype"] not in _DTYPES:
+        if not isinstance(raw["dtype"], str) or raw["dtype"] not in _DTYPES:
             raise self._fail(f"{name!r} has dtype {raw['dtype']!r}; known are {', '.join(_DTYPES)}")
         dt, shape, offsets = dtype(_DTYPES[raw["dtype"]]), raw["shape"], raw["data_offsets"]
         if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
             raise self._fail(f"{name!r} has shape {shape!r} and data_offsets {offsets!r}")
+        try:
+            TensorType(tuple(shape), dt).addressable()
+        except ShapeError as e:
+            raise self._fail(f"{name!r}: {e.message}") from None
         begin, end = offsets
         want, room = math.prod(shape) * dt.bytes, len(self._bytes) - self._start
         if end - begin != want or end > room:
@@ -121,8 +125,8 @@ def _map(path: Path) -> mmap.mmap:
             return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as e:
         raise ModelError(f"cannot read {path}: {e.strerror or e}") from None
-    except ValueError:
-        raise ModelError(f"{path} is empty") from None
+    except ValueError as e:  # "cannot mmap an empty file", or a path that is none
+        raise ModelError(f"cannot read {path}: {e}") from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -117,8 +117,10 @@ class Silu(Activation, name="mir.silu"):
 
 
 class Gelu(Activation, name="mir.gelu"):
-    """``x * Phi(x)``, with Phi the distribution function of the standard normal. -inf gives -0, the
-    limit."""
+    """``x * Phi(x)``, with Phi the distribution function of the standard normal.
+
+    -inf gives -0, the limit.
+    """
 
     def reference(self, x: Array) -> Array:
         # erfc keeps the relative precision where 1 + erf cancels, for large negative x.

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from rlx.dims import SymDim, as_dim
-from rlx.errors import GraphError, RlxError
-from rlx.types import dtype
+from rlx.errors import DTypeError, GraphError, RlxError
+from rlx.types import DType, dtype
 
-__all__ = ["KINDS", "normalise"]
+__all__ = ["KINDS", "from_numbers", "literal", "normalise", "to_array"]
 
 
 def _int(v: Any) -> int:
@@ -36,22 +36,72 @@ def _str(v: Any) -> str:
 
 
 def _ints(v: Any) -> tuple[int, ...]:
-    return (
-        (operator.index(v),) if not isinstance(v, Iterable) else tuple(operator.index(x) for x in v)
-    )
+    return tuple(operator.index(x) for x in _many(v))
+
+
+def _many(v: Any) -> Iterable[Any]:
+    """The items of ``v``, or ``v`` as the only one."""
+    if isinstance(v, Mapping | bytes):
+        raise TypeError
+    return v if isinstance(v, Iterable) and not isinstance(v, str) else (v,)
 
 
 def _dims(v: Any) -> tuple[int | SymDim, ...]:
-    many = v if isinstance(v, Iterable) and not isinstance(v, str) else (v,)
+    many = _many(v)
     return tuple(d if isinstance(d, SymDim | int) and d == -1 else as_dim(d) for d in many)
 
 
 def _array(v: Any) -> np.ndarray[Any, Any]:
     """A read-only copy in row-major order; its dtype is one of ours."""
-    a = np.asarray(v)
+    a = to_array(v, "the array")
     a = a.astype(dtype(a.dtype).numpy, copy=True, order="C")
     a.setflags(write=False)
     return a
+
+
+def to_array(value: Any, what: str) -> np.ndarray[Any, Any]:
+    """``value`` as an array of numbers; DTypeError for what is none, such as lists of unequal
+    lengths."""
+    try:
+        a = np.asarray(value)
+    except RlxError:
+        raise
+    except (OverflowError, TypeError, ValueError) as e:
+        raise DTypeError(f"{what} is no array of numbers: {e}") from None
+    if a.dtype == object and a.size:
+        raise DTypeError(f"{what} holds {a.flat[0]!r}, which no element type does")
+    return a
+
+
+def from_numbers(value: Any, dt: DType, what: str) -> np.ndarray[Any, Any]:
+    """Python numbers in nested lists as an array of ``dt``; DTypeError for those that do not fit
+    it: a float for an integer, or a number out of range."""
+    try:
+        found = np.asarray(value)
+        if found.size and _RANKS.get(found.dtype.kind, 3) > _RANKS[dt.numpy.kind]:
+            reason = f"found {found.dtype} numbers"
+        else:
+            return np.asarray(value, dt.numpy)
+    except RlxError:
+        raise
+    except (OverflowError, TypeError, ValueError) as e:
+        reason = f"found a {type(value).__name__} that is no such array: {e}"
+    raise DTypeError(f"{what} is {dt}, {reason}; convert it to a NumPy array first")
+
+
+def literal(value: Any, dt: DType | None, what: str) -> np.ndarray[Any, Any]:
+    """A literal as an array. Python's numbers, alone or in nested lists, are of type ``dt``, which
+    they must fit; without one floats are f32. What has an element type keeps it."""
+    if hasattr(value, "dtype") or hasattr(value, "__array__"):
+        return to_array(value, what)
+    if dt is not None:
+        return from_numbers(value, dt, what)
+    a = to_array(value, what)
+    return a.astype(np.float32) if a.dtype == np.float64 else a
+
+
+_RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, np.dtype("V").kind: 2}
+"""Kinds of numbers by what holds them; bfloat16 is of NumPy's kind V."""
 
 
 def _graph(v: Any) -> Any:
@@ -80,8 +130,8 @@ def normalise(value: Any, kind: str, what: str) -> Any:
     """Convert ``value`` to the attribute kind, or raise GraphError saying what was expected."""
     try:
         return KINDS[kind](value)
-    except RlxError:
-        raise
+    except RlxError as e:
+        raise type(e)(f"{what}: {e.message}", e.location) from None
     except (TypeError, ValueError):
         raise GraphError(f"{what} must be {kind}, found {value!r}") from None
 

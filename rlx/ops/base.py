@@ -13,19 +13,16 @@ interpreter, the gradient and batching transforms, the common lowering, the gene
 from __future__ import annotations
 
 import inspect
-import sys
-import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 from typing import Any, ClassVar, dataclass_transform
 
 import numpy as np
 
 from rlx.errors import DTypeError, GraphError, RlxError
 from rlx.ops.attrs import normalise
+from rlx.ops.location import Location, caller, located
 from rlx.ops.value import Value, bytes_of
 from rlx.types import DTYPES, DType, TensorType
 
@@ -48,7 +45,6 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, Any]
-Location = tuple[str, int]
 
 REQUIRED: Any = object()
 
@@ -250,12 +246,12 @@ class Op:
         try:
             self.operands, self.attrs = self._bind(args, kwargs)
             types = self.infer()
+            many = types if isinstance(types, tuple) else (types,)
+            self.results = tuple(Value(t.addressable(), self, i) for i, t in enumerate(many))
         except RlxError as e:
             if e.location is None:
                 raise type(e)(e.message, self.location) from None
             raise
-        many = types if isinstance(types, tuple) else (types,)
-        self.results = tuple(Value(t, self, i) for i, t in enumerate(many))
 
     def _bind(
         self, args: Sequence[Any], kwargs: dict[str, Any]
@@ -293,7 +289,7 @@ class Op:
 
     def infer(self) -> TensorType | tuple[TensorType, ...]:
         """The result type, or a tuple of them; raises for operands that do not fit."""
-        raise NotImplementedError(f"{type(self).__name__} defines no infer")
+        raise AssertionError(f"{type(self).__name__} defines no infer")
 
     def cost(self) -> Cost:
         """``flops_per_element``, and every operand and result moved once; 0 for a symbolic size."""
@@ -360,38 +356,3 @@ def type_of(text: str, t: DType | None = None) -> TensorType:
     if dt is None:
         raise DTypeError(f"unknown element type in {text!r}")
     return TensorType.of([int(p) if p.isdigit() else p for p in parts[:-1]], dt)
-
-
-_PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
-_USER_SIDE = _PACKAGE + "models/"
-
-
-class _Place(threading.local):
-    location: Location | None = None
-
-
-_place = _Place()
-
-
-@contextmanager
-def located(location: Location) -> Generator[None]:
-    """Nodes that this thread makes in the block are placed at ``location``: those of an expansion
-    stand where the composite does."""
-    before, _place.location = _place.location, location
-    try:
-        yield
-    finally:
-        _place.location = before
-
-
-def caller() -> Location:
-    """File and line of the nearest frame outside RLX (model builders count as outside)."""
-    if _place.location is not None:
-        return _place.location
-    frame = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(_PACKAGE) or name.startswith(_USER_SIDE):
-            return (name, frame.f_lineno)
-        frame = frame.f_back
-    return ("<unknown>", 0)

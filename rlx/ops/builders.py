@@ -12,7 +12,8 @@ from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any, TypeVar, cast
 
-from rlx.errors import RlxError, did_you_mean
+from rlx.errors import GraphError, RlxError, UnknownOpError, did_you_mean
+from rlx.ops.location import caller
 
 __all__ = ["GraphOps", "ValueOps", "builder", "located"]
 
@@ -30,13 +31,17 @@ def builder(method: str) -> Callable[..., Any] | None:
         return None
     if ":" in target:
         module, function = target.split(":")
-        return located(getattr(importlib.import_module(module), function))
-    return located(op_class(target).build)
+        return located(getattr(importlib.import_module(module), function), method)
+    return located(op_class(target).build, method)
 
 
-def located(function: F) -> F:
-    """A builder whose errors say where the user called it, also those raised before a node is."""
-    from rlx.ops.base import caller
+def located(function: F, method: str = "") -> F:
+    """A function that a user calls, with errors of ours alone.
+
+    They say where the user called it, also those raised before a node is. An error of Python's own
+    becomes one that names the argument which does not fit; if all of them fit, it is a defect and
+    stays what it is.
+    """
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -46,17 +51,27 @@ def located(function: F) -> F:
             if e.location is None:
                 raise type(e)(e.message, caller()) from None
             raise
+        except Exception as e:
+            from rlx.ops.arguments import wrong_argument
+
+            wrong = wrong_argument(method or function.__name__, function, args, kwargs)
+            if wrong is None:
+                raise
+            raise GraphError(wrong, caller()) from e
 
     return cast(F, call)
 
 
 def _missing(owner: object, method: str) -> AttributeError:
+    """The error of an attribute that there is not; Python itself asks for many with underscores."""
+    kind = type(owner).__name__
+    if method.startswith("_"):
+        return AttributeError(f"{kind} has no attribute {method!r}")
     from rlx.ops import BUILDERS
 
-    kind = type(owner).__name__
-    return AttributeError(
-        f"{kind} has no op or attribute {method!r}{did_you_mean(method, BUILDERS)}"
-    )
+    known = [*BUILDERS, *(n for n in dir(type(owner)) if not n.startswith("_"))]
+    hint = did_you_mean(method, known)
+    return UnknownOpError(f"{kind} has no op or attribute {method!r}{hint}", caller())
 
 
 class GraphOps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -226,7 +226,7 @@ class DotGeneral(Op, name="mir.dot_general"):
         a, b = promoted(a, b)
 
         def axes(given: Sequence[int] | int, v: Value) -> tuple[int, ...]:
-            many = (given,) if isinstance(given, int) else given
+            many = given if isinstance(given, Iterable) else (given,)
             return tuple(axis_of(i, v.rank, "dot_general") for i in many)
 
         return cls(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, GraphError
+from rlx.ops.attrs import to_array
 from rlx.ops.value import Value
 from rlx.types import DType, promote
 
@@ -23,7 +24,7 @@ def lift(x: Any, like: Value) -> Value:
     if isinstance(x, bool | int | float) and not isinstance(x, np.generic):
         return Constant(_fit(x, like.dtype)).out
     if isinstance(x, np.ndarray | np.generic | list | tuple):
-        return Constant(np.asarray(x)).out
+        return Constant(to_array(x, "the operand")).out
     raise GraphError(f"expected a Value, a number or an array, found a {type(x).__name__}")
 
 
@@ -42,8 +43,11 @@ def _fit(x: bool | int | float, dt: DType) -> np.ndarray[Any, Any]:
 
 
 def promoted(*xs: Any) -> tuple[Value, ...]:
-    """Lift numbers and cast Values to their common element type. At least one is a Value."""
-    like = next(x for x in xs if isinstance(x, Value))
+    """Lift numbers and cast Values to their common element type. At least one must be a Value."""
+    like = next((x for x in xs if isinstance(x, Value)), None)
+    if like is None:
+        found = ", ".join(type(x).__name__ for x in xs)
+        raise GraphError(f"one of the operands at least must be a Value, found {found}")
     values = [lift(x, like) for x in xs]
     common = values[0].dtype
     for v in values[1:]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlx.dims import as_dim
-from rlx.errors import ShapeError
+from rlx.errors import GraphError, ShapeError
 from rlx.ops.base import Array, Op, attr, bad, operand, sample
 from rlx.ops.constant import Constant
 from rlx.ops.elementwise import ANY, sum_to
@@ -37,6 +37,8 @@ DimLike = int | str | SymDim
 
 def axis_of(axis: int, rank: int, what: str) -> int:
     """``axis`` counted from the front; ShapeError if a tensor of that rank has no such axis."""
+    if not isinstance(axis, int | np.integer) or isinstance(axis, bool):
+        raise GraphError(f"{what}: an axis is an int, found {axis!r}")
     if not -rank <= axis < rank:
         raise ShapeError(f"{what}: axis {axis} is out of range for a tensor of rank {rank}")
     return axis % rank

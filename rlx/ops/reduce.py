@@ -101,7 +101,7 @@ class Reduce(Op):
 
     def start(self) -> int | float | bool:
         """The result of folding nothing."""
-        raise NotImplementedError
+        raise AssertionError(f"{self.name} defines no start")
 
     def finish(self, acc: Any) -> Any:
         """The result from the last accumulator."""

@@ -243,7 +243,7 @@ class Pad(Op, name="mir.pad"):
         """One number stands for every axis; ``value`` takes the tensor's element type."""
 
         def each(n: Any) -> tuple[Any, ...]:
-            return (n,) * x.rank if isinstance(n, int) else tuple(n)
+            return tuple(n) if isinstance(n, Iterable) else (n,) * x.rank
 
         places = each(low), each(high), each(interior)
         _refuse_negative(*places)

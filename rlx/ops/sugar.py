@@ -39,6 +39,9 @@ __all__ = [
 
 Number = float | int | bool
 
+MAX_PARTS = 1 << 16
+"""Of a split."""
+
 ACTIVATIONS: dict[str, type[Op]] = {
     "gelu": Gelu, "gelu_approx": GeluApprox, "silu": Silu, "relu": Relu, "sigmoid": Sigmoid,
     "tanh": Tanh, "exp": Exp, "log": Log, "sqrt": Sqrt, "rsqrt": Rsqrt, "neg": Neg, "abs": Abs,
@@ -71,7 +74,7 @@ def narrow(x: Value, axis: int, start: int, length: DimLike) -> Value:
 
 def concat(values: Sequence[Value], axis: int = 0) -> Value:
     """Tensors joined along an axis, promoted to one element type."""
-    if isinstance(values, Value) or not values:
+    if not isinstance(values, list | tuple) or not values:
         raise GraphError("concat takes one or more values in a list: concat([x, y], axis)")
     parts = promoted(*values)
     return _join(parts, axis_of(axis, parts[0].rank, "concat"))
@@ -88,7 +91,7 @@ def _join(parts: Sequence[Value], axis: int) -> Value:
 def split(x: Value, parts: int | Sequence[DimLike], axis: int = 0) -> list[Value]:
     """Pieces along an axis: ``parts`` equal ones, or pieces of the sizes given."""
     axis = axis_of(axis, x.rank, "split")
-    sizes = _equal_parts(x, parts, axis) if isinstance(parts, int) else list(parts)
+    sizes = list(parts) if isinstance(parts, Iterable) else _equal_parts(x, parts, axis)
     out: list[Value] = []
     starts: list[Dim] = [0] * x.rank
     for size in sizes:
@@ -104,7 +107,7 @@ def split(x: Value, parts: int | Sequence[DimLike], axis: int = 0) -> list[Value
 
 def _equal_parts(x: Value, count: int, axis: int) -> list[Dim]:
     dim = x.shape[axis]
-    if count < 1 or (isinstance(dim, int) and dim % count):
+    if not 1 <= count <= MAX_PARTS or (isinstance(dim, int) and dim % count):
         raise ShapeError(f"split: {dim} elements along axis {axis} make no {count} equal parts")
     return [dim // count] * count
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlx.ops.builders import ValueOps
+from rlx.errors import GraphError, ShapeError
+from rlx.ops.builders import ValueOps, located
+from rlx.ops.location import caller
 from rlx.types import DType, Shape, TensorType
 
 if TYPE_CHECKING:
@@ -67,13 +69,28 @@ class Value(ValueOps):
         return f"Value{name}: {self.type}" + (f" = {self.op.name}" if self.op else "")
 
     def __bool__(self) -> bool:
-        raise TypeError("a Value has no truth value while the graph is built; use where, or cond")
+        raise GraphError(
+            "a Value has no truth value while the graph is built; choose by where(condition, x, y)",
+            caller(),
+        )
 
     def __len__(self) -> int:
         n = self.shape[0] if self.shape else None
         if not isinstance(n, int):
-            raise TypeError(f"{self!r} has no length")
+            raise ShapeError(f"{self!r} has no length; its first dim is no number", caller())
         return n
+
+    def _no_elements(self, *_: Any, **__: Any) -> Any:
+        raise GraphError(
+            f"a Value has no elements yet ({self!r}); run the graph, or write ops on it", caller()
+        )
+
+    __float__ = __int__ = __index__ = __complex__ = __array__ = _no_elements
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise GraphError(
+            "a Value never changes; make another with where, concat or scatter_add", caller()
+        )
 
     # Without this Python would try x[0], x[1], ... for ever in `for y in x`.
     __iter__ = None
@@ -147,7 +164,7 @@ class Value(ValueOps):
     def _lift(self, o: Any) -> Value:
         from rlx.ops.lift import lift
 
-        return lift(o, self)
+        return located(lift)(o, self)
 
 
 def bytes_of(values: Sequence[Value]) -> int:

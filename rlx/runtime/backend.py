@@ -14,8 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlx.errors import DeviceError, did_you_mean
+from rlx.errors import DeviceError, GraphError, did_you_mean
 from rlx.graph import Graph
+from rlx.ops.location import caller
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.executable import Executable
 
@@ -60,14 +61,17 @@ class CpuBackend:
             # RLX_CPU may name another machine, whose code would not run here.
             features = require(selected()).name
             artifact, report = find_or_compile(
-                graph, ("cpu", features), Options(**options), lambda: make_target(features)
+                graph, ("cpu", features), Options.of(options), lambda: make_target(features)
             )
         return Executable(artifact, report, shared)
 
     def set_threads(self, n: int) -> None:
         from rlx.runtime import _native
 
-        _native.set_threads(n)
+        try:
+            _native.set_threads(n)
+        except _native.Error as e:
+            raise GraphError(f"threads: found {e.found}, expected {e.expected}", caller()) from None
 
 
 @contextmanager
@@ -127,7 +131,7 @@ def devices() -> tuple[str, ...]:
 
 def backend_for(device: str) -> Backend:
     """The backend of a device; DeviceError if it is unknown or unavailable."""
-    if device in _registry:
+    if isinstance(device, str) and device in _registry:
         return _registry[device]()
     listed = ", ".join(_registry)
     if device in PLANNED:

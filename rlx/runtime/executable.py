@@ -17,14 +17,16 @@ from rlx.errors import (
     ShapeError,
     did_you_mean,
 )
+from rlx.ops.attrs import from_numbers
 from rlx.ops.base import caller
+from rlx.ops.builders import located
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Signature
 from rlx.runtime.launches import launches_of, register
 from rlx.runtime.profile import Profile, measure
 from rlx.runtime.weights import Code, Weights, plain
 from rlx.tracing import span
-from rlx.types import DTYPES, DType
+from rlx.types import DTYPES
 
 __all__ = ["Executable", "as_array", "typed_array", "unknown"]
 
@@ -182,26 +184,7 @@ def typed_array(value: Any, name: str, dt: str, what: str) -> Array:
                 f"{what} {name!r} is {dt}, found {a.dtype}; convert it with .astype first", caller()
             )
         return a
-    return _from_numbers(value, name, expected, what)
-
-
-def _from_numbers(value: Any, name: str, expected: DType, what: str) -> Array:
-    """Python numbers in nested lists as an array; DTypeError for those that do not fit the type."""
-    try:
-        found = np.asarray(value)
-        if found.size and _RANKS.get(found.dtype.kind, 3) > _RANKS[expected.numpy.kind]:
-            reason = f"found {found.dtype} numbers"
-        else:
-            return np.asarray(value, expected.numpy)
-    except (OverflowError, TypeError, ValueError) as e:
-        reason = f"found a {type(value).__name__} that is no such array: {e}"
-    raise DTypeError(
-        f"{what} {name!r} is {expected}, {reason}; convert it to a NumPy array first", caller()
-    )
-
-
-_RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, np.dtype("V").kind: 2}
-"""Kinds of numbers by what holds them; bfloat16 is of NumPy's kind V."""
+    return located(from_numbers)(value, expected, f"{what} {name!r}")
 
 
 def unknown(name: str, known: Sequence[str], what: str) -> NameError:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlx.dims import SymDim
 from rlx.errors import ArtifactError, GraphError, NameError, ShapeError, UnsupportedError
-from rlx.graph import Graph, check_param
+from rlx.graph import Graph, check_param, sizes_of
 from rlx.ops.base import caller
-from rlx.ops.movement import listed
+from rlx.ops.builders import located
 from rlx.ops.value import Value
 from rlx.precision import PrecisionPolicy, check_policy, check_precision
 from rlx.runtime.artifact import Artifact, Signature
@@ -46,10 +45,16 @@ class Session:
     def __init__(
         self, device: str = "cpu", precision: str = "f32", *, threads: int | None = None
     ) -> None:
-        self.device, self.precision = device, check_precision(precision)
+        self.device, self.precision = device, located(check_precision)(precision)
         self.policy = PrecisionPolicy.ALWAYS_F32
         self.backend: Backend = backend_for(device)
         if threads is not None:
+            if (
+                isinstance(threads, bool)
+                or not isinstance(threads, int)
+                or threads.bit_length() > 63
+            ):
+                raise GraphError(f"threads is a number from 1 on, found {threads!r}", caller())
             self.backend.set_threads(threads)
 
     def compile(
@@ -57,7 +62,9 @@ class Session:
     ) -> CompiledGraph:
         """Compile a graph. ``dims`` binds symbolic dims now; others bind at the first call of each
         shape. ``options`` are those of ``rlx.lowering.base.Options``."""
-        bound = graph.bind(dims) if dims else graph
+        if not isinstance(graph, Graph):
+            raise GraphError(f"compile takes a Graph, found a {type(graph).__name__}", caller())
+        bound = graph if dims is None else graph.bind(dims)
         bound.nodes()  # a graph without outputs is refused here, at the user's line
         return CompiledGraph(bound, self.backend, options)
 
@@ -146,7 +153,7 @@ class CompiledGraph:
         read-only array, such as one that a file is mapped to, is used in place and kept.
         Raises NameError, DTypeError or ShapeError.
         """
-        if name not in self._types:
+        if not isinstance(name, str) or name not in self._types:
             raise unknown(name, list(self._types), "param")
         t = self._types[name]
         given = check_param(name, typed_array(value, name, t.dtype.name, "param"), t)
@@ -183,7 +190,7 @@ class CompiledGraph:
         Raises NameError for an unknown or missing input or an unset param, DTypeError and
         ShapeError for arrays that do not fit, FaultError for data that has no result.
         """
-        executable, ready = self._prepare(inputs or {})
+        executable, ready = self._prepare({} if inputs is None else inputs)
         return list(executable.run_slots(*ready))
 
     def run_into(self, inputs: Mapping[str, Any], outputs: Sequence[Array]) -> None:
@@ -196,6 +203,8 @@ class CompiledGraph:
         self, outputs: Sequence[Array], expected: Sequence[Signature], inputs: Sequence[Array]
     ) -> None:
         """Refuse arrays that do not fit the outputs, or that lie over something else."""
+        if not isinstance(outputs, Sequence):
+            raise GraphError(f"outputs are NumPy arrays in a list, found {outputs!r}", caller())
         if len(outputs) != len(expected):
             raise ShapeError(f"{len(expected)} outputs expected, found {len(outputs)}", caller())
         taken = [(f"input {v.name!r}", a) for v, a in zip(self.graph.inputs, inputs, strict=True)]
@@ -243,6 +252,11 @@ class CompiledGraph:
         return executable.profile(ready, runs)
 
     def _prepare(self, given: Mapping[str, Any]) -> tuple[Executable, list[Array]]:
+        if not isinstance(given, Mapping):
+            raise GraphError(
+                f"inputs are given by name, found a {type(given).__name__}; write {{'x': array}}",
+                caller(),
+            )
         names = [str(v.name) for v in self.graph.inputs]
         for name in given:
             if name not in names:
@@ -273,23 +287,11 @@ class CompiledGraph:
 
     def _binding(self, feeds: Mapping[str, Any]) -> dict[str, int]:
         """The sizes of the symbolic dims, read off the inputs' shapes; ShapeError if they clash."""
-        sizes: dict[str, int] = {}
         leaves = [(str(v.name), v.type, _shape(feeds[str(v.name)], v)) for v in self.graph.inputs]
         leaves += [
             (str(v.name), v.type, self._params[str(v.name)].shape) for v in self.graph.params
         ]
-        for name, t, shape in leaves:
-            if len(shape) != t.rank:
-                raise ShapeError(
-                    f"{name!r} has shape {listed(t.shape)}, found {list(shape)}", caller()
-                )
-            for d, n in zip(t.shape, shape, strict=True):
-                symbol = _lone_symbol(d)
-                if symbol is not None and sizes.setdefault(symbol, n) != n:
-                    raise ShapeError(
-                        f"{name!r} says {symbol} is {n}, another tensor says {sizes[symbol]}",
-                        caller(),
-                    )
+        sizes = sizes_of(leaves)
         unbound = [s for s in self._symbols if s not in sizes]
         if unbound:
             raise ShapeError(
@@ -334,9 +336,3 @@ class CompiledGraph:
 def _shape(value: Any, v: Value) -> tuple[int, ...]:
     """The shape of what was given for an input; DTypeError if that is no array of its type."""
     return typed_array(value, str(v.name), v.dtype.name, "input").shape
-
-
-def _lone_symbol(d: int | SymDim) -> str | None:
-    if isinstance(d, SymDim) and len(d.terms) == 1 and d.terms[0] == ((str(d),), 1):
-        return str(d)
-    return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rlx._mlir import ir
 from rlx.dialects import control
 from rlx.dialects.bridge import place_of
@@ -16,6 +18,7 @@ from rlx.targets.base import BINARY_STAGES, Target
 
 __all__ = ["emit_stage", "level_of", "passes_to", "run_pass"]
 
+_FUNC_OPS = ("func.return", "func.call")
 NEED_ENTRY = ("share-inputs", "hoist", "mir-to-lir")
 """The passes that work on @main and its named arguments; the others take any function."""
 
@@ -43,25 +46,72 @@ def _check_body(f: ir.Operation) -> None:
 
 
 def _check_entry(module: ir.Module, name: str) -> None:
-    """A schedule is made of @main, whose arguments are inputs and params by name."""
-    main = functions(module).get("main")
+    """A schedule is made of @main, whose arguments are inputs and params by name, and of
+    @prologue; both hold ops of hir and mir alone."""
+    found = functions(module)
+    main = found.get("main")
     if main is None:
         raise IRError(f"the module has no function @main, which {name} starts from")
     marks = (
         list(ir.ArrayAttr(main.attributes["arg_attrs"])) if "arg_attrs" in main.attributes else []
     )
-    arguments = list(main.regions[0].blocks[0].arguments)
-    known = {"rlx.input", "rlx.param", "rlx.packed"}
-    for i, arg in enumerate(arguments):
-        found = {named.name for named in ir.DictAttr(marks[i])} if i < len(marks) else set[str]()
-        if not found & known:
+    names: set[str] = set()
+    for i, arg in enumerate(main.regions[0].blocks[0].arguments):
+        mark = ir.DictAttr(marks[i]) if i < len(marks) else ir.DictAttr.get({})
+        _check_argument(f"argument {i} of @main", arg, mark, names, place_of(main))
+        if name == "mir-to-lir" and not arg.type.has_static_shape:
+            message = f"argument {i} of @main is {arg.type}; {name} needs the size of every dim"
+            raise UnsupportedError(message, place_of(main))
+    _check_prologue(found.get("prologue"), main, marks, name)
+    for f in (main, found.get("prologue")):
+        for view in f.regions[0].blocks[0].operations if f is not None else ():
+            op = view.operation
+            if op.name not in _FUNC_OPS and op.name.split(".")[0] not in ("hir", "mir"):
+                raise IRError(f"{op.name} is no op of hir or mir, which {name} takes", place_of(op))
+
+
+def _check_prologue(
+    prologue: ir.Operation | None, main: ir.Operation, marks: list[Any], name: str
+) -> None:
+    """It takes the params of @main in their order, and gives what @main marks as packed."""
+    params = [str(m["rlx.param"]) for m in marks if "rlx.param" in m]
+    packed = [m["rlx.packed"] for m in marks if "rlx.packed" in m]
+    given, taken = 0, params
+    if prologue is not None:
+        _check_body(prologue)
+        body = prologue.regions[0].blocks[0]
+        given = len(list(body.operations)[-1].operation.operands)
+        found = list(ir.ArrayAttr(prologue.attributes["arg_attrs"])) if len(body.arguments) else []
+        taken = [str(m["rlx.param"]) if "rlx.param" in m else "no param" for m in found]
+    if taken != params:
+        message = f"@prologue takes {', '.join(taken)}; {name} needs those of @main: "
+        raise IRError(message + (", ".join(params) or "none"), place_of(prologue or main))
+    for index in packed:
+        if not isinstance(index, ir.IntegerAttr) or not 0 <= index.value < given:
+            problem = f"rlx.packed is {index}, and @prologue gives {given} values"
+            raise IRError(problem, place_of(main))
+
+
+def _check_argument(
+    what: str, arg: ir.Value, mark: ir.DictAttr, names: set[str], place: tuple[str, int]
+) -> None:
+    for key in ("rlx.input", "rlx.param"):
+        if key in mark:
+            name = str(mark[key])
+            if not isinstance(mark[key], ir.StringAttr) or name in names:
+                problem = f"{key} = {name}, expected a name in quotes that no other argument has"
+                raise IRError(f"{what} has {problem}", place)
+            names.add(name)
+            break
+    else:
+        if "rlx.packed" not in mark:
             raise IRError(
-                f'argument {i} of @main is neither input nor param; write {{rlx.input = "x"}} or '
+                f'{what} is neither input nor param; write {{rlx.input = "x"}} or '
                 '{rlx.param = "w"} after its type',
-                place_of(main),
+                place,
             )
-        if not isinstance(arg.type, ir.RankedTensorType):
-            raise IRError(f"argument {i} of @main is {arg.type}, expected a tensor", place_of(main))
+    if not isinstance(arg.type, ir.RankedTensorType):
+        raise IRError(f"{what} is {arg.type}, expected a tensor", place)
 
 
 def emit_stage(module: ir.Module, stage: str, target: Target) -> str | bytes | None:

@@ -13,6 +13,11 @@ def test_cpp(native_build: Path, name: str):
     assert "passed" in run(native_build / "test" / "native" / name)
 
 
+@pytest.mark.parametrize("target", ["objects", "schedules"])
+def test_mutated_inputs(native_build: Path, target: str):
+    assert "refused" in run(native_build / "test" / "native" / "fuzz", target, "20000", "1")
+
+
 AARCH64_IR = """
 target triple = "aarch64-unknown-linux-gnu"
 @table = private constant [4 x float] [float 1.0, float 2.0, float 3.0, float 4.0]

@@ -90,7 +90,7 @@ class Checker {
     require(ref.base >= 0 && static_cast<size_t>(ref.base) < sizes_.size(), where,
             "base " + number(ref.base), "a base below " + std::to_string(sizes_.size()));
     const int64_t size = sizes_[static_cast<size_t>(ref.base)];
-    require(ref.offset >= 0 && ref.offset <= size - bytes, where,
+    require(ref.offset >= 0 && ref.offset <= size && bytes <= size - ref.offset, where,
             "offset " + number(ref.offset) + " in base " + number(ref.base),
             number(bytes) + " bytes inside its " + number(size));
   }

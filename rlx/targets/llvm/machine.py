@@ -65,15 +65,25 @@ def _emit(text: str, machine: Machine, opt: int, *, as_object: bool) -> bytes:
 
     check(text, machine.arch)
     binding, target = _binding(), _target_machine(machine, opt)
-    context = binding.create_context()
-    try:
-        module = binding.parse_assembly(text, context)
-        module.triple, module.data_layout = machine.triple, str(target.target_data)
-        module.verify()
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())[:400]
-        raise ToolchainError(f"LLVM refused the code of a kernel: {reason}") from None
-    return _generate(target, module, as_object)
+    # Closed here, the module first: where an error keeps both alive in a cycle, Python's collector
+    # takes them in any order, and a module whose context is gone ends the process.
+    with binding.create_context() as context:
+        try:
+            parsed = binding.parse_assembly(text, context)
+        except RuntimeError as error:
+            raise _refused(error) from None
+        with parsed as module:
+            module.triple, module.data_layout = machine.triple, str(target.target_data)
+            try:
+                module.verify()
+            except RuntimeError as error:
+                raise _refused(error) from None
+            return _generate(target, module, as_object)
+
+
+def _refused(error: RuntimeError) -> ToolchainError:
+    reason = " ".join(str(error).split())[:400]
+    return ToolchainError(f"LLVM refused the code of a kernel: {reason}")
 
 
 def _generate(target: llvm.TargetMachine, module: llvm.ModuleRef, as_object: bool) -> bytes:

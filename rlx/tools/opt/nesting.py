@@ -1,4 +1,4 @@
-"""A guard for MLIR's parser and printer, which recurse: text that would overflow their stack."""
+"""A guard for MLIR's parser and printer: text that overflows their stack, or takes all memory."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ __all__ = ["check_nesting"]
 NESTING = 256
 """Depth that text may have; IR of ours stays below ten."""
 
+RESULTS = 1000
+"""Results that an op of text may have; MLIR makes room for as many as a number says."""
+
 _TOKENS = re.compile(
     r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|->'
     r"|^[ \t]*(?P<defined>[#!][A-Za-z_][\w.$]*)\s*=|(?P<alias>[#!][A-Za-z_][\w.$]*)"
-    r"|(?P<open>[(\[{<])|(?P<close>[)\]}>])|(?P<minus>-(?:\s*-)+)",
+    r"|(?P<open>[(\[{<])|(?P<close>[)\]}>])|(?P<minus>-(?:\s*-)+)"
+    r"|%[\w.$-]+\s*[#:]\s*(?P<results>\d+)",
     re.MULTILINE,
 )
 
 
 def check_nesting(text: str) -> None:
     """Refuse text that nests deeper than ``NESTING``: in brackets, through the definitions of
-    aliases, or by signs before an affine expression. IRError names the line."""
+    aliases, or by signs before an affine expression; and numbers of results above ``RESULTS``.
+    IRError names the line."""
     depth = 0
     aliases: dict[str, int] = {}
     name = ""  # of the alias whose definition this is
@@ -39,6 +44,9 @@ def check_nesting(text: str) -> None:
             found += aliases.get(m["alias"], 0)
         elif m["minus"]:
             found += m["minus"].count("-")
+        elif m["results"] and int(m["results"][:9]) > RESULTS:
+            line = text.count("\n", 0, m.start()) + 1
+            raise IRError(f"{m[0]}: an op has at most {RESULTS} results", ("-", line))
         if name:
             aliases[name] = max(aliases[name], found)
         if found > NESTING:

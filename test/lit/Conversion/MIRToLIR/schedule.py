@@ -1,5 +1,6 @@
 """Kernels, views and memory of the schedule that mir-to-lir writes."""
 # RUN: %python %s | %rlx-opt --split-input-file --emit=lir | %filecheck %s
+# RUN: %python %s | %rlx-opt --split-input-file --emit=fused | %rlx-opt --split-input-file --mir-to-lir | %filecheck %s
 
 # ruff: noqa: E501 (patterns do not break)
 

@@ -1,0 +1,48 @@
+"""Where in the user's code a node is made, or a call goes wrong."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["Location", "caller", "located"]
+
+Location = tuple[str, int]
+"""A file and a line in it."""
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
+_USER_SIDE = _PACKAGE + "models/"
+
+
+class _Place(threading.local):
+    location: Location | None = None
+
+
+_place = _Place()
+
+
+@contextmanager
+def located(location: Location) -> Generator[None]:
+    """Nodes that this thread makes in the block are placed at ``location``: those of an expansion
+    stand where the composite does."""
+    before, _place.location = _place.location, location
+    try:
+        yield
+    finally:
+        _place.location = before
+
+
+def caller() -> Location:
+    """File and line of the nearest frame outside RLX (model builders count as outside)."""
+    if _place.location is not None:
+        return _place.location
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_PACKAGE) or name.startswith(_USER_SIDE):
+            return (name, frame.f_lineno)
+        frame = frame.f_back
+    return ("<unknown>", 0)

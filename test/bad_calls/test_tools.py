@@ -1,0 +1,130 @@
+"""Bad command lines of rlx and rlx-opt, and bad environment variables."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
+
+import pytest
+
+from rlx import knobs
+from rlx.errors import DeviceError, KnobError
+from rlx.targets.cpu.features import selected
+from rlx.tools import cli, opt
+from support import tiny_bert
+from support.bad_calls import Bad, check, ids
+
+GOOD = """
+func.func @main(%x: tensor<2xf32> {rlx.input = "x"}) -> tensor<2xf32> {
+  %y = "mir.exp"(%x) : (tensor<2xf32>) -> tensor<2xf32>
+  return %y : tensor<2xf32>
+}
+"""
+
+
+class Command(NamedTuple):
+    """A command line, its exit code, and what it must say; {tmp} is a folder with ``good.mlir``
+    and ``model``, a model directory."""
+
+    code: int
+    says: str
+    line: str
+
+
+RLX_OPT = [
+    Command(2, "no pass is called 'fuze'; did you mean 'fuse'", "good.mlir --fuze"),
+    Command(2, "target cpu has no stage 'objekt'; it has hir, mir", "good.mlir --emit=objekt"),
+    Command(2, "argument --dispatch: invalid choice: 'fast'", "good.mlir --dispatch=fast"),
+    Command(2, "argument --target: expected one argument", "good.mlir --target"),
+    Command(2, "argument -o: expected one argument", "good.mlir -o"),
+    Command(2, "unrecognized arguments: more.mlir", "good.mlir more.mlir"),
+    Command(2, "no target is called 'cpuu'; did you mean 'cpu'", "good.mlir --target=cpuu"),
+    Command(2, "no target is called ''; there are cpu", "good.mlir --target="),
+    Command(2, "unknown CPU 'x86-64-v9'", "good.mlir --target=cpu:x86-64-v9"),
+    Command(2, "unknown extra ''", "good.mlir --target=cpu:x86-64-v4+"),
+    Command(2, "target cpu has no stage 'ptx'; it has hir", "good.mlir --emit=ptx"),
+    Command(2, "target cuda has no stage 'asm'", "good.mlir --emit=asm --target=cuda:sm_90"),
+    Command(
+        2,
+        "no text: take one input a call",
+        "good.mlir --emit=spirv --target=vulkan --split-input-file",
+    ),
+    Command(2, "no pass is called 'fuze'; did you mean 'fuse'", "good.mlir --pass-pipeline=fuze"),
+    Command(2, "no pass is called 'inlin'", "good.mlir --pass-pipeline=builtin.module(cse,inlin)"),
+    Command(2, "pass fuse has no option 'x'", "good.mlir --pass-pipeline=fuse{x=1}"),
+    Command(1, "no-such.mlir: No such file", "no-such.mlir"),
+    Command(1, ": Is a directory", "model"),
+    Command(1, "No such file or directory", "good.mlir -o no/such/folder.mlir"),
+    Command(1, "cannot go back to hir", "lir.mlir --emit=hir"),
+    Command(1, "byte 0xff at offset 3 is not text", "binary.mlir"),
+    Command(2, "canonicalize", "good.mlir --pass-pipeline=canonicalize{nothing=1}"),
+]
+
+RLX = [
+    Command(2, "required: COMMAND", ""),
+    Command(2, "argument COMMAND: invalid choice: 'embbed'", "embbed"),
+    Command(2, "required: model, SENTENCE", "embed"),
+    Command(2, "required: SENTENCE", "embed model"),
+    Command(2, "invalid int value: 'many'", "embed model text --threads many"),
+    Command(2, "unrecognized arguments: --no-such", "embed model text --no-such"),
+    Command(1, "nowhere has no config.json; a model directory needs it", "embed nowhere text"),
+    Command(1, "unknown device 'cpuu'; did you mean 'cpu'", "embed model text --device cpuu"),
+    Command(1, "threads: found 0, expected", "embed model text --threads 0"),
+    Command(1, "threads: found -1, expected", "embed model text --threads=-1"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bad")
+    (path / "good.mlir").write_text(GOOD)
+    (path / "binary.mlir").write_bytes(b"abc\xff")
+    (path / "lir.mlir").write_text(
+        'module { func.func private @k() attributes {lir.family = "copy"} }'
+    )
+    tiny_bert.write(path / "model")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("main", "command"),
+    [*((opt.main, c) for c in RLX_OPT), *((cli.main, c) for c in RLX)],
+    ids=[f"{name} {c.line}" for name, cs in (("rlx-opt", RLX_OPT), ("rlx", RLX)) for c in cs],
+)
+def test_a_bad_command_line(main, command, folder, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("RLX_CPU", "x86-64-v3")
+    try:
+        code = main(command.line.split())
+    except SystemExit as end:  # argparse
+        code = end.code
+    out, err = capsys.readouterr()
+    assert (code, out) == (command.code, "")
+    assert command.says in err and "Traceback" not in err
+
+
+KNOBS = [
+    Bad(KnobError, "RLX_NUM_THREADS is 'many'.*expected a number", lambda: knobs.num_threads.get()),
+    Bad(
+        KnobError,
+        "RLX_NUM_THREADS is '-1' .it is negative.; expected a number",
+        lambda: knobs.num_threads.get(),
+    ),
+    Bad(KnobError, "RLX_NUM_THREADS is '1.5'.*expected a number", lambda: knobs.num_threads.get()),
+    Bad(KnobError, "RLX_NUM_THREADS is ' '.*expected a number", lambda: knobs.num_threads.get()),
+    Bad(DeviceError, "unknown CPU 'x86-64-v2'; did you mean", lambda: selected()),
+    Bad(DeviceError, "unknown extra 'avx9'.*known are", lambda: selected()),
+    Bad(DeviceError, "unknown extra 'dotprod' of x86-64-v3.*known are none", lambda: selected()),
+]
+VALUES = [
+    {"RLX_NUM_THREADS": "many"}, {"RLX_NUM_THREADS": "-1"}, {"RLX_NUM_THREADS": "1.5"}, {"RLX_NUM_THREADS": " "},
+    {"RLX_CPU": "x86-64-v2"}, {"RLX_CPU": "x86-64-v4+avx9"}, {"RLX_CPU": "x86-64-v3+dotprod"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("bad", "value"), zip(KNOBS, VALUES, strict=True), ids=ids(KNOBS))
+def test_a_bad_environment_variable(bad: Bad, value: dict[str, str]) -> None:
+    with mock.patch.dict(os.environ, value):
+        check(bad)

@@ -1,0 +1,92 @@
+"""Every pass, fusion pattern, root of a pattern and kernel family does its work on some graph.
+
+The lists are the code's own: what is added there and does not work here fails.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlx
+from rlx.graph import Graph
+from rlx.lowering.families import SELECTORS
+from rlx.lowering.fuse import PATTERNS, ROW_ROOTS
+from rlx.lowering.registry import PASSES
+from rlx.ops.base import op_class
+from support.samples import Case
+
+LIT = Path(__file__).resolve().parents[1] / "lit"
+Build = Callable[[Graph, Any], Any]
+
+FUSED: dict[str, Build] = {
+    "contraction": lambda g, x: (x @ g.param("w", [16, 16])).gelu(),
+    "rowwise": lambda g, x: x.exp().softmax(axis=-1),
+    "elementwise": lambda g, x: (x * 2 + 1).tanh(),
+}
+"""For every pattern a graph that it fuses to one region."""
+
+FAMILIES: dict[str, Build] = {
+    "contraction": FUSED["contraction"],
+    "rowwise": FUSED["rowwise"],
+    "elementwise": FUSED["elementwise"],
+    "attention": lambda g, x: g.attention(x, x, x, num_heads=2),
+    "copy": lambda g, x: g.concat([x, x]),
+    "gather": lambda g, x: x.gather(g.input("i", [3], "i64")),
+    "reduce": lambda g, x: x.sum(axes=0),
+    "common": lambda g, x: x.cumsum(axis=0),
+}
+"""For every kernel family a graph of which it runs a part."""
+
+
+def inspected(build: Build) -> rlx.inspect.PipelineInspect:
+    g = Graph("one")
+    g.set_outputs(build(g, g.input("x", [8, 16])))
+    return rlx.inspect_pipeline(g, "cpu:x86-64-v3")
+
+
+def test_every_pass_is_run_by_a_lit_test() -> None:
+    lines = "\n".join(
+        line
+        for path in LIT.rglob("*")
+        if path.suffix in (".py", ".mlir")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if "RUN:" in line and "%rlx-opt" in line
+    )
+    missing = [
+        n for n in (*PASSES, "canonicalize", "cse") if not re.search(rf"--{n}\b(?!-)", lines)
+    ]
+    assert not missing, "no RUN line of test/lit has these"
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_every_pattern_fuses(pattern: str) -> None:
+    text = inspected(FUSED[pattern]).fused
+    assert text.count('"mir.fused"') == 1 and f'kind = "{pattern}"' in text, text
+
+
+@pytest.mark.parametrize("root", sorted(ROW_ROOTS))
+def test_every_root_of_rows_fuses_with_what_stands_around_it(root: str) -> None:
+    cls = op_class(root)
+    case = next(
+        Case(cls, i, s, rlx.f32) for i, s in enumerate(cls.samples) if s.types[0] == "2x3xT"
+    )
+    g = Graph(root)
+    x, *others = (
+        None if t is None else g.input(f"x{i}", t.shape, t.dtype) for i, t in enumerate(case.types)
+    )
+    assert x is not None
+    attrs = {**case.sample.attrs, **({"axes": (1,)} if "Reduce" in cls.__name__ else {})}
+    g.set_outputs(cls(x.exp(), *others, **attrs).out.abs())
+    text = rlx.inspect_pipeline(g, "cpu:x86-64-v3").fusion
+    assert re.search(rf"1 x rowwise: exp\+{root.split('.')[1]}\+abs", text), text
+
+
+@pytest.mark.parametrize("family", SELECTORS)
+def test_every_family_runs_something(family: str) -> None:
+    report = inspected(FAMILIES[family]).dispatch
+    assert re.search(rf"\b{family}: ", report), report
