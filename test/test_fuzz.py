@@ -14,7 +14,10 @@ from support.fuzzing import Target, fuzz
 from support.mutation import mutated_bytes, mutated_text, mutated_value
 from support.text import transformed
 
-COUNTS = {"text": 200, "safetensors": 1000, "calls": 150, "schedule": 1000, "object": 1000}
+COUNTS = {
+    "text": 200, "safetensors": 1000, "calls": 150, "schedule": 1000, "object": 1000,
+    "artifact": 1000, "entry": 1000,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -19,6 +19,7 @@ from rlx.errors import RlxError
 from rlx.models.safetensors import SafeTensors
 from rlx.ops import BUILDERS
 from rlx.runtime import _native
+from support.fuzz_artifacts import ARTIFACT, ENTRY
 from support.fuzzing import Target
 from support.mutation import mutated_bytes, mutated_text, mutated_value
 from support.random_graphs import random_case
@@ -251,4 +252,6 @@ TARGETS: dict[str, Target] = {
     "calls": Target(_calls, _random_calls, _attempt_calls),
     "schedule": Target(_schedules, _changed_schedule, _attempt_schedule, allowed=NATIVE),
     "object": Target(objects, _changed_object, _attempt_object, allowed=NATIVE),
+    "artifact": ARTIFACT,
+    "entry": ENTRY,
 }
