@@ -8,7 +8,7 @@ back, and what is carried, is one Value or a tuple of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from rlx.dims import SymDim
 from rlx.errors import GraphError, ShapeError
 from rlx.graph import Graph, topological
 from rlx.ops.base import Op, caller
+from rlx.ops.builders import located
 from rlx.ops.constant import Constant
 from rlx.ops.control import Cond, Scan, WhileLoop
 from rlx.ops.value import Value
@@ -28,12 +29,13 @@ __all__ = ["cond", "fori", "scan", "while_loop"]
 Values: TypeAlias = Value | tuple[Value, ...] | list[Value]
 
 
+@located
 def cond(pred: Value, then: Callable[..., Any], otherwise: Callable[..., Any], *args: Value) -> Any:
     """``then(*args)`` where ``pred`` (a bool of one element) is true, else ``otherwise(*args)``.
 
     Only the chosen one runs. Both give a Value, or a tuple of them, of the same types.
     """
-    types = [v.type for v in args]
+    types = [v.type for v in _many(args, "cond: args")]
     traced = [_trace(f, name, types) for f, name in ((then, "then"), (otherwise, "otherwise"))]
     captured = _captured(traced)
     bodies = [t.body([*types, *(v.type for v in captured)], captured) for t in traced]
@@ -43,6 +45,7 @@ def cond(pred: Value, then: Callable[..., Any], otherwise: Callable[..., Any], *
     return _like(traced[0].single, node.results)
 
 
+@located
 def while_loop(
     test: Callable[..., Any], body: Callable[..., Any], init: Values, limit: int = -1
 ) -> Any:
@@ -64,6 +67,7 @@ def while_loop(
     return _like(isinstance(init, Value), node.results)
 
 
+@located
 def scan(
     body: Callable[..., Any],
     init: Values,
@@ -100,6 +104,7 @@ def scan(
     return _like(isinstance(init, Value), node.results[: len(carry)]), ys
 
 
+@located
 def fori(
     length: int | str | SymDim, body: Callable[..., Any], init: Values, reverse: bool = False
 ) -> Any:
@@ -201,6 +206,9 @@ def _captured(traces: Sequence[_Trace]) -> list[Value]:
 
 def _many(values: Any, what: str) -> list[Value]:
     """A Value, or a sequence of them, as a list."""
+    if not isinstance(values, Value | Iterable):
+        kind = type(values).__name__
+        raise GraphError(f"{what} is a {kind}, expected a Value or a tuple of them", caller())
     found = [values] if isinstance(values, Value) else list(values)
     for v in found:
         if not isinstance(v, Value):

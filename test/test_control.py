@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import rlx
 from rlx.errors import DTypeError, FaultError, GraphError, ShapeError
-from rlx.ops.control import Cond, WhileLoop
+from rlx.ops.control import Cond, Scan, WhileLoop
 
 Build = Callable[[rlx.Graph], Any]
 
@@ -244,6 +244,38 @@ def bad(error: type[Exception], match: str, call: Callable[[rlx.Graph, rlx.Value
             lambda g, x: rlx.while_loop(lambda v: (v > 0, v), lambda v: v, x)),
         bad(GraphError, "limit is -5", lambda g, x: rlx.while_loop(
             lambda v: v.sum() > 0, lambda v: v, x, limit=-5)),
+        bad(ShapeError, "scan: without xs of rank 1 or more it needs a length",
+            lambda g, x: rlx.scan(lambda c, _: (c, None), x)),
+        bad(ShapeError, "scan: without xs of rank 1 or more",
+            lambda g, x: rlx.scan(lambda c, e: (c, e), x, x.sum())),
+        bad(GraphError, r"scan: its body gives a Value, expected a pair \(carry, y\)",
+            lambda g, x: rlx.scan(lambda c, e: c + e, x.sum(), x)),
+        bad(GraphError, "scan: its body gives a tuple, expected a pair",
+            lambda g, x: rlx.scan(lambda c, e: (c, e, e), x.sum(), x)),
+        bad(ShapeError, r"scan: its body carries on \(3xf32\), expected \(f32\)",
+            lambda g, x: rlx.scan(lambda c, e: (x, None), x.sum(), x)),
+        bad(ShapeError, "scan: it runs 5 rounds over 3xf32, whose first axis must be as long",
+            lambda g, x: rlx.scan(lambda c, e: (c, e), x.sum(), x, length=5)),
+        bad(ShapeError, r"scan: its body carries on \(f32\), expected \(3xf32\)",
+            lambda g, x: rlx.fori(4, lambda i, c: c.sum(), x)),
+        bad(GraphError, "fori: what is carried holds a float, expected a Value",
+            lambda g, x: rlx.fori(4, lambda i, c: (1.0,), x)),
+        bad(ShapeError, "a dim is an int >= 0 or a name, found -4",
+            lambda g, x: rlx.fori(-4, lambda i, c: c, x)),
+        bad(ShapeError, "a dim is an int >= 0 or a name, found -3",
+            lambda g, x: rlx.scan(lambda c, e: (c, e), x.sum(), x, length=-3)),
+        bad(GraphError, "fori: what is carried is a NoneType, expected a Value or a tuple",
+            lambda g, x: rlx.fori(4, lambda i, c: None, x)),
+        bad(GraphError, "scan: y is a int, expected a Value or a tuple of them",
+            lambda g, x: rlx.scan(lambda c, e: (c, 3), x.sum(), x)),
+        bad(GraphError, "while_loop: init is a NoneType, expected a Value",
+            lambda g, x: rlx.while_loop(lambda v: v > 0, lambda v: v, None)),
+        bad(GraphError, "cond: args holds a int, expected a Value",
+            lambda g, x: rlx.cond(x.sum() > 0, lambda a: a, lambda a: a, 3)),
+        bad(GraphError, "scan: 'body' is 3, expected Callable",
+            lambda g, x: rlx.scan(3, x.sum(), x)),
+        bad(GraphError, "cond: 'otherwise' is None, expected Callable",
+            lambda g, x: rlx.cond(x.sum() > 0, lambda: x, None)),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(error: Any, match: str, call: Any) -> None:
@@ -260,6 +292,39 @@ def test_a_body_with_a_param_of_its_own_is_refused() -> None:
     x = g.input("x", [2])
     with pytest.raises(GraphError, match="has the param 'w'"):
         Cond(x.sum() > 0, x, then=body, otherwise=body)  # type: ignore[arg-type]
+
+
+def test_an_error_in_a_body_is_the_users_own() -> None:
+    x = rlx.Graph().input("x", [3])
+    with pytest.raises(ZeroDivisionError):
+        rlx.fori(4, lambda i, c: c * (1 / 0), x)
+
+
+def body_of(*shapes: list[int]) -> rlx.Graph:
+    """A body that takes tensors of these shapes, the first an i64, and gives back the last."""
+    g = rlx.Graph("body")
+    kinds = ["i64", *["f32"] * len(shapes)]
+    g.set_outputs([g.input(f"x{i}", s, kinds[i]) for i, s in enumerate(shapes)][-1])
+    return g
+
+
+@pytest.mark.parametrize(
+    ("error", "match", "call"),
+    [
+        bad(GraphError, r"cond: its first body takes \(i64\), expected \(3xf32\)",
+            lambda g, x: Cond(x.sum() > 0, x, then=body_of([]), otherwise=body_of([]))),
+        bad(GraphError, "attribute 'then' must be Graph, found 3",
+            lambda g, x: Cond(x.sum() > 0, x, then=3, otherwise=body_of([]))),
+        bad(ShapeError, "scan: the length is -1, expected 0 or more",
+            lambda g, x: Scan(x, body=body_of([], [3]), length=(-1,), carries=1, scanned=0)),
+        bad(GraphError, "scan: 1 carried and 1 scanned of 1 operands over a length",
+            lambda g, x: Scan(x, body=body_of([], [3]), length=(3,), carries=1, scanned=1)),
+        bad(GraphError, r"operands over a length \(3, 3\) of one dim have no meaning",
+            lambda g, x: Scan(x, body=body_of([], [3]), length=(3, 3), carries=1, scanned=0)),
+    ],
+)  # fmt: skip
+def test_a_control_op_whose_body_does_not_fit_is_refused(error: Any, match: str, call: Any) -> None:
+    test_what_does_not_fit_is_refused(error, match, call)
 
 
 def test_nothing_carried_is_refused() -> None:

@@ -63,6 +63,7 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
     "int": _is_int,
     "float": _is_number,
     "Number": _is_number,
+    "Callable[..., Any]": callable,
     "str": lambda v: isinstance(v, str),
     "DimLike": lambda v: _is_int(v) or isinstance(v, str | SymDim),
     "Array": lambda v: isinstance(v, np.ndarray | np.generic | list | tuple | numbers.Real),

@@ -103,7 +103,7 @@ def write_step(w: Writer, step: Step, kernels: dict[str, int]) -> None:
             w.words(FOR, count, counter is not None, *(counter or (0, 0)))
             inner(body)
         case _:
-            raise ArtifactError(f"no step of an artifact is called {step[0]!r}")
+            raise AssertionError(f"no step of an artifact is called {step[0]!r}")
 
 
 def read_step(r: Reader, kernels: Sequence[str]) -> Step:

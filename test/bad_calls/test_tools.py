@@ -124,7 +124,7 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("bad", "value"), zip(KNOBS, VALUES, strict=True), ids=ids(KNOBS))
+@pytest.mark.parametrize(("bad", "value"), list(zip(KNOBS, VALUES, strict=True)), ids=ids(KNOBS))
 def test_a_bad_environment_variable(bad: Bad, value: dict[str, str]) -> None:
     with mock.patch.dict(os.environ, value):
         check(bad)

@@ -74,12 +74,15 @@ ADD3 = call("add", "%y", "%c3", "%y")
 DOUBLE = call("add", "%y", "%y", "%y")
 
 
+SITE = '{message = "too many rounds", file = "model.py", line = 7 : i64}'
+
+
 def module(*body: str) -> str:
     """y = x + p, then the steps of ``body``; the constants are 3 and 20."""
     lines = [
         "module attributes {lir.constant0 = dense<3> : tensor<i64>,"
         " lir.constant1 = dense<20> : tensor<i64>,"
-        ' lir.sites = [{message = "too many rounds", file = "model.py", line = 7 : i64}]} {',
+        f" lir.sites = [{SITE}]}} {{",
         kernel("add", "add", INT),
         kernel("less", "lt", BOOL),
         f"func.func @main({ARGUMENTS}) {{",
@@ -178,6 +181,24 @@ def test_facts_of_a_launch_are_checked():
         load(ADD3.replace("lir.range", "lir.flops = -1 : i64, lir.range"))
     with pytest.raises(IRError, match=r"lir\.ops must be a string, found 3"):
         load(ADD3.replace("lir.range", "lir.ops = 3 : i64, lir.range"))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("dense<3> : tensor<i64>", '"three"', "lir.constant0 holds no elements"),
+        (f"[{SITE}]", "7", "lir.sites is 7 : i64, expected a ArrayAttr"),
+        (SITE, "7", "an entry of lir.sites needs message, file and line, found 7 : i64"),
+        ("line = 7", "lin = 7", "needs message, file and line, found {file"),
+        ("line = 7 : i64", 'line = "7"', 'line is "7", expected a IntegerAttr'),
+    ],
+)
+def test_facts_of_the_module_are_checked(right, wrong, message):
+    text = module(ADD3)
+    assert right in text
+    with pytest.raises(IRError) as caught:
+        read_schedule(parse(text.replace(right, wrong)))
+    assert message in caught.value.message
 
 
 def test_a_loop_over_its_limit_is_a_fault_at_its_site():

@@ -131,6 +131,12 @@ def test_kinds_of_ops_are_the_librarys() -> None:
     assert isinstance(mlp().nodes()[0], rlx.Node)
 
 
+@pytest.mark.parametrize("name", ["Activatoin", "_private"])
+def test_a_kind_that_there_is_not(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"module 'rlx.ops' has no attribute '{name}'"):
+        getattr(rlx.ops, name)
+
+
 def test_chains_are_programs() -> None:
     step = rlx.ChainStep("mir.neg", (0,), (rlx.f32,), rlx.f32)
     assert all(isinstance(a, rlx.ChainOperand) for a in step.args)

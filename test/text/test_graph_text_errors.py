@@ -145,6 +145,10 @@ LOOP_MISTAKES = [
     ("test = @more", "test = @more, pred = 1", 9, "a function has no attribute 'pred'"),
     ("carries = 1 : i64", "carries = 2 : i64", 11, "@loop: while_loop: it carries 2 of 1"),
     ("@next(%i", "@more(%i", 5, "@more is defined twice"),
+    (
+        "-> tensor<i64> {", "-> tensor<i64> attributes {carries = 1 : i64} {", 5,
+        "@next has ops and the attributes of a declaration",
+    ),
     ("%i: tensor<i64>) -> tensor<i1>", "tensor<i64>) -> tensor<i1>", 1, "neither input nor param"),
     ("func.call @loop", "func.call @lop", 11, "no function @lop that declares a control op stands"),
     ("func.call @loop", "func.call @more", 11, "no function @more that declares"),

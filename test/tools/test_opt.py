@@ -153,6 +153,52 @@ def test_wrong_usage_is_2(rlx_opt, flags, message):
     assert message in err and err.count("\n") == 1
 
 
+REPRODUCER = """
+{-#
+  external_resources: {
+    mlir_reproducer: {
+      pipeline: "builtin.module(cse)"
+    },
+    rlx_reproducer: {
+      dispatch: "fast"
+    }
+  }
+#-}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "message"),
+    [
+        (HELLO, ["--run-reproducer"], "the input holds no reproducer: a resource mlir_reproducer"),
+        (
+            HELLO + REPRODUCER,
+            ["--run-reproducer"],
+            "the reproducer's dispatch is 'fast', expected native or common",
+        ),
+        (
+            HELLO,
+            ["--no-implicit-module", "--fuse"],
+            "fuse takes a builtin.module, found func.func",
+        ),
+        (
+            HELLO,
+            ["--no-implicit-module", "--emit=lir"],
+            "--emit=lir takes a builtin.module, found func.func",
+        ),
+        (
+            b"ML\xefR\x01",
+            ["--no-implicit-module"],
+            "--no-implicit-module takes text, found bytecode",
+        ),
+    ],
+)
+def test_flags_that_the_input_does_not_fit(rlx_opt, text, flags, message):
+    code, out, err = rlx_opt(text, *flags)
+    assert (code, out) == (1, "")
+    assert message in err and "Traceback" not in err
+
+
 def test_a_missing_file_is_1(capsys):
     assert opt.main(["no-such-file.mlir"]) == 1
     assert capsys.readouterr() == ("", "rlx-opt: no-such-file.mlir: No such file or directory\n")

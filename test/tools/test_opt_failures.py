@@ -14,6 +14,7 @@ from rlx.errors import UnsupportedError
 from rlx.lowering.base import Pass, functions
 from rlx.lowering.registry import PASSES
 from rlx.tools import opt
+from rlx.tools.opt import inputs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -183,6 +184,14 @@ def test_damaged_bytecode_is_refused_and_does_no_harm(tmp_path, capsys):
         path.write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
         assert opt.main([str(path), "-o", os.devnull]) in (0, 1)
         assert "Traceback" not in capsys.readouterr().err
+
+
+def test_bytecode_that_keeps_the_reader_busy_is_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(inputs, "BYTECODE_SECONDS", 0.001)
+    path = tmp_path / "in.mlir"
+    path.write_bytes(inputs.BYTECODE + b"\x01")
+    assert opt.main([str(path)]) == 1
+    assert "error: the bytecode is damaged: not read in 0.001 s" in capsys.readouterr().err
 
 
 DEEP = {

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.errors import GraphError, UnsupportedError
+from rlx.errors import GraphError, ShapeError, UnsupportedError
 from rlx.lowering.families.rowwise import Rowwise
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
@@ -19,7 +19,7 @@ from rlx.ops.blocks import Linear
 from rlx.tools import cli, opt
 from rlx.tools.reduce import Subject, reduce_graph
 from rlx.tools.reduce.arrays import arrays_for, read_arrays, write_arrays
-from rlx.tools.reduce.change import Change, changed
+from rlx.tools.reduce.change import Change, _Rebuild, changed
 from rlx.tools.reduce.failures import (
     Command,
     CompileError,
@@ -185,6 +185,17 @@ def test_sizes_are_replaced_in_shapes_attributes_and_literals() -> None:
     assert changed(whole(g), Change(cut=frozenset([y]), sizes={24: 5})) is not None
     narrow = TensorType.of((6, 3), "f32")
     assert changed(whole(g), Change(axes={x: narrow})) is None, "it does not add to the literal"
+
+
+def test_a_value_that_needs_itself_is_no_graph() -> None:
+    g = rlx.Graph()
+    early = g.input("x", [4]).exp()
+    late = early.relu().abs()
+    g.set_outputs(late)
+    change = Change(swap={early: late})
+    with pytest.raises(ShapeError, match="a value is used before it is made"):
+        _Rebuild(whole(g), change).run()
+    assert changed(whole(g), change) is None
 
 
 def test_element_types_are_replaced() -> None:

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rlx.runtime.cache.entry import (
     FORMAT,
@@ -250,7 +250,7 @@ def load(path: Path) -> Entry:
 def manifest_of(path: Path) -> dict[str, Any]:
     """The manifest of an entry alone, whose digest is not checked; Damaged if it is none."""
     try:
-        with path.open("rb") as f:
+        with _opened(path) as f:
             _, _, begin, end = head(f.read(HEAD_BYTES))
             f.seek(begin)
             return read_manifest(f.read(end - begin))
@@ -259,13 +259,21 @@ def manifest_of(path: Path) -> dict[str, Any]:
 
 
 def _contents(path: Path) -> bytes:
-    """The bytes of a file, which must be a plain one."""
-    fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
-    with open(fd, "rb") as f:
-        s = os.fstat(fd)
-        if not stat.S_ISREG(s.st_mode):
-            raise Damaged("it is no plain file")
+    """The bytes of a file; raises what ``_opened`` raises."""
+    with _opened(path) as f:
         return f.read()
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A file to read, which must be a plain one; a pipe is not waited for."""
+    flags = os.O_RDONLY
+    for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK"):  # not every system has them
+        flags |= getattr(os, name, 0)
+    fd = os.open(path, flags)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise Damaged("it is no plain file")
+    return open(fd, "rb")
 
 
 def _create(path: Path, data: bytes) -> None:

@@ -18,7 +18,7 @@ from rlx.runtime.cache.entry import Damaged, Entry, key_of, pack, unpack
 from rlx.runtime.cache.explain import nearest
 from rlx.runtime.cache.key import Key, Part
 from rlx.runtime.cache.memory import Memory
-from rlx.runtime.cache.store import Store, load
+from rlx.runtime.cache.store import Store, load, manifest_of
 
 
 def key(n: int = 0, kind: str = "thing") -> Key:
@@ -91,7 +91,7 @@ def test_a_damaged_entry_is_no_entry_and_is_replaced(store: Store) -> None:
     assert store.read(key(1)) is not None
 
 
-@pytest.mark.parametrize("what", ["symlink", "folder", "unreadable", "empty"])
+@pytest.mark.parametrize("what", ["symlink", "folder", "pipe", "unreadable", "empty"])
 def test_what_is_no_plain_file_is_no_entry(store: Store, what: str, tmp_path: Path) -> None:
     path = put(store, 1)
     data = path.read_bytes()
@@ -101,6 +101,8 @@ def test_what_is_no_plain_file_is_no_entry(store: Store, what: str, tmp_path: Pa
         path.symlink_to(tmp_path / "elsewhere")
     elif what == "folder":
         path.mkdir()
+    elif what == "pipe":
+        os.mkfifo(path)
     elif what == "empty":
         path.touch()
     else:
@@ -110,9 +112,18 @@ def test_what_is_no_plain_file_is_no_entry(store: Store, what: str, tmp_path: Pa
             pytest.skip("root reads everything")
     assert store.read(key(1)) is None
     assert "damaged" in store.why(key(1))
+    for read in (load, manifest_of):
+        with pytest.raises(Damaged):
+            read(path)
     if what != "folder":
         put(store, 1)
         assert store.read(key(1)) is not None
+
+
+def test_a_file_that_is_not_there_is_no_entry(tmp_path: Path) -> None:
+    for read in (load, manifest_of):
+        with pytest.raises(Damaged, match="No such file"):
+            read(tmp_path / "none")
 
 
 def test_a_manifest_that_is_none_is_damage(store: Store) -> None:
