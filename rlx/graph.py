@@ -148,6 +148,8 @@ class Graph(GraphOps):
         where = caller()
         if not isinstance(name, str) or not name:
             raise NameError(f"a name must be a string that is not empty, found {name!r}", where)
+        if "\0" in name:
+            raise NameError(f"a name has no zero byte, found {name!r}", where)
         if name in self._names:
             file, line = self._names[name]
             raise NameError(f"the name {name!r} is already used at {file}:{line}", where)

@@ -11,8 +11,6 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from rlx.errors import ArtifactError
-
 __all__ = ["Reader", "Writer", "read_step", "write_step"]
 
 T = TypeVar("T")
@@ -31,8 +29,7 @@ class Writer:
 
     def text(self, text: str) -> None:
         """Add a text."""
-        if "\0" in text:
-            raise ArtifactError(f"an artifact can hold no text with a zero byte, found {text!r}")
+        assert "\0" not in text, "names and messages have no zero byte"
         encoded = text.encode("utf-8", "backslashreplace")
         self.words(len(encoded))
         self.data += encoded + bytes(-len(encoded) % 8)

@@ -31,6 +31,7 @@ LEAVES = [
     Bad(NameError, "'x' is already used at .*:", lambda g, x: g.input("x", [2])),
     Bad(NameError, "'x' is already used at .*:", lambda g, x: g.param("x", [2])),
     Bad(NameError, "a name must be a string .* found ''", lambda g, x: g.input("", [2])),
+    Bad(NameError, "a name has no zero byte, found 'a.x00b'", lambda g, x: g.input("a\0b", [2])),
     Bad(NameError, "a name must be a string .* found 3", lambda g, x: g.input(3, [2])),
     Bad(NameError, "a name must be a string .* found None", lambda g, x: g.param(None, [2])),
     Bad(ShapeError, "a dim is an int >= 0 or a name, found -1", lambda g, x: g.input("y", [-1])),

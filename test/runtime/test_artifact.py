@@ -284,13 +284,6 @@ def test_params_given_to_the_compile_are_checked() -> None:
         rlx.compile_artifact(model(), params={"w1": W1.astype(np.float16)})
 
 
-def test_a_name_with_a_zero_byte_does_not_fit() -> None:
-    g = rlx.Graph()
-    g.set_outputs(g.input("a\0b", [2]) + 1)
-    with pytest.raises(ArtifactError, match=r"no text with a zero byte, found 'a\\x00b'"):
-        bytes(rlx.compile_artifact(g))
-
-
 def test_an_artifact_is_for_bound_dims() -> None:
     g = rlx.Graph("free")
     g.set_outputs(g.input("x", ["batch", "n"]).exp())
