@@ -1,5 +1,5 @@
 // What a launch is for: the ops of its region, their arithmetic, and the bytes that it moves.
-// RUN: %rlx-opt %s --emit=lir --target=cpu:x86-64-v4 --mlir-print-debuginfo | filecheck %s
+// RUN: %rlx-opt %s --emit=lir --target=cpu:x86-64-v4 --mlir-print-debuginfo | %filecheck %s
 
 // 2 x 4 x 8 x 16 for the product, 64 for the sum and 64 for the relu.
 // CHECK-LABEL: func.func @prologue
