@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["add_arguments", "run", "similarity_table"]
 
@@ -39,11 +43,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def similarity_table(names: list[str], values: object, width: int = 40) -> str:
+def similarity_table(names: list[str], values: np.ndarray[Any, Any], width: int = 40) -> str:
     """Cosine similarities as a table: a numbered row and column a sentence."""
     lines = [" " * (width + 5) + "".join(f"{j + 1:7d}" for j in range(len(names)))]
     for i, name in enumerate(names):
         text = name if len(name) <= width else name[: width - 1] + "…"
-        row = "".join(f"{float(v):7.3f}" for v in values[i])  # type: ignore[index]
+        row = "".join(f"{float(v):7.3f}" for v in values[i])
         lines.append(f"{i + 1:3d}  {text:{width}s}{row}")
     return "\n".join(lines)
