@@ -12,6 +12,7 @@ import pytest
 
 from rlx.kernels import attention
 from rlx.kernels.attention import AttentionConfig, AttentionSizes, MaskKind, Strides
+from rlx.kernels.attention_args import tile_for
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
@@ -406,7 +407,8 @@ def test_scratch_does_not_grow_with_the_length() -> None:
 
 def test_long_sequences_and_few_heads_split() -> None:
     strides = Strides(0, 0, 64)
-    for queries, least in ((2048, 16), (128, 4), (8, 1)):  # a block has 32 queries at most
+    blocks_of_128 = 128 // tile_for(TARGET, f32).queries
+    for queries, least in ((2048, 16), (128, blocks_of_128), (8, 1)):
         sizes = AttentionSizes(1, 1, 1, queries, queries, 64, 0.125, *[strides] * 4)
         assert attention.launch(AttentionConfig(), TARGET, sizes).range >= least
 

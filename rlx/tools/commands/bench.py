@@ -7,8 +7,9 @@ import json
 from typing import TYPE_CHECKING
 
 from rlx.errors import ShapeError
-from rlx.tools.arrays import dim, named_arrays, pair
+from rlx.tools.arrays import named_arrays, pair
 from rlx.tools.feeds import random_arrays
+from rlx.tools.options import add_dims
 
 if TYPE_CHECKING:
     from rlx.runtime.session import CompiledGraph, Session
@@ -19,10 +20,7 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(p: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     p.add_argument("graph", help="a graph's text, as rlx.save writes it, or an artifact (.rlx)")
-    p.add_argument(
-        "--dim", action="append", type=dim, default=[], metavar="NAME=SIZE",
-        help="the size of a symbolic dim",
-    )  # fmt: skip
+    add_dims(p)
     for option, what in (("--input", "an input"), ("--param", "a param without a value")):
         p.add_argument(
             option, action="append", type=pair, default=[], metavar="NAME=FILE.npy",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rlx.tools.arrays import dim, many_arrays, named_arrays, pair
+from rlx.tools.arrays import many_arrays, named_arrays, pair
+from rlx.tools.options import add_dims
 
 __all__ = ["add_arguments", "run"]
 
@@ -18,10 +19,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
         "--target", action="append", metavar="CPU",
         help="a CPU to compile for, such as cpu:x86-64-v3; may be given again; default: this one",
     )  # fmt: skip
-    p.add_argument(
-        "--dim", action="append", type=dim, default=[], metavar="NAME=SIZE",
-        help="the size of a symbolic dim",
-    )  # fmt: skip
+    add_dims(p)
     p.add_argument("--params", metavar="FILE", help="params to carry: .safetensors or .npz")
     p.add_argument(
         "--param", action="append", type=pair, default=[], metavar="NAME=FILE.npy",

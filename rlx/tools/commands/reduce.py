@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlx.errors import GraphError
-from rlx.tools.arrays import dim
+from rlx.tools.options import add_compile_options
 
 if TYPE_CHECKING:
     from rlx.tools.reduce import Subject
@@ -33,17 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--test", action="store_true", help="shrink nothing: exit with 1 if the graph fails")
     add("--arrays", metavar="FILE.npz", help="arrays of inputs and params; else random ones")
     add("--seed", type=int, default=0, help="of the random arrays")
-    add(
-        "--dim",
-        action="append",
-        type=dim,
-        default=[],
-        metavar="NAME=SIZE",
-        help="of a symbolic dim",
-    )
-    add("--target", default="cpu", help="target, such as cpu or cpu:x86-64-v4")
-    add("--dispatch", choices=("native", "common"), default="native", help="which kernels run ops")
-    add("--no-fuse", action="store_true", help="keep ops apart")
+    add_compile_options(parser)
     add("--tolerance", type=float, help="of a mismatch: part of an output's largest element")
     add("--tries", type=int, default=2000, help="graphs to try at most")
     add("--seconds", type=float, default=600.0, help="time to take at most")

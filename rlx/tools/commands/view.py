@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rlx.tools.arrays import dim
+from rlx.tools.options import add_compile_options
 
 __all__ = ["add_arguments", "run"]
 
@@ -16,17 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("file", help="HIR, MIR or LIR text, such as rlx-opt prints; - for standard input")
     add("-o", dest="output", metavar="OUT.html", help="the page; by default beside FILE")
-    add(
-        "--dim",
-        action="append",
-        type=dim,
-        default=[],
-        metavar="NAME=SIZE",
-        help="of a symbolic dim",
-    )
-    add("--target", default="cpu", help="target, such as cpu or cpu:x86-64-v4")
-    add("--dispatch", choices=("native", "common"), default="native", help="which kernels run ops")
-    add("--no-fuse", action="store_true", help="keep ops apart")
+    add_compile_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
