@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import struct
 import subprocess
 import sys
@@ -374,3 +375,10 @@ def test_files_that_are_not_there_are_named(artifact: Artifact, tmp_path: Path) 
             artifact.save(path)
     with pytest.raises(ArtifactError, match=r"text\.rlx: .*expected an RLX artifact"):
         Artifact.load(tmp_path / "text.rlx")
+
+
+def test_what_does_not_fit_together_is_no_executable() -> None:
+    artifact = rlx.compile_artifact(model())
+    variant = dataclasses.replace(artifact.variant, arena_bytes=-1)
+    with pytest.raises(ArtifactError, match="the artifact is malformed"):
+        Executable(dataclasses.replace(artifact, variants=(variant,)))
