@@ -110,7 +110,7 @@ def _fields(
     attrs: dict[str, tuple[str, Any]] = {}
     for p in inspect.signature(function).parameters.values():
         given = p.default is not p.empty
-        if p.name in dir(Op):
+        if p.name in {*dir(Op), *Op.__annotations__}:
             raise GraphError(f"{name}: an argument cannot be called {p.name!r}, as every op has it")
         if p.kind is p.POSITIONAL_OR_KEYWORD or p.kind is p.POSITIONAL_ONLY:
             if given and p.default is not None:

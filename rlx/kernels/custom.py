@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from rlx import _mlir
-from rlx._mlir import ir
 from rlx.errors import GraphError, ToolchainError
 from rlx.kernels.builder import KernelTarget, KernelText
 from rlx.kernels.common import CommonConfig
@@ -101,12 +99,15 @@ def emit(name: str, config: CustomConfig, target: KernelTarget) -> KernelText:
 
 
 def _mlir_function(name: str, op: Op, kernel: MlirKernel, buffers: list[DType], sizes: int) -> str:
+    from rlx import _mlir  # a kernel in another language needs none of it
+    from rlx._mlir import ir
+
     memrefs = [f"memref<?x{mlir_element(dt, memory=True)}>" for dt in buffers]
     expected = ["index", "index", *memrefs, *["index"] * sizes]
     context = _mlir.context()
     module = _mlir.parse_module(kernel.source, context)
     found = [view.operation for view in module.body.operations]
-    names = [ir.StringAttr(f.attributes["sym_name"]).value for f in found if _is_function(f)]
+    names = [ir.StringAttr(f.attributes["sym_name"]).value for f in found if f.name == "func.func"]
     if names != ["kernel"] or len(found) != 1:
         raise GraphError(
             f"{op.name}: its MLIR kernel has the functions {names}, expected one, called @kernel"
@@ -126,10 +127,6 @@ def _mlir_function(name: str, op: Op, kernel: MlirKernel, buffers: list[DType], 
         )
     # Arguments are bare pointers, which memrefs of unknown size cannot be.
     return text.replace("memref<?x", f"memref<{FLAT}x")
-
-
-def _is_function(op: ir.Operation) -> bool:
-    return op.name == "func.func"
 
 
 # -- C ----------------------------------------------------------------------------------------

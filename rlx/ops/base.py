@@ -234,9 +234,9 @@ class Op:
         super().__init_subclass__(**kwargs)
         if name is None:
             return  # a shared base, not an op
-        _check_name(cls, name)
         if name in registry:
             raise GraphError(f"op {name!r} is declared twice: {registry[name]!r} and {cls!r}")
+        _check_name(cls, name)
         cls.name, cls.dialect = name, name.split(".")[0]
         operands: list[Operand] = []
         attrs: list[Attr] = []

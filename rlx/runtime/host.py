@@ -84,7 +84,8 @@ def explained(error: FaultError) -> BaseException:
         return error
     if not isinstance(cause, Exception):
         return cause
-    told = FaultError(f"{error.message}: {type(cause).__name__}: {cause}", error.location)
+    what = cause.message if isinstance(cause, FaultError) else f"{type(cause).__name__}: {cause}"
+    told = FaultError(f"{error.message}: {what}", error.location)
     told.__cause__ = cause
     return told
 

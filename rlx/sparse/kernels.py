@@ -113,6 +113,7 @@ def _buffers(dt: DType, *names: str) -> str:
 
 
 def times_kernel(n: Any) -> MlirKernel:
+    """Of ``sparse.times``: rows apart."""
     dt = n.d.dtype
     return _kernel(
         n, dt, _buffers(dt, "d", "indices", "indptr", "x"),
@@ -122,6 +123,7 @@ def times_kernel(n: Any) -> MlirKernel:
 
 
 def back_kernel(n: Any) -> MlirKernel:
+    """Of ``sparse.back``: one part, since rows meet in a column."""
     dt = n.d.dtype
     return _kernel(
         n, dt, _buffers(dt, "d", "indices", "indptr", "y"), _clear("%c0", "%total", dt),
@@ -130,6 +132,7 @@ def back_kernel(n: Any) -> MlirKernel:
 
 
 def at_kernel(n: Any) -> MlirKernel:
+    """Of ``sparse.at``: rows apart."""
     dt = n.x.dtype
     entry = f"""
           %sum = scf.for %j = %c0 to %width step %c1 iter_args(%acc = %zero) -> ({dt}) {{
