@@ -95,8 +95,8 @@ def check_extent(op: Any, moved: int = 0) -> None:
 
 
 class View(Lir.Operation, name="view", traits=[ext.Pure]):
-    """A strided tensor at a byte offset of a memory; strides count elements. Each of ``rounds`` adds
-    as many bytes to the offset as ``moves`` says."""
+    """A strided tensor at a byte offset of a memory; strides count elements. Each of ``rounds``
+    adds as many bytes to the offset as ``moves`` says."""
 
     base: ext.Operand[ir.MemRefType]
     rounds: Sequence[ext.Operand[ir.IndexType]]

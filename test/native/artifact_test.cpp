@@ -284,10 +284,10 @@ TEST(what_is_out_of_range_is_refused_by_name) {
   CHECK_REFUSED("offset 256 in base 5", read(changed(kVariant, 3, kSize * 4, if_x)));
   const std::string moved = raw(int64_t{1}) + raw(int64_t{0}) + raw(int64_t{4}) + raw(int64_t{0});
   CHECK_REFUSED("a move by 133 bytes a round, in 3", read(changed(kVariant, 4, 133, moved)));
-  NamedParts other = parts();
-  std::string& words = other[kVariant].second;
-  words.replace(words.find(moved) + 8, 8, raw(int64_t{1}));
-  CHECK_REFUSED("a move with loop 1", read(container(other)));
+  NamedParts astray = parts();
+  std::string& sound = astray[kVariant].second;
+  sound.replace(sound.find(moved) + 8, 8, raw(int64_t{1}));
+  CHECK_REFUSED("a move with loop 1", read(container(astray)));
   CHECK_REFUSED("kind of step 4", read(changed(kVariant, 1, 4, if_x)));
   CHECK_REFUSED("one of constants/",
                 read(changed(kVariant, kConstant, kParam, raw(kSize) + raw(int64_t{kConstant}))));
