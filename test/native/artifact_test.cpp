@@ -316,11 +316,11 @@ TEST(steps_are_nested_to_a_limit) {
   const auto nested = [](int64_t levels) {
     NamedParts deep = parts();
     std::string& schedule = deep[kVariant].second;
-    const std::string loop = raw(int64_t{3}) + raw(int64_t{1}) + std::string(24, '\0');
-    const std::string first = raw(int64_t{3}) + raw(int64_t{3});
+    const std::string loop = raw(int64_t{3}) + raw(int64_t{1}) + std::string(40, '\0');
+    const std::string first = raw(int64_t{3}) + raw(int64_t{3}) + raw(int64_t{1});
     std::string loops;
     for (int64_t level = 0; level < levels; ++level) loops += loop + raw(int64_t{1});
-    const size_t at = schedule.find(first + std::string(24, '\0'));
+    const size_t at = schedule.find(first + std::string(32, '\0'));
     CHECK(at != std::string::npos);
     schedule.insert(at, loops);
     return container(deep);
