@@ -133,6 +133,8 @@ def _scan(call: _Call, node: Control) -> None:
     inner = call.bodies["body"].regions[0].blocks[0].arguments
     end = len(call.operands) - node.scanned
     _write(list(call.op.operands)[:at], carried, lowering)
+    if node.rounds == 0:
+        return
     scanned = [lowering.view(v) for v in list(call.op.operands)[end:]]
     counter = lowering.fresh(i64, ())
     counts = len(list(inner[0].uses)) > 0
