@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from rlx._mlir import ir
 from rlx.dialects.control import control_of
 from rlx.errors import IRError
+from rlx.kernels import loop
 from rlx.lowering.families import select
+from rlx.lowering.loops import loop_program
 from rlx.lowering.lowering import Branch, For, Lowering, Repeat, Step
 from rlx.lowering.region import producer, reads
 from rlx.lowering.views import Rounds, View
@@ -32,9 +34,35 @@ VIEWS = frozenset({Reshape.name, Transpose.name, Expand.name, Slice.name})
 def lower_call(op: ir.Operation, lowering: Lowering) -> None:
     """Lower a ``func.call`` of a declared control function."""
     node, bodies = control_of(op, lowering.functions)
-    lowering.compilation.dispatch.native[f"control: {node.short}"] += 1
     lowering.ops = node.short
+    if _one_kernel(op, node, bodies, lowering):
+        lowering.compilation.dispatch.native[f"loop: {node.short}"] += 1
+        return
+    lowering.compilation.dispatch.native[f"control: {node.short}"] += 1
     _LOWER[type(node)](_Call(op, bodies, lowering), node)
+
+
+def _one_kernel(
+    op: ir.Operation, node: Control, bodies: dict[str, ir.Operation], lowering: Lowering
+) -> bool:
+    """Lower a loop to one kernel if the family ``loop`` has it; says whether that was done."""
+    options = lowering.compilation.options
+    if options.dispatch != "native" or "loop" not in lowering.target.families:
+        return False
+    regions = lowering.compilation.regions.of
+    found = loop_program(op, node, bodies, lowering.functions, regions)
+    if isinstance(found, str):
+        return False
+    views = [lowering.view(v) for v in found.operands]
+    taken = len(found.config.inputs)
+    if not all(v.is_dense for v in views[taken:]):
+        return False  # what is scanned may be large: it is not copied
+    views[:taken] = [lowering.dense(v) for v in found.operands[:taken]]
+    results = [lowering.result(r) for r in op.results]
+    sites = [lowering.site(message) for message in found.sites]
+    error = [View.dense(lowering.error, i64, (2,))] if sites else []
+    lowering.launch("loop", found.config, [*views, *results, *error], loop.launch(sites))
+    return True
 
 
 class _Call:
