@@ -15,9 +15,10 @@ from rlx.dialects.control import control_of
 from rlx.errors import IRError
 from rlx.kernels import loop
 from rlx.lowering.families import select
-from rlx.lowering.loops import loop_program
+from rlx.lowering.loops import NoLoop, TooLarge, loop_program
 from rlx.lowering.lowering import Branch, For, Lowering, Repeat, Step
 from rlx.lowering.region import producer, reads
+from rlx.lowering.report import MissedFusion
 from rlx.lowering.views import Rounds, View
 from rlx.ops.control import Cond, Control, Scan, WhileLoop
 from rlx.ops.movement import Expand, Reshape, Transpose
@@ -51,7 +52,10 @@ def _one_kernel(
         return False
     regions = lowering.compilation.regions.of
     found = loop_program(op, node, bodies, lowering.functions, regions)
-    if isinstance(found, str):
+    if isinstance(found, NoLoop):
+        if not isinstance(found, TooLarge):
+            miss = MissedFusion("loop", node.short, lowering.location, str(found))
+            lowering.compilation.fusion.missed.append(miss)
         return False
     views = [lowering.view(v) for v in found.operands]
     taken = len(found.config.inputs)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,7 @@ from rlx.graph import topological
 from rlx.interpreter import evaluate
 from rlx.kernels.folding import REDUCTIONS
 from rlx.kernels.loop import Apply, For, If, Literal, LoopConfig, Move, Part, Row, Rows, While
+from rlx.kernels.probe import step_cost
 from rlx.kernels.program import Step
 from rlx.lowering.region import Region
 from rlx.lowering.rules import constant_of
@@ -31,12 +33,12 @@ from rlx.ops.slicing import Concat, Slice
 from rlx.ops.value import Value
 from rlx.types import TensorType, bf16, bool_, f16
 
-__all__ = ["LoopCall", "loop_program"]
+__all__ = ["LoopCall", "NoLoop", "TooLarge", "loop_program"]
 
 ELEMENTS = 16
 """The most elements of a value: each takes a register."""
-OPERATIONS = 1024
-"""The most operations on elements in a program, so that kernels stay small."""
+INSTRUCTIONS = 4096
+"""About the most instructions of a program, so that a kernel is compiled in little time."""
 
 MOVES = (Reshape, Transpose, Expand, Slice, Concat)
 FOLDS: dict[str | None, type[Op]] = {"sum": Add, "prod": Mul, "max": Maximum, "min": Minimum}
@@ -44,6 +46,10 @@ FOLDS: dict[str | None, type[Op]] = {"sum": Add, "prod": Mul, "max": Maximum, "m
 
 class NoLoop(Exception):
     """Why a call does not become a kernel."""
+
+
+class TooLarge(NoLoop):
+    """It works on tensors: steps of the schedule are the right form."""
 
 
 @dataclass
@@ -61,22 +67,22 @@ def loop_program(
     bodies: Mapping[str, ir.Operation],
     functions: Mapping[str, ir.Operation],
     region: Callable[[ir.Operation], Region],
-) -> LoopCall | str:
+) -> LoopCall | NoLoop:
     """The program of a call of a loop; else the reason why there is none."""
     if isinstance(node, Cond):
-        return "it is no loop"
+        return TooLarge("it is no loop")
     reader = _Reader(functions, region)
     try:
         return reader.loop(call, node, bodies)
     except NoLoop as reason:
-        return str(reason)
+        return reason
 
 
 def _row(t: TensorType) -> Row:
     size = t.size
     assert isinstance(size, int)
     if size > ELEMENTS:
-        raise NoLoop(f"a value of {t} is too large for registers, which hold {ELEMENTS} elements")
+        raise TooLarge(f"a value of {t} has more than {ELEMENTS} elements")
     return Row(t.dtype, size)
 
 
@@ -110,7 +116,7 @@ class _Reader:
     ) -> None:
         self.functions, self.region = functions, region
         self.sites: list[str] = []
-        self.operations = 0
+        self.instructions = 0
 
     def loop(
         self, call: ir.Operation, node: Control, bodies: Mapping[str, ir.Operation]
@@ -210,10 +216,8 @@ class _Reader:
 
     def node(self, node: Op, env: dict[Value, int], block: _Block) -> None:
         """Append what a node is."""
-        rows = [_row(v.type) for v in node.results]
-        self.operations += sum(row.size for row in rows)
-        if self.operations > OPERATIONS:
-            raise NoLoop(f"it has more than {OPERATIONS} operations on elements")
+        for v in node.results:
+            _row(v.type)
         args = [env[v] for v in node.present]
         if not args:
             (array,) = evaluate(node, [])
@@ -222,9 +226,7 @@ class _Reader:
             env[node.out] = self.move(node, args, block)
         elif node.pointwise:
             env[node.out] = self.apply(node, args, block)
-        elif (
-            isinstance(node, Reduce) and REDUCTIONS.get(node.name) in FOLDS
-        ):
+        elif isinstance(node, Reduce) and REDUCTIONS.get(node.name) in FOLDS:
             env[node.out] = self.fold(node, args[0], block)
         elif node.composite():
             given = node.expand()
@@ -261,7 +263,13 @@ class _Reader:
             ready.append(n if v.shape == shape else self.moved([n], spread, block))
         dtypes = tuple(v.dtype for v in node.present)
         step = Step(node.name, (), dtypes, node.out.dtype, tuple(node.attrs.items()))
-        return block.add(Apply(step, tuple(ready)))
+        return self.applied(step, ready, math.prod(shape), block)
+
+    def applied(self, step: Step, args: Sequence[int], size: int, block: _Block) -> int:
+        self.instructions += step_cost(step) * size
+        if self.instructions > INSTRUCTIONS:
+            raise NoLoop(f"it has more than about {INSTRUCTIONS} instructions")
+        return block.add(Apply(step, tuple(args)))
 
     def fold(self, node: Reduce, arg: int, block: _Block) -> int:
         """A reduction as a chain over its elements, in order."""
@@ -273,9 +281,9 @@ class _Reader:
         columns = numbers.transpose([*node.axes, *kept]).reshape(-1, _row(node.out.type).size)
         if not len(columns):
             raise NoLoop(f"{node.short} over nothing")
-        self.operations += numbers.size
         total = self.moved([arg], columns[0], block)
         step = Step(FOLDS[REDUCTIONS[node.name]].name, (), (dt, dt), dt)
         for column in columns[1:]:
-            total = block.add(Apply(step, (total, self.moved([arg], column, block))))
+            more = self.moved([arg], column, block)
+            total = self.applied(step, (total, more), len(column), block)
         return total
