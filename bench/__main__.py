@@ -10,6 +10,7 @@ BENCHMARKS = {
     "gemm": "bench.kernels.gemm",
     "attention": "bench.kernels.attention",
     "overhead": "bench.overhead",
+    "loop": "bench.loop",
     "compile": "bench.compile",
     "warm": "bench.warm",
     "memory": "bench.memory",

@@ -23,13 +23,15 @@ FUNCTION_LINES = 60
 
 LAYERS = (
     "errors", "clock", "knobs", "tracing", "compat", "dims", "types", "ops", "graph", "rebuild",
-    "control", "custom", "sparse", "interpreter", "text", "precision", "autodiff", "quant", "_mlir",
+    "chain", "control", "custom", "sparse", "interpreter", "text", "precision", "autodiff", "quant",
+    "_mlir",
     "dialects", "kernels", "targets", "lowering", "runtime", "compiler", "modules", "inspect",
     "view", "staged", "roofline", "models", "prelude", "tools",
 )  # fmt: skip
 """The modules and packages of ``rlx``, lowest first: each imports only what stands before it."""
 
 SEAMS = {
+    ("ops", "control"): "the rules of control ops trace their bodies",
     ("graph", "rebuild"): "Graph.bind copies a graph",
     ("graph", "dialects"): "Graph.to_mlir is where a user meets MLIR",
     ("graph", "inspect"): "a graph shows itself",

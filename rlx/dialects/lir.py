@@ -10,11 +10,14 @@ The arguments of both carry ``lir.role`` (arena, packed, error, param, input, ou
 Three ops are our own. ``lir.view`` is a place in one of those memories. ``lir.test`` reads a bool
 there; it stands right before the ``scf.if`` that it decides, or ends the first region of the
 ``scf.while`` (which may carry ``lir.limit``, the most rounds, and ``lir.site``, the fault site of
-one more). ``lir.count`` stands first in an ``scf.for`` and stores its round:
+one more). ``lir.count`` stands first in an ``scf.for`` and stores its round. An ``scf.for`` with
+``lir.reverse`` runs its rounds from the last to the first. A view inside may move with the rounds
+of the loops around it, by so many bytes each:
 
     %more = "lir.test"(%flag) : (memref<?xi8>) -> i1
     scf.if %more { func.call @add_0(...) ... }
     scf.for %i = %c0 to %c10 step %c1 {
+      %x = "lir.view"(%input0, %i) {offset = 0 : i64, moves = array<i64: 64>, ...}
       "lir.count"(%i, %counter) : (index, memref<?xi64>) -> ()
       func.call @add_0(...) ...
     }
@@ -25,13 +28,14 @@ This module must not use postponed annotations: the dialect classes read theirs 
 # The bindings type their dialect classes at run time, from keyword arguments of the class.
 # pyright: reportGeneralTypeIssues=false, reportUntypedBaseClass=false, reportCallIssue=false
 
+from collections.abc import Sequence
 from typing import Any
 
 from rlx._mlir import ext, ir
 from rlx.dialects.verify import verifier
 from rlx.errors import IRError
 
-__all__ = ["ROLES", "Lir"]
+__all__ = ["ROLES", "Lir", "check_extent"]
 
 ROLES = ("arena", "packed", "error", "param", "constant", "input", "output")
 """The memories, in the order in which the arguments of an entry list them."""
@@ -47,10 +51,11 @@ def _bytes(t: Any) -> int:
 
 @verifier
 def _check_view(op: Any) -> None:
-    if (len(op.operands), len(op.results)) != (1, 1):
+    if len(op.operands) < 1 or len(op.results) != 1:
         found = f"{len(op.operands)} and {len(op.results)}"
-        raise IRError(f"it takes 1 operand and gives 1 result, found {found}")
-    for what, value in (("base", op.operands[0]), ("result", op.results[0])):
+        raise IRError(f"it takes a base and rounds and gives 1 result, found {found}")
+    base, *rounds = op.operands
+    for what, value in (("base", base), ("result", op.results[0])):
         if not isinstance(value.type, ir.MemRefType):
             raise IRError(f"the {what} is {value.type}, expected a memref")
     attrs = op.attributes
@@ -60,12 +65,19 @@ def _check_view(op: Any) -> None:
         k in attrs and isinstance(attrs[k], ir.DenseI64ArrayAttr) for k in ("shape", "strides")
     ):
         raise IRError("shape and strides must be arrays of i64")
+    moves = attrs["moves"] if "moves" in attrs else ir.DenseI64ArrayAttr.get([])
+    if not isinstance(moves, ir.DenseI64ArrayAttr) or len(moves) != len(rounds):
+        raise IRError(f"moves must be {len(rounds)} numbers of i64, one for each round")
+    if any(step < 0 for step in moves):
+        raise IRError("moves must not be negative")
+    check_extent(op)
+
+
+def check_extent(op: Any, moved: int = 0) -> None:
+    """Raise IRError unless a view is well-formed and, ``moved`` by so many bytes, ends before its
+    memory does, as far as that has a size."""
+    attrs = op.attributes
     offset, shape, strides = attrs["offset"].value, list(attrs["shape"]), list(attrs["strides"])
-    _check_extent(op, offset, shape, strides)
-
-
-def _check_extent(op: Any, offset: int, shape: list[int], strides: list[int]) -> None:
-    """A view is well-formed and ends before its memory does, as far as that has a size."""
     if len(shape) != len(strides):
         raise IRError(f"shape has {len(shape)} dims and strides {len(strides)}")
     if offset < 0 or any(d < 0 for d in (*shape, *strides)):
@@ -73,19 +85,21 @@ def _check_extent(op: Any, offset: int, shape: list[int], strides: list[int]) ->
     base = op.operands[0].type
     width = _bytes(op.results[0].type)
     last = sum((d - 1) * s for d, s in zip(shape, strides, strict=True)) if all(shape) else -1
-    end = offset + (last + 1) * width
+    end = offset + moved + (last + 1) * width
     if base.has_static_shape:
         size = _bytes(base)
         for d in base.shape:
             size *= d
         if end > size:
-            raise IRError(f"bytes {offset} to {end} of a memory of {size} bytes")
+            raise IRError(f"bytes {offset + moved} to {end} of a memory of {size} bytes")
 
 
 class View(Lir.Operation, name="view", traits=[ext.Pure]):
-    """A strided tensor at a byte offset of a memory; strides count elements."""
+    """A strided tensor at a byte offset of a memory; strides count elements. Each of ``rounds``
+    adds as many bytes to the offset as ``moves`` says."""
 
     base: ext.Operand[ir.MemRefType]
+    rounds: Sequence[ext.Operand[ir.IndexType]]
     offset: ir.IntegerAttr
     shape: Any
     strides: Any

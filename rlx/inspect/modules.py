@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlx._mlir import ir
@@ -193,16 +193,32 @@ def _steps(
 ) -> list[str]:
     """The lines of steps; structured ones hold others in lists."""
     pad, lines = "  " * depth, list[str]()
+
+    def place(ref: tuple[Any, ...]) -> str:
+        base, offset, *moves = ref
+        return f"{memories[base]}+{offset}" + "".join(f"+{n}*round{k}" for k, n in moves)
+
     for step in steps:
         if step[0] != "launch":
-            facts = ", ".join(map(str, (p for p in step[1:] if not isinstance(p, list))))
-            lines.append(f"{pad}{step[0]} {facts}".rstrip())
+            lines.append(f"{pad}{step[0]} {_control(step, place)}")
             for part in (p for p in step if isinstance(p, list)):
                 lines += _steps(part, memories, families, depth + 1)
             continue
         _, name, count, grain, scratch, refs, sizes = step
-        where = ", ".join(f"{memories[base]}+{offset}" for base, offset in refs)
+        where = ", ".join(map(place, refs))
         how = f"range {count} grain {grain}" + (f" scratch {scratch}" if scratch else "")
         given = f"; {', '.join(map(str, sizes))}" if sizes else ""
         lines.append(f"{pad}{name} ({families[name]}) {how}: {where}{given}")
     return lines
+
+
+def _control(step: Any, place: Callable[[tuple[Any, ...]], str]) -> str:
+    """What decides how often the steps inside a step run."""
+    match step:
+        case ("for", count, _, counter, reverse):
+            order = ", the last first" if reverse else ""
+            return f"{count}{order}" + (f", round in {place(counter)}" if counter else "")
+        case ("while", _, flag, _, limit, _):
+            return place(flag) + (f", at most {limit}" if limit >= 0 else "")
+        case _:
+            return place(step[1])

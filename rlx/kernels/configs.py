@@ -17,6 +17,7 @@ def config_classes() -> dict[str, type]:
     from rlx.kernels.custom import CustomConfig
     from rlx.kernels.elementwise import ElementwiseConfig
     from rlx.kernels.gather import GatherConfig
+    from rlx.kernels.loop import Apply, For, If, Literal, LoopConfig, Move, Row, Rows, While
     from rlx.kernels.pack import PackConfig
     from rlx.kernels.program import Program, Step
     from rlx.kernels.reduce import ReduceConfig
@@ -27,5 +28,6 @@ def config_classes() -> dict[str, type]:
         AttentionConfig, CommonConfig, ContractionConfig, TransposeConfig, CustomConfig,
         ElementwiseConfig, GatherConfig, PackConfig, Program, Step, ReduceConfig, RowProgram,
         RowwiseConfig, Reduce, TensorType,
+        LoopConfig, Rows, Row, Literal, Move, Apply, If, While, For,
     )  # fmt: skip
     return {c.__name__: c for c in classes}

@@ -51,6 +51,26 @@ class Control(Memory):
         self._region(opening, lambda: body(i, *args), init)
         return self._results(name, init)
 
+    def repeat(
+        self,
+        test: Callable[..., Reg],
+        body: Body,
+        init: Sequence[Reg],
+    ) -> list[Reg]:
+        """``while test(*carried): carried = body(*carried)``; the last carried values."""
+        args, carried = ([self.reg(self.fresh(), r.dtype, r.lanes) for r in init] for _ in "ab")
+        name, types = self.fresh(), ", ".join(r.mlir for r in init)
+        pairs = ", ".join(f"{a.name} = {r.name}" for a, r in zip(args, init, strict=True))
+        self.line(f"{name}:{len(init)} = scf.while ({pairs}) : ({types}) -> ({types}) {{")
+        self._depth += 1
+        more = test(*args)
+        names = ", ".join(a.name for a in args)
+        self.line(f"scf.condition({more.name}) {names} : {types}")
+        self._depth -= 1
+        head = ", ".join(f"{c.name}: {c.mlir}" for c in carried)
+        self._region(f"}} do {{ ^bb0({head}):", lambda: body(*carried), init)
+        return self._results(name, init)
+
     def when(
         self,
         cond: Reg,

@@ -1,7 +1,9 @@
 """Control flow in mir-to-lir: calls of declared control functions become structured steps.
 
 The bodies are lowered in place, on the views of what the call is given. Results are memory of the
-call's: both bodies of a cond write there, and a loop keeps what it carries there.
+call's: both bodies of a cond write there, and a loop keeps what it carries there. A kernel writes
+there at once if nothing reads the old value any more; else its result is copied at the end of the
+round. What a scan reads and stacks are views that move with the round.
 """
 
 from __future__ import annotations
@@ -10,30 +12,61 @@ from collections.abc import Callable, Sequence
 
 from rlx._mlir import ir
 from rlx.dialects.control import control_of
-from rlx.errors import IRError, UnsupportedError
-from rlx.lowering.lowering import Branch, Lowering, Repeat, Step
-from rlx.lowering.views import View
-from rlx.ops.control import Cond, Control, WhileLoop
+from rlx.errors import IRError
+from rlx.kernels import loop
+from rlx.lowering.families import select
+from rlx.lowering.loops import NoLoop, TooLarge, loop_program
+from rlx.lowering.lowering import Branch, For, Lowering, Repeat, Step
+from rlx.lowering.region import producer, reads
+from rlx.lowering.report import MissedFusion
+from rlx.lowering.views import Rounds, View
+from rlx.ops.control import Cond, Control, Scan, WhileLoop
+from rlx.ops.movement import Expand, Reshape, Transpose
+from rlx.ops.slicing import Slice
+from rlx.types import i64
 
-__all__ = ["lower_call", "lowers"]
+__all__ = ["lower_call"]
 
 
-def lowers(cls: type[Control]) -> bool:
-    """Whether a control op is compiled; the others are interpreted alone."""
-    return cls in _LOWER
+VIEWS = frozenset({Reshape.name, Transpose.name, Expand.name, Slice.name})
+"""Ops whose result may be a view of their operand."""
 
 
 def lower_call(op: ir.Operation, lowering: Lowering) -> None:
     """Lower a ``func.call`` of a declared control function."""
     node, bodies = control_of(op, lowering.functions)
-    lowering.compilation.dispatch.native[f"control: {node.short}"] += 1
     lowering.ops = node.short
-    call = _Call(op, bodies, lowering)
-    if not lowers(type(node)):
-        raise UnsupportedError(
-            f"{node.short} is not compiled yet; interpret runs it", node.location
-        )
-    _LOWER[type(node)](call, node)
+    if _one_kernel(op, node, bodies, lowering):
+        lowering.compilation.dispatch.native[f"loop: {node.short}"] += 1
+        return
+    lowering.compilation.dispatch.native[f"control: {node.short}"] += 1
+    _LOWER[type(node)](_Call(op, bodies, lowering), node)
+
+
+def _one_kernel(
+    op: ir.Operation, node: Control, bodies: dict[str, ir.Operation], lowering: Lowering
+) -> bool:
+    """Lower a loop to one kernel if the family ``loop`` has it; says whether that was done."""
+    options = lowering.compilation.options
+    if options.dispatch != "native" or "loop" not in lowering.target.families:
+        return False
+    regions = lowering.compilation.regions.of
+    found = loop_program(op, node, bodies, lowering.functions, regions)
+    if isinstance(found, NoLoop):
+        if not isinstance(found, TooLarge):
+            miss = MissedFusion("loop", node.short, lowering.location, str(found))
+            lowering.compilation.fusion.missed.append(miss)
+        return False
+    views = [lowering.view(v) for v in found.operands]
+    taken = len(found.config.inputs)
+    if not all(v.is_dense for v in views[taken:]):
+        return False  # what is scanned may be large: it is not copied
+    views[:taken] = [lowering.dense(v) for v in found.operands[:taken]]
+    results = [lowering.result(r) for r in op.results]
+    sites = [lowering.site(message) for message in found.sites]
+    error = [View.dense(lowering.error, i64, (2,))] if sites else []
+    lowering.launch("loop", found.config, [*views, *results, *error], loop.launch(sites))
+    return True
 
 
 class _Call:
@@ -47,7 +80,7 @@ class _Call:
         self.results = [lowering.result(r) for r in op.results]
 
     def run(
-        self, key: str, operands: Sequence[ir.Value | View], places: Sequence[View] = ()
+        self, key: str, operands: Sequence[ir.Value | View], places: Sequence[View | None] = ()
     ) -> list[ir.Value]:
         """Lower a body on operands, which are outer values or places; returns what it returns,
         some of it written to ``places`` at once."""
@@ -60,15 +93,30 @@ class _Call:
             self._bind(arg, given)
         *work, end = [view.operation for view in block.operations]
         returned = list(end.operands)
-        for v, place in zip(returned, places, strict=False):
-            self.lowering.want(v, place)
+        for v, wanted in zip(returned, places, strict=False):
+            if wanted is not None:
+                self.lowering.want(v, wanted)
         place = self.lowering.location, self.lowering.trail, self.lowering.ops
         self.lowering.active.append(body)
         for op in work:
             self.lowering.lower_op(op)
         self.lowering.active.pop()
+        for v in returned:
+            self.lowering.destinations.pop(v, None)
         self.lowering.location, self.lowering.trail, self.lowering.ops = place
         return returned
+
+    def in_place(self, key: str, carried: Sequence[View], after: int = 0) -> list[View | None]:
+        """Where a round may write each new carried value at once, over the old one: what the body
+        takes behind ``after`` arguments."""
+        block = self.bodies[key].regions[0].blocks[0]
+        returned = list(list(block.operations)[-1].operation.operands)
+        return [
+            place
+            if _overwrites(block, block.arguments[after + n], returned[n], self.lowering)
+            else None
+            for n, place in enumerate(carried)
+        ]
 
     def _bind(self, arg: ir.Value, given: ir.Value | View) -> None:
         lowering = self.lowering
@@ -106,13 +154,44 @@ def _while_loop(call: _Call, node: Control) -> None:
             flag = lowering.view(call.run("test", operands)[0])
             lowering.touch(flag)
         with lowering.inside() as body:
-            _write(call.run("body", operands), carried, lowering)
+            _write(call.run("body", operands, call.in_place("body", carried)), carried, lowering)
     lowering.append(Repeat(test, flag, body, node.limit, site, lowering.trail))
+
+
+def _scan(call: _Call, node: Control) -> None:
+    assert isinstance(node, Scan) and isinstance(node.rounds, int)
+    lowering, at = call.lowering, node.carries
+    carried, stacks = call.results[:at], call.results[at:]
+    inner = call.bodies["body"].regions[0].blocks[0].arguments
+    end = len(call.operands) - node.scanned
+    _write(list(call.op.operands)[:at], carried, lowering)
+    if node.rounds == 0:
+        return
+    scanned = [lowering.view(v) for v in list(call.op.operands)[end:]]
+    counter = lowering.fresh(i64, ())
+    counts = len(list(inner[0].uses)) > 0
+    rounds = Rounds(node.rounds)
+    with lowering.repeated():
+        if counts:
+            lowering.touch(counter)
+        elements = [v.element(rounds) for v in scanned]
+        places = [v.element(rounds) for v in stacks]
+        with lowering.inside() as body:
+            values = call.run(
+                "body",
+                [counter, *carried, *call.operands[at:end], *elements],
+                [*call.in_place("body", carried, 1), *places],
+            )
+            # The stacks first: what is carried may be among them.
+            _write(values[at:], places, lowering)
+            _write(values[:at], carried, lowering)
+    lowering.append(For(rounds, body, counter if counts else None, node.reverse, lowering.trail))
 
 
 _LOWER: dict[type[Control], Callable[[_Call, Control], None]] = {
     Cond: _cond,
     WhileLoop: _while_loop,
+    Scan: _scan,
 }
 
 
@@ -129,3 +208,34 @@ def _write(values: Sequence[ir.Value], places: Sequence[View], lowering: Lowerin
     for view, place in zip(found, places, strict=True):
         if view != place:
             lowering.copy(view, place)
+
+
+def _overwrites(block: ir.Block, old: ir.Value, new: ir.Value, lowering: Lowering) -> bool:
+    """Whether the op that makes a carried value may write it over the old one.
+
+    Nothing reads the old value, or a view of it, behind that op; and the op itself only element
+    by element, which a kernel of the elementwise family does in place.
+    """
+    maker = producer(new)
+    if maker is None or maker.name in VIEWS:
+        return False
+    views, made = {old}, False
+    for item in block.operations:
+        op = item.operation
+        read = views.intersection(reads(op))
+        if op == maker:
+            if read and not (read == {old} and _is_elementwise(op, lowering)):
+                return False
+            made = True
+        elif read and made:
+            return False
+        elif read and op.name in VIEWS:
+            views.update(op.results)
+    return made
+
+
+def _is_elementwise(op: ir.Operation, lowering: Lowering) -> bool:
+    if op.name == "func.call" or lowering.compilation.options.dispatch != "native":
+        return False
+    region = lowering.compilation.regions.of(op)
+    return select(region, lowering.target.families)[0] == "elementwise"

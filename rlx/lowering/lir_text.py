@@ -9,9 +9,9 @@ from rlx.dialects.bridge import trail_of
 from rlx.dialects.convert import element, from_type
 from rlx.kernels.reg import mlir_element
 from rlx.lowering.config import encode
-from rlx.lowering.lowering import Branch, Launched, Lowering, Repeat, Step, launches
+from rlx.lowering.lowering import Branch, For, Launched, Lowering, Repeat, Step, launches
 from rlx.lowering.region import producer
-from rlx.lowering.views import Memory, View
+from rlx.lowering.views import Memory, Rounds, View
 from rlx.types import DType, TensorType
 
 __all__ = ["write_module"]
@@ -128,7 +128,8 @@ def _function(name: str, steps: list[Step], memories: _Memories) -> list[str]:
 
 
 class _Entry:
-    """The text of an entry. Sizes and views stand at its top level, before what uses them."""
+    """The text of an entry. Sizes and views stand at its top level, before what uses them; a view
+    that moves with the rounds of a loop stands at the head of the loop's body."""
 
     def __init__(self, name: str, memories: _Memories) -> None:
         self.name, self.memories = name, memories
@@ -137,6 +138,9 @@ class _Entry:
         self.sizes: dict[int, str] = {}
         self.views: dict[str, str] = {}
         self.tests = 0
+        # Of the loops: the SSA names, and while they are open, the heads of the bodies.
+        self.rounds: dict[Rounds, str] = {}
+        self.heads: dict[Rounds, list[str]] = {}
 
     def lines(self, steps: list[Step]) -> list[str]:
         for step in steps:
@@ -161,12 +165,22 @@ class _Entry:
         shape, strides = (", ".join(map(str, x)) for x in (v.shape, v.strides))
         shape, strides = (f"array<i64{': ' if x else ''}{x}>" for x in (shape, strides))
         where = f"offset = {offset} : i64, shape = {shape}, strides = {strides}"
-        text = f'"lir.view"({base}) {{{where}}} : ({kind}) -> {_flat(v.dtype)}'
+        moves = [(rounds, step * v.dtype.bytes) for rounds, step in v.moves if step]
+        if moves:
+            where += f", moves = array<i64: {', '.join(str(step) for _, step in moves)}>"
+        operands = ", ".join([base, *(self.rounds[rounds] for rounds, _ in moves)])
+        types = ", ".join([kind, *["index"] * len(moves)])
+        text = f'"lir.view"({operands}) {{{where}}} : ({types}) -> {_flat(v.dtype)}'
         # A view that ops became is theirs: it is not shared with an equal one of other ops.
         key = f"{text} {_loc(v.trail)}"
         if key not in self.views:
             self.views[key] = f"%v{len(self.views)}"
-            self.body.append(f"    {self.views[key]} = {key}")
+            line = f"{self.views[key]} = {key}"
+            if moves:
+                inner = [r for r in self.heads if r in dict(moves)][-1]
+                self.heads[inner].append("  " * (2 + len(self.heads)) + line)
+            else:
+                self.body.append("    " + line)
         return self.views[key]
 
     def step(self, step: Step, indent: str) -> list[str]:
@@ -177,6 +191,8 @@ class _Entry:
                 return self.branch(step, indent)
             case Repeat():
                 return self.repeat(step, indent)
+            case For():
+                return self.count(step, indent)
 
     def block(self, steps: list[Step], indent: str) -> list[str]:
         return [line for s in steps for line in self.step(s, indent + "  ")]
@@ -219,6 +235,24 @@ class _Entry:
             *body,
             f"{indent}  scf.yield",
             f"{indent}}} attributes {{{limit}}} {_place(s)}",
+        ]
+
+    def count(self, s: For, indent: str) -> list[str]:
+        name = self.rounds[s.rounds] = f"%i{len(self.rounds)}"
+        head = self.heads[s.rounds] = []
+        zero, one, count = (self.size(n) for n in (0, 1, s.rounds.count))
+        body = self.block(s.body, indent)
+        if s.counter is not None:
+            store = f'"lir.count"({name}, {self.view(s.counter)})'
+            kinds = f"(index, {_flat(s.counter.dtype)}) -> ()"
+            head.append(f"{indent}  {store} : {kinds} {_place(s)}")
+        del self.heads[s.rounds]
+        mark = " {lir.reverse}" if s.reverse else ""
+        return [
+            f"{indent}scf.for {name} = {zero} to {count} step {one} {{",
+            *head,
+            *body,
+            f"{indent}}}{mark} {_place(s)}",
         ]
 
 

@@ -20,10 +20,10 @@ from rlx.lowering.base import Compilation
 from rlx.lowering.region import producer
 from rlx.lowering.report import ArenaBuffer
 from rlx.lowering.rules import constant_of
-from rlx.lowering.views import Memory, View
+from rlx.lowering.views import Memory, Rounds, View
 from rlx.ops.base import Location
 
-__all__ = ["Branch", "Launched", "Lowering", "Repeat", "Site", "Step", "launches"]
+__all__ = ["Branch", "For", "Launched", "Lowering", "Repeat", "Site", "Step", "launches"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,19 @@ class Repeat:
     trail: str
 
 
-Step: TypeAlias = "Launched | Branch | Repeat"
+@dataclass
+class For:
+    """Steps that run for each of ``rounds``, the last first if ``reverse``; ``counter`` is where
+    the number of the round is kept."""
+
+    rounds: Rounds
+    body: list[Step]
+    counter: View | None
+    reverse: bool
+    trail: str
+
+
+Step: TypeAlias = "Launched | Branch | Repeat | For"
 
 
 def launches(steps: Sequence[Step]) -> Iterator[Launched]:
@@ -89,6 +101,8 @@ def launches(steps: Sequence[Step]) -> Iterator[Launched]:
                 yield from launches([*step.then, *step.otherwise])
             case Repeat():
                 yield from launches([*step.test, *step.body])
+            case For():
+                yield from launches(step.body)
 
 
 @dataclass
@@ -313,11 +327,10 @@ class Lowering:
         if kernels.frame != "gpu":
             return
         for v in views:
-            last = v.start + sum((d - 1) * s for d, s in zip(v.shape, v.strides, strict=True))
-            if last >= 1 << (kernels.index_bits - 1):
+            if v.last >= 1 << (kernels.index_bits - 1):
                 raise UnsupportedError(
                     f"{family} kernel: its operand {v.dtype}{list(v.shape)} reaches element "
-                    f"{last}, and indices of {kernels.name} have {kernels.index_bits} bits; "
+                    f"{v.last}, and indices of {kernels.name} have {kernels.index_bits} bits; "
                     "split the tensor, or compile for a target with 64-bit indices (cpu, cuda)",
                     self.location,
                 )

@@ -19,7 +19,7 @@ from rlx.lowering.families import SELECTORS, select
 from rlx.lowering.families.copy import static_dims
 from rlx.lowering.lir_text import write_module
 from rlx.lowering.lowering import Lowering
-from rlx.lowering.region import producer
+from rlx.lowering.region import producer, reads
 from rlx.lowering.views import Memory, View
 from rlx.ops.base import Op
 from rlx.ops.constant import Constant
@@ -93,20 +93,10 @@ def _statics(prologue: ir.Operation, lowering: Lowering) -> None:
         lowering.params_of[arg] = frozenset([i])
     for view in block.operations:
         op = view.operation
-        needs = frozenset[int]().union(
-            *(lowering.params_of.get(v, frozenset()) for v in _reads(op))
-        )
+        needs = frozenset[int]().union(*(lowering.params_of.get(v, frozenset()) for v in reads(op)))
         if op.name != Constant.name:
             for r in op.results:
                 lowering.params_of[r] = needs
-
-
-def _reads(op: ir.Operation) -> list[ir.Value]:
-    """What an op, or the body of a region, reads."""
-    inner = [
-        v for r in op.regions for b in r.blocks for o in b.operations for v in o.operation.operands
-    ]
-    return [*op.operands, *inner]
 
 
 def _return(v: ir.Value, index: int, lowering: Lowering) -> None:

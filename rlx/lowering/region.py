@@ -16,7 +16,7 @@ from rlx.dialects.convert import from_type
 from rlx.ops.base import Op
 from rlx.ops.value import Value
 
-__all__ = ["Body", "Region", "Regions", "producer", "sole_user", "users"]
+__all__ = ["Body", "Region", "Regions", "producer", "reads", "sole_user", "users"]
 
 T = TypeVar("T")
 
@@ -134,6 +134,14 @@ def producer(v: ir.Value) -> ir.Operation | None:
     """The op that defines a value; None for a block argument."""
     owner = v.owner
     return None if isinstance(owner, ir.Block) else owner.operation
+
+
+def reads(op: ir.Operation) -> list[ir.Value]:
+    """What an op, or the body of a region, reads."""
+    inner = [
+        v for r in op.regions for b in r.blocks for o in b.operations for v in o.operation.operands
+    ]
+    return [*op.operands, *inner]
 
 
 def users(v: ir.Value) -> list[ir.Operation]:

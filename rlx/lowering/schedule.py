@@ -13,7 +13,7 @@ from typing import Any
 from rlx._mlir import ir
 from rlx.dialects.bridge import place_of
 from rlx.dialects.convert import dtype_of, from_attr
-from rlx.dialects.lir import ROLES
+from rlx.dialects.lir import ROLES, check_extent
 from rlx.errors import IRError, UnsupportedError
 from rlx.kernels.configs import config_classes
 from rlx.lowering.base import functions
@@ -23,7 +23,7 @@ __all__ = ["KernelRef", "Schedule", "read_schedule"]
 
 Signature = tuple[str, str, tuple[int, ...]]
 Step = tuple[Any, ...]
-Ref = tuple[int, int]
+Ref = tuple[Any, ...]
 Place = tuple[str, int]
 SIGNED = ("param", "constant", "input", "output")
 
@@ -150,6 +150,7 @@ class _Reader:
         self.places_of: dict[ir.Value, Ref] = {}
         self.sizes: dict[ir.Value, int] = {}
         self.counts: list[ir.Operation] = []
+        self.rounds: dict[ir.Value, int] = {}  # of the loops that are open, how many there are
         marks = (
             list(ir.ArrayAttr(entry.attributes["arg_attrs"]))
             if "arg_attrs" in entry.attributes
@@ -226,7 +227,8 @@ class _Reader:
             if op.operands[0] not in self.base:
                 raise IRError("lir.view: its base is no argument of the entry", place_of(op))
             offset = ir.IntegerAttr(op.attributes["offset"]).value
-            self.places_of[op.results[0]] = (self.base[op.operands[0]], offset)
+            moves = self._moves(op)
+            self.places_of[op.results[0]] = (self.base[op.operands[0]], offset, *moves)
         elif op.name == "arith.constant":
             value = op.attributes["value"]
             if isinstance(value, ir.IntegerAttr):
@@ -234,6 +236,21 @@ class _Reader:
         else:
             return False
         return True
+
+    def _moves(self, op: ir.Operation) -> list[tuple[int, int]]:
+        """The loops with whose rounds a view moves, by depth, and the bytes that it moves."""
+        rounds = list(op.operands)[1:]
+        if not rounds:
+            return []
+        depth = {v: n for n, v in enumerate(self.rounds)}
+        if any(v not in depth for v in rounds):
+            raise IRError("a lir.view moves with the rounds of an scf.for around it", place_of(op))
+        steps = list(ir.DenseI64ArrayAttr(op.attributes["moves"]))
+        moved = sum(
+            step * max(self.rounds[v] - 1, 0) for v, step in zip(rounds, steps, strict=True)
+        )
+        check_extent(op, moved)
+        return [(depth[v], step) for v, step in zip(rounds, steps, strict=True)]
 
     def _place(self, v: ir.Value, what: str, op: ir.Operation) -> Ref:
         if v not in self.places_of:
@@ -279,6 +296,7 @@ class _Reader:
             raise UnsupportedError(message, place_of(op))
         block = op.regions[0].blocks[0]
         counter = None
+        self.rounds[block.arguments[0]] = max(high, 0)
         for view in block.operations:
             inner = view.operation
             if inner.name == "lir.count" and inner.operands[0] == block.arguments[0]:
@@ -287,7 +305,9 @@ class _Reader:
                 break
             if not self._value(inner):
                 break
-        return ("for", max(high, 0), self._block(block), counter)
+        steps = self._block(block)
+        del self.rounds[block.arguments[0]]
+        return ("for", max(high, 0), steps, counter, "lir.reverse" in op.attributes)
 
     def repeat(self, op: ir.Operation) -> Step:
         """``while``: the steps of the first region, its test, the steps of the second."""

@@ -15,7 +15,7 @@ from typing import Literal
 from rlx.kernels.strides import row_major
 from rlx.types import DTYPES, DType
 
-__all__ = ["Memory", "View"]
+__all__ = ["Memory", "Rounds", "View"]
 
 Role = Literal["arena", "packed", "error", "param", "constant", "input", "output"]
 
@@ -41,10 +41,18 @@ class Memory:
         self.last = step
 
 
+@dataclass(eq=False)
+class Rounds:
+    """The rounds of a loop in a schedule, with which views may move."""
+
+    count: int
+
+
 @dataclass(frozen=True)
 class View:
     """A strided tensor: ``start`` and ``strides`` count elements of ``dtype``.
 
+    ``moves`` says how many elements further on the view lies in each round of the loops around it;
     ``trail`` holds the locations of the ops that moved nothing and became this view.
     """
 
@@ -53,6 +61,7 @@ class View:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     start: int = 0
+    moves: tuple[tuple[Rounds, int], ...] = ()
     trail: tuple[str, ...] = field(default=(), compare=False)
 
     @staticmethod
@@ -67,6 +76,13 @@ class View:
         for d in self.shape:
             n *= d
         return n
+
+    @property
+    def last(self) -> int:
+        """The element of the memory that the view reaches at most."""
+        moved = sum((rounds.count - 1) * step for rounds, step in self.moves)
+        own = sum((d - 1) * s for d, s in zip(self.shape, self.strides, strict=True))
+        return self.start + moved + own
 
     @property
     def bytes(self) -> int:
@@ -103,6 +119,11 @@ class View:
             shape=tuple(sizes),
             strides=tuple(s * t for s, t in zip(self.strides, steps, strict=True)),
         )
+
+    def element(self, rounds: Rounds) -> View:
+        """The part along the first axis that has the number of the round."""
+        moves = (*self.moves, (rounds, self.strides[0]))
+        return replace(self, moves=moves, shape=self.shape[1:], strides=self.strides[1:])
 
     def expand(self, shape: Sequence[int]) -> View:
         """The NumPy broadcast to ``shape``: stride 0 along new and stretched dims."""

@@ -8,7 +8,7 @@ call (``rlx.dialects.export``).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,8 +28,6 @@ Call = Callable[["Graph", Sequence[Array]], list[Array]]
 
 class Control(Op):
     """What the ops with bodies share."""
-
-    differentiable: ClassVar[bool] = False
 
     @classmethod
     def body_fields(cls) -> tuple[Attr, ...]:
@@ -74,6 +72,21 @@ class Cond(Control, name="control.cond"):
 
     def run(self, call: Call, pred: Array, *args: Array) -> tuple[Array, ...]:
         return tuple(call(self.then if pred.reshape(()) else self.otherwise, args))
+
+    def vjp(self, *cotangents: Value | None) -> list[Value | None]:
+        from rlx.control.derivatives import cond_vjp
+
+        return cond_vjp(self, cotangents)
+
+    def jvp(self, *tangents: Value | None) -> tuple[Value | None, ...]:
+        from rlx.control.derivatives import cond_jvp
+
+        return cond_jvp(self, tangents)
+
+    def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> tuple[Value, ...]:
+        from rlx.control.batching import cond_batch
+
+        return cond_batch(self, operands, batched)
 
 
 class WhileLoop(Control, name="control.while_loop"):
@@ -120,6 +133,21 @@ class WhileLoop(Control, name="control.while_loop"):
                 raise FaultError(self.fault, self.location)
             carried, rounds = call(self.body, [*carried, *fixed]), rounds + 1
         return tuple(carried)
+
+    def vjp(self, *cotangents: Value | None) -> list[Value | None]:
+        from rlx.control.derivatives import while_vjp
+
+        return while_vjp(self)
+
+    def jvp(self, *tangents: Value | None) -> tuple[Value | None, ...]:
+        from rlx.control.derivatives import while_jvp
+
+        return while_jvp(self, tangents)
+
+    def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> tuple[Value, ...]:
+        from rlx.control.batching import while_batch
+
+        return while_batch(self, operands, batched)
 
 
 class Scan(Control, name="control.scan"):
@@ -188,6 +216,21 @@ class Scan(Control, name="control.scan"):
             for stack, y in zip(stacks, given[at:], strict=True):
                 stack[i] = y
         return (*carried, *stacks)
+
+    def vjp(self, *cotangents: Value | None) -> list[Value | None]:
+        from rlx.control.derivatives import scan_vjp
+
+        return scan_vjp(self, cotangents)
+
+    def jvp(self, *tangents: Value | None) -> tuple[Value | None, ...]:
+        from rlx.control.derivatives import scan_jvp
+
+        return scan_jvp(self, tangents)
+
+    def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> tuple[Value, ...]:
+        from rlx.control.batching import scan_batch
+
+        return scan_batch(self, operands, batched)
 
 
 def _condition(t: TensorType, what: str) -> None:

@@ -30,15 +30,20 @@ A step is one of these tuples (lists are accepted wherever a tuple is)::
     ("launch", fn, range, grain, scratch_bytes, ((base, offset), ...), (size, ...))
     ("if",     (base, offset), then_steps, else_steps)
     ("while",  cond_steps, (base, offset), body_steps, max_iterations, site)
-    ("for",    count, body_steps, counter)
+    ("for",    count, body_steps, counter, reverse)
+
+A buffer inside a `for` may move with its round: `(base, offset, (loop, bytes), ...)` lies `bytes`
+times the round further on, where `loop` is which of the `for` steps around it, from 0, the
+outermost. It must lie inside its memory in every round.
 
 `fn` is an address from `Object.symbol` of one of the program's objects, or one of `functions`:
 addresses of functions of this process, which the caller keeps alive. `(base, offset)` of `if`
 and `while` names a bool of one byte. A `while` runs `cond_steps`, reads the bool, and runs
 `body_steps` if it is nonzero, again and again; when the body would run more often than
 `max_iterations` (-1: no limit) the call stops with the error record `(FAULT_LOOP_LIMIT, site)`.
-It also stops as soon as a kernel has written an error record. `counter` of `for` is a `(base,
-offset)` where the iteration number is stored as int64 before each iteration, or None.
+It also stops as soon as a kernel has written an error record. Rounds of a `for`
+are counted from 0, or down to 0 if it is `reverse`; `counter` is a `(base, offset)` where the round
+is stored as int64 before each iteration, or None.
 
 A prologue step is `(step, params)`: it runs before the first call, and again before the next call
 once one of the params with these indices (0 is the first param) was set anew. Prologue steps name
@@ -51,7 +56,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 ABI_VERSION: Literal[1]
-ARTIFACT_FORMAT: Literal[1]
+ARTIFACT_FORMAT: Literal[2]
 BASE_ARENA: Literal[0]
 BASE_PACKED: Literal[1]
 BASE_ERROR: Literal[2]
@@ -75,8 +80,8 @@ class Fault(RuntimeError):
 
 Buffer: TypeAlias = Any
 """Whatever has the buffer protocol; before Python 3.12, types cannot tell."""
-Ref: TypeAlias = Sequence[int]
-"""`(base, byte offset)`."""
+Ref: TypeAlias = Sequence[Any]
+"""`(base, byte offset)`, and `(loop, bytes)` for each loop with which it moves."""
 Step: TypeAlias = Sequence[Any]
 """A step tuple as the module docstring lists them."""
 Signature: TypeAlias = tuple[str, str, Sequence[int]]

@@ -86,11 +86,7 @@ def supports(device: str, op: str | type[Op]) -> bool:
     cls = op_class(op) if isinstance(op, str) else op
     if device != "cpu":
         return is_available(device)
-    if issubclass(cls, Control):
-        from rlx.lowering.control import lowers
-
-        return lowers(cls)
-    return runnable(cls)
+    return issubclass(cls, Control) or runnable(cls)
 
 
 def first_unsupported_op(device: str, graph: Graph) -> tuple[int, Op] | None:

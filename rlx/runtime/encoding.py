@@ -86,18 +86,22 @@ def write_step(w: Writer, step: Step, kernels: dict[str, int]) -> None:
     match step:
         case ("launch", name, count, grain, scratch, refs, sizes):
             w.words(LAUNCH, kernels[name], count, grain, scratch)
-            w.each(refs, lambda w, ref: w.words(*ref))
+            w.each(refs, _write_ref)
             w.each(sizes, lambda w, n: w.words(n))
         case ("if", flag, then, otherwise):
-            w.words(IF, *flag)
+            w.words(IF)
+            _write_ref(w, flag)
             inner(then)
             inner(otherwise)
         case ("while", conditions, flag, body, limit, site):
-            w.words(WHILE, *flag, limit, site)
+            w.words(WHILE)
+            _write_ref(w, flag)
+            w.words(limit, site)
             inner(conditions)
             inner(body)
-        case ("for", count, body, counter):
-            w.words(FOR, count, counter is not None, *(counter or (0, 0)))
+        case ("for", count, body, counter, reverse):
+            w.words(FOR, count, reverse, counter is not None)
+            _write_ref(w, counter or (0, 0))
             inner(body)
         case _:
             raise AssertionError(f"no step of an artifact is called {step[0]!r}")
@@ -113,13 +117,23 @@ def read_step(r: Reader, kernels: Sequence[str]) -> Step:
     if kind == LAUNCH:
         name = kernels[r.word()]
         count, grain, scratch = r.words(3)
-        flat = r.words(2 * r.word())
-        refs = tuple(zip(flat[::2], flat[1::2], strict=True))
-        return ("launch", name, count, grain, scratch, refs, r.list())
+        return ("launch", name, count, grain, scratch, tuple(r.each(_read_ref)), r.list())
     if kind == IF:
-        return ("if", r.words(2), inner(), inner())
+        return ("if", _read_ref(r), inner(), inner())
     if kind == WHILE:
-        base, offset, limit, site = r.words(4)
-        return ("while", inner(), (base, offset), inner(), limit, site)
-    count, counts, *counter = r.words(4)
-    return ("for", count, inner(), tuple(counter) if counts else None)
+        flag = _read_ref(r)
+        limit, site = r.words(2)
+        return ("while", inner(), flag, inner(), limit, site)
+    count, reverse, counts = r.words(3)
+    counter = _read_ref(r)
+    return ("for", count, inner(), counter if counts else None, bool(reverse))
+
+
+def _write_ref(w: Writer, ref: Sequence[Any]) -> None:
+    base, offset, *moves = ref
+    w.words(base, offset)
+    w.each(moves, lambda w, move: w.words(*move))
+
+
+def _read_ref(r: Reader) -> tuple[Any, ...]:
+    return (*r.words(2), *r.each(lambda r: r.words(2)))

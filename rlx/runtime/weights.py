@@ -52,13 +52,13 @@ class Code:
         memories anew."""
         if step[0] == "launch":
             kind, name, count, grain, scratch, places, sizes = step
-            refs = tuple((base(n), offset) for n, offset in places)
+            refs = tuple((base(n), *where) for n, *where in places)
             return (kind, self._address[name], count, grain, scratch, refs, tuple(sizes))
 
         def part(x: Any) -> Any:
             if isinstance(x, list):
                 return tuple(self.resolved(s, base) for s in x)
-            return (base(x[0]), x[1]) if isinstance(x, tuple) else x
+            return (base(x[0]), *x[1:]) if isinstance(x, tuple) else x
 
         return tuple(part(x) for x in step)
 

@@ -211,8 +211,8 @@ def test_a_loop_over_its_limit_is_a_fault_at_its_site():
 def test_steps_are_plain_data():
     body = [*bounds(0, 2, 1), *for_(LESS, TEST, f"scf.if %more {{ {ADD3} }}")]
     schedule = read_schedule(parse(module(*body)))
-    kind, count, (less, branch), counter = schedule.main[1]
-    assert (kind, count, counter) == ("for", 2, None)
+    kind, count, (less, branch), counter, reverse = schedule.main[1]
+    assert (kind, count, counter, reverse) == ("for", 2, None, False)
     assert less[:2] == ("launch", "less")
     assert branch[:2] == ("if", (0, 0))
     assert [step[1] for step in branch[2]] == ["add"]

@@ -138,7 +138,13 @@ class Schedules {
     return made;
   }
 
-  Ref place() { return {changed(static_cast<int64_t>(below(*random_, 7))), changed(0)}; }
+  Ref place() { return {changed(static_cast<int64_t>(below(*random_, 7))), changed(0), moves()}; }
+
+  std::vector<Move> moves() {
+    std::vector<Move> made;
+    if (below(*random_, 4) == 0) made.push_back({changed(0), changed(8)});
+    return made;
+  }
 
   Step launch() {
     Launch made;
@@ -147,7 +153,7 @@ class Schedules {
     made.range = changed(kSize);
     made.grain = changed(1);
     made.scratch_bytes = changed(0);
-    for (int i = 0; i < 3; ++i) made.buffers.push_back({changed(1), changed(0)});
+    for (int i = 0; i < 3; ++i) made.buffers.push_back({changed(1), changed(0), moves()});
     return {made};
   }
 
@@ -164,14 +170,14 @@ class Schedules {
       case 2:
         return {While{body(depth), place(), body(depth), changed(3), changed(0)}};
       case 3:
-        return {For{changed(2), body(depth), below(*random_, 2) == 0, place()}};
+        return {For{changed(2), body(depth), below(*random_, 2) == 0, place(), false}};
       default:
         return launch();
     }
   }
 
   // What was taken names nothing outside: the rule once more, in other words.
-  void check(const Steps& steps, const Schedule& schedule) const {
+  void check(const Steps& steps, const Schedule& schedule) {
     for (const Step& step : steps) {
       if (const auto* launch = std::get_if<Launch>(&step.op)) {
         if (!object_->contains_code(launch->kernel) || launch->range < 0 || launch->grain < 1) {
@@ -189,12 +195,14 @@ class Schedules {
       } else if (const auto* rounds = std::get_if<For>(&step.op)) {
         if (rounds->count < 0) die("a count");
         if (rounds->counts) check(rounds->counter, schedule, 8);
+        counts_.push_back(rounds->count);
         check(rounds->body, schedule);
+        counts_.pop_back();
       }
     }
   }
 
-  static void check(const Ref& ref, const Schedule& schedule, int64_t bytes) {
+  void check(const Ref& ref, const Schedule& schedule, int64_t bytes) {
     const auto size = [](const Signature& s) {
       int64_t all = 4;
       for (int64_t dim : s.shape) all *= dim;
@@ -214,8 +222,16 @@ class Schedules {
     }
   }
 
-  static void inside(const Ref& ref, int64_t size, int64_t bytes) {
+  void inside(const Ref& ref, int64_t size, int64_t bytes) const {
     if (ref.offset < 0 || ref.offset > size || bytes > size - ref.offset) die("a place");
+    long double last = static_cast<long double>(ref.offset + bytes);  // no sum overflows
+    for (const Move& move : ref.moves) {
+      if (move.loop < 0 || static_cast<size_t>(move.loop) >= counts_.size()) die("a loop");
+      if (move.bytes < 0) die("a move");
+      const int64_t count = counts_[static_cast<size_t>(move.loop)];
+      if (count > 1) last += static_cast<long double>(count - 1) * static_cast<long double>(move.bytes);
+    }
+    if (last > static_cast<long double>(size)) die("a place that moves");
   }
 
   [[noreturn]] static void die(const char* what) {
@@ -226,6 +242,7 @@ class Schedules {
   std::shared_ptr<const ElfObject> object_;
   Random* random_ = nullptr;
   uint64_t left_ = 0;
+  std::vector<int64_t> counts_;  // of the loops around the step that is checked
   int64_t numbers_[8] = {};
 };
 

@@ -60,13 +60,49 @@ def test_while_looks_before_each_round(build, x, expected):
 
 def test_for_counts_its_rounds(build):
     add_counter = build.launch("add_int", [(Y, 0), (ARENA, 8)])
-    assert build.run(5, ("for", 10, [add_counter], (ARENA, 8))) == 5 + sum(range(10))
-    assert build.run(5, ("for", 4, [build.add(2)], None)) == 13
-    assert build.run(5, ("for", 0, [build.add(2)], None)) == 5
+    assert build.run(5, ("for", 10, [add_counter], (ARENA, 8), False)) == 5 + sum(range(10))
+    assert build.run(5, ("for", 4, [build.add(2)], None, False)) == 13
+    assert build.run(5, ("for", 0, [build.add(2)], None, False)) == 5
+
+
+def copied(build, steps):
+    """What steps make of a table of six, in [3, 2]; they get a launch that copies 8 bytes."""
+    program = native.Program(
+        objects=[build.kernels],
+        inputs=[("table", "i64", (2, 3))],
+        outputs=[("y", "i64", (3, 2))],
+        main=steps(lambda *refs: ("launch", build.kernels.symbol("copy"), 8, 8, 0, refs, ())),
+    )
+    table = np.arange(6, dtype=np.int64).reshape(2, 3)
+    return program.run_slots(table)[0].tolist()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_places_move_with_the_rounds_around_them(build, reverse):
+    def transposed(copy):
+        inner = copy((X, 0, (0, 24), (1, 8)), (Y, 0, (0, 8), (1, 16)))
+        return [("for", 2, [("for", 3, [inner], None, reverse)], None, False)]
+
+    assert copied(build, transposed) == [[0, 3], [1, 4], [2, 5]]
+
+
+@pytest.mark.parametrize(("reverse", "last"), [(False, 5), (True, 0)])
+def test_a_reverse_loop_ends_with_round_0(build, reverse, last):
+    def steps(copy):
+        return [("for", 6, [copy((X, 0, (0, 8)), (Y, 0))], None, reverse)]
+
+    assert copied(build, steps)[0][0] == last
+    add_counter = build.launch("add_int", [(Y, 0), (ARENA, 8)])
+    double = build.launch("add_int", [(Y, 0), (Y, 0)])
+    rounds = [1, 0] if reverse else [0, 1]
+    expected = 0
+    for i in rounds:
+        expected = 2 * expected + i
+    assert build.run(0, ("for", 2, [double, add_counter], (ARENA, 8), reverse)) == expected
 
 
 def test_control_flow_nests(build):
-    inner = ("for", 2, [("while", [build.less(10)], FLAG, [build.add(1)], -1, SITE)], None)
+    inner = ("for", 2, [("while", [build.less(10)], FLAG, [build.add(1)], -1, SITE)], None, False)
     assert build.run(0, ("if", FLAG, [inner], [inner]), build.add(1)) == 11
 
 
@@ -116,8 +152,27 @@ def test_a_fault_in_the_prologue_is_raised_by_each_call(build):
         (("if", (ARENA, 64), [], []), r"main\[1\].condition: found offset 64 in base 0"),
         (("if", (9, 0), [], []), r"main\[1\].condition: found base 9"),
         (("if", (ARENA, -1), [], []), "found offset -1"),
-        (("for", 1, [("for", -1, [], None)], None), r"main\[1\].body\[0\]: found count -1"),
-        (("for", 1, [], (ARENA, 57)), r"main\[1\].counter: found offset 57"),
+        (
+            ("for", 1, [("for", -1, [], None, False)], None, False),
+            r"main\[1\].body\[0\]: found count -1",
+        ),
+        (("for", 1, [], (ARENA, 57), False), r"main\[1\].counter: found offset 57"),
+        (
+            ("for", 2, [("if", (ARENA, 63, (0, 1)), [], [])], None, False),
+            r"body\[0\].condition: found a move by 1 bytes a round, in 2, expected .* at most 0",
+        ),
+        (
+            ("for", 2, [("if", (ARENA, 0, (1, 1)), [], [])], None, False),
+            r"found a move with loop 1, expected one of the 1 around it",
+        ),
+        (
+            ("for", 2, [("if", (ARENA, 8, (0, -4)), [], [])], None, False),
+            "found a move by -4 bytes",
+        ),
+        (("for", 2**62, [("if", (ARENA, 0, (0, 2**62)), [], [])], None, False), "a move by"),
+        (("if", (ARENA, 0, (0, 0)), [], []), "one of the 0 around it"),
+        (("if", (ARENA, 0, (0,)), [], []), "found 1 items, expected \\(loop, bytes\\)"),
+        (("for", 1, [], None, 3), r"main\[1\].reverse: found int, expected a bool"),
         (("while", [], FLAG, [], -2, 0), r"main\[1\]: found max_iterations -2"),
     ],
 )
@@ -138,9 +193,9 @@ def test_a_malformed_launch_is_named(build, position, value, found):
 
 
 def test_nesting_has_a_limit(build):
-    step = ("for", 1, [], None)
+    step = ("for", 1, [], None, False)
     for _ in range(100):
-        step = ("for", 1, [step], None)
+        step = ("for", 1, [step], None, False)
     with pytest.raises(native.Error, match="nested deeper"):
         build.program(step)
 

@@ -189,7 +189,7 @@ def program_on(kernels, weights: native.Weights, rounds: int = 1) -> native.Prog
         objects=[kernels],
         inputs=[("x", "f32", (N,))],
         outputs=[("out", "f32", (N,)), ("counts", "i64", (3,))],
-        main=[("for", rounds, [add], None), copy],
+        main=[("for", rounds, [add], None, False), copy],
     )
 
 

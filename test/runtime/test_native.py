@@ -107,7 +107,7 @@ print(native.default_threads())
 def test_the_process_ends_while_calls_are_under_way():
     code = """
 import threading, time
-program = native.Program(objects=[], main=[("for", 1000, [], None)])
+program = native.Program(objects=[], main=[("for", 1000, [], None, False)])
 def keep_calling():
     while True:
         program.run_slots()

@@ -189,7 +189,7 @@ def _schedules() -> list[tuple[dict[str, Any], dict[str, Any]]]:
             "while",
             main[:1],
             flag,
-            [("if", flag, main[:1], []), ("for", 2, main[:1], flag)],
+            [("if", flag, main[:1], []), ("for", 2, main[:1], (*flag, (0, 8)), False)],
             3,
             0,
         )

@@ -19,7 +19,7 @@ constexpr size_t kMaxRank = 64;
 // Each variant has its own copy of the signatures.
 constexpr size_t kMaxVariants = 64;
 // The words of the shortest step and of the shortest signature.
-constexpr size_t kStepWords = 5, kSignatureWords = 3;
+constexpr size_t kStepWords = 6, kSignatureWords = 3;
 
 std::string number(int64_t value) { return std::to_string(value); }
 
@@ -58,8 +58,15 @@ void check_size(const Words& words, const Part& part, const Signature& signature
 }
 
 Ref read_ref(Words& words) {
-  const int64_t base = words.next();
-  return {base, words.next()};
+  Ref ref;
+  ref.base = words.next();
+  ref.offset = words.next();
+  ref.moves.resize(words.count(2));
+  for (Move& move : ref.moves) {
+    move.loop = words.next();
+    move.bytes = words.next();
+  }
+  return ref;
 }
 
 // Reads steps; the numbers of their kernels are below `kernels`.
@@ -96,7 +103,7 @@ class StepReader {
     launch.range = words_.next();
     launch.grain = words_.next();
     launch.scratch_bytes = words_.next();
-    launch.buffers.resize(words_.count(2));
+    launch.buffers.resize(words_.count(3));
     for (Ref& ref : launch.buffers) ref = read_ref(words_);
     launch.sizes = words_.list();
     return launch;
@@ -123,6 +130,7 @@ class StepReader {
   For loop(int depth) {
     For loop;
     loop.count = words_.next();
+    loop.reverse = words_.below(2, "flag") != 0;
     loop.counts = words_.below(2, "flag") != 0;
     loop.counter = read_ref(words_);
     loop.body = steps(depth + 1);

@@ -1,6 +1,7 @@
 // Steps carried out on numbered memory.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -115,15 +116,23 @@ class Executor {
   }
 
   bool run(const For& loop) {
+    const size_t depth = depth_++;
     for (int64_t iteration = 0; iteration < loop.count; ++iteration) {
-      if (loop.counts) std::memcpy(at(loop.counter), &iteration, sizeof iteration);
+      const int64_t round = loop.reverse ? loop.count - 1 - iteration : iteration;
+      rounds_[depth] = round;
+      if (loop.counts) std::memcpy(at(loop.counter), &round, sizeof round);
       if (!run(loop.body)) return false;
     }
+    --depth_;
     return true;
   }
 
   std::byte* at(const Ref& ref) const {
-    return frame_.bases[static_cast<size_t>(ref.base)] + ref.offset;
+    int64_t offset = ref.offset;
+    for (const Move& move : ref.moves) {
+      offset += move.bytes * rounds_[static_cast<size_t>(move.loop)];
+    }
+    return frame_.bases[static_cast<size_t>(ref.base)] + offset;
   }
 
   bool holds(const Ref& condition) const { return *at(condition) != std::byte{0}; }
@@ -132,6 +141,8 @@ class Executor {
   Pool& pool_;
   LaunchTime* times_;
   uint32_t first_;
+  size_t depth_ = 0;  // `for` steps around the step that runs
+  std::array<int64_t, kMaxDepth + 1> rounds_;
   bool observed_;  // looked at once a run, so that a launch costs one branch more
 };
 

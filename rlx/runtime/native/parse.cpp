@@ -13,9 +13,6 @@ namespace rlx {
 
 namespace {
 
-// Deeper trees come from a mistake, and would overflow the stack that walks them.
-constexpr int kMaxDepth = 64;
-
 std::string type_of(nb::handle value) { return Py_TYPE(value.ptr())->tp_name; }
 
 nb::object sequence(const std::string& where, nb::handle value, const std::string& expected) {
@@ -54,8 +51,17 @@ std::vector<int64_t> integers(const std::string& where, nb::handle value) {
 }
 
 Ref parse_ref(const std::string& where, nb::handle value) {
-  nb::object pair = sequence(where, value, "(base, offset)", 2);
-  return {integer(where + ".base", pair[0]), integer(where + ".offset", pair[1])};
+  const char* expected = "(base, offset, (loop, bytes), ...)";
+  nb::object items = sequence(where, value, expected);
+  const size_t size = nb::len(items);
+  if (size < 2) throw Error(where, std::to_string(size) + " items", expected);
+  Ref ref{integer(where + ".base", items[0]), integer(where + ".offset", items[1]), {}};
+  for (size_t i = 2; i < size; ++i) {
+    nb::object move = sequence(where + ".move", items[i], "(loop, bytes)", 2);
+    ref.moves.push_back(
+        {integer(where + ".move.loop", move[0]), integer(where + ".move.bytes", move[1])});
+  }
+  return ref;
 }
 
 Step parse_step(const std::string& where, nb::handle value, int depth);
@@ -104,15 +110,17 @@ While parse_while(const std::string& where, nb::handle value, int depth) {
 
 For parse_for(const std::string& where, nb::handle value, int depth) {
   nb::object items =
-      sequence(where, value, "('for', count, body_steps, (base, offset) or None)", 4);
-  For loop{integer(where + ".count", items[1]),
-           parse_steps(where + ".body", items[2], depth + 1),
-           false,
-           {}};
+      sequence(where, value, "('for', count, body_steps, (base, offset) or None, reverse)", 5);
+  For loop;
+  loop.count = integer(where + ".count", items[1]);
+  loop.body = parse_steps(where + ".body", items[2], depth + 1);
   nb::object counter = items[3];
   if (!counter.is_none()) {
     loop.counts = true;
     loop.counter = parse_ref(where + ".counter", counter);
+  }
+  if (!nb::try_cast<bool>(items[4], loop.reverse)) {
+    throw Error(where + ".reverse", type_of(items[4]), "a bool");
   }
   return loop;
 }

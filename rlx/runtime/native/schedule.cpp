@@ -41,18 +41,18 @@ class Checker {
           const std::vector<uintptr_t>& functions, Kernels kernels, std::vector<int64_t> sizes)
       : objects_(objects), functions_(functions), kernels_(kernels), sizes_(std::move(sizes)) {}
 
-  void steps(const std::string& where, const Steps& steps) const {
+  void steps(const std::string& where, const Steps& steps) {
     for (size_t i = 0; i < steps.size(); ++i) {
       step(where + "[" + std::to_string(i) + "]", steps[i]);
     }
   }
 
-  void step(const std::string& where, const Step& step) const {
+  void step(const std::string& where, const Step& step) {
     std::visit([&](const auto& op) { check(where, op); }, step.op);
   }
 
  private:
-  void check(const std::string& where, const Launch& launch) const {
+  void check(const std::string& where, const Launch& launch) {
     require(kernels_ == Kernels::kNumbers || known(launch.kernel), where,
             "function address " + std::to_string(launch.kernel),
             "one inside the code of the program's objects");
@@ -63,13 +63,13 @@ class Checker {
     for (const Ref& buffer : launch.buffers) place(where, buffer, 0);
   }
 
-  void check(const std::string& where, const If& branch) const {
+  void check(const std::string& where, const If& branch) {
     place(where + ".condition", branch.condition, 1);
     steps(where + ".then", branch.then_steps);
     steps(where + ".else", branch.else_steps);
   }
 
-  void check(const std::string& where, const While& loop) const {
+  void check(const std::string& where, const While& loop) {
     steps(where + ".cond", loop.condition_steps);
     place(where + ".condition", loop.condition, 1);
     steps(where + ".body", loop.body);
@@ -77,9 +77,11 @@ class Checker {
             "a limit, or -1 for none");
   }
 
-  void check(const std::string& where, const For& loop) const {
+  void check(const std::string& where, const For& loop) {
     require(loop.count >= 0, where, "count " + number(loop.count), "at least 0");
+    counts_.push_back(loop.count);
     steps(where + ".body", loop.body);
+    counts_.pop_back();
     if (loop.counts) place(where + ".counter", loop.counter, sizeof(int64_t));
   }
 
@@ -91,6 +93,20 @@ class Checker {
     require(ref.offset >= 0 && ref.offset <= size && bytes <= size - ref.offset, where,
             "offset " + number(ref.offset) + " in base " + number(ref.base),
             number(bytes) + " bytes inside its " + number(size));
+    int64_t left = size - ref.offset - bytes;
+    for (const Move& move : ref.moves) left -= reach(where, move, left);
+  }
+
+  // How far a place moves in the last round, which must be at most `left`.
+  int64_t reach(const std::string& where, const Move& move, int64_t left) const {
+    require(move.loop >= 0 && static_cast<size_t>(move.loop) < counts_.size(), where,
+            "a move with loop " + number(move.loop),
+            "one of the " + std::to_string(counts_.size()) + " around it");
+    const int64_t rounds = std::max(counts_[static_cast<size_t>(move.loop)] - 1, int64_t{0});
+    require(move.bytes >= 0 && (rounds == 0 || move.bytes <= left / rounds), where,
+            "a move by " + number(move.bytes) + " bytes a round, in " + number(rounds + 1),
+            "one of at least 0, in all at most " + number(left));
+    return rounds * move.bytes;
   }
 
   bool known(uintptr_t address) const {
@@ -103,6 +119,7 @@ class Checker {
   const std::vector<uintptr_t>& functions_;
   const Kernels kernels_;
   std::vector<int64_t> sizes_;
+  std::vector<int64_t> counts_;  // rounds of the loops around the step, the outermost first
 };
 
 struct MostBuffers {
@@ -225,7 +242,7 @@ void check_prologue(const Prologue& prologue, Kernels kernels) {
   std::vector<int64_t> sizes = {0, prologue.packed_bytes, kErrorBytes};
   append_sizes(sizes, prologue.params);
   append_sizes(sizes, prologue.constants);
-  const Checker checker(prologue.objects, prologue.functions, kernels, std::move(sizes));
+  Checker checker(prologue.objects, prologue.functions, kernels, std::move(sizes));
   for (size_t i = 0; i < prologue.steps.size(); ++i) {
     const std::string where = "prologue[" + std::to_string(i) + "]";
     checker.step(where, prologue.steps[i].step);

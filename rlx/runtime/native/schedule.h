@@ -49,11 +49,21 @@ struct Signature {
 // Memory is numbered: these, then the params, the constants, the inputs, the outputs.
 inline constexpr int64_t kBaseArena = 0, kBasePacked = 1, kBaseError = 2, kBaseFirstParam = 3;
 
+// How far a place moves with the round of a loop around it.
+struct Move {
+  int64_t loop = 0;   // which of the `for` steps around the place, from 0, the outermost
+  int64_t bytes = 0;  // for each round
+};
+
 // A place in a numbered memory.
 struct Ref {
   int64_t base = 0;
   int64_t offset = 0;  // bytes
+  std::vector<Move> moves;
 };
+
+// Steps nest at most so deep: more comes from a mistake, and would overflow the stack of a walk.
+inline constexpr int kMaxDepth = 64;
 
 struct Step;
 using Steps = std::vector<Step>;
@@ -83,7 +93,8 @@ struct For {
   int64_t count = 0;
   Steps body;
   bool counts = false;
-  Ref counter;  // if `counts`: where the iteration number is stored as int64 before each iteration
+  Ref counter;           // if `counts`: where the round is stored as int64 before each iteration
+  bool reverse = false;  // rounds run from count - 1 down to 0
 };
 
 struct Step {

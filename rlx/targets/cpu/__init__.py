@@ -15,6 +15,7 @@ __all__ = ["FAMILIES", "make_target"]
 
 FAMILIES = (
     "custom", "contraction", "attention", "rowwise", "elementwise", "copy", "gather", "reduce",
+    "loop",
 )  # fmt: skip
 """The kernel families that a CPU has emitters for."""
 

@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from rlx.control.bodies import make
 from rlx.dims import SymDim
-from rlx.errors import GraphError, ShapeError
+from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.graph import Graph, topological
 from rlx.ops.base import Op, caller
 from rlx.ops.builders import located
@@ -41,7 +42,7 @@ def cond(pred: Value, then: Callable[..., Any], otherwise: Callable[..., Any], *
     bodies = [t.body([*types, *(v.type for v in captured)], captured) for t in traced]
     if traced[0].single is not traced[1].single:
         raise GraphError("cond: one function gives a Value and the other a tuple", caller())
-    node = _node(Cond, [pred, *args, *captured], then=bodies[0], otherwise=bodies[1])
+    node = make(Cond, [pred, *args, *captured], then=bodies[0], otherwise=bodies[1])
     return _like(traced[0].single, node.results)
 
 
@@ -60,7 +61,7 @@ def while_loop(
     captured = _captured(traced)
     all_types = [*types, *(v.type for v in captured)]
     test_body, round_body = (t.body(all_types, captured) for t in traced)
-    node = _node(
+    node = make(
         WhileLoop, [*carry, *captured],
         test=test_body, body=round_body, carries=len(carry), limit=limit,
     )  # fmt: skip
@@ -106,17 +107,70 @@ def scan(
 
 @located
 def fori(
-    length: int | str | SymDim, body: Callable[..., Any], init: Values, reverse: bool = False
+    stop: int | str | SymDim | Value,
+    body: Callable[..., Any],
+    init: Values,
+    reverse: bool = False,
+    start: int | Value = 0,
 ) -> Any:
-    """Run ``carry = body(i, carry)`` for i = 0, 1, ... below ``length``; i is an i64 Value."""
+    """Run ``carry = body(i, carry)`` for i from ``start`` up to, and without, ``stop``; i is an i64
+    Value. ``reverse`` goes down from ``stop - 1`` to ``start``.
+
+    With numbers, or a dim, it is a scan. Where ``start`` or ``stop`` is a Value (an integer of one
+    element) it is a while_loop, which has no reverse derivative.
+    """
     carry = _many(init, "fori: init")
-    (rounds,) = TensorType.of([length], i64).shape
 
     def one_round(i: Value, *values: Value) -> list[Value]:
         return _many(body(i, _like(isinstance(init, Value), values)), "fori: what is carried")
 
+    if isinstance(start, Value) or isinstance(stop, Value):
+        results = _counted(one_round, carry, start, stop, reverse)
+        return _like(isinstance(init, Value), results)
+    if start and isinstance(stop, int):
+        stop, first, shifted = max(stop - start, 0), start, one_round
+
+        def one_round(i: Value, *values: Value) -> list[Value]:
+            return shifted(i + first, *values)
+
+    elif start:
+        raise ShapeError(f"fori: from {start} up to the dim {stop}; start from 0", caller())
+    (rounds,) = TensorType.of([stop], i64).shape
     node = _scan(one_round, "fori", carry, [], [], rounds, reverse)
     return _like(isinstance(init, Value), node.results)
+
+
+def _counted(
+    one_round: Callable[..., list[Value]],
+    carry: list[Value],
+    start: int | Value,
+    stop: int | str | SymDim | Value,
+    reverse: bool,
+) -> list[Value]:
+    """A loop between bounds that the run knows: what it carries at the end."""
+    low, high = (_bound(v, what) for v, what in ((start, "start"), (stop, "stop")))
+
+    def upwards(i: Value, *values: Value) -> list[Value]:
+        return [i + 1, *one_round(i, *values)]
+
+    def downwards(i: Value, *values: Value) -> list[Value]:
+        return [i - 1, *one_round(i - 1, *values)]
+
+    if reverse:
+        return while_loop(lambda i, *_: i > low, downwards, [high, *carry])[1:]
+    return while_loop(lambda i, *_: i < high, upwards, [low, *carry])[1:]
+
+
+def _bound(v: Any, what: str) -> Value:
+    if isinstance(v, int):
+        return Constant(np.asarray(v, np.int64)).out
+    if not isinstance(v, Value):
+        raise ShapeError(f"fori: {what} is {v!r}, expected an int or a Value beside one", caller())
+    if not v.dtype.is_int:
+        raise DTypeError(f"fori: {what} is {v.type}, expected an integer", caller())
+    if v.type.size != 1:
+        raise ShapeError(f"fori: {what} is {v.type}, expected one element", caller())
+    return v.reshape(()).cast(i64)
 
 
 def _scan(
@@ -129,15 +183,11 @@ def _scan(
     captured = _captured([traced])
     # What is fixed stands between what is carried and what is scanned.
     order = [round_type, *types, *(v.type for v in captured), *elements]
-    return _node(
+    return make(
         Scan, [*carry, *captured, *scanned],
         body=traced.body(order, captured, after=1 + len(types)),
         length=(rounds,), carries=len(carry), scanned=len(scanned), reverse=reverse,
     )  # fmt: skip
-
-
-def _node(cls: type[Op], operands: Sequence[Value], **attrs: Any) -> Op:
-    return cls(*operands, **attrs)
 
 
 # -- tracing ----------------------------------------------------------------------------------
