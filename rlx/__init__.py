@@ -27,7 +27,7 @@ NAMES = {
         "rlx.clock": ("Tick", "time_ns"),
         "rlx.compiler": ("compile_artifact",),
         "rlx.control": ("cond", "fori", "scan", "while_loop"),
-        "rlx.custom": ("custom_op",),
+        "rlx.custom": ("custom_fn", "custom_op"),
         "rlx.errors": ("RlxError",),
         "rlx.graph": ("Graph",),
         "rlx.inspect": (

@@ -25,6 +25,7 @@ from rlx.control import fori as fori
 from rlx.control import scan as scan
 from rlx.control import while_loop as _while_loop
 from rlx.control import while_loop as while_loop
+from rlx.custom import custom_fn as custom_fn
 from rlx.custom import custom_op as custom_op
 from rlx.errors import RlxError as RlxError
 from rlx.errors import RlxError as _RlxError
@@ -183,6 +184,7 @@ __all__ = [
     "attr",
     "compile_artifact",
     "cond",
+    "custom_fn",
     "custom_op",
     "devices",
     "fori",

@@ -19,15 +19,20 @@ from typing import Any
 
 import numpy as np
 
+from rlx.chain import batch
+from rlx.control.bodies import graph_of, make, types_of
 from rlx.errors import GraphError, ShapeError
+from rlx.graph import Graph, topological
 from rlx.ops.attrs import KINDS
-from rlx.ops.base import REQUIRED, Array, Attr, Op, Operand
+from rlx.ops.base import REQUIRED, Array, Attr, Op, Operand, caller
 from rlx.ops.builders import located
 from rlx.ops.custom import CustomKernel, PythonKernel
+from rlx.ops.custom_fn import CustomFn, floats
+from rlx.ops.movement import zeros
 from rlx.ops.value import Value
 from rlx.types import TensorType
 
-__all__ = ["CustomOp", "custom_op"]
+__all__ = ["CustomOp", "batched_fn", "custom_fn", "custom_op"]
 
 Types = TensorType | tuple[TensorType, ...]
 
@@ -186,3 +191,153 @@ def _python_kernel(node: Op) -> PythonKernel:
             out[...] = a
 
     return PythonKernel(kernel)
+
+
+# -- functions with rules of their own --------------------------------------------------------
+
+
+@located
+def custom_fn(
+    function: Callable[..., Any],
+    *,
+    vjp: Callable[..., Any] | None = None,
+    jvp: Callable[..., Any] | None = None,
+) -> Callable[..., Any]:
+    """A function of Values with derivatives that the caller says.
+
+    ``vjp(args, results, cotangents)`` gives a cotangent an arg, and ``jvp(args, tangents)`` a
+    tangent a result: a tuple, or a Value where there is one. None stands for zero, and for what has
+    no derivative since it is no float. ``args`` and ``tangents`` are tuples, while ``results`` and
+    ``cotangents`` are a Value where the function gives one; zeros are given in full. Where a rule
+    is missing, the derivative is that of the function itself.
+
+    What comes back is called as ``function`` is, with Values alone. Both may use nothing but their
+    arguments, and constants: GraphError names what else they use.
+
+        clipped = rlx.custom_fn(lambda x: x.round(), vjp=lambda args, results, g: g)
+    """
+
+    def call(*args: Value) -> Any:
+        for v in args:
+            if not isinstance(v, Value):  # pyright: ignore[reportUnnecessaryIsInstance]
+                kind = type(v).__name__
+                raise GraphError(f"a custom function takes Values, found a {kind}", caller())
+        singles: list[bool] = []
+
+        def body(*inner: Value) -> list[Value]:
+            given = function(*inner)
+            singles.append(isinstance(given, Value))
+            return _values(given, "the function")
+
+        node = _custom_fn(args, body, vjp, jvp, singles)
+        return node.out if singles[0] else node.results
+
+    return located(call)
+
+
+def _custom_fn(
+    args: Sequence[Value],
+    body: Callable[..., list[Value]],
+    vjp: Callable[..., Any] | None,
+    jvp: Callable[..., Any] | None,
+    singles: Sequence[bool],
+) -> Op:
+    types = types_of(args)
+    graph = _closed("function", types, body)
+    results = types_of(graph.outputs)
+    wanted, given = len(floats(types)), len(floats(results))
+
+    def backward(*inner: Value) -> list[Value]:
+        made = inner[len(types) : len(inner) - given]
+        ct = _spread(results, inner[len(inner) - given :])
+        one = singles[0]
+        assert vjp is not None
+        found = vjp(inner[: len(types)], made[0] if one else made, ct[0] if one else ct)
+        return _floats_of(found, types, "the vjp")
+
+    def forward(*inner: Value) -> list[Value]:
+        tangents = _spread(types, inner[len(types) :])
+        assert jvp is not None
+        return _floats_of(jvp(inner[: len(types)], tangents), results, "the jvp")
+
+    back, ahead = [*types, *results, *floats(results)], [*types, *floats(types)]
+    rules = ["vjp"] * bool(vjp and wanted) + ["jvp"] * bool(jvp and given)
+    return make(
+        CustomFn, args, body=graph,
+        vjp_rule=_closed("vjp", back, backward) if "vjp" in rules else graph,
+        jvp_rule=_closed("jvp", ahead, forward) if "jvp" in rules else graph,
+        rules=",".join(rules),
+    )  # fmt: skip
+
+
+def _closed(name: str, types: Sequence[TensorType], function: Callable[..., list[Value]]) -> Graph:
+    """The graph of a function; GraphError if it uses values from around it."""
+    graph = Graph(name)
+    inputs = [graph.input(f"x{i}", t.shape, t.dtype) for i, t in enumerate(types)]
+    outputs = function(*inputs)
+    used = {v: op.location for op in topological(outputs) for v in op.present if v.op is None}
+    for v in [*used, *(v for v in outputs if v.op is None)]:
+        if v not in inputs:
+            raise GraphError(
+                f"custom_fn: the {name} uses {v.name!r} from around it; make it an argument",
+                used.get(v),
+            )
+    graph.set_outputs(outputs)
+    return graph
+
+
+def _spread(types: Sequence[TensorType], given: Sequence[Value]) -> tuple[Value | None, ...]:
+    """A Value a float type, and None for the others."""
+    rest = iter(given)
+    return tuple(next(rest) if t.dtype.is_float else None for t in types)
+
+
+def _values(given: Any, what: str) -> list[Value]:
+    many: list[Any] = list(given) if isinstance(given, tuple | list) else [given]
+    if not many or not all(isinstance(v, Value) for v in many):
+        raise GraphError(f"custom_fn: {what} gives {given!r}, expected a Value or a tuple of them")
+    return many
+
+
+def _floats_of(given: Any, types: Sequence[TensorType], what: str) -> list[Value]:
+    """What a rule gives for the float types, with zeros for None."""
+    many: list[Any] = list(given) if isinstance(given, tuple | list) else [given]
+    if len(many) != len(types):
+        raise GraphError(f"custom_fn: {what} gives {len(many)} values, expected {len(types)}")
+    found: list[Value] = []
+    for v, t in zip(many, types, strict=True):
+        if not t.dtype.is_float:
+            continue
+        if v is not None and (not isinstance(v, Value) or v.type != t):
+            kind = v.type if isinstance(v, Value) else type(v).__name__
+            raise ShapeError(f"custom_fn: {what} gives {kind}, expected {t}")
+        found.append(zeros(t.shape, t.dtype) if v is None else v)
+    return found
+
+
+def batched_fn(
+    node: CustomFn, operands: Sequence[Value], flags: Sequence[bool]
+) -> tuple[Value, ...]:
+    """A custom function on operands of which those marked have a new first axis: its body and its
+    rules in batches, so that they still are its rules."""
+    size = next(v for v, flag in zip(operands, flags, strict=True) if flag).shape[0]
+
+    def whole(v: Value, flag: bool) -> Value:
+        return v if flag else v.unsqueeze(0).expand([size, *v.shape])
+
+    def in_batches(graph: Graph) -> Callable[..., list[Value]]:
+        def function(*values: Value) -> list[Value]:
+            leaves = {v: (x, True) for v, x in zip(graph.inputs, values, strict=True)}
+            return [whole(v, flag) for v, flag in batch(graph.outputs, leaves)]
+
+        return function
+
+    def rule(graph: Graph) -> Graph:
+        types = [t.with_shape((size, *t.shape)) for t in types_of(graph.inputs)]
+        return graph_of(graph.name, types, in_batches(graph))
+
+    args = [whole(v, flag) for v, flag in zip(operands, flags, strict=True)]
+    return make(
+        CustomFn, args, body=rule(node.body), vjp_rule=rule(node.vjp_rule),
+        jvp_rule=rule(node.jvp_rule), rules=node.rules,
+    ).results  # fmt: skip

@@ -67,6 +67,7 @@ from rlx import available_devices as available_devices
 from rlx import backend_for as backend_for
 from rlx import compile_artifact as compile_artifact
 from rlx import cond as cond
+from rlx import custom_fn as custom_fn
 from rlx import custom_op as custom_op
 from rlx import devices as devices
 from rlx import devices_for as devices_for
@@ -186,6 +187,7 @@ __all__ = [
     "backend_for",
     "compile_artifact",
     "cond",
+    "custom_fn",
     "custom_op",
     "devices",
     "devices_for",

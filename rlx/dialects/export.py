@@ -17,6 +17,7 @@ from rlx.errors import IRError
 from rlx.graph import Graph
 from rlx.ops.base import Location, Op
 from rlx.ops.control import Control
+from rlx.ops.custom_fn import CustomFn
 from rlx.ops.value import Value
 
 __all__ = ["to_mlir"]
@@ -60,28 +61,47 @@ class _Writer:
     def function(
         self, name: str, graph: Graph, leaves: Sequence[Value], places: Sequence[ir.Location]
     ) -> func.FuncOp:
-        nodes = graph.nodes()
-        callees: dict[Op, ir.Attribute] = {
-            n: self.declare(n) for n in nodes if isinstance(n, Control)
-        }
+        callees = self.callees(graph)
         types = [to_type(v.type) for v in leaves], [to_type(v.type) for v in graph.outputs]
         with ir.InsertionPoint(self.module.body):
             made = func.FuncOp(name, ir.FunctionType.get(*types))
         block = made.add_entry_block(list(places))
         env: dict[Value, ir.Value] = dict(zip(leaves, block.arguments, strict=True))
         with ir.InsertionPoint(block):
-            for n in nodes:
-                callee = callees[n] if isinstance(n, Control) else None
-                op = create(
-                    n.name if callee is None else "func.call",
-                    [to_type(v.type) for v in n.results],
-                    [env[v] for v in n.present],
-                    attributes_of(n) if callee is None else {"callee": callee},
-                    loc=self.place(n),
-                )
-                env.update(zip(n.results, op.results, strict=True))
+            self.nodes(graph, env, callees)
             func.ReturnOp([env[v] for v in graph.outputs])
         return made
+
+    def callees(self, graph: Graph) -> dict[Op, ir.Attribute]:
+        """The symbols of the control ops of a graph, whose bodies are written first."""
+        found: dict[Op, ir.Attribute] = {}
+        for n in graph.nodes():
+            if isinstance(n, CustomFn):
+                found |= self.callees(n.body)
+            elif isinstance(n, Control):
+                found[n] = self.declare(n)
+        return found
+
+    def nodes(
+        self, graph: Graph, env: dict[Value, ir.Value], callees: Mapping[Op, ir.Attribute]
+    ) -> None:
+        """Write the nodes of a graph. Of a custom function only its body is left."""
+        for n in graph.nodes():
+            if isinstance(n, CustomFn):
+                inner = {v: env[a] for v, a in zip(n.body.inputs, n.args, strict=True)}
+                self.nodes(n.body, inner, callees)
+                made = [inner[v] for v in n.body.outputs]
+                env.update(zip(n.results, made, strict=True))
+                continue
+            callee = callees.get(n)
+            op = create(
+                n.name if callee is None else "func.call",
+                [to_type(v.type) for v in n.results],
+                [env[v] for v in n.present],
+                attributes_of(n) if callee is None else {"callee": callee},
+                loc=self.place(n),
+            )
+            env.update(zip(n.results, op.results, strict=True))
 
     def declare(self, node: Control) -> ir.Attribute:
         """Write the bodies of a control op and the declaration that names them; its symbol."""

@@ -49,6 +49,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.transformer": ("hir.attention_block", "hir.bert_layer"),
     "rlx.ops.llama": ("hir.llama_decoder_block",),
     "rlx.ops.control": ("control.cond", "control.while_loop", "control.scan"),
+    "rlx.ops.custom_fn": ("control.custom_fn",),
 }  # fmt: skip
 
 OP_MODULES: dict[str, str] = {op: module for module, ops in FAMILIES.items() for op in ops}

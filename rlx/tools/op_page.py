@@ -64,14 +64,14 @@ def _results(cls: type[Op]) -> str:
 
 def how(cls: type[Op]) -> str:
     """How an op is run, with the kernel families that run one of its samples whole."""
+    if issubclass(cls, Control):
+        return "its body, in its place" if cls.composite() else "control flow"
     if cls.composite():
         way = "expands"
     elif cls.pointwise:
         way = "pointwise"
     elif hasattr(cls, "loops"):
         way = "loops"
-    elif issubclass(cls, Control):
-        return "control flow"
     else:
         return "literal"
     report = _dispatch(_graph(cls))
