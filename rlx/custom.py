@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.chain import batch
-from rlx.control.bodies import graph_of, make, types_of
+from rlx.control.bodies import make, types_of
 from rlx.errors import GraphError, ShapeError
 from rlx.graph import Graph, topological
 from rlx.ops.attrs import KINDS
@@ -32,7 +31,7 @@ from rlx.ops.movement import zeros
 from rlx.ops.value import Value
 from rlx.types import TensorType
 
-__all__ = ["CustomOp", "batched_fn", "custom_fn", "custom_op"]
+__all__ = ["CustomOp", "custom_fn", "custom_op"]
 
 Types = TensorType | tuple[TensorType, ...]
 
@@ -313,31 +312,3 @@ def _floats_of(given: Any, types: Sequence[TensorType], what: str) -> list[Value
             raise ShapeError(f"custom_fn: {what} gives {kind}, expected {t}")
         found.append(zeros(t.shape, t.dtype) if v is None else v)
     return found
-
-
-def batched_fn(
-    node: CustomFn, operands: Sequence[Value], flags: Sequence[bool]
-) -> tuple[Value, ...]:
-    """A custom function on operands of which those marked have a new first axis: its body and its
-    rules in batches, so that they still are its rules."""
-    size = next(v for v, flag in zip(operands, flags, strict=True) if flag).shape[0]
-
-    def whole(v: Value, flag: bool) -> Value:
-        return v if flag else v.unsqueeze(0).expand([size, *v.shape])
-
-    def in_batches(graph: Graph) -> Callable[..., list[Value]]:
-        def function(*values: Value) -> list[Value]:
-            leaves = {v: (x, True) for v, x in zip(graph.inputs, values, strict=True)}
-            return [whole(v, flag) for v, flag in batch(graph.outputs, leaves)]
-
-        return function
-
-    def rule(graph: Graph) -> Graph:
-        types = [t.with_shape((size, *t.shape)) for t in types_of(graph.inputs)]
-        return graph_of(graph.name, types, in_batches(graph))
-
-    args = [whole(v, flag) for v, flag in zip(operands, flags, strict=True)]
-    return make(
-        CustomFn, args, body=rule(node.body), vjp_rule=rule(node.vjp_rule),
-        jvp_rule=rule(node.jvp_rule), rules=node.rules,
-    ).results  # fmt: skip

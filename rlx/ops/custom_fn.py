@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from rlx.errors import GraphError
 from rlx.ops.base import Array, attr, variadic
 from rlx.ops.control import Control
-from rlx.ops.movement import zeros
 from rlx.ops.value import Value
 from rlx.types import TensorType
 
@@ -58,40 +57,26 @@ class CustomFn(Control, name="control.custom_fn"):
         return tuple(call(self.body, args))
 
     def expand(self) -> tuple[Value, ...]:
-        from rlx.chain import inline
+        from rlx.control.custom import expanded
 
-        return tuple(inline(self.body, self.args))
+        return expanded(self)
 
     def vjp(self, *cotangents: Value | None) -> list[Value | None]:
-        from rlx.chain import inline, vjp
+        from rlx.control.custom import custom_vjp
 
-        if not self.has("vjp"):
-            return vjp(self.expand(), self.args, cotangents)
-        given = _filled(self.results, cotangents)
-        found = iter(inline(self.vjp_rule, [*self.args, *self.results, *given]))
-        return [next(found) if v.dtype.is_float else None for v in self.args]
+        return custom_vjp(self, cotangents)
 
     def jvp(self, *tangents: Value | None) -> tuple[Value | None, ...]:
-        from rlx.chain import inline, jvp
+        from rlx.control.custom import custom_jvp
 
-        if not self.has("jvp"):
-            return tuple(jvp(self.expand(), self.args, tangents))
-        given = _filled(self.args, tangents)
-        found = iter(inline(self.jvp_rule, [*self.args, *given]))
-        return tuple(next(found) if v.dtype.is_float else None for v in self.results)
+        return custom_jvp(self, tangents)
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> tuple[Value, ...]:
-        from rlx.custom import batched_fn
+        from rlx.control.custom import custom_batch
 
-        return batched_fn(self, operands, batched)
+        return custom_batch(self, operands, batched)
 
 
 def floats(types: Sequence[TensorType]) -> list[TensorType]:
     """Those of float elements, which alone have derivatives."""
     return [t for t in types if t.dtype.is_float]
-
-
-def _filled(values: Sequence[Value], given: Sequence[Value | None]) -> list[Value]:
-    """Tangents or cotangents of the float values, with zeros for those that are None."""
-    pairs = zip(values, given, strict=True)
-    return [zeros(v.shape, v.dtype) if t is None else t for v, t in pairs if v.dtype.is_float]
