@@ -40,8 +40,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.rope": ("mir.rope",),
     "rlx.ops.movement": ("mir.reshape", "mir.transpose", "mir.expand"),
     "rlx.ops.slicing": ("mir.slice", "mir.concat", "mir.pad"),
-    "rlx.ops.gather": ("mir.gather", "mir.scatter_add"),
+    "rlx.ops.gather": ("mir.gather",),
+    "rlx.ops.scatter": ("mir.scatter", "mir.scatter_add"),
+    "rlx.ops.sort": ("mir.sort",),
     "rlx.ops.topk": ("mir.topk",),
+    "rlx.ops.argreduce": ("mir.argmax", "mir.argmin"),
     "rlx.ops.blocks": (
         "hir.linear", "hir.linear_fused", "hir.shared_linear_pair", "hir.swiglu",
         "hir.residual_rms_norm",
@@ -63,6 +66,7 @@ BUILDERS: dict[str, str] = {
         "narrow", "concat", "split", "squeeze", "unsqueeze", "swapaxes", "permute", "flatten",
         "activation", "binary", "compare", "reduce", "attention_kind",
     )},
+    "argsort": "rlx.ops.sort:argsort",
     "sum": "mir.reduce_sum", "mean": "mir.reduce_mean", "prod": "mir.reduce_prod",
     "max": f"{_SUGAR}:max_", "min": f"{_SUGAR}:min_",
 }  # fmt: skip

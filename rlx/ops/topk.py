@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
-from rlx.ops.base import Array, Cost, Op, attr, bad, operand, sample
+from rlx.ops.base import Array, Cost, attr, bad, operand, sample
 from rlx.ops.elementwise import NUMERIC
-from rlx.ops.gather import Gather, ScatterAdd
 from rlx.ops.movement import axis_of
+from rlx.ops.sort import Ordering, order
 from rlx.ops.value import Value
 from rlx.types import TensorType, bf16, f16, f32, i64
 
 __all__ = ["TopK"]
 
 
-class TopK(Op, name="mir.topk"):
+class TopK(Ordering, name="mir.topk"):
     """The k greatest (or least) elements along an axis, best first, and their indices as i64.
 
     Among equals the smaller index comes first. nan counts as greater than every number: it comes
@@ -30,7 +29,6 @@ class TopK(Op, name="mir.topk"):
     axis: int = attr(0, "the axis to select along")
     largest: bool = attr(True, "the greatest; False: the least")
 
-    result_count: ClassVar[int] = 2
     dtypes = NUMERIC
     samples = (
         sample("6xT", k=3, axis=0),
@@ -40,6 +38,7 @@ class TopK(Op, name="mir.topk"):
         sample("2x1xT", k=1, axis=1),
         sample("2x3xT", k=0, axis=1),
         sample("0x3xT", k=2, axis=1),
+        sample("2x40xT", k=20, axis=1, largest=False),
     )
     bads = (
         bad("2x3xf32", match="4 of the 3 elements", error=ShapeError, k=4, axis=1),
@@ -65,21 +64,45 @@ class TopK(Op, name="mir.topk"):
         out = self.x.type.with_shape((*self.x.shape[:axis], self.k, *self.x.shape[axis + 1 :]))
         return out, out.with_dtype(i64)
 
+    @property
+    def descending(self) -> bool:
+        return self.largest
+
     def reference(self, x: Array) -> tuple[Array, Array]:
-        wide = x.astype(np.float32) if self.x.dtype in (f16, bf16) else x
-        n = x.shape[self.axis]
-        if self.largest:
-            # A stable ascending order of the reversed axis, read backwards: greatest and nan
-            # first, the smaller index first among equals.
-            back = np.argsort(np.flip(wide, self.axis), self.axis, kind="stable")
-            order = n - 1 - np.flip(back, self.axis)
-        else:
-            order = np.argsort(wide, self.axis, kind="stable")
-        indices = np.take(order, np.arange(self.k), self.axis).astype(np.int64)
+        indices = np.take(order(x, self.axis, self.largest), np.arange(self.k), self.axis)
         return np.take_along_axis(x, indices, self.axis), indices
 
     def loops(self, b: Any) -> None:
-        """Selection: the best element after the one before, k times. It needs no scratch."""
+        """For few, selection: the best element after the one before, k times, which needs no
+        memory. For more the line is sorted."""
+        if self._sorts():
+            self._sorted(b)
+        else:
+            self._selected(b)
+
+    def _sorts(self) -> bool:
+        """Whether sorting takes fewer comparisons; one of a merge costs about two of a scan."""
+        return self.k > 2 * self.x.type.static_shape[self.axis].bit_length()
+
+    def _sorted(self, b: Any) -> None:
+        shape, axis = self.x.type.static_shape, self.axis
+        pairs = [(b.workspace(shape, self.x.dtype), b.workspace(shape, i64)) for _ in "ab"]
+
+        def row(*rest: Any) -> None:
+            def at(i: Any) -> list[Any]:
+                return [*rest[:axis], i, *rest[axis:]]
+
+            self.sort_line(b, shape[axis], at, *pairs)
+
+            def copy(i: Any) -> None:
+                for n, room in enumerate(pairs[0]):
+                    b.store(n, at(i), b.read(room, at(i)))
+
+            b.loop(self.k, copy)
+
+        b.parallel((*shape[:axis], *shape[axis + 1 :]), row)
+
+    def _selected(self, b: Any) -> None:
         shape, axis = self.x.type.static_shape, self.axis
         wide = f32 if self.x.dtype in (f16, bf16) else self.x.dtype
         zero, none = b.const(0, wide), b.const(-1, i64)
@@ -92,9 +115,9 @@ class TopK(Op, name="mir.topk"):
                 def look(j: Any, best: Any, best_index: Any) -> tuple[Any, Any]:
                     k, v, i = b.k, b.load(0, at(j)), b.convert(j, i64)
                     # v comes after the last one if it is worse, or equal at a later index.
-                    level = k.logical_not(self._precedes(k, v, last)) & (i > last_index)
-                    later = self._precedes(k, last, v) | level | (last_index < 0)
-                    take = later & ((best_index < 0) | self._precedes(k, v, best))
+                    level = k.logical_not(self.precedes(k, v, last)) & (i > last_index)
+                    later = self.precedes(k, last, v) | level | (last_index < 0)
+                    take = later & ((best_index < 0) | self.precedes(k, v, best))
                     return k.select(take, v, best), k.select(take, i, best_index)
 
                 value, index = b.loop(shape[axis], look, init=(zero, none))
@@ -106,40 +129,9 @@ class TopK(Op, name="mir.topk"):
 
         b.parallel((*shape[:axis], *shape[axis + 1 :]), row)
 
-    def _precedes(self, k: Any, a: Any, b: Any) -> Any:
-        """Whether the register a comes strictly before b, whatever their indices."""
-        if not self.largest:
-            a, b = b, a
-        if not a.dtype.is_float:
-            return a > b
-        return (a > b) | (k.compare("ne", a, a) & k.compare("eq", b, b))
-
     def cost(self) -> Cost:
-        """One comparison for every element and every one of the k."""
+        """Comparisons of the way that ``loops`` takes."""
         size = self.x.type.size
-        return Cost(size * self.k if isinstance(size, int) else 0, super().cost().bytes)
-
-    def _along_axis(self, v: Value) -> tuple[Value, Value, list[int]]:
-        """``v`` and the indices with the axis moved to the end, and the way back."""
-        axis = self.axis
-        order = [i for i in range(self.x.rank) if i != axis] + [axis]
-        return (
-            v.transpose(order),
-            self.results[1].transpose(order),
-            [order.index(i) for i in range(len(order))],
-        )
-
-    def vjp(self, g: Value | None, _: Value | None = None) -> tuple[Value | None]:
-        if g is None:
-            return (None,)
-        updates, indices, back = self._along_axis(g)
-        last, n = g.rank - 1, self.x.shape[self.axis]
-        return (ScatterAdd(updates, indices, (n,), last, "clip", last).out.transpose(back),)
-
-    def jvp(self, t: Value) -> tuple[Value, None]:
-        table, indices, back = self._along_axis(t)
-        last = t.rank - 1
-        return Gather(table, indices, last, "clip", last).out.transpose(back), None
-
-    def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> tuple[Value, ...]:
-        return self.with_operands(operands, axis=self.axis + 1).results
+        if not self.x.type.is_static or not isinstance(size, int) or self._sorts():
+            return super().cost()
+        return Cost(size * self.k, self.moved)

@@ -10,8 +10,9 @@ import numpy as np
 
 from rlx.graph import Graph
 from rlx.ops.cast import Cast
-from rlx.ops.gather import Gather, ScatterAdd
+from rlx.ops.gather import Gather
 from rlx.ops.movement import Expand, Reshape, Transpose
+from rlx.ops.scatter import Scattering
 from rlx.ops.slicing import Slice
 from rlx.ops.value import Value
 from rlx.types import TensorType
@@ -53,9 +54,10 @@ def index_limits(graph: Graph) -> Mapping[str, int]:
     """The inputs and params that index something, with the size of what they index."""
     limits: dict[str, int] = {}
     for node in graph.nodes():
-        if not isinstance(node, Gather | ScatterAdd):
+        if not isinstance(node, Gather | Scattering):
             continue
-        size = node.size[0] if isinstance(node, ScatterAdd) else node.table.shape[node.axis]
+        data = node.table if isinstance(node, Gather) else node.out
+        size = data.shape[node.axis]
         source = _source(node.indices)
         if source.name is not None and isinstance(size, int):
             limits[source.name] = min(size, limits.get(source.name, size))
