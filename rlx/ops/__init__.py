@@ -34,7 +34,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.reduce": (
         "mir.reduce_sum", "mir.reduce_mean", "mir.reduce_max", "mir.reduce_min", "mir.reduce_prod",
     ),
-    "rlx.ops.scan": ("mir.cumsum",),
+    "rlx.ops.scan": (
+        "mir.cumsum", "mir.cumprod", "mir.cummax", "mir.cummin", "mir.logcumsumexp",
+    ),
+    "rlx.ops.recurrence": ("mir.linear_recurrence",),
     "rlx.ops.normalization": ("mir.softmax", "mir.layer_norm", "mir.rms_norm"),
     "rlx.ops.attention": ("mir.attention",),
     "rlx.ops.rope": ("mir.rope",),
@@ -42,6 +45,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.slicing": ("mir.slice", "mir.concat", "mir.pad"),
     "rlx.ops.gather": ("mir.gather",),
     "rlx.ops.scatter": ("mir.scatter", "mir.scatter_add"),
+    "rlx.ops.along": ("mir.position",),
+    "rlx.ops.dynamic": ("mir.dynamic_slice", "mir.dynamic_update_slice"),
     "rlx.ops.sort": ("mir.sort",),
     "rlx.ops.topk": ("mir.topk",),
     "rlx.ops.argreduce": ("mir.argmax", "mir.argmin"),
@@ -65,6 +70,9 @@ BUILDERS: dict[str, str] = {
     **{f: f"{_SUGAR}:{f}" for f in (
         "narrow", "concat", "split", "squeeze", "unsqueeze", "swapaxes", "permute", "flatten",
         "activation", "binary", "compare", "reduce", "attention_kind",
+    )},
+    **{f: f"rlx.ops.along:{f}" for f in (
+        "take_along_axis", "put_along_axis", "gather_nd", "scatter_nd",
     )},
     "argsort": "rlx.ops.sort:argsort",
     "sum": "mir.reduce_sum", "mean": "mir.reduce_mean", "prod": "mir.reduce_prod",

@@ -94,10 +94,8 @@ class ArgExtremum(Op):
 
             def step(i: Any, best: Any, index: Any) -> tuple[Any, Any]:
                 v = b.load(0, at(i))
-                if self.select_last_index:
-                    take = k.logical_not(better(best, v))
-                else:
-                    take = better(v, best)
+                last = self.select_last_index
+                take = k.logical_not(better(best, v)) if last else better(v, best)
                 return k.select(take, v, best), k.select(take, i, index)
 
             first = [b.load(0, at(0)), k.index(0)]

@@ -43,6 +43,8 @@ MODES = ("fault", "clip", "wrap", "fill")
 class Indexing(Protocol):
     """An op with indices along an axis."""
 
+    attrs: dict[str, Any]
+
     @property
     def short(self) -> str: ...
 
@@ -92,7 +94,8 @@ def check_indices(op: Any, data: Value, length: Dim) -> None:
 
 def out_of_range(op: Indexing, length: int) -> str:
     """What is wrong with an index that the mode does not allow."""
-    return f"{op.short}: index out of range for axis {op.axis} of {length} elements"
+    name = op.attrs.get("of", op.short)
+    return f"{name}: index out of range for axis {op.axis} of {length} elements"
 
 
 def positions(op: Indexing, indices: Array, length: int) -> tuple[Array, Array]:
