@@ -47,6 +47,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.scatter": ("mir.scatter", "mir.scatter_add"),
     "rlx.ops.along": ("mir.position",),
     "rlx.ops.dynamic": ("mir.dynamic_slice", "mir.dynamic_update_slice"),
+    "rlx.ops.search": ("mir.searchsorted",),
     "rlx.ops.sort": ("mir.sort",),
     "rlx.ops.topk": ("mir.topk",),
     "rlx.ops.argreduce": ("mir.argmax", "mir.argmin"),
@@ -73,6 +74,10 @@ BUILDERS: dict[str, str] = {
     )},
     **{f: f"rlx.ops.along:{f}" for f in (
         "take_along_axis", "put_along_axis", "gather_nd", "scatter_nd",
+    )},
+    **{f: f"rlx.ops.search:{f}" for f in ("bincount", "histogram", "nonzero")},
+    **{f: f"rlx.ops.patterns:{f}" for f in (
+        "one_hot", "tri", "tril", "triu", "eye", "diag", "diagonal", "trace",
     )},
     "argsort": "rlx.ops.sort:argsort",
     "sum": "mir.reduce_sum", "mean": "mir.reduce_mean", "prod": "mir.reduce_prod",
