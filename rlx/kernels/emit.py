@@ -15,6 +15,7 @@ from rlx.kernels import (
     pack,
     reduce,
     rowwise,
+    scatter,
 )
 from rlx.kernels.builder import KernelTarget, KernelText
 from rlx.kernels.family import Family
@@ -31,6 +32,7 @@ FAMILIES: dict[str, Family] = {
     "pack": pack,
     "reduce": reduce,
     "rowwise": rowwise,
+    "scatter": scatter,
 }
 
 

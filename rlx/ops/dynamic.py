@@ -30,13 +30,9 @@ __all__ = ["DynamicSlice", "DynamicUpdateSlice"]
 class Box(Op):
     """The shared part: a box of ``x`` behind the batch dims."""
 
-    x: Value
-    starts: Value
-    batch_dims: int
-
     flops_per_element = 0
 
-    def check(self, box: Shape) -> None:
+    def check(self: Any, box: Shape) -> None:
         """Refuse starts that are not one for every axis, and a box that does not fit."""
         check_integers(self, self.starts)
         lead, shape = self.batch_dims, self.x.shape
@@ -59,7 +55,7 @@ class Box(Op):
                     f"{self.short}: {size} elements along axis {axis}, which has {dim}"
                 )
 
-    def places(self, starts: Array, box: Sequence[int]) -> Array:
+    def places(self: Any, starts: Array, box: Sequence[int]) -> Array:
         """Where boxes begin, in numpy: the starts, moved into the tensor."""
         dims = np.array(self.x.type.static_shape[self.batch_dims :], np.int64)
         room = dims - np.array(box, np.int64)
@@ -68,7 +64,7 @@ class Box(Op):
         wide = starts.astype(np.int64)
         return np.clip(np.where(wide < 0, wide + dims, wide), 0, room)
 
-    def boxes(self, starts: Array, box: Sequence[int]) -> Iterable[tuple[Any, Any]]:
+    def boxes(self: Any, starts: Array, box: Sequence[int]) -> Iterable[tuple[Any, Any]]:
         """For every batch element its index, and the index of its box."""
         lead = self.x.type.static_shape[: self.batch_dims]
         found = self.places(starts, box)
@@ -76,7 +72,7 @@ class Box(Op):
             ranges = zip(found[at], box, strict=True)
             yield at, (*at, *(slice(s, s + n) for s, n in ranges))
 
-    def start(self, b: Any, number: int, at: Sequence[Any], box: Sequence[int]) -> list[Any]:
+    def start(self: Any, b: Any, number: int, at: Sequence[Any], box: Sequence[int]) -> list[Any]:
         """Where the box of a batch element begins, in a loop nest, as indices."""
         k, lead = b.k, self.batch_dims
         found: list[Any] = []
@@ -89,18 +85,19 @@ class Box(Op):
             found.append(b.index(k.minimum(s, dim - size)))
         return found
 
-    def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
+    def batch(self: Any, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         both = same_batch(operands, batched)
         return self.with_operands(both, batch_dims=self.batch_dims + 1).out
 
 
 def _vector(starts: Value | Array | Sequence[Value | int]) -> Value:
     """One tensor of starts, or a number or scalar for every axis, as a vector."""
-    if isinstance(starts, Value) or not isinstance(starts, list | tuple):
-        return as_indices(starts)
-    if not any(isinstance(s, Value) for s in starts):
-        return as_indices(np.asarray(starts, np.int64))
-    return concat([_scalar(s) for s in starts])
+    if isinstance(starts, Value):
+        return starts
+    if any(isinstance(s, Value) for s in starts):
+        return concat([_scalar(s) for s in starts])
+    given = starts if isinstance(starts, np.ndarray) else np.asarray(starts, np.int64)
+    return as_indices(given)
 
 
 def _scalar(start: Value | int) -> Value:

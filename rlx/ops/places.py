@@ -12,23 +12,22 @@ The first ``batch_dims`` axes of data and indices are shared: each batch has its
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from rlx.errors import DTypeError, FaultError, GraphError, ShapeError
 from rlx.ops.base import Array, Op
 from rlx.ops.constant import Constant
-from rlx.ops.location import Location
 from rlx.ops.movement import listed
 from rlx.ops.value import Value
 from rlx.types import Dim, i64, u64
 
 __all__ = [
     "MODES",
-    "Indexing",
     "as_indices",
     "check_indices",
+    "check_integers",
     "check_mode",
     "out_of_range",
     "place",
@@ -38,24 +37,6 @@ __all__ = [
 ]
 
 MODES = ("fault", "clip", "wrap", "fill")
-
-
-class Indexing(Protocol):
-    """An op with indices along an axis."""
-
-    attrs: dict[str, Any]
-
-    @property
-    def short(self) -> str: ...
-
-    @property
-    def location(self) -> Location: ...
-
-    @property
-    def axis(self) -> int: ...
-
-    @property
-    def mode(self) -> str: ...
 
 
 def check_mode(op: Op, mode: str) -> None:
@@ -92,13 +73,13 @@ def check_indices(op: Any, data: Value, length: Dim) -> None:
         raise ShapeError(f"{op.short}: axis {op.axis} is empty, so no index can be valid")
 
 
-def out_of_range(op: Indexing, length: int) -> str:
+def out_of_range(op: Any, length: int) -> str:
     """What is wrong with an index that the mode does not allow."""
     name = op.attrs.get("of", op.short)
     return f"{name}: index out of range for axis {op.axis} of {length} elements"
 
 
-def positions(op: Indexing, indices: Array, length: int) -> tuple[Array, Array]:
+def positions(op: Any, indices: Array, length: int) -> tuple[Array, Array]:
     """The indices counted from the front, and which of them were out of range: those are 0 with
     the mode "fill", and a FaultError with "fault"."""
     # Integers of 64 bits of their own sign, so that neither a length nor a sum wraps.
@@ -135,7 +116,7 @@ def place(k: Any, index: Any, length: Any, mode: str) -> tuple[Any, Any]:
     return inside if mode == "wrap" else k.select(outside, 0, inside), outside
 
 
-def position(op: Indexing, b: Any, index: Any, length: int) -> tuple[Any, Any]:
+def position(op: Any, b: Any, index: Any, length: int) -> tuple[Any, Any]:
     """The same in a loop nest, where a fault is recorded."""
     inside, outside = place(b.k, index, length, op.mode)
     if op.mode == "fault":

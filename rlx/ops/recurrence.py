@@ -31,15 +31,10 @@ class Running(Op):
     """The shared part: element i of a line is a fold of the elements up to i, or with ``reverse``
     from i on."""
 
-    x: Value
-    axis: int
-    reverse: bool
-    exclusive: bool = False
-
     dtypes = NUMERIC
     bads = BADS
 
-    def infer(self) -> TensorType:
+    def infer(self: Any) -> TensorType:
         if self.x.dtype not in self.dtypes:
             kind = "numbers" if self.dtypes is NUMERIC else "floats"
             raise DTypeError(
@@ -50,43 +45,46 @@ class Running(Op):
             raise ShapeError(f"{self.short}: the stored axis is not negative, found {self.axis}")
         return self.x.type
 
-    # What an op's fold is made of: the registers carried, the next ones, and the element they give.
+    # What an op's fold is made of.
 
-    def start(self, b: Any) -> list[Any]:
+    def start(self: Any, b: Any) -> list[Any]:
+        """The registers that are carried into the first element."""
         raise AssertionError(f"{self.name} defines no start")
 
-    def fold(self, k: Any, carried: Sequence[Any], x: Any) -> list[Any]:
+    def fold(self: Any, k: Any, carried: Sequence[Any], x: Any) -> list[Any]:
+        """Those that are carried on from an element."""
         raise AssertionError(f"{self.name} defines no fold")
 
-    def element(self, k: Any, carried: Sequence[Any]) -> Any:
+    def element(self: Any, k: Any, carried: Sequence[Any]) -> Any:
+        """The element of the result that they give."""
         return carried[0]
 
-    def loops(self, b: Any) -> None:
+    def loops(self: Any, b: Any) -> None:
         shape, axis = self.x.type.static_shape, self.axis
-        length = shape[axis]
+        length, exclusive = shape[axis], self.attrs.get("exclusive")
 
         def line(*at: Any) -> None:
             def step(i: Any, *carried: Any) -> list[Any]:
                 place = [*at[:axis], (length - 1) - i if self.reverse else i, *at[axis:]]
                 then = self.fold(b.k, carried, b.load(0, place))
-                b.store(0, place, self.element(b.k, carried if self.exclusive else then))
+                b.store(0, place, self.element(b.k, carried if exclusive else then))
                 return then
 
             b.loop(length, step, self.start(b))
 
         b.parallel((*shape[:axis], *shape[axis + 1 :]), line)
 
-    def accumulated(self, ufunc: Any, x: Array) -> Array:
+    def accumulated(self: Any, ufunc: Any, x: Array) -> Array:
         """The reference, by a NumPy function that accumulates."""
         x = np.flip(x, self.axis) if self.reverse else x
         out = ufunc.accumulate(x, axis=self.axis, dtype=x.dtype)
         return np.flip(out, self.axis) if self.reverse else out
 
-    def near(self, v: Value, steps: int, fill: float) -> Value:
+    def near(self: Any, v: Value, steps: int, fill: float) -> Value:
         """The elements that come ``steps`` before each in the order of the fold."""
         return shifted(v, self.axis, -steps if self.reverse else steps, fill)
 
-    def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
+    def batch(self: Any, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         return self.with_operands(operands, axis=self.axis + 1).out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -139,7 +139,7 @@ class RunningExtremum(Running):
         sample("2x5xT", axis=1, reverse=True),
         sample("2x0xT", axis=1),
     )
-    greatest: bool
+    greatest: ClassVar[bool]
 
     @classmethod
     def build(cls, x: Value, axis: int, reverse: bool = False) -> Value:
@@ -163,7 +163,7 @@ class RunningExtremum(Running):
         number = Iota(x.shape, self.axis, i64).out
         own = x.eq(self.out).logical_or(x.ne(x))
         if not self.reverse:
-            return Cummax(own.where(number, 0), self.axis).out
+            return Cummax(own.where(number, 0), self.axis, False).out
         return Cummin(own.where(number, Iota((n,), 0, i64).out[-1]), self.axis, True).out
 
     def vjp(self, g: Value) -> tuple[Value]:

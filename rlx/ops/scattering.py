@@ -21,13 +21,18 @@ from rlx.ops.places import check_indices, position, positions, same_batch
 from rlx.ops.value import Value
 from rlx.types import DType, Shape, bf16, f16, f32
 
-__all__ = ["REDUCTIONS", "Scattering", "combine"]
+__all__ = ["REDUCTIONS", "Scattering", "accumulator", "combine"]
 
 _UFUNCS: dict[str, Any] = {
     "set": None, "add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
 }  # fmt: skip
 REDUCTIONS = tuple(_UFUNCS)
 """What becomes of an element and an update for its place. min and max give nan if either is nan."""
+
+
+def accumulator(dt: DType, reduction: str) -> DType:
+    """The type in which elements are kept until all updates are in."""
+    return f32 if dt in (f16, bf16) and reduction in ("add", "mul") else dt
 
 
 def combine(k: Any, reduction: str, old: Any, new: Any) -> Any:
@@ -42,29 +47,22 @@ def combine(k: Any, reduction: str, old: Any, new: Any) -> Any:
 class Scattering(Op):
     """The shared part of ops that write updates by index, on zeros or on a tensor."""
 
-    updates: Value
-    indices: Value
-    axis: int
-    mode: str
-    batch_dims: int
-
     @property
-    def what(self) -> str:
+    def what(self: Any) -> str:
         """The reduction."""
         raise AssertionError(f"{self.name} names no reduction")
 
     @property
-    def target(self) -> Value | None:
+    def target(self: Any) -> Value | None:
         """The tensor that is written on; None for zeros."""
         raise AssertionError(f"{self.name} names no target")
 
     @property
-    def accumulator(self) -> DType:
+    def accumulator(self: Any) -> DType:
         """The type in which elements are kept until all updates are in."""
-        dt = self.updates.dtype
-        return f32 if dt in (f16, bf16) and self.what in ("add", "mul") else dt
+        return accumulator(self.updates.dtype, self.what)
 
-    def check_updates(self, shape: Shape) -> None:
+    def check_updates(self: Any, shape: Shape) -> None:
         """Refuse updates and indices that do not fit a result of ``shape``."""
         axis, indices = self.axis, self.indices
         check_indices(self, self.updates, shape[axis])
@@ -75,12 +73,12 @@ class Scattering(Op):
                 f" {listed(shape)} with the dims of the indices at axis {axis}"
             )
 
-    def cost(self) -> Cost:
+    def cost(self: Any) -> Cost:
         """An operation for every update."""
         size = self.updates.type.size
         return Cost(size if isinstance(size, int) else 0, super().cost().bytes)
 
-    def written(self, start: Array, updates: Array, indices: Array) -> Array:
+    def written(self: Any, start: Array, updates: Array, indices: Array) -> Array:
         """The reference: the updates on an array of the result's shape."""
         shape, lead = start.shape, self.batch_dims
         out = start.astype(self.accumulator.numpy)
@@ -96,7 +94,7 @@ class Scattering(Op):
                         part[:, i] = new if ufunc is None else ufunc(part[:, i], new)
         return out.astype(updates.dtype)
 
-    def loops(self, b: Any) -> None:
+    def loops(self: Any, b: Any) -> None:
         """A point is a line along the axis: it takes the target's elements, and then all updates
         for the line in order."""
         axis, shape = self.axis, self.out.type.static_shape
@@ -138,11 +136,11 @@ class Scattering(Op):
 
         b.parallel((*shape[:axis], *shape[axis + 1 :]), line)
 
-    def taken(self, v: Value) -> Value:
+    def taken(self: Any, v: Value) -> Value:
         """The elements of a value of the result's shape that the updates go to."""
         return Gather(v, self.indices, self.axis, self.mode, self.batch_dims).out
 
-    def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
+    def batch(self: Any, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         if not self.batch_dims and not batched[1]:  # every element has the same indices
             ready = same_batch(operands, batched)
             ready[1] = operands[1]

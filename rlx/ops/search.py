@@ -54,7 +54,8 @@ class Searchsorted(Op, name="mir.searchsorted"):
     @classmethod
     def build(cls, line: Value, values: Value | Array | float, side: str = "left") -> Value:
         """Numbers take the line's element type; two types meet by promotion."""
-        return cls(*promoted(line, values), side).out
+        line, found = promoted(line, values)
+        return cls(line, found, side).out
 
     def infer(self) -> TensorType:
         line, values = self.line, self.values

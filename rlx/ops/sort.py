@@ -33,13 +33,9 @@ def order(x: Array, axis: int, descending: bool) -> Array:
 class Ordering(Op):
     """The shared part of ops that give elements along an axis in order, and their indices."""
 
-    x: Value
-    axis: int
-    descending: Any
-
     result_count: ClassVar[int] = 2
 
-    def precedes(self, k: Any, a: Any, b: Any) -> Any:
+    def precedes(self: Any, k: Any, a: Any, b: Any) -> Any:
         """Whether the register a comes strictly before b, whatever their indices."""
         if not self.descending:
             a, b = b, a
@@ -91,17 +87,17 @@ class Ordering(Op):
         b.loop((passes + 1) // 2, round_, [k.index(1)])
 
     @property
-    def moved(self) -> int:
+    def moved(self: Any) -> int:
         """The bytes of operand and results."""
         return bytes_of([*self.present, *self.results])
 
-    def cost(self) -> Cost:
+    def cost(self: Any) -> Cost:
         """The comparisons of a merge sort."""
         size, n = self.x.type.size, self.x.shape[self.axis]
         many = size * max(1, (n - 1).bit_length()) if isinstance(n, int) else 0
         return Cost(many if isinstance(many, int) else 0, self.moved)
 
-    def _along_axis(self, v: Value) -> tuple[Value, Value, list[int]]:
+    def _along_axis(self: Any, v: Value) -> tuple[Value, Value, list[int]]:
         """``v`` and the indices with the axis moved to the end, and the way back."""
         axis = self.axis
         order = [i for i in range(self.x.rank) if i != axis] + [axis]
@@ -111,19 +107,19 @@ class Ordering(Op):
             [order.index(i) for i in range(len(order))],
         )
 
-    def vjp(self, g: Value | None, _: Value | None = None) -> tuple[Value | None]:
+    def vjp(self: Any, g: Value | None, _: Value | None = None) -> tuple[Value | None]:
         if g is None:
             return (None,)
         updates, indices, back = self._along_axis(g)
         last, n = g.rank - 1, self.x.shape[self.axis]
         return (ScatterAdd(updates, indices, (n,), last, "clip", last).out.transpose(back),)
 
-    def jvp(self, t: Value) -> tuple[Value, None]:
+    def jvp(self: Any, t: Value) -> tuple[Value, None]:
         table, indices, back = self._along_axis(t)
         last = t.rank - 1
         return Gather(table, indices, last, "clip", last).out.transpose(back), None
 
-    def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> tuple[Value, ...]:
+    def batch(self: Any, operands: Sequence[Value], batched: Sequence[bool]) -> tuple[Value, ...]:
         return self.with_operands(operands, axis=self.axis + 1).results
 
 

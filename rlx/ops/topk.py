@@ -66,6 +66,7 @@ class TopK(Ordering, name="mir.topk"):
 
     @property
     def descending(self) -> bool:
+        """Whether the greatest comes first."""
         return self.largest
 
     def reference(self, x: Array) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ from rlx.graph import Graph
 from rlx.ops.cast import Cast
 from rlx.ops.gather import Gather
 from rlx.ops.movement import Expand, Reshape, Transpose
-from rlx.ops.scatter import Scattering
+from rlx.ops.scatter import Scatter, ScatterAdd
 from rlx.ops.slicing import Slice
 from rlx.ops.value import Value
 from rlx.types import TensorType
@@ -54,7 +54,7 @@ def index_limits(graph: Graph) -> Mapping[str, int]:
     """The inputs and params that index something, with the size of what they index."""
     limits: dict[str, int] = {}
     for node in graph.nodes():
-        if not isinstance(node, Gather | Scattering):
+        if not isinstance(node, Gather | Scatter | ScatterAdd):
             continue
         data = node.table if isinstance(node, Gather) else node.out
         size = data.shape[node.axis]
