@@ -43,59 +43,10 @@ class Ordering(Op):
             return a > b
         return (a > b) | (k.compare("ne", a, a) & k.compare("eq", b, b))
 
-    def sort_line(
-        self, b: Any, n: int, at: Callable[[Any], list[Any]], pair: Any, spare: Any
-    ) -> None:
-        """Sort the n elements of the operand at the places ``at(i)`` into ``pair``, two rooms for
-        values and indices; ``spare`` is another such pair. Both have the operand's shape.
-
-        A merge sort from runs of one upward. A round merges twice, into the spare pair and back.
-        """
-        k = b.k
-
-        def start(i: Any) -> None:
-            b.write(pair[0], at(i), b.load(0, at(i)))
-            b.write(pair[1], at(i), b.convert(i, i64))
-
-        def merge(source: Any, target: Any, width: Any) -> None:
-            def runs(low: Any) -> None:
-                middle = k.minimum(low + width, n)
-                high = k.minimum(middle + width, n)
-
-                def step(i: Any, left: Any, right: Any) -> tuple[Any, Any]:
-                    # A run that is used up is still read, at a place that there is.
-                    first = b.read(source[0], at(k.minimum(left, n - 1)))
-                    second = b.read(source[0], at(k.minimum(right, n - 1)))
-                    later = (left >= middle) | self.precedes(k, second, first)
-                    later = later & (right < high)
-                    index = b.read(source[1], at(k.select(later, right, left)))
-                    b.write(target[0], at(i), k.select(later, second, first))
-                    b.write(target[1], at(i), index)
-                    return k.select(later, left, left + 1), k.select(later, right + 1, right)
-
-                k.loop(low, high, 1, step, [low, middle])
-
-            k.loop(0, n, width * 2, runs)
-
-        def round_(_: Any, width: Any) -> Any:
-            merge(pair, spare, width)
-            merge(spare, pair, width * 2)
-            return width * 4
-
-        b.loop(n, start)
-        passes = max(n - 1, 0).bit_length()
-        b.loop((passes + 1) // 2, round_, [k.index(1)])
-
     @property
     def moved(self: Any) -> int:
         """The bytes of operand and results."""
         return bytes_of([*self.present, *self.results])
-
-    def cost(self: Any) -> Cost:
-        """The comparisons of a merge sort."""
-        size, n = self.x.type.size, self.x.shape[self.axis]
-        many = size * max(1, (n - 1).bit_length()) if isinstance(n, int) else 0
-        return Cost(many if isinstance(many, int) else 0, self.moved)
 
     def _along_axis(self: Any, v: Value) -> tuple[Value, Value, list[int]]:
         """``v`` and the indices with the axis moved to the end, and the way back."""
@@ -162,6 +113,12 @@ class Sort(Ordering, name="mir.sort"):
         indices = order(x, self.axis, self.descending)
         return np.take_along_axis(x, indices, self.axis), indices
 
+    def cost(self) -> Cost:
+        """The comparisons of a merge sort."""
+        size, n = self.x.type.size, self.x.shape[self.axis]
+        many = size * max(1, (n - 1).bit_length()) if isinstance(n, int) else 0
+        return Cost(many if isinstance(many, int) else 0, self.moved)
+
     def loops(self, b: Any) -> None:
         shape, axis = self.x.type.static_shape, self.axis
         results = b.result(0), b.result(1)
@@ -171,9 +128,52 @@ class Sort(Ordering, name="mir.sort"):
             def at(i: Any) -> list[Any]:
                 return [*rest[:axis], i, *rest[axis:]]
 
-            self.sort_line(b, shape[axis], at, results, spare)
+            self._sort_line(b, shape[axis], at, results, spare)
 
         b.parallel((*shape[:axis], *shape[axis + 1 :]), line)
+
+    def _sort_line(
+        self, b: Any, n: int, at: Callable[[Any], list[Any]], pair: Any, spare: Any
+    ) -> None:
+        """Sort the n elements of the operand at the places ``at(i)`` into ``pair``, two rooms for
+        values and indices; ``spare`` is another such pair. Both have the operand's shape.
+
+        A merge sort from runs of one upward. A round merges twice, into the spare pair and back.
+        """
+        k = b.k
+
+        def start(i: Any) -> None:
+            b.write(pair[0], at(i), b.load(0, at(i)))
+            b.write(pair[1], at(i), b.convert(i, i64))
+
+        def merge(source: Any, target: Any, width: Any) -> None:
+            def runs(low: Any) -> None:
+                middle = k.minimum(low + width, n)
+                high = k.minimum(middle + width, n)
+
+                def step(i: Any, left: Any, right: Any) -> tuple[Any, Any]:
+                    # A run that is used up is still read, at a place that there is.
+                    first = b.read(source[0], at(k.minimum(left, n - 1)))
+                    second = b.read(source[0], at(k.minimum(right, n - 1)))
+                    later = (left >= middle) | self.precedes(k, second, first)
+                    later = later & (right < high)
+                    index = b.read(source[1], at(k.select(later, right, left)))
+                    b.write(target[0], at(i), k.select(later, second, first))
+                    b.write(target[1], at(i), index)
+                    return k.select(later, left, left + 1), k.select(later, right + 1, right)
+
+                k.loop(low, high, 1, step, [low, middle])
+
+            k.loop(0, n, width * 2, runs)
+
+        def round_(_: Any, width: Any) -> Any:
+            merge(pair, spare, width)
+            merge(spare, pair, width * 2)
+            return width * 4
+
+        b.loop(n, start)
+        passes = max(n - 1, 0).bit_length()
+        b.loop((passes + 1) // 2, round_, [k.index(1)])
 
 
 def argsort(

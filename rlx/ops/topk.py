@@ -12,7 +12,7 @@ from rlx.ops.elementwise import NUMERIC
 from rlx.ops.movement import axis_of
 from rlx.ops.sort import Ordering, order
 from rlx.ops.value import Value
-from rlx.types import TensorType, bf16, f16, f32, i64
+from rlx.types import TensorType, i64
 
 __all__ = ["TopK"]
 
@@ -74,65 +74,95 @@ class TopK(Ordering, name="mir.topk"):
         return np.take_along_axis(x, indices, self.axis), indices
 
     def loops(self, b: Any) -> None:
-        """For few, selection: the best element after the one before, k times, which needs no
-        memory. For more the line is sorted."""
-        if self._sorts():
-            self._sorted(b)
+        """A line's results hold a heap of the best so far, the last of them at its root. Most
+        elements are looked at once, against the root; in the end the heap is sorted."""
+        shape, axis = self.x.type.static_shape, self.axis
+
+        def line(*rest: Any) -> None:
+            heap = _Heap(self, b, rest)
+
+            def fill(i: Any) -> None:
+                b.store(0, heap.at(i), b.load(0, heap.at(i)))
+                b.store(1, heap.at(i), b.convert(i, i64))
+
+            def offer(i: Any, last: Any) -> Any:
+                v = b.load(0, heap.at(i))
+
+                def replace() -> Any:
+                    heap.sift(b.k.index(0), self.k, v, b.convert(i, i64))
+                    return heap.read(b.k.index(0))[0]
+
+                return b.when(self.precedes(b.k, v, last), replace, lambda: last, (last,))
+
+            def take_out(n: Any) -> None:
+                end = (self.k - 1) - n
+                v, index = heap.read(end)
+                last = heap.read(b.k.index(0))
+                heap.sift(b.k.index(0), end, v, index)
+                heap.write(end, *last)
+
+            b.loop(self.k, fill)
+            b.loop(self.k // 2, lambda n: heap.sift_from((self.k // 2 - 1) - n))
+            b.k.loop(self.k, shape[axis], 1, offer, [heap.read(b.k.index(0))[0]])
+            b.loop(self.k - 1, take_out)
+
+        if self.k:
+            b.parallel((*shape[:axis], *shape[axis + 1 :]), line)
         else:
-            self._selected(b)
-
-    def _sorts(self) -> bool:
-        """Whether sorting takes fewer comparisons; one of a merge costs about two of a scan."""
-        return self.k > 2 * self.x.type.static_shape[self.axis].bit_length()
-
-    def _sorted(self, b: Any) -> None:
-        shape, axis = self.x.type.static_shape, self.axis
-        pairs = [(b.workspace(shape, self.x.dtype), b.workspace(shape, i64)) for _ in "ab"]
-
-        def row(*rest: Any) -> None:
-            def at(i: Any) -> list[Any]:
-                return [*rest[:axis], i, *rest[axis:]]
-
-            self.sort_line(b, shape[axis], at, *pairs)
-
-            def copy(i: Any) -> None:
-                for n, room in enumerate(pairs[0]):
-                    b.store(n, at(i), b.read(room, at(i)))
-
-            b.loop(self.k, copy)
-
-        b.parallel((*shape[:axis], *shape[axis + 1 :]), row)
-
-    def _selected(self, b: Any) -> None:
-        shape, axis = self.x.type.static_shape, self.axis
-        wide = f32 if self.x.dtype in (f16, bf16) else self.x.dtype
-        zero, none = b.const(0, wide), b.const(-1, i64)
-
-        def row(*rest: Any) -> None:
-            def at(i: Any) -> list[Any]:
-                return [*rest[:axis], i, *rest[axis:]]
-
-            def select(rank: Any, last: Any, last_index: Any) -> tuple[Any, Any]:
-                def look(j: Any, best: Any, best_index: Any) -> tuple[Any, Any]:
-                    k, v, i = b.k, b.load(0, at(j)), b.convert(j, i64)
-                    # v comes after the last one if it is worse, or equal at a later index.
-                    level = k.logical_not(self.precedes(k, v, last)) & (i > last_index)
-                    later = self.precedes(k, last, v) | level | (last_index < 0)
-                    take = later & ((best_index < 0) | self.precedes(k, v, best))
-                    return k.select(take, v, best), k.select(take, i, best_index)
-
-                value, index = b.loop(shape[axis], look, init=(zero, none))
-                b.store(0, at(rank), value)
-                b.store(1, at(rank), index)
-                return value, index
-
-            b.loop(self.k, select, init=(zero, none))
-
-        b.parallel((*shape[:axis], *shape[axis + 1 :]), row)
+            b.parallel((0,), lambda _: None)
 
     def cost(self) -> Cost:
-        """Comparisons of the way that ``loops`` takes."""
-        size = self.x.type.size
-        if not self.x.type.is_static or not isinstance(size, int) or self._sorts():
-            return super().cost()
-        return Cost(size * self.k, self.moved)
+        """A comparison an element, and those that sort the k."""
+        x, n = self.x.type.size, self.x.shape[self.axis]
+        if not isinstance(x, int) or not isinstance(n, int):
+            return Cost(0, self.moved)
+        return Cost(x + x // max(n, 1) * self.k * self.k.bit_length(), self.moved)
+
+
+class _Heap:
+    """The results of a line as a binary heap: no element comes before those below it."""
+
+    def __init__(self, op: TopK, b: Any, rest: tuple[Any, ...]) -> None:
+        self.op, self.b, self.rest = op, b, rest
+
+    def at(self, i: Any) -> list[Any]:
+        """The index of the line's element i."""
+        axis = self.op.axis
+        return [*self.rest[:axis], i, *self.rest[axis:]]
+
+    def read(self, i: Any) -> tuple[Any, Any]:
+        """The value and the index at a place."""
+        b = self.b
+        return b.read(b.result(0), self.at(i)), b.read(b.result(1), self.at(i))
+
+    def write(self, i: Any, value: Any, index: Any) -> None:
+        """Put an element at a place."""
+        self.b.store(0, self.at(i), value)
+        self.b.store(1, self.at(i), index)
+
+    def after(self, v: Any, i: Any, w: Any, j: Any) -> Any:
+        """Whether the element (v, i) comes after (w, j) in the order of the results."""
+        k, before = self.b.k, self.op.precedes
+        return before(k, w, v) | (k.logical_not(before(k, v, w)) & (i > j))
+
+    def sift_from(self, place: Any) -> None:
+        """Move the element at a place down to where it belongs."""
+        self.sift(place, self.op.k, *self.read(place))
+
+    def sift(self, place: Any, size: Any, value: Any, index: Any) -> None:
+        """Put an element into the heap of ``size`` elements that is free at ``place``."""
+        k, last = self.b.k, self.op.k - 1
+
+        def down(_: Any, hole: Any) -> Any:
+            # A child that there is not is still read, at a place that there is.
+            left, right = hole * 2 + 1, hole * 2 + 2
+            v, i = self.read(k.minimum(left, last))
+            w, j = self.read(k.minimum(right, last))
+            other = (right < size) & self.after(w, j, v, i)
+            child, v, i = (k.select(other, a, b) for a, b in ((right, left), (w, v), (j, i)))
+            moves = (left < size) & self.after(v, i, value, index)
+            self.b.when(moves, lambda: self.write(hole, v, i))
+            return k.select(moves, child, hole)
+
+        depth = max(0, self.op.k.bit_length() - 1)
+        self.write(self.b.loop(depth, down, [place])[0], value, index)
