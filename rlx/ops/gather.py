@@ -87,7 +87,7 @@ class Gather(Op, name="mir.gather"):
                 if table.shape[self.axis]:
                     out[at] = np.take(table[at], places[at], axis)
                 if self.mode == "fill":
-                    out[at][(*[slice(None)] * axis, outside[at])] = 0
+                    out[(*at, ...)][(*[slice(None)] * axis, outside[at])] = 0
         return out
 
     def loops(self, b: Any) -> None:

@@ -93,10 +93,7 @@ class Searchsorted(Op, name="mir.searchsorted"):
             middle = np.minimum((low + high) // 2, n - 1)
             x = np.take_along_axis(lines, middle, 1)
             right = _before(x, v) if self.side == "left" else ~_before(v, x)
-            low, high = (
-                np.where(right & (low < high), middle + 1, low),
-                np.where(~right & (low < high), middle, high),
-            )
+            low, high = np.where(right, middle + 1, low), np.where(right, high, middle)
         return low.reshape(np.shape(values))
 
     def loops(self, b: Any) -> None:
@@ -112,13 +109,11 @@ class Searchsorted(Op, name="mir.searchsorted"):
             v = b.load(1, at)
 
             def halve(_: Any, low: Any, high: Any) -> tuple[Any, Any]:
-                # A range that is down to nothing is still looked at, at an element that there is.
+                # A range that is down to nothing is still looked at, which changes nothing.
                 middle = k.minimum((low + high) // 2, n - 1)
                 x = b.load(0, [*at[:lead], middle])
                 right = before(x, v) if self.side == "left" else k.logical_not(before(v, x))
-                right, open_ = right & (low < high), low < high
-                left = k.logical_not(right) & open_
-                return k.select(right, middle + 1, low), k.select(left, middle, high)
+                return k.select(right, middle + 1, low), k.select(right, high, middle)
 
             b.store(
                 0, at, b.convert(b.loop(n.bit_length(), halve, [k.index(0), k.index(n)])[0], i64)

@@ -15,7 +15,7 @@ from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import TensorType, dtype
-from support.runkernel import run_launch
+from support.runkernel import compiled, run_launch
 from support.tolerances import assert_close
 
 Array = np.ndarray[Any, Any]
@@ -31,9 +31,10 @@ def random(dt: str, shape: tuple[int, ...]) -> Array:
 
 def run(
     tensor: Array, indices: Array, updates: Array, reduction: str = "set", mode: str = "fault",
-    zeros: bool = False, pieces: int = 1, **how: int,
+    zeros: bool = False, backwards: bool = False, **how: int,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """The result [batch, outer, length, row], and the error record."""
+    """The result [batch, outer, length, row], and the error record; ``backwards`` runs the tasks
+    one by one from the last."""
     config, launch = scatter.launch(
         dtype(tensor.dtype), dtype(indices.dtype), reduction, mode, tensor.shape,
         indices.shape[1], zeros=zeros, site=SITE, **how,
@@ -46,7 +47,11 @@ def run(
     if config.accumulator is not config.dtype:
         arrays.append(np.empty(tensor.shape, config.accumulator.numpy))
     arrays += [error] if mode == "fault" else []
-    run_launch(scatter, config, launch, arrays, pieces)
+    if backwards:
+        for t in reversed(range(launch.range)):
+            compiled(scatter, config)(t, t + 1, arrays, launch.sizes, launch.scratch)
+    else:
+        run_launch(scatter, config, launch, arrays)
     assert out[-1] == 0
     return out[:-1].reshape(tensor.shape), error
 
@@ -64,15 +69,17 @@ def expected(
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("row", [1, 3, 16, 37, 100, 700])
 @pytest.mark.parametrize("dt", ["f32", "bf16", "i8"])
-def test_rows(row: int, reduction: str, dt: str) -> None:
+def test_rows(row: int, reduction: str, dt: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks and parts change nothing, to the bit."""
+    monkeypatch.setattr(scatter, "SHARE", 1)
     tensor, updates = random(dt, (2, 3, 11, row)), random(dt, (2, 3, 30, row))
     indices = np.random.default_rng(1).integers(-11, 11, (2, 30))
     want = expected(tensor, indices, updates, reduction)
-    for how in ({}, {"pieces": 4}, {"block": 16, "tasks": 1000}, {"tasks": 1 << 30}):
-        out, error = run(tensor, indices, updates, reduction, **how)
-        np.testing.assert_array_equal(out, want)
-        assert list(error) == [0, 0]
+    for how in ({}, {"block": 16, "tasks": 1000}, {"tasks": 1 << 30}):
+        for backwards in (False, True):
+            out, error = run(tensor, indices, updates, reduction, backwards=backwards, **how)
+            np.testing.assert_array_equal(out, want)
+            assert list(error) == [0, 0]
 
 
 @pytest.mark.parametrize("dt", ["f16", "f64", "u64", "bool"])

@@ -109,6 +109,8 @@ def test_modes() -> None:
     for mode in ("clip", "wrap"):
         np.testing.assert_array_equal(take[mode], np.take(x, i, mode=mode))
     np.testing.assert_array_equal(take["fill"], [0, 3, 0, 0, 0])
+    each = both(lambda x, i: x.gather(i, 1, "fill", 1), X[:, :, 0].copy(), np.array([1, 9, -1]))
+    np.testing.assert_array_equal(each, [X[0, 1, 0], 0, X[2, 3, 0]])
     u = np.arange(1.0, 6)
     put = {m: both(lambda x, i, u, m=m: x.scatter(i, u, mode=m), x, i, u) for m in take}
     for mode in ("clip", "wrap"):
