@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.graph import Graph
+from rlx.ops.along import Position
 from rlx.ops.cast import Cast
 from rlx.ops.gather import Gather
 from rlx.ops.movement import Expand, Reshape, Transpose
@@ -29,7 +30,7 @@ def random_arrays(graph: Graph) -> dict[str, Array]:
     """An array for every input of a bound graph, and for every param without a value.
 
     Floats are normal numbers, those of matrices so small that products keep their size. Integers
-    are 0 or 1, but for indices of a gather, which are any that are in range.
+    are 0 or 1, but for indices, which are any that are in range.
     """
     rng = np.random.default_rng(0)
     limits = index_limits(graph)
@@ -54,10 +55,14 @@ def index_limits(graph: Graph) -> Mapping[str, int]:
     """The inputs and params that index something, with the size of what they index."""
     limits: dict[str, int] = {}
     for node in graph.nodes():
-        if not isinstance(node, Gather | Scatter | ScatterAdd):
+        if isinstance(node, Gather):
+            size = node.table.shape[node.axis]
+        elif isinstance(node, Scatter | ScatterAdd):
+            size = node.out.shape[node.axis]
+        elif isinstance(node, Position):
+            size = node.size[0]
+        else:
             continue
-        data = node.table if isinstance(node, Gather) else node.out
-        size = data.shape[node.axis]
         source = _source(node.indices)
         if source.name is not None and isinstance(size, int):
             limits[source.name] = min(size, limits.get(source.name, size))
