@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import importlib
 from functools import cache
 
 __all__ = ["config_classes"]
+
+_CLASSES: dict[str, tuple[str, ...]] = {
+    "rlx.kernels.attention": ("AttentionConfig",),
+    "rlx.kernels.common": ("CommonConfig",),
+    "rlx.kernels.contraction": ("ContractionConfig",),
+    "rlx.kernels.copy": ("TransposeConfig",),
+    "rlx.kernels.custom": ("CustomConfig",),
+    "rlx.kernels.elementwise": ("ElementwiseConfig",),
+    "rlx.kernels.gather": ("GatherConfig",),
+    "rlx.kernels.loop": (
+        "LoopConfig", "Rows", "Row", "Literal", "Move", "Apply", "If", "While", "For",
+    ),
+    "rlx.kernels.pack": ("PackConfig",),
+    "rlx.kernels.program": ("Program", "Step"),
+    "rlx.kernels.reduce": ("ReduceConfig",),
+    "rlx.kernels.rowwise": ("Reduce", "RowProgram", "RowwiseConfig"),
+    "rlx.kernels.scatter": ("ScatterConfig",),
+    "rlx.types": ("TensorType",),
+}  # fmt: skip
 
 
 @cache
 def config_classes() -> dict[str, type]:
     """Config classes, and the classes that configs are made of."""
-    from rlx.kernels.attention import AttentionConfig
-    from rlx.kernels.common import CommonConfig
-    from rlx.kernels.contraction import ContractionConfig
-    from rlx.kernels.copy import TransposeConfig
-    from rlx.kernels.custom import CustomConfig
-    from rlx.kernels.elementwise import ElementwiseConfig
-    from rlx.kernels.gather import GatherConfig
-    from rlx.kernels.loop import Apply, For, If, Literal, LoopConfig, Move, Row, Rows, While
-    from rlx.kernels.pack import PackConfig
-    from rlx.kernels.program import Program, Step
-    from rlx.kernels.reduce import ReduceConfig
-    from rlx.kernels.rowwise import Reduce, RowProgram, RowwiseConfig
-    from rlx.types import TensorType
-
-    classes = (
-        AttentionConfig, CommonConfig, ContractionConfig, TransposeConfig, CustomConfig,
-        ElementwiseConfig, GatherConfig, PackConfig, Program, Step, ReduceConfig, RowProgram,
-        RowwiseConfig, Reduce, TensorType,
-        LoopConfig, Rows, Row, Literal, Move, Apply, If, While, For,
-    )  # fmt: skip
-    return {c.__name__: c for c in classes}
+    return {
+        name: getattr(importlib.import_module(module), name)
+        for module, names in _CLASSES.items()
+        for name in names
+    }

@@ -17,6 +17,7 @@ from rlx.kernels import (
     pack,
     reduce,
     rowwise,
+    scatter,
 )
 from rlx.kernels.builder import KernelTarget, KernelText
 from rlx.kernels.family import Family
@@ -35,6 +36,7 @@ FAMILIES: dict[str, Family] = {
     "pack": pack,
     "reduce": reduce,
     "rowwise": rowwise,
+    "scatter": scatter,
 }
 
 

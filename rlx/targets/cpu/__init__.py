@@ -14,9 +14,17 @@ if TYPE_CHECKING:
 __all__ = ["FAMILIES", "make_target"]
 
 FAMILIES = (
-    "custom", "contraction", "attention", "rowwise", "elementwise", "copy", "gather", "reduce",
+    "custom",
+    "contraction",
+    "attention",
+    "rowwise",
+    "elementwise",
+    "copy",
+    "gather",
+    "scatter",
+    "reduce",
     "loop",
-)  # fmt: skip
+)
 """The kernel families that a CPU has emitters for."""
 
 
