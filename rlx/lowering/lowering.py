@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from rlx._mlir import ir
 from rlx.dialects.bridge import place_of, trail_of
-from rlx.dialects.convert import from_type
+from rlx.dialects.convert import from_type, real_parts
 from rlx.errors import UnsupportedError
 from rlx.kernels import copy as copy_family
 from rlx.kernels import elementwise
@@ -158,7 +158,7 @@ class Lowering:
             array = constant_of(v)
             op = producer(v)
             assert array is not None and op is not None, f"{v} has no place yet"
-            self.constants.append(op.attributes["value"])
+            self.constants.append(real_parts(op.attributes["value"]))
             t = from_type(v.type)
             self.env[v] = View.dense(
                 Memory("constant", len(self.constants) - 1), t.dtype, t.static_shape

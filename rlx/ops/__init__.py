@@ -30,6 +30,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "mir.gelu", "mir.gelu_approx", "mir.silu", "mir.sigmoid", "mir.tanh", "mir.erf",
     ),
     "rlx.ops.cast": ("mir.cast",),
+    "rlx.ops.complex": (
+        "mir.complex", "mir.real", "mir.imag", "mir.conj", "mir.angle", "mir.complex_norm_sq",
+    ),
     "rlx.ops.contraction": ("mir.matmul", "mir.dot_general"),
     "rlx.ops.reduce": (
         "mir.reduce_sum", "mir.reduce_mean", "mir.reduce_max", "mir.reduce_min", "mir.reduce_prod",
