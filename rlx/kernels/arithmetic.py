@@ -151,7 +151,7 @@ class Arithmetic(Emitter):
 
     def pair(self, re: Reg, im: Reg) -> Reg:
         """The complex register of two real ones."""
-        return complex.pair(re, im)
+        return complex.pair(*self._pair(re, im))
 
     def angle(self, x: Complex) -> Reg:
         """The argument of a complex register, in [-pi, pi]."""

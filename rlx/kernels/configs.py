@@ -15,6 +15,7 @@ def config_classes() -> dict[str, type]:
     from rlx.kernels.contraction import ContractionConfig
     from rlx.kernels.copy import TransposeConfig
     from rlx.kernels.elementwise import ElementwiseConfig
+    from rlx.kernels.fft import FftConfig
     from rlx.kernels.gather import GatherConfig
     from rlx.kernels.pack import PackConfig
     from rlx.kernels.program import Program, Step
@@ -24,7 +25,7 @@ def config_classes() -> dict[str, type]:
 
     classes = (
         AttentionConfig, CommonConfig, ContractionConfig, TransposeConfig, ElementwiseConfig,
-        GatherConfig, PackConfig, Program, Step, ReduceConfig, RowProgram, RowwiseConfig, Reduce,
+        FftConfig, GatherConfig, PackConfig, Program, Step, ReduceConfig, RowProgram, RowwiseConfig, Reduce,
         TensorType,
     )  # fmt: skip
     return {c.__name__: c for c in classes}

@@ -34,6 +34,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "mir.complex", "mir.real", "mir.imag", "mir.conj", "mir.angle", "mir.complex_norm_sq",
     ),
     "rlx.ops.contraction": ("mir.matmul", "mir.dot_general"),
+    "rlx.ops.fft": ("mir.fft", "mir.ifft", "mir.rfft", "mir.irfft"),
     "rlx.ops.reduce": (
         "mir.reduce_sum", "mir.reduce_mean", "mir.reduce_max", "mir.reduce_min", "mir.reduce_prod",
     ),

@@ -144,7 +144,7 @@ def words_of(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The bits of every element as one unsigned integer, or as two for one of 16 bytes: a row an
     element, of a whole array in order."""
     size = min(a.dtype.itemsize, 8)
-    return np.ascontiguousarray(a).reshape(-1).view(f"u{size}").reshape(a.size, -1)
+    return np.ascontiguousarray(a).reshape(-1).view(f"u{size}").reshape(a.size, a.dtype.itemsize // size)
 
 
 def repeats(a: np.ndarray[Any, Any]) -> bool:

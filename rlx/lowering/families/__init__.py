@@ -12,6 +12,7 @@ from rlx.lowering.families import (
     contraction,
     copy,
     elementwise,
+    fft,
     gather,
     reduce,
     rowwise,
@@ -22,6 +23,7 @@ from rlx.lowering.region import Region
 __all__ = ["SELECTORS", "claim", "select"]
 
 SELECTORS: dict[str, Selector] = {
+    "fft": fft.SELECTOR,
     "contraction": contraction.SELECTOR,
     "attention": attention.SELECTOR,
     "rowwise": rowwise.SELECTOR,

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FAMILIES", "make_target"]
 
-FAMILIES = ("contraction", "attention", "rowwise", "elementwise", "copy", "gather", "reduce")
+FAMILIES = (
+    "contraction", "attention", "rowwise", "elementwise", "copy", "gather", "reduce", "fft",
+)  # fmt: skip
 """The kernel families that a CPU has emitters for."""
 
 
