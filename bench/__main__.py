@@ -13,6 +13,7 @@ BENCHMARKS = {
     "compile": "bench.compile",
     "warm": "bench.warm",
     "memory": "bench.memory",
+    "fft": "bench.fft",
 }
 
 

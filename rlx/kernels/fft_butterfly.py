@@ -98,31 +98,20 @@ def _odd(k: Kernel, a: Sequence[Pair]) -> list[Pair]:
 def interleaved(k: Kernel, rows: Sequence[Reg], run: int) -> list[Reg]:
     """Vectors in the order of memory: of each row a run, then of each row the next one, and so on.
 
-    The counts are powers of two. Bits of the row's number change places with the top bits of the
-    lane's, one a round; the last round also puts the lanes in their places.
+    Lanes and runs are powers of two. As many rows are brought together by rounds, in each of which
+    a bit of the row's number changes places with one of the top bits of the lane's; the last round,
+    and rows of another number, by shuffles that also put the lanes in their places.
     """
     count, lanes = len(rows), rows[0].lanes
-    bits, runs = count.bit_length() - 1, (lanes // run).bit_length() - 1
-    rounds = min(bits, runs)
     # What each lane of each register holds: the row, and the lane of it.
     held = [[(row, lane) for lane in range(lanes)] for row in range(count)]
-    wanted = [
-        [(f // run % count, f // (run * count) * run + f % run) for f in range(v * lanes, (v + 1) * lanes)]
-        for v in range(count)
-    ]  # fmt: skip
     regs = list(rows)
-    for n in range(rounds):
-        if n == rounds - 1:
-            break
-        row_bit, lane_bit = 1 << (rounds - 1 - n), lanes >> (n + 1)
-        regs, held = _exchanged(k, regs, held, row_bit, lane_bit)
-    out: list[Reg] = []
-    for labels in wanted:
-        sources = [i for i, have in enumerate(held) if set(have) & set(labels)]
-        a, b = sources[0], sources[-1]
-        places = {label: i for i, label in enumerate([*held[a], *(held[b] if b != a else [])])}
-        out.append(k.shuffle(regs[a], regs[b], [places[label] for label in labels]))
-    return out
+    rounds = min(count, lanes // run).bit_length() - 1 if count & (count - 1) == 0 else 0
+    for n in range(rounds - 1):
+        regs, held = _exchanged(k, regs, held, 1 << (rounds - 1 - n), lanes >> (n + 1))
+    places = range(count * lanes)
+    order = [(f // run % count, f // (run * count) * run + f % run) for f in places]
+    return [_picked(k, regs, held, order[v * lanes : (v + 1) * lanes]) for v in range(count)]
 
 
 Held = list[list[tuple[int, int]]]
@@ -144,3 +133,15 @@ def _exchanged(
         out[i], now[i] = k.shuffle(regs[i], regs[j], low), [both[n] for n in low]
         out[j], now[j] = k.shuffle(regs[i], regs[j], high), [both[n] for n in high]
     return out, now
+
+
+def _picked(k: Kernel, regs: list[Reg], held: Held, wanted: list[tuple[int, int]]) -> Reg:
+    """The vector of wanted elements, from as many registers as hold some."""
+    sources = [i for i, have in enumerate(held) if set(have) & set(wanted)]
+    found, have = regs[sources[0]], held[sources[0]]
+    for i in sources[1:] or sources:
+        place = {label: n for n, label in enumerate([*have, *held[i]])}
+        # Lanes that no register so far holds are filled later; until then with anything.
+        found = k.shuffle(found, regs[i], [place.get(label, 0) for label in wanted])
+        have = [label if label in place else (-1, n) for n, label in enumerate(wanted)]
+    return found

@@ -54,13 +54,14 @@ class Pass:
 
 def radices(n: int) -> list[int]:
     """Factors of n in the order of the passes: powers of two first, so that the stride soon fills
-    a vector, of these the smaller ones first, since the first pass has the most roots."""
+    a vector, of these the smaller ones first, since the first pass has the most roots; then the
+    others, large ones first."""
     primes = prime_factors(n)
     twos = primes.count(2)
     fours = {0: 0, 1: 2, 2: 1}[twos % 3] if twos > 1 else 0
     eights = (twos - 2 * fours) // 3
     small = [2] if twos == 1 else [4] * fours
-    return [*small, *[8] * eights, *(p for p in primes if p > 2)]
+    return [*small, *[8] * eights, *(p for p in reversed(primes) if p > 2)]
 
 
 def passes_of(n: int, lanes: int) -> list[Pass]:
@@ -69,9 +70,8 @@ def passes_of(n: int, lanes: int) -> list[Pass]:
     stride, length, table = 1, n, 0
     for r in radices(n):
         count = n // r
-        power = r & (r - 1) == 0 and stride & (stride - 1) == 0
         flat_lanes = _power_below(min(lanes, count))
-        flat = power and stride < flat_lanes
+        flat = stride & (stride - 1) == 0 and stride < flat_lanes
         own = flat_lanes if flat else _power_below(min(lanes, stride))
         made = Pass(r, stride, length, table, own if own > 1 else 0, flat)
         out.append(made)
