@@ -153,6 +153,8 @@ u16: DType
 u32: DType
 u64: DType
 bool: DType
+c64: DType
+c128: DType
 
 __all__ = [
     "__version__",

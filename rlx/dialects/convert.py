@@ -17,7 +17,16 @@ from rlx.ops.attrs import complex_from, parts_of, repeats, words_of
 from rlx.text.elements import ELEMENTS
 from rlx.types import DTYPES, DType, TensorType
 
-__all__ = ["dtype_of", "element", "forget_types", "from_attr", "from_type", "real_parts", "to_attr", "to_type"]
+__all__ = [
+    "dtype_of",
+    "element",
+    "forget_types",
+    "from_attr",
+    "from_type",
+    "real_parts",
+    "to_attr",
+    "to_type",
+]
 
 
 MAX_CONSTANT = 1 << 30

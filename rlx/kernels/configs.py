@@ -25,7 +25,7 @@ def config_classes() -> dict[str, type]:
 
     classes = (
         AttentionConfig, CommonConfig, ContractionConfig, TransposeConfig, ElementwiseConfig,
-        FftConfig, GatherConfig, PackConfig, Program, Step, ReduceConfig, RowProgram, RowwiseConfig, Reduce,
-        TensorType,
+        FftConfig, GatherConfig, PackConfig, Program, Step, ReduceConfig, RowProgram,
+        RowwiseConfig, Reduce, TensorType,
     )  # fmt: skip
     return {c.__name__: c for c in classes}

@@ -1,7 +1,7 @@
 """How a transform is done: its passes, and the roots of unity that they multiply by.
 
-A transform of n = r1 * r2 * ... is one pass a factor, of Stockham's kind: every pass reads one array
-and writes another, and the last leaves the result in order. Before a pass with radix r the array
+A transform of n = r1 * r2 * ... is one pass a factor, of Stockham's kind: every pass reads one
+array and writes another, and the last leaves the result in order. Before a pass with radix r the array
 holds ``stride`` interleaved transforms of ``length`` elements each, stride * length = n:
 
     for p in range(length / r), q in range(stride):
@@ -85,7 +85,9 @@ def _power_below(n: int) -> int:
     return 1 << (n.bit_length() - 1) if n else 0
 
 
-def table_of(n: int, passes: list[Pass], part: np.dtype[Any], real: int = 0) -> np.ndarray[Any, Any]:
+def table_of(
+    n: int, passes: list[Pass], part: np.dtype[Any], real: int = 0
+) -> np.ndarray[Any, Any]:
     """The roots of all passes, as reals.
 
     A flat pass reads by k the real parts of all p, then the imaginary parts; another by p both

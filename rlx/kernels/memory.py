@@ -131,11 +131,11 @@ class Memory(Arithmetic):
         base, elem = self._index(at), self._element(b.dtype)
         if b.dtype.is_complex:
             found = [self.load(b, base + stride * n if n else base) for n in range(lanes)]
-            both = zip(*(parts(x) for x in found), strict=True)
-            return pair(*(self.from_elements(side) for side in both))
-        parts = [self._raw_load(b, base + stride * n if n else base, 0) for n in range(lanes)]
+            re_parts, im_parts = zip(*(parts(x) for x in found), strict=True)
+            return pair(self.from_elements(re_parts), self.from_elements(im_parts))
+        items = [self._raw_load(b, base + stride * n if n else base, 0) for n in range(lanes)]
         raw = self.fresh()
-        self.line(f"{raw} = vector.from_elements {', '.join(parts)} : vector<{lanes}x{elem}>")
+        self.line(f"{raw} = vector.from_elements {', '.join(items)} : vector<{lanes}x{elem}>")
         return self._from_memory(raw, b.dtype, lanes)
 
     def prefetch(self, b: Buffer, at: Reg) -> None:

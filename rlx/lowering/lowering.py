@@ -149,7 +149,9 @@ class Lowering:
         """A memory of the artifact that holds an array of a kernel's own, once for each ``key``."""
         if key not in self.packs:
             array = make()
-            self.packs[key] = self._constant(to_attr(array, "Array"), TensorType.of(array.shape, array.dtype))
+            self.packs[key] = self._constant(
+                to_attr(array, "Array"), TensorType.of(array.shape, array.dtype)
+            )
         return self.packs[key]
 
     def _constant(self, value: ir.Attribute, t: TensorType) -> View:

@@ -17,10 +17,10 @@ from rlx._mlir import ir, raw_elements
 from rlx.dialects.convert import from_attr, from_type
 from rlx.errors import PassError
 from rlx.lowering.region import producer
+from rlx.ops.attrs import repeats
 from rlx.ops.base import Op
 from rlx.ops.binary import Add, Div, Maximum, Minimum, Mul, Sub
 from rlx.ops.compare import LogicalAnd, LogicalNot, LogicalOr, Where
-from rlx.ops.attrs import repeats
 from rlx.ops.constant import Constant
 from rlx.ops.unary import Abs, Neg, Relu
 from rlx.types import DType
@@ -142,7 +142,12 @@ def _match(pattern: Call, op: ir.Operation, found: dict[str, ir.Value]) -> bool:
                 return False
         else:
             value = splat_of(v)
-            if value is None or np.iscomplexobj(value) or float(value) != p or np.signbit(float(value)) != np.signbit(p):
+            if (
+                value is None
+                or np.iscomplexobj(value)
+                or float(value) != p
+                or np.signbit(float(value)) != np.signbit(p)
+            ):
                 return False
     return True
 

@@ -67,6 +67,11 @@ BUILDERS: dict[str, str] = {
         "narrow", "concat", "split", "squeeze", "unsqueeze", "swapaxes", "permute", "flatten",
         "activation", "binary", "compare", "reduce", "attention_kind",
     )},
+    **{f: f"rlx.ops.fft_axes:{f}" for f in (
+        "fftn", "ifftn", "rfftn", "irfftn", "fft2", "ifft2", "hfft", "ihfft", "fftfreq", "rfftfreq",
+        "fftshift", "ifftshift",
+    )},
+    **{f: f"rlx.ops.spectral:{f}" for f in ("stft", "istft", "psd", "welch", "fft_conv1d")},
     "sum": "mir.reduce_sum", "mean": "mir.reduce_mean", "prod": "mir.reduce_prod",
     "max": f"{_SUGAR}:max_", "min": f"{_SUGAR}:min_",
 }  # fmt: skip

@@ -94,7 +94,8 @@ def from_numbers(value: Any, dt: DType, what: str) -> np.ndarray[Any, Any]:
 
 def literal(value: Any, dt: DType | None, what: str) -> np.ndarray[Any, Any]:
     """A literal as an array. Python's numbers, alone or in nested lists, are of type ``dt``, which
-    they must fit; without one floats are f32 and complex numbers c64. What has an element type keeps it."""
+    they must fit; without one floats are f32 and complex numbers c64. What has an element type
+    keeps it."""
     if hasattr(value, "dtype") or hasattr(value, "__array__"):
         return to_array(value, what)
     if dt is not None:
@@ -144,7 +145,12 @@ def words_of(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The bits of every element as one unsigned integer, or as two for one of 16 bytes: a row an
     element, of a whole array in order."""
     size = min(a.dtype.itemsize, 8)
-    return np.ascontiguousarray(a).reshape(-1).view(f"u{size}").reshape(a.size, a.dtype.itemsize // size)
+    return (
+        np.ascontiguousarray(a)
+        .reshape(-1)
+        .view(f"u{size}")
+        .reshape(a.size, a.dtype.itemsize // size)
+    )
 
 
 def repeats(a: np.ndarray[Any, Any]) -> bool:

@@ -21,9 +21,7 @@ __all__ = ["DotGeneral", "MatMul"]
 def _check_dtypes(op: Op, a: DType, b: DType) -> None:
     for dt in (a, b):
         if dt not in ARITHMETIC:
-            raise DTypeError(
-                f"{op.short} multiplies numbers, found {dt}. Cast the operand first"
-            )
+            raise DTypeError(f"{op.short} multiplies numbers, found {dt}. Cast the operand first")
     if a is not b:
         raise DTypeError(f"{op.short} takes operands of one type, found {a} and {b}")
 

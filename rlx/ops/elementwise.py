@@ -74,7 +74,7 @@ class Unary(Pointwise):
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     x: Value = operand("the tensor")
 
-    derivative: Callable[[], Value]
+    derivative: ClassVar[Callable[..., Value]]
     """``derivative(self)``: d out / d x as a Value; gives both vjp and jvp."""
 
     def vjp(self, g: Value) -> tuple[Value | None]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from rlx.ops.slicing import Slice
 from rlx.ops.value import Value
 from rlx.types import COMPLEX, TensorType, complex_of, f32, f64
 
-__all__ = ["Fft", "Ifft", "Irfft", "Rfft", "Transform"]
+__all__ = ["Fft", "Ifft", "Irfft", "Rfft", "Transform", "along", "length_of"]
 
 LENGTHS = (8, 12, 1, 7, 34)
 
@@ -57,7 +57,7 @@ class Transform(Op):
     @property
     def length(self) -> int:
         """Elements of a transform, in the domain that has them all."""
-        return self.x.type.static_shape[-1]
+        return length_of(self.x)
 
     def infer(self) -> TensorType:
         if self.x.dtype not in self.dtypes:
@@ -82,10 +82,12 @@ class Transform(Op):
         return self.with_operands(operands).out
 
     def cost(self) -> Cost:
-        """5 n log2(n) operations a transform of n, as is usual to say; half of it for reals."""
-        size = (self.out if self.out.dtype.is_complex else self.x).type.size
-        flops = 5 * size * math.log2(max(2, self.length)) if isinstance(size, int) else 0
-        return Cost(int(flops), super().cost().bytes)
+        """5 n log2(n) operations a transform of n, as is usual to say; 0 for a symbolic size."""
+        size, last = self.x.type.size, self.x.shape[-1]
+        moved = super().cost().bytes
+        if not (isinstance(size, int) and isinstance(last, int)):
+            return Cost(0, moved)
+        return Cost(int(5 * size * math.log2(max(2, last))), moved)
 
 
 class Fft(Transform, name="mir.fft"):
@@ -117,7 +119,7 @@ class Ifft(Fft, name="mir.ifft"):
 
 
 class Rfft(Transform, name="mir.rfft"):
-    """The transform of real numbers: its elements 0 to n // 2, of which the others are conjugates."""
+    """The transform of real numbers: elements 0 to n // 2, whose conjugates are the others."""
 
     dtypes = (f32, f64)
     samples = (*(sample(f"2x{n}xT") for n in LENGTHS), sample("3x4xT", norm="forward"))
@@ -141,7 +143,7 @@ class Rfft(Transform, name="mir.rfft"):
 
     def vjp(self, g: Value) -> tuple[Value]:
         halves = counted(self.length, 0.5, g)
-        return (Irfft(g.conj() * halves, self.length, OPPOSITE[self.norm]).out,)
+        return (Irfft(g.conj() * halves, OPPOSITE[self.norm], self.length).out,)
 
 
 class Irfft(Transform, name="mir.irfft"):
@@ -166,7 +168,7 @@ class Irfft(Transform, name="mir.irfft"):
         """As ``numpy.fft.irfft``: by default n is 2 (m - 1), for m elements along the axis."""
 
         def along_last(v: Value) -> Value:
-            size = 2 * (v.type.static_shape[-1] - 1) if n is None else n
+            size = 2 * (length_of(v) - 1) if n is None else n
             return cls(cut(_complex(v, cls.name), max(size, 0) // 2 + 1), norm, size).out
 
         return along(x, axis, along_last)
@@ -203,6 +205,14 @@ def counted(n: int, by: float, like: Value) -> Value:
     return Constant(out).out
 
 
+def length_of(x: Value, axis: int = -1) -> int:
+    """Elements along an axis; ShapeError while they are a symbol."""
+    n = x.shape[axis_of(axis, x.rank, "the transform")]
+    if not isinstance(n, int):
+        raise ShapeError(f"the axis to transform of {x.type} is the symbol {n}; bind it to a size")
+    return n
+
+
 def along(x: Value, axis: int, function: Callable[[Value], Value]) -> Value:
     """``function`` of the last axis, of another one."""
     axis = axis_of(axis, x.rank, "the transform")
@@ -220,8 +230,7 @@ def cut(x: Value, n: int | None) -> Value:
         return x
     if n < 1:
         raise ShapeError(f"a transform has at least one element, found n = {n}")
-    if not isinstance(size, int):
-        raise ShapeError(f"the axis has {size} elements, and whether n = {n} are more is not known")
+    size = length_of(x)
     if n < size:
         return Slice.build(x, [0] * x.rank, [*x.shape[:-1], n])
     return x.pad([0] * x.rank, [*[0] * (x.rank - 1), n - size])
@@ -236,4 +245,3 @@ def _complex(x: Value, name: str) -> Value:
             f"{short} takes f32, f64, c64, c128; found {x.dtype}. Cast the operand first"
         )
     return x
-

@@ -1,8 +1,8 @@
 """Transforms from other ops, for every length and every target.
 
-A length n = r * m with a small factor r is Cooley's and Tukey's step: a product with the r x r matrix
-of roots, a multiplication by roots, and a transform of m elements. A large prime is Bluestein's: a
-convolution with a chirp, by transforms of a power of two.
+A length n = r * m with a small factor r is Cooley's and Tukey's step: a product with the r x r
+matrix of roots, a multiplication by roots, and a transform of m elements. A large prime is
+Bluestein's: a convolution with a chirp, by transforms of a power of two.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ FACTOR = 16
 
 def transformed(x: Value, inverse: bool, scale: float) -> Value:
     """The transform of the last axis of a complex tensor, scaled."""
-    n = x.type.static_shape[-1]
+    n = x.shape[-1]
+    assert isinstance(n, int)
     primes = prime_factors(n)
     if primes and primes[-1] > LARGEST_FACTOR:
         return _convolved(x, n, inverse, scale)
@@ -50,7 +51,8 @@ def _grouped(primes: list[int]) -> list[int]:
 def _stepwise(x: Value, factors: list[int], inverse: bool) -> Value:
     if not factors:
         return x
-    *batch, n = x.type.static_shape
+    *batch, n = x.shape
+    assert isinstance(n, int)
     r, m = factors[0], n // factors[0]
     # Element t = m j + p: over j by a product, for each p; the result's k1 is the row.
     matrix = _constant(roots(np.outer(np.arange(r), np.arange(r)), r), x, inverse)
@@ -88,7 +90,8 @@ def _convolved(x: Value, n: int, inverse: bool, scale: float) -> Value:
 
 def inverse_real(half: Value, n: int, scale: float) -> Value:
     """The real part of the inverse transform of the n // 2 + 1 elements and zeros behind them."""
-    size = half.type.static_shape[-1]
+    size = half.shape[-1]
+    assert isinstance(size, int)
     whole = half.pad([0] * half.rank, [*[0] * (half.rank - 1), n - size])
     return transformed(whole, True, scale).real()
 

@@ -19,7 +19,7 @@ from rlx.dims import as_dim
 from rlx.errors import DTypeError, FaultError, GraphError, ShapeError
 from rlx.ops.base import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ops.constant import Constant
-from rlx.ops.elementwise import ANY, NUMERIC
+from rlx.ops.elementwise import ANY, ARITHMETIC
 from rlx.ops.movement import DimLike, axis_of, listed, unravel, zeros
 from rlx.ops.value import Value, bytes_of
 from rlx.types import Dim, TensorType, bf16, f16, f32, i64, u64
@@ -218,7 +218,7 @@ class ScatterAdd(Op, name="mir.scatter_add"):
     mode: str = attr("fault", '"fault" or "clip": what an index out of range means')
     batch_dims: int = attr(0, "number of leading axes that updates and indices share")
 
-    dtypes = NUMERIC
+    dtypes = ARITHMETIC
     samples = (
         sample("4x3xT", "4xi64", size=(5,), axis=0, data={1: "index:5"}),
         sample("2x2x2xT", "2x2xi32", size=(3,), axis=1, data={1: "index:3"}),
@@ -254,8 +254,8 @@ class ScatterAdd(Op, name="mir.scatter_add"):
 
     def infer(self) -> TensorType:
         updates, indices = self.updates, self.indices
-        if updates.dtype not in NUMERIC:
-            raise DTypeError(f"scatter_add adds floats or integers, found {updates.dtype}")
+        if updates.dtype not in ARITHMETIC:
+            raise DTypeError(f"scatter_add adds numbers, found {updates.dtype}")
         if len(self.size) != 1:
             raise ShapeError(f"scatter_add takes one size, found {listed(self.size)}")
         middle = indices.shape[self.batch_dims :]

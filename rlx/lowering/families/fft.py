@@ -29,7 +29,9 @@ class Fft:
                 return f"the length {n} of a real transform is odd"
             n //= 2
         if n < 2 or prime_factors(n)[-1] > LARGEST_RADIX:
-            return f"the length {node.length} has no factors of which each is at most {LARGEST_RADIX}"
+            return (
+                f"the length {node.length} has no factors of which each is at most {LARGEST_RADIX}"
+            )
         return None
 
     def lower(self, region: Region, lowering: Lowering) -> None:
