@@ -1,8 +1,8 @@
 """How a transform is done: its passes, and the roots of unity that they multiply by.
 
 A transform of n = r1 * r2 * ... is one pass a factor, of Stockham's kind: every pass reads one
-array and writes another, and the last leaves the result in order. Before a pass with radix r the array
-holds ``stride`` interleaved transforms of ``length`` elements each, stride * length = n:
+array and writes another, and the last leaves the result in order. Before a pass with radix r the
+array holds ``stride`` interleaved transforms of ``length`` elements each, stride * length = n:
 
     for p in range(length / r), q in range(stride):
         a[j] = x[q + stride * (p + length / r * j)]

@@ -4,13 +4,14 @@ of the process and back."""
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 import rlx
-from rlx.errors import DTypeError, GraphError
+from rlx.errors import DTypeError, GraphError, IRError
 from rlx.graph import Graph
 from rlx.interpreter import interpret
 from rlx.runtime.artifact import Artifact
@@ -177,12 +178,45 @@ def test_arrays_are_bound_as_they_are() -> None:
     np.testing.assert_array_equal(found, 2 * words[1:].view(np.complex128))
     (listed,) = f.run({"x": [1, 2j, 3.5]})
     np.testing.assert_array_equal(listed, [2, 4j, 7])
-    with pytest.raises((DTypeError, GraphError), match="convert it with .astype"):
+    with pytest.raises((DTypeError, GraphError), match=r"convert it with \.astype"):
         f.run({"x": np.zeros(3, np.complex64)})
     with pytest.raises(DTypeError, match="found complex128 numbers"):
         real = rlx.Graph("real")
         real.set_outputs(real.input("x", [1], "f32") * 2.0)
         rlx.Session("cpu").compile(real).run({"x": [1j]})
+
+
+BAD_TEXT = {
+    "a complex array is of pairs of f32 or f64, found f32": "[dense<1.0> : tensor<3xf32>]",
+    "a complex array is of pairs of f32 or f64, found i32": "[dense<1> : tensor<3x2xi32>]",
+    "']'": "[dense<1.0> : tensor<3x2xf32>, dense<1.0> : tensor<3x2xf32>]",
+    "element type complex<f16> is none of": "[dense<1.0> : tensor<3x2xcomplex<f16>>]",
+}
+
+
+@pytest.mark.parametrize("match", BAD_TEXT)
+def test_text_that_is_no_complex_array(match: str, tmp_path: Any) -> None:
+    g = rlx.Graph("text")
+    g.set_outputs(g.input("x", [3], "c64") + g.constant(np.arange(3).astype(np.complex64)))
+    rlx.save(g, tmp_path / "g.rlx.mlir")
+    text = (tmp_path / "g.rlx.mlir").read_text()
+    start = text.index("[dense")
+    end = text.index("]", text.index(": tensor", start)) + 1
+    (tmp_path / "bad.rlx.mlir").write_text(text[:start] + BAD_TEXT[match] + text[end:])
+    with pytest.raises(IRError, match=re.escape(match)):
+        rlx.load(tmp_path / "bad.rlx.mlir")
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_mlir_attribute_that_is_no_complex_array(count: int) -> None:
+    from rlx._mlir import ir
+    from rlx.dialects.context import make_context
+    from rlx.dialects.convert import from_attr
+
+    with make_context():
+        one = ir.Attribute.parse("dense<1.0> : tensor<3x2xf32>")
+        with pytest.raises(IRError, match=f"one array of pairs in brackets, found {count}"):
+            from_attr(ir.ArrayAttr.get([one] * count), "Array")
 
 
 # -- refusals ------------------------------------------------------------------------------
