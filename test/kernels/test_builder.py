@@ -11,7 +11,24 @@ import pytest
 from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.reg import Reg
 from rlx.targets.cpu.target import kernel_target
-from rlx.types import DTYPES, DType, bf16, bool_, c64, c128, f16, f32, f64, i8, i16, i32, i64, u8, u32, u64
+from rlx.types import (
+    DTYPES,
+    DType,
+    bf16,
+    bool_,
+    c64,
+    c128,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+    u32,
+    u64,
+)
 from support.jit import host, jit
 
 Array = np.ndarray[Any, Any]
