@@ -6,6 +6,7 @@ from rlx import Activation as Activation
 from rlx import Artifact as Artifact
 from rlx import Backend as Backend
 from rlx import BinaryOp as BinaryOp
+from rlx import CKernel as CKernel
 from rlx import CalibrationRecord as CalibrationRecord
 from rlx import ChainOperand as ChainOperand
 from rlx import ChainStep as ChainStep
@@ -39,6 +40,7 @@ from rlx import MaskKind as MaskKind
 from rlx import MirModule as MirModule
 from rlx import MissReason as MissReason
 from rlx import MissedFusion as MissedFusion
+from rlx import MlirKernel as MlirKernel
 from rlx import Node as Node
 from rlx import NodeId as NodeId
 from rlx import NodeOrigin as NodeOrigin
@@ -48,6 +50,7 @@ from rlx import Pass as Pass
 from rlx import PipelineInspect as PipelineInspect
 from rlx import Precision as Precision
 from rlx import PrecisionPolicy as PrecisionPolicy
+from rlx import PythonKernel as PythonKernel
 from rlx import QuantMap as QuantMap
 from rlx import QuantScheme as QuantScheme
 from rlx import ReduceOp as ReduceOp
@@ -59,16 +62,19 @@ from rlx import TensorType as TensorType
 from rlx import Tick as Tick
 from rlx import Value as Value
 from rlx import While as While
+from rlx import attr as attr
 from rlx import available_devices as available_devices
 from rlx import backend_for as backend_for
 from rlx import compile_artifact as compile_artifact
 from rlx import cond as cond
+from rlx import custom_op as custom_op
 from rlx import devices as devices
 from rlx import devices_for as devices_for
 from rlx import dispatch_report_for_device as dispatch_report_for_device
 from rlx import drain_device as drain_device
 from rlx import fastest_among as fastest_among
 from rlx import fastest_device as fastest_device
+from rlx import fft as fft
 from rlx import first_unsupported_op as first_unsupported_op
 from rlx import fori as fori
 from rlx import full_name as full_name
@@ -89,6 +95,7 @@ from rlx import inspect_mir_stats as inspect_mir_stats
 from rlx import inspect_mir_with_diff as inspect_mir_with_diff
 from rlx import inspect_pipeline as inspect_pipeline
 from rlx import interpret as interpret
+from rlx import irfft as irfft
 from rlx import is_available as is_available
 from rlx import jacfwd as jacfwd
 from rlx import jvp as jvp
@@ -97,12 +104,16 @@ from rlx import legalize_graph_for_device as legalize_graph_for_device
 from rlx import load as load
 from rlx import maybe_dump_pipeline as maybe_dump_pipeline
 from rlx import node_label as node_label
+from rlx import operand as operand
+from rlx import optional as optional
 from rlx import register_backend as register_backend
 from rlx import registered_devices as registered_devices
+from rlx import rfft as rfft
 from rlx import run_if as run_if
 from rlx import run_while as run_while
 from rlx import save as save
 from rlx import scan as scan
+from rlx import stft as stft
 from rlx import supported_for_target as supported_for_target
 from rlx import supports as supports
 from rlx import supports_graph as supports_graph
@@ -118,6 +129,7 @@ __all__ = [
     "Artifact",
     "Backend",
     "BinaryOp",
+    "CKernel",
     "CalibrationRecord",
     "ChainOperand",
     "ChainStep",
@@ -151,6 +163,7 @@ __all__ = [
     "MirModule",
     "MissReason",
     "MissedFusion",
+    "MlirKernel",
     "Node",
     "NodeId",
     "NodeOrigin",
@@ -160,6 +173,7 @@ __all__ = [
     "PipelineInspect",
     "Precision",
     "PrecisionPolicy",
+    "PythonKernel",
     "QuantMap",
     "QuantScheme",
     "ReduceOp",
@@ -171,16 +185,19 @@ __all__ = [
     "Tick",
     "Value",
     "While",
+    "attr",
     "available_devices",
     "backend_for",
     "compile_artifact",
     "cond",
+    "custom_op",
     "devices",
     "devices_for",
     "dispatch_report_for_device",
     "drain_device",
     "fastest_among",
     "fastest_device",
+    "fft",
     "first_unsupported_op",
     "fori",
     "full_name",
@@ -201,6 +218,7 @@ __all__ = [
     "inspect_mir_with_diff",
     "inspect_pipeline",
     "interpret",
+    "irfft",
     "is_available",
     "jacfwd",
     "jvp",
@@ -209,12 +227,16 @@ __all__ = [
     "load",
     "maybe_dump_pipeline",
     "node_label",
+    "operand",
+    "optional",
     "register_backend",
     "registered_devices",
+    "rfft",
     "run_if",
     "run_while",
     "save",
     "scan",
+    "stft",
     "supported_for_target",
     "supports",
     "supports_graph",

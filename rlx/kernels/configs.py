@@ -14,6 +14,7 @@ def config_classes() -> dict[str, type]:
     from rlx.kernels.common import CommonConfig
     from rlx.kernels.contraction import ContractionConfig
     from rlx.kernels.copy import TransposeConfig
+    from rlx.kernels.custom import CustomConfig
     from rlx.kernels.elementwise import ElementwiseConfig
     from rlx.kernels.fft import FftConfig
     from rlx.kernels.gather import GatherConfig
@@ -24,8 +25,9 @@ def config_classes() -> dict[str, type]:
     from rlx.types import TensorType
 
     classes = (
-        AttentionConfig, CommonConfig, ContractionConfig, TransposeConfig, ElementwiseConfig,
-        FftConfig, GatherConfig, PackConfig, Program, Step, ReduceConfig, RowProgram,
+        AttentionConfig, CommonConfig, ContractionConfig, TransposeConfig, CustomConfig,
+        ElementwiseConfig, FftConfig, GatherConfig, PackConfig, Program, Step, ReduceConfig,
+        RowProgram,
         RowwiseConfig, Reduce, TensorType,
     )  # fmt: skip
     return {c.__name__: c for c in classes}

@@ -11,6 +11,7 @@ from rlx.lowering.families import (
     common,
     contraction,
     copy,
+    custom,
     elementwise,
     fft,
     gather,
@@ -24,6 +25,7 @@ __all__ = ["SELECTORS", "claim", "select"]
 
 SELECTORS: dict[str, Selector] = {
     "fft": fft.SELECTOR,
+    "custom": custom.SELECTOR,
     "contraction": contraction.SELECTOR,
     "attention": attention.SELECTOR,
     "rowwise": rowwise.SELECTOR,
