@@ -14,6 +14,7 @@ BENCHMARKS = {
     "compile": "bench.compile",
     "warm": "bench.warm",
     "memory": "bench.memory",
+    "fft": "bench.fft",
 }
 
 

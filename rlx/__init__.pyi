@@ -70,12 +70,16 @@ from rlx.ops.control import WhileLoop as _WhileLoop
 from rlx.ops.custom import CKernel as CKernel
 from rlx.ops.custom import MlirKernel as MlirKernel
 from rlx.ops.custom import PythonKernel as PythonKernel
+from rlx.ops.fft import Fft as _Fft
+from rlx.ops.fft import Irfft as _Irfft
+from rlx.ops.fft import Rfft as _Rfft
 from rlx.ops.kinds import Activation as Activation
 from rlx.ops.kinds import BinaryOp as BinaryOp
 from rlx.ops.kinds import CmpOp as CmpOp
 from rlx.ops.kinds import MaskKind as MaskKind
 from rlx.ops.kinds import OpKind as OpKind
 from rlx.ops.kinds import ReduceOp as ReduceOp
+from rlx.ops.spectral import stft as stft
 from rlx.ops.value import Value as Value
 from rlx.ops.value import Value as _Value
 from rlx.precision import Precision as Precision
@@ -149,6 +153,9 @@ KernelDispatchReport = _DispatchReport
 registered_devices = _devices
 legalize_graph_for_device = _legalize_for_backend
 maybe_dump_pipeline = _dump_levels
+fft = _Fft
+rfft = _Rfft
+irfft = _Irfft
 f16: DType
 bf16: DType
 f32: DType
@@ -162,6 +169,8 @@ u16: DType
 u32: DType
 u64: DType
 bool: DType
+c64: DType
+c128: DType
 
 __all__ = [
     "__version__",

@@ -119,6 +119,12 @@ AREAS: dict[str, dict[str, Name]] = {
         **_same("rlx.clock", "Tick", "time_ns"),
         "trace": Name("rlx.tracing:trace", "writes what ran to a file; graphs are built by Graph"),
     },
+    "Transforms of signals": {
+        "fft": Name("rlx.ops.fft:Fft", "`x.fft(n, axis, norm)`: NumPy's, any axis and length"),
+        "rfft": Name("rlx.ops.fft:Rfft", "`x.rfft()` is complex; not filled to a power of two"),
+        "irfft": Name("rlx.ops.fft:Irfft", "`z.irfft(n)`, of a complex tensor"),
+        "stft": Name("rlx.ops.spectral:stft", "PyTorch's conventions"),
+    },
     "Derivatives": {
         name: Name(f"rlx.autodiff:{name}", "not there yet: using it is an UnsupportedError")
         for name in ("grad", "grad_with_loss", "jvp", "hvp", "vmap", "jacfwd")
@@ -131,7 +137,6 @@ NAMES: dict[str, Name] = {name: row for names in AREAS.values() for name, row in
 
 LATER: dict[str, tuple[str, ...]] = {
     "Control flow": ("SubgraphCache",),
-    "Transforms of signals": ("fft", "rfft", "irfft", "stft"),
     "Several devices": (
         "DevicePolicy", "DevicePickStrategy", "DeviceCandidate", "DeviceFallbackError",
         "DeviceBenchResult", "GraphDevices", "benchmark_devices", "warm_all",

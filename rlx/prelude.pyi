@@ -75,6 +75,7 @@ from rlx import dispatch_report_for_device as dispatch_report_for_device
 from rlx import drain_device as drain_device
 from rlx import fastest_among as fastest_among
 from rlx import fastest_device as fastest_device
+from rlx import fft as fft
 from rlx import first_unsupported_op as first_unsupported_op
 from rlx import fori as fori
 from rlx import full_name as full_name
@@ -95,6 +96,7 @@ from rlx import inspect_mir_stats as inspect_mir_stats
 from rlx import inspect_mir_with_diff as inspect_mir_with_diff
 from rlx import inspect_pipeline as inspect_pipeline
 from rlx import interpret as interpret
+from rlx import irfft as irfft
 from rlx import is_available as is_available
 from rlx import jacfwd as jacfwd
 from rlx import jvp as jvp
@@ -107,10 +109,12 @@ from rlx import operand as operand
 from rlx import optional as optional
 from rlx import register_backend as register_backend
 from rlx import registered_devices as registered_devices
+from rlx import rfft as rfft
 from rlx import run_if as run_if
 from rlx import run_while as run_while
 from rlx import save as save
 from rlx import scan as scan
+from rlx import stft as stft
 from rlx import supported_for_target as supported_for_target
 from rlx import supports as supports
 from rlx import supports_graph as supports_graph
@@ -195,6 +199,7 @@ __all__ = [
     "drain_device",
     "fastest_among",
     "fastest_device",
+    "fft",
     "first_unsupported_op",
     "fori",
     "full_name",
@@ -215,6 +220,7 @@ __all__ = [
     "inspect_mir_with_diff",
     "inspect_pipeline",
     "interpret",
+    "irfft",
     "is_available",
     "jacfwd",
     "jvp",
@@ -227,10 +233,12 @@ __all__ = [
     "optional",
     "register_backend",
     "registered_devices",
+    "rfft",
     "run_if",
     "run_while",
     "save",
     "scan",
+    "stft",
     "supported_for_target",
     "supports",
     "supports_graph",

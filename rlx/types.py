@@ -29,8 +29,8 @@ MAX_RANK = 64
 class DType:
     """An element type. There is one object per type, so ``is`` and ``==`` agree.
 
-    ``kind`` is one of ``"float"``, ``"int"``, ``"uint"``, ``"bool"``; ``bits`` is the size in
-    memory (a bool takes one byte).
+    ``kind`` is one of ``"float"``, ``"int"``, ``"uint"``, ``"bool"``, ``"complex"``; ``bits`` is
+    the size in memory (a bool takes one byte, a complex number its real and its imaginary part).
     """
 
     name: str
@@ -51,6 +51,16 @@ class DType:
     def is_int(self) -> bool:
         """Signed or unsigned integer; a bool is not one."""
         return self.kind in ("int", "uint")
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether it is one of the complex types."""
+        return self.kind == "complex"
+
+    @property
+    def part(self) -> DType:
+        """The type of the real and of the imaginary part; a real type is its own."""
+        return DTYPES[f"f{self.bits // 2}"] if self.is_complex else self
 
     @property
     def numpy(self) -> np.dtype[Any]:
@@ -80,17 +90,21 @@ u16 = DType("u16", "uint", 16)
 u32 = DType("u32", "uint", 32)
 u64 = DType("u64", "uint", 64)
 bool_ = DType("bool", "bool", 8)
+c64 = DType("c64", "complex", 64)
+c128 = DType("c128", "complex", 128)
 
 DTYPES: dict[str, DType] = {
-    d.name: d for d in (f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_)
+    d.name: d for d in (f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_, c64, c128)
 }
 FLOATS = tuple(d for d in DTYPES.values() if d.is_float)
 INTS = tuple(d for d in DTYPES.values() if d.is_int)
+COMPLEX = (c64, c128)
 
 _NUMPY_NAMES = {
     "f16": "float16", "f32": "float32", "f64": "float64", "bool": "bool",
     "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
     "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
+    "c64": "complex64", "c128": "complex128",
 }  # fmt: skip
 _FROM_NUMPY = {v: k for k, v in _NUMPY_NAMES.items()} | {"bfloat16": "bf16"}
 
@@ -132,12 +146,15 @@ def promote(a: DType, b: DType) -> DType:
     equal types stay; bool gives way to anything; two integers follow NumPy, and u64 with a signed
     integer is an error (no integer type holds both); f16 with bf16 gives f32; two other floats
     give the wider; an integer with f64 gives f64; i64 or u64 with a smaller float gives f64; any
-    other integer with a smaller float gives f32.
+    other integer with a smaller float gives f32. A complex type meets another type as its parts
+    would: c64 with f32 gives c64, with f64 or i64 it gives c128.
     """
     if a is b:
         return a
     if a is bool_ or b is bool_:
         return b if a is bool_ else a
+    if a.is_complex or b.is_complex:
+        return complex_of(promote(a.part, b.part))
     if a.is_int and b.is_int:
         common = np.promote_types(a.numpy, b.numpy)
         if common.kind == "f":
@@ -147,6 +164,11 @@ def promote(a: DType, b: DType) -> DType:
         return f32 if a.bits == b.bits else max(a, b, key=lambda d: d.bits)
     real, whole = (a, b) if a.is_float else (b, a)
     return f64 if f64 is real or whole.bits == 64 else f32
+
+
+def complex_of(part: DType) -> DType:
+    """The complex type whose parts hold a float type: c128 for f64, c64 for the others."""
+    return c128 if part is f64 else c64
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,6 +167,12 @@ def test_the_generated_pages_are_up_to_date() -> None:
         assert written == text(), f"docs/{name} is old: run tools/make_docs.py"
 
 
+def test_the_example_of_the_page_on_transforms_runs() -> None:
+    page = (ROOT / "docs" / "fourier.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(code, {})
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
 def test_an_example_runs(path: Path) -> None:
     done = subprocess.run(

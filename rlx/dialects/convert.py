@@ -13,10 +13,20 @@ import numpy as np
 from rlx._mlir import ir, raw_elements
 from rlx.dims import SymDim, parse_dim
 from rlx.errors import DTypeError, IRError
+from rlx.ops.attrs import complex_from, parts_of, repeats, words_of
 from rlx.text.elements import ELEMENTS
 from rlx.types import DTYPES, DType, TensorType
 
-__all__ = ["dtype_of", "element", "forget_types", "from_attr", "from_type", "to_attr", "to_type"]
+__all__ = [
+    "dtype_of",
+    "element",
+    "forget_types",
+    "from_attr",
+    "from_type",
+    "real_parts",
+    "to_attr",
+    "to_type",
+]
 
 
 MAX_CONSTANT = 1 << 30
@@ -31,6 +41,8 @@ def element(dt: DType) -> ir.Type:
         return ir.IntegerType.get_unsigned(dt.bits)
     if dt.kind == "int":
         return ir.IntegerType.get_signless(dt.bits)
+    if dt.is_complex:
+        return ir.ComplexType.get(element(dt.part))
     return {"f16": ir.F16Type, "bf16": ir.BF16Type, "f32": ir.F32Type, "f64": ir.F64Type}[
         dt.name
     ].get()
@@ -106,13 +118,25 @@ def _read_dims(a: ir.Attribute) -> tuple[int | SymDim, ...]:
 def _write_array(a: np.ndarray[Any, Any]) -> ir.Attribute:
     dt = next(d for d in DTYPES.values() if d.numpy == a.dtype)
     kind = ir.RankedTensorType.get(a.shape, element(dt))
-    bits = a.view(f"u{dt.bytes}") if a.ndim else a.reshape(1).view(f"u{dt.bytes}")
-    if a.size and (bits == bits.flat[0]).all():
-        return ir.DenseElementsAttr.get_splat(kind, _scalar(bits.flat[0], a.flat[0], dt))
+    if dt.is_complex:
+        # The bindings do not know elements that are complex. Brackets tell pairs from reals.
+        return ir.ArrayAttr.get([_write_array(parts_of(a))])
+    if repeats(a):
+        bits = int(words_of(a)[0, 0])
+        return ir.DenseElementsAttr.get_splat(kind, _scalar(bits, a.flat[0], dt))
     if dt.kind == "bool" and a.size:
         return ir.DenseElementsAttr.get([ir.BoolAttr.get(bool(x)) for x in a.flat], kind)
     raw = a.view(np.uint16) if dt.name == "bf16" else a
     return ir.DenseElementsAttr.get(np.ascontiguousarray(raw), type=kind)
+
+
+def real_parts(a: ir.Attribute) -> ir.Attribute:
+    """The elements of an array, or if it is complex those of its parts, as MLIR's own attribute."""
+    if not isinstance(a, ir.ArrayAttr):
+        return a
+    if len(a) != 1:
+        raise IRError(f"a complex array is one array of pairs in brackets, found {len(a)}")
+    return a[0]
 
 
 def _scalar(bits: Any, value: Any, dt: DType) -> ir.Attribute:
@@ -129,6 +153,8 @@ def _scalar(bits: Any, value: Any, dt: DType) -> ir.Attribute:
 
 
 def _read_array(a: ir.Attribute) -> np.ndarray[Any, Any]:
+    if isinstance(a, ir.ArrayAttr):
+        return complex_from(_read_array(real_parts(a)))
     kind = from_type(ir.DenseElementsAttr(a).type)
     dense, dt = ir.DenseElementsAttr(a), kind.dtype
     shape = kind.static_shape

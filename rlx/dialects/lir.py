@@ -46,7 +46,10 @@ class Lir(ext.Dialect, name="lir"):
 
 
 def _bytes(t: Any) -> int:
-    return max(1, ir.MemRefType(t).element_type.width // 8)
+    item = ir.MemRefType(t).element_type
+    if isinstance(item, ir.ComplexType):
+        return 2 * item.element_type.width // 8
+    return max(1, item.width // 8)
 
 
 @verifier

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from rlx.kernels import complex
+from rlx.kernels.complex import Complex
 from rlx.kernels.emitter import Emitter
 from rlx.kernels.reg import INDEX, Number, Reg
 from rlx.types import DType, bool_
@@ -41,6 +43,8 @@ class Arithmetic(Emitter):
         """
         x, y = self._pair(a, b)
         dt = x.dtype
+        if isinstance(x, Complex) and isinstance(y, Complex):
+            return complex.arith(self.kernel, verb, x, y)
         if dt.is_float:
             if verb == "rem" and "rem" in self.target.math:
                 return self.call("rem", x, y)
@@ -54,6 +58,8 @@ class Arithmetic(Emitter):
     def compare(self, pred: CompareName, a: Reg | Number, b: Reg | Number) -> Reg:
         """Ordered float compare (``ne`` is true for nan), signed or unsigned integer compare."""
         x, y = self._pair(a, b)
+        if isinstance(x, Complex) and isinstance(y, Complex):
+            return complex.equal(self.kernel, pred, x, y)
         if x.dtype.is_float:
             p = "une" if pred == "ne" else "o" + pred
             return self.op(f"arith.cmpf {p}, {x.name}, {y.name} : {x.mlir}", bool_, x.lanes)
@@ -63,6 +69,9 @@ class Arithmetic(Emitter):
     def select(self, cond: Reg, a: Reg | Number, b: Reg | Number) -> Reg:
         """a where ``cond`` holds, else b."""
         x, y = self._pair(a, b)
+        if isinstance(x, Complex) and isinstance(y, Complex):
+            re, im = self.select(cond, x.re, y.re), self.select(cond, x.im, y.im)
+            return complex.pair(re, im)
         lanes = max(cond.lanes, x.lanes)
         kinds = x.mlir
         if lanes:
@@ -76,6 +85,8 @@ class Arithmetic(Emitter):
 
     def neg(self, x: Reg) -> Reg:
         """The sign changed; integers wrap."""
+        if isinstance(x, Complex):
+            return complex.pair(self.neg(x.re), self.neg(x.im))
         if x.dtype.is_float:
             return self.op(f"arith.negf {x.name} : {x.mlir}", x.dtype, x.lanes)
         return self.arith("sub", 0, x)
@@ -138,13 +149,25 @@ class Arithmetic(Emitter):
         """A function of the target's math table, such as ``exp``."""
         return self.target.math[name](*xs)
 
+    def pair(self, re: Reg, im: Reg) -> Reg:
+        """The complex register of two real ones."""
+        return complex.pair(*self._pair(re, im))
+
+    def angle(self, x: Complex) -> Reg:
+        """The argument of a complex register, in [-pi, pi]."""
+        return complex.angle(self.kernel, x)
+
     # Math functions by name, so that an op's scalar meaning reads as a formula.
     def exp(self, x: Reg) -> Reg:
         """e to the power of x, by the target's math."""
+        if isinstance(x, Complex):
+            return complex.exp(self.kernel, x)
         return self.call("exp", x)
 
     def log(self, x: Reg) -> Reg:
-        """Natural logarithm, by the target's math."""
+        """Natural logarithm, by the target's math; of a complex number the principal one."""
+        if isinstance(x, Complex):
+            return complex.log(self.kernel, x)
         return self.call("log", x)
 
     def tanh(self, x: Reg) -> Reg:
@@ -184,11 +207,16 @@ class Arithmetic(Emitter):
         return 1.0 / (self.exp(-x) + 1.0)
 
     def sqrt(self, x: Reg) -> Reg:
-        """Square root, correctly rounded."""
+        """Square root, correctly rounded if real; of a complex number the principal one."""
+        if isinstance(x, Complex):
+            return complex.sqrt(self.kernel, x)
         return self.unary("math.sqrt", x)
 
     def abs(self, x: Reg) -> Reg:
-        """Absolute value; the least signed integer stays itself."""
+        """Absolute value; the least signed integer stays itself. The modulus, a real register, of a
+        complex one."""
+        if isinstance(x, Complex):
+            return complex.absolute(self.kernel, x)
         if x.dtype.kind == "uint":
             return x
         if x.dtype.is_float:

@@ -51,8 +51,9 @@ class KernelTarget:
     lacks: Mapping[DType, str] = field(default_factory=dict[DType, str])
 
     def lanes(self, dt: DType = f32) -> int:
-        """Lanes of one vector register for elements as they are computed with (16 bit as f32)."""
-        width = 4 if dt.is_float and dt.bits == 16 else dt.bytes
+        """Lanes of one vector register for elements as they are computed with (16 bit as f32; of
+        a complex type one of its parts)."""
+        width = 4 if dt.is_float and dt.bits == 16 else dt.part.bytes
         return max(1, self.vector_bytes // width) if self.vector_bytes else 1
 
 

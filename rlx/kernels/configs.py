@@ -23,6 +23,7 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "rlx.kernels.reduce": ("ReduceConfig",),
     "rlx.kernels.rowwise": ("Reduce", "RowProgram", "RowwiseConfig"),
     "rlx.kernels.scatter": ("ScatterConfig",),
+    "rlx.kernels.fft": ("FftConfig",),
     "rlx.types": ("TensorType",),
 }  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from rlx.kernels.complex import flat, gathered
 from rlx.kernels.memory import Memory
 from rlx.kernels.reg import INDEX, Reg
 
@@ -44,11 +45,12 @@ class Control(Memory):
         if not init:
             self._region(f"{head} {{", lambda: body(i), ())
             return []
-        args = [self.reg(self.fresh(), r.dtype, r.lanes) for r in init]
-        name, types = self.fresh(), ", ".join(r.mlir for r in init)
-        pairs = ", ".join(f"{a.name} = {r.name}" for a, r in zip(args, init, strict=True))
-        opening = f"{name}:{len(init)} = {head} iter_args({pairs}) -> ({types}) {{"
-        self._region(opening, lambda: body(i, *args), init)
+        first = flat(init)
+        args = [self.reg(self.fresh(), r.dtype, r.lanes) for r in first]
+        name, types = self.fresh(), ", ".join(r.mlir for r in first)
+        pairs = ", ".join(f"{a.name} = {r.name}" for a, r in zip(args, first, strict=True))
+        opening = f"{name}:{len(first)} = {head} iter_args({pairs}) -> ({types}) {{"
+        self._region(opening, lambda: body(i, *gathered(args, init)), init)
         return self._results(name, init)
 
     def repeat(
@@ -81,8 +83,9 @@ class Control(Memory):
         """``if cond``; ``results`` gives the types of what both branches return."""
         if results and otherwise is None:
             raise self._refuse("an if with results needs both branches")
-        name, types = self.fresh(), ", ".join(r.mlir for r in results)
-        head = f"{name}:{len(results)} = " if results else ""
+        like = flat(results)
+        name, types = self.fresh(), ", ".join(r.mlir for r in like)
+        head = f"{name}:{len(like)} = " if like else ""
         tail = f" -> ({types})" if results else ""
         self._region(f"{head}scf.if {cond.name}{tail} {{", then, results)
         if otherwise is not None:
@@ -91,7 +94,8 @@ class Control(Memory):
         return self._results(name, results)
 
     def _results(self, name: str, like: Sequence[Reg]) -> list[Reg]:
-        return [self.reg(f"{name}#{n}", r.dtype, r.lanes) for n, r in enumerate(like)]
+        regs = [self.reg(f"{name}#{n}", r.dtype, r.lanes) for n, r in enumerate(flat(like))]
+        return gathered(regs, like)
 
     def _region(
         self, head: str, body: Callable[[], Sequence[Reg] | Reg | None], like: Sequence[Reg]
@@ -101,8 +105,8 @@ class Control(Memory):
         self._depth += 1
         out = body()
         if like:
-            regs = [out] if isinstance(out, Reg) else list(out or ())
-            found, wanted = [r.mlir for r in regs], [r.mlir for r in like]
+            regs = flat([out] if isinstance(out, Reg) else out or ())
+            found, wanted = [r.mlir for r in regs], [r.mlir for r in flat(like)]
             if found != wanted:
                 raise self._refuse(f"a body gave {found or 'nothing'} where {wanted} is carried")
             self.line(f"scf.yield {', '.join(r.name for r in regs)} : {', '.join(wanted)}")

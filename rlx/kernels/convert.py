@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rlx.kernels.complex import Complex, pair, parts
 from rlx.kernels.reg import INDEX, Reg, mlir_type
 from rlx.types import DType, bf16, bool_, f16, f32, f64, i64
 
@@ -20,6 +21,14 @@ def convert(k: Kernel, x: Reg, dt: DType) -> Reg:
         return x
     if dt in (f16, bf16):
         raise TypeError(f"kernel {k.name}: {dt} is a memory format; cast to f32 and use round_to")
+    if isinstance(x, Complex):
+        if dt is bool_:
+            return k.compare("ne", x, 0)
+        if not dt.is_complex:
+            raise TypeError(f"kernel {k.name}: {src} has no value in {dt}; take one of its parts")
+        return pair(convert(k, x.re, dt.part), convert(k, x.im, dt.part))
+    if dt.is_complex:
+        return pair(*parts(convert(k, x, dt.part)))
     if INDEX in (src, dt):
         return _index(k, x, dt)
     if dt is bool_:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from rlx.errors import UnsupportedError
+from rlx.kernels.complex import Complex, pair
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg, mlir_element, mlir_type
 from rlx.types import DType, bool_, f32, f64
 
@@ -30,6 +31,11 @@ class Emitter:
         self._depth = 2
         self._scratch: Buffer | None = None
 
+    @property
+    def kernel(self) -> Kernel:
+        """The builder as what it is part of."""
+        return cast("Kernel", self)
+
     # -- text ------------------------------------------------------------------------------
 
     def line(self, text: str) -> None:
@@ -45,7 +51,7 @@ class Emitter:
         """The register of an SSA name that is already defined. UnsupportedError for an element
         type that the target lacks."""
         self._require(dt)
-        return Reg(cast("Kernel", self), name, dt, lanes)
+        return Reg(self.kernel, name, dt, lanes)
 
     def op(self, text: str, dt: DType, lanes: int) -> Reg:
         """Append ``%new = text`` and return the register it defines."""
@@ -72,6 +78,10 @@ class Emitter:
 
     def const(self, value: Number, dt: DType, lanes: int = 0) -> Reg:
         """A constant, splat over ``lanes``. TypeError for a fraction as an integer."""
+        if dt.is_complex:
+            part = dt.part
+            return pair(self.const(value.real, part, lanes), self.const(value.imag, part, lanes))
+        assert not isinstance(value, complex)
         kind = mlir_type(dt, lanes)
         lit = self._literal(value, dt)
         # MLIR writes a scalar bool with no type: ``true`` is already an i1.
@@ -83,7 +93,7 @@ class Emitter:
             self._head.append(f"    {name} = {text}")
         return self.reg(name, dt, lanes)
 
-    def _literal(self, value: Number, dt: DType) -> str:
+    def _literal(self, value: float | bool, dt: DType) -> str:
         if dt is bool_:
             return "true" if value else "false"
         if not dt.is_float:
@@ -108,6 +118,8 @@ class Emitter:
             return x
         if x.lanes:
             raise self._refuse(f"a register of {x.lanes} lanes where {lanes} are needed")
+        if isinstance(x, Complex):
+            return pair(self.splat(x.re, lanes), self.splat(x.im, lanes))
         kind = mlir_type(x.dtype, lanes)
         return self.op(f"vector.broadcast {x.name} : {x.mlir} to {kind}", x.dtype, lanes)
 
@@ -119,14 +131,20 @@ class Emitter:
 
     def extract(self, x: Reg, lane: int) -> Reg:
         """One lane as a scalar."""
+        if isinstance(x, Complex):
+            return pair(self.extract(x.re, lane), self.extract(x.im, lane))
         kind = f"{mlir_element(x.dtype)} from {x.mlir}"
         return self.op(f"vector.extract {x.name}[{lane}] : {kind}", x.dtype, 0)
 
     def _slice(self, x: Reg, offset: int, size: int) -> Reg:
         # A shuffle, since the dialect's own slices do not lower to LLVM by themselves.
-        lanes = ", ".join(map(str, range(offset, offset + size)))
-        text = f"vector.shuffle {x.name}, {x.name} [{lanes}] : {x.mlir}, {x.mlir}"
-        return self.op(text, x.dtype, size)
+        return self.shuffle(x, x, range(offset, offset + size))
+
+    def shuffle(self, a: Reg, b: Reg, lanes: Sequence[int]) -> Reg:
+        """A vector of the given lanes of ``a`` followed by ``b``."""
+        kinds = f"{a.mlir}, {a.mlir}"
+        text = f"vector.shuffle {a.name}, {b.name} {list(lanes)} : {kinds}"
+        return self.op(text, a.dtype, len(lanes))
 
     # -- conversions -----------------------------------------------------------------------
 
@@ -148,7 +166,7 @@ class Emitter:
         """
         from rlx.kernels.convert import convert
 
-        return convert(cast("Kernel", self), x, dt)
+        return convert(self.kernel, x, dt)
 
     def _index(self, v: Reg | int) -> Reg:
         return v if isinstance(v, Reg) else self.index(v)

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlx.kernels.builder import Kernel
-from rlx.kernels.reg import Reg, mlir_type
+from rlx.kernels.reg import Reg
 
 __all__ = ["halves", "shuffle"]
 
 
 def shuffle(k: Kernel, a: Reg, b: Reg, lanes: Sequence[int]) -> Reg:
     """A vector of the given lanes of ``a`` followed by ``b``."""
-    kind = mlir_type(a.dtype, a.lanes)
-    return k.op(
-        f"vector.shuffle {a.name}, {b.name} {list(lanes)} : {kind}, {kind}", a.dtype, len(lanes)
-    )
+    return k.shuffle(a, b, lanes)
 
 
 def halves(k: Kernel, x: Reg) -> tuple[Reg, Reg]:

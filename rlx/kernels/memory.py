@@ -6,6 +6,7 @@ import math
 import re
 
 from rlx.kernels.arithmetic import Arithmetic
+from rlx.kernels.complex import Complex, pair, parts
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg, mlir_element, mlir_type
 from rlx.types import DType, bf16, bool_, f16, f32, u8, u16, u32
 
@@ -59,14 +60,15 @@ class Memory(Arithmetic):
             self._scratch = Buffer("%scratch", u8, f"memref<{FLAT}xi8>")
         at = self._index(offset)
         name, elem = self.fresh(), mlir_element(dt, memory=True)
-        kind = f"memref<{FLAT // dt.bytes}x{elem}>"
+        kind = f"memref<{FLAT // dt.part.bytes}x{elem}>"
         self.line(f"{name} = memref.view %scratch[{at.name}][] : memref<{FLAT}xi8> to {kind}")
         return Buffer(name, dt, kind)
 
     def stack(self, dt: DType, count: int) -> Buffer:
         """A small array on the stack, 64-byte aligned."""
         space = f", {self.target.stack_space}" if self.target.stack_space else ""
-        kind = f"memref<{count}x{self._element(dt)}{space}>"
+        items = 2 * count if dt.is_complex else count
+        kind = f"memref<{items}x{self._element(dt)}{space}>"
         name = self.fresh()
         # At the top of the function: inside a loop each round would take new memory.
         self._head.append(f"    {name} = memref.alloca() {{alignment = 64 : i64}} : {kind}")
@@ -74,6 +76,8 @@ class Memory(Arithmetic):
 
     def load(self, b: Buffer, at: Reg | int, lanes: int = 0) -> Reg:
         """Read one element or ``lanes`` consecutive ones; 16-bit floats come as f32."""
+        if b.dtype.is_complex:
+            return self._load_complex(b, at, lanes)
         return self._from_memory(self._raw_load(b, at, lanes), b.dtype, lanes)
 
     def _raw_load(self, b: Buffer, at: Reg | int, lanes: int) -> str:
@@ -95,6 +99,9 @@ class Memory(Arithmetic):
         if v.dtype is not wide:
             raise self._refuse(f"cannot store {v.dtype} into a {b.dtype} buffer")
         v = self.splat(v, lanes) if lanes else v
+        if isinstance(v, Complex):
+            self._store_complex(v, b, at)
+            return
         raw, i = self._to_memory(v, b.dtype), self._index(at).name
         if v.lanes:
             elem = self._element(b.dtype)
@@ -102,12 +109,33 @@ class Memory(Arithmetic):
         else:
             self.line(f"memref.store {raw}, {b.name}[{i}] : {b.mlir}")
 
+    def _load_complex(self, b: Buffer, at: Reg | int, lanes: int) -> Reg:
+        flat, first = Buffer(b.name, b.dtype.part, b.mlir), self._index(at) * 2
+        if not lanes:
+            return pair(self.load(flat, first), self.load(flat, first + 1))
+        low, high = self.load(flat, first, lanes), self.load(flat, first + lanes, lanes)
+        return pair(*(self.shuffle(low, high, range(n, 2 * lanes, 2)) for n in (0, 1)))
+
+    def _store_complex(self, v: Complex, b: Buffer, at: Reg | int) -> None:
+        flat, first, n = Buffer(b.name, b.dtype.part, b.mlir), self._index(at) * 2, v.lanes
+        if not n:
+            self.store(v.re, flat, first)
+            self.store(v.im, flat, first + 1)
+            return
+        mixed = [i // 2 + n * (i % 2) for i in range(2 * n)]
+        self.store(self.shuffle(v.re, v.im, mixed[:n]), flat, first)
+        self.store(self.shuffle(v.re, v.im, mixed[n:]), flat, first + n)
+
     def gather(self, b: Buffer, at: Reg | int, stride: Reg | int, lanes: int) -> Reg:
         """Read ``lanes`` elements that lie ``stride`` elements apart."""
         base, elem = self._index(at), self._element(b.dtype)
-        parts = [self._raw_load(b, base + stride * n if n else base, 0) for n in range(lanes)]
+        if b.dtype.is_complex:
+            found = [self.load(b, base + stride * n if n else base) for n in range(lanes)]
+            re_parts, im_parts = zip(*(parts(x) for x in found), strict=True)
+            return pair(self.from_elements(re_parts), self.from_elements(im_parts))
+        items = [self._raw_load(b, base + stride * n if n else base, 0) for n in range(lanes)]
         raw = self.fresh()
-        self.line(f"{raw} = vector.from_elements {', '.join(parts)} : vector<{lanes}x{elem}>")
+        self.line(f"{raw} = vector.from_elements {', '.join(items)} : vector<{lanes}x{elem}>")
         return self._from_memory(raw, b.dtype, lanes)
 
     def prefetch(self, b: Buffer, at: Reg) -> None:

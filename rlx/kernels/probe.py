@@ -8,7 +8,7 @@ from functools import cache
 from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.program import Step
 from rlx.kernels.reg import Reg
-from rlx.types import bf16, f16, f32
+from rlx.types import DType, bf16, f16, f32
 
 __all__ = ["Probe", "step_cost"]
 
@@ -49,7 +49,13 @@ def step_cost(step: Step) -> int:
     probe = Probe()
     k = Kernel("cost", probe)
     wide = [f32 if dt in (f16, bf16) else dt for dt in step.dtypes]
-    step.emit(k, *(Reg(k, f"%x{n}", dt) for n, dt in enumerate(wide)))
+    step.emit(k, *(_argument(k, f"%x{n}", dt) for n, dt in enumerate(wide)))
     lines = [x for x in k.text().text.splitlines() if " = " in x and "arith.constant" not in x]
     slow = sum("divf" in x or "math.sqrt" in x for x in lines)
     return len(lines) + CALL_COST * probe.calls + DIVIDE_COST * slow
+
+
+def _argument(k: Kernel, name: str, dt: DType) -> Reg:
+    if dt.is_complex:
+        return k.pair(Reg(k, f"{name}re", dt.part), Reg(k, f"{name}im", dt.part))
+    return Reg(k, name, dt)

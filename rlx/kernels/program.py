@@ -39,9 +39,7 @@ class Step:
     @staticmethod
     def literal(value: Number, dt: DType) -> Step:
         """A step without operands, whose value is a number of ``dt`` (already rounded to it)."""
-        # As text, since configs are compared and 0.0 == -0.0, while nan != nan.
-        text = float(value).hex() if dt.is_float else str(int(value))
-        return Step(Constant.name, (), (), dt, (("value", text),))
+        return Step(Constant.name, (), (), dt, (("value", _text(value, dt)),))
 
     def emit(self, k: Kernel, *args: Reg) -> Reg:
         """Emit the step on its operands (16-bit floats as f32), rounded to its element type.
@@ -50,10 +48,24 @@ class Step:
         """
         attrs = dict(self.attrs)
         if self.op == Constant.name:
-            value = float.fromhex(attrs["value"]) if self.dtype.is_float else int(attrs["value"])
+            value = _number(attrs["value"], self.dtype)
             return k.const(value, f32 if self.dtype in (f16, bf16) else self.dtype)
         node = op_class(self.op)(*placeholders([TensorType((), dt) for dt in self.dtypes]), **attrs)
         return k.round_to(node.scalar(k, *args), self.dtype)
+
+
+def _text(value: Number, dt: DType) -> str:
+    """A number as text: configs are compared, and 0.0 == -0.0, while nan != nan."""
+    if dt.is_complex:
+        return f"{float(value.real).hex()} {float(value.imag).hex()}"
+    assert not isinstance(value, complex)
+    return float(value).hex() if dt.is_float else str(int(value))
+
+
+def _number(text: str, dt: DType) -> Number:
+    if dt.is_complex:
+        return complex(*map(float.fromhex, text.split()))
+    return float.fromhex(text) if dt.is_float else int(text)
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,14 @@ __all__ = ["INDEX", "Buffer", "Number", "Reg", "mlir_element", "mlir_type"]
 INDEX = DType("index", "int", 64)
 """The type of loop counters and addresses; not an element type of tensors."""
 
-Number = int | float | bool
+Number = int | float | complex | bool
 
 
 def mlir_element(dt: DType, *, memory: bool = False) -> str:
-    """The MLIR spelling of an element: integers are signless; a bool is i1, in memory one byte."""
+    """The MLIR spelling of an element: integers are signless; a bool is i1, in memory one byte. A
+    complex element is two of its part, of which memory alone has any."""
+    if dt.is_complex and memory:
+        return dt.part.name
     if dt is INDEX or dt.is_float:
         return dt.name
     if dt.kind == "bool":

@@ -145,6 +145,8 @@ class _Builder:
         if len(node.results) != 1:
             raise _Refused(f"{node.short} has {len(node.results)} results")
         out = node.out
+        if any(v.dtype.is_complex for v in (out, *node.present)):
+            raise _Refused(f"{node.short} is on complex numbers")
         number = literal(node)
         if number is not None:
             form = _Form(self._add(Step.literal(number, out.dtype), ()), out.dtype, ())

@@ -17,6 +17,7 @@ from rlx.lowering.base import Compilation, RulePass, functions
 from rlx.lowering.families import claim
 from rlx.lowering.region import Region, producer, sole_user, users
 from rlx.lowering.report import MissedFusion, MissReason
+from rlx.lowering.rules import splat_of
 from rlx.ops.base import op_class
 from rlx.ops.constant import Constant
 from rlx.ops.contraction import MatMul
@@ -226,7 +227,7 @@ def _region_leaf(op: ir.Operation) -> bool:
     """Constants only as splats: other literals are buffers, read like any operand."""
     if op.name != Constant.name:
         return True
-    return ir.DenseElementsAttr(op.attributes["value"]).is_splat
+    return splat_of(op.results[0]) is not None
 
 
 def _shared(ops: list[ir.Operation]) -> set[ir.Value]:

@@ -65,7 +65,8 @@ def _loc(trail: Sequence[str]) -> str:
 
 
 def _flat(dt: DType) -> str:
-    return f"memref<?x{mlir_element(dt, memory=True)}>"
+    item = _element(dt) if dt.is_complex else mlir_element(dt, memory=True)
+    return f"memref<?x{item}>"
 
 
 class _Memories:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from rlx._mlir import ir
 from rlx.dialects.bridge import place_of, trail_of
-from rlx.dialects.convert import from_type
+from rlx.dialects.convert import from_type, real_parts, to_attr
 from rlx.errors import UnsupportedError
 from rlx.kernels import copy as copy_family
 from rlx.kernels import elementwise
@@ -22,6 +22,7 @@ from rlx.lowering.report import ArenaBuffer
 from rlx.lowering.rules import constant_of
 from rlx.lowering.views import Memory, Rounds, View
 from rlx.ops.base import Location
+from rlx.types import TensorType
 
 __all__ = ["Branch", "For", "Launched", "Lowering", "Repeat", "Site", "Step", "launches"]
 
@@ -158,6 +159,20 @@ class Lowering:
 
     # -- values ----------------------------------------------------------------------------
 
+    def constant(self, key: Any, make: Callable[[], Any]) -> View:
+        """A memory of the artifact that holds an array of a kernel's own, once for each ``key``."""
+        if key not in self.packs:
+            array = make()
+            self.packs[key] = self._constant(
+                to_attr(array, "Array"), TensorType.of(array.shape, array.dtype)
+            )
+        return self.packs[key]
+
+    def _constant(self, value: ir.Attribute, t: TensorType) -> View:
+        self.constants.append(real_parts(value))
+        memory = Memory("constant", len(self.constants) - 1)
+        return View.dense(memory, t.dtype, t.static_shape)
+
     def view(self, v: ir.Value) -> View:
         """Where a value lies. A literal becomes a constant memory when it is first read, and what
         the prologue computes is planned when it is first asked for."""
@@ -172,11 +187,7 @@ class Lowering:
             array = constant_of(v)
             op = producer(v)
             assert array is not None and op is not None, f"{v} has no place yet"
-            self.constants.append(op.attributes["value"])
-            t = from_type(v.type)
-            self.env[v] = View.dense(
-                Memory("constant", len(self.constants) - 1), t.dtype, t.static_shape
-            )
+            self.env[v] = self._constant(op.attributes["value"], from_type(v.type))
         return self.env[v]
 
     def dense(self, v: ir.Value) -> View:
@@ -201,10 +212,11 @@ class Lowering:
     def copy(self, source: View, target: View) -> None:
         """Launch a copy between two views of one shape. It moves bits: one kernel for every element
         type of a width."""
+        source, target = source.as_bits(), target.as_bits()
         config, launch = copy_family.launch(
             source.dtype.bits, source.shape, source.strides, target.strides, self.block
         )
-        self.launch("copy", config, [source.as_bits(), target.as_bits()], launch)
+        self.launch("copy", config, [source, target], launch)
 
     def static_of(self, v: ir.Value) -> ir.Value | None:
         """The prologue's value for one that depends on params alone, else None."""

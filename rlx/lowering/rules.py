@@ -17,6 +17,7 @@ from rlx._mlir import ir, raw_elements
 from rlx.dialects.convert import from_attr, from_type
 from rlx.errors import PassError
 from rlx.lowering.region import producer
+from rlx.ops.attrs import repeats
 from rlx.ops.base import Op
 from rlx.ops.binary import Add, Div, Maximum, Minimum, Mul, Sub
 from rlx.ops.compare import LogicalAnd, LogicalNot, LogicalOr, Where
@@ -141,7 +142,12 @@ def _match(pattern: Call, op: ir.Operation, found: dict[str, ir.Value]) -> bool:
                 return False
         else:
             value = splat_of(v)
-            if value is None or float(value) != p or np.signbit(float(value)) != np.signbit(p):
+            if (
+                value is None
+                or np.iscomplexobj(value)
+                or float(value) != p
+                or np.signbit(float(value)) != np.signbit(p)
+            ):
                 return False
     return True
 
@@ -159,6 +165,9 @@ def splat_of(v: ir.Value) -> np.generic | None:
     op = producer(v)
     if op is None or op.name != Constant.name:
         return None
+    if isinstance(op.attributes["value"], ir.ArrayAttr):
+        array = from_attr(op.attributes["value"], "Array")
+        return array.reshape(-1)[0] if repeats(array) else None
     dense = ir.DenseElementsAttr(op.attributes["value"])
     if not dense.is_splat:
         return None

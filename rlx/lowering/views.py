@@ -99,8 +99,22 @@ class View:
         )
 
     def as_bits(self) -> View:
-        """The same elements as unsigned integers of their width, for kernels that only move."""
-        return replace(self, dtype=DTYPES[f"u{self.dtype.bits}"])
+        """The same elements as unsigned integers of their width, for kernels that only move; those
+        of 16 bytes as two integers each, along one more dim."""
+        if self.dtype.bits <= 64:
+            return replace(self, dtype=DTYPES[f"u{self.dtype.bits}"])
+        halves = self.parts()
+        return replace(halves, dtype=DTYPES[f"u{halves.dtype.bits}"])
+
+    def parts(self) -> View:
+        """Complex elements as reals: one more dim, of a real and an imaginary part."""
+        return replace(
+            self,
+            dtype=self.dtype.part,
+            shape=(*self.shape, 2),
+            strides=(*(2 * s for s in self.strides), 1),
+            start=2 * self.start,
+        )
 
     def transpose(self, perm: Sequence[int]) -> View:
         """The view with its axes in another order."""

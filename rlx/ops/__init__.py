@@ -30,7 +30,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "mir.gelu", "mir.gelu_approx", "mir.silu", "mir.sigmoid", "mir.tanh", "mir.erf",
     ),
     "rlx.ops.cast": ("mir.cast",),
+    "rlx.ops.complex": (
+        "mir.complex", "mir.real", "mir.imag", "mir.conj", "mir.angle", "mir.complex_norm_sq",
+    ),
     "rlx.ops.contraction": ("mir.matmul", "mir.dot_general"),
+    "rlx.ops.fft": ("mir.fft", "mir.ifft", "mir.rfft", "mir.irfft"),
     "rlx.ops.reduce": (
         "mir.reduce_sum", "mir.reduce_mean", "mir.reduce_max", "mir.reduce_min", "mir.reduce_prod",
     ),
@@ -81,6 +85,11 @@ BUILDERS: dict[str, str] = {
         "one_hot", "tri", "tril", "triu", "eye", "diag", "diagonal", "trace",
     )},
     "argsort": "rlx.ops.sort:argsort",
+    **{f: f"rlx.ops.fft_axes:{f}" for f in (
+        "fftn", "ifftn", "rfftn", "irfftn", "fft2", "ifft2", "hfft", "ihfft", "fftfreq", "rfftfreq",
+        "fftshift", "ifftshift",
+    )},
+    **{f: f"rlx.ops.spectral:{f}" for f in ("stft", "istft", "psd", "welch", "fft_conv1d")},
     "sum": "mir.reduce_sum", "mean": "mir.reduce_mean", "prod": "mir.reduce_prod",
     "max": f"{_SUGAR}:max_", "min": f"{_SUGAR}:min_",
 }  # fmt: skip

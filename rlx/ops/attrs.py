@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 
 from rlx.dims import SymDim, as_dim
-from rlx.errors import DTypeError, GraphError, RlxError
-from rlx.types import DType, dtype
+from rlx.errors import DTypeError, GraphError, IRError, RlxError
+from rlx.types import DType, complex_of, dtype
 
-__all__ = ["KINDS", "from_numbers", "literal", "normalise", "to_array"]
+__all__ = [
+    "KINDS", "complex_from", "from_numbers", "literal", "normalise", "parts_of", "repeats",
+    "to_array", "words_of",
+]  # fmt: skip
 
 
 def _int(v: Any) -> int:
@@ -78,7 +81,7 @@ def from_numbers(value: Any, dt: DType, what: str) -> np.ndarray[Any, Any]:
     it: a float for an integer, or a number out of range."""
     try:
         found = np.asarray(value)
-        if found.size and _RANKS.get(found.dtype.kind, 3) > _RANKS[dt.numpy.kind]:
+        if found.size and _RANKS.get(found.dtype.kind, 4) > _RANKS[dt.numpy.kind]:
             reason = f"found {found.dtype} numbers"
         else:
             return np.asarray(value, dt.numpy)
@@ -91,16 +94,18 @@ def from_numbers(value: Any, dt: DType, what: str) -> np.ndarray[Any, Any]:
 
 def literal(value: Any, dt: DType | None, what: str) -> np.ndarray[Any, Any]:
     """A literal as an array. Python's numbers, alone or in nested lists, are of type ``dt``, which
-    they must fit; without one floats are f32. What has an element type keeps it."""
+    they must fit; without one floats are f32 and complex numbers c64. What has an element type
+    keeps it."""
     if hasattr(value, "dtype") or hasattr(value, "__array__"):
         return to_array(value, what)
     if dt is not None:
         return from_numbers(value, dt, what)
     a = to_array(value, what)
-    return a.astype(np.float32) if a.dtype == np.float64 else a
+    smaller = {"d": np.float32, "D": np.complex64}.get(a.dtype.char)
+    return a if smaller is None else a.astype(smaller)
 
 
-_RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, np.dtype("V").kind: 2}
+_RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, np.dtype("V").kind: 2, "c": 3}
 """Kinds of numbers by what holds them; bfloat16 is of NumPy's kind V."""
 
 
@@ -134,6 +139,41 @@ def normalise(value: Any, kind: str, what: str) -> Any:
         raise type(e)(f"{what}: {e.message}", e.location) from None
     except (TypeError, ValueError):
         raise GraphError(f"{what} must be {kind}, found {value!r}") from None
+
+
+def words_of(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The bits of every element as one unsigned integer, or as two for one of 16 bytes: a row an
+    element, of a whole array in order."""
+    size = min(a.dtype.itemsize, 8)
+    return (
+        np.ascontiguousarray(a)
+        .reshape(-1)
+        .view(f"u{size}")
+        .reshape(a.size, a.dtype.itemsize // size)
+    )
+
+
+def repeats(a: np.ndarray[Any, Any]) -> bool:
+    """Whether there are elements, and all have the same bits."""
+    words = words_of(a)
+    return bool(a.size and (words == words[0]).all())
+
+
+def parts_of(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A complex array as one of reals with one more dim: the real and the imaginary part."""
+    real = dtype(a.dtype).part.numpy
+    return np.ascontiguousarray(a).reshape(-1).view(real).reshape(*a.shape, 2)
+
+
+def complex_from(parts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The inverse of ``parts_of``; IRError for what are no pairs of f32 or f64."""
+    dt = dtype(parts.dtype)
+    if dt.bits not in (32, 64) or not dt.is_float or parts.shape[-1:] != (2,):
+        raise IRError(f"a complex array is of pairs of f32 or f64, found {dt}{list(parts.shape)}")
+    kind = complex_of(dt).numpy
+    out = np.ascontiguousarray(parts).reshape(-1).view(kind).reshape(parts.shape[:-1])
+    out.setflags(write=False)
+    return out
 
 
 def same(a: Any, b: Any) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from rlx.errors import DTypeError, ShapeError
 from rlx.ops.base import Array, bad, sample
 from rlx.ops.cast import in_double
-from rlx.ops.elementwise import ANY, Binary, sum_to
+from rlx.ops.elementwise import ARITHMETIC, INEXACT, ORDERED, Binary, sum_to
 from rlx.ops.value import Value
 from rlx.types import FLOATS
 
@@ -44,6 +44,7 @@ def total(node: Binary, *parts: Value | None) -> Value:
 class Add(Binary, name="mir.add"):
     """Sum, element by element. Integers wrap."""
 
+    dtypes = ARITHMETIC
     samples = SAMPLES
     bads = BADS
 
@@ -63,6 +64,7 @@ class Add(Binary, name="mir.add"):
 class Sub(Binary, name="mir.sub"):
     """Difference, element by element. Integers wrap."""
 
+    dtypes = ARITHMETIC
     samples = SAMPLES
     bads = BADS
 
@@ -82,6 +84,7 @@ class Sub(Binary, name="mir.sub"):
 class Mul(Binary, name="mir.mul"):
     """Product, element by element. Integers wrap."""
 
+    dtypes = ARITHMETIC
     samples = SAMPLES
     bads = BADS
 
@@ -106,9 +109,10 @@ class Div(Binary, name="mir.div"):
     """Quotient, element by element.
 
     Integers divide toward zero, as in C; ``x / 0`` is 0, and the least integer over -1 wraps to
-    itself. Floats follow IEEE 754.
+    itself. Floats follow IEEE 754, complex numbers divide as in NumPy (by Smith's formula).
     """
 
+    dtypes = ARITHMETIC
     samples = (
         *(sample(*s.types, data={1: "nonzero"}) for s in SAMPLES),
         sample("4x5xT", "4x5xT", grad=False),
@@ -117,7 +121,7 @@ class Div(Binary, name="mir.div"):
 
     def reference(self, lhs: Array, rhs: Array) -> Array:
         lhs, rhs = np.asarray(lhs), np.asarray(rhs)
-        if self.lhs.dtype.is_float:
+        if self.lhs.dtype in INEXACT:
             return np.divide(lhs, rhs)
         one = rhs.dtype.type(1)
         by = np.where(rhs == 0, one, rhs)
@@ -128,7 +132,7 @@ class Div(Binary, name="mir.div"):
 
     def scalar(self, k: Any, lhs: Any, rhs: Any) -> Any:
         dt = lhs.dtype
-        if dt.is_float:
+        if dt in INEXACT:
             return lhs / rhs
         # The instruction traps on both undefined cases: give it a divisor of 1 there.
         zero = k.compare("eq", rhs, 0)
@@ -189,7 +193,7 @@ class Pow(Binary, name="mir.pow"):
 class Extreme(Binary):
     """The shared part of maximum and minimum: a tie splits the gradient evenly."""
 
-    dtypes = ANY
+    dtypes = ORDERED
     samples = SAMPLES
     bads = SHAPES_AND_TYPES
     larger: ClassVar[bool]

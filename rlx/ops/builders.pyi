@@ -26,6 +26,9 @@ class GraphOps:
     def add(self, lhs: Any, rhs: Any) -> Value:
         """Sum, element by element."""
 
+    def angle(self, x: Value) -> Value:
+        """The argument of a complex number in radians, in [-pi, pi], as ``numpy.angle``."""
+
     def argmax(
         self,
         x: Value,
@@ -135,8 +138,17 @@ class GraphOps:
     def compare(self, op: str | Value, a: Value | Number | str, b: Value | Number) -> Value:
         """A comparison by name or symbol:"""
 
+    def complex(self, re: Any, im: Any = 0.0) -> Value:
+        """The complex numbers of given real and imaginary parts."""
+
+    def complex_norm_sq(self, x: Value) -> Value:
+        """``|z|**2``, the squared modulus of a complex number:"""
+
     def concat(self, values: Sequence[Value], axis: int = 0) -> Value:
         """Tensors joined along an axis, promoted to one element type."""
+
+    def conj(self, x: Value) -> Value:
+        """The complex conjugate:"""
 
     def cos(self, x: Value) -> Value:
         """Cosine of an angle in radians."""
@@ -213,6 +225,36 @@ class GraphOps:
     ) -> Value:
         """An [n, m] matrix of ones on the ``k``-th diagonal, zeros elsewhere, as ``numpy.eye``."""
 
+    def fft(self, x: Value, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
+        """The discrete Fourier transform:"""
+
+    def fft2(
+        self,
+        x: Value,
+        s: Sequence[int] | None = None,
+        axes: Sequence[int] = (-2, -1),
+        norm: str = "backward",
+    ) -> Value:
+        """``numpy.fft.fft2``:"""
+
+    def fft_conv1d(self, a: Value, b: Value, n_fft: int | None = None) -> Value:
+        """The convolution of real signals along the last axis by transforms:"""
+
+    def fftfreq(self, n: int, d: float = 1.0, dtype: DType | str | Any = "f64") -> Value:
+        """``numpy.fft.fftfreq``:"""
+
+    def fftn(
+        self,
+        x: Value,
+        s: Sequence[int] | None = None,
+        axes: Sequence[int] | None = None,
+        norm: str = "backward",
+    ) -> Value:
+        """``numpy.fft.fftn``:"""
+
+    def fftshift(self, x: Value, axes: Sequence[int] | int | None = None) -> Value:
+        """``numpy.fft.fftshift``:"""
+
     def flatten(self, x: Value, start_axis: int = 0, end_axis: int = -1) -> Value:
         """The axes from ``start_axis`` to ``end_axis`` (both included) as one; a scalar becomes
         [1]."""
@@ -251,9 +293,80 @@ class GraphOps:
     def gt(self, lhs: Any, rhs: Any) -> Value:
         """Whether the left operand is greater, element by element; false with nan."""
 
+    def hfft(self, x: Value, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
+        """``numpy.fft.hfft``:"""
+
     def histogram(self, x: Value, edges: Value | Array, weights: Value | None = None) -> Value:
         """How many elements lie between each two neighbours of the ascending vector ``edges``,
         as i64, or the sums of their weights:"""
+
+    def ifft(self, x: Value, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
+        """The inverse transform:"""
+
+    def ifft2(
+        self,
+        x: Value,
+        s: Sequence[int] | None = None,
+        axes: Sequence[int] = (-2, -1),
+        norm: str = "backward",
+    ) -> Value:
+        """``numpy.fft.ifft2``:"""
+
+    def ifftn(
+        self,
+        x: Value,
+        s: Sequence[int] | None = None,
+        axes: Sequence[int] | None = None,
+        norm: str = "backward",
+    ) -> Value:
+        """``numpy.fft.ifftn``:"""
+
+    def ifftshift(self, x: Value, axes: Sequence[int] | int | None = None) -> Value:
+        """``numpy.fft.ifftshift``:"""
+
+    def ihfft(
+        self,
+        x: Value,
+        n: int | None = None,
+        axis: int = -1,
+        norm: str = "backward",
+    ) -> Value:
+        """``numpy.fft.ihfft``:"""
+
+    def imag(self, x: Value) -> Value:
+        """The imaginary part of a complex number."""
+
+    def irfft(
+        self,
+        x: Value,
+        n: int | None = None,
+        axis: int = -1,
+        norm: str = "backward",
+    ) -> Value:
+        """The inverse of ``rfft``:"""
+
+    def irfftn(
+        self,
+        x: Value,
+        s: Sequence[int] | None = None,
+        axes: Sequence[int] | None = None,
+        norm: str = "backward",
+    ) -> Value:
+        """``numpy.fft.irfftn``:"""
+
+    def istft(
+        self,
+        x: Value,
+        n_fft: int,
+        hop_length: int | None = None,
+        win_length: int | None = None,
+        window: Array | Sequence[float] | str | None = None,
+        center: bool = True,
+        normalized: bool = False,
+        onesided: bool = True,
+        length: int | None = None,
+    ) -> Value:
+        """``torch.istft``:"""
 
     def layer_norm(
         self,
@@ -340,7 +453,7 @@ class GraphOps:
         axis: Iterable[int] | int | None = None,
         keep_dim: bool = False,
     ) -> Value:
-        """Arithmetic mean along axes, of floats; nan over an empty axis."""
+        """Arithmetic mean along axes, of floats or complex numbers; nan over an empty axis."""
 
     def min(
         self,
@@ -422,6 +535,17 @@ class GraphOps:
     ) -> Value:
         """Product along axes; 1 over an empty axis."""
 
+    def psd(
+        self,
+        x: Value,
+        fs: float = 1.0,
+        window: Array | Sequence[float] | str | None = "boxcar",
+        detrend: str | None = "constant",
+        scaling: str = "density",
+        axis: int = -1,
+    ) -> Value:
+        """The powers of ``scipy.signal.periodogram``:"""
+
     def put_along_axis(
         self,
         x: Value,
@@ -433,6 +557,9 @@ class GraphOps:
     ) -> Value:
         """The tensor with updates at indices of their own along an axis, as
         ``numpy.put_along_axis`` and ONNX's ScatterElements:"""
+
+    def real(self, x: Value) -> Value:
+        """The real part of a complex number."""
 
     def reduce(
         self,
@@ -463,7 +590,7 @@ class GraphOps:
         axis: Iterable[int] | int | None = None,
         keep_dim: bool = False,
     ) -> Value:
-        """Arithmetic mean along axes, of floats; nan over an empty axis."""
+        """Arithmetic mean along axes, of floats or complex numbers; nan over an empty axis."""
 
     def reduce_min(
         self,
@@ -513,6 +640,21 @@ class GraphOps:
         eps: float = 1e-05,
     ) -> Value:
         """The RMS norm of a sum:"""
+
+    def rfft(self, x: Value, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
+        """The transform of real numbers:"""
+
+    def rfftfreq(self, n: int, d: float = 1.0, dtype: DType | str | Any = "f64") -> Value:
+        """``numpy.fft.rfftfreq``:"""
+
+    def rfftn(
+        self,
+        x: Value,
+        s: Sequence[int] | None = None,
+        axes: Sequence[int] | None = None,
+        norm: str = "backward",
+    ) -> Value:
+        """``numpy.fft.rfftn``:"""
 
     def rms_norm(
         self,
@@ -619,6 +761,20 @@ class GraphOps:
     def squeeze(self, x: Value, axis: int | Iterable[int] | None = None) -> Value:
         """The tensor without axes of size 1:"""
 
+    def stft(
+        self,
+        x: Value,
+        n_fft: int,
+        hop_length: int | None = None,
+        win_length: int | None = None,
+        window: Array | Sequence[float] | str | None = None,
+        center: bool = True,
+        pad_mode: str = "reflect",
+        normalized: bool = False,
+        onesided: bool | None = None,
+    ) -> Value:
+        """``torch.stft``:"""
+
     def sub(self, lhs: Any, rhs: Any) -> Value:
         """Difference, element by element."""
 
@@ -691,6 +847,19 @@ class GraphOps:
     def unsqueeze(self, x: Value, axis: int) -> Value:
         """The tensor with a new axis of size 1, which becomes axis ``axis`` of the result."""
 
+    def welch(
+        self,
+        x: Value,
+        fs: float = 1.0,
+        window: Array | Sequence[float] | str | None = "hann",
+        nperseg: int = 256,
+        noverlap: int | None = None,
+        detrend: str | None = "constant",
+        scaling: str = "density",
+        axis: int = -1,
+    ) -> Value:
+        """The powers of ``scipy.signal.welch``:"""
+
     def where(self, cond: Any, a: Any, b: Any) -> Value:
         """``a`` where the condition is true, ``b`` elsewhere; all three operands broadcast."""
 
@@ -703,6 +872,9 @@ class ValueOps:
 
     def add(self, rhs: Any) -> Value:
         """Sum, element by element."""
+
+    def angle(self) -> Value:
+        """The argument of a complex number in radians, in [-pi, pi], as ``numpy.angle``."""
 
     def argmax(
         self,
@@ -807,6 +979,15 @@ class ValueOps:
     def compare(self, a: Value | Number | str, b: Value | Number) -> Value:
         """A comparison by name or symbol:"""
 
+    def complex(self, im: Any = 0.0) -> Value:
+        """The complex numbers of given real and imaginary parts."""
+
+    def complex_norm_sq(self) -> Value:
+        """``|z|**2``, the squared modulus of a complex number:"""
+
+    def conj(self) -> Value:
+        """The complex conjugate:"""
+
     def cos(self) -> Value:
         """Cosine of an angle in radians."""
 
@@ -870,6 +1051,31 @@ class ValueOps:
     def expand(self, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
         """The tensor broadcast to a shape, as ``numpy.broadcast_to``."""
 
+    def fft(self, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
+        """The discrete Fourier transform:"""
+
+    def fft2(
+        self,
+        s: Sequence[int] | None = None,
+        axes: Sequence[int] = (-2, -1),
+        norm: str = "backward",
+    ) -> Value:
+        """``numpy.fft.fft2``:"""
+
+    def fft_conv1d(self, b: Value, n_fft: int | None = None) -> Value:
+        """The convolution of real signals along the last axis by transforms:"""
+
+    def fftn(
+        self,
+        s: Sequence[int] | None = None,
+        axes: Sequence[int] | None = None,
+        norm: str = "backward",
+    ) -> Value:
+        """``numpy.fft.fftn``:"""
+
+    def fftshift(self, axes: Sequence[int] | int | None = None) -> Value:
+        """``numpy.fft.fftshift``:"""
+
     def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Value:
         """The axes from ``start_axis`` to ``end_axis`` (both included) as one; a scalar becomes
         [1]."""
@@ -901,9 +1107,64 @@ class ValueOps:
     def gt(self, rhs: Any) -> Value:
         """Whether the left operand is greater, element by element; false with nan."""
 
+    def hfft(self, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
+        """``numpy.fft.hfft``:"""
+
     def histogram(self, edges: Value | Array, weights: Value | None = None) -> Value:
         """How many elements lie between each two neighbours of the ascending vector ``edges``,
         as i64, or the sums of their weights:"""
+
+    def ifft(self, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
+        """The inverse transform:"""
+
+    def ifft2(
+        self,
+        s: Sequence[int] | None = None,
+        axes: Sequence[int] = (-2, -1),
+        norm: str = "backward",
+    ) -> Value:
+        """``numpy.fft.ifft2``:"""
+
+    def ifftn(
+        self,
+        s: Sequence[int] | None = None,
+        axes: Sequence[int] | None = None,
+        norm: str = "backward",
+    ) -> Value:
+        """``numpy.fft.ifftn``:"""
+
+    def ifftshift(self, axes: Sequence[int] | int | None = None) -> Value:
+        """``numpy.fft.ifftshift``:"""
+
+    def ihfft(self, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
+        """``numpy.fft.ihfft``:"""
+
+    def imag(self) -> Value:
+        """The imaginary part of a complex number."""
+
+    def irfft(self, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
+        """The inverse of ``rfft``:"""
+
+    def irfftn(
+        self,
+        s: Sequence[int] | None = None,
+        axes: Sequence[int] | None = None,
+        norm: str = "backward",
+    ) -> Value:
+        """``numpy.fft.irfftn``:"""
+
+    def istft(
+        self,
+        n_fft: int,
+        hop_length: int | None = None,
+        win_length: int | None = None,
+        window: Array | Sequence[float] | str | None = None,
+        center: bool = True,
+        normalized: bool = False,
+        onesided: bool = True,
+        length: int | None = None,
+    ) -> Value:
+        """``torch.istft``:"""
 
     def layer_norm(
         self,
@@ -986,7 +1247,7 @@ class ValueOps:
         axis: Iterable[int] | int | None = None,
         keep_dim: bool = False,
     ) -> Value:
-        """Arithmetic mean along axes, of floats; nan over an empty axis."""
+        """Arithmetic mean along axes, of floats or complex numbers; nan over an empty axis."""
 
     def min(
         self,
@@ -1058,6 +1319,16 @@ class ValueOps:
     ) -> Value:
         """Product along axes; 1 over an empty axis."""
 
+    def psd(
+        self,
+        fs: float = 1.0,
+        window: Array | Sequence[float] | str | None = "boxcar",
+        detrend: str | None = "constant",
+        scaling: str = "density",
+        axis: int = -1,
+    ) -> Value:
+        """The powers of ``scipy.signal.periodogram``:"""
+
     def put_along_axis(
         self,
         indices: Value | Array | int,
@@ -1068,6 +1339,9 @@ class ValueOps:
     ) -> Value:
         """The tensor with updates at indices of their own along an axis, as
         ``numpy.put_along_axis`` and ONNX's ScatterElements:"""
+
+    def real(self) -> Value:
+        """The real part of a complex number."""
 
     def reduce(
         self,
@@ -1095,7 +1369,7 @@ class ValueOps:
         axis: Iterable[int] | int | None = None,
         keep_dim: bool = False,
     ) -> Value:
-        """Arithmetic mean along axes, of floats; nan over an empty axis."""
+        """Arithmetic mean along axes, of floats or complex numbers; nan over an empty axis."""
 
     def reduce_min(
         self,
@@ -1141,6 +1415,17 @@ class ValueOps:
         eps: float = 1e-05,
     ) -> Value:
         """The RMS norm of a sum:"""
+
+    def rfft(self, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
+        """The transform of real numbers:"""
+
+    def rfftn(
+        self,
+        s: Sequence[int] | None = None,
+        axes: Sequence[int] | None = None,
+        norm: str = "backward",
+    ) -> Value:
+        """``numpy.fft.rfftn``:"""
 
     def rms_norm(
         self,
@@ -1241,6 +1526,19 @@ class ValueOps:
     def squeeze(self, axis: int | Iterable[int] | None = None) -> Value:
         """The tensor without axes of size 1:"""
 
+    def stft(
+        self,
+        n_fft: int,
+        hop_length: int | None = None,
+        win_length: int | None = None,
+        window: Array | Sequence[float] | str | None = None,
+        center: bool = True,
+        pad_mode: str = "reflect",
+        normalized: bool = False,
+        onesided: bool | None = None,
+    ) -> Value:
+        """``torch.stft``:"""
+
     def sub(self, rhs: Any) -> Value:
         """Difference, element by element."""
 
@@ -1293,6 +1591,18 @@ class ValueOps:
 
     def unsqueeze(self, axis: int) -> Value:
         """The tensor with a new axis of size 1, which becomes axis ``axis`` of the result."""
+
+    def welch(
+        self,
+        fs: float = 1.0,
+        window: Array | Sequence[float] | str | None = "hann",
+        nperseg: int = 256,
+        noverlap: int | None = None,
+        detrend: str | None = "constant",
+        scaling: str = "density",
+        axis: int = -1,
+    ) -> Value:
+        """The powers of ``scipy.signal.welch``:"""
 
     def where(self, a: Any, b: Any) -> Value:
         """``a`` where the condition is true, ``b`` elsewhere; all three operands broadcast."""

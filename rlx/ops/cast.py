@@ -9,9 +9,9 @@ import numpy as np
 
 from rlx.errors import DTypeError
 from rlx.ops.base import Array, attr, bad, operand, sample
-from rlx.ops.elementwise import ANY, Pointwise
+from rlx.ops.elementwise import INEXACT, ORDERED, Pointwise
 from rlx.ops.value import Value
-from rlx.types import DTYPES, DType, bf16, bool_, dtype, f16, f32, f64
+from rlx.types import DTYPES, DType, bf16, bool_, c128, dtype, f16, f32, f64
 
 __all__ = ["Cast", "converted", "in_double", "widened"]
 
@@ -23,18 +23,25 @@ class Cast(Pointwise, name="mir.cast"):
     - Float to integer: rounded toward zero; what is out of range becomes the nearest bound, nan 0.
     - Integer to integer: keeps the low bits (wraps).
     - To bool: ``x != 0``, so nan is true. From bool: 0 or 1.
+    - To a complex type: the real part is converted, the imaginary part is 0. From one only to
+      another or to bool; its parts are ``real(x)`` and ``imag(x)``.
     """
 
     x: Value = operand("any tensor")
     to: DType = attr(doc="the result's element type")
 
-    dtypes = ANY
+    dtypes = ORDERED  # and complex types, of which not every cast is one
     samples = (
         *(sample("2x3xT", to=name) for name in DTYPES),
+        *(sample("2x3xc64", to=name) for name in ("c128", "bool")),
+        sample("2x3xc128", to="c64"),
         sample("T", to="bf16"),
         sample("0x2xT", to="i8"),
     )
-    bads = (bad("2xf32", match="unknown dtype 'f8'", error=DTypeError, to="f8"),)
+    bads = (
+        bad("2xf32", match="unknown dtype 'f8'", error=DTypeError, to="f8"),
+        bad("2xc64", match=r"Take its real\(\)", error=DTypeError, to="f32"),
+    )
 
     @classmethod
     def build(cls, x: Value, to: DType | str | Any) -> Value:
@@ -42,7 +49,14 @@ class Cast(Pointwise, name="mir.cast"):
         wanted = dtype(to)
         return x if wanted is x.dtype else cls(x, wanted).out
 
+    def check_dtypes(self, *values: Value) -> None:
+        """Every type is taken; not every pair."""
+
     def result_dtype(self) -> DType:
+        if self.x.dtype.is_complex and not (self.to.is_complex or self.to is bool_):
+            raise DTypeError(
+                f"cast: {self.x.dtype} has no value in {self.to}. Take its real(), imag() or abs()"
+            )
         return self.to
 
     def reference(self, x: Array) -> Array:
@@ -58,11 +72,17 @@ class Cast(Pointwise, name="mir.cast"):
         return k.cast(x, f32 if short else self.to)
 
     def vjp(self, g: Value) -> tuple[Value | None]:
-        smooth = self.x.dtype.is_float and self.to.is_float
-        return (g.cast(to=self.x.dtype) if smooth else None,)
+        if not self._smooth():
+            return (None,)
+        # The transpose of x -> x + 0i keeps the real part.
+        back = g.real() if g.dtype.is_complex and not self.x.dtype.is_complex else g
+        return (back.cast(to=self.x.dtype),)
 
     def jvp(self, t: Value) -> Value | None:
-        return t.cast(to=self.to) if self.x.dtype.is_float and self.to.is_float else None
+        return t.cast(to=self.to) if self._smooth() else None
+
+    def _smooth(self) -> bool:
+        return self.x.dtype in INEXACT and self.to in INEXACT
 
 
 # Rounding to odd keeps the last bit set when anything was cut off. A later rounding to nearest
@@ -142,10 +162,12 @@ def _odd_double(x: Array) -> Array:
 
 
 def in_double(f: Callable[..., Array], *xs: Array) -> Array:
-    """``f`` evaluated in f64 and rounded once to the element type of the operands: what every
-    reference of a float function gives, whatever the type."""
-    out = f(*(np.asarray(x, np.float64) for x in xs))
-    return converted(np.asarray(out, np.float64), dtype(np.asarray(xs[0]).dtype))
+    """``f`` evaluated in f64 (c128 for complex types) and rounded once to the element type of the
+    operands: what every reference of a float function gives, whatever the type."""
+    dt = dtype(np.asarray(xs[0]).dtype)
+    wide = (c128 if dt.is_complex else f64).numpy
+    out = f(*(np.asarray(x, wide) for x in xs))
+    return converted(np.asarray(out, wide), dt)
 
 
 def widened(x: Value) -> Value:

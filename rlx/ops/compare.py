@@ -10,7 +10,7 @@ import numpy as np
 from rlx.errors import DTypeError, ShapeError
 from rlx.ops.base import Array, bad, operand, sample
 from rlx.ops.constant import Constant
-from rlx.ops.elementwise import ANY, Binary, Pointwise, Unary, sum_to
+from rlx.ops.elementwise import ANY, ORDERED, Binary, Pointwise, Unary, sum_to
 from rlx.ops.lift import lift, promoted
 from rlx.ops.value import Value
 from rlx.types import DType, bool_
@@ -39,7 +39,7 @@ SAMPLES = (
 class Compare(Binary):
     """A comparison: operands of one type, a bool for every element. Nothing equals nan."""
 
-    dtypes = ANY
+    dtypes = ORDERED
     differentiable = False
     samples = SAMPLES
     bads = (
@@ -61,12 +61,14 @@ class Compare(Binary):
 class Eq(Compare, name="mir.eq"):
     """Whether the operands are equal, element by element; nan equals nothing."""
 
+    dtypes = ANY
     ufunc = np.equal
 
 
 class Ne(Compare, name="mir.ne"):
     """Whether the operands differ, element by element; nan differs from everything."""
 
+    dtypes = ANY
     ufunc = np.not_equal
 
 

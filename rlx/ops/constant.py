@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
+from rlx.ops.attrs import repeats
 from rlx.ops.base import Array, Op, attr, bad, sample
 from rlx.ops.elementwise import NUMERIC
 from rlx.ops.value import Value
@@ -35,13 +36,11 @@ class Constant(Op, name="mir.constant"):
         return self.value
 
 
-def literal(node: Op) -> float | int | bool | None:
+def literal(node: Op) -> complex | float | int | bool | None:
     """The number that a constant repeats, or None for any other node."""
     if not isinstance(node, Constant) or node.value.size == 0:
         return None
-    flat = node.value.reshape(-1)
-    bits = flat.view(f"u{flat.dtype.itemsize}")
-    return flat[0].item() if (bits == bits[0]).all() else None
+    return node.value.reshape(-1)[0].item() if repeats(node.value) else None
 
 
 class Iota(Op, name="mir.iota"):

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
 from rlx.ops.base import Array, Cost, Op, attr, bad, operand, sample
-from rlx.ops.elementwise import NUMERIC
+from rlx.ops.elementwise import ARITHMETIC
 from rlx.ops.lift import promoted
 from rlx.ops.movement import axis_of, listed
 from rlx.ops.value import Value
@@ -20,10 +20,8 @@ __all__ = ["DotGeneral", "MatMul"]
 
 def _check_dtypes(op: Op, a: DType, b: DType) -> None:
     for dt in (a, b):
-        if dt not in NUMERIC:
-            raise DTypeError(
-                f"{op.short} multiplies floats or integers, found {dt}. Cast the operand first"
-            )
+        if dt not in ARITHMETIC:
+            raise DTypeError(f"{op.short} multiplies numbers, found {dt}. Cast the operand first")
     if a is not b:
         raise DTypeError(f"{op.short} takes operands of one type, found {a} and {b}")
 
@@ -48,7 +46,7 @@ class MatMul(Op, name="mir.matmul"):
     a: Value = operand("left matrices, rank 2 or more")
     b: Value = operand("right matrices, of the same element type")
 
-    dtypes = NUMERIC
+    dtypes = ARITHMETIC
     samples = (
         sample("2x3xT", "3x4xT"),
         sample("2x3x4xT", "4x5xT"),
@@ -184,7 +182,7 @@ class DotGeneral(Op, name="mir.dot_general"):
     lhs_batch: tuple[int, ...] = attr((), "axes of a that are batch axes")
     rhs_batch: tuple[int, ...] = attr((), "the axes of b that they meet")
 
-    dtypes = NUMERIC
+    dtypes = ARITHMETIC
     samples = (
         sample("2x3xT", "3x4xT", lhs_contracting=(1,), rhs_contracting=(0,)),
         sample("3x2xT", "4x3xT", lhs_contracting=(0,), rhs_contracting=(1,)),

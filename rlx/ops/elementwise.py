@@ -9,12 +9,18 @@ from rlx.errors import DTypeError
 from rlx.ops.base import Op, operand
 from rlx.ops.lift import promoted
 from rlx.ops.value import Value
-from rlx.types import DTYPES, FLOATS, INTS, DType, TensorType, broadcast_shapes
+from rlx.types import COMPLEX, DTYPES, FLOATS, INTS, DType, TensorType, broadcast_shapes
 
-__all__ = ["NUMERIC", "Binary", "Pointwise", "Unary", "sum_to"]
+__all__ = [
+    "ANY", "ARITHMETIC", "INEXACT", "NUMERIC", "ORDERED", "Binary", "Pointwise", "Unary", "sum_to",
+    "unsuitable",
+]  # fmt: skip
 
 NUMERIC: tuple[DType, ...] = (*FLOATS, *INTS)
+INEXACT: tuple[DType, ...] = (*FLOATS, *COMPLEX)
+ARITHMETIC: tuple[DType, ...] = (*NUMERIC, *COMPLEX)
 ANY: tuple[DType, ...] = tuple(DTYPES.values())
+ORDERED: tuple[DType, ...] = tuple(d for d in ANY if not d.is_complex)
 
 
 class Pointwise(Op):
@@ -39,10 +45,7 @@ class Pointwise(Op):
         first = values[0].dtype
         for v in values:
             if v.dtype not in self.dtypes:
-                takes = ", ".join(d.name for d in self.dtypes)
-                raise DTypeError(
-                    f"{self.short} takes {takes}; found {v.dtype}. Cast the operand first"
-                )
+                raise unsuitable(self, v.dtype)
             if v.dtype is not first:
                 raise DTypeError(
                     f"{self.short} takes operands of one type, found {first} and {v.dtype}"
@@ -58,13 +61,20 @@ class Pointwise(Op):
         return self.with_operands(ready).out
 
 
+def unsuitable(op: Op, found: DType) -> DTypeError:
+    """The error for an element type that an op does not take."""
+    takes = ", ".join(d.name for d in op.dtypes)
+    todo = "Take its real(), imag() or abs()" if found.is_complex else "Cast the operand first"
+    return DTypeError(f"{op.short} takes {takes}; found {found}. {todo}")
+
+
 class Unary(Pointwise):
     """A pointwise op of one operand."""
 
     dtypes: ClassVar[tuple[DType, ...]] = FLOATS
     x: Value = operand("the tensor")
 
-    derivative: Callable[[], Value]
+    derivative: ClassVar[Callable[..., Value]]
     """``derivative(self)``: d out / d x as a Value; gives both vjp and jvp."""
 
     def vjp(self, g: Value) -> tuple[Value | None]:

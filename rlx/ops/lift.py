@@ -9,26 +9,33 @@ import numpy as np
 from rlx.errors import DTypeError, GraphError
 from rlx.ops.attrs import to_array
 from rlx.ops.value import Value
-from rlx.types import DType, promote
+from rlx.types import DType, complex_of, f32, promote
 
 __all__ = ["lift", "promoted"]
 
 
 def lift(x: Any, like: Value) -> Value:
-    """A Value as it is; a Python number as a rank-0 constant of ``like``'s element type; an array
+    """A Value as it is; a Python number as a rank-0 constant of ``like``'s element type (a complex
+    one of the complex type of its precision); an array
     as a constant of its own type. DTypeError if the number does not fit the type."""
     from rlx.ops.constant import Constant
 
     if isinstance(x, Value):
         return x
-    if isinstance(x, bool | int | float) and not isinstance(x, np.generic):
-        return Constant(_fit(x, like.dtype)).out
+    if isinstance(x, bool | int | float | complex) and not isinstance(x, np.generic):
+        dt = like.dtype
+        if isinstance(x, complex) and not dt.is_complex:
+            # A complex number makes complex what it meets, as in NumPy.
+            dt = complex_of(promote(dt, f32))
+        return Constant(_fit(x, dt)).out
     if isinstance(x, np.ndarray | np.generic | list | tuple):
         return Constant(to_array(x, "the operand")).out
     raise GraphError(f"expected a Value, a number or an array, found a {type(x).__name__}")
 
 
-def _fit(x: bool | int | float, dt: DType) -> np.ndarray[Any, Any]:
+def _fit(x: complex, dt: DType) -> np.ndarray[Any, Any]:
+    if isinstance(x, complex):
+        return np.asarray(x).astype(dt.numpy)
     whole = isinstance(x, int) or x.is_integer()
     if dt.is_int and not whole:
         raise DTypeError(f"the number {x} does not fit {dt}; cast the tensor to a float type first")

@@ -11,11 +11,11 @@ from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ops.base import Array, Bad, Cost, Op, Sample, attr, bad, operand, sample
 from rlx.ops.cast import in_double, widened
 from rlx.ops.constant import Constant
-from rlx.ops.elementwise import NUMERIC
+from rlx.ops.elementwise import ARITHMETIC, INEXACT, NUMERIC, unsuitable
 from rlx.ops.movement import axis_of
 from rlx.ops.slicing import shifted
 from rlx.ops.value import Value
-from rlx.types import FLOATS, Dim, DType, TensorType, bool_
+from rlx.types import Dim, DType, TensorType, bool_
 
 __all__ = ["ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"]
 
@@ -72,10 +72,7 @@ class Reduce(Op):
 
     def infer(self) -> TensorType:
         if self.x.dtype not in self.dtypes:
-            takes = ", ".join(d.name for d in self.dtypes)
-            raise DTypeError(
-                f"{self.short} takes {takes}; found {self.x.dtype}. Cast the operand first"
-            )
+            raise unsuitable(self, self.x.dtype)
         for a in self.axes:
             axis_of(a, self.x.rank, self.short)
         if len(set(self.axes)) < len(self.axes):
@@ -144,6 +141,7 @@ class Reduce(Op):
 class ReduceSum(Reduce, name="mir.reduce_sum"):
     """Sum along axes. Integers keep their type and wrap; f16 and bf16 accumulate in f32."""
 
+    dtypes = ARITHMETIC
     samples = (*SAMPLES, *EMPTY_AXIS)
     bads = (
         *AXES,
@@ -167,9 +165,9 @@ class ReduceSum(Reduce, name="mir.reduce_sum"):
 
 
 class ReduceMean(Reduce, name="mir.reduce_mean"):
-    """Arithmetic mean along axes, of floats; nan over an empty axis."""
+    """Arithmetic mean along axes, of floats or complex numbers; nan over an empty axis."""
 
-    dtypes = FLOATS
+    dtypes = INEXACT
     samples = (*SAMPLES, sample("3x0xT", axes=(1,), grad=False))
     bads = (
         *AXES,
@@ -272,6 +270,7 @@ class ReduceProd(Reduce, name="mir.reduce_prod"):
     zeros, and so do its own derivatives.
     """
 
+    dtypes = ARITHMETIC
     samples = (*SAMPLES, *EMPTY_AXIS)
     bads = (
         *AXES,
@@ -330,7 +329,7 @@ def _bound(dt: DType, which: str) -> int | float | bool:
 
 def _fold(f: Callable[..., Array], node: Reduce, x: Array) -> Array:
     """A NumPy reduction: floats in f64 and rounded once, integers in their own type."""
-    if node.x.dtype.is_float:
+    if node.x.dtype in INEXACT:
         return in_double(lambda v: f(v, axis=node.axes, keepdims=node.keepdims), x)
     return f(x, axis=node.axes, keepdims=node.keepdims, dtype=x.dtype)
 

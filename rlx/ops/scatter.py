@@ -11,7 +11,7 @@ from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ops.base import Array, attr, bad, operand, sample
 from rlx.ops.cast import widened
 from rlx.ops.constant import Constant, Iota
-from rlx.ops.elementwise import ANY, NUMERIC
+from rlx.ops.elementwise import ANY, ARITHMETIC
 from rlx.ops.gather import Gather
 from rlx.ops.lift import lift
 from rlx.ops.movement import DimLike, axis_of, listed, zeros
@@ -39,7 +39,7 @@ class ScatterAdd(Scattering, name="mir.scatter_add"):
     mode: str = attr("fault", '"fault", "clip", "wrap" or "fill": an index out of range')
     batch_dims: int = attr(0, "number of leading axes that updates and indices share")
 
-    dtypes = NUMERIC
+    dtypes = ARITHMETIC
     samples = (
         sample("4x3xT", "4xi64", size=(5,), axis=0, data={1: "index:5"}),
         sample("2x2x2xT", "2x2xi32", size=(3,), axis=1, data={1: "index:3"}),
@@ -75,8 +75,8 @@ class ScatterAdd(Scattering, name="mir.scatter_add"):
 
     def infer(self) -> TensorType:
         updates = self.updates
-        if updates.dtype not in NUMERIC:
-            raise DTypeError(f"scatter_add adds floats or integers, found {updates.dtype}")
+        if updates.dtype not in ARITHMETIC:
+            raise DTypeError(f"scatter_add adds numbers, found {updates.dtype}")
         if len(self.size) != 1:
             raise ShapeError(f"scatter_add takes one size, found {listed(self.size)}")
         middle = self.indices.rank - self.batch_dims

@@ -9,8 +9,9 @@ import numpy as np
 from rlx.errors import DTypeError
 from rlx.ops.base import Array, Bad, Sample, bad, sample
 from rlx.ops.cast import in_double
-from rlx.ops.elementwise import NUMERIC, Unary
+from rlx.ops.elementwise import ARITHMETIC, INEXACT, NUMERIC, Unary
 from rlx.ops.value import Value
+from rlx.types import DType
 
 __all__ = [
     "Abs",
@@ -45,6 +46,7 @@ NUMBERS_ONLY: tuple[Bad, ...] = FLOATS_ONLY[1:]
 class Exp(Unary, name="mir.exp"):
     """e to the power of every element."""
 
+    dtypes = INEXACT
     samples = samples()
     bads = FLOATS_ONLY
 
@@ -59,8 +61,9 @@ class Exp(Unary, name="mir.exp"):
 
 
 class Log(Unary, name="mir.log"):
-    """Natural logarithm; -inf at 0, nan below."""
+    """Natural logarithm; -inf at 0, nan below. Of a complex number the principal one."""
 
+    dtypes = INEXACT
     samples = samples("positive")
     bads = FLOATS_ONLY
 
@@ -78,8 +81,9 @@ class Log(Unary, name="mir.log"):
 
 
 class Sqrt(Unary, name="mir.sqrt"):
-    """Square root; nan below 0."""
+    """Square root; nan below 0. Of a complex number the principal one."""
 
+    dtypes = INEXACT
     samples = samples("positive")
     bads = FLOATS_ONLY
 
@@ -197,7 +201,7 @@ class Relu(Unary, name="mir.relu"):
 class Neg(Unary, name="mir.neg"):
     """The element with its sign changed. Integers wrap: the least signed one stays itself."""
 
-    dtypes = NUMERIC
+    dtypes = ARITHMETIC
     samples = samples()
     bads = NUMBERS_ONLY
 
@@ -215,20 +219,37 @@ class Neg(Unary, name="mir.neg"):
 
 
 class Abs(Unary, name="mir.abs"):
-    """The absolute value. The least signed integer stays itself; the derivative at 0 is 0."""
+    """The absolute value. The least signed integer stays itself; the derivative at 0 is 0.
 
-    dtypes = NUMERIC
+    Of a complex number it is the modulus, a real one; its derivative at 0 is 0 too."""
+
+    dtypes = ARITHMETIC
     samples = samples()
     bads = NUMBERS_ONLY
 
     def reference(self, x: Array) -> Array:
         return np.abs(x)
 
+    def result_dtype(self) -> DType:
+        return self.x.dtype.part
+
     def scalar(self, k: Any, x: Any) -> Any:
         return k.abs(x)
 
-    def derivative(self) -> Value:
-        return self.x.sign()
+    def vjp(self, g: Value) -> tuple[Value]:
+        if not self.x.dtype.is_complex:
+            return (g * self.x.sign(),)
+        return (g * self._direction().conj(),)
+
+    def jvp(self, t: Value) -> Value:
+        if not self.x.dtype.is_complex:
+            return t * self.x.sign()
+        return (t * self._direction().conj()).real()
+
+    def _direction(self) -> Value:
+        """The number of modulus 1 and of the same argument; 0 for 0."""
+        zero = self.out.eq(0)
+        return zero.where(0.0, self.x / zero.where(1.0, self.out))
 
 
 class Sign(Unary, name="mir.sign"):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from rlx.types import DTYPES, DType, TensorType
+from rlx.types import COMPLEX, DTYPES, DType, TensorType
 
 __all__ = ["CONTROL", "ELEMENTS", "element_text", "place_text", "quoted", "type_text", "unquoted"]
 
@@ -16,6 +16,7 @@ ELEMENTS: dict[str, DType] = {
     "i1": DTYPES["bool"],
     **{f"i{n}": DTYPES[f"i{n}"] for n in (8, 16, 32, 64)},
     **{f"ui{n}": DTYPES[f"u{n}"] for n in (8, 16, 32, 64)},
+    **{f"complex<{d.part}>": d for d in COMPLEX},
 }
 """Element types by MLIR's names: signed integers are signless, a bool is i1."""
 

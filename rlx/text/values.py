@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from rlx.dims import Dim, parse_dim
+from rlx.errors import IRError
+from rlx.ops.attrs import complex_from, parts_of
 from rlx.text.elements import ELEMENTS, dims_text, element_text, quoted, type_text, unquoted
 from rlx.text.scanner import STRING, Scanner
 from rlx.types import DType, TensorType, dtype
@@ -25,7 +27,7 @@ _STRING = re.compile(STRING)
 _INT = re.compile(r"[-+]?[0-9]{1,19}(?![\w.])")
 _FLOAT = re.compile(r"0x[0-9A-Fa-f]+|[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
 _ELEMENT = re.compile(r"true|false|0x[0-9A-Fa-f]+|[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
-_NAME = re.compile(r"\w+")
+_NAME = re.compile(r"complex<\w+>|\w+")
 _DIM = re.compile(r"([0-9]{1,18}|\?)x")
 
 
@@ -146,8 +148,11 @@ DTYPE_F64 = dtype("f64")
 
 
 def array_text(a: Array) -> str:
-    """An array: its elements in brackets, or the one that all are, or its bytes; each exactly."""
+    """An array: its elements in brackets, or the one that all are, or its bytes; each exactly. A
+    complex one is the array of its parts, in brackets."""
     dt = dtype(a.dtype)
+    if dt.is_complex:
+        return f"[{array_text(parts_of(a))}]"
     kind = type_text(TensorType(a.shape, dt))
     bits = np.ascontiguousarray(a).reshape(-1).view(f"u{dt.bytes}")
     if a.size and (bits == bits[0]).all():
@@ -188,6 +193,13 @@ def _element_text(bits: Any, dt: DType) -> str:
 def read_array(s: Scanner) -> Array:
     """Take ``dense<...> : tensor<...>``: the inverse of ``array_text``."""
     at = s.skip()
+    if s.accept("["):
+        found = read_array(s)
+        s.expect("]")
+        try:
+            return complex_from(found)
+        except IRError as e:
+            raise s.error(e.message, at) from None
     s.expect("dense")
     s.expect("<")
     raw: str | None = None

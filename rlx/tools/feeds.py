@@ -44,11 +44,14 @@ def random_arrays(graph: Graph) -> dict[str, Array]:
 
 def _random(t: TensorType, limit: int, rng: np.random.Generator) -> Array:
     shape, dt = t.static_shape, t.dtype
-    if not dt.is_float:
+    if dt.is_int or dt.kind == "bool":
         most = {"bool": 2, "i8": 1 << 7, "u8": 1 << 8}.get(dt.name, limit)
         return rng.integers(0, min(limit, most), shape).astype(dt.numpy)
     scale = 1 / math.sqrt(max(shape[-2], 1)) if len(shape) > 1 else 1.0
-    return (rng.standard_normal(shape, np.float32) * np.float32(scale)).astype(dt.numpy)
+    a = rng.standard_normal(shape, np.float32) * np.float32(scale)
+    if dt.is_complex:
+        a = a + 1j * rng.standard_normal(shape) * scale
+    return np.asarray(a).astype(dt.numpy)
 
 
 def index_limits(graph: Graph) -> Mapping[str, int]:

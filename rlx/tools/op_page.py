@@ -13,14 +13,22 @@ from rlx.lowering.pipeline import PIPELINE, run_passes
 from rlx.lowering.report import DispatchReport
 from rlx.ops.base import REQUIRED, Attr, Op, type_of
 from rlx.ops.control import Control
+from rlx.ops.elementwise import ANY, ARITHMETIC, INEXACT, NUMERIC, ORDERED
 from rlx.ops.value import Value
 from rlx.targets import find_target
 from rlx.targets.cpu import FAMILIES as CPU_FAMILIES
-from rlx.types import DTYPES, FLOATS, INTS, DType, f32
+from rlx.types import FLOATS, DType, f32
 
 __all__ = ["section"]
 
-GROUPS = {tuple(DTYPES.values()): "all", FLOATS: "floats", (*FLOATS, *INTS): "floats, integers"}
+GROUPS = {
+    ANY: "all",
+    ORDERED: "all but complex ones",
+    FLOATS: "floats",
+    INEXACT: "floats, complex",
+    NUMERIC: "floats, integers",
+    ARITHMETIC: "floats, integers, complex",
+}
 """The usual sets of element types, in words."""
 
 TARGET = "cpu:x86-64-v4"

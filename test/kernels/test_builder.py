@@ -11,7 +11,24 @@ import pytest
 from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.reg import Reg
 from rlx.targets.cpu.target import kernel_target
-from rlx.types import DTYPES, DType, bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u32, u64
+from rlx.types import (
+    DTYPES,
+    DType,
+    bf16,
+    bool_,
+    c64,
+    c128,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+    u32,
+    u64,
+)
 from support.jit import host, jit
 
 Array = np.ndarray[Any, Any]
@@ -51,7 +68,7 @@ def values(dt: DType, seed: int, count: int = 4 * LANES) -> Array:
     return rng.integers(info.min, info.max, count, dtype=dt.numpy, endpoint=True)
 
 
-WHOLE = [d for d in DTYPES.values() if d not in (f16, bf16, bool_)]
+WHOLE = [d for d in DTYPES.values() if d not in (f16, bf16, bool_) and not d.is_complex]
 each_width = pytest.mark.parametrize("lanes", [0, LANES])
 
 
@@ -284,3 +301,38 @@ def test_text_says_its_arguments() -> None:
     text = k.text()
     assert (text.buffers, text.sizes) == ((bf16,), ("rows",))
     assert (text.scratch, text.frame) == (False, "cpu")
+
+
+@each_width
+def test_complex_registers_are_pairs(lanes: int) -> None:
+    """Loads, stores, gathers, loops, branches and functions, of vectors and of scalars."""
+    rng = np.random.default_rng(3)
+    z, w = (rng.standard_normal(4 * LANES) + 1j * rng.standard_normal(4 * LANES) for _ in range(2))
+
+    def carried(k: Kernel, x: Reg, y: Reg) -> Reg:
+        (total,) = k.loop(0, 3, 1, lambda i, t: t * x + y, [y])
+        if lanes:
+            return total
+        return k.when(k.compare("eq", x, x), lambda: total, lambda: x, [x])[0]
+
+    for emit, want in (
+        (lambda k, x, y: x * y - 2.0, z * w - 2),
+        (lambda k, x, y: x / y + 1j, z / w + 1j),
+        (lambda k, x, y: k.select(k.compare("ne", x, y), -x, y), -z),
+        (carried, ((w * z + w) * z + w) * z + w),
+        (lambda k, x, y: k.cast(k.cast(x, c64), c128), z.astype(np.complex64).astype(complex)),
+        (lambda k, x, y: k.cast(k.abs(x), c128), np.abs(z) + 0j),
+    ):
+        found = run(emit, [z, w], [c128, c128], c128, lanes)
+        np.testing.assert_allclose(found, want, rtol=1e-14)
+
+
+def test_what_complex_registers_cannot() -> None:
+    k = Kernel("k", TARGET)
+    z = k.load(k.buffer("z", c64), 0)
+    with pytest.raises(TypeError, match="no order, so there is no lt"):
+        k.compare("lt", z, z)
+    with pytest.raises(TypeError, match="there is no rem of c64"):
+        k.arith("rem", z, z)
+    with pytest.raises(TypeError, match="c64 has no value in f32"):
+        k.cast(z, f32)

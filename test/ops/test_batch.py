@@ -10,7 +10,7 @@ import pytest
 from rlx.graph import Graph
 from rlx.interpreter import evaluate
 from rlx.ops.base import Op
-from rlx.types import bool_, f16, f32, i32
+from rlx.types import bool_, c64, f16, f32, i32
 from support.samples import Array, Case, cases, run
 from support.tolerances import assert_close
 
@@ -19,7 +19,7 @@ SIZE = 3
 
 CASES = [
     c
-    for c in cases(f16, f32, i32, bool_)
+    for c in cases(f16, f32, i32, bool_, c64)
     if hasattr(c.op, "batch") and any(t is not None for t in c.types)
 ]
 

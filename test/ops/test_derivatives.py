@@ -1,6 +1,7 @@
 """Derivative rules of every op against central differences of its reference, and each other.
 
-All in f64, on every sample of every differentiable op.
+All in f64 and c128, on every sample of every differentiable op. Of complex values a cotangent is
+paired with a tangent as the real part of their product, with no conjugate: JAX's convention.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from rlx.graph import Graph
 from rlx.interpreter import evaluate
 from rlx.ops.base import Op
 from rlx.ops.value import Value
-from rlx.types import f64
+from rlx.types import c128, f64
 from support import ad
 from support.samples import Case, cases, run
 from support.tolerances import STEP, assert_derivative
@@ -23,20 +24,23 @@ from support.tolerances import STEP, assert_derivative
 Array = np.ndarray[Any, Any]
 
 
+SMOOTH = (f64, c128)
+
+
 def differentiable(case: Case) -> bool:
     return (
         case.op.differentiable
         and case.sample.grad
-        and any(t is not None and t.dtype is f64 for t in case.types)
-        and any(v.dtype is f64 for v in case.node().results)
+        and any(t is not None and t.dtype in SMOOTH for t in case.types)
+        and any(v.dtype in SMOOTH for v in case.node().results)
     )
 
 
-CASES = [c for c in cases(f64) if differentiable(c)]
+CASES = [c for c in cases(f64, c128) if differentiable(c)]
 
 
 class Point:
-    """A case with its arrays, and a direction for every f64 operand and result."""
+    """A case with its arrays, and a direction for every smooth operand and result."""
 
     def __init__(self, case: Case, seed: int = 0) -> None:
         self.node: Op = case.node()
@@ -47,8 +51,8 @@ class Point:
         self.graph: Graph = graph
         pairs = zip(self.node.operands, self.arrays, strict=True)
         self.feeds: dict[Value, Array] = {v: a for v, a in pairs if v is not None and a is not None}
-        self.smooth = [v for v in self.node.operands if v is not None and v.dtype is f64]
-        self.outputs = [v for v in self.node.results if v.dtype is f64]
+        self.smooth = [v for v in self.node.operands if v is not None and v.dtype in SMOOTH]
+        self.outputs = [v for v in self.node.results if v.dtype in SMOOTH]
         self.tangents = self._directions("t", self.smooth, rng)
         self.cotangents = self._directions("u", self.outputs, rng)
 
@@ -59,7 +63,8 @@ class Point:
         out: list[Value] = []
         for i, v in enumerate(like):
             d = self.graph.input(f"{prefix}{i}", v.shape, v.dtype)
-            self.feeds[d] = rng.standard_normal(v.type.static_shape)
+            a = rng.standard_normal(v.type.static_shape)
+            self.feeds[d] = a + 1j * rng.standard_normal(a.shape) if v.dtype.is_complex else a
             out.append(d)
         return out
 
@@ -73,7 +78,7 @@ class Point:
     def difference(
         self, values: list[Value] | None, tangents: Sequence[Value | None]
     ) -> list[Array]:
-        """Central difference of the node's f64 results (or of ``values``) along the tangents."""
+        """Central difference of the node's smooth results (or of ``values``) along the tangents."""
         sides: list[list[Array]] = []
         for step in (STEP, -STEP):
             feeds = dict(self.feeds)
@@ -84,7 +89,7 @@ class Point:
                 arrays = [None if v is None else feeds[v] for v in self.node.operands]
                 many = evaluate(self.node, arrays)
                 sides.append(
-                    [a for a, v in zip(many, self.node.results, strict=True) if v.dtype is f64]
+                    [a for a, v in zip(many, self.node.results, strict=True) if v.dtype in SMOOTH]
                 )
             else:
                 sides.append(run(values, feeds))
@@ -95,13 +100,13 @@ class Point:
         there = [v for v in values if v is not None]
         found = iter(run(there, self.feeds) if there else [])
         return [
-            np.zeros(w.type.static_shape) if v is None else next(found)
+            np.zeros(w.type.static_shape, w.dtype.numpy) if v is None else next(found)
             for v, w in zip(values, like, strict=True)
         ]
 
 
 def dot(xs: Sequence[Array], ys: Sequence[Array]) -> float:
-    return float(sum(np.vdot(x, y) for x, y in zip(xs, ys, strict=True)))
+    return float(sum(np.sum(x * y).real for x, y in zip(xs, ys, strict=True)))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -19,8 +19,23 @@ from rlx.errors import RlxError
 from rlx.graph import Graph
 from rlx.interpreter import evaluate
 from rlx.ops.base import Op, registry
+from rlx.ops.elementwise import INEXACT
 from rlx.ops.value import Value
-from rlx.types import FLOATS, DType, TensorType, bf16, bool_, dtype, f16, f32, f64, i32, i64, u8
+from rlx.types import (
+    DType,
+    TensorType,
+    bf16,
+    bool_,
+    c64,
+    c128,
+    dtype,
+    f16,
+    f32,
+    f64,
+    i32,
+    i64,
+    u8,
+)
 from support.random_ops import EXACT, MOTIFS, computed_weight, make
 from support.samples import array_of, op_classes
 from support.tolerances import TOLERANCES
@@ -36,9 +51,12 @@ LARGEST = 6000
 SHAKES = 4
 WILD = 1e-2
 """A node that shaking moves further than this, relative to its largest element, is not taken."""
-LIMIT = {f16: 500.0, bf16: 1e4, f32: 1e5, f64: 1e8}
-EPSILON = {f16: 2.0**-10, bf16: 2.0**-7, f32: 2.0**-23, f64: 2.0**-52}
-COMMON = (f32, f32, f32, f32, f64, f16, bf16, i32, i64, u8, bool_)
+LIMIT = {f16: 500.0, bf16: 1e4, f32: 1e5, f64: 1e8, c64: 1e5, c128: 1e8}
+EPSILON = {
+    f16: 2.0**-10, bf16: 2.0**-7, f32: 2.0**-23, f64: 2.0**-52, c64: 2.0**-23, c128: 2.0**-52,
+}  # fmt: skip
+WIDE = (f32, f64, c64, c128)
+COMMON = (f32, f32, f32, f32, f64, f16, bf16, i32, i64, u8, bool_, c64)
 
 
 OFTEN = (
@@ -125,7 +143,7 @@ class Builder:
             if v.dtype in allowed
             and v.rank >= min_rank
             and (shape is None or v.shape == shape)
-            and (not exact or v in self.exact or not v.dtype.is_float)
+            and (not exact or v in self.exact or v.dtype not in INEXACT)
             and not (full and 0 in v.shape)
         ]
         if fit and self.chance(0.8):
@@ -193,7 +211,7 @@ class Builder:
 
     def tame(self, x: Value, kind: str) -> Value:
         """``x`` brought, by ops of the graph, to where an op is defined and behaves well."""
-        if self.special or kind == "normal" or x.type.size == 0:
+        if self.special or kind == "normal" or x.type.size == 0 or x.dtype.is_complex:
             return x
         if kind == "unit":
             return self.take(registry["mir.sigmoid"](x))
@@ -211,7 +229,7 @@ class Builder:
 
     def _shrink(self, a: Array, shape: tuple[int, ...]) -> Array:
         """Weights are scaled so that products keep the size of what they multiply."""
-        if not dtype(a.dtype).is_float or len(shape) < 2:
+        if dtype(a.dtype) not in INEXACT or len(shape) < 2:
             return a
         return (a / np.sqrt(max(shape[-2], 1))).astype(a.dtype)
 
@@ -227,10 +245,10 @@ class Builder:
         if any(v.type.size > LARGEST for v in op.results):  # type: ignore[operator]
             raise Skip(f"{op!r} is too large")
         exact = op.name in EXACT and all(
-            v in self.exact or not v.dtype.is_float for v in op.present
+            v in self.exact or v.dtype not in INEXACT for v in op.present
         )
         out = evaluate(op, [None if v is None else self.values[v] for v in op.operands])
-        if exact or not any(v.dtype.is_float for v in op.results):
+        if exact or not any(v.dtype in INEXACT for v in op.results):
             moved = [out] * SHAKES
         else:
             moved = [self._shaken(op, n) for n in range(SHAKES)]
@@ -238,35 +256,38 @@ class Builder:
             self._refuse_wild(op, v, a, others)
         for v, a, *others in zip(op.results, out, *moved, strict=True):
             self.values[v], self.shaken[v] = a, others
-            if exact or not v.dtype.is_float:
+            if exact or v.dtype not in INEXACT:
                 self.exact.add(v)
         return op.out
 
     def _shaken(self, op: Op, n: int) -> list[Array]:
         operands = [None if v is None else self.shaken[v][n] for v in op.operands]
         if op.name not in EXACT:
-            operands = [None if a is None else self._shake(a, (f32, f64)) for a in operands]
+            operands = [None if a is None else self._shake(a, WIDE) for a in operands]
         out = evaluate(op, operands)
         if op.name in EXACT - {"mir.cast"}:
             return out
-        return [self._shake(a, FLOATS) for a in out]
+        return [self._shake(a, INEXACT) for a in out]
 
     def _shake(self, a: Array, dtypes: Sequence[DType]) -> Array:
         dt = dtype(a.dtype)
         if dt not in dtypes:
             return a
-        step = (6 if dt in (f32, f64) else 1.5) * EPSILON[dt]
-        wide = a.astype(np.float64)
+        step = (6 if dt in WIDE else 1.5) * EPSILON[dt]
+        wide = widened(a)
         # Small elements too carry the rounding errors of what cancelled inside the op.
         size = np.abs(wide)
         size = size + 0.25 * size[np.isfinite(size)].mean() if np.isfinite(size).any() else size
         with np.errstate(all="ignore"):
-            return (wide + size * self.rng.uniform(-step, step, a.shape)).astype(a.dtype)
+            noise = self.rng.uniform(-step, step, a.shape)
+            if dt.is_complex:
+                noise = noise + 1j * self.rng.uniform(-step, step, a.shape)
+            return (wide + size * noise).astype(a.dtype)
 
     def _refuse_wild(self, op: Op, v: Value, a: Array, others: list[Array]) -> None:
-        if not v.dtype.is_float or a.size == 0:
+        if v.dtype not in INEXACT or a.size == 0:
             return
-        wide, finite = a.astype(np.float64), np.isfinite(a)
+        wide, finite = widened(a), np.isfinite(a)
         if not self.special and not finite.all():
             raise Skip(f"{op!r} gives what is not finite")
         if np.abs(wide[finite]).max(initial=0.0) > LIMIT[v.dtype]:
@@ -298,19 +319,24 @@ class Builder:
         )  # fmt: skip
 
 
+def widened(a: Array) -> Array:
+    """Numbers in double precision."""
+    return a.astype(np.complex128 if np.iscomplexobj(a) else np.float64)
+
+
 def _spread(a: Array, others: Sequence[Array]) -> Array:
-    wide = a.astype(np.float64)
+    wide = widened(a)
     with np.errstate(invalid="ignore"):
-        moved = [np.abs(o.astype(np.float64) - wide) for o in others]
+        moved = [np.abs(widened(o) - wide) for o in others]
     return np.max(moved, axis=0)
 
 
 def _allowed(a: Array, others: Sequence[Array], exact: bool) -> Array:
     """How far each element may be off; inf where shaking changes whether it is finite."""
     dt = dtype(a.dtype)
-    if not dt.is_float or exact or a.size == 0:
+    if dt not in INEXACT or exact or a.size == 0:
         return np.zeros(a.shape)
-    wide, finite = np.abs(a.astype(np.float64)), np.isfinite(a)
+    wide, finite = np.abs(widened(a)), np.isfinite(a)
     spread = _spread(a, others)
     stable = np.all([np.isfinite(o) == finite for o in others], axis=0)
     typical = spread[finite & stable].mean() if (finite & stable).any() else 0.0

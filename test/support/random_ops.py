@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rlx.ops.base import Op, op_class, type_of
+from rlx.ops.elementwise import INEXACT
 from rlx.ops.value import Value
-from rlx.types import FLOATS, INTS, DType, bool_, f64, i32, i64
+from rlx.types import COMPLEX, FLOATS, INTS, DType, bool_, f64, i32, i64
 
 if TYPE_CHECKING:
     from support.random_graphs import Builder
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["EXACT", "JUMPS", "MOTIFS", "computed_weight", "make"]
 
 NUMBERS = (*FLOATS, *INTS)
-EVERY = (*NUMBERS, bool_)
+EVERY = (*NUMBERS, bool_, *COMPLEX)
 
 EXACT = frozenset(
     f"mir.{name}"
@@ -93,7 +94,8 @@ def _where(b: Builder, cls: type[Op]) -> Op:
 
 def _cast(b: Builder, cls: type[Op]) -> Op:
     to = b.dtype(EVERY)
-    return cls(b.value(EVERY, exact=not to.is_float), to)
+    source = EVERY if to.is_complex or to is bool_ else (*NUMBERS, bool_)
+    return cls(b.value(source, exact=to not in INEXACT), to)
 
 
 # -- movement --------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ import numpy as np
 
 import rlx
 from rlx.interpreter import interpret
+from rlx.ops.elementwise import INEXACT
 from rlx.tools.reduce import Subject, reduce_graph
 from rlx.types import dtype
-from support.random_graphs import Array, Case, case_again
+from support.random_graphs import Array, Case, case_again, widened
 
 __all__ = ["WAYS", "Mismatch", "difference", "failure", "report", "run_way", "shrunk"]
 
@@ -95,10 +96,10 @@ def difference(found: Array, expected: Array, allowed: Array) -> str | None:
     if found.dtype != expected.dtype or found.shape != expected.shape:
         kinds = [f"{a.dtype}{list(a.shape)}" for a in (found, expected)]
         return f"found {kinds[0]}, expected {kinds[1]}"
-    if not dtype(found.dtype).is_float:
+    if dtype(found.dtype) not in INEXACT:
         wrong = found != expected
     else:
-        a, e = found.astype(np.float64), expected.astype(np.float64)
+        a, e = widened(found), widened(expected)
         with np.errstate(invalid="ignore"):
             near = np.abs(a - e) <= allowed
         wrong = ~(near | (a == e) | (np.isnan(a) & np.isnan(e)) | np.isinf(allowed))

@@ -87,7 +87,12 @@ def array_of(t: TensorType, kind: str, rng: np.random.Generator) -> Array:
         return rng.integers(0, int(kind[6:]), shape).astype(t.dtype.numpy)
     if kind == "bool" or t.dtype is bool_:
         return rng.integers(0, 2, shape).astype(t.dtype.numpy)
-    return converted(np.asarray(_NUMBERS[t.dtype.is_float, kind](rng, shape)), t.dtype)
+    draw = _NUMBERS[not t.dtype.is_int, kind]
+    if t.dtype.is_complex:
+        # Both parts; of a positive number the real one is, and nothing of a unit is beyond it.
+        re, im = draw(rng, shape), rng.uniform(-0.3, 0.3, shape)
+        return np.asarray(re + 1j * im).astype(t.dtype.numpy)
+    return converted(np.asarray(draw(rng, shape)), t.dtype)
 
 
 def _signs(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.types import DType, bf16, dtype, f16, f32, f64
+from rlx.types import DType, bf16, c64, c128, dtype, f16, f32, f64
 
 __all__ = ["EXACT", "STEP", "TOLERANCES", "Tolerance", "assert_close", "assert_derivative"]
 
@@ -29,6 +29,8 @@ TOLERANCES: dict[DType, Tolerance] = {
     bf16: Tolerance(2**-6, 2**-6),
     f32: Tolerance(2e-5, 2e-6),
     f64: Tolerance(1e-11, 1e-12),
+    c64: Tolerance(2e-5, 2e-6),
+    c128: Tolerance(1e-11, 1e-12),
 }
 
 EXACT = Tolerance(0.0, 0.0)
@@ -47,12 +49,13 @@ def assert_close(found: Any, expected: Any, tolerance: Tolerance | None = None) 
     assert found.dtype == expected.dtype, f"found {found.dtype}, expected {expected.dtype}"
     assert found.shape == expected.shape, f"found {found.shape}, expected {expected.shape}"
     dt = dtype(found.dtype)
-    if not dt.is_float:
+    if dt not in TOLERANCES:
         np.testing.assert_array_equal(found, expected)
         return
     t = tolerance or TOLERANCES[dt]
+    wide = np.complex128 if dt.is_complex else np.float64
     np.testing.assert_allclose(
-        found.astype(np.float64), expected.astype(np.float64), rtol=t.relative, atol=t.absolute
+        found.astype(wide), expected.astype(wide), rtol=t.relative, atol=t.absolute
     )
 
 

@@ -13,6 +13,7 @@ from rlx.lowering.families import (
     copy,
     custom,
     elementwise,
+    fft,
     gather,
     reduce,
     rowwise,
@@ -24,6 +25,7 @@ from rlx.lowering.region import Region
 __all__ = ["SELECTORS", "claim", "select"]
 
 SELECTORS: dict[str, Selector] = {
+    "fft": fft.SELECTOR,
     "custom": custom.SELECTOR,
     "contraction": contraction.SELECTOR,
     "attention": attention.SELECTOR,

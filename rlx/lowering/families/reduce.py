@@ -27,6 +27,8 @@ class ReduceSelector:
         if len(region.nodes) != 1 or node.name not in REDUCTIONS:
             return "it is no single reduction"
         assert isinstance(node, Reduce)
+        if node.x.dtype.is_complex:
+            return f"it is on {node.x.dtype}"
         if _groups(node) is None:
             return f"the axes {list(node.axes)} are apart"
         return None

@@ -71,7 +71,7 @@ struct OutputArray {
 const char* numpy_name(DType dtype) {
   constexpr const char* kNames[] = {"float16", "uint16", "float32", "float64", "int8",
                                     "int16",   "int32",  "int64",   "uint8",   "uint16",
-                                    "uint32",  "uint64", "bool"};
+                                    "uint32",  "uint64", "bool",    "complex64", "complex128"};
   return kNames[static_cast<size_t>(dtype)];
 }
 

@@ -8,12 +8,15 @@ namespace rlx {
 
 namespace {
 
-enum class Kind { kSigned, kUnsigned, kFloat, kBool, kOther };
+enum class Kind { kSigned, kUnsigned, kFloat, kBool, kComplex, kOther };
 
 // The kind of item that a buffer format of one native item names.
 Kind kind_of(const char* format) {
   if (format == nullptr) return Kind::kUnsigned;  // the protocol's default: bytes
   if (*format == '@' || *format == '=' || *format == '<') ++format;
+  if (format[0] == 'Z' && (format[1] == 'f' || format[1] == 'd') && format[2] == '\0') {
+    return Kind::kComplex;
+  }
   if (format[0] == '\0' || format[1] != '\0') return Kind::kOther;
   if (std::strchr("bhilqn", format[0]) != nullptr) return Kind::kSigned;
   if (std::strchr("BHILQN", format[0]) != nullptr) return Kind::kUnsigned;
@@ -34,6 +37,9 @@ Kind kind_of(DType dtype) {
       return Kind::kSigned;
     case DType::kBool:
       return Kind::kBool;
+    case DType::kC64:
+    case DType::kC128:
+      return Kind::kComplex;
     case DType::kBF16:  // the protocol has no bfloat16; its bits travel as uint16
     case DType::kU8:
     case DType::kU16:
@@ -56,6 +62,8 @@ std::string describe(const Py_buffer& view) {
   std::string text;
   if (kind == Kind::kBool) {
     text = "bool";
+  } else if (kind == Kind::kComplex) {
+    text = "c" + std::to_string(8 * view.itemsize);
   } else if (kind == Kind::kOther) {
     text = "items of format '" + std::string(view.format) + "' ";
   } else {
@@ -90,8 +98,9 @@ void check(const Py_buffer& view, const Signature& wanted, Role role) {
   if (PyBuffer_IsContiguous(&view, 'C') == 0) {
     refuse("an array that is not C-contiguous", "pass numpy.ascontiguousarray(array)");
   }
-  if (view.len > 0 && reinterpret_cast<uintptr_t>(view.buf) % size != 0) {
-    refuse("memory not aligned to " + std::to_string(size) + " bytes", "pass array.copy()");
+  const size_t alignment = dtype_alignment(wanted.dtype);
+  if (view.len > 0 && reinterpret_cast<uintptr_t>(view.buf) % alignment != 0) {
+    refuse("memory not aligned to " + std::to_string(alignment) + " bytes", "pass array.copy()");
   }
 }
 

@@ -108,7 +108,7 @@ void take(const rlx_buffer* buffers, const std::vector<Signature>& signatures, c
   for (size_t i = 0; i < signatures.size(); ++i) {
     const Signature& wanted = signatures[i];
     check_bytes(wanted, what, buffers[i].data, buffers[i].bytes);
-    const size_t align = dtype_size(wanted.dtype);
+    const size_t align = dtype_alignment(wanted.dtype);
     if (reinterpret_cast<uintptr_t>(buffers[i].data) % align != 0) {
       throw Error(std::string(what) + " '" + wanted.name + "'",
                   "memory not aligned to its elements",

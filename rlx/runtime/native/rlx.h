@@ -46,7 +46,9 @@ typedef enum rlx_dtype {
   RLX_U16,
   RLX_U32,
   RLX_U64,
-  RLX_BOOL /* one byte, 0 or 1 */
+  RLX_BOOL, /* one byte, 0 or 1 */
+  RLX_C64,  /* a real and an imaginary float */
+  RLX_C128  /* a real and an imaginary double */
 } rlx_dtype;
 
 /* What a param, an input or an output is. The pointers are valid as long as the model. */

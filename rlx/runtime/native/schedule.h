@@ -26,11 +26,15 @@ enum class DType : uint8_t {
   kU16,
   kU32,
   kU64,
-  kBool
+  kBool,
+  kC64,
+  kC128
 };
 
 const char* dtype_name(DType dtype);
 size_t dtype_size(DType dtype);
+// What divides the address of an element: of a complex number its part's size.
+size_t dtype_alignment(DType dtype);
 // Throws Error naming `where` for an unknown name.
 DType parse_dtype(const std::string& where, const std::string& name);
 

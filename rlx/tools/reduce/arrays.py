@@ -30,7 +30,10 @@ def arrays_for(graph: Graph, seed: int = 0) -> dict[str, Array]:
 
 def _random(t: TensorType, rng: np.random.Generator) -> Array:
     shape = t.static_shape
-    a = rng.standard_normal(shape) if t.dtype.is_float else rng.integers(0, 2, shape)
+    whole = t.dtype.is_int or t.dtype.kind == "bool"
+    a = rng.integers(0, 2, shape) if whole else rng.standard_normal(shape)
+    if t.dtype.is_complex:
+        a = a + 1j * rng.standard_normal(shape)
     return np.asarray(a).astype(t.dtype.numpy)
 
 

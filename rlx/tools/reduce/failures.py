@@ -173,10 +173,11 @@ class _Fresh(CpuBackend):
 
 def _difference(found: Array, expected: Array, tolerance: float | None) -> str | None:
     dt = dtype(found.dtype)
-    if not dt.is_float:
+    if not (dt.is_float or dt.is_complex):
         wrong = found != expected
     else:
-        a, e = found.astype(np.float64), expected.astype(np.float64)
+        wide = np.complex128 if dt.is_complex else np.float64
+        a, e = found.astype(wide), expected.astype(wide)
         if tolerance is None:
             # Sums of a thousand products; 16-bit floats are summed in f32.
             steps = 1000 if dt.bits > 16 else 16
