@@ -22,7 +22,8 @@ FILE_LINES = 400
 FUNCTION_LINES = 60
 
 LAYERS = (
-    "errors", "clock", "knobs", "tracing", "compat", "compat_ops", "dims", "types", "ops", "graph", "rebuild",
+    "errors", "clock", "knobs", "tracing", "compat", "compat_ops", "dims", "types", "ops", "graph",
+    "rebuild",
     "chain", "control", "custom", "sparse", "interpreter", "text", "precision", "autodiff", "quant",
     "_mlir",
     "dialects", "kernels", "targets", "lowering", "runtime", "compiler", "modules", "inspect",

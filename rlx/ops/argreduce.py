@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlx.errors import ShapeError
+from rlx.errors import DTypeError, ShapeError
 from rlx.ops.base import Array, Cost, Op, attr, bad, operand, sample
-from rlx.ops.elementwise import ANY
+from rlx.ops.elementwise import ORDERED, check_ordered
 from rlx.ops.movement import axis_of
 from rlx.ops.value import Value
 from rlx.types import TensorType, bf16, f16, i64
@@ -26,7 +26,7 @@ class ArgExtremum(Op):
     select_last_index: bool = attr(False, "the last index among equals, not the first")
 
     differentiable = False
-    dtypes = ANY
+    dtypes = ORDERED
     samples = (
         sample("7xT"),
         sample("2x5x3xT", axis=1),
@@ -37,6 +37,7 @@ class ArgExtremum(Op):
     bads = (
         bad("2x3xf32", match="axis 2", error=ShapeError, axis=2),
         bad("f32", match="rank 0", error=ShapeError),
+        bad("2xc64", match="has an order", error=DTypeError),
         bad("2x0xf32", match="empty axis 1", error=ShapeError, axis=1),
     )
     verb: ClassVar[str]
@@ -59,6 +60,7 @@ class ArgExtremum(Op):
         return out.reshape([1] * x.rank) if keepdims else out
 
     def infer(self) -> TensorType:
+        check_ordered(self.short, self.x.dtype)
         axis, shape = axis_of(self.axis, self.x.rank, self.short), self.x.shape
         if shape[axis] == 0:
             raise ShapeError(f"{self.short}: the empty axis {axis} of {self.x.type} has no element")

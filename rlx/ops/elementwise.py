@@ -12,7 +12,8 @@ from rlx.ops.value import Value
 from rlx.types import COMPLEX, DTYPES, FLOATS, INTS, DType, TensorType, broadcast_shapes
 
 __all__ = [
-    "ANY", "ARITHMETIC", "INEXACT", "NUMERIC", "ORDERED", "Binary", "Pointwise", "Unary", "sum_to",
+    "ANY", "ARITHMETIC", "INEXACT", "NUMERIC", "ORDERED", "Binary", "Pointwise", "Unary",
+    "check_ordered", "sum_to",
     "unsuitable",
 ]  # fmt: skip
 
@@ -21,6 +22,12 @@ INEXACT: tuple[DType, ...] = (*FLOATS, *COMPLEX)
 ARITHMETIC: tuple[DType, ...] = (*NUMERIC, *COMPLEX)
 ANY: tuple[DType, ...] = tuple(DTYPES.values())
 ORDERED: tuple[DType, ...] = tuple(d for d in ANY if not d.is_complex)
+
+
+def check_ordered(op: str, dtype: DType) -> None:
+    """DTypeError for the complex types, of which none is less than another."""
+    if dtype.is_complex:
+        raise DTypeError(f"{op} takes what has an order, found {dtype}; take abs() or real() first")
 
 
 class Pointwise(Op):

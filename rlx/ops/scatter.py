@@ -11,7 +11,7 @@ from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ops.base import Array, attr, bad, operand, sample
 from rlx.ops.cast import widened
 from rlx.ops.constant import Constant, Iota
-from rlx.ops.elementwise import ANY, ARITHMETIC
+from rlx.ops.elementwise import ANY, ARITHMETIC, check_ordered
 from rlx.ops.gather import Gather
 from rlx.ops.lift import lift
 from rlx.ops.movement import DimLike, axis_of, listed, zeros
@@ -141,6 +141,7 @@ class Scatter(Scattering, name="mir.scatter"):
     )  # fmt: skip
     bads = (
         bad("4xf32", "2xf32", "2xf32", match="cast them to i64", error=DTypeError),
+        bad("4xc64", "2xi64", "2xc64", match="has an order", error=DTypeError, reduction="min"),
         bad("4x3xf32", "2xi64", "3x3xf32", match=r"must be \[2, 3\]", error=ShapeError),
         bad("4xf32", "2xi64", "2xf32", match="axis 1", error=ShapeError, axis=1),
         bad("4xf32", "2xi64", "2xf64", match="one type", error=DTypeError),
@@ -180,6 +181,8 @@ class Scatter(Scattering, name="mir.scatter"):
                 f"scatter takes a tensor and updates of one type, found {x.dtype} and"
                 f" {updates.dtype}"
             )
+        if self.reduction in ("min", "max"):
+            check_ordered(f"scatter of {self.reduction}", x.dtype)
         if x.dtype is bool_ and self.reduction in ("add", "mul"):
             raise DTypeError(f"scatter: bools have no {self.reduction}; take max (or), min (and)")
         self.check_updates(x.shape)

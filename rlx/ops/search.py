@@ -11,7 +11,7 @@ import numpy as np
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ops.base import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ops.constant import Constant, Iota
-from rlx.ops.elementwise import ANY
+from rlx.ops.elementwise import ORDERED, check_ordered
 from rlx.ops.lift import promoted
 from rlx.ops.movement import DimLike, listed, zeros
 from rlx.ops.places import same_batch
@@ -36,7 +36,7 @@ class Searchsorted(Op, name="mir.searchsorted"):
     side: str = attr("left", '"left" or "right": before or behind equal elements')
 
     differentiable = False
-    dtypes = ANY
+    dtypes = ORDERED
     samples = (
         sample("5xT", "2x3xT"),
         sample("8xT", "4xT", side="right"),
@@ -45,6 +45,7 @@ class Searchsorted(Op, name="mir.searchsorted"):
         sample("1xT", "T"),
     )
     bads = (
+        bad("2xc64", "2xc64", match="has an order", error=DTypeError),
         bad("f32", "2xf32", match="rank of at least 1", error=ShapeError),
         bad("2x3xf32", "3x4xf32", match="leading dims", error=ShapeError),
         bad("3xf32", "4xf64", match="one type", error=DTypeError),
@@ -59,6 +60,7 @@ class Searchsorted(Op, name="mir.searchsorted"):
 
     def infer(self) -> TensorType:
         line, values = self.line, self.values
+        check_ordered("searchsorted", line.dtype)
         if not line.rank:
             raise ShapeError("searchsorted: the line needs a rank of at least 1, found a scalar")
         if line.dtype is not values.dtype:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
 from rlx.ops.base import Array, Cost, Op, attr, bad, operand, sample
-from rlx.ops.elementwise import ANY
+from rlx.ops.elementwise import ORDERED, check_ordered
 from rlx.ops.gather import Gather
 from rlx.ops.movement import axis_of
 from rlx.ops.scatter import ScatterAdd
@@ -86,7 +86,7 @@ class Sort(Ordering, name="mir.sort"):
     axis: int = attr(0, "the axis to sort along")
     descending: bool = attr(False, "the greatest first")
 
-    dtypes = ANY
+    dtypes = ORDERED
     samples = (
         sample("9xT"),
         sample("2x5x3xT", axis=1),
@@ -97,6 +97,7 @@ class Sort(Ordering, name="mir.sort"):
     )
     bads = (
         bad("f32", match="rank 0", error=ShapeError),
+        bad("2xc64", match="has an order", error=DTypeError),
         bad("2x3xf32", match="axis 2", error=ShapeError, axis=2),
     )
 
@@ -106,6 +107,7 @@ class Sort(Ordering, name="mir.sort"):
         return cls(x, axis_of(axis, x.rank, "sort"), descending).out
 
     def infer(self) -> tuple[TensorType, TensorType]:
+        check_ordered("sort", self.x.dtype)
         axis_of(self.axis, self.x.rank, "sort")
         return self.x.type, self.x.type.with_dtype(i64)
 

@@ -22,6 +22,8 @@ class ScatterSelector:
     def claim(self, region: Region) -> str | None:
         if len(region.nodes) != 1 or not isinstance(region.nodes[0], Scatter | ScatterAdd):
             return "it is no single scatter"
+        if region.nodes[0].out.dtype.is_complex:
+            return "its elements are complex"
         return None
 
     def lower(self, region: Region, lowering: Lowering) -> None:
