@@ -486,6 +486,7 @@ def test_ties_share() -> None:
     assert gu.tolist() == [0.5, 0, 0]
     assert call(lambda v: ad.grad(v.cummax(0).sum(), [v])[0], x).tolist() == [1, 2, 0]
     assert call(lambda v: ad.grad(v.cummin(0, True).sum(), [v])[0], x).tolist() == [0, 0, 3]
+    assert call(lambda v: ad.grad(v.cummin(0, True).sum(), [v])[0], x[:0]).shape == (0,)
 
 
 # -- running folds -------------------------------------------------------------------------
