@@ -39,6 +39,13 @@ FAMILIES: dict[str, Build] = {
     "gather": lambda g, x: x.gather(g.input("i", [3], "i64")),
     "scatter": lambda g, x: x.scatter(g.input("i", [3], "i64"), 1.0),
     "reduce": lambda g, x: x.sum(axes=0),
+    "custom": lambda g, x: rlx.sparse.matmul(
+        rlx.sparse.CSR(
+            g.input("d", [3]), g.input("i", [3], "i64"), g.input("p", [5], "i64"), (4, 8)
+        ),
+        x,
+    ),
+    "fft": lambda g, x: x.rfft().real(),
     "common": lambda g, x: x.cumsum(axis=0),
 }
 """For every kernel family a graph of which it runs a part."""
