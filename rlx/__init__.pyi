@@ -19,11 +19,9 @@ from rlx.autodiff import vmap as vmap
 from rlx.clock import Tick as Tick
 from rlx.clock import time_ns as time_ns
 from rlx.compiler import compile_artifact as compile_artifact
-from rlx.control import cond as _cond
 from rlx.control import cond as cond
 from rlx.control import fori as fori
 from rlx.control import scan as scan
-from rlx.control import while_loop as _while_loop
 from rlx.control import while_loop as while_loop
 from rlx.custom import custom_fn as custom_fn
 from rlx.custom import custom_op as custom_op
@@ -109,6 +107,9 @@ from rlx.runtime.devices import supports_graph as supports_graph
 from rlx.runtime.devices import supports_run_slots as supports_run_slots
 from rlx.runtime.session import CompiledGraph as CompiledGraph
 from rlx.runtime.session import Session as Session
+from rlx.runtime.subgraphs import SubgraphCache as SubgraphCache
+from rlx.runtime.subgraphs import run_if as run_if
+from rlx.runtime.subgraphs import run_while as run_while
 from rlx.staged import CompilePipeline as CompilePipeline
 from rlx.staged import CompileResult as CompileResult
 from rlx.staged import FusionTarget as FusionTarget
@@ -143,8 +144,6 @@ ChainStep = _Step
 ChainOperand = int
 If = _Cond
 While = _WhileLoop
-run_if = _cond
-run_while = _while_loop
 HirOp = _Block
 FusionOptions = _Options
 CompileOptions = _Options

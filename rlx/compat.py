@@ -60,8 +60,11 @@ AREAS: dict[str, dict[str, Name]] = {
         "If": Name("rlx.ops.control:Cond"),
         "While": Name("rlx.ops.control:WhileLoop"),
         **_same("rlx.ops.control", "Scan"),
-        "run_if": Name("rlx.control:cond", "part of the graph: functions are traced into bodies"),
-        "run_while": Name("rlx.control:while_loop", "part of the graph, as `cond` is"),
+        "run_if": Name("rlx.runtime.subgraphs:run_if", "by the host; `cond` is part of a graph"),
+        "run_while": Name(
+            "rlx.runtime.subgraphs:run_while", "by the host; `while_loop` is part of a graph"
+        ),
+        **_same("rlx.runtime.subgraphs", "SubgraphCache"),
     },
     "Levels": {
         **_same("rlx.modules", "GraphModule", "GraphStage", "HirModule", "MirModule", "LirModule"),
@@ -136,7 +139,6 @@ NAMES: dict[str, Name] = {name: row for names in AREAS.values() for name, row in
 """All names."""
 
 LATER: dict[str, tuple[str, ...]] = {
-    "Control flow": ("SubgraphCache",),
     "Several devices": (
         "DevicePolicy", "DevicePickStrategy", "DeviceCandidate", "DeviceFallbackError",
         "DeviceBenchResult", "GraphDevices", "benchmark_devices", "warm_all",

@@ -58,6 +58,7 @@ from rlx import RlxError as RlxError
 from rlx import Scan as Scan
 from rlx import Session as Session
 from rlx import Shape as Shape
+from rlx import SubgraphCache as SubgraphCache
 from rlx import TensorType as TensorType
 from rlx import Tick as Tick
 from rlx import Value as Value
@@ -182,6 +183,7 @@ __all__ = [
     "Scan",
     "Session",
     "Shape",
+    "SubgraphCache",
     "TensorType",
     "Tick",
     "Value",

@@ -68,8 +68,9 @@ def _check_view(op: Any) -> None:
         k in attrs and isinstance(attrs[k], ir.DenseI64ArrayAttr) for k in ("shape", "strides")
     ):
         raise IRError("shape and strides must be arrays of i64")
-    moves = attrs["moves"] if "moves" in attrs else ir.DenseI64ArrayAttr.get([])
-    if not isinstance(moves, ir.DenseI64ArrayAttr) or len(moves) != len(rounds):
+    moves = attrs["moves"] if "moves" in attrs else ()
+    listed = isinstance(moves, ir.DenseI64ArrayAttr) or moves == ()
+    if not listed or len(moves) != len(rounds):
         raise IRError(f"moves must be {len(rounds)} numbers of i64, one for each round")
     if any(step < 0 for step in moves):
         raise IRError("moves must not be negative")

@@ -21,15 +21,9 @@ from rlx.lowering.region import producer, reads
 from rlx.lowering.report import MissedFusion
 from rlx.lowering.views import Rounds, View
 from rlx.ops.control import Cond, Control, Scan, WhileLoop
-from rlx.ops.movement import Expand, Reshape, Transpose
-from rlx.ops.slicing import Slice
 from rlx.types import i64
 
 __all__ = ["lower_call"]
-
-
-VIEWS = frozenset({Reshape.name, Transpose.name, Expand.name, Slice.name})
-"""Ops whose result may be a view of their operand."""
 
 
 def lower_call(op: ir.Operation, lowering: Lowering) -> None:
@@ -217,7 +211,7 @@ def _overwrites(block: ir.Block, old: ir.Value, new: ir.Value, lowering: Lowerin
     by element, which a kernel of the elementwise family does in place.
     """
     maker = producer(new)
-    if maker is None or maker.name in VIEWS:
+    if maker is None or maker.name in lowering.view_ops:
         return False
     views, made = {old}, False
     for item in block.operations:
@@ -229,7 +223,7 @@ def _overwrites(block: ir.Block, old: ir.Value, new: ir.Value, lowering: Lowerin
             made = True
         elif read and made:
             return False
-        elif read and op.name in VIEWS:
+        elif read and op.name in lowering.view_ops:
             views.update(op.results)
     return made
 

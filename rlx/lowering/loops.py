@@ -116,6 +116,7 @@ class _Reader:
     ) -> None:
         self.functions, self.region = functions, region
         self.sites: list[str] = []
+        self.active: list[ir.Operation] = []
         self.instructions = 0
 
     def loop(
@@ -196,6 +197,9 @@ class _Reader:
         return block.add(step, node.carries)
 
     def body(self, function: ir.Operation) -> Rows:
+        if function in self.active:
+            raise TooLarge("it runs itself")  # which the steps of the schedule refuse
+        self.active.append(function)
         block, env = _Block(), dict[ir.Value, int]()
         inner = function.regions[0].blocks[0]
         for arg in inner.arguments:
@@ -210,6 +214,7 @@ class _Reader:
             for node in region.nodes:
                 self.node(node, known, block)
             env.update((r, known[v]) for r, v in zip(op.results, region.outs, strict=True))
+        self.active.pop()
         return block.done([env[v] for v in end.operands])
 
     # -- ops -------------------------------------------------------------------------------

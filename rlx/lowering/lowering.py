@@ -111,8 +111,9 @@ class Lowering:
     """See the module docstring. ``in_prologue`` says which entry ``launch`` appends to.
 
     ``destinations`` are the places where the caller of a function wants what it returns, for the
-    values that a kernel may write there at once. ``functions`` are the module's, and ``active`` the
-    bodies in the midst of which the lowering is.
+    values that a kernel may write there at once. ``view_ops`` names the ops whose result may be a
+    view of their operand. ``functions`` are the module's, and ``active`` the bodies in the midst of
+    which the lowering is.
     """
 
     compilation: Compilation
@@ -135,6 +136,7 @@ class Lowering:
     packs: dict[Any, View] = field(default_factory=dict)
     statics: dict[ir.Value, ir.Value] = field(default_factory=dict)
     lower_op: Callable[[ir.Operation], None] = field(default=lambda op: None)
+    view_ops: frozenset[str] = frozenset()
     functions: dict[str, ir.Operation] = field(default_factory=dict)
     active: list[ir.Operation] = field(default_factory=list)
     _open: list[list[Step]] = field(init=False)

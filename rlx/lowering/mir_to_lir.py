@@ -38,6 +38,7 @@ class MirToLir(Pass):
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
         lowering = Lowering(compilation)
         lowering.lower_op = lambda op: _lower(op, lowering)
+        lowering.view_ops = frozenset(_VIEWS)
         lowering.functions = funcs = functions(module)
         main = funcs["main"]
         ends = _entry(main, funcs.get("prologue"), lowering)

@@ -249,7 +249,10 @@ class _Reader:
         moved = sum(
             step * max(self.rounds[v] - 1, 0) for v, step in zip(rounds, steps, strict=True)
         )
-        check_extent(op, moved)
+        try:
+            check_extent(op, moved)
+        except IRError as e:
+            raise IRError(f"lir.view: {e.message}", place_of(op)) from None
         return [(depth[v], step) for v, step in zip(rounds, steps, strict=True)]
 
     def _place(self, v: ir.Value, what: str, op: ir.Operation) -> Ref:

@@ -116,7 +116,7 @@ def test_mir_and_its_fusion() -> None:
 
 def test_bodies_stand_below_their_op_and_as_functions() -> None:
     g = rlx.Graph("loop")
-    x, n = g.input("x", [4]), g.input("n", [])
+    x, n = g.input("x", [32]), g.input("n", [])
     g.set_outputs(rlx.while_loop(lambda a: a.max() < n, lambda a: a + a, x, limit=9))
     lines = [re.sub(r" *(: .*)?(//.*)?$", "", t) for t in inspect_graph(g).splitlines()]
     at = lines.index("%0 = while_loop(%x, %n, carries=1, limit=9)")

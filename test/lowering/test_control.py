@@ -150,6 +150,30 @@ def test_count_stores_the_round():
     assert run(0, *bounds(0, 5, 1), *body) == 1 + 0 + 1 + 2 + 3 + 4
 
 
+def moving(step: int, at: str = "%i") -> str:
+    """A place of the arena that moves with a round."""
+    marks = (
+        f"offset = 16 : i64, moves = array<i64: {step}>, shape = array<i64>, strides = array<i64>"
+    )
+    return f'%slot = "lir.view"(%arena, {at}) {{{marks}}} : (memref<64xi8>, index) -> {INT}'
+
+
+COUNT = f'"lir.count"(%i, %round) : (index, {INT}) -> ()'
+
+
+def test_a_view_moves_with_the_round():
+    """The slots hold 3, 4, 5, 6; the third is added to 1."""
+    body = for_(moving(8), COUNT, call("add", "%round", "%c3", "%slot"))
+    third = view("%third", "%arena", "memref<64xi8>", 32, INT)
+    assert run(0, *bounds(0, 4, 1), *body, third, call("add", "%y", "%third", "%y")) == 1 + 5
+
+
+@pytest.mark.parametrize(("mark", "expected"), [("", 5), (" {lir.reverse}", 6)])
+def test_a_reverse_loop_counts_down(mark, expected):
+    *loop, end = for_(COUNT, DOUBLE, call("add", "%y", "%round", "%y"))
+    assert run(0, *bounds(0, 2, 1), *loop, end + mark) == expected
+
+
 def test_control_nests():
     inner = [LESS, TEST, "scf.if %more {", *for_(ADD3), "} else {", DOUBLE, "}"]
     # 1 -> 10 -> 19 -> 28 -> 56: three rounds below 20 add 9 each, the fourth doubles.
@@ -244,6 +268,16 @@ def test_a_structured_prologue_step_follows_the_params_of_its_launches():
             "before the steps",
         ),
         (while_(ADD3, "lir.limit = -2 : i64"), IRError, "lir.limit is -2"),
+        (
+            [*bounds(0, 4, 1), *for_(moving(8, "%low"), ADD3)],
+            IRError,
+            "moves with the rounds of an scf.for around it",
+        ),
+        (
+            [*bounds(0, 4, 1), *for_(moving(16), ADD3)],
+            IRError,
+            "bytes 64 to 72 of a memory of 64 bytes",
+        ),
     ],
 )
 def test_malformed_control_is_refused(body, error, message):

@@ -114,19 +114,22 @@ def place(buffer: Any) -> int:
 
 def test_control_flow_comes_back() -> None:
     g = rlx.Graph("control")
-    x, n = g.input("x", [4]), g.input("n", [], "i64")
+    x, n = g.input("x", [2, 17]), g.input("n", [], "i64")
 
     def grown(i: rlx.Value, v: rlx.Value) -> tuple[rlx.Value, rlx.Value]:
         return i + 1, rlx.cond(i.lt(2), lambda v: v * 3, lambda v: v - 1, v)
 
-    g.set_outputs(rlx.while_loop(lambda i, v: i.lt(n), grown, (n - n, x), limit=9)[1])
+    y = rlx.while_loop(lambda i, v: i.lt(n), grown, (n - n, x), limit=9)[1]
+    g.set_outputs([y, rlx.scan(lambda c, e: (c + e, c), y[0], x, reverse=True)[1]])
     made = rlx.compile_artifact(g)
-    assert "while" in str(made.variant.main)
+    assert "'while'" in str(made.variant.main) and "'for'" in str(made.variant.main)
     again = Artifact.from_bytes(bytes(made))
     assert again.variant.main == made.variant.main
     f = rlx.Session("cpu").load(again)
-    a = np.float32([1, 2, 3, 4])
-    assert f.run({"x": a, "n": np.int64(4)})[0].tolist() == (a * 9 - 2).tolist()
+    a = np.arange(34, dtype=np.float32).reshape(2, 17)
+    y, sums = f.run({"x": a, "n": np.int64(4)})
+    assert y.tolist() == (a * 9 - 2).tolist()
+    assert sums.tolist() == [(y[0] + a[1]).tolist(), y[0].tolist()]
     with pytest.raises(FaultError, match=r"test_artifact\.py:\d+"):
         f.run({"x": a, "n": np.int64(10)})
 

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from rlx import control
 from rlx.ops.base import Op, op_class, type_of
 from rlx.ops.elementwise import INEXACT
 from rlx.ops.value import Value
@@ -376,7 +379,37 @@ def computed_weight(b: Builder, shape: tuple[int, ...], param: Callable[..., Val
     return b.take(op_class("mir.mul")(whole, b.literal(shape[-1:], whole.dtype)))
 
 
-MOTIFS: dict[str, Callable[[Builder], Op]] = {"projections": _projections, "chain": _chain}
+def _control(b: Builder) -> Op:
+    """A branch or a loop, whose bodies use values from around them."""
+    x = b.value(FLOATS, min_rank=1, full=True)
+    rows = x.type.static_shape[1:]
+    w, row = b.value((x.dtype,), shape=x.type.static_shape), b.value((x.dtype,), shape=rows)
+    update = b.one_of((
+        lambda v, w: v * 0.5 + w, lambda v, w: v.tanh(), lambda v, w: v.maximum(w) * 0.5,
+        lambda v, w: v * 0.25 + v.sum() * 0.01, lambda v, w: w,
+    ))  # fmt: skip
+    kind = b.one_of(("cond", "fori", "swap", "scan", "while"))
+    if kind == "cond":
+        pred = b.value((bool_,), shape=())
+        out = control.cond(pred, lambda: update(x, w), lambda: x - w)
+    elif kind == "fori":
+        out = control.fori(b.between(0, 3), lambda i, v: update(v, w), x, b.chance(0.5))
+    elif kind == "swap":
+        out = control.fori(b.between(0, 3), lambda i, c: (c[1], update(c[0], w)), (x, w))[0]
+    elif kind == "scan":
+        out = control.scan(lambda c, e: (update(c, e), (c, e)), row, x, None, b.chance(0.5))[0]
+    else:
+        start, limit = (b.take(op_class("mir.constant")(np.int64(n))) for n in (0, b.between(0, 3)))
+        out = control.while_loop(
+            lambda i, v: i < limit, lambda i, v: (i + 1, update(v, w)), (start, x)
+        )[1]
+    assert out.op is not None
+    return out.op
+
+
+MOTIFS: dict[str, Callable[[Builder], Op]] = {
+    "projections": _projections, "chain": _chain, "control": _control,
+}  # fmt: skip
 
 _DOMAIN = {"log": "positive", "sqrt": "positive", "rsqrt": "positive", "tan": "unit"}
 

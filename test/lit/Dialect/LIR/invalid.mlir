@@ -17,7 +17,7 @@ func.func @result_that_is_no_memory(%m: memref<8xi8>) {
 // -----
 
 func.func @without_a_base() {
-  // expected-error@+1 {{lir.view: it takes 1 operand and gives 1 result, found 0 and 1}}
+  // expected-error@+1 {{lir.view: it takes a base and rounds and gives 1 result, found 0 and 1}}
   %0 = "lir.view"() {offset = 0 : i64, shape = array<i64: 2>, strides = array<i64: 1>} : () -> memref<?xf32>
   return
 }
@@ -132,5 +132,21 @@ func.func @count_in_bytes(%i: index, %m: memref<?xi8>) {
 func.func @count_of_no_index(%i: i64, %m: memref<?xi64>) {
   // expected-error@+1 {{lir.count: it stores an index in a view of i64, found i64 and memref<?xi64>}}
   "lir.count"(%i, %m) : (i64, memref<?xi64>) -> ()
+  return
+}
+
+// -----
+
+func.func @a_round_without_a_move(%m: memref<8xi8>, %i: index) {
+  // expected-error@+1 {{lir.view: moves must be 1 numbers of i64, one for each round}}
+  %0 = "lir.view"(%m, %i) {offset = 0 : i64, shape = array<i64: 2>, strides = array<i64: 1>} : (memref<8xi8>, index) -> memref<?xf32>
+  return
+}
+
+// -----
+
+func.func @a_move_backwards(%m: memref<8xi8>, %i: index) {
+  // expected-error@+1 {{lir.view: moves must not be negative}}
+  %0 = "lir.view"(%m, %i) {offset = 0 : i64, moves = array<i64: -8>, shape = array<i64: 2>, strides = array<i64: 1>} : (memref<8xi8>, index) -> memref<?xf32>
   return
 }
