@@ -18,13 +18,14 @@ from rlx.errors import GraphError, UnsupportedError
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
 from rlx.kernels.faults import record_fault
+from rlx.kernels.matrix import LINE_BYTES, Matrix, padded
 from rlx.kernels.probe import Probe
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg
 from rlx.kernels.strides import row_major
 from rlx.ops.base import Op, op_class, placeholders
 from rlx.types import DType, TensorType, bf16, f16, f32, i64
 
-__all__ = ["CommonConfig", "LoopBuilder", "emit", "faults", "launch"]
+__all__ = ["CommonConfig", "LoopBuilder", "emit", "faults", "launch", "workspaces"]
 
 name = "common"
 
@@ -68,6 +69,9 @@ class LoopBuilder:
         self.k, self.op = k, op
         self.domain: tuple[int, ...] | None = None
         self.messages: list[str] = []
+        self.workspaces: list[tuple[DType, int]] = []
+        self.scratch = 0
+        self._point: Reg | None = None
         self._operands: list[Buffer | None] = [
             None if v is None else k.buffer(f"in{n}", v.dtype) for n, v in enumerate(op.operands)
         ]
@@ -84,6 +88,7 @@ class LoopBuilder:
         self.domain = tuple(shape)
 
         def point(flat: Reg) -> None:
+            self._point = flat
             body(*self._at(flat, self.domain or ()))
 
         self.k.parallel(point)
@@ -132,6 +137,36 @@ class LoopBuilder:
     def store(self, result: int, at: Sequence[Index], value: Reg | Number) -> None:
         """Write an element of a result, by its number."""
         self.k.store(value, self._results[result], self._flat(self.op.results[result].type, at))
+
+    def matrix(self, operand: int, at: Sequence[Index]) -> Matrix:
+        """The matrix of an operand at the index ``at`` of its leading axes."""
+        buffer, value = self._operands[operand], self.op.operands[operand]
+        assert buffer is not None and value is not None
+        return self._matrix(buffer, value.type, at)
+
+    def result(self, result: int, at: Sequence[Index]) -> Matrix:
+        """The same of a result. One of vectors, with as many axes as ``at`` and one more, is a
+        matrix of one row."""
+        return self._matrix(self._results[result], self.op.results[result].type, at)
+
+    def _matrix(self, buffer: Buffer, t: TensorType, at: Sequence[Index]) -> Matrix:
+        rest = t.static_shape[len(at) :]
+        stride = rest[-1] if rest else 1
+        return Matrix(self.k, buffer, self._flat(t, [*at, *[0] * len(rest)]), stride)
+
+    def work(self, rows: int, columns: int, dt: DType) -> Matrix:
+        """Work memory of this point, with padded rows; what it holds at first is undefined. To be
+        called inside ``parallel``, before any ``fault``."""
+        assert self._point is not None and self._error is None, self.op.name
+        stride = padded(columns, dt)
+        count = max(rows, 1) * stride
+        self.workspaces.append((dt, count))
+        if self.k.target.frame == "gpu":
+            buffer = self.k.buffer(f"work{len(self.workspaces)}", dt)
+            return Matrix(self.k, buffer, self._point * count, stride)
+        buffer = self.k.scratch(dt, self.scratch)
+        self.scratch += -(-count * dt.bytes // LINE_BYTES) * LINE_BYTES
+        return Matrix(self.k, buffer, 0, stride)
 
     def _flat(self, t: TensorType, at: Sequence[Index]) -> Reg:
         if len(at) != t.rank:
@@ -201,7 +236,8 @@ class LoopBuilder:
 
 def emit(name: str, config: CommonConfig, target: KernelTarget) -> KernelText:
     """The text of the kernel. Arguments: buffers of the operands that are present, of the results,
-    and if the op has faults an i64[2] ``error`` and the size ``site``, by which it is told."""
+    on GPUs of ``workspaces``, and if the op has faults an i64[2] ``error`` and the size ``site``,
+    by which it is told."""
     return _build(name, config, target).k.text()
 
 
@@ -210,12 +246,18 @@ def launch(config: CommonConfig, site: int = 0) -> Launch:
     built = _traced(config)
     points = math.prod(built.domain or ())
     work = built.op.cost().flops // max(1, points)
-    return Launch(points, max(1, SHARE // max(1, work)), (site,) if built.messages else ())
+    sizes = (site,) if built.messages else ()
+    return Launch(points, max(1, SHARE // max(1, work)), sizes, built.scratch)
 
 
 def faults(config: CommonConfig) -> list[str]:
     """The messages of the op's faults; code n of an error record is the n-th, counted from 1."""
     return list(_traced(config).messages)
+
+
+def workspaces(config: CommonConfig) -> list[tuple[DType, int]]:
+    """The work memory of a point: element types and counts. CPUs have scratch for it."""
+    return list(_traced(config).workspaces)
 
 
 @cache

@@ -42,6 +42,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.slicing": ("mir.slice", "mir.concat", "mir.pad"),
     "rlx.ops.gather": ("mir.gather", "mir.scatter_add"),
     "rlx.ops.topk": ("mir.topk",),
+    "rlx.ops.linalg.triangular": ("mir.triangular_solve",),
+    "rlx.ops.linalg.cholesky": ("mir.cholesky",),
+    "rlx.ops.linalg.lu": ("mir.lu",),
+    "rlx.ops.linalg.solve": ("mir.solve", "mir.inv", "mir.det", "mir.slogdet"),
     "rlx.ops.blocks": (
         "hir.linear", "hir.linear_fused", "hir.shared_linear_pair", "hir.swiglu",
         "hir.residual_rms_norm",

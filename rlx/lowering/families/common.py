@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rlx.kernels import common
 from rlx.kernels.common import CommonConfig
 from rlx.lowering.families.base import Selector
@@ -33,7 +35,13 @@ class Common:
         sites = [lowering.site(m) for m in messages]
         error = [View.dense(lowering.error, i64, (2,))] if messages else []
         launch = common.launch(config, sites[0] if sites else 0)
-        lowering.launch("common", config, [*operands, *results, *error], launch, region.flops)
+        work: list[View] = []
+        if lowering.target.kernels.frame == "gpu":  # which has no scratch
+            rooms = common.workspaces(config)
+            work = [lowering.fresh(dt, (launch.range, count)) for dt, count in rooms]
+            launch = replace(launch, scratch=0)
+        views = [*operands, *results, *work, *error]
+        lowering.launch("common", config, views, launch, region.flops)
 
 
 SELECTOR: Selector = Common()
