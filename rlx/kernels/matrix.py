@@ -171,10 +171,21 @@ class Matrix:
         self._product(a, b, rows, columns, depth, clear=False, tall=tall)
 
     def set_product(
-        self, a: Matrix, b: Matrix, rows: Span, columns: Span, depth: Span
+        self, a: Matrix, b: Matrix, rows: Span, columns: Span, depth: Span, *, tall: bool = True
     ) -> None:
-        """``self = a @ b`` on a range of rows and columns, summed over a range of depth."""
-        self._product(a, b, rows, columns, depth, clear=True, tall=True)
+        """``self = a @ b``, by the same rules."""
+        self._product(a, b, rows, columns, depth, clear=True, tall=tall)
+
+    def dot(self, i: Index, other: Matrix, r: Index, lo: Index, hi: Index) -> Reg:
+        """Row i times row r of another matrix, in the columns [lo, hi). One of them must hold zeros
+        in its padding, and the other numbers."""
+        k = self.k
+
+        def step(j: Reg, total: Reg) -> Reg:
+            return k.fma(self.vec(i, j), other.vec(r, j), total)
+
+        (total,) = k.loop(lo, hi, self.width, step, [k.const(0.0, self.dtype, self.lanes)])
+        return k.reduce("add", total) if self.lanes else total
 
     def _product(
         self, a: Matrix, b: Matrix, rows: Span, columns: Span, depth: Span, clear: bool, tall: bool

@@ -45,6 +45,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.linalg.triangular": ("mir.triangular_solve",),
     "rlx.ops.linalg.cholesky": ("mir.cholesky",),
     "rlx.ops.linalg.lu": ("mir.lu",),
+    "rlx.ops.linalg.qr": ("mir.qr",),
+    "rlx.ops.linalg.eigh": ("mir.eigh", "mir.eigvalsh"),
     "rlx.ops.linalg.solve": ("mir.solve", "mir.inv", "mir.det", "mir.slogdet"),
     "rlx.ops.blocks": (
         "hir.linear", "hir.linear_fused", "hir.shared_linear_pair", "hir.swiglu",
