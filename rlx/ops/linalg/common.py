@@ -13,19 +13,25 @@ from rlx.ops.constant import Iota
 from rlx.ops.lift import lift
 from rlx.ops.movement import listed
 from rlx.ops.value import Value
-from rlx.types import Dim, DType, Shape, f32, f64, i32
+from rlx.types import Dim, DType, Shape, bool_, f32, f64, i32
 
 __all__ = [
     "BLOCK",
     "TYPES",
     "LinearAlgebra",
+    "as_rows",
     "below",
     "blocks",
     "check_matrices",
+    "columns_times",
     "diagonal",
     "each_matrix",
+    "embedded",
     "eye",
+    "inverse_differences",
+    "least",
     "mirrored",
+    "no_result",
     "on_diagonal",
     "symmetric",
     "tril",
@@ -51,6 +57,17 @@ def check_matrices(op: Op, x: Value, *, square: bool = False) -> tuple[Dim, Dim]
     if square and m != n:
         raise ShapeError(f"{op.short} takes square matrices, found {m} rows and {n} columns")
     return m, n
+
+
+def least(op: Op, m: Dim, n: Dim) -> Dim:
+    """The smaller side of a matrix; ShapeError while that is not known."""
+    if m == n:
+        return m
+    if isinstance(m, int) and isinstance(n, int):
+        return min(m, n)
+    raise ShapeError(
+        f"{op.short}: which of the dims {m} and {n} is less is not known yet; bind them to numbers"
+    )
 
 
 class LinearAlgebra(Op):
@@ -124,6 +141,29 @@ def on_diagonal(x: Value) -> Value:
 def diagonal(x: Value) -> Value:
     """The diagonals of square matrices as vectors."""
     return on_diagonal(x).sum(axes=-1)
+
+
+def embedded(v: Value) -> Value:
+    """Diagonal matrices of vectors."""
+    return eye(v.shape[-1], v.dtype) * as_rows(v)
+
+
+def as_rows(v: Value) -> Value:
+    """Vectors as matrices of one row."""
+    return v.reshape((*v.shape[:-1], 1, v.shape[-1]))
+
+
+def columns_times(x: Value, v: Value) -> Value:
+    """Each column of matrices times its element of vectors."""
+    return x * as_rows(v)
+
+
+def inverse_differences(w: Value) -> Value:
+    """1 / (w_j - w_i), and 0 on the diagonal."""
+    same = eye(w.shape[-1], w.dtype)
+    apart = as_rows(w) - w.reshape((*w.shape, 1))
+    # The diagonal divides by 1: an infinity there would come back in derivatives of this.
+    return same.cast(to=bool_).where(lift(0.0, w), 1.0 / (apart + same))
 
 
 def eye(n: Dim, dt: DType) -> Value:

@@ -8,22 +8,23 @@ import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
 from rlx.ops.base import Array, Cost, bad, operand, sample
-from rlx.ops.lift import lift
 from rlx.ops.linalg.common import (
     LinearAlgebra,
     check_matrices,
+    columns_times,
     diagonal,
     each_matrix,
-    eye,
+    embedded,
+    inverse_differences,
     mirrored,
     symmetric,
 )
 from rlx.ops.linalg.rotations import with_signs
 from rlx.ops.linalg.tridiagonal import Eigensystem
 from rlx.ops.value import Value, bytes_of
-from rlx.types import TensorType, bool_
+from rlx.types import TensorType
 
-__all__ = ["Eigh", "Eigvalsh", "inverse_differences"]
+__all__ = ["Eigh", "Eigvalsh"]
 
 UNFINISHED = "eigh: the iteration did not converge"
 
@@ -91,7 +92,7 @@ class Eigh(_Symmetric, name="mir.eigh"):
         w, v = self.results
         inner = None
         if gw is not None:
-            inner = eye(w.shape[-1], w.dtype) * _rows(gw)
+            inner = embedded(gw)
         if gv is not None:
             turned = inverse_differences(w) * (v.T @ gv)
             inner = turned if inner is None else inner + turned
@@ -136,22 +137,9 @@ class Eigvalsh(_Symmetric, name="mir.eigvalsh"):
     def vjp(self, g: Value) -> tuple[Value]:
         """v diag(g) vᵀ, as that of a lower triangle."""
         _, v = Eigh(self.x).results
-        return (symmetric((v * _rows(g)) @ v.T),)
+        return (symmetric(columns_times(v, g) @ v.T),)
 
     def jvp(self, t: Value) -> Value:
         """diag(vᵀ t v)."""
         _, v = Eigh(self.x).results
         return diagonal(v.T @ mirrored(t) @ v)
-
-
-def _rows(v: Value) -> Value:
-    """Vectors as matrices of one row."""
-    return v.reshape((*v.shape[:-1], 1, v.shape[-1]))
-
-
-def inverse_differences(w: Value) -> Value:
-    """1 / (w_j - w_i), and 0 on the diagonal."""
-    same = eye(w.shape[-1], w.dtype)
-    apart = _rows(w) - w.reshape((*w.shape, 1))
-    # The diagonal divides by 1: an infinity there would come back in derivatives of this.
-    return same.cast(to=bool_).where(lift(0.0, w), 1.0 / (apart + same))

@@ -14,12 +14,13 @@ from rlx.ops.linalg.common import (
     blocks,
     check_matrices,
     each_matrix,
+    least,
     tril,
 )
 from rlx.ops.linalg.reflect import Panels, make_reflection, scaled
 from rlx.ops.linalg.triangular import TriangularSolve
 from rlx.ops.value import Value, bytes_of
-from rlx.types import Dim, TensorType
+from rlx.types import TensorType
 
 __all__ = ["Qr"]
 
@@ -52,7 +53,7 @@ class Qr(LinearAlgebra, name="mir.qr"):
 
     def infer(self) -> tuple[TensorType, TensorType]:
         m, n = check_matrices(self, self.x)
-        k = m if self.complete else _least(self, m, n)
+        k = m if self.complete else least(self, m, n)
         lead = self.x.shape[:-2]
         return self.x.type.with_shape((*lead, m, k)), self.x.type.with_shape((*lead, k, n))
 
@@ -113,17 +114,6 @@ class Qr(LinearAlgebra, name="mir.qr"):
             )
 
 
-def _least(op: Qr, m: Dim, n: Dim) -> Dim:
-    if m == n:
-        return m
-    if isinstance(m, int) and isinstance(n, int):
-        return min(m, n)
-    raise ShapeError(
-        f"{op.short}: which of {m} and {n} is less is not known yet; bind the dims, or take"
-        " complete=True"
-    )
-
-
 class _Factor:
     """The loop nest of one matrix."""
 
@@ -165,7 +155,7 @@ class _Factor:
         k = self.k
         end = k.minimum(start + self.width, k.index(self.count))
         k.loop(start, end, 1, lambda c: self._column(c, start, end))
-        if self.n <= self.width:
+        if self.n == self.count <= self.width:
             return
         self.panels.columns = self.n
         self.panels.gather(start)
