@@ -38,9 +38,7 @@ def padded(columns: int, dt: DType) -> int:
 class Matrix:
     """Elements of a buffer: (i, j) lies at ``base + i * stride + j * step``."""
 
-    def __init__(
-        self, k: Kernel, buffer: Buffer, base: Index, stride: int, step: int = 1
-    ) -> None:
+    def __init__(self, k: Kernel, buffer: Buffer, base: Index, stride: int, step: int = 1) -> None:
         self.k, self.buffer, self.base, self.stride, self.step = k, buffer, base, stride, step
         lanes = k.target.lanes(buffer.dtype)
         self.lanes = lanes if lanes > 1 else 0

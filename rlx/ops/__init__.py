@@ -48,6 +48,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.linalg.qr": ("mir.qr",),
     "rlx.ops.linalg.eigh": ("mir.eigh", "mir.eigvalsh"),
     "rlx.ops.linalg.svd": ("mir.svd", "mir.svdvals"),
+    "rlx.ops.linalg.pinv": ("mir.pinv", "mir.lstsq"),
     "rlx.ops.linalg.solve": ("mir.solve", "mir.inv", "mir.det", "mir.slogdet"),
     "rlx.ops.blocks": (
         "hir.linear", "hir.linear_fused", "hir.shared_linear_pair", "hir.swiglu",

@@ -101,6 +101,9 @@ class GraphOps:
     def cast(self, x: Value, to: DType | str | Any) -> Value:
         """The same values in another element type."""
 
+    def cholesky(self, x: Value) -> Value:
+        """The lower triangular L with L Lᵀ = x, of symmetric positive definite matrices."""
+
     def compare(self, op: str | Value, a: Value | Number | str, b: Value | Number) -> Value:
         """A comparison by name or symbol:"""
 
@@ -112,6 +115,9 @@ class GraphOps:
 
     def cumsum(self, x: Value, axis: int, exclusive: bool = False, reverse: bool = False) -> Value:
         """Running sum along an axis."""
+
+    def det(self, x: Value) -> Value:
+        """The determinant of square matrices, from the LU factorization; 0 of a singular matrix."""
 
     def div(self, lhs: Any, rhs: Any) -> Value:
         """Quotient, element by element."""
@@ -126,6 +132,13 @@ class GraphOps:
         rhs_batch: Sequence[int] | int = (),
     ) -> Value:
         """Product summed over chosen axes, with batch axes that the operands share, as XLA's."""
+
+    def eigh(self, x: Value) -> tuple[Value, Value]:
+        """Eigenvalues w in rising order and orthonormal eigenvectors v of symmetric matrices."""
+
+    def eigvalsh(self, x: Value) -> Value:
+        """Eigenvalues in rising order of symmetric matrices, of which the lower triangle is
+        read."""
 
     def eq(self, lhs: Any, rhs: Any) -> Value:
         """Whether the operands are equal, element by element; nan equals nothing."""
@@ -167,6 +180,9 @@ class GraphOps:
 
     def gt(self, lhs: Any, rhs: Any) -> Value:
         """Whether the left operand is greater, element by element; false with nan."""
+
+    def inv(self, x: Value) -> Value:
+        """The inverse of square matrices."""
 
     def layer_norm(
         self,
@@ -215,8 +231,14 @@ class GraphOps:
     def logical_or(self, lhs: Any, rhs: Any) -> Value:
         """Whether at least one of two bools is true."""
 
+    def lstsq(self, a: Value, b: Value, rtol: float | None = None) -> Value:
+        """The least squares solutions of a X = b:"""
+
     def lt(self, lhs: Any, rhs: Any) -> Value:
         """Whether the left operand is less, element by element; false with nan."""
+
+    def lu(self, x: Value) -> tuple[Value, Value, Value]:
+        """The factors L and U of square matrices, with partial pivoting:"""
 
     def matmul(self, a: Value | Array, b: Value | Array) -> Value:
         """Matrix product over the last two axes; the axes before them broadcast."""
@@ -290,6 +312,9 @@ class GraphOps:
     def permute(self, x: Value, perm: Iterable[int] | int, *more: int) -> Value:
         """The axes in another order; ``transpose`` with its permutation."""
 
+    def pinv(self, x: Value, rtol: float | None = None) -> Value:
+        """The Moore-Penrose inverse of matrices, from the singular value decomposition."""
+
     def pow(self, lhs: Any, rhs: Any) -> Value:
         """``lhs`` to the power ``rhs``, of floats; a negative base with a fractional power is
         nan."""
@@ -304,6 +329,10 @@ class GraphOps:
         keep_dim: bool = False,
     ) -> Value:
         """Product along axes; 1 over an empty axis."""
+
+    def qr(self, x: Value, complete: bool = False) -> tuple[Value, Value]:
+        """Q with orthonormal columns and an upper triangular R with Q R = x, as
+        ``numpy.linalg.qr``."""
 
     def reduce(
         self,
@@ -448,9 +477,16 @@ class GraphOps:
     ) -> Value:
         """A box of the tensor:"""
 
+    def slogdet(self, x: Value) -> tuple[Value, Value]:
+        """Sign and logarithm of the absolute value of the determinant, as
+        ``numpy.linalg.slogdet``."""
+
     def softmax(self, x: Value, axis: int = -1) -> Value:
         """``exp(x) / sum(exp(x))`` along an axis, shifted by the maximum so that nothing
         overflows."""
+
+    def solve(self, a: Value, b: Value, transpose: bool = False) -> Value:
+        """The X with a X = b, for square matrices a:"""
 
     def split(self, x: Value, parts: int | Sequence[DimLike], axis: int = 0) -> list[Value]:
         """Pieces along an axis:"""
@@ -474,6 +510,12 @@ class GraphOps:
         keep_dim: bool = False,
     ) -> Value:
         """Sum along axes."""
+
+    def svd(self, x: Value, full_matrices: bool = True) -> tuple[Value, Value, Value]:
+        """The decomposition x = u diag(s) vᵀ with orthonormal columns of u and v, and s falling."""
+
+    def svdvals(self, x: Value) -> Value:
+        """The singular values of matrices, in falling order."""
 
     def swapaxes(self, x: Value, axis1: int, axis2: int) -> Value:
         """The tensor with two axes interchanged."""
@@ -500,6 +542,17 @@ class GraphOps:
 
     def transpose(self, x: Value, perm: Iterable[int] | int | None = None, *more: int) -> Value:
         """The axes in another order:"""
+
+    def triangular_solve(
+        self,
+        a: Value,
+        b: Value,
+        lower: bool = True,
+        transpose: bool = False,
+        unit_diagonal: bool = False,
+        left_side: bool = True,
+    ) -> Value:
+        """The X with op(a) X = b, or with X op(a) = b, for triangular matrices a."""
 
     def unsqueeze(self, x: Value, axis: int) -> Value:
         """The tensor with a new axis of size 1, which becomes axis ``axis`` of the result."""
@@ -589,6 +642,9 @@ class ValueOps:
     def cast(self, to: DType | str | Any) -> Value:
         """The same values in another element type."""
 
+    def cholesky(self) -> Value:
+        """The lower triangular L with L Lᵀ = x, of symmetric positive definite matrices."""
+
     def compare(self, a: Value | Number | str, b: Value | Number) -> Value:
         """A comparison by name or symbol:"""
 
@@ -597,6 +653,9 @@ class ValueOps:
 
     def cumsum(self, axis: int, exclusive: bool = False, reverse: bool = False) -> Value:
         """Running sum along an axis."""
+
+    def det(self) -> Value:
+        """The determinant of square matrices, from the LU factorization; 0 of a singular matrix."""
 
     def div(self, rhs: Any) -> Value:
         """Quotient, element by element."""
@@ -610,6 +669,13 @@ class ValueOps:
         rhs_batch: Sequence[int] | int = (),
     ) -> Value:
         """Product summed over chosen axes, with batch axes that the operands share, as XLA's."""
+
+    def eigh(self) -> tuple[Value, Value]:
+        """Eigenvalues w in rising order and orthonormal eigenvectors v of symmetric matrices."""
+
+    def eigvalsh(self) -> Value:
+        """Eigenvalues in rising order of symmetric matrices, of which the lower triangle is
+        read."""
 
     def eq(self, rhs: Any) -> Value:
         """Whether the operands are equal, element by element; nan equals nothing."""
@@ -650,6 +716,9 @@ class ValueOps:
 
     def gt(self, rhs: Any) -> Value:
         """Whether the left operand is greater, element by element; false with nan."""
+
+    def inv(self) -> Value:
+        """The inverse of square matrices."""
 
     def layer_norm(
         self,
@@ -696,8 +765,14 @@ class ValueOps:
     def logical_or(self, rhs: Any) -> Value:
         """Whether at least one of two bools is true."""
 
+    def lstsq(self, b: Value, rtol: float | None = None) -> Value:
+        """The least squares solutions of a X = b:"""
+
     def lt(self, rhs: Any) -> Value:
         """Whether the left operand is less, element by element; false with nan."""
+
+    def lu(self) -> tuple[Value, Value, Value]:
+        """The factors L and U of square matrices, with partial pivoting:"""
 
     def matmul(self, b: Value | Array) -> Value:
         """Matrix product over the last two axes; the axes before them broadcast."""
@@ -767,6 +842,9 @@ class ValueOps:
     def permute(self, perm: Iterable[int] | int, *more: int) -> Value:
         """The axes in another order; ``transpose`` with its permutation."""
 
+    def pinv(self, rtol: float | None = None) -> Value:
+        """The Moore-Penrose inverse of matrices, from the singular value decomposition."""
+
     def pow(self, rhs: Any) -> Value:
         """``lhs`` to the power ``rhs``, of floats; a negative base with a fractional power is
         nan."""
@@ -780,6 +858,10 @@ class ValueOps:
         keep_dim: bool = False,
     ) -> Value:
         """Product along axes; 1 over an empty axis."""
+
+    def qr(self, complete: bool = False) -> tuple[Value, Value]:
+        """Q with orthonormal columns and an upper triangular R with Q R = x, as
+        ``numpy.linalg.qr``."""
 
     def reduce(
         self,
@@ -913,9 +995,16 @@ class ValueOps:
     ) -> Value:
         """A box of the tensor:"""
 
+    def slogdet(self) -> tuple[Value, Value]:
+        """Sign and logarithm of the absolute value of the determinant, as
+        ``numpy.linalg.slogdet``."""
+
     def softmax(self, axis: int = -1) -> Value:
         """``exp(x) / sum(exp(x))`` along an axis, shifted by the maximum so that nothing
         overflows."""
+
+    def solve(self, b: Value, transpose: bool = False) -> Value:
+        """The X with a X = b, for square matrices a:"""
 
     def split(self, parts: int | Sequence[DimLike], axis: int = 0) -> list[Value]:
         """Pieces along an axis:"""
@@ -939,6 +1028,12 @@ class ValueOps:
     ) -> Value:
         """Sum along axes."""
 
+    def svd(self, full_matrices: bool = True) -> tuple[Value, Value, Value]:
+        """The decomposition x = u diag(s) vᵀ with orthonormal columns of u and v, and s falling."""
+
+    def svdvals(self) -> Value:
+        """The singular values of matrices, in falling order."""
+
     def swapaxes(self, axis1: int, axis2: int) -> Value:
         """The tensor with two axes interchanged."""
 
@@ -957,6 +1052,16 @@ class ValueOps:
 
     def transpose(self, perm: Iterable[int] | int | None = None, *more: int) -> Value:
         """The axes in another order:"""
+
+    def triangular_solve(
+        self,
+        b: Value,
+        lower: bool = True,
+        transpose: bool = False,
+        unit_diagonal: bool = False,
+        left_side: bool = True,
+    ) -> Value:
+        """The X with op(a) X = b, or with X op(a) = b, for triangular matrices a."""
 
     def unsqueeze(self, axis: int) -> Value:
         """The tensor with a new axis of size 1, which becomes axis ``axis`` of the result."""

@@ -22,9 +22,7 @@ SWEEPS = 60
 class Bidiagonal:
     """The loop nest of one matrix of m rows and n <= m columns."""
 
-    def __init__(
-        self, b: Any, m: int, n: int, dt: Any, message: str, *, vectors: int = 0
-    ) -> None:
+    def __init__(self, b: Any, m: int, n: int, dt: Any, message: str, *, vectors: int = 0) -> None:
         """``vectors`` is how many left singular vectors are wanted: n to m of them, or none of
         either side."""
         self.b, self.k, self.m, self.n, self.message = b, b.k, m, n, message
@@ -41,15 +39,19 @@ class Bidiagonal:
             self.q, self.lefts = b.work(m, left, dt), b.work(left, m, dt)
             self.rights = b.work(n, n, dt)
             self.turns, self.turns_right = Rotations(b, dt, n), Rotations(b, dt, n)
-            self.panels = Panels(
-                b, dt, self.a, self.tau_left, height=m, count=n, columns=left
-            )
+            self.panels = Panels(b, dt, self.a, self.tau_left, height=m, count=n, columns=left)
             self.panels_right = Panels(
                 b, dt, self.a.T, self.tau_right, height=n, count=max(n - 1, 1), columns=n, offset=1
             )
 
     def run(
-        self, source: Any, values: Any, lefts: Any = None, rights: Any = None, *, turned: bool = False
+        self,
+        source: Any,
+        values: Any,
+        lefts: Any = None,
+        rights: Any = None,
+        *,
+        turned: bool = False,
     ) -> None:
         """Singular values in falling order, and the vectors in columns of ``lefts`` and ``rights``.
         Signs go by the left ones, or if the matrix is ``turned`` by the right ones."""

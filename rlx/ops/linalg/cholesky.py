@@ -19,7 +19,7 @@ from rlx.ops.linalg.common import (
     symmetric,
     tril,
 )
-from rlx.ops.linalg.triangular import TriangularSolve
+from rlx.ops.linalg.triangular import triangular
 from rlx.ops.value import Value, bytes_of
 from rlx.types import TensorType
 
@@ -74,7 +74,7 @@ class Cholesky(LinearAlgebra, name="mir.cholesky"):
         return np.tril(each_matrix(self, factor, x)[0])
 
     def loops(self, b: Any) -> None:
-        """U = Lᵀ by rows, whose updates are along rows: right-looking, a panel of rows at a time."""
+        """U = Lᵀ, whose updates are along rows: right-looking, a panel of rows at a time."""
         *batch, n, _ = self.x.type.static_shape
         width = blocks(n, self.x.dtype)
 
@@ -116,14 +116,14 @@ class Cholesky(LinearAlgebra, name="mir.cholesky"):
     def vjp(self, g: Value) -> tuple[Value]:
         """L⁻ᵀ Φ(Lᵀ g) L⁻¹, symmetrised; Φ takes the lower triangle with half the diagonal."""
         inner = _half(self.out.T @ tril(g))
-        left = TriangularSolve(self.out, inner, transpose=True).out
-        s = TriangularSolve(self.out, left, left_side=False).out
+        left = triangular(self.out, inner, transpose=True)
+        s = triangular(self.out, left, left_side=False)
         return (symmetric((s + s.T) * 0.5),)
 
     def jvp(self, t: Value) -> Value:
         """L Φ(L⁻¹ t L⁻ᵀ)."""
-        left = TriangularSolve(self.out, mirrored(t)).out
-        inner = TriangularSolve(self.out, left, left_side=False, transpose=True).out
+        left = triangular(self.out, mirrored(t))
+        inner = triangular(self.out, left, left_side=False, transpose=True)
         return self.out @ _half(inner)
 
 

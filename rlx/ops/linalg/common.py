@@ -80,9 +80,7 @@ class LinearAlgebra(Op):
         return node.results if len(node.results) > 1 else node.out
 
 
-def each_matrix(
-    op: Op, f: Callable[..., tuple[Array, ...]], *operands: Array
-) -> tuple[Array, ...]:
+def each_matrix(op: Op, f: Callable[..., tuple[Array, ...]], *operands: Array) -> tuple[Array, ...]:
     """The reference of an op: ``f`` in f64 on every matrix. nan in a matrix makes all of its
     floating-point results nan; ``f`` is then called on zeros with a unit diagonal."""
     outs = [np.empty(v.type.static_shape, v.dtype.numpy) for v in op.results]

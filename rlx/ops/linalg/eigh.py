@@ -53,7 +53,7 @@ class _Symmetric(LinearAlgebra):
 
 
 class Eigh(_Symmetric, name="mir.eigh"):
-    """Eigenvalues w in rising order and orthonormal eigenvectors v of symmetric matrices: x v = v w.
+    """Eigenvalues w in rising order and orthonormal eigenvectors v of symmetric matrices.
 
     Only the lower triangle of x is read. Column i of v belongs to w[i]; of its components the first
     that is as large as any is positive. Vectors of equal eigenvalues are any basis of their space,

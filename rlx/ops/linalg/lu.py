@@ -19,7 +19,7 @@ from rlx.ops.linalg.common import (
     eye,
     triu,
 )
-from rlx.ops.linalg.triangular import TriangularSolve
+from rlx.ops.linalg.triangular import triangular
 from rlx.ops.value import Value, bytes_of
 from rlx.types import TensorType, i32
 
@@ -88,22 +88,22 @@ class Lu(LinearAlgebra, name="mir.lu"):
 
         b.parallel(batch, matrix)
 
-    def vjp(self, g: Value | None, *_: Value | None) -> tuple[Value | None]:
+    def vjp(self, g: Value | None, *integers: Value | None) -> tuple[Value | None]:
         """Pᵀ L⁻ᵀ (tril(Lᵀ gL, -1) + triu(gU Uᵀ)) U⁻ᵀ."""
         if g is None:
             return (None,)
         lu, _, permutation = self.results
         lower, upper = unit_lower(lu), triu(lu)
         inner = below(lower.T @ below(g)) + triu(triu(g) @ upper.T)
-        left = TriangularSolve(lu, inner, transpose=True, unit_diagonal=True).out
-        both = TriangularSolve(lu, left, lower=False, transpose=True, left_side=False).out
+        left = triangular(lu, inner, transpose=True, unit_diagonal=True)
+        both = triangular(lu, left, lower=False, transpose=True, left_side=False)
         return (permuted(both, inverse_permutation(permutation)),)
 
     def jvp(self, t: Value) -> tuple[Value, None, None]:
         """L tril(M, -1) + triu(M) U, where M = L⁻¹ P t U⁻¹."""
         lu, _, permutation = self.results
-        left = TriangularSolve(lu, permuted(t, permutation), unit_diagonal=True).out
-        m = TriangularSolve(lu, left, lower=False, left_side=False).out
+        left = triangular(lu, permuted(t, permutation), unit_diagonal=True)
+        m = triangular(lu, left, lower=False, left_side=False)
         moved = below(unit_lower(lu) @ below(m)) + triu(triu(m) @ triu(lu))
         return moved, None, None
 
@@ -198,4 +198,3 @@ def inverse_permutation(order: Value) -> Value:
     lead = order.rank - 1
     places = Iota(order.shape, lead, i32).out
     return ScatterAdd(places, order, (order.shape[-1],), lead, "clip", lead).out
-

@@ -18,7 +18,7 @@ from rlx.ops.linalg.common import (
     tril,
 )
 from rlx.ops.linalg.reflect import Panels, make_reflection, scaled
-from rlx.ops.linalg.triangular import TriangularSolve
+from rlx.ops.linalg.triangular import triangular
 from rlx.ops.value import Value, bytes_of
 from rlx.types import TensorType
 
@@ -92,14 +92,13 @@ class Qr(LinearAlgebra, name="mir.qr"):
             return (None,)
         moved = q @ (tril(m) + below(m).T)
         moved = moved if gq is None else gq + moved
-        solved = TriangularSolve(r, moved, lower=False, transpose=True, left_side=False)
-        return (solved.out,)
+        return (triangular(r, moved, lower=False, transpose=True, left_side=False),)
 
     def jvp(self, t: Value) -> tuple[Value, Value]:
         """With s = t r⁻¹ and the skew part o of qᵀ s: dq = q (o - qᵀ s) + s, dr = (qᵀ s - o) r."""
         self._check_derivative()
         q, r = self.results
-        s = TriangularSolve(r, t, lower=False, left_side=False).out
+        s = triangular(r, t, lower=False, left_side=False)
         inner = q.T @ s
         skew = below(inner) - below(inner).T
         return q @ (skew - inner) + s, (inner - skew) @ r

@@ -49,7 +49,7 @@ class Rotations:
         self.s.set(0, i, s)
 
     def apply(self, rows: Any, columns: int, first: Any, last: Any, *, down: bool) -> None:
-        """Rotations ``first`` to ``last`` - 1, from the first on if ``down``, else from the last."""
+        """Rotations ``first`` to ``last`` - 1; if not ``down``, from the last on."""
         k, w = self.k, rows.width
 
         def tile(j: Any, nv: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -21,33 +21,17 @@ from rlx.ops.linalg.common import (
     no_result,
 )
 from rlx.ops.linalg.lu import Lu, inverse_permutation, permuted
-from rlx.ops.linalg.triangular import SINGULAR, TriangularSolve, align_batch, check_system
+from rlx.ops.linalg.triangular import (
+    SINGULAR,
+    align_batch,
+    check_system,
+    triangular,
+    with_matrices,
+)
 from rlx.ops.value import Value, bytes_of
-from rlx.types import TensorType, broadcast_shapes, i32
+from rlx.types import TensorType, i32
 
-__all__ = ["Det", "Inv", "Slogdet", "Solve", "with_matrices"]
-
-
-def with_matrices(
-    a: Value, b: Value, solve: Callable[[Value, Value], Value], what: str, *, column: bool = True
-) -> Value:
-    """Call ``solve`` on matrices whose batch axes are the same, by broadcasting. b holds vectors if
-    its rank is 1, or its shape that of a without the last axis (the rule of torch.linalg.solve)."""
-    if a.rank < 2 or not b.rank:
-        raise ShapeError(
-            f"{what} takes matrices and a right-hand side, found {a.type} and {b.type}"
-        )
-    vector = b.rank == 1 or b.shape == a.shape[:-1]
-    if vector:
-        b = b.reshape((*b.shape, 1) if column else (*b.shape[:-1], 1, b.shape[-1]))
-    batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    a, b = (
-        v if v.shape[:-2] == batch else v.expand((*batch, *v.shape[-2:])) for v in (a, b)
-    )
-    out = solve(a, b)
-    if not vector:
-        return out
-    return out.reshape(out.shape[:-1] if column else (*out.shape[:-2], out.shape[-1]))
+__all__ = ["Det", "Inv", "Slogdet", "Solve"]
 
 
 class Solve(Op, name="mir.solve"):
@@ -89,17 +73,18 @@ class Solve(Op, name="mir.solve"):
     def cost(self) -> Cost:
         """2 n³ / 3 operations a matrix, and 2 n² a column of the result."""
         size, n, sides = self.a.type.size, self.a.shape[-1], self.b.type.size
-        known = isinstance(size, int) and isinstance(n, int) and isinstance(sides, int)
-        flops = 2 * size * n // 3 + 2 * n * sides if known else 0
+        flops = 0
+        if isinstance(size, int) and isinstance(n, int) and isinstance(sides, int):
+            flops = 2 * size * n // 3 + 2 * n * sides
         return Cost(flops, bytes_of([self.a, self.b, self.out]))
 
     def expand(self) -> Value:
         lu, _, order = Lu(self.a).results
         if not self.transpose:
-            y = TriangularSolve(lu, permuted(self.b, order), unit_diagonal=True).out
-            return TriangularSolve(lu, y, lower=False).out
-        y = TriangularSolve(lu, self.b, lower=False, transpose=True).out
-        x = TriangularSolve(lu, y, transpose=True, unit_diagonal=True).out
+            y = triangular(lu, permuted(self.b, order), unit_diagonal=True)
+            return triangular(lu, y, lower=False)
+        y = triangular(lu, self.b, lower=False, transpose=True)
+        x = triangular(lu, y, transpose=True, unit_diagonal=True)
         return permuted(x, inverse_permutation(order))
 
     def reference(self, a: Array, b: Array) -> Array:
@@ -150,7 +135,7 @@ class Inv(LinearAlgebra, name="mir.inv"):
 
     def expand(self) -> Value:
         one = eye(self.x.shape[-1], self.x.dtype)
-        return Solve(self.x, one.expand(self.x.shape)).out
+        return Solve(self.x, one.expand(self.x.shape), False).out
 
     def reference(self, x: Array) -> Array:
         def invert(a: Array) -> tuple[Array]:
@@ -210,7 +195,7 @@ class Det(LinearAlgebra, name="mir.det"):
 
     def jvp(self, t: Value) -> Value:
         """det trace(x⁻¹ t)."""
-        return self.out * diagonal(Solve(self.x, t).out).sum(axes=-1)
+        return self.out * diagonal(Solve(self.x, t, False).out).sum(axes=-1)
 
 
 class Slogdet(LinearAlgebra, name="mir.slogdet"):
@@ -248,10 +233,9 @@ class Slogdet(LinearAlgebra, name="mir.slogdet"):
 
     def jvp(self, t: Value) -> tuple[None, Value]:
         """trace(x⁻¹ t)."""
-        return None, diagonal(Solve(self.x, t).out).sum(axes=-1)
+        return None, diagonal(Solve(self.x, t, False).out).sum(axes=-1)
 
 
 def _scalars(g: Value) -> Value:
     """Numbers of matrices, to be multiplied with them."""
     return g.reshape((*g.shape, 1, 1))
-

@@ -31,25 +31,25 @@ UNFINISHED = "svd: the iteration did not converge"
 class Svd(LinearAlgebra, name="mir.svd"):
     """The decomposition x = u diag(s) vᵀ with orthonormal columns of u and v, and s falling.
 
-    Results as ``numpy.linalg.svd``: u [..., m, k], s [..., k] and vᵀ [..., k, n] with k = min(m, n);
-    with ``full_matrices`` u is [..., m, m] and vᵀ [..., n, n]. Of the components of a column of u
-    the first that is as large as any is positive. Vectors of equal singular values, and those that
-    full matrices add, are any basis of their space. nan and infinities give nan. There are
+    Results as ``numpy.linalg.svd``: u [..., m, m], s [..., k] and vᵀ [..., n, n], k = min(m, n);
+    without ``full_matrices`` u is [..., m, k] and vᵀ [..., k, n]. Of the components of a column of
+    u the first that is as large as any is positive. Vectors of equal singular values, and those
+    that full matrices add, are any basis of their space. nan and infinities give nan. There are
     derivatives where all singular values differ, and none of full matrices that are not square, as
     in JAX: Townsend 2016, "Differentiating the singular value decomposition".
     """
 
     x: Value = operand("matrices [..., m, n]")
-    full_matrices: bool = attr(False, "square u and v; False: min(m, n) columns")
+    full_matrices: bool = attr(True, "square u and v; False: min(m, n) columns")
 
     result_count: ClassVar[int] = 3
     samples = (
         sample("3x3xT", data={0: "spread"}),
-        sample("2x4x2xT", data={0: "spread"}),
-        sample("2x5xT", data={0: "spread"}),
-        sample("3x2xT", data={0: "spread"}, full_matrices=True, grad=False),
-        sample("2x3xT", data={0: "spread"}, full_matrices=True, grad=False),
-        sample("2x0xT", data={0: "spread"}, grad=False),
+        sample("2x4x2xT", data={0: "spread"}, full_matrices=False),
+        sample("2x5xT", data={0: "spread"}, full_matrices=False),
+        sample("3x2xT", data={0: "spread"}, grad=False),
+        sample("2x3xT", data={0: "spread"}, grad=False),
+        sample("2x0xT", data={0: "spread"}, full_matrices=False, grad=False),
     )
     bads = (
         bad("3xf32", match="rank 2 or more", error=ShapeError),
@@ -89,9 +89,7 @@ class Svd(LinearAlgebra, name="mir.svd"):
             if turned:
                 source, lefts, rights = source.T, rights, lefts
             left = max(u[-1], vt[-2])
-            reduced = Bidiagonal(
-                b, max(m, n), min(m, n), self.x.dtype, UNFINISHED, vectors=left
-            )
+            reduced = Bidiagonal(b, max(m, n), min(m, n), self.x.dtype, UNFINISHED, vectors=left)
             reduced.run(source, b.result(1, at), lefts, rights, turned=turned)
 
         b.parallel(self.x.type.static_shape[:-2], matrix)
@@ -192,12 +190,12 @@ class Svdvals(LinearAlgebra, name="mir.svdvals"):
 
     def vjp(self, g: Value) -> tuple[Value]:
         """u diag(g) vᵀ."""
-        u, _, vt = Svd(self.x).results
+        u, _, vt = Svd(self.x, False).results
         return (columns_times(u, g) @ vt,)
 
     def jvp(self, t: Value) -> Value:
         """diag(uᵀ t v)."""
-        u, _, vt = Svd(self.x).results
+        u, _, vt = Svd(self.x, False).results
         return diagonal(u.T @ t @ vt.T)
 
 

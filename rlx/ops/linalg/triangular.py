@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,17 @@ from rlx.ops.linalg.common import (
 )
 from rlx.ops.movement import listed
 from rlx.ops.value import Value, bytes_of
-from rlx.types import TensorType
+from rlx.types import TensorType, broadcast_shapes
 
-__all__ = ["TriangularSolve", "align_batch", "check_system"]
+__all__ = [
+    "SINGULAR",
+    "TriangularSolve",
+    "align_batch",
+    "check_pair",
+    "check_system",
+    "triangular",
+    "with_matrices",
+]
 
 SINGULAR = (
     "the matrix is singular: an element of the diagonal of its triangle is 0; for a least squares"
@@ -31,8 +39,15 @@ SINGULAR = (
 
 
 def check_system(op: Op, a: Value, b: Value, axis: int = -2) -> None:
-    """ShapeError or DTypeError unless b has matrices whose ``axis`` fits the square ones of a."""
-    n, _ = check_matrices(op, a, square=True)
+    """The same for square matrices a."""
+    check_matrices(op, a, square=True)
+    check_pair(op, a, b, axis)
+
+
+def check_pair(op: Op, a: Value, b: Value, axis: int) -> None:
+    """ShapeError or DTypeError unless b has matrices whose ``axis`` is as long as those of a have
+    rows."""
+    m, _ = check_matrices(op, a)
     check_matrices(op, b)
     if a.dtype is not b.dtype:
         raise DTypeError(f"{op.short} takes operands of one type, found {a.dtype} and {b.dtype}")
@@ -40,10 +55,10 @@ def check_system(op: Op, a: Value, b: Value, axis: int = -2) -> None:
         raise ShapeError(
             f"{op.short}: the batch axes of {listed(a.shape)} and {listed(b.shape)} differ"
         )
-    if b.shape[axis] != n:
+    if b.shape[axis] != m:
         what = "rows" if axis == -2 else "columns"
         raise ShapeError(
-            f"{op.short}: matrices of {n} rows need a right-hand side of {n} {what}, found"
+            f"{op.short}: matrices of {m} rows need a right-hand side of {m} {what}, found"
             f" {listed(b.shape)}"
         )
 
@@ -53,6 +68,39 @@ def align_batch(operands: Sequence[Value], batched: Sequence[bool]) -> list[Valu
     pairs = list(zip(operands, batched, strict=True))
     count = next(v.shape[0] for v, has in pairs if has)
     return [v if has else v.expand((count, *v.shape)) for v, has in pairs]
+
+
+def with_matrices(
+    a: Value, b: Value, solve: Callable[[Value, Value], Value], what: str, *, column: bool = True
+) -> Value:
+    """Call ``solve`` on matrices whose batch axes are the same, by broadcasting. b holds vectors if
+    its rank is 1, or its shape that of a without the last axis (the rule of torch.linalg.solve)."""
+    if a.rank < 2 or not b.rank:
+        raise ShapeError(
+            f"{what} takes matrices and a right-hand side, found {a.type} and {b.type}"
+        )
+    vector = b.rank == 1 or b.shape == a.shape[:-1]
+    if vector:
+        b = b.reshape((*b.shape, 1) if column else (*b.shape[:-1], 1, b.shape[-1]))
+    batch = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a, b = (v if v.shape[:-2] == batch else v.expand((*batch, *v.shape[-2:])) for v in (a, b))
+    out = solve(a, b)
+    if not vector:
+        return out
+    return out.reshape(out.shape[:-1] if column else (*out.shape[:-2], out.shape[-1]))
+
+
+def triangular(
+    a: Value,
+    b: Value,
+    *,
+    lower: bool = True,
+    transpose: bool = False,
+    unit_diagonal: bool = False,
+    left_side: bool = True,
+) -> Value:
+    """The node, for the ops made of it: operands of equal batch axes."""
+    return TriangularSolve(a, b, lower, transpose, unit_diagonal, left_side).out
 
 
 class TriangularSolve(Op, name="mir.triangular_solve"):
@@ -73,9 +121,13 @@ class TriangularSolve(Op, name="mir.triangular_solve"):
     samples = (
         sample("3x3xT", "3x2xT", data={0: "dominant", 1: "nonzero"}),
         sample("2x4x4xT", "2x4x1xT", lower=False, data={0: "dominant", 1: "nonzero"}),
-        sample("3x3xT", "3x2xT", transpose=True, unit_diagonal=True, data={0: "unit", 1: "nonzero"}),
+        sample(
+            "3x3xT", "3x2xT", transpose=True, unit_diagonal=True, data={0: "unit", 1: "nonzero"}
+        ),
         sample("3x3xT", "2x3xT", left_side=False, lower=False, data={0: "dominant", 1: "nonzero"}),
-        sample("3x3xT", "2x3xT", left_side=False, transpose=True, data={0: "dominant", 1: "nonzero"}),
+        sample(
+            "3x3xT", "2x3xT", left_side=False, transpose=True, data={0: "dominant", 1: "nonzero"}
+        ),
         sample("0x0xT", "0x2xT", grad=False),
     )
     bads = (
@@ -99,7 +151,6 @@ class TriangularSolve(Op, name="mir.triangular_solve"):
         left_side: bool = True,
     ) -> Value:
         """A right-hand side with one axis less than a holds vectors; batch axes broadcast."""
-        from rlx.ops.linalg.solve import with_matrices
 
         def solve(a: Value, b: Value) -> Value:
             return cls(a, b, lower, transpose, unit_diagonal, left_side).out
