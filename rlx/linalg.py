@@ -224,9 +224,9 @@ def vector_norm(
         raise GraphError(f"norm of vectors: ord is a number, found {ord!r}")
     size = x.abs()
     if ord == math.inf:
-        return size.max(axes, keepdims)
+        return size.max(axes=axes, keepdims=keepdims)
     if ord == -math.inf:
-        return size.min(axes, keepdims)
+        return size.min(axes=axes, keepdims=keepdims)
     if ord == 0:
         return x.ne(lift(0, x)).cast(to=x.dtype).sum(axes, keepdims)
     if ord == 1:

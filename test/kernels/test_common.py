@@ -61,7 +61,8 @@ def test_op_matches_its_reference(name: str) -> None:
         error = np.zeros(2, np.int64)
         extra = [error] if common.faults(config) else []
         given = [a for a in arrays if a is not None]
-        load(obj, f"k{n}")(0, launch.range, [*given, *outs, *extra], launch.sizes)
+        arguments = [*given, *outs, *extra]
+        load(obj, f"k{n}")(0, launch.range, arguments, launch.sizes, launch.scratch)
         assert not error.any(), str(case)
         for found, expected in zip(outs, evaluate(node, arrays), strict=True):
             try:

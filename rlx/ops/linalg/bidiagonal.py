@@ -41,7 +41,7 @@ class Bidiagonal:
             self.turns, self.turns_right = Rotations(b, dt, n), Rotations(b, dt, n)
             self.panels = Panels(b, dt, self.a, self.tau_left, height=m, count=n, columns=left)
             self.panels_right = Panels(
-                b, dt, self.a.T, self.tau_right, height=n, count=max(n - 1, 1), columns=n, offset=1
+                b, dt, self.a.T, self.tau_right, height=n, count=n - 1, columns=n, offset=1
             )
 
     def run(

@@ -37,7 +37,7 @@ class Eigensystem:
         if vectors:
             self.q, self.rotations = b.work(n, n, dt), Rotations(b, dt, n)
             self.panels = Panels(
-                b, dt, self.a.T, self.taus, height=n, count=max(n - 1, 1), columns=n, offset=1
+                b, dt, self.a.T, self.taus, height=n, count=n - 1, columns=n, offset=1
             )
 
     def run(self, source: Any, values: Any, vectors: Any = None) -> None:
