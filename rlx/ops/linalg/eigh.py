@@ -114,6 +114,8 @@ class Eigvalsh(_Symmetric, name="mir.eigvalsh"):
     nan and infinities give nan.
     """
 
+    samples = (sample("2x4x4xT", data={0: "spread"}),)
+
     def infer(self) -> TensorType:
         check_matrices(self, self.x, square=True)
         return self.x.type.with_shape(self.x.shape[:-1])

@@ -63,7 +63,6 @@ class Pinv(LinearAlgebra, name="mir.pinv"):
     rtol: float = attr(doc="singular values of at most this part of the largest one count as 0")
 
     samples = (
-        sample("3x3xT", data={0: "dominant"}, rtol=1e-6),
         sample("2x4x2xT", data={0: "dominant"}, rtol=1e-6),
         sample("2x3xT", data={0: "dominant"}, rtol=1e-6),
     )

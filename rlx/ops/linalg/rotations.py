@@ -28,10 +28,11 @@ def rotation(k: Any, f: Any, g: Any) -> tuple[Any, Any, Any]:
     small = square < NEGLIGIBLE[f.dtype.bits] ** 2
     one, none = k.const(1.0, f.dtype), k.const(0.0, f.dtype)
     r = k.sqrt(square)
-    inverse = 1.0 / k.select(small, one, r)
+    # Not by the inverse of r: f * (1 / f) is often less than 1, and rows would shrink.
+    divisor = k.select(small, one, r)
     return (
-        k.select(small, one, f * inverse),
-        k.select(small, none, g * inverse),
+        k.select(small, one, f / divisor),
+        k.select(small, none, g / divisor),
         k.select(small, f, r),
     )
 
