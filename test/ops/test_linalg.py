@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,15 @@ import scipy.linalg
 
 import rlx
 from rlx.errors import DTypeError, FaultError, GraphError, RlxError, ShapeError, UnsupportedError
+from rlx.interpreter import evaluate
 from rlx.kernels import common
 from rlx.kernels.common import CommonConfig
 from rlx.linalg import matrix_norm, norm, vector_norm
 from rlx.ops.base import op_class, placeholders, type_of
+from rlx.targets.cpu.target import kernel_target
 from rlx.targets.cuda import make_target
 from support import ad
+from support.jit import host, jit
 
 Array = np.ndarray[Any, Any]
 la = rlx.linalg
@@ -373,3 +377,21 @@ def test_derivatives_that_there_are_not(f: Any, shape: tuple[int, int], match: s
         ad.grad(y, [x])
     with pytest.raises(UnsupportedError, match=match):
         ad.jvp([y], [x], [x])
+
+
+@pytest.mark.parametrize("name", ["cholesky", "lu", "qr", "eigh", "svd"])
+@pytest.mark.parametrize("vector_bytes", [0, 32])
+def test_every_width_of_vectors(name: str, vector_bytes: int) -> None:
+    """Without vectors, as a GPU's thread runs, and with those of AVX2."""
+    target = replace(kernel_target(host()), vector_bytes=vector_bytes, registers=16)
+    node = op_class(f"mir.{name}")(*placeholders([type_of("2x40x40xf64")]))
+    x = np.stack([matrices("normal", 40, 40, np.float64, seed) for seed in range(2)])
+    x = x @ np.swapaxes(x, 1, 2) + np.diag(np.arange(40.0)) if name in ("cholesky", "eigh") else x
+    config = CommonConfig.of(node)
+    launch = common.launch(config)
+    outs = [np.zeros(v.type.static_shape, v.dtype.numpy) for v in node.results]
+    fault = [np.zeros(2, np.int64)] if common.faults(config) else []
+    call = jit(common.emit("k", config, target))
+    call(0, launch.range, [x, *outs, *fault], launch.sizes, launch.scratch)
+    for found, expected in zip(outs, evaluate(node, [x]), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-10)
