@@ -10,7 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from rlx.ops.linalg.reflect import NEGLIGIBLE, Panels, make_reflection, scaled
+from rlx.ops.linalg.reflect import (
+    NEGLIGIBLE,
+    Panels,
+    make_reflection,
+    scaled,
+    update_and_multiply,
+)
 from rlx.ops.linalg.rotations import Rotations, rank_of, rotation, save_vectors, sign_of
 
 __all__ = ["Bidiagonal"]
@@ -125,28 +131,10 @@ class Bidiagonal:
 
         k.loop(c + 1, m, 1, keep)
         self.new.set(0, c, 1.0)
-        a.spans(c + 1, self.n, lambda j, nv: self._multiply(c, j, nv, tau))
+        pairs = ((self.v, self.y), (self.z, self.u))
+        update_and_multiply(a, (c, m), (c + 1, self.n), pairs, self.new, tau, self.y)
         a.span(c, m, lambda j: self.v.put(0, j, self.new.vec(0, j)))
         k.when(c + 1 < self.n, lambda: self._row(c))
-
-    def _multiply(self, c: Any, j: Any, nv: int, tau: Any) -> None:
-        """y = tau aᵀ v for some columns, a updated on the way."""
-        k, a = self.k, self.a
-        lanes = [j + n * a.width for n in range(nv)]
-        across = [(self.y.vec(0, at), self.u.vec(0, at)) for at in lanes]
-
-        def row(i: Any, *sums: Any) -> list[Any]:
-            vi, zi, x = -self.v.get(0, i), -self.z.get(0, i), self.new.get(0, i)
-            out: list[Any] = []
-            for at, (y, u), total in zip(lanes, across, sums, strict=True):
-                element = k.fma(y, vi, k.fma(u, zi, a.vec(i, at)))
-                a.put(i, at, element)
-                out.append(k.fma(element, x, total))
-            return out
-
-        zero = k.const(0.0, a.dtype, a.lanes)
-        for at, total in zip(lanes, k.loop(c, self.m, 1, row, [zero] * nv), strict=True):
-            self.y.put(0, at, total * tau)
 
     def _row(self, c: Any) -> None:
         """The reflection of row c, and z = tau a u."""

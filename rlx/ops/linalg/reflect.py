@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from rlx.ops.linalg.common import blocks
-from rlx.types import DTYPES
+from rlx.types import u32, u64
 
-__all__ = ["NEGLIGIBLE", "Panels", "make_reflection", "power_of_two", "scaled"]
+__all__ = ["NEGLIGIBLE", "Panels", "make_reflection", "scaled", "update_and_multiply"]
 
 NEGLIGIBLE = {32: 2.0**-56, 64: 2.0**-490}
 """What counts as 0 in a matrix whose largest element is about 1: its square, and the inverse of
@@ -37,18 +37,14 @@ def make_reflection(k: Any, alpha: Any, square: Any) -> tuple[Any, Any, Any]:
 
 
 def power_of_two(k: Any, size: Any) -> tuple[Any, Any]:
-    """A power of two near a positive number, and its inverse: to scale by them is exact. For 0, and
-    what is no finite number, both are 1."""
+    """A power of two near a finite number, and its inverse: to scale by them is exact. Near 0, and
+    near the ends of the range, it is one whose inverse is a normal number."""
     dt = size.dtype
     info = np.finfo(dt.numpy)
-    # Away from the ends of the range, so that the inverse is a normal number too.
     size = k.minimum(k.maximum(size, float(info.tiny) * 4), float(info.max) / 4)
-    bits, mask = ("u32", 0x7F800000) if dt.bits == 32 else ("u64", 0x7FF << 52)
-    power = k.bitcast(k.bitcast(size, DTYPES[bits]) & mask, dt)
-    usable = k.compare("eq", size, size)
-    one = k.const(1.0, dt)
-    power = k.select(usable, power, one)
-    return power, one / power
+    bits, mask = (u32, 0x7F800000) if dt.bits == 32 else (u64, 0x7FF << 52)
+    power = k.bitcast(k.bitcast(size, bits) & mask, dt)
+    return power, 1.0 / power
 
 
 def scaled(
@@ -75,6 +71,35 @@ def scaled(
         k.loop(0, rows, 1, lambda i: k.loop(0, i, 1, lambda j: work.set(j, i, work.get(i, j))))
     k.when(k.logical_not(finite), lambda: work.fill(rows, columns))
     return power, finite
+
+
+def update_and_multiply(
+    a: Any, rows: Any, columns: Any, pairs: Any, x: Any, factor: Any, out: Any
+) -> None:
+    """In ranges of rows and columns ``a -= r cᵀ`` for each of ``pairs`` (r, c), which are rows of
+    work memory, and ``out = factor aᵀ x`` with what that gives, in one pass. ``out`` may be a c."""
+    k = a.k
+
+    def tile(j: Any, nv: int) -> None:
+        lanes = [j + n * a.width for n in range(nv)]
+        across = [[c.vec(0, at) for _, c in pairs] for at in lanes]
+
+        def row(i: Any, *sums: Any) -> list[Any]:
+            down, weight = [-r.get(0, i) for r, _ in pairs], x.get(0, i)
+            totals: list[Any] = []
+            for at, cs, total in zip(lanes, across, sums, strict=True):
+                element = a.vec(i, at)
+                for r, c in zip(down, cs, strict=True):
+                    element = k.fma(c, r, element)
+                a.put(i, at, element)
+                totals.append(k.fma(element, weight, total))
+            return totals
+
+        zero = k.const(0.0, a.dtype, a.lanes)
+        for at, total in zip(lanes, k.loop(*rows, 1, row, [zero] * nv), strict=True):
+            out.put(0, at, total * factor)
+
+    a.spans(*columns, tile)
 
 
 class Panels:

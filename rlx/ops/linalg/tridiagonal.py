@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from rlx.ops.linalg.reflect import NEGLIGIBLE, Panels, make_reflection, scaled
+from rlx.ops.linalg.reflect import (
+    NEGLIGIBLE,
+    Panels,
+    make_reflection,
+    scaled,
+    update_and_multiply,
+)
 from rlx.ops.linalg.rotations import (
     Rotations,
     rank_of,
@@ -95,7 +101,8 @@ class Eigensystem:
         a.span(c + 2, n, lambda j: a.put(c, j, a.vec(c, j) * inverse))
         a.span(c + 2, n, lambda j: new.put(0, j, a.vec(c, j)))
         new.set(0, c + 1, 1.0)
-        a.spans(c + 1, n, lambda j, nv: self._multiply(c, j, nv, tau))
+        rest = (c + 1, n)
+        update_and_multiply(a, rest, rest, ((v, w), (w, v)), new, tau, p)
         half = p.dot(0, new, 0, c + 1, n) * tau * 0.5
 
         def follow(j: Any) -> None:
@@ -104,25 +111,6 @@ class Eigensystem:
             v.put(0, j, x)
 
         a.span(c + 1, n, follow)
-
-    def _multiply(self, c: Any, j: Any, nv: int, tau: Any) -> None:
-        """p = tau a v for some columns, a updated on the way."""
-        k, a = self.k, self.a
-        lanes = [j + n * a.width for n in range(nv)]
-        across = [(self.v.vec(0, at), self.w.vec(0, at)) for at in lanes]
-
-        def row(i: Any, *sums: Any) -> list[Any]:
-            vi, wi, x = -self.v.get(0, i), -self.w.get(0, i), self.new.get(0, i)
-            out: list[Any] = []
-            for at, (v, w), total in zip(lanes, across, sums, strict=True):
-                element = k.fma(v, wi, k.fma(w, vi, a.vec(i, at)))
-                a.put(i, at, element)
-                out.append(k.fma(element, x, total))
-            return out
-
-        zero = k.const(0.0, a.dtype, a.lanes)
-        for at, total in zip(lanes, k.loop(c + 1, self.n, 1, row, [zero] * nv), strict=True):
-            self.p.put(0, at, total * tau)
 
     # -- to diagonal form ------------------------------------------------------------------
 
