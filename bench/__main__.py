@@ -9,6 +9,7 @@ BENCHMARKS = {
     "minilm": "bench.minilm",
     "gemm": "bench.kernels.gemm",
     "attention": "bench.kernels.attention",
+    "linalg": "bench.kernels.linalg",
     "overhead": "bench.overhead",
     "loop": "bench.loop",
     "compile": "bench.compile",

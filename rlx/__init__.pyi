@@ -5,6 +5,7 @@
 from rlx import autodiff as autodiff
 from rlx import errors as errors
 from rlx import knobs as knobs
+from rlx import linalg as linalg
 from rlx import models as models
 from rlx import ops as ops
 from rlx import prelude as prelude

@@ -135,6 +135,9 @@ class GraphOps:
     def cast(self, x: Value, to: DType | str | Any) -> Value:
         """The same values in another element type."""
 
+    def cholesky(self, x: Value) -> Value:
+        """The lower triangular L with L Lᵀ = x, of symmetric positive definite matrices."""
+
     def compare(self, op: str | Value, a: Value | Number | str, b: Value | Number) -> Value:
         """A comparison by name or symbol:"""
 
@@ -422,8 +425,14 @@ class GraphOps:
     def logical_or(self, lhs: Any, rhs: Any) -> Value:
         """Whether at least one of two bools is true."""
 
+    def lstsq(self, a: Value, b: Value, rtol: float | None = None) -> Value:
+        """The least squares solutions of a X = b:"""
+
     def lt(self, lhs: Any, rhs: Any) -> Value:
         """Whether the left operand is less, element by element; false with nan."""
+
+    def lu(self, x: Value) -> tuple[Value, Value, Value]:
+        """The factors L and U of square matrices, with partial pivoting:"""
 
     def matmul(self, a: Value | Array, b: Value | Array) -> Value:
         """Matrix product over the last two axes; the axes before them broadcast."""
@@ -745,6 +754,10 @@ class GraphOps:
     ) -> Value:
         """A box of the tensor:"""
 
+    def slogdet(self, x: Value) -> tuple[Value, Value]:
+        """Sign and logarithm of the absolute value of the determinant, as
+        ``numpy.linalg.slogdet``."""
+
     def softmax(self, x: Value, axis: int = -1) -> Value:
         """``exp(x) / sum(exp(x))`` along an axis, shifted by the maximum so that nothing
         overflows."""
@@ -788,6 +801,12 @@ class GraphOps:
         keep_dim: bool = False,
     ) -> Value:
         """Sum along axes."""
+
+    def svd(self, x: Value, full_matrices: bool = True) -> tuple[Value, Value, Value]:
+        """The decomposition x = u diag(s) vᵀ with orthonormal columns of u and v, and s falling."""
+
+    def svdvals(self, x: Value) -> Value:
+        """The singular values of matrices, in falling order."""
 
     def swapaxes(self, x: Value, axis1: int, axis2: int) -> Value:
         """The tensor with two axes interchanged."""
@@ -975,6 +994,9 @@ class ValueOps:
 
     def cast(self, to: DType | str | Any) -> Value:
         """The same values in another element type."""
+
+    def cholesky(self) -> Value:
+        """The lower triangular L with L Lᵀ = x, of symmetric positive definite matrices."""
 
     def compare(self, a: Value | Number | str, b: Value | Number) -> Value:
         """A comparison by name or symbol:"""
@@ -1218,8 +1240,14 @@ class ValueOps:
     def logical_or(self, rhs: Any) -> Value:
         """Whether at least one of two bools is true."""
 
+    def lstsq(self, b: Value, rtol: float | None = None) -> Value:
+        """The least squares solutions of a X = b:"""
+
     def lt(self, rhs: Any) -> Value:
         """Whether the left operand is less, element by element; false with nan."""
+
+    def lu(self) -> tuple[Value, Value, Value]:
+        """The factors L and U of square matrices, with partial pivoting:"""
 
     def matmul(self, b: Value | Array) -> Value:
         """Matrix product over the last two axes; the axes before them broadcast."""
@@ -1510,6 +1538,10 @@ class ValueOps:
     ) -> Value:
         """A box of the tensor:"""
 
+    def slogdet(self) -> tuple[Value, Value]:
+        """Sign and logarithm of the absolute value of the determinant, as
+        ``numpy.linalg.slogdet``."""
+
     def softmax(self, axis: int = -1) -> Value:
         """``exp(x) / sum(exp(x))`` along an axis, shifted by the maximum so that nothing
         overflows."""
@@ -1551,6 +1583,12 @@ class ValueOps:
         keep_dim: bool = False,
     ) -> Value:
         """Sum along axes."""
+
+    def svd(self, full_matrices: bool = True) -> tuple[Value, Value, Value]:
+        """The decomposition x = u diag(s) vᵀ with orthonormal columns of u and v, and s falling."""
+
+    def svdvals(self) -> Value:
+        """The singular values of matrices, in falling order."""
 
     def swapaxes(self, axis1: int, axis2: int) -> Value:
         """The tensor with two axes interchanged."""

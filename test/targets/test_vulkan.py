@@ -32,6 +32,10 @@ OPTIONAL = (
     "argmax", "argmin", "attention", "cast", "cos", "dynamic_slice", "dynamic_update_slice", "eq",
     "gather", "ge", "gt", "iota", "le", "lt", "ne", "position", "pow", "scatter",
     "scatter_add", "searchsorted", "sin", "sort", "tan", "topk", "where",
+    # Of linear algebra what may fault, since the record of a fault is in i64, and the masks of
+    # triangles.
+    "cholesky", "det", "eigh", "eigvalsh", "inv", "lstsq", "pinv", "slogdet", "solve", "svd",
+    "svdvals", "triangular_solve",
 )  # fmt: skip
 REFUSED_IN_BASE = {
     "hir.attention_block",
