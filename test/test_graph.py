@@ -58,8 +58,8 @@ def test_every_element_type(g: Graph, name: Any) -> None:
 def test_an_unknown_dtype_is_refused_with_a_hint(g: Graph) -> None:
     with pytest.raises(DTypeError, match="unknown dtype 'f23'; did you mean 'f32'"):
         g.input("x", [2], "f23")
-    with pytest.raises(DTypeError, match="complex64"):
-        g.input("x", [2], np.complex64)
+    with pytest.raises(DTypeError, match="datetime64"):
+        g.input("x", [2], np.datetime64)
 
 
 @pytest.mark.parametrize("dim", [-1, 1.5, None, True, "two words", "3"])
@@ -281,7 +281,7 @@ MISTAKES: list[Callable[[Graph, Value], Any]] = [
     lambda g, x: g.param("y"),
     lambda g, x: g.set_outputs([]),
     lambda g, x: g.nodes(),
-    lambda g, x: g.constant([1j]),
+    lambda g, x: g.constant(["one"]),
     lambda g, x: g.iota(3, axis=1),
 ]
 

@@ -38,6 +38,7 @@ FAMILIES: dict[str, Build] = {
     "copy": lambda g, x: g.concat([x, x]),
     "gather": lambda g, x: x.gather(g.input("i", [3], "i64")),
     "reduce": lambda g, x: x.sum(axes=0),
+    "fft": lambda g, x: x.rfft(),
     "common": lambda g, x: x.cumsum(axis=0),
 }
 """For every kernel family a graph of which it runs a part."""
