@@ -168,6 +168,9 @@ class GraphOps:
     def cumsum(self, x: Value, axis: int, exclusive: bool = False, reverse: bool = False) -> Value:
         """Running sum along an axis."""
 
+    def det(self, x: Value) -> Value:
+        """The determinant of square matrices, from the LU factorization; 0 of a singular matrix."""
+
     def diag(self, x: Value, k: int = 0) -> Value:
         """The ``k``-th diagonal of a matrix, or of a vector the matrix that has it there, as
         ``numpy.diag``."""
@@ -206,6 +209,13 @@ class GraphOps:
         batch_dims: int = 0,
     ) -> Value:
         """The tensor with a box of it overwritten, at starts known at run time."""
+
+    def eigh(self, x: Value) -> tuple[Value, Value]:
+        """Eigenvalues w in rising order and orthonormal eigenvectors v of symmetric matrices."""
+
+    def eigvalsh(self, x: Value) -> Value:
+        """Eigenvalues in rising order of symmetric matrices, of which the lower triangle is
+        read."""
 
     def eq(self, lhs: Any, rhs: Any) -> Value:
         """Whether the operands are equal, element by element; nan equals nothing."""
@@ -338,6 +348,9 @@ class GraphOps:
 
     def imag(self, x: Value) -> Value:
         """The imaginary part of a complex number."""
+
+    def inv(self, x: Value) -> Value:
+        """The inverse of square matrices."""
 
     def irfft(
         self,
@@ -519,6 +532,9 @@ class GraphOps:
     def permute(self, x: Value, perm: Iterable[int] | int, *more: int) -> Value:
         """The axes in another order; ``transpose`` with its permutation."""
 
+    def pinv(self, x: Value, rtol: float | None = None) -> Value:
+        """The Moore-Penrose inverse of matrices, from the singular value decomposition."""
+
     def position(
         self,
         indices: Value,
@@ -566,6 +582,10 @@ class GraphOps:
     ) -> Value:
         """The tensor with updates at indices of their own along an axis, as
         ``numpy.put_along_axis`` and ONNX's ScatterElements:"""
+
+    def qr(self, x: Value, complete: bool = False) -> tuple[Value, Value]:
+        """Q with orthonormal columns and an upper triangular R with Q R = x, as
+        ``numpy.linalg.qr``."""
 
     def real(self, x: Value) -> Value:
         """The real part of a complex number."""
@@ -762,6 +782,9 @@ class GraphOps:
         """``exp(x) / sum(exp(x))`` along an axis, shifted by the maximum so that nothing
         overflows."""
 
+    def solve(self, a: Value, b: Value, transpose: bool = False) -> Value:
+        """The X with a X = b, for square matrices a:"""
+
     def sort(self, x: Value, axis: int = -1, descending: bool = False) -> Value:
         """The elements along an axis in order, and their indices as i64."""
 
@@ -856,6 +879,17 @@ class GraphOps:
     ) -> Value:
         """An [n, m] matrix of ones at and below the ``k``-th diagonal, zeros above, as
         ``numpy.tri``."""
+
+    def triangular_solve(
+        self,
+        a: Value,
+        b: Value,
+        lower: bool = True,
+        transpose: bool = False,
+        unit_diagonal: bool = False,
+        left_side: bool = True,
+    ) -> Value:
+        """The X with op(a) X = b, or with X op(a) = b, for triangular matrices a."""
 
     def tril(self, x: Value, k: int = 0) -> Value:
         """The last two axes at and below the ``k``-th diagonal, zeros above, as ``numpy.tril``."""
@@ -1025,6 +1059,9 @@ class ValueOps:
     def cumsum(self, axis: int, exclusive: bool = False, reverse: bool = False) -> Value:
         """Running sum along an axis."""
 
+    def det(self) -> Value:
+        """The determinant of square matrices, from the LU factorization; 0 of a singular matrix."""
+
     def diag(self, k: int = 0) -> Value:
         """The ``k``-th diagonal of a matrix, or of a vector the matrix that has it there, as
         ``numpy.diag``."""
@@ -1060,6 +1097,13 @@ class ValueOps:
         batch_dims: int = 0,
     ) -> Value:
         """The tensor with a box of it overwritten, at starts known at run time."""
+
+    def eigh(self) -> tuple[Value, Value]:
+        """Eigenvalues w in rising order and orthonormal eigenvectors v of symmetric matrices."""
+
+    def eigvalsh(self) -> Value:
+        """Eigenvalues in rising order of symmetric matrices, of which the lower triangle is
+        read."""
 
     def eq(self, rhs: Any) -> Value:
         """Whether the operands are equal, element by element; nan equals nothing."""
@@ -1163,6 +1207,9 @@ class ValueOps:
 
     def imag(self) -> Value:
         """The imaginary part of a complex number."""
+
+    def inv(self) -> Value:
+        """The inverse of square matrices."""
 
     def irfft(self, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
         """The inverse of ``rfft``:"""
@@ -1324,6 +1371,9 @@ class ValueOps:
     def permute(self, perm: Iterable[int] | int, *more: int) -> Value:
         """The axes in another order; ``transpose`` with its permutation."""
 
+    def pinv(self, rtol: float | None = None) -> Value:
+        """The Moore-Penrose inverse of matrices, from the singular value decomposition."""
+
     def position(
         self,
         size: Sequence[DimLike],
@@ -1367,6 +1417,10 @@ class ValueOps:
     ) -> Value:
         """The tensor with updates at indices of their own along an axis, as
         ``numpy.put_along_axis`` and ONNX's ScatterElements:"""
+
+    def qr(self, complete: bool = False) -> tuple[Value, Value]:
+        """Q with orthonormal columns and an upper triangular R with Q R = x, as
+        ``numpy.linalg.qr``."""
 
     def real(self) -> Value:
         """The real part of a complex number."""
@@ -1546,6 +1600,9 @@ class ValueOps:
         """``exp(x) / sum(exp(x))`` along an axis, shifted by the maximum so that nothing
         overflows."""
 
+    def solve(self, b: Value, transpose: bool = False) -> Value:
+        """The X with a X = b, for square matrices a:"""
+
     def sort(self, axis: int = -1, descending: bool = False) -> Value:
         """The elements along an axis in order, and their indices as i64."""
 
@@ -1620,6 +1677,16 @@ class ValueOps:
 
     def transpose(self, perm: Iterable[int] | int | None = None, *more: int) -> Value:
         """The axes in another order:"""
+
+    def triangular_solve(
+        self,
+        b: Value,
+        lower: bool = True,
+        transpose: bool = False,
+        unit_diagonal: bool = False,
+        left_side: bool = True,
+    ) -> Value:
+        """The X with op(a) X = b, or with X op(a) = b, for triangular matrices a."""
 
     def tril(self, k: int = 0) -> Value:
         """The last two axes at and below the ``k``-th diagonal, zeros above, as ``numpy.tril``."""

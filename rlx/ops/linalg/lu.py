@@ -9,7 +9,7 @@ import numpy as np
 from rlx.errors import DTypeError, ShapeError
 from rlx.ops.base import Array, Cost, bad, operand, sample
 from rlx.ops.constant import Iota
-from rlx.ops.gather import Gather, ScatterAdd
+from rlx.ops.gather import Gather
 from rlx.ops.linalg.common import (
     LinearAlgebra,
     below,
@@ -20,6 +20,7 @@ from rlx.ops.linalg.common import (
     triu,
 )
 from rlx.ops.linalg.triangular import triangular
+from rlx.ops.scatter import ScatterAdd
 from rlx.ops.value import Value, bytes_of
 from rlx.types import TensorType, i32
 
