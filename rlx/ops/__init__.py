@@ -20,14 +20,28 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "rlx.ops.compare": (
         "mir.eq", "mir.ne", "mir.lt", "mir.le", "mir.gt", "mir.ge",
-        "mir.logical_and", "mir.logical_or", "mir.logical_not", "mir.where",
+        "mir.logical_and", "mir.logical_or", "mir.logical_xor", "mir.logical_not", "mir.where",
+        "mir.isnan", "mir.isinf", "mir.isfinite",
+    ),
+    "rlx.ops.division": ("mir.floor_divide", "mir.remainder", "mir.fmod"),
+    "rlx.ops.bits": (
+        "mir.bitwise_and", "mir.bitwise_or", "mir.bitwise_xor", "mir.bitwise_not",
+        "mir.left_shift", "mir.right_shift",
     ),
     "rlx.ops.unary": (
         "mir.relu", "mir.exp", "mir.log", "mir.sqrt", "mir.rsqrt", "mir.neg", "mir.abs",
         "mir.sin", "mir.cos", "mir.tan", "mir.atan", "mir.round", "mir.floor", "mir.sign",
     ),
+    "rlx.ops.elementary": (
+        "mir.expm1", "mir.log1p", "mir.exp2", "mir.log2", "mir.asin", "mir.acos", "mir.sinh",
+        "mir.cosh", "mir.asinh", "mir.acosh", "mir.atanh", "mir.atan2", "mir.ceil", "mir.trunc",
+    ),
     "rlx.ops.activation": (
         "mir.gelu", "mir.gelu_approx", "mir.silu", "mir.sigmoid", "mir.tanh", "mir.erf",
+    ),
+    "rlx.ops.rectifiers": (
+        "mir.softplus", "mir.mish", "mir.softsign", "mir.elu", "mir.celu", "mir.selu",
+        "mir.leaky_relu", "mir.hard_sigmoid", "mir.hard_swish", "mir.relu6",
     ),
     "rlx.ops.cast": ("mir.cast",),
     "rlx.ops.contraction": ("mir.matmul", "mir.dot_general"),

@@ -20,14 +20,32 @@ class GraphOps:
     def abs(self, x: Value) -> Value:
         """The absolute value."""
 
+    def acos(self, x: Value) -> Value:
+        """Arc cosine, in [0, pi]; nan beyond -1 and 1."""
+
+    def acosh(self, x: Value) -> Value:
+        """Inverse hyperbolic cosine, of 1 and above; nan below."""
+
     def activation(self, kind: str | Value, x: Value | str) -> Value:
         """A pointwise function by name:"""
 
     def add(self, lhs: Any, rhs: Any) -> Value:
         """Sum, element by element."""
 
+    def asin(self, x: Value) -> Value:
+        """Arc sine, in [-pi/2, pi/2]; nan beyond -1 and 1."""
+
+    def asinh(self, x: Value) -> Value:
+        """Inverse hyperbolic sine."""
+
     def atan(self, x: Value) -> Value:
         """Arc tangent, in (-pi/2, pi/2)."""
+
+    def atan2(self, lhs: Any, rhs: Any) -> Value:
+        """The angle of the point (rhs, lhs) in radians, in [-pi, pi]."""
+
+    def atanh(self, x: Value) -> Value:
+        """Inverse hyperbolic tangent; infinite at -1 and 1, nan beyond."""
 
     def attention(
         self,
@@ -98,8 +116,26 @@ class GraphOps:
     def binary(self, op: str | Value, a: Value | Number | str, b: Value | Number) -> Value:
         """Arithmetic by name or symbol:"""
 
+    def bitwise_and(self, lhs: Any, rhs: Any) -> Value:
+        """The bits that both integers have."""
+
+    def bitwise_not(self, x: Value) -> Value:
+        """The bits that an integer lacks."""
+
+    def bitwise_or(self, lhs: Any, rhs: Any) -> Value:
+        """The bits that at least one of two integers has."""
+
+    def bitwise_xor(self, lhs: Any, rhs: Any) -> Value:
+        """The bits that one of two integers has and the other lacks."""
+
     def cast(self, x: Value, to: DType | str | Any) -> Value:
         """The same values in another element type."""
+
+    def ceil(self, x: Value) -> Value:
+        """The smallest whole number that is not less."""
+
+    def celu(self, x: Value, alpha: float = 1.0) -> Value:
+        """x, and below 0 ``alpha * (exp(x / alpha) - 1)``:"""
 
     def compare(self, op: str | Value, a: Value | Number | str, b: Value | Number) -> Value:
         """A comparison by name or symbol:"""
@@ -109,6 +145,9 @@ class GraphOps:
 
     def cos(self, x: Value) -> Value:
         """Cosine of an angle in radians."""
+
+    def cosh(self, x: Value) -> Value:
+        """Hyperbolic cosine."""
 
     def cumsum(self, x: Value, axis: int, exclusive: bool = False, reverse: bool = False) -> Value:
         """Running sum along an axis."""
@@ -127,6 +166,9 @@ class GraphOps:
     ) -> Value:
         """Product summed over chosen axes, with batch axes that the operands share, as XLA's."""
 
+    def elu(self, x: Value, alpha: float = 1.0) -> Value:
+        """x, and below 0 ``alpha * (exp(x) - 1)``."""
+
     def eq(self, lhs: Any, rhs: Any) -> Value:
         """Whether the operands are equal, element by element; nan equals nothing."""
 
@@ -136,8 +178,14 @@ class GraphOps:
     def exp(self, x: Value) -> Value:
         """e to the power of every element."""
 
+    def exp2(self, x: Value) -> Value:
+        """2 to the power of every element; exact where it is whole."""
+
     def expand(self, x: Value, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
         """The tensor broadcast to a shape, as ``numpy.broadcast_to``."""
+
+    def expm1(self, x: Value) -> Value:
+        """``exp(x) - 1``, precise near 0."""
 
     def flatten(self, x: Value, start_axis: int = 0, end_axis: int = -1) -> Value:
         """The axes from ``start_axis`` to ``end_axis`` (both included) as one; a scalar becomes
@@ -145,6 +193,12 @@ class GraphOps:
 
     def floor(self, x: Value) -> Value:
         """The largest whole number that is not greater."""
+
+    def floor_divide(self, lhs: Any, rhs: Any) -> Value:
+        """The largest whole number not above the quotient:"""
+
+    def fmod(self, lhs: Any, rhs: Any) -> Value:
+        """What a quotient rounded toward zero leaves, with the sign of the dividend."""
 
     def gather(
         self,
@@ -168,6 +222,26 @@ class GraphOps:
     def gt(self, lhs: Any, rhs: Any) -> Value:
         """Whether the left operand is greater, element by element; false with nan."""
 
+    def hard_sigmoid(
+        self,
+        x: Value,
+        alpha: float = 0.16666666666666666,
+        beta: float = 0.5,
+    ) -> Value:
+        """``alpha * x + beta`` within 0 and 1."""
+
+    def hard_swish(self, x: Value) -> Value:
+        """``x * hard_sigmoid(x)``."""
+
+    def isfinite(self, x: Value) -> Value:
+        """Whether a float is neither nan nor infinite."""
+
+    def isinf(self, x: Value) -> Value:
+        """Whether a float is inf or -inf."""
+
+    def isnan(self, x: Value) -> Value:
+        """Whether a float is nan."""
+
     def layer_norm(
         self,
         x: Value,
@@ -180,6 +254,12 @@ class GraphOps:
 
     def le(self, lhs: Any, rhs: Any) -> Value:
         """Whether the left operand is less or equal, element by element; false with nan."""
+
+    def leaky_relu(self, x: Value, alpha: float = 0.01) -> Value:
+        """x, and below 0 ``alpha * x``."""
+
+    def left_shift(self, lhs: Any, rhs: Any) -> Value:
+        """The bits moved up, zeros behind them."""
 
     def linear(
         self,
@@ -206,6 +286,12 @@ class GraphOps:
     def log(self, x: Value) -> Value:
         """Natural logarithm; -inf at 0, nan below."""
 
+    def log1p(self, x: Value) -> Value:
+        """``log(1 + x)``, precise near 0; -inf at -1, nan below."""
+
+    def log2(self, x: Value) -> Value:
+        """Logarithm to base 2, exact at powers of 2; -inf at 0, nan below."""
+
     def logical_and(self, lhs: Any, rhs: Any) -> Value:
         """Whether both bools are true."""
 
@@ -214,6 +300,9 @@ class GraphOps:
 
     def logical_or(self, lhs: Any, rhs: Any) -> Value:
         """Whether at least one of two bools is true."""
+
+    def logical_xor(self, lhs: Any, rhs: Any) -> Value:
+        """Whether one of two bools is true and the other is not."""
 
     def lt(self, lhs: Any, rhs: Any) -> Value:
         """Whether the left operand is less, element by element; false with nan."""
@@ -263,6 +352,9 @@ class GraphOps:
 
     def minimum(self, lhs: Any, rhs: Any) -> Value:
         """The smaller of two, element by element; nan if either is nan."""
+
+    def mish(self, x: Value) -> Value:
+        """``x * tanh(softplus(x))``."""
 
     def mul(self, lhs: Any, rhs: Any) -> Value:
         """Product, element by element."""
@@ -372,6 +464,12 @@ class GraphOps:
     def relu(self, x: Value) -> Value:
         """``max(x, 0)``:"""
 
+    def relu6(self, x: Value) -> Value:
+        """x within 0 and 6."""
+
+    def remainder(self, lhs: Any, rhs: Any) -> Value:
+        """What ``//`` leaves, with the sign of the divisor:"""
+
     def reshape(self, x: Value, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
         """The same elements in row-major order, in another shape."""
 
@@ -384,6 +482,10 @@ class GraphOps:
         eps: float = 1e-05,
     ) -> Value:
         """The RMS norm of a sum:"""
+
+    def right_shift(self, lhs: Any, rhs: Any) -> Value:
+        """The bits moved down; the sign follows those of a signed integer, zeros those of
+        others."""
 
     def rms_norm(
         self,
@@ -424,6 +526,9 @@ class GraphOps:
     ) -> Value:
         """Zeros to which updates are added by index along one axis; the adjoint of gather."""
 
+    def selu(self, x: Value) -> Value:
+        """An elu with fixed scales, for networks that normalise themselves."""
+
     def shared_linear_pair(self, x: Value, w1: Value, w2: Value) -> tuple[Value, Value]:
         """Two products of one x:"""
 
@@ -439,6 +544,9 @@ class GraphOps:
     def sin(self, x: Value) -> Value:
         """Sine of an angle in radians."""
 
+    def sinh(self, x: Value) -> Value:
+        """Hyperbolic sine."""
+
     def slice(
         self,
         x: Value,
@@ -451,6 +559,12 @@ class GraphOps:
     def softmax(self, x: Value, axis: int = -1) -> Value:
         """``exp(x) / sum(exp(x))`` along an axis, shifted by the maximum so that nothing
         overflows."""
+
+    def softplus(self, x: Value) -> Value:
+        """``log(1 + exp(x))``, a smooth relu."""
+
+    def softsign(self, x: Value) -> Value:
+        """``x / (1 + |x|)``."""
 
     def split(self, x: Value, parts: int | Sequence[DimLike], axis: int = 0) -> list[Value]:
         """Pieces along an axis:"""
@@ -501,6 +615,9 @@ class GraphOps:
     def transpose(self, x: Value, perm: Iterable[int] | int | None = None, *more: int) -> Value:
         """The axes in another order:"""
 
+    def trunc(self, x: Value) -> Value:
+        """The whole number next to the element on the side of 0."""
+
     def unsqueeze(self, x: Value, axis: int) -> Value:
         """The tensor with a new axis of size 1, which becomes axis ``axis`` of the result."""
 
@@ -511,14 +628,32 @@ class ValueOps:
     def abs(self) -> Value:
         """The absolute value."""
 
+    def acos(self) -> Value:
+        """Arc cosine, in [0, pi]; nan beyond -1 and 1."""
+
+    def acosh(self) -> Value:
+        """Inverse hyperbolic cosine, of 1 and above; nan below."""
+
     def activation(self, x: Value | str) -> Value:
         """A pointwise function by name:"""
 
     def add(self, rhs: Any) -> Value:
         """Sum, element by element."""
 
+    def asin(self) -> Value:
+        """Arc sine, in [-pi/2, pi/2]; nan beyond -1 and 1."""
+
+    def asinh(self) -> Value:
+        """Inverse hyperbolic sine."""
+
     def atan(self) -> Value:
         """Arc tangent, in (-pi/2, pi/2)."""
+
+    def atan2(self, rhs: Any) -> Value:
+        """The angle of the point (rhs, lhs) in radians, in [-pi, pi]."""
+
+    def atanh(self) -> Value:
+        """Inverse hyperbolic tangent; infinite at -1 and 1, nan beyond."""
 
     def attention(
         self,
@@ -586,14 +721,35 @@ class ValueOps:
     def binary(self, a: Value | Number | str, b: Value | Number) -> Value:
         """Arithmetic by name or symbol:"""
 
+    def bitwise_and(self, rhs: Any) -> Value:
+        """The bits that both integers have."""
+
+    def bitwise_not(self) -> Value:
+        """The bits that an integer lacks."""
+
+    def bitwise_or(self, rhs: Any) -> Value:
+        """The bits that at least one of two integers has."""
+
+    def bitwise_xor(self, rhs: Any) -> Value:
+        """The bits that one of two integers has and the other lacks."""
+
     def cast(self, to: DType | str | Any) -> Value:
         """The same values in another element type."""
+
+    def ceil(self) -> Value:
+        """The smallest whole number that is not less."""
+
+    def celu(self, alpha: float = 1.0) -> Value:
+        """x, and below 0 ``alpha * (exp(x / alpha) - 1)``:"""
 
     def compare(self, a: Value | Number | str, b: Value | Number) -> Value:
         """A comparison by name or symbol:"""
 
     def cos(self) -> Value:
         """Cosine of an angle in radians."""
+
+    def cosh(self) -> Value:
+        """Hyperbolic cosine."""
 
     def cumsum(self, axis: int, exclusive: bool = False, reverse: bool = False) -> Value:
         """Running sum along an axis."""
@@ -611,6 +767,9 @@ class ValueOps:
     ) -> Value:
         """Product summed over chosen axes, with batch axes that the operands share, as XLA's."""
 
+    def elu(self, alpha: float = 1.0) -> Value:
+        """x, and below 0 ``alpha * (exp(x) - 1)``."""
+
     def eq(self, rhs: Any) -> Value:
         """Whether the operands are equal, element by element; nan equals nothing."""
 
@@ -620,8 +779,14 @@ class ValueOps:
     def exp(self) -> Value:
         """e to the power of every element."""
 
+    def exp2(self) -> Value:
+        """2 to the power of every element; exact where it is whole."""
+
     def expand(self, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
         """The tensor broadcast to a shape, as ``numpy.broadcast_to``."""
+
+    def expm1(self) -> Value:
+        """``exp(x) - 1``, precise near 0."""
 
     def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Value:
         """The axes from ``start_axis`` to ``end_axis`` (both included) as one; a scalar becomes
@@ -629,6 +794,12 @@ class ValueOps:
 
     def floor(self) -> Value:
         """The largest whole number that is not greater."""
+
+    def floor_divide(self, rhs: Any) -> Value:
+        """The largest whole number not above the quotient:"""
+
+    def fmod(self, rhs: Any) -> Value:
+        """What a quotient rounded toward zero leaves, with the sign of the dividend."""
 
     def gather(
         self,
@@ -651,6 +822,21 @@ class ValueOps:
     def gt(self, rhs: Any) -> Value:
         """Whether the left operand is greater, element by element; false with nan."""
 
+    def hard_sigmoid(self, alpha: float = 0.16666666666666666, beta: float = 0.5) -> Value:
+        """``alpha * x + beta`` within 0 and 1."""
+
+    def hard_swish(self) -> Value:
+        """``x * hard_sigmoid(x)``."""
+
+    def isfinite(self) -> Value:
+        """Whether a float is neither nan nor infinite."""
+
+    def isinf(self) -> Value:
+        """Whether a float is inf or -inf."""
+
+    def isnan(self) -> Value:
+        """Whether a float is nan."""
+
     def layer_norm(
         self,
         gamma: Any = None,
@@ -662,6 +848,12 @@ class ValueOps:
 
     def le(self, rhs: Any) -> Value:
         """Whether the left operand is less or equal, element by element; false with nan."""
+
+    def leaky_relu(self, alpha: float = 0.01) -> Value:
+        """x, and below 0 ``alpha * x``."""
+
+    def left_shift(self, rhs: Any) -> Value:
+        """The bits moved up, zeros behind them."""
 
     def linear(
         self,
@@ -687,6 +879,12 @@ class ValueOps:
     def log(self) -> Value:
         """Natural logarithm; -inf at 0, nan below."""
 
+    def log1p(self) -> Value:
+        """``log(1 + x)``, precise near 0; -inf at -1, nan below."""
+
+    def log2(self) -> Value:
+        """Logarithm to base 2, exact at powers of 2; -inf at 0, nan below."""
+
     def logical_and(self, rhs: Any) -> Value:
         """Whether both bools are true."""
 
@@ -695,6 +893,9 @@ class ValueOps:
 
     def logical_or(self, rhs: Any) -> Value:
         """Whether at least one of two bools is true."""
+
+    def logical_xor(self, rhs: Any) -> Value:
+        """Whether one of two bools is true and the other is not."""
 
     def lt(self, rhs: Any) -> Value:
         """Whether the left operand is less, element by element; false with nan."""
@@ -741,6 +942,9 @@ class ValueOps:
 
     def minimum(self, rhs: Any) -> Value:
         """The smaller of two, element by element; nan if either is nan."""
+
+    def mish(self) -> Value:
+        """``x * tanh(softplus(x))``."""
 
     def mul(self, rhs: Any) -> Value:
         """Product, element by element."""
@@ -842,6 +1046,12 @@ class ValueOps:
     def relu(self) -> Value:
         """``max(x, 0)``:"""
 
+    def relu6(self) -> Value:
+        """x within 0 and 6."""
+
+    def remainder(self, rhs: Any) -> Value:
+        """What ``//`` leaves, with the sign of the divisor:"""
+
     def reshape(self, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
         """The same elements in row-major order, in another shape."""
 
@@ -853,6 +1063,10 @@ class ValueOps:
         eps: float = 1e-05,
     ) -> Value:
         """The RMS norm of a sum:"""
+
+    def right_shift(self, rhs: Any) -> Value:
+        """The bits moved down; the sign follows those of a signed integer, zeros those of
+        others."""
 
     def rms_norm(
         self,
@@ -890,6 +1104,9 @@ class ValueOps:
     ) -> Value:
         """Zeros to which updates are added by index along one axis; the adjoint of gather."""
 
+    def selu(self) -> Value:
+        """An elu with fixed scales, for networks that normalise themselves."""
+
     def shared_linear_pair(self, w1: Value, w2: Value) -> tuple[Value, Value]:
         """Two products of one x:"""
 
@@ -905,6 +1122,9 @@ class ValueOps:
     def sin(self) -> Value:
         """Sine of an angle in radians."""
 
+    def sinh(self) -> Value:
+        """Hyperbolic sine."""
+
     def slice(
         self,
         starts: Iterable[DimLike],
@@ -916,6 +1136,12 @@ class ValueOps:
     def softmax(self, axis: int = -1) -> Value:
         """``exp(x) / sum(exp(x))`` along an axis, shifted by the maximum so that nothing
         overflows."""
+
+    def softplus(self) -> Value:
+        """``log(1 + exp(x))``, a smooth relu."""
+
+    def softsign(self) -> Value:
+        """``x / (1 + |x|)``."""
 
     def split(self, parts: int | Sequence[DimLike], axis: int = 0) -> list[Value]:
         """Pieces along an axis:"""
@@ -957,6 +1183,9 @@ class ValueOps:
 
     def transpose(self, perm: Iterable[int] | int | None = None, *more: int) -> Value:
         """The axes in another order:"""
+
+    def trunc(self) -> Value:
+        """The whole number next to the element on the side of 0."""
 
     def unsqueeze(self, axis: int) -> Value:
         """The tensor with a new axis of size 1, which becomes axis ``axis`` of the result."""

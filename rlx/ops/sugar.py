@@ -6,16 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlx.errors import GraphError, ShapeError, did_you_mean
-from rlx.ops.activation import Gelu, GeluApprox, Sigmoid, Silu, Tanh
 from rlx.ops.attention import Attention
 from rlx.ops.base import Op
 from rlx.ops.binary import Add, Div, Maximum, Minimum, Mul, Pow, Sub
 from rlx.ops.compare import Eq, Ge, Gt, Le, Lt, Ne
+from rlx.ops.functions import ACTIVATIONS
 from rlx.ops.lift import promoted
 from rlx.ops.movement import DimLike, axis_of, listed
 from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from rlx.ops.slicing import Concat, Slice
-from rlx.ops.unary import Abs, Atan, Cos, Exp, Log, Neg, Relu, Round, Rsqrt, Sin, Sqrt, Tan
 from rlx.ops.value import Value
 from rlx.types import Dim
 
@@ -42,11 +41,6 @@ Number = float | int | bool
 MAX_PARTS = 1 << 16
 """Of a split."""
 
-ACTIVATIONS: dict[str, type[Op]] = {
-    "gelu": Gelu, "gelu_approx": GeluApprox, "silu": Silu, "relu": Relu, "sigmoid": Sigmoid,
-    "tanh": Tanh, "exp": Exp, "log": Log, "sqrt": Sqrt, "rsqrt": Rsqrt, "neg": Neg, "abs": Abs,
-    "round": Round, "sin": Sin, "cos": Cos, "tan": Tan, "atan": Atan,
-}  # fmt: skip
 BINARIES: dict[str, type[Op]] = {
     "add": Add, "sub": Sub, "mul": Mul, "div": Div, "max": Maximum, "min": Minimum, "pow": Pow,
     "+": Add, "-": Sub, "*": Mul, "/": Div, "**": Pow,

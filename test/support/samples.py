@@ -100,6 +100,7 @@ _NUMBERS: dict[tuple[bool, str], Any] = {
     (True, "normal"): lambda rng, shape: rng.standard_normal(shape),
     (True, "positive"): lambda rng, shape: rng.uniform(0.5, 2.0, shape),
     (True, "unit"): lambda rng, shape: rng.uniform(-0.95, 0.95, shape),
+    (True, "above_one"): lambda rng, shape: rng.uniform(1.1, 3.0, shape),
     (True, "nonzero"): lambda rng, shape: rng.uniform(0.5, 2.0, shape) * _signs(rng, shape),
     (False, "normal"): lambda rng, shape: rng.integers(-9, 10, shape) * 1.0,
     (False, "positive"): lambda rng, shape: rng.integers(1, 10, shape),
