@@ -53,6 +53,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.attention": ("mir.attention",),
     "rlx.ops.rope": ("mir.rope",),
     "rlx.ops.movement": ("mir.reshape", "mir.transpose", "mir.expand"),
+    "rlx.ops.rearrange": ("mir.flip",),
     "rlx.ops.slicing": ("mir.slice", "mir.concat", "mir.pad"),
     "rlx.ops.gather": ("mir.gather", "mir.scatter_add"),
     "rlx.ops.topk": ("mir.topk",),
@@ -77,6 +78,14 @@ BUILDERS: dict[str, str] = {
         "narrow", "concat", "split", "squeeze", "unsqueeze", "swapaxes", "permute", "flatten",
         "activation", "binary", "compare", "reduce", "attention_kind",
     )},
+    **{f: f"rlx.ops.rearrange:{f}" for f in (
+        "tile", "repeat", "roll", "moveaxis", "stack", "unstack", "broadcast_arrays", "pad",
+        "space_to_depth", "depth_to_space", "pixel_shuffle", "pixel_unshuffle",
+    )},
+    **{f: f"rlx.ops.fill:{f}" for f in (
+        "full", "zeros", "ones", "full_like", "zeros_like", "ones_like", "arange", "linspace",
+    )},
+    "einsum": "rlx.ops.einsum:einsum", "broadcast_to": "mir.expand",
     "sum": "mir.reduce_sum", "mean": "mir.reduce_mean", "prod": "mir.reduce_prod",
     "max": f"{_SUGAR}:max_", "min": f"{_SUGAR}:min_",
 }  # fmt: skip

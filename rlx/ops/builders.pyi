@@ -32,6 +32,15 @@ class GraphOps:
     def add(self, lhs: Any, rhs: Any) -> Value:
         """Sum, element by element."""
 
+    def arange(
+        self,
+        start: Number,
+        stop: Number | None = None,
+        step: Number = 1,
+        dtype: DType | str | Any = None,
+    ) -> Value:
+        """``start``, ``start + step``, … below ``stop``; with one number from 0 below it."""
+
     def asin(self, x: Value) -> Value:
         """Arc sine, in [-pi/2, pi/2]; nan beyond -1 and 1."""
 
@@ -128,6 +137,12 @@ class GraphOps:
     def bitwise_xor(self, lhs: Any, rhs: Any) -> Value:
         """The bits that one of two integers has and the other lacks."""
 
+    def broadcast_arrays(self, values: Sequence[Value]) -> list[Value]:
+        """Tensors broadcast against each other to one shape."""
+
+    def broadcast_to(self, x: Value, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
+        """The tensor broadcast to a shape, as ``numpy.broadcast_to``."""
+
     def cast(self, x: Value, to: DType | str | Any) -> Value:
         """The same values in another element type."""
 
@@ -152,6 +167,9 @@ class GraphOps:
     def cumsum(self, x: Value, axis: int, exclusive: bool = False, reverse: bool = False) -> Value:
         """Running sum along an axis."""
 
+    def depth_to_space(self, x: Value, block: int, mode: str = "DCR") -> Value:
+        """``[N, C*block^2, H, W]`` as ``[N, C, H*block, W*block]``, as in ONNX:"""
+
     def div(self, lhs: Any, rhs: Any) -> Value:
         """Quotient, element by element."""
 
@@ -165,6 +183,9 @@ class GraphOps:
         rhs_batch: Sequence[int] | int = (),
     ) -> Value:
         """Product summed over chosen axes, with batch axes that the operands share, as XLA's."""
+
+    def einsum(self, subscripts: str, *operands: Any) -> Value:
+        """``numpy.einsum``:"""
 
     def elu(self, x: Value, alpha: float = 1.0) -> Value:
         """x, and below 0 ``alpha * (exp(x) - 1)``."""
@@ -191,6 +212,9 @@ class GraphOps:
         """The axes from ``start_axis`` to ``end_axis`` (both included) as one; a scalar becomes
         [1]."""
 
+    def flip(self, x: Value, axes: Iterable[int] | int | None = None) -> Value:
+        """The elements in reverse order along some axes."""
+
     def floor(self, x: Value) -> Value:
         """The largest whole number that is not greater."""
 
@@ -199,6 +223,17 @@ class GraphOps:
 
     def fmod(self, lhs: Any, rhs: Any) -> Value:
         """What a quotient rounded toward zero leaves, with the sign of the dividend."""
+
+    def full(
+        self,
+        shape: Sequence[DimLike] | DimLike,
+        value: Number,
+        dtype: DType | str | Any = None,
+    ) -> Value:
+        """A tensor of one number."""
+
+    def full_like(self, x: Value, value: Number) -> Value:
+        """One number in the shape and the element type of a tensor."""
 
     def gather(
         self,
@@ -273,6 +308,17 @@ class GraphOps:
 
     def linear_fused(self, x: Value, w: Value, b: Value, activation: str = "none") -> Value:
         """A dense layer with a bias, meant to run as one kernel:"""
+
+    def linspace(
+        self,
+        start: float,
+        stop: float,
+        num: int = 50,
+        endpoint: bool = True,
+        dtype: DType | str | Any = "f32",
+    ) -> Value:
+        """``num`` numbers at equal distances from ``start`` to ``stop``, which is the last of
+        them unless ``endpoint`` is false."""
 
     def llama_decoder_block(
         self,
@@ -356,6 +402,14 @@ class GraphOps:
     def mish(self, x: Value) -> Value:
         """``x * tanh(softplus(x))``."""
 
+    def moveaxis(
+        self,
+        x: Value,
+        source: Sequence[int] | int,
+        destination: Sequence[int] | int,
+    ) -> Value:
+        """Axes at other places, the rest in their order, as ``numpy.moveaxis``."""
+
     def mul(self, lhs: Any, rhs: Any) -> Value:
         """Product, element by element."""
 
@@ -369,6 +423,12 @@ class GraphOps:
     def neg(self, x: Value) -> Value:
         """The element with its sign changed."""
 
+    def ones(self, shape: Sequence[DimLike] | DimLike, dtype: DType | str | Any = "f32") -> Value:
+        """A tensor of ones."""
+
+    def ones_like(self, x: Value) -> Value:
+        """Ones in the shape and the element type of a tensor."""
+
     def pad(
         self,
         x: Value,
@@ -376,11 +436,19 @@ class GraphOps:
         high: Sequence[DimLike] | int,
         value: Value | float | int | bool = 0,
         interior: Sequence[int] | int = 0,
+        mode: str = "constant",
     ) -> Value:
-        """The tensor with a fill value before, after and between its elements along each axis."""
+        """The tensor with new places before (``low``) and after (``high``) each axis; one number
+        stands for every axis."""
 
     def permute(self, x: Value, perm: Iterable[int] | int, *more: int) -> Value:
         """The axes in another order; ``transpose`` with its permutation."""
+
+    def pixel_shuffle(self, x: Value, upscale: int) -> Value:
+        """``[N, C*r^2, H, W]`` as ``[N, C, H*r, W*r]``, as in PyTorch."""
+
+    def pixel_unshuffle(self, x: Value, downscale: int) -> Value:
+        """The inverse of ``pixel_shuffle``."""
 
     def pow(self, lhs: Any, rhs: Any) -> Value:
         """``lhs`` to the power ``rhs``, of floats; a negative base with a fractional power is
@@ -470,6 +538,9 @@ class GraphOps:
     def remainder(self, lhs: Any, rhs: Any) -> Value:
         """What ``//`` leaves, with the sign of the divisor:"""
 
+    def repeat(self, x: Value, repeats: Sequence[int] | int, axis: int | None = None) -> Value:
+        """Every element repeated in place along an axis, as ``numpy.repeat``:"""
+
     def reshape(self, x: Value, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
         """The same elements in row-major order, in another shape."""
 
@@ -496,6 +567,15 @@ class GraphOps:
         eps: float = 1e-05,
     ) -> Value:
         """``x / sqrt(mean(x^2) + eps) * gamma + beta`` along an axis."""
+
+    def roll(
+        self,
+        x: Value,
+        shift: Sequence[int] | int,
+        axis: Sequence[int] | int | None = None,
+    ) -> Value:
+        """The elements moved along axes, those that leave at the end coming back at the start,
+        as ``numpy.roll``."""
 
     def rope(
         self,
@@ -566,6 +646,9 @@ class GraphOps:
     def softsign(self, x: Value) -> Value:
         """``x / (1 + |x|)``."""
 
+    def space_to_depth(self, x: Value, block: int) -> Value:
+        """``[N, C, H, W]`` as ``[N, C*block^2, H/block, W/block]``:"""
+
     def split(self, x: Value, parts: int | Sequence[DimLike], axis: int = 0) -> list[Value]:
         """Pieces along an axis:"""
 
@@ -574,6 +657,9 @@ class GraphOps:
 
     def squeeze(self, x: Value, axis: int | Iterable[int] | None = None) -> Value:
         """The tensor without axes of size 1:"""
+
+    def stack(self, values: Sequence[Value], axis: int = 0) -> Value:
+        """Tensors of one shape along a new axis, promoted to one element type."""
 
     def sub(self, lhs: Any, rhs: Any) -> Value:
         """Difference, element by element."""
@@ -608,6 +694,9 @@ class GraphOps:
     def tanh(self, x: Value) -> Value:
         """Hyperbolic tangent."""
 
+    def tile(self, x: Value, reps: Iterable[int] | int) -> Value:
+        """The tensor repeated as a whole ``reps`` times along each axis, as ``numpy.tile``."""
+
     def topk(self, x: Value, k: int, axis: int = -1, largest: bool = True) -> tuple[Value, Value]:
         """The k greatest (or least) elements along an axis, best first, and their indices as
         i64."""
@@ -621,8 +710,17 @@ class GraphOps:
     def unsqueeze(self, x: Value, axis: int) -> Value:
         """The tensor with a new axis of size 1, which becomes axis ``axis`` of the result."""
 
+    def unstack(self, x: Value, axis: int = 0) -> list[Value]:
+        """The slices of a tensor along an axis, without it."""
+
     def where(self, cond: Any, a: Any, b: Any) -> Value:
         """``a`` where the condition is true, ``b`` elsewhere; all three operands broadcast."""
+
+    def zeros(self, shape: Sequence[DimLike] | DimLike, dtype: DType | str | Any = "f32") -> Value:
+        """A tensor of zeros."""
+
+    def zeros_like(self, x: Value) -> Value:
+        """Zeros in the shape and the element type of a tensor."""
 
 class ValueOps:
     def abs(self) -> Value:
@@ -733,6 +831,9 @@ class ValueOps:
     def bitwise_xor(self, rhs: Any) -> Value:
         """The bits that one of two integers has and the other lacks."""
 
+    def broadcast_to(self, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
+        """The tensor broadcast to a shape, as ``numpy.broadcast_to``."""
+
     def cast(self, to: DType | str | Any) -> Value:
         """The same values in another element type."""
 
@@ -753,6 +854,9 @@ class ValueOps:
 
     def cumsum(self, axis: int, exclusive: bool = False, reverse: bool = False) -> Value:
         """Running sum along an axis."""
+
+    def depth_to_space(self, block: int, mode: str = "DCR") -> Value:
+        """``[N, C*block^2, H, W]`` as ``[N, C, H*block, W*block]``, as in ONNX:"""
 
     def div(self, rhs: Any) -> Value:
         """Quotient, element by element."""
@@ -792,6 +896,9 @@ class ValueOps:
         """The axes from ``start_axis`` to ``end_axis`` (both included) as one; a scalar becomes
         [1]."""
 
+    def flip(self, axes: Iterable[int] | int | None = None) -> Value:
+        """The elements in reverse order along some axes."""
+
     def floor(self) -> Value:
         """The largest whole number that is not greater."""
 
@@ -800,6 +907,9 @@ class ValueOps:
 
     def fmod(self, rhs: Any) -> Value:
         """What a quotient rounded toward zero leaves, with the sign of the dividend."""
+
+    def full_like(self, value: Number) -> Value:
+        """One number in the shape and the element type of a tensor."""
 
     def gather(
         self,
@@ -946,6 +1056,9 @@ class ValueOps:
     def mish(self) -> Value:
         """``x * tanh(softplus(x))``."""
 
+    def moveaxis(self, source: Sequence[int] | int, destination: Sequence[int] | int) -> Value:
+        """Axes at other places, the rest in their order, as ``numpy.moveaxis``."""
+
     def mul(self, rhs: Any) -> Value:
         """Product, element by element."""
 
@@ -959,17 +1072,28 @@ class ValueOps:
     def neg(self) -> Value:
         """The element with its sign changed."""
 
+    def ones_like(self) -> Value:
+        """Ones in the shape and the element type of a tensor."""
+
     def pad(
         self,
         low: Sequence[DimLike] | int,
         high: Sequence[DimLike] | int,
         value: Value | float | int | bool = 0,
         interior: Sequence[int] | int = 0,
+        mode: str = "constant",
     ) -> Value:
-        """The tensor with a fill value before, after and between its elements along each axis."""
+        """The tensor with new places before (``low``) and after (``high``) each axis; one number
+        stands for every axis."""
 
     def permute(self, perm: Iterable[int] | int, *more: int) -> Value:
         """The axes in another order; ``transpose`` with its permutation."""
+
+    def pixel_shuffle(self, upscale: int) -> Value:
+        """``[N, C*r^2, H, W]`` as ``[N, C, H*r, W*r]``, as in PyTorch."""
+
+    def pixel_unshuffle(self, downscale: int) -> Value:
+        """The inverse of ``pixel_shuffle``."""
 
     def pow(self, rhs: Any) -> Value:
         """``lhs`` to the power ``rhs``, of floats; a negative base with a fractional power is
@@ -1052,6 +1176,9 @@ class ValueOps:
     def remainder(self, rhs: Any) -> Value:
         """What ``//`` leaves, with the sign of the divisor:"""
 
+    def repeat(self, repeats: Sequence[int] | int, axis: int | None = None) -> Value:
+        """Every element repeated in place along an axis, as ``numpy.repeat``:"""
+
     def reshape(self, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
         """The same elements in row-major order, in another shape."""
 
@@ -1076,6 +1203,10 @@ class ValueOps:
         eps: float = 1e-05,
     ) -> Value:
         """``x / sqrt(mean(x^2) + eps) * gamma + beta`` along an axis."""
+
+    def roll(self, shift: Sequence[int] | int, axis: Sequence[int] | int | None = None) -> Value:
+        """The elements moved along axes, those that leave at the end coming back at the start,
+        as ``numpy.roll``."""
 
     def rope(
         self,
@@ -1143,6 +1274,9 @@ class ValueOps:
     def softsign(self) -> Value:
         """``x / (1 + |x|)``."""
 
+    def space_to_depth(self, block: int) -> Value:
+        """``[N, C, H, W]`` as ``[N, C*block^2, H/block, W/block]``:"""
+
     def split(self, parts: int | Sequence[DimLike], axis: int = 0) -> list[Value]:
         """Pieces along an axis:"""
 
@@ -1177,6 +1311,9 @@ class ValueOps:
     def tanh(self) -> Value:
         """Hyperbolic tangent."""
 
+    def tile(self, reps: Iterable[int] | int) -> Value:
+        """The tensor repeated as a whole ``reps`` times along each axis, as ``numpy.tile``."""
+
     def topk(self, k: int, axis: int = -1, largest: bool = True) -> tuple[Value, Value]:
         """The k greatest (or least) elements along an axis, best first, and their indices as
         i64."""
@@ -1190,5 +1327,11 @@ class ValueOps:
     def unsqueeze(self, axis: int) -> Value:
         """The tensor with a new axis of size 1, which becomes axis ``axis`` of the result."""
 
+    def unstack(self, axis: int = 0) -> list[Value]:
+        """The slices of a tensor along an axis, without it."""
+
     def where(self, a: Any, b: Any) -> Value:
         """``a`` where the condition is true, ``b`` elsewhere; all three operands broadcast."""
+
+    def zeros_like(self) -> Value:
+        """Zeros in the shape and the element type of a tensor."""
