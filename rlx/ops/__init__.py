@@ -50,6 +50,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "rlx.ops.scan": ("mir.cumsum",),
     "rlx.ops.normalization": ("mir.softmax", "mir.layer_norm", "mir.rms_norm"),
+    "rlx.ops.likelihood": (
+        "mir.logsumexp", "mir.log_softmax", "mir.softmax_cross_entropy",
+    ),
     "rlx.ops.attention": ("mir.attention",),
     "rlx.ops.rope": ("mir.rope",),
     "rlx.ops.movement": ("mir.reshape", "mir.transpose", "mir.expand"),
@@ -61,6 +64,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "hir.linear", "hir.linear_fused", "hir.shared_linear_pair", "hir.swiglu",
         "hir.residual_rms_norm",
     ),
+    "rlx.ops.norms": ("hir.group_norm", "hir.batch_norm", "hir.batch_norm_train"),
+    "rlx.ops.resize": ("hir.resize",),
+    "rlx.ops.axial_rope": ("hir.axial_rope2d",),
+    "rlx.ops.experts": ("mir.grouped_matmul", "hir.lora_matmul"),
     "rlx.ops.transformer": ("hir.attention_block", "hir.bert_layer"),
     "rlx.ops.llama": ("hir.llama_decoder_block",),
     "rlx.ops.control": ("control.cond", "control.while_loop", "control.scan"),
@@ -76,7 +83,8 @@ BUILDERS: dict[str, str] = {
     **{op.split(".")[1]: op for op in OP_MODULES if not op.startswith("control.")},
     **{f: f"{_SUGAR}:{f}" for f in (
         "narrow", "concat", "split", "squeeze", "unsqueeze", "swapaxes", "permute", "flatten",
-        "activation", "binary", "compare", "reduce", "attention_kind",
+        "activation", "binary", "compare", "reduce", "attention_kind", "square", "reciprocal",
+        "clip", "prelu",
     )},
     **{f: f"rlx.ops.rearrange:{f}" for f in (
         "tile", "repeat", "roll", "moveaxis", "stack", "unstack", "broadcast_arrays", "pad",
@@ -85,6 +93,11 @@ BUILDERS: dict[str, str] = {
     **{f: f"rlx.ops.fill:{f}" for f in (
         "full", "zeros", "ones", "full_like", "zeros_like", "ones_like", "arange", "linspace",
     )},
+    **{f: f"rlx.ops.norms:{f}" for f in (
+        "instance_norm", "layer_norm2d", "norm", "normalize", "local_response_norm",
+    )},
+    **{f: f"rlx.ops.statistics:{f}" for f in ("var", "std", "reduce_l1", "reduce_l2")},
+    "any": "rlx.ops.statistics:any_", "all": "rlx.ops.statistics:all_",
     "einsum": "rlx.ops.einsum:einsum", "broadcast_to": "mir.expand",
     "sum": "mir.reduce_sum", "mean": "mir.reduce_mean", "prod": "mir.reduce_prod",
     "max": f"{_SUGAR}:max_", "min": f"{_SUGAR}:min_",

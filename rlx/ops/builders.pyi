@@ -32,6 +32,22 @@ class GraphOps:
     def add(self, lhs: Any, rhs: Any) -> Value:
         """Sum, element by element."""
 
+    def all(
+        self,
+        x: Value,
+        axes: Iterable[int] | int | None = None,
+        keepdims: bool = False,
+    ) -> Value:
+        """Whether all elements along axes are true, or not 0; of none it is true."""
+
+    def any(
+        self,
+        x: Value,
+        axes: Iterable[int] | int | None = None,
+        keepdims: bool = False,
+    ) -> Value:
+        """Whether an element along axes is true, or not 0; of none it is false."""
+
     def arange(
         self,
         start: Number,
@@ -94,6 +110,38 @@ class GraphOps:
     ) -> Value:
         """Attention whose mask needs no tensor:"""
 
+    def axial_rope2d(
+        self,
+        x: Value,
+        end_x: int,
+        end_y: int,
+        head_dim: int,
+        theta: float = 10000.0,
+        repeat_factor: int = 1,
+    ) -> Value:
+        """Rotary embedding by column and row:"""
+
+    def batch_norm(
+        self,
+        x: Value,
+        mean: Value,
+        variance: Value,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        eps: float = 1e-05,
+    ) -> Value:
+        """``(x - mean) / sqrt(variance + eps) * gamma + beta`` by given statistics of each
+        channel."""
+
+    def batch_norm_train(
+        self,
+        x: Value,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        eps: float = 1e-05,
+    ) -> tuple[Value, Value, Value]:
+        """Batch norm by the batch's own statistics, which are the second and third result."""
+
     def bert_layer(
         self,
         x: Value,
@@ -151,6 +199,14 @@ class GraphOps:
 
     def celu(self, x: Value, alpha: float = 1.0) -> Value:
         """x, and below 0 ``alpha * (exp(x / alpha) - 1)``:"""
+
+    def clip(
+        self,
+        x: Value,
+        low: Value | Number | None = None,
+        high: Value | Number | None = None,
+    ) -> Value:
+        """The elements within bounds, as ``numpy.clip``; None leaves a side open, and nan stays."""
 
     def compare(self, op: str | Value, a: Value | Number | str, b: Value | Number) -> Value:
         """A comparison by name or symbol:"""
@@ -254,6 +310,20 @@ class GraphOps:
     def gelu_approx(self, x: Value) -> Value:
         """Gelu by tanh:"""
 
+    def group_norm(
+        self,
+        x: Value,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        *,
+        num_groups: int,
+        eps: float = 1e-05,
+    ) -> Value:
+        """Channels in groups, each group of a sample normalised by its own mean and variance."""
+
+    def grouped_matmul(self, x: Value, w: Value, experts: Any) -> Value:
+        """Every row times the matrix of its expert:"""
+
     def gt(self, lhs: Any, rhs: Any) -> Value:
         """Whether the left operand is greater, element by element; false with nan."""
 
@@ -267,6 +337,15 @@ class GraphOps:
 
     def hard_swish(self, x: Value) -> Value:
         """``x * hard_sigmoid(x)``."""
+
+    def instance_norm(
+        self,
+        x: Value,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        eps: float = 1e-05,
+    ) -> Value:
+        """Every channel of every sample normalised by itself:"""
 
     def isfinite(self, x: Value) -> Value:
         """Whether a float is neither nan nor infinite."""
@@ -286,6 +365,15 @@ class GraphOps:
         eps: float = 1e-05,
     ) -> Value:
         """``(x - mean) / sqrt(variance + eps) * gamma + beta`` along an axis."""
+
+    def layer_norm2d(
+        self,
+        x: Value,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        eps: float = 1e-06,
+    ) -> Value:
+        """The channels at each place of images ``[N, C, H, W]`` normalised:"""
 
     def le(self, lhs: Any, rhs: Any) -> Value:
         """Whether the left operand is less or equal, element by element; false with nan."""
@@ -329,6 +417,17 @@ class GraphOps:
     ) -> Value:
         """A pre-norm decoder layer as Llama has it (Touvron et al., 2023)."""
 
+    def local_response_norm(
+        self,
+        x: Value,
+        size: int,
+        alpha: float = 0.0001,
+        beta: float = 0.75,
+        k: float = 1.0,
+    ) -> Value:
+        """``x / (k + alpha / size * s)^beta``, s the sum of the squares of ``size`` channels
+        around each one, as PyTorch has it."""
+
     def log(self, x: Value) -> Value:
         """Natural logarithm; -inf at 0, nan below."""
 
@@ -337,6 +436,9 @@ class GraphOps:
 
     def log2(self, x: Value) -> Value:
         """Logarithm to base 2, exact at powers of 2; -inf at 0, nan below."""
+
+    def log_softmax(self, x: Value, axis: int = -1) -> Value:
+        """``log(softmax(x))`` along an axis, precise where the softmax is tiny."""
 
     def logical_and(self, lhs: Any, rhs: Any) -> Value:
         """Whether both bools are true."""
@@ -349,6 +451,20 @@ class GraphOps:
 
     def logical_xor(self, lhs: Any, rhs: Any) -> Value:
         """Whether one of two bools is true and the other is not."""
+
+    def logsumexp(
+        self,
+        x: Value,
+        axes: Iterable[int] | int | None = None,
+        keepdims: bool = False,
+        *,
+        axis: Iterable[int] | int | None = None,
+        keep_dim: bool = False,
+    ) -> Value:
+        """``log(sum(exp(x)))`` along axes, shifted by the maximum so that nothing overflows."""
+
+    def lora_matmul(self, x: Value, w: Value, a: Value, b: Value, scale: float = 1.0) -> Value:
+        """A product with a low-rank adapter:"""
 
     def lt(self, lhs: Any, rhs: Any) -> Value:
         """Whether the left operand is less, element by element; false with nan."""
@@ -423,6 +539,26 @@ class GraphOps:
     def neg(self, x: Value) -> Value:
         """The element with its sign changed."""
 
+    def norm(
+        self,
+        x: Value,
+        p: float = 2.0,
+        axes: Iterable[int] | int | None = None,
+        keepdims: bool = False,
+    ) -> Value:
+        """The p-norm of the elements along axes, ``sum(|x|^p)^(1/p)``, as
+        ``torch.linalg.vector_norm``:"""
+
+    def normalize(
+        self,
+        x: Value,
+        p: float = 2.0,
+        axes: Iterable[int] | int = -1,
+        eps: float = 1e-12,
+    ) -> Value:
+        """The tensor over its p-norm along axes, or over eps if that is larger, as PyTorch's
+        ``normalize``."""
+
     def ones(self, shape: Sequence[DimLike] | DimLike, dtype: DType | str | Any = "f32") -> Value:
         """A tensor of ones."""
 
@@ -454,6 +590,10 @@ class GraphOps:
         """``lhs`` to the power ``rhs``, of floats; a negative base with a fractional power is
         nan."""
 
+    def prelu(self, x: Value, weight: Value | Array, axis: int = 1) -> Value:
+        """x, and below 0 ``weight * x``, with a weight for each place along an axis or one for
+        all."""
+
     def prod(
         self,
         x: Value,
@@ -465,6 +605,9 @@ class GraphOps:
     ) -> Value:
         """Product along axes; 1 over an empty axis."""
 
+    def reciprocal(self, x: Value) -> Value:
+        """One over every element."""
+
     def reduce(
         self,
         x: Value,
@@ -473,6 +616,22 @@ class GraphOps:
         keep_dim: bool = False,
     ) -> Value:
         """A reduction by name:"""
+
+    def reduce_l1(
+        self,
+        x: Value,
+        axes: Iterable[int] | int | None = None,
+        keepdims: bool = False,
+    ) -> Value:
+        """The sum of the absolute values along axes."""
+
+    def reduce_l2(
+        self,
+        x: Value,
+        axes: Iterable[int] | int | None = None,
+        keepdims: bool = False,
+    ) -> Value:
+        """The square root of the sum of the squares along axes."""
 
     def reduce_max(
         self,
@@ -553,6 +712,15 @@ class GraphOps:
         eps: float = 1e-05,
     ) -> Value:
         """The RMS norm of a sum:"""
+
+    def resize(
+        self,
+        x: Value,
+        sizes: Sequence[int],
+        mode: str = "nearest",
+        coordinates: str | None = None,
+    ) -> Value:
+        """Images ``[N, C, *S]`` in other spatial sizes, of any number of axes."""
 
     def right_shift(self, lhs: Any, rhs: Any) -> Value:
         """The bits moved down; the sign follows those of a signed integer, zeros those of
@@ -640,6 +808,10 @@ class GraphOps:
         """``exp(x) / sum(exp(x))`` along an axis, shifted by the maximum so that nothing
         overflows."""
 
+    def softmax_cross_entropy(self, logits: Value, labels: Any, ignore_index: int = -100) -> Value:
+        """The negative logarithm of the softmax of logits ``[..., C]`` at the class of each
+        label."""
+
     def softplus(self, x: Value) -> Value:
         """``log(1 + exp(x))``, a smooth relu."""
 
@@ -655,11 +827,23 @@ class GraphOps:
     def sqrt(self, x: Value) -> Value:
         """Square root; nan below 0."""
 
+    def square(self, x: Value) -> Value:
+        """The elements times themselves."""
+
     def squeeze(self, x: Value, axis: int | Iterable[int] | None = None) -> Value:
         """The tensor without axes of size 1:"""
 
     def stack(self, values: Sequence[Value], axis: int = 0) -> Value:
         """Tensors of one shape along a new axis, promoted to one element type."""
+
+    def std(
+        self,
+        x: Value,
+        axes: Iterable[int] | int | None = None,
+        ddof: int = 0,
+        keepdims: bool = False,
+    ) -> Value:
+        """The square root of the variance, as ``numpy.std``."""
 
     def sub(self, lhs: Any, rhs: Any) -> Value:
         """Difference, element by element."""
@@ -713,6 +897,15 @@ class GraphOps:
     def unstack(self, x: Value, axis: int = 0) -> list[Value]:
         """The slices of a tensor along an axis, without it."""
 
+    def var(
+        self,
+        x: Value,
+        axes: Iterable[int] | int | None = None,
+        ddof: int = 0,
+        keepdims: bool = False,
+    ) -> Value:
+        """The mean square of the distances from the mean along axes, as ``numpy.var``:"""
+
     def where(self, cond: Any, a: Any, b: Any) -> Value:
         """``a`` where the condition is true, ``b`` elsewhere; all three operands broadcast."""
 
@@ -737,6 +930,12 @@ class ValueOps:
 
     def add(self, rhs: Any) -> Value:
         """Sum, element by element."""
+
+    def all(self, axes: Iterable[int] | int | None = None, keepdims: bool = False) -> Value:
+        """Whether all elements along axes are true, or not 0; of none it is true."""
+
+    def any(self, axes: Iterable[int] | int | None = None, keepdims: bool = False) -> Value:
+        """Whether an element along axes is true, or not 0; of none it is false."""
 
     def asin(self) -> Value:
         """Arc sine, in [-pi/2, pi/2]; nan beyond -1 and 1."""
@@ -788,6 +987,35 @@ class ValueOps:
         mask_kind: str = "none",
     ) -> Value:
         """Attention whose mask needs no tensor:"""
+
+    def axial_rope2d(
+        self,
+        end_x: int,
+        end_y: int,
+        head_dim: int,
+        theta: float = 10000.0,
+        repeat_factor: int = 1,
+    ) -> Value:
+        """Rotary embedding by column and row:"""
+
+    def batch_norm(
+        self,
+        mean: Value,
+        variance: Value,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        eps: float = 1e-05,
+    ) -> Value:
+        """``(x - mean) / sqrt(variance + eps) * gamma + beta`` by given statistics of each
+        channel."""
+
+    def batch_norm_train(
+        self,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        eps: float = 1e-05,
+    ) -> tuple[Value, Value, Value]:
+        """Batch norm by the batch's own statistics, which are the second and third result."""
 
     def bert_layer(
         self,
@@ -842,6 +1070,9 @@ class ValueOps:
 
     def celu(self, alpha: float = 1.0) -> Value:
         """x, and below 0 ``alpha * (exp(x / alpha) - 1)``:"""
+
+    def clip(self, low: Value | Number | None = None, high: Value | Number | None = None) -> Value:
+        """The elements within bounds, as ``numpy.clip``; None leaves a side open, and nan stays."""
 
     def compare(self, a: Value | Number | str, b: Value | Number) -> Value:
         """A comparison by name or symbol:"""
@@ -929,6 +1160,19 @@ class ValueOps:
     def gelu_approx(self) -> Value:
         """Gelu by tanh:"""
 
+    def group_norm(
+        self,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        *,
+        num_groups: int,
+        eps: float = 1e-05,
+    ) -> Value:
+        """Channels in groups, each group of a sample normalised by its own mean and variance."""
+
+    def grouped_matmul(self, w: Value, experts: Any) -> Value:
+        """Every row times the matrix of its expert:"""
+
     def gt(self, rhs: Any) -> Value:
         """Whether the left operand is greater, element by element; false with nan."""
 
@@ -937,6 +1181,14 @@ class ValueOps:
 
     def hard_swish(self) -> Value:
         """``x * hard_sigmoid(x)``."""
+
+    def instance_norm(
+        self,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        eps: float = 1e-05,
+    ) -> Value:
+        """Every channel of every sample normalised by itself:"""
 
     def isfinite(self) -> Value:
         """Whether a float is neither nan nor infinite."""
@@ -955,6 +1207,14 @@ class ValueOps:
         eps: float = 1e-05,
     ) -> Value:
         """``(x - mean) / sqrt(variance + eps) * gamma + beta`` along an axis."""
+
+    def layer_norm2d(
+        self,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        eps: float = 1e-06,
+    ) -> Value:
+        """The channels at each place of images ``[N, C, H, W]`` normalised:"""
 
     def le(self, rhs: Any) -> Value:
         """Whether the left operand is less or equal, element by element; false with nan."""
@@ -986,6 +1246,16 @@ class ValueOps:
     ) -> Value:
         """A pre-norm decoder layer as Llama has it (Touvron et al., 2023)."""
 
+    def local_response_norm(
+        self,
+        size: int,
+        alpha: float = 0.0001,
+        beta: float = 0.75,
+        k: float = 1.0,
+    ) -> Value:
+        """``x / (k + alpha / size * s)^beta``, s the sum of the squares of ``size`` channels
+        around each one, as PyTorch has it."""
+
     def log(self) -> Value:
         """Natural logarithm; -inf at 0, nan below."""
 
@@ -994,6 +1264,9 @@ class ValueOps:
 
     def log2(self) -> Value:
         """Logarithm to base 2, exact at powers of 2; -inf at 0, nan below."""
+
+    def log_softmax(self, axis: int = -1) -> Value:
+        """``log(softmax(x))`` along an axis, precise where the softmax is tiny."""
 
     def logical_and(self, rhs: Any) -> Value:
         """Whether both bools are true."""
@@ -1006,6 +1279,19 @@ class ValueOps:
 
     def logical_xor(self, rhs: Any) -> Value:
         """Whether one of two bools is true and the other is not."""
+
+    def logsumexp(
+        self,
+        axes: Iterable[int] | int | None = None,
+        keepdims: bool = False,
+        *,
+        axis: Iterable[int] | int | None = None,
+        keep_dim: bool = False,
+    ) -> Value:
+        """``log(sum(exp(x)))`` along axes, shifted by the maximum so that nothing overflows."""
+
+    def lora_matmul(self, w: Value, a: Value, b: Value, scale: float = 1.0) -> Value:
+        """A product with a low-rank adapter:"""
 
     def lt(self, rhs: Any) -> Value:
         """Whether the left operand is less, element by element; false with nan."""
@@ -1072,6 +1358,24 @@ class ValueOps:
     def neg(self) -> Value:
         """The element with its sign changed."""
 
+    def norm(
+        self,
+        p: float = 2.0,
+        axes: Iterable[int] | int | None = None,
+        keepdims: bool = False,
+    ) -> Value:
+        """The p-norm of the elements along axes, ``sum(|x|^p)^(1/p)``, as
+        ``torch.linalg.vector_norm``:"""
+
+    def normalize(
+        self,
+        p: float = 2.0,
+        axes: Iterable[int] | int = -1,
+        eps: float = 1e-12,
+    ) -> Value:
+        """The tensor over its p-norm along axes, or over eps if that is larger, as PyTorch's
+        ``normalize``."""
+
     def ones_like(self) -> Value:
         """Ones in the shape and the element type of a tensor."""
 
@@ -1099,6 +1403,10 @@ class ValueOps:
         """``lhs`` to the power ``rhs``, of floats; a negative base with a fractional power is
         nan."""
 
+    def prelu(self, weight: Value | Array, axis: int = 1) -> Value:
+        """x, and below 0 ``weight * x``, with a weight for each place along an axis or one for
+        all."""
+
     def prod(
         self,
         axes: Iterable[int] | int | None = None,
@@ -1109,6 +1417,9 @@ class ValueOps:
     ) -> Value:
         """Product along axes; 1 over an empty axis."""
 
+    def reciprocal(self) -> Value:
+        """One over every element."""
+
     def reduce(
         self,
         op: str,
@@ -1116,6 +1427,12 @@ class ValueOps:
         keep_dim: bool = False,
     ) -> Value:
         """A reduction by name:"""
+
+    def reduce_l1(self, axes: Iterable[int] | int | None = None, keepdims: bool = False) -> Value:
+        """The sum of the absolute values along axes."""
+
+    def reduce_l2(self, axes: Iterable[int] | int | None = None, keepdims: bool = False) -> Value:
+        """The square root of the sum of the squares along axes."""
 
     def reduce_max(
         self,
@@ -1190,6 +1507,14 @@ class ValueOps:
         eps: float = 1e-05,
     ) -> Value:
         """The RMS norm of a sum:"""
+
+    def resize(
+        self,
+        sizes: Sequence[int],
+        mode: str = "nearest",
+        coordinates: str | None = None,
+    ) -> Value:
+        """Images ``[N, C, *S]`` in other spatial sizes, of any number of axes."""
 
     def right_shift(self, rhs: Any) -> Value:
         """The bits moved down; the sign follows those of a signed integer, zeros those of
@@ -1268,6 +1593,10 @@ class ValueOps:
         """``exp(x) / sum(exp(x))`` along an axis, shifted by the maximum so that nothing
         overflows."""
 
+    def softmax_cross_entropy(self, labels: Any, ignore_index: int = -100) -> Value:
+        """The negative logarithm of the softmax of logits ``[..., C]`` at the class of each
+        label."""
+
     def softplus(self) -> Value:
         """``log(1 + exp(x))``, a smooth relu."""
 
@@ -1283,8 +1612,19 @@ class ValueOps:
     def sqrt(self) -> Value:
         """Square root; nan below 0."""
 
+    def square(self) -> Value:
+        """The elements times themselves."""
+
     def squeeze(self, axis: int | Iterable[int] | None = None) -> Value:
         """The tensor without axes of size 1:"""
+
+    def std(
+        self,
+        axes: Iterable[int] | int | None = None,
+        ddof: int = 0,
+        keepdims: bool = False,
+    ) -> Value:
+        """The square root of the variance, as ``numpy.std``."""
 
     def sub(self, rhs: Any) -> Value:
         """Difference, element by element."""
@@ -1329,6 +1669,14 @@ class ValueOps:
 
     def unstack(self, axis: int = 0) -> list[Value]:
         """The slices of a tensor along an axis, without it."""
+
+    def var(
+        self,
+        axes: Iterable[int] | int | None = None,
+        ddof: int = 0,
+        keepdims: bool = False,
+    ) -> Value:
+        """The mean square of the distances from the mean along axes, as ``numpy.var``:"""
 
     def where(self, a: Any, b: Any) -> Value:
         """``a`` where the condition is true, ``b`` elsewhere; all three operands broadcast."""
