@@ -218,7 +218,8 @@ class Arithmetic(Emitter):
 
     def trunc(self, x: Reg) -> Reg:
         """The whole number next to x on the side of 0."""
-        return self.unary("math.trunc", x)
+        # Not math.trunc, which has no way to PTX.
+        return self.select(x < 0.0, self.ceil(x), self.floor(x))
 
     def round_even(self, x: Reg) -> Reg:
         """The nearest whole number, of two the even one."""

@@ -95,6 +95,8 @@ def linspace(
 ) -> Value:
     """``num`` numbers at equal distances from ``start`` to ``stop``, which is the last of them
     unless ``endpoint`` is false."""
+    if any(isinstance(n, Value) or not isinstance(n, int | float) for n in (start, stop, num)):
+        raise GraphError(f"linspace takes numbers, found {start!r}, {stop!r} and {num!r}")
     if num < 0:
         raise GraphError(f"linspace: a number of elements cannot be negative, found {num}")
     return Constant(converted(np.linspace(start, stop, num, endpoint), dtype_of(dtype))).out

@@ -13,7 +13,7 @@ from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ops.base import attr, bad, operand, optional, sample
 from rlx.ops.blocks import Block
 from rlx.ops.cast import widened
-from rlx.ops.heads import compute_type
+from rlx.ops.heads import check_floats, compute_type
 from rlx.ops.movement import listed
 from rlx.ops.normalization import LayerNorm
 from rlx.ops.value import Value
@@ -42,7 +42,7 @@ class Channels(Block):
 
     def check_channels(self, **vectors: Value | None) -> None:
         """Refuse an x without channels, and vectors that do not fit it."""
-        self.check_types(*vectors.values())
+        check_floats(self.short, (self.x,))
         self.check_rank("x", 2, or_more=True)
         if not self.eps >= 0:
             raise GraphError(f"{self.short}: eps is {self.eps}, expected a number that is >= 0")

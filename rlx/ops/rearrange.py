@@ -155,10 +155,12 @@ def roll(x: Value, shift: Sequence[int] | int, axis: Sequence[int] | int | None 
     if axis is None:
         return roll(x.flatten(), shift, 0).reshape(x.shape)
     shifts, axes = _many(shift), _many(axis)
-    if len(shifts) != len(axes) and 1 not in (len(shifts), len(axes)):
+    if len(axes) == 1:
+        axes = axes * len(shifts)
+    elif len(shifts) == 1:
+        shifts = shifts * len(axes)
+    if len(shifts) != len(axes):
         raise ShapeError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
-    count = max(len(shifts), len(axes))
-    shifts, axes = (v * count if len(v) == 1 else v for v in (shifts, axes))
     for distance, one in zip(shifts, axes, strict=True):
         at = axis_of(one, x.rank, "roll")
         size = _length("roll", x, at)

@@ -155,6 +155,11 @@ def test_refusals(subscripts: str, shapes: Any, error: Any, match: str) -> None:
         call(lambda *vs: G.einsum(subscripts, *vs), *arrays(*shapes))
 
 
+def test_a_diagonal_needs_a_static_size() -> None:
+    with pytest.raises(ShapeError, match="needs a static size"):
+        G.einsum("ii->i", G.input("square", ["n", "n"]))
+
+
 def test_the_subscripts_come_first() -> None:
     with pytest.raises(GraphError, match="subscripts first"):
         call(lambda x: G.einsum(x, "ij"), *arrays((2, 3)))

@@ -117,6 +117,8 @@ def test_variance(axes: Any, ddof: int) -> None:
         close(a, b)
     with pytest.raises(GraphError, match="var takes floats"):
         call(lambda x: x.cast("i32").var(), X)
+    with pytest.raises(ShapeError, match="static sizes"):
+        G.input(f"open{ddof}{axes}", ["n", 2]).var(0)
 
 
 @pytest.mark.parametrize("axes", [None, 0, (0, 1)])

@@ -29,13 +29,15 @@ REFUSED = {"mir.constant"}
 # Without the types that Vulkan leaves optional: bools in memory, indices of tokens and of masks,
 # and the functions whose polynomials compute in f64.
 OPTIONAL = (
-    "attention", "cast", "cos", "eq", "gather", "ge", "gt", "iota", "le", "lt", "ne", "pow",
-    "scatter_add", "sin", "tan", "topk", "where",
+    "attention", "cast", "cos", "eq", "gather", "ge", "grouped_matmul", "gt", "iota", "isfinite",
+    "isinf", "isnan", "le", "logsumexp", "lt", "ne", "pow", "scatter_add", "sin",
+    "softmax_cross_entropy", "tan", "topk", "where",
 )  # fmt: skip
 REFUSED_IN_BASE = {
     "hir.attention_block",
     "hir.bert_layer",
     "hir.llama_decoder_block",
+    "hir.resize",
     *REFUSED,
     *(f"mir.{name}" for name in OPTIONAL),
 }
