@@ -113,3 +113,14 @@ def test_the_least_integer_over_minus_one() -> None:
     least = np.array([-(1 << 63)], i64.numpy)
     found = compiled(lambda v: [v // -1, v % -1, v.fmod(-1)], least)
     assert [int(r[0]) for r in found] == [-(1 << 63), 0, 0]
+
+
+@pytest.mark.parametrize("dt", [np.int32, np.int64, np.uint64])
+def test_shifts_of_one_number(dt: Any) -> None:
+    """A scalar instruction counts modulo the width."""
+    x = np.array(-5 if dt is not np.uint64 else 5).astype(dt)
+    for count in (0, 3, x.itemsize * 8 - 1, x.itemsize * 8, x.itemsize * 8 + 6, 1 << 30):
+        left, right = compiled(lambda a, b: [a << b, a >> b], x, np.array(count, dt))
+        whole = int(x) << count if count < 64 else 0
+        assert int(left) == int(np.array(whole & (1 << x.itemsize * 8) - 1, np.uint64).astype(dt))
+        assert int(right) == int(x) >> count

@@ -73,6 +73,13 @@ def test_pad_modes(mode: Any, ends: Any) -> None:
     equal(call(lambda x: x.pad(low, high, mode=mode), one), np.pad(one, ends, mode))
 
 
+def test_a_reflection_is_made_of_few_pieces() -> None:
+    g = rlx.Graph("pieces")
+    g.set_outputs([g.input("x", [50]).pad(40, 30, mode="reflect")])
+    names = [n.short for n in g.nodes()]
+    assert (names.count("flip"), names.count("concat")) == (2, 2)
+
+
 def test_pad_by_a_number_of_each() -> None:
     equal(call(lambda x: x.pad(1, 2, 7.0), X), np.pad(X, (1, 2), constant_values=7.0))
     equal(call(lambda x: x.pad(1, 2, mode="wrap"), X), np.pad(X, (1, 2), "wrap"))
