@@ -14,8 +14,8 @@ from rlx.ops.constant import Iota
 from rlx.ops.gather import Gather
 from rlx.ops.heads import check_floats
 from rlx.ops.lift import lift
-from rlx.ops.movement import axis_of, listed
-from rlx.ops.normalization import AXIS, AlongAxis
+from rlx.ops.movement import listed
+from rlx.ops.normalization import Exponentials
 from rlx.ops.reduce import AXES, Folding
 from rlx.ops.value import Value
 from rlx.types import FLOATS, TensorType, i64, u64
@@ -79,25 +79,10 @@ class LogSumExp(Folding, name="mir.logsumexp"):
         return product.reduce_sum(axes=self.axes, keepdims=self.keepdims).cast(to=t.dtype)
 
 
-class LogSoftmax(AlongAxis, name="mir.log_softmax"):
+class LogSoftmax(Exponentials, name="mir.log_softmax"):
     """``log(softmax(x))`` along an axis, precise where the softmax is tiny."""
 
-    x: Value = operand("any float tensor")
-    axis: int = attr(doc="the axis along which the exponentials sum to 1")
-
-    flops_per_element = 5
-    samples = (
-        sample("2x3xT", axis=1),
-        sample("2x3x4xT", axis=1),
-        sample("0x3xT", axis=1),
-        sample("2x0xT", axis=1),
-    )
-    bads = AXIS
-
-    @classmethod
-    def build(cls, x: Value, axis: int = -1) -> Value:
-        """A negative axis counts from the end."""
-        return cls(x, axis_of(axis, x.rank, "log_softmax")).out
+    samples = Exponentials.samples[2:]
 
     def reference(self, x: Array) -> Array:
         def log_softmax(v: Array) -> Array:
@@ -108,15 +93,8 @@ class LogSoftmax(AlongAxis, name="mir.log_softmax"):
 
         return in_double(log_softmax, x)
 
-    def expand(self) -> Value:
-        if self.x.shape[self.axis] == 0:
-            return self.x  # the lines are empty: there is no maximum, and nothing to compute
-        x = widened(self.x)
-        x = x - x.reduce_max(axes=self.axis, keepdims=True)
-        return (x - self._sum(x.exp()).log()).cast(to=self.x.dtype)
-
-    def _sum(self, v: Value) -> Value:
-        return v.reduce_sum(axes=self.axis, keepdims=True)
+    def of_shifted(self, x: Value) -> Value:
+        return x - self._sum(x.exp()).log()
 
     def vjp(self, g: Value) -> tuple[Value]:
         wide = widened(g)
@@ -125,9 +103,6 @@ class LogSoftmax(AlongAxis, name="mir.log_softmax"):
     def jvp(self, t: Value) -> Value:
         wide = widened(t)
         return (wide - self._sum(widened(self.out).exp() * wide)).cast(to=t.dtype)
-
-    def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
-        return self.with_operands(operands, axis=self.axis + 1).out
 
 
 class SoftmaxCrossEntropy(Op, name="mir.softmax_cross_entropy"):
