@@ -208,7 +208,7 @@ class SoftmaxCrossEntropy(Op, name="mir.softmax_cross_entropy"):
     def jvp(self, tx: Value | None, tl: Value | None) -> Value | None:
         if tx is None:
             return None
-        ones = self.out * 0.0 + 1.0
+        ones = lift(1.0, self.out).expand(self.out.shape)
         return (self._slope(ones) * widened(tx)).sum(axes=-1).cast(to=tx.dtype)
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:

@@ -11,6 +11,7 @@ from rlx.ops.activation import Activation
 from rlx.ops.base import Array, attr, bad
 from rlx.ops.cast import in_double
 from rlx.ops.elementary import two_samples
+from rlx.ops.lift import lift
 from rlx.ops.unary import FLOATS_ONLY
 from rlx.ops.value import Value
 from rlx.types import TensorType
@@ -151,7 +152,7 @@ class LeakyRelu(Bent, name="mir.leaky_relu"):
         return k.select(x < 0, x * self.alpha, x)
 
     def slope(self, x: Value, y: Value) -> Value:
-        return x.lt(0).where(x * 0.0 + self.alpha, 1.0)
+        return x.lt(0).where(lift(self.alpha, x), 1.0)
 
 
 class HardSigmoid(Bent, name="mir.hard_sigmoid"):
@@ -167,7 +168,7 @@ class HardSigmoid(Bent, name="mir.hard_sigmoid"):
         return _within(k, k.fma(x, self.alpha, self.beta), 1.0)
 
     def slope(self, x: Value, y: Value) -> Value:
-        return y.gt(0).logical_and(y.lt(1)).where(y * 0.0 + self.alpha, 0.0)
+        return y.gt(0).logical_and(y.lt(1)).where(lift(self.alpha, x), 0.0)
 
 
 class HardSwish(Bent, name="mir.hard_swish"):
@@ -181,7 +182,7 @@ class HardSwish(Bent, name="mir.hard_swish"):
 
     def slope(self, x: Value, y: Value) -> Value:
         inside = x.gt(-3).logical_and(x.lt(3))
-        return inside.where(x / 3.0 + 0.5, x.gt(0).where(1.0, x * 0.0))
+        return inside.where(x / 3.0 + 0.5, x.gt(0).where(lift(1.0, x), 0.0))
 
 
 class Relu6(Bent, name="mir.relu6"):
@@ -194,7 +195,7 @@ class Relu6(Bent, name="mir.relu6"):
         return _within(k, x, 6.0)
 
     def slope(self, x: Value, y: Value) -> Value:
-        return x.gt(0).logical_and(x.lt(6)).where(x * 0.0 + 1.0, 0.0)
+        return x.gt(0).logical_and(x.lt(6)).where(lift(1.0, x), 0.0)
 
 
 def _within(k: Any, x: Any, top: float) -> Any:
