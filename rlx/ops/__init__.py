@@ -20,14 +20,28 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "rlx.ops.compare": (
         "mir.eq", "mir.ne", "mir.lt", "mir.le", "mir.gt", "mir.ge",
-        "mir.logical_and", "mir.logical_or", "mir.logical_not", "mir.where",
+        "mir.logical_and", "mir.logical_or", "mir.logical_xor", "mir.logical_not", "mir.where",
+        "mir.isnan", "mir.isinf", "mir.isfinite",
+    ),
+    "rlx.ops.division": ("mir.floor_divide", "mir.remainder", "mir.fmod"),
+    "rlx.ops.bits": (
+        "mir.bitwise_and", "mir.bitwise_or", "mir.bitwise_xor", "mir.bitwise_not",
+        "mir.left_shift", "mir.right_shift",
     ),
     "rlx.ops.unary": (
         "mir.relu", "mir.exp", "mir.log", "mir.sqrt", "mir.rsqrt", "mir.neg", "mir.abs",
         "mir.sin", "mir.cos", "mir.tan", "mir.atan", "mir.round", "mir.floor", "mir.sign",
     ),
+    "rlx.ops.elementary": (
+        "mir.expm1", "mir.log1p", "mir.exp2", "mir.log2", "mir.asin", "mir.acos", "mir.sinh",
+        "mir.cosh", "mir.asinh", "mir.acosh", "mir.atanh", "mir.atan2", "mir.ceil", "mir.trunc",
+    ),
     "rlx.ops.activation": (
         "mir.gelu", "mir.gelu_approx", "mir.silu", "mir.sigmoid", "mir.tanh", "mir.erf",
+    ),
+    "rlx.ops.rectifiers": (
+        "mir.softplus", "mir.mish", "mir.softsign", "mir.elu", "mir.celu", "mir.selu",
+        "mir.leaky_relu", "mir.hard_sigmoid", "mir.hard_swish", "mir.relu6",
     ),
     "rlx.ops.cast": ("mir.cast",),
     "rlx.ops.complex": (
@@ -43,9 +57,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "rlx.ops.recurrence": ("mir.linear_recurrence",),
     "rlx.ops.normalization": ("mir.softmax", "mir.layer_norm", "mir.rms_norm"),
+    "rlx.ops.likelihood": (
+        "mir.logsumexp", "mir.log_softmax", "mir.softmax_cross_entropy",
+    ),
     "rlx.ops.attention": ("mir.attention",),
     "rlx.ops.rope": ("mir.rope",),
     "rlx.ops.movement": ("mir.reshape", "mir.transpose", "mir.expand"),
+    "rlx.ops.rearrange": ("mir.flip",),
     "rlx.ops.slicing": ("mir.slice", "mir.concat", "mir.pad"),
     "rlx.ops.gather": ("mir.gather",),
     "rlx.ops.scatter": ("mir.scatter", "mir.scatter_add"),
@@ -67,6 +85,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "hir.linear", "hir.linear_fused", "hir.shared_linear_pair", "hir.swiglu",
         "hir.residual_rms_norm",
     ),
+    "rlx.ops.norms": ("hir.group_norm", "hir.batch_norm", "hir.batch_norm_train"),
+    "rlx.ops.resize": ("hir.resize",),
+    "rlx.ops.axial_rope": ("hir.axial_rope2d",),
+    "rlx.ops.experts": ("mir.grouped_matmul", "hir.lora_matmul"),
     "rlx.ops.transformer": ("hir.attention_block", "hir.bert_layer"),
     "rlx.ops.llama": ("hir.llama_decoder_block",),
     "rlx.ops.control": ("control.cond", "control.while_loop", "control.scan"),
@@ -83,7 +105,8 @@ BUILDERS: dict[str, str] = {
     **{op.split(".")[1]: op for op in OP_MODULES if not op.startswith("control.")},
     **{f: f"{_SUGAR}:{f}" for f in (
         "narrow", "concat", "split", "squeeze", "unsqueeze", "swapaxes", "permute", "flatten",
-        "activation", "binary", "compare", "reduce", "attention_kind",
+        "activation", "binary", "compare", "reduce", "attention_kind", "square", "reciprocal",
+        "clip", "prelu",
     )},
     **{f: f"rlx.ops.along:{f}" for f in (
         "take_along_axis", "put_along_axis", "gather_nd", "scatter_nd",
@@ -98,6 +121,19 @@ BUILDERS: dict[str, str] = {
         "fftshift", "ifftshift",
     )},
     **{f: f"rlx.ops.spectral:{f}" for f in ("stft", "istft", "psd", "welch", "fft_conv1d")},
+    **{f: f"rlx.ops.rearrange:{f}" for f in (
+        "tile", "repeat", "roll", "moveaxis", "stack", "unstack", "broadcast_arrays", "pad",
+        "space_to_depth", "depth_to_space", "pixel_shuffle", "pixel_unshuffle",
+    )},
+    **{f: f"rlx.ops.fill:{f}" for f in (
+        "full", "zeros", "ones", "full_like", "zeros_like", "ones_like", "arange", "linspace",
+    )},
+    **{f: f"rlx.ops.norms:{f}" for f in (
+        "instance_norm", "layer_norm2d", "norm", "normalize", "local_response_norm",
+    )},
+    **{f: f"rlx.ops.statistics:{f}" for f in ("var", "std", "reduce_l1", "reduce_l2")},
+    "any": "rlx.ops.statistics:any_", "all": "rlx.ops.statistics:all_",
+    "einsum": "rlx.ops.einsum:einsum", "broadcast_to": "mir.expand",
     "sum": "mir.reduce_sum", "mean": "mir.reduce_mean", "prod": "mir.reduce_prod",
     "max": f"{_SUGAR}:max_", "min": f"{_SUGAR}:min_",
 }  # fmt: skip

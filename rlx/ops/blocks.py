@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlx.errors import DTypeError, GraphError, ShapeError
-from rlx.ops.activation import Gelu, GeluApprox, Sigmoid, Silu, Tanh
+from rlx.ops.activation import Silu
 from rlx.ops.base import Op, attr, bad, operand, optional, sample
+from rlx.ops.functions import ACTIVATIONS
 from rlx.ops.heads import check_choice, check_floats
 from rlx.ops.movement import listed
 from rlx.ops.normalization import RmsNorm
-from rlx.ops.unary import Abs, Atan, Cos, Exp, Log, Neg, Relu, Round, Rsqrt, Sin, Sqrt, Tan
 from rlx.ops.value import Value
 from rlx.types import FLOATS, Dim, TensorType
 
 __all__ = [
-    "ACTIVATIONS",
     "Block",
     "Linear",
     "LinearFused",
@@ -27,15 +26,6 @@ __all__ = [
     "SharedLinearPair",
     "SwiGLU",
 ]
-
-ACTIVATIONS = {
-    cls.name.split(".")[1]: cls
-    for cls in (
-        Relu, Gelu, GeluApprox, Silu, Sigmoid, Tanh, Exp, Log, Sqrt, Rsqrt, Neg, Abs, Sin, Cos, Tan,
-        Atan, Round,
-    )
-}  # fmt: skip
-"""The op behind each activation name of a block; "none" is none of them."""
 
 
 class Block(Op):

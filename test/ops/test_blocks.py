@@ -10,7 +10,7 @@ import pytest
 from rlx.errors import GraphError
 from rlx.graph import Graph
 from rlx.ops import BUILDERS
-from rlx.ops.blocks import ACTIVATIONS
+from rlx.ops.functions import ACTIVATIONS
 from rlx.ops.llama import LlamaDecoderBlock
 from rlx.ops.transformer import BertLayer
 from support.evaluate import call

@@ -218,9 +218,8 @@ class Builder:
         top = 3.0 if x.dtype.is_float else 100
         x = self.take(registry["mir.abs"](x))
         x = self.take(registry["mir.minimum"](x, self._number(x.dtype, top)))
-        return self.take(
-            registry["mir.maximum"](x, self._number(x.dtype, 0.5 if x.dtype.is_float else 1))
-        )
+        bottom = 1 if not x.dtype.is_float else 1.5 if kind == "above_one" else 0.5
+        return self.take(registry["mir.maximum"](x, self._number(x.dtype, bottom)))
 
     def _number(self, dt: DType, value: float | None = None) -> Value:
         numbers = (0, 1, 2) if dt.kind in ("uint", "bool") else (0.0, -0.0, 1, -1, 2)

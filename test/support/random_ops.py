@@ -30,11 +30,14 @@ EVERY = (*NUMBERS, bool_, *COMPLEX)
 EXACT = frozenset(
     f"mir.{name}"
     for name in (
-        "abs", "argmax", "argmin", "cast", "concat", "constant", "cummax", "cummin",
-        "dynamic_slice", "dynamic_update_slice", "eq", "expand", "floor", "gather", "ge", "gt",
-        "iota", "le", "logical_and", "logical_not", "logical_or", "lt", "maximum", "minimum", "ne",
-        "neg", "pad", "position", "reduce_max", "reduce_min", "relu", "reshape", "round",
-        "searchsorted", "sign", "slice", "sort", "topk", "transpose", "where",
+        "abs", "argmax", "argmin", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
+        "cast", "ceil", "concat", "constant", "cummax", "cummin", "dynamic_slice",
+        "dynamic_update_slice", "eq", "expand", "flip", "floor", "floor_divide", "fmod", "gather",
+        "ge", "gt", "iota", "isfinite", "isinf", "isnan", "le", "left_shift", "logical_and",
+        "logical_not", "logical_or", "logical_xor", "lt", "maximum", "minimum", "ne", "neg",
+        "pad", "position", "reduce_max", "reduce_min", "relu", "remainder", "reshape",
+        "right_shift", "round", "searchsorted", "sign", "slice", "sort", "topk", "transpose",
+        "trunc", "where",
     )
 )  # fmt: skip
 """Ops whose result has one right value to the last bit, if their operands have."""
@@ -42,8 +45,9 @@ EXACT = frozenset(
 JUMPS = frozenset(
     f"mir.{name}"
     for name in (
-        "argmax", "argmin", "eq", "floor", "ge", "gt", "le", "lt", "ne", "round", "searchsorted",
-        "sign", "sort", "topk",
+        "argmax", "argmin", "atan2", "ceil", "eq", "floor", "floor_divide", "fmod", "ge", "gt",
+        "isfinite", "isinf", "isnan", "le", "lt", "ne", "remainder", "round", "searchsorted",
+        "sign", "sort", "topk", "trunc",
     )
 )  # fmt: skip
 """Ops that a change of a unit in the last place can throw far; a cast to an integer is another."""
@@ -79,15 +83,19 @@ def _unary(b: Builder, cls: type[Op]) -> Op:
     return cls(b.tame(x, _DOMAIN.get(cls.name.split(".")[1], "normal")))
 
 
+_QUOTIENTS = ("div", "floor_divide", "remainder", "fmod", "atan2")
+"""What divides by its second operand."""
+
+
 def _binary(b: Builder, cls: type[Op]) -> Op:
     short, exact = cls.name.split(".")[1], cls.name in JUMPS
     x = b.value(cls.dtypes or NUMBERS, exact=exact)
     y = b.partner(x, exact=exact)
-    if short == "div":
+    if short in _QUOTIENTS:
         y = b.tame(y, "nonzero")
     elif short == "pow":
         x, y = b.tame(x, "positive"), b.tame(y, "unit")
-    return cls(y, x) if short not in ("div", "pow") and b.chance(0.3) else cls(x, y)
+    return cls(y, x) if short not in (*_QUOTIENTS, "pow") and b.chance(0.3) else cls(x, y)
 
 
 def _where(b: Builder, cls: type[Op]) -> Op:
@@ -411,7 +419,11 @@ MOTIFS: dict[str, Callable[[Builder], Op]] = {
     "projections": _projections, "chain": _chain, "control": _control,
 }  # fmt: skip
 
-_DOMAIN = {"log": "positive", "sqrt": "positive", "rsqrt": "positive", "tan": "unit"}
+_DOMAIN = {
+    **dict.fromkeys(("log", "log2", "sqrt", "rsqrt"), "positive"),
+    **dict.fromkeys(("tan", "log1p", "asin", "acos", "atanh"), "unit"),
+    "acosh": "above_one",
+}
 
 _MAKERS: dict[str, Maker] = {
     "where": _where, "cast": _cast, "reshape": _reshape, "transpose": _transpose,

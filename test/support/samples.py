@@ -115,6 +115,7 @@ _NUMBERS: dict[tuple[bool, str], Any] = {
     (True, "normal"): lambda rng, shape: rng.standard_normal(shape),
     (True, "positive"): lambda rng, shape: rng.uniform(0.5, 2.0, shape),
     (True, "unit"): lambda rng, shape: rng.uniform(-0.95, 0.95, shape),
+    (True, "above_one"): lambda rng, shape: rng.uniform(1.1, 3.0, shape),
     **{
         (True, kind): lambda rng, shape, kind=kind: _matrices(rng, shape, kind)
         for kind in ("spd", "dominant", "spread")

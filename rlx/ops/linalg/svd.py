@@ -85,7 +85,11 @@ class Svd(LinearAlgebra, name="mir.svd"):
         u, vt = (self.results[i].type.static_shape for i in (0, 2))
 
         def matrix(*at: Any) -> None:
-            source, lefts, rights = b.matrix(0, at), b.result_matrix(0, at), b.result_matrix(2, at).T
+            source, lefts, rights = (
+                b.matrix(0, at),
+                b.result_matrix(0, at),
+                b.result_matrix(2, at).T,
+            )
             if turned:
                 source, lefts, rights = source.T, rights, lefts
             left = max(u[-1], vt[-2])
