@@ -42,9 +42,12 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.slicing": ("mir.slice", "mir.concat", "mir.pad"),
     "rlx.ops.gather": ("mir.gather", "mir.scatter_add"),
     "rlx.ops.topk": ("mir.topk",),
+    "rlx.ops.conv": ("mir.conv", "mir.conv_transpose"),
+    "rlx.ops.pool": ("mir.mean_pool",),
+    "rlx.ops.max_pool": ("mir.max_pool", "mir.max_pool_indices", "mir.max_pool_backward"),
     "rlx.ops.blocks": (
         "hir.linear", "hir.linear_fused", "hir.shared_linear_pair", "hir.swiglu",
-        "hir.residual_rms_norm",
+        "hir.residual_rms_norm", "hir.depthwise_conv1d_causal",
     ),
     "rlx.ops.transformer": ("hir.attention_block", "hir.bert_layer"),
     "rlx.ops.llama": ("hir.llama_decoder_block",),
@@ -56,6 +59,7 @@ OP_MODULES: dict[str, str] = {op: module for module, ops in FAMILIES.items() for
 # Builder methods that are no op's own name: the method, and "module:function" that it calls, or
 # "op" for an op class under another method name.
 _SUGAR = "rlx.ops.sugar"
+_SPATIAL = "rlx.ops.spatial"
 # Control flow is built by ``rlx.control``, which traces functions.
 BUILDERS: dict[str, str] = {
     **{op.split(".")[1]: op for op in OP_MODULES if not op.startswith("control.")},
@@ -63,6 +67,10 @@ BUILDERS: dict[str, str] = {
         "narrow", "concat", "split", "squeeze", "unsqueeze", "swapaxes", "permute", "flatten",
         "activation", "binary", "compare", "reduce", "attention_kind",
     )},
+    **{f"{f}{rank}d": f"{_SPATIAL}:{f}{rank}d" for rank in (1, 2, 3) for f in (
+        "conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool",
+    )},
+    "pool": f"{_SPATIAL}:pool",
     "sum": "mir.reduce_sum", "mean": "mir.reduce_mean", "prod": "mir.reduce_prod",
     "max": f"{_SUGAR}:max_", "min": f"{_SUGAR}:min_",
 }  # fmt: skip

@@ -11,6 +11,8 @@ from rlx.types import DType, SymDim
 Array = np.ndarray[Any, Any]
 DimLike = int | str | SymDim
 Number = float | int | bool
+Numbers = int | Sequence[int]
+Padding = int | Sequence[int] | Sequence[Sequence[int]]
 F = TypeVar("F", bound=Callable[..., Any])
 
 def builder(method: str) -> Callable[..., Any] | None: ...
@@ -22,6 +24,15 @@ class GraphOps:
 
     def activation(self, kind: str | Value, x: Value | str) -> Value:
         """A pointwise function by name:"""
+
+    def adaptive_avg_pool1d(self, x: Value, output_size: Numbers | Sequence[int | None]) -> Value:
+        """As ``torch.nn.functional.adaptive_avg_pool2d``:"""
+
+    def adaptive_avg_pool2d(self, x: Value, output_size: Numbers | Sequence[int | None]) -> Value:
+        """As ``torch.nn.functional.adaptive_avg_pool2d``:"""
+
+    def adaptive_avg_pool3d(self, x: Value, output_size: Numbers | Sequence[int | None]) -> Value:
+        """As ``torch.nn.functional.adaptive_avg_pool2d``:"""
 
     def add(self, lhs: Any, rhs: Any) -> Value:
         """Sum, element by element."""
@@ -67,6 +78,42 @@ class GraphOps:
     ) -> Value:
         """Attention whose mask needs no tensor:"""
 
+    def avg_pool1d(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """As ``torch.nn.functional.avg_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def avg_pool2d(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """As ``torch.nn.functional.avg_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def avg_pool3d(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """As ``torch.nn.functional.avg_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
     def bert_layer(
         self,
         x: Value,
@@ -107,11 +154,114 @@ class GraphOps:
     def concat(self, values: Sequence[Value], axis: int = 0) -> Value:
         """Tensors joined along an axis, promoted to one element type."""
 
+    def conv(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """Convolution:"""
+
+    def conv1d(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
+
+    def conv2d(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
+
+    def conv3d(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
+
+    def conv_transpose(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """The adjoint of conv:"""
+
+    def conv_transpose1d(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
+
+    def conv_transpose2d(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
+
+    def conv_transpose3d(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
+
     def cos(self, x: Value) -> Value:
         """Cosine of an angle in radians."""
 
     def cumsum(self, x: Value, axis: int, exclusive: bool = False, reverse: bool = False) -> Value:
         """Running sum along an axis."""
+
+    def depthwise_conv1d_causal(self, x: Value, w: Value, left: Value | None = None) -> Value:
+        """A convolution along a sequence that sees no later elements, each channel by itself."""
 
     def div(self, lhs: Any, rhs: Any) -> Value:
         """Quotient, element by element."""
@@ -234,6 +384,76 @@ class GraphOps:
         """With another operand the larger of the two, element by element (``maximum``);
         otherwise the largest element along ``axes``, or of all."""
 
+    def max_pool(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """The largest element of every window, without the padding; nan if there is one."""
+
+    def max_pool1d(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """As ``torch.nn.functional.max_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def max_pool2d(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """As ``torch.nn.functional.max_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def max_pool3d(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """As ``torch.nn.functional.max_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def max_pool_backward(
+        self,
+        g: Value,
+        indices: Value,
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        low: Sequence[int],
+        dilation: Sequence[int],
+        size: Sequence[DimLike],
+    ) -> Value:
+        """Zeros to which the value of every window is added where ``indices`` says."""
+
+    def max_pool_indices(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """Where the largest element of every window is:"""
+
     def maximum(self, lhs: Any, rhs: Any) -> Value:
         """The larger of two, element by element; nan if either is nan."""
 
@@ -247,6 +467,17 @@ class GraphOps:
         keep_dim: bool = False,
     ) -> Value:
         """Arithmetic mean along axes, of floats; nan over an empty axis."""
+
+    def mean_pool(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """The mean of every window."""
 
     def min(
         self,
@@ -289,6 +520,16 @@ class GraphOps:
 
     def permute(self, x: Value, perm: Iterable[int] | int, *more: int) -> Value:
         """The axes in another order; ``transpose`` with its permutation."""
+
+    def pool(
+        self,
+        x: Value,
+        kind: str,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+    ) -> Value:
+        """Pooling by the name of its kind, "max" or "mean"; padding counts in the mean."""
 
     def pow(self, lhs: Any, rhs: Any) -> Value:
         """``lhs`` to the power ``rhs``, of floats; a negative base with a fractional power is
@@ -514,6 +755,15 @@ class ValueOps:
     def activation(self, x: Value | str) -> Value:
         """A pointwise function by name:"""
 
+    def adaptive_avg_pool1d(self, output_size: Numbers | Sequence[int | None]) -> Value:
+        """As ``torch.nn.functional.adaptive_avg_pool2d``:"""
+
+    def adaptive_avg_pool2d(self, output_size: Numbers | Sequence[int | None]) -> Value:
+        """As ``torch.nn.functional.adaptive_avg_pool2d``:"""
+
+    def adaptive_avg_pool3d(self, output_size: Numbers | Sequence[int | None]) -> Value:
+        """As ``torch.nn.functional.adaptive_avg_pool2d``:"""
+
     def add(self, rhs: Any) -> Value:
         """Sum, element by element."""
 
@@ -556,6 +806,39 @@ class ValueOps:
     ) -> Value:
         """Attention whose mask needs no tensor:"""
 
+    def avg_pool1d(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """As ``torch.nn.functional.avg_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def avg_pool2d(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """As ``torch.nn.functional.avg_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def avg_pool3d(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """As ``torch.nn.functional.avg_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
     def bert_layer(
         self,
         wq: Value,
@@ -592,11 +875,106 @@ class ValueOps:
     def compare(self, a: Value | Number | str, b: Value | Number) -> Value:
         """A comparison by name or symbol:"""
 
+    def conv(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """Convolution:"""
+
+    def conv1d(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
+
+    def conv2d(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
+
+    def conv3d(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
+
+    def conv_transpose(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """The adjoint of conv:"""
+
+    def conv_transpose1d(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
+
+    def conv_transpose2d(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
+
+    def conv_transpose3d(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
+
     def cos(self) -> Value:
         """Cosine of an angle in radians."""
 
     def cumsum(self, axis: int, exclusive: bool = False, reverse: bool = False) -> Value:
         """Running sum along an axis."""
+
+    def depthwise_conv1d_causal(self, w: Value, left: Value | None = None) -> Value:
+        """A convolution along a sequence that sees no later elements, each channel by itself."""
 
     def div(self, rhs: Any) -> Value:
         """Quotient, element by element."""
@@ -714,6 +1092,70 @@ class ValueOps:
         """With another operand the larger of the two, element by element (``maximum``);
         otherwise the largest element along ``axes``, or of all."""
 
+    def max_pool(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """The largest element of every window, without the padding; nan if there is one."""
+
+    def max_pool1d(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """As ``torch.nn.functional.max_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def max_pool2d(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """As ``torch.nn.functional.max_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def max_pool3d(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """As ``torch.nn.functional.max_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def max_pool_backward(
+        self,
+        indices: Value,
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        low: Sequence[int],
+        dilation: Sequence[int],
+        size: Sequence[DimLike],
+    ) -> Value:
+        """Zeros to which the value of every window is added where ``indices`` says."""
+
+    def max_pool_indices(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """Where the largest element of every window is:"""
+
     def maximum(self, rhs: Any) -> Value:
         """The larger of two, element by element; nan if either is nan."""
 
@@ -726,6 +1168,16 @@ class ValueOps:
         keep_dim: bool = False,
     ) -> Value:
         """Arithmetic mean along axes, of floats; nan over an empty axis."""
+
+    def mean_pool(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """The mean of every window."""
 
     def min(
         self,
@@ -766,6 +1218,15 @@ class ValueOps:
 
     def permute(self, perm: Iterable[int] | int, *more: int) -> Value:
         """The axes in another order; ``transpose`` with its permutation."""
+
+    def pool(
+        self,
+        kind: str,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+    ) -> Value:
+        """Pooling by the name of its kind, "max" or "mean"; padding counts in the mean."""
 
     def pow(self, rhs: Any) -> Value:
         """``lhs`` to the power ``rhs``, of floats; a negative base with a fractional power is

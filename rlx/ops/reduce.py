@@ -16,7 +16,7 @@ from rlx.ops.movement import axis_of
 from rlx.ops.value import Value
 from rlx.types import FLOATS, Dim, DType, TensorType, bool_
 
-__all__ = ["ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"]
+__all__ = ["ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "lowest"]
 
 SAMPLES: tuple[Sample, ...] = (
     sample("2x3x4xT", axes=(1,)),
@@ -242,7 +242,7 @@ class ReduceMax(Extremum, name="mir.reduce_max"):
         return np.max(x, axis=self.axes, keepdims=self.keepdims)
 
     def start(self) -> int | float | bool:
-        return _bound(self.x.dtype, "min")
+        return lowest(self.x.dtype)
 
     def fold(self, k: Any, acc: Any, x: Any) -> Any:
         return k.maximum(acc, x)
@@ -326,6 +326,11 @@ def _shifted(x: Value, axis: int, by: int, reverse: bool) -> Value:
     none = [0] * x.rank
     wide = x.pad(none, front, 1) if reverse else x.pad(front, none, 1)
     return wide.slice(front if reverse else none, x.shape)
+
+
+def lowest(dt: DType) -> int | float | bool:
+    """The least value of a type."""
+    return _bound(dt, "min")
 
 
 def _bound(dt: DType, which: str) -> int | float | bool:
