@@ -9,6 +9,7 @@ BENCHMARKS = {
     "minilm": "bench.minilm",
     "gemm": "bench.kernels.gemm",
     "attention": "bench.kernels.attention",
+    "conv": "bench.kernels.conv",
     "overhead": "bench.overhead",
     "compile": "bench.compile",
     "warm": "bench.warm",

@@ -13,6 +13,8 @@ def config_classes() -> dict[str, type]:
     from rlx.kernels.attention import AttentionConfig
     from rlx.kernels.common import CommonConfig
     from rlx.kernels.contraction import ContractionConfig
+    from rlx.kernels.conv import ConvConfig
+    from rlx.kernels.conv_layout import BlocksConfig, PlanesConfig
     from rlx.kernels.copy import TransposeConfig
     from rlx.kernels.elementwise import ElementwiseConfig
     from rlx.kernels.gather import GatherConfig
@@ -23,7 +25,8 @@ def config_classes() -> dict[str, type]:
     from rlx.types import TensorType
 
     classes = (
-        AttentionConfig, CommonConfig, ContractionConfig, TransposeConfig, ElementwiseConfig,
+        AttentionConfig, BlocksConfig, CommonConfig, ContractionConfig, ConvConfig, PlanesConfig,
+        TransposeConfig, ElementwiseConfig,
         GatherConfig, PackConfig, Program, Step, ReduceConfig, RowProgram, RowwiseConfig, Reduce,
         TensorType,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from rlx.lowering.families import (
     attention,
     common,
     contraction,
+    conv,
     copy,
     elementwise,
     gather,
@@ -23,6 +24,7 @@ __all__ = ["SELECTORS", "claim", "select"]
 
 SELECTORS: dict[str, Selector] = {
     "contraction": contraction.SELECTOR,
+    "conv": conv.SELECTOR,
     "attention": attention.SELECTOR,
     "rowwise": rowwise.SELECTOR,
     "elementwise": elementwise.SELECTOR,

@@ -13,7 +13,16 @@ if TYPE_CHECKING:
 
 __all__ = ["FAMILIES", "make_target"]
 
-FAMILIES = ("contraction", "attention", "rowwise", "elementwise", "copy", "gather", "reduce")
+FAMILIES = (
+    "contraction",
+    "conv",
+    "attention",
+    "rowwise",
+    "elementwise",
+    "copy",
+    "gather",
+    "reduce",
+)
 """The kernel families that a CPU has emitters for."""
 
 
