@@ -30,11 +30,17 @@ def compiled(family: ModuleType, config: Any, features: Features | None = None) 
 
 
 def run_launch(
-    family: ModuleType, config: Any, launch: Launch, arrays: Sequence[Array], pieces: int = 1
+    family: ModuleType,
+    config: Any,
+    launch: Launch,
+    arrays: Sequence[Array],
+    pieces: int = 1,
+    features: Features | None = None,
 ) -> None:
     """Run a launch on arrays in place: inputs, then outputs. Strided views are fine: a kernel gets
-    the address of their first element. ``pieces`` cuts the range into that many calls."""
-    call = compiled(family, config)
+    the address of their first element. ``pieces`` cuts the range into that many calls; the code is
+    for this machine, or for ``features``."""
+    call = compiled(family, config, features)
     cuts = [launch.range * i // pieces for i in range(pieces + 1)]
     for begin, end in pairwise(cuts):
         call(begin, end, arrays, launch.sizes, launch.scratch)
