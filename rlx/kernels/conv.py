@@ -244,17 +244,7 @@ class _Emitter:
             result = program.emit(k, [product, *values])[0]
             k.store(k.splat(result, lanes) if lanes else result, self.c, c + j, lanes)
 
-        self.cover(count, part)
-
-    def cover(self, count: Reg, part: Callable[[Reg, int], None]) -> None:
-        """Cover ``[0, count)`` by vectors, and the rest by halves, quarters, ... of one."""
-        k, lanes = self.k, self.tile.lanes
-        k.loop(0, count - count % lanes, lanes, lambda j: part(j, self.lanes))
-        while lanes > 1:
-            rest, half = count % lanes, lanes // 2
-            start = count - rest
-            k.when(rest >= half, lambda s=start, h=half: part(s, h if h > 1 else 0))
-            lanes = half
+        k.halving_loop(count, self.tile.lanes, part)
 
 
 def _least(k: Kernel, a: Reg | int, b: Reg | int) -> Reg:

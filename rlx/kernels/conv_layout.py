@@ -7,12 +7,13 @@ channels, taps, rows of a block], the last block filled up with zeros. Both wide
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.conv_plan import ConvShape, Planes, Triple, tile_of
 from rlx.kernels.family import Launch
+from rlx.kernels.lanes import shuffle
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import ceil_div
 from rlx.types import DType
@@ -26,13 +27,19 @@ GRAIN_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class PlanesConfig:
-    """What the code depends on: the element types, whether neighbours in a plane are neighbours in
-    the input, and whether there are zeros between the elements."""
+    """What the code depends on: the element types, the distance in the input of neighbours in a
+    plane (1, 2, or 0 for any), and whether there are zeros between the elements."""
 
     source: DType
     target: DType
-    adjacent: bool
+    step: Literal[0, 1, 2]
     spread: bool
+
+    @staticmethod
+    def of(source: DType, target: DType, shape: ConvShape, last: int) -> PlanesConfig:
+        """The config for an input whose last axis has the stride ``last``."""
+        step = last * shape.stride[2]
+        return PlanesConfig(source, target, step if step in (1, 2) else 0, max(shape.spread) > 1)
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,7 @@ class _PlanesEmitter:
     def __init__(self, name: str, config: PlanesConfig, target: KernelTarget) -> None:
         self.k = k = Kernel(name, target)
         self.config = config
-        self.lanes = target.lanes(config.target) if target.lanes(config.target) > 1 else 0
+        self.lanes = target.lanes(config.target)
         self.source, self.target = (
             k.buffer("source", config.source),
             k.buffer("planes", config.target),
@@ -171,13 +178,8 @@ class _PlanesEmitter:
         return there & k.compare("eq", place % spread, 0), which
 
     def zeros(self, at: Reg, count: Reg) -> None:
-        self.fill(count, lambda j, lanes: self.k.store(0.0, self.target, at + j, lanes))
-
-    def fill(self, count: Reg, body: Callable[[Reg, int], None]) -> None:
-        if self.lanes:
-            self.k.vector_loop(count, self.lanes, body)
-        else:
-            self.k.loop(0, count, 1, lambda j: body(j, 0))
+        k = self.k
+        k.halving_loop(count, self.lanes, lambda j, n: k.store(0.0, self.target, at + j, n))
 
     def row(self, source: Reg, to: Reg, phase: Reg) -> None:
         """A row of a plane from a row of the input."""
@@ -199,16 +201,22 @@ class _PlanesEmitter:
         step = stride * self.by[2]
 
         def copy(j: Reg, lanes: int) -> None:
-            at = start + j * step
-            if lanes and not self.config.adjacent:
-                x = k.gather(self.source, at, step, lanes)
-            else:
-                x = k.load(self.source, at, lanes)
+            x = self.elements(start + j * step, step, lanes)
             k.store(x, self.target, to + begin + j, lanes)
 
         self.zeros(to, begin)
-        self.fill(end - begin, copy)
+        k.halving_loop(end - begin, self.lanes, copy)
         self.zeros(to + end, size - end)
+
+    def elements(self, at: Reg, step: Reg, lanes: int) -> Reg:
+        """``lanes`` elements from ``at`` on, ``step`` apart; none is read that is not taken."""
+        k = self.k
+        if not lanes or self.config.step == 1:
+            return k.load(self.source, at, lanes)
+        if self.config.step == 2:
+            low, high = (k.load(self.source, at + n, lanes) for n in (0, lanes - 1))
+            return shuffle(k, low, high, [*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)])
+        return k.gather(self.source, at, step, lanes)
 
     def spread_row(self, source: Reg, to: Reg) -> None:
         """The elements of a row, with zeros between them; a stride there is 1."""

@@ -52,7 +52,7 @@ def convolve(
     else:
         count = (shape.images - 1) * layout.image + x.shape[1] * layout.channel + lanes
         planes = np.full(count, np.nan, dt.numpy)
-        layer = PlanesConfig(dt, dt, axes[2] * shape.stride[2] == 1, max(shape.spread) > 1)
+        layer = PlanesConfig.of(dt, dt, shape, axes[2])
         strides = (image, channel, (axes[0], axes[1], axes[2]))
         filling = conv_layout.planes_launch(layer, shape, layout, strides)
         run_launch(conv_layout, layer, filling, [x, planes], pieces, features)

@@ -140,8 +140,7 @@ def _planes(
     # The last vector of few columns reads on behind its plane.
     planes = lowering.fresh(dt, (size + lanes,))
     z, y, x = (*[0] * (3 - len(axes)), *axes)
-    adjacent = x * shape.stride[2] == 1
-    config = PlanesConfig(source.dtype, dt, adjacent, max(shape.spread) > 1)
+    config = PlanesConfig.of(source.dtype, dt, shape, x)
     launch = conv_layout.planes_launch(config, shape, layout, (image, channel, (z, y, x)))
     lowering.launch("conv_layout", config, [source, planes], launch)
     return planes, layout, shape.channels * layout.channel
