@@ -7,6 +7,7 @@ drops elements.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from rlx.errors import DTypeError, ShapeError
 from rlx.ops.base import Array, Cost, bad, sample
 from rlx.ops.cast import in_double
+from rlx.ops.conv_weights import CHANNELS, TAPS, by_taps
 from rlx.ops.correlation import Correlation, add_bias, operations
 from rlx.ops.lift import promoted
 from rlx.ops.movement import listed
@@ -21,6 +23,7 @@ from rlx.ops.value import Value
 from rlx.ops.window import (
     Numbers,
     Padding,
+    Windows,
     each,
     extent,
     fold_backward,
@@ -56,6 +59,7 @@ class Conv(Correlation, name="mir.conv"):
                **_but(_TWO, stride=(2, 2), low=(1, 1), high=(1, 0))),
         sample("1x2x7xT", "2x1x3xT", groups=2, **_but(_ONE, dilation=(2,), stride=(2,))),
         sample("1x1x3x4x3xT", "2x1x2x2x2xT", **_but(_THREE, low=(1, 0, 0), stride=(1, 2, 1))),
+        sample("2x16x4xT", "2x8x2xT", groups=2, **_but(_ONE, stride=(2,), low=(1,))),
         sample("1x2x6xT", "3x2x2xT", **_but(_ONE, low=(-1,), high=(-2,))),
         sample("0x2x3xT", "2x2x1xT", grad=False, **_ONE),
     )  # fmt: skip
@@ -170,10 +174,9 @@ class Conv(Correlation, name="mir.conv"):
 
     def vjp(self, g: Value) -> tuple[Value, Value]:
         high = tuple(h - r for h, r in zip(self.high, self.unused(), strict=True))
-        geometry = (self.stride, self.low, high, self.dilation)
-        return ConvTranspose(g, self.w, *geometry, self.groups).out, _by_weights(
-            self.x, g, *geometry, self.groups
-        )
+        geometry = (self.stride, self.low, high, self.dilation, self.groups)
+        gw = _by_weights(self.x, g, self.windows, high, self.groups)
+        return ConvTranspose(g, self.w, *geometry).out, gw
 
 
 class ConvTranspose(Correlation, name="mir.conv_transpose"):
@@ -309,25 +312,25 @@ class ConvTranspose(Correlation, name="mir.conv_transpose"):
         b.parallel(out, point)
 
     def vjp(self, g: Value) -> tuple[Value, Value]:
-        geometry = (self.stride, self.low, self.high, self.dilation)
-        gx = Conv(g, self.w, *geometry, self.groups).out
-        return gx, _by_weights(g, self.x, *geometry, self.groups)
+        geometry = (self.stride, self.low, self.high, self.dilation, self.groups)
+        gw = _by_weights(g, self.x, self.windows, self.high, self.groups)
+        return Conv(g, self.w, *geometry).out, gw
 
 
-def _by_weights(
-    x: Value,
-    g: Value,
-    stride: tuple[int, ...],
-    low: tuple[int, ...],
-    high: tuple[int, ...],
-    dilation: tuple[int, ...],
-    groups: int,
-) -> Value:
-    """The gradient of a conv with respect to its weights, which leaves no places unused.
+def _by_weights(x: Value, g: Value, windows: Windows, high: tuple[int, ...], groups: int) -> Value:
+    """The gradient of a conv with respect to its weights, which leaves no places unused."""
+    channels = x.shape[1] // groups
+    known = all(isinstance(d, int) for d in (*x.shape[1:], *g.shape[1:]))
+    few = known and math.prod(windows.kernel) <= TAPS
+    if few and isinstance(channels, int) and channels >= CHANNELS:
+        return by_taps(x, g, windows, groups)
+    return _over_images(x, g, windows, high, groups)
 
-    It is a conv over the batch: x's batch are its channels, g is its kernel, and stride and
-    dilation change places. The groups of x become groups of such channels.
-    """
+
+def _over_images(x: Value, g: Value, windows: Windows, high: tuple[int, ...], groups: int) -> Value:
+    """It is a conv over the images: they are the channels, g is the kernel, and stride and dilation
+    change places. The groups of x become groups of such channels."""
+    _, stride, low, dilation = windows
     n, c = x.shape[:2]
     rest = range(3, x.rank + 1)
     per = c // groups

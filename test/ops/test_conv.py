@@ -11,7 +11,7 @@ from rlx.errors import GraphError, RlxError, ShapeError
 from rlx.graph import Graph
 from rlx.ops.base import placeholders
 from rlx.types import TensorType
-from support.ad import vjp
+from support.ad import grad, vjp
 from support.evaluate import call
 from support.samples import run
 
@@ -30,6 +30,13 @@ CASES: list[tuple[str, tuple[tuple[int, ...], ...], dict[str, Any]]] = [
     ("conv2d", (X2, (3, 4, 2, 2)), {"padding": "valid", "stride": 3}),
     ("conv2d", (X2, (3, 4, 1, 1)), {"stride": 2}),
     ("conv3d", (X3, (2, 4, 2, 3, 2), (2,)), {"stride": (1, 2, 1), "padding": (0, 1, 1)}),
+    # From 8 channels a group on, the gradient of the weights is a product a tap.
+    ("conv1d", ((2, 8, 11), (6, 8, 3)), {"stride": 2, "padding": 1, "dilation": 2}),
+    ("conv2d", ((2, 16, 7, 6), (6, 8, 3, 2)), {"groups": 2, "stride": (2, 3), "padding": 1}),
+    ("conv2d", ((3, 9, 6, 5), (4, 9, 1, 1)), {}),
+    ("conv2d", ((1, 8, 9, 5), (2, 8, 2, 2)), {"stride": 3}),
+    ("conv3d", ((2, 8, 4, 5, 3), (3, 8, 2, 3, 1)), {"stride": (1, 2, 1), "padding": (0, 1, 1)}),
+    ("conv_transpose2d", (X2, (4, 8, 3, 2)), {"stride": (2, 3), "output_padding": (1, 2)}),
     ("conv_transpose1d", (X1, (4, 3, 4), (3,)), {"stride": 3, "padding": 2, "output_padding": 1}),
     ("conv_transpose1d", (X1, (4, 3, 2)), {"dilation": 3, "output_padding": 2}),
     ("conv_transpose2d", (X2, (4, 3, 3, 2), (3,)), {"padding": 1}),
@@ -82,6 +89,29 @@ def test_results_and_gradients_are_those_of_pytorch(
     np.testing.assert_allclose(found[0], wanted.detach().numpy(), rtol=1e-12, atol=1e-12)
     for a, leaf in zip(found[1:], leaves, strict=True):
         np.testing.assert_allclose(a, leaf.grad.numpy(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("channels", [3, 8])
+@pytest.mark.parametrize("method", ["conv2d", "conv_transpose2d"])
+def test_second_derivatives_are_those_of_pytorch(method: str, channels: int) -> None:
+    """The gradients of a gradient's square."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    shapes = ((2, channels, 5, 4), (channels, channels, 3, 3))
+    arrays = [rng.standard_normal(s) for s in shapes]
+    args = {"stride": 2, "padding": 1}
+    leaves = [torch.tensor(a, requires_grad=True) for a in arrays]
+    y = getattr(torch.nn.functional, method)(*leaves, **args)
+    first = torch.autograd.grad((y**3).sum(), leaves, create_graph=True)
+    want = torch.autograd.grad(sum((v**2).sum() for v in first), leaves)
+
+    g = Graph()
+    inputs = [g.input(f"x{i}", a.shape, "f64") for i, a in enumerate(arrays)]
+    z = (ours(method, args, *inputs) ** 3.0).sum()
+    norm = sum((v * v).sum() for v in grad(z, inputs))
+    found = run(grad(norm, inputs), dict(zip(inputs, arrays, strict=True)))
+    for a, b in zip(found, want, strict=True):
+        np.testing.assert_allclose(a, b.numpy(), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("fill", [np.nan, -np.inf, np.inf])
