@@ -16,6 +16,7 @@ def config_classes() -> dict[str, type]:
     from rlx.kernels.conv import ConvConfig
     from rlx.kernels.conv_layout import BlocksConfig, PlanesConfig
     from rlx.kernels.copy import TransposeConfig
+    from rlx.kernels.custom import CustomConfig
     from rlx.kernels.elementwise import ElementwiseConfig
     from rlx.kernels.gather import GatherConfig
     from rlx.kernels.pack import PackConfig
@@ -26,8 +27,7 @@ def config_classes() -> dict[str, type]:
 
     classes = (
         AttentionConfig, BlocksConfig, CommonConfig, ContractionConfig, ConvConfig, PlanesConfig,
-        TransposeConfig, ElementwiseConfig,
-        GatherConfig, PackConfig, Program, Step, ReduceConfig, RowProgram, RowwiseConfig, Reduce,
-        TensorType,
+        TransposeConfig, CustomConfig, ElementwiseConfig, GatherConfig, PackConfig, Program, Step,
+        ReduceConfig, RowProgram, RowwiseConfig, Reduce, TensorType,
     )  # fmt: skip
     return {c.__name__: c for c in classes}

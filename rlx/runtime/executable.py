@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,10 +23,12 @@ from rlx.ops.builders import located
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Signature
 from rlx.runtime.launches import launches_of, register
-from rlx.runtime.profile import Profile, measure
 from rlx.runtime.weights import Code, Weights, plain
 from rlx.tracing import span
 from rlx.types import DTYPES
+
+if TYPE_CHECKING:
+    from rlx.runtime.profile import Profile
 
 __all__ = ["Executable", "as_array", "typed_array", "unknown"]
 
@@ -63,6 +65,7 @@ class Executable:
         self.program = _native.Program(
             weights=self.weights.native,
             objects=code.objects,
+            functions=code.functions,
             constants=[plain(c) for c in code.constants],
             inputs=artifact.inputs,
             outputs=artifact.outputs,
@@ -87,7 +90,8 @@ class Executable:
                 return self.program.run_slots(*inputs)
             out = self.program.run_slots(*(plain(a) for a in inputs))
         except _native.Fault as fault:
-            raise self.fault(fault) from None
+            found = self.fault(fault)
+            raise found from found.__cause__
         except _native.Error as error:
             raise self.refusal(error, inputs) from None
         return tuple(a.view(dt) for a, dt in zip(out, self._results, strict=True))
@@ -97,13 +101,16 @@ class Executable:
         try:
             self.program.run_into([plain(a) for a in inputs], [plain(a) for a in outputs])
         except _native.Fault as fault:
-            raise self.fault(fault) from None
+            found = self.fault(fault)
+            raise found from found.__cause__
         except _native.Error as error:
             raise self.refusal(error, inputs) from None
 
     def profile(self, inputs: Sequence[Array], runs: int) -> Profile:
         """Time the launches of so many runs on ``inputs``, after one that does not count. Other
         profiles wait; runs of other threads would count as well."""
+        from rlx.runtime.profile import measure
+
         self.run_slots(*inputs)  # the prologue, and the first touch of memory
         with _one_profile:
             self.program.set_profiling(True)
@@ -133,13 +140,18 @@ class Executable:
             return known
         return GraphError(str(error), caller())
 
-    def fault(self, fault: _native.Fault) -> FaultError:
+    def fault(self, fault: _native.Fault) -> BaseException:
         """The error of a fault: the message of its site, at the user's line."""
         # A kernel with several messages has as many sites in a row; its codes count from 1.
         site = fault.site + fault.code - 1
         if 0 <= site < len(self.variant.sites):
             message, file, line = self.variant.sites[site]
-            return FaultError(message, (file, line))
+            error = FaultError(message, (file, line))
+            if self.variant.functions:
+                from rlx.runtime.host import explained
+
+                return explained(error)
+            return error
         return FaultError(f"a kernel reported fault {fault.code} at the unknown site {fault.site}")
 
 

@@ -12,6 +12,7 @@ from rlx.lowering.families import (
     contraction,
     conv,
     copy,
+    custom,
     elementwise,
     gather,
     reduce,
@@ -23,6 +24,7 @@ from rlx.lowering.region import Region
 __all__ = ["SELECTORS", "claim", "select"]
 
 SELECTORS: dict[str, Selector] = {
+    "custom": custom.SELECTOR,
     "contraction": contraction.SELECTOR,
     "conv": conv.SELECTOR,
     "attention": attention.SELECTOR,
