@@ -435,7 +435,7 @@ class GraphOps:
         self,
         g: Value,
         indices: Value,
-        kernel: Sequence[int],
+        taps: Sequence[int],
         stride: Sequence[int],
         low: Sequence[int],
         dilation: Sequence[int],
@@ -1138,7 +1138,7 @@ class ValueOps:
     def max_pool_backward(
         self,
         indices: Value,
-        kernel: Sequence[int],
+        taps: Sequence[int],
         stride: Sequence[int],
         low: Sequence[int],
         dilation: Sequence[int],

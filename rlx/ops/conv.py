@@ -114,7 +114,7 @@ class Conv(Correlation, name="mir.conv"):
             )
         self.per_group(w.shape[0], "output channels")
         geometry = zip(
-            x.shape[2:], self.kernel, self.stride, self.dilation, self.low, self.high, strict=True
+            x.shape[2:], self.taps, self.stride, self.dilation, self.low, self.high, strict=True
         )
         counts = (window_count("conv", n, k, s, d, lo + hi) for n, k, s, d, lo, hi in geometry)
         return x.type.with_shape((x.shape[0], w.shape[0], *counts))
@@ -164,9 +164,7 @@ class Conv(Correlation, name="mir.conv"):
         """The places after the last window, along each axis."""
         found: list[int] = []
         for axis, n in enumerate(self.x.shape[2:]):
-            places = (
-                self.low[axis] + self.high[axis] - extent(self.kernel[axis], self.dilation[axis])
-            )
+            places = self.low[axis] + self.high[axis] - extent(self.taps[axis], self.dilation[axis])
             rest = n + places - (self.out.shape[2 + axis] - 1) * self.stride[axis]
             assert isinstance(rest, int), "a symbolic axis has windows at every place"
             found.append(rest)
@@ -246,7 +244,7 @@ class ConvTranspose(Correlation, name="mir.conv_transpose"):
                 f" {listed(w.shape)} has {w.shape[0]}; w is [C, Co / groups, kernel]"
             )
         geometry = zip(
-            x.shape[2:], self.kernel, self.stride, self.dilation, self.low, self.high, strict=True
+            x.shape[2:], self.taps, self.stride, self.dilation, self.low, self.high, strict=True
         )
         places: list[Dim] = []
         for n, k, s, d, lo, hi in geometry:
@@ -321,7 +319,7 @@ def _by_weights(x: Value, g: Value, windows: Windows, high: tuple[int, ...], gro
     """The gradient of a conv with respect to its weights, which leaves no places unused."""
     channels = x.shape[1] // groups
     known = all(isinstance(d, int) for d in (*x.shape[1:], *g.shape[1:]))
-    few = known and math.prod(windows.kernel) <= TAPS
+    few = known and math.prod(windows.taps) <= TAPS
     if few and isinstance(channels, int) and channels >= CHANNELS:
         return by_taps(x, g, windows, groups)
     return _over_images(x, g, windows, high, groups)

@@ -31,7 +31,7 @@ class Correlation(Op):
     dtypes = NUMERIC
 
     @property
-    def kernel(self) -> tuple[Dim, ...]:
+    def taps(self) -> tuple[Dim, ...]:
         """The taps along each spatial axis."""
         return self.w.shape[2:]
 
@@ -60,8 +60,8 @@ class Correlation(Op):
             )
         geometry = {"stride": self.stride, "low": self.low, "high": self.high}
         check_counts(self.short, x.rank - 2, **geometry, dilation=self.dilation)
-        if any(k == 0 for k in self.kernel):
-            raise ShapeError(f"{self.short}: the kernel {listed(self.kernel)} has no taps")
+        if any(k == 0 for k in self.taps):
+            raise ShapeError(f"{self.short}: the kernel {listed(self.taps)} has no taps")
         if self.groups < 1:
             raise ShapeError(f"{self.short}: groups must be at least 1, found {self.groups}")
 

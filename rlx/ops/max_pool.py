@@ -30,7 +30,7 @@ from rlx.types import FLOATS, Dim, TensorType, bf16, f16, f32, i64
 
 __all__ = ["MaxPool", "MaxPoolBackward", "MaxPoolIndices"]
 
-_BACK: dict[str, Any] = {"kernel": (2,), "stride": (2,), "low": (0,), "dilation": (1,)}
+_BACK: dict[str, Any] = {"taps": (2,), "stride": (2,), "low": (0,), "dilation": (1,)}
 
 
 class MaxWindows(Pool):
@@ -42,7 +42,7 @@ class MaxWindows(Pool):
     samples = (
         sample("2x3x5xT", dilation=(1,), **ONE),
         sample("1x2x5x4xT", dilation=(1, 1), **TWO),
-        sample("1x2x7xT", dilation=(2,), **but(ONE, kernel=(3,), low=(1,), high=(2,))),
+        sample("1x2x7xT", dilation=(2,), **but(ONE, taps=(3,), low=(1,), high=(2,))),
         sample("1x2x3x2x4xT", dilation=(1, 1, 1), **THREE),
     )
     bads = (
@@ -70,7 +70,7 @@ class MaxWindows(Pool):
         for window in (*range(-(-low // stride)), count - 1):
             start = window * stride - low
             first = -(-max(-start, 0) // gap)  # the first tap that is not before the elements
-            if first >= self.kernel[axis] or start + first * gap >= size:
+            if first >= self.taps[axis] or start + first * gap >= size:
                 raise ShapeError(
                     f"{self.short}: the window {window} along axis {2 + axis} of {self.x.type}"
                     " has no elements, which have no maximum"
@@ -145,7 +145,7 @@ class MaxPoolIndices(MaxWindows, name="mir.max_pool_indices"):
         seen = self.seen(x, lowest(self.x.dtype))
         places = np.arange(math.prod(x.shape[2:])).reshape(1, 1, *x.shape[2:])
         where = np.broadcast_to(self.seen(places, -1), seen.shape)
-        flat = (*self.out.type.static_shape, math.prod(self.kernel))
+        flat = (*self.out.type.static_shape, math.prod(self.taps))
         best, found = np.zeros(flat[:-1], x.dtype), np.full(flat[:-1], -1, np.int64)
         for tap in range(flat[-1]):
             value, place = seen.reshape(flat)[..., tap], where.reshape(flat)[..., tap]
@@ -180,7 +180,7 @@ class MaxPoolBackward(Op, name="mir.max_pool_backward"):
 
     g: Value = operand("[N, C, windows]: one to three axes of them")
     indices: Value = operand("of the same shape, i64: what max_pool_indices gives")
-    kernel: tuple[int, ...] = attr(doc="taps of a window along each spatial axis")
+    taps: tuple[int, ...] = attr(doc="taps of a window along each spatial axis")
     stride: tuple[int, ...] = attr(doc="distance between two windows")
     low: tuple[int, ...] = attr(doc="places of padding before each axis")
     dilation: tuple[int, ...] = attr(doc="distance between two taps of a window")
@@ -188,9 +188,9 @@ class MaxPoolBackward(Op, name="mir.max_pool_backward"):
 
     dtypes = FLOATS
     samples = (
-        sample("2x1x2xT", "2x1x2xi64", kernel=(3,), stride=(1,), low=(1,), dilation=(1,),
+        sample("2x1x2xT", "2x1x2xi64", taps=(3,), stride=(1,), low=(1,), dilation=(1,),
                size=(2,), data={1: "index:2"}),
-        sample("1x2x2x1xT", "1x2x2x1xi64", kernel=(3, 2), stride=(1, 2), low=(1, 0),
+        sample("1x2x2x1xT", "1x2x2x1xi64", taps=(3, 2), stride=(1, 2), low=(1, 0),
                dilation=(1, 1), size=(2, 2), data={1: "index:4"}),
     )  # fmt: skip
     bads = (
@@ -214,7 +214,7 @@ class MaxPoolBackward(Op, name="mir.max_pool_backward"):
                 f"{self.short} takes values and indices of one shape, found {listed(g.shape)} and"
                 f" {listed(indices.shape)}"
             )
-        geometry = {"kernel": self.kernel, "stride": self.stride, "low": self.low}
+        geometry = {"taps": self.taps, "stride": self.stride, "low": self.low}
         rank = g.rank - 2
         check_counts(self.short, rank, **geometry, dilation=self.dilation)
         if len(self.size) != rank:
@@ -231,7 +231,7 @@ class MaxPoolBackward(Op, name="mir.max_pool_backward"):
 
     def loops(self, b: Any) -> None:
         counts, sizes = self.g.type.static_shape[2:], self.out.type.static_shape[2:]
-        windows = Windows(self.kernel, self.stride, self.low, self.dilation)
+        windows = Windows(self.taps, self.stride, self.low, self.dilation)
         wide = f32 if self.g.dtype in (f16, bf16) else self.g.dtype
 
         def point(n: Any, c: Any, *at: Any) -> None:

@@ -35,8 +35,8 @@ from rlx.types import FLOATS, TensorType, bf16, f16, f32
 
 __all__ = ["ONE", "THREE", "TWO", "MeanPool", "Pool", "but", "places"]
 
-ONE: dict[str, Any] = {"kernel": (2,), "stride": (2,), "low": (0,), "high": (0,)}
-TWO: dict[str, Any] = {"kernel": (3, 2), "stride": (2, 1), "low": (1, 0), "high": (1, 1)}
+ONE: dict[str, Any] = {"taps": (2,), "stride": (2,), "low": (0,), "high": (0,)}
+TWO: dict[str, Any] = {"taps": (3, 2), "stride": (2, 1), "low": (1, 0), "high": (1, 1)}
 THREE: dict[str, Any] = {k: v * 3 for k, v in ONE.items()}
 
 
@@ -49,7 +49,7 @@ class Pool(Op):
     """What the poolings share: their windows, and that each channel is pooled by itself."""
 
     x: Value = operand("[N, C, spatial axes]: one to three of them")
-    kernel: tuple[int, ...] = attr(doc="taps of a window along each spatial axis")
+    taps: tuple[int, ...] = attr(doc="taps of a window along each spatial axis")
     stride: tuple[int, ...] = attr(doc="distance between two windows")
     low: tuple[int, ...] = attr(doc="places of padding before each axis")
     high: tuple[int, ...] = attr(doc="places of padding after it")
@@ -66,7 +66,7 @@ class Pool(Op):
     @property
     def windows(self) -> Windows:
         """Where the windows lie: their taps are neighbours, unless an op says otherwise."""
-        return Windows(self.kernel, self.stride, self.low, (1,) * len(self.kernel))
+        return Windows(self.taps, self.stride, self.low, (1,) * len(self.taps))
 
     @property
     def end(self) -> tuple[int, ...]:
@@ -95,7 +95,7 @@ class Pool(Op):
     def cost(self) -> Cost:
         """An operation for every tap of a window."""
         size = self.out.type.size
-        taps = math.prod(self.kernel)
+        taps = math.prod(self.taps)
         return Cost(size * taps if isinstance(size, int) else 0, super().cost().bytes)
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
@@ -177,7 +177,7 @@ class MeanPool(Pool, name="mir.mean_pool"):
         for axis, (size, count) in enumerate(zip(sizes, windows, strict=True)):
             low, high = self.low[axis], self.high[axis]
             start = np.arange(count) * self.stride[axis] - low
-            end = np.minimum(start + self.kernel[axis], size + high)
+            end = np.minimum(start + self.taps[axis], size + high)
             if not self.count_include_pad:
                 start, end = np.maximum(start, 0), np.minimum(end, size)
             total = np.multiply.outer(total, end - start)
@@ -200,7 +200,7 @@ class MeanPool(Pool, name="mir.mean_pool"):
                 # The same sizes with the padding before the axis as its beginning.
                 low, high = self.low[axis], self.high[axis]
                 first, last = at[axis] * self.stride[axis], size + low + high
-                end = b.k.minimum(first + self.kernel[axis], last)
+                end = b.k.minimum(first + self.taps[axis], last)
                 if not self.count_include_pad:
                     first, end = b.k.maximum(first, low), b.k.minimum(end, size + low)
                 total = total * (end - first)
@@ -221,7 +221,7 @@ class MeanPool(Pool, name="mir.mean_pool"):
         wide = widened(g)
         share = wide / Constant(self.counts().astype(wide.dtype.numpy)).out
         planes = share.reshape((-1, 1, *g.shape[2:]))
-        ones = Constant(np.ones((), wide.dtype.numpy)).out.expand((1, 1, *self.kernel))
+        ones = Constant(np.ones((), wide.dtype.numpy)).out.expand((1, 1, *self.taps))
         sizes = zip(g.type.static_shape[2:], self.x.type.static_shape[2:], strict=True)
         high = tuple(
             (n - 1) * s + k - lo - size

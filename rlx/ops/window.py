@@ -41,7 +41,7 @@ Padding = int | Sequence[int] | Sequence[Sequence[int]]
 class Windows(NamedTuple):
     """Where windows lie, with a number for each spatial axis."""
 
-    kernel: tuple[int, ...]
+    taps: tuple[int, ...]
     stride: tuple[int, ...]
     low: tuple[int, ...]
     dilation: tuple[int, ...]
@@ -92,14 +92,14 @@ def padding_of(
 
 def check_counts(what: str, rank: int, **given: Sequence[int]) -> None:
     """ShapeError unless each attribute has one number for each of ``rank`` spatial axes; strides,
-    dilations and kernel sizes are at least 1."""
+    dilations and taps are at least 1."""
     for name, numbers in given.items():
         if len(numbers) != rank:
             raise ShapeError(
                 f"{what}: {name} needs one number for each of {rank} spatial axes, found"
                 f" {listed(numbers)}"
             )
-        if name in ("stride", "dilation", "kernel") and any(n < 1 for n in numbers):
+        if name in ("stride", "dilation", "taps") and any(n < 1 for n in numbers):
             raise ShapeError(f"{what}: {name} must be at least 1, found {listed(numbers)}")
 
 
@@ -133,7 +133,7 @@ def view_of_windows(x: Array, counts: Sequence[int], windows: Windows) -> Array:
     steps = x.strides[2:]
     strides = [n * s for n, s in zip(windows.stride, steps, strict=True)]
     strides += [n * d for n, d in zip(windows.dilation, steps, strict=True)]
-    shape = (*x.shape[:2], *counts, *windows.kernel)
+    shape = (*x.shape[:2], *counts, *windows.taps)
     return np.lib.stride_tricks.as_strided(x, shape, (*x.strides[:2], *strides), writeable=False)
 
 

@@ -110,7 +110,7 @@ def _shape(node: Conv | ConvTranspose) -> ConvShape:
         a, b, c = (*[fill] * (3 - len(numbers)), *numbers)
         return a, b, c
 
-    x, out, kernel = node.x.type.static_shape, node.out.type.static_shape, node.windows.kernel
+    x, out, kernel = node.x.type.static_shape, node.out.type.static_shape, node.windows.taps
     stride, spread, low = node.stride, (1,) * len(kernel), node.low
     if isinstance(node, ConvTranspose):
         stride, spread = spread, stride
