@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, TensorType, f32, f64
 from support.compiled import agrees
 from support.jit import host
-from support.runkernel import element_strides, run_launch
+from support.runkernel import element_strides, guarded, run_launch
 
 Array = np.ndarray[Any, Any]
 
@@ -39,7 +40,7 @@ def values(shape: tuple[int, ...], dt: DType = f32) -> Array:
 def convolve(
     x: Array, w: Array, shape: ConvShape, config: ConvConfig, features: Features,
     operands: tuple[Array, ...] = (), *, raw: bool = True, pieces: int = 1,
-    out: Array | None = None,
+    out: Array | None = None, hold: Callable[[Array], Array] = np.asarray,
 ) -> Array:  # fmt: skip
     """The kernel on x [N, C, D, H, W] and w [Co, C / groups, ...]; nan is all around them."""
     target, dt = kernel_target(features), config.dtype
@@ -51,12 +52,12 @@ def convolve(
         layout = Planes(shape.size, (1, 1, 1), image, channel)
     else:
         count = (shape.images - 1) * layout.image + x.shape[1] * layout.channel + lanes
-        planes = np.full(count, np.nan, dt.numpy)
+        planes = hold(np.full(count, np.nan, dt.numpy))
         layer = PlanesConfig.of(dt, dt, shape, axes[2])
         strides = (image, channel, (axes[0], axes[1], axes[2]))
         filling = conv_layout.planes_launch(layer, shape, layout, strides)
         run_launch(conv_layout, layer, filling, [x, planes], pieces, features)
-    blocks = np.full(conv.packed_size(target, shape, dt), np.nan, dt.numpy)
+    blocks = hold(np.full(conv.packed_size(target, shape, dt), np.nan, dt.numpy))
     depth = shape.channels * shape.taps
     by = (shape.outputs * depth, depth, shape.taps, 1)
     packing = conv_layout.blocks_launch(BlocksConfig(dt, dt), target, shape, by)
@@ -168,6 +169,18 @@ def test_bits_depend_neither_on_the_cut_nor_on_the_layout() -> None:
         assert again.tobytes() == one.tobytes()
     first = convolve(x[:1, :, None], w, replace(shape, images=1), config, host())
     assert first.tobytes() == one[:1].tobytes()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_nothing_beyond_the_buffers_is_touched(case: Any) -> None:
+    """Every buffer ends where a page without access begins."""
+    x, w = guarded(values(case[0])), guarded(values(case[1]))
+    shape, node = shape_of(*case[:2], **case[2])
+    config = ConvConfig(f32, shape.taps == 1, BIAS_RESIDUAL, ("channel", "full"))
+    bias, out = guarded(values((len(w),))), guarded(np.zeros((len(x), len(w), *shape.out), "f4"))
+    found = convolve(x[:, :, None], w, shape, config, host(), (bias, out), out=out, hold=guarded)
+    want = node.reference(x, w) + bias[:, None, None]
+    np.testing.assert_allclose(found[:, :, 0], want, rtol=1e-4, atol=1e-5)
 
 
 def test_strided_input() -> None:
