@@ -13,6 +13,7 @@ from rlx.ops.cast import widened
 from rlx.ops.constant import Constant
 from rlx.ops.conv import Conv, ConvTranspose
 from rlx.ops.max_pool import MaxPool
+from rlx.ops.movement import listed
 from rlx.ops.pool import MeanPool
 from rlx.ops.reduce import ReduceMean
 from rlx.ops.value import Value
@@ -45,9 +46,9 @@ def _of_rank(name: str, rank: int, build: F) -> F:
 
     @wraps(build)
     def method(x: Value, *args: object, **kwargs: object) -> Value:
-        if x.rank != rank + 2:
+        if isinstance(x, Value | np.ndarray) and len(x.shape) != rank + 2:
             axes = "[N, C, L]" if rank == 1 else "[N, C, H, W]" if rank == 2 else "[N, C, D, H, W]"
-            raise ShapeError(f"{name} takes x {axes}, found {x.type}")
+            raise ShapeError(f"{name} takes x {axes}, found {listed(x.shape)}")
         return build(x, *args, **kwargs)
 
     method.__name__ = method.__qualname__ = name
