@@ -27,7 +27,8 @@ EXACT = frozenset(
     f"mir.{name}"
     for name in (
         "abs", "cast", "concat", "constant", "eq", "expand", "floor", "gather", "ge", "gt", "iota",
-        "le", "logical_and", "logical_not", "logical_or", "lt", "maximum", "minimum", "ne", "neg",
+        "le", "logical_and", "logical_not", "logical_or", "lt", "max_pool", "max_pool_indices",
+        "maximum", "minimum", "ne", "neg",
         "pad", "reduce_max", "reduce_min", "relu", "reshape", "round", "sign", "slice", "topk",
         "transpose", "where",
     )
@@ -35,8 +36,11 @@ EXACT = frozenset(
 """Ops whose result has one right value to the last bit, if their operands have."""
 
 JUMPS = frozenset(
-    f"mir.{name}" for name in ("eq", "floor", "ge", "gt", "le", "lt", "ne", "round", "sign", "topk")
-)
+    f"mir.{name}"
+    for name in (
+        "eq", "floor", "ge", "gt", "le", "lt", "max_pool_indices", "ne", "round", "sign", "topk",
+    )
+)  # fmt: skip
 """Ops that a change of a unit in the last place can throw far; a cast to an integer is another."""
 
 Maker = Callable[["Builder", type[Op]], Op]
@@ -205,6 +209,12 @@ def _topk(b: Builder, cls: type[Op]) -> Op:
     return cls(x, b.between(1, x.type.static_shape[axis]), axis, b.chance(0.5))
 
 
+def _max_pool_indices(b: Builder, cls: type[Op]) -> Op:
+    sample = b.one_of(cls.samples)
+    t = type_of(str(sample.types[0]), b.dtype(cls.dtypes))
+    return cls(b.value((t.dtype,), shape=t.static_shape, exact=True), **sample.attrs)
+
+
 # -- products --------------------------------------------------------------------------------------
 
 
@@ -356,6 +366,7 @@ _MAKERS: dict[str, Maker] = {
     "where": _where, "cast": _cast, "reshape": _reshape, "transpose": _transpose,
     "expand": _expand, "slice": _slice, "concat": _concat, "pad": _pad, "gather": _gather,
     "scatter_add": _scatter_add, "cumsum": _cumsum, "topk": _topk, "matmul": _matmul,
+    "max_pool_indices": _max_pool_indices,
     "dot_general": _dot_general, "linear": _linear, "linear_fused": _linear,
     "shared_linear_pair": _shared_linear_pair, "swiglu": _swiglu,
     "residual_rms_norm": _residual_rms_norm, "attention": _attention, "constant": _constant,
