@@ -10,6 +10,7 @@ BENCHMARKS = {
     "gemm": "bench.kernels.gemm",
     "attention": "bench.kernels.attention",
     "linalg": "bench.kernels.linalg",
+    "conv": "bench.kernels.conv",
     "overhead": "bench.overhead",
     "loop": "bench.loop",
     "compile": "bench.compile",

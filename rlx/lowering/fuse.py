@@ -1,7 +1,8 @@
 """fuse: ops that one kernel can run become a ``mir.fused`` region.
 
-Three patterns, in this order, each one sweep in program order: a product with its pointwise
-epilogue; row-wise reductions with the pointwise ops around them; what is left of pointwise chains.
+Four patterns, in this order, each one sweep in program order: a product, and a convolution, with
+its pointwise epilogue; row-wise reductions with the pointwise ops around them; what is left of
+pointwise chains.
 A region never swallows a value that something outside it uses. Whether a region is right for a
 kernel is the family's to say: growth asks its claim, and un-fusing is always inlining. A pattern
 whose family the target has no emitter for is left out.
@@ -21,6 +22,7 @@ from rlx.lowering.rules import splat_of
 from rlx.ops.base import op_class
 from rlx.ops.constant import Constant
 from rlx.ops.contraction import MatMul
+from rlx.ops.conv import Conv, ConvTranspose
 from rlx.ops.movement import Expand
 from rlx.ops.normalization import LayerNorm, RmsNorm, Softmax
 from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
@@ -39,7 +41,7 @@ class Fuse(RulePass):
     """Merge products, row reductions and pointwise ops into regions."""
 
     name = "fuse"
-    rules = ("contraction", "rowwise", "elementwise")
+    rules = ("contraction", "conv", "rowwise", "elementwise")
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
         if compilation.options.dispatch == "common" or not compilation.options.fuse:
@@ -70,7 +72,7 @@ class _Fuser:
     def grow(self, pattern: str, root: ir.Operation) -> None:
         """Grow from a root while the family claims the result; make a region of two ops or more."""
         group = [root]
-        if pattern != "contraction":
+        if pattern not in ("contraction", "conv"):
             self.take_producers(pattern, group)
         if pattern != "elementwise":
             self.take_users(pattern, group)
@@ -217,6 +219,7 @@ def _pointwise(op: ir.Operation) -> bool:
 
 PATTERNS: dict[str, Callable[[list[ir.Operation]], list[ir.Operation]]] = {
     "contraction": lambda ops: [o for o in ops if o.name == MatMul.name],
+    "conv": lambda ops: [o for o in ops if o.name in (Conv.name, ConvTranspose.name)],
     "rowwise": lambda ops: [o for o in ops if o.name in ROW_ROOTS],
     "elementwise": lambda ops: [o for o in reversed(ops) if _pointwise(o)],
 }

@@ -81,9 +81,12 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.linalg.svd": ("mir.svd", "mir.svdvals"),
     "rlx.ops.linalg.pinv": ("mir.pinv", "mir.lstsq"),
     "rlx.ops.linalg.solve": ("mir.solve", "mir.inv", "mir.det", "mir.slogdet"),
+    "rlx.ops.conv": ("mir.conv", "mir.conv_transpose"),
+    "rlx.ops.pool": ("mir.mean_pool",),
+    "rlx.ops.max_pool": ("mir.max_pool", "mir.max_pool_indices", "mir.max_pool_backward"),
     "rlx.ops.blocks": (
         "hir.linear", "hir.linear_fused", "hir.shared_linear_pair", "hir.swiglu",
-        "hir.residual_rms_norm",
+        "hir.residual_rms_norm", "hir.depthwise_conv1d_causal",
     ),
     "rlx.ops.norms": ("hir.group_norm", "hir.batch_norm", "hir.batch_norm_train"),
     "rlx.ops.resize": ("hir.resize",),
@@ -100,6 +103,7 @@ OP_MODULES: dict[str, str] = {op: module for module, ops in FAMILIES.items() for
 # Builder methods that are no op's own name: the method, and "module:function" that it calls, or
 # "op" for an op class under another method name.
 _SUGAR = "rlx.ops.sugar"
+_SPATIAL = "rlx.ops.spatial"
 # Control flow is built by ``rlx.control``, which traces functions.
 BUILDERS: dict[str, str] = {
     **{op.split(".")[1]: op for op in OP_MODULES if not op.startswith("control.")},
@@ -134,6 +138,10 @@ BUILDERS: dict[str, str] = {
     **{f: f"rlx.ops.statistics:{f}" for f in ("var", "std", "reduce_l1", "reduce_l2")},
     "any": "rlx.ops.statistics:any_", "all": "rlx.ops.statistics:all_",
     "einsum": "rlx.ops.einsum:einsum", "broadcast_to": "mir.expand",
+    **{f"{f}{rank}d": f"{_SPATIAL}:{f}{rank}d" for rank in (1, 2, 3) for f in (
+        "conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool",
+    )},
+    "pool": f"{_SPATIAL}:pool",
     "sum": "mir.reduce_sum", "mean": "mir.reduce_mean", "prod": "mir.reduce_prod",
     "max": f"{_SUGAR}:max_", "min": f"{_SUGAR}:min_",
 }  # fmt: skip

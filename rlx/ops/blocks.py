@@ -11,15 +11,18 @@ from collections.abc import Sequence
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ops.activation import Silu
 from rlx.ops.base import Op, attr, bad, operand, optional, sample
+from rlx.ops.conv import Conv
 from rlx.ops.functions import ACTIVATIONS
 from rlx.ops.heads import check_choice, check_floats
 from rlx.ops.movement import listed
 from rlx.ops.normalization import RmsNorm
+from rlx.ops.slicing import Concat
 from rlx.ops.value import Value
 from rlx.types import FLOATS, Dim, TensorType
 
 __all__ = [
     "Block",
+    "DepthwiseConv1dCausal",
     "Linear",
     "LinearFused",
     "ResidualRmsNorm",
@@ -222,3 +225,45 @@ class ResidualRmsNorm(Block, name="hir.residual_rms_norm"):
 
     def expand(self) -> Value:
         return RmsNorm.build(self.x + self.residual, self.gamma, self.beta, eps=self.eps)
+
+
+class DepthwiseConv1dCausal(Block, name="hir.depthwise_conv1d_causal"):
+    """A convolution along a sequence that sees no later elements, each channel by itself.
+
+    Element s of the result is the weighted sum of the elements s - K + 1 to s; what lies before the
+    sequence is ``left``, the end of the part before this one, or zeros.
+    """
+
+    x: Value = operand("[B, S, C]")
+    w: Value = operand("[C, 1, K]")
+    left: Value | None = optional("[B, K - 1, C]")
+
+    samples = (
+        sample("2x4x3xT", "3x1x2xT"),
+        sample("2x1x3xT", "3x1x4xT", "2x3x3xT"),
+    )
+    bads = (
+        bad("4x3xf32", "3x1x2xf32", match="rank 3", error=ShapeError),
+        bad("2x4x3xf32", "3x1x2x1xf32", match="rank 3", error=ShapeError),
+        bad("2x4x3xf32", "4x1x2xf32", match="w must be", error=ShapeError),
+        bad("2x4x3xf32", "3x1x2xf32", "2x2x3xf32", match="left must be", error=ShapeError),
+        bad("2x4x3xf32", "3x1x2xf64", match="one type", error=DTypeError),
+    )
+
+    def infer(self) -> TensorType:
+        self.check_types()
+        self.check_rank("x", 3)
+        self.check_rank("w", 3)
+        count, _, channels = self.x.shape
+        taps = self.w.shape[2]
+        self.check(("w", (channels, 1, taps)), ("left", (count, taps - 1, channels)))
+        return self.x.type
+
+    def expand(self) -> Value:
+        x, (channels, _, taps) = self.x, self.w.type.static_shape
+        low = taps - 1 if self.left is None else 0
+        if self.left is not None:
+            x = Concat(self.left, x, 1).out
+        return Conv.build(
+            x.transpose([0, 2, 1]), self.w, padding=[(low, 0)], groups=channels
+        ).transpose([0, 2, 1])

@@ -11,6 +11,8 @@ from rlx.types import DType, SymDim
 Array = np.ndarray[Any, Any]
 DimLike = int | str | SymDim
 Number = float | int | bool
+Numbers = int | Sequence[int]
+Padding = int | Sequence[int] | Sequence[Sequence[int]]
 F = TypeVar("F", bound=Callable[..., Any])
 
 def builder(method: str) -> Callable[..., Any] | None: ...
@@ -28,6 +30,15 @@ class GraphOps:
 
     def activation(self, kind: str | Value, x: Value | str) -> Value:
         """A pointwise function by name:"""
+
+    def adaptive_avg_pool1d(self, x: Value, output_size: Numbers | Sequence[int | None]) -> Value:
+        """As ``torch.nn.functional.adaptive_avg_pool2d``:"""
+
+    def adaptive_avg_pool2d(self, x: Value, output_size: Numbers | Sequence[int | None]) -> Value:
+        """As ``torch.nn.functional.adaptive_avg_pool2d``:"""
+
+    def adaptive_avg_pool3d(self, x: Value, output_size: Numbers | Sequence[int | None]) -> Value:
+        """As ``torch.nn.functional.adaptive_avg_pool2d``:"""
 
     def add(self, lhs: Any, rhs: Any) -> Value:
         """Sum, element by element."""
@@ -139,6 +150,42 @@ class GraphOps:
         mask_kind: str = "none",
     ) -> Value:
         """Attention whose mask needs no tensor:"""
+
+    def avg_pool1d(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """As ``torch.nn.functional.avg_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def avg_pool2d(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """As ``torch.nn.functional.avg_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def avg_pool3d(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """As ``torch.nn.functional.avg_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
 
     def axial_rope2d(
         self,
@@ -260,6 +307,106 @@ class GraphOps:
     def conj(self, x: Value) -> Value:
         """The complex conjugate:"""
 
+    def conv(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """Convolution:"""
+
+    def conv1d(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
+
+    def conv2d(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
+
+    def conv3d(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
+
+    def conv_transpose(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """The adjoint of conv:"""
+
+    def conv_transpose1d(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
+
+    def conv_transpose2d(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
+
+    def conv_transpose3d(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
+
     def cos(self, x: Value) -> Value:
         """Cosine of an angle in radians."""
 
@@ -280,6 +427,9 @@ class GraphOps:
 
     def depth_to_space(self, x: Value, block: int, mode: str = "DCR") -> Value:
         """``[N, C*block^2, H, W]`` as ``[N, C, H*block, W*block]``, as in ONNX:"""
+
+    def depthwise_conv1d_causal(self, x: Value, w: Value, left: Value | None = None) -> Value:
+        """A convolution along a sequence that sees no later elements, each channel by itself."""
 
     def det(self, x: Value) -> Value:
         """The determinant of square matrices, from the LU factorization; 0 of a singular matrix."""
@@ -714,6 +864,76 @@ class GraphOps:
         """With another operand the larger of the two, element by element (``maximum``);
         otherwise the largest element along ``axes``, or of all."""
 
+    def max_pool(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """The largest element of every window, without the padding; nan if there is one."""
+
+    def max_pool1d(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """As ``torch.nn.functional.max_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def max_pool2d(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """As ``torch.nn.functional.max_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def max_pool3d(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """As ``torch.nn.functional.max_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def max_pool_backward(
+        self,
+        g: Value,
+        indices: Value,
+        taps: Sequence[int],
+        stride: Sequence[int],
+        low: Sequence[int],
+        dilation: Sequence[int],
+        size: Sequence[DimLike],
+    ) -> Value:
+        """Zeros to which the value of every window is added where ``indices`` says."""
+
+    def max_pool_indices(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """Where the largest element of every window is:"""
+
     def maximum(self, lhs: Any, rhs: Any) -> Value:
         """The larger of two, element by element; nan if either is nan."""
 
@@ -727,6 +947,17 @@ class GraphOps:
         keep_dim: bool = False,
     ) -> Value:
         """Arithmetic mean along axes, of floats or complex numbers; nan over an empty axis."""
+
+    def mean_pool(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """The mean of every window."""
 
     def min(
         self,
@@ -830,6 +1061,16 @@ class GraphOps:
 
     def pixel_unshuffle(self, x: Value, downscale: int) -> Value:
         """The inverse of ``pixel_shuffle``."""
+
+    def pool(
+        self,
+        x: Value,
+        kind: str,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+    ) -> Value:
+        """Pooling by the name of its kind, "max" or "mean"; padding counts in the mean."""
 
     def position(
         self,
@@ -1337,6 +1578,15 @@ class ValueOps:
     def activation(self, x: Value | str) -> Value:
         """A pointwise function by name:"""
 
+    def adaptive_avg_pool1d(self, output_size: Numbers | Sequence[int | None]) -> Value:
+        """As ``torch.nn.functional.adaptive_avg_pool2d``:"""
+
+    def adaptive_avg_pool2d(self, output_size: Numbers | Sequence[int | None]) -> Value:
+        """As ``torch.nn.functional.adaptive_avg_pool2d``:"""
+
+    def adaptive_avg_pool3d(self, output_size: Numbers | Sequence[int | None]) -> Value:
+        """As ``torch.nn.functional.adaptive_avg_pool2d``:"""
+
     def add(self, rhs: Any) -> Value:
         """Sum, element by element."""
 
@@ -1423,6 +1673,39 @@ class ValueOps:
         mask_kind: str = "none",
     ) -> Value:
         """Attention whose mask needs no tensor:"""
+
+    def avg_pool1d(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """As ``torch.nn.functional.avg_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def avg_pool2d(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """As ``torch.nn.functional.avg_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def avg_pool3d(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """As ``torch.nn.functional.avg_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
 
     def axial_rope2d(
         self,
@@ -1529,6 +1812,98 @@ class ValueOps:
     def conj(self) -> Value:
         """The complex conjugate:"""
 
+    def conv(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """Convolution:"""
+
+    def conv1d(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
+
+    def conv2d(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
+
+    def conv3d(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
+
+    def conv_transpose(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """The adjoint of conv:"""
+
+    def conv_transpose1d(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
+
+    def conv_transpose2d(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
+
+    def conv_transpose3d(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
+
     def cos(self) -> Value:
         """Cosine of an angle in radians."""
 
@@ -1549,6 +1924,9 @@ class ValueOps:
 
     def depth_to_space(self, block: int, mode: str = "DCR") -> Value:
         """``[N, C*block^2, H, W]`` as ``[N, C, H*block, W*block]``, as in ONNX:"""
+
+    def depthwise_conv1d_causal(self, w: Value, left: Value | None = None) -> Value:
+        """A convolution along a sequence that sees no later elements, each channel by itself."""
 
     def det(self) -> Value:
         """The determinant of square matrices, from the LU factorization; 0 of a singular matrix."""
@@ -1908,6 +2286,70 @@ class ValueOps:
         """With another operand the larger of the two, element by element (``maximum``);
         otherwise the largest element along ``axes``, or of all."""
 
+    def max_pool(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """The largest element of every window, without the padding; nan if there is one."""
+
+    def max_pool1d(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """As ``torch.nn.functional.max_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def max_pool2d(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """As ``torch.nn.functional.max_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def max_pool3d(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """As ``torch.nn.functional.max_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def max_pool_backward(
+        self,
+        indices: Value,
+        taps: Sequence[int],
+        stride: Sequence[int],
+        low: Sequence[int],
+        dilation: Sequence[int],
+        size: Sequence[DimLike],
+    ) -> Value:
+        """Zeros to which the value of every window is added where ``indices`` says."""
+
+    def max_pool_indices(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """Where the largest element of every window is:"""
+
     def maximum(self, rhs: Any) -> Value:
         """The larger of two, element by element; nan if either is nan."""
 
@@ -1920,6 +2362,16 @@ class ValueOps:
         keep_dim: bool = False,
     ) -> Value:
         """Arithmetic mean along axes, of floats or complex numbers; nan over an empty axis."""
+
+    def mean_pool(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """The mean of every window."""
 
     def min(
         self,
@@ -2005,6 +2457,15 @@ class ValueOps:
 
     def pixel_unshuffle(self, downscale: int) -> Value:
         """The inverse of ``pixel_shuffle``."""
+
+    def pool(
+        self,
+        kind: str,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+    ) -> Value:
+        """Pooling by the name of its kind, "max" or "mean"; padding counts in the mean."""
 
     def position(
         self,

@@ -34,10 +34,10 @@ EXACT = frozenset(
         "cast", "ceil", "concat", "constant", "cummax", "cummin", "dynamic_slice",
         "dynamic_update_slice", "eq", "expand", "flip", "floor", "floor_divide", "fmod", "gather",
         "ge", "gt", "iota", "isfinite", "isinf", "isnan", "le", "left_shift", "logical_and",
-        "logical_not", "logical_or", "logical_xor", "lt", "maximum", "minimum", "ne", "neg",
-        "pad", "position", "reduce_max", "reduce_min", "relu", "remainder", "reshape",
-        "right_shift", "round", "searchsorted", "sign", "slice", "sort", "topk", "transpose",
-        "trunc", "where",
+        "logical_not", "logical_or", "logical_xor", "lt", "max_pool", "max_pool_indices",
+        "maximum", "minimum", "ne", "neg", "pad", "position", "reduce_max", "reduce_min", "relu",
+        "remainder", "reshape", "right_shift", "round", "searchsorted", "sign", "slice", "sort",
+        "topk", "transpose", "trunc", "where",
     )
 )  # fmt: skip
 """Ops whose result has one right value to the last bit, if their operands have."""
@@ -46,8 +46,8 @@ JUMPS = frozenset(
     f"mir.{name}"
     for name in (
         "argmax", "argmin", "atan2", "ceil", "eq", "floor", "floor_divide", "fmod", "ge", "gt",
-        "isfinite", "isinf", "isnan", "le", "lt", "ne", "remainder", "round", "searchsorted",
-        "sign", "sort", "topk", "trunc",
+        "isfinite", "isinf", "isnan", "le", "lt", "max_pool_indices", "ne", "remainder", "round",
+        "searchsorted", "sign", "sort", "topk", "trunc",
     )
 )  # fmt: skip
 """Ops that a change of a unit in the last place can throw far; a cast to an integer is another."""
@@ -244,6 +244,12 @@ def _topk(b: Builder, cls: type[Op]) -> Op:
     return cls(x, b.between(1, x.type.static_shape[axis]), axis, b.chance(0.5))
 
 
+def _max_pool_indices(b: Builder, cls: type[Op]) -> Op:
+    sample = b.one_of(cls.samples)
+    t = type_of(str(sample.types[0]), b.dtype(cls.dtypes))
+    return cls(b.value((t.dtype,), shape=t.static_shape, exact=True), **sample.attrs)
+
+
 # -- products --------------------------------------------------------------------------------------
 
 
@@ -430,6 +436,7 @@ _MAKERS: dict[str, Maker] = {
     "expand": _expand, "slice": _slice, "concat": _concat, "pad": _pad, "gather": _gather,
     "scatter_add": _scatter_add, "cumsum": _cumsum, "topk": _topk, "matmul": _matmul,
     "scatter": _scatter, "sort": _ordered, "argmax": _ordered, "argmin": _ordered,
+    "max_pool_indices": _max_pool_indices,
     "dot_general": _dot_general, "linear": _linear, "linear_fused": _linear,
     "shared_linear_pair": _shared_linear_pair, "swiglu": _swiglu,
     "residual_rms_norm": _residual_rms_norm, "attention": _attention, "constant": _constant,

@@ -52,6 +52,33 @@ def matmul_bias_activation_residual(g):
     return g.relu(x @ w + b) + r
 
 
+# CHECK-LABEL: "conv_bias_residual_activation"
+# CHECK: "mir.fused"
+# CHECK: %[[C:.*]] = "mir.conv"
+# CHECK: %[[B:.*]] = "mir.add"(%[[C]],
+# CHECK-NEXT: %[[R:.*]] = "mir.add"(%[[B]], %arg1)
+# CHECK-NEXT: %[[A:.*]] = "mir.relu"(%[[R]])
+# CHECK-NEXT: "mir.yield"(%[[A]])
+# CHECK-NEXT: {kind = "conv"}
+# CHECK-NEXT: return
+@case
+def conv_bias_residual_activation(g):
+    x, r = g.input("x", [1, 3, 8, 8]), g.input("r", [1, 4, 8, 8])
+    w, b = g.param("w", [4, 3, 3, 3]), g.param("b", [4])
+    return g.relu(x.conv2d(w, b, padding=1) + r)
+
+
+# One number a column of the image is no epilogue of a convolution.
+# CHECK-LABEL: "conv_and_column"
+# CHECK: %[[C:.*]] = "mir.conv"
+# CHECK-NOT: "conv"}
+# CHECK: return
+@case
+def conv_and_column(g):
+    x, w = g.input("x", [1, 3, 8, 8]), g.param("w", [4, 3, 3, 3])
+    return x.conv2d(w, padding=1) + g.input("c", [8])
+
+
 # The same product through the block of hir.
 # CHECK-LABEL: "linear_block"
 # CHECK: "mir.fused"
