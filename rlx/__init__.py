@@ -28,6 +28,7 @@ NAMES = {
         "rlx.compiler": ("compile_artifact",),
         "rlx.control": ("cond", "fori", "scan", "while_loop"),
         "rlx.errors": ("RlxError",),
+        "rlx.frontends.onnx": ("from_onnx",),
         "rlx.graph": ("Graph",),
         "rlx.inspect": (
             "inspect_graph", "inspect_hir", "inspect_lir", "inspect_mir", "inspect_pipeline",

@@ -25,7 +25,7 @@ LAYERS = (
     "errors", "clock", "knobs", "tracing", "compat", "dims", "types", "ops", "graph", "rebuild",
     "control", "interpreter", "text", "precision", "autodiff", "quant", "_mlir", "dialects",
     "kernels", "targets", "lowering", "runtime", "compiler", "modules", "inspect", "view",
-    "staged", "roofline", "models", "prelude", "tools",
+    "staged", "roofline", "models", "frontends", "prelude", "tools",
 )  # fmt: skip
 """The modules and packages of ``rlx``, lowest first: each imports only what stands before it."""
 
