@@ -55,7 +55,7 @@ def attributes_of(proto: NodeProto, schema: OpSchema | None, folder: Path | None
 
 
 def _check_attribute(a: AttributeProto, schema: OpSchema) -> None:
-    declared = schema.attributes.get(a.name)
+    declared: Any = schema.attributes.get(a.name)
     if declared is None:
         known = ", ".join(sorted(schema.attributes)) or "none"
         raise ModelError(

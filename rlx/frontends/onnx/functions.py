@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto
-from onnx.defs import OpSchema
 
 from rlx.frontends.onnx.edges import Edge
 from rlx.frontends.onnx.tensors import ELEM_TYPES
 
+# The stub of onnx.defs.OpSchema lacks what its functions are asked by.
+Schema = Any
+
 __all__ = ["bound", "defaults", "has_function", "of_schema", "static_function"]
 
 
-def has_function(schema: OpSchema) -> bool:
+def has_function(schema: Schema) -> bool:
     """Whether ONNX defines the op type by others."""
     return schema.has_function or schema.has_context_dependent_function
 
 
-def static_function(schema: OpSchema, version: int) -> FunctionProto | None:
+def static_function(schema: Schema, version: int) -> FunctionProto | None:
     """The function where it is the same for all nodes; None if it depends on a node's types."""
     if not schema.has_function:
         return None
@@ -27,7 +30,7 @@ def static_function(schema: OpSchema, version: int) -> FunctionProto | None:
 
 
 def of_schema(
-    schema: OpSchema, version: int, proto: NodeProto, inputs: Sequence[Edge | None]
+    schema: Schema, version: int, proto: NodeProto, inputs: Sequence[Edge | None]
 ) -> FunctionProto:
     """The function of one node, for the newest opset that is not newer than ``version``."""
     found = static_function(schema, version)
@@ -83,7 +86,7 @@ def bound(proto: NodeProto, attributes: Mapping[str, AttributeProto]) -> NodePro
     return out
 
 
-def defaults(schema: OpSchema) -> dict[str, AttributeProto]:
+def defaults(schema: Schema) -> dict[str, AttributeProto]:
     """What attributes are where a node leaves them out."""
     return {
         name: a.default_value

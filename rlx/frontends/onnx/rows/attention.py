@@ -12,7 +12,7 @@ from rlx.ops.attention import Attention
 from rlx.ops.constant import Iota
 from rlx.ops.slicing import Concat
 from rlx.ops.value import Value
-from rlx.types import Dim, DType, SymDim, bool_
+from rlx.types import Dim, DType, SymDim, bool_, i64
 
 __all__ = ["ROWS"]
 
@@ -86,7 +86,7 @@ def _mask(n: Node, q: Value, k: Value, past: Dim) -> Any:
 def _causal(queries: Dim, keys: Dim, past: Dim) -> Value:
     """Which keys a query sees: those at and before its position, the first one being at 0 behind
     the keys of the past."""
-    row, column = (Iota((queries, keys), axis, "i64").out for axis in (0, 1))
+    row, column = (Iota((queries, keys), axis, i64).out for axis in (0, 1))
     return column.le(row + size_value(past))
 
 

@@ -81,7 +81,7 @@ def _counted(n: Node, body: GraphProto, initial: Sequence[Edge], rounds: Dim) ->
         _, *given = (e.value for e in _body(n, body, [Edge.of(i), true, *map(Edge.of, carry)]))
         return tuple(given[: len(carry)]), tuple(given[len(carry) :])
 
-    carried, stacks = scan(one, tuple(e.value for e in initial), Iota((rounds,), 0, "i64").out)
+    carried, stacks = scan(one, tuple(e.value for e in initial), Iota((rounds,), 0, i64).out)
     return [*carried, *(stacks or ())]
 
 

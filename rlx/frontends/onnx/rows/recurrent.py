@@ -14,6 +14,7 @@ from rlx.ops.constant import Iota
 from rlx.ops.sugar import concat, split
 from rlx.ops.unary import Relu
 from rlx.ops.value import Value
+from rlx.types import i32
 
 __all__ = ["ROWS"]
 
@@ -138,14 +139,14 @@ def _run(
     steps, batch, width = x.shape
     flat = x.reshape([steps * batch, width]) @ d.w.T
     product = _plus(flat, d.wb).reshape([steps, batch, d.w.shape[0]])
-    number = Iota((steps,), 0, "i32").out
+    number = Iota((steps,), 0, i32).out
 
     def one(states: States, given: tuple[Value, Value]) -> tuple[States, Value]:
         step, row = given
         new = cell(d, row, states)
         if lengths is None:
             return new, new[0]
-        on = step.lt(lengths.cast("i32")).reshape([batch, 1])
+        on = step.lt(lengths.cast(i32)).reshape([batch, 1])
         zero = constant(0, x.dtype)
         return tuple(on.where(a, b) for a, b in zip(new, states, strict=True)), on.where(
             new[0], zero

@@ -27,7 +27,8 @@ def folding(fold: Fold) -> Row:
 
     def row(n: Node) -> Value:
         x, axes, keep = n[0], n.axes(1) or [], bool(n.attr("keepdims", 1))
-        if not axes and not n.attr("noop_with_empty_axes", 0):
+        nothing = n.attr("noop_with_empty_axes", 0)
+        if not axes and not nothing:
             axes = list(range(x.rank))
         return fold(x, [axis_of(a, x.rank, "axes") for a in axes], keep)
 

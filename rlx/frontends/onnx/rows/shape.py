@@ -12,7 +12,7 @@ from rlx.frontends.onnx.node import Node, Result, Rows, constant
 from rlx.frontends.onnx.tensors import dtype_of
 from rlx.ops.constant import Iota
 from rlx.ops.value import Value
-from rlx.types import dtype
+from rlx.types import dtype, i64
 
 __all__ = ["ROWS"]
 
@@ -56,7 +56,7 @@ def ranged(n: Node) -> Result:
         (start,), (limit,), delta = n.dims(0), n.dims(1), n.ints(2)
         if delta != [1]:
             raise UnsupportedError(f"a range of step {delta[0]} over symbolic dims has no length")
-        counted = Iota((limit - start,), 0, "i64").out
+        counted = Iota((limit - start,), 0, i64).out
         return counted if start == 0 else counted + size_value(start)
     first, last, step = (n.array(i).reshape(()) for i in range(3))
     if step == 0:
@@ -87,7 +87,7 @@ def _grid(x: Value) -> tuple[Value, Value]:
     if x.rank < 2:
         raise ShapeError(f"it takes matrices, found {x.type}")
     matrix = x.shape[-2:]
-    return Iota(matrix, 0, "i64").out, Iota(matrix, 1, "i64").out
+    return Iota(matrix, 0, i64).out, Iota(matrix, 1, i64).out
 
 
 def one_hot(n: Node) -> Value:
@@ -99,7 +99,7 @@ def one_hot(n: Node) -> Value:
     at = at.lt(0).where(at + depth, at)
     at = at.reshape([*at.shape[:axis], 1, *at.shape[axis:]])
     line = [depth if i == axis else 1 for i in range(indices.rank + 1)]
-    return at.eq(Iota((depth,), 0, "i64").out.reshape(line)).where(values[1], values[0])
+    return at.eq(Iota((depth,), 0, i64).out.reshape(line)).where(values[1], values[0])
 
 
 def non_zero(n: Node) -> Result:
@@ -133,7 +133,8 @@ def _window(n: Node, weights: tuple[float, float, float]) -> Result:
     size = n.ints(0)[0]
     dt = dtype_of(n.attr("output_datatype", 1), "its result")
     at = np.arange(size) * 2 * np.pi / (size if n.attr("periodic", 1) else size - 1)
-    return sum(w * np.cos(i * at) for i, w in enumerate(weights)).astype(dt.numpy)
+    total = np.sum([w * np.cos(i * at) for i, w in enumerate(weights)], 0)
+    return total.astype(dt.numpy)
 
 
 ROWS: Rows = {
