@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 __all__ = ["Tick", "time_ns"]
 
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Tick:
+class Tick(NamedTuple):
     """A moment on the process's monotonic clock; ``ns`` counts from a start that means nothing."""
 
     ns: int

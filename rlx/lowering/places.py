@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from rlx.errors import RlxError
 from rlx.graph import Graph
@@ -52,7 +51,7 @@ class Places:
     def fusion(self, report: FusionReport) -> FusionReport:
         """A report of fusions at the user's places."""
         missed = [
-            replace(m, location=self.of(m.location), reason=self.text(m.reason))
+            m._replace(location=self.of(m.location), reason=self.text(m.reason))
             for m in report.missed
         ]
         return FusionReport(report.fused, missed)

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rlx import knobs
 
@@ -31,8 +31,7 @@ class MissReason(StrEnum):
     REFUSED = "refused by the kernel family"
 
 
-@dataclass(frozen=True)
-class MissedFusion:
+class MissedFusion(NamedTuple):
     """A place where a pattern nearly applied: why it did not, and what would help."""
 
     pattern: str
@@ -60,8 +59,7 @@ class FusionReport:
         return "\n".join([*lines, *(f"missed {m}" for m in self.missed)]) or "nothing to fuse"
 
 
-@dataclass(frozen=True)
-class ArenaBuffer:
+class ArenaBuffer(NamedTuple):
     """A value in the arena: its place in bytes, and the first and last launch of main that touch
     it. The first one writes it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,10 +23,12 @@ from rlx.ops.builders import located
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Signature
 from rlx.runtime.launches import launches_of, register
-from rlx.runtime.profile import Profile, measure
 from rlx.runtime.weights import Code, Weights, plain
 from rlx.tracing import span
 from rlx.types import DTYPES
+
+if TYPE_CHECKING:
+    from rlx.runtime.profile import Profile
 
 __all__ = ["Executable", "as_array", "typed_array", "unknown"]
 
@@ -104,6 +106,8 @@ class Executable:
     def profile(self, inputs: Sequence[Array], runs: int) -> Profile:
         """Time the launches of so many runs on ``inputs``, after one that does not count. Other
         profiles wait; runs of other threads would count as well."""
+        from rlx.runtime.profile import measure
+
         self.run_slots(*inputs)  # the prologue, and the first touch of memory
         with _one_profile:
             self.program.set_profiling(True)

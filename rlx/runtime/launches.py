@@ -12,8 +12,7 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlx.runtime import _native
 from rlx.runtime.artifact import Variant
@@ -29,8 +28,7 @@ _RUN, _PROLOGUE, _LAUNCH, _CHUNK = range(4)
 _NAMES = {_RUN: "run", _PROLOGUE: "prologue"}
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """A launch of a schedule: its kernel, the ops that it computes, and the user's line.
 
     ``flops`` is the arithmetic of those ops by their own account; ``bytes`` is what it moves if it

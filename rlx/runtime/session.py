@@ -19,12 +19,12 @@ from rlx.precision import PrecisionPolicy, check_policy, check_precision
 from rlx.runtime.artifact import Artifact, Signature
 from rlx.runtime.backend import Backend, Loaded, Weights, backend_for
 from rlx.runtime.executable import Executable, as_array, typed_array, unknown
-from rlx.runtime.profile import Profile
 from rlx.types import TensorType
 
 if TYPE_CHECKING:
     from rlx.lowering.base import Options
     from rlx.modules import GraphModule
+    from rlx.runtime.profile import Profile
 
 __all__ = ["CompiledGraph", "Session"]
 

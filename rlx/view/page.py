@@ -97,7 +97,7 @@ def _missed(missed: list[MissedFusion], nodes: list[int]) -> list[dict[str, Any]
     """The misses, equal ones once with their number."""
     counts = Counter(zip(missed, nodes, strict=True))
     return [
-        {**asdict(m), "file": m.location[0], "line": m.location[1], "node": node, "count": n}
+        {**m._asdict(), "file": m.location[0], "line": m.location[1], "node": node, "count": n}
         for (m, node), n in counts.items()
     ]
 

@@ -20,7 +20,6 @@ from rlx.lowering.report import DispatchReport, FusionReport, MissedFusion, prin
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.cache import shared
 from rlx.runtime.cache.entry import Entry
-from rlx.runtime.cache.explain import nearest
 from rlx.runtime.cache.fingerprint import foreign_ops
 from rlx.runtime.cache.key import Key, artifact_parts
 from rlx.runtime.cache.memory import Memory
@@ -120,7 +119,11 @@ def _found_or_compiled(
 
 def _why(store: Store, key: Key) -> str:
     """Why an artifact was not there; compared with what is, if anybody wants to know."""
-    near = nearest(store, key) if shared.logged() else None
+    if not shared.logged():
+        return store.why(key)
+    from rlx.runtime.cache.explain import nearest
+
+    near = nearest(store, key)
     return f"{store.why(key)}; {near}" if near else store.why(key)
 
 

@@ -3,11 +3,13 @@
     KIND/DIGEST      an entry (rlx/runtime/cache/entry.py)
     staging/...      what is being written, under names that no two writers share
     last-miss        the key that was looked for last and not there
+    usage            how many bytes all that is (rlx/runtime/cache/usage.py)
 
 There are no locks. An entry is staged and then published by one rename, so that a reader finds a
 whole one or none, and a file that is damaged nevertheless is told by its digest. No directory is
 ever removed, so that nobody's rename fails for it. What is used is touched, and what was used
-longest ago goes first where all is more than ``limit``.
+longest ago goes first where all is more than ``limit``; an eighth of it is then left free, so that
+not every write has to look at all files.
 
 Only its owner can read or write the directory: an entry is code that will be run.
 """
@@ -20,9 +22,8 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from rlx.runtime.cache.entry import (
     FORMAT,
@@ -36,6 +37,7 @@ from rlx.runtime.cache.entry import (
     unpack,
 )
 from rlx.runtime.cache.key import Key
+from rlx.runtime.cache.usage import Usage
 
 __all__ = ["Found", "Store", "load", "manifest_of"]
 
@@ -44,10 +46,10 @@ STALE_SECONDS = 600
 
 _STAGING = "staging"
 _LAST_MISS = "last-miss"
+_USAGE = "usage"
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """A file of the directory; ``used`` is when it was last used, in seconds since the epoch."""
 
     path: Path
@@ -63,7 +65,7 @@ class Store:
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder, self.limit = folder / f"v{FORMAT}", limit
-        self._root = folder
+        self._root, self._usage = folder, Usage(self.folder / _USAGE)
         self._off = self._read_only = self._trusted = False
         self._damaged: dict[str, str] = {}
 
@@ -98,10 +100,16 @@ class Store:
 
     def write(self, *entries: tuple[Key, Entry]) -> None:
         """Keep entries, each by its key."""
-        for key, entry in entries:
+        if not entries or not self._usable() or self._read_only:
+            return
+        files = [(self._path(key), pack(key, entry)) for key, entry in entries]
+        size = sum(len(data) for _, data in files)
+        noted = self._usage.add(size)
+        for path, data in files:
             if self._usable() and not self._read_only:
-                self._publish(self._path(key), pack(key, entry))
-        if entries and self._usable() and not self._read_only:
+                self._publish(path, data)
+        total = self._usage.written(size, noted)
+        if total is None or total > self.limit:
             self.trim()
 
     def miss(self, key: Key) -> None:
@@ -125,18 +133,23 @@ class Store:
 
     def clear(self) -> int:
         """Remove every entry; returns how many went."""
+        self._usage.forget()
         return sum(_unlink(f.path) for f in self._files() if f.kind != _STAGING or _is_stale(f))
 
     def trim(self) -> int:
-        """Remove what writers left behind, then what was used longest ago, until the rest is
-        within the limit; returns how many went."""
+        """Remove what writers left behind, then, if the rest is beyond the limit, what was used
+        longest ago; returns how many went."""
+        self._usage.forget()
         files = sorted(self._files(), key=lambda f: f.used)
         total = sum(f.size for f in files)
+        allowed = self.limit if total <= self.limit else self.limit - self.limit // 8
         gone = 0
         for f in files:
-            if total > self.limit or (f.kind == _STAGING and _is_stale(f)):
+            if total > allowed or (f.kind == _STAGING and _is_stale(f)):
                 gone += _unlink(f.path)
                 total -= f.size
+        if total:
+            self._usage.counted(total)
         return gone
 
     def _files(self) -> Iterator[Found]:
