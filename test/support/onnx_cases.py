@@ -24,7 +24,7 @@ import rlx
 from rlx.errors import RlxError, UnsupportedError
 from rlx.frontends.onnx.tensors import ELEM_TYPES, type_text
 
-__all__ = ["TABLE", "Case", "Outcome", "all_cases", "compare", "listed", "outcome", "prepared"]
+__all__ = ["TABLE", "Case", "Outcome", "all_cases", "compare", "listed", "outcomes", "prepared"]
 
 TABLE = Path(__file__).resolve().parents[1] / "frontends" / "onnx_node_cases.txt"
 
@@ -151,19 +151,62 @@ class Outcome:
         return " | ".join(filter(None, (self.name, self.verdict, self.detail)))
 
 
-def outcome(case: Case) -> tuple[Outcome, Prepared | None]:
-    """Import a case and interpret it."""
+def outcomes(cases: Sequence[Case]) -> list[Outcome]:
+    """Import every case, interpret it, and run those that pass compiled; in the order given."""
+    found = [_interpreted(case) for case in cases]
+    ready = [p for p in found if isinstance(p, Prepared)]
+    wrong: dict[str, str] = {}
+    for at in range(0, len(ready), TOGETHER):
+        wrong |= _compiled(ready[at : at + TOGETHER])
+    return [_judged(p, wrong) if isinstance(p, Prepared) else p for p in found]
+
+
+TOGETHER = 64
+"""Cases that are compiled as one graph."""
+
+
+def _interpreted(case: Case) -> Prepared | Outcome:
     excluded = case.excluded()
     if excluded:
-        return Outcome(case.name, "excluded", excluded), None
+        return Outcome(case.name, "excluded", excluded)
     try:
         found = prepared(case)
         compare(case, rlx.interpret(found.graph, found.feeds))
     except (RlxError, AssertionError) as e:
-        text = e.message if isinstance(e, RlxError) else str(e)
-        return Outcome(case.name, "fail", " ".join(text.split())[:120]), None
-    fixed = f"constants {', '.join(found.fixed)}" if found.fixed else ""
-    return Outcome(case.name, "pass", fixed), found
+        return Outcome(case.name, "fail", _short(e))
+    return found
+
+
+def _judged(p: Prepared, wrong: dict[str, str]) -> Outcome:
+    if p.case.name in wrong:
+        return Outcome(p.case.name, "fail", f"compiled: {wrong[p.case.name]}")
+    fixed = f"constants {', '.join(p.fixed)}" if p.fixed else ""
+    return Outcome(p.case.name, "pass", fixed)
+
+
+def _compiled(found: Sequence[Prepared]) -> dict[str, str]:
+    """What is wrong with cases that are compiled and run together; if they do not compile, with
+    each alone."""
+    wrong: dict[str, str] = {}
+    try:
+        graph, feeds = joined(found)
+        results = rlx.Session("cpu").compile(graph).run(feeds)
+    except RlxError as e:
+        if len(found) == 1:
+            return {found[0].case.name: _short(e)}
+        return {n: text for p in found for n, text in _compiled([p]).items()}
+    for p in found:
+        mine, results = results[: len(p.graph.outputs)], results[len(p.graph.outputs) :]
+        try:
+            compare(p.case, mine)
+        except AssertionError as e:
+            wrong[p.case.name] = _short(e)
+    return wrong
+
+
+def _short(e: BaseException) -> str:
+    text = e.message if isinstance(e, RlxError) else str(e)
+    return " ".join(text.split("; docs/")[0].split())[:120]
 
 
 def listed() -> Iterator[Outcome]:
@@ -171,3 +214,26 @@ def listed() -> Iterator[Outcome]:
     for line in TABLE.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             yield Outcome(*line.split(" | ", 2))
+
+
+def joined(found: Sequence[Prepared]) -> tuple[rlx.Graph, dict[str, Any]]:
+    """Several imported cases as one graph, whose outputs are those of the cases in order, and the
+    inputs of all."""
+    whole = rlx.Graph("cases")
+    feeds: dict[str, Any] = {}
+    outputs: list[rlx.Value] = []
+    for n, p in enumerate(found):
+        env: dict[rlx.Value, rlx.Value] = {}
+        for v in p.graph.inputs:
+            name = f"{n}.{v.name}"
+            env[v] = whole.input(name, v.shape, v.dtype)
+            feeds[name] = p.feeds[str(v.name)]
+        for v in p.graph.params:
+            value = p.graph.param_values[str(v.name)]
+            env[v] = whole.param(f"{n}.{v.name}", value=value)
+        for op in p.graph.nodes():
+            node = op.with_operands([None if v is None else env[v] for v in op.operands])
+            env.update(zip(op.results, node.results, strict=True))
+        outputs += [env[v] for v in p.graph.outputs]
+    whole.set_outputs(outputs)
+    return whole, feeds
