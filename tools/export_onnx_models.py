@@ -2,10 +2,10 @@
 
     python tools/export_onnx_models.py [DIRECTORY]
 
-needs torch, transformers, onnxscript and onnxruntime, which ``make bench`` installs in part. Weights
-are random, from a fixed seed. Each model is a file NAME.onnx, and NAME.npz holds its inputs and the
-expected outputs, which ``test/frontends/test_onnx_models.py`` compares with. The default directory
-is where that test looks.
+needs torch, transformers, onnxscript and onnxruntime, which ``make bench`` installs in part.
+Weights are random, from a fixed seed. Each model is a file NAME.onnx, and NAME.npz holds its inputs
+and the expected outputs, which ``test/frontends/test_onnx_models.py`` compares with. The default
+directory is where that test looks.
 """
 
 from __future__ import annotations

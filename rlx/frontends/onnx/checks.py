@@ -19,7 +19,7 @@ from rlx.frontends.onnx.edges import Edge
 from rlx.frontends.onnx.tensors import ELEM_TYPES, array_of, type_text
 from rlx.types import DTYPES, DType
 
-__all__ = ["attributes_of", "check", "onnx_name"]
+__all__ = ["attributes_of", "check", "default_attributes", "onnx_name", "schema_of"]
 
 _VARIADIC = OpSchema.FormalParameterOption.Variadic
 _READ = {
@@ -54,6 +54,16 @@ def attributes_of(proto: NodeProto, schema: OpSchema | None, folder: Path | None
     return found
 
 
+def default_attributes(schema: OpSchema | None) -> dict[str, Any]:
+    """What attributes are where a node leaves them out."""
+    given: dict[str, Any] = {} if schema is None else dict(schema.attributes)
+    return {
+        name: _attribute(a.default_value, None)
+        for name, a in given.items()
+        if a.default_value.type in _READ
+    }
+
+
 def _check_attribute(a: AttributeProto, schema: OpSchema) -> None:
     declared: Any = schema.attributes.get(a.name)
     if declared is None:
@@ -63,8 +73,7 @@ def _check_attribute(a: AttributeProto, schema: OpSchema) -> None:
             f" {schema.since_version} lacks; it has {known}"
         )
     if a.type != declared.type.value:
-        named = AttributeProto.AttributeType.DESCRIPTOR.values_by_number
-        found = named[a.type].name if a.type in named else f"number {a.type}"
+        found = AttributeProto.AttributeType.Name(a.type)
         raise ModelError(
             f"its attribute {a.name!r} is of type {found}, expected {declared.type.name}"
         )

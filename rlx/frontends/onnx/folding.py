@@ -49,16 +49,37 @@ def fold(n: Node) -> list[Array] | None:
     return given if isinstance(given, list) else [given]
 
 
-def _sign(d: Dim) -> int:
+def _at_least(a: Dim, b: Dim) -> bool:
+    """Whether a >= b whatever the sizes of symbols, which are 0 or more."""
+    d = a - b
     if isinstance(d, int):
-        return (d > 0) - (d < 0)
-    least = dict(d.terms).get((), 0)
-    factors = [c for m, c in d.terms if m]
-    if least > 0 and min(factors) > 0:
-        return 1
-    if least < 0 and max(factors) < 0:
-        return -1
+        return d >= 0
+    return all(factor > 0 for _, factor in d.terms)
+
+
+def _not_less(a: Dim, b: Dim) -> bool:
+    """Whether a >= b; raises where that depends on sizes."""
+    if _at_least(a, b):
+        return True
+    if _at_least(b, a + 1):
+        return False
     raise _UnsureError
+
+
+def _equal(a: Dim, b: Dim) -> bool:
+    if a == b:
+        return True
+    if _at_least(a, b + 1) or _at_least(b, a + 1):
+        return False
+    raise _UnsureError
+
+
+def _larger(a: Dim, b: Dim) -> Dim:
+    return a if _at_least(a, b) else b if _not_less(b, a) else a
+
+
+def _smaller(a: Dim, b: Dim) -> Dim:
+    return b if _at_least(a, b) else a if _not_less(b, a) else b
 
 
 def _each(function: Callable[..., Any], kind: Any = object) -> Fold:
@@ -75,29 +96,11 @@ def _each(function: Callable[..., Any], kind: Any = object) -> Fold:
 
 
 def _quotient(a: Dim, b: Dim) -> Dim:
-    if isinstance(a, int) or b == 0:
+    if b == 0 or (isinstance(a, int) and isinstance(b, SymDim)):
         raise _UnsureError
+    if isinstance(a, int) and isinstance(b, int):
+        return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
     return a // b
-
-
-def _ordered(a: Dim, b: Dim) -> tuple[Dim, Dim]:
-    """The two by size; a dim is at least 0, so it is not less than a number below 1."""
-    if a == b or _not_less(b, a):
-        return a, b
-    return b, a
-
-
-def _not_less(a: Dim, b: Dim) -> bool:
-    """Whether a >= b, if that is sure."""
-    d = a - b
-    if isinstance(d, int):
-        return d >= 0
-    least, factors = dict(d.terms).get((), 0), [c for m, c in d.terms if m]
-    if least >= 0 and min(factors) > 0:
-        return True
-    if least < 0 and max(factors) < 0:
-        return False
-    raise _UnsureError
 
 
 def _ints(a: Array) -> list[int]:
@@ -182,9 +185,9 @@ FOLDS: dict[str, Fold] = {
     "Mul": _each(lambda a, b: a * b),
     "Div": _each(_quotient),
     "Neg": _each(lambda a: a * -1),
-    "Max": _each(lambda a, b: _ordered(a, b)[1]),
-    "Min": _each(lambda a, b: _ordered(a, b)[0]),
-    "Equal": _each(lambda a, b: _sign(a - b) == 0, bool),
+    "Max": _each(_larger),
+    "Min": _each(_smaller),
+    "Equal": _each(_equal, bool),
     "Less": _each(lambda a, b: not _not_less(a, b), bool),
     "Greater": _each(lambda a, b: not _not_less(b, a), bool),
     "LessOrEqual": _each(lambda a, b: _not_less(b, a), bool),

@@ -174,6 +174,12 @@ class Importer:
                 results = self._results(proto, context)
         except RlxError as e:
             raise type(e)(f"{_title(proto, index)}: {e.message}", place) from None
+        except (ArithmeticError, IndexError, TypeError, ValueError) as e:
+            raise ModelError(
+                f"{_title(proto, index)}: its inputs and attributes do not fit together: {e}; the"
+                " file is damaged, export it again",
+                place,
+            ) from e
         return {n: e for n, e in zip(proto.output, results, strict=False) if n and e is not None}
 
     def _results(self, proto: NodeProto, context: Context) -> Sequence[Edge | None]:
@@ -193,7 +199,7 @@ class Importer:
         row = ROWS.get(full_name(proto))
         found = NotImplemented if row is None else row(node)
         if found is not NotImplemented:
-            unread = node.unread()
+            unread = node.unread(checks.default_attributes(schema))
             if unread:
                 raise UnsupportedError(f"{unread} is not taken into account here")
             return self._edges(proto, found)

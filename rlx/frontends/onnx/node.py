@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -79,11 +79,11 @@ class Node:
         self._inputs, self._attributes = inputs, attributes
         self._read: set[int | str] = set()
 
-    def unread(self) -> str:
-        """What is there and was not read, in words; empty if there is no such thing."""
-        names = [n for n in self._attributes if n not in self._read]
-        if names:
-            return f"its attribute {names[0]!r} ({self._attributes[names[0]]!r})"
+    def unread(self, defaults: Mapping[str, Any]) -> str:
+        """What is there, is no default and was not read, in words; empty if there is nothing."""
+        for name, value in self._attributes.items():
+            if name not in self._read and (name not in defaults or defaults[name] != value):
+                return f"its attribute {name!r} ({value!r})"
         left = [i for i, e in enumerate(self._inputs) if e is not None and i not in self._read]
         return f"its input {left[0]} ({self.proto.input[left[0]]!r})" if left else ""
 

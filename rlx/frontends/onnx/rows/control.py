@@ -26,11 +26,10 @@ UNROLL = 64
 
 
 def branch(n: Node) -> Sequence[Result]:
-    names = ("then_branch", "else_branch")
+    bodies = [n.need(name) for name in ("then_branch", "else_branch")]
     known = n.known(0)
     if known is not None:
-        return _body(n, n.need(names[0] if known.all() else names[1]), [])
-    bodies = [n.need(name) for name in names]
+        return _body(n, bodies[0] if known.all() else bodies[1], [])
     then, otherwise = (lambda b=b: tuple(e.value for e in _body(n, b, [])) for b in bodies)
     return list(cond(n[0], then, otherwise))
 

@@ -84,8 +84,6 @@ def batch_norm(n: Node) -> list[Result]:
         spread = ReduceMean.build(off * off, axes)
         results = [mean * keep + found * (1 - keep), variance * keep + spread * (1 - keep)]
         mean, variance = found, spread
-    if n.version < 14 and len(n.proto.output) > 1:
-        raise UnsupportedError("training before opset 14 is not computed; export for inference")
     factor = gamma.cast(mean.dtype) * Rsqrt.build(variance + scalar(n.attr("epsilon", 1e-5), mean))
     offset = beta.cast(mean.dtype) - mean * factor
     out = x.cast(mean.dtype) * _by_channel(factor, x) + _by_channel(offset, x)
