@@ -125,6 +125,8 @@ GRAPHS = [
     Refused(UnsupportedError, "not there yet: Foo x 1", text(
         "g (bool c, float[2] x) => (float[2] y) { y = If (c) <then_branch = t () => (float[2] a) { a = Foo (x) },"
         " else_branch = e () => (float[2] b) { b = Relu (x) }> }")),
+    Refused(ModelError, "it is of opset 999 of ai.onnx, and the onnx package .* install a newer one", text(RELU, 999)),
+    Refused(UnsupportedError, "not there yet: Gelu x 1", text("g (float[2] x) => (float[2] y) { y = Gelu (x) }", 13)),
     Refused(ModelError, "the function own.F calls itself", text(
         "g (float[2] x) => (float[2] y) { y = own.F (x) }", 21,
         '<domain: "own", opset_import: ["" : 21, "own" : 1]> F (a) => (b) { b = own.F (a) }')),
@@ -232,6 +234,8 @@ ROWS = [
     Refused(UnsupportedError, "its channels are the symbolic dim n", text("g (float[1,n,2] x) => (float[1,n,2] y) { y = LRN <size = 3> (x) }")),
     Refused(UnsupportedError, r"its activations are \['softsign'\]", text(
         'g (float[2,1,2] x, float[1,3,2] w, float[1,3,3] r) => (float[2,1,1,3] y) { y = RNN <activations = ["Softsign"], hidden_size = 3> (x, w, r) }')),
+    Refused(ModelError, "its inputs and attributes do not fit together", text(
+        'g (float[2,1,2] x, float[1,3,2] w, float[1,3,3] r) => (float[2,1,1,3] y) { y = RNN <direction = "up", hidden_size = 3> (x, w, r) }')),
     Refused(UnsupportedError, "before opset 9 it has a batch axis", text(
         'g (float[1,2] s, float[1,3,2] x) => (float[1,2] f) { f = Scan <num_scan_inputs = 1, body = b (float[2] a, float[2] c)'
         ' => (float[2] d) { d = Add (a, c) }> ("", s, x) }', 8)),

@@ -16,7 +16,7 @@ from onnx import TensorProto
 from rlx.errors import ShapeError
 from rlx.frontends.onnx.edges import is_symbolic
 from rlx.frontends.onnx.node import Node, full_name
-from rlx.types import Dim
+from rlx.types import Dim, SymDim
 
 __all__ = ["fold"]
 
@@ -96,11 +96,12 @@ def _each(function: Callable[..., Any], kind: Any = object) -> Fold:
 
 
 def _quotient(a: Dim, b: Dim) -> Dim:
-    if b == 0 or (isinstance(a, int) and isinstance(b, SymDim)):
-        raise _UnsureError
-    if isinstance(a, int) and isinstance(b, int):
+    """Cut toward zero, as ONNX divides integers; one with symbols must come out even."""
+    if isinstance(a, SymDim) and b != 0:
+        return a // b
+    if isinstance(a, int) and isinstance(b, int) and b:
         return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-    return a // b
+    raise _UnsureError
 
 
 def _ints(a: Array) -> list[int]:

@@ -174,7 +174,7 @@ class Importer:
                 results = self._results(proto, context)
         except RlxError as e:
             raise type(e)(f"{_title(proto, index)}: {e.message}", place) from None
-        except (ArithmeticError, IndexError, TypeError, ValueError) as e:
+        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as e:
             raise ModelError(
                 f"{_title(proto, index)}: its inputs and attributes do not fit together: {e}; the"
                 " file is damaged, export it again",

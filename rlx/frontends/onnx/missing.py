@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from onnx import AttributeProto, FunctionProto, NodeProto
+from onnx import AttributeProto, FunctionProto, NodeProto, OperatorSetIdProto
+from onnx.defs import onnx_opset_version
 
 from rlx.errors import ModelError, UnsupportedError
 from rlx.frontends.onnx.checks import schema_of
@@ -19,9 +20,18 @@ Functions = Mapping[tuple[str, str, str], FunctionProto]
 """The functions of a model, by domain, name and overload."""
 
 
-def versions(opsets: Iterable[object]) -> dict[str, int]:
-    """The version of each domain that a list of opset imports says."""
-    return {domain_of(o.domain): o.version for o in opsets}  # pyright: ignore[reportAttributeAccessIssue]
+def versions(opsets: Iterable[OperatorSetIdProto]) -> dict[str, int]:
+    """The version of each domain that a list of opset imports says; ModelError for one that the
+    installed onnx package does not know."""
+    found = {domain_of(o.domain): o.version for o in opsets}
+    newest = onnx_opset_version()
+    for domain, version in found.items():
+        if not 1 <= version <= (newest if not domain else 1 << 30):
+            raise ModelError(
+                f"it is of opset {version} of {domain or 'ai.onnx'}, and the onnx package that is"
+                f" installed knows 1 to {newest}; install a newer one"
+            )
+    return found
 
 
 def opset_of(proto: NodeProto, opsets: Mapping[str, int]) -> tuple[str, int]:
@@ -72,10 +82,10 @@ class _Survey:
                 raise ModelError(f"the function {name} calls itself; a model's functions cannot")
             self.visit(own.node, versions(own.opset_import), (*inside, name))
             return
-        if name in ROWS:
-            return
         version = opsets.get(domain, 0)
         schema = schema_of(node.op_type, version, domain)
+        if name in ROWS and schema is not None:
+            return
         if schema is None or not has_function(schema):
             self.found[name] += 1
             return

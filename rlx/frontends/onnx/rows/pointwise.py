@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.control import while_loop
 from rlx.errors import UnsupportedError
 from rlx.frontends.onnx.node import Node, Row, Rows, constant, scalar
 from rlx.frontends.onnx.tensors import dtype_of
@@ -15,11 +16,14 @@ from rlx.ops.activation import Erf, Gelu, GeluApprox, Sigmoid, Tanh
 from rlx.ops.base import Op
 from rlx.ops.binary import Add, Div, Maximum, Minimum, Mul, Pow, Sub
 from rlx.ops.compare import Eq, Ge, Gt, Le, LogicalAnd, LogicalNot, LogicalOr, Lt, Ne, Where
+from rlx.ops.reduce import ReduceMax
 from rlx.ops.unary import Abs, Atan, Cos, Exp, Floor, Log, Neg, Relu, Round, Sign, Sin, Sqrt, Tan
 from rlx.ops.value import Value
-from rlx.types import f64
+from rlx.types import broadcast_shapes, f64
 
 __all__ = ["ROWS"]
+
+States = tuple[Value, ...]
 
 
 def unary(op: type[Op]) -> Row:
@@ -74,14 +78,25 @@ def power(n: Node) -> Value:
 def _whole_power(x: Value, y: Value) -> Value:
     """Integers by squaring, bit by bit of the exponent, so that the result is exact and wraps; a
     negative exponent gives the reciprocal, cut to a whole number."""
-    one, zero, negative = scalar(1, x), scalar(0, x), Lt.build(y, scalar(0, y))
-    result, square, left = one, x, y
-    for _ in range(y.dtype.bits - (y.dtype.kind == "int")):
+    shape = broadcast_shapes(x.shape, y.shape)
+    if 0 in shape:
+        return x.expand(shape)
+    one, none = scalar(1, x), scalar(0, y)
+    negative = Lt.build(y, none)
+
+    def goes_on(result: Value, square: Value, left: Value) -> Value:
+        return Gt.build(ReduceMax.build(left), none)
+
+    def one_bit(result: Value, square: Value, left: Value) -> States:
         half = left / 2
-        result = result * Where.build(Eq.build(half * 2, left), one, square)
-        square, left = square * square, half
-    sign = one - Where.build(Eq.build(y / 2 * 2, y), zero, scalar(2, x))
-    small = Where.build(Eq.build(x, one), one, Where.build(Eq.build(x, zero - 1), sign, zero))
+        factor = Where.build(Eq.build(half * 2, left), one, square)
+        return result * factor, square * square, half
+
+    start = (one.expand(shape), x.expand(shape), Where.build(negative, none, y).expand(shape))
+    result = while_loop(goes_on, one_bit, start)[0]
+    odd = Ne.build(y / 2 * 2, y)
+    sign = Where.build(LogicalAnd.build(Lt.build(x, scalar(0, x)), odd), scalar(0, x) - 1, one)
+    small = Where.build(Eq.build(Abs.build(x), one), sign, scalar(0, x))
     return Where.build(negative, small, result)
 
 
