@@ -101,6 +101,8 @@ def test_arithmetic_on_shapes_keeps_symbols(body: str, shape: str) -> None:
 
 
 MATERIALISED = [
+    ("s = Shape (x) a = Gather (s, i0) u = Unsqueeze (a, z) t = Slice (s, z, u) y = Cast <to = 1> (t)", [2.0, 3.0]),
+    ("s = Shape (x) a = Gather (s, i1) b = Sub (a, i1) i = Gather (s, b) y = Cast <to = 1> (i)", 4.0),
     ("s = Shape (x) f = Cast <to = 1> (s) y = ReduceSum (f)", [9.0]),
     ("s = Shape (x) f = Cast <to = 6> (s) y = Cast <to = 1> (f)", [2.0, 3.0, 4.0]),
     ("s = Shape (x) a = Gather (s, i0) b = Gather (s, i1) k = Equal (a, b) y = Cast <to = 1> (k)", 0.0),
@@ -303,6 +305,8 @@ OLD = [
     (9, "Slice <starts = [1, 0], ends = [3, -1], axes = [1, 2]> (x)", lambda x: x[:, 1:3, :-1]),
     (9, "Slice <starts = [1], ends = [9]> (x)", lambda x: x[1:9]),
     (4, "Reshape <shape = [0, -1]> (x)", lambda x: x.reshape(2, 12)),
+    (9, "Reshape (x, s) s = Concat <axis = 0> (t, u) t = Slice <starts = [1], ends = [9]> (v) u = Slice <starts = [0], ends = [1]> (v)"
+     " v = Shape (x)", lambda x: x.reshape(3, 4, 2)),
     (11, "ReduceSum <axes = [0, -1], keepdims = 0> (x)", lambda x: x.sum((0, 2))),
     (11, "Unsqueeze <axes = [0, 4]> (x)", lambda x: x[None, :, :, :, None]),
     (6, "Clip <min = 0.5, max = 1.0> (x)", lambda x: x.clip(0.5, 1)),
@@ -313,6 +317,12 @@ OLD = [
     (21, "Flatten <axis = 3> (x)", lambda x: x.reshape(24, 1)),
     (21, "ReduceMean (x)", lambda x: x.mean(keepdims=True)),
 ]  # fmt: skip
+
+
+def test_a_slice_of_a_shape_before_opset_10() -> None:
+    m = model("g (float[n, 3] x) => (float[n, 3] y) { s = Shape (x) t = Slice <starts = [0], ends = [1]> (s)"
+              " u = Slice <starts = [-1], ends = [9]> (s) v = Concat <axis = 0> (u, t) y = Reshape (x, v) }", 9)  # fmt: skip
+    assert str(rlx.from_onnx(m).outputs[0].type) == "3xnxf32"
 
 
 @pytest.mark.parametrize(("opset", "node", "wanted"), OLD, ids=[o[1].split(" ")[0] for o in OLD])

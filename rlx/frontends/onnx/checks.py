@@ -155,5 +155,5 @@ def schema_of(op_type: str, version: int, domain: str) -> OpSchema | None:
     """ONNX's schema of an op type at a version of its domain; None if there is none."""
     try:
         return onnx.defs.get_schema(op_type, version, domain)
-    except onnx.defs.SchemaError:
+    except (onnx.defs.SchemaError, TypeError):  # the latter for a name that is no text
         return None

@@ -16,6 +16,7 @@ from onnx import TensorProto
 from rlx.errors import ShapeError
 from rlx.frontends.onnx.edges import is_symbolic
 from rlx.frontends.onnx.node import Node, full_name
+from rlx.frontends.onnx.rows.movement import slices
 from rlx.types import Dim, SymDim
 
 __all__ = ["fold"]
@@ -123,15 +124,12 @@ def _gather(n: Node, arrays: list[Array]) -> Array:
 
 
 def _slice(n: Node, arrays: list[Array]) -> Array:
-    if n.version < 10:
-        raise _UnsureError
-    data, starts, ends, *more = arrays[0], *(_ints(a) for a in arrays[1:])
-    axes = more[0] if n.has(3) else range(len(starts))
-    steps = more[-1] if n.has(4) else [1] * len(starts)
-    key: list[Any] = [slice(None)] * data.ndim
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+    key: list[Any] = [slice(None)] * arrays[0].ndim
+    for axis, start, end, step in slices(n):
+        if isinstance(start, SymDim) or isinstance(end, SymDim):
+            raise _UnsureError
         key[axis] = slice(start, end, step)
-    return data[tuple(key)]
+    return arrays[0][tuple(key)]
 
 
 def _reshape(n: Node, arrays: list[Array]) -> Array:

@@ -15,7 +15,7 @@ from rlx.ops.sugar import concat, split, squeeze
 from rlx.ops.value import Value
 from rlx.types import Dim, SymDim, broadcast_shapes, i64
 
-__all__ = ["ROWS", "pick"]
+__all__ = ["ROWS", "pick", "slices"]
 
 _END = 1 << 31
 """Bounds of a slice from here on mean "to the end"."""
@@ -80,19 +80,24 @@ def parted(n: Node) -> list[Value]:
     return split(x, list(sizes), axis)
 
 
-def sliced(n: Node) -> Value:
-    x = n[0]
+def slices(n: Node) -> list[tuple[int, Dim, Dim, int]]:
+    """Axis, start, end and step of every axis that a slice is of."""
     if n.version < 10:
-        starts: list[Dim] = list(n.need("starts"))
-        ends: list[Dim] = list(n.need("ends"))
-        axes, steps = n.attr("axes", None), None
+        starts, ends = n.need("starts"), n.need("ends")
+        axes, steps = n.attr("axes", range(len(starts))), [1] * len(starts)
     else:
         starts, ends = n.dims(1), n.dims(2)
-        axes = n.ints(3) if n.has(3) else None
-        steps = n.ints(4) if n.has(4) else None
-    for i, axis in enumerate(range(len(starts)) if axes is None else axes):
-        at = axis_of(axis, x.rank, "axes")
-        x = _cut(x, at, starts[i], ends[i], 1 if steps is None else steps[i])
+        axes = n.ints(3) if n.has(3) else range(len(starts))
+        steps = n.ints(4) if n.has(4) else [1] * len(starts)
+    rank = n.edge(0).type.rank
+    axes = [axis_of(a, rank, "axes") for a in axes]
+    return list(zip(axes, starts, ends, steps, strict=True))
+
+
+def sliced(n: Node) -> Value:
+    x = n[0]
+    for cut in slices(n):
+        x = _cut(x, *cut)
     return x
 
 
