@@ -26,6 +26,7 @@ from rlx.control import while_loop as _while_loop
 from rlx.control import while_loop as while_loop
 from rlx.errors import RlxError as RlxError
 from rlx.errors import RlxError as _RlxError
+from rlx.frontends.onnx import from_onnx as from_onnx
 from rlx.graph import Graph as Graph
 from rlx.inspect import NodeOrigin as NodeOrigin
 from rlx.inspect import PipelineInspect as PipelineInspect
@@ -172,6 +173,7 @@ __all__ = [
     "cond",
     "devices",
     "fori",
+    "from_onnx",
     "inspect_graph",
     "inspect_hir",
     "inspect_html",

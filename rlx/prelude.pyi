@@ -71,6 +71,7 @@ from rlx import fastest_among as fastest_among
 from rlx import fastest_device as fastest_device
 from rlx import first_unsupported_op as first_unsupported_op
 from rlx import fori as fori
+from rlx import from_onnx as from_onnx
 from rlx import full_name as full_name
 from rlx import fusion_passes as fusion_passes
 from rlx import fusion_passes_for_supported as fusion_passes_for_supported
@@ -183,6 +184,7 @@ __all__ = [
     "fastest_device",
     "first_unsupported_op",
     "fori",
+    "from_onnx",
     "full_name",
     "fusion_passes",
     "fusion_passes_for_supported",
