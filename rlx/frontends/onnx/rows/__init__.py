@@ -11,6 +11,7 @@ from rlx.frontends.onnx.rows import (
     attention,
     contraction,
     control,
+    image,
     indexing,
     movement,
     normalization,
@@ -24,7 +25,7 @@ __all__ = ["ROWS"]
 
 FAMILIES = (
     pointwise, reduction, contraction, normalization, attention, movement, indexing, shape,
-    control, recurrent,
+    image, control, recurrent,
 )  # fmt: skip
 
 ROWS: Rows = {name: row for family in FAMILIES for name, row in family.ROWS.items()}
