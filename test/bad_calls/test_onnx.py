@@ -236,6 +236,19 @@ ROWS = [
         'g (float[2,1,2] x, float[1,3,2] w, float[1,3,3] r) => (float[2,1,1,3] y) { y = RNN <activations = ["Softsign"], hidden_size = 3> (x, w, r) }')),
     Refused(ModelError, "its inputs and attributes do not fit together", text(
         'g (float[2,1,2] x, float[1,3,2] w, float[1,3,3] r) => (float[2,1,1,3] y) { y = RNN <direction = "up", hidden_size = 3> (x, w, r) }')),
+    Refused(UnsupportedError, "its coordinates are 'middle'; there are half_pixel", text(
+        'g (float[1,1,2] x, float[3] s) => (float[1,1,4] y) { y = Resize <coordinate_transformation_mode = "middle"> (x, "", s) }', constants={"s": [1.0, 1.0, 2.0]})),
+    Refused(UnsupportedError, "its mode is 'best' by 'round_prefer_floor'", text(
+        'g (float[1,1,2] x, float[3] s) => (float[1,1,4] y) { y = Resize <mode = "best"> (x, "", s) }', constants={"s": [1.0, 1.0, 2.0]})),
+    Refused(UnsupportedError, "it interpolates i32; cast it to a float type", text(
+        'g (int32[1,1,2] x, float[3] s) => (int32[1,1,4] y) { y = Resize <mode = "linear"> (x, "", s) }', constants={"s": [1.0, 1.0, 2.0]})),
+    Refused(ShapeError, "resize: 3 axes need a size or scale each, found 2", text(
+        'g (float[1,1,2] x, float[2] s) => (float[1,1,4] y) { y = Resize (x, "", s) }', constants={"s": [1.0, 2.0]})),
+    Refused(UnsupportedError, "its mode is 'best'; there are nearest, linear and cubic", text(
+        'g (float[1,1,2,2] x, float[1,2,2,2] c) => (float[1,1,2,2] y) { y = GridSample <mode = "best"> (x, c) }', 22)),
+    Refused(ShapeError, "2x4xf32 has no scale for each block of 1 of 4x4xf32", text(
+        "g (float[4,4] x, float[2,4] s) => (uint8[4,4] y) { y = QuantizeLinear <axis = 0, block_size = 5> (x, s) }", 21,
+        change=lambda m: setattr(m.graph.node[0].attribute[1], "i", 1))),
     Refused(UnsupportedError, "before opset 9 it has a batch axis", text(
         'g (float[1,2] s, float[1,3,2] x) => (float[1,2] f) { f = Scan <num_scan_inputs = 1, body = b (float[2] a, float[2] c)'
         ' => (float[2] d) { d = Add (a, c) }> ("", s, x) }', 8)),

@@ -16,6 +16,7 @@ from rlx.frontends.onnx.rows import (
     movement,
     normalization,
     pointwise,
+    quantization,
     recurrent,
     reduction,
     shape,
@@ -25,7 +26,7 @@ __all__ = ["ROWS"]
 
 FAMILIES = (
     pointwise, reduction, contraction, normalization, attention, movement, indexing, shape,
-    image, control, recurrent,
+    quantization, image, control, recurrent,
 )  # fmt: skip
 
 ROWS: Rows = {name: row for family in FAMILIES for name, row in family.ROWS.items()}

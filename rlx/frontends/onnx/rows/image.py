@@ -12,8 +12,9 @@ import numpy as np
 from rlx.errors import ShapeError, UnsupportedError
 from rlx.frontends.onnx.node import Node, Rows, constant, scalar
 from rlx.frontends.onnx.rows.movement import pick
-from rlx.ops.gather import Gather
+from rlx.ops.gather import Gather, ScatterAdd
 from rlx.ops.movement import axis_of
+from rlx.ops.slicing import Slice
 from rlx.ops.unary import Abs, Floor, Round
 from rlx.ops.value import Value
 from rlx.types import f32, i64
@@ -286,4 +287,26 @@ def grid_sample(n: Node) -> Value:
     return out.reshape([*x.shape[:2], *points])
 
 
-ROWS: Rows = {"GridSample": grid_sample, "Resize": resize, "Upsample": upsample}
+def col2im(n: Node) -> Value:
+    """Columns of blocks added up into the images that they are from."""
+    x, image, block = n[0], n.ints(1), n.ints(2)
+    rank = len(image)
+    strides, dilations = n.attr("strides", (1,) * rank), n.attr("dilations", (1,) * rank)
+    pads = n.attr("pads", (0,) * (2 * rank))
+    whole = [d + lo + hi for d, lo, hi in zip(image, pads[:rank], pads[rank:], strict=True)]
+    flat = np.zeros((1, 1), np.int64)
+    for i, size in enumerate(whole):
+        count = (size - (block[i] - 1) * dilations[i] - 1) // strides[i] + 1
+        at = np.add.outer(np.arange(block[i]) * dilations[i], np.arange(count) * strides[i])
+        flat = (flat[:, None, :, None] * size + at[None, :, None, :]).reshape(
+            flat.shape[0] * block[i], flat.shape[1] * count
+        )
+    batch, channels = x.shape[0], x.shape[1] // int(np.prod(block))
+    places = constant(flat.reshape(-1))
+    columns = x.reshape([batch, channels, flat.size])
+    out = ScatterAdd.build(columns, places, int(np.prod(whole)), 2)
+    starts = [0, 0, *pads[:rank]]
+    return Slice.build(out.reshape([batch, channels, *whole]), starts, [batch, channels, *image])
+
+
+ROWS: Rows = {"Col2Im": col2im, "GridSample": grid_sample, "Resize": resize, "Upsample": upsample}
