@@ -27,6 +27,7 @@ NAMES = {
         "rlx.clock": ("Tick", "time_ns"),
         "rlx.compiler": ("compile_artifact",),
         "rlx.control": ("cond", "fori", "scan", "while_loop"),
+        "rlx.custom": ("custom_op",),
         "rlx.errors": ("RlxError",),
         "rlx.frontends.onnx": ("from_onnx",),
         "rlx.graph": ("Graph",),
@@ -35,6 +36,8 @@ NAMES = {
         ),
         "rlx.interpreter": ("interpret",),
         "rlx.modules": ("GraphModule",),
+        "rlx.ops.base": ("Op", "attr", "operand", "optional"),
+        "rlx.ops.custom": ("CKernel", "MlirKernel", "PythonKernel"),
         "rlx.ops.value": ("Value",),
         "rlx.runtime.artifact": ("Artifact",),
         "rlx.runtime.backend": ("Backend", "devices", "register_backend"),
@@ -50,7 +53,7 @@ NAMES = {
 """The public names with their modules. Beside them there are the element types (``rlx.f32``), the
 modules of ``NAMESPACES``, and the names of ``rlx.compat``."""
 
-NAMESPACES = ("autodiff", "errors", "knobs", "models", "ops", "prelude", "quant")
+NAMESPACES = ("autodiff", "errors", "knobs", "models", "ops", "prelude", "quant", "sparse")
 """Modules that ``import rlx`` gives as well."""
 
 # The stub lists them: ruff and pyright cannot see what is computed.

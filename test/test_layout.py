@@ -23,9 +23,10 @@ FUNCTION_LINES = 60
 
 LAYERS = (
     "errors", "clock", "knobs", "tracing", "compat", "dims", "types", "ops", "graph", "rebuild",
-    "control", "interpreter", "text", "precision", "autodiff", "quant", "_mlir", "dialects",
-    "kernels", "targets", "lowering", "runtime", "compiler", "modules", "inspect", "view",
-    "staged", "roofline", "models", "frontends", "prelude", "tools",
+    "control", "custom", "sparse", "interpreter", "text", "precision", "autodiff", "quant", "_mlir",
+    "dialects", "kernels", "targets", "lowering", "runtime", "compiler", "modules", "inspect",
+    "view", "staged", "roofline", "models", "frontends", "prelude",
+    "tools",
 )  # fmt: skip
 """The modules and packages of ``rlx``, lowest first: each imports only what stands before it."""
 

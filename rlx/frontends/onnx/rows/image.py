@@ -108,8 +108,11 @@ def _axes_of(n: Node, x: Value) -> dict[int, Axis]:
     roi = roi or [0.0] * len(axes) + [1.0] * len(axes)
     scales = n.array(2).reshape(-1).astype(np.float64) if n.has(2) else np.empty(0)
     policy = n.attr("keep_aspect_ratio_policy", "stretch")
-    if n.has(3) and len(n.ints(3)):
-        new = n.ints(3)
+    new = n.ints(3) if n.has(3) else []
+    given = len(new) or len(scales)
+    if given != len(axes):
+        raise ShapeError(f"resize: {len(axes)} axes need a size or scale each, found {given}")
+    if new:
         ratios = [a / b for a, b in zip(new, old, strict=True)]
         if policy != "stretch":
             ratio = min(ratios) if policy == "not_larger" else max(ratios)
@@ -118,8 +121,6 @@ def _axes_of(n: Node, x: Value) -> dict[int, Axis]:
     else:
         ratios = scales.tolist()
         new = [int(np.floor(o * s)) for o, s in zip(old, ratios, strict=True)]
-    if len(new) != len(axes):
-        raise ShapeError(f"resize: {len(axes)} axes need a size or scale each, found {len(new)}")
     return {
         axis: Axis(old[i], new[i], ratios[i], roi[i], roi[i + len(axes)])
         for i, axis in enumerate(axes)
