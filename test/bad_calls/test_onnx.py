@@ -236,6 +236,10 @@ ROWS = [
         'g (float[2,1,2] x, float[1,3,2] w, float[1,3,3] r) => (float[2,1,1,3] y) { y = RNN <activations = ["Softsign"], hidden_size = 3> (x, w, r) }')),
     Refused(ModelError, "its inputs and attributes do not fit together", text(
         'g (float[2,1,2] x, float[1,3,2] w, float[1,3,3] r) => (float[2,1,1,3] y) { y = RNN <direction = "up", hidden_size = 3> (x, w, r) }')),
+    Refused(ShapeError, r"its indices 2xi64 need the rank of 2x2xf32", text(
+        "g (float[2,2] x, int64[2] i) => (float[2] y) { y = GatherElements (x, i) }")),
+    Refused(ShapeError, "3 coordinates after 0 batch dims do not fit 2x2xf32", text(
+        "g (float[2,2] x, int64[1,3] i) => (float[1] y) { y = GatherND (x, i) }")),
     Refused(UnsupportedError, "its coordinates are 'middle'; there are half_pixel", text(
         'g (float[1,1,2] x, float[3] s) => (float[1,1,4] y) { y = Resize <coordinate_transformation_mode = "middle"> (x, "", s) }', constants={"s": [1.0, 1.0, 2.0]})),
     Refused(UnsupportedError, "its mode is 'best' by 'round_prefer_floor'", text(

@@ -353,3 +353,20 @@ def test_bf16_is_there() -> None:
     m = model("g (bfloat16[2] x) => (bfloat16[2] y) { y = Mul (x, x) }")
     (y,) = run(rlx.from_onnx(m), x=np.array([1.5, 2], ml_dtypes.bfloat16))
     assert y.dtype == ml_dtypes.bfloat16 and y.astype(float).tolist() == [2.25, 4]
+
+
+def test_coordinates_out_of_range_are_a_fault() -> None:
+    """Also one whose place in memory would be that of another element."""
+    m = model("g (float[n, 3] x, int64[2, 2] i) => (float[2] y) { y = GatherND (x, i) }")
+    g = rlx.from_onnx(m)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(run(g, x=x, i=np.array([[1, -1], [-2, 1]]))[0], [5, 1])
+    for wrong in ([0, 3], [-3, 0]):
+        with pytest.raises(rlx.errors.FaultError, match="out of range"):
+            rlx.interpret(g, {"x": x, "i": np.array([[0, 0], wrong])})
+
+
+def test_indices_may_reach_a_part_of_the_other_axes() -> None:
+    m = model("g (float[3, 3] x, int64[1, 2] i) => (float[1, 2] y) { y = GatherElements (x, i) }")
+    x = np.arange(9, dtype=np.float32).reshape(3, 3)
+    np.testing.assert_array_equal(run(rlx.from_onnx(m), x=x, i=np.array([[2, -2]]))[0], [[6, 4]])

@@ -24,7 +24,17 @@ import rlx
 from rlx.errors import RlxError, UnsupportedError
 from rlx.frontends.onnx.tensors import ELEM_TYPES, type_text
 
-__all__ = ["TABLE", "Case", "Outcome", "all_cases", "compare", "listed", "outcomes", "prepared"]
+__all__ = [
+    "TABLE",
+    "Case",
+    "Outcome",
+    "all_cases",
+    "compare",
+    "is_expanded",
+    "listed",
+    "outcomes",
+    "prepared",
+]
 
 TABLE = Path(__file__).resolve().parents[1] / "frontends" / "onnx_node_cases.txt"
 
@@ -151,14 +161,24 @@ class Outcome:
         return " | ".join(filter(None, (self.name, self.verdict, self.detail)))
 
 
-def outcomes(cases: Sequence[Case]) -> list[Outcome]:
-    """Import every case, interpret it, and run those that pass compiled; in the order given."""
+def outcomes(cases: Sequence[Case], expanded: bool = True) -> list[Outcome]:
+    """Import every case, interpret it, and run those that pass compiled; in the order given.
+
+    Many cases are there a second time, expanded into the function of their op type; these are
+    compiled only with ``expanded``.
+    """
     found = [_interpreted(case) for case in cases]
     ready = [p for p in found if isinstance(p, Prepared)]
+    ready = [p for p in ready if expanded or not is_expanded(p.case.name)]
     wrong: dict[str, str] = {}
     for at in range(0, len(ready), TOGETHER):
         wrong |= _compiled(ready[at : at + TOGETHER])
     return [_judged(p, wrong) if isinstance(p, Prepared) else p for p in found]
+
+
+def is_expanded(name: str) -> bool:
+    """Whether a case is another one, expanded."""
+    return "_expanded" in name
 
 
 TOGETHER = 64
