@@ -18,6 +18,7 @@ from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
 import rlx
 from rlx.errors import (
     DTypeError,
+    FaultError,
     ModelError,
     NameError,
     RlxError,
@@ -203,6 +204,10 @@ WANTED = [
 ]  # fmt: skip
 
 ROWS = [
+    Refused(FaultError, "its test is still true after 4096 rounds", text(
+        'g (float[2] x, int64[1] s) => (float[n] y) { go = Constant <value = bool {1}> () e = Loop ("", go, s) <body = b'
+        " (int64 i, bool g, int64[1] a) => (bool c, int64[1] d) { d = Add (a, a) c = Identity (g) }> y = Expand (x, e) }",
+        constants={"s": [1]})),
     Refused(ModelError, "its attribute 'shape' is missing", text("g (float[2] x) => (float[2] y) { y = Reshape (x) }", 4)),
     Refused(UnsupportedError, "a number of rounds that depends on data", text(
         'g (float[1] x) => (float[n,1] y) { go = Constant <value = bool {1}> () s, y = Loop ("", go, x) <body = b'

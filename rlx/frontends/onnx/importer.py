@@ -27,7 +27,7 @@ from rlx.frontends.onnx.files import Source
 from rlx.frontends.onnx.folding import fold
 from rlx.frontends.onnx.functions import bound, defaults, of_schema
 from rlx.frontends.onnx.missing import opset_of, refuse_missing, versions
-from rlx.frontends.onnx.node import Node, Result, full_name
+from rlx.frontends.onnx.node import Node, Result, domain_of, full_name
 from rlx.frontends.onnx.rows import ROWS
 from rlx.frontends.onnx.tensors import array_of, dtype_of, tensor_type
 from rlx.graph import Graph
@@ -69,7 +69,9 @@ class Importer:
         self.source, self.folder = source, source.folder
         self.graph = Graph(source.model.graph.name or "main")
         self.evaluator = Evaluator(self.graph)
-        self.functions = {(f.domain, f.name, f.overload): f for f in source.model.functions}
+        self.functions = {
+            (domain_of(f.domain), f.name, f.overload): f for f in source.model.functions
+        }
 
     def model(self, constants: Mapping[str, Any], dims: Mapping[str, int]) -> Graph:
         """The graph of the model, with some inputs and dims fixed."""

@@ -16,6 +16,7 @@ from rlx.frontends.onnx.node import Node, Result, Rows, VariesError, constant
 from rlx.frontends.onnx.rows.movement import pick
 from rlx.graph import Graph
 from rlx.ops.constant import Iota
+from rlx.ops.sugar import concat
 from rlx.ops.value import Value
 from rlx.types import Dim, bool_, i64
 
@@ -109,8 +110,6 @@ def _unrolled(n: Node, body: GraphProto, initial: Sequence[Edge]) -> Sequence[Re
 
 
 def _stacked(values: Sequence[Value]) -> Value:
-    from rlx.ops.sugar import concat
-
     return concat([v.reshape([1, *v.shape]) for v in values], 0)
 
 
