@@ -12,7 +12,7 @@ import numpy as np
 from rlx.errors import ShapeError, UnsupportedError
 from rlx.frontends.onnx.node import Node, Rows, constant, scalar
 from rlx.frontends.onnx.rows.movement import pick
-from rlx.ops.gather import Gather, ScatterAdd
+from rlx.ops.gather import Gather
 from rlx.ops.movement import axis_of
 from rlx.ops.slicing import Slice
 from rlx.ops.unary import Abs, Floor, Round
@@ -305,7 +305,7 @@ def col2im(n: Node) -> Value:
     batch, channels = x.shape[0], x.shape[1] // int(np.prod(block))
     places = constant(flat.reshape(-1))
     columns = x.reshape([batch, channels, flat.size])
-    out = ScatterAdd.build(columns, places, int(np.prod(whole)), 2)
+    out = columns.scatter_add(places, int(np.prod(whole)), 2)
     starts = [0, 0, *pads[:rank]]
     return Slice.build(out.reshape([batch, channels, *whole]), starts, [batch, channels, *image])
 
