@@ -62,7 +62,7 @@ def resnet() -> tuple[nn.Module, Inputs, Dims]:
 class VitBlock(nn.Module):
     """Patches of an image, a class token, and one encoder layer of a vision transformer."""
 
-    def __init__(self, width: int = 32, heads: int = 4) -> None:
+    def __init__(self, width: int = 16, heads: int = 2) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, width, 8, 8)
         self.token = nn.Parameter(torch.randn(1, 1, width))
