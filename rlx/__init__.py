@@ -29,6 +29,7 @@ NAMES = {
         "rlx.control": ("cond", "fori", "scan", "while_loop"),
         "rlx.custom": ("custom_fn", "custom_op"),
         "rlx.errors": ("RlxError",),
+        "rlx.frontends.onnx": ("from_onnx",),
         "rlx.graph": ("Graph",),
         "rlx.inspect": (
             "inspect_graph", "inspect_hir", "inspect_lir", "inspect_mir", "inspect_pipeline",

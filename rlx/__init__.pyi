@@ -28,6 +28,7 @@ from rlx.custom import custom_fn as custom_fn
 from rlx.custom import custom_op as custom_op
 from rlx.errors import RlxError as RlxError
 from rlx.errors import RlxError as _RlxError
+from rlx.frontends.onnx import from_onnx as from_onnx
 from rlx.graph import Graph as Graph
 from rlx.inspect import NodeOrigin as NodeOrigin
 from rlx.inspect import PipelineInspect as PipelineInspect
@@ -197,6 +198,7 @@ __all__ = [
     "custom_op",
     "devices",
     "fori",
+    "from_onnx",
     "inspect_graph",
     "inspect_hir",
     "inspect_html",
