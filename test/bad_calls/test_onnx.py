@@ -245,6 +245,12 @@ ROWS = [
         "g (float[2,2] x, int64[2] i) => (float[2] y) { y = GatherElements (x, i) }")),
     Refused(ShapeError, "3 coordinates after 0 batch dims do not fit 2x2xf32", text(
         "g (float[2,2] x, int64[1,3] i) => (float[1] y) { y = GatherND (x, i) }")),
+    Refused(UnsupportedError, "its indices 1x2xi64 do not reach all of 2x2xf32", text(
+        "g (float[2,2] x, int64[1,2] i) => (float[2,2] y) { y = ScatterElements <axis = 1> (x, i, x2) x2 = Slice (x, z, o, z) }",
+        change=lambda m: m.graph.initializer.extend([
+            numpy_helper.from_array(np.array([0]), "z"), numpy_helper.from_array(np.array([1]), "o")]))),
+    Refused(UnsupportedError, "its windows along the symbolic dim n depend on its size", text(
+        'g (float[1,1,n] x) => (float[1,1,m] y) { y = MaxPool <kernel_shape = [2], auto_pad = "SAME_UPPER"> (x) }')),
     Refused(UnsupportedError, "its coordinates are 'middle'; there are half_pixel", text(
         'g (float[1,1,2] x, float[3] s) => (float[1,1,4] y) { y = Resize <coordinate_transformation_mode = "middle"> (x, "", s) }', constants={"s": [1.0, 1.0, 2.0]})),
     Refused(UnsupportedError, "its mode is 'best' by 'round_prefer_floor'", text(

@@ -20,13 +20,14 @@ from rlx.frontends.onnx.rows import (
     recurrent,
     reduction,
     shape,
+    window,
 )
 
 __all__ = ["ROWS"]
 
 FAMILIES = (
     pointwise, reduction, contraction, normalization, attention, movement, indexing, shape,
-    quantization, image, control, recurrent,
+    window, quantization, image, control, recurrent,
 )  # fmt: skip
 
 ROWS: Rows = {name: row for family in FAMILIES for name, row in family.ROWS.items()}

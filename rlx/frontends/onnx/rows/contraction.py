@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlx.frontends.onnx.node import Node, Rows, scalar
 from rlx.ops.contraction import MatMul
+from rlx.ops.einsum import einsum
 from rlx.ops.value import Value
 from rlx.types import i32
 
@@ -50,4 +51,8 @@ def matmul_integer(n: Node) -> Value:
     return MatMul.build(*parts)
 
 
-ROWS: Rows = {"Gemm": gemm, "MatMul": matmul, "MatMulInteger": matmul_integer}
+def sums(n: Node) -> Value:
+    return einsum(n.need("equation"), *n.values())
+
+
+ROWS: Rows = {"Einsum": sums, "Gemm": gemm, "MatMul": matmul, "MatMulInteger": matmul_integer}

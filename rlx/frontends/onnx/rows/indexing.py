@@ -1,11 +1,15 @@
-"""Elements by index."""
+"""Elements by index: reading, writing, and where extremes are."""
 
 from __future__ import annotations
 
-from rlx.errors import ShapeError
+from rlx.errors import ShapeError, UnsupportedError
 from rlx.frontends.onnx.edges import size_value
-from rlx.frontends.onnx.node import Node, Rows, constant
+from rlx.frontends.onnx.node import Node, Row, Rows, constant
+from rlx.ops.along import put_along_axis, scatter_nd
+from rlx.ops.argreduce import ArgMax, ArgMin
+from rlx.ops.constant import Iota
 from rlx.ops.gather import Gather
+from rlx.ops.scatter import Scatter
 from rlx.ops.slicing import Slice
 from rlx.ops.value import Value
 from rlx.types import Dim, bool_, i64
@@ -52,8 +56,68 @@ def gather_coordinates(n: Node) -> Value:
     return Gather(rows, flat, lead, "fault", lead).out
 
 
+def scatter_elements(n: Node) -> Value:
+    x, indices, axis = n[0], n[1], n.axis(0)
+    if any(d != x.shape[i] for i, d in enumerate(indices.shape) if i != axis):
+        raise UnsupportedError(
+            f"its indices {indices.type} do not reach all of {x.type} along the other axes"
+        )
+    return put_along_axis(x, indices, n[2], axis, _reduction(n))
+
+
+def _reduction(n: Node) -> str:
+    kind = n.attr("reduction", "none")
+    return "set" if kind == "none" else kind
+
+
+def scatter_coordinates(n: Node) -> Value:
+    return scatter_nd(n[0], n[1], n[2], _reduction(n))
+
+
+def extreme_index(op: type[ArgMax] | type[ArgMin]) -> Row:
+    def row(n: Node) -> Value:
+        last = bool(n.attr("select_last_index", 0))
+        return op.build(n[0], n.axis(0), bool(n.attr("keepdims", 1)), last)
+
+    return row
+
+
+def hard_max(n: Node) -> Value:
+    """One at the first of the greatest elements of a line, zeros elsewhere."""
+    x, axis = n[0], n.axis(-1 if n.version >= 13 else 1)
+    if n.version < 13:
+        x = x.reshape([*x.shape[:axis], x.type.with_shape(x.shape[axis:]).size])
+    places = Iota(x.shape, axis, i64).out
+    return places.eq(ArgMax.build(x, axis, True)).cast(x.dtype).reshape(n[0].shape)
+
+
+def update_cache(n: Node) -> Value:
+    """A cache with updates from a place of each sequence on; around the end if it is circular."""
+    cache, update, axis = n[0], n[1], n.axis(-2)
+    length = update.shape[axis]
+    at = Iota((length,), 0, i64).out.reshape([1, length])
+    if n.has(2):
+        at = at + n[2].reshape([cache.shape[0], 1])
+    at = at.expand([cache.shape[0], length])
+    wraps = n.attr("mode", "linear") == "circular"
+    order = [0, axis, *(i for i in range(1, cache.rank) if i != axis)]
+    back = [order.index(i) for i in range(cache.rank)]
+    ready = Scatter(
+        cache.transpose(order), at, update.transpose(order), 1, "set",
+        "wrap" if wraps else "fault", 1,
+    ).out  # fmt: skip
+    return ready.transpose(back)
+
+
 ROWS: Rows = {
+    "ArgMax": extreme_index(ArgMax),
+    "ArgMin": extreme_index(ArgMin),
     "Gather": gather,
     "GatherElements": gather_elements,
     "GatherND": gather_coordinates,
+    "Hardmax": hard_max,
+    "Scatter": scatter_elements,
+    "ScatterElements": scatter_elements,
+    "ScatterND": scatter_coordinates,
+    "TensorScatter": update_cache,
 }

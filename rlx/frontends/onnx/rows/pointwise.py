@@ -15,7 +15,34 @@ from rlx.frontends.onnx.tensors import dtype_of
 from rlx.ops.activation import Erf, Gelu, GeluApprox, Sigmoid, Tanh
 from rlx.ops.base import Op
 from rlx.ops.binary import Add, Div, Maximum, Minimum, Mul, Pow, Sub
-from rlx.ops.compare import Eq, Ge, Gt, Le, LogicalAnd, LogicalNot, LogicalOr, Lt, Ne, Where
+from rlx.ops.bits import BitwiseAnd, BitwiseNot, BitwiseOr, BitwiseXor, LeftShift, RightShift
+from rlx.ops.compare import (
+    Eq,
+    Ge,
+    Gt,
+    IsInf,
+    IsNan,
+    Le,
+    LogicalAnd,
+    LogicalNot,
+    LogicalOr,
+    LogicalXor,
+    Lt,
+    Ne,
+    Where,
+)
+from rlx.ops.division import Fmod, Remainder
+from rlx.ops.elementary import Acos, Acosh, Asin, Asinh, Atanh, Ceil, Cosh, Sinh
+from rlx.ops.rectifiers import (
+    Celu,
+    Elu,
+    HardSigmoid,
+    HardSwish,
+    LeakyRelu,
+    Mish,
+    Softplus,
+    Softsign,
+)
 from rlx.ops.reduce import ReduceMax
 from rlx.ops.unary import Abs, Atan, Cos, Exp, Floor, Log, Neg, Relu, Round, Sign, Sin, Sqrt, Tan
 from rlx.ops.value import Value
@@ -102,30 +129,26 @@ def _whole_power(x: Value, y: Value) -> Value:
 
 def remainder(n: Node) -> Value:
     """Of the sign of the divisor, or with ``fmod`` of the dividend."""
-    x, y = n[0], n[1]
-    if x.dtype.is_float:
-        if not n.attr("fmod", 0):
-            raise UnsupportedError("of floats it needs fmod=1, as ONNX says")
-        quotient = x / y
-        whole = Where.build(Lt.build(quotient, 0), -Floor.build(-quotient), Floor.build(quotient))
-        return x - whole * y
-    rest = x - x / y * y
-    if n.attr("fmod", 0) or x.dtype.kind == "uint":
-        return rest
-    zero = scalar(0, x)
-    wrong = LogicalAnd.build(
-        Ne.build(rest, zero), Ne.build(Lt.build(rest, zero), Lt.build(y, zero))
-    )
-    return Where.build(wrong, rest + y, rest)
+    op = Fmod if n.attr("fmod", 0) else Remainder
+    return op.build(n[0], n[1])
+
+
+def shift(n: Node) -> Value:
+    ops: dict[str, type[Op]] = {"LEFT": LeftShift, "RIGHT": RightShift}
+    return ops[n.need("direction")].build(n[0], n[1])
 
 
 def is_inf(n: Node) -> Value:
     x = n[0]
-    ends = [scalar(s * np.inf, x) for s, name in ((1, "positive"), (-1, "negative"))
-            if n.attr(f"detect_{name}", 1)]  # fmt: skip
-    if not ends:
-        return constant(False).expand(x.shape)
-    return reduce(LogicalOr.build, (Eq.build(x, end) for end in ends))
+    ends = [s for s, name in ((1, "positive"), (-1, "negative")) if n.attr(f"detect_{name}", 1)]
+    if len(ends) == 2:
+        return IsInf.build(x)
+    return Eq.build(x, scalar(ends[0] * np.inf, x)) if ends else constant(False).expand(x.shape)
+
+
+def bent(op: type[Op], **defaults: float) -> Row:
+    """An activation whose parameters are attributes of the same names."""
+    return lambda n: op.build(n[0], **{k: n.attr(k, v) for k, v in defaults.items()})
 
 
 def gelu(n: Node) -> Value:
@@ -134,11 +157,6 @@ def gelu(n: Node) -> Value:
     if kind not in kinds:
         raise UnsupportedError(f"its approximation is {kind!r}; there are 'none' and 'tanh'")
     return kinds[kind].build(n[0])
-
-
-def soft_plus(x: Value) -> Value:
-    """The logarithm of 1 + e^x, which does not overflow."""
-    return Maximum.build(x, scalar(0, x)) + Log.build(Exp.build(-Abs.build(x)) + 1)
 
 
 def cast_like(n: Node) -> Value:
@@ -155,42 +173,40 @@ def _reciprocal(x: Value) -> Value:
     return scalar(1, x) / x
 
 
-def _ceil(x: Value) -> Value:
-    return -Floor.build(-x)
-
-
-def _is_nan(x: Value) -> Value:
-    return Ne.build(x, x)
-
-
 UNARY: dict[str, Any] = {
-    "Abs": Abs, "Atan": Atan, "Cos": Cos, "Erf": Erf, "Exp": Exp, "Floor": Floor, "Log": Log,
+    "Abs": Abs, "Acos": Acos, "Acosh": Acosh, "Asin": Asin, "Asinh": Asinh, "Atan": Atan,
+    "Atanh": Atanh, "BitwiseNot": BitwiseNot, "Ceil": Ceil, "Cosh": Cosh, "HardSwish": HardSwish,
+    "IsNaN": IsNan, "Mish": Mish, "Sinh": Sinh, "Softplus": Softplus, "Softsign": Softsign,
+    "Cos": Cos, "Erf": Erf, "Exp": Exp, "Floor": Floor, "Log": Log,
     "Neg": Neg, "Not": LogicalNot, "Relu": Relu, "Round": Round, "Sigmoid": Sigmoid, "Sign": Sign,
     "Sin": Sin, "Sqrt": Sqrt, "Tan": Tan, "Tanh": Tanh,
 }  # fmt: skip
 BINARY: dict[str, Any] = {
-    "Add": Add, "And": LogicalAnd, "Div": Div, "Equal": Eq, "Greater": Gt, "GreaterOrEqual": Ge,
-    "Less": Lt, "LessOrEqual": Le, "Mul": Mul, "Or": LogicalOr, "Sub": Sub, "Xor": Ne,
+    "Add": Add, "And": LogicalAnd, "BitwiseAnd": BitwiseAnd, "BitwiseOr": BitwiseOr,
+    "BitwiseXor": BitwiseXor, "Div": Div, "Equal": Eq, "Greater": Gt, "GreaterOrEqual": Ge,
+    "Less": Lt, "LessOrEqual": Le, "Mul": Mul, "Or": LogicalOr, "Sub": Sub, "Xor": LogicalXor,
 }  # fmt: skip
 
 ROWS: Rows = {
     **{name: unary(op) for name, op in UNARY.items()},
     **{name: binary(op) for name, op in BINARY.items()},
+    "BitShift": shift,
     "Cast": cast,
     "CastLike": cast_like,
-    "Ceil": formula(_ceil),
+    "Celu": bent(Celu, alpha=1.0),
     "Clip": clip,
+    "Elu": bent(Elu, alpha=1.0),
     "Gelu": gelu,
+    "HardSigmoid": bent(HardSigmoid, alpha=0.2, beta=0.5),
     "Identity": lambda n: n.edge(0),
     "IsInf": is_inf,
-    "IsNaN": formula(_is_nan),
+    "LeakyRelu": bent(LeakyRelu, alpha=0.01),
     "Max": variadic(Maximum),
     "Mean": mean,
     "Min": variadic(Minimum),
     "Mod": remainder,
     "Pow": power,
     "Reciprocal": formula(_reciprocal),
-    "Softplus": formula(soft_plus),
     "Sum": variadic(Add),
     "Swish": swish,
     "Where": lambda n: Where.build(n[0], n[1], n[2]),

@@ -13,7 +13,7 @@ from rlx.ops.unary import Round
 from rlx.ops.value import Value
 from rlx.types import DType, f32, i32, u8
 
-__all__ = ["ROWS"]
+__all__ = ["ROWS", "rounded"]
 
 
 def _spread(n: Node, v: Value, x: Value) -> Value:
@@ -34,7 +34,7 @@ def _spread(n: Node, v: Value, x: Value) -> Value:
     return whole.narrow(axis, 0, size)
 
 
-def _rounded(x: Value, zero: Value | None, to: DType) -> Value:
+def rounded(x: Value, zero: Value | None, to: DType) -> Value:
     """Whole numbers of a type, the nearest ones that it has; of two the even one."""
     x = Round.build(x)
     x = x if zero is None else x + zero.cast(x.dtype)
@@ -48,7 +48,7 @@ def quantize(n: Node) -> Value:
     said = n.attr("output_dtype", 0)
     to = zero.dtype if zero is not None else dtype_of(said, "its result") if said else u8
     wide = x.cast(f32) / _spread(n, scale, x).cast(f32)
-    return _rounded(wide, None if zero is None else _spread(n, zero, x), to)
+    return rounded(wide, None if zero is None else _spread(n, zero, x), to)
 
 
 def dequantize(n: Node) -> Value:
@@ -66,7 +66,7 @@ def matmul(n: Node) -> Value:
     a = n[0].cast(i32) - _by_row(n[2]).cast(i32)
     b = n[3].cast(i32) - n[5].cast(i32)
     scale = _by_row(n[1]).cast(f32) * n[4].cast(f32) / n[6].cast(f32)
-    return _rounded(MatMul.build(a, b).cast(f32) * scale, n[7], n[7].dtype)
+    return rounded(MatMul.build(a, b).cast(f32) * scale, n[7], n[7].dtype)
 
 
 def _by_row(v: Value) -> Value:

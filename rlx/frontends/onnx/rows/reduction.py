@@ -11,7 +11,7 @@ from rlx.ops.base import Op
 from rlx.ops.compare import Eq, Where
 from rlx.ops.movement import axis_of
 from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
-from rlx.ops.scan import Cumsum
+from rlx.ops.scan import Cumprod, Cumsum
 from rlx.ops.topk import TopK
 from rlx.ops.unary import Abs, Exp, Log, Sqrt
 from rlx.ops.value import Value
@@ -77,9 +77,14 @@ def log_sum_exp(x: Value, axes: list[int], keep: bool) -> Value:
     return total if keep else total.reshape([d for i, d in enumerate(x.shape) if i not in axes])
 
 
-def cum_sum(n: Node) -> Value:
-    axis = axis_of(n.ints(1)[0], n[0].rank, "axis")
-    return Cumsum(n[0], axis, bool(n.attr("exclusive", 0)), bool(n.attr("reverse", 0))).out
+def running(op: type[Cumsum] | type[Cumprod]) -> Row:
+    """A fold of the elements up to each."""
+
+    def row(n: Node) -> Value:
+        axis = axis_of(n.ints(1)[0], n[0].rank, "axis")
+        return op(n[0], axis, bool(n.attr("exclusive", 0)), bool(n.attr("reverse", 0))).out
+
+    return row
 
 
 def top_k(n: Node) -> tuple[Value, Value]:
@@ -102,7 +107,8 @@ def in_float(fold: Fold) -> Fold:
 
 
 ROWS: Rows = {
-    "CumSum": cum_sum,
+    "CumProd": running(Cumprod),
+    "CumSum": running(Cumsum),
     "ReduceL1": folding(lambda x, axes, keep: ReduceSum.build(Abs.build(x), axes, keep)),
     "ReduceL2": folding(
         in_float(lambda x, axes, keep: Sqrt.build(ReduceSum.build(x * x, axes, keep)))
