@@ -25,9 +25,8 @@ LAYERS = (
     "errors", "clock", "knobs", "tracing", "compat", "compat_ops", "dims", "types", "ops", "graph",
     "rebuild", "chain", "control", "custom", "linalg", "sparse", "interpreter", "text",
     "precision", "autodiff", "quant", "_mlir", "dialects", "kernels", "targets", "lowering",
-    "runtime", "compiler", "modules", "inspect", "view", "staged", "roofline", "models", "frontends",
-    "prelude",
-    "tools",
+    "runtime", "compiler", "modules", "inspect", "view", "staged", "roofline", "models",
+    "frontends", "prelude", "tools",
 )  # fmt: skip
 """The modules and packages of ``rlx``, lowest first: each imports only what stands before it."""
 
