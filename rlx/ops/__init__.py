@@ -28,6 +28,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "rlx.ops.activation": (
         "mir.gelu", "mir.gelu_approx", "mir.silu", "mir.sigmoid", "mir.tanh", "mir.erf",
+        "mir.erfinv",
     ),
     "rlx.ops.cast": ("mir.cast",),
     "rlx.ops.random": ("mir.threefry2x32", "mir.random_bits"),
