@@ -22,7 +22,7 @@ FILE_LINES = 400
 FUNCTION_LINES = 60
 
 LAYERS = (
-    "errors", "clock", "knobs", "tracing", "compat", "dims", "types", "ops", "graph", "rebuild",
+    "errors", "clock", "knobs", "tracing", "compat", "dims", "types", "ops", "random", "graph", "rebuild",
     "control", "interpreter", "text", "precision", "autodiff", "quant", "_mlir", "dialects",
     "kernels", "targets", "lowering", "runtime", "compiler", "modules", "inspect", "view",
     "staged", "roofline", "models", "prelude", "tools",

@@ -32,6 +32,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "rlx.ops.cast": ("mir.cast",),
     "rlx.ops.random": ("mir.threefry2x32", "mir.random_bits"),
+    "rlx.ops.sampling": ("mir.dropout", "mir.sample"),
     "rlx.ops.contraction": ("mir.matmul", "mir.dot_general"),
     "rlx.ops.reduce": (
         "mir.reduce_sum", "mir.reduce_mean", "mir.reduce_max", "mir.reduce_min", "mir.reduce_prod",

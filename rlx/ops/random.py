@@ -18,7 +18,7 @@ from rlx.ops.constant import Constant, Iota
 from rlx.ops.elementwise import Pointwise
 from rlx.ops.movement import DimLike, Expand, is_negative, listed
 from rlx.ops.value import Value
-from rlx.types import DTYPES, Dim, DType, TensorType, u32, u64
+from rlx.types import DTYPES, Dim, DType, SymDim, TensorType, u32, u64
 
 __all__ = ["RandomBits", "Threefry2x32"]
 
@@ -98,7 +98,8 @@ class Threefry2x32(Pointwise, name="mir.threefry2x32"):
 class RandomBits(Op, name="mir.random_bits"):
     """Independent, uniformly distributed random unsigned integers.
 
-    Element i, in row-major order, is the hash of i under the key: equal keys give equal bits. A key is a u32[2]. Keys of shape [..., 2] give a tensor of ``shape`` each: [..., *shape].
+    Element i, in row-major order, is the hash of i under the key: equal keys give equal bits. Keys
+    of shape [..., 2] give a tensor of ``shape`` each: [..., *shape].
     """
 
     key: Value = operand("the key or keys, u32[..., 2]")
@@ -123,7 +124,8 @@ class RandomBits(Op, name="mir.random_bits"):
     @classmethod
     def build(cls, key: Value, shape: Iterable[DimLike] | DimLike = (), bits: int = 32) -> Value:
         """``shape`` may be a single dim."""
-        return cls(key, shape if isinstance(shape, Iterable) else (shape,), bits).out
+        dims = (shape,) if isinstance(shape, int | str | SymDim) else tuple(shape)
+        return cls(key, TensorType.of(dims, u32).shape, bits).out
 
     def infer(self) -> TensorType:
         check_key(self.key, self.short)
@@ -134,12 +136,11 @@ class RandomBits(Op, name="mir.random_bits"):
 
     def expand(self) -> Value:
         lead = self.key.shape[:-1]
-        words = [
+        k0, k1 = (
             self.key[..., n].reshape((*lead, *[1] * len(self.shape))).expand(self.out.shape)
             for n in (0, 1)
-        ]
-        counter = self._counter()
-        return Threefry2x32(*words, *counter, self.bits).out
+        )
+        return Threefry2x32.build(k0, k1, *self._counter(), bits=self.bits)
 
     def _counter(self) -> tuple[Value, Value]:
         """The number of each element as two words."""
@@ -148,7 +149,7 @@ class RandomBits(Op, name="mir.random_bits"):
         count = Iota((size,), 0, u32 if short else u64).out.reshape(self.shape)
         count = Expand.build(count, self.out.shape)
         if short:
-            return Expand.build(Constant(np.uint32(0)).out, self.out.shape), count
+            return Expand.build(Constant(np.zeros((), np.uint32)).out, self.out.shape), count
         return (count / (1 << 32)).cast(u32), count.cast(u32)
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:

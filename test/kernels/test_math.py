@@ -164,7 +164,9 @@ def test_f64_in_decimals(
     name: str, exact: Callable[[Decimal], Decimal], low: float, high: float
 ) -> None:
     rng = np.random.default_rng(3)
-    x = np.concatenate([rng.uniform(-1.2, 1.2, 400), rng.uniform(low, high, 400), [1e-9, 5.99, 1.0]])
+    x = np.concatenate(
+        [rng.uniform(-1.2, 1.2, 400), rng.uniform(low, high, 400), [1e-9, 5.99, 1.0]]
+    )
     if name == "erfinv":
         x = np.concatenate([x[np.abs(x) < 1], 1 - 2.0 ** rng.uniform(-53, 0, 400)])
     y = compiled(name, f64)(x)
