@@ -22,10 +22,10 @@ FILE_LINES = 400
 FUNCTION_LINES = 60
 
 LAYERS = (
-    "errors", "clock", "knobs", "tracing", "compat", "dims", "types", "ops", "random", "graph", "rebuild",
-    "control", "interpreter", "text", "precision", "autodiff", "quant", "_mlir", "dialects",
-    "kernels", "targets", "lowering", "runtime", "compiler", "modules", "inspect", "view",
-    "staged", "roofline", "models", "prelude", "tools",
+    "errors", "clock", "knobs", "tracing", "compat", "dims", "types", "ops", "random", "graph",
+    "rebuild", "control", "interpreter", "text", "precision", "autodiff", "quant", "_mlir",
+    "dialects", "kernels", "targets", "lowering", "runtime", "compiler", "modules", "inspect",
+    "view", "staged", "roofline", "models", "prelude", "tools",
 )  # fmt: skip
 """The modules and packages of ``rlx``, lowest first: each imports only what stands before it."""
 

@@ -127,11 +127,17 @@ class GraphOps:
     ) -> Value:
         """Product summed over chosen axes, with batch axes that the operands share, as XLA's."""
 
+    def dropout(self, x: Value, key: Value, rate: float) -> Value:
+        """Every element with probability ``1 - rate``, divided by that; 0 otherwise."""
+
     def eq(self, lhs: Any, rhs: Any) -> Value:
         """Whether the operands are equal, element by element; nan equals nothing."""
 
     def erf(self, x: Value) -> Value:
         """The error function, 2/sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
+
+    def erfinv(self, x: Value) -> Value:
+        """The inverse of the error function:"""
 
     def exp(self, x: Value) -> Value:
         """e to the power of every element."""
@@ -305,6 +311,14 @@ class GraphOps:
     ) -> Value:
         """Product along axes; 1 over an empty axis."""
 
+    def random_bits(
+        self,
+        key: Value,
+        shape: Iterable[DimLike] | DimLike = (),
+        bits: int = 32,
+    ) -> Value:
+        """Independent, uniformly distributed random unsigned integers."""
+
     def reduce(
         self,
         x: Value,
@@ -413,6 +427,17 @@ class GraphOps:
     def rsqrt(self, x: Value) -> Value:
         """One over the square root; inf at 0, nan below."""
 
+    def sample(
+        self,
+        logits: Value,
+        key: Value,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        temperature: float = 1.0,
+    ) -> Value:
+        """An index for every row of logits, drawn with the probabilities of a filtered softmax,
+        as i64."""
+
     def scatter_add(
         self,
         updates: Value,
@@ -493,6 +518,16 @@ class GraphOps:
 
     def tanh(self, x: Value) -> Value:
         """Hyperbolic tangent."""
+
+    def threefry2x32(
+        self,
+        key0: Value,
+        key1: Value,
+        high: Value,
+        low: Value,
+        bits: int = 32,
+    ) -> Value:
+        """The Threefry-2x32-20 hash of a 64-bit counter under a 64-bit key, all words u32."""
 
     def topk(self, x: Value, k: int, axis: int = -1, largest: bool = True) -> tuple[Value, Value]:
         """The k greatest (or least) elements along an axis, best first, and their indices as
@@ -611,11 +646,17 @@ class ValueOps:
     ) -> Value:
         """Product summed over chosen axes, with batch axes that the operands share, as XLA's."""
 
+    def dropout(self, key: Value, rate: float) -> Value:
+        """Every element with probability ``1 - rate``, divided by that; 0 otherwise."""
+
     def eq(self, rhs: Any) -> Value:
         """Whether the operands are equal, element by element; nan equals nothing."""
 
     def erf(self) -> Value:
         """The error function, 2/sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
+
+    def erfinv(self) -> Value:
+        """The inverse of the error function:"""
 
     def exp(self) -> Value:
         """e to the power of every element."""
@@ -781,6 +822,9 @@ class ValueOps:
     ) -> Value:
         """Product along axes; 1 over an empty axis."""
 
+    def random_bits(self, shape: Iterable[DimLike] | DimLike = (), bits: int = 32) -> Value:
+        """Independent, uniformly distributed random unsigned integers."""
+
     def reduce(
         self,
         op: str,
@@ -880,6 +924,16 @@ class ValueOps:
     def rsqrt(self) -> Value:
         """One over the square root; inf at 0, nan below."""
 
+    def sample(
+        self,
+        key: Value,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        temperature: float = 1.0,
+    ) -> Value:
+        """An index for every row of logits, drawn with the probabilities of a filtered softmax,
+        as i64."""
+
     def scatter_add(
         self,
         indices: Value | Array | int,
@@ -950,6 +1004,9 @@ class ValueOps:
 
     def tanh(self) -> Value:
         """Hyperbolic tangent."""
+
+    def threefry2x32(self, key1: Value, high: Value, low: Value, bits: int = 32) -> Value:
+        """The Threefry-2x32-20 hash of a 64-bit counter under a 64-bit key, all words u32."""
 
     def topk(self, k: int, axis: int = -1, largest: bool = True) -> tuple[Value, Value]:
         """The k greatest (or least) elements along an axis, best first, and their indices as

@@ -30,6 +30,9 @@ ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 WIDTHS = (8, 16, 32, 64)
 
+ONE_WORD = 1 << 32
+"""Up to so many elements the first word of every counter is 0."""
+
 
 def threefry2x32(k0: Any, k1: Any, x0: Any, x1: Any) -> tuple[Any, Any]:
     """The two words of a counter, hashed: on u32 arrays or on registers alike."""
@@ -145,7 +148,7 @@ class RandomBits(Op, name="mir.random_bits"):
     def _counter(self) -> tuple[Value, Value]:
         """The number of each element as two words."""
         size = TensorType(self.shape, u32).size
-        short = isinstance(size, int) and size <= 1 << 32
+        short = isinstance(size, int) and size <= ONE_WORD
         count = Iota((size,), 0, u32 if short else u64).out.reshape(self.shape)
         count = Expand.build(count, self.out.shape)
         if short:
