@@ -27,6 +27,7 @@ NAMES = {
         "rlx.clock": ("Tick", "time_ns"),
         "rlx.compiler": ("compile_artifact",),
         "rlx.control": ("cond", "fori", "scan", "while_loop"),
+        "rlx.custom": ("custom_op",),
         "rlx.errors": ("RlxError",),
         "rlx.graph": ("Graph",),
         "rlx.inspect": (
@@ -34,6 +35,8 @@ NAMES = {
         ),
         "rlx.interpreter": ("interpret",),
         "rlx.modules": ("GraphModule",),
+        "rlx.ops.base": ("Op", "attr", "operand", "optional"),
+        "rlx.ops.custom": ("CKernel", "MlirKernel", "PythonKernel"),
         "rlx.ops.value": ("Value",),
         "rlx.runtime.artifact": ("Artifact",),
         "rlx.runtime.backend": ("Backend", "devices", "register_backend"),
@@ -49,7 +52,9 @@ NAMES = {
 """The public names with their modules. Beside them there are the element types (``rlx.f32``), the
 modules of ``NAMESPACES``, and the names of ``rlx.compat``."""
 
-NAMESPACES = ("autodiff", "errors", "knobs", "models", "ops", "prelude", "quant", "random")
+NAMESPACES = (
+    "autodiff", "errors", "knobs", "models", "ops", "prelude", "quant", "random", "sparse",
+)  # fmt: skip
 """Modules that ``import rlx`` gives as well."""
 
 # The stub lists them: ruff and pyright cannot see what is computed.

@@ -10,6 +10,7 @@ from rlx import ops as ops
 from rlx import prelude as prelude
 from rlx import quant as quant
 from rlx import random as random
+from rlx import sparse as sparse
 from rlx.autodiff import grad as grad
 from rlx.autodiff import grad_with_loss as grad_with_loss
 from rlx.autodiff import hvp as hvp
@@ -25,6 +26,7 @@ from rlx.control import fori as fori
 from rlx.control import scan as scan
 from rlx.control import while_loop as _while_loop
 from rlx.control import while_loop as while_loop
+from rlx.custom import custom_op as custom_op
 from rlx.errors import RlxError as RlxError
 from rlx.errors import RlxError as _RlxError
 from rlx.graph import Graph as Graph
@@ -58,10 +60,16 @@ from rlx.modules import LirModule as LirModule
 from rlx.modules import MirModule as MirModule
 from rlx.ops.base import Op as Op
 from rlx.ops.base import Op as _Op
+from rlx.ops.base import attr as attr
+from rlx.ops.base import operand as operand
+from rlx.ops.base import optional as optional
 from rlx.ops.blocks import Block as _Block
 from rlx.ops.control import Cond as _Cond
 from rlx.ops.control import Scan as Scan
 from rlx.ops.control import WhileLoop as _WhileLoop
+from rlx.ops.custom import CKernel as CKernel
+from rlx.ops.custom import MlirKernel as MlirKernel
+from rlx.ops.custom import PythonKernel as PythonKernel
 from rlx.ops.kinds import Activation as Activation
 from rlx.ops.kinds import BinaryOp as BinaryOp
 from rlx.ops.kinds import CmpOp as CmpOp
@@ -159,18 +167,24 @@ __all__ = [
     "__version__",
     "Artifact",
     "Backend",
+    "CKernel",
     "CompilePipeline",
     "CompiledGraph",
     "DType",
     "Graph",
     "GraphModule",
+    "MlirKernel",
+    "Op",
+    "PythonKernel",
     "RlxError",
     "Session",
     "TensorType",
     "Tick",
     "Value",
+    "attr",
     "compile_artifact",
     "cond",
+    "custom_op",
     "devices",
     "fori",
     "inspect_graph",
@@ -181,6 +195,8 @@ __all__ = [
     "inspect_pipeline",
     "interpret",
     "load",
+    "operand",
+    "optional",
     "register_backend",
     "save",
     "scan",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from rlx.dialects.context import SharedContext, parse
 from rlx.dialects.export import to_mlir
 from rlx.errors import DeviceError, ShapeError, UnsupportedError
 from rlx.graph import Graph, check_param
+from rlx.kernels.custom import CustomConfig
 from rlx.kernels.emit import emit_kernel
 from rlx.lowering.base import Compilation, Options
 from rlx.lowering.compilation import CompileReport
@@ -23,7 +24,7 @@ from rlx.lowering.pipeline import PIPELINE, run_passes
 from rlx.lowering.places import Places, numbered
 from rlx.lowering.schedule import KernelRef, Schedule, read_schedule
 from rlx.ops.base import caller
-from rlx.runtime import _native
+from rlx.runtime import _native, host
 from rlx.runtime.artifact import Artifact, Variant
 from rlx.runtime.cache.artifacts import find_or_compile, placed
 from rlx.runtime.cache.objects import Shelf, found_or_made
@@ -169,9 +170,11 @@ def compile_schedule(
 ) -> Artifact:
     """Make the kernels of a schedule, and put them together as an artifact."""
     with report.compilation.timed("kernels"):
-        texts = {k.name: _dependences(k, target) for k in schedule.kernels}
+        functions = {k.name: f for k in schedule.kernels if (f := _function(k)) is not None}
+        kernels = [k for k in schedule.kernels if k.name not in functions]
+        texts = {k.name: _dependences(k, target) for k in kernels}
         keys = {name: _digest(text) for name, text in texts.items()}
-        needed = {keys[k.name]: k for k in schedule.kernels}
+        needed = {keys[k.name]: k for k in kernels}
         objects, made = found_or_made(
             {keys[name]: text for name, text in texts.items()},
             lambda missing: _make({key: needed[key] for key in missing}, target),
@@ -179,14 +182,21 @@ def compile_schedule(
         )
     report.kernels_made += made
     report.kernels_reused += len(needed) - made
-    symbols = {k.name: (keys[k.name], _symbol(keys[k.name], k)) for k in schedule.kernels}
+    symbols = {k.name: (keys[k.name], _symbol(keys[k.name], k)) for k in kernels}
     features = target.features
     variant = Variant(
         features.name, features.machine_name, tuple(sorted(features.has)), schedule.arena_bytes,
         schedule.packed_bytes, schedule.constants, schedule.prologue, schedule.main,
-        schedule.launches, schedule.sites, symbols, objects,
+        schedule.launches, schedule.sites, symbols, objects, functions,
     )  # fmt: skip
     return Artifact(schedule.target, schedule.params, schedule.inputs, schedule.outputs, (variant,))
+
+
+def _function(kernel: KernelRef) -> Callable[..., Any] | None:
+    """The function of this process that a kernel is, if it is none to compile."""
+    if not isinstance(kernel.config, CustomConfig) or kernel.config.language != "python":
+        return None
+    return host.function(kernel.config.on.node())
 
 
 def _make(kernels: dict[str, KernelRef], target: Target) -> dict[str, bytes]:

@@ -105,6 +105,11 @@ cpu = Knob(
     "The CPU that code is made for; by default this machine's, by what it can do.",
 )  # fmt: skip
 
+c_compiler = Knob(
+    "RLX_CC", "", str, "machine", "a command such as gcc",
+    "The C compiler for kernels that users write in C; by default cc.",
+)  # fmt: skip
+
 num_threads = Knob(
     "RLX_NUM_THREADS", 0, _count, "machine", "a number of threads",
     "Threads of the process; by default what affinity and the cgroup's quota allow. The native"

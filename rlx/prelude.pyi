@@ -6,6 +6,7 @@ from rlx import Activation as Activation
 from rlx import Artifact as Artifact
 from rlx import Backend as Backend
 from rlx import BinaryOp as BinaryOp
+from rlx import CKernel as CKernel
 from rlx import CalibrationRecord as CalibrationRecord
 from rlx import ChainOperand as ChainOperand
 from rlx import ChainStep as ChainStep
@@ -39,6 +40,7 @@ from rlx import MaskKind as MaskKind
 from rlx import MirModule as MirModule
 from rlx import MissReason as MissReason
 from rlx import MissedFusion as MissedFusion
+from rlx import MlirKernel as MlirKernel
 from rlx import Node as Node
 from rlx import NodeId as NodeId
 from rlx import NodeOrigin as NodeOrigin
@@ -48,6 +50,7 @@ from rlx import Pass as Pass
 from rlx import PipelineInspect as PipelineInspect
 from rlx import Precision as Precision
 from rlx import PrecisionPolicy as PrecisionPolicy
+from rlx import PythonKernel as PythonKernel
 from rlx import QuantMap as QuantMap
 from rlx import QuantScheme as QuantScheme
 from rlx import ReduceOp as ReduceOp
@@ -59,10 +62,12 @@ from rlx import TensorType as TensorType
 from rlx import Tick as Tick
 from rlx import Value as Value
 from rlx import While as While
+from rlx import attr as attr
 from rlx import available_devices as available_devices
 from rlx import backend_for as backend_for
 from rlx import compile_artifact as compile_artifact
 from rlx import cond as cond
+from rlx import custom_op as custom_op
 from rlx import devices as devices
 from rlx import devices_for as devices_for
 from rlx import dispatch_report_for_device as dispatch_report_for_device
@@ -97,6 +102,8 @@ from rlx import legalize_graph_for_device as legalize_graph_for_device
 from rlx import load as load
 from rlx import maybe_dump_pipeline as maybe_dump_pipeline
 from rlx import node_label as node_label
+from rlx import operand as operand
+from rlx import optional as optional
 from rlx import register_backend as register_backend
 from rlx import registered_devices as registered_devices
 from rlx import run_if as run_if
@@ -118,6 +125,7 @@ __all__ = [
     "Artifact",
     "Backend",
     "BinaryOp",
+    "CKernel",
     "CalibrationRecord",
     "ChainOperand",
     "ChainStep",
@@ -151,6 +159,7 @@ __all__ = [
     "MirModule",
     "MissReason",
     "MissedFusion",
+    "MlirKernel",
     "Node",
     "NodeId",
     "NodeOrigin",
@@ -160,6 +169,7 @@ __all__ = [
     "PipelineInspect",
     "Precision",
     "PrecisionPolicy",
+    "PythonKernel",
     "QuantMap",
     "QuantScheme",
     "ReduceOp",
@@ -171,10 +181,12 @@ __all__ = [
     "Tick",
     "Value",
     "While",
+    "attr",
     "available_devices",
     "backend_for",
     "compile_artifact",
     "cond",
+    "custom_op",
     "devices",
     "devices_for",
     "dispatch_report_for_device",
@@ -209,6 +221,8 @@ __all__ = [
     "load",
     "maybe_dump_pipeline",
     "node_label",
+    "operand",
+    "optional",
     "register_backend",
     "registered_devices",
     "run_if",

@@ -177,3 +177,11 @@ def test_an_example_runs(path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 60
+
+
+def test_the_page_on_extending_runs(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    code = "\n".join(m[2] for m in BLOCK.finditer(text))
+    script = tmp_path / "page.py"
+    script.write_text(code, encoding="utf-8")
+    subprocess.run([sys.executable, str(script)], check=True, cwd=tmp_path)

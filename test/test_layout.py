@@ -23,9 +23,9 @@ FUNCTION_LINES = 60
 
 LAYERS = (
     "errors", "clock", "knobs", "tracing", "compat", "dims", "types", "ops", "random", "graph",
-    "rebuild", "control", "interpreter", "text", "precision", "autodiff", "quant", "_mlir",
-    "dialects", "kernels", "targets", "lowering", "runtime", "compiler", "modules", "inspect",
-    "view", "staged", "roofline", "models", "prelude", "tools",
+    "rebuild", "control", "custom", "sparse", "interpreter", "text", "precision", "autodiff",
+    "quant", "_mlir", "dialects", "kernels", "targets", "lowering", "runtime", "compiler",
+    "modules", "inspect", "view", "staged", "roofline", "models", "prelude", "tools",
 )  # fmt: skip
 """The modules and packages of ``rlx``, lowest first: each imports only what stands before it."""
 

@@ -15,7 +15,7 @@ from rlx._mlir import ir
 from rlx.dialects.convert import from_attr, from_type, to_attr, to_type
 from rlx.errors import IRError
 from rlx.graph import topological
-from rlx.ops.base import Op, located, op_class
+from rlx.ops.base import OWN_DIALECTS, Op, located, op_class, registry
 from rlx.ops.slots import SEGMENTS, needs_segments, present_slots
 from rlx.ops.value import Value
 
@@ -24,6 +24,7 @@ __all__ = [
     "attributes_of",
     "check_attributes",
     "create",
+    "is_mir",
     "node_of",
     "operand_slots",
     "place_of",
@@ -31,6 +32,12 @@ __all__ = [
 ]
 
 create = ir.Operation.create
+
+
+def is_mir(op: ir.Operation) -> bool:
+    """Whether an op is on the level of mir: one of its own, or one that a user has declared."""
+    prefix = op.name.partition(".")[0]
+    return prefix == "mir" or (prefix not in OWN_DIALECTS and op.name in registry)
 
 
 def operand_slots(cls: type[Op], present: Sequence[bool]) -> ir.Attribute | None:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from rlx import _mlir
 from rlx._mlir import ir
 from rlx.dialects.convert import forget_types
+from rlx.ops.base import Op
 
 __all__ = ["SharedContext", "make_context", "parse"]
 
 
 def make_context() -> ir.Context:
-    """A new context with hir, mir and lir loaded."""
+    """A new context with hir, mir and lir loaded, and the dialects of ops from outside."""
     from rlx.dialects.lir import Lir
-    from rlx.dialects.tensor import Hir, Mir
+    from rlx.dialects.tensor import Hir, Mir, dialects_of, foreign
 
     forget_types()  # else the types of contexts that are no longer used would keep them alive
     ctx = _mlir.context()
     with ctx:
-        for dialect in (Hir, Mir, Lir):
+        for dialect in (Hir, Mir, Lir, *dialects_of(foreign())):
             dialect.load()
     return ctx
 
@@ -26,16 +27,21 @@ class SharedContext:
     """One context for several compiles: declaring the dialects takes longer than a small compile.
 
     A context keeps every type, attribute and location that it has seen, so a new one is made after
-    ``uses``. The caller sees to it that one thread at a time works in it.
+    ``uses``, and once ops were declared that it does not know. The caller sees to it that one
+    thread at a time works in it.
     """
 
     def __init__(self, uses: int = 32) -> None:
         self._uses, self._left = uses, 0
+        self._foreign: tuple[type[Op], ...] = ()
 
     def get(self) -> ir.Context:
         """The context, for one compile more."""
-        if not self._left:
-            self._context, self._left = make_context(), self._uses
+        from rlx.dialects.tensor import foreign
+
+        declared = foreign()
+        if not self._left or declared != self._foreign:
+            self._context, self._left, self._foreign = make_context(), self._uses, declared
         self._left -= 1
         return self._context
 

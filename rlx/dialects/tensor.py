@@ -10,6 +10,7 @@ This module must not use postponed annotations: the dialect classes read theirs 
 # The bindings type their dialect classes at run time, from keyword arguments of the class.
 # pyright: reportGeneralTypeIssues=false, reportUntypedBaseClass=false, reportCallIssue=false
 
+from functools import cache
 from typing import Any, Optional
 
 from rlx._mlir import ext, ir
@@ -18,9 +19,9 @@ from rlx.dialects.convert import from_type
 from rlx.dialects.verify import verifier
 from rlx.errors import IRError
 from rlx.ops import load_all
-from rlx.ops.base import Op, op_class, registry
+from rlx.ops.base import OWN_DIALECTS, Op, op_class, registry
 
-__all__ = ["Hir", "Mir"]
+__all__ = ["Hir", "Mir", "dialects_of", "foreign"]
 
 Tensor = ext.Operand[ir.RankedTensorType]
 
@@ -104,6 +105,22 @@ class Yield(Mir.Operation, name="yield", traits=[ir.IsTerminatorTrait]):
     """Ends the body of ``mir.fused``."""
 
     value: ext.Operand[ir.RankedTensorType]
+
+
+def foreign() -> tuple[type[Op], ...]:
+    """The op classes that were declared outside RLX, under the names of other dialects."""
+    return tuple(c for c in registry.values() if c.dialect not in OWN_DIALECTS)
+
+
+@cache
+def dialects_of(classes: tuple[type[Op], ...]) -> tuple[Any, ...]:
+    """Dialects that declare these op classes."""
+    made: dict[str, Any] = {}
+    for cls in classes:
+        if cls.dialect not in made:
+            made[cls.dialect] = type(cls.dialect, (ext.Dialect,), {}, name=cls.dialect)
+        _declare(made[cls.dialect], cls)
+    return tuple(made.values())
 
 
 load_all()

@@ -14,6 +14,7 @@ def config_classes() -> dict[str, type]:
     from rlx.kernels.common import CommonConfig
     from rlx.kernels.contraction import ContractionConfig
     from rlx.kernels.copy import TransposeConfig
+    from rlx.kernels.custom import CustomConfig
     from rlx.kernels.elementwise import ElementwiseConfig
     from rlx.kernels.gather import GatherConfig
     from rlx.kernels.pack import PackConfig
@@ -23,8 +24,8 @@ def config_classes() -> dict[str, type]:
     from rlx.types import TensorType
 
     classes = (
-        AttentionConfig, CommonConfig, ContractionConfig, TransposeConfig, ElementwiseConfig,
-        GatherConfig, PackConfig, Program, Step, ReduceConfig, RowProgram, RowwiseConfig, Reduce,
-        TensorType,
+        AttentionConfig, CommonConfig, ContractionConfig, TransposeConfig, CustomConfig,
+        ElementwiseConfig, GatherConfig, PackConfig, Program, Step, ReduceConfig, RowProgram,
+        RowwiseConfig, Reduce, TensorType,
     )  # fmt: skip
     return {c.__name__: c for c in classes}

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlx._mlir import ir
-from rlx.dialects.bridge import create, place_of
+from rlx.dialects.bridge import create, is_mir, place_of
 from rlx.dialects.convert import from_type
 from rlx.lowering.base import Compilation, RulePass, functions
 from rlx.lowering.families import claim
@@ -211,11 +211,7 @@ class _Fuser:
 
 
 def _pointwise(op: ir.Operation) -> bool:
-    return (
-        op.name.startswith("mir.")
-        and op.name not in ("mir.fused", "mir.yield")
-        and op_class(op.name).pointwise
-    )
+    return is_mir(op) and op.name not in ("mir.fused", "mir.yield") and op_class(op.name).pointwise
 
 
 PATTERNS: dict[str, Callable[[list[ir.Operation]], list[ir.Operation]]] = {

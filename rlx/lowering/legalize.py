@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any
 
 from rlx._mlir import ir
-from rlx.dialects.bridge import expand_all, place_of, signature
+from rlx.dialects.bridge import expand_all, is_mir, place_of, signature
 from rlx.errors import UnsupportedError
 from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.families import select
@@ -31,7 +31,7 @@ class Legalize(Pass):
         verdicts: dict[tuple[Any, ...], bool] = {}
 
         def unclaimed(op: ir.Operation) -> bool:
-            if not op.name.startswith("mir.") or op.name in ("mir.fused", "mir.yield"):
+            if not is_mir(op) or op.name in ("mir.fused", "mir.yield"):
                 return False
             if not op_class(op.name).composite():
                 return False
@@ -57,7 +57,7 @@ def _check(module: ir.Module, compilation: Compilation) -> None:
     first: dict[str, tuple[str, int]] = {}
     for f in functions(module).values():
         for op in (v.operation for b in f.regions[0].blocks for v in b.operations):
-            if not op.name.startswith("mir.") or op.name == "mir.fused":
+            if not is_mir(op) or op.name in ("mir.fused", "mir.yield"):
                 continue
             if not runnable(op_class(op.name)):
                 missing[op.name] += 1

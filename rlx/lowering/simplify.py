@@ -11,7 +11,7 @@ from functools import cache, partial
 import numpy as np
 
 from rlx._mlir import ir, run_pipeline
-from rlx.dialects.bridge import attributes_of, create, node_of, operands_of
+from rlx.dialects.bridge import attributes_of, create, is_mir, node_of, operands_of
 from rlx.dialects.convert import from_attr, from_type, to_attr, to_type
 from rlx.errors import RlxError
 from rlx.interpreter import evaluate
@@ -48,7 +48,7 @@ class Simplify(RulePass):
         changed = False
         for view in list(block.operations):
             op = view.operation
-            if not op.name.startswith("mir.") or op.name in _KEPT:
+            if not is_mir(op) or op.name in _KEPT:
                 continue
             changed |= _explicit(op)
             for rule, apply in _rules_for(op.name):

@@ -13,6 +13,7 @@ interpreter, the gradient and batching transforms, the common lowering, the gene
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -149,6 +150,15 @@ def bad(*types: str | None, match: str, error: type[RlxError], **attrs: Any) -> 
 
 _serials = count()
 
+OWN_DIALECTS = ("hir", "mir", "lir", "control")
+"""What the names of RLX's own ops begin with."""
+
+_TAKEN = frozenset({
+    *OWN_DIALECTS, "arith", "builtin", "cf", "func", "gpu", "linalg", "llvm", "math", "memref",
+    "scf", "spirv", "tensor", "vector",
+})  # fmt: skip
+_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
+
 registry: dict[str, type[Op]] = {}
 """Every loaded op class by its full name ("mir.tanh")."""
 
@@ -170,8 +180,9 @@ class Op:
 
     - ``infer``: result type(s), raising ShapeError or DTypeError for operands that do not fit;
     - ``reference``: the meaning, in numpy, of operand arrays to result array(s);
-    - one of ``scalar`` (pointwise: a formula over kernel registers), ``loops`` (a loop nest) or
-      ``expand`` (other ops); a composite has ``expand`` and maybe a kernel family of its own;
+    - one of ``scalar`` (pointwise: a formula over kernel registers), ``loops`` (a loop nest),
+      ``expand`` (other ops) or ``kernel`` (``rlx.ops.custom``); a composite has ``expand`` and
+      maybe a kernel family of its own;
     - ``vjp``, ``jvp`` and ``batch``, or declares ``differentiable = False``;
     - ``samples`` and ``bads`` for the generated tests, ``dtypes`` that T in them ranges over.
     """
@@ -198,6 +209,8 @@ class Op:
     """``scalar(self, k, *regs)`` -> register: the value of one element (16-bit floats as f32)."""
     loops: ClassVar[Callable[..., None]]
     """``loops(self, b)``: the loop nest on a ``rlx.kernels.common.LoopBuilder``."""
+    kernel: ClassVar[Callable[..., Any]]
+    """``kernel(self)`` -> CKernel, MlirKernel or PythonKernel: one from outside, for CPUs."""
     vjp: ClassVar[Callable[..., Any]]
     """``vjp(self, *cotangents)`` -> a Value or None for every operand."""
     jvp: ClassVar[Callable[..., Any]]
@@ -223,6 +236,7 @@ class Op:
             return  # a shared base, not an op
         if name in registry:
             raise GraphError(f"op {name!r} is declared twice: {registry[name]!r} and {cls!r}")
+        _check_name(cls, name)
         cls.name, cls.dialect = name, name.split(".")[0]
         operands: list[Operand] = []
         attrs: list[Attr] = []
@@ -337,6 +351,17 @@ class Op:
         parts = [str(v.type) if v is not None else "none" for v in self.operands]
         parts += [f"{k}={v!r}" for k, v in self.attrs.items()]
         return f"{self.name}({', '.join(parts)})"
+
+
+def _check_name(cls: type[Op], name: str) -> None:
+    if _NAME.fullmatch(name) is None:
+        raise GraphError(
+            f"an op cannot be called {name!r}: its name is a prefix of your own, a dot, and small"
+            " letters, digits and underscores, such as 'mine.saxpy'"
+        )
+    prefix = name.partition(".")[0]
+    if prefix in _TAKEN and cls.__module__.partition(".")[0] not in ("rlx", "__main__"):
+        raise GraphError(f"op {name!r}: ops from outside need another prefix than {prefix!r}")
 
 
 def _count(t: TensorType) -> int:

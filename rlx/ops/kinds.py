@@ -34,6 +34,7 @@ OpKind = _kinds("OpKind", OP_MODULES)
 
 
 def runnable(cls: type[Op]) -> bool:
-    """Whether a target can run the op: by a formula, by a loop nest, or by what it expands to. A
-    literal is data."""
-    return cls.pointwise or hasattr(cls, "loops") or cls.composite() or cls.name == "mir.constant"
+    """Whether a target can run the op: by a formula, by a loop nest, by a kernel that it brings, or
+    by what it expands to. A literal is data."""
+    ways = ("loops", "kernel", "expand")
+    return cls.pointwise or any(hasattr(cls, w) for w in ways) or cls.name == "mir.constant"

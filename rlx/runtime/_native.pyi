@@ -32,7 +32,8 @@ A step is one of these tuples (lists are accepted wherever a tuple is)::
     ("while",  cond_steps, (base, offset), body_steps, max_iterations, site)
     ("for",    count, body_steps, counter)
 
-`fn` is an address from `Object.symbol` of one of the program's objects. `(base, offset)` of `if`
+`fn` is an address from `Object.symbol` of one of the program's objects, or one of `functions`:
+addresses of functions of this process, which the caller keeps alive. `(base, offset)` of `if`
 and `while` names a bool of one byte. A `while` runs `cond_steps`, reads the bool, and runs
 `body_steps` if it is nonzero, again and again; when the body would run more often than
 `max_iterations` (-1: no limit) the call stops with the error record `(FAULT_LOOP_LIMIT, site)`.
@@ -161,6 +162,7 @@ class Weights:
         constants: Sequence[Buffer] = (),
         packed_bytes: int = 0,
         prologue: Sequence[tuple[Step, Sequence[int]]] = (),
+        functions: Sequence[int] = (),
     ) -> None: ...
     def set_param(self, index: int, value: Buffer) -> None:
         """Use `value` in place as param `index` (and keep it alive). Waits for the calls in flight.
@@ -198,6 +200,7 @@ class Program:
         outputs: Sequence[Signature] = (),
         arena_bytes: int = 0,
         main: Sequence[Step] = (),
+        functions: Sequence[int] = (),
     ) -> None: ...
     def run_slots(self, *inputs: Buffer) -> tuple[np.ndarray[Any, Any], ...]:
         """Run on `inputs` in declared order; the results are new arrays of the declared shapes."""

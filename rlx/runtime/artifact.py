@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -46,6 +46,7 @@ class Variant:
     their code depends on, so that equal kernels of several artifacts are one object. ``launches``
     says what each launch is for, for traces and profiles: those of the prologue, then those of
     main, in the order in which a reader meets them. ``sites`` are the messages of faults.
+    ``functions`` are the kernels that are functions of this process (``rlx.runtime.host``).
     """
 
     features: str
@@ -60,6 +61,7 @@ class Variant:
     sites: list[tuple[str, str, int]]
     kernels: dict[str, tuple[str, str]]
     objects: dict[str, bytes] = field(repr=False)
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Any], repr=False)
 
     def lacking(self) -> list[str]:
         """What it needs and this machine does not have."""
@@ -195,6 +197,11 @@ class _Packer:
         return self.numbers[name]
 
     def _schedule(self, number: int, v: Variant) -> int:
+        if v.functions:
+            raise ArtifactError(
+                f"an artifact cannot hold the Python kernels {', '.join(v.functions)}; give their"
+                " ops kernels in C or MLIR"
+            )
         w = Writer()
         w.words(v.arena_bytes, v.packed_bytes)
         w.words(len(v.constants))

@@ -65,6 +65,7 @@ class Executable:
         self.program = _native.Program(
             weights=self.weights.native,
             objects=code.objects,
+            functions=code.functions,
             constants=[plain(c) for c in code.constants],
             inputs=artifact.inputs,
             outputs=artifact.outputs,
@@ -89,7 +90,8 @@ class Executable:
                 return self.program.run_slots(*inputs)
             out = self.program.run_slots(*(plain(a) for a in inputs))
         except _native.Fault as fault:
-            raise self.fault(fault) from None
+            found = self.fault(fault)
+            raise found from found.__cause__
         except _native.Error as error:
             raise self.refusal(error, inputs) from None
         return tuple(a.view(dt) for a, dt in zip(out, self._results, strict=True))
@@ -99,7 +101,8 @@ class Executable:
         try:
             self.program.run_into([plain(a) for a in inputs], [plain(a) for a in outputs])
         except _native.Fault as fault:
-            raise self.fault(fault) from None
+            found = self.fault(fault)
+            raise found from found.__cause__
         except _native.Error as error:
             raise self.refusal(error, inputs) from None
 
@@ -137,13 +140,18 @@ class Executable:
             return known
         return GraphError(str(error), caller())
 
-    def fault(self, fault: _native.Fault) -> FaultError:
+    def fault(self, fault: _native.Fault) -> BaseException:
         """The error of a fault: the message of its site, at the user's line."""
         # A kernel with several messages has as many sites in a row; its codes count from 1.
         site = fault.site + fault.code - 1
         if 0 <= site < len(self.variant.sites):
             message, file, line = self.variant.sites[site]
-            return FaultError(message, (file, line))
+            error = FaultError(message, (file, line))
+            if self.variant.functions:
+                from rlx.runtime.host import explained
+
+                return explained(error)
+            return error
         return FaultError(f"a kernel reported fault {fault.code} at the unknown site {fault.site}")
 
 

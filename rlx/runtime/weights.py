@@ -41,6 +41,11 @@ class Code:
         loaded = {key: _load(data) for key, data in variant.objects.items()}
         self.objects = list(loaded.values())
         self._address = {n: loaded[key].symbol(s) for n, (key, s) in variant.kernels.items()}
+        if variant.functions:
+            from rlx.runtime.host import address_of
+
+            self._address |= {name: address_of(f) for name, f in variant.functions.items()}
+        self.functions = [self._address[name] for name in variant.functions]
 
     def resolved(self, step: Step, base: Callable[[int], int] = lambda n: n) -> Step:
         """A step, and the steps inside it, as the native runtime takes them. ``base`` numbers the
@@ -110,6 +115,7 @@ class Weights:
         self._code = code  # keeps the objects findable by who comes next
         self.native = _native.Weights(
             objects=code.objects,
+            functions=code.functions,
             params=prologue.params,
             constants=[plain(_constants[digest]) for digest in prologue.constants],
             packed_bytes=prologue.packed_bytes,

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlx._mlir import ir
 from rlx.dialects import control
-from rlx.dialects.bridge import place_of
+from rlx.dialects.bridge import is_mir, place_of
 from rlx.errors import IRError, RlxError, UnsupportedError
 from rlx.kernels.builder import KernelText
 from rlx.kernels.emit import emit_kernel
@@ -66,7 +66,7 @@ def _check_entry(module: ir.Module, name: str) -> None:
     for f in (main, found.get("prologue")):
         for view in f.regions[0].blocks[0].operations if f is not None else ():
             op = view.operation
-            if op.name not in _FUNC_OPS and op.name.split(".")[0] not in ("hir", "mir"):
+            if op.name not in _FUNC_OPS and not op.name.startswith("hir.") and not is_mir(op):
                 raise IRError(f"{op.name} is no op of hir or mir, which {name} takes", place_of(op))
 
 

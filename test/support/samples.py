@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.graph import Graph
 from rlx.interpreter import interpret
-from rlx.ops import load_all
+from rlx.ops import OP_MODULES, load_all
 from rlx.ops.base import Op, Sample, registry, type_of
 from rlx.ops.cast import converted
 from rlx.ops.control import Control
@@ -64,7 +64,7 @@ def op_classes() -> list[type[Op]]:
     """Every op of the library, by name, but control flow: its samples would be graphs, and it has
     tests of its own (``test_control``)."""
     load_all()
-    return [registry[name] for name in sorted(registry) if not issubclass(registry[name], Control)]
+    return [registry[n] for n in sorted(OP_MODULES) if not issubclass(registry[n], Control)]
 
 
 def cases(*dtypes: DType) -> Iterator[Case]:

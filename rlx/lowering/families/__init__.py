@@ -11,6 +11,7 @@ from rlx.lowering.families import (
     common,
     contraction,
     copy,
+    custom,
     elementwise,
     gather,
     reduce,
@@ -22,6 +23,7 @@ from rlx.lowering.region import Region
 __all__ = ["SELECTORS", "claim", "select"]
 
 SELECTORS: dict[str, Selector] = {
+    "custom": custom.SELECTOR,
     "contraction": contraction.SELECTOR,
     "attention": attention.SELECTOR,
     "rowwise": rowwise.SELECTOR,

@@ -140,6 +140,8 @@ def _compiled(
     shelf = Shelf(keep[0], keep[1].tools) if keep else None
     with Places(graph).errors():
         artifact, report = compile_structure(graph, make_target(), options, shelf)
+    if any(v.functions for v in artifact.variants):
+        keep, cache = None, "not used: it has kernels in Python"
     report.cache = cache
     if keep is not None:
         store, key = keep

@@ -269,9 +269,11 @@ std::vector<Constant> hold_constants(nb::handle values) {
 }
 
 void init_weights(PyWeights* self, const std::vector<ObjectHandle>& objects, nb::handle params,
-                  nb::handle constants, int64_t packed_bytes, nb::handle prologue) {
+                  nb::handle constants, int64_t packed_bytes, nb::handle prologue,
+                  std::vector<uintptr_t> functions) {
   Prologue parsed;
   parsed.objects = loaded(objects);
+  parsed.functions = std::move(functions);
   parsed.params = parse_signatures("params", params);
   parsed.constants = hold_constants(constants);
   parsed.packed_bytes = packed_bytes;
@@ -281,9 +283,11 @@ void init_weights(PyWeights* self, const std::vector<ObjectHandle>& objects, nb:
 
 void init_program(PyProgram* self, const PyWeights* weights,
                   const std::vector<ObjectHandle>& objects, nb::handle constants, nb::handle inputs,
-                  nb::handle outputs, int64_t arena_bytes, nb::handle main) {
+                  nb::handle outputs, int64_t arena_bytes, nb::handle main,
+                  std::vector<uintptr_t> functions) {
   Schedule schedule;
   schedule.objects = loaded(objects);
+  schedule.functions = std::move(functions);
   schedule.constants = hold_constants(constants);
   schedule.inputs = parse_signatures("inputs", inputs);
   schedule.outputs = parse_signatures("outputs", outputs);
@@ -322,7 +326,7 @@ void bind_classes(nb::module_& module) {
   nb::class_<PyWeights>(module, "Weights")
       .def("__init__", &init_weights, nb::kw_only(), "objects"_a = nb::make_tuple(),
            "params"_a = nb::make_tuple(), "constants"_a = nb::make_tuple(), "packed_bytes"_a = 0,
-           "prologue"_a = nb::make_tuple())
+           "prologue"_a = nb::make_tuple(), "functions"_a = nb::make_tuple())
       .def("set_param", &PyWeights::set_param, "index"_a, "value"_a)
       .def_prop_ro("first_launch", &PyWeights::first_launch)
       .def("release_when_packed", &PyWeights::release_when_packed, "file"_a)
@@ -331,7 +335,8 @@ void bind_classes(nb::module_& module) {
   nb::class_<PyProgram>(module, "Program")
       .def("__init__", &init_program, nb::kw_only(), "weights"_a = nb::none(), "objects"_a,
            "constants"_a = nb::make_tuple(), "inputs"_a = nb::make_tuple(),
-           "outputs"_a = nb::make_tuple(), "arena_bytes"_a = 0, "main"_a = nb::make_tuple())
+           "outputs"_a = nb::make_tuple(), "arena_bytes"_a = 0, "main"_a = nb::make_tuple(),
+           "functions"_a = nb::make_tuple())
       .def("run_slots", &PyProgram::run_slots)
       .def("run_into", &PyProgram::run_into, "inputs"_a, "outputs"_a)
       .def("set_profiling", &PyProgram::set_profiling, "on"_a)

@@ -37,9 +37,9 @@ void require(bool holds, const std::string& where, const std::string& found,
 class Checker {
  public:
   // `sizes` are the bytes of the memories that may be named, by number.
-  Checker(const std::vector<std::shared_ptr<const ElfObject>>& objects, Kernels kernels,
-          std::vector<int64_t> sizes)
-      : objects_(objects), kernels_(kernels), sizes_(std::move(sizes)) {}
+  Checker(const std::vector<std::shared_ptr<const ElfObject>>& objects,
+          const std::vector<uintptr_t>& functions, Kernels kernels, std::vector<int64_t> sizes)
+      : objects_(objects), functions_(functions), kernels_(kernels), sizes_(std::move(sizes)) {}
 
   void steps(const std::string& where, const Steps& steps) const {
     for (size_t i = 0; i < steps.size(); ++i) {
@@ -53,10 +53,8 @@ class Checker {
 
  private:
   void check(const std::string& where, const Launch& launch) const {
-    require(kernels_ == Kernels::kNumbers ||
-            std::any_of(objects_.begin(), objects_.end(),
-                        [&](const auto& object) { return object->contains_code(launch.kernel); }),
-            where, "function address " + std::to_string(launch.kernel),
+    require(kernels_ == Kernels::kNumbers || known(launch.kernel), where,
+            "function address " + std::to_string(launch.kernel),
             "one inside the code of the program's objects");
     require(launch.range >= 0, where, "range " + number(launch.range), "at least 0");
     require(launch.grain >= 1, where, "grain " + number(launch.grain), "at least 1");
@@ -95,7 +93,14 @@ class Checker {
             number(bytes) + " bytes inside its " + number(size));
   }
 
+  bool known(uintptr_t address) const {
+    return std::any_of(objects_.begin(), objects_.end(),
+                       [&](const auto& object) { return object->contains_code(address); }) ||
+           std::find(functions_.begin(), functions_.end(), address) != functions_.end();
+  }
+
   const std::vector<std::shared_ptr<const ElfObject>>& objects_;
+  const std::vector<uintptr_t>& functions_;
   const Kernels kernels_;
   std::vector<int64_t> sizes_;
 };
@@ -220,7 +225,7 @@ void check_prologue(const Prologue& prologue, Kernels kernels) {
   std::vector<int64_t> sizes = {0, prologue.packed_bytes, kErrorBytes};
   append_sizes(sizes, prologue.params);
   append_sizes(sizes, prologue.constants);
-  const Checker checker(prologue.objects, kernels, std::move(sizes));
+  const Checker checker(prologue.objects, prologue.functions, kernels, std::move(sizes));
   for (size_t i = 0; i < prologue.steps.size(); ++i) {
     const std::string where = "prologue[" + std::to_string(i) + "]";
     checker.step(where, prologue.steps[i].step);
@@ -238,7 +243,8 @@ void check_schedule(const Schedule& schedule, const Prologue& prologue, Kernels 
   append_sizes(sizes, schedule.constants);
   append_sizes(sizes, schedule.inputs);
   append_sizes(sizes, schedule.outputs);
-  Checker(schedule.objects, kernels, std::move(sizes)).steps("main", schedule.main);
+  Checker(schedule.objects, schedule.functions, kernels, std::move(sizes))
+      .steps("main", schedule.main);
 }
 
 void resolve(Step& step, const std::vector<uintptr_t>& addresses) {

@@ -60,7 +60,7 @@ using Steps = std::vector<Step>;
 
 struct Launch {
   uint32_t number = 0;   // in this process, by number_launches; 0: none yet
-  uintptr_t kernel = 0;  // an address in the code of one of the schedule's objects
+  uintptr_t kernel = 0;  // in the code of one of the schedule's objects, or one of its functions
   int64_t range = 0, grain = 1, scratch_bytes = 0;
   std::vector<Ref> buffers;
   std::vector<int64_t> sizes;
@@ -106,6 +106,7 @@ struct Constant {
 // name packed memory, the error record, params and constants.
 struct Prologue {
   std::vector<std::shared_ptr<const ElfObject>> objects;
+  std::vector<uintptr_t> functions;  // of the process, which keeps them alive
   std::vector<Signature> params;
   std::vector<Constant> constants;
   int64_t packed_bytes = 0;
@@ -115,6 +116,7 @@ struct Prologue {
 // What a call executes.
 struct Schedule {
   std::vector<std::shared_ptr<const ElfObject>> objects;
+  std::vector<uintptr_t> functions;  // of the process, which keeps them alive
   std::vector<Constant> constants;
   std::vector<Signature> inputs, outputs;
   int64_t arena_bytes = 0;

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FAMILIES", "make_target"]
 
-FAMILIES = ("contraction", "attention", "rowwise", "elementwise", "copy", "gather", "reduce")
+FAMILIES = (
+    "custom", "contraction", "attention", "rowwise", "elementwise", "copy", "gather", "reduce",
+)  # fmt: skip
 """The kernel families that a CPU has emitters for."""
 
 
@@ -24,8 +26,11 @@ class CpuEmitter:
         self.features = features
 
     def emit(self, kernels: list[KernelText], stage: str) -> bytes:
+        from rlx.targets.cpu.c_compiler import compile_c
         from rlx.targets.cpu.emit import compile_kernels, to_assembly, to_llvm
 
+        if len(kernels) == 1 and kernels[0].frame == "c":
+            return compile_c(kernels[0], self.features, stage)
         if stage == "llvm":
             return to_llvm(kernels, self.features).encode()
         if stage == "asm":

@@ -269,7 +269,7 @@ def test_an_op_from_elsewhere_is_compiled_each_time(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(base, "registry", dict(base.registry))
 
-    class Twice(Unary, name="mir.exp_of_another"):  # type: ignore[call-arg]
+    class Twice(Unary, name="users.exp_of_another"):  # type: ignore[call-arg]
         """``exp``, as a user may declare it."""
 
         def expand(self) -> Any:
@@ -279,7 +279,7 @@ def test_an_op_from_elsewhere_is_compiled_each_time(monkeypatch: pytest.MonkeyPa
     g = Graph()
     g.set_outputs(Twice(g.input("x", [4])).out)
     said = artifacts.key_of_graph(g, "cpu", "x86-64-v3", artifacts.Options(), the_store())
-    assert isinstance(said, str) and "mir.exp_of_another is no op of RLX" in said
+    assert isinstance(said, str) and "users.exp_of_another is no op of RLX" in said
 
 
 def test_files_that_changed_since_they_were_loaded_are_not_trusted(

@@ -1,0 +1,69 @@
+"""Kernels in C, by the C compiler of the system."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+
+from rlx import knobs
+from rlx.errors import ToolchainError
+from rlx.kernels.builder import KernelText
+from rlx.targets.cpu.features import Features
+from rlx.targets.llvm.machine import undefined_symbols
+
+__all__ = ["compile_c"]
+
+# The object stands alone: no calls but its own, no tables that a linker would have to fill in, and
+# functions of other files cannot take the place of its own.
+_FLAGS = (
+    "-std=gnu11", "-O3", "-fPIC", "-ffreestanding", "-fvisibility=hidden", "-fno-builtin",
+    "-fno-tree-loop-distribute-patterns", "-fno-stack-protector", "-fno-jump-tables",
+    "-fno-asynchronous-unwind-tables", "-fcf-protection=none", "-fno-math-errno", "-fno-common",
+    "-Werror=implicit-function-declaration", "-Werror=incompatible-pointer-types",
+    "-Werror=int-conversion",
+)  # fmt: skip
+
+_ARM_FLAGS = tuple(f for f in _FLAGS if not f.startswith("-fcf-protection"))
+
+
+def compile_c(kernel: KernelText, features: Features, stage: str) -> bytes:
+    """The object or the assembly of a kernel whose text is a C file.
+
+    ToolchainError if there is no compiler for the CPU, or with what the compiler says.
+    """
+    machine = platform.machine().replace("AMD64", "x86_64").replace("arm64", "aarch64")
+    if machine != features.machine.triple.partition("-")[0]:
+        raise ToolchainError(
+            f"kernel {kernel.name} is in C, and the C compiler here makes code for {machine}, not"
+            f" for {features.name}; write it in MLIR"
+        )
+    if stage not in ("asm", "object"):
+        raise ToolchainError(f"kernel {kernel.name} is in C, and has no stage {stage!r}")
+    compiler = shlex.split(knobs.c_compiler.get() or "cc")
+    flags = (*_FLAGS, f"-march={features.isa}") if features.arch == "x86-64" else _ARM_FLAGS
+    with tempfile.TemporaryDirectory(prefix="rlx-c-") as folder:
+        source, made = Path(folder, "kernel.c"), Path(folder, "kernel.out")
+        source.write_text(kernel.text, encoding="utf-8")
+        kind = "-c" if stage == "object" else "-S"
+        try:
+            done = subprocess.run(
+                [*compiler, *flags, kind, "-o", str(made), str(source)],
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+        except OSError as e:
+            raise ToolchainError(
+                f"kernel {kernel.name} is in C, and the compiler {compiler[0]!r} does not start:"
+                f" {e.strerror}; install one, or name it in {knobs.c_compiler.variable}"
+            ) from None
+        if done.returncode:
+            raise ToolchainError(f"the C compiler refuses kernel {kernel.name}:\n{done.stderr}")
+        data = made.read_bytes()
+    if stage == "object" and (missing := undefined_symbols(data)):
+        raise ToolchainError(
+            f"kernel {kernel.name} uses {', '.join(missing)}, and a kernel stands alone: define"
+            " in its source what it calls"
+        )
+    return data
