@@ -24,7 +24,7 @@ from rlx.kernels.strides import row_major
 from rlx.ops.base import Op, op_class, placeholders
 from rlx.types import DType, TensorType, bf16, f16, f32, i64
 
-__all__ = ["CommonConfig", "LoopBuilder", "emit", "faults", "launch"]
+__all__ = ["CommonConfig", "LoopBuilder", "Room", "emit", "faults", "launch", "workspaces"]
 
 name = "common"
 
@@ -32,6 +32,14 @@ SHARE = 1 << 14
 """Operations that are worth a thread of their own; common code is scalar, about one a cycle."""
 
 Index = Reg | int
+
+
+@dataclass(frozen=True)
+class Room:
+    """Memory that a loop nest writes and reads again: a result, or a workspace of its own."""
+
+    buffer: Buffer
+    type: TensorType
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,10 @@ class LoopBuilder:
         self._operands: list[Buffer | None] = [
             None if v is None else k.buffer(f"in{n}", v.dtype) for n, v in enumerate(op.operands)
         ]
-        self._results = [k.buffer(f"out{n}", v.dtype) for n, v in enumerate(op.results)]
+        self._results = [
+            Room(k.buffer(f"out{n}", v.dtype), v.type) for n, v in enumerate(op.results)
+        ]
+        self.workspaces: list[TensorType] = []
         self._error: tuple[Buffer, Reg] | None = None
 
     # -- loops -----------------------------------------------------------------------------
@@ -131,7 +142,27 @@ class LoopBuilder:
 
     def store(self, result: int, at: Sequence[Index], value: Reg | Number) -> None:
         """Write an element of a result, by its number."""
-        self.k.store(value, self._results[result], self._flat(self.op.results[result].type, at))
+        self.write(self._results[result], at, value)
+
+    def result(self, n: int) -> Room:
+        """A result, to read again what the same point wrote there."""
+        return self._results[n]
+
+    def workspace(self, shape: Sequence[int], dt: DType) -> Room:
+        """Memory of the launch for intermediate elements, with no contents to begin with. Points
+        share it, so each has a part of its own. To be asked for before any fault."""
+        assert self._error is None, "workspaces come before the error record"
+        self.workspaces.append(TensorType(tuple(shape), dt))
+        name = f"work{len(self.workspaces) - 1}"
+        return Room(self.k.buffer(name, dt), self.workspaces[-1])
+
+    def read(self, room: Room, at: Sequence[Index]) -> Reg:
+        """An element of a result or workspace."""
+        return self.k.load(room.buffer, self._flat(room.type, at))
+
+    def write(self, room: Room, at: Sequence[Index], value: Reg | Number) -> None:
+        """Write an element of a result or workspace."""
+        self.k.store(value, room.buffer, self._flat(room.type, at))
 
     def _flat(self, t: TensorType, at: Sequence[Index]) -> Reg:
         if len(at) != t.rank:
@@ -201,7 +232,8 @@ class LoopBuilder:
 
 def emit(name: str, config: CommonConfig, target: KernelTarget) -> KernelText:
     """The text of the kernel. Arguments: buffers of the operands that are present, of the results,
-    and if the op has faults an i64[2] ``error`` and the size ``site``, by which it is told."""
+    of the workspaces, and if the op has faults an i64[2] ``error`` and the size ``site``, by which
+    it is told."""
     return _build(name, config, target).k.text()
 
 
@@ -216,6 +248,11 @@ def launch(config: CommonConfig, site: int = 0) -> Launch:
 def faults(config: CommonConfig) -> list[str]:
     """The messages of the op's faults; code n of an error record is the n-th, counted from 1."""
     return list(_traced(config).messages)
+
+
+def workspaces(config: CommonConfig) -> list[TensorType]:
+    """The memory that a launch needs beside operands and results, in the order of arguments."""
+    return list(_traced(config).workspaces)
 
 
 @cache

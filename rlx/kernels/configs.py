@@ -21,11 +21,12 @@ def config_classes() -> dict[str, type]:
     from rlx.kernels.program import Program, Step
     from rlx.kernels.reduce import ReduceConfig
     from rlx.kernels.rowwise import Reduce, RowProgram, RowwiseConfig
+    from rlx.kernels.scatter import ScatterConfig
     from rlx.types import TensorType
 
     classes = (
         AttentionConfig, CommonConfig, ContractionConfig, TransposeConfig, CustomConfig,
         ElementwiseConfig, GatherConfig, PackConfig, Program, Step, ReduceConfig, RowProgram,
-        RowwiseConfig, Reduce, TensorType,
+        RowwiseConfig, Reduce, ScatterConfig, TensorType,
     )  # fmt: skip
     return {c.__name__: c for c in classes}

@@ -16,6 +16,7 @@ from rlx.kernels import (
     pack,
     reduce,
     rowwise,
+    scatter,
 )
 from rlx.kernels.builder import KernelTarget, KernelText
 from rlx.kernels.family import Family
@@ -33,6 +34,7 @@ FAMILIES: dict[str, Family] = {
     "pack": pack,
     "reduce": reduce,
     "rowwise": rowwise,
+    "scatter": scatter,
 }
 
 

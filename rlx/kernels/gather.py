@@ -19,7 +19,7 @@ from rlx.kernels.family import Launch
 from rlx.kernels.faults import record_fault
 from rlx.kernels.reg import INDEX, Reg
 from rlx.kernels.strides import Strides, ceil_div
-from rlx.ops.gather import place
+from rlx.ops.places import place
 from rlx.types import DTYPES, DType, i64
 
 __all__ = ["GatherConfig", "emit", "launch"]
@@ -111,8 +111,16 @@ class _Emitter:
             indices = b * self.count
 
             def one(n: Reg) -> None:
-                at = source + self.position(k.load(self.indices, indices + n)) * self.strides[2]
-                self.copy(at, (result + n) * self.row, begin, end)
+                place, outside = self.position(k.load(self.indices, indices + n))
+                at, target = source + place * self.strides[2], (result + n) * self.row
+                if self.config.mode != "fill":
+                    self.copy(at, target, begin, end)
+                    return
+                k.when(
+                    outside,
+                    lambda: self.clear(target, begin, end),
+                    lambda: self.copy(at, target, begin, end),
+                )
 
             k.loop(first, last, 1, one)
 
@@ -124,12 +132,22 @@ class _Emitter:
         end = begin + size
         return begin, self.k.select(end < limit, end, limit)
 
-    def position(self, index: Reg) -> Reg:
-        """The row that an index means; a fault is recorded, and the first row taken."""
+    def position(self, index: Reg) -> tuple[Reg, Reg]:
+        """The row that an index means, and whether it was out of range; a fault is recorded, and
+        the first row taken."""
         inside, outside = place(self.k, index, self.length, self.config.mode)
         if self.fault is not None:
             record_fault(self.k, outside, *self.fault, 1)
-        return self.k.cast(inside, INDEX)
+        return self.k.cast(inside, INDEX), outside
+
+    def clear(self, target: Reg, begin: Reg, end: Reg) -> None:
+        """Zeros in place of the elements [begin, end) of one row."""
+        k = self.k
+
+        def zero(j: Reg, lanes: int) -> None:
+            k.store(0, self.result, target + j, lanes)
+
+        walk(k, begin, end, zero, lanes=self.lanes, vectors=VECTORS, overlap=True)
 
     def copy(self, source: Reg, target: Reg, begin: Reg, end: Reg) -> None:
         """The elements [begin, end) of one row."""

@@ -37,14 +37,23 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.reduce": (
         "mir.reduce_sum", "mir.reduce_mean", "mir.reduce_max", "mir.reduce_min", "mir.reduce_prod",
     ),
-    "rlx.ops.scan": ("mir.cumsum",),
+    "rlx.ops.scan": (
+        "mir.cumsum", "mir.cumprod", "mir.cummax", "mir.cummin", "mir.logcumsumexp",
+    ),
+    "rlx.ops.recurrence": ("mir.linear_recurrence",),
     "rlx.ops.normalization": ("mir.softmax", "mir.layer_norm", "mir.rms_norm"),
     "rlx.ops.attention": ("mir.attention",),
     "rlx.ops.rope": ("mir.rope",),
     "rlx.ops.movement": ("mir.reshape", "mir.transpose", "mir.expand"),
     "rlx.ops.slicing": ("mir.slice", "mir.concat", "mir.pad"),
-    "rlx.ops.gather": ("mir.gather", "mir.scatter_add"),
+    "rlx.ops.gather": ("mir.gather",),
+    "rlx.ops.scatter": ("mir.scatter", "mir.scatter_add"),
+    "rlx.ops.along": ("mir.position",),
+    "rlx.ops.dynamic": ("mir.dynamic_slice", "mir.dynamic_update_slice"),
+    "rlx.ops.search": ("mir.searchsorted",),
+    "rlx.ops.sort": ("mir.sort",),
     "rlx.ops.topk": ("mir.topk",),
+    "rlx.ops.argreduce": ("mir.argmax", "mir.argmin"),
     "rlx.ops.blocks": (
         "hir.linear", "hir.linear_fused", "hir.shared_linear_pair", "hir.swiglu",
         "hir.residual_rms_norm",
@@ -66,6 +75,14 @@ BUILDERS: dict[str, str] = {
         "narrow", "concat", "split", "squeeze", "unsqueeze", "swapaxes", "permute", "flatten",
         "activation", "binary", "compare", "reduce", "attention_kind",
     )},
+    **{f: f"rlx.ops.along:{f}" for f in (
+        "take_along_axis", "put_along_axis", "gather_nd", "scatter_nd",
+    )},
+    **{f: f"rlx.ops.search:{f}" for f in ("bincount", "histogram", "nonzero")},
+    **{f: f"rlx.ops.patterns:{f}" for f in (
+        "one_hot", "tri", "tril", "triu", "eye", "diag", "diagonal", "trace",
+    )},
+    "argsort": "rlx.ops.sort:argsort",
     "sum": "mir.reduce_sum", "mean": "mir.reduce_mean", "prod": "mir.reduce_prod",
     "max": f"{_SUGAR}:max_", "min": f"{_SUGAR}:min_",
 }  # fmt: skip

@@ -26,6 +26,33 @@ class GraphOps:
     def add(self, lhs: Any, rhs: Any) -> Value:
         """Sum, element by element."""
 
+    def argmax(
+        self,
+        x: Value,
+        axis: int | None = None,
+        keepdims: bool = False,
+        select_last_index: bool = False,
+    ) -> Value:
+        """The index of the greatest element along an axis, as i64; of equal ones the first."""
+
+    def argmin(
+        self,
+        x: Value,
+        axis: int | None = None,
+        keepdims: bool = False,
+        select_last_index: bool = False,
+    ) -> Value:
+        """The index of the least element along an axis, as i64; of equal ones the first."""
+
+    def argsort(
+        self,
+        x: Value,
+        axis: int = -1,
+        descending: bool = False,
+        dtype: DType | str | Any = "i64",
+    ) -> Value:
+        """The indices that sort a tensor along an axis, stable, as an integer type."""
+
     def atan(self, x: Value) -> Value:
         """Arc tangent, in (-pi/2, pi/2)."""
 
@@ -98,6 +125,10 @@ class GraphOps:
     def binary(self, op: str | Value, a: Value | Number | str, b: Value | Number) -> Value:
         """Arithmetic by name or symbol:"""
 
+    def bincount(self, x: Value, length: DimLike, weights: Value | None = None) -> Value:
+        """How often each of 0 to ``length`` - 1 is in a vector of integers, as i64, or the sum
+        of its weights."""
+
     def cast(self, x: Value, to: DType | str | Any) -> Value:
         """The same values in another element type."""
 
@@ -110,8 +141,24 @@ class GraphOps:
     def cos(self, x: Value) -> Value:
         """Cosine of an angle in radians."""
 
+    def cummax(self, x: Value, axis: int, reverse: bool = False) -> Value:
+        """The greatest element so far along an axis; nan from the first nan on."""
+
+    def cummin(self, x: Value, axis: int, reverse: bool = False) -> Value:
+        """The least element so far along an axis; nan from the first nan on."""
+
+    def cumprod(self, x: Value, axis: int, exclusive: bool = False, reverse: bool = False) -> Value:
+        """Running product along an axis."""
+
     def cumsum(self, x: Value, axis: int, exclusive: bool = False, reverse: bool = False) -> Value:
         """Running sum along an axis."""
+
+    def diag(self, x: Value, k: int = 0) -> Value:
+        """The ``k``-th diagonal of a matrix, or of a vector the matrix that has it there, as
+        ``numpy.diag``."""
+
+    def diagonal(self, x: Value, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
+        """The diagonal of two axes, as a last axis in their place, as ``numpy.diagonal``."""
 
     def div(self, lhs: Any, rhs: Any) -> Value:
         """Quotient, element by element."""
@@ -130,6 +177,24 @@ class GraphOps:
     def dropout(self, x: Value, key: Value, rate: float) -> Value:
         """Every element with probability ``1 - rate``, divided by that; 0 otherwise."""
 
+    def dynamic_slice(
+        self,
+        x: Value,
+        starts: Value | Array | Sequence[Value | int],
+        sizes: Iterable[DimLike],
+        batch_dims: int = 0,
+    ) -> Value:
+        """A box of the tensor, of fixed sizes, at starts known at run time."""
+
+    def dynamic_update_slice(
+        self,
+        x: Value,
+        update: Value,
+        starts: Value | Array | Sequence[Value | int],
+        batch_dims: int = 0,
+    ) -> Value:
+        """The tensor with a box of it overwritten, at starts known at run time."""
+
     def eq(self, lhs: Any, rhs: Any) -> Value:
         """Whether the operands are equal, element by element; nan equals nothing."""
 
@@ -144,6 +209,15 @@ class GraphOps:
 
     def expand(self, x: Value, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
         """The tensor broadcast to a shape, as ``numpy.broadcast_to``."""
+
+    def eye(
+        self,
+        n: DimLike,
+        m: DimLike | None = None,
+        k: int = 0,
+        dtype: DType | str | Any = "f32",
+    ) -> Value:
+        """An [n, m] matrix of ones on the ``k``-th diagonal, zeros elsewhere, as ``numpy.eye``."""
 
     def flatten(self, x: Value, start_axis: int = 0, end_axis: int = -1) -> Value:
         """The axes from ``start_axis`` to ``end_axis`` (both included) as one; a scalar becomes
@@ -162,6 +236,15 @@ class GraphOps:
     ) -> Value:
         """Elements of a table by index along one axis, as ``numpy.take``."""
 
+    def gather_nd(
+        self,
+        x: Value,
+        indices: Value | Array,
+        mode: str = "fault",
+        batch_dims: int = 0,
+    ) -> Value:
+        """Parts of a tensor by coordinates, as ONNX's GatherND:"""
+
     def ge(self, lhs: Any, rhs: Any) -> Value:
         """Whether the left operand is greater or equal, element by element; false with nan."""
 
@@ -173,6 +256,10 @@ class GraphOps:
 
     def gt(self, lhs: Any, rhs: Any) -> Value:
         """Whether the left operand is greater, element by element; false with nan."""
+
+    def histogram(self, x: Value, edges: Value | Array, weights: Value | None = None) -> Value:
+        """How many elements lie between each two neighbours of the ascending vector ``edges``,
+        as i64, or the sums of their weights:"""
 
     def layer_norm(
         self,
@@ -200,6 +287,10 @@ class GraphOps:
     def linear_fused(self, x: Value, w: Value, b: Value, activation: str = "none") -> Value:
         """A dense layer with a bias, meant to run as one kernel:"""
 
+    def linear_recurrence(self, a: Value, x: Value, axis: int, reverse: bool = False) -> Value:
+        """``y[i] = a[i] * y[i - 1] + b[i]`` along an axis, from 0; the scan of state-space
+        models."""
+
     def llama_decoder_block(
         self,
         *operands: Any,
@@ -211,6 +302,9 @@ class GraphOps:
 
     def log(self, x: Value) -> Value:
         """Natural logarithm; -inf at 0, nan below."""
+
+    def logcumsumexp(self, x: Value, axis: int, reverse: bool = False) -> Value:
+        """The logarithm of the running sum of exponentials along an axis, without overflow."""
 
     def logical_and(self, lhs: Any, rhs: Any) -> Value:
         """Whether both bools are true."""
@@ -283,6 +377,19 @@ class GraphOps:
     def neg(self, x: Value) -> Value:
         """The element with its sign changed."""
 
+    def nonzero(self, x: Value, size: int, fill_value: int = 0) -> list[Value]:
+        """The indices of the elements that are not 0 in row-major order, a vector of ``size``
+        i64 for every axis, as ``jax.numpy.nonzero`` with a size."""
+
+    def one_hot(
+        self,
+        x: Value,
+        depth: DimLike,
+        axis: int = -1,
+        dtype: DType | str | Any = "f32",
+    ) -> Value:
+        """For every integer a line of ``depth`` zeros with a 1 at its place, along a new axis."""
+
     def pad(
         self,
         x: Value,
@@ -295,6 +402,16 @@ class GraphOps:
 
     def permute(self, x: Value, perm: Iterable[int] | int, *more: int) -> Value:
         """The axes in another order; ``transpose`` with its permutation."""
+
+    def position(
+        self,
+        indices: Value,
+        size: Sequence[DimLike],
+        mode: str = "fault",
+        axis: int = 0,
+        of: str = "position",
+    ) -> Value:
+        """The place along an axis that each index means, as i64:"""
 
     def pow(self, lhs: Any, rhs: Any) -> Value:
         """``lhs`` to the power ``rhs``, of floats; a negative base with a fractional power is
@@ -310,6 +427,18 @@ class GraphOps:
         keep_dim: bool = False,
     ) -> Value:
         """Product along axes; 1 over an empty axis."""
+
+    def put_along_axis(
+        self,
+        x: Value,
+        indices: Value | Array | int,
+        updates: Value | Array | float,
+        axis: int = -1,
+        reduction: str = "set",
+        mode: str = "fault",
+    ) -> Value:
+        """The tensor with updates at indices of their own along an axis, as
+        ``numpy.put_along_axis`` and ONNX's ScatterElements:"""
 
     def random_bits(
         self,
@@ -438,6 +567,18 @@ class GraphOps:
         """An index for every row of logits, drawn with the probabilities of a filtered softmax,
         as i64."""
 
+    def scatter(
+        self,
+        x: Value,
+        indices: Value | Array | int,
+        updates: Value | Array | float,
+        axis: int = 0,
+        reduction: str = "set",
+        mode: str = "fault",
+        batch_dims: int = 0,
+    ) -> Value:
+        """A tensor with updates written by index along one axis; what gather reads, it writes."""
+
     def scatter_add(
         self,
         updates: Value,
@@ -448,6 +589,20 @@ class GraphOps:
         batch_dims: int = 0,
     ) -> Value:
         """Zeros to which updates are added by index along one axis; the adjoint of gather."""
+
+    def scatter_nd(
+        self,
+        x: Value,
+        indices: Value | Array,
+        updates: Value | Array | float,
+        reduction: str = "set",
+        mode: str = "fault",
+        batch_dims: int = 0,
+    ) -> Value:
+        """The tensor with updates by coordinates, as ONNX's ScatterND:"""
+
+    def searchsorted(self, line: Value, values: Value | Array | float, side: str = "left") -> Value:
+        """Where values would go into a sorted line so that it stays sorted, as i64."""
 
     def shared_linear_pair(self, x: Value, w1: Value, w2: Value) -> tuple[Value, Value]:
         """Two products of one x:"""
@@ -476,6 +631,9 @@ class GraphOps:
     def softmax(self, x: Value, axis: int = -1) -> Value:
         """``exp(x) / sum(exp(x))`` along an axis, shifted by the maximum so that nothing
         overflows."""
+
+    def sort(self, x: Value, axis: int = -1, descending: bool = False) -> Value:
+        """The elements along an axis in order, and their indices as i64."""
 
     def split(self, x: Value, parts: int | Sequence[DimLike], axis: int = 0) -> list[Value]:
         """Pieces along an axis:"""
@@ -513,6 +671,16 @@ class GraphOps:
     ) -> Value:
         """A gated feed-forward layer:"""
 
+    def take_along_axis(
+        self,
+        x: Value,
+        indices: Value | Array | int,
+        axis: int = -1,
+        mode: str = "fault",
+    ) -> Value:
+        """Elements by an index of their own along an axis, as ``numpy.take_along_axis`` and
+        ONNX's GatherElements:"""
+
     def tan(self, x: Value) -> Value:
         """Tangent of an angle in radians."""
 
@@ -533,8 +701,27 @@ class GraphOps:
         """The k greatest (or least) elements along an axis, best first, and their indices as
         i64."""
 
+    def trace(self, x: Value, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
+        """The sum of the diagonal of two axes, as ``numpy.trace``; integers keep their type."""
+
     def transpose(self, x: Value, perm: Iterable[int] | int | None = None, *more: int) -> Value:
         """The axes in another order:"""
+
+    def tri(
+        self,
+        n: DimLike,
+        m: DimLike | None = None,
+        k: int = 0,
+        dtype: DType | str | Any = "f32",
+    ) -> Value:
+        """An [n, m] matrix of ones at and below the ``k``-th diagonal, zeros above, as
+        ``numpy.tri``."""
+
+    def tril(self, x: Value, k: int = 0) -> Value:
+        """The last two axes at and below the ``k``-th diagonal, zeros above, as ``numpy.tril``."""
+
+    def triu(self, x: Value, k: int = 0) -> Value:
+        """The last two axes at and above the ``k``-th diagonal, zeros below, as ``numpy.triu``."""
 
     def unsqueeze(self, x: Value, axis: int) -> Value:
         """The tensor with a new axis of size 1, which becomes axis ``axis`` of the result."""
@@ -551,6 +738,30 @@ class ValueOps:
 
     def add(self, rhs: Any) -> Value:
         """Sum, element by element."""
+
+    def argmax(
+        self,
+        axis: int | None = None,
+        keepdims: bool = False,
+        select_last_index: bool = False,
+    ) -> Value:
+        """The index of the greatest element along an axis, as i64; of equal ones the first."""
+
+    def argmin(
+        self,
+        axis: int | None = None,
+        keepdims: bool = False,
+        select_last_index: bool = False,
+    ) -> Value:
+        """The index of the least element along an axis, as i64; of equal ones the first."""
+
+    def argsort(
+        self,
+        axis: int = -1,
+        descending: bool = False,
+        dtype: DType | str | Any = "i64",
+    ) -> Value:
+        """The indices that sort a tensor along an axis, stable, as an integer type."""
 
     def atan(self) -> Value:
         """Arc tangent, in (-pi/2, pi/2)."""
@@ -621,6 +832,10 @@ class ValueOps:
     def binary(self, a: Value | Number | str, b: Value | Number) -> Value:
         """Arithmetic by name or symbol:"""
 
+    def bincount(self, length: DimLike, weights: Value | None = None) -> Value:
+        """How often each of 0 to ``length`` - 1 is in a vector of integers, as i64, or the sum
+        of its weights."""
+
     def cast(self, to: DType | str | Any) -> Value:
         """The same values in another element type."""
 
@@ -630,8 +845,24 @@ class ValueOps:
     def cos(self) -> Value:
         """Cosine of an angle in radians."""
 
+    def cummax(self, axis: int, reverse: bool = False) -> Value:
+        """The greatest element so far along an axis; nan from the first nan on."""
+
+    def cummin(self, axis: int, reverse: bool = False) -> Value:
+        """The least element so far along an axis; nan from the first nan on."""
+
+    def cumprod(self, axis: int, exclusive: bool = False, reverse: bool = False) -> Value:
+        """Running product along an axis."""
+
     def cumsum(self, axis: int, exclusive: bool = False, reverse: bool = False) -> Value:
         """Running sum along an axis."""
+
+    def diag(self, k: int = 0) -> Value:
+        """The ``k``-th diagonal of a matrix, or of a vector the matrix that has it there, as
+        ``numpy.diag``."""
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
+        """The diagonal of two axes, as a last axis in their place, as ``numpy.diagonal``."""
 
     def div(self, rhs: Any) -> Value:
         """Quotient, element by element."""
@@ -648,6 +879,22 @@ class ValueOps:
 
     def dropout(self, key: Value, rate: float) -> Value:
         """Every element with probability ``1 - rate``, divided by that; 0 otherwise."""
+
+    def dynamic_slice(
+        self,
+        starts: Value | Array | Sequence[Value | int],
+        sizes: Iterable[DimLike],
+        batch_dims: int = 0,
+    ) -> Value:
+        """A box of the tensor, of fixed sizes, at starts known at run time."""
+
+    def dynamic_update_slice(
+        self,
+        update: Value,
+        starts: Value | Array | Sequence[Value | int],
+        batch_dims: int = 0,
+    ) -> Value:
+        """The tensor with a box of it overwritten, at starts known at run time."""
 
     def eq(self, rhs: Any) -> Value:
         """Whether the operands are equal, element by element; nan equals nothing."""
@@ -680,6 +927,9 @@ class ValueOps:
     ) -> Value:
         """Elements of a table by index along one axis, as ``numpy.take``."""
 
+    def gather_nd(self, indices: Value | Array, mode: str = "fault", batch_dims: int = 0) -> Value:
+        """Parts of a tensor by coordinates, as ONNX's GatherND:"""
+
     def ge(self, rhs: Any) -> Value:
         """Whether the left operand is greater or equal, element by element; false with nan."""
 
@@ -691,6 +941,10 @@ class ValueOps:
 
     def gt(self, rhs: Any) -> Value:
         """Whether the left operand is greater, element by element; false with nan."""
+
+    def histogram(self, edges: Value | Array, weights: Value | None = None) -> Value:
+        """How many elements lie between each two neighbours of the ascending vector ``edges``,
+        as i64, or the sums of their weights:"""
 
     def layer_norm(
         self,
@@ -716,6 +970,10 @@ class ValueOps:
     def linear_fused(self, w: Value, b: Value, activation: str = "none") -> Value:
         """A dense layer with a bias, meant to run as one kernel:"""
 
+    def linear_recurrence(self, x: Value, axis: int, reverse: bool = False) -> Value:
+        """``y[i] = a[i] * y[i - 1] + b[i]`` along an axis, from 0; the scan of state-space
+        models."""
+
     def llama_decoder_block(
         self,
         *operands: Any,
@@ -727,6 +985,9 @@ class ValueOps:
 
     def log(self) -> Value:
         """Natural logarithm; -inf at 0, nan below."""
+
+    def logcumsumexp(self, axis: int, reverse: bool = False) -> Value:
+        """The logarithm of the running sum of exponentials along an axis, without overflow."""
 
     def logical_and(self, rhs: Any) -> Value:
         """Whether both bools are true."""
@@ -796,6 +1057,13 @@ class ValueOps:
     def neg(self) -> Value:
         """The element with its sign changed."""
 
+    def nonzero(self, size: int, fill_value: int = 0) -> list[Value]:
+        """The indices of the elements that are not 0 in row-major order, a vector of ``size``
+        i64 for every axis, as ``jax.numpy.nonzero`` with a size."""
+
+    def one_hot(self, depth: DimLike, axis: int = -1, dtype: DType | str | Any = "f32") -> Value:
+        """For every integer a line of ``depth`` zeros with a 1 at its place, along a new axis."""
+
     def pad(
         self,
         low: Sequence[DimLike] | int,
@@ -807,6 +1075,15 @@ class ValueOps:
 
     def permute(self, perm: Iterable[int] | int, *more: int) -> Value:
         """The axes in another order; ``transpose`` with its permutation."""
+
+    def position(
+        self,
+        size: Sequence[DimLike],
+        mode: str = "fault",
+        axis: int = 0,
+        of: str = "position",
+    ) -> Value:
+        """The place along an axis that each index means, as i64:"""
 
     def pow(self, rhs: Any) -> Value:
         """``lhs`` to the power ``rhs``, of floats; a negative base with a fractional power is
@@ -821,6 +1098,17 @@ class ValueOps:
         keep_dim: bool = False,
     ) -> Value:
         """Product along axes; 1 over an empty axis."""
+
+    def put_along_axis(
+        self,
+        indices: Value | Array | int,
+        updates: Value | Array | float,
+        axis: int = -1,
+        reduction: str = "set",
+        mode: str = "fault",
+    ) -> Value:
+        """The tensor with updates at indices of their own along an axis, as
+        ``numpy.put_along_axis`` and ONNX's ScatterElements:"""
 
     def random_bits(self, shape: Iterable[DimLike] | DimLike = (), bits: int = 32) -> Value:
         """Independent, uniformly distributed random unsigned integers."""
@@ -934,6 +1222,17 @@ class ValueOps:
         """An index for every row of logits, drawn with the probabilities of a filtered softmax,
         as i64."""
 
+    def scatter(
+        self,
+        indices: Value | Array | int,
+        updates: Value | Array | float,
+        axis: int = 0,
+        reduction: str = "set",
+        mode: str = "fault",
+        batch_dims: int = 0,
+    ) -> Value:
+        """A tensor with updates written by index along one axis; what gather reads, it writes."""
+
     def scatter_add(
         self,
         indices: Value | Array | int,
@@ -943,6 +1242,19 @@ class ValueOps:
         batch_dims: int = 0,
     ) -> Value:
         """Zeros to which updates are added by index along one axis; the adjoint of gather."""
+
+    def scatter_nd(
+        self,
+        indices: Value | Array,
+        updates: Value | Array | float,
+        reduction: str = "set",
+        mode: str = "fault",
+        batch_dims: int = 0,
+    ) -> Value:
+        """The tensor with updates by coordinates, as ONNX's ScatterND:"""
+
+    def searchsorted(self, values: Value | Array | float, side: str = "left") -> Value:
+        """Where values would go into a sorted line so that it stays sorted, as i64."""
 
     def shared_linear_pair(self, w1: Value, w2: Value) -> tuple[Value, Value]:
         """Two products of one x:"""
@@ -970,6 +1282,9 @@ class ValueOps:
     def softmax(self, axis: int = -1) -> Value:
         """``exp(x) / sum(exp(x))`` along an axis, shifted by the maximum so that nothing
         overflows."""
+
+    def sort(self, axis: int = -1, descending: bool = False) -> Value:
+        """The elements along an axis in order, and their indices as i64."""
 
     def split(self, parts: int | Sequence[DimLike], axis: int = 0) -> list[Value]:
         """Pieces along an axis:"""
@@ -999,6 +1314,15 @@ class ValueOps:
     def swiglu(self, up: Value, gate: Value, down: Value, transposed: bool = False) -> Value:
         """A gated feed-forward layer:"""
 
+    def take_along_axis(
+        self,
+        indices: Value | Array | int,
+        axis: int = -1,
+        mode: str = "fault",
+    ) -> Value:
+        """Elements by an index of their own along an axis, as ``numpy.take_along_axis`` and
+        ONNX's GatherElements:"""
+
     def tan(self) -> Value:
         """Tangent of an angle in radians."""
 
@@ -1012,8 +1336,17 @@ class ValueOps:
         """The k greatest (or least) elements along an axis, best first, and their indices as
         i64."""
 
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
+        """The sum of the diagonal of two axes, as ``numpy.trace``; integers keep their type."""
+
     def transpose(self, perm: Iterable[int] | int | None = None, *more: int) -> Value:
         """The axes in another order:"""
+
+    def tril(self, k: int = 0) -> Value:
+        """The last two axes at and below the ``k``-th diagonal, zeros above, as ``numpy.tril``."""
+
+    def triu(self, k: int = 0) -> Value:
+        """The last two axes at and above the ``k``-th diagonal, zeros below, as ``numpy.triu``."""
 
     def unsqueeze(self, axis: int) -> Value:
         """The tensor with a new axis of size 1, which becomes axis ``axis`` of the result."""

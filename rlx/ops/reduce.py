@@ -13,6 +13,7 @@ from rlx.ops.cast import in_double, widened
 from rlx.ops.constant import Constant
 from rlx.ops.elementwise import NUMERIC
 from rlx.ops.movement import axis_of
+from rlx.ops.slicing import shifted
 from rlx.ops.value import Value
 from rlx.types import FLOATS, Dim, DType, TensorType, bool_
 
@@ -311,21 +312,11 @@ def _running_product(x: Value, axis: int, *, reverse: bool) -> Value:
 
     Doubles the reach with every step, so the graph grows by the logarithm of the length.
     """
-    length = x.type.static_shape[axis]
-    out, reach = _shifted(x, axis, 1, reverse), 1
+    length, way = x.type.static_shape[axis], -1 if reverse else 1
+    out, reach = shifted(x, axis, way, 1), 1
     while reach < length - 1:
-        out, reach = out * _shifted(out, axis, reach, reverse), 2 * reach
+        out, reach = out * shifted(out, axis, way * reach, 1), 2 * reach
     return out
-
-
-def _shifted(x: Value, axis: int, by: int, reverse: bool) -> Value:
-    """``x`` moved along an axis toward its end (``reverse``: its start); ones come after it."""
-    if x.shape[axis] == 0:
-        return x
-    front = [by if i == axis else 0 for i in range(x.rank)]
-    none = [0] * x.rank
-    wide = x.pad(none, front, 1) if reverse else x.pad(front, none, 1)
-    return wide.slice(front if reverse else none, x.shape)
 
 
 def _bound(dt: DType, which: str) -> int | float | bool:

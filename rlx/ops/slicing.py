@@ -20,7 +20,7 @@ from rlx.ops.movement import DimLike, axis_of, is_negative, listed, zeros
 from rlx.ops.value import Value
 from rlx.types import Dim, TensorType, bool_
 
-__all__ = ["Concat", "Pad", "Slice"]
+__all__ = ["Concat", "Pad", "Slice", "shifted"]
 
 
 class Slice(Op, name="mir.slice"):
@@ -329,3 +329,14 @@ def _refuse_negative(low: Sequence[Any], high: Sequence[Any], interior: Sequence
             f"pad: negative padding (low {listed(low)}, high {listed(high)}, interior"
             f" {listed(interior)}); take a slice to drop elements"
         )
+
+
+def shifted(x: Value, axis: int, by: int, fill: float) -> Value:
+    """``x`` moved along an axis by that many places toward its end, or its start if ``by`` is
+    negative; ``fill`` comes after it."""
+    if x.shape[axis] == 0:
+        return x
+    front = [abs(by) if i == axis else 0 for i in range(x.rank)]
+    none = [0] * x.rank
+    wide = Pad.build(x, none, front, fill) if by < 0 else Pad.build(x, front, none, fill)
+    return Slice.build(wide, front if by < 0 else none, x.shape)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
-from rlx.ops.base import Array, Cost, Op, attr, bad, operand, sample
+from rlx.ops.base import Array, Cost, attr, bad, operand, sample
 from rlx.ops.elementwise import NUMERIC
-from rlx.ops.gather import Gather, ScatterAdd
 from rlx.ops.movement import axis_of
+from rlx.ops.sort import Ordering, order
 from rlx.ops.value import Value
-from rlx.types import TensorType, bf16, f16, f32, i64
+from rlx.types import TensorType, i64
 
 __all__ = ["TopK"]
 
 
-class TopK(Op, name="mir.topk"):
+class TopK(Ordering, name="mir.topk"):
     """The k greatest (or least) elements along an axis, best first, and their indices as i64.
 
     Among equals the smaller index comes first. nan counts as greater than every number: it comes
@@ -30,7 +29,6 @@ class TopK(Op, name="mir.topk"):
     axis: int = attr(0, "the axis to select along")
     largest: bool = attr(True, "the greatest; False: the least")
 
-    result_count: ClassVar[int] = 2
     dtypes = NUMERIC
     samples = (
         sample("6xT", k=3, axis=0),
@@ -40,6 +38,7 @@ class TopK(Op, name="mir.topk"):
         sample("2x1xT", k=1, axis=1),
         sample("2x3xT", k=0, axis=1),
         sample("0x3xT", k=2, axis=1),
+        sample("2x40xT", k=20, axis=1, largest=False),
     )
     bads = (
         bad("2x3xf32", match="4 of the 3 elements", error=ShapeError, k=4, axis=1),
@@ -65,81 +64,105 @@ class TopK(Op, name="mir.topk"):
         out = self.x.type.with_shape((*self.x.shape[:axis], self.k, *self.x.shape[axis + 1 :]))
         return out, out.with_dtype(i64)
 
+    @property
+    def descending(self) -> bool:
+        """Whether the greatest comes first."""
+        return self.largest
+
     def reference(self, x: Array) -> tuple[Array, Array]:
-        wide = x.astype(np.float32) if self.x.dtype in (f16, bf16) else x
-        n = x.shape[self.axis]
-        if self.largest:
-            # A stable ascending order of the reversed axis, read backwards: greatest and nan
-            # first, the smaller index first among equals.
-            back = np.argsort(np.flip(wide, self.axis), self.axis, kind="stable")
-            order = n - 1 - np.flip(back, self.axis)
-        else:
-            order = np.argsort(wide, self.axis, kind="stable")
-        indices = np.take(order, np.arange(self.k), self.axis).astype(np.int64)
+        indices = np.take(order(x, self.axis, self.largest), np.arange(self.k), self.axis)
         return np.take_along_axis(x, indices, self.axis), indices
 
     def loops(self, b: Any) -> None:
-        """Selection: the best element after the one before, k times. It needs no scratch."""
+        """A line's results hold a heap of the best so far, the last of them at its root. Most
+        elements are looked at once, against the root; in the end the heap is sorted."""
         shape, axis = self.x.type.static_shape, self.axis
-        wide = f32 if self.x.dtype in (f16, bf16) else self.x.dtype
-        zero, none = b.const(0, wide), b.const(-1, i64)
 
-        def row(*rest: Any) -> None:
-            def at(i: Any) -> list[Any]:
-                return [*rest[:axis], i, *rest[axis:]]
+        def line(*rest: Any) -> None:
+            heap = _Heap(self, b, rest)
 
-            def select(rank: Any, last: Any, last_index: Any) -> tuple[Any, Any]:
-                def look(j: Any, best: Any, best_index: Any) -> tuple[Any, Any]:
-                    k, v, i = b.k, b.load(0, at(j)), b.convert(j, i64)
-                    # v comes after the last one if it is worse, or equal at a later index.
-                    level = k.logical_not(self._precedes(k, v, last)) & (i > last_index)
-                    later = self._precedes(k, last, v) | level | (last_index < 0)
-                    take = later & ((best_index < 0) | self._precedes(k, v, best))
-                    return k.select(take, v, best), k.select(take, i, best_index)
+            def fill(i: Any) -> None:
+                b.store(0, heap.at(i), b.load(0, heap.at(i)))
+                b.store(1, heap.at(i), b.convert(i, i64))
 
-                value, index = b.loop(shape[axis], look, init=(zero, none))
-                b.store(0, at(rank), value)
-                b.store(1, at(rank), index)
-                return value, index
+            def offer(i: Any, last: Any) -> Any:
+                v = b.load(0, heap.at(i))
 
-            b.loop(self.k, select, init=(zero, none))
+                def replace() -> Any:
+                    heap.sift(b.k.index(0), self.k, v, b.convert(i, i64))
+                    return heap.read(b.k.index(0))[0]
 
-        b.parallel((*shape[:axis], *shape[axis + 1 :]), row)
+                return b.when(self.precedes(b.k, v, last), replace, lambda: last, (last,))
 
-    def _precedes(self, k: Any, a: Any, b: Any) -> Any:
-        """Whether the register a comes strictly before b, whatever their indices."""
-        if not self.largest:
-            a, b = b, a
-        if not a.dtype.is_float:
-            return a > b
-        return (a > b) | (k.compare("ne", a, a) & k.compare("eq", b, b))
+            def take_out(n: Any) -> None:
+                end = (self.k - 1) - n
+                v, index = heap.read(end)
+                last = heap.read(b.k.index(0))
+                heap.sift(b.k.index(0), end, v, index)
+                heap.write(end, *last)
+
+            b.loop(self.k, fill)
+            b.loop(self.k // 2, lambda n: heap.sift_from((self.k // 2 - 1) - n))
+            b.k.loop(self.k, shape[axis], 1, offer, [heap.read(b.k.index(0))[0]])
+            b.loop(self.k - 1, take_out)
+
+        if self.k:
+            b.parallel((*shape[:axis], *shape[axis + 1 :]), line)
+        else:
+            b.parallel((0,), lambda _: None)
 
     def cost(self) -> Cost:
-        """One comparison for every element and every one of the k."""
-        size = self.x.type.size
-        return Cost(size * self.k if isinstance(size, int) else 0, super().cost().bytes)
+        """A comparison an element, and those that sort the k."""
+        x, n = self.x.type.size, self.x.shape[self.axis]
+        if not isinstance(x, int) or not isinstance(n, int):
+            return Cost(0, self.moved)
+        return Cost(x + x // max(n, 1) * self.k * self.k.bit_length(), self.moved)
 
-    def _along_axis(self, v: Value) -> tuple[Value, Value, list[int]]:
-        """``v`` and the indices with the axis moved to the end, and the way back."""
-        axis = self.axis
-        order = [i for i in range(self.x.rank) if i != axis] + [axis]
-        return (
-            v.transpose(order),
-            self.results[1].transpose(order),
-            [order.index(i) for i in range(len(order))],
-        )
 
-    def vjp(self, g: Value | None, _: Value | None = None) -> tuple[Value | None]:
-        if g is None:
-            return (None,)
-        updates, indices, back = self._along_axis(g)
-        last, n = g.rank - 1, self.x.shape[self.axis]
-        return (ScatterAdd(updates, indices, (n,), last, "clip", last).out.transpose(back),)
+class _Heap:
+    """The results of a line as a binary heap: no element comes before those below it."""
 
-    def jvp(self, t: Value) -> tuple[Value, None]:
-        table, indices, back = self._along_axis(t)
-        last = t.rank - 1
-        return Gather(table, indices, last, "clip", last).out.transpose(back), None
+    def __init__(self, op: TopK, b: Any, rest: tuple[Any, ...]) -> None:
+        self.op, self.b, self.rest = op, b, rest
 
-    def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> tuple[Value, ...]:
-        return self.with_operands(operands, axis=self.axis + 1).results
+    def at(self, i: Any) -> list[Any]:
+        """The index of the line's element i."""
+        axis = self.op.axis
+        return [*self.rest[:axis], i, *self.rest[axis:]]
+
+    def read(self, i: Any) -> tuple[Any, Any]:
+        """The value and the index at a place."""
+        b = self.b
+        return b.read(b.result(0), self.at(i)), b.read(b.result(1), self.at(i))
+
+    def write(self, i: Any, value: Any, index: Any) -> None:
+        """Put an element at a place."""
+        self.b.store(0, self.at(i), value)
+        self.b.store(1, self.at(i), index)
+
+    def after(self, v: Any, i: Any, w: Any, j: Any) -> Any:
+        """Whether the element (v, i) comes after (w, j) in the order of the results."""
+        k, before = self.b.k, self.op.precedes
+        return before(k, w, v) | (k.logical_not(before(k, v, w)) & (i > j))
+
+    def sift_from(self, place: Any) -> None:
+        """Move the element at a place down to where it belongs."""
+        self.sift(place, self.op.k, *self.read(place))
+
+    def sift(self, place: Any, size: Any, value: Any, index: Any) -> None:
+        """Put an element into the heap of ``size`` elements that is free at ``place``."""
+        k, last = self.b.k, self.op.k - 1
+
+        def down(_: Any, hole: Any) -> Any:
+            # A child that there is not is still read, at a place that there is.
+            left, right = hole * 2 + 1, hole * 2 + 2
+            v, i = self.read(k.minimum(left, last))
+            w, j = self.read(k.minimum(right, last))
+            other = (right < size) & self.after(w, j, v, i)
+            child, v, i = (k.select(other, a, b) for a, b in ((right, left), (w, v), (j, i)))
+            moves = (left < size) & self.after(v, i, value, index)
+            self.b.when(moves, lambda: self.write(hole, v, i))
+            return k.select(moves, child, hole)
+
+        depth = max(0, self.op.k.bit_length() - 1)
+        self.write(self.b.loop(depth, down, [place])[0], value, index)

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from rlx.graph import Graph
+from rlx.ops.along import Position
 from rlx.ops.cast import Cast
-from rlx.ops.gather import Gather, ScatterAdd
+from rlx.ops.gather import Gather
 from rlx.ops.movement import Expand, Reshape, Transpose
+from rlx.ops.scatter import Scatter, ScatterAdd
 from rlx.ops.slicing import Slice
 from rlx.ops.value import Value
 from rlx.types import TensorType
@@ -28,7 +30,7 @@ def random_arrays(graph: Graph) -> dict[str, Array]:
     """An array for every input of a bound graph, and for every param without a value.
 
     Floats are normal numbers, those of matrices so small that products keep their size. Integers
-    are 0 or 1, but for indices of a gather, which are any that are in range.
+    are 0 or 1, but for indices, which are any that are in range.
     """
     rng = np.random.default_rng(0)
     limits = index_limits(graph)
@@ -53,9 +55,14 @@ def index_limits(graph: Graph) -> Mapping[str, int]:
     """The inputs and params that index something, with the size of what they index."""
     limits: dict[str, int] = {}
     for node in graph.nodes():
-        if not isinstance(node, Gather | ScatterAdd):
+        if isinstance(node, Gather):
+            size = node.table.shape[node.axis]
+        elif isinstance(node, Scatter | ScatterAdd):
+            size = node.out.shape[node.axis]
+        elif isinstance(node, Position):
+            size = node.size[0]
+        else:
             continue
-        size = node.size[0] if isinstance(node, ScatterAdd) else node.table.shape[node.axis]
         source = _source(node.indices)
         if source.name is not None and isinstance(size, int):
             limits[source.name] = min(size, limits.get(source.name, size))

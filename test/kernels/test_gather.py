@@ -81,6 +81,18 @@ def test_an_index_out_of_range_is_recorded(bad: int) -> None:
     np.testing.assert_array_equal(out[0, 0, [0, 2]], table[0, 0, [1, 2]])
 
 
+@pytest.mark.parametrize("row", [1, 5, 100])
+def test_wrapped_and_filled(row: int) -> None:
+    table = table_of(32, 1, 2, 4, row)
+    indices = np.array([[1, -9, 4, -1, 1 << 40]])
+    out, _ = run(table, indices, "wrap")
+    np.testing.assert_array_equal(out, expected(table, indices % 4))
+    out, _ = run(table, indices, "fill")
+    want = expected(table, np.array([[1, 0, 0, 3, 0]]))
+    want[:, :, [1, 2, 4]] = 0
+    np.testing.assert_array_equal(out, want)
+
+
 def test_huge_unsigned_indices_do_not_count_from_the_end() -> None:
     table = table_of(32, 1, 1, 4, 20)
     indices = np.array([[2**64 - 1]], np.uint64)

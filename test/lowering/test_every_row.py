@@ -37,6 +37,7 @@ FAMILIES: dict[str, Build] = {
     "attention": lambda g, x: g.attention(x, x, x, num_heads=2),
     "copy": lambda g, x: g.concat([x, x]),
     "gather": lambda g, x: x.gather(g.input("i", [3], "i64")),
+    "scatter": lambda g, x: x.scatter(g.input("i", [3], "i64"), 1.0),
     "reduce": lambda g, x: x.sum(axes=0),
     "common": lambda g, x: x.cumsum(axis=0),
 }

@@ -41,7 +41,8 @@ def by_definition(row: list[float], k: int, largest: bool) -> list[int]:
 def through_loops(node: Any, x: Any) -> tuple[Any, Any]:
     config = common.CommonConfig.of(node)
     outs = [np.zeros(v.type.static_shape, v.dtype.numpy) for v in node.results]
-    run_launch(common, config, common.launch(config), [x, *outs])
+    rooms = [np.empty(t.static_shape, t.dtype.numpy) for t in common.workspaces(config)]
+    run_launch(common, config, common.launch(config), [x, *outs, *rooms])
     return outs[0], outs[1]
 
 

@@ -136,9 +136,9 @@ class Builder:
                 shape = tuple(max(d, 1) for d in shape)
         return self.leaf(shape, self.dtype(allowed))
 
-    def of_type(self, t: TensorType, kind: str) -> Value:
+    def of_type(self, t: TensorType, kind: str, *, exact: bool = False) -> Value:
         if kind == "normal":
-            return self.value((t.dtype,), shape=t.static_shape)
+            return self.value((t.dtype,), shape=t.static_shape, exact=exact)
         return self.leaf(t.static_shape, t.dtype, kind)
 
     def partner(self, x: Value, *, dtype: DType | None = None, exact: bool = False) -> Value:

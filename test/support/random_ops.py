@@ -26,17 +26,22 @@ EVERY = (*NUMBERS, bool_)
 EXACT = frozenset(
     f"mir.{name}"
     for name in (
-        "abs", "cast", "concat", "constant", "eq", "expand", "floor", "gather", "ge", "gt", "iota",
-        "le", "logical_and", "logical_not", "logical_or", "lt", "maximum", "minimum", "ne", "neg",
-        "pad", "reduce_max", "reduce_min", "relu", "reshape", "round", "sign", "slice", "topk",
-        "transpose", "where",
+        "abs", "argmax", "argmin", "cast", "concat", "constant", "cummax", "cummin",
+        "dynamic_slice", "dynamic_update_slice", "eq", "expand", "floor", "gather", "ge", "gt",
+        "iota", "le", "logical_and", "logical_not", "logical_or", "lt", "maximum", "minimum", "ne",
+        "neg", "pad", "position", "reduce_max", "reduce_min", "relu", "reshape", "round",
+        "searchsorted", "sign", "slice", "sort", "topk", "transpose", "where",
     )
 )  # fmt: skip
 """Ops whose result has one right value to the last bit, if their operands have."""
 
 JUMPS = frozenset(
-    f"mir.{name}" for name in ("eq", "floor", "ge", "gt", "le", "lt", "ne", "round", "sign", "topk")
-)
+    f"mir.{name}"
+    for name in (
+        "argmax", "argmin", "eq", "floor", "ge", "gt", "le", "lt", "ne", "round", "searchsorted",
+        "sign", "sort", "topk",
+    )
+)  # fmt: skip
 """Ops that a change of a unit in the last place can throw far; a cast to an integer is another."""
 
 Maker = Callable[["Builder", type[Op]], Op]
@@ -54,8 +59,9 @@ def _sampled(b: Builder, cls: type[Op]) -> Op:
     """The op on the operand types of one of its samples: for ops without a maker of their own."""
     sample = b.one_of(cls.samples)
     dt = b.dtype(cls.dtypes) if cls.dtypes else None
+    exact = cls.name in JUMPS
     operands = [
-        None if t is None else b.of_type(type_of(t, dt), sample.data.get(i, "normal"))
+        None if t is None else b.of_type(type_of(t, dt), sample.data.get(i, "normal"), exact=exact)
         for i, t in enumerate(sample.types)
     ]
     return cls(*operands, **sample.attrs)
@@ -162,12 +168,26 @@ def _scatter_add(b: Builder, cls: type[Op]) -> Op:
     return cls(x, indices, (size,), axis, mode, lead)
 
 
+def _scatter(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(EVERY, min_rank=1, full=True)
+    axis = b.axis(x)
+    lead = b.between(0, axis) if b.chance(0.3) else 0
+    dims = x.type.static_shape
+    middle = b.shape(max_rank=2)
+    how = _indices(b, (*dims[:lead], *middle), dims[axis], axis, lead)
+    indices, axis, mode, lead = how
+    updates = b.value((x.dtype,), shape=(*dims[:axis], *middle, *dims[axis + 1 :]))
+    kinds = ("set", "min", "max") if x.dtype is bool_ else ("set", "add", "min", "max")
+    return cls(x, indices, updates, axis, b.one_of(kinds), mode, lead)
+
+
 def _indices(
     b: Builder, shape: tuple[int, ...], length: int, axis: int, lead: int
 ) -> tuple[Value, int, str, int]:
-    """Indices of a shape with the attributes that go with them; any integers go with "clip"."""
+    """Indices of a shape with the attributes that go with them; any integers go with any mode but
+    "fault"."""
     if b.chance(0.4):
-        return b.value(INTS, shape=shape), axis, "clip", lead
+        return b.value(INTS, shape=shape), axis, b.one_of(("clip", "wrap", "fill")), lead
     return b.leaf(shape, b.one_of((i32, i64)), f"index:{length}"), axis, "fault", lead
 
 
@@ -197,6 +217,12 @@ def _rows(b: Builder, cls: type[Op]) -> Op:
 def _cumsum(b: Builder, cls: type[Op]) -> Op:
     x = b.value(NUMBERS, min_rank=1)
     return cls(x, b.axis(x), b.chance(0.5), b.chance(0.5))
+
+
+def _ordered(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(EVERY, min_rank=1, full=True, exact=True)
+    flags = [b.chance(0.5) for f in cls.attr_fields if f.kind == "bool"]
+    return cls(x, b.axis(x), *flags)
 
 
 def _topk(b: Builder, cls: type[Op]) -> Op:
@@ -356,6 +382,7 @@ _MAKERS: dict[str, Maker] = {
     "where": _where, "cast": _cast, "reshape": _reshape, "transpose": _transpose,
     "expand": _expand, "slice": _slice, "concat": _concat, "pad": _pad, "gather": _gather,
     "scatter_add": _scatter_add, "cumsum": _cumsum, "topk": _topk, "matmul": _matmul,
+    "scatter": _scatter, "sort": _ordered, "argmax": _ordered, "argmin": _ordered,
     "dot_general": _dot_general, "linear": _linear, "linear_fused": _linear,
     "shared_linear_pair": _shared_linear_pair, "swiglu": _swiglu,
     "residual_rms_norm": _residual_rms_norm, "attention": _attention, "constant": _constant,

@@ -29,8 +29,9 @@ REFUSED = {"mir.constant"}
 # Without the types that Vulkan leaves optional: bools in memory, indices of tokens and of masks,
 # and the functions whose polynomials compute in f64.
 OPTIONAL = (
-    "attention", "cast", "cos", "eq", "gather", "ge", "gt", "iota", "le", "lt", "ne", "pow",
-    "scatter_add", "sin", "tan", "topk", "where",
+    "argmax", "argmin", "attention", "cast", "cos", "dynamic_slice", "dynamic_update_slice", "eq",
+    "gather", "ge", "gt", "iota", "le", "lt", "ne", "position", "pow", "scatter",
+    "scatter_add", "searchsorted", "sin", "sort", "tan", "topk", "where",
 )  # fmt: skip
 REFUSED_IN_BASE = {
     "hir.attention_block",

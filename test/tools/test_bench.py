@@ -125,6 +125,9 @@ def test_indices_are_followed_to_their_input() -> None:
     moved = ids.cast(to="i64").reshape((2, 2)).transpose((1, 0))
     g.set_outputs([table.gather(moved), g.input("other", [9, 2]).gather(ids), ids])
     assert index_limits(g) == {"ids": 7}
+    at = g.input("at", [4, 2], "i64")
+    g.set_outputs([table.gather_nd(at), table.scatter(ids, 0.0)])
+    assert index_limits(g) == {"at": 2, "ids": 7}
 
 
 def test_every_type_has_random_arrays() -> None:

@@ -16,6 +16,7 @@ from rlx.lowering.families import (
     gather,
     reduce,
     rowwise,
+    scatter,
 )
 from rlx.lowering.families.base import Selector
 from rlx.lowering.region import Region
@@ -30,6 +31,7 @@ SELECTORS: dict[str, Selector] = {
     "elementwise": elementwise.SELECTOR,
     "copy": copy.SELECTOR,
     "gather": gather.SELECTOR,
+    "scatter": scatter.SELECTOR,
     "reduce": reduce.SELECTOR,
     "common": common.SELECTOR,
 }

@@ -29,11 +29,14 @@ class Common:
         config = CommonConfig.of(node)
         operands = [lowering.dense(region.leaves[v]) for v in node.present]
         results = [lowering.result(r) for r in region.op.results]
+        rooms = [lowering.fresh(t.dtype, t.static_shape) for t in common.workspaces(config)]
         messages = common.faults(config)
         sites = [lowering.site(m) for m in messages]
         error = [View.dense(lowering.error, i64, (2,))] if messages else []
         launch = common.launch(config, sites[0] if sites else 0)
-        lowering.launch("common", config, [*operands, *results, *error], launch, region.flops)
+        views = [*operands, *results, *rooms, *error]
+        moved = sum(v.bytes for v in (*operands, *results))
+        lowering.launch("common", config, views, launch, region.flops, moved)
 
 
 SELECTOR: Selector = Common()

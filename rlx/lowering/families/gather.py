@@ -10,7 +10,8 @@ from rlx.lowering.families.base import Selector
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.lowering.views import View
-from rlx.ops.gather import Gather, out_of_range
+from rlx.ops.gather import Gather
+from rlx.ops.places import out_of_range
 from rlx.types import i64
 
 __all__ = ["SELECTOR"]

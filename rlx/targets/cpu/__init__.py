@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 __all__ = ["FAMILIES", "make_target"]
 
 FAMILIES = (
-    "custom", "contraction", "attention", "rowwise", "elementwise", "copy", "gather", "reduce",
+    "custom", "contraction", "attention", "rowwise", "elementwise", "copy", "gather", "scatter",
+    "reduce",
 )  # fmt: skip
 """The kernel families that a CPU has emitters for."""
 
