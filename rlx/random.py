@@ -22,7 +22,7 @@ from rlx.ops.builders import located as _located
 
 __all__ = [
     "bernoulli", "bits", "categorical", "exponential", "fold_in", "gumbel", "key", "key_data",
-    "normal", "randint", "split", "truncated_normal", "uniform",
+    "normal", "permutation", "randint", "split", "truncated_normal", "uniform",
 ]  # fmt: skip
 
 bernoulli = _located(_distributions.bernoulli)
@@ -34,6 +34,7 @@ gumbel = _located(_distributions.gumbel)
 key = _located(_distributions.key)
 key_data = _located(_distributions.key_data)
 normal = _located(_distributions.normal)
+permutation = _located(_distributions.permutation)
 randint = _located(_distributions.randint)
 split = _located(_distributions.split)
 truncated_normal = _located(_distributions.truncated_normal)

@@ -13,16 +13,18 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rlx.errors import DTypeError, GraphError
+from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ops.activation import ErfInv
+from rlx.ops.argreduce import ArgMax
 from rlx.ops.base import Array
 from rlx.ops.binary import Maximum, Minimum
 from rlx.ops.constant import Constant, Iota
+from rlx.ops.gather import Gather
 from rlx.ops.lift import lift
-from rlx.ops.movement import DimLike, Expand, axis_of
+from rlx.ops.movement import DimLike, Expand, axis_of, listed
 from rlx.ops.random import RandomBits, Threefry2x32, check_key
 from rlx.ops.slicing import Concat
-from rlx.ops.topk import TopK
+from rlx.ops.sort import Sort
 from rlx.ops.unary import Log
 from rlx.ops.value import Value
 from rlx.types import DType, TensorType, bf16, f16, f32, f64, i32, i64, u32, u64
@@ -30,7 +32,7 @@ from rlx.types import dtype as as_dtype
 
 __all__ = [
     "bernoulli", "bits", "categorical", "exponential", "fold_in", "gumbel", "key", "key_data",
-    "normal", "randint", "split", "truncated_normal", "uniform",
+    "normal", "permutation", "randint", "split", "truncated_normal", "uniform",
 ]  # fmt: skip
 
 Shape = Iterable[DimLike] | DimLike
@@ -223,13 +225,29 @@ def categorical(
     own = dims[len(lead) :]
     place = len(lead) + axis
     noise = gumbel(key, (*lead, *own[:axis], logits.shape[axis], *own[axis:]), logits.dtype)
-    return argmax(noise + logits, place)
+    return ArgMax.build(noise + logits, place)
 
 
-def argmax(x: Value, axis: int) -> Value:
-    """The index of the greatest element along an axis, as i64."""
-    indices = TopK(x, 1, axis, True).results[1]
-    return indices.reshape([d for i, d in enumerate(x.shape) if i != axis])
+def permutation(key: Value, x: int | Value, axis: int = 0) -> Value:
+    """The elements along an axis in random order, all orders equally likely; of a number n, those
+    of 0 to n - 1 as i64.
+
+    The axis has a length that is known, and there is one key.
+    """
+    check_key(key, "permutation")
+    if key.rank != 1:
+        raise ShapeError(f"permutation takes one key, found keys of shape {listed(key.shape)}")
+    value = x if isinstance(x, Value) else Iota((x,), 0, i64).out
+    axis = axis_of(axis, value.rank, "permutation")
+    count = value.shape[axis]
+    if not isinstance(count, int):
+        raise ShapeError(f"permutation: the length {count} of axis {axis} is not known; bind it")
+    order = Iota((count,), 0, i64).out
+    # Sorting by random numbers, again while equal ones are likely.
+    for _ in range(math.ceil(3 * math.log(max(1, count)) / math.log((1 << 32) - 1))):
+        key, drawn = (split(key)[n] for n in (0, 1))
+        order = Gather.build(order, Sort(bits(drawn, (count,)), 0, False).results[1], 0)
+    return Gather.build(value, order, axis)
 
 
 def _float(given: Any, what: str) -> DType:

@@ -6,14 +6,16 @@ import math
 from collections.abc import Sequence
 
 from rlx.errors import DTypeError, GraphError, ShapeError
+from rlx.ops.argreduce import ArgMax
 from rlx.ops.base import Op, attr, bad, operand, sample
 from rlx.ops.cast import widened
-from rlx.ops.distributions import argmax, gumbel, uniform
+from rlx.ops.distributions import gumbel, uniform
 from rlx.ops.movement import listed, zeros
 from rlx.ops.normalization import Softmax
 from rlx.ops.random import check_key
 from rlx.ops.reduce import ReduceMin
 from rlx.ops.scan import Cumsum
+from rlx.ops.sort import Sort
 from rlx.ops.topk import TopK
 from rlx.ops.value import Value
 from rlx.types import FLOATS, Shape, TensorType, i64
@@ -156,13 +158,12 @@ class Sample(Drawing, name="mir.sample"):
     def expand(self) -> Value:
         x = widened(self.logits)
         if self.temperature == 0.0:
-            return argmax(x, x.rank - 1)
+            return ArgMax.build(x, -1)
         if self.temperature != 1.0:
             x = x / self.temperature
         x = self._nucleus(self._greatest(x))
-        return argmax(
-            x + gumbel(self.key, self.check(self.logits, self.key, 1), x.dtype), x.rank - 1
-        )
+        noise = gumbel(self.key, self.check(self.logits, self.key, 1), x.dtype)
+        return ArgMax.build(x + noise, -1)
 
     def _greatest(self, x: Value) -> Value:
         count = x.shape[-1]
@@ -175,7 +176,7 @@ class Sample(Drawing, name="mir.sample"):
         if self.top_p == 1.0:
             return x
         p = Softmax.build(x, axis=-1)
-        ordered = TopK.build(p, p.shape[-1])[0]
+        ordered = Sort.build(p, -1, descending=True)
         before = Cumsum.build(ordered, -1, exclusive=True)
         least = ReduceMin.build(before.lt(self.top_p).where(ordered, 2.0), axes=-1, keepdims=True)
         return p.lt(least).where(-math.inf, x)

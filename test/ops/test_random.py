@@ -85,6 +85,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "split": lambda key: R.split(key, 5),
     "fold_in": lambda key: R.fold_in(key, 77),
     "bernoulli": lambda key: R.bernoulli(key, 0.3, (40,)),
+    "permutation": lambda key: R.permutation(key, 50),
     **{f"bits{n}": lambda key, n=n: R.bits(key, (3, 5), n) for n in (8, 16, 32, 64)},
     **{f"uniform_{dt}": lambda key, dt=dt: R.uniform(key, SHAPE, dt) for dt in FLOATS},
     **{
@@ -133,6 +134,13 @@ def test_near_jax(name: str, dt: rlx.DType) -> None:
     expected = JAX[f"{name}_{dt}"].astype(np.float64)
     error = np.abs(np.float64(found) - expected) / np.maximum(np.abs(expected), 1.0)
     assert error.max() <= bound * EPS[dt.name]
+
+
+def test_rows_in_random_order() -> None:
+    found = draw(R.permutation, np.arange(12).reshape(6, 2))
+    np.testing.assert_array_equal(found, JAX["rows"])
+    columns = draw(lambda key, x: R.permutation(key, x, axis=-1), np.arange(12).reshape(6, 2).T)
+    np.testing.assert_array_equal(columns, JAX["rows"].T)
 
 
 @pytest.mark.parametrize(
@@ -294,6 +302,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "no number lies between 2.0 and 1.0",
     ),
     "p of integers": (lambda: R.bernoulli(KEY, KEY), "bernoulli gives f16"),
+    "many keys": (
+        lambda: R.permutation(KEY.expand((3, 2)), 4),
+        r"takes one key, found keys of shape \[3, 2\]",
+    ),
+    "an unknown length": (
+        lambda: R.permutation(KEY, rlx.Graph().input("x", ["n"])),
+        "length n of axis 0 is not known",
+    ),
     "another shape": (
         lambda: R.categorical(KEY, KEY.cast("f32").expand((3, 2)), shape=(4,)),
         r"shape \[4\] does not end with \[3\]",
