@@ -41,6 +41,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "mir.cumsum", "mir.cumprod", "mir.cummax", "mir.cummin", "mir.logcumsumexp",
     ),
     "rlx.ops.recurrence": ("mir.linear_recurrence",),
+    "rlx.ops.selective_scan": ("mir.selective_scan",),
+    "rlx.ops.delta_net": ("mir.gated_delta_net",),
     "rlx.ops.normalization": ("mir.softmax", "mir.layer_norm", "mir.rms_norm"),
     "rlx.ops.attention": ("mir.attention",),
     "rlx.ops.rope": ("mir.rope",),
