@@ -58,10 +58,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.argreduce": ("mir.argmax", "mir.argmin"),
     "rlx.ops.blocks": (
         "hir.linear", "hir.linear_fused", "hir.shared_linear_pair", "hir.swiglu",
-        "hir.residual_rms_norm",
+        "hir.residual_rms_norm", "hir.residual_layer_norm",
     ),
     "rlx.ops.transformer": ("hir.attention_block", "hir.bert_layer"),
     "rlx.ops.llama": ("hir.llama_decoder_block",),
+    "rlx.ops.qwen": ("hir.qwen35_mtp_head",),
     "rlx.ops.control": ("control.cond", "control.while_loop", "control.scan"),
 }  # fmt: skip
 
@@ -75,7 +76,7 @@ BUILDERS: dict[str, str] = {
     **{op.split(".")[1]: op for op in OP_MODULES if not op.startswith("control.")},
     **{f: f"{_SUGAR}:{f}" for f in (
         "narrow", "concat", "split", "squeeze", "unsqueeze", "swapaxes", "permute", "flatten",
-        "activation", "binary", "compare", "reduce", "attention_kind",
+        "activation", "binary", "compare", "reduce", "attention_kind", "gated_silu",
     )},
     **{f: f"rlx.ops.along:{f}" for f in (
         "take_along_axis", "put_along_axis", "gather_nd", "scatter_nd",

@@ -13,7 +13,7 @@ from rlx.ops.activation import Gelu, GeluApprox, Sigmoid, Silu, Tanh
 from rlx.ops.base import Op, attr, bad, operand, optional, sample
 from rlx.ops.heads import check_choice, check_floats
 from rlx.ops.movement import listed
-from rlx.ops.normalization import RmsNorm
+from rlx.ops.normalization import LayerNorm, RmsNorm
 from rlx.ops.unary import Abs, Atan, Cos, Exp, Log, Neg, Relu, Round, Rsqrt, Sin, Sqrt, Tan
 from rlx.ops.value import Value
 from rlx.types import FLOATS, Dim, TensorType
@@ -23,6 +23,7 @@ __all__ = [
     "Block",
     "Linear",
     "LinearFused",
+    "ResidualLayerNorm",
     "ResidualRmsNorm",
     "SharedLinearPair",
     "SwiGLU",
@@ -203,32 +204,62 @@ class SwiGLU(Block, name="hir.swiglu"):
         return self.dense(gated, self.down)
 
 
-class ResidualRmsNorm(Block, name="hir.residual_rms_norm"):
-    """The RMS norm of a sum: rms_norm(x + residual) * gamma + beta over the last axis."""
-
-    x: Value = operand("[..., K]")
-    residual: Value = operand("of x's shape")
-    gamma: Value = operand("[K]")
-    beta: Value | None = optional("[K]")
-    eps: float = attr(1e-5, "added to the mean square")
+class _ResidualNorm(Block):
+    """The shared part of residual norms: types, shapes and samples of their operands."""
 
     samples = (
         sample("2x4xT", "2x4xT", "4xT"),
         sample("2x1x4xT", "2x1x4xT", "4xT", "4xT", eps=1e-3),
+        sample("2x4xT", "2x4xT", "4xT", "4xT", "4xT"),
     )
     bads = (
         bad("f32", "f32", "1xf32", match="rank 1 or more", error=ShapeError),
         bad("2x4xf32", "4xf32", "4xf32", match="residual must be", error=ShapeError),
         bad("2x4xf32", "2x4xf32", "2xf32", match="gamma must be", error=ShapeError),
+        bad("2x4xf32", "2x4xf32", "4xf32", None, "2xf32", match="bias must be", error=ShapeError),
         bad("2x4xf32", "2x4xf32", "4xf64", match="one type", error=DTypeError),
     )
 
     def infer(self) -> TensorType:
         self.check_types()
         self.check_rank("x", 1, or_more=True)
-        features = (self.x.shape[-1],)
-        self.check(("residual", self.x.shape), ("gamma", features), ("beta", features))
-        return self.x.type
+        x = self.present[0]
+        features = (x.shape[-1],)
+        self.check(("residual", x.shape))
+        self.check(*((name, features) for name in ("gamma", "beta", "bias")))
+        return x.type
+
+    @property
+    def total(self) -> Value:
+        """What is normed: x + residual + bias."""
+        x, residual, *_, bias = self.operands
+        assert x is not None and residual is not None
+        return x + residual if bias is None else x + residual + bias
+
+
+class ResidualRmsNorm(_ResidualNorm, name="hir.residual_rms_norm"):
+    """The RMS norm of a sum, over the last axis: rms_norm(x + residual + bias) gamma + beta."""
+
+    x: Value = operand("[..., K]")
+    residual: Value = operand("of x's shape")
+    gamma: Value = operand("[K]")
+    beta: Value | None = optional("[K]")
+    bias: Value | None = optional("[K]")
+    eps: float = attr(1e-5, "added to the mean square")
 
     def expand(self) -> Value:
-        return RmsNorm.build(self.x + self.residual, self.gamma, self.beta, eps=self.eps)
+        return RmsNorm.build(self.total, self.gamma, self.beta, eps=self.eps)
+
+
+class ResidualLayerNorm(_ResidualNorm, name="hir.residual_layer_norm"):
+    """The layer norm of a sum, over the last axis: layer_norm(x + residual + bias) gamma + beta."""
+
+    x: Value = operand("[..., K]")
+    residual: Value = operand("of x's shape")
+    gamma: Value = operand("[K]")
+    beta: Value | None = optional("[K]")
+    bias: Value | None = optional("[K]")
+    eps: float = attr(1e-5, "added to the variance")
+
+    def expand(self) -> Value:
+        return LayerNorm.build(self.total, self.gamma, self.beta, eps=self.eps)

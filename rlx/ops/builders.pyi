@@ -226,6 +226,21 @@ class GraphOps:
     def floor(self, x: Value) -> Value:
         """The largest whole number that is not greater."""
 
+    def gated_delta_net(
+        self,
+        q: Value,
+        k: Value,
+        v: Value,
+        g: Value,
+        beta: Value,
+        state: Value | None = None,
+    ) -> tuple[Value, Value]:
+        """The recurrence of Gated DeltaNet (S."""
+
+    def gated_silu(self, x: Value, gate_first: bool = False) -> Value:
+        """``up * silu(gate)``, with up and gate the halves of the last axis in this order, or in
+        the other:"""
+
     def gather(
         self,
         table: Value,
@@ -440,6 +455,36 @@ class GraphOps:
         """The tensor with updates at indices of their own along an axis, as
         ``numpy.put_along_axis`` and ONNX's ScatterElements:"""
 
+    def qwen35_mtp_head(
+        self,
+        hidden: Value,
+        embedding: Value,
+        hidden_norm: Value,
+        embedding_norm: Value,
+        eh_proj: Value,
+        attention_norm: Value,
+        wq: Value,
+        wk: Value,
+        wv: Value,
+        q_norm: Value,
+        k_norm: Value,
+        wo: Value,
+        ffn_norm: Value,
+        gate: Value,
+        up: Value,
+        down: Value,
+        head_norm: Value,
+        lm_head: Value,
+        cos: Value,
+        sin: Value,
+        num_heads: int,
+        kv_heads: int,
+        n_rot: int,
+        eps: float = 1e-06,
+        transposed: bool = False,
+    ) -> Value:
+        """The layer by which Qwen3.5 predicts a token more, and the logits of its last token."""
+
     def random_bits(
         self,
         key: Value,
@@ -518,15 +563,27 @@ class GraphOps:
     def reshape(self, x: Value, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
         """The same elements in row-major order, in another shape."""
 
+    def residual_layer_norm(
+        self,
+        x: Value,
+        residual: Value,
+        gamma: Value,
+        beta: Value | None = None,
+        bias: Value | None = None,
+        eps: float = 1e-05,
+    ) -> Value:
+        """The layer norm of a sum, over the last axis:"""
+
     def residual_rms_norm(
         self,
         x: Value,
         residual: Value,
         gamma: Value,
         beta: Value | None = None,
+        bias: Value | None = None,
         eps: float = 1e-05,
     ) -> Value:
-        """The RMS norm of a sum:"""
+        """The RMS norm of a sum, over the last axis:"""
 
     def rms_norm(
         self,
@@ -603,6 +660,18 @@ class GraphOps:
 
     def searchsorted(self, line: Value, values: Value | Array | float, side: str = "left") -> Value:
         """Where values would go into a sorted line so that it stays sorted, as i64."""
+
+    def selective_scan(
+        self,
+        x: Value,
+        delta: Value,
+        a: Value,
+        b: Value,
+        c: Value,
+        d: Value | None = None,
+        state: Value | None = None,
+    ) -> tuple[Value, Value]:
+        """The recurrence of Mamba (A."""
 
     def shared_linear_pair(self, x: Value, w1: Value, w2: Value) -> tuple[Value, Value]:
         """Two products of one x:"""
@@ -918,6 +987,20 @@ class ValueOps:
     def floor(self) -> Value:
         """The largest whole number that is not greater."""
 
+    def gated_delta_net(
+        self,
+        k: Value,
+        v: Value,
+        g: Value,
+        beta: Value,
+        state: Value | None = None,
+    ) -> tuple[Value, Value]:
+        """The recurrence of Gated DeltaNet (S."""
+
+    def gated_silu(self, gate_first: bool = False) -> Value:
+        """``up * silu(gate)``, with up and gate the halves of the last axis in this order, or in
+        the other:"""
+
     def gather(
         self,
         indices: Value | Array | int,
@@ -1110,6 +1193,35 @@ class ValueOps:
         """The tensor with updates at indices of their own along an axis, as
         ``numpy.put_along_axis`` and ONNX's ScatterElements:"""
 
+    def qwen35_mtp_head(
+        self,
+        embedding: Value,
+        hidden_norm: Value,
+        embedding_norm: Value,
+        eh_proj: Value,
+        attention_norm: Value,
+        wq: Value,
+        wk: Value,
+        wv: Value,
+        q_norm: Value,
+        k_norm: Value,
+        wo: Value,
+        ffn_norm: Value,
+        gate: Value,
+        up: Value,
+        down: Value,
+        head_norm: Value,
+        lm_head: Value,
+        cos: Value,
+        sin: Value,
+        num_heads: int,
+        kv_heads: int,
+        n_rot: int,
+        eps: float = 1e-06,
+        transposed: bool = False,
+    ) -> Value:
+        """The layer by which Qwen3.5 predicts a token more, and the logits of its last token."""
+
     def random_bits(self, shape: Iterable[DimLike] | DimLike = (), bits: int = 32) -> Value:
         """Independent, uniformly distributed random unsigned integers."""
 
@@ -1177,14 +1289,25 @@ class ValueOps:
     def reshape(self, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
         """The same elements in row-major order, in another shape."""
 
+    def residual_layer_norm(
+        self,
+        residual: Value,
+        gamma: Value,
+        beta: Value | None = None,
+        bias: Value | None = None,
+        eps: float = 1e-05,
+    ) -> Value:
+        """The layer norm of a sum, over the last axis:"""
+
     def residual_rms_norm(
         self,
         residual: Value,
         gamma: Value,
         beta: Value | None = None,
+        bias: Value | None = None,
         eps: float = 1e-05,
     ) -> Value:
-        """The RMS norm of a sum:"""
+        """The RMS norm of a sum, over the last axis:"""
 
     def rms_norm(
         self,
@@ -1255,6 +1378,17 @@ class ValueOps:
 
     def searchsorted(self, values: Value | Array | float, side: str = "left") -> Value:
         """Where values would go into a sorted line so that it stays sorted, as i64."""
+
+    def selective_scan(
+        self,
+        delta: Value,
+        a: Value,
+        b: Value,
+        c: Value,
+        d: Value | None = None,
+        state: Value | None = None,
+    ) -> tuple[Value, Value]:
+        """The recurrence of Mamba (A."""
 
     def shared_linear_pair(self, w1: Value, w2: Value) -> tuple[Value, Value]:
         """Two products of one x:"""

@@ -26,6 +26,7 @@ __all__ = [
     "compare",
     "concat",
     "flatten",
+    "gated_silu",
     "max_",
     "min_",
     "narrow",
@@ -153,6 +154,13 @@ def flatten(x: Value, start_axis: int = 0, end_axis: int = -1) -> Value:
         raise ShapeError(f"flatten: axis {start_axis} comes after axis {end_axis}")
     size = x.type.with_shape(x.shape[first : last + 1]).size
     return x.reshape([*x.shape[:first], size, *x.shape[last + 1 :]])
+
+
+def gated_silu(x: Value, gate_first: bool = False) -> Value:
+    """``up * silu(gate)``, with up and gate the halves of the last axis in this order, or in the
+    other: what one product by the weights of both gives to the middle of a SwiGLU layer."""
+    up, gate = split(x, 2, -1)
+    return gate * Silu.build(up) if gate_first else up * Silu.build(gate)
 
 
 # -- ops by name ---------------------------------------------------------------------------
