@@ -29,8 +29,9 @@ EXACT = frozenset(
         "abs", "argmax", "argmin", "cast", "concat", "constant", "cummax", "cummin",
         "dynamic_slice", "dynamic_update_slice", "eq", "expand", "floor", "gather", "ge", "gt",
         "iota", "le", "logical_and", "logical_not", "logical_or", "lt", "maximum", "minimum", "ne",
-        "neg", "pad", "position", "reduce_max", "reduce_min", "relu", "reshape", "round",
-        "searchsorted", "sign", "slice", "sort", "topk", "transpose", "where",
+        "neg", "pad", "position", "random_bits", "reduce_max", "reduce_min", "relu", "reshape",
+        "round", "searchsorted", "sign", "slice", "sort", "threefry2x32", "topk", "transpose",
+        "where",
     )
 )  # fmt: skip
 """Ops whose result has one right value to the last bit, if their operands have."""
@@ -38,8 +39,8 @@ EXACT = frozenset(
 JUMPS = frozenset(
     f"mir.{name}"
     for name in (
-        "argmax", "argmin", "eq", "floor", "ge", "gt", "le", "lt", "ne", "round", "searchsorted",
-        "sign", "sort", "topk",
+        "argmax", "argmin", "eq", "floor", "ge", "gt", "le", "lt", "ne", "round", "sample",
+        "searchsorted", "sign", "sort", "topk",
     )
 )  # fmt: skip
 """Ops that a change of a unit in the last place can throw far; a cast to an integer is another."""
@@ -282,12 +283,12 @@ def _swiglu(b: Builder, cls: type[Op]) -> Op:
     return cls(x, *(b.weight(s, x.dtype) for s in shapes), turned)
 
 
-def _residual_rms_norm(b: Builder, cls: type[Op]) -> Op:
+def _residual_norm(b: Builder, cls: type[Op]) -> Op:
     x = b.value(FLOATS, min_rank=1, full=True)
     width = x.type.static_shape[-1:]
-    beta = b.weight(width, x.dtype) if b.chance(0.5) else None
+    beta, bias = (b.weight(width, x.dtype) if b.chance(0.5) else None for _ in range(2))
     other = b.value((x.dtype,), shape=x.type.static_shape)
-    return cls(x, other, b.weight(width, x.dtype), beta, 1e-2)
+    return cls(x, other, b.weight(width, x.dtype), beta, bias, 1e-2)
 
 
 def _attention(b: Builder, cls: type[Op]) -> Op:
@@ -376,7 +377,9 @@ def computed_weight(b: Builder, shape: tuple[int, ...], param: Callable[..., Val
 
 MOTIFS: dict[str, Callable[[Builder], Op]] = {"projections": _projections, "chain": _chain}
 
-_DOMAIN = {"log": "positive", "sqrt": "positive", "rsqrt": "positive", "tan": "unit"}
+_DOMAIN = {
+    "log": "positive", "sqrt": "positive", "rsqrt": "positive", "tan": "unit", "erfinv": "unit",
+}  # fmt: skip
 
 _MAKERS: dict[str, Maker] = {
     "where": _where, "cast": _cast, "reshape": _reshape, "transpose": _transpose,
@@ -385,8 +388,8 @@ _MAKERS: dict[str, Maker] = {
     "scatter": _scatter, "sort": _ordered, "argmax": _ordered, "argmin": _ordered,
     "dot_general": _dot_general, "linear": _linear, "linear_fused": _linear,
     "shared_linear_pair": _shared_linear_pair, "swiglu": _swiglu,
-    "residual_rms_norm": _residual_rms_norm, "attention": _attention, "constant": _constant,
-    "iota": _iota,
+    "residual_rms_norm": _residual_norm, "residual_layer_norm": _residual_norm,
+    "attention": _attention, "constant": _constant, "iota": _iota,
     **{f"reduce_{kind}": _reduce for kind in ("sum", "mean", "max", "min", "prod")},
     **dict.fromkeys(("softmax", "layer_norm", "rms_norm"), _rows),
 }  # fmt: skip
