@@ -29,14 +29,16 @@ REFUSED = {"mir.constant"}
 # Without the types that Vulkan leaves optional: bools in memory, indices of tokens and of masks,
 # and the functions whose polynomials compute in f64.
 OPTIONAL = (
-    "argmax", "argmin", "attention", "cast", "cos", "dynamic_slice", "dynamic_update_slice", "eq",
-    "gather", "ge", "gt", "iota", "le", "lt", "ne", "position", "pow", "scatter",
-    "scatter_add", "searchsorted", "sin", "sort", "tan", "topk", "where",
+    "argmax", "argmin", "attention", "cast", "cos", "dropout", "dynamic_slice",
+    "dynamic_update_slice", "eq", "gather", "ge", "gt", "iota", "le", "lt", "ne", "position", "pow",
+    "random_bits", "sample", "scatter", "scatter_add", "searchsorted", "sin", "sort", "tan",
+    "threefry2x32", "topk", "where",
 )  # fmt: skip
 REFUSED_IN_BASE = {
     "hir.attention_block",
     "hir.bert_layer",
     "hir.llama_decoder_block",
+    "hir.qwen35_mtp_head",
     *REFUSED,
     *(f"mir.{name}" for name in OPTIONAL),
 }
