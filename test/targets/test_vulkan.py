@@ -31,8 +31,8 @@ REFUSED = {"mir.constant"}
 OPTIONAL = (
     "argmax", "argmin", "attention", "cast", "cos", "dropout", "dynamic_slice",
     "dynamic_update_slice", "eq", "gather", "ge", "gt", "iota", "le", "lt", "ne", "position", "pow",
-    "random_bits", "sample", "scatter", "scatter_add", "searchsorted", "sin", "sort", "tan",
-    "threefry2x32", "topk", "where",
+    "random_bits", "sample", "scatter", "scatter_add", "searchsorted", "sin", "sort", "tan", "topk",
+    "where",
 )  # fmt: skip
 REFUSED_IN_BASE = {
     "hir.attention_block",
