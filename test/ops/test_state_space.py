@@ -65,6 +65,21 @@ def test_gradients_are_those_of_torch(
         np.testing.assert_allclose(found, want, rtol=1e-10, atol=1e-10)
 
 
+def test_a_value_that_is_several_operands() -> None:
+    """Its gradient is the sum of theirs, each counted once."""
+    rng = np.random.default_rng(1)
+    x, gate = rng.standard_normal((1, 4, 1, 3)), rng.uniform(-1, 0, (1, 4, 1))
+    g = rlx.Graph("several")
+    leaves, feeds = inputs(g, [x, x, x, gate, gate])
+    apart = ad.grad(g.gated_delta_net(*leaves)[0].sum(), leaves)
+    one, two = leaves[0], leaves[3]
+    together = ad.grad(g.gated_delta_net(one, one, one, two, two)[0].sum(), [one, two])
+    g.set_outputs([*apart, *together])
+    *parts, dx, dgate = interpret(g, feeds)
+    np.testing.assert_allclose(dx, sum(parts[:3]), rtol=1e-12)
+    np.testing.assert_allclose(dgate, sum(parts[3:]), rtol=1e-12)
+
+
 def operands(name: str, sizes: tuple[int, int, int, int, int], dt: Any = np.float32) -> list[Array]:
     rng = np.random.default_rng(0)
     b, s, h, n, m = sizes
