@@ -205,7 +205,14 @@ class SwiGLU(Block, name="hir.swiglu"):
 
 
 class _ResidualNorm(Block):
-    """The shared part of residual norms: types, shapes and samples of their operands."""
+    """The shared part of residual norms."""
+
+    x: Value = operand("[..., K]")
+    residual: Value = operand("of x's shape")
+    gamma: Value = operand("[K]")
+    beta: Value | None = optional("[K]")
+    bias: Value | None = optional("[K]")
+    eps: float = attr(1e-5, "added to the variance or the mean square")
 
     samples = (
         sample("2x4xT", "2x4xT", "4xT"),
@@ -223,29 +230,20 @@ class _ResidualNorm(Block):
     def infer(self) -> TensorType:
         self.check_types()
         self.check_rank("x", 1, or_more=True)
-        x = self.present[0]
-        features = (x.shape[-1],)
-        self.check(("residual", x.shape))
+        features = (self.x.shape[-1],)
+        self.check(("residual", self.x.shape))
         self.check(*((name, features) for name in ("gamma", "beta", "bias")))
-        return x.type
+        return self.x.type
 
     @property
     def total(self) -> Value:
-        """What is normed: x + residual + bias."""
-        x, residual, *_, bias = self.operands
-        assert x is not None and residual is not None
-        return x + residual if bias is None else x + residual + bias
+        """What is normed."""
+        total = self.x + self.residual
+        return total if self.bias is None else total + self.bias
 
 
 class ResidualRmsNorm(_ResidualNorm, name="hir.residual_rms_norm"):
     """The RMS norm of a sum, over the last axis: rms_norm(x + residual + bias) gamma + beta."""
-
-    x: Value = operand("[..., K]")
-    residual: Value = operand("of x's shape")
-    gamma: Value = operand("[K]")
-    beta: Value | None = optional("[K]")
-    bias: Value | None = optional("[K]")
-    eps: float = attr(1e-5, "added to the mean square")
 
     def expand(self) -> Value:
         return RmsNorm.build(self.total, self.gamma, self.beta, eps=self.eps)
@@ -253,13 +251,6 @@ class ResidualRmsNorm(_ResidualNorm, name="hir.residual_rms_norm"):
 
 class ResidualLayerNorm(_ResidualNorm, name="hir.residual_layer_norm"):
     """The layer norm of a sum, over the last axis: layer_norm(x + residual + bias) gamma + beta."""
-
-    x: Value = operand("[..., K]")
-    residual: Value = operand("of x's shape")
-    gamma: Value = operand("[K]")
-    beta: Value | None = optional("[K]")
-    bias: Value | None = optional("[K]")
-    eps: float = attr(1e-5, "added to the variance")
 
     def expand(self) -> Value:
         return LayerNorm.build(self.total, self.gamma, self.beta, eps=self.eps)

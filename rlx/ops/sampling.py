@@ -12,6 +12,7 @@ from rlx.ops.cast import widened
 from rlx.ops.distributions import gumbel, uniform
 from rlx.ops.movement import listed, zeros
 from rlx.ops.normalization import Softmax
+from rlx.ops.places import same_batch
 from rlx.ops.random import check_key
 from rlx.ops.reduce import ReduceMin
 from rlx.ops.scan import Cumsum
@@ -43,12 +44,6 @@ class Drawing(Op):
                 f" key of shape {listed(key.shape)}"
             )
         return x.shape[lead:]
-
-    def same_keys(self, operands: Sequence[Value], batched: Sequence[bool]) -> list[Value]:
-        """The operands of a batch with the new axis on both."""
-        size = next(v.shape[0] for v, has in zip(operands, batched, strict=True) if has)
-        pairs = zip(operands, batched, strict=True)
-        return [v if has else v.expand((size, *v.shape)) for v, has in pairs]
 
 
 class Dropout(Drawing, name="mir.dropout"):
@@ -99,7 +94,7 @@ class Dropout(Drawing, name="mir.dropout"):
         return None if t is None else self.with_operands([t, self.key]).out
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
-        return self.with_operands(self.same_keys(operands, batched)).out
+        return self.with_operands(same_batch(operands, batched)).out
 
 
 class Sample(Drawing, name="mir.sample"):
@@ -182,4 +177,4 @@ class Sample(Drawing, name="mir.sample"):
         return p.lt(least).where(-math.inf, x)
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
-        return self.with_operands(self.same_keys(operands, batched)).out
+        return self.with_operands(same_batch(operands, batched)).out
