@@ -163,12 +163,13 @@ class _Emitter:
 
             return some
 
-        how = {"lanes": self.lanes, "vectors": VECTORS, "overlap": True}
+        def row(first: Reg, last: Reg, at: Reg) -> None:
+            walk(k, first, last, copy(at), lanes=self.lanes, vectors=VECTORS, overlap=True)
+
         if self.config.whole:
-            first, last = (base + low) * self.row, (base + high) * self.row
-            walk(k, first, last, copy(k.index(0)), **how)
-            return
-        k.loop(low, high, 1, lambda i: walk(k, begin, end, copy((base + i) * self.row), **how))
+            row((base + low) * self.row, (base + high) * self.row, k.index(0))
+        else:
+            k.loop(low, high, 1, lambda i: row(begin, end, (base + i) * self.row))
 
     def update(self, plane: Reg, base: Reg, low: Reg, high: Reg, begin: Reg, end: Reg) -> None:
         """The updates for the task's places, in index order."""

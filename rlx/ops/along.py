@@ -21,7 +21,7 @@ from rlx.ops.scatter import Scatter
 from rlx.ops.value import Value
 from rlx.types import Dim, TensorType, broadcast_shapes, i64
 
-__all__ = ["Position", "gather_nd", "put_along_axis", "scatter_nd", "take_along_axis"]
+__all__ = ["Position", "gather_nd", "joined", "put_along_axis", "scatter_nd", "take_along_axis"]
 
 
 class Position(Op, name="mir.position"):
@@ -206,22 +206,34 @@ def _flattened(what: str, x: Value, indices: Value, mode: str, lead: int) -> tup
             f"{what}: {many} coordinates after {lead} batch dims do not fit a tensor of rank"
             f" {x.rank} and indices of rank {indices.rank}"
         )
-    dims = x.shape[lead : lead + many]
+    if not many:
+        flat = as_indices(np.zeros((), np.int64)).expand(indices.shape[:-1])
+        return flat, x.reshape([*x.shape[:lead], 1, *x.shape[lead:]])
+    columns = [indices.narrow(-1, n, 1).reshape(indices.shape[:-1]) for n in range(many)]
+    return joined(what, x, columns, mode, lead)
+
+
+def joined(
+    what: str, x: Value, columns: Sequence[Value], mode: str, axis: int
+) -> tuple[Value, Value]:
+    """One index for coordinates along as many axes, from ``axis`` on, and the tensor with these
+    axes joined; with "fill" a coordinate out of range gives an index beyond the end.
+
+    The columns broadcast; ``what`` is the op that asks.
+    """
+    dims = x.shape[axis : axis + len(columns)]
     total = x.type.with_shape(dims).size
-    flat = None
-    outside = None
-    for n, dim in enumerate(dims):
-        at = indices.narrow(-1, n, 1).reshape(indices.shape[:-1])
-        at = Position(at, (dim,), mode, lead + n, what).out
+    flat, outside = None, None
+    for n, (column, dim) in enumerate(zip(columns, dims, strict=True)):
+        at = Position(column, (dim,), mode, axis + n, what).out
         if mode == "fill":
             beyond = at.ge(_number(what, dim))
             outside = beyond if outside is None else outside.logical_or(beyond)
         flat = at if flat is None else flat * _number(what, dim) + at
-    if flat is None:
-        flat = as_indices(np.zeros((), np.int64)).expand(indices.shape[:-1])
+    assert flat is not None, "there is a column at least"
     if outside is not None:
         flat = outside.where(_number(what, total), flat)
-    return flat, x.reshape([*x.shape[:lead], total, *x.shape[lead + many :]])
+    return flat, x.reshape([*x.shape[:axis], total, *x.shape[axis + len(columns) :]])
 
 
 def _number(what: str, dim: Dim) -> int:

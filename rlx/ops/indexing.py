@@ -1,4 +1,4 @@
-"""What ``x[key]`` means: slices, integers, None and Ellipsis as in NumPy, and one index tensor."""
+"""What ``x[key]`` means: slices, integers, None and Ellipsis as in NumPy, and index tensors."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from rlx.dims import SymDim
 from rlx.errors import GraphError, ShapeError
+from rlx.ops.along import joined
 from rlx.ops.builders import located
 from rlx.ops.constant import Constant
 from rlx.ops.gather import Gather
@@ -33,7 +34,7 @@ class _Box:
 @located
 def index(value: Value, key: Any) -> Value:
     """``value[key]``. The key is made of integers, slices with positive steps, None, Ellipsis, and
-    at most one integer tensor or array, which gathers along its axis.
+    integer tensors or arrays side by side, which broadcast and pick along their axes together.
 
     Raises ShapeError for an index outside its axis and GraphError for a key of another kind, such
     as a mask, whose result would have a shape that depends on data.
@@ -41,7 +42,8 @@ def index(value: Value, key: Any) -> Value:
     parts = _complete(key if isinstance(key, tuple) else (key,), value.rank)
     box = _Box([], [], [])
     shape: list[Dim] = []
-    gather: tuple[Value, int] | None = None
+    picks: list[Value] = []
+    first = 0
     for part in parts:
         if part is None:
             shape.append(1)
@@ -52,7 +54,9 @@ def index(value: Value, key: Any) -> Value:
             start, size, step = _range(part, dim, axis)
             shape.append(size)
         elif isinstance(part, Value):
-            gather, (start, size, step) = (part, len(shape)), (0, dim, 1)
+            first = first if picks else len(shape)
+            picks.append(part)
+            start, size, step = 0, dim, 1
             shape.append(size)
         else:
             start, size, step = _place(part, dim, axis), 1, 1
@@ -62,7 +66,10 @@ def index(value: Value, key: Any) -> Value:
     whole = all(s == 0 for s in box.starts) and tuple(box.sizes) == value.shape
     out = value if whole else Slice.build(value, box.starts, box.sizes, box.steps)
     out = out.reshape(shape)
-    return out if gather is None else Gather.build(out, gather[0], gather[1])
+    if len(picks) < 2:
+        return Gather.build(out, picks[0], first) if picks else out
+    flat, rows = joined("index", out, picks, "fault", first)
+    return Gather(rows, flat, first, "clip", 0).out
 
 
 def _complete(key: tuple[Any, ...], rank: int) -> list[Any]:
@@ -103,19 +110,16 @@ def _check_tensors(parts: Sequence[Any]) -> None:
     tensors = [i for i, p in enumerate(parts) if isinstance(p, Value)]
     if not tensors:
         return
-    if len(tensors) > 1:
-        raise GraphError("only one axis can be indexed by a tensor; gather along the axes in turn")
-    first = parts[tensors[0]]
-    if first.dtype.kind == "bool":
+    if any(parts[i].dtype.kind == "bool" for i in tensors):
         raise GraphError(
             "a mask selects a number of elements that depends on data; use where(mask, x, y)"
         )
-    # NumPy moves the tensor's dims to the front when an integer stands apart from it.
+    # NumPy moves the tensors' dims to the front when an integer or another stands apart.
     picks = [i for i, p in enumerate(parts) if isinstance(p, int | Value)]
     if picks[-1] - picks[0] != len(picks) - 1:
         raise GraphError(
-            "an integer and a tensor with a slice between them move axes about in NumPy; index in"
-            " two steps, such as x[:, 0][..., indices]"
+            "integers and tensors with a slice between them move axes about in NumPy; index in two"
+            " steps, such as x[:, 0][..., indices], or transpose the axes of two tensors together"
         )
 
 

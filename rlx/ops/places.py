@@ -39,18 +39,23 @@ __all__ = [
 MODES = ("fault", "clip", "wrap", "fill")
 
 
+def _name(op: Op) -> str:
+    """What a user called: ``position`` is told by its caller."""
+    return op.attrs.get("of", op.short)
+
+
 def check_mode(op: Op, mode: str) -> None:
     """Refuse a mode that there is not."""
     if mode not in MODES:
         known = ", ".join(f'"{m}"' for m in MODES)
-        raise GraphError(f"{op.short}: mode is one of {known}; found {mode!r}")
+        raise GraphError(f"{_name(op)}: mode is one of {known}; found {mode!r}")
 
 
 def check_integers(op: Op, indices: Value) -> None:
     """Refuse indices that are no integers."""
     if not indices.dtype.is_int:
         raise DTypeError(
-            f"{op.short} takes integer indices, found {indices.dtype}; cast them to i64 first"
+            f"{_name(op)} takes integer indices, found {indices.dtype}; cast them to i64 first"
         )
 
 
@@ -75,8 +80,7 @@ def check_indices(op: Any, data: Value, length: Dim) -> None:
 
 def out_of_range(op: Any, length: int) -> str:
     """What is wrong with an index that the mode does not allow."""
-    name = op.attrs.get("of", op.short)
-    return f"{name}: index out of range for axis {op.axis} of {length} elements"
+    return f"{_name(op)}: index out of range for axis {op.axis} of {length} elements"
 
 
 def positions(op: Any, indices: Array, length: int) -> tuple[Array, Array]:

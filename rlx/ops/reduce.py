@@ -17,7 +17,7 @@ from rlx.ops.slicing import shifted
 from rlx.ops.value import Value
 from rlx.types import FLOATS, Dim, DType, TensorType, bool_
 
-__all__ = ["ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"]
+__all__ = ["ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "bound"]
 
 SAMPLES: tuple[Sample, ...] = (
     sample("2x3x4xT", axes=(1,)),
@@ -243,7 +243,7 @@ class ReduceMax(Extremum, name="mir.reduce_max"):
         return np.max(x, axis=self.axes, keepdims=self.keepdims)
 
     def start(self) -> int | float | bool:
-        return _bound(self.x.dtype, "min")
+        return bound(self.x.dtype, "min")
 
     def fold(self, k: Any, acc: Any, x: Any) -> Any:
         return k.maximum(acc, x)
@@ -259,7 +259,7 @@ class ReduceMin(Extremum, name="mir.reduce_min"):
         return np.min(x, axis=self.axes, keepdims=self.keepdims)
 
     def start(self) -> int | float | bool:
-        return _bound(self.x.dtype, "max")
+        return bound(self.x.dtype, "max")
 
     def fold(self, k: Any, acc: Any, x: Any) -> Any:
         return k.minimum(acc, x)
@@ -319,7 +319,7 @@ def _running_product(x: Value, axis: int, *, reverse: bool) -> Value:
     return out
 
 
-def _bound(dt: DType, which: str) -> int | float | bool:
+def bound(dt: DType, which: str) -> int | float | bool:
     """The least or the largest value of a type."""
     if dt.is_float:
         return float("-inf" if which == "min" else "inf")

@@ -12,8 +12,9 @@ from rlx.ops.cast import in_double, widened
 from rlx.ops.constant import Iota
 from rlx.ops.movement import axis_of, zeros
 from rlx.ops.recurrence import LinearRecurrence, Running
+from rlx.ops.reduce import bound
 from rlx.ops.value import Value
-from rlx.types import FLOATS, DType, bf16, f16, i64
+from rlx.types import FLOATS, bf16, f16, i64
 
 __all__ = ["Cummax", "Cummin", "Cumprod", "Cumsum", "Logcumsumexp"]
 
@@ -152,19 +153,20 @@ class RunningExtremum(Running):
         return self.accumulated(ufunc, wide).astype(x.dtype)
 
     def start(self, b: Any) -> list[Any]:
-        return [b.const(_worst(self.x.dtype, self.greatest), self.x.dtype)]
+        dt = self.x.dtype
+        return [b.const(bound(dt, "min" if self.greatest else "max"), dt)]
 
     def fold(self, k: Any, carried: Sequence[Any], x: Any) -> list[Any]:
         return [(k.maximum if self.greatest else k.minimum)(carried[0], x)]
 
     def _winners(self) -> Value:
         """For every element the index of the one that it is."""
-        x, n = self.x, self.x.shape[self.axis]
+        x = self.x
         number = Iota(x.shape, self.axis, i64).out
         own = x.eq(self.out).logical_or(x.ne(x))
         if not self.reverse:
             return Cummax(own.where(number, 0), self.axis, False).out
-        return Cummin(own.where(number, Iota((n,), 0, i64).out[-1]), self.axis, True).out
+        return Cummin(own.where(number, bound(i64, "max")), self.axis, True).out
 
     def vjp(self, g: Value) -> tuple[Value]:
         nothing = zeros(g.shape, g.dtype)
@@ -184,13 +186,6 @@ class Cummin(RunningExtremum, name="mir.cummin"):
     """The least element so far along an axis; nan from the first nan on."""
 
     greatest = False
-
-
-def _worst(dt: DType, greatest: bool) -> float | int:
-    if dt.is_float:
-        return float("-inf" if greatest else "inf")
-    info = np.iinfo(dt.numpy)
-    return int(info.min if greatest else info.max)
 
 
 class Logcumsumexp(Running, name="mir.logcumsumexp"):

@@ -136,6 +136,7 @@ def test_wrap_of_every_integer(dt: str) -> None:
         (lambda x, i: x.put_along_axis(i, 0.0, 1), "scatter: index out of range for axis 2 of 4"),
         (lambda x, i: x.scatter(i[0, :, 0], 0.0, 1), "scatter: index out of range for axis 1 of 4"),
         (lambda x, i: x.gather_nd(i[0]), "gather_nd: index out of range for axis 0 of 3"),
+        (lambda x, i: x[:, i[0, 0], i[0]], "index: index out of range for axis 1 of 4"),
         (lambda x, i: x.scatter_nd(i[0], 0.0), "scatter_nd: index out of range for axis 0 of 3"),
     ],
 )
@@ -485,6 +486,7 @@ def test_ties_share() -> None:
     assert gu.tolist() == [0.5, 0, 0]
     assert call(lambda v: ad.grad(v.cummax(0).sum(), [v])[0], x).tolist() == [1, 2, 0]
     assert call(lambda v: ad.grad(v.cummin(0, True).sum(), [v])[0], x).tolist() == [0, 0, 3]
+    assert call(lambda v: ad.grad(v.cummin(0, True).sum(), [v])[0], x[:0]).shape == (0,)
 
 
 # -- running folds -------------------------------------------------------------------------

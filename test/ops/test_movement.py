@@ -72,6 +72,8 @@ KEYS: list[Any] = [
     (None, 0, None, slice(1, 3)), (slice(None), None), np.int64(1), (..., None), (),
     np.array([0, 1, 1]), (slice(None), [2, 0]), (0, [[0, 2], [1, -1]]), (slice(None), [0], 1),
     (..., np.array([3, 0], np.uint8)), (None, [0, 1]), [],
+    ([0, 1], [2, -1]), ([[0], [1]], [0, 2]), (slice(None), [0, 2], [1, -4]), ([1, 0], 2, [3, 0]),
+    (..., [[0, 1]], np.array([[3], [2]], np.int8)), ([0], [1], [2]), (None, [1], [0], slice(1, 3)),
 ]  # fmt: skip
 
 
@@ -95,7 +97,9 @@ def test_indexing_is_numpys(key: Any) -> None:
         ("a", GraphError, "found 'a'"),
         (1.5, GraphError, "found 1.5"),
         (np.array([0.0]), DTypeError, "cast them to i64"),
-        (([0], [1]), GraphError, "one axis"),
+        (([0], slice(None), [1]), GraphError, "two steps"),
+        (([0, 1], [0, 1, 2]), ShapeError, "do not broadcast"),
+        (([0], [1.5]), DTypeError, "index takes integer indices"),
         ((0, slice(None), [1]), GraphError, "two steps"),
         (slice(0.5, 2), GraphError, "bounds of a slice"),
     ],
