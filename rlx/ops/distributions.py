@@ -35,7 +35,6 @@ __all__ = [
     "normal", "permutation", "randint", "split", "truncated_normal", "uniform",
 ]  # fmt: skip
 
-Shape = Iterable[DimLike] | DimLike
 Number = float | int
 
 _UNIT = {f16: (16, 10), bf16: (8, 7), f32: (32, 23), f64: (64, 52)}
@@ -108,13 +107,13 @@ def _words(wide: Value) -> Value:
 # -- numbers -------------------------------------------------------------------------------
 
 
-def bits(key: Value, shape: Shape = (), width: int = 32) -> Value:
+def bits(key: Value, shape: Iterable[DimLike] | DimLike = (), width: int = 32) -> Value:
     """Uniformly distributed unsigned integers of 8, 16, 32 or 64 bits."""
     return RandomBits.build(key, shape, width)
 
 
 def uniform(
-    key: Value, shape: Shape = (), dtype: DType | str | Any = "f32",
+    key: Value, shape: Iterable[DimLike] | DimLike = (), dtype: DType | str | Any = "f32",
     minval: Number | Value = 0.0, maxval: Number | Value = 1.0,
 ) -> Value:  # fmt: skip
     """Floats in [minval, maxval), all equally likely.
@@ -129,13 +128,15 @@ def uniform(
     return Maximum.build(low, unit * (high - low) + low)
 
 
-def _unit(key: Value, shape: Shape, dt: DType) -> Value:
+def _unit(key: Value, shape: Iterable[DimLike] | DimLike, dt: DType) -> Value:
     width, mantissa = _UNIT[dt]
     drawn = RandomBits.build(key, shape, width)
     return (drawn / (1 << (width - mantissa))).cast(to=dt) * 2.0**-mantissa
 
 
-def normal(key: Value, shape: Shape = (), dtype: DType | str | Any = "f32") -> Value:
+def normal(
+    key: Value, shape: Iterable[DimLike] | DimLike = (), dtype: DType | str | Any = "f32"
+) -> Value:
     """Floats of the standard normal distribution: sqrt 2 times erfinv of a uniform number."""
     dt = _float(dtype, "normal")
     least = float(np.nextafter(dt.numpy.type(-1), dt.numpy.type(0)))
@@ -143,7 +144,11 @@ def normal(key: Value, shape: Shape = (), dtype: DType | str | Any = "f32") -> V
 
 
 def truncated_normal(
-    key: Value, lower: Number, upper: Number, shape: Shape = (), dtype: DType | str | Any = "f32"
+    key: Value,
+    lower: Number,
+    upper: Number,
+    shape: Iterable[DimLike] | DimLike = (),
+    dtype: DType | str | Any = "f32",
 ) -> Value:
     """Floats of the standard normal distribution between two bounds, neither of which is met."""
     dt = _float(dtype, "truncated_normal")
@@ -158,20 +163,26 @@ def truncated_normal(
     return Minimum.build(Maximum.build(drawn, inner[0]), inner[1])
 
 
-def exponential(key: Value, shape: Shape = (), dtype: DType | str | Any = "f32") -> Value:
+def exponential(
+    key: Value, shape: Iterable[DimLike] | DimLike = (), dtype: DType | str | Any = "f32"
+) -> Value:
     """Floats of the exponential distribution with rate 1."""
     # 1 - u is exact: u has no more bits than a mantissa.
     return 0.0 - Log.build(1.0 - uniform(key, shape, _float(dtype, "exponential")))
 
 
-def gumbel(key: Value, shape: Shape = (), dtype: DType | str | Any = "f32") -> Value:
+def gumbel(
+    key: Value, shape: Iterable[DimLike] | DimLike = (), dtype: DType | str | Any = "f32"
+) -> Value:
     """Floats of the standard Gumbel distribution, ``-log(-log u)``."""
     dt = _float(dtype, "gumbel")
     least = float(ml_dtypes.finfo(dt.numpy).smallest_normal)
     return -Log.build(-Log.build(uniform(key, shape, dt, least, 1.0)))
 
 
-def bernoulli(key: Value, p: Number | Value = 0.5, shape: Shape | None = None) -> Value:
+def bernoulli(
+    key: Value, p: Number | Value = 0.5, shape: Iterable[DimLike] | DimLike | None = None
+) -> Value:
     """Bools that are true with probability ``p``, a number or a float tensor that broadcasts to
     ``shape`` (by default p's own)."""
     chance = p if isinstance(p, Value) else Constant(np.asarray(p, np.float32)).out
@@ -180,7 +191,11 @@ def bernoulli(key: Value, p: Number | Value = 0.5, shape: Shape | None = None) -
 
 
 def randint(
-    key: Value, shape: Shape, minval: int, maxval: int, dtype: DType | str | Any = "i32"
+    key: Value,
+    shape: Iterable[DimLike] | DimLike,
+    minval: int,
+    maxval: int,
+    dtype: DType | str | Any = "i32",
 ) -> Value:
     """Integers in [minval, maxval): the remainders of numbers of 64 bits or more, so all of them
     are about equally likely."""

@@ -292,6 +292,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a seed of floats": (lambda: R.key(KEY.cast("f32")), "integer scalar, found 2xf32"),
     "data of floats": (lambda: R.fold_in(KEY, KEY), "fold_in takes an integer scalar"),
     "a key of i64": (lambda: R.split(KEY.cast("i64")), "split: a key is u32"),
+    "a shape of half a dim": (
+        lambda: R.uniform(KEY, 2.5),  # type: ignore[arg-type]
+        "'shape' is 2.5, expected Iterable",
+    ),
     "uniform integers": (lambda: R.uniform(KEY, (2,), "i32"), "uniform gives f16, bf16"),
     "an unknown dtype": (lambda: R.normal(KEY, (2,), "f12"), "unknown dtype 'f12'"),
     "randint of floats": (lambda: R.randint(KEY, (2,), 0, 5, "f32"), "randint gives integers"),
