@@ -47,7 +47,7 @@ _UNIT = {f16: (16, 10), bf16: (8, 7), f32: (32, 23), f64: (64, 52)}
 def key_data(seed: int) -> Array:
     """The key of a seed as an array u32[2], to be fed: the two halves of the seed in 64 bits."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise GraphError(f"a seed is an int, found {seed!r}")
+        raise GraphError(f"a seed, or a number to fold in, is an int, found {seed!r}")
     if not -(1 << 63) <= seed < 1 << 64:
         raise GraphError(f"a seed has 64 bits, found {seed}")
     return np.array([(int(seed) >> 32) & 0xFFFFFFFF, int(seed) & 0xFFFFFFFF], np.uint32)
@@ -70,6 +70,8 @@ def key(seed: int | Value) -> Value:
 def split(key: Value, num: int = 2) -> Value:
     """``num`` new keys, u32[..., num, 2], of a key u32[..., 2]: use them in its place."""
     check_key(key, "split")
+    if num < 0:
+        raise GraphError(f"split: a key gives 0 new ones or more, found num={num}")
     counts = Iota((num,), 0, u32).out
     return _words(_hash(key, counts.expand((*key.shape[:-1], num))))
 

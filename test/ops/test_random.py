@@ -287,7 +287,7 @@ def test_sample_is_categorical_without_filters() -> None:
 
 KEY = rlx.Graph().input("key", [2], "u32")
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "a seed is text": (lambda: R.key("7"), "seed is an int"),  # type: ignore[arg-type]
+    "a seed is text": (lambda: R.key("7"), "a seed, or a number to fold in, is an int"),  # type: ignore[arg-type]
     "a seed of 65 bits": (lambda: R.key_data(1 << 64), "64 bits"),
     "a seed of floats": (lambda: R.key(KEY.cast("f32")), "integer scalar, found 2xf32"),
     "data of floats": (lambda: R.fold_in(KEY, KEY), "fold_in takes an integer scalar"),
@@ -296,6 +296,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: R.uniform(KEY, 2.5),  # type: ignore[arg-type]
         "'shape' is 2.5, expected Iterable",
     ),
+    "fewer than no keys": (lambda: R.split(KEY, -1), "found num=-1"),
     "uniform integers": (lambda: R.uniform(KEY, (2,), "i32"), "uniform gives f16, bf16"),
     "an unknown dtype": (lambda: R.normal(KEY, (2,), "f12"), "unknown dtype 'f12'"),
     "randint of floats": (lambda: R.randint(KEY, (2,), 0, 5, "f32"), "randint gives integers"),
