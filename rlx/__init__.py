@@ -54,7 +54,8 @@ NAMES = {
 modules of ``NAMESPACES``, and the names of ``rlx.compat``."""
 
 NAMESPACES = (
-    "autodiff", "errors", "knobs", "linalg", "models", "ops", "prelude", "quant", "sparse",
+    "autodiff", "errors", "knobs", "linalg", "models", "ops", "prelude", "quant", "random",
+    "sparse",
 )  # fmt: skip
 """Modules that ``import rlx`` gives as well."""
 

@@ -10,6 +10,7 @@ from rlx import models as models
 from rlx import ops as ops
 from rlx import prelude as prelude
 from rlx import quant as quant
+from rlx import random as random
 from rlx import sparse as sparse
 from rlx.autodiff import grad as grad
 from rlx.autodiff import grad_with_loss as grad_with_loss

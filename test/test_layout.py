@@ -22,9 +22,9 @@ FILE_LINES = 400
 FUNCTION_LINES = 60
 
 LAYERS = (
-    "errors", "clock", "knobs", "tracing", "compat", "compat_ops", "dims", "types", "ops", "graph",
-    "rebuild", "chain", "control", "custom", "linalg", "sparse", "interpreter", "text",
-    "precision", "autodiff", "quant", "_mlir", "dialects", "kernels", "targets", "lowering",
+    "errors", "clock", "knobs", "tracing", "compat", "compat_ops", "dims", "types", "ops",
+    "random", "graph", "rebuild", "chain", "control", "custom", "linalg", "sparse", "interpreter",
+    "text", "precision", "autodiff", "quant", "_mlir", "dialects", "kernels", "targets", "lowering",
     "runtime", "compiler", "modules", "inspect", "view", "staged", "roofline", "models",
     "frontends", "prelude", "tools",
 )  # fmt: skip

@@ -186,6 +186,10 @@ class Arithmetic(Emitter):
         """Error function, by the target's math."""
         return self.call("erf", x)
 
+    def erfinv(self, x: Reg) -> Reg:
+        """Inverse of the error function, by the target's math."""
+        return self.call("erfinv", x)
+
     def gelu(self, x: Reg) -> Reg:
         """x times the distribution function of the standard normal, by the target's math."""
         return self.call("gelu", x)

@@ -138,15 +138,15 @@ class LoopBuilder:
 
     # -- memory ----------------------------------------------------------------------------
 
-    def load(self, operand: int, at: Sequence[Index]) -> Reg:
-        """An element of an operand, by its number."""
+    def load(self, operand: int, at: Sequence[Index], lanes: int = 0) -> Reg:
+        """An element of an operand, by its number; or ``lanes`` from there on, in memory order."""
         buffer, value = self._operands[operand], self.op.operands[operand]
         if buffer is None or value is None:
             raise GraphError(f"{self.op.name}: its loops read operand {operand}, which is absent")
-        return self.k.load(buffer, self._flat(value.type, at))
+        return self.k.load(buffer, self._flat(value.type, at), lanes)
 
     def store(self, result: int, at: Sequence[Index], value: Reg | Number) -> None:
-        """Write an element of a result, by its number."""
+        """Write an element of a result, by its number; a vector fills those that follow."""
         self.write(self._results[result], at, value)
 
     def result(self, n: int) -> Room:
@@ -161,12 +161,12 @@ class LoopBuilder:
         name = f"room{len(self.workspaces) - 1}"
         return Room(self.k.buffer(name, dt), self.workspaces[-1])
 
-    def read(self, room: Room, at: Sequence[Index]) -> Reg:
-        """An element of a result or workspace."""
-        return self.k.load(room.buffer, self._flat(room.type, at))
+    def read(self, room: Room, at: Sequence[Index], lanes: int = 0) -> Reg:
+        """An element of a result or workspace; or ``lanes`` from there on, in memory order."""
+        return self.k.load(room.buffer, self._flat(room.type, at), lanes)
 
     def write(self, room: Room, at: Sequence[Index], value: Reg | Number) -> None:
-        """Write an element of a result or workspace."""
+        """Write an element of a result or workspace; a vector fills those that follow."""
         self.k.store(value, room.buffer, self._flat(room.type, at))
 
     def matrix(self, operand: int, at: Sequence[Index]) -> Matrix:

@@ -14,16 +14,17 @@ from collections.abc import Callable
 
 from rlx._mlir import ir
 from rlx.dialects.bridge import create, is_mir, place_of
+from rlx.dialects.convert import from_type
 from rlx.lowering.base import Compilation, RulePass, functions
 from rlx.lowering.families import claim
 from rlx.lowering.region import Region, producer, sole_user, users
 from rlx.lowering.report import MissedFusion, MissReason
 from rlx.lowering.rules import splat_of
 from rlx.ops.base import op_class
-from rlx.ops.constant import Constant
+from rlx.ops.constant import Constant, Iota
 from rlx.ops.contraction import MatMul
 from rlx.ops.conv import Conv, ConvTranspose
-from rlx.ops.movement import Expand
+from rlx.ops.movement import Expand, Reshape
 from rlx.ops.normalization import LayerNorm, RmsNorm, Softmax
 from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 
@@ -76,11 +77,10 @@ class _Fuser:
             self.take_producers(pattern, group)
         if pattern != "elementwise":
             self.take_users(pattern, group)
-        work = [o for o in group if o.name not in CHEAP]
-        if len(work) > 1 or (
-            work and work[0].name in ROW_ROOTS and claim(pattern, self.trial(group)) is None
-        ):
-            self.region(pattern, self.with_cheap(group))
+        whole = self.with_cheap(pattern, group)
+        gains = len(group) > 1 or any(_counts(o) for o in whole)
+        if gains or (root.name in ROW_ROOTS and claim(pattern, self.trial(pattern, group)) is None):
+            self.region(pattern, whole)
 
     def take_users(self, pattern: str, group: list[ir.Operation]) -> None:
         while True:
@@ -96,7 +96,7 @@ class _Fuser:
                 or user.results[0].type != out.type
             ):
                 return
-            reason = claim(pattern, self.trial([*group, user]))
+            reason = claim(pattern, self.trial(pattern, [*group, user]))
             if reason is not None:
                 self.miss(pattern, user, reason)
                 return
@@ -115,7 +115,7 @@ class _Fuser:
             if not self.only_used_by(op.results[0], group):
                 continue
             trial = sorted([op, *group], key=self.order)
-            if claim(pattern, self.trial(trial)) is None:
+            if claim(pattern, self.trial(pattern, trial)) is None:
                 group[:] = trial
                 todo += list(op.operands)
 
@@ -134,8 +134,8 @@ class _Fuser:
     def order(self, op: ir.Operation) -> int:
         return self.place[op.results[0]]
 
-    def with_cheap(self, group: list[ir.Operation]) -> list[ir.Operation]:
-        """The group with the constants and expands that it reads, in program order."""
+    def with_cheap(self, pattern: str, group: list[ir.Operation]) -> list[ir.Operation]:
+        """The group with the cheap ops that it reads, in program order."""
         found = {o.results[0]: o for o in group}
         todo = list(group)
         while todo:
@@ -143,7 +143,7 @@ class _Fuser:
                 op = producer(v)
                 if (
                     op is not None
-                    and op.name in CHEAP
+                    and _cheap(pattern, op)
                     and v not in found
                     and v in self.place
                     and _region_leaf(op)
@@ -152,8 +152,8 @@ class _Fuser:
                     todo.append(op)
         return sorted(found.values(), key=self.order)
 
-    def trial(self, group: list[ir.Operation]) -> Region:
-        ops = self.with_cheap(group)
+    def trial(self, pattern: str, group: list[ir.Operation]) -> Region:
+        ops = self.with_cheap(pattern, group)
         return self.compilation.regions.of_ops(ops, ops[-1])
 
     # -- the region ------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class _Fuser:
         """Wrap ops (in program order) in a mir.fused; cheap ops that others use are copied."""
         last = ops[-1]
         out = last.results[0]
-        label = "+".join(o.name.split(".")[1] for o in ops if o.name not in CHEAP)
+        label = "+".join(o.name.split(".")[1] for o in ops if not _cheap(kind, o))
         fused = create(
             "mir.fused", [out.type], [], {"kind": ir.StringAttr.get(kind)},
             regions=1, ip=ir.InsertionPoint(last), loc=ir.Location.fused([o.location for o in ops]),
@@ -171,7 +171,7 @@ class _Fuser:
         out.replace_all_uses_with(fused.results[0])
         self.place[fused.results[0]] = self.place[out]
         inside: dict[ir.Value, ir.Value] = {}
-        shared_values = _shared(ops)
+        shared_values = _shared(kind, ops)
         for op in ops:
             v = op.results[0]
             shared = v in shared_values
@@ -233,12 +233,24 @@ def _region_leaf(op: ir.Operation) -> bool:
     return splat_of(op.results[0]) is not None
 
 
-def _shared(ops: list[ir.Operation]) -> set[ir.Value]:
+def _cheap(pattern: str, op: ir.Operation) -> bool:
+    return op.name in CHEAP or (pattern == "elementwise" and _counts(op))
+
+
+def _counts(op: ir.Operation) -> bool:
+    """Whether an op counts in integers: an elementwise kernel has the number of each element."""
+    if op.name == Reshape.name:
+        source = producer(op.operands[0])
+        return source is not None and _counts(source) and len(source.attributes["shape"]) == 1
+    return op.name == Iota.name and from_type(op.results[0].type).dtype.is_int
+
+
+def _shared(pattern: str, ops: list[ir.Operation]) -> set[ir.Value]:
     """The results of cheap ops that something outside ``ops`` reads, or that one of these reads:
     what stays where it is needs its operands there."""
     moved = {o.results[0] for o in ops}
     for op in reversed(ops):
-        if op.name in CHEAP and not all(_within(u, moved) for u in users(op.results[0])):
+        if _cheap(pattern, op) and not all(_within(u, moved) for u in users(op.results[0])):
             moved.discard(op.results[0])
     return {o.results[0] for o in ops} - moved
 

@@ -38,6 +38,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "rlx.ops.activation": (
         "mir.gelu", "mir.gelu_approx", "mir.silu", "mir.sigmoid", "mir.tanh", "mir.erf",
+        "mir.erfinv",
     ),
     "rlx.ops.rectifiers": (
         "mir.softplus", "mir.mish", "mir.softsign", "mir.elu", "mir.celu", "mir.selu",
@@ -47,6 +48,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.complex": (
         "mir.complex", "mir.real", "mir.imag", "mir.conj", "mir.angle", "mir.complex_norm_sq",
     ),
+    "rlx.ops.random": ("mir.threefry2x32", "mir.random_bits"),
+    "rlx.ops.sampling": ("mir.dropout", "mir.sample"),
     "rlx.ops.contraction": ("mir.matmul", "mir.dot_general"),
     "rlx.ops.fft": ("mir.fft", "mir.ifft", "mir.rfft", "mir.irfft"),
     "rlx.ops.reduce": (
@@ -56,6 +59,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "mir.cumsum", "mir.cumprod", "mir.cummax", "mir.cummin", "mir.logcumsumexp",
     ),
     "rlx.ops.recurrence": ("mir.linear_recurrence",),
+    "rlx.ops.selective_scan": ("mir.selective_scan",),
+    "rlx.ops.delta_net": ("mir.gated_delta_net",),
     "rlx.ops.normalization": ("mir.softmax", "mir.layer_norm", "mir.rms_norm"),
     "rlx.ops.likelihood": (
         "mir.logsumexp", "mir.log_softmax", "mir.softmax_cross_entropy",
@@ -87,6 +92,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.blocks": (
         "hir.linear", "hir.linear_fused", "hir.shared_linear_pair", "hir.swiglu",
         "hir.residual_rms_norm", "hir.depthwise_conv1d_causal",
+        "hir.residual_rms_norm", "hir.residual_layer_norm",
     ),
     "rlx.ops.norms": ("hir.group_norm", "hir.batch_norm", "hir.batch_norm_train"),
     "rlx.ops.resize": ("hir.resize",),
@@ -94,6 +100,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.experts": ("mir.grouped_matmul", "hir.lora_matmul"),
     "rlx.ops.transformer": ("hir.attention_block", "hir.bert_layer"),
     "rlx.ops.llama": ("hir.llama_decoder_block",),
+    "rlx.ops.qwen": ("hir.qwen35_mtp_head",),
     "rlx.ops.control": ("control.cond", "control.while_loop", "control.scan"),
     "rlx.ops.custom_fn": ("control.custom_fn",),
 }  # fmt: skip
@@ -111,6 +118,7 @@ BUILDERS: dict[str, str] = {
         "narrow", "concat", "split", "squeeze", "unsqueeze", "swapaxes", "permute", "flatten",
         "activation", "binary", "compare", "reduce", "attention_kind", "square", "reciprocal",
         "clip", "prelu",
+        "activation", "binary", "compare", "reduce", "attention_kind", "gated_silu",
     )},
     **{f: f"rlx.ops.along:{f}" for f in (
         "take_along_axis", "put_along_axis", "gather_nd", "scatter_nd",

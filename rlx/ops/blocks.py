@@ -15,7 +15,7 @@ from rlx.ops.conv import Conv
 from rlx.ops.functions import ACTIVATIONS
 from rlx.ops.heads import check_choice, check_floats
 from rlx.ops.movement import listed
-from rlx.ops.normalization import RmsNorm
+from rlx.ops.normalization import LayerNorm, RmsNorm
 from rlx.ops.slicing import Concat
 from rlx.ops.value import Value
 from rlx.types import FLOATS, Dim, TensorType
@@ -25,6 +25,7 @@ __all__ = [
     "DepthwiseConv1dCausal",
     "Linear",
     "LinearFused",
+    "ResidualLayerNorm",
     "ResidualRmsNorm",
     "SharedLinearPair",
     "SwiGLU",
@@ -196,23 +197,26 @@ class SwiGLU(Block, name="hir.swiglu"):
         return self.dense(gated, self.down)
 
 
-class ResidualRmsNorm(Block, name="hir.residual_rms_norm"):
-    """The RMS norm of a sum: rms_norm(x + residual) * gamma + beta over the last axis."""
+class _ResidualNorm(Block):
+    """The shared part of residual norms."""
 
     x: Value = operand("[..., K]")
     residual: Value = operand("of x's shape")
     gamma: Value = operand("[K]")
     beta: Value | None = optional("[K]")
-    eps: float = attr(1e-5, "added to the mean square")
+    bias: Value | None = optional("[K]")
+    eps: float = attr(1e-5, "added to the variance or the mean square")
 
     samples = (
         sample("2x4xT", "2x4xT", "4xT"),
         sample("2x1x4xT", "2x1x4xT", "4xT", "4xT", eps=1e-3),
+        sample("2x4xT", "2x4xT", "4xT", "4xT", "4xT"),
     )
     bads = (
         bad("f32", "f32", "1xf32", match="rank 1 or more", error=ShapeError),
         bad("2x4xf32", "4xf32", "4xf32", match="residual must be", error=ShapeError),
         bad("2x4xf32", "2x4xf32", "2xf32", match="gamma must be", error=ShapeError),
+        bad("2x4xf32", "2x4xf32", "4xf32", None, "2xf32", match="bias must be", error=ShapeError),
         bad("2x4xf32", "2x4xf32", "4xf64", match="one type", error=DTypeError),
     )
 
@@ -220,11 +224,29 @@ class ResidualRmsNorm(Block, name="hir.residual_rms_norm"):
         self.check_types()
         self.check_rank("x", 1, or_more=True)
         features = (self.x.shape[-1],)
-        self.check(("residual", self.x.shape), ("gamma", features), ("beta", features))
+        self.check(("residual", self.x.shape))
+        self.check(*((name, features) for name in ("gamma", "beta", "bias")))
         return self.x.type
 
+    @property
+    def total(self) -> Value:
+        """What is normed."""
+        total = self.x + self.residual
+        return total if self.bias is None else total + self.bias
+
+
+class ResidualRmsNorm(_ResidualNorm, name="hir.residual_rms_norm"):
+    """The RMS norm of a sum, over the last axis: rms_norm(x + residual + bias) gamma + beta."""
+
     def expand(self) -> Value:
-        return RmsNorm.build(self.x + self.residual, self.gamma, self.beta, eps=self.eps)
+        return RmsNorm.build(self.total, self.gamma, self.beta, eps=self.eps)
+
+
+class ResidualLayerNorm(_ResidualNorm, name="hir.residual_layer_norm"):
+    """The layer norm of a sum, over the last axis: layer_norm(x + residual + bias) gamma + beta."""
+
+    def expand(self) -> Value:
+        return LayerNorm.build(self.total, self.gamma, self.beta, eps=self.eps)
 
 
 class DepthwiseConv1dCausal(Block, name="hir.depthwise_conv1d_causal"):

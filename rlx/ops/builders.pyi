@@ -455,6 +455,9 @@ class GraphOps:
     ) -> Value:
         """Product summed over chosen axes, with batch axes that the operands share, as XLA's."""
 
+    def dropout(self, x: Value, key: Value, rate: float) -> Value:
+        """Every element with probability ``1 - rate``, divided by that; 0 otherwise."""
+
     def dynamic_slice(
         self,
         x: Value,
@@ -491,6 +494,9 @@ class GraphOps:
 
     def erf(self, x: Value) -> Value:
         """The error function, 2/sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
+
+    def erfinv(self, x: Value) -> Value:
+        """The inverse of the error function:"""
 
     def exp(self, x: Value) -> Value:
         """e to the power of every element."""
@@ -569,6 +575,21 @@ class GraphOps:
 
     def full_like(self, x: Value, value: Number) -> Value:
         """One number in the shape and the element type of a tensor."""
+
+    def gated_delta_net(
+        self,
+        q: Value,
+        k: Value,
+        v: Value,
+        g: Value,
+        beta: Value,
+        state: Value | None = None,
+    ) -> tuple[Value, Value]:
+        """The recurrence of Gated DeltaNet (S."""
+
+    def gated_silu(self, x: Value, gate_first: bool = False) -> Value:
+        """``up * silu(gate)``, with up and gate the halves of the last axis in this order, or in
+        the other:"""
 
     def gather(
         self,
@@ -1128,6 +1149,44 @@ class GraphOps:
         """Q with orthonormal columns and an upper triangular R with Q R = x, as
         ``numpy.linalg.qr``."""
 
+    def qwen35_mtp_head(
+        self,
+        hidden: Value,
+        embedding: Value,
+        hidden_norm: Value,
+        embedding_norm: Value,
+        eh_proj: Value,
+        attention_norm: Value,
+        wq: Value,
+        wk: Value,
+        wv: Value,
+        q_norm: Value,
+        k_norm: Value,
+        wo: Value,
+        ffn_norm: Value,
+        gate: Value,
+        up: Value,
+        down: Value,
+        head_norm: Value,
+        lm_head: Value,
+        cos: Value,
+        sin: Value,
+        num_heads: int,
+        kv_heads: int,
+        n_rot: int,
+        eps: float = 1e-06,
+        transposed: bool = False,
+    ) -> Value:
+        """The layer by which Qwen3.5 predicts a token more, and the logits of its last token."""
+
+    def random_bits(
+        self,
+        key: Value,
+        shape: Iterable[DimLike] | DimLike = (),
+        bits: int = 32,
+    ) -> Value:
+        """Independent, uniformly distributed random unsigned integers."""
+
     def real(self, x: Value) -> Value:
         """The real part of a complex number."""
 
@@ -1229,15 +1288,27 @@ class GraphOps:
     def reshape(self, x: Value, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
         """The same elements in row-major order, in another shape."""
 
+    def residual_layer_norm(
+        self,
+        x: Value,
+        residual: Value,
+        gamma: Value,
+        beta: Value | None = None,
+        bias: Value | None = None,
+        eps: float = 1e-05,
+    ) -> Value:
+        """The layer norm of a sum, over the last axis:"""
+
     def residual_rms_norm(
         self,
         x: Value,
         residual: Value,
         gamma: Value,
         beta: Value | None = None,
+        bias: Value | None = None,
         eps: float = 1e-05,
     ) -> Value:
-        """The RMS norm of a sum:"""
+        """The RMS norm of a sum, over the last axis:"""
 
     def resize(
         self,
@@ -1304,6 +1375,17 @@ class GraphOps:
     def rsqrt(self, x: Value) -> Value:
         """One over the square root; inf at 0, nan below."""
 
+    def sample(
+        self,
+        logits: Value,
+        key: Value,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        temperature: float = 1.0,
+    ) -> Value:
+        """An index for every row of logits, drawn with the probabilities of a filtered softmax,
+        as i64."""
+
     def scatter(
         self,
         x: Value,
@@ -1340,6 +1422,18 @@ class GraphOps:
 
     def searchsorted(self, line: Value, values: Value | Array | float, side: str = "left") -> Value:
         """Where values would go into a sorted line so that it stays sorted, as i64."""
+
+    def selective_scan(
+        self,
+        x: Value,
+        delta: Value,
+        a: Value,
+        b: Value,
+        c: Value,
+        d: Value | None = None,
+        state: Value | None = None,
+    ) -> tuple[Value, Value]:
+        """The recurrence of Mamba (A."""
 
     def selu(self, x: Value) -> Value:
         """An elu with fixed scales, for networks that normalise themselves."""
@@ -1484,6 +1578,16 @@ class GraphOps:
 
     def tanh(self, x: Value) -> Value:
         """Hyperbolic tangent."""
+
+    def threefry2x32(
+        self,
+        key0: Value,
+        key1: Value,
+        high: Value,
+        low: Value,
+        bits: int = 32,
+    ) -> Value:
+        """The Threefry-2x32-20 hash of a 64-bit counter under a 64-bit key, all words u32."""
 
     def tile(self, x: Value, reps: Iterable[int] | int) -> Value:
         """The tensor repeated as a whole ``reps`` times along each axis, as ``numpy.tile``."""
@@ -1951,6 +2055,9 @@ class ValueOps:
     ) -> Value:
         """Product summed over chosen axes, with batch axes that the operands share, as XLA's."""
 
+    def dropout(self, key: Value, rate: float) -> Value:
+        """Every element with probability ``1 - rate``, divided by that; 0 otherwise."""
+
     def dynamic_slice(
         self,
         starts: Value | Array | Sequence[Value | int],
@@ -1982,6 +2089,9 @@ class ValueOps:
 
     def erf(self) -> Value:
         """The error function, 2/sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
+
+    def erfinv(self) -> Value:
+        """The inverse of the error function:"""
 
     def exp(self) -> Value:
         """e to the power of every element."""
@@ -2038,6 +2148,20 @@ class ValueOps:
 
     def full_like(self, value: Number) -> Value:
         """One number in the shape and the element type of a tensor."""
+
+    def gated_delta_net(
+        self,
+        k: Value,
+        v: Value,
+        g: Value,
+        beta: Value,
+        state: Value | None = None,
+    ) -> tuple[Value, Value]:
+        """The recurrence of Gated DeltaNet (S."""
+
+    def gated_silu(self, gate_first: bool = False) -> Value:
+        """``up * silu(gate)``, with up and gate the halves of the last axis in this order, or in
+        the other:"""
 
     def gather(
         self,
@@ -2519,6 +2643,38 @@ class ValueOps:
         """Q with orthonormal columns and an upper triangular R with Q R = x, as
         ``numpy.linalg.qr``."""
 
+    def qwen35_mtp_head(
+        self,
+        embedding: Value,
+        hidden_norm: Value,
+        embedding_norm: Value,
+        eh_proj: Value,
+        attention_norm: Value,
+        wq: Value,
+        wk: Value,
+        wv: Value,
+        q_norm: Value,
+        k_norm: Value,
+        wo: Value,
+        ffn_norm: Value,
+        gate: Value,
+        up: Value,
+        down: Value,
+        head_norm: Value,
+        lm_head: Value,
+        cos: Value,
+        sin: Value,
+        num_heads: int,
+        kv_heads: int,
+        n_rot: int,
+        eps: float = 1e-06,
+        transposed: bool = False,
+    ) -> Value:
+        """The layer by which Qwen3.5 predicts a token more, and the logits of its last token."""
+
+    def random_bits(self, shape: Iterable[DimLike] | DimLike = (), bits: int = 32) -> Value:
+        """Independent, uniformly distributed random unsigned integers."""
+
     def real(self) -> Value:
         """The real part of a complex number."""
 
@@ -2604,14 +2760,25 @@ class ValueOps:
     def reshape(self, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
         """The same elements in row-major order, in another shape."""
 
+    def residual_layer_norm(
+        self,
+        residual: Value,
+        gamma: Value,
+        beta: Value | None = None,
+        bias: Value | None = None,
+        eps: float = 1e-05,
+    ) -> Value:
+        """The layer norm of a sum, over the last axis:"""
+
     def residual_rms_norm(
         self,
         residual: Value,
         gamma: Value,
         beta: Value | None = None,
+        bias: Value | None = None,
         eps: float = 1e-05,
     ) -> Value:
-        """The RMS norm of a sum:"""
+        """The RMS norm of a sum, over the last axis:"""
 
     def resize(
         self,
@@ -2666,6 +2833,16 @@ class ValueOps:
     def rsqrt(self) -> Value:
         """One over the square root; inf at 0, nan below."""
 
+    def sample(
+        self,
+        key: Value,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        temperature: float = 1.0,
+    ) -> Value:
+        """An index for every row of logits, drawn with the probabilities of a filtered softmax,
+        as i64."""
+
     def scatter(
         self,
         indices: Value | Array | int,
@@ -2699,6 +2876,17 @@ class ValueOps:
 
     def searchsorted(self, values: Value | Array | float, side: str = "left") -> Value:
         """Where values would go into a sorted line so that it stays sorted, as i64."""
+
+    def selective_scan(
+        self,
+        delta: Value,
+        a: Value,
+        b: Value,
+        c: Value,
+        d: Value | None = None,
+        state: Value | None = None,
+    ) -> tuple[Value, Value]:
+        """The recurrence of Mamba (A."""
 
     def selu(self) -> Value:
         """An elu with fixed scales, for networks that normalise themselves."""
@@ -2828,6 +3016,9 @@ class ValueOps:
 
     def tanh(self) -> Value:
         """Hyperbolic tangent."""
+
+    def threefry2x32(self, key1: Value, high: Value, low: Value, bits: int = 32) -> Value:
+        """The Threefry-2x32-20 hash of a 64-bit counter under a 64-bit key, all words u32."""
 
     def tile(self, reps: Iterable[int] | int) -> Value:
         """The tensor repeated as a whole ``reps`` times along each axis, as ``numpy.tile``."""

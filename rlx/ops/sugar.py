@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlx.errors import GraphError, ShapeError, did_you_mean
+from rlx.ops.activation import Silu
 from rlx.ops.attention import Attention
 from rlx.ops.base import Array, Op
 from rlx.ops.binary import Add, Div, Maximum, Minimum, Mul, Pow, Sub
@@ -26,6 +27,7 @@ __all__ = [
     "compare",
     "concat",
     "flatten",
+    "gated_silu",
     "max_",
     "min_",
     "narrow",
@@ -179,6 +181,13 @@ def prelu(x: Value, weight: Value | Array, axis: int = 1) -> Value:
         axis = axis_of(axis, x.rank, "prelu")
         factor = factor.reshape([factor.shape[0], *[1] * (x.rank - axis - 1)])
     return x.lt(0).where(x * factor, x)
+
+
+def gated_silu(x: Value, gate_first: bool = False) -> Value:
+    """``up * silu(gate)``, with up and gate the halves of the last axis in this order, or in the
+    other: what one product by the weights of both gives to the middle of a SwiGLU layer."""
+    up, gate = split(x, 2, -1)
+    return gate * Silu.build(up) if gate_first else up * Silu.build(gate)
 
 
 # -- ops by name ---------------------------------------------------------------------------

@@ -30,6 +30,8 @@ WIDE: dict[str, Callable[..., Array]] = {
     "asin": np.arcsin, "acos": np.arccos, "exp2": np.exp2, "expm1": np.expm1, "log2": np.log2,
     "log1p": np.log1p, "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh,
     "atanh": np.arctanh,
+    # SciPy loses the sign of -0.
+    "erfinv": lambda x: np.copysign(scipy.special.erfinv(x), x),
 }  # fmt: skip
 """References in a wider format; those of SciPy are good enough for f32 only."""
 
@@ -115,7 +117,7 @@ def f64_points() -> Array:
 
 
 @needs_extended
-@pytest.mark.parametrize("name", [n for n in UNARY if n not in ("erf", "gelu")])
+@pytest.mark.parametrize("name", [n for n in UNARY if n not in ("erf", "erfinv", "gelu")])
 def test_f64(name: str) -> None:
     x = f64_points()
     assert worst(compiled(name, f64)(x), reference(name, x, np.longdouble)) <= BOUNDS[name][1]
@@ -147,9 +149,21 @@ def exact_gelu(x: Decimal) -> Decimal:
     return x * (-t * t).exp() / (ROOT_PI * tail) / 2
 
 
+def exact_erfinv(x: Decimal) -> Decimal:
+    """Newton's method on erf, from SciPy's value: two steps double its digits twice."""
+    y = Decimal(float(scipy.special.erfinv(float(x))))
+    for _ in range(2):
+        y -= (exact_erf(y) - x) * (y * y).exp() * ROOT_PI / 2
+    return y
+
+
 @pytest.mark.parametrize(
     ("name", "exact", "low", "high"),
-    [("erf", exact_erf, -6.4, 6.4), ("gelu", exact_gelu, -38.4, 9.0)],
+    [
+        ("erf", exact_erf, -6.4, 6.4),
+        ("gelu", exact_gelu, -38.4, 9.0),
+        ("erfinv", exact_erfinv, -1.0, 1.0),
+    ],
 )
 def test_f64_in_decimals(
     name: str, exact: Callable[[Decimal], Decimal], low: float, high: float
@@ -158,6 +172,8 @@ def test_f64_in_decimals(
     x = np.concatenate(
         [rng.uniform(-1.2, 1.2, 400), rng.uniform(low, high, 400), [1e-9, 5.99, 1.0]]
     )
+    if name == "erfinv":
+        x = np.concatenate([x[np.abs(x) < 1], 1 - 2.0 ** rng.uniform(-53, 0, 400)])
     y = compiled(name, f64)(x)
     with localcontext() as context:
         context.prec = 70
@@ -232,6 +248,8 @@ EDGES = [
     ("log", INF, INF), ("log", -INF, NAN), ("log", NAN, NAN), ("log", 1.0, 0.0),
     ("tanh", INF, 1.0), ("tanh", -INF, -1.0), ("tanh", -0.0, -0.0), ("tanh", NAN, NAN),
     ("erf", INF, 1.0), ("erf", -INF, -1.0), ("erf", -0.0, -0.0), ("erf", NAN, NAN),
+    ("erfinv", 1.0, INF), ("erfinv", -1.0, -INF), ("erfinv", 1.5, NAN), ("erfinv", -0.0, -0.0),
+    ("erfinv", INF, NAN), ("erfinv", NAN, NAN), ("erfinv", 1e-40, 8.86226925452758e-41),
     ("gelu", INF, INF), ("gelu", -INF, -0.0), ("gelu", -0.0, -0.0), ("gelu", NAN, NAN),
     ("gelu", -40.0, -0.0), ("gelu", 1e30, 1e30), ("gelu", -1e30, -0.0), ("gelu", 0.0, 0.0),
     ("sin", INF, NAN), ("sin", -0.0, -0.0), ("cos", -INF, NAN), ("cos", 0.0, 1.0),

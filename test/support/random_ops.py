@@ -35,9 +35,9 @@ EXACT = frozenset(
         "dynamic_update_slice", "eq", "expand", "flip", "floor", "floor_divide", "fmod", "gather",
         "ge", "gt", "iota", "isfinite", "isinf", "isnan", "le", "left_shift", "logical_and",
         "logical_not", "logical_or", "logical_xor", "lt", "max_pool", "max_pool_indices",
-        "maximum", "minimum", "ne", "neg", "pad", "position", "reduce_max", "reduce_min", "relu",
-        "remainder", "reshape", "right_shift", "round", "searchsorted", "sign", "slice", "sort",
-        "topk", "transpose", "trunc", "where",
+        "maximum", "minimum", "ne", "neg", "pad", "position", "random_bits", "reduce_max",
+        "reduce_min", "relu", "remainder", "reshape", "right_shift", "round", "searchsorted",
+        "sign", "slice", "sort", "threefry2x32", "topk", "transpose", "trunc", "where",
     )
 )  # fmt: skip
 """Ops whose result has one right value to the last bit, if their operands have."""
@@ -47,7 +47,7 @@ JUMPS = frozenset(
     for name in (
         "argmax", "argmin", "atan2", "ceil", "eq", "floor", "floor_divide", "fmod", "ge", "gt",
         "isfinite", "isinf", "isnan", "le", "lt", "max_pool_indices", "ne", "remainder", "round",
-        "searchsorted", "sign", "sort", "topk", "trunc",
+        "sample", "searchsorted", "sign", "sort", "topk", "trunc",
     )
 )  # fmt: skip
 """Ops that a change of a unit in the last place can throw far; a cast to an integer is another."""
@@ -301,12 +301,12 @@ def _swiglu(b: Builder, cls: type[Op]) -> Op:
     return cls(x, *(b.weight(s, x.dtype) for s in shapes), turned)
 
 
-def _residual_rms_norm(b: Builder, cls: type[Op]) -> Op:
+def _residual_norm(b: Builder, cls: type[Op]) -> Op:
     x = b.value(FLOATS, min_rank=1, full=True)
     width = x.type.static_shape[-1:]
-    beta = b.weight(width, x.dtype) if b.chance(0.5) else None
+    beta, bias = (b.weight(width, x.dtype) if b.chance(0.5) else None for _ in range(2))
     other = b.value((x.dtype,), shape=x.type.static_shape)
-    return cls(x, other, b.weight(width, x.dtype), beta, 1e-2)
+    return cls(x, other, b.weight(width, x.dtype), beta, bias, 1e-2)
 
 
 def _attention(b: Builder, cls: type[Op]) -> Op:
@@ -427,7 +427,7 @@ MOTIFS: dict[str, Callable[[Builder], Op]] = {
 
 _DOMAIN = {
     **dict.fromkeys(("log", "log2", "sqrt", "rsqrt"), "positive"),
-    **dict.fromkeys(("tan", "log1p", "asin", "acos", "atanh"), "unit"),
+    **dict.fromkeys(("tan", "erfinv", "log1p", "asin", "acos", "atanh"), "unit"),
     "acosh": "above_one",
 }
 
@@ -439,8 +439,8 @@ _MAKERS: dict[str, Maker] = {
     "max_pool_indices": _max_pool_indices,
     "dot_general": _dot_general, "linear": _linear, "linear_fused": _linear,
     "shared_linear_pair": _shared_linear_pair, "swiglu": _swiglu,
-    "residual_rms_norm": _residual_rms_norm, "attention": _attention, "constant": _constant,
-    "iota": _iota,
+    "residual_rms_norm": _residual_norm, "residual_layer_norm": _residual_norm,
+    "attention": _attention, "constant": _constant, "iota": _iota,
     **{f"reduce_{kind}": _reduce for kind in ("sum", "mean", "max", "min", "prod")},
     **dict.fromkeys(("softmax", "layer_norm", "rms_norm"), _rows),
 }  # fmt: skip

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from rlx.kernels.math.error_function import erf, gelu
 from rlx.kernels.math.exponential import exp, exp2, expm1, tanh
 from rlx.kernels.math.hyperbolic import acosh, asinh, atanh, cosh, sinh
+from rlx.kernels.math.inverse_error import erfinv
 from rlx.kernels.math.logarithm import log, log1p, log2
 from rlx.kernels.math.power import power
 from rlx.kernels.math.remainder import remainder
@@ -24,6 +25,7 @@ CPU_MATH: dict[str, Callable[..., Reg]] = {
     "log": log,
     "tanh": tanh,
     "erf": erf,
+    "erfinv": erfinv,
     "gelu": gelu,
     "sin": sin,
     "cos": cos,
@@ -51,6 +53,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "log": (1.0, 1.0),
     "tanh": (2.5, 2.5),
     "erf": (5.5, 2.0),
+    "erfinv": (3.0, 2.5),
     "gelu": (7.0, 5.0),
     "sin": (1.75, 1.75),
     "cos": (1.75, 1.75),

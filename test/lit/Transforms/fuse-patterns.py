@@ -211,3 +211,30 @@ def rowwise_softmax_and_after(g):
 @case
 def rowwise_alone(g):
     return g.reduce_max(g.input("x", [8, 64]), [1])
+
+
+# An iota of integers is a number that the kernel has: it goes in, reshaped and broadcast as it is.
+# CHECK-LABEL: "counters"
+# CHECK: "mir.fused"
+# CHECK: "mir.iota"
+# CHECK-NEXT: "mir.reshape"
+# CHECK-NEXT: "mir.expand"
+# CHECK-NEXT: "mir.threefry2x32"
+# CHECK: "mir.mul"
+# CHECK: {kind = "elementwise"}
+# CHECK-NEXT: return
+@case
+def counters(g):
+    bits = g.random_bits(g.input("keys", [2, 2], "u32"), [4, 8])
+    return bits.cast("f32") * 0.5
+
+
+# One of floats is a tensor like any other.
+# CHECK-LABEL: "float_counter"
+# CHECK: "mir.iota"
+# CHECK: "mir.fused"
+# CHECK-NOT: "mir.iota"
+# CHECK: {kind = "elementwise"}
+@case
+def float_counter(g):
+    return g.relu(g.iota([8], dtype="f32") + g.input("x", [8]))
