@@ -20,12 +20,12 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("test", "")]
 
 import numpy as np  # noqa: E402 -- support is found by the path above
-from support.op_graphs import OpGraph  # noqa: E402
-from support.samples import op_classes  # noqa: E402
-from support.tolerances import assert_close  # noqa: E402
 
 import rlx  # noqa: E402
 from rlx.interpreter import interpret  # noqa: E402
+from support.op_graphs import OpGraph  # noqa: E402
+from support.samples import op_classes  # noqa: E402
+from support.tolerances import assert_close  # noqa: E402
 
 WAYS = ("native", "common")
 

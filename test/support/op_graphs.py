@@ -11,11 +11,31 @@ import rlx
 from rlx.ops.base import Op
 from support.samples import Case, cases
 
-__all__ = ["OpGraph"]
+__all__ = ["FINITE", "OpGraph"]
 
 Array = np.ndarray[Any, Any]
 
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0)
+
+ALL = tuple(range(9))
+
+FINITE: dict[str, tuple[int, ...]] = {
+    # What a product of complex numbers with infinite parts is, no two libraries agree on.
+    "mir.matmul": ALL,
+    "mir.dot_general": ALL,
+    # Zeros stand in the padding and between strides, or nothing does: weights tell the two apart.
+    "mir.conv": (1,),
+    "mir.conv_transpose": (1,),
+    "mir.mean_pool": ALL,
+    # Every result is a sum over all elements, in an order of the algorithm's own.
+    **dict.fromkeys(("mir.fft", "mir.ifft", "mir.rfft", "mir.irfft"), ALL),
+    **{f"mir.{name}": ALL for name in (
+        "cholesky", "det", "eigh", "eigvalsh", "inv", "lstsq", "lu", "pinv", "qr", "slogdet",
+        "solve", "svd", "svdvals", "triangular_solve",
+    )},
+}  # fmt: skip
+"""Operands by op that are finite here: what is not makes results that are not finite either, but
+which are infinite and which are nan is not said."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +73,11 @@ class OpGraph:
             for i, a in enumerate(case.arrays(seed)):
                 if a is None:
                     continue
-                if special:
-                    a = _scattered(_sprinkled(a, case.sample.data.get(i, "normal"), rng))
-                found[_name(n, i)] = a
+                kind = case.sample.data.get(i, "normal")
+                if special and i not in FINITE.get(case.op.name, ()):
+                    found[_name(n, i)] = _scattered(_sprinkled(a, kind, rng))
+                else:
+                    found[_name(n, i)] = a
         return found
 
 
