@@ -212,7 +212,7 @@ VALUES = [
     Bad(GraphError, "where|mask", lambda g, x: x[x.gt(0)]),
     Bad(DTypeError, "gather takes integer indices, found f32; cast", lambda g, x: x[x]),
     Bad(DTypeError, "unknown dtype|integer", lambda g, x: x[["a"]]),
-    Bad(GraphError, "one", lambda g, x: x[[0, 1], [0, 1]]),
+    Bad(ShapeError, "broadcast", lambda g, x: x[[0, 1], [0, 1, 2]]),
 ]
 
 

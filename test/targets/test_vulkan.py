@@ -31,10 +31,10 @@ REFUSED = {"mir.constant"}
 OPTIONAL = (
     "argmax", "argmin", "attention", "cast", "cholesky", "cos", "det", "dropout", "dynamic_slice",
     "dynamic_update_slice", "eigh", "eigvalsh", "eq", "gather", "ge", "grouped_matmul", "gt",
-    "inv", "iota", "isfinite", "isinf", "isnan", "le", "logsumexp", "lstsq", "lt", "ne", "pinv",
-    "position", "pow", "random_bits", "sample", "scatter", "scatter_add", "searchsorted", "sin",
-    "slogdet", "softmax_cross_entropy", "solve", "sort", "svd", "svdvals", "tan", "topk",
-    "triangular_solve",
+    "inv", "iota", "isfinite", "isinf", "isnan", "le", "logsumexp", "lstsq", "lt",
+    "max_pool_backward", "max_pool_indices", "mean_pool", "ne", "pinv", "position", "pow",
+    "random_bits", "sample", "scatter", "scatter_add", "searchsorted", "sin", "slogdet",
+    "softmax_cross_entropy", "solve", "sort", "svd", "svdvals", "tan", "topk", "triangular_solve",
     "where",
 )  # fmt: skip
 REFUSED_IN_BASE = {
