@@ -64,10 +64,10 @@ def assert_close(found: Any, expected: Any, tolerance: Tolerance | None = None) 
 def _assert_close_complex(found: Array, expected: Array, t: Tolerance) -> None:
     """By absolute values; an element with an infinite or nan part, part by part."""
     finite = np.isfinite(expected)
-    limits = {"rtol": t.relative, "atol": t.absolute}
-    np.testing.assert_allclose(found[finite], expected[finite], **limits)
-    for part in (np.real, np.imag):
-        np.testing.assert_allclose(part(found[~finite]), part(expected[~finite]), **limits)
+    pairs = [(found[finite], expected[finite])]
+    pairs += [(part(found[~finite]), part(expected[~finite])) for part in (np.real, np.imag)]
+    for a, e in pairs:
+        np.testing.assert_allclose(a, e, rtol=t.relative, atol=t.absolute)
 
 
 def assert_derivative(found: Any, difference: Any) -> None:
