@@ -52,7 +52,7 @@ NAMES = {
 """The public names with their modules. Beside them there are the element types (``rlx.f32``), the
 modules of ``NAMESPACES``, and the names of ``rlx.compat``."""
 
-NAMESPACES = ("autodiff", "errors", "knobs", "models", "ops", "prelude", "quant", "sparse")
+NAMESPACES = ("autodiff", "errors", "knobs", "models", "ops", "prelude", "quant", "sparse", "splat")
 """Modules that ``import rlx`` gives as well."""
 
 # The stub lists them: ruff and pyright cannot see what is computed.

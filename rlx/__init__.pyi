@@ -10,6 +10,7 @@ from rlx import ops as ops
 from rlx import prelude as prelude
 from rlx import quant as quant
 from rlx import sparse as sparse
+from rlx import splat as splat
 from rlx.autodiff import grad as grad
 from rlx.autodiff import grad_with_loss as grad_with_loss
 from rlx.autodiff import hvp as hvp

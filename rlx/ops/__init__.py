@@ -54,6 +54,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.search": ("mir.searchsorted",),
     "rlx.ops.sort": ("mir.sort",),
     "rlx.ops.topk": ("mir.topk",),
+    "rlx.ops.rasterize": ("mir.rasterize_gaussians",),
+    "rlx.ops.rasterize_grad": ("mir.rasterize_gaussians_grad",),
     "rlx.ops.argreduce": ("mir.argmax", "mir.argmin"),
     "rlx.ops.blocks": (
         "hir.linear", "hir.linear_fused", "hir.shared_linear_pair", "hir.swiglu",

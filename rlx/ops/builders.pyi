@@ -558,6 +558,35 @@ class GraphOps:
         """The tensor with updates at indices of their own along an axis, as
         ``numpy.put_along_axis`` and ONNX's ScatterElements:"""
 
+    def rasterize_gaussians(
+        self,
+        means: Value,
+        conics: Value,
+        colors: Value,
+        opacities: Value,
+        radii: Value,
+        width: int,
+        height: int,
+    ) -> tuple[Value, Value, Value]:
+        """Gaussians in the plane of an image, nearest first, blended front to back for every
+        pixel."""
+
+    def rasterize_gaussians_grad(
+        self,
+        means: Value,
+        conics: Value,
+        colors: Value,
+        opacities: Value,
+        radii: Value,
+        left: Value,
+        last: Value,
+        g: Value,
+        gt: Value,
+        width: int,
+        height: int,
+    ) -> Value:
+        """The gradients of ``rasterize_gaussians`` in parts, which are to be added up."""
+
     def real(self, x: Value) -> Value:
         """The real part of a complex number."""
 
@@ -1339,6 +1368,33 @@ class ValueOps:
     ) -> Value:
         """The tensor with updates at indices of their own along an axis, as
         ``numpy.put_along_axis`` and ONNX's ScatterElements:"""
+
+    def rasterize_gaussians(
+        self,
+        conics: Value,
+        colors: Value,
+        opacities: Value,
+        radii: Value,
+        width: int,
+        height: int,
+    ) -> tuple[Value, Value, Value]:
+        """Gaussians in the plane of an image, nearest first, blended front to back for every
+        pixel."""
+
+    def rasterize_gaussians_grad(
+        self,
+        conics: Value,
+        colors: Value,
+        opacities: Value,
+        radii: Value,
+        left: Value,
+        last: Value,
+        g: Value,
+        gt: Value,
+        width: int,
+        height: int,
+    ) -> Value:
+        """The gradients of ``rasterize_gaussians`` in parts, which are to be added up."""
 
     def real(self) -> Value:
         """The real part of a complex number."""
