@@ -57,8 +57,11 @@ def turned(seed: int = 3) -> Array:
     return view
 
 
-def values(g: rlx.Graph, feeds: dict[str, Array]) -> list[rlx.Value]:
-    return [g.input(n, list(feeds[n].shape), feeds[n].dtype) for n in NAMES]
+def values(
+    g: rlx.Graph, feeds: dict[str, Array]
+) -> tuple[rlx.Value, rlx.Value, rlx.Value, rlx.Value, rlx.Value]:
+    a, b, c, d, e = (g.input(n, list(feeds[n].shape), feeds[n].dtype) for n in NAMES)
+    return a, b, c, d, e
 
 
 def run(g: rlx.Graph, feeds: dict[str, Array], tolerance: float = 1e-10) -> list[Array]:
@@ -252,6 +255,29 @@ def test_what_would_leave_too_little_is_not_blended() -> None:
     colors, alpha = rendered(four, CENTRED)
     np.testing.assert_allclose(colors[4, 4], [0.98 + 0.02 * 0.98, 0, 0])
     np.testing.assert_allclose(1 - alpha[4, 4], 4e-4, rtol=1e-10)
+    g = rlx.Graph("slopes")
+    leaves = values(g, four)
+    image, _ = splat.render(*leaves, CENTRED)
+    g.set_outputs(ad.grad(image[4, 4].sum(), leaves[4:]))
+    np.testing.assert_allclose(run(g, four)[0][:, 0], [0.98, 0.02 * 0.98, 0, 0])
+
+
+def test_the_slope_is_clamped() -> None:
+    """That of one far to the right of the image, whose projection is linearised nearer to it."""
+    feeds = by_hand((2.0, 0.5, RED))
+    feeds["means"][0, 0] = 2.4
+    g = rlx.Graph("beyond")
+    projected = splat.prepare(*values(g, feeds), CENTRED)
+    g.set_outputs(list(projected))
+    means, conics, depths, radii, colors, opacities = run(g, feeds)
+    np.testing.assert_allclose(means, [[4.5 + 12, 4.5]])
+    scale = (10 / 2 * math.exp(-1)) ** 2
+    slope = (4.5 + 0.15 * 9) / 10
+    variances = scale * (1 + slope**2) + 0.3, scale + 0.3
+    np.testing.assert_allclose(conics, [[1 / variances[0], 0, 1 / variances[1]]], atol=1e-12)
+    np.testing.assert_array_equal(radii, [math.ceil(3.33 * math.sqrt(variances[0]))])
+    assert (depths, opacities) == (2, 0.5)
+    np.testing.assert_array_equal(colors, [RED])
 
 
 def hidden() -> dict[str, Array]:
@@ -305,50 +331,35 @@ def test_any_number_of_channels() -> None:
 # -- derivatives ---------------------------------------------------------------------------
 
 
-def gradients(
-    feeds: dict[str, Array], view: Array, seed: int = 5
-) -> tuple[list[Array], dict[str, Array], list[Array]]:
-    """The gradients of a weighted sum of the image by all Gaussians, background and view; what was
-    fed, and the differences of the sum along a random direction of each."""
-    rng = np.random.default_rng(seed)
-    g = rlx.Graph("gradients")
-    fed = feeds | {"view": view, "background": np.array([0.3, 0.6, 0.1])}
+@pytest.mark.parametrize("coefficients", [0, 16])
+def test_derivatives_are_the_differences(coefficients: int) -> None:
+    """By all Gaussians, background and view. Alphas below 1/255 are cut, which a difference sees,
+    so the scene is of wide Gaussians that are seen everywhere."""
+    rng = np.random.default_rng(5)
+    fed = scene(6, coefficients, seed=1)
+    fed |= {"view": turned(), "background": np.array([0.3, 0.6, 0.1])}
+    fed["log_scales"] += 1.2
+    ways = {n: rng.standard_normal(a.shape) for n, a in fed.items()}
+    g = rlx.Graph("derivatives")
     leaves = {n: g.input(n, list(a.shape), a.dtype) for n, a in fed.items()}
-    cam = camera(leaves["view"])
-    outputs = splat.render(*(leaves[n] for n in NAMES), cam, background=leaves["background"])
-    weights = [rng.standard_normal(v.type.static_shape) for v in outputs]
-    cotangents = [Constant(w).out for w in weights]
-    found = ad.vjp(list(outputs), list(leaves.values()), cotangents)
-    assert all(v is not None for v in found)
-    loss = sum((v * c).sum() for v, c in zip(outputs, cotangents, strict=True))
-    g.set_outputs([v for v in found if v is not None])
-    grads = run(g, fed, 1e-8)
+    m, s, r, o, c = (leaves[n] for n in NAMES)
+    outputs = splat.render(m, s, r, o, c, camera(leaves["view"]), background=leaves["background"])
+    weights = [Constant(rng.standard_normal(v.type.static_shape)).out for v in outputs]
+    loss = (outputs[0] * weights[0]).sum() + (outputs[1] * weights[1]).sum()
+    forth = [
+        v for n, leaf in leaves.items() for v in ad.jvp([loss], [leaf], [Constant(ways[n]).out])
+    ]
+    assert None not in forth
+    g.set_outputs([*(v for v in forth if v is not None), *ad.grad(loss, list(leaves.values()))])
+    found = run(g, fed, 1e-8)
     g.set_outputs([loss])
     compiled = rlx.Session("cpu").compile(g)
-
-    differences: list[Array] = []
-    for name, array in fed.items():
-        way = rng.standard_normal(array.shape)
-        if name == "view":
-            way[3] = 0
-        step = 1e-6
-        high, low = (compiled.run(fed | {name: array + s * way})[0] for s in (step, -step))
-        differences.append(
-            np.array([(high - low) / (2 * step), np.sum(grads[len(differences)] * way)])
-        )
-    return grads, fed, differences
-
-
-@pytest.mark.parametrize("coefficients", [0, 16])
-def test_gradients_are_the_differences(coefficients: int) -> None:
-    """Of Gaussians, background and view. Alphas below 1/255 are cut, which a difference sees, so
-    the scene is of wide Gaussians that are seen everywhere."""
-    feeds = scene(6, coefficients, seed=1)
-    feeds["log_scales"] += 1.2
-    grads, fed, differences = gradients(feeds, turned())
-    for name, grad, (difference, found) in zip(fed, grads, differences, strict=True):
+    step = 1e-6
+    for (name, way), tangent, grad in zip(ways.items(), found, found[len(ways) :], strict=False):
+        high, low = (compiled.run(fed | {name: fed[name] + s * way})[0] for s in (step, -step))
         assert np.abs(grad).max() > 1e-3, f"{name} has no gradient to speak of"
-        assert_derivative(found, difference)
+        assert_derivative(np.sum(grad * way), (high - low) / (2 * step))
+        assert_derivative(tangent, (high - low) / (2 * step))
 
 
 def test_the_gradient_of_one_gaussian_by_hand() -> None:
@@ -370,7 +381,10 @@ def test_a_clamped_alpha_has_no_slope() -> None:
     g = rlx.Graph("clamped")
     leaves = values(g, feeds)
     colors, _ = splat.render(*leaves, CENTRED)
-    g.set_outputs(ad.grad(colors[4, 4, 0], leaves))
+    seen, opacity = colors[4, 4, 0], leaves[3]
+    (forth,) = ad.jvp([seen], [opacity], [opacity])
+    assert forth is not None
+    g.set_outputs([forth, *ad.grad(seen, leaves)])
     *others, by_color = run(g, feeds)
     assert not any(a.any() for a in others)
     np.testing.assert_allclose(by_color, [[0.99, 0, 0]])
@@ -412,12 +426,17 @@ def test_descent_finds_a_gaussian() -> None:
 # -- refusals ------------------------------------------------------------------------------
 
 
-def test_there_is_no_forward_derivative() -> None:
-    g = rlx.Graph("forward")
+@pytest.mark.parametrize("derive", [ad.vjp, ad.jvp])
+def test_there_is_no_second_derivative(derive: Any) -> None:
+    g = rlx.Graph("second")
     leaves = values(g, scene(3))
     colors, _ = splat.render(*leaves, camera())
-    with pytest.raises(UnsupportedError, match="no forward derivative"):
-        ad.jvp([colors], [leaves[0]], [leaves[0]])
+    (back,) = ad.grad(colors.sum(), leaves[:1])
+    (forth,) = ad.jvp([colors], leaves[:1], leaves[:1])
+    assert forth is not None
+    for first in (back, forth):
+        with pytest.raises(UnsupportedError, match="first derivatives, and no second"):
+            derive([first], leaves[:1], [first if derive is ad.vjp else leaves[0]])
 
 
 @pytest.mark.parametrize(
@@ -442,10 +461,10 @@ def test_gaussians_that_do_not_fit(
 ) -> None:
     shapes: dict[str, Any] = {n: (a.shape, "f32") for n, a in scene(4).items()}
     g = rlx.Graph("bad")
-    leaves = [g.input(n, list(s), dt) for n, (s, dt) in (shapes | change).items()]
-    with pytest.raises(error, match=match) as e:
-        splat.render(*leaves, camera())
-    assert re.match(re.escape(__file__) + r":\d+: ", str(e.value)), "the error is not located"
+    a, b, c, d, e = (g.input(n, list(s), dt) for n, (s, dt) in (shapes | change).items())
+    with pytest.raises(error, match=match) as refusal:
+        splat.render(a, b, c, d, e, camera())
+    assert re.match(re.escape(__file__) + r":\d+: ", str(refusal.value)), "the error is not located"
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.topk": ("mir.topk",),
     "rlx.ops.rasterize": ("mir.rasterize_gaussians",),
     "rlx.ops.rasterize_grad": ("mir.rasterize_gaussians_grad",),
+    "rlx.ops.rasterize_tangent": ("mir.rasterize_gaussians_tangent",),
     "rlx.ops.argreduce": ("mir.argmax", "mir.argmin"),
     "rlx.ops.blocks": (
         "hir.linear", "hir.linear_fused", "hir.shared_linear_pair", "hir.swiglu",

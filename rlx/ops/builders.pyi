@@ -587,6 +587,22 @@ class GraphOps:
     ) -> Value:
         """The gradients of ``rasterize_gaussians`` in parts, which are to be added up."""
 
+    def rasterize_gaussians_tangent(
+        self,
+        means: Value,
+        conics: Value,
+        colors: Value,
+        opacities: Value,
+        radii: Value,
+        tmeans: Value,
+        tconics: Value,
+        tcolors: Value,
+        topacities: Value,
+        width: int,
+        height: int,
+    ) -> tuple[Value, Value]:
+        """The directional derivative of ``rasterize_gaussians``:"""
+
     def real(self, x: Value) -> Value:
         """The real part of a complex number."""
 
@@ -1395,6 +1411,21 @@ class ValueOps:
         height: int,
     ) -> Value:
         """The gradients of ``rasterize_gaussians`` in parts, which are to be added up."""
+
+    def rasterize_gaussians_tangent(
+        self,
+        conics: Value,
+        colors: Value,
+        opacities: Value,
+        radii: Value,
+        tmeans: Value,
+        tconics: Value,
+        tcolors: Value,
+        topacities: Value,
+        width: int,
+        height: int,
+    ) -> tuple[Value, Value]:
+        """The directional derivative of ``rasterize_gaussians``:"""
 
     def real(self) -> Value:
         """The real part of a complex number."""

@@ -11,15 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from rlx.errors import DTypeError, ShapeError
+from rlx.errors import DTypeError, ShapeError, UnsupportedError
 from rlx.ops.base import Array, Cost, Op
 from rlx.ops.places import same_batch
 from rlx.ops.value import Value, bytes_of
-from rlx.types import TensorType, f32, f64, i32
+from rlx.types import TensorType, bool_, f32, f64, i32
 
 __all__ = [
     "BATCH",
@@ -30,8 +30,10 @@ __all__ = [
     "NONE",
     "SAMPLE",
     "TILE",
+    "Blend",
     "Gaussians2D",
     "Shape",
+    "no_second_derivative",
 ]
 
 LEAST_ALPHA = 1 / 255
@@ -64,6 +66,29 @@ class Shape:
         """The way from the pixel's centre to the mean, and half the squared Mahalanobis length."""
         dx, dy = self.x - px, self.y - py
         return dx, dy, (self.xx * dx * dx + self.yy * dy * dy) * 0.5 + self.xy * dx * dy
+
+    def slopes(self, dx: Any, dy: Any) -> list[Any]:
+        """The derivatives of the falloff by the mean (2) and the conic (3)."""
+        return [
+            self.xx * dx + self.xy * dy,
+            self.xy * dx + self.yy * dy,
+            dx * dx * 0.5,
+            dx * dy,
+            dy * dy * 0.5,
+        ]
+
+
+class Blend(NamedTuple):
+    """What a Gaussian does at a pixel, in registers, or at many, in arrays."""
+
+    dx: Any
+    dy: Any
+    weight: Any
+    """exp(-falloff)"""
+    raw: Any
+    """Alpha before it is clamped."""
+    alpha: Any
+    seen: Any
 
 
 class Gaussians2D(Op):
@@ -99,6 +124,11 @@ class Gaussians2D(Op):
             raise DTypeError(f"{self.short}: {name} is {found}, expected {wanted}; cast it first")
         if found != wanted:
             raise ShapeError(f"{self.short}: {name} is {found}, expected {wanted}")
+
+    @property
+    def gaussians(self: Any) -> tuple[Value, Value, Value, Value, Value]:
+        """The operands that all these ops begin with."""
+        return self.means, self.conics, self.colors, self.opacities, self.radii
 
     @property
     def tiles(self: Any) -> tuple[int, int]:
@@ -140,7 +170,8 @@ class Gaussians2D(Op):
     def shape_of(self: Any, b: Any, at: Sequence[Any]) -> Shape:
         """The registers of a Gaussian."""
         places = [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]
-        return Shape(*(b.load(n, [*at, i]) for n, i in places), b.load(3, at))
+        x, y, xx, xy, yy = (b.load(n, [*at, i]) for n, i in places)
+        return Shape(x, y, xx, xy, yy, b.load(3, at))
 
     def pixels(
         self: Any,
@@ -157,24 +188,81 @@ class Gaussians2D(Op):
 
         return b.k.loop(y0, y1, 1, line, list(init))
 
-    def blending(self: Any, b: Any, shape: Shape, y: Any, x: Any) -> tuple[Any, ...]:
-        """Of a Gaussian at a pixel: the way to its mean, exp(-falloff), alpha before it is
-        clamped, alpha, and whether it is seen."""
+    def blend(self: Any, b: Any, shape: Shape, y: Any, x: Any) -> Blend:
+        """What a Gaussian does at a pixel."""
         k, dt = b.k, self.means.dtype
         px, py = b.convert(x, dt) + 0.5, b.convert(y, dt) + 0.5
         dx, dy, falloff = shape.falloff(px, py)
         weight = k.exp(-falloff)
         raw = shape.opacity * weight
         alpha = k.minimum(raw, MOST_ALPHA)
-        return dx, dy, weight, raw, alpha, (falloff >= 0.0) & (alpha >= LEAST_ALPHA)
+        return Blend(dx, dy, weight, raw, alpha, (falloff >= 0.0) & (alpha >= LEAST_ALPHA))
+
+    def front_to_back(
+        self: Any, b: Any, left: Any, start: Callable[..., None], add: Callable[..., None]
+    ) -> None:
+        """The walk of all pixels: ``start(here)``, then for every Gaussian i that is blended there
+        ``add(here, i, shape, blend, before)`` with the transmittance in front of it. ``left`` is
+        the room of what is behind."""
+        outer, n, _ = self.check()
+        live = b.workspace(left.type.static_shape, bool_)
+        k = b.k
+
+        def begin(here: Any) -> None:
+            b.write(left, here, b.const(1, self.means.dtype))
+            b.write(live, here, b.const(True, bool_))
+            start(here)
+
+        def tile(*place: Any) -> None:
+            at, bounds = place[:-2], self.tile(k, *place[-2:])
+
+            def blended(here: Any, i: Any, shape: Shape, blend: Blend, count: Any) -> Any:
+                before = b.read(left, here)
+                after = before * (1.0 - blend.alpha)
+
+                def full() -> Any:
+                    b.write(live, here, b.const(False, bool_))
+                    return count - 1
+
+                def more() -> Any:
+                    add(here, i, shape, blend, before)
+                    b.write(left, here, after)
+                    return count
+
+                return k.when(after < LEAST_TRANSMITTANCE, full, more, [count])[0]
+
+            def step(i: Any, count: Any) -> tuple[Any, Any]:
+                hit, covered = self.covered(b, [*at, i], bounds)
+
+                def reached() -> Any:
+                    shape = self.shape_of(b, [*at, i])
+
+                    def pixel(y: Any, x: Any, count: Any) -> Any:
+                        here, blend = [*at, y, x], self.blend(b, shape, y, x)
+                        seen = blend.seen & b.read(live, here)
+                        return k.when(
+                            seen,
+                            lambda: blended(here, i, shape, blend, count), lambda: count, [count],
+                        )[0]  # fmt: skip
+
+                    return self.pixels(b, covered, pixel, [count])
+
+                return i + 1, k.when(hit, reached, lambda: count, [count])[0]
+
+            self.pixels(b, bounds, lambda y, x: begin([*at, y, x]))
+            y0, y1, x0, x1 = bounds
+            start_of_all = [k.index(0), (y1 - y0) * (x1 - x0)]
+            k.repeat(lambda i, count: (i < n) & (count > 0), step, start_of_all)
+
+        b.parallel((*outer, *self.tiles), tile)
 
     # -- reference -------------------------------------------------------------------------
 
     def squares(
         self: Any, means: Array, conics: Array, opacities: Array, radii: Array
-    ) -> Iterator[tuple[Any, ...]]:
+    ) -> Iterator[tuple[int, Any, Shape, Blend]]:
         """For every Gaussian that reaches the image, in order: its number, the slices of the
-        pixels, and what ``blending`` gives there."""
+        pixels, and what it does there."""
         dt = means.dtype.type
         for n, (mean, radius) in enumerate(zip(means, radii, strict=True)):
             if radius <= 0 or not np.isfinite(mean).all():
@@ -187,12 +275,36 @@ class Gaussians2D(Op):
             (x0, y0), (x1, y1) = low.astype(int), high.astype(int)
             px = np.arange(x0, x1).astype(dt) + dt(0.5)
             py = (np.arange(y0, y1).astype(dt) + dt(0.5))[:, None]
-            dx, dy, falloff = Shape(*mean, *conics[n], opacities[n]).falloff(px, py)
+            (x, y), (xx, xy, yy) = mean, conics[n]
+            shape = Shape(x, y, xx, xy, yy, opacities[n])
+            dx, dy, falloff = shape.falloff(px, py)
             weight = np.exp(-falloff)
             raw = opacities[n] * weight
             alpha = np.minimum(raw, dt(MOST_ALPHA))
             seen = (falloff >= 0) & (alpha >= dt(LEAST_ALPHA))
-            yield n, (slice(y0, y1), slice(x0, x1)), (dx, dy, weight, raw, alpha, seen)
+            where = slice(y0, y1), slice(x0, x1)
+            yield n, where, shape, Blend(dx, dy, weight, raw, alpha, seen)
+
+    def blended(
+        self, left: Array, *arrays: Array
+    ) -> Iterator[tuple[int, Any, Shape, Blend, Array]]:
+        """``squares``, with what is blended as ``seen``, and the transmittance before. That behind
+        goes into ``left``, which is full of ones."""
+        live = np.ones(left.shape, bool)
+        for n, where, shape, blend in self.squares(*arrays):
+            before = left[where].copy()
+            after = before * (1 - blend.alpha)
+            seen = blend.seen & live[where]
+            full = seen & (after < LEAST_TRANSMITTANCE)
+            live[where] &= ~full
+            seen ^= full
+            left[where] = np.where(seen, after, before)
+            yield n, where, shape, blend._replace(seen=seen), before
+
+
+def no_second_derivative() -> UnsupportedError:
+    """The error of a derivative of a derivative."""
+    return UnsupportedError("rasterize_gaussians has first derivatives, and no second ones")
 
 
 SAMPLE = ("5x2xT", "5x3xT", "5x3xT", "5xT", "5xi32")

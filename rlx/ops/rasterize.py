@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlx.errors import DTypeError, ShapeError, UnsupportedError
+from rlx.errors import DTypeError, ShapeError
 from rlx.ops.base import Array, attr, bad, operand, sample
-from rlx.ops.gaussians import BATCH, DATA, LEAST_TRANSMITTANCE, NONE, SAMPLE, Gaussians2D
+from rlx.ops.gaussians import BATCH, DATA, NONE, SAMPLE, Gaussians2D
 from rlx.ops.movement import zeros
 from rlx.ops.rasterize_grad import RasterizeGaussiansGrad
+from rlx.ops.rasterize_tangent import RasterizeGaussiansTangent
 from rlx.ops.value import Value
-from rlx.types import TensorType, bool_, i32
+from rlx.types import TensorType, i32
 
 __all__ = ["RasterizeGaussians"]
 
@@ -83,79 +84,31 @@ class RasterizeGaussians(Gaussians2D, name="mir.rasterize_gaussians"):
         means, conics, colors, opacities, radii = arrays
         image, left, last = out
         left[...] = 1
-        live = np.ones(left.shape, bool)
-        for n, where, (*_, alpha, found) in self.squares(means, conics, opacities, radii):
-            after = left[where] * (1 - alpha)
-            seen = found & live[where]
-            full = seen & (after < LEAST_TRANSMITTANCE)
-            live[where] &= ~full
-            seen ^= full
-            share = np.where(seen, alpha * left[where], 0)
-            image[where] += np.where(seen[..., None], share[..., None] * colors[n], 0)
-            left[where] = np.where(seen, after, left[where])
-            last[where] = np.where(seen, n + 1, last[where])
+        walk = self.blended(left, means, conics, opacities, radii)
+        for n, where, _, blend, before in walk:
+            share = np.where(blend.seen, blend.alpha * before, 0)[..., None]
+            image[where] += np.where(blend.seen[..., None], share * colors[n], 0)
+            last[where] = np.where(blend.seen, n + 1, last[where])
 
     def loops(self, b: Any) -> None:
-        outer, n, channels = self.check()
-        dt = self.means.dtype
+        channels = self.colors.type.static_shape[-1]
         image, left, last = (b.result(i) for i in range(3))
-        live = b.workspace(last.type.static_shape, bool_)
-        k = b.k
 
-        def tile(*place: Any) -> None:
-            at, bounds = place[:-2], self.tile(k, *place[-2:])
+        def start(here: Any) -> None:
+            b.write(last, here, b.const(0, i32))
+            b.loop(channels, lambda c: b.write(image, [*here, c], b.const(0, self.means.dtype)))
 
-            def start(y: Any, x: Any) -> None:
-                b.write(left, [*at, y, x], b.const(1, dt))
-                b.write(last, [*at, y, x], b.const(0, i32))
-                b.write(live, [*at, y, x], b.const(True, bool_))
-                b.loop(channels, lambda c: b.write(image, [*at, y, x, c], b.const(0, dt)))
+        def add(here: Any, i: Any, _: Any, blend: Any, before: Any) -> None:
+            share = blend.alpha * before
 
-            def step(i: Any, count: Any) -> tuple[Any, Any]:
-                hit, covered = self.covered(b, [*at, i], bounds)
+            def channel(c: Any) -> None:
+                color = b.load(2, [*here[:-2], i, c])
+                b.write(image, [*here, c], b.read(image, [*here, c]) + share * color)
 
-                def blend() -> Any:
-                    shape = self.shape_of(b, [*at, i])
+            b.loop(channels, channel)
+            b.write(last, here, b.convert(i + 1, i32))
 
-                    def pixel(y: Any, x: Any, count: Any) -> Any:
-                        *_, alpha, seen = self.blending(b, shape, y, x)
-                        seen = seen & b.read(live, [*at, y, x])
-                        return k.when(
-                            seen, lambda: add(y, x, alpha, count), lambda: count, [count]
-                        )[0]
-
-                    return self.pixels(b, covered, pixel, [count])
-
-                def add(y: Any, x: Any, alpha: Any, count: Any) -> Any:
-                    here = [*at, y, x]
-                    before = b.read(left, here)
-                    after = before * (1.0 - alpha)
-
-                    def full() -> Any:
-                        b.write(live, here, b.const(False, bool_))
-                        return count - 1
-
-                    def more() -> Any:
-                        share = alpha * before
-                        b.loop(channels, lambda c: b.write(
-                            image, [*here, c],
-                            b.read(image, [*here, c]) + share * b.load(2, [*at, i, c]),
-                        ))  # fmt: skip
-                        b.write(left, here, after)
-                        b.write(last, here, b.convert(i + 1, i32))
-                        return count
-
-                    return k.when(after < LEAST_TRANSMITTANCE, full, more, [count])[0]
-
-                return i + 1, k.when(hit, blend, lambda: count, [count])[0]
-
-            self.pixels(b, bounds, start)
-            y0, y1, x0, x1 = bounds
-            k.repeat(
-                lambda i, count: (i < n) & (count > 0), step, [k.index(0), (y1 - y0) * (x1 - x0)]
-            )
-
-        b.parallel((*outer, *self.tiles), tile)
+        self.front_to_back(b, left, start, add)
 
     def vjp(self, *cotangents: Value | None) -> tuple[Value | None, ...]:
         if cotangents[0] is None and cotangents[1] is None:
@@ -165,7 +118,7 @@ class RasterizeGaussians(Gaussians2D, name="mir.rasterize_gaussians"):
             for c, v in zip(cotangents[:2], self.results[:2], strict=True)
         )
         parts = RasterizeGaussiansGrad(
-            *self.operands, *self.results[1:], g, gt, self.width, self.height
+            *self.gaussians, left=self.results[1], last=self.results[2], g=g, gt=gt, **self.attrs
         ).out
         packed = parts.sum(axes=parts.rank - 3)
         means, conics, opacities, colors = (
@@ -173,7 +126,12 @@ class RasterizeGaussians(Gaussians2D, name="mir.rasterize_gaussians"):
         )
         return means, conics, colors, opacities.reshape(self.opacities.shape), None
 
-    def jvp(self, *tangents: Value | None) -> Any:
-        raise UnsupportedError(
-            "rasterize_gaussians has no forward derivative (jvp); it has a reverse one (vjp)"
+    def jvp(self, *tangents: Value | None) -> tuple[Value, Value, None]:
+        means, conics, colors, opacities = (
+            zeros(v.shape, v.dtype) if t is None else t
+            for t, v in zip(tangents[:4], self.gaussians[:4], strict=True)
         )
+        node = RasterizeGaussiansTangent(
+            *self.gaussians, means, conics, colors, opacities, **self.attrs
+        )
+        return node.results[0], node.results[1], None

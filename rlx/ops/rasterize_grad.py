@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
 from rlx.ops.base import Array, attr, bad, operand, sample
-from rlx.ops.gaussians import BATCH, DATA, NONE, SAMPLE, TILE, Gaussians2D, Shape
+from rlx.ops.gaussians import BATCH, DATA, NONE, SAMPLE, TILE, Gaussians2D, no_second_derivative
 from rlx.ops.value import Value
 from rlx.types import TensorType, i32
 
@@ -24,7 +24,7 @@ class RasterizeGaussiansGrad(Gaussians2D, name="mir.rasterize_gaussians_grad"):
 
     The result is ``[..., parts, N, 6 + C]``: of the means (2), conics (3), opacity (1) and colors
     (C). A pixel goes back from its last Gaussian to the first, and finds the transmittance before
-    each by division. It has no derivative itself.
+    each by division. Its own derivatives are refused.
     """
 
     means: Value = operand("those of rasterize_gaussians")
@@ -39,13 +39,13 @@ class RasterizeGaussiansGrad(Gaussians2D, name="mir.rasterize_gaussians_grad"):
     width: int = attr(doc="the image's width in pixels")
     height: int = attr(doc="the image's height in pixels")
 
-    differentiable = False
     samples = (
         sample(*SAMPLE, "18x3xT", "18x3xi32", "18x3x3xT", "18x3xT",
-               data={**DATA, 5: "positive", 6: "index:6"}, width=3, height=18),
+               grad=False, data={**DATA, 5: "positive", 6: "index:6"}, width=3, height=18),
         sample(*BATCH, "2x2x17xT", "2x2x17xi32", "2x2x17x1xT", "2x2x17xT",
-               data={**DATA, 5: "positive", 6: "index:4"}, width=17, height=2),
-        sample(*NONE, "1x2xT", "1x2xi32", "1x2x3xT", "1x2xT", width=2, height=1),
+               grad=False, data={**DATA, 5: "positive", 6: "index:4"}, width=17, height=2),
+        sample(*NONE, "1x2xT", "1x2xi32", "1x2x3xT", "1x2xT",
+               grad=False, width=2, height=1),
     )  # fmt: skip
     bads = (
         bad("5x2xf32", "5x3xf32", "5x3xf32", "5xf32", "5xi32", "4x4xf32", "4x4xi32", "4x4x2xf32",
@@ -79,31 +79,25 @@ class RasterizeGaussiansGrad(Gaussians2D, name="mir.rasterize_gaussians_grad"):
         left, behind = left.copy(), gt.copy()
         part = np.arange(self.height) // TILE % self.parts
         squares = list(self.squares(means, conics, opacities, radii))
-        for n, where, (dx, dy, weight, raw, alpha, found) in reversed(squares):
+        for n, where, shape, (dx, dy, weight, raw, alpha, found) in reversed(squares):
             seen = found & (n < last[where])
             before = np.where(seen, left[where] / (1 - alpha), left[where])
             own = g[where] @ colors[n]
             slope = np.where(seen, before * (own - behind[where]), 0)
             sloping = np.where(raw > alpha, 0, slope)
-            columns = self._columns(Shape(*means[n], *conics[n], opacities[n]), dx, dy)
-            grads = [c * sloping * -raw for c in columns]
-            grads.append(sloping * weight)
+            grads = [c * sloping * -raw for c in shape.slopes(dx, dy)]
             share = np.where(seen, alpha * before, 0)
-            rows = [np.sum(v, axis=1) for v in grads]
+            rows = [np.sum(v, axis=1) for v in (*grads, sloping * weight)]
             rows += list(np.sum(share[..., None] * g[where], axis=1).T)
             np.add.at(out[:, n], part[where[0]], np.stack(rows, axis=-1))
             behind[where] += np.where(seen, alpha * (own - behind[where]), 0)
             left[where] = before
 
-    def _columns(self, shape: Shape, dx: Any, dy: Any) -> list[Any]:
-        """The derivatives of the falloff by mean and conic."""
-        return [
-            shape.xx * dx + shape.xy * dy,
-            shape.xy * dx + shape.yy * dy,
-            dx * dx * 0.5,
-            dx * dy,
-            dy * dy * 0.5,
-        ]
+    def vjp(self, *cotangents: Value) -> NoReturn:
+        raise no_second_derivative()
+
+    def jvp(self, *tangents: Value | None) -> NoReturn:
+        raise no_second_derivative()
 
     def loops(self, b: Any) -> None:
         outer, n, channels = self.check()
@@ -158,8 +152,8 @@ class RasterizeGaussiansGrad(Gaussians2D, name="mir.rasterize_gaussians_grad"):
 
         def pixel(y: Any, x: Any, *sums: Any) -> Any:
             here = [*at, y, x]
-            dx, dy, weight, raw, alpha, seen = self.blending(b, shape, y, x)
-            seen = seen & (i < b.load(6, here))
+            dx, dy, weight, raw, alpha, found = self.blend(b, shape, y, x)
+            seen = found & (i < b.load(6, here))
 
             def more() -> list[Any]:
                 before = b.read(left, here) / (1.0 - alpha)
@@ -177,7 +171,7 @@ class RasterizeGaussiansGrad(Gaussians2D, name="mir.rasterize_gaussians_grad"):
                 b.write(behind, here, there + alpha * (own - there))
                 b.write(left, here, before)
                 down = -(sloping * raw)
-                columns = [c * down for c in self._columns(shape, dx, dy)]
+                columns = [c * down for c in shape.slopes(dx, dy)]
                 return [s + c for s, c in zip(sums, [*columns, sloping * weight], strict=True)]
 
             return k.when(seen, more, lambda: list(sums), list(sums))

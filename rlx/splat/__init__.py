@@ -66,8 +66,8 @@ def rasterize(
     They are sorted by depth, of equal depths the first given in front, and blended front to back
     as ``mir.rasterize_gaussians`` says, which are the rules of INRIA's rasterizer. Colors are
     linear and premultiplied by alpha; ``background`` (C numbers or a Value [C]; black unless given)
-    fills what the Gaussians let through. Differentiable backwards, as is all before it but the
-    order and the radii, and not forwards: ``jvp`` is an UnsupportedError.
+    fills what the Gaussians let through. It has first derivatives, forwards and backwards, for
+    which order and radii are constants; a second one is an UnsupportedError.
     """
     depths, radii = projected.depths, projected.radii
     if depths.rank != 1 or depths.shape != radii.shape:
@@ -76,8 +76,8 @@ def rasterize(
         )
     order = (radii > 0).where(depths, float("inf")).argsort()
     parts = projected.means, projected.conics, projected.colors, projected.opacities, radii
-    node = RasterizeGaussians(*(v.gather(order) for v in parts), width, height)
-    colors, left, _ = node.results
+    nearest_first = [v.gather(order) for v in parts]
+    colors, left, _ = RasterizeGaussians.build(*nearest_first, width=width, height=height)
     if background is not None:
         fill = lift(background, colors).cast(to=colors.dtype)
         if fill.shape != colors.shape[-1:]:

@@ -24,7 +24,8 @@ def from_harmonics(coefficients: Value, directions: Value) -> Value:
     In INRIA's order and signs (the Condon-Shortley phase kept: for degree 1 it is -y, z, -x), with
     0.5 added, and nothing below 0.
     """
-    if coefficients.rank != 3 or coefficients.shape[1] not in DEGREES or coefficients.shape[2] != 3:
+    count = coefficients.shape[1] if coefficients.rank == 3 else 0
+    if not isinstance(count, int) or count not in DEGREES or coefficients.shape[2] != 3:
         raise ShapeError(
             f"splat.from_harmonics: coefficients are {coefficients.type}, expected [N, K, 3] for K"
             f" of {', '.join(map(str, DEGREES))}"
@@ -39,7 +40,7 @@ def from_harmonics(coefficients: Value, directions: Value) -> Value:
             f"splat.from_harmonics: coefficients are {coefficients.type} and directions"
             f" {directions.type}; cast one of them"
         )
-    return ((basis(directions, coefficients.shape[1]) * coefficients).sum(axes=1) + 0.5).relu()
+    return ((basis(directions, count) * coefficients).sum(axes=1) + 0.5).relu()
 
 
 def basis(directions: Value, count: int) -> Value:
