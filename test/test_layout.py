@@ -24,8 +24,9 @@ FUNCTION_LINES = 60
 LAYERS = (
     "errors", "clock", "knobs", "tracing", "compat", "compat_ops", "dims", "types", "ops", "graph",
     "rebuild", "chain", "control", "custom", "sparse", "splat", "interpreter", "text",
-    "precision", "autodiff", "quant", "_mlir", "dialects", "kernels", "targets", "lowering", "runtime",
-    "compiler", "modules", "inspect", "view", "staged", "roofline", "models", "prelude", "tools",
+    "precision", "autodiff", "quant", "_mlir", "dialects", "kernels", "targets", "lowering",
+    "runtime", "compiler", "modules", "inspect", "view", "staged", "roofline", "models", "prelude",
+    "tools",
 )  # fmt: skip
 """The modules and packages of ``rlx``, lowest first: each imports only what stands before it."""
 

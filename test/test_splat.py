@@ -17,6 +17,7 @@ import pytest
 
 import rlx
 from rlx import splat
+from rlx.chain import batch
 from rlx.errors import DTypeError, GraphError, RlxError, ShapeError, UnsupportedError
 from rlx.ops.constant import Constant
 from support import ad
@@ -307,6 +308,31 @@ def test_all_culled() -> None:
     assert not any(s.any() for s in slopes)
 
 
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 3e38, -3e38])
+@pytest.mark.parametrize("name", NAMES[:4])
+def test_what_is_no_gaussian_is_culled(name: str, odd: float) -> None:
+    """One with a parameter that is nan, infinite or huge leaves the others as they are."""
+    scales = NAMES.index(name) == 1
+    feeds = {n: a.astype(np.float32) for n, a in scene(4).items()}
+    others = {n: np.delete(a, 2, axis=0) for n, a in feeds.items()}
+    feeds[name] = feeds[name].copy()
+    feeds[name][2] = odd
+    g = rlx.Graph("odd")
+    cam = camera()
+    projected = splat.prepare(*values(g, feeds), cam)
+    colors, _ = splat.rasterize(projected, WIDTH, HEIGHT)
+    g.set_outputs([projected.radii, colors])
+    with np.errstate(all="ignore"):
+        radii, image = run(g, feeds, 2e-5)
+    flat, opaque = scales and odd < 0, name == "opacity_logits" and odd > 0
+    if flat or opaque:
+        # A point, as wide as the blur, or what hides all behind it.
+        assert radii[2] > 0
+        return
+    assert radii[2] == 0
+    np.testing.assert_array_equal(image, rendered(others, cam)[0])
+
+
 def test_no_gaussian() -> None:
     colors, alpha = rendered(by_hand(), CENTRED, background=[1.0, 0.5, 0.0])
     np.testing.assert_array_equal(colors, np.tile([1.0, 0.5, 0.0], (9, 9, 1)))
@@ -326,6 +352,21 @@ def test_any_number_of_channels() -> None:
     three, _ = rendered(feeds, cam)
     wide, _ = rendered(feeds | {"colors": feeds["colors"][:, [0, 2, 1, 1]]}, cam)
     np.testing.assert_array_equal(wide, three[..., [0, 2, 1, 1]])
+
+
+def test_many_cameras_by_batching() -> None:
+    feeds = scene(6, 4)
+    g = rlx.Graph("cameras")
+    leaves = values(g, feeds)
+    view, many = g.input("view", [4, 4], "f64"), g.input("views", [3, 4, 4], "f64")
+    colors, alpha = splat.render(*leaves, camera(view))
+    given = {v: (v, False) for v in leaves} | {view: (many, True)}
+    g.set_outputs([v for v, _ in batch([colors, alpha], given)])
+    views = np.stack([turned(seed) for seed in range(3)])
+    found = run(g, feeds | {"views": views, "view": VIEW})
+    for n, one in enumerate(views):
+        for a, b in zip(found, rendered(feeds, camera(one)), strict=True):
+            np.testing.assert_allclose(a[n], b, atol=1e-12)
 
 
 # -- derivatives ---------------------------------------------------------------------------

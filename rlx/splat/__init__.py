@@ -50,7 +50,7 @@ def prepare(
     and 15 % of its width beyond each side, and the radius is 3.33 standard deviations, where the
     alpha of any Gaussian has fallen to 1/255. Culled ones have the radius 0: those that
     are not beyond ``near`` or outside the image, those of an opacity below 1/255, and those whose
-    quaternion is 0.
+    quaternion has a length of 0 or one whose square overflows.
     """
     return project(
         means, log_scales, rotations, opacity_logits, colors, camera, near=near, blur=blur

@@ -51,8 +51,8 @@ def project(
 ) -> Projected:
     """See ``rlx.splat.prepare``.
 
-    What is culled goes on with numbers that are harmless, so that neither it nor its gradient
-    becomes nan.
+    What is culled goes on with numbers that are harmless, so that no gradient becomes nan while
+    all parameters are finite.
     """
     _check(means, log_scales, rotations, opacity_logits, colors)
     if near <= 0 or blur < 0:
@@ -126,9 +126,10 @@ def _stack(*columns: Value) -> Value:
 
 
 def _matrices(rotations: Value) -> tuple[Value, Value]:
-    """The matrices [N, 3, 3] of quaternions x, y, z, w, and whether they are any: a zero is not."""
+    """The matrices [N, 3, 3] of quaternions x, y, z, w, and whether they are any: the
+    square of the length is then positive and finite."""
     square = (rotations * rotations).sum(axes=1)
-    proper = square > 0
+    proper = (square > 0).logical_and(square < float("inf"))
     length = proper.where(square, 1.0).sqrt()
     x, y, z, w = (rotations[:, i] / length for i in range(4))
     columns = [

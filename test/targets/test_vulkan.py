@@ -26,12 +26,13 @@ from support.jit import host, jit
 # An array is data; kernels of graphs read it from memory.
 REFUSED = {"mir.constant"}
 
-# Without the types that Vulkan leaves optional: bools in memory, indices of tokens and of masks,
-# and the functions whose polynomials compute in f64.
+# Without the types that Vulkan leaves optional: bools in memory, indices of tokens, masks and
+# pixels, and the functions whose polynomials compute in f64.
 OPTIONAL = (
     "argmax", "argmin", "attention", "cast", "cos", "dynamic_slice", "dynamic_update_slice", "eq",
-    "gather", "ge", "gt", "iota", "le", "lt", "ne", "position", "pow", "scatter",
-    "scatter_add", "searchsorted", "sin", "sort", "tan", "topk", "where",
+    "gather", "ge", "gt", "iota", "le", "lt", "ne", "position", "pow", "rasterize_gaussians",
+    "rasterize_gaussians_grad", "rasterize_gaussians_tangent", "scatter", "scatter_add",
+    "searchsorted", "sin", "sort", "tan", "topk", "where",
 )  # fmt: skip
 REFUSED_IN_BASE = {
     "hir.attention_block",
