@@ -521,8 +521,9 @@ def test_gaussians_that_do_not_fit(
 )
 def test_cameras_that_do_not_fit(change: Any, error: type[RlxError], match: str) -> None:
     given: Any = {"view": VIEW, "fx": 1.0, "fy": 1.0, "cx": 1, "cy": 1, "width": 2, "height": 2}
-    with pytest.raises(error, match=match):
+    with pytest.raises(error, match=match) as refusal:
         splat.Camera(**given | change)
+    assert re.match(re.escape(__file__) + r":\d+: ", str(refusal.value)), "the error is not located"
 
 
 def test_options_that_do_not_fit() -> None:
@@ -530,6 +531,12 @@ def test_options_that_do_not_fit() -> None:
     leaves = values(g, scene(3))
     with pytest.raises(ShapeError, match=r"background is .*expected"):
         splat.render(*leaves, camera(), background=[0.0, 1.0])
+    with pytest.raises(GraphError, match="means is a ndarray, expected a Value"):
+        splat.render(np.zeros((3, 3)), *leaves[1:], camera())  # pyright: ignore[reportArgumentType]
+    with pytest.raises(GraphError, match="camera is a ndarray, expected a splat"):
+        splat.render(*leaves, VIEW)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(GraphError, match="prepare gives, found a list"):
+        splat.rasterize([*leaves], 4, 4)  # pyright: ignore[reportArgumentType]
     with pytest.raises(GraphError, match="a positive near"):
         splat.render(*leaves, camera(), near=0.0)
     with pytest.raises(DTypeError, match=r"view is .*cast it"):

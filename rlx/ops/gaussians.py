@@ -251,8 +251,8 @@ class Gaussians2D(Op):
 
             self.pixels(b, bounds, lambda y, x: begin([*at, y, x]))
             y0, y1, x0, x1 = bounds
-            start_of_all = [k.index(0), (y1 - y0) * (x1 - x0)]
-            k.repeat(lambda i, count: (i < n) & (count > 0), step, start_of_all)
+            first = [k.index(0), (y1 - y0) * (x1 - x0)]
+            k.repeat(lambda i, count: (i < n) & (count > 0), step, first)
 
         b.parallel((*outer, *self.tiles), tile)
 
@@ -261,8 +261,8 @@ class Gaussians2D(Op):
     def squares(
         self: Any, means: Array, conics: Array, opacities: Array, radii: Array
     ) -> Iterator[tuple[int, Any, Shape, Blend]]:
-        """For every Gaussian that reaches the image, in order: its number, the slices of the
-        pixels, and what it does there."""
+        """For every Gaussian that is seen, in order: its number, the slices of the pixels, and what
+        it does there: nothing but zeros where it is not seen."""
         dt = means.dtype.type
         for n, (mean, radius) in enumerate(zip(means, radii, strict=True)):
             if radius <= 0 or not np.isfinite(mean).all():
@@ -282,7 +282,12 @@ class Gaussians2D(Op):
             raw = opacities[n] * weight
             alpha = np.minimum(raw, dt(MOST_ALPHA))
             seen = (falloff >= 0) & (alpha >= dt(LEAST_ALPHA))
+            if not seen.any():
+                continue
             where = slice(y0, y1), slice(x0, x1)
+            dx, dy, weight, raw, alpha = (
+                np.where(seen, v, 0) for v in (dx, dy, weight, raw, alpha)
+            )
             yield n, where, shape, Blend(dx, dy, weight, raw, alpha, seen)
 
     def blended(
@@ -307,6 +312,7 @@ def no_second_derivative() -> UnsupportedError:
     return UnsupportedError("rasterize_gaussians has first derivatives, and no second ones")
 
 
+# The first operands of the samples of all these ops.
 SAMPLE = ("5x2xT", "5x3xT", "5x3xT", "5xT", "5xi32")
 BATCH = ("2x3x2xT", "2x3x3xT", "2x3x1xT", "2x3xT", "2x3xi32")
 NONE = ("0x2xT", "0x3xT", "0x3xT", "0xT", "0xi32")

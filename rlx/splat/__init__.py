@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlx.errors import ShapeError
+from rlx.errors import GraphError, ShapeError
 from rlx.ops.builders import located
 from rlx.ops.lift import lift
 from rlx.ops.rasterize import RasterizeGaussians
@@ -69,6 +69,10 @@ def rasterize(
     fills what the Gaussians let through. It has first derivatives, forwards and backwards, for
     which order and radii are constants; a second one is an UnsupportedError.
     """
+    if not isinstance(projected, Projected):
+        raise GraphError(
+            f"splat.rasterize takes what splat.prepare gives, found a {type(projected).__name__}"
+        )
     depths, radii = projected.depths, projected.radii
     if depths.rank != 1 or depths.shape != radii.shape:
         raise ShapeError(

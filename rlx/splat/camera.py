@@ -10,13 +10,14 @@ import numpy as np
 
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ops.attrs import to_array
+from rlx.ops.builders import located
 from rlx.ops.constant import Constant
 from rlx.ops.value import Value
 
 __all__ = ["Camera"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Camera:
     """A pinhole camera: where it stands, its intrinsics in pixels, and the size of its image.
 
@@ -34,7 +35,20 @@ class Camera:
     width: int
     height: int
 
-    def __post_init__(self) -> None:
+    # Written out, since errors name the nearest line that is not ours, and in an ``__init__`` that
+    # ``dataclass`` makes that is a line of no file.
+    @located
+    def __init__(
+        self, view: Any, fx: float, fy: float, cx: float, cy: float, width: int, height: int
+    ) -> None:
+        given = {
+            "view": view, "fx": fx, "fy": fy, "cx": cx, "cy": cy, "width": width, "height": height,
+        }  # fmt: skip
+        for name, v in given.items():
+            object.__setattr__(self, name, v)
+        self._check()
+
+    def _check(self) -> None:
         view = self.view if isinstance(self.view, Value) else to_array(self.view, "Camera: view")
         if view.shape != (4, 4):
             raise ShapeError(f"Camera: view has shape {list(view.shape)}, expected [4, 4]")

@@ -55,6 +55,10 @@ def project(
     all parameters are finite.
     """
     _check(means, log_scales, rotations, opacity_logits, colors)
+    if not isinstance(camera, Camera):
+        raise GraphError(
+            f"splat.prepare: camera is a {type(camera).__name__}, expected a splat.Camera"
+        )
     if near <= 0 or blur < 0:
         raise GraphError(
             f"splat.prepare takes a positive near and a blur of 0 or more, found {near} and {blur}"
@@ -94,17 +98,23 @@ def project(
 
 
 def _check(means: Value, scales: Value, rotations: Value, logits: Value, colors: Value) -> None:
+    given = {
+        "means": means, "log_scales": scales, "rotations": rotations, "opacity_logits": logits,
+        "colors": colors,
+    }  # fmt: skip
+    for name, v in given.items():
+        if not isinstance(v, Value):
+            raise GraphError(
+                f"splat.prepare: {name} is a {type(v).__name__}, expected a Value: an input or a"
+                " param of a graph"
+            )
     if means.dtype not in (f32, f64):
         raise DTypeError(f"splat.prepare takes f32 or f64, found {means.dtype}; cast the Gaussians")
     if means.rank != 2 or means.shape[1] != 3:
         raise ShapeError(f"splat.prepare: means is {means.type}, expected [N, 3]")
     n = means.shape[0]
-    for name, v, shape in (
-        ("log_scales", scales, (n, 3)),
-        ("rotations", rotations, (n, 4)),
-        ("opacity_logits", logits, (n,)),
-        ("colors", colors, (n, *colors.shape[1:])),
-    ):
+    shapes = (n, 3), (n, 3), (n, 4), (n,), (n, *colors.shape[1:])
+    for (name, v), shape in zip(given.items(), shapes, strict=True):
         if v.dtype is not means.dtype:
             raise DTypeError(
                 f"splat.prepare: {name} is {v.type}, but means is {means.type}; cast one of them"
