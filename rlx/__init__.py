@@ -55,7 +55,7 @@ modules of ``NAMESPACES``, and the names of ``rlx.compat``."""
 
 NAMESPACES = (
     "autodiff", "errors", "knobs", "linalg", "models", "ops", "prelude", "quant", "random",
-    "sparse",
+    "sparse", "splat",
 )  # fmt: skip
 """Modules that ``import rlx`` gives as well."""
 

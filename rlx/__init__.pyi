@@ -12,6 +12,7 @@ from rlx import prelude as prelude
 from rlx import quant as quant
 from rlx import random as random
 from rlx import sparse as sparse
+from rlx import splat as splat
 from rlx.autodiff import grad as grad
 from rlx.autodiff import grad_with_loss as grad_with_loss
 from rlx.autodiff import hvp as hvp

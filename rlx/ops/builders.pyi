@@ -1187,6 +1187,51 @@ class GraphOps:
     ) -> Value:
         """Independent, uniformly distributed random unsigned integers."""
 
+    def rasterize_gaussians(
+        self,
+        means: Value,
+        conics: Value,
+        colors: Value,
+        opacities: Value,
+        radii: Value,
+        width: int,
+        height: int,
+    ) -> tuple[Value, Value, Value]:
+        """Gaussians in the plane of an image, nearest first, blended front to back for every
+        pixel."""
+
+    def rasterize_gaussians_grad(
+        self,
+        means: Value,
+        conics: Value,
+        colors: Value,
+        opacities: Value,
+        radii: Value,
+        left: Value,
+        last: Value,
+        g: Value,
+        gt: Value,
+        width: int,
+        height: int,
+    ) -> Value:
+        """The gradients of ``rasterize_gaussians`` in parts, which are to be added up."""
+
+    def rasterize_gaussians_tangent(
+        self,
+        means: Value,
+        conics: Value,
+        colors: Value,
+        opacities: Value,
+        radii: Value,
+        tmeans: Value,
+        tconics: Value,
+        tcolors: Value,
+        topacities: Value,
+        width: int,
+        height: int,
+    ) -> tuple[Value, Value]:
+        """The directional derivative of ``rasterize_gaussians``:"""
+
     def real(self, x: Value) -> Value:
         """The real part of a complex number."""
 
@@ -2674,6 +2719,48 @@ class ValueOps:
 
     def random_bits(self, shape: Iterable[DimLike] | DimLike = (), bits: int = 32) -> Value:
         """Independent, uniformly distributed random unsigned integers."""
+
+    def rasterize_gaussians(
+        self,
+        conics: Value,
+        colors: Value,
+        opacities: Value,
+        radii: Value,
+        width: int,
+        height: int,
+    ) -> tuple[Value, Value, Value]:
+        """Gaussians in the plane of an image, nearest first, blended front to back for every
+        pixel."""
+
+    def rasterize_gaussians_grad(
+        self,
+        conics: Value,
+        colors: Value,
+        opacities: Value,
+        radii: Value,
+        left: Value,
+        last: Value,
+        g: Value,
+        gt: Value,
+        width: int,
+        height: int,
+    ) -> Value:
+        """The gradients of ``rasterize_gaussians`` in parts, which are to be added up."""
+
+    def rasterize_gaussians_tangent(
+        self,
+        conics: Value,
+        colors: Value,
+        opacities: Value,
+        radii: Value,
+        tmeans: Value,
+        tconics: Value,
+        tcolors: Value,
+        topacities: Value,
+        width: int,
+        height: int,
+    ) -> tuple[Value, Value]:
+        """The directional derivative of ``rasterize_gaussians``:"""
 
     def real(self) -> Value:
         """The real part of a complex number."""

@@ -26,16 +26,16 @@ from support.jit import host, jit
 # An array is data; kernels of graphs read it from memory.
 REFUSED = {"mir.constant"}
 
-# Without the types that Vulkan leaves optional: bools in memory, indices of tokens and of masks,
-# and the functions whose polynomials compute in f64.
+# Without the types that Vulkan leaves optional: bools in memory, indices of tokens, masks and
+# pixels, and the functions whose polynomials compute in f64.
 OPTIONAL = (
     "argmax", "argmin", "attention", "cast", "cholesky", "cos", "det", "dropout", "dynamic_slice",
-    "dynamic_update_slice", "eigh", "eigvalsh", "eq", "gather", "ge", "grouped_matmul", "gt",
-    "inv", "iota", "isfinite", "isinf", "isnan", "le", "logsumexp", "lstsq", "lt",
-    "max_pool_backward", "max_pool_indices", "mean_pool", "ne", "pinv", "position", "pow",
-    "random_bits", "sample", "scatter", "scatter_add", "searchsorted", "sin", "slogdet",
-    "softmax_cross_entropy", "solve", "sort", "svd", "svdvals", "tan", "topk", "triangular_solve",
-    "where",
+    "dynamic_update_slice", "eigh", "eigvalsh", "eq", "gather", "ge", "grouped_matmul", "gt", "inv",
+    "iota", "isfinite", "isinf", "isnan", "le", "logsumexp", "lstsq", "lt", "max_pool_backward",
+    "max_pool_indices", "mean_pool", "ne", "pinv", "position", "pow", "random_bits",
+    "rasterize_gaussians", "rasterize_gaussians_grad", "rasterize_gaussians_tangent", "sample",
+    "scatter", "scatter_add", "searchsorted", "sin", "slogdet", "softmax_cross_entropy", "solve",
+    "sort", "svd", "svdvals", "tan", "topk", "triangular_solve", "where",
 )  # fmt: skip
 REFUSED_IN_BASE = {
     "hir.attention_block",
