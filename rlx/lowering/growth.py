@@ -1,0 +1,101 @@
+"""How a region grows op by op, in time that is nearly linear in its length.
+
+A family's claim is a fact of a whole region, so asking it after every op would take quadratic time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlx._mlir import ir
+from rlx.dialects.bridge import signature
+
+__all__ = ["LONGEST", "Group", "Growth", "extend"]
+
+LONGEST = 512
+"""Ops of a region. Up to it LLVM's time grows with the length of a kernel, and beyond it faster."""
+Kind = tuple[Any, ...]
+
+
+class Group:
+    """The ops of a region to be, each with one result, in the order in which they joined."""
+
+    def __init__(self, root: ir.Operation) -> None:
+        self.ops = [root]
+        self.values = {root.results[0]}
+
+    @property
+    def last(self) -> ir.Operation:
+        """The op that joined last."""
+        return self.ops[-1]
+
+    def add(self, op: ir.Operation) -> None:
+        """Take in an op."""
+        self.ops.append(op)
+        self.values.add(op.results[0])
+
+    def cut(self, size: int) -> None:
+        """Let go of all but the first ``size`` ops."""
+        self.values -= {op.results[0] for op in self.ops[size:]}
+        del self.ops[size:]
+
+
+@dataclass
+class Growth:
+    """What did not join a group: ops that were ``refused``, with the reasons, one of each kind, and
+    one that was ``left`` since the group was full."""
+
+    refused: list[tuple[ir.Operation, str]] = field(default_factory=list)
+    left: ir.Operation | None = None
+
+
+def extend(
+    group: Group,
+    start: Iterable[ir.Value],
+    neighbour: Callable[[ir.Value], ir.Operation | None],
+    onward: Callable[[ir.Operation], Iterable[ir.Value]],
+    refusal: Callable[[Group], str | None],
+) -> Growth:
+    """Let the ops join that ``neighbour`` finds at the values of ``start``, and at those to which
+    each one leads ``onward``, as long as ``refusal`` gives no reason against the group.
+
+    Several join at once: twice as many after each success, half as many after a refusal, until it
+    is known which one is refused. What is like it, and found at a value of the same type, is then
+    refused without asking. So a group of n ops is looked at a few times, and not n times.
+
+    It is presumed that a refused group stays refused as it grows. Where that is wrong other ops
+    join than one by one, but never such as make a group that is refused.
+    """
+    growth, alike = Growth(), set[Kind]()
+    todo, read, batch = list(start), 0, 1
+    while read < len(todo):
+        begin, known, size = read, len(todo), len(group.ops)
+        kinds: list[Kind] = []
+        while read < len(todo) and len(kinds) < batch:
+            op = neighbour(todo[read])
+            kind = None if op is None else (signature(op), todo[read].type)
+            if op is not None and kind is not None and kind not in alike:
+                if size + len(kinds) == LONGEST:
+                    growth.left = op
+                    break
+                group.add(op)
+                kinds.append(kind)
+                todo += onward(op)
+            read += 1
+        if not kinds:
+            break
+        reason = refusal(group)
+        if reason is None:
+            batch = 2 * len(kinds)
+            continue
+        if len(kinds) == 1:
+            growth.refused.append((group.last, reason))
+            alike.add(kinds[0])
+        else:
+            read, batch = begin, len(kinds) // 2
+        growth.left = None
+        group.cut(size)
+        del todo[known:]
+    return growth
