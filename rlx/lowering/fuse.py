@@ -59,6 +59,7 @@ class _Fuser:
     def run(self) -> None:
         ops = [view.operation for view in self.block.operations]
         self.place = {o.results[0]: i for i, o in enumerate(ops) if len(o.results)}
+        self.weights = _weights(ops)
         for pattern, roots in PATTERNS.items():
             if pattern not in self.compilation.target.families or not self.owner.applies(pattern):
                 continue
@@ -111,7 +112,10 @@ class _Fuser:
             inside = out in self.taken or out in group.values
             return op if not inside and self.only_used_by(out, group) else None
 
-        self.extend(pattern, group, group.last.operands, precedes, lambda op: op.operands)
+        def operands(op: ir.Operation) -> list[ir.Value]:
+            return sorted(op.operands, key=lambda v: self.weights.get(v, 0))
+
+        self.extend(pattern, group, operands(group.last), precedes, operands)
         group.ops.sort(key=self.order)
 
     def extend(
@@ -236,6 +240,17 @@ PATTERNS: dict[str, Callable[[list[ir.Operation]], list[ir.Operation]]] = {
     "elementwise": lambda ops: [o for o in reversed(ops) if _pointwise(o)],
 }
 """The patterns by the family that runs them, in the order of asking, and the ops to start from."""
+
+
+def _weights(ops: list[ir.Operation]) -> dict[ir.Value, int]:
+    """How many pointwise ops, about, lead to a value. A region takes the smaller operands first: so
+    one that gets full is cut from few values, as a sum of products from the sum of the first."""
+    found: dict[ir.Value, int] = {}
+    for op in ops:
+        if _pointwise(op) or op.name == Expand.name:
+            below = sum(found.get(v, 0) for v in op.operands)
+            found[op.results[0]] = min(1 + below, LONGEST)
+    return found
 
 
 def _region_leaf(op: ir.Operation) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from rlx._mlir import ir
 from rlx.dialects.bridge import signature
@@ -16,7 +16,8 @@ __all__ = ["LONGEST", "Group", "Growth", "extend"]
 
 LONGEST = 512
 """Ops of a region. Up to it LLVM's time grows with the length of a kernel, and beyond it faster."""
-Kind = tuple[Any, ...]
+Kind: TypeAlias = tuple[Any, ...]
+Stack: TypeAlias = "tuple[ir.Value, Stack | None]"
 
 
 class Group:
@@ -58,8 +59,8 @@ def extend(
     onward: Callable[[ir.Operation], Iterable[ir.Value]],
     refusal: Callable[[Group], str | None],
 ) -> Growth:
-    """Let the ops join that ``neighbour`` finds at the values of ``start``, and at those to which
-    each one leads ``onward``, as long as ``refusal`` gives no reason against the group.
+    """Let the ops join that ``neighbour`` finds at the values of ``start``, and depth first at
+    those to which each leads ``onward``, as long as ``refusal`` gives no reason against the group.
 
     Several join at once: twice as many after each success, half as many after a refusal, until it
     is known which one is refused. What is like it, and found at a value of the same type, is then
@@ -69,21 +70,25 @@ def extend(
     join than one by one, but never such as make a group that is refused.
     """
     growth, alike = Growth(), set[Kind]()
-    todo, read, batch = list(start), 0, 1
-    while read < len(todo):
-        begin, known, size = read, len(todo), len(group.ops)
+    todo, batch = _pushed(start, None), 1
+    while todo is not None:
+        begin, size, rest = todo, len(group.ops), todo
         kinds: list[Kind] = []
-        while read < len(todo) and len(kinds) < batch:
-            op = neighbour(todo[read])
-            kind = None if op is None else (signature(op), todo[read].type)
-            if op is not None and kind is not None and kind not in alike:
-                if size + len(kinds) == LONGEST:
-                    growth.left = op
-                    break
-                group.add(op)
-                kinds.append(kind)
-                todo += onward(op)
-            read += 1
+        while todo is not None and len(kinds) < batch:
+            v, todo = todo
+            op = neighbour(v)
+            kind = None if op is None else (signature(op), v.type)
+            if op is None or kind is None or kind in alike:
+                continue
+            if len(group.ops) == LONGEST:
+                growth.left = op
+                todo = (v, todo)
+                break
+            if not kinds:
+                rest = todo
+            kinds.append(kind)
+            group.add(op)
+            todo = _pushed(onward(op), todo)
         if not kinds:
             break
         reason = refusal(group)
@@ -93,9 +98,15 @@ def extend(
         if len(kinds) == 1:
             growth.refused.append((group.last, reason))
             alike.add(kinds[0])
+            todo = rest
         else:
-            read, batch = begin, len(kinds) // 2
+            todo, batch = begin, len(kinds) // 2
         growth.left = None
         group.cut(size)
-        del todo[known:]
     return growth
+
+
+def _pushed(values: Iterable[ir.Value], stack: Stack | None) -> Stack | None:
+    for v in reversed(list(values)):
+        stack = v, stack
+    return stack
