@@ -3,8 +3,8 @@
 Three patterns, in this order, each one sweep in program order: a product with its pointwise
 epilogue; row-wise reductions with the pointwise ops around them; what is left of pointwise chains.
 A region never swallows a value that something outside it uses. Whether a region is right for a
-kernel is the family's to say: growth asks its claim, and un-fusing is always inlining. A pattern
-whose family the target has no emitter for is left out.
+kernel is the family's to say: growth (``growth``) asks its claim, and un-fusing is always inlining.
+A pattern whose family the target has no emitter for is left out.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from rlx.dialects.bridge import signature
 __all__ = ["LONGEST", "Group", "Growth", "extend"]
 
 LONGEST = 512
-"""Ops of a region. Up to it LLVM's time grows with the length of a kernel, and beyond it faster."""
+"""Ops that a region has at most: for longer kernels LLVM's time grows faster than their length."""
 Kind: TypeAlias = tuple[Any, ...]
 Stack: TypeAlias = "tuple[ir.Value, Stack | None]"
 
