@@ -9,6 +9,8 @@ BENCHMARKS = {
     "minilm": "bench.minilm",
     "gemm": "bench.kernels.gemm",
     "attention": "bench.kernels.attention",
+    "linalg": "bench.kernels.linalg",
+    "conv": "bench.kernels.conv",
     "overhead": "bench.overhead",
     "loop": "bench.loop",
     "compile": "bench.compile",

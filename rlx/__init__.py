@@ -29,6 +29,7 @@ NAMES = {
         "rlx.control": ("cond", "fori", "scan", "while_loop"),
         "rlx.custom": ("custom_fn", "custom_op"),
         "rlx.errors": ("RlxError",),
+        "rlx.frontends.onnx": ("from_onnx",),
         "rlx.graph": ("Graph",),
         "rlx.inspect": (
             "inspect_graph", "inspect_hir", "inspect_lir", "inspect_mir", "inspect_pipeline",
@@ -52,7 +53,10 @@ NAMES = {
 """The public names with their modules. Beside them there are the element types (``rlx.f32``), the
 modules of ``NAMESPACES``, and the names of ``rlx.compat``."""
 
-NAMESPACES = ("autodiff", "errors", "knobs", "models", "ops", "prelude", "quant", "sparse")
+NAMESPACES = (
+    "autodiff", "errors", "knobs", "linalg", "models", "ops", "prelude", "quant", "random",
+    "sparse",
+)  # fmt: skip
 """Modules that ``import rlx`` gives as well."""
 
 # The stub lists them: ruff and pyright cannot see what is computed.

@@ -5,10 +5,12 @@
 from rlx import autodiff as autodiff
 from rlx import errors as errors
 from rlx import knobs as knobs
+from rlx import linalg as linalg
 from rlx import models as models
 from rlx import ops as ops
 from rlx import prelude as prelude
 from rlx import quant as quant
+from rlx import random as random
 from rlx import sparse as sparse
 from rlx.autodiff import grad as grad
 from rlx.autodiff import grad_with_loss as grad_with_loss
@@ -27,6 +29,7 @@ from rlx.custom import custom_fn as custom_fn
 from rlx.custom import custom_op as custom_op
 from rlx.errors import RlxError as RlxError
 from rlx.errors import RlxError as _RlxError
+from rlx.frontends.onnx import from_onnx as from_onnx
 from rlx.graph import Graph as Graph
 from rlx.inspect import NodeOrigin as NodeOrigin
 from rlx.inspect import PipelineInspect as PipelineInspect
@@ -196,6 +199,7 @@ __all__ = [
     "custom_op",
     "devices",
     "fori",
+    "from_onnx",
     "inspect_graph",
     "inspect_hir",
     "inspect_html",

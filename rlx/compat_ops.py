@@ -108,7 +108,7 @@ OPS: dict[str, Row] = {
     "QConv2d": _LATER,
     "SelectiveScan": _op("mir.selective_scan"),
     "GatedDeltaNet": _op("mir.gated_delta_net"),
-    "FusedSwiGLU": _op("hir.swiglu"),
+    "FusedSwiGLU": _op("g.gated_silu", note="the whole layer is `hir.swiglu`"),
     "FusedMatMulBiasAct": _op("hir.linear_fused"),
     "FusedResidualLN": _op("hir.residual_layer_norm"),
     "FusedResidualRmsNorm": _op("hir.residual_rms_norm"),

@@ -35,8 +35,11 @@ def interpret(
     given = {**graph.param_values, **(params or {}), **feeds}
     for name in given:
         graph.leaf_location(name)
-    env = {v: _leaf(v, given) for v in (*graph.inputs, *graph.params)}
-    sizes_of((str(v.name), v.type, a.shape) for v, a in env.items())
+    arrays = {v: _leaf(v, given) for v in (*graph.inputs, *graph.params)}
+    sizes = sizes_of((str(v.name), v.type, a.shape) for v, a in arrays.items())
+    if graph.symbols:
+        graph = graph.bind(sizes)
+    env = dict(zip((*graph.inputs, *graph.params), arrays.values(), strict=True))
     for op in graph.nodes():
         env.update(
             zip(

@@ -79,6 +79,7 @@ from rlx import fastest_device as fastest_device
 from rlx import fft as fft
 from rlx import first_unsupported_op as first_unsupported_op
 from rlx import fori as fori
+from rlx import from_onnx as from_onnx
 from rlx import full_name as full_name
 from rlx import fusion_passes as fusion_passes
 from rlx import fusion_passes_for_supported as fusion_passes_for_supported
@@ -204,6 +205,7 @@ __all__ = [
     "fft",
     "first_unsupported_op",
     "fori",
+    "from_onnx",
     "full_name",
     "fusion_passes",
     "fusion_passes_for_supported",

@@ -4,6 +4,9 @@ refusals that it provokes, which are judged at its end."""
 import itertools
 import os
 import tempfile
+import tomllib
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +49,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("whole_session"):
                 item.add_marker(skip)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What each part of the tests took, beside its share of a session."""
+    budget = Path(__file__).with_name("budget.toml").read_text(encoding="utf-8")
+    shares: dict[str, float] = tomllib.loads(budget)["minutes"]
+    spent: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                path = report.nodeid.partition("::")[0]
+                part = max((p for p in shares if f"{path}/".startswith(p)), key=len, default="test")
+                spent[part] += report.duration / 60
+    if sum(spent.values()) < 1:
+        return
+    terminalreporter.section("minutes by part, and its share")
+    for part, share in shares.items():
+        over = "  more than its share" if spent[part] > share else ""
+        terminalreporter.write_line(f"{spent[part]:6.1f}  {share:4.1f}  {part}{over}")
 
 
 @pytest.fixture

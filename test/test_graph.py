@@ -58,8 +58,8 @@ def test_every_element_type(g: Graph, name: Any) -> None:
 def test_an_unknown_dtype_is_refused_with_a_hint(g: Graph) -> None:
     with pytest.raises(DTypeError, match="unknown dtype 'f23'; did you mean 'f32'"):
         g.input("x", [2], "f23")
-    with pytest.raises(DTypeError, match="longdouble|float128"):
-        g.input("x", [2], np.longdouble)
+    with pytest.raises(DTypeError, match="datetime64"):
+        g.input("x", [2], np.datetime64)
 
 
 @pytest.mark.parametrize("dim", [-1, 1.5, None, True, "two words", "3"])

@@ -76,7 +76,7 @@ def test_the_tour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "tour"}
     tour = [b for b in BLOCKS if not b.mark and "make " not in b.text]
-    assert len(tour) == 10
+    assert len(tour) == 11
     for block in tour:
         check(block, run_block(block, names))
 

@@ -41,6 +41,8 @@ from rlx.types import DType, SymDim
 Array = np.ndarray[Any, Any]
 DimLike = int | str | SymDim
 Number = float | int | bool
+Numbers = int | Sequence[int]
+Padding = int | Sequence[int] | Sequence[Sequence[int]]
 F = TypeVar("F", bound=Callable[..., Any])
 
 def builder(method: str) -> Callable[..., Any] | None: ...
@@ -48,8 +50,8 @@ def located(function: F, method: str = "") -> F: ...
 '''
 
 KNOWN = {
-    "Any", "Array", "Callable", "DType", "DimLike", "Iterable", "None", "Number", "Sequence",
-    "Value", "bool", "dict", "float", "int", "list", "str", "tuple",
+    "Any", "Array", "Callable", "DType", "DimLike", "Iterable", "None", "Number", "Numbers",
+    "Padding", "Sequence", "Value", "bool", "dict", "float", "int", "list", "str", "tuple",
 }  # fmt: skip
 """The names that annotations may use: what the head imports, and builtins."""
 

@@ -68,7 +68,8 @@ def _check_view(op: Any) -> None:
         k in attrs and isinstance(attrs[k], ir.DenseI64ArrayAttr) for k in ("shape", "strides")
     ):
         raise IRError("shape and strides must be arrays of i64")
-    moves = attrs["moves"] if "moves" in attrs else ()
+    # The map of attributes has no get.
+    moves = attrs["moves"] if "moves" in attrs else ()  # noqa: SIM401
     listed = isinstance(moves, ir.DenseI64ArrayAttr) or moves == ()
     if not listed or len(moves) != len(rounds):
         raise IRError(f"moves must be {len(rounds)} numbers of i64, one for each round")

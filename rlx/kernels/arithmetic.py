@@ -16,7 +16,7 @@ __all__ = ["ArithName", "Arithmetic", "CompareName"]
 ArithName = Literal["add", "sub", "mul", "div", "rem", "and", "or", "xor", "shl", "shr"]
 CompareName = Literal["eq", "ne", "lt", "le", "gt", "ge"]
 
-_FLOAT_OPS = {"add": "addf", "sub": "subf", "mul": "mulf", "div": "divf", "rem": "remf"}
+_FLOAT_OPS = {"add": "addf", "sub": "subf", "mul": "mulf", "div": "divf"}
 
 
 class Arithmetic(Emitter):
@@ -39,14 +39,14 @@ class Arithmetic(Emitter):
         """One arithmetic instruction.
 
         Integer division truncates and is undefined for 0; that of indices is unsigned. The
-        remainder of floats is a function of the target's table where that has one.
+        remainder of floats is a function of the target's table.
         """
         x, y = self._pair(a, b)
         dt = x.dtype
         if isinstance(x, Complex) and isinstance(y, Complex):
             return complex.arith(self.kernel, verb, x, y)
         if dt.is_float:
-            if verb == "rem" and "rem" in self.target.math:
+            if verb == "rem":
                 return self.call("rem", x, y)
             if verb not in _FLOAT_OPS:
                 raise self._refuse(f"there is no {verb} of {dt}")
@@ -170,6 +170,14 @@ class Arithmetic(Emitter):
             return complex.log(self.kernel, x)
         return self.call("log", x)
 
+    def expm1(self, x: Reg) -> Reg:
+        """exp(x) - 1, by the target's math."""
+        return self.call("expm1", x)
+
+    def log1p(self, x: Reg) -> Reg:
+        """log(1 + x), by the target's math."""
+        return self.call("log1p", x)
+
     def tanh(self, x: Reg) -> Reg:
         """Hyperbolic tangent, by the target's math."""
         return self.call("tanh", x)
@@ -177,6 +185,10 @@ class Arithmetic(Emitter):
     def erf(self, x: Reg) -> Reg:
         """Error function, by the target's math."""
         return self.call("erf", x)
+
+    def erfinv(self, x: Reg) -> Reg:
+        """Inverse of the error function, by the target's math."""
+        return self.call("erfinv", x)
 
     def gelu(self, x: Reg) -> Reg:
         """x times the distribution function of the standard normal, by the target's math."""
@@ -197,6 +209,10 @@ class Arithmetic(Emitter):
     def atan(self, x: Reg) -> Reg:
         """Arc tangent, by the target's math."""
         return self.call("atan", x)
+
+    def atan2(self, y: Reg | Number, x: Reg | Number) -> Reg:
+        """The angle of the point (x, y) in radians, by the target's math."""
+        return self.call("atan2", *self._pair(y, x))
 
     def pow(self, x: Reg, y: Reg) -> Reg:
         """x to the power of y, by the target's math."""
@@ -231,6 +247,11 @@ class Arithmetic(Emitter):
     def ceil(self, x: Reg) -> Reg:
         """The smallest whole number not below x."""
         return self.unary("math.ceil", x)
+
+    def trunc(self, x: Reg) -> Reg:
+        """The whole number next to x on the side of 0."""
+        # Not math.trunc, which has no way to PTX.
+        return self.select(x < 0.0, self.ceil(x), self.floor(x))
 
     def round_even(self, x: Reg) -> Reg:
         """The nearest whole number, of two the even one."""

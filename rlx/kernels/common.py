@@ -18,6 +18,7 @@ from rlx.errors import GraphError, UnsupportedError
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
 from rlx.kernels.faults import record_fault
+from rlx.kernels.matrix import LINE_BYTES, Matrix, padded
 from rlx.kernels.probe import Probe
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg
 from rlx.kernels.strides import row_major
@@ -76,13 +77,16 @@ class LoopBuilder:
         self.k, self.op = k, op
         self.domain: tuple[int, ...] | None = None
         self.messages: list[str] = []
+        self.workspaces: list[TensorType] = []
+        self.work_memory: list[tuple[DType, int]] = []
+        self.scratch = 0
+        self._point: Reg | None = None
         self._operands: list[Buffer | None] = [
             None if v is None else k.buffer(f"in{n}", v.dtype) for n, v in enumerate(op.operands)
         ]
         self._results = [
             Room(k.buffer(f"out{n}", v.dtype), v.type) for n, v in enumerate(op.results)
         ]
-        self.workspaces: list[TensorType] = []
         self._error: tuple[Buffer, Reg] | None = None
 
     # -- loops -----------------------------------------------------------------------------
@@ -95,6 +99,7 @@ class LoopBuilder:
         self.domain = tuple(shape)
 
         def point(flat: Reg) -> None:
+            self._point = flat
             body(*self._at(flat, self.domain or ()))
 
         self.k.parallel(point)
@@ -133,15 +138,15 @@ class LoopBuilder:
 
     # -- memory ----------------------------------------------------------------------------
 
-    def load(self, operand: int, at: Sequence[Index]) -> Reg:
-        """An element of an operand, by its number."""
+    def load(self, operand: int, at: Sequence[Index], lanes: int = 0) -> Reg:
+        """An element of an operand, by its number; or ``lanes`` from there on, in memory order."""
         buffer, value = self._operands[operand], self.op.operands[operand]
         if buffer is None or value is None:
             raise GraphError(f"{self.op.name}: its loops read operand {operand}, which is absent")
-        return self.k.load(buffer, self._flat(value.type, at))
+        return self.k.load(buffer, self._flat(value.type, at), lanes)
 
     def store(self, result: int, at: Sequence[Index], value: Reg | Number) -> None:
-        """Write an element of a result, by its number."""
+        """Write an element of a result, by its number; a vector fills those that follow."""
         self.write(self._results[result], at, value)
 
     def result(self, n: int) -> Room:
@@ -153,16 +158,47 @@ class LoopBuilder:
         share it, so each has a part of its own. To be asked for before any fault."""
         assert self._error is None, "workspaces come before the error record"
         self.workspaces.append(TensorType(tuple(shape), dt))
-        name = f"work{len(self.workspaces) - 1}"
+        name = f"room{len(self.workspaces) - 1}"
         return Room(self.k.buffer(name, dt), self.workspaces[-1])
 
-    def read(self, room: Room, at: Sequence[Index]) -> Reg:
-        """An element of a result or workspace."""
-        return self.k.load(room.buffer, self._flat(room.type, at))
+    def read(self, room: Room, at: Sequence[Index], lanes: int = 0) -> Reg:
+        """An element of a result or workspace; or ``lanes`` from there on, in memory order."""
+        return self.k.load(room.buffer, self._flat(room.type, at), lanes)
 
     def write(self, room: Room, at: Sequence[Index], value: Reg | Number) -> None:
-        """Write an element of a result or workspace."""
+        """Write an element of a result or workspace; a vector fills those that follow."""
         self.k.store(value, room.buffer, self._flat(room.type, at))
+
+    def matrix(self, operand: int, at: Sequence[Index]) -> Matrix:
+        """The matrix of an operand at the index ``at`` of its leading axes."""
+        buffer, value = self._operands[operand], self.op.operands[operand]
+        assert buffer is not None and value is not None
+        return self._matrix(buffer, value.type, at)
+
+    def result_matrix(self, result: int, at: Sequence[Index]) -> Matrix:
+        """The same of a result. One of vectors, with as many axes as ``at`` and one more, is a
+        matrix of one row."""
+        room = self._results[result]
+        return self._matrix(room.buffer, room.type, at)
+
+    def _matrix(self, buffer: Buffer, t: TensorType, at: Sequence[Index]) -> Matrix:
+        rest = t.static_shape[len(at) :]
+        stride = rest[-1] if rest else 1
+        return Matrix(self.k, buffer, self._flat(t, [*at, *[0] * len(rest)]), stride)
+
+    def work(self, rows: int, columns: int, dt: DType) -> Matrix:
+        """Work memory of this point, with padded rows; what it holds at first is undefined. To be
+        called inside ``parallel``, before any ``fault``."""
+        assert self._point is not None and self._error is None, self.op.name
+        stride = padded(columns, dt)
+        count = max(rows, 1) * stride
+        self.work_memory.append((dt, count))
+        if self.k.target.frame == "gpu":
+            buffer = self.k.buffer(f"work{len(self.work_memory) - 1}", dt)
+            return Matrix(self.k, buffer, self._point * count, stride)
+        buffer = self.k.scratch(dt, self.scratch)
+        self.scratch += -(-count * dt.bytes // LINE_BYTES) * LINE_BYTES
+        return Matrix(self.k, buffer, 0, stride)
 
     def _flat(self, t: TensorType, at: Sequence[Index]) -> Reg:
         if len(at) != t.rank:
@@ -242,7 +278,8 @@ def launch(config: CommonConfig, site: int = 0) -> Launch:
     built = _traced(config)
     points = math.prod(built.domain or ())
     work = built.op.cost().flops // max(1, points)
-    return Launch(points, max(1, SHARE // max(1, work)), (site,) if built.messages else ())
+    sizes = (site,) if built.messages else ()
+    return Launch(points, max(1, SHARE // max(1, work)), sizes, built.scratch)
 
 
 def faults(config: CommonConfig) -> list[str]:
@@ -250,9 +287,13 @@ def faults(config: CommonConfig) -> list[str]:
     return list(_traced(config).messages)
 
 
-def workspaces(config: CommonConfig) -> list[TensorType]:
-    """The memory that a launch needs beside operands and results, in the order of arguments."""
-    return list(_traced(config).workspaces)
+def workspaces(config: CommonConfig, frame: str = "cpu") -> list[TensorType]:
+    """The memory that a launch needs beside operands and results, in the order of arguments. CPUs
+    have scratch for the work memory of a point; on GPUs it is an argument."""
+    built = _traced(config)
+    points = math.prod(built.domain or ())
+    work = [TensorType((points, count), dt) for dt, count in built.work_memory]
+    return [*built.workspaces, *(work if frame == "gpu" else ())]
 
 
 @cache

@@ -24,6 +24,8 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "rlx.kernels.rowwise": ("Reduce", "RowProgram", "RowwiseConfig"),
     "rlx.kernels.scatter": ("ScatterConfig",),
     "rlx.kernels.fft": ("FftConfig",),
+    "rlx.kernels.conv": ("ConvConfig",),
+    "rlx.kernels.conv_layout": ("BlocksConfig", "PlanesConfig"),
     "rlx.types": ("TensorType",),
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from rlx.kernels.complex import flat, gathered
 from rlx.kernels.memory import Memory
@@ -118,3 +119,15 @@ class Control(Memory):
         whole = n - n % lanes
         self.loop(0, whole, lanes, lambda j: body(j, lanes))
         self.loop(whole, n, 1, lambda j: body(j, 0))
+
+    def halving_loop(self, n: Reg, lanes: int, body: Callable[[Reg, int], None]) -> None:
+        """Cover ``[0, n)`` by vectors, and the rest by at most one half, one quarter, ... of one:
+        ``body(j, lanes)``, ``body(j, lanes / 2)``, ..., ``body(j, 0)``."""
+        if lanes > 1:
+            self.loop(0, n - n % lanes, lanes, lambda j: body(j, lanes))
+        else:
+            self.loop(0, n, 1, lambda j: body(j, 0))
+        while lanes > 1:
+            rest, half = n % lanes, lanes // 2
+            self.when(rest >= half, partial(body, n - rest, half if half > 1 else 0))
+            lanes = half

@@ -137,6 +137,8 @@ _HEAD = """\
 #include <stdint.h>
 typedef uint16_t rlx_f16;
 typedef uint16_t rlx_bf16;
+typedef struct { float re, im; } rlx_c64;
+typedef struct { double re, im; } rlx_c128;
 typedef struct { int64_t *record; int64_t site; } rlx_faults;
 static inline void rlx_fault(const rlx_faults *faults, int64_t code) {
   if (faults->record[0] != 0) return;
@@ -145,7 +147,10 @@ static inline void rlx_fault(const rlx_faults *faults, int64_t code) {
 }
 """
 
-_C_TYPES = {"f32": "float", "f64": "double", "bool": "bool", "f16": "rlx_f16", "bf16": "rlx_bf16"}
+_C_TYPES = {
+    "f32": "float", "f64": "double", "bool": "bool", "f16": "rlx_f16", "bf16": "rlx_bf16",
+    "c64": "rlx_c64", "c128": "rlx_c128",
+}  # fmt: skip
 
 
 def _c_file(name: str, op: Op, kernel: CKernel) -> str:
@@ -176,6 +181,5 @@ def _c_file(name: str, op: Op, kernel: CKernel) -> str:
 def _c_type(dt: DType) -> str:
     if dt.name in _C_TYPES:
         return _C_TYPES[dt.name]
-    if not dt.is_int:
-        raise GraphError(f"a kernel in C cannot have elements of {dt}; write it in MLIR")
+    assert dt.is_int
     return f"{'u' if dt.kind == 'uint' else ''}int{dt.bits}_t"

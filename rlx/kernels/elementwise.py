@@ -27,6 +27,7 @@ from rlx.kernels.program import Program
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import (
     Access,
+    Counted,
     Space,
     Strided,
     Strides,
@@ -54,12 +55,16 @@ SHORT_PROGRAM = 8
 
 @dataclass(frozen=True)
 class ElementwiseConfig:
-    """A program, and how each of its inputs and outputs moves along the dims of the space."""
+    """A program, and how each of its inputs and outputs moves along the dims of the space.
+
+    The inputs numbered in ``counted`` have no memory: they are their own offsets.
+    """
 
     program: Program
     inputs: tuple[Access, ...]
     outputs: tuple[Access, ...]
     in_place: bool = False
+    counted: tuple[int, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -88,18 +93,21 @@ def launch(
     block: int = BLOCK,
     *,
     in_place: bool = False,
+    counted: Sequence[int] = (),
 ) -> tuple[ElementwiseConfig, Launch]:
     """The kernel and its arguments for a result of ``shape``.
 
     ``inputs`` and ``outputs`` give each operand's stride along every dim of ``shape``, in elements
     and not negative; 0 where it is broadcast (outputs never are). ``block`` is the number of
     elements of a task: 1 on a GPU. ``in_place`` says that an output may be the memory of an input.
+    ``counted`` are the numbers of the integer inputs whose elements are their offsets.
     """
     space = Space(tuple(shape), (*map(tuple, inputs), *map(tuple, outputs)))
     first_output = len(inputs)
     space = _inner_last(collapse(order_for_output(space, first_output)), first_output)
     kinds = accesses(space)
-    config = ElementwiseConfig(program, kinds[:first_output], kinds[first_output:], in_place)
+    ends = kinds[:first_output], kinds[first_output:]
+    config = ElementwiseConfig(program, *ends, in_place, tuple(counted))
 
     *outer, inner = space.shape
     inner_block = min(block, max(1, inner))
@@ -136,7 +144,7 @@ def _inner_last(space: Space, first_output: int) -> Space:
 
 
 def emit(name: str, config: ElementwiseConfig, target: KernelTarget) -> KernelText:
-    """The text of the kernel. Arguments: buffers of the inputs and outputs; the shape, the inner
+    """The text of the kernel. Arguments: buffers of inputs and outputs; the shape, the inner
     block and (from rank 2) the block of the dim before it; the run-time strides."""
     return _Emitter(name, config, target).emit()
 
@@ -149,7 +157,7 @@ class _Emitter:
         self.lanes = lanes if lanes > 1 else 0
         self.vectors = 4 if _cost(program) <= SHORT_PROGRAM else 2
         self.inputs = [
-            Strided(k, f"in{n}", dt, a)
+            (Counted if n in config.counted else Strided)(k, f"in{n}", dt, a)
             for n, (dt, a) in enumerate(zip(program.inputs, config.inputs, strict=True))
         ]
         self.outputs = [

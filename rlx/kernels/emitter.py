@@ -86,7 +86,15 @@ class Emitter:
         lit = self._literal(value, dt)
         # MLIR writes a scalar bool with no type: ``true`` is already an i1.
         typed = "" if dt is bool_ and not lanes else f" : {kind}"
-        text = f"arith.constant {f'dense<{lit}>' if lanes else lit}{typed}"
+        return self._constant(f"{f'dense<{lit}>' if lanes else lit}{typed}", dt, lanes)
+
+    def lane_numbers(self, dt: DType, lanes: int) -> Reg:
+        """The constant vector 0, 1, 2, … of an integer type; it wraps."""
+        numbers = ", ".join(str(n % (1 << dt.bits)) for n in range(lanes))
+        return self._constant(f"dense<[{numbers}]> : {mlir_type(dt, lanes)}", dt, lanes)
+
+    def _constant(self, literal: str, dt: DType, lanes: int) -> Reg:
+        text = f"arith.constant {literal}"
         name = self._constants.get(text)
         if name is None:
             name = self._constants[text] = f"%c{len(self._constants)}"

@@ -15,6 +15,7 @@ from rlx.types import DType
 
 __all__ = [
     "Access",
+    "Counted",
     "Space",
     "Strided",
     "Strides",
@@ -119,12 +120,11 @@ def run_time_strides(access: Access, strides: Strides) -> list[int]:
     return [s for kind, s in zip(access, strides, strict=True) if kind == "any"]
 
 
-class Strided:
-    """An operand of a kernel: its buffer, and a size argument for each "any" stride."""
+class Walked:
+    """How an operand of a kernel moves: a size argument for each "any" stride."""
 
     def __init__(self, k: Kernel, name: str, dt: DType, access: Access) -> None:
         self.k, self.name, self.dtype, self.access = k, name, dt, access
-        self.buffer: Buffer = k.buffer(name, dt)
         self.strides: dict[int, Reg] = {}
 
     def declare_strides(self) -> None:
@@ -147,6 +147,30 @@ class Strided:
             part = i if self.access[d] == "one" else i * self.strides[d]
             total = part if total is None else total + part
         return self.k.index(0) if total is None else total
+
+
+class Counted(Walked):
+    """An operand without memory: the offset itself is the element, an integer."""
+
+    def load(self, base: Reg, j: Reg, lanes: int) -> Reg:
+        """The number(s) at inner index ``j``, from the offset ``base`` of its row."""
+        k, dt = self.k, self.dtype
+        if self.inner == "zero":
+            return k.cast(base, dt)
+        step = None if self.inner == "one" else self.strides[len(self.access) - 1]
+        first = k.cast(base + (j if step is None else j * step), dt)
+        if not lanes:
+            return first
+        numbers = k.lane_numbers(dt, lanes)
+        return first + (numbers if step is None else numbers * k.cast(step, dt))
+
+
+class Strided(Walked):
+    """An operand in memory: its buffer beside the strides."""
+
+    def __init__(self, k: Kernel, name: str, dt: DType, access: Access) -> None:
+        super().__init__(k, name, dt, access)
+        self.buffer: Buffer = k.buffer(name, dt)
 
     def load(self, base: Reg, j: Reg, lanes: int) -> Reg:
         """The element(s) at inner index ``j``, from the offset ``base`` of its row."""

@@ -1,7 +1,8 @@
 """fuse: ops that one kernel can run become a ``mir.fused`` region.
 
-Three patterns, in this order, each one sweep in program order: a product with its pointwise
-epilogue; row-wise reductions with the pointwise ops around them; what is left of pointwise chains.
+Four patterns, in this order, each one sweep in program order: a product, and a convolution, with
+its pointwise epilogue; row-wise reductions with the pointwise ops around them; what is left of
+pointwise chains.
 A region never swallows a value that something outside it uses. Whether a region is right for a
 kernel is the family's to say: growth (``growth``) asks its claim, and un-fusing is always inlining.
 A pattern whose family the target has no emitter for is left out.
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable
 
 from rlx._mlir import ir
 from rlx.dialects.bridge import create, is_mir, place_of
+from rlx.dialects.convert import from_type
 from rlx.lowering.base import Compilation, RulePass, functions
 from rlx.lowering.families import claim
 from rlx.lowering.growth import LONGEST, Group, Growth, extend
@@ -20,9 +22,10 @@ from rlx.lowering.region import iter_users, producer, sole_user, users
 from rlx.lowering.report import MissedFusion, MissReason
 from rlx.lowering.rules import splat_of
 from rlx.ops.base import op_class
-from rlx.ops.constant import Constant
+from rlx.ops.constant import Constant, Iota
 from rlx.ops.contraction import MatMul
-from rlx.ops.movement import Expand
+from rlx.ops.conv import Conv, ConvTranspose
+from rlx.ops.movement import Expand, Reshape
 from rlx.ops.normalization import LayerNorm, RmsNorm, Softmax
 from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 
@@ -40,7 +43,7 @@ class Fuse(RulePass):
     """Merge products, row reductions and pointwise ops into regions."""
 
     name = "fuse"
-    rules = ("contraction", "rowwise", "elementwise")
+    rules = ("contraction", "conv", "rowwise", "elementwise")
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
         if compilation.options.dispatch == "common" or not compilation.options.fuse:
@@ -72,15 +75,14 @@ class _Fuser:
     def grow(self, pattern: str, root: ir.Operation) -> None:
         """Grow from a root while the family claims the result; make a region of two ops or more."""
         group = Group(root)
-        if pattern != "contraction":
+        if pattern not in ("contraction", "conv"):
             self.take_producers(pattern, group)
         if pattern != "elementwise":
             self.take_users(pattern, group)
-        work = [o for o in group.ops if o.name not in CHEAP]
-        if len(work) > 1 or (
-            work and work[0].name in ROW_ROOTS and self.refusal(pattern, group) is None
-        ):
-            self.region(pattern, self.with_cheap(group.ops))
+        whole = self.with_cheap(pattern, group.ops)
+        gains = len(group.ops) > 1 or any(_counts(o) for o in whole)
+        if gains or (root.name in ROW_ROOTS and self.refusal(pattern, group) is None):
+            self.region(pattern, whole)
 
     def take_users(self, pattern: str, group: Group) -> None:
         """Append the ops that follow, each the only user of the one before."""
@@ -150,8 +152,8 @@ class _Fuser:
     def order(self, op: ir.Operation) -> int:
         return self.place[op.results[0]]
 
-    def with_cheap(self, group: list[ir.Operation]) -> list[ir.Operation]:
-        """The group with the constants and expands that it reads, in program order."""
+    def with_cheap(self, pattern: str, group: list[ir.Operation]) -> list[ir.Operation]:
+        """The group with the cheap ops that it reads, in program order."""
         found = {o.results[0]: o for o in group}
         todo = list(group)
         while todo:
@@ -159,7 +161,7 @@ class _Fuser:
                 op = producer(v)
                 if (
                     op is not None
-                    and op.name in CHEAP
+                    and _cheap(pattern, op)
                     and v not in found
                     and v in self.place
                     and _region_leaf(op)
@@ -170,7 +172,7 @@ class _Fuser:
 
     def refusal(self, pattern: str, group: Group) -> str | None:
         """Why the family does not run the group as a region; None if it does."""
-        ops = self.with_cheap(group.ops)
+        ops = self.with_cheap(pattern, group.ops)
         return claim(pattern, self.compilation.regions.of_ops(ops, ops[-1]))
 
     # -- the region ------------------------------------------------------------------------
@@ -179,7 +181,7 @@ class _Fuser:
         """Wrap ops (in program order) in a mir.fused; cheap ops that others use are copied."""
         last = ops[-1]
         out = last.results[0]
-        label = "+".join(o.name.split(".")[1] for o in ops if o.name not in CHEAP)
+        label = "+".join(o.name.split(".")[1] for o in ops if not _cheap(kind, o))
         fused = create(
             "mir.fused", [out.type], [], {"kind": ir.StringAttr.get(kind)},
             regions=1, ip=ir.InsertionPoint(last), loc=ir.Location.fused([o.location for o in ops]),
@@ -188,7 +190,7 @@ class _Fuser:
         out.replace_all_uses_with(fused.results[0])
         self.place[fused.results[0]] = self.place[out]
         inside: dict[ir.Value, ir.Value] = {}
-        shared_values = _shared(ops)
+        shared_values = _shared(kind, ops)
         for op in ops:
             v = op.results[0]
             shared = v in shared_values
@@ -236,6 +238,7 @@ def _pointwise(op: ir.Operation) -> bool:
 
 PATTERNS: dict[str, Callable[[list[ir.Operation]], list[ir.Operation]]] = {
     "contraction": lambda ops: [o for o in ops if o.name == MatMul.name],
+    "conv": lambda ops: [o for o in ops if o.name in (Conv.name, ConvTranspose.name)],
     "rowwise": lambda ops: [o for o in ops if o.name in ROW_ROOTS],
     "elementwise": lambda ops: [o for o in reversed(ops) if _pointwise(o)],
 }
@@ -260,12 +263,24 @@ def _region_leaf(op: ir.Operation) -> bool:
     return splat_of(op.results[0]) is not None
 
 
-def _shared(ops: list[ir.Operation]) -> set[ir.Value]:
+def _cheap(pattern: str, op: ir.Operation) -> bool:
+    return op.name in CHEAP or (pattern == "elementwise" and _counts(op))
+
+
+def _counts(op: ir.Operation) -> bool:
+    """Whether an op counts in integers: an elementwise kernel has the number of each element."""
+    if op.name == Reshape.name:
+        source = producer(op.operands[0])
+        return source is not None and _counts(source) and len(source.attributes["shape"]) == 1
+    return op.name == Iota.name and from_type(op.results[0].type).dtype.is_int
+
+
+def _shared(pattern: str, ops: list[ir.Operation]) -> set[ir.Value]:
     """The results of cheap ops that something outside ``ops`` reads, or that one of these reads:
     what stays where it is needs its operands there."""
     moved = {o.results[0] for o in ops}
     for op in reversed(ops):
-        if op.name in CHEAP and not all(_within(u, moved) for u in iter_users(op.results[0])):
+        if _cheap(pattern, op) and not all(_within(u, moved) for u in iter_users(op.results[0])):
             moved.discard(op.results[0])
     return {o.results[0] for o in ops} - moved
 

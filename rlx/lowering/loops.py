@@ -81,6 +81,8 @@ def loop_program(
 def _row(t: TensorType) -> Row:
     size = t.size
     assert isinstance(size, int)
+    if t.dtype.is_complex:
+        raise NoLoop(f"a value of {t} takes two registers an element")
     if size > ELEMENTS:
         raise TooLarge(f"a value of {t} has more than {ELEMENTS} elements")
     return Row(t.dtype, size)

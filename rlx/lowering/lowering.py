@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from rlx._mlir import ir
 from rlx.dialects.bridge import place_of, trail_of
 from rlx.dialects.convert import from_type, real_parts, to_attr
@@ -22,7 +24,7 @@ from rlx.lowering.report import ArenaBuffer
 from rlx.lowering.rules import constant_of
 from rlx.lowering.views import Memory, Rounds, View
 from rlx.ops.base import Location
-from rlx.types import TensorType
+from rlx.types import TensorType, dtype
 
 __all__ = ["Branch", "For", "Launched", "Lowering", "Repeat", "Site", "Step", "launches"]
 
@@ -191,6 +193,15 @@ class Lowering:
             assert array is not None and op is not None, f"{v} has no place yet"
             self.env[v] = self._constant(op.attributes["value"], from_type(v.type))
         return self.env[v]
+
+    def literal(self, array: np.ndarray[Any, Any]) -> View:
+        """A constant memory with an array that kernels read beside the program's values."""
+        key = ("literal", array.dtype.str, array.shape, array.tobytes())
+        if key not in self.packs:
+            self.constants.append(to_attr(array, "Array"))
+            memory = Memory("constant", len(self.constants) - 1)
+            self.packs[key] = View.dense(memory, dtype(array.dtype), array.shape)
+        return self.packs[key]
 
     def dense(self, v: ir.Value) -> View:
         """A dense row-major view of a value, by a copy if it has gaps."""

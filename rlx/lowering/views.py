@@ -114,6 +114,7 @@ class View:
             shape=(*self.shape, 2),
             strides=(*(2 * s for s in self.strides), 1),
             start=2 * self.start,
+            moves=tuple((rounds, 2 * step) for rounds, step in self.moves),
         )
 
     def transpose(self, perm: Sequence[int]) -> View:

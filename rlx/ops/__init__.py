@@ -20,19 +20,36 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "rlx.ops.compare": (
         "mir.eq", "mir.ne", "mir.lt", "mir.le", "mir.gt", "mir.ge",
-        "mir.logical_and", "mir.logical_or", "mir.logical_not", "mir.where",
+        "mir.logical_and", "mir.logical_or", "mir.logical_xor", "mir.logical_not", "mir.where",
+        "mir.isnan", "mir.isinf", "mir.isfinite",
+    ),
+    "rlx.ops.division": ("mir.floor_divide", "mir.remainder", "mir.fmod"),
+    "rlx.ops.bits": (
+        "mir.bitwise_and", "mir.bitwise_or", "mir.bitwise_xor", "mir.bitwise_not",
+        "mir.left_shift", "mir.right_shift",
     ),
     "rlx.ops.unary": (
         "mir.relu", "mir.exp", "mir.log", "mir.sqrt", "mir.rsqrt", "mir.neg", "mir.abs",
         "mir.sin", "mir.cos", "mir.tan", "mir.atan", "mir.round", "mir.floor", "mir.sign",
     ),
+    "rlx.ops.elementary": (
+        "mir.expm1", "mir.log1p", "mir.exp2", "mir.log2", "mir.asin", "mir.acos", "mir.sinh",
+        "mir.cosh", "mir.asinh", "mir.acosh", "mir.atanh", "mir.atan2", "mir.ceil", "mir.trunc",
+    ),
     "rlx.ops.activation": (
         "mir.gelu", "mir.gelu_approx", "mir.silu", "mir.sigmoid", "mir.tanh", "mir.erf",
+        "mir.erfinv",
+    ),
+    "rlx.ops.rectifiers": (
+        "mir.softplus", "mir.mish", "mir.softsign", "mir.elu", "mir.celu", "mir.selu",
+        "mir.leaky_relu", "mir.hard_sigmoid", "mir.hard_swish", "mir.relu6",
     ),
     "rlx.ops.cast": ("mir.cast",),
     "rlx.ops.complex": (
         "mir.complex", "mir.real", "mir.imag", "mir.conj", "mir.angle", "mir.complex_norm_sq",
     ),
+    "rlx.ops.random": ("mir.threefry2x32", "mir.random_bits"),
+    "rlx.ops.sampling": ("mir.dropout", "mir.sample"),
     "rlx.ops.contraction": ("mir.matmul", "mir.dot_general"),
     "rlx.ops.fft": ("mir.fft", "mir.ifft", "mir.rfft", "mir.irfft"),
     "rlx.ops.reduce": (
@@ -42,10 +59,16 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "mir.cumsum", "mir.cumprod", "mir.cummax", "mir.cummin", "mir.logcumsumexp",
     ),
     "rlx.ops.recurrence": ("mir.linear_recurrence",),
+    "rlx.ops.selective_scan": ("mir.selective_scan",),
+    "rlx.ops.delta_net": ("mir.gated_delta_net",),
     "rlx.ops.normalization": ("mir.softmax", "mir.layer_norm", "mir.rms_norm"),
+    "rlx.ops.likelihood": (
+        "mir.logsumexp", "mir.log_softmax", "mir.softmax_cross_entropy",
+    ),
     "rlx.ops.attention": ("mir.attention",),
     "rlx.ops.rope": ("mir.rope",),
     "rlx.ops.movement": ("mir.reshape", "mir.transpose", "mir.expand"),
+    "rlx.ops.rearrange": ("mir.flip",),
     "rlx.ops.slicing": ("mir.slice", "mir.concat", "mir.pad"),
     "rlx.ops.gather": ("mir.gather",),
     "rlx.ops.scatter": ("mir.scatter", "mir.scatter_add"),
@@ -55,12 +78,29 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.sort": ("mir.sort",),
     "rlx.ops.topk": ("mir.topk",),
     "rlx.ops.argreduce": ("mir.argmax", "mir.argmin"),
+    "rlx.ops.linalg.triangular": ("mir.triangular_solve",),
+    "rlx.ops.linalg.cholesky": ("mir.cholesky",),
+    "rlx.ops.linalg.lu": ("mir.lu",),
+    "rlx.ops.linalg.qr": ("mir.qr",),
+    "rlx.ops.linalg.eigh": ("mir.eigh", "mir.eigvalsh"),
+    "rlx.ops.linalg.svd": ("mir.svd", "mir.svdvals"),
+    "rlx.ops.linalg.pinv": ("mir.pinv", "mir.lstsq"),
+    "rlx.ops.linalg.solve": ("mir.solve", "mir.inv", "mir.det", "mir.slogdet"),
+    "rlx.ops.conv": ("mir.conv", "mir.conv_transpose"),
+    "rlx.ops.pool": ("mir.mean_pool",),
+    "rlx.ops.max_pool": ("mir.max_pool", "mir.max_pool_indices", "mir.max_pool_backward"),
     "rlx.ops.blocks": (
         "hir.linear", "hir.linear_fused", "hir.shared_linear_pair", "hir.swiglu",
-        "hir.residual_rms_norm",
+        "hir.residual_rms_norm", "hir.depthwise_conv1d_causal",
+        "hir.residual_rms_norm", "hir.residual_layer_norm",
     ),
+    "rlx.ops.norms": ("hir.group_norm", "hir.batch_norm", "hir.batch_norm_train"),
+    "rlx.ops.resize": ("hir.resize",),
+    "rlx.ops.axial_rope": ("hir.axial_rope2d",),
+    "rlx.ops.experts": ("mir.grouped_matmul", "hir.lora_matmul"),
     "rlx.ops.transformer": ("hir.attention_block", "hir.bert_layer"),
     "rlx.ops.llama": ("hir.llama_decoder_block",),
+    "rlx.ops.qwen": ("hir.qwen35_mtp_head",),
     "rlx.ops.control": ("control.cond", "control.while_loop", "control.scan"),
     "rlx.ops.custom_fn": ("control.custom_fn",),
 }  # fmt: skip
@@ -70,12 +110,15 @@ OP_MODULES: dict[str, str] = {op: module for module, ops in FAMILIES.items() for
 # Builder methods that are no op's own name: the method, and "module:function" that it calls, or
 # "op" for an op class under another method name.
 _SUGAR = "rlx.ops.sugar"
+_SPATIAL = "rlx.ops.spatial"
 # Control flow is built by ``rlx.control``, which traces functions.
 BUILDERS: dict[str, str] = {
     **{op.split(".")[1]: op for op in OP_MODULES if not op.startswith("control.")},
     **{f: f"{_SUGAR}:{f}" for f in (
         "narrow", "concat", "split", "squeeze", "unsqueeze", "swapaxes", "permute", "flatten",
-        "activation", "binary", "compare", "reduce", "attention_kind",
+        "activation", "binary", "compare", "reduce", "attention_kind", "square", "reciprocal",
+        "clip", "prelu",
+        "activation", "binary", "compare", "reduce", "attention_kind", "gated_silu",
     )},
     **{f: f"rlx.ops.along:{f}" for f in (
         "take_along_axis", "put_along_axis", "gather_nd", "scatter_nd",
@@ -90,6 +133,23 @@ BUILDERS: dict[str, str] = {
         "fftshift", "ifftshift",
     )},
     **{f: f"rlx.ops.spectral:{f}" for f in ("stft", "istft", "psd", "welch", "fft_conv1d")},
+    **{f: f"rlx.ops.rearrange:{f}" for f in (
+        "tile", "repeat", "roll", "moveaxis", "stack", "unstack", "broadcast_arrays", "pad",
+        "space_to_depth", "depth_to_space", "pixel_shuffle", "pixel_unshuffle",
+    )},
+    **{f: f"rlx.ops.fill:{f}" for f in (
+        "full", "zeros", "ones", "full_like", "zeros_like", "ones_like", "arange", "linspace",
+    )},
+    **{f: f"rlx.ops.norms:{f}" for f in (
+        "instance_norm", "layer_norm2d", "norm", "normalize", "local_response_norm",
+    )},
+    **{f: f"rlx.ops.statistics:{f}" for f in ("var", "std", "reduce_l1", "reduce_l2")},
+    "any": "rlx.ops.statistics:any_", "all": "rlx.ops.statistics:all_",
+    "einsum": "rlx.ops.einsum:einsum", "broadcast_to": "mir.expand",
+    **{f"{f}{rank}d": f"{_SPATIAL}:{f}{rank}d" for rank in (1, 2, 3) for f in (
+        "conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool",
+    )},
+    "pool": f"{_SPATIAL}:pool",
     "sum": "mir.reduce_sum", "mean": "mir.reduce_mean", "prod": "mir.reduce_prod",
     "max": f"{_SUGAR}:max_", "min": f"{_SUGAR}:min_",
 }  # fmt: skip

@@ -117,7 +117,9 @@ class Sample:
     A type is text such as ``"2x3xT"``: T stands for each of the op's ``dtypes`` in turn, any
     other element type is fixed; None is an absent optional operand. ``data`` says for an operand
     by position what values it takes: "normal" (the default), "positive", "unit" (in (-1, 1)),
-    "nonzero", "bool", or "index:N" (integers in [0, N)).
+    "above_one", "nonzero", "bool", or "index:N" (integers in [0, N)); for matrices "spd"
+    (symmetric positive definite), "dominant" (a large diagonal) or "spread" (eigenvalues apart from
+    each other).
     """
 
     types: tuple[str | None, ...]

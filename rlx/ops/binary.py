@@ -41,6 +41,18 @@ def total(node: Binary, *parts: Value | None) -> Value:
     return out.expand(node.out.shape)
 
 
+def safe_divisor(k: Any, lhs: Any, rhs: Any) -> tuple[Any, Any]:
+    """Whether an integer divisor is 0, and the divisor with which no instruction traps: 1 in place
+    of 0, and of -1 under the least integer."""
+    dt = lhs.dtype
+    zero = k.compare("eq", rhs, 0)
+    unsafe = zero
+    if dt.kind == "int":
+        least = k.compare("eq", lhs, -(1 << (dt.bits - 1)))
+        unsafe = zero | (least & k.compare("eq", rhs, -1))
+    return zero, k.select(unsafe, 1, rhs)
+
+
 class Add(Binary, name="mir.add"):
     """Sum, element by element. Integers wrap."""
 
@@ -131,16 +143,10 @@ class Div(Binary, name="mir.div"):
         return np.where(rhs == 0, rhs, quotient)
 
     def scalar(self, k: Any, lhs: Any, rhs: Any) -> Any:
-        dt = lhs.dtype
-        if dt in INEXACT:
+        if lhs.dtype in INEXACT:
             return lhs / rhs
-        # The instruction traps on both undefined cases: give it a divisor of 1 there.
-        zero = k.compare("eq", rhs, 0)
-        unsafe = zero
-        if dt.kind == "int":
-            least = k.compare("eq", lhs, -(1 << (dt.bits - 1)))
-            unsafe = zero | (least & k.compare("eq", rhs, -1))
-        return k.select(zero, 0, lhs // k.select(unsafe, 1, rhs))
+        zero, divisor = safe_divisor(k, lhs, rhs)
+        return k.select(zero, 0, lhs // divisor)
 
     def vjp(self, g: Value) -> tuple[Value, Value]:
         slope = g / self.rhs

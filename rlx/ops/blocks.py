@@ -9,33 +9,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlx.errors import DTypeError, GraphError, ShapeError
-from rlx.ops.activation import Gelu, GeluApprox, Sigmoid, Silu, Tanh
+from rlx.ops.activation import Silu
 from rlx.ops.base import Op, attr, bad, operand, optional, sample
+from rlx.ops.conv import Conv
+from rlx.ops.functions import ACTIVATIONS
 from rlx.ops.heads import check_choice, check_floats
 from rlx.ops.movement import listed
-from rlx.ops.normalization import RmsNorm
-from rlx.ops.unary import Abs, Atan, Cos, Exp, Log, Neg, Relu, Round, Rsqrt, Sin, Sqrt, Tan
+from rlx.ops.normalization import LayerNorm, RmsNorm
+from rlx.ops.slicing import Concat
 from rlx.ops.value import Value
 from rlx.types import FLOATS, Dim, TensorType
 
 __all__ = [
-    "ACTIVATIONS",
     "Block",
+    "DepthwiseConv1dCausal",
     "Linear",
     "LinearFused",
+    "ResidualLayerNorm",
     "ResidualRmsNorm",
     "SharedLinearPair",
     "SwiGLU",
 ]
-
-ACTIVATIONS = {
-    cls.name.split(".")[1]: cls
-    for cls in (
-        Relu, Gelu, GeluApprox, Silu, Sigmoid, Tanh, Exp, Log, Sqrt, Rsqrt, Neg, Abs, Sin, Cos, Tan,
-        Atan, Round,
-    )
-}  # fmt: skip
-"""The op behind each activation name of a block; "none" is none of them."""
 
 
 class Block(Op):
@@ -203,23 +197,26 @@ class SwiGLU(Block, name="hir.swiglu"):
         return self.dense(gated, self.down)
 
 
-class ResidualRmsNorm(Block, name="hir.residual_rms_norm"):
-    """The RMS norm of a sum: rms_norm(x + residual) * gamma + beta over the last axis."""
+class _ResidualNorm(Block):
+    """The shared part of residual norms."""
 
     x: Value = operand("[..., K]")
     residual: Value = operand("of x's shape")
     gamma: Value = operand("[K]")
     beta: Value | None = optional("[K]")
-    eps: float = attr(1e-5, "added to the mean square")
+    bias: Value | None = optional("[K]")
+    eps: float = attr(1e-5, "added to the variance or the mean square")
 
     samples = (
         sample("2x4xT", "2x4xT", "4xT"),
         sample("2x1x4xT", "2x1x4xT", "4xT", "4xT", eps=1e-3),
+        sample("2x4xT", "2x4xT", "4xT", "4xT", "4xT"),
     )
     bads = (
         bad("f32", "f32", "1xf32", match="rank 1 or more", error=ShapeError),
         bad("2x4xf32", "4xf32", "4xf32", match="residual must be", error=ShapeError),
         bad("2x4xf32", "2x4xf32", "2xf32", match="gamma must be", error=ShapeError),
+        bad("2x4xf32", "2x4xf32", "4xf32", None, "2xf32", match="bias must be", error=ShapeError),
         bad("2x4xf32", "2x4xf32", "4xf64", match="one type", error=DTypeError),
     )
 
@@ -227,8 +224,68 @@ class ResidualRmsNorm(Block, name="hir.residual_rms_norm"):
         self.check_types()
         self.check_rank("x", 1, or_more=True)
         features = (self.x.shape[-1],)
-        self.check(("residual", self.x.shape), ("gamma", features), ("beta", features))
+        self.check(("residual", self.x.shape))
+        self.check(*((name, features) for name in ("gamma", "beta", "bias")))
+        return self.x.type
+
+    @property
+    def total(self) -> Value:
+        """What is normed."""
+        total = self.x + self.residual
+        return total if self.bias is None else total + self.bias
+
+
+class ResidualRmsNorm(_ResidualNorm, name="hir.residual_rms_norm"):
+    """The RMS norm of a sum, over the last axis: rms_norm(x + residual + bias) gamma + beta."""
+
+    def expand(self) -> Value:
+        return RmsNorm.build(self.total, self.gamma, self.beta, eps=self.eps)
+
+
+class ResidualLayerNorm(_ResidualNorm, name="hir.residual_layer_norm"):
+    """The layer norm of a sum, over the last axis: layer_norm(x + residual + bias) gamma + beta."""
+
+    def expand(self) -> Value:
+        return LayerNorm.build(self.total, self.gamma, self.beta, eps=self.eps)
+
+
+class DepthwiseConv1dCausal(Block, name="hir.depthwise_conv1d_causal"):
+    """A convolution along a sequence that sees no later elements, each channel by itself.
+
+    Element s of the result is the weighted sum of the elements s - K + 1 to s; what lies before the
+    sequence is ``left``, the end of the part before this one, or zeros.
+    """
+
+    x: Value = operand("[B, S, C]")
+    w: Value = operand("[C, 1, K]")
+    left: Value | None = optional("[B, K - 1, C]")
+
+    samples = (
+        sample("2x4x3xT", "3x1x2xT"),
+        sample("2x1x3xT", "3x1x4xT", "2x3x3xT"),
+    )
+    bads = (
+        bad("4x3xf32", "3x1x2xf32", match="rank 3", error=ShapeError),
+        bad("2x4x3xf32", "3x1x2x1xf32", match="rank 3", error=ShapeError),
+        bad("2x4x3xf32", "4x1x2xf32", match="w must be", error=ShapeError),
+        bad("2x4x3xf32", "3x1x2xf32", "2x2x3xf32", match="left must be", error=ShapeError),
+        bad("2x4x3xf32", "3x1x2xf64", match="one type", error=DTypeError),
+    )
+
+    def infer(self) -> TensorType:
+        self.check_types()
+        self.check_rank("x", 3)
+        self.check_rank("w", 3)
+        count, _, channels = self.x.shape
+        taps = self.w.shape[2]
+        self.check(("w", (channels, 1, taps)), ("left", (count, taps - 1, channels)))
         return self.x.type
 
     def expand(self) -> Value:
-        return RmsNorm.build(self.x + self.residual, self.gamma, self.beta, eps=self.eps)
+        x, (channels, _, taps) = self.x, self.w.type.static_shape
+        low = taps - 1 if self.left is None else 0
+        if self.left is not None:
+            x = Concat(self.left, x, 1).out
+        return Conv.build(
+            x.transpose([0, 2, 1]), self.w, padding=[(low, 0)], groups=channels
+        ).transpose([0, 2, 1])

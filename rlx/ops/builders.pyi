@@ -11,6 +11,8 @@ from rlx.types import DType, SymDim
 Array = np.ndarray[Any, Any]
 DimLike = int | str | SymDim
 Number = float | int | bool
+Numbers = int | Sequence[int]
+Padding = int | Sequence[int] | Sequence[Sequence[int]]
 F = TypeVar("F", bound=Callable[..., Any])
 
 def builder(method: str) -> Callable[..., Any] | None: ...
@@ -20,14 +22,54 @@ class GraphOps:
     def abs(self, x: Value) -> Value:
         """The absolute value."""
 
+    def acos(self, x: Value) -> Value:
+        """Arc cosine, in [0, pi]; nan beyond -1 and 1."""
+
+    def acosh(self, x: Value) -> Value:
+        """Inverse hyperbolic cosine, of 1 and above; nan below."""
+
     def activation(self, kind: str | Value, x: Value | str) -> Value:
         """A pointwise function by name:"""
+
+    def adaptive_avg_pool1d(self, x: Value, output_size: Numbers | Sequence[int | None]) -> Value:
+        """As ``torch.nn.functional.adaptive_avg_pool2d``:"""
+
+    def adaptive_avg_pool2d(self, x: Value, output_size: Numbers | Sequence[int | None]) -> Value:
+        """As ``torch.nn.functional.adaptive_avg_pool2d``:"""
+
+    def adaptive_avg_pool3d(self, x: Value, output_size: Numbers | Sequence[int | None]) -> Value:
+        """As ``torch.nn.functional.adaptive_avg_pool2d``:"""
 
     def add(self, lhs: Any, rhs: Any) -> Value:
         """Sum, element by element."""
 
+    def all(
+        self,
+        x: Value,
+        axes: Iterable[int] | int | None = None,
+        keepdims: bool = False,
+    ) -> Value:
+        """Whether all elements along axes are true, or not 0; of none it is true."""
+
     def angle(self, x: Value) -> Value:
         """The argument of a complex number in radians, in [-pi, pi], as ``numpy.angle``."""
+
+    def any(
+        self,
+        x: Value,
+        axes: Iterable[int] | int | None = None,
+        keepdims: bool = False,
+    ) -> Value:
+        """Whether an element along axes is true, or not 0; of none it is false."""
+
+    def arange(
+        self,
+        start: Number,
+        stop: Number | None = None,
+        step: Number = 1,
+        dtype: DType | str | Any = None,
+    ) -> Value:
+        """``start``, ``start + step``, … below ``stop``; with one number from 0 below it."""
 
     def argmax(
         self,
@@ -56,8 +98,20 @@ class GraphOps:
     ) -> Value:
         """The indices that sort a tensor along an axis, stable, as an integer type."""
 
+    def asin(self, x: Value) -> Value:
+        """Arc sine, in [-pi/2, pi/2]; nan beyond -1 and 1."""
+
+    def asinh(self, x: Value) -> Value:
+        """Inverse hyperbolic sine."""
+
     def atan(self, x: Value) -> Value:
         """Arc tangent, in (-pi/2, pi/2)."""
+
+    def atan2(self, lhs: Any, rhs: Any) -> Value:
+        """The angle of the point (rhs, lhs) in radians, in [-pi, pi]."""
+
+    def atanh(self, x: Value) -> Value:
+        """Inverse hyperbolic tangent; infinite at -1 and 1, nan beyond."""
 
     def attention(
         self,
@@ -97,6 +151,74 @@ class GraphOps:
     ) -> Value:
         """Attention whose mask needs no tensor:"""
 
+    def avg_pool1d(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """As ``torch.nn.functional.avg_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def avg_pool2d(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """As ``torch.nn.functional.avg_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def avg_pool3d(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """As ``torch.nn.functional.avg_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def axial_rope2d(
+        self,
+        x: Value,
+        end_x: int,
+        end_y: int,
+        head_dim: int,
+        theta: float = 10000.0,
+        repeat_factor: int = 1,
+    ) -> Value:
+        """Rotary embedding by column and row:"""
+
+    def batch_norm(
+        self,
+        x: Value,
+        mean: Value,
+        variance: Value,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        eps: float = 1e-05,
+    ) -> Value:
+        """``(x - mean) / sqrt(variance + eps) * gamma + beta`` by given statistics of each
+        channel."""
+
+    def batch_norm_train(
+        self,
+        x: Value,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        eps: float = 1e-05,
+    ) -> tuple[Value, Value, Value]:
+        """Batch norm by the batch's own statistics, which are the second and third result."""
+
     def bert_layer(
         self,
         x: Value,
@@ -132,8 +254,43 @@ class GraphOps:
         """How often each of 0 to ``length`` - 1 is in a vector of integers, as i64, or the sum
         of its weights."""
 
+    def bitwise_and(self, lhs: Any, rhs: Any) -> Value:
+        """The bits that both integers have."""
+
+    def bitwise_not(self, x: Value) -> Value:
+        """The bits that an integer lacks."""
+
+    def bitwise_or(self, lhs: Any, rhs: Any) -> Value:
+        """The bits that at least one of two integers has."""
+
+    def bitwise_xor(self, lhs: Any, rhs: Any) -> Value:
+        """The bits that one of two integers has and the other lacks."""
+
+    def broadcast_arrays(self, values: Sequence[Value]) -> list[Value]:
+        """Tensors broadcast against each other to one shape."""
+
+    def broadcast_to(self, x: Value, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
+        """The tensor broadcast to a shape, as ``numpy.broadcast_to``."""
+
     def cast(self, x: Value, to: DType | str | Any) -> Value:
         """The same values in another element type."""
+
+    def ceil(self, x: Value) -> Value:
+        """The smallest whole number that is not less."""
+
+    def celu(self, x: Value, alpha: float = 1.0) -> Value:
+        """x, and below 0 ``alpha * (exp(x / alpha) - 1)``:"""
+
+    def cholesky(self, x: Value) -> Value:
+        """The lower triangular L with L Lᵀ = x, of symmetric positive definite matrices."""
+
+    def clip(
+        self,
+        x: Value,
+        low: Value | Number | None = None,
+        high: Value | Number | None = None,
+    ) -> Value:
+        """The elements within bounds, as ``numpy.clip``; None leaves a side open, and nan stays."""
 
     def compare(self, op: str | Value, a: Value | Number | str, b: Value | Number) -> Value:
         """A comparison by name or symbol:"""
@@ -150,8 +307,111 @@ class GraphOps:
     def conj(self, x: Value) -> Value:
         """The complex conjugate:"""
 
+    def conv(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """Convolution:"""
+
+    def conv1d(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
+
+    def conv2d(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
+
+    def conv3d(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
+
+    def conv_transpose(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """The adjoint of conv:"""
+
+    def conv_transpose1d(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
+
+    def conv_transpose2d(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
+
+    def conv_transpose3d(
+        self,
+        x: Value | Array,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
+
     def cos(self, x: Value) -> Value:
         """Cosine of an angle in radians."""
+
+    def cosh(self, x: Value) -> Value:
+        """Hyperbolic cosine."""
 
     def cummax(self, x: Value, axis: int, reverse: bool = False) -> Value:
         """The greatest element so far along an axis; nan from the first nan on."""
@@ -164,6 +424,15 @@ class GraphOps:
 
     def cumsum(self, x: Value, axis: int, exclusive: bool = False, reverse: bool = False) -> Value:
         """Running sum along an axis."""
+
+    def depth_to_space(self, x: Value, block: int, mode: str = "DCR") -> Value:
+        """``[N, C*block^2, H, W]`` as ``[N, C, H*block, W*block]``, as in ONNX:"""
+
+    def depthwise_conv1d_causal(self, x: Value, w: Value, left: Value | None = None) -> Value:
+        """A convolution along a sequence that sees no later elements, each channel by itself."""
+
+    def det(self, x: Value) -> Value:
+        """The determinant of square matrices, from the LU factorization; 0 of a singular matrix."""
 
     def diag(self, x: Value, k: int = 0) -> Value:
         """The ``k``-th diagonal of a matrix, or of a vector the matrix that has it there, as
@@ -186,6 +455,9 @@ class GraphOps:
     ) -> Value:
         """Product summed over chosen axes, with batch axes that the operands share, as XLA's."""
 
+    def dropout(self, x: Value, key: Value, rate: float) -> Value:
+        """Every element with probability ``1 - rate``, divided by that; 0 otherwise."""
+
     def dynamic_slice(
         self,
         x: Value,
@@ -204,17 +476,39 @@ class GraphOps:
     ) -> Value:
         """The tensor with a box of it overwritten, at starts known at run time."""
 
+    def eigh(self, x: Value) -> tuple[Value, Value]:
+        """Eigenvalues w in rising order and orthonormal eigenvectors v of symmetric matrices."""
+
+    def eigvalsh(self, x: Value) -> Value:
+        """Eigenvalues in rising order of symmetric matrices, of which the lower triangle is
+        read."""
+
+    def einsum(self, subscripts: str, *operands: Any) -> Value:
+        """``numpy.einsum``:"""
+
+    def elu(self, x: Value, alpha: float = 1.0) -> Value:
+        """x, and below 0 ``alpha * (exp(x) - 1)``."""
+
     def eq(self, lhs: Any, rhs: Any) -> Value:
         """Whether the operands are equal, element by element; nan equals nothing."""
 
     def erf(self, x: Value) -> Value:
         """The error function, 2/sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
 
+    def erfinv(self, x: Value) -> Value:
+        """The inverse of the error function:"""
+
     def exp(self, x: Value) -> Value:
         """e to the power of every element."""
 
+    def exp2(self, x: Value) -> Value:
+        """2 to the power of every element; exact where it is whole."""
+
     def expand(self, x: Value, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
         """The tensor broadcast to a shape, as ``numpy.broadcast_to``."""
+
+    def expm1(self, x: Value) -> Value:
+        """``exp(x) - 1``, precise near 0."""
 
     def eye(
         self,
@@ -259,8 +553,43 @@ class GraphOps:
         """The axes from ``start_axis`` to ``end_axis`` (both included) as one; a scalar becomes
         [1]."""
 
+    def flip(self, x: Value, axes: Iterable[int] | int | None = None) -> Value:
+        """The elements in reverse order along some axes."""
+
     def floor(self, x: Value) -> Value:
         """The largest whole number that is not greater."""
+
+    def floor_divide(self, lhs: Any, rhs: Any) -> Value:
+        """The largest whole number not above the quotient:"""
+
+    def fmod(self, lhs: Any, rhs: Any) -> Value:
+        """What a quotient rounded toward zero leaves, with the sign of the dividend."""
+
+    def full(
+        self,
+        shape: Sequence[DimLike] | DimLike,
+        value: Number,
+        dtype: DType | str | Any = None,
+    ) -> Value:
+        """A tensor of one number."""
+
+    def full_like(self, x: Value, value: Number) -> Value:
+        """One number in the shape and the element type of a tensor."""
+
+    def gated_delta_net(
+        self,
+        q: Value,
+        k: Value,
+        v: Value,
+        g: Value,
+        beta: Value,
+        state: Value | None = None,
+    ) -> tuple[Value, Value]:
+        """The recurrence of Gated DeltaNet (S."""
+
+    def gated_silu(self, x: Value, gate_first: bool = False) -> Value:
+        """``up * silu(gate)``, with up and gate the halves of the last axis in this order, or in
+        the other:"""
 
     def gather(
         self,
@@ -290,8 +619,33 @@ class GraphOps:
     def gelu_approx(self, x: Value) -> Value:
         """Gelu by tanh:"""
 
+    def group_norm(
+        self,
+        x: Value,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        *,
+        num_groups: int,
+        eps: float = 1e-05,
+    ) -> Value:
+        """Channels in groups, each group of a sample normalised by its own mean and variance."""
+
+    def grouped_matmul(self, x: Value, w: Value, experts: Any) -> Value:
+        """Every row times the matrix of its expert:"""
+
     def gt(self, lhs: Any, rhs: Any) -> Value:
         """Whether the left operand is greater, element by element; false with nan."""
+
+    def hard_sigmoid(
+        self,
+        x: Value,
+        alpha: float = 0.16666666666666666,
+        beta: float = 0.5,
+    ) -> Value:
+        """``alpha * x + beta`` within 0 and 1."""
+
+    def hard_swish(self, x: Value) -> Value:
+        """``x * hard_sigmoid(x)``."""
 
     def hfft(self, x: Value, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
         """``numpy.fft.hfft``:"""
@@ -336,6 +690,18 @@ class GraphOps:
     def imag(self, x: Value) -> Value:
         """The imaginary part of a complex number."""
 
+    def instance_norm(
+        self,
+        x: Value,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        eps: float = 1e-05,
+    ) -> Value:
+        """Every channel of every sample normalised by itself:"""
+
+    def inv(self, x: Value) -> Value:
+        """The inverse of square matrices."""
+
     def irfft(
         self,
         x: Value,
@@ -353,6 +719,15 @@ class GraphOps:
         norm: str = "backward",
     ) -> Value:
         """``numpy.fft.irfftn``:"""
+
+    def isfinite(self, x: Value) -> Value:
+        """Whether a float is neither nan nor infinite."""
+
+    def isinf(self, x: Value) -> Value:
+        """Whether a float is inf or -inf."""
+
+    def isnan(self, x: Value) -> Value:
+        """Whether a float is nan."""
 
     def istft(
         self,
@@ -378,8 +753,23 @@ class GraphOps:
     ) -> Value:
         """``(x - mean) / sqrt(variance + eps) * gamma + beta`` along an axis."""
 
+    def layer_norm2d(
+        self,
+        x: Value,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        eps: float = 1e-06,
+    ) -> Value:
+        """The channels at each place of images ``[N, C, H, W]`` normalised:"""
+
     def le(self, lhs: Any, rhs: Any) -> Value:
         """Whether the left operand is less or equal, element by element; false with nan."""
+
+    def leaky_relu(self, x: Value, alpha: float = 0.01) -> Value:
+        """x, and below 0 ``alpha * x``."""
+
+    def left_shift(self, lhs: Any, rhs: Any) -> Value:
+        """The bits moved up, zeros behind them."""
 
     def linear(
         self,
@@ -398,6 +788,17 @@ class GraphOps:
         """``y[i] = a[i] * y[i - 1] + b[i]`` along an axis, from 0; the scan of state-space
         models."""
 
+    def linspace(
+        self,
+        start: float,
+        stop: float,
+        num: int = 50,
+        endpoint: bool = True,
+        dtype: DType | str | Any = "f32",
+    ) -> Value:
+        """``num`` numbers at equal distances from ``start`` to ``stop``, which is the last of
+        them unless ``endpoint`` is false."""
+
     def llama_decoder_block(
         self,
         *operands: Any,
@@ -407,8 +808,28 @@ class GraphOps:
     ) -> Value:
         """A pre-norm decoder layer as Llama has it (Touvron et al., 2023)."""
 
+    def local_response_norm(
+        self,
+        x: Value,
+        size: int,
+        alpha: float = 0.0001,
+        beta: float = 0.75,
+        k: float = 1.0,
+    ) -> Value:
+        """``x / (k + alpha / size * s)^beta``, s the sum of the squares of ``size`` channels
+        around each one, as PyTorch has it."""
+
     def log(self, x: Value) -> Value:
         """Natural logarithm; -inf at 0, nan below."""
+
+    def log1p(self, x: Value) -> Value:
+        """``log(1 + x)``, precise near 0; -inf at -1, nan below."""
+
+    def log2(self, x: Value) -> Value:
+        """Logarithm to base 2, exact at powers of 2; -inf at 0, nan below."""
+
+    def log_softmax(self, x: Value, axis: int = -1) -> Value:
+        """``log(softmax(x))`` along an axis, precise where the softmax is tiny."""
 
     def logcumsumexp(self, x: Value, axis: int, reverse: bool = False) -> Value:
         """The logarithm of the running sum of exponentials along an axis, without overflow."""
@@ -422,8 +843,31 @@ class GraphOps:
     def logical_or(self, lhs: Any, rhs: Any) -> Value:
         """Whether at least one of two bools is true."""
 
+    def logical_xor(self, lhs: Any, rhs: Any) -> Value:
+        """Whether one of two bools is true and the other is not."""
+
+    def logsumexp(
+        self,
+        x: Value,
+        axes: Iterable[int] | int | None = None,
+        keepdims: bool = False,
+        *,
+        axis: Iterable[int] | int | None = None,
+        keep_dim: bool = False,
+    ) -> Value:
+        """``log(sum(exp(x)))`` along axes, shifted by the maximum so that nothing overflows."""
+
+    def lora_matmul(self, x: Value, w: Value, a: Value, b: Value, scale: float = 1.0) -> Value:
+        """A product with a low-rank adapter:"""
+
+    def lstsq(self, a: Value, b: Value, rtol: float | None = None) -> Value:
+        """The least squares solutions of a X = b:"""
+
     def lt(self, lhs: Any, rhs: Any) -> Value:
         """Whether the left operand is less, element by element; false with nan."""
+
+    def lu(self, x: Value) -> tuple[Value, Value, Value]:
+        """The factors L and U of square matrices, with partial pivoting:"""
 
     def matmul(self, a: Value | Array, b: Value | Array) -> Value:
         """Matrix product over the last two axes; the axes before them broadcast."""
@@ -441,6 +885,76 @@ class GraphOps:
         """With another operand the larger of the two, element by element (``maximum``);
         otherwise the largest element along ``axes``, or of all."""
 
+    def max_pool(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """The largest element of every window, without the padding; nan if there is one."""
+
+    def max_pool1d(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """As ``torch.nn.functional.max_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def max_pool2d(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """As ``torch.nn.functional.max_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def max_pool3d(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """As ``torch.nn.functional.max_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def max_pool_backward(
+        self,
+        g: Value,
+        indices: Value,
+        taps: Sequence[int],
+        stride: Sequence[int],
+        low: Sequence[int],
+        dilation: Sequence[int],
+        size: Sequence[DimLike],
+    ) -> Value:
+        """Zeros to which the value of every window is added where ``indices`` says."""
+
+    def max_pool_indices(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """Where the largest element of every window is:"""
+
     def maximum(self, lhs: Any, rhs: Any) -> Value:
         """The larger of two, element by element; nan if either is nan."""
 
@@ -454,6 +968,17 @@ class GraphOps:
         keep_dim: bool = False,
     ) -> Value:
         """Arithmetic mean along axes, of floats or complex numbers; nan over an empty axis."""
+
+    def mean_pool(
+        self,
+        x: Value,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """The mean of every window."""
 
     def min(
         self,
@@ -470,6 +995,17 @@ class GraphOps:
 
     def minimum(self, lhs: Any, rhs: Any) -> Value:
         """The smaller of two, element by element; nan if either is nan."""
+
+    def mish(self, x: Value) -> Value:
+        """``x * tanh(softplus(x))``."""
+
+    def moveaxis(
+        self,
+        x: Value,
+        source: Sequence[int] | int,
+        destination: Sequence[int] | int,
+    ) -> Value:
+        """Axes at other places, the rest in their order, as ``numpy.moveaxis``."""
 
     def mul(self, lhs: Any, rhs: Any) -> Value:
         """Product, element by element."""
@@ -488,6 +1024,26 @@ class GraphOps:
         """The indices of the elements that are not 0 in row-major order, a vector of ``size``
         i64 for every axis, as ``jax.numpy.nonzero`` with a size."""
 
+    def norm(
+        self,
+        x: Value,
+        p: float = 2.0,
+        axes: Iterable[int] | int | None = None,
+        keepdims: bool = False,
+    ) -> Value:
+        """The p-norm of the elements along axes, ``sum(|x|^p)^(1/p)``, as
+        ``torch.linalg.vector_norm``:"""
+
+    def normalize(
+        self,
+        x: Value,
+        p: float = 2.0,
+        axes: Iterable[int] | int = -1,
+        eps: float = 1e-12,
+    ) -> Value:
+        """The tensor over its p-norm along axes, or over eps if that is larger, as PyTorch's
+        ``normalize``."""
+
     def one_hot(
         self,
         x: Value,
@@ -497,6 +1053,12 @@ class GraphOps:
     ) -> Value:
         """For every integer a line of ``depth`` zeros with a 1 at its place, along a new axis."""
 
+    def ones(self, shape: Sequence[DimLike] | DimLike, dtype: DType | str | Any = "f32") -> Value:
+        """A tensor of ones."""
+
+    def ones_like(self, x: Value) -> Value:
+        """Ones in the shape and the element type of a tensor."""
+
     def pad(
         self,
         x: Value,
@@ -504,11 +1066,32 @@ class GraphOps:
         high: Sequence[DimLike] | int,
         value: Value | float | int | bool = 0,
         interior: Sequence[int] | int = 0,
+        mode: str = "constant",
     ) -> Value:
-        """The tensor with a fill value before, after and between its elements along each axis."""
+        """The tensor with new places before (``low``) and after (``high``) each axis; one number
+        stands for every axis."""
 
     def permute(self, x: Value, perm: Iterable[int] | int, *more: int) -> Value:
         """The axes in another order; ``transpose`` with its permutation."""
+
+    def pinv(self, x: Value, rtol: float | None = None) -> Value:
+        """The Moore-Penrose inverse of matrices, from the singular value decomposition."""
+
+    def pixel_shuffle(self, x: Value, upscale: int) -> Value:
+        """``[N, C*r^2, H, W]`` as ``[N, C, H*r, W*r]``, as in PyTorch."""
+
+    def pixel_unshuffle(self, x: Value, downscale: int) -> Value:
+        """The inverse of ``pixel_shuffle``."""
+
+    def pool(
+        self,
+        x: Value,
+        kind: str,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+    ) -> Value:
+        """Pooling by the name of its kind, "max" or "mean"; padding counts in the mean."""
 
     def position(
         self,
@@ -523,6 +1106,10 @@ class GraphOps:
     def pow(self, lhs: Any, rhs: Any) -> Value:
         """``lhs`` to the power ``rhs``, of floats; a negative base with a fractional power is
         nan."""
+
+    def prelu(self, x: Value, weight: Value | Array, axis: int = 1) -> Value:
+        """x, and below 0 ``weight * x``, with a weight for each place along an axis or one for
+        all."""
 
     def prod(
         self,
@@ -558,8 +1145,53 @@ class GraphOps:
         """The tensor with updates at indices of their own along an axis, as
         ``numpy.put_along_axis`` and ONNX's ScatterElements:"""
 
+    def qr(self, x: Value, complete: bool = False) -> tuple[Value, Value]:
+        """Q with orthonormal columns and an upper triangular R with Q R = x, as
+        ``numpy.linalg.qr``."""
+
+    def qwen35_mtp_head(
+        self,
+        hidden: Value,
+        embedding: Value,
+        hidden_norm: Value,
+        embedding_norm: Value,
+        eh_proj: Value,
+        attention_norm: Value,
+        wq: Value,
+        wk: Value,
+        wv: Value,
+        q_norm: Value,
+        k_norm: Value,
+        wo: Value,
+        ffn_norm: Value,
+        gate: Value,
+        up: Value,
+        down: Value,
+        head_norm: Value,
+        lm_head: Value,
+        cos: Value,
+        sin: Value,
+        num_heads: int,
+        kv_heads: int,
+        n_rot: int,
+        eps: float = 1e-06,
+        transposed: bool = False,
+    ) -> Value:
+        """The layer by which Qwen3.5 predicts a token more, and the logits of its last token."""
+
+    def random_bits(
+        self,
+        key: Value,
+        shape: Iterable[DimLike] | DimLike = (),
+        bits: int = 32,
+    ) -> Value:
+        """Independent, uniformly distributed random unsigned integers."""
+
     def real(self, x: Value) -> Value:
         """The real part of a complex number."""
+
+    def reciprocal(self, x: Value) -> Value:
+        """One over every element."""
 
     def reduce(
         self,
@@ -569,6 +1201,22 @@ class GraphOps:
         keep_dim: bool = False,
     ) -> Value:
         """A reduction by name:"""
+
+    def reduce_l1(
+        self,
+        x: Value,
+        axes: Iterable[int] | int | None = None,
+        keepdims: bool = False,
+    ) -> Value:
+        """The sum of the absolute values along axes."""
+
+    def reduce_l2(
+        self,
+        x: Value,
+        axes: Iterable[int] | int | None = None,
+        keepdims: bool = False,
+    ) -> Value:
+        """The square root of the sum of the squares along axes."""
 
     def reduce_max(
         self,
@@ -628,8 +1276,28 @@ class GraphOps:
     def relu(self, x: Value) -> Value:
         """``max(x, 0)``:"""
 
+    def relu6(self, x: Value) -> Value:
+        """x within 0 and 6."""
+
+    def remainder(self, lhs: Any, rhs: Any) -> Value:
+        """What ``//`` leaves, with the sign of the divisor:"""
+
+    def repeat(self, x: Value, repeats: Sequence[int] | int, axis: int | None = None) -> Value:
+        """Every element repeated in place along an axis, as ``numpy.repeat``:"""
+
     def reshape(self, x: Value, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
         """The same elements in row-major order, in another shape."""
+
+    def residual_layer_norm(
+        self,
+        x: Value,
+        residual: Value,
+        gamma: Value,
+        beta: Value | None = None,
+        bias: Value | None = None,
+        eps: float = 1e-05,
+    ) -> Value:
+        """The layer norm of a sum, over the last axis:"""
 
     def residual_rms_norm(
         self,
@@ -637,9 +1305,19 @@ class GraphOps:
         residual: Value,
         gamma: Value,
         beta: Value | None = None,
+        bias: Value | None = None,
         eps: float = 1e-05,
     ) -> Value:
-        """The RMS norm of a sum:"""
+        """The RMS norm of a sum, over the last axis:"""
+
+    def resize(
+        self,
+        x: Value,
+        sizes: Sequence[int],
+        mode: str = "nearest",
+        coordinates: str | None = None,
+    ) -> Value:
+        """Images ``[N, C, *S]`` in other spatial sizes, of any number of axes."""
 
     def rfft(self, x: Value, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
         """The transform of real numbers:"""
@@ -656,6 +1334,10 @@ class GraphOps:
     ) -> Value:
         """``numpy.fft.rfftn``:"""
 
+    def right_shift(self, lhs: Any, rhs: Any) -> Value:
+        """The bits moved down; the sign follows those of a signed integer, zeros those of
+        others."""
+
     def rms_norm(
         self,
         x: Value,
@@ -665,6 +1347,15 @@ class GraphOps:
         eps: float = 1e-05,
     ) -> Value:
         """``x / sqrt(mean(x^2) + eps) * gamma + beta`` along an axis."""
+
+    def roll(
+        self,
+        x: Value,
+        shift: Sequence[int] | int,
+        axis: Sequence[int] | int | None = None,
+    ) -> Value:
+        """The elements moved along axes, those that leave at the end coming back at the start,
+        as ``numpy.roll``."""
 
     def rope(
         self,
@@ -683,6 +1374,17 @@ class GraphOps:
 
     def rsqrt(self, x: Value) -> Value:
         """One over the square root; inf at 0, nan below."""
+
+    def sample(
+        self,
+        logits: Value,
+        key: Value,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        temperature: float = 1.0,
+    ) -> Value:
+        """An index for every row of logits, drawn with the probabilities of a filtered softmax,
+        as i64."""
 
     def scatter(
         self,
@@ -721,6 +1423,21 @@ class GraphOps:
     def searchsorted(self, line: Value, values: Value | Array | float, side: str = "left") -> Value:
         """Where values would go into a sorted line so that it stays sorted, as i64."""
 
+    def selective_scan(
+        self,
+        x: Value,
+        delta: Value,
+        a: Value,
+        b: Value,
+        c: Value,
+        d: Value | None = None,
+        state: Value | None = None,
+    ) -> tuple[Value, Value]:
+        """The recurrence of Mamba (A."""
+
+    def selu(self, x: Value) -> Value:
+        """An elu with fixed scales, for networks that normalise themselves."""
+
     def shared_linear_pair(self, x: Value, w1: Value, w2: Value) -> tuple[Value, Value]:
         """Two products of one x:"""
 
@@ -736,6 +1453,9 @@ class GraphOps:
     def sin(self, x: Value) -> Value:
         """Sine of an angle in radians."""
 
+    def sinh(self, x: Value) -> Value:
+        """Hyperbolic sine."""
+
     def slice(
         self,
         x: Value,
@@ -745,12 +1465,32 @@ class GraphOps:
     ) -> Value:
         """A box of the tensor:"""
 
+    def slogdet(self, x: Value) -> tuple[Value, Value]:
+        """Sign and logarithm of the absolute value of the determinant, as
+        ``numpy.linalg.slogdet``."""
+
     def softmax(self, x: Value, axis: int = -1) -> Value:
         """``exp(x) / sum(exp(x))`` along an axis, shifted by the maximum so that nothing
         overflows."""
 
+    def softmax_cross_entropy(self, logits: Value, labels: Any, ignore_index: int = -100) -> Value:
+        """The negative logarithm of the softmax of logits ``[..., C]`` at the class of each
+        label."""
+
+    def softplus(self, x: Value) -> Value:
+        """``log(1 + exp(x))``, a smooth relu."""
+
+    def softsign(self, x: Value) -> Value:
+        """``x / (1 + |x|)``."""
+
+    def solve(self, a: Value, b: Value, transpose: bool = False) -> Value:
+        """The X with a X = b, for square matrices a:"""
+
     def sort(self, x: Value, axis: int = -1, descending: bool = False) -> Value:
         """The elements along an axis in order, and their indices as i64."""
+
+    def space_to_depth(self, x: Value, block: int) -> Value:
+        """``[N, C, H, W]`` as ``[N, C*block^2, H/block, W/block]``:"""
 
     def split(self, x: Value, parts: int | Sequence[DimLike], axis: int = 0) -> list[Value]:
         """Pieces along an axis:"""
@@ -758,8 +1498,23 @@ class GraphOps:
     def sqrt(self, x: Value) -> Value:
         """Square root; nan below 0."""
 
+    def square(self, x: Value) -> Value:
+        """The elements times themselves."""
+
     def squeeze(self, x: Value, axis: int | Iterable[int] | None = None) -> Value:
         """The tensor without axes of size 1:"""
+
+    def stack(self, values: Sequence[Value], axis: int = 0) -> Value:
+        """Tensors of one shape along a new axis, promoted to one element type."""
+
+    def std(
+        self,
+        x: Value,
+        axes: Iterable[int] | int | None = None,
+        ddof: int = 0,
+        keepdims: bool = False,
+    ) -> Value:
+        """The square root of the variance, as ``numpy.std``."""
 
     def stft(
         self,
@@ -788,6 +1543,12 @@ class GraphOps:
         keep_dim: bool = False,
     ) -> Value:
         """Sum along axes."""
+
+    def svd(self, x: Value, full_matrices: bool = True) -> tuple[Value, Value, Value]:
+        """The decomposition x = u diag(s) vᵀ with orthonormal columns of u and v, and s falling."""
+
+    def svdvals(self, x: Value) -> Value:
+        """The singular values of matrices, in falling order."""
 
     def swapaxes(self, x: Value, axis1: int, axis2: int) -> Value:
         """The tensor with two axes interchanged."""
@@ -818,6 +1579,19 @@ class GraphOps:
     def tanh(self, x: Value) -> Value:
         """Hyperbolic tangent."""
 
+    def threefry2x32(
+        self,
+        key0: Value,
+        key1: Value,
+        high: Value,
+        low: Value,
+        bits: int = 32,
+    ) -> Value:
+        """The Threefry-2x32-20 hash of a 64-bit counter under a 64-bit key, all words u32."""
+
+    def tile(self, x: Value, reps: Iterable[int] | int) -> Value:
+        """The tensor repeated as a whole ``reps`` times along each axis, as ``numpy.tile``."""
+
     def topk(self, x: Value, k: int, axis: int = -1, largest: bool = True) -> tuple[Value, Value]:
         """The k greatest (or least) elements along an axis, best first, and their indices as
         i64."""
@@ -838,14 +1612,40 @@ class GraphOps:
         """An [n, m] matrix of ones at and below the ``k``-th diagonal, zeros above, as
         ``numpy.tri``."""
 
+    def triangular_solve(
+        self,
+        a: Value,
+        b: Value,
+        lower: bool = True,
+        transpose: bool = False,
+        unit_diagonal: bool = False,
+        left_side: bool = True,
+    ) -> Value:
+        """The X with op(a) X = b, or with X op(a) = b, for triangular matrices a."""
+
     def tril(self, x: Value, k: int = 0) -> Value:
         """The last two axes at and below the ``k``-th diagonal, zeros above, as ``numpy.tril``."""
 
     def triu(self, x: Value, k: int = 0) -> Value:
         """The last two axes at and above the ``k``-th diagonal, zeros below, as ``numpy.triu``."""
 
+    def trunc(self, x: Value) -> Value:
+        """The whole number next to the element on the side of 0."""
+
     def unsqueeze(self, x: Value, axis: int) -> Value:
         """The tensor with a new axis of size 1, which becomes axis ``axis`` of the result."""
+
+    def unstack(self, x: Value, axis: int = 0) -> list[Value]:
+        """The slices of a tensor along an axis, without it."""
+
+    def var(
+        self,
+        x: Value,
+        axes: Iterable[int] | int | None = None,
+        ddof: int = 0,
+        keepdims: bool = False,
+    ) -> Value:
+        """The mean square of the distances from the mean along axes, as ``numpy.var``:"""
 
     def welch(
         self,
@@ -863,18 +1663,45 @@ class GraphOps:
     def where(self, cond: Any, a: Any, b: Any) -> Value:
         """``a`` where the condition is true, ``b`` elsewhere; all three operands broadcast."""
 
+    def zeros(self, shape: Sequence[DimLike] | DimLike, dtype: DType | str | Any = "f32") -> Value:
+        """A tensor of zeros."""
+
+    def zeros_like(self, x: Value) -> Value:
+        """Zeros in the shape and the element type of a tensor."""
+
 class ValueOps:
     def abs(self) -> Value:
         """The absolute value."""
 
+    def acos(self) -> Value:
+        """Arc cosine, in [0, pi]; nan beyond -1 and 1."""
+
+    def acosh(self) -> Value:
+        """Inverse hyperbolic cosine, of 1 and above; nan below."""
+
     def activation(self, x: Value | str) -> Value:
         """A pointwise function by name:"""
+
+    def adaptive_avg_pool1d(self, output_size: Numbers | Sequence[int | None]) -> Value:
+        """As ``torch.nn.functional.adaptive_avg_pool2d``:"""
+
+    def adaptive_avg_pool2d(self, output_size: Numbers | Sequence[int | None]) -> Value:
+        """As ``torch.nn.functional.adaptive_avg_pool2d``:"""
+
+    def adaptive_avg_pool3d(self, output_size: Numbers | Sequence[int | None]) -> Value:
+        """As ``torch.nn.functional.adaptive_avg_pool2d``:"""
 
     def add(self, rhs: Any) -> Value:
         """Sum, element by element."""
 
+    def all(self, axes: Iterable[int] | int | None = None, keepdims: bool = False) -> Value:
+        """Whether all elements along axes are true, or not 0; of none it is true."""
+
     def angle(self) -> Value:
         """The argument of a complex number in radians, in [-pi, pi], as ``numpy.angle``."""
+
+    def any(self, axes: Iterable[int] | int | None = None, keepdims: bool = False) -> Value:
+        """Whether an element along axes is true, or not 0; of none it is false."""
 
     def argmax(
         self,
@@ -900,8 +1727,20 @@ class ValueOps:
     ) -> Value:
         """The indices that sort a tensor along an axis, stable, as an integer type."""
 
+    def asin(self) -> Value:
+        """Arc sine, in [-pi/2, pi/2]; nan beyond -1 and 1."""
+
+    def asinh(self) -> Value:
+        """Inverse hyperbolic sine."""
+
     def atan(self) -> Value:
         """Arc tangent, in (-pi/2, pi/2)."""
+
+    def atan2(self, rhs: Any) -> Value:
+        """The angle of the point (rhs, lhs) in radians, in [-pi, pi]."""
+
+    def atanh(self) -> Value:
+        """Inverse hyperbolic tangent; infinite at -1 and 1, nan beyond."""
 
     def attention(
         self,
@@ -939,6 +1778,68 @@ class ValueOps:
     ) -> Value:
         """Attention whose mask needs no tensor:"""
 
+    def avg_pool1d(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """As ``torch.nn.functional.avg_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def avg_pool2d(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """As ``torch.nn.functional.avg_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def avg_pool3d(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """As ``torch.nn.functional.avg_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def axial_rope2d(
+        self,
+        end_x: int,
+        end_y: int,
+        head_dim: int,
+        theta: float = 10000.0,
+        repeat_factor: int = 1,
+    ) -> Value:
+        """Rotary embedding by column and row:"""
+
+    def batch_norm(
+        self,
+        mean: Value,
+        variance: Value,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        eps: float = 1e-05,
+    ) -> Value:
+        """``(x - mean) / sqrt(variance + eps) * gamma + beta`` by given statistics of each
+        channel."""
+
+    def batch_norm_train(
+        self,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        eps: float = 1e-05,
+    ) -> tuple[Value, Value, Value]:
+        """Batch norm by the batch's own statistics, which are the second and third result."""
+
     def bert_layer(
         self,
         wq: Value,
@@ -973,8 +1874,35 @@ class ValueOps:
         """How often each of 0 to ``length`` - 1 is in a vector of integers, as i64, or the sum
         of its weights."""
 
+    def bitwise_and(self, rhs: Any) -> Value:
+        """The bits that both integers have."""
+
+    def bitwise_not(self) -> Value:
+        """The bits that an integer lacks."""
+
+    def bitwise_or(self, rhs: Any) -> Value:
+        """The bits that at least one of two integers has."""
+
+    def bitwise_xor(self, rhs: Any) -> Value:
+        """The bits that one of two integers has and the other lacks."""
+
+    def broadcast_to(self, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
+        """The tensor broadcast to a shape, as ``numpy.broadcast_to``."""
+
     def cast(self, to: DType | str | Any) -> Value:
         """The same values in another element type."""
+
+    def ceil(self) -> Value:
+        """The smallest whole number that is not less."""
+
+    def celu(self, alpha: float = 1.0) -> Value:
+        """x, and below 0 ``alpha * (exp(x / alpha) - 1)``:"""
+
+    def cholesky(self) -> Value:
+        """The lower triangular L with L Lᵀ = x, of symmetric positive definite matrices."""
+
+    def clip(self, low: Value | Number | None = None, high: Value | Number | None = None) -> Value:
+        """The elements within bounds, as ``numpy.clip``; None leaves a side open, and nan stays."""
 
     def compare(self, a: Value | Number | str, b: Value | Number) -> Value:
         """A comparison by name or symbol:"""
@@ -988,8 +1916,103 @@ class ValueOps:
     def conj(self) -> Value:
         """The complex conjugate:"""
 
+    def conv(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """Convolution:"""
+
+    def conv1d(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
+
+    def conv2d(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
+
+    def conv3d(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
+
+    def conv_transpose(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """The adjoint of conv:"""
+
+    def conv_transpose1d(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
+
+    def conv_transpose2d(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
+
+    def conv_transpose3d(
+        self,
+        w: Value | Array,
+        bias: Value | Array | None = None,
+        stride: Numbers = 1,
+        padding: Padding = 0,
+        output_padding: Numbers = 0,
+        groups: int = 1,
+        dilation: Numbers = 1,
+    ) -> Value:
+        """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
+
     def cos(self) -> Value:
         """Cosine of an angle in radians."""
+
+    def cosh(self) -> Value:
+        """Hyperbolic cosine."""
 
     def cummax(self, axis: int, reverse: bool = False) -> Value:
         """The greatest element so far along an axis; nan from the first nan on."""
@@ -1002,6 +2025,15 @@ class ValueOps:
 
     def cumsum(self, axis: int, exclusive: bool = False, reverse: bool = False) -> Value:
         """Running sum along an axis."""
+
+    def depth_to_space(self, block: int, mode: str = "DCR") -> Value:
+        """``[N, C*block^2, H, W]`` as ``[N, C, H*block, W*block]``, as in ONNX:"""
+
+    def depthwise_conv1d_causal(self, w: Value, left: Value | None = None) -> Value:
+        """A convolution along a sequence that sees no later elements, each channel by itself."""
+
+    def det(self) -> Value:
+        """The determinant of square matrices, from the LU factorization; 0 of a singular matrix."""
 
     def diag(self, k: int = 0) -> Value:
         """The ``k``-th diagonal of a matrix, or of a vector the matrix that has it there, as
@@ -1023,6 +2055,9 @@ class ValueOps:
     ) -> Value:
         """Product summed over chosen axes, with batch axes that the operands share, as XLA's."""
 
+    def dropout(self, key: Value, rate: float) -> Value:
+        """Every element with probability ``1 - rate``, divided by that; 0 otherwise."""
+
     def dynamic_slice(
         self,
         starts: Value | Array | Sequence[Value | int],
@@ -1039,17 +2074,36 @@ class ValueOps:
     ) -> Value:
         """The tensor with a box of it overwritten, at starts known at run time."""
 
+    def eigh(self) -> tuple[Value, Value]:
+        """Eigenvalues w in rising order and orthonormal eigenvectors v of symmetric matrices."""
+
+    def eigvalsh(self) -> Value:
+        """Eigenvalues in rising order of symmetric matrices, of which the lower triangle is
+        read."""
+
+    def elu(self, alpha: float = 1.0) -> Value:
+        """x, and below 0 ``alpha * (exp(x) - 1)``."""
+
     def eq(self, rhs: Any) -> Value:
         """Whether the operands are equal, element by element; nan equals nothing."""
 
     def erf(self) -> Value:
         """The error function, 2/sqrt(pi) times the integral of exp(-t^2) from 0 to x."""
 
+    def erfinv(self) -> Value:
+        """The inverse of the error function:"""
+
     def exp(self) -> Value:
         """e to the power of every element."""
 
+    def exp2(self) -> Value:
+        """2 to the power of every element; exact where it is whole."""
+
     def expand(self, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
         """The tensor broadcast to a shape, as ``numpy.broadcast_to``."""
+
+    def expm1(self) -> Value:
+        """``exp(x) - 1``, precise near 0."""
 
     def fft(self, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
         """The discrete Fourier transform:"""
@@ -1080,8 +2134,34 @@ class ValueOps:
         """The axes from ``start_axis`` to ``end_axis`` (both included) as one; a scalar becomes
         [1]."""
 
+    def flip(self, axes: Iterable[int] | int | None = None) -> Value:
+        """The elements in reverse order along some axes."""
+
     def floor(self) -> Value:
         """The largest whole number that is not greater."""
+
+    def floor_divide(self, rhs: Any) -> Value:
+        """The largest whole number not above the quotient:"""
+
+    def fmod(self, rhs: Any) -> Value:
+        """What a quotient rounded toward zero leaves, with the sign of the dividend."""
+
+    def full_like(self, value: Number) -> Value:
+        """One number in the shape and the element type of a tensor."""
+
+    def gated_delta_net(
+        self,
+        k: Value,
+        v: Value,
+        g: Value,
+        beta: Value,
+        state: Value | None = None,
+    ) -> tuple[Value, Value]:
+        """The recurrence of Gated DeltaNet (S."""
+
+    def gated_silu(self, gate_first: bool = False) -> Value:
+        """``up * silu(gate)``, with up and gate the halves of the last axis in this order, or in
+        the other:"""
 
     def gather(
         self,
@@ -1104,8 +2184,27 @@ class ValueOps:
     def gelu_approx(self) -> Value:
         """Gelu by tanh:"""
 
+    def group_norm(
+        self,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        *,
+        num_groups: int,
+        eps: float = 1e-05,
+    ) -> Value:
+        """Channels in groups, each group of a sample normalised by its own mean and variance."""
+
+    def grouped_matmul(self, w: Value, experts: Any) -> Value:
+        """Every row times the matrix of its expert:"""
+
     def gt(self, rhs: Any) -> Value:
         """Whether the left operand is greater, element by element; false with nan."""
+
+    def hard_sigmoid(self, alpha: float = 0.16666666666666666, beta: float = 0.5) -> Value:
+        """``alpha * x + beta`` within 0 and 1."""
+
+    def hard_swish(self) -> Value:
+        """``x * hard_sigmoid(x)``."""
 
     def hfft(self, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
         """``numpy.fft.hfft``:"""
@@ -1142,6 +2241,17 @@ class ValueOps:
     def imag(self) -> Value:
         """The imaginary part of a complex number."""
 
+    def instance_norm(
+        self,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        eps: float = 1e-05,
+    ) -> Value:
+        """Every channel of every sample normalised by itself:"""
+
+    def inv(self) -> Value:
+        """The inverse of square matrices."""
+
     def irfft(self, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
         """The inverse of ``rfft``:"""
 
@@ -1152,6 +2262,15 @@ class ValueOps:
         norm: str = "backward",
     ) -> Value:
         """``numpy.fft.irfftn``:"""
+
+    def isfinite(self) -> Value:
+        """Whether a float is neither nan nor infinite."""
+
+    def isinf(self) -> Value:
+        """Whether a float is inf or -inf."""
+
+    def isnan(self) -> Value:
+        """Whether a float is nan."""
 
     def istft(
         self,
@@ -1175,8 +2294,22 @@ class ValueOps:
     ) -> Value:
         """``(x - mean) / sqrt(variance + eps) * gamma + beta`` along an axis."""
 
+    def layer_norm2d(
+        self,
+        gamma: Value | None = None,
+        beta: Value | None = None,
+        eps: float = 1e-06,
+    ) -> Value:
+        """The channels at each place of images ``[N, C, H, W]`` normalised:"""
+
     def le(self, rhs: Any) -> Value:
         """Whether the left operand is less or equal, element by element; false with nan."""
+
+    def leaky_relu(self, alpha: float = 0.01) -> Value:
+        """x, and below 0 ``alpha * x``."""
+
+    def left_shift(self, rhs: Any) -> Value:
+        """The bits moved up, zeros behind them."""
 
     def linear(
         self,
@@ -1203,8 +2336,27 @@ class ValueOps:
     ) -> Value:
         """A pre-norm decoder layer as Llama has it (Touvron et al., 2023)."""
 
+    def local_response_norm(
+        self,
+        size: int,
+        alpha: float = 0.0001,
+        beta: float = 0.75,
+        k: float = 1.0,
+    ) -> Value:
+        """``x / (k + alpha / size * s)^beta``, s the sum of the squares of ``size`` channels
+        around each one, as PyTorch has it."""
+
     def log(self) -> Value:
         """Natural logarithm; -inf at 0, nan below."""
+
+    def log1p(self) -> Value:
+        """``log(1 + x)``, precise near 0; -inf at -1, nan below."""
+
+    def log2(self) -> Value:
+        """Logarithm to base 2, exact at powers of 2; -inf at 0, nan below."""
+
+    def log_softmax(self, axis: int = -1) -> Value:
+        """``log(softmax(x))`` along an axis, precise where the softmax is tiny."""
 
     def logcumsumexp(self, axis: int, reverse: bool = False) -> Value:
         """The logarithm of the running sum of exponentials along an axis, without overflow."""
@@ -1218,8 +2370,30 @@ class ValueOps:
     def logical_or(self, rhs: Any) -> Value:
         """Whether at least one of two bools is true."""
 
+    def logical_xor(self, rhs: Any) -> Value:
+        """Whether one of two bools is true and the other is not."""
+
+    def logsumexp(
+        self,
+        axes: Iterable[int] | int | None = None,
+        keepdims: bool = False,
+        *,
+        axis: Iterable[int] | int | None = None,
+        keep_dim: bool = False,
+    ) -> Value:
+        """``log(sum(exp(x)))`` along axes, shifted by the maximum so that nothing overflows."""
+
+    def lora_matmul(self, w: Value, a: Value, b: Value, scale: float = 1.0) -> Value:
+        """A product with a low-rank adapter:"""
+
+    def lstsq(self, b: Value, rtol: float | None = None) -> Value:
+        """The least squares solutions of a X = b:"""
+
     def lt(self, rhs: Any) -> Value:
         """Whether the left operand is less, element by element; false with nan."""
+
+    def lu(self) -> tuple[Value, Value, Value]:
+        """The factors L and U of square matrices, with partial pivoting:"""
 
     def matmul(self, b: Value | Array) -> Value:
         """Matrix product over the last two axes; the axes before them broadcast."""
@@ -1236,6 +2410,70 @@ class ValueOps:
         """With another operand the larger of the two, element by element (``maximum``);
         otherwise the largest element along ``axes``, or of all."""
 
+    def max_pool(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """The largest element of every window, without the padding; nan if there is one."""
+
+    def max_pool1d(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """As ``torch.nn.functional.max_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def max_pool2d(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """As ``torch.nn.functional.max_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def max_pool3d(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """As ``torch.nn.functional.max_pool2d``, for one to three spatial axes; ``stride`` is
+        the kernel's size unless given, ``padding`` may be a pair (low, high) an axis."""
+
+    def max_pool_backward(
+        self,
+        indices: Value,
+        taps: Sequence[int],
+        stride: Sequence[int],
+        low: Sequence[int],
+        dilation: Sequence[int],
+        size: Sequence[DimLike],
+    ) -> Value:
+        """Zeros to which the value of every window is added where ``indices`` says."""
+
+    def max_pool_indices(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        dilation: Numbers = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """Where the largest element of every window is:"""
+
     def maximum(self, rhs: Any) -> Value:
         """The larger of two, element by element; nan if either is nan."""
 
@@ -1248,6 +2486,16 @@ class ValueOps:
         keep_dim: bool = False,
     ) -> Value:
         """Arithmetic mean along axes, of floats or complex numbers; nan over an empty axis."""
+
+    def mean_pool(
+        self,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Value:
+        """The mean of every window."""
 
     def min(
         self,
@@ -1263,6 +2511,12 @@ class ValueOps:
 
     def minimum(self, rhs: Any) -> Value:
         """The smaller of two, element by element; nan if either is nan."""
+
+    def mish(self) -> Value:
+        """``x * tanh(softplus(x))``."""
+
+    def moveaxis(self, source: Sequence[int] | int, destination: Sequence[int] | int) -> Value:
+        """Axes at other places, the rest in their order, as ``numpy.moveaxis``."""
 
     def mul(self, rhs: Any) -> Value:
         """Product, element by element."""
@@ -1281,8 +2535,29 @@ class ValueOps:
         """The indices of the elements that are not 0 in row-major order, a vector of ``size``
         i64 for every axis, as ``jax.numpy.nonzero`` with a size."""
 
+    def norm(
+        self,
+        p: float = 2.0,
+        axes: Iterable[int] | int | None = None,
+        keepdims: bool = False,
+    ) -> Value:
+        """The p-norm of the elements along axes, ``sum(|x|^p)^(1/p)``, as
+        ``torch.linalg.vector_norm``:"""
+
+    def normalize(
+        self,
+        p: float = 2.0,
+        axes: Iterable[int] | int = -1,
+        eps: float = 1e-12,
+    ) -> Value:
+        """The tensor over its p-norm along axes, or over eps if that is larger, as PyTorch's
+        ``normalize``."""
+
     def one_hot(self, depth: DimLike, axis: int = -1, dtype: DType | str | Any = "f32") -> Value:
         """For every integer a line of ``depth`` zeros with a 1 at its place, along a new axis."""
+
+    def ones_like(self) -> Value:
+        """Ones in the shape and the element type of a tensor."""
 
     def pad(
         self,
@@ -1290,11 +2565,31 @@ class ValueOps:
         high: Sequence[DimLike] | int,
         value: Value | float | int | bool = 0,
         interior: Sequence[int] | int = 0,
+        mode: str = "constant",
     ) -> Value:
-        """The tensor with a fill value before, after and between its elements along each axis."""
+        """The tensor with new places before (``low``) and after (``high``) each axis; one number
+        stands for every axis."""
 
     def permute(self, perm: Iterable[int] | int, *more: int) -> Value:
         """The axes in another order; ``transpose`` with its permutation."""
+
+    def pinv(self, rtol: float | None = None) -> Value:
+        """The Moore-Penrose inverse of matrices, from the singular value decomposition."""
+
+    def pixel_shuffle(self, upscale: int) -> Value:
+        """``[N, C*r^2, H, W]`` as ``[N, C, H*r, W*r]``, as in PyTorch."""
+
+    def pixel_unshuffle(self, downscale: int) -> Value:
+        """The inverse of ``pixel_shuffle``."""
+
+    def pool(
+        self,
+        kind: str,
+        kernel: Numbers,
+        stride: Numbers | None = None,
+        padding: Padding = 0,
+    ) -> Value:
+        """Pooling by the name of its kind, "max" or "mean"; padding counts in the mean."""
 
     def position(
         self,
@@ -1308,6 +2603,10 @@ class ValueOps:
     def pow(self, rhs: Any) -> Value:
         """``lhs`` to the power ``rhs``, of floats; a negative base with a fractional power is
         nan."""
+
+    def prelu(self, weight: Value | Array, axis: int = 1) -> Value:
+        """x, and below 0 ``weight * x``, with a weight for each place along an axis or one for
+        all."""
 
     def prod(
         self,
@@ -1340,8 +2639,47 @@ class ValueOps:
         """The tensor with updates at indices of their own along an axis, as
         ``numpy.put_along_axis`` and ONNX's ScatterElements:"""
 
+    def qr(self, complete: bool = False) -> tuple[Value, Value]:
+        """Q with orthonormal columns and an upper triangular R with Q R = x, as
+        ``numpy.linalg.qr``."""
+
+    def qwen35_mtp_head(
+        self,
+        embedding: Value,
+        hidden_norm: Value,
+        embedding_norm: Value,
+        eh_proj: Value,
+        attention_norm: Value,
+        wq: Value,
+        wk: Value,
+        wv: Value,
+        q_norm: Value,
+        k_norm: Value,
+        wo: Value,
+        ffn_norm: Value,
+        gate: Value,
+        up: Value,
+        down: Value,
+        head_norm: Value,
+        lm_head: Value,
+        cos: Value,
+        sin: Value,
+        num_heads: int,
+        kv_heads: int,
+        n_rot: int,
+        eps: float = 1e-06,
+        transposed: bool = False,
+    ) -> Value:
+        """The layer by which Qwen3.5 predicts a token more, and the logits of its last token."""
+
+    def random_bits(self, shape: Iterable[DimLike] | DimLike = (), bits: int = 32) -> Value:
+        """Independent, uniformly distributed random unsigned integers."""
+
     def real(self) -> Value:
         """The real part of a complex number."""
+
+    def reciprocal(self) -> Value:
+        """One over every element."""
 
     def reduce(
         self,
@@ -1350,6 +2688,12 @@ class ValueOps:
         keep_dim: bool = False,
     ) -> Value:
         """A reduction by name:"""
+
+    def reduce_l1(self, axes: Iterable[int] | int | None = None, keepdims: bool = False) -> Value:
+        """The sum of the absolute values along axes."""
+
+    def reduce_l2(self, axes: Iterable[int] | int | None = None, keepdims: bool = False) -> Value:
+        """The square root of the sum of the squares along axes."""
 
     def reduce_max(
         self,
@@ -1404,17 +2748,45 @@ class ValueOps:
     def relu(self) -> Value:
         """``max(x, 0)``:"""
 
+    def relu6(self) -> Value:
+        """x within 0 and 6."""
+
+    def remainder(self, rhs: Any) -> Value:
+        """What ``//`` leaves, with the sign of the divisor:"""
+
+    def repeat(self, repeats: Sequence[int] | int, axis: int | None = None) -> Value:
+        """Every element repeated in place along an axis, as ``numpy.repeat``:"""
+
     def reshape(self, shape: Iterable[DimLike] | DimLike, *more: DimLike) -> Value:
         """The same elements in row-major order, in another shape."""
+
+    def residual_layer_norm(
+        self,
+        residual: Value,
+        gamma: Value,
+        beta: Value | None = None,
+        bias: Value | None = None,
+        eps: float = 1e-05,
+    ) -> Value:
+        """The layer norm of a sum, over the last axis:"""
 
     def residual_rms_norm(
         self,
         residual: Value,
         gamma: Value,
         beta: Value | None = None,
+        bias: Value | None = None,
         eps: float = 1e-05,
     ) -> Value:
-        """The RMS norm of a sum:"""
+        """The RMS norm of a sum, over the last axis:"""
+
+    def resize(
+        self,
+        sizes: Sequence[int],
+        mode: str = "nearest",
+        coordinates: str | None = None,
+    ) -> Value:
+        """Images ``[N, C, *S]`` in other spatial sizes, of any number of axes."""
 
     def rfft(self, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
         """The transform of real numbers:"""
@@ -1427,6 +2799,10 @@ class ValueOps:
     ) -> Value:
         """``numpy.fft.rfftn``:"""
 
+    def right_shift(self, rhs: Any) -> Value:
+        """The bits moved down; the sign follows those of a signed integer, zeros those of
+        others."""
+
     def rms_norm(
         self,
         gamma: Any = None,
@@ -1435,6 +2811,10 @@ class ValueOps:
         eps: float = 1e-05,
     ) -> Value:
         """``x / sqrt(mean(x^2) + eps) * gamma + beta`` along an axis."""
+
+    def roll(self, shift: Sequence[int] | int, axis: Sequence[int] | int | None = None) -> Value:
+        """The elements moved along axes, those that leave at the end coming back at the start,
+        as ``numpy.roll``."""
 
     def rope(
         self,
@@ -1452,6 +2832,16 @@ class ValueOps:
 
     def rsqrt(self) -> Value:
         """One over the square root; inf at 0, nan below."""
+
+    def sample(
+        self,
+        key: Value,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        temperature: float = 1.0,
+    ) -> Value:
+        """An index for every row of logits, drawn with the probabilities of a filtered softmax,
+        as i64."""
 
     def scatter(
         self,
@@ -1487,6 +2877,20 @@ class ValueOps:
     def searchsorted(self, values: Value | Array | float, side: str = "left") -> Value:
         """Where values would go into a sorted line so that it stays sorted, as i64."""
 
+    def selective_scan(
+        self,
+        delta: Value,
+        a: Value,
+        b: Value,
+        c: Value,
+        d: Value | None = None,
+        state: Value | None = None,
+    ) -> tuple[Value, Value]:
+        """The recurrence of Mamba (A."""
+
+    def selu(self) -> Value:
+        """An elu with fixed scales, for networks that normalise themselves."""
+
     def shared_linear_pair(self, w1: Value, w2: Value) -> tuple[Value, Value]:
         """Two products of one x:"""
 
@@ -1502,6 +2906,9 @@ class ValueOps:
     def sin(self) -> Value:
         """Sine of an angle in radians."""
 
+    def sinh(self) -> Value:
+        """Hyperbolic sine."""
+
     def slice(
         self,
         starts: Iterable[DimLike],
@@ -1510,12 +2917,32 @@ class ValueOps:
     ) -> Value:
         """A box of the tensor:"""
 
+    def slogdet(self) -> tuple[Value, Value]:
+        """Sign and logarithm of the absolute value of the determinant, as
+        ``numpy.linalg.slogdet``."""
+
     def softmax(self, axis: int = -1) -> Value:
         """``exp(x) / sum(exp(x))`` along an axis, shifted by the maximum so that nothing
         overflows."""
 
+    def softmax_cross_entropy(self, labels: Any, ignore_index: int = -100) -> Value:
+        """The negative logarithm of the softmax of logits ``[..., C]`` at the class of each
+        label."""
+
+    def softplus(self) -> Value:
+        """``log(1 + exp(x))``, a smooth relu."""
+
+    def softsign(self) -> Value:
+        """``x / (1 + |x|)``."""
+
+    def solve(self, b: Value, transpose: bool = False) -> Value:
+        """The X with a X = b, for square matrices a:"""
+
     def sort(self, axis: int = -1, descending: bool = False) -> Value:
         """The elements along an axis in order, and their indices as i64."""
+
+    def space_to_depth(self, block: int) -> Value:
+        """``[N, C, H, W]`` as ``[N, C*block^2, H/block, W/block]``:"""
 
     def split(self, parts: int | Sequence[DimLike], axis: int = 0) -> list[Value]:
         """Pieces along an axis:"""
@@ -1523,8 +2950,19 @@ class ValueOps:
     def sqrt(self) -> Value:
         """Square root; nan below 0."""
 
+    def square(self) -> Value:
+        """The elements times themselves."""
+
     def squeeze(self, axis: int | Iterable[int] | None = None) -> Value:
         """The tensor without axes of size 1:"""
+
+    def std(
+        self,
+        axes: Iterable[int] | int | None = None,
+        ddof: int = 0,
+        keepdims: bool = False,
+    ) -> Value:
+        """The square root of the variance, as ``numpy.std``."""
 
     def stft(
         self,
@@ -1552,6 +2990,12 @@ class ValueOps:
     ) -> Value:
         """Sum along axes."""
 
+    def svd(self, full_matrices: bool = True) -> tuple[Value, Value, Value]:
+        """The decomposition x = u diag(s) vᵀ with orthonormal columns of u and v, and s falling."""
+
+    def svdvals(self) -> Value:
+        """The singular values of matrices, in falling order."""
+
     def swapaxes(self, axis1: int, axis2: int) -> Value:
         """The tensor with two axes interchanged."""
 
@@ -1573,6 +3017,12 @@ class ValueOps:
     def tanh(self) -> Value:
         """Hyperbolic tangent."""
 
+    def threefry2x32(self, key1: Value, high: Value, low: Value, bits: int = 32) -> Value:
+        """The Threefry-2x32-20 hash of a 64-bit counter under a 64-bit key, all words u32."""
+
+    def tile(self, reps: Iterable[int] | int) -> Value:
+        """The tensor repeated as a whole ``reps`` times along each axis, as ``numpy.tile``."""
+
     def topk(self, k: int, axis: int = -1, largest: bool = True) -> tuple[Value, Value]:
         """The k greatest (or least) elements along an axis, best first, and their indices as
         i64."""
@@ -1583,14 +3033,38 @@ class ValueOps:
     def transpose(self, perm: Iterable[int] | int | None = None, *more: int) -> Value:
         """The axes in another order:"""
 
+    def triangular_solve(
+        self,
+        b: Value,
+        lower: bool = True,
+        transpose: bool = False,
+        unit_diagonal: bool = False,
+        left_side: bool = True,
+    ) -> Value:
+        """The X with op(a) X = b, or with X op(a) = b, for triangular matrices a."""
+
     def tril(self, k: int = 0) -> Value:
         """The last two axes at and below the ``k``-th diagonal, zeros above, as ``numpy.tril``."""
 
     def triu(self, k: int = 0) -> Value:
         """The last two axes at and above the ``k``-th diagonal, zeros below, as ``numpy.triu``."""
 
+    def trunc(self) -> Value:
+        """The whole number next to the element on the side of 0."""
+
     def unsqueeze(self, axis: int) -> Value:
         """The tensor with a new axis of size 1, which becomes axis ``axis`` of the result."""
+
+    def unstack(self, axis: int = 0) -> list[Value]:
+        """The slices of a tensor along an axis, without it."""
+
+    def var(
+        self,
+        axes: Iterable[int] | int | None = None,
+        ddof: int = 0,
+        keepdims: bool = False,
+    ) -> Value:
+        """The mean square of the distances from the mean along axes, as ``numpy.var``:"""
 
     def welch(
         self,
@@ -1606,3 +3080,6 @@ class ValueOps:
 
     def where(self, a: Any, b: Any) -> Value:
         """``a`` where the condition is true, ``b`` elsewhere; all three operands broadcast."""
+
+    def zeros_like(self) -> Value:
+        """Zeros in the shape and the element type of a tensor."""

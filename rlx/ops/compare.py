@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -19,10 +20,14 @@ __all__ = [
     "Eq",
     "Ge",
     "Gt",
+    "IsFinite",
+    "IsInf",
+    "IsNan",
     "Le",
     "LogicalAnd",
     "LogicalNot",
     "LogicalOr",
+    "LogicalXor",
     "Lt",
     "Ne",
     "Where",
@@ -128,6 +133,16 @@ class LogicalOr(Logical, name="mir.logical_or"):
         return lhs | rhs
 
 
+class LogicalXor(Logical, name="mir.logical_xor"):
+    """Whether one of two bools is true and the other is not."""
+
+    def reference(self, lhs: Array, rhs: Array) -> Array:
+        return np.logical_xor(lhs, rhs)
+
+    def scalar(self, k: Any, lhs: Any, rhs: Any) -> Any:
+        return lhs ^ rhs
+
+
 class LogicalNot(Unary, name="mir.logical_not"):
     """Whether a bool is false."""
 
@@ -141,6 +156,48 @@ class LogicalNot(Unary, name="mir.logical_not"):
 
     def scalar(self, k: Any, x: Any) -> Any:
         return k.logical_not(x)
+
+
+class Kind(Unary):
+    """Whether a float is of some kind: a bool for every element."""
+
+    differentiable = False
+    samples = (sample("2x3xT"), sample("T"))
+    bads = (bad("2xi32", match="found i32. Cast the operand", error=DTypeError),)
+    ufunc: ClassVar[Callable[..., Any]]
+
+    def result_dtype(self) -> DType:
+        return bool_
+
+    def reference(self, x: Array) -> Array:
+        return type(self).ufunc(x)
+
+
+class IsNan(Kind, name="mir.isnan"):
+    """Whether a float is nan."""
+
+    ufunc = np.isnan
+
+    def scalar(self, k: Any, x: Any) -> Any:
+        return k.compare("ne", x, x)
+
+
+class IsInf(Kind, name="mir.isinf"):
+    """Whether a float is inf or -inf."""
+
+    ufunc = np.isinf
+
+    def scalar(self, k: Any, x: Any) -> Any:
+        return k.compare("eq", k.abs(x), math.inf)
+
+
+class IsFinite(Kind, name="mir.isfinite"):
+    """Whether a float is neither nan nor infinite."""
+
+    ufunc = np.isfinite
+
+    def scalar(self, k: Any, x: Any) -> Any:
+        return k.abs(x) < math.inf
 
 
 class Where(Pointwise, name="mir.where"):

@@ -16,6 +16,7 @@ import numpy as np
 
 from rlx.dims import as_dim
 from rlx.errors import DTypeError, GraphError, ShapeError
+from rlx.ops.attrs import from_numbers
 from rlx.ops.base import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ops.elementwise import ANY
 from rlx.ops.movement import DimLike, is_negative, listed, zeros
@@ -94,10 +95,10 @@ def _vector(starts: Value | Array | Sequence[Value | int]) -> Value:
     """One tensor of starts, or a number or scalar for every axis, as a vector."""
     if isinstance(starts, Value):
         return starts
-    if any(isinstance(s, Value) for s in starts):
+    if isinstance(starts, Sequence) and any(isinstance(s, Value) for s in starts):
         return concat([_scalar(s) for s in starts])
-    given = starts if isinstance(starts, np.ndarray) else np.asarray(starts, np.int64)
-    return as_indices(given)
+    known = isinstance(starts, np.ndarray)
+    return as_indices(starts if known else from_numbers(starts, i64, "the starts"))
 
 
 def _scalar(start: Value | int) -> Value:

@@ -12,7 +12,8 @@ from typing import Any
 from rlx.ops import OP_MODULES
 from rlx.ops.attention_mask import MASK_KINDS
 from rlx.ops.base import Op
-from rlx.ops.sugar import ACTIVATIONS, BINARIES, COMPARES, REDUCTIONS
+from rlx.ops.functions import ACTIVATIONS
+from rlx.ops.sugar import BINARIES, COMPARES, REDUCTIONS
 
 __all__ = ["Activation", "BinaryOp", "CmpOp", "MaskKind", "OpKind", "ReduceOp", "runnable"]
 

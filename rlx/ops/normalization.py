@@ -15,7 +15,7 @@ from rlx.ops.movement import axis_of, listed
 from rlx.ops.value import Value
 from rlx.types import FLOATS, TensorType
 
-__all__ = ["LayerNorm", "RmsNorm", "Softmax"]
+__all__ = ["Exponentials", "LayerNorm", "RmsNorm", "Softmax"]
 
 AXIS: tuple[Bad, ...] = (
     bad("2x3xf32", match="axis 2 is out of range", error=ShapeError, axis=2),
@@ -50,14 +50,11 @@ class AlongAxis(Op):
         return v.reduce_mean(axes=self.axis, keepdims=True)
 
 
-class Softmax(AlongAxis, name="mir.softmax"):
-    """``exp(x) / sum(exp(x))`` along an axis, shifted by the maximum so that nothing overflows.
-
-    A line that holds nan or inf, or only -inf, is nan.
-    """
+class Exponentials(AlongAxis):
+    """An op on the exponentials of a line over their sum."""
 
     x: Value = operand("any float tensor")
-    axis: int = attr(doc="the axis whose elements sum to 1")
+    axis: int = attr(doc="the axis along which the exponentials are summed")
 
     flops_per_element = 5
     samples = (
@@ -73,7 +70,31 @@ class Softmax(AlongAxis, name="mir.softmax"):
     @classmethod
     def build(cls, x: Value, axis: int = -1) -> Value:
         """A negative axis counts from the end."""
-        return cls(x, axis_of(axis, x.rank, "softmax")).out
+        return cls(x, axis_of(axis, x.rank, cls.name.split(".")[1])).out
+
+    def expand(self) -> Value:
+        if self.x.shape[self.axis] == 0:
+            return self.x  # the lines are empty: there is no maximum, and nothing to compute
+        x = widened(self.x)
+        shifted = x - x.reduce_max(axes=self.axis, keepdims=True)
+        return self.of_shifted(shifted).cast(to=self.x.dtype)
+
+    def of_shifted(self, x: Value) -> Value:
+        """The result for lines whose largest element is 0."""
+        raise AssertionError(f"{self.name} defines no of_shifted")
+
+    def _sum(self, v: Value) -> Value:
+        return v.reduce_sum(axes=self.axis, keepdims=True)
+
+    def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
+        return self.with_operands(operands, axis=self.axis + 1).out
+
+
+class Softmax(Exponentials, name="mir.softmax"):
+    """``exp(x) / sum(exp(x))`` along an axis, shifted by the maximum so that nothing overflows.
+
+    A line that holds nan or inf, or only -inf, is nan.
+    """
 
     def reference(self, x: Array) -> Array:
         def softmax(v: Array) -> Array:
@@ -84,15 +105,9 @@ class Softmax(AlongAxis, name="mir.softmax"):
 
         return in_double(softmax, x)
 
-    def expand(self) -> Value:
-        if self.x.shape[self.axis] == 0:
-            return self.x  # the lines are empty: there is no maximum, and nothing to compute
-        x = widened(self.x)
-        e = (x - x.reduce_max(axes=self.axis, keepdims=True)).exp()
-        return (e / self._sum(e)).cast(to=self.x.dtype)
-
-    def _sum(self, v: Value) -> Value:
-        return v.reduce_sum(axes=self.axis, keepdims=True)
+    def of_shifted(self, x: Value) -> Value:
+        e = x.exp()
+        return e / self._sum(e)
 
     def vjp(self, g: Value) -> tuple[Value]:
         return (self.jvp(g),)  # the Jacobian is symmetric
@@ -100,9 +115,6 @@ class Softmax(AlongAxis, name="mir.softmax"):
     def jvp(self, t: Value) -> Value:
         y, wide = widened(self.out), widened(t)
         return (y * (wide - self._sum(y * wide))).cast(to=t.dtype)
-
-    def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
-        return self.with_operands(operands, axis=self.axis + 1).out
 
 
 class Normalization(AlongAxis):

@@ -17,7 +17,9 @@ from rlx.ops.slicing import shifted
 from rlx.ops.value import Value
 from rlx.types import Dim, DType, TensorType, bool_
 
-__all__ = ["ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "bound"]
+__all__ = [
+    "Folding", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "bound",
+]  # fmt: skip
 
 SAMPLES: tuple[Sample, ...] = (
     sample("2x3x4xT", axes=(1,)),
@@ -37,17 +39,14 @@ AXES: tuple[Bad, ...] = (
 )
 
 
-class Reduce(Op):
-    """An op that folds the elements along some axes into one. No axes at all fold nothing."""
+class Folding(Op):
+    """An op that makes one element of those along some axes. No axes at all fold nothing."""
 
     x: Value = operand("any tensor of the op's types")
     axes: tuple[int, ...] = attr(doc="the axes to fold, ascending")
     keepdims: bool = attr(False, "keep the folded axes with size 1")
 
     dtypes = NUMERIC
-
-    fold: ClassVar[Callable[..., Any]]
-    """``fold(self, k, acc, x)`` -> register: the accumulator with one more element."""
 
     @classmethod
     def build(
@@ -91,11 +90,24 @@ class Reduce(Op):
         """A value of the result's shape, broadcast back over the folded axes."""
         return v.reshape(self._shape(True)).expand(self.x.shape)
 
-    def again(self, v: Value, kind: type[Reduce]) -> Value:
+    def again(self, v: Value, kind: type[Folding]) -> Value:
         """Fold another value of the operand's shape along the same axes."""
         return kind(v, self.axes, self.keepdims).out
 
-    # -- the loop nest ---------------------------------------------------------------------
+    def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
+        return self.with_operands(operands, axes=tuple(a + 1 for a in self.axes)).out
+
+    def cost(self) -> Cost:
+        """One operation an element of the operand."""
+        size = self.x.type.size
+        return Cost(size if isinstance(size, int) else 0, super().cost().bytes)
+
+
+class Reduce(Folding):
+    """A fold that takes one element after another."""
+
+    fold: ClassVar[Callable[..., Any]]
+    """``fold(self, k, acc, x)`` -> register: the accumulator with one more element."""
 
     def start(self) -> int | float | bool:
         """The result of folding nothing."""
@@ -128,14 +140,6 @@ class Reduce(Op):
             b.store(0, at, self.finish(acc))
 
         b.parallel(self.out.type.static_shape, point)
-
-    def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
-        return self.with_operands(operands, axes=tuple(a + 1 for a in self.axes)).out
-
-    def cost(self) -> Cost:
-        """One operation an element of the operand."""
-        size = self.x.type.size
-        return Cost(size if isinstance(size, int) else 0, super().cost().bytes)
 
 
 class ReduceSum(Reduce, name="mir.reduce_sum"):

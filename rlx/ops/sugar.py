@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlx.errors import GraphError, ShapeError, did_you_mean
-from rlx.ops.activation import Gelu, GeluApprox, Sigmoid, Silu, Tanh
+from rlx.ops.activation import Silu
 from rlx.ops.attention import Attention
-from rlx.ops.base import Op
+from rlx.ops.base import Array, Op
 from rlx.ops.binary import Add, Div, Maximum, Minimum, Mul, Pow, Sub
 from rlx.ops.compare import Eq, Ge, Gt, Le, Lt, Ne
+from rlx.ops.functions import ACTIVATIONS
 from rlx.ops.lift import promoted
 from rlx.ops.movement import DimLike, axis_of, listed
 from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from rlx.ops.slicing import Concat, Slice
-from rlx.ops.unary import Abs, Atan, Cos, Exp, Log, Neg, Relu, Round, Rsqrt, Sin, Sqrt, Tan
 from rlx.ops.value import Value
 from rlx.types import Dim
 
@@ -23,15 +23,20 @@ __all__ = [
     "activation",
     "attention_kind",
     "binary",
+    "clip",
     "compare",
     "concat",
     "flatten",
+    "gated_silu",
     "max_",
     "min_",
     "narrow",
     "permute",
+    "prelu",
+    "reciprocal",
     "reduce",
     "split",
+    "square",
     "squeeze",
     "swapaxes",
     "unsqueeze",
@@ -42,11 +47,6 @@ Number = float | int | bool
 MAX_PARTS = 1 << 16
 """Of a split."""
 
-ACTIVATIONS: dict[str, type[Op]] = {
-    "gelu": Gelu, "gelu_approx": GeluApprox, "silu": Silu, "relu": Relu, "sigmoid": Sigmoid,
-    "tanh": Tanh, "exp": Exp, "log": Log, "sqrt": Sqrt, "rsqrt": Rsqrt, "neg": Neg, "abs": Abs,
-    "round": Round, "sin": Sin, "cos": Cos, "tan": Tan, "atan": Atan,
-}  # fmt: skip
 BINARIES: dict[str, type[Op]] = {
     "add": Add, "sub": Sub, "mul": Mul, "div": Div, "max": Maximum, "min": Minimum, "pow": Pow,
     "+": Add, "-": Sub, "*": Mul, "/": Div, "**": Pow,
@@ -153,6 +153,41 @@ def flatten(x: Value, start_axis: int = 0, end_axis: int = -1) -> Value:
         raise ShapeError(f"flatten: axis {start_axis} comes after axis {end_axis}")
     size = x.type.with_shape(x.shape[first : last + 1]).size
     return x.reshape([*x.shape[:first], size, *x.shape[last + 1 :]])
+
+
+# -- short combinations --------------------------------------------------------------------
+
+
+def square(x: Value) -> Value:
+    """The elements times themselves."""
+    return x * x
+
+
+def reciprocal(x: Value) -> Value:
+    """One over every element."""
+    return 1.0 / x
+
+
+def clip(x: Value, low: Value | Number | None = None, high: Value | Number | None = None) -> Value:
+    """The elements within bounds, as ``numpy.clip``; None leaves a side open, and nan stays."""
+    x = x if low is None else x.maximum(low)
+    return x if high is None else x.minimum(high)
+
+
+def prelu(x: Value, weight: Value | Array, axis: int = 1) -> Value:
+    """x, and below 0 ``weight * x``, with a weight for each place along an axis or one for all."""
+    (factor,) = promoted(weight, x)[:1]
+    if factor.rank == 1 and x.rank:
+        axis = axis_of(axis, x.rank, "prelu")
+        factor = factor.reshape([factor.shape[0], *[1] * (x.rank - axis - 1)])
+    return x.lt(0).where(x * factor, x)
+
+
+def gated_silu(x: Value, gate_first: bool = False) -> Value:
+    """``up * silu(gate)``, with up and gate the halves of the last axis in this order, or in the
+    other: what one product by the weights of both gives to the middle of a SwiGLU layer."""
+    up, gate = split(x, 2, -1)
+    return gate * Silu.build(up) if gate_first else up * Silu.build(gate)
 
 
 # -- ops by name ---------------------------------------------------------------------------

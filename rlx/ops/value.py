@@ -20,9 +20,10 @@ __all__ = ["Value", "bytes_of"]
 class Value(ValueOps):
     """A tensor in a graph: the result of a node, or an input or param of a graph.
 
-    ``+ - * / @ **``, comparisons by method (``x.lt(y)``), indexing with slices and every op of
-    the library as a method (``x.gelu()``, ``x.sum(axes=0)``) make new nodes. A Python number takes
-    the value's element type; two element types meet by ``rlx.types.promote``.
+    ``+ - * / // % @ **`` and ``& | ^ ~ << >>``, comparisons by method (``x.lt(y)``), indexing with
+    slices and every op of the library as a method (``x.gelu()``, ``x.sum(axes=0)``) make new nodes.
+    A Python number takes the value's element type; two element types meet by
+    ``rlx.types.promote``.
     """
 
     __slots__ = ("graph", "index", "name", "op", "type")
@@ -128,6 +129,54 @@ class Value(ValueOps):
     def __rtruediv__(self, o: Any) -> Value:
         return self._lift(o).div(self)
 
+    def __floordiv__(self, o: Any) -> Value:
+        return self.floor_divide(o)
+
+    def __rfloordiv__(self, o: Any) -> Value:
+        return self._lift(o).floor_divide(self)
+
+    def __mod__(self, o: Any) -> Value:
+        return self.remainder(o)
+
+    def __rmod__(self, o: Any) -> Value:
+        return self._lift(o).remainder(self)
+
+    def __and__(self, o: Any) -> Value:
+        return self.bitwise_and(o)
+
+    def __rand__(self, o: Any) -> Value:
+        return self._lift(o).bitwise_and(self)
+
+    def __or__(self, o: Any) -> Value:
+        return self.bitwise_or(o)
+
+    def __ror__(self, o: Any) -> Value:
+        return self._lift(o).bitwise_or(self)
+
+    def __xor__(self, o: Any) -> Value:
+        return self.bitwise_xor(o)
+
+    def __rxor__(self, o: Any) -> Value:
+        return self._lift(o).bitwise_xor(self)
+
+    def __lshift__(self, o: Any) -> Value:
+        return self.left_shift(o)
+
+    def __rlshift__(self, o: Any) -> Value:
+        return self._lift(o).left_shift(self)
+
+    def __rshift__(self, o: Any) -> Value:
+        return self.right_shift(o)
+
+    def __rrshift__(self, o: Any) -> Value:
+        return self._lift(o).right_shift(self)
+
+    def __divmod__(self, o: Any) -> tuple[Value, Value]:
+        return self // o, self % o
+
+    def __rdivmod__(self, o: Any) -> tuple[Value, Value]:
+        return o // self, o % self
+
     def __pow__(self, o: Any) -> Value:
         return self.pow(o)
 
@@ -145,6 +194,9 @@ class Value(ValueOps):
 
     def __abs__(self) -> Value:
         return self.abs()
+
+    def __invert__(self) -> Value:
+        return self.bitwise_not()
 
     def __lt__(self, o: Any) -> Value:
         return self.lt(o)

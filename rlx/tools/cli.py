@@ -14,10 +14,10 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "bench": "what each kernel of a graph takes, against what the machine allows",
     "cache": "what the compile cache holds, and why something was not there",
-    "compile": "a graph's text to an artifact, a file that runs without a compiler",
+    "compile": "a graph's text or an ONNX model to an artifact, which runs without a compiler",
     "embed": "similarities of sentences under a sentence encoder",
     "reduce": "the part of a graph that makes it fail, as a test",
-    "run": "an artifact on arrays from files",
+    "run": "an artifact or an ONNX model on arrays from files",
     "view": "a compile as one HTML page, every level linked to the next",
 }
 """What each command does. Its module has ``add_arguments(parser)`` and ``run(args) -> int``, and is

@@ -223,7 +223,8 @@ def test_an_op_that_is_declared_wrongly(monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_op_without_a_loop_nest(monkeypatch: pytest.MonkeyPatch) -> None:
     g = rlx.Graph()
     g.set_outputs(g.cumsum(g.input("x", [4]), axis=0))
-    monkeypatch.delattr(Cumsum, "loops")
+    owner = next(c for c in Cumsum.__mro__ if "loops" in vars(c))
+    monkeypatch.delattr(owner, "loops")
     with pytest.raises(
         UnsupportedError,
         match=r"no kernel and no loop nest on cpu for: mir\.cumsum x 1 \(first at .*test_inner\.py:\d+\)",

@@ -114,7 +114,7 @@ PARSED = [
     Text(IRError, 2, "shape", mir("reshape", attrs="{shape = [1.5]}")),
     Text(IRError, 2, "to", mir("cast", attrs="{to = i7}")),
     Text(IRError, 2, "to", mir("cast", attrs="{to = 3 : i64}")),
-    Text(IRError, 2, "to", mir("cast", attrs="{to = complex<f32>}")),
+    Text(IRError, 2, "to", mir("cast", attrs="{to = complex<f16>}")),
     Text(IRError, 2, "value", main(f'%y = "mir.constant"() : () -> {T}')),
     Text(IRError, 2, "value", main(f'%y = "mir.constant"() {{value = 3 : i64}} : () -> {T}')),
     Text(IRError, 2, "value", main(f'%y = "mir.constant"() {{value = "text"}} : () -> {T}')),

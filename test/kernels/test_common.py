@@ -62,7 +62,8 @@ def test_op_matches_its_reference(name: str) -> None:
         extra = [error] if common.faults(config) else []
         given = [a for a in arrays if a is not None]
         rooms = [np.empty(t.static_shape, t.dtype.numpy) for t in common.workspaces(config)]
-        load(obj, f"k{n}")(0, launch.range, [*given, *outs, *rooms, *extra], launch.sizes)
+        arguments = [*given, *outs, *rooms, *extra]
+        load(obj, f"k{n}")(0, launch.range, arguments, launch.sizes, launch.scratch)
         assert not error.any(), str(case)
         for found, expected in zip(outs, evaluate(node, arrays), strict=True):
             try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import re
 from dataclasses import replace
 from typing import Any
@@ -20,7 +18,7 @@ from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, bf16, f16, f32, f64
 from support.jit import host, jit
-from support.runkernel import run_launch
+from support.runkernel import guarded, run_launch
 
 Array = np.ndarray[Any, Any]
 
@@ -261,20 +259,6 @@ def test_pack_side_by_side(parts: tuple[int, ...]) -> None:
 
 
 # -- memory ------------------------------------------------------------------------------------
-
-
-def guarded(values: Array) -> Array:
-    """A copy that ends where a page without access begins."""
-    page = mmap.PAGESIZE
-    size = -(-values.nbytes // page) * page
-    memory = mmap.mmap(-1, size + page)
-    base = np.frombuffer(memory, np.uint8)
-    libc = ctypes.CDLL(None, use_errno=True)
-    where = ctypes.c_void_p(base.ctypes.data + size)
-    assert libc.mprotect(where, ctypes.c_size_t(page), 0) == 0
-    copy = base[size - values.nbytes : size].view(values.dtype).reshape(values.shape)
-    copy[...] = values
-    return copy
 
 
 @pytest.mark.parametrize("dt", [f32, f16], ids=str)

@@ -14,7 +14,7 @@ from rlx.kernels.program import Program, Step
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
-from rlx.types import DTYPES, INTS, DType, TensorType, bf16, bool_, f16, f32, f64, i64
+from rlx.types import DTYPES, INTS, DType, TensorType, bf16, bool_, f16, f32, f64, i32, i64, u8
 from support.runkernel import element_strides, run_launch
 from support.samples import array_of
 
@@ -102,6 +102,30 @@ def test_strided_operands(name: str, order: str) -> None:
     out = np.full(x.shape, np.nan, np.float32, order=order)  # type: ignore[call-overload]
     run(addition(), [x, y], out)
     np.testing.assert_array_equal(out, x + y)
+
+
+@pytest.mark.parametrize("dt", [u8, i32, i64, f32], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [((70,), (1,)), ((3, 70), (70, 1)), ((70, 3), (0, 1)), ((5, 70), (1, 0)), ((2, 70), (0, 7))],
+)
+def test_a_counted_input_is_its_own_offset(
+    shape: tuple[int, ...], strides: tuple[int, ...], dt: DType
+) -> None:
+    """Beside an input in memory; a float takes integers, which it casts."""
+    word = i64 if dt is f32 else dt
+    steps = (step("cast", 0, dt=word, out=dt, to=dt), step("add", 2, 1, dt=dt))
+    x, out = np.ones(shape, dt.numpy), np.zeros(shape, dt.numpy)
+    config, launch = elementwise.launch(
+        Program((word, dt), steps, (3,)),
+        shape,
+        [strides, element_strides(x)],
+        [element_strides(out)],
+        counted=[0],
+    )
+    run_launch(elementwise, config, launch, [x, out], 3)
+    offsets = sum(i * s for i, s in zip(np.indices(shape), strides, strict=True))
+    np.testing.assert_array_equal(out, np.asarray(offsets).astype(dt.numpy) + x)
 
 
 def test_strided_output_leaves_the_rest_alone() -> None:

@@ -19,12 +19,19 @@ from rlx.types import DType, f32, f64
 from support.jit import host, jit
 
 Array = np.ndarray[Any, Any]
+INF, NAN = math.inf, math.nan
 
-UNARY = [n for n in CPU_MATH if n != "pow"]
+BINARY = ("pow", "atan2", "rem")
+UNARY = [n for n in CPU_MATH if n not in BINARY]
 WIDE: dict[str, Callable[..., Array]] = {
     "exp": np.exp, "log": np.log, "tanh": np.tanh, "sin": np.sin, "cos": np.cos, "tan": np.tan,
     "atan": np.arctan, "erf": scipy.special.erf,
     "gelu": lambda x: np.maximum(x, -40) * scipy.special.ndtr(x),
+    "asin": np.arcsin, "acos": np.arccos, "exp2": np.exp2, "expm1": np.expm1, "log2": np.log2,
+    "log1p": np.log1p, "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    # SciPy loses the sign of -0.
+    "erfinv": lambda x: np.copysign(scipy.special.erfinv(x), x),
 }  # fmt: skip
 """References in a wider format; those of SciPy are good enough for f32 only."""
 
@@ -110,7 +117,7 @@ def f64_points() -> Array:
 
 
 @needs_extended
-@pytest.mark.parametrize("name", [n for n in UNARY if n not in ("erf", "gelu")])
+@pytest.mark.parametrize("name", [n for n in UNARY if n not in ("erf", "erfinv", "gelu")])
 def test_f64(name: str) -> None:
     x = f64_points()
     assert worst(compiled(name, f64)(x), reference(name, x, np.longdouble)) <= BOUNDS[name][1]
@@ -142,9 +149,21 @@ def exact_gelu(x: Decimal) -> Decimal:
     return x * (-t * t).exp() / (ROOT_PI * tail) / 2
 
 
+def exact_erfinv(x: Decimal) -> Decimal:
+    """Newton's method on erf, from SciPy's value: two steps double its digits twice."""
+    y = Decimal(float(scipy.special.erfinv(float(x))))
+    for _ in range(2):
+        y -= (exact_erf(y) - x) * (y * y).exp() * ROOT_PI / 2
+    return y
+
+
 @pytest.mark.parametrize(
     ("name", "exact", "low", "high"),
-    [("erf", exact_erf, -6.4, 6.4), ("gelu", exact_gelu, -38.4, 9.0)],
+    [
+        ("erf", exact_erf, -6.4, 6.4),
+        ("gelu", exact_gelu, -38.4, 9.0),
+        ("erfinv", exact_erfinv, -1.0, 1.0),
+    ],
 )
 def test_f64_in_decimals(
     name: str, exact: Callable[[Decimal], Decimal], low: float, high: float
@@ -153,6 +172,8 @@ def test_f64_in_decimals(
     x = np.concatenate(
         [rng.uniform(-1.2, 1.2, 400), rng.uniform(low, high, 400), [1e-9, 5.99, 1.0]]
     )
+    if name == "erfinv":
+        x = np.concatenate([x[np.abs(x) < 1], 1 - 2.0 ** rng.uniform(-53, 0, 400)])
     y = compiled(name, f64)(x)
     with localcontext() as context:
         context.prec = 70
@@ -188,18 +209,65 @@ def test_pow_special_cases(dt: DType) -> None:
     assert worst(compiled("pow", dt, 2)(x.copy(), y.copy()), want) <= 2
 
 
-INF, NAN = math.inf, math.nan
+def pairs(dt: DType) -> tuple[Array, Array]:
+    """Numbers of all sizes, of one size, whole ones, and every pair of special ones."""
+    rng = np.random.default_rng(5)
+    word = np.uint32 if dt is f32 else np.uint64
+    any_ = rng.integers(0, 1 << dt.bits, (2, 1 << 16), dtype=word).view(dt.numpy)
+    near = rng.standard_normal((2, 1 << 14)).astype(dt.numpy)
+    whole = rng.integers(-50, 50, (2, 1 << 12)).astype(dt.numpy)
+    info = np.finfo(dt.numpy)
+    row = [0, -0.0, 1, -1, 3, -2.5, INF, -INF, NAN, info.max, info.tiny, info.smallest_subnormal]
+    special = np.stack(np.meshgrid(np.array(row, dt.numpy), np.array(row, dt.numpy)))
+    x, y = np.concatenate([any_, near, whole, special.reshape(2, -1)], axis=1)
+    return x.copy(), y.copy()
+
+
+@pytest.mark.parametrize("dt", [f32, f64])
+def test_remainder_is_exact(dt: DType) -> None:
+    x, y = pairs(dt)
+    with np.errstate(all="ignore"):
+        want = np.fmod(x, y)
+    assert worst(compiled("rem", dt, 2)(x, y), want) == 0
+
+
+@pytest.mark.parametrize(
+    ("dt", "wider"),
+    [(f32, np.float64), pytest.param(f64, np.longdouble, marks=needs_extended)],
+)
+def test_atan2(dt: DType, wider: Any) -> None:
+    y, x = pairs(dt)
+    with np.errstate(all="ignore"):
+        want = np.arctan2(y.astype(wider), x.astype(wider))
+    assert worst(compiled("atan2", dt, 2)(y, x), want) <= BOUNDS["atan2"][dt is f64]
+
+
 EDGES = [
     ("exp", INF, INF), ("exp", -INF, 0.0), ("exp", NAN, NAN), ("exp", -0.0, 1.0), ("exp", 1e9, INF),
     ("exp", -1e9, 0.0), ("log", 0.0, -INF), ("log", -0.0, -INF), ("log", -1.0, NAN),
     ("log", INF, INF), ("log", -INF, NAN), ("log", NAN, NAN), ("log", 1.0, 0.0),
     ("tanh", INF, 1.0), ("tanh", -INF, -1.0), ("tanh", -0.0, -0.0), ("tanh", NAN, NAN),
     ("erf", INF, 1.0), ("erf", -INF, -1.0), ("erf", -0.0, -0.0), ("erf", NAN, NAN),
+    ("erfinv", 1.0, INF), ("erfinv", -1.0, -INF), ("erfinv", 1.5, NAN), ("erfinv", -0.0, -0.0),
+    ("erfinv", INF, NAN), ("erfinv", NAN, NAN), ("erfinv", 1e-40, 8.86226925452758e-41),
     ("gelu", INF, INF), ("gelu", -INF, -0.0), ("gelu", -0.0, -0.0), ("gelu", NAN, NAN),
     ("gelu", -40.0, -0.0), ("gelu", 1e30, 1e30), ("gelu", -1e30, -0.0), ("gelu", 0.0, 0.0),
     ("sin", INF, NAN), ("sin", -0.0, -0.0), ("cos", -INF, NAN), ("cos", 0.0, 1.0),
     ("tan", INF, NAN), ("tan", -0.0, -0.0), ("tan", NAN, NAN), ("atan", -0.0, -0.0),
     ("atan", INF, math.pi / 2), ("atan", -INF, -math.pi / 2), ("atan", NAN, NAN),
+    ("asin", 1.0, math.pi / 2), ("asin", -0.0, -0.0), ("asin", 1.5, NAN), ("asin", NAN, NAN),
+    ("acos", 1.0, 0.0), ("acos", -1.0, math.pi), ("acos", -1.5, NAN), ("acos", INF, NAN),
+    ("exp2", INF, INF), ("exp2", -INF, 0.0), ("exp2", 10.0, 1024.0), ("exp2", NAN, NAN),
+    ("expm1", -0.0, -0.0), ("expm1", -INF, -1.0), ("expm1", INF, INF), ("expm1", NAN, NAN),
+    ("expm1", 1e-40, 1e-40), ("log1p", -0.0, -0.0), ("log1p", -1.0, -INF), ("log1p", -2.0, NAN),
+    ("log1p", INF, INF), ("log1p", -INF, NAN), ("log1p", NAN, NAN), ("log1p", 1e-40, 1e-40),
+    ("log2", 8.0, 3.0), ("log2", 0.0, -INF), ("log2", -1.0, NAN), ("log2", INF, INF),
+    ("log2", 2.0**-140, -140.0), ("log2", NAN, NAN), ("sinh", -INF, -INF), ("sinh", -0.0, -0.0),
+    ("sinh", NAN, NAN), ("cosh", -INF, INF), ("cosh", 0.0, 1.0), ("cosh", NAN, NAN),
+    ("asinh", -INF, -INF), ("asinh", -0.0, -0.0), ("asinh", NAN, NAN), ("acosh", 1.0, 0.0),
+    ("acosh", 0.5, NAN), ("acosh", -INF, NAN), ("acosh", INF, INF), ("acosh", NAN, NAN),
+    ("atanh", 1.0, INF), ("atanh", -1.0, -INF), ("atanh", 2.0, NAN), ("atanh", INF, NAN),
+    ("atanh", -0.0, -0.0), ("atanh", NAN, NAN),
 ]  # fmt: skip
 
 

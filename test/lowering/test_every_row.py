@@ -25,6 +25,7 @@ Build = Callable[[Graph, Any], Any]
 
 FUSED: dict[str, Build] = {
     "contraction": lambda g, x: (x @ g.param("w", [16, 16])).gelu(),
+    "conv": lambda g, x: x.reshape([1, 8, 16]).conv1d(g.param("w", [4, 8, 3])).relu(),
     "rowwise": lambda g, x: x.exp().softmax(axis=-1),
     "elementwise": lambda g, x: (x * 2 + 1).tanh(),
 }
@@ -32,6 +33,7 @@ FUSED: dict[str, Build] = {
 
 FAMILIES: dict[str, Build] = {
     "contraction": FUSED["contraction"],
+    "conv": FUSED["conv"],
     "rowwise": FUSED["rowwise"],
     "elementwise": FUSED["elementwise"],
     "attention": lambda g, x: g.attention(x, x, x, num_heads=2),
@@ -45,7 +47,7 @@ FAMILIES: dict[str, Build] = {
         ),
         x,
     ),
-    "fft": lambda g, x: x.rfft().real(),
+    "fft": lambda g, x: x.rfft(),
     "common": lambda g, x: x.cumsum(axis=0),
 }
 """For every kernel family a graph of which it runs a part."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from rlx.errors import GraphError
 from rlx.graph import Graph
 from rlx.ops import BUILDERS
-from rlx.ops.blocks import ACTIVATIONS
+from rlx.ops.functions import ACTIVATIONS
 from rlx.ops.llama import LlamaDecoderBlock
+from rlx.ops.qwen import Qwen35MtpHead
 from rlx.ops.transformer import BertLayer
 from support.evaluate import call
 
@@ -108,6 +110,23 @@ def test_residual_rms_norm() -> None:
     close(found, rms(x + r, gamma, 1e-5) + beta)
 
 
+def test_residual_norms_with_a_bias() -> None:
+    x, r, gamma, beta, bias = normal(2, 4), normal(2, 4), normal(4), normal(4), normal(4)
+    summed = x + r + bias
+    found = call(G.residual_rms_norm, x, r, gamma, beta, bias)
+    close(found, rms(summed, gamma, 1e-5) + beta)
+    found = call(lambda *v: G.residual_layer_norm(*v, eps=0.1), x, r, gamma, beta, bias)
+    close(found, layer_norm(summed, gamma, beta, 0.1))
+
+
+@pytest.mark.parametrize("gate_first", [False, True])
+def test_gated_silu(gate_first: bool) -> None:
+    x, w = normal(2, 3), normal(3, 8)
+    first, second = np.split(x @ w, 2, -1)
+    want = second * silu(first) if gate_first else first * silu(second)
+    close(call(lambda x, w: (x @ w).gated_silu(gate_first=gate_first), x, w), want)
+
+
 @pytest.mark.parametrize("rope", [False, True])
 def test_attention_block(rope: bool) -> None:
     x, qkv, bias, out, out_bias = (
@@ -167,3 +186,45 @@ def test_llama_decoder_block() -> None:
         return LlamaDecoderBlock.build(**operands, num_heads=4, kv_heads=2)
 
     close(call(block, *named.values()), want)
+
+
+def test_qwen35_mtp_head() -> None:
+    """Four query heads of 6 elements, of which the first 4 turn; two key heads."""
+    eps = 1e-3
+    named = {
+        "hidden": normal(2, 3, 8), "embedding": normal(2, 3, 8), "hidden_norm": normal(8),
+        "embedding_norm": normal(8), "eh_proj": normal(16, 8), "attention_norm": normal(8),
+        "wq": normal(8, 48), "wk": normal(8, 12), "wv": normal(8, 12), "q_norm": normal(6),
+        "k_norm": normal(6), "wo": normal(24, 8), "ffn_norm": normal(8), "gate": normal(8, 5),
+        "up": normal(8, 5), "down": normal(5, 8), "head_norm": normal(8), "lm_head": normal(8, 9),
+        "cos": np.cos(normal(3, 2)), "sin": np.sin(normal(3, 2)),
+    }  # fmt: skip
+    p = SimpleNamespace(**named)
+
+    def turned(x: Array, gamma: Array) -> Array:
+        heads = x.shape[2]
+        x = rms(x, gamma, eps)
+        front = turn(x[..., :4].reshape(2, 3, -1), p.cos, p.sin, heads).reshape(2, 3, heads, 4)
+        return np.concatenate([front, x[..., 4:]], -1)
+
+    x = np.concatenate(
+        [rms(p.hidden, p.hidden_norm, eps), rms(p.embedding, p.embedding_norm, eps)], -1
+    )
+    x = x @ p.eh_proj
+    z = rms(x, p.attention_norm, eps)
+    both = (z @ p.wq).reshape(2, 3, 4, 12)
+    q, gate = turned(both[..., :6], p.q_norm), both[..., 6:]
+    k = np.repeat(turned((z @ p.wk).reshape(2, 3, 2, 6), p.k_norm), 2, axis=2)
+    v = np.repeat((z @ p.wv).reshape(2, 3, 2, 6), 2, axis=2)
+    later = np.triu(np.ones((3, 3)), 1) > 0
+    seen = attend(*(part.reshape(2, 3, 24) for part in (q, k, v)), 4, later)
+    y = x + (seen / (1 + np.exp(-gate.reshape(2, 3, 24)))) @ p.wo
+    z = rms(y, p.ffn_norm, eps)
+    y = y + (z @ p.up * silu(z @ p.gate)) @ p.down
+    want = rms(y[:, -1], p.head_norm, eps) @ p.lm_head
+
+    def head(*values: Any) -> Any:
+        operands = dict(zip(named, values, strict=True))
+        return Qwen35MtpHead.build(**operands, num_heads=4, kv_heads=2, n_rot=4, eps=eps)
+
+    close(call(head, *named.values()), want)

@@ -20,6 +20,7 @@ from rlx.models.safetensors import SafeTensors
 from rlx.ops import BUILDERS
 from rlx.runtime import _native
 from support.fuzz_artifacts import ARTIFACT, ENTRY
+from support.fuzz_onnx import ONNX
 from support.fuzzing import Target
 from support.mutation import mutated_bytes, mutated_text, mutated_value
 from support.random_graphs import random_case
@@ -254,4 +255,5 @@ TARGETS: dict[str, Target] = {
     "object": Target(objects, _changed_object, _attempt_object, allowed=NATIVE),
     "artifact": ARTIFACT,
     "entry": ENTRY,
+    "onnx": ONNX,
 }

@@ -36,6 +36,7 @@ from rlx.types import (
     i64,
     u8,
 )
+from support.op_graphs import FINITE
 from support.random_ops import EXACT, MOTIFS, computed_weight, make
 from support.samples import array_of, op_classes
 from support.tolerances import TOLERANCES
@@ -218,9 +219,8 @@ class Builder:
         top = 3.0 if x.dtype.is_float else 100
         x = self.take(registry["mir.abs"](x))
         x = self.take(registry["mir.minimum"](x, self._number(x.dtype, top)))
-        return self.take(
-            registry["mir.maximum"](x, self._number(x.dtype, 0.5 if x.dtype.is_float else 1))
-        )
+        bottom = 1 if not x.dtype.is_float else 1.5 if kind == "above_one" else 0.5
+        return self.take(registry["mir.maximum"](x, self._number(x.dtype, bottom)))
 
     def _number(self, dt: DType, value: float | None = None) -> Value:
         numbers = (0, 1, 2) if dt.kind in ("uint", "bool") else (0.0, -0.0, 1, -1, 2)
@@ -288,7 +288,7 @@ class Builder:
         if v.dtype not in INEXACT or a.size == 0:
             return
         wide, finite = widened(a), np.isfinite(a)
-        if not self.special and not finite.all():
+        if not finite.all() and (not self.special or op.name in FINITE):
             raise Skip(f"{op!r} gives what is not finite")
         if np.abs(wide[finite]).max(initial=0.0) > LIMIT[v.dtype]:
             raise Skip(f"{op!r} gives large numbers")

@@ -30,11 +30,14 @@ EVERY = (*NUMBERS, bool_, *COMPLEX)
 EXACT = frozenset(
     f"mir.{name}"
     for name in (
-        "abs", "argmax", "argmin", "cast", "concat", "constant", "cummax", "cummin",
-        "dynamic_slice", "dynamic_update_slice", "eq", "expand", "floor", "gather", "ge", "gt",
-        "iota", "le", "logical_and", "logical_not", "logical_or", "lt", "maximum", "minimum", "ne",
-        "neg", "pad", "position", "reduce_max", "reduce_min", "relu", "reshape", "round",
-        "searchsorted", "sign", "slice", "sort", "topk", "transpose", "where",
+        "abs", "argmax", "argmin", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
+        "cast", "ceil", "concat", "constant", "cummax", "cummin", "dynamic_slice",
+        "dynamic_update_slice", "eq", "expand", "flip", "floor", "floor_divide", "fmod", "gather",
+        "ge", "gt", "iota", "isfinite", "isinf", "isnan", "le", "left_shift", "logical_and",
+        "logical_not", "logical_or", "logical_xor", "lt", "max_pool", "max_pool_indices",
+        "maximum", "minimum", "ne", "neg", "pad", "position", "random_bits", "reduce_max",
+        "reduce_min", "relu", "remainder", "reshape", "right_shift", "round", "searchsorted",
+        "sign", "slice", "sort", "threefry2x32", "topk", "transpose", "trunc", "where",
     )
 )  # fmt: skip
 """Ops whose result has one right value to the last bit, if their operands have."""
@@ -42,8 +45,9 @@ EXACT = frozenset(
 JUMPS = frozenset(
     f"mir.{name}"
     for name in (
-        "argmax", "argmin", "eq", "floor", "ge", "gt", "le", "lt", "ne", "round", "searchsorted",
-        "sign", "sort", "topk",
+        "argmax", "argmin", "atan2", "ceil", "eq", "floor", "floor_divide", "fmod", "ge", "gt",
+        "isfinite", "isinf", "isnan", "le", "lt", "max_pool_indices", "ne", "remainder", "round",
+        "sample", "searchsorted", "sign", "sort", "topk", "trunc",
     )
 )  # fmt: skip
 """Ops that a change of a unit in the last place can throw far; a cast to an integer is another."""
@@ -79,15 +83,19 @@ def _unary(b: Builder, cls: type[Op]) -> Op:
     return cls(b.tame(x, _DOMAIN.get(cls.name.split(".")[1], "normal")))
 
 
+_QUOTIENTS = ("div", "floor_divide", "remainder", "fmod", "atan2")
+"""What divides by its second operand."""
+
+
 def _binary(b: Builder, cls: type[Op]) -> Op:
     short, exact = cls.name.split(".")[1], cls.name in JUMPS
     x = b.value(cls.dtypes or NUMBERS, exact=exact)
     y = b.partner(x, exact=exact)
-    if short == "div":
+    if short in _QUOTIENTS:
         y = b.tame(y, "nonzero")
     elif short == "pow":
         x, y = b.tame(x, "positive"), b.tame(y, "unit")
-    return cls(y, x) if short not in ("div", "pow") and b.chance(0.3) else cls(x, y)
+    return cls(y, x) if short not in (*_QUOTIENTS, "pow") and b.chance(0.3) else cls(x, y)
 
 
 def _where(b: Builder, cls: type[Op]) -> Op:
@@ -236,6 +244,12 @@ def _topk(b: Builder, cls: type[Op]) -> Op:
     return cls(x, b.between(1, x.type.static_shape[axis]), axis, b.chance(0.5))
 
 
+def _max_pool_indices(b: Builder, cls: type[Op]) -> Op:
+    sample = b.one_of(cls.samples)
+    t = type_of(str(sample.types[0]), b.dtype(cls.dtypes))
+    return cls(b.value((t.dtype,), shape=t.static_shape, exact=True), **sample.attrs)
+
+
 # -- products --------------------------------------------------------------------------------------
 
 
@@ -287,12 +301,12 @@ def _swiglu(b: Builder, cls: type[Op]) -> Op:
     return cls(x, *(b.weight(s, x.dtype) for s in shapes), turned)
 
 
-def _residual_rms_norm(b: Builder, cls: type[Op]) -> Op:
+def _residual_norm(b: Builder, cls: type[Op]) -> Op:
     x = b.value(FLOATS, min_rank=1, full=True)
     width = x.type.static_shape[-1:]
-    beta = b.weight(width, x.dtype) if b.chance(0.5) else None
+    beta, bias = (b.weight(width, x.dtype) if b.chance(0.5) else None for _ in range(2))
     other = b.value((x.dtype,), shape=x.type.static_shape)
-    return cls(x, other, b.weight(width, x.dtype), beta, 1e-2)
+    return cls(x, other, b.weight(width, x.dtype), beta, bias, 1e-2)
 
 
 def _attention(b: Builder, cls: type[Op]) -> Op:
@@ -411,17 +425,22 @@ MOTIFS: dict[str, Callable[[Builder], Op]] = {
     "projections": _projections, "chain": _chain, "control": _control,
 }  # fmt: skip
 
-_DOMAIN = {"log": "positive", "sqrt": "positive", "rsqrt": "positive", "tan": "unit"}
+_DOMAIN = {
+    **dict.fromkeys(("log", "log2", "sqrt", "rsqrt"), "positive"),
+    **dict.fromkeys(("tan", "erfinv", "log1p", "asin", "acos", "atanh"), "unit"),
+    "acosh": "above_one",
+}
 
 _MAKERS: dict[str, Maker] = {
     "where": _where, "cast": _cast, "reshape": _reshape, "transpose": _transpose,
     "expand": _expand, "slice": _slice, "concat": _concat, "pad": _pad, "gather": _gather,
     "scatter_add": _scatter_add, "cumsum": _cumsum, "topk": _topk, "matmul": _matmul,
     "scatter": _scatter, "sort": _ordered, "argmax": _ordered, "argmin": _ordered,
+    "max_pool_indices": _max_pool_indices,
     "dot_general": _dot_general, "linear": _linear, "linear_fused": _linear,
     "shared_linear_pair": _shared_linear_pair, "swiglu": _swiglu,
-    "residual_rms_norm": _residual_rms_norm, "attention": _attention, "constant": _constant,
-    "iota": _iota,
+    "residual_rms_norm": _residual_norm, "residual_layer_norm": _residual_norm,
+    "attention": _attention, "constant": _constant, "iota": _iota,
     **{f"reduce_{kind}": _reduce for kind in ("sum", "mean", "max", "min", "prod")},
     **dict.fromkeys(("softmax", "layer_norm", "rms_norm"), _rows),
 }  # fmt: skip

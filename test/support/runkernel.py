@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
@@ -15,7 +17,7 @@ from rlx.targets.cpu.features import Features
 from rlx.targets.cpu.target import kernel_target
 from support.jit import Call, host, jit
 
-__all__ = ["compiled", "element_strides", "run_launch"]
+__all__ = ["compiled", "element_strides", "guarded", "run_launch"]
 
 Array = np.ndarray[Any, Any]
 
@@ -30,11 +32,17 @@ def compiled(family: ModuleType, config: Any, features: Features | None = None) 
 
 
 def run_launch(
-    family: ModuleType, config: Any, launch: Launch, arrays: Sequence[Array], pieces: int = 1
+    family: ModuleType,
+    config: Any,
+    launch: Launch,
+    arrays: Sequence[Array],
+    pieces: int = 1,
+    features: Features | None = None,
 ) -> None:
     """Run a launch on arrays in place: inputs, then outputs. Strided views are fine: a kernel gets
-    the address of their first element. ``pieces`` cuts the range into that many calls."""
-    call = compiled(family, config)
+    the address of their first element. ``pieces`` cuts the range into that many calls; the code is
+    for this machine, or for ``features``."""
+    call = compiled(family, config, features)
     cuts = [launch.range * i // pieces for i in range(pieces + 1)]
     for begin, end in pairwise(cuts):
         call(begin, end, arrays, launch.sizes, launch.scratch)
@@ -44,3 +52,17 @@ def element_strides(a: Array, shape: Sequence[int] | None = None) -> tuple[int, 
     """The strides of an array in elements, broadcast to ``shape``."""
     wide = a if shape is None or a.shape == tuple(shape) else np.broadcast_to(a, tuple(shape))
     return tuple(s // a.itemsize for s in wide.strides)
+
+
+def guarded(values: Array) -> Array:
+    """A copy that ends where a page without access begins."""
+    page = mmap.PAGESIZE
+    size = -(-values.nbytes // page) * page
+    memory = mmap.mmap(-1, size + page)
+    base = np.frombuffer(memory, np.uint8)
+    libc = ctypes.CDLL(None, use_errno=True)
+    where = ctypes.c_void_p(base.ctypes.data + size)
+    assert libc.mprotect(where, ctypes.c_size_t(page), 0) == 0
+    copy = base[size - values.nbytes : size].view(values.dtype).reshape(values.shape)
+    copy[...] = values
+    return copy

@@ -99,12 +99,27 @@ def _signs(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return rng.choice([-1, 1], shape)
 
 
+def _matrices(rng: np.random.Generator, shape: tuple[int, ...], kind: str) -> Array:
+    """Well conditioned matrices: symmetric positive definite ones, with a large diagonal, or with
+    eigenvalues and singular values that lie apart."""
+    x, n = rng.standard_normal(shape), min(shape[-2:])
+    if kind == "spd":
+        return x @ np.swapaxes(x, -1, -2) + n * np.eye(n)
+    line = np.diag(2.0 * np.arange(n) if kind == "spread" else np.full(n, n + 1.0))
+    return x + np.pad(line, [(0, d - n) for d in shape[-2:]])
+
+
 # (whether floats, kind) -> values. Integers are few and small, so that they tie and divide; as
 # unsigned ones the negative values saturate to 0, but for "nonzero", which says what it says.
 _NUMBERS: dict[tuple[bool, str], Any] = {
     (True, "normal"): lambda rng, shape: rng.standard_normal(shape),
     (True, "positive"): lambda rng, shape: rng.uniform(0.5, 2.0, shape),
     (True, "unit"): lambda rng, shape: rng.uniform(-0.95, 0.95, shape),
+    (True, "above_one"): lambda rng, shape: rng.uniform(1.1, 3.0, shape),
+    **{
+        (True, kind): lambda rng, shape, kind=kind: _matrices(rng, shape, kind)
+        for kind in ("spd", "dominant", "spread")
+    },
     (True, "nonzero"): lambda rng, shape: rng.uniform(0.5, 2.0, shape) * _signs(rng, shape),
     (False, "normal"): lambda rng, shape: rng.integers(-9, 10, shape) * 1.0,
     (False, "positive"): lambda rng, shape: rng.integers(1, 10, shape),

@@ -29,14 +29,20 @@ REFUSED = {"mir.constant"}
 # Without the types that Vulkan leaves optional: bools in memory, indices of tokens and of masks,
 # and the functions whose polynomials compute in f64.
 OPTIONAL = (
-    "argmax", "argmin", "attention", "cast", "cos", "dynamic_slice", "dynamic_update_slice", "eq",
-    "gather", "ge", "gt", "iota", "le", "lt", "ne", "position", "pow", "scatter",
-    "scatter_add", "searchsorted", "sin", "sort", "tan", "topk", "where",
+    "argmax", "argmin", "attention", "cast", "cholesky", "cos", "det", "dropout", "dynamic_slice",
+    "dynamic_update_slice", "eigh", "eigvalsh", "eq", "gather", "ge", "grouped_matmul", "gt",
+    "inv", "iota", "isfinite", "isinf", "isnan", "le", "logsumexp", "lstsq", "lt",
+    "max_pool_backward", "max_pool_indices", "mean_pool", "ne", "pinv", "position", "pow",
+    "random_bits", "sample", "scatter", "scatter_add", "searchsorted", "sin", "slogdet",
+    "softmax_cross_entropy", "solve", "sort", "svd", "svdvals", "tan", "topk", "triangular_solve",
+    "where",
 )  # fmt: skip
 REFUSED_IN_BASE = {
     "hir.attention_block",
     "hir.bert_layer",
     "hir.llama_decoder_block",
+    "hir.resize",
+    "hir.qwen35_mtp_head",
     *REFUSED,
     *(f"mir.{name}" for name in OPTIONAL),
 }

@@ -1,4 +1,4 @@
-"""exp and tanh."""
+"""exp, exp2, expm1 and tanh."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from rlx.kernels.math.core import (
 from rlx.kernels.reg import Reg
 from rlx.types import f32, f64
 
-__all__ = ["EXP", "exp", "exp_moderate", "tanh"]
+__all__ = ["EXP", "exp", "exp2", "exp_moderate", "expm1", "half_exp", "tanh"]
 
 _LOG2_E = 1.4426950408889634
+_LN2 = 0.6931471805599453
 
 
 @dataclass(frozen=True)
@@ -73,15 +74,55 @@ def _reduced(x: Reg, tail: Reg | None = None) -> tuple[Reg, Reg]:
     return horner(r if tail is None else r + tail, c.polynomial), whole
 
 
+def _constants(x: Reg) -> _Exp:
+    format_of(x)  # refuses other types
+    return EXP[x.dtype]
+
+
 def exp(x: Reg, tail: Reg | None = None) -> Reg:
     """e^x over the whole range, or e^(x + tail) for a ``tail`` below an ulp of x."""
-    form, c = format_of(x), EXP[x.dtype]
-    p, n = _reduced(clamp(x, c.low, c.high), tail)
+    c = _constants(x)
+    return _scaled(*_reduced(clamp(x, c.low, c.high), tail))
+
+
+def half_exp(x: Reg) -> Reg:
+    """e^x / 2, which is finite where e^x alone no longer is."""
+    c = _constants(x)
+    p, n = _reduced(clamp(x, c.low, c.high + 1.0))
+    return _scaled(p, n - 1)
+
+
+def exp2(x: Reg) -> Reg:
+    """2^x over the whole range; exact where x is whole."""
+    c = _constants(x)
+    x = clamp(x, c.low * _LOG2_E, c.high * _LOG2_E)
+    n, whole = round_scaled(x, 1.0)
+    return _scaled(horner((x - n) * _LN2, c.polynomial), whole)
+
+
+def _scaled(p: Reg, n: Reg) -> Reg:
+    """p · 2^n, rounded once."""
     # 2^n in two factors: n goes beyond the exponents of normal numbers at both ends, and only the
     # last product may round, to a subnormal number or to infinity.
-    field = n + 2 * form.bias
+    field = n + 2 * format_of(p).bias
     half = field >> 1
-    return p * power_of_two(half, x.dtype) * power_of_two(field - half, x.dtype)
+    return p * power_of_two(half, p.dtype) * power_of_two(field - half, p.dtype)
+
+
+def expm1(x: Reg) -> Reg:
+    """e^x - 1, with no digits lost near 0: 2^n·(e^r - 1) + (2^n - 1)."""
+    k, form, c = x.k, format_of(x), _constants(x)
+    # Below the first bound the result is -1.
+    t = clamp(x, -(form.mantissa + 3) * _LN2, c.high)
+    n, whole = round_scaled(t, _LOG2_E)
+    r = k.fma(n, -c.ln2[1], k.fma(n, -c.ln2[0], t))
+    near = k.fma(r * horner(r, c.polynomial[2:]), r, r)
+    # By 2^(n-1) and then by 2, so that 2^n does not overflow before the result does.
+    power = power_of_two(whole + (form.bias - 1), x.dtype)
+    far = k.fma(near, power, power - 0.5) * 2.0
+    result = k.select(k.compare("eq", n, 0.0), near, far)
+    # The sum above loses the sign of -0 and the last bits of subnormal numbers.
+    return k.select(absolute(x) < 2.0 ** -(form.mantissa + 2), x, result)
 
 
 def exp_moderate(x: Reg) -> Reg:

@@ -1,14 +1,14 @@
-"""log, and log to twice the precision for pow."""
+"""log, log2, log1p, and log to twice the precision for pow."""
 
 from __future__ import annotations
 
 import math
 
-from rlx.kernels.math.core import bits, fast_two_sum, format_of, horner
+from rlx.kernels.math.core import absolute, bits, fast_two_sum, format_of, horner, two_sum
 from rlx.kernels.reg import Reg
 from rlx.types import f32, f64
 
-__all__ = ["log", "log_double"]
+__all__ = ["log", "log1p", "log2", "log_double"]
 
 # log m = 2s + s·z·P(z), s = (m - 1) / (m + 1), z = s², √½ ≤ m < √2
 _LOG = {
@@ -19,6 +19,10 @@ _LOG = {
 _LN2 = {  # the high part has trailing zeros, so that its product with an exponent is exact
     f32: (float.fromhex("0x1.62e400p-1"), float.fromhex("0x1.7f7d1cp-20")),
     f64: (float.fromhex("0x1.62e42fefa3000p-1"), float.fromhex("0x1.3de6af278ece6p-42")),
+}
+_LOG2_E = {
+    f32: (float.fromhex("0x1.715476p+0"), float.fromhex("0x1.4ae0cp-26")),
+    f64: (float.fromhex("0x1.71547652b82fep+0"), float.fromhex("0x1.777d0ffda0d24p-56")),
 }
 _SQRT_HALF_BITS = {f32: 0x3F3504F3, f64: 0x3FE6A09E667F3BCD}
 
@@ -41,20 +45,47 @@ def _split(x: Reg) -> tuple[Reg, Reg]:
 
 
 def log(x: Reg) -> Reg:
-    """The natural logarithm: -inf at ±0, nan below.
-
-    With h = f²/2, log(1 + f) = f - (h - s·(h + R)): the large term f enters exactly (P. T. P. Tang,
-    ACM TOMS 16, 1990, for the analysis of this kind of sum).
-    """
-    k = x.k
+    """The natural logarithm: -inf at ±0, nan below."""
     m, e = _split(x)
+    f, tail = _series(m)
+    high, low = _LN2[x.dtype]
+    return _special(x, x.k.fma(e, high, f + x.k.fma(e, low, tail)))
+
+
+def _series(m: Reg) -> tuple[Reg, Reg]:
+    """f and t with log m = f + t and f = m - 1, which is exact, for √½ ≤ m < √2.
+
+    With h = f²/2, t = s·(h + R) - h (P. T. P. Tang, ACM TOMS 16, 1990, for the analysis of this
+    kind of sum).
+    """
+    k = m.k
     f = m - 1.0
     s = f / (m + 1.0)
     z = s * s
     h = f * f * 0.5
+    return f, k.fma(s, k.fma(horner(z, _LOG[m.dtype]), z, h), -h)
+
+
+def log2(x: Reg) -> Reg:
+    """The logarithm to base 2: exact at powers of 2, -inf at ±0, nan below."""
+    k = x.k
+    m, e = _split(x)
+    f, tail = _series(m)
+    high, low = _LOG2_E[x.dtype]
+    return _special(x, e + k.fma(f, high, k.fma(f, low, tail * high)))
+
+
+def log1p(x: Reg) -> Reg:
+    """log(1 + x), with no digits lost near 0: -inf at -1, nan below."""
+    k = x.k
+    u, lost = two_sum(x, k.const(1.0, x.dtype, x.lanes))
+    m, e = _split(u)
+    f, tail = _series(m)
     high, low = _LN2[x.dtype]
-    inner = k.fma(s, k.fma(horner(z, _LOG[x.dtype]), z, h), e * low)
-    return _special(x, k.fma(e, high, f - (h - inner)))
+    # log(u + lost) = log u + lost / u, as near as it gets.
+    result = k.fma(e, high, f + (tail + k.fma(e, low, lost / u)))
+    tiny = absolute(x) < 2.0 ** -(format_of(x).mantissa + 2)
+    return k.select(tiny, x, _special(u, result))
 
 
 def _special(x: Reg, result: Reg) -> Reg:

@@ -1,13 +1,15 @@
-"""sin, cos, tan and atan."""
+"""sin, cos, tan, and their inverses."""
 
 from __future__ import annotations
 
+import math
+
 from rlx.kernels.math.angle import reduce_angle
-from rlx.kernels.math.core import absolute, horner, sign_of, toggle_sign
+from rlx.kernels.math.core import absolute, bits, format_of, horner, sign_of, toggle_sign
 from rlx.kernels.reg import Reg
 from rlx.types import f32, f64
 
-__all__ = ["atan", "cos", "sin", "tan"]
+__all__ = ["acos", "asin", "atan", "atan2", "cos", "sin", "tan"]
 
 # fmt: off
 # sin r = r + r·z·P(z), z = r², |r| ≤ π/4
@@ -34,6 +36,14 @@ _ATAN = {
           -0.03284999775623941, 0.026244481574892686, -0.018718633521966174,
           0.011408514934558947, -0.0056722562060741374, 0.0021804494943466375,
           -0.0006024911341969338, 0.00010583891129935329, -8.841375039473766e-06),
+}
+# asin a = a + a·z·P(z), z = a², 0 ≤ a ≤ 1/2
+_ASIN = {
+    f32: (0.16666752099990845, 0.074953094124794, 0.04546915367245674, 0.02418474853038788,
+          0.042158376425504684),
+    f64: (0.16666666666665408, 0.07500000000337143, 0.04464285682821342, 0.03038195914201216,
+          0.022371757923603876, 0.017359706747122002, 0.01388521529089087, 0.012169347378627753,
+          0.006527375474057006, 0.019529939208819326, -0.016226928425486977, 0.03191413609936611),
 }
 _HALF_PI = {
     f32: (float.fromhex("0x1.921fb6p+0"), float.fromhex("-0x1.777a5cp-25")),
@@ -92,12 +102,68 @@ def tan(x: Reg) -> Reg:
     return toggle_sign(toggle_sign(ratio, minus), sign_of(x))
 
 
+def _atan_ratio(a: Reg) -> Reg:
+    """The arc tangent for 0 ≤ a ≤ 1."""
+    z = a * a
+    return a.k.fma(horner(z, _ATAN[a.dtype]) * z, a, a)
+
+
 def atan(x: Reg) -> Reg:
     """The arc tangent in radians; above 1 as π/2 less that of the inverse."""
     k, t = x.k, absolute(x)
     above = t > 1.0
-    a = k.select(above, 1.0 / t, t)
-    z = a * a
-    p = k.fma(horner(z, _ATAN[x.dtype]) * z, a, a)
+    p = _atan_ratio(k.select(above, 1.0 / t, t))
     high, low = _HALF_PI[x.dtype]
     return toggle_sign(k.select(above, high - (p - low), p), sign_of(x))
+
+
+def atan2(y: Reg, x: Reg) -> Reg:
+    """The angle of the point (x, y) in radians, from -π to π; IEEE 754-2019, 9.2.1, says what it is
+    at zeros and infinities."""
+    k, form = x.k, format_of(x)
+    up, along = absolute(y), absolute(x)
+    steep = up > along
+    least, most = k.select(steep, along, up), k.select(steep, up, along)
+    ratio = k.select(k.compare("eq", most, 0.0), 0.0, least / most)
+    ratio = k.select(k.compare("eq", least, math.inf), 1.0, ratio)
+    angle = _atan_ratio(ratio)
+    high, low = _HALF_PI[x.dtype]
+    angle = k.select(steep, high - (angle - low), angle)
+    behind = k.compare("ne", bits(x) & form.sign, 0)
+    angle = k.select(behind, 2.0 * high - (angle - 2.0 * low), angle)
+    angle = k.select(k.compare("ne", x, x) | k.compare("ne", y, y), math.nan, angle)
+    return toggle_sign(angle, sign_of(y))
+
+
+def _asin_small(a: Reg) -> Reg:
+    """The arc sine for 0 ≤ a ≤ 1/2."""
+    z = a * a
+    return a.k.fma(horner(z, _ASIN[a.dtype]) * z, a, a)
+
+
+def _asin_argument(t: Reg) -> tuple[Reg, Reg]:
+    """Whether t = |x| is above 1/2, and the argument for ``_asin_small``: t, or where it is,
+    √((1 - t)/2), the sine of half of what is left to π/2."""
+    k = t.k
+    above = t > 0.5
+    return above, k.select(above, k.sqrt((1.0 - t) * 0.5), t)
+
+
+def asin(x: Reg) -> Reg:
+    """The arc sine in radians; nan beyond ±1."""
+    k, t = x.k, absolute(x)
+    above, a = _asin_argument(t)
+    p = _asin_small(a)
+    high, low = _HALF_PI[x.dtype]
+    return toggle_sign(k.select(above, high - (2.0 * p - low), p), sign_of(x))
+
+
+def acos(x: Reg) -> Reg:
+    """The arc cosine in radians, from 0 to π; nan beyond ±1."""
+    k, t = x.k, absolute(x)
+    above, a = _asin_argument(t)
+    p = _asin_small(a)
+    high, low = _HALF_PI[x.dtype]
+    far = 2.0 * p
+    far = k.select(x < 0.0, 2.0 * high - (far - 2.0 * low), far)
+    return k.select(above, far, high - (toggle_sign(p, sign_of(x)) - low))

@@ -6,12 +6,14 @@ from rlx.kernels import elementwise
 from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
-from rlx.lowering.views import View
-from rlx.ops.constant import literal
-from rlx.ops.movement import Expand
+from rlx.lowering.views import Memory, View
+from rlx.ops.constant import Iota, literal
+from rlx.ops.movement import Expand, Reshape
 from rlx.ops.value import Value
 
 __all__ = ["SELECTOR"]
+
+_NOWHERE = Memory("arena")
 
 
 class Elementwise:
@@ -28,6 +30,8 @@ class Elementwise:
             if n.pointwise:
                 if any(v.shape != shape for v in (n.out, *n.present)):
                     return f"{n.short} is on another shape than the result"
+            elif _counter(n.out) is not None:
+                continue
             elif isinstance(n, Expand):
                 source = spread_source(n.out)
                 if source not in region.leaves and (
@@ -46,17 +50,44 @@ class Elementwise:
         out = region.outs[0]
         program = builder.build(out)
         shape = out.type.static_shape
-        views = [self._input(v, region, lowering, shape) for v in builder.inputs]
+        counters = [_counter(v) for v in builder.inputs]
+        inputs = [
+            (self._input(v, region, lowering) if c is None else c).expand(shape)
+            for v, c in zip(builder.inputs, counters, strict=True)
+        ]
         result = lowering.result(region.op.results[0])
-        strides = [v.strides for v in views]
-        in_place = any(v.memory is result.memory for v in views)
+        views = [v for v in inputs if v.memory is not _NOWHERE]
         config, launch = elementwise.launch(
-            program, shape, strides, [result.strides], lowering.block, in_place=in_place
+            program,
+            shape,
+            [v.strides for v in inputs],
+            [result.strides],
+            lowering.block,
+            in_place=any(v.memory is result.memory for v in views),
+            counted=[n for n, c in enumerate(counters) if c is not None],
         )
         lowering.launch("elementwise", config, [*views, result], launch, region.flops)
 
-    def _input(self, v: Value, region: Region, lowering: Lowering, shape: tuple[int, ...]) -> View:
-        return lowering.view(region.leaves[spread_source(v)]).expand(shape)
+    def _input(self, v: Value, region: Region, lowering: Lowering) -> View:
+        return lowering.view(region.leaves[spread_source(v)])
+
+
+def _counter(v: Value) -> View | None:
+    """The strides by which an iota of integers, also reshaped and broadcast, counts: its elements
+    are the offsets in a memory that there is not. None for any other value."""
+    match v.op:
+        case Iota(dtype=dt, axis=axis) if dt.is_int:
+            shape = v.type.static_shape
+            steps = tuple(int(d == axis) for d in range(len(shape)))
+            return View(_NOWHERE, dt, shape, steps)
+        case Reshape(x=x):
+            inner = _counter(x)
+            return None if inner is None else inner.reshape(v.type.static_shape)
+        case Expand(x=x):
+            inner = _counter(x)
+            return None if inner is None else inner.expand(v.type.static_shape)
+        case _:
+            return None
 
 
 SELECTOR: Selector = Elementwise()

@@ -24,6 +24,7 @@ FAMILIES = (
     "scatter",
     "reduce",
     "loop",
+    "conv",
     "fft",
 )
 """The kernel families that a CPU has emitters for."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rlx.errors import ShapeError
 from rlx.tools.arrays import named_arrays, pair
 from rlx.tools.feeds import random_arrays
-from rlx.tools.options import add_dims
+from rlx.tools.graphs import add_graph_options, graph_from
 
 if TYPE_CHECKING:
     from rlx.runtime.session import CompiledGraph, Session
@@ -19,8 +19,8 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(p: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    p.add_argument("graph", help="a graph's text, as rlx.save writes it, or an artifact (.rlx)")
-    add_dims(p)
+    p.add_argument("graph", help="a graph's text, an ONNX model (.onnx) or an artifact (.rlx)")
+    add_graph_options(p)
     for option, what in (("--input", "an input"), ("--param", "a param without a value")):
         p.add_argument(
             option, action="append", type=pair, default=[], metavar="NAME=FILE.npy",
@@ -51,13 +51,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _compiled(session: Session, args: argparse.Namespace) -> CompiledGraph:
     """The file, compiled if it is not yet."""
-    import rlx
-
     if args.graph.endswith(".rlx"):
         return session.load(args.graph)
-    graph = rlx.load(args.graph)
-    if args.dim:
-        graph = graph.bind(dict(args.dim))
+    graph = graph_from(args.graph, args)
     if graph.symbols:
         names = sorted(graph.symbols)
         listed = " ".join(f"--dim {n}=SIZE" for n in names)

@@ -1,4 +1,4 @@
-"""``rlx compile GRAPH -o model.rlx``: a graph's text to an artifact."""
+"""``rlx compile GRAPH -o model.rlx``: a graph's text or an ONNX model to an artifact."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import argparse
 import sys
 
 from rlx.tools.arrays import many_arrays, named_arrays, pair
-from rlx.tools.options import add_dims
+from rlx.tools.graphs import add_graph_options, graph_from
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(p: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    p.add_argument("graph", help="a graph's text, as rlx.save writes it")
+    p.add_argument("graph", help="a graph's text, as rlx.save writes it, or an ONNX model (.onnx)")
     p.add_argument("-o", dest="output", required=True, metavar="FILE", help="the artifact")
     p.add_argument(
         "--target", action="append", metavar="CPU",
         help="a CPU to compile for, such as cpu:x86-64-v3; may be given again; default: this one",
     )  # fmt: skip
-    add_dims(p)
+    add_graph_options(p)
     p.add_argument("--params", metavar="FILE", help="params to carry: .safetensors or .npz")
     p.add_argument(
         "--param", action="append", type=pair, default=[], metavar="NAME=FILE.npy",
@@ -31,13 +31,11 @@ def run(args: argparse.Namespace) -> int:
     """Compile and write the file; what was made goes to stderr."""
     import rlx
 
-    graph = rlx.load(args.graph)
+    graph = graph_from(args.graph, args)
     types = {str(v.name): v.dtype.name for v in graph.params}
     params = many_arrays(args.params, types) if args.params else {}
     params.update(named_arrays(args.param, types))
-    made = rlx.compile_artifact(
-        graph, args.target or "cpu", dims=dict(args.dim), params=params or None
-    )
+    made = rlx.compile_artifact(graph, args.target or "cpu", params=params or None)
     made.save(args.output)
     cpus = ", ".join(v.features for v in made.variants)
     carried = f"{len(made.values)} of {len(made.params)} params"

@@ -1,4 +1,4 @@
-"""``rlx run model.rlx --input x=x.npy``: an artifact on arrays from files."""
+"""``rlx run model.rlx --input x=x.npy``: an artifact or an ONNX model on arrays."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import argparse
 
 from rlx.errors import RlxError
 from rlx.tools.arrays import named_arrays, pair, save_array
+from rlx.tools.graphs import add_graph_options, graph_from
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(p: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    p.add_argument("artifact", help="a file that rlx compile wrote")
+    p.add_argument("file", help="an artifact that rlx compile wrote, or an ONNX model (.onnx)")
+    add_graph_options(p)
     for option, what in (("--input", "an input"), ("--param", "a param that it does not carry")):
         p.add_argument(
             option, action="append", type=pair, default=[], metavar="NAME=FILE.npy", help=what
@@ -28,12 +30,12 @@ def run(args: argparse.Namespace) -> int:
     """Run once; outputs go to their files, or to stdout as text."""
     from rlx.runtime.session import Session
 
-    f = Session("cpu", threads=args.threads).load(args.artifact)
+    session = Session("cpu", threads=args.threads)
+    onnx = args.file.endswith(".onnx")
+    f = session.compile(graph_from(args.file, args)) if onnx else session.load(args.file)
     inputs, outputs = f.signature
     if args.output and len(args.output) != len(outputs):
-        raise RlxError(
-            f"{args.artifact} has {len(outputs)} outputs, found {len(args.output)} --output"
-        )
+        raise RlxError(f"{args.file} has {len(outputs)} outputs, found {len(args.output)} --output")
     params = {str(v.name): v.dtype.name for v in f.graph.params}
     for name, value in named_arrays(args.param, params).items():
         f.set_param(name, value)

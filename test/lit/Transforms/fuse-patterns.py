@@ -52,6 +52,33 @@ def matmul_bias_activation_residual(g):
     return g.relu(x @ w + b) + r
 
 
+# CHECK-LABEL: "conv_bias_residual_activation"
+# CHECK: "mir.fused"
+# CHECK: %[[C:.*]] = "mir.conv"
+# CHECK: %[[B:.*]] = "mir.add"(%[[C]],
+# CHECK-NEXT: %[[R:.*]] = "mir.add"(%[[B]], %arg1)
+# CHECK-NEXT: %[[A:.*]] = "mir.relu"(%[[R]])
+# CHECK-NEXT: "mir.yield"(%[[A]])
+# CHECK-NEXT: {kind = "conv"}
+# CHECK-NEXT: return
+@case
+def conv_bias_residual_activation(g):
+    x, r = g.input("x", [1, 3, 8, 8]), g.input("r", [1, 4, 8, 8])
+    w, b = g.param("w", [4, 3, 3, 3]), g.param("b", [4])
+    return g.relu(x.conv2d(w, b, padding=1) + r)
+
+
+# One number a column of the image is no epilogue of a convolution.
+# CHECK-LABEL: "conv_and_column"
+# CHECK: %[[C:.*]] = "mir.conv"
+# CHECK-NOT: "conv"}
+# CHECK: return
+@case
+def conv_and_column(g):
+    x, w = g.input("x", [1, 3, 8, 8]), g.param("w", [4, 3, 3, 3])
+    return x.conv2d(w, padding=1) + g.input("c", [8])
+
+
 # The same product through the block of hir.
 # CHECK-LABEL: "linear_block"
 # CHECK: "mir.fused"
@@ -184,3 +211,30 @@ def rowwise_softmax_and_after(g):
 @case
 def rowwise_alone(g):
     return g.reduce_max(g.input("x", [8, 64]), [1])
+
+
+# An iota of integers is a number that the kernel has: it goes in, reshaped and broadcast as it is.
+# CHECK-LABEL: "counters"
+# CHECK: "mir.fused"
+# CHECK: "mir.iota"
+# CHECK-NEXT: "mir.reshape"
+# CHECK-NEXT: "mir.expand"
+# CHECK-NEXT: "mir.threefry2x32"
+# CHECK: "mir.mul"
+# CHECK: {kind = "elementwise"}
+# CHECK-NEXT: return
+@case
+def counters(g):
+    bits = g.random_bits(g.input("keys", [2, 2], "u32"), [4, 8])
+    return bits.cast("f32") * 0.5
+
+
+# One of floats is a tensor like any other.
+# CHECK-LABEL: "float_counter"
+# CHECK: "mir.iota"
+# CHECK: "mir.fused"
+# CHECK-NOT: "mir.iota"
+# CHECK: {kind = "elementwise"}
+@case
+def float_counter(g):
+    return g.relu(g.iota([8], dtype="f32") + g.input("x", [8]))

@@ -1,0 +1,1 @@
+"""Readers of models that other frameworks wrote, a package a format."""

@@ -1,0 +1,156 @@
+"""A value of an ONNX graph: what it is in ours, and what is known of it while importing.
+
+Shapes are data in ONNX: a reshape takes its shape as a tensor. So every value may be asked for its
+elements now. Those of a constant and an initialiser are there; a shape with symbolic dims is an
+array of dims; and what was computed from such alone is evaluated when a shape needs it, and only
+then. The nodes of such arithmetic then hang on no output, and are not in the graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import UnsupportedError
+from rlx.graph import Graph, topological
+from rlx.interpreter import evaluate
+from rlx.ops.constant import Constant
+from rlx.ops.control import WhileLoop
+from rlx.ops.sugar import concat
+from rlx.ops.value import Value
+from rlx.types import Dim, DType, Shape, SymDim, TensorType, dtype, i64
+
+__all__ = ["Edge", "Evaluator", "is_symbolic", "size_value"]
+
+Array = np.ndarray[Any, Any]
+
+LIMIT = 1 << 22
+"""The most elements of a tensor that is evaluated while importing."""
+
+ROUNDS = 1 << 12
+"""The most rounds of a loop in such an evaluation."""
+
+
+def is_symbolic(a: Array) -> bool:
+    """Whether an array holds dims, of which some are symbolic."""
+    return a.dtype == object
+
+
+class Edge:
+    """A value under import. ``value`` is the node in the graph, made when it is first needed.
+
+    ``known`` holds its elements where they are there without computing: an array, or one of dims
+    (of NumPy's dtype ``object``, for i64) if some are symbolic.
+    """
+
+    __slots__ = ("_make", "_value", "known", "type")
+
+    def __init__(
+        self,
+        type: TensorType,
+        value: Value | None = None,
+        known: Array | None = None,
+        make: Callable[[], Value] | None = None,
+    ) -> None:
+        self.type, self._value, self.known, self._make = type, value, known, make
+
+    @staticmethod
+    def of(value: Value) -> Edge:
+        """The edge of a node's result."""
+        known = value.op.value if isinstance(value.op, Constant) else None
+        return Edge(value.type, value, known)
+
+    @staticmethod
+    def literal(a: Array) -> Edge:
+        """The edge of elements that are known; an array of dims is i64."""
+        if is_symbolic(a) and all(isinstance(d, int) for d in a.flat):
+            a = a.astype(np.int64)
+        return Edge(TensorType(a.shape, i64 if is_symbolic(a) else dtype(a.dtype)), known=a)
+
+    @property
+    def value(self) -> Value:
+        """The value in the graph."""
+        if self._value is None:
+            self._value = self._make() if self._make is not None else _materialised(self.known)
+        return self._value
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.type.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """The dims."""
+        return self.type.shape
+
+
+def _materialised(a: Array | None) -> Value:
+    """Elements as a value; sizes that are not known yet become computations."""
+    assert a is not None, "an edge has a value, or elements"
+    if not is_symbolic(a):
+        return Constant(a).out
+    parts = [size_value(d).reshape([1]) for d in a.flat]
+    return concat(parts).reshape(a.shape)
+
+
+def size_value(d: Dim) -> Value:
+    """A dim as an i64: a product of symbols is the sum of so many ones."""
+    one = Constant(np.asarray(1, np.int64)).out
+    if isinstance(d, int):
+        return one * d
+    total: Value | None = None
+    for symbols, factor in d.terms:
+        dims = [SymDim.symbol(s) for s in symbols]
+        term = one.expand(dims).sum() * factor if dims else one * factor
+        total = term if total is None else total + term
+    assert total is not None, "a symbolic dim has a term"
+    return total
+
+
+class Evaluator:
+    """Elements of values that depend on no input, by the interpreter; each is computed once."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._arrays: dict[Value, Array] = {}
+
+    def known(self, edge: Edge) -> Array | set[str]:
+        """The elements, or the names of the inputs and symbolic dims that they depend on."""
+        if edge.known is not None:
+            return edge.known
+        needs = self._needs(edge.value)
+        if needs:
+            return needs
+        return self._evaluate(edge.value)
+
+    def _needs(self, value: Value) -> set[str]:
+        found: set[str] = set()
+        for v in (value, *(v for op in topological([value], self._arrays) for v in op.present)):
+            if v.op is None and not self._has(v):
+                found.add(str(v.name) if v.graph is self._graph else "")
+            found |= {s for d in v.shape if isinstance(d, SymDim) for s in d.symbols}
+        return found
+
+    def _has(self, v: Value) -> bool:
+        return v.graph is self._graph and v.name in self._graph.param_values
+
+    def _evaluate(self, value: Value) -> Array:
+        for op in topological([value], self._arrays):
+            big = next((v.type for v in op.results if math.prod(v.type.static_shape) > LIMIT), None)
+            if big is not None:
+                raise UnsupportedError(
+                    f"a value that decides shapes is computed from {big}, which is too large to be"
+                    " computed while importing; fold it in the exporter"
+                )
+            given = [None if v is None else self._of(v) for v in op.operands]
+            # No file makes an import run for ever.
+            ends = op.with_operands(op.operands, limit=ROUNDS) if isinstance(op, WhileLoop) else op
+            self._arrays.update(zip(op.results, evaluate(ends, given), strict=True))
+        return self._of(value)
+
+    def _of(self, v: Value) -> Array:
+        return self._graph.param_values[str(v.name)] if v.op is None else self._arrays[v]

@@ -1,0 +1,33 @@
+"""What each ONNX op type is in ops of ours: a table per family, all of them in one here.
+
+A row takes the node and gives its results. Its operands and attributes fit the schema of the op
+type; differences between the versions of a type are the row's to handle.
+"""
+
+from __future__ import annotations
+
+from rlx.frontends.onnx.node import Rows
+from rlx.frontends.onnx.rows import (
+    attention,
+    contraction,
+    control,
+    image,
+    indexing,
+    movement,
+    normalization,
+    pointwise,
+    quantization,
+    recurrent,
+    reduction,
+    shape,
+    window,
+)
+
+__all__ = ["ROWS"]
+
+FAMILIES = (
+    pointwise, reduction, contraction, normalization, attention, movement, indexing, shape,
+    window, quantization, image, control, recurrent,
+)  # fmt: skip
+
+ROWS: Rows = {name: row for family in FAMILIES for name, row in family.ROWS.items()}

@@ -1,0 +1,313 @@
+"""Images in other sizes and at other places: resize, and samples at coordinates that are data."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ShapeError, UnsupportedError
+from rlx.frontends.onnx.node import Node, Rows, constant, scalar
+from rlx.frontends.onnx.rows.movement import pick
+from rlx.ops.gather import Gather
+from rlx.ops.movement import axis_of
+from rlx.ops.slicing import Slice
+from rlx.ops.unary import Abs, Floor, Round
+from rlx.ops.value import Value
+from rlx.types import f32, i64
+
+__all__ = ["ROWS"]
+
+Array = np.ndarray[Any, Any]
+
+
+# -- resize --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a resize: its old and new size, the scale, and the part that is cropped."""
+
+    old: int
+    new: int
+    scale: float
+    start: float
+    end: float
+
+
+def _places(kind: str, a: Axis) -> Array:
+    """Where each new element is along the old axis."""
+    o = np.arange(a.new, dtype=np.float64)
+    half = (o + 0.5) / a.scale - 0.5
+    if kind == "half_pixel_symmetric":
+        shift = a.new / (a.scale * a.old)
+        return half + a.old / 2 * (1 - shift)
+    if kind == "tf_crop_and_resize":
+        if a.new == 1:
+            return np.full(1, 0.5 * (a.start + a.end) * (a.old - 1))
+        return (a.start + o * (a.end - a.start) / (a.new - 1)) * (a.old - 1)
+    kinds = {
+        "half_pixel": half,
+        "pytorch_half_pixel": half if a.new > 1 else np.zeros(1),
+        "align_corners": o * (a.old - 1) / max(a.scale * a.old - 1, 1),
+        "asymmetric": o / a.scale,
+        "tf_half_pixel_for_nn": (o + 0.5) / a.scale,
+    }
+    if kind not in kinds:
+        raise UnsupportedError(f"its coordinates are {kind!r}; there are {', '.join(kinds)}")
+    return kinds[kind]
+
+
+ROUNDINGS: dict[str, Callable[[Array], Array]] = {
+    "round_prefer_floor": lambda s: np.ceil(s - 0.5),
+    "round_prefer_ceil": lambda s: np.floor(s + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+
+
+def _linear(d: Array) -> Array:
+    return np.clip(1 - np.abs(d), 0, 1)
+
+
+def _cubic(d: Array, slope: float) -> Array:
+    """The weight of an element at a distance (R. Keys, 1981)."""
+    d = np.abs(d)
+    near = ((slope + 2) * d - (slope + 3)) * d * d + 1
+    far = ((slope * d - 5 * slope) * d + 8 * slope) * d - 4 * slope
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+
+
+def _weights(n: Node, mode: str, a: Axis, places: Array) -> Array:
+    """How much each old element counts for each new one, [new, old]."""
+    slope = n.attr("cubic_coeff_a", -0.75)
+    shrink = min(a.scale, 1.0) if n.attr("antialias", 0) else 1.0
+    reach = int(np.ceil((1 if mode == "linear" else 2) / shrink)) + 1
+    first = np.floor(places).astype(np.int64)
+    taps = first[:, None] + np.arange(-reach, reach + 1)
+    distances = (taps - places[:, None]) * shrink
+    weights = _linear(distances) if mode == "linear" else _cubic(distances, slope)
+    if n.attr("exclude_outside", 0):
+        weights = np.where((taps >= 0) & (taps < a.old), weights, 0)
+    weights = weights / weights.sum(1, keepdims=True)
+    out = np.zeros((a.new, a.old))
+    np.add.at(out, (np.arange(a.new)[:, None], np.clip(taps, 0, a.old - 1)), weights)
+    return out
+
+
+def _axes_of(n: Node, x: Value) -> dict[int, Axis]:
+    """The axes that change, with what they become."""
+    n.has(1)  # the region of interest, which only cropping looks at
+    axes = [axis_of(a, x.rank, "axes") for a in n.attr("axes", tuple(range(x.rank)))]
+    old = [x.type.static_shape[a] for a in axes]
+    crops = n.attr("coordinate_transformation_mode", "") == "tf_crop_and_resize" and n.has(1)
+    roi = n.array(1).reshape(-1).tolist() if crops else []
+    roi = roi or [0.0] * len(axes) + [1.0] * len(axes)
+    scales = n.array(2).reshape(-1).astype(np.float64) if n.has(2) else np.empty(0)
+    policy = n.attr("keep_aspect_ratio_policy", "stretch")
+    new = n.ints(3) if n.has(3) else []
+    given = len(new) or len(scales)
+    if given != len(axes):
+        raise ShapeError(f"resize: {len(axes)} axes need a size or scale each, found {given}")
+    if new:
+        ratios = [a / b for a, b in zip(new, old, strict=True)]
+        if policy != "stretch":
+            ratio = min(ratios) if policy == "not_larger" else max(ratios)
+            ratios = [ratio] * len(axes)
+            new = [int(np.floor(ratio * o + 0.5)) for o in old]
+    else:
+        ratios = scales.tolist()
+        new = [int(np.floor(o * s)) for o, s in zip(old, ratios, strict=True)]
+    return {
+        axis: Axis(old[i], new[i], ratios[i], roi[i], roi[i + len(axes)])
+        for i, axis in enumerate(axes)
+    }
+
+
+def resize(n: Node) -> Value:
+    x, mode = n[0], n.attr("mode", "nearest")
+    coordinates = n.attr("coordinate_transformation_mode", "half_pixel")
+    rounding, fill = (
+        n.attr("nearest_mode", "round_prefer_floor"),
+        n.attr("extrapolation_value", 0.0),
+    )
+    for name in ("exclude_outside", "cubic_coeff_a", "antialias"):
+        n.attr(name, 0)  # of the modes that interpolate
+    return _resized(n, x, _axes_of(n, x), mode, coordinates, rounding, fill)
+
+
+def _resized(
+    n: Node, x: Value, axes: dict[int, Axis], mode: str, coordinates: str, rounding: str,
+    fill: float,
+) -> Value:  # fmt: skip
+    if mode not in ("nearest", "linear", "cubic") or rounding not in ROUNDINGS:
+        raise UnsupportedError(
+            f"its mode is {mode!r} by {rounding!r}; there are nearest, linear and cubic, and"
+            f" {', '.join(ROUNDINGS)}"
+        )
+    crops = coordinates == "tf_crop_and_resize"
+    out = x.cast(f32) if mode != "nearest" and x.dtype.bits < 32 else x
+    outside: list[Value] = []
+    for axis, a in axes.items():
+        if a.old == a.new and a.scale == 1 and not crops:
+            continue
+        places = _places(coordinates, a)
+        if mode == "nearest":
+            out = pick(
+                out, axis, np.clip(ROUNDINGS[rounding](places), 0, a.old - 1).astype(np.int64)
+            )
+        else:
+            out = _mixed(out, axis, _weights(n, mode, a, places))
+        if crops:
+            beyond = (places < 0) | (places > a.old - 1)
+            outside.append(constant(beyond).reshape([a.new, *[1] * (x.rank - axis - 1)]))
+    out = out.cast(x.dtype)
+    for beyond in outside:
+        out = beyond.where(constant(fill, x.dtype), out)
+    return out
+
+
+def _mixed(x: Value, axis: int, weights: Array) -> Value:
+    """Each new element along an axis as a sum of old ones."""
+    if not x.dtype.is_float:
+        raise UnsupportedError(f"it interpolates {x.dtype}; cast it to a float type")
+    out = x.dot_general(constant(weights.T, x.dtype), [axis], [0])
+    return out.transpose([*range(axis), x.rank - 1, *range(axis, x.rank - 1)])
+
+
+def upsample(n: Node) -> Value:
+    x = n[0]
+    scales = n.array(1).tolist() if n.version >= 9 else list(n.need("scales"))
+    axes = {
+        i: Axis(old, int(np.floor(old * s)), s, 0, 1)
+        for i, (old, s) in enumerate(zip(x.type.static_shape, scales, strict=True))
+    }
+    return _resized(n, x, axes, n.attr("mode", "nearest"), "asymmetric", "floor", 0.0)
+
+
+# -- samples at coordinates ----------------------------------------------------------------
+
+
+def _reflected(at: Value, low: float, high: float) -> Value:
+    """A coordinate mirrored at both ends until it lies between them."""
+    span = high - low
+    if span <= 0:
+        return at * 0 + low
+    d = Abs.build(at - low)
+    turns = Floor.build(d / span)
+    rest = d - turns * span
+    odd = (turns - Floor.build(turns / 2) * 2).gt(0.5)
+    return odd.where(high - rest, low + rest)
+
+
+class Grid:
+    """Samples of images ``[N, C, *S]`` at places ``[N, P, axes]``."""
+
+    def __init__(self, x: Value, padding: str, align: bool) -> None:
+        self.x, self.padding, self.align = x, padding, align
+        self.sizes = x.type.static_shape[2:]
+        self.flat = x.reshape([*x.shape[:2], int(np.prod(self.sizes))])
+
+    def bounded(self, at: Value, size: int) -> Value:
+        """A place as the padding has it; one that is outside stays so if that is zeros."""
+        if self.padding == "reflection":
+            low, high = (0, size - 1) if self.align else (-0.5, size - 0.5)
+            at = _reflected(at, low, high)
+        return at if self.padding == "zeros" else at.maximum(0).minimum(size - 1)
+
+    def at(self, places: Sequence[Value]) -> Value:
+        """The elements at whole places, one an axis: [N, C, P]."""
+        index: Value | None = None
+        inside: Value | None = None
+        for place, size in zip(places, self.sizes, strict=True):
+            here = place.ge(0).logical_and(place.le(size - 1))
+            inside = here if inside is None else inside.logical_and(here)
+            step = place.maximum(0).minimum(size - 1).cast(i64)
+            index = step if index is None else index * size + step
+        assert index is not None and inside is not None, "an image has an axis"
+        found = Gather.build(self.flat, index, 2, "clip", batch_dims=1)
+        kept = inside.reshape([inside.shape[0], 1, inside.shape[1]])
+        return kept.where(found, constant(0, found.dtype))
+
+    def nearest(self, places: Sequence[Value]) -> Value:
+        return self.at([Round.build(p) for p in places])
+
+    def mixed(
+        self, places: Sequence[Value], taps: Sequence[int], weight: Callable[..., Any]
+    ) -> Value:
+        """Sums over the elements around a place, weighted along each axis by their distance."""
+        firsts = [Floor.build(p) for p in places]
+        total: Value | None = None
+        for offsets in itertools.product(taps, repeat=len(places)):
+            at = [f + o for f, o in zip(firsts, offsets, strict=True)]
+            factor = None
+            for a, p in zip(at, places, strict=True):
+                w = weight(Abs.build(a - p))
+                factor = w if factor is None else factor * w
+            assert factor is not None, "an image has an axis"
+            bounded = [self.bounded(a, s) for a, s in zip(at, self.sizes, strict=True)]
+            part = self.at(bounded) * factor.cast(self.x.dtype).reshape(
+                [factor.shape[0], 1, factor.shape[1]]
+            )
+            total = part if total is None else total + part
+        assert total is not None, "there are taps"
+        return total
+
+
+def _cubic_value(d: Value) -> Value:
+    """The weights of the elements at distances below 2."""
+    near = (d * 1.25 - 2.25) * d * d + 1
+    far = ((d * -0.75 + 3.75) * d - 6) * d + 3
+    return d.le(1).where(near, far)
+
+
+def grid_sample(n: Node) -> Value:
+    x, grid = n[0], n[1]
+    align, mode = bool(n.attr("align_corners", 0)), n.attr("mode", "linear").removeprefix("bi")
+    g = Grid(x, n.attr("padding_mode", "zeros"), align)
+    rank, points = len(g.sizes), grid.shape[1:-1]
+    flat = grid.cast(f32 if grid.dtype.bits < 32 else grid.dtype)
+    flat = flat.reshape([grid.shape[0], grid.type.with_shape(points).size, rank])
+    places: list[Value] = []
+    for axis, size in enumerate(g.sizes):
+        # The last coordinate is that of the first axis.
+        u = flat.narrow(2, rank - 1 - axis, 1).reshape(flat.shape[:2])
+        at = (u + 1) / 2 * (size - 1) if align else ((u + 1) * size - 1) / 2
+        places.append(at if mode == "cubic" else g.bounded(at, size))
+    if mode == "nearest":
+        out = g.nearest(places)
+    elif mode == "linear":
+        out = g.mixed(places, (0, 1), lambda d: scalar(1, d) - d)
+    elif mode == "cubic":
+        out = g.mixed(places, (-1, 0, 1, 2), _cubic_value)
+    else:
+        raise UnsupportedError(f"its mode is {mode!r}; there are nearest, linear and cubic")
+    return out.reshape([*x.shape[:2], *points])
+
+
+def col2im(n: Node) -> Value:
+    """Columns of blocks added up into the images that they are from."""
+    x, image, block = n[0], n.ints(1), n.ints(2)
+    rank = len(image)
+    strides, dilations = n.attr("strides", (1,) * rank), n.attr("dilations", (1,) * rank)
+    pads = n.attr("pads", (0,) * (2 * rank))
+    whole = [d + lo + hi for d, lo, hi in zip(image, pads[:rank], pads[rank:], strict=True)]
+    flat = np.zeros((1, 1), np.int64)
+    for i, size in enumerate(whole):
+        count = (size - (block[i] - 1) * dilations[i] - 1) // strides[i] + 1
+        at = np.add.outer(np.arange(block[i]) * dilations[i], np.arange(count) * strides[i])
+        flat = (flat[:, None, :, None] * size + at[None, :, None, :]).reshape(
+            flat.shape[0] * block[i], flat.shape[1] * count
+        )
+    batch, channels = x.shape[0], x.shape[1] // int(np.prod(block))
+    places = constant(flat.reshape(-1))
+    columns = x.reshape([batch, channels, flat.size])
+    out = columns.scatter_add(places, int(np.prod(whole)), 2)
+    starts = [0, 0, *pads[:rank]]
+    return Slice.build(out.reshape([batch, channels, *whole]), starts, [batch, channels, *image])
+
+
+ROWS: Rows = {"Col2Im": col2im, "GridSample": grid_sample, "Resize": resize, "Upsample": upsample}

@@ -1,0 +1,123 @@
+"""Elements by index: reading, writing, and where extremes are."""
+
+from __future__ import annotations
+
+from rlx.errors import ShapeError, UnsupportedError
+from rlx.frontends.onnx.edges import size_value
+from rlx.frontends.onnx.node import Node, Row, Rows, constant
+from rlx.ops.along import put_along_axis, scatter_nd
+from rlx.ops.argreduce import ArgMax, ArgMin
+from rlx.ops.constant import Iota
+from rlx.ops.gather import Gather
+from rlx.ops.scatter import Scatter
+from rlx.ops.slicing import Slice
+from rlx.ops.value import Value
+from rlx.types import Dim, bool_, i64
+
+__all__ = ["ROWS"]
+
+
+def gather(n: Node) -> Value:
+    return Gather.build(n[0], n[1], n.axis(0))
+
+
+def gather_elements(n: Node) -> Value:
+    """With an index for every element of the result; it may reach a part of the other axes."""
+    x, indices, axis = n[0], n[1], n.axis(0)
+    if indices.rank != x.rank:
+        raise ShapeError(f"its indices {indices.type} need the rank of {x.type}")
+    sizes = [d if i == axis else indices.shape[i] for i, d in enumerate(x.shape)]
+    part = x if tuple(sizes) == x.shape else Slice.build(x, [0] * x.rank, sizes)
+    others = [i for i in range(x.rank) if i != axis]
+    rows, at = (v.transpose([*others, axis]) for v in (part, indices))
+    out = Gather(rows, at, x.rank - 1, "fault", x.rank - 1).out
+    back = [*range(axis), x.rank - 1, *range(axis, x.rank - 1)]
+    return out.transpose(back)
+
+
+def gather_coordinates(n: Node) -> Value:
+    """Parts of a tensor, by coordinates that the last axis of the indices holds."""
+    x, indices, lead = n[0], n[1].cast(i64), n.attr("batch_dims", 0)
+    many = indices.shape[-1]
+    if not isinstance(many, int) or lead + many > x.rank:
+        raise ShapeError(f"{many} coordinates after {lead} batch dims do not fit {x.type}")
+    dims = x.shape[lead : lead + many]
+    flat, outside, total = constant(0, i64), constant(False, bool_), constant(1, i64)
+    for axis, dim in enumerate(dims):
+        size = size_value(dim)
+        at = indices.narrow(-1, axis, 1).reshape(indices.shape[:-1])
+        at = at.lt(0).where(at + size, at)
+        outside = outside.logical_or(at.lt(0).logical_or(at.ge(size)))
+        flat, total = flat * size + at, total * size
+    # One that is out of range along its axis must not be another element's place.
+    flat = outside.where(total, flat).expand(indices.shape[:-1])
+    joined: Dim = x.type.with_shape(dims).size
+    rows = x.reshape([*x.shape[:lead], joined, *x.shape[lead + many :]])
+    return Gather(rows, flat, lead, "fault", lead).out
+
+
+def scatter_elements(n: Node) -> Value:
+    x, indices, axis = n[0], n[1], n.axis(0)
+    if any(d != x.shape[i] for i, d in enumerate(indices.shape) if i != axis):
+        raise UnsupportedError(
+            f"its indices {indices.type} do not reach all of {x.type} along the other axes"
+        )
+    return put_along_axis(x, indices, n[2], axis, _reduction(n))
+
+
+def _reduction(n: Node) -> str:
+    kind = n.attr("reduction", "none")
+    return "set" if kind == "none" else kind
+
+
+def scatter_coordinates(n: Node) -> Value:
+    return scatter_nd(n[0], n[1], n[2], _reduction(n))
+
+
+def extreme_index(op: type[ArgMax] | type[ArgMin]) -> Row:
+    def row(n: Node) -> Value:
+        last = bool(n.attr("select_last_index", 0))
+        return op.build(n[0], n.axis(0), bool(n.attr("keepdims", 1)), last)
+
+    return row
+
+
+def hard_max(n: Node) -> Value:
+    """One at the first of the greatest elements of a line, zeros elsewhere."""
+    x, axis = n[0], n.axis(-1 if n.version >= 13 else 1)
+    if n.version < 13:
+        x = x.reshape([*x.shape[:axis], x.type.with_shape(x.shape[axis:]).size])
+    places = Iota(x.shape, axis, i64).out
+    return places.eq(ArgMax.build(x, axis, True)).cast(x.dtype).reshape(n[0].shape)
+
+
+def update_cache(n: Node) -> Value:
+    """A cache with updates from a place of each sequence on; around the end if it is circular."""
+    cache, update, axis = n[0], n[1], n.axis(-2)
+    length = update.shape[axis]
+    at = Iota((length,), 0, i64).out.reshape([1, length])
+    if n.has(2):
+        at = at + n[2].reshape([cache.shape[0], 1])
+    at = at.expand([cache.shape[0], length])
+    wraps = n.attr("mode", "linear") == "circular"
+    order = [0, axis, *(i for i in range(1, cache.rank) if i != axis)]
+    back = [order.index(i) for i in range(cache.rank)]
+    ready = Scatter(
+        cache.transpose(order), at, update.transpose(order), 1, "set",
+        "wrap" if wraps else "fault", 1,
+    ).out  # fmt: skip
+    return ready.transpose(back)
+
+
+ROWS: Rows = {
+    "ArgMax": extreme_index(ArgMax),
+    "ArgMin": extreme_index(ArgMin),
+    "Gather": gather,
+    "GatherElements": gather_elements,
+    "GatherND": gather_coordinates,
+    "Hardmax": hard_max,
+    "Scatter": scatter_elements,
+    "ScatterElements": scatter_elements,
+    "ScatterND": scatter_coordinates,
+    "TensorScatter": update_cache,
+}

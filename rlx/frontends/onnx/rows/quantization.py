@@ -1,0 +1,81 @@
+"""Floats as small integers and back: a scale and a zero point for a tensor, an axis or a block."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlx.errors import ShapeError
+from rlx.frontends.onnx.node import Node, Rows
+from rlx.frontends.onnx.tensors import dtype_of
+from rlx.ops.contraction import MatMul
+from rlx.ops.movement import axis_of
+from rlx.ops.unary import Round
+from rlx.ops.value import Value
+from rlx.types import DType, f32, i32, u8
+
+__all__ = ["ROWS", "rounded"]
+
+
+def _spread(n: Node, v: Value, x: Value) -> Value:
+    """A scale or zero point as it meets the tensor: one for all, for each place along an axis, or
+    for each block of some places."""
+    axis, block = n.attr("axis", 1), n.attr("block_size", 0)
+    if not v.rank or v.shape == (1,):
+        return v.reshape([])
+    axis = axis_of(axis, x.rank, "axis")
+    if v.rank == 1:
+        return v.reshape([*v.shape, *[1] * (x.rank - axis - 1)])
+    size, count = x.type.static_shape[axis], v.type.static_shape[axis]
+    if v.rank != x.rank or block * count < size or block * (count - 1) >= size:
+        raise ShapeError(f"{v.type} has no scale for each block of {block} of {x.type}")
+    wide = v.reshape([*v.shape[: axis + 1], 1, *v.shape[axis + 1 :]])
+    wide = wide.expand([*v.shape[: axis + 1], block, *v.shape[axis + 1 :]])
+    whole = wide.reshape([*v.shape[:axis], count * block, *v.shape[axis + 1 :]])
+    return whole.narrow(axis, 0, size)
+
+
+def rounded(x: Value, zero: Value | None, to: DType) -> Value:
+    """Whole numbers of a type, the nearest ones that it has; of two the even one."""
+    x = Round.build(x)
+    x = x if zero is None else x + zero.cast(x.dtype)
+    ends = np.iinfo(to.numpy)
+    return x.maximum(float(ends.min)).minimum(float(ends.max)).cast(to)
+
+
+def quantize(n: Node) -> Value:
+    x, scale, zero = n[0], n[1], n.optional(2)
+    n.ignore("saturate", "precision")  # of 8-bit floats; what is computed in is f32
+    said = n.attr("output_dtype", 0)
+    to = zero.dtype if zero is not None else dtype_of(said, "its result") if said else u8
+    wide = x.cast(f32) / _spread(n, scale, x).cast(f32)
+    return rounded(wide, None if zero is None else _spread(n, zero, x), to)
+
+
+def dequantize(n: Node) -> Value:
+    x, scale, zero = n[0], n[1], n.optional(2)
+    said = n.attr("output_dtype", 0)
+    to = dtype_of(said, "its result") if said else scale.dtype
+    wide = x.cast(i32)
+    if zero is not None:
+        wide = wide - _spread(n, zero, x).cast(i32)
+    return (wide.cast(f32) * _spread(n, scale, x).cast(f32)).cast(to)
+
+
+def matmul(n: Node) -> Value:
+    """A product in i32 of what is left without zero points, scaled and rounded once."""
+    a = n[0].cast(i32) - _by_row(n[2]).cast(i32)
+    b = n[3].cast(i32) - n[5].cast(i32)
+    scale = _by_row(n[1]).cast(f32) * n[4].cast(f32) / n[6].cast(f32)
+    return rounded(MatMul.build(a, b).cast(f32) * scale, n[7], n[7].dtype)
+
+
+def _by_row(v: Value) -> Value:
+    """A number for each row, as it meets matrices."""
+    return v.reshape([*v.shape, 1]) if v.rank == 1 and v.shape != (1,) else v
+
+
+ROWS: Rows = {
+    "DequantizeLinear": dequantize,
+    "QLinearMatMul": matmul,
+    "QuantizeLinear": quantize,
+}

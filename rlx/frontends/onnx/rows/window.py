@@ -1,0 +1,262 @@
+"""Convolutions and pooling: what slides a window over spatial axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlx.errors import UnsupportedError
+from rlx.frontends.onnx.node import Node, Result, Rows, constant, scalar
+from rlx.frontends.onnx.rows.quantization import rounded
+from rlx.ops.constant import Iota
+from rlx.ops.conv import Conv, ConvTranspose
+from rlx.ops.max_pool import MaxPool, MaxPoolIndices
+from rlx.ops.pool import MeanPool
+from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceSum
+from rlx.ops.scatter import Scatter
+from rlx.ops.slicing import Pad
+from rlx.ops.unary import Abs
+from rlx.ops.value import Value
+from rlx.types import f32, i32, i64
+
+__all__ = ["ROWS"]
+
+Ints = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window that slides, with a number for each spatial axis; ``high`` includes the places that
+    ``ceil_mode`` adds, ``beyond`` of them."""
+
+    kernel: Ints
+    stride: Ints
+    dilation: Ints
+    low: Ints
+    high: Ints
+    beyond: Ints
+
+
+def _window(n: Node, kernel: Sequence[int]) -> Window:
+    """The window of a node with such a kernel."""
+    rank = len(kernel)
+    stride = tuple(n.attr("strides", (1,) * rank))
+    dilation = tuple(n.attr("dilations", (1,) * rank))
+    pads: Ints = tuple(n.attr("pads", (0,) * (2 * rank)))
+    low: list[int] = list(pads[:rank])
+    high: list[int] = list(pads[rank:])
+    kind = n.attr("auto_pad", "NOTSET")
+    beyond = [0] * rank
+    ceil = bool(n.attr("ceil_mode", 0))
+    sizes = n[0].shape[2:]
+    for i, size in enumerate(sizes):
+        reach = (kernel[i] - 1) * dilation[i] + 1
+        if kind == "VALID":
+            low[i], high[i] = 0, 0
+        elif kind in ("SAME_UPPER", "SAME_LOWER"):
+            count = -(-_static(size) // stride[i])
+            total = max((count - 1) * stride[i] + reach - _static(size), 0)
+            less, more = total // 2, total - total // 2
+            low[i], high[i] = (less, more) if kind == "SAME_UPPER" else (more, less)
+        if ceil:
+            room = _static(size) + low[i] + high[i] - reach
+            count = -(-room // stride[i]) + 1
+            # No window starts in the padding behind.
+            if (count - 1) * stride[i] >= _static(size) + low[i]:
+                count -= 1
+            beyond[i] = max((count - 1) * stride[i] - room, 0)
+    return Window(tuple(kernel), stride, dilation, tuple(low), tuple(high), tuple(beyond))
+
+
+def _static(size: object) -> int:
+    if not isinstance(size, int):
+        raise UnsupportedError(
+            f"its windows along the symbolic dim {size} depend on its size; bind it with"
+            " dims={...}"
+        )
+    return size
+
+
+def _biased(x: Value, bias: Value | None) -> Value:
+    return x if bias is None else x + bias.reshape([*bias.shape, *[1] * (x.rank - 2)])
+
+
+def conv(n: Node) -> Value:
+    x, w = n[0], n[1]
+    n.ignore("kernel_shape")  # the weights say it
+    return _biased(_conv(n, x, w), n.optional(2))
+
+
+def _conv(n: Node, x: Value, w: Value) -> Value:
+    v = _window(n, w.type.static_shape[2:])
+    return Conv(x, w, v.stride, v.low, v.high, v.dilation, n.attr("group", 1)).out
+
+
+def conv_integer(n: Node) -> Value:
+    """8-bit integers, less their zero points, convolved in i32."""
+    x, w = n[0].cast(i32), n[1].cast(i32)
+    n.ignore("kernel_shape")
+    if n.has(2):
+        x = x - n[2].cast(i32)
+    if n.has(3):
+        w = w - _by_channel(n[3], w).cast(i32)
+    return _conv(n, x, w)
+
+
+def conv_quantized(n: Node) -> Value:
+    """The same, with a bias in i32, scaled and rounded once."""
+    x = n[0].cast(i32) - n[2].cast(i32)
+    w = n[3].cast(i32) - _by_channel(n[5], n[3]).cast(i32)
+    n.ignore("kernel_shape")
+    total = _biased(_conv(n, x, w), n.optional(8))
+    scale = _by_channel(n[1] * n[4], n[3]).cast(f32) / n[6].cast(f32)
+    scale = scale.reshape(scale.shape[:1] + scale.shape[2:]) if scale.rank > 1 else scale
+    return rounded(total.cast(f32) * scale, n[7], n[7].dtype)
+
+
+def _by_channel(v: Value, w: Value) -> Value:
+    """A number for each output channel, as it meets the weights."""
+    return v.reshape([*v.shape, *[1] * (w.rank - 1)]) if v.rank and v.shape != (1,) else v
+
+
+def conv_transpose(n: Node) -> Value:
+    x, w = n[0], n[1]
+    n.ignore("kernel_shape")
+    kernel = w.type.static_shape[2:]
+    rank = len(kernel)
+    more: Ints = tuple(n.attr("output_padding", (0,) * rank))
+    stride = tuple(n.attr("strides", (1,) * rank))
+    dilation = tuple(n.attr("dilations", (1,) * rank))
+    kind = n.attr("auto_pad", "NOTSET")
+    pads: Ints = tuple(n.attr("pads", (0,) * (2 * rank)))
+    wanted = list(n.attr("output_shape", ()))[-rank:]
+    if not wanted and kind in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = [_static(d) * s for d, s in zip(x.shape[2:], stride, strict=True)]
+    low: list[int] = list(pads[:rank])
+    high: list[int] = list(pads[rank:])
+    for i in range(rank):
+        if kind == "VALID":
+            low[i], high[i] = 0, 0
+        if wanted:
+            reach = (kernel[i] - 1) * dilation[i] + 1
+            total = (_static(x.shape[2 + i]) - 1) * stride[i] + more[i] + reach - wanted[i]
+            half = total // 2
+            upper = kind == "SAME_UPPER"
+            low[i], high[i] = (half, total - half) if upper else (total - half, half)
+        high[i] -= more[i]
+    out = ConvTranspose(x, w, stride, tuple(low), tuple(high), dilation, n.attr("group", 1)).out
+    return _biased(out, n.optional(2))
+
+
+# -- pooling -------------------------------------------------------------------------------
+
+
+def _end(v: Window) -> Ints:
+    return tuple(h + b for h, b in zip(v.high, v.beyond, strict=True))
+
+
+def max_pool(n: Node) -> list[Result]:
+    x, v = n[0], _window(n, n.need("kernel_shape"))
+    how = (v.kernel, v.stride, v.low, _end(v), v.dilation)
+    results: list[Result] = [MaxPool(x, *how).out]
+    column_major = bool(n.attr("storage_order", 0))
+    if n.wants(1):
+        places = MaxPoolIndices(x, *how).out
+        results.append(_over_all(places, x, column_major))
+    return results
+
+
+def _over_all(places: Value, x: Value, column_major: bool) -> Value:
+    """Places within a channel as places within the whole tensor."""
+    sizes = x.type.static_shape[2:]
+    if column_major:
+        left, turned, step = places, constant(0, i64), int(np.prod(sizes))
+        for size in reversed(sizes):
+            step //= size
+            rest = left / size
+            turned, left = turned + (left - rest * size) * step, rest
+        places = turned
+    batch, channels = x.shape[:2]
+    number = Iota((batch, channels), 0, i64).out * channels + Iota((batch, channels), 1, i64).out
+    return places + number.reshape([batch, channels, *[1] * len(sizes)]) * int(np.prod(sizes))
+
+
+def mean_pool(n: Node) -> Value:
+    x, v = n[0], _window(n, n.need("kernel_shape"))
+    whole = bool(n.attr("count_include_pad", 0))
+    if set(v.dilation) <= {1}:
+        return MeanPool(x, v.kernel, v.stride, v.low, v.high, v.beyond, whole).out
+    shape = (1, 1, *x.type.static_shape[2:])
+    inner = np.ones(shape, x.dtype.numpy)
+    counted = constant(inner)
+    if whole:
+        counted = counted.pad([0, 0, *v.low], [0, 0, *v.high], 1)
+        counts = _sums(counted, Window(v.kernel, v.stride, v.dilation, (0,) * len(v.low),
+                                       (0,) * len(v.low), v.beyond))  # fmt: skip
+    else:
+        counts = _sums(counted, v)
+    return _sums(x, v) / counts
+
+
+def _sums(x: Value, v: Window) -> Value:
+    """The sum of every window of every channel."""
+    batch, channels = x.shape[:2]
+    ones = constant(np.ones((1, 1, *v.kernel)), x.dtype)
+    flat = x.reshape([batch * channels, 1, *x.shape[2:]])
+    out = Conv(flat, ones, v.stride, v.low, _end(v), v.dilation, 1).out
+    return out.reshape([batch, channels, *out.shape[2:]])
+
+
+def lp_pool(n: Node) -> Value:
+    x, p = n[0], n.attr("p", 2)
+    sums = _sums(Abs.build(x) ** scalar(p, x), _window(n, n.need("kernel_shape")))
+    return sums ** scalar(1 / p, x)
+
+
+def _spatial(n: Node) -> list[int]:
+    return list(range(2, n[0].rank))
+
+
+def global_lp(n: Node) -> Value:
+    x, p = n[0], n.attr("p", 2)
+    return ReduceSum.build(Abs.build(x) ** scalar(p, x), _spatial(n), True) ** scalar(1 / p, x)
+
+
+def max_unpool(n: Node) -> Value:
+    """Zeros, and at the places that max pooling has found its maxima."""
+    x, indices = n[0], n[1]
+    kernel = n.need("kernel_shape")
+    rank = len(kernel)
+    strides, pads = n.attr("strides", (1,) * rank), n.attr("pads", (0,) * (2 * rank))
+    sizes = [
+        (_static(d) - 1) * s + k - lo - hi
+        for d, s, k, lo, hi in zip(
+            x.shape[2:], strides, kernel, pads[:rank], pads[rank:], strict=True
+        )
+    ]
+    shape = [*x.shape[:2], *sizes]
+    total = x.type.with_shape(shape).size
+    zeros = constant(0, x.dtype).expand([total])
+    flat = [v.reshape([v.type.size]) for v in (indices, x)]
+    out = Scatter.build(zeros, flat[0], flat[1]).reshape(shape)
+    if not n.has(2):
+        return out
+    more = [want - d for want, d in zip(n.dims(2), shape, strict=True)]
+    return Pad.build(out, [0] * out.rank, more)
+
+
+ROWS: Rows = {
+    "AveragePool": mean_pool,
+    "Conv": conv,
+    "ConvInteger": conv_integer,
+    "ConvTranspose": conv_transpose,
+    "GlobalAveragePool": lambda n: ReduceMean.build(n[0], _spatial(n), True),
+    "GlobalLpPool": global_lp,
+    "GlobalMaxPool": lambda n: ReduceMax.build(n[0], _spatial(n), True),
+    "LpPool": lp_pool,
+    "MaxPool": max_pool,
+    "MaxUnpool": max_unpool,
+    "QLinearConv": conv_quantized,
+}

@@ -1,0 +1,121 @@
+"""Tensors of an ONNX file as arrays. All that the file says of sizes and places is checked first.
+
+External data is mapped and not copied.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, TypeProto, numpy_helper
+
+from rlx.errors import ModelError, ShapeError, UnsupportedError
+from rlx.types import DTYPES, DType, TensorType
+
+__all__ = ["ELEM_TYPES", "array_of", "dtype_of", "tensor_type", "type_text"]
+
+Array = np.ndarray[Any, Any]
+
+ELEM_TYPES: dict[str, int] = {
+    "f16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16,
+    "f32": TensorProto.FLOAT, "f64": TensorProto.DOUBLE, "bool": TensorProto.BOOL,
+    "i8": TensorProto.INT8, "i16": TensorProto.INT16,
+    "i32": TensorProto.INT32, "i64": TensorProto.INT64,
+    "u8": TensorProto.UINT8, "u16": TensorProto.UINT16,
+    "u32": TensorProto.UINT32, "u64": TensorProto.UINT64,
+}  # fmt: skip
+"""ONNX's numbers of the element types that we have, by our names."""
+
+_OURS = {number: name for name, number in ELEM_TYPES.items()}
+
+
+def type_text(elem_type: int) -> str:
+    """ONNX's name of an element type, in capitals as in ``onnx.TensorProto``."""
+    known = TensorProto.DataType.DESCRIPTOR.values_by_number
+    return str(known[elem_type].name) if elem_type in known else f"number {elem_type}"
+
+
+def dtype_of(elem_type: int, what: str) -> DType:
+    """Our element type; UnsupportedError naming ``what`` has one that we lack."""
+    if elem_type not in _OURS:
+        known = ", ".join(type_text(n) for n in _OURS)
+        raise UnsupportedError(
+            f"{what} has the element type {type_text(elem_type)}, which RLX lacks; cast it to one"
+            f" of {known} before the export"
+        )
+    return DTYPES[_OURS[elem_type]]
+
+
+def tensor_type(t: TypeProto, what: str) -> TypeProto.Tensor:
+    """The tensor that a type says; UnsupportedError for a sequence, map, optional or the like."""
+    kind = t.WhichOneof("value")
+    if kind != "tensor_type":
+        found = (kind or "nothing").removesuffix("_type").replace("_", " ")
+        raise UnsupportedError(
+            f"{what} is declared as {found}, and RLX has tensors alone; export a model whose"
+            " values are tensors"
+        )
+    return t.tensor_type
+
+
+def array_of(t: TensorProto, folder: Path | None, what: str) -> Array:
+    """The elements of a tensor; ModelError for sizes that do not fit and files that do not lie in
+    ``folder``."""
+    dt, shape = dtype_of(t.data_type, what), tuple(t.dims)
+    try:
+        nbytes = TensorType.of(shape, dt).nbytes
+    except ShapeError as e:
+        raise ModelError(f"{what} has the dims {list(shape)}: {e.message}") from None
+    if t.data_location == TensorProto.EXTERNAL:
+        return _external(t, folder, what, nbytes).view(dt.numpy).reshape(shape)
+    if t.HasField("segment"):
+        raise ModelError(f"{what} is a segment of a tensor; write it as a whole")
+    if t.HasField("raw_data"):
+        found, expected = len(t.raw_data), nbytes
+    else:
+        found = max(len(getattr(t, f)) for f in _FIELDS)
+        expected = math.prod(shape)
+    if found != expected:
+        unit = "bytes" if t.HasField("raw_data") else "elements"
+        raise ModelError(
+            f"{what} has the dims {list(shape)}, which take {expected} {unit} of {dt}, and holds"
+            f" {found}; the file is damaged, export it again"
+        )
+    return np.asarray(numpy_helper.to_array(t)).reshape(shape)
+
+
+_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+
+
+def _external(t: TensorProto, folder: Path | None, what: str, nbytes: int) -> Array:
+    """The bytes of a tensor in a file beside the model."""
+    said = {e.key: e.value for e in t.external_data}
+    location = said.get("location", "")
+    if folder is None:
+        raise ModelError(
+            f"{what} lies in the file {location!r}, and the model was given without a folder;"
+            " give from_onnx the path of the model"
+        )
+    root = folder.resolve()
+    path = (root / location).resolve()
+    if not location or "\0" in location or not path.is_relative_to(root):
+        raise ModelError(
+            f"{what} lies in {location!r}, which is outside the model's folder {folder}; external"
+            " data must lie beside the model"
+        )
+    try:
+        offset, length = int(said.get("offset", 0)), int(said.get("length", nbytes))
+        size = path.stat().st_size
+    except (OSError, ValueError) as e:
+        raise ModelError(f"{what}: cannot read {path}: {e}") from None
+    if length != nbytes or offset < 0 or offset + length > size:
+        raise ModelError(
+            f"{what} needs {nbytes} bytes, its place in {location!r} is {length} bytes from"
+            f" {offset} on, and the file has {size}"
+        )
+    if not nbytes:
+        return np.empty(0, np.uint8)
+    return np.memmap(path, np.uint8, "r", offset, (nbytes,))

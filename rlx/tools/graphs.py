@@ -1,0 +1,38 @@
+"""Graphs that a command line names: a graph's text, or an ONNX model."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from rlx.tools.arrays import named_arrays, pair
+from rlx.tools.options import add_dims
+
+if TYPE_CHECKING:
+    from rlx.graph import Graph
+
+__all__ = ["add_graph_options", "graph_from"]
+
+
+def add_graph_options(p: argparse.ArgumentParser) -> None:
+    """What fixes sizes, and the inputs of an ONNX model that decide shapes."""
+    add_dims(p)
+    p.add_argument(
+        "--constant", action="append", type=pair, default=[], metavar="NAME=FILE.npy",
+        help="an input of an ONNX model that is fixed, because shapes depend on what it holds",
+    )  # fmt: skip
+
+
+def graph_from(path: str, args: argparse.Namespace) -> Graph:
+    """The graph of a file, with the dims that the command line binds; RlxError for one that cannot
+    be read."""
+    dims: dict[str, int] = dict(args.dim)
+    if path.endswith(".onnx"):
+        from rlx.frontends.onnx import from_onnx
+
+        constants: dict[str, Any] = named_arrays(args.constant, {})
+        return from_onnx(path, constants=constants, dims=dims)
+    from rlx.text import load
+
+    graph = load(path)
+    return graph.bind(dims) if dims else graph

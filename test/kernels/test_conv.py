@@ -1,0 +1,240 @@
+"""Convolution kernels against the op's reference, in all their tiles, layouts and cuts."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.kernels import conv, conv_layout
+from rlx.kernels.conv import ConvConfig, ConvShape, Planes
+from rlx.kernels.conv_layout import BlocksConfig, PlanesConfig
+from rlx.kernels.conv_plan import tile_of
+from rlx.kernels.program import Program, Step
+from rlx.ops.base import placeholders
+from rlx.ops.conv import Conv
+from rlx.targets.cpu.features import Features, preset
+from rlx.targets.cpu.target import kernel_target
+from rlx.types import DType, TensorType, f32, f64
+from support.compiled import agrees
+from support.jit import host
+from support.runkernel import element_strides, guarded, run_launch
+
+Array = np.ndarray[Any, Any]
+
+ADD = Step("mir.add", (0, 1), (f32, f32), f32)
+BIAS_RESIDUAL = Program((f32,) * 3, (ADD, Step("mir.add", (3, 2), (f32, f32), f32)), (4,))
+RNG = np.random.default_rng(0)
+
+
+def values(shape: tuple[int, ...], dt: DType = f32) -> Array:
+    return RNG.uniform(-1, 1, shape).astype(dt.numpy)
+
+
+def convolve(
+    x: Array, w: Array, shape: ConvShape, config: ConvConfig, features: Features,
+    operands: tuple[Array, ...] = (), *, raw: bool = True, pieces: int = 1,
+    out: Array | None = None, hold: Callable[[Array], Array] = np.asarray,
+) -> Array:  # fmt: skip
+    """The kernel on x [N, C, D, H, W] and w [Co, C / groups, ...]; nan is all around them."""
+    target, dt = kernel_target(features), config.dtype
+    lanes = tile_of(target, dt).lanes
+    image, channel, *axes = element_strides(x)
+    layout = conv.planes(shape, dt, lanes, raw)
+    planes = x
+    if layout is None:
+        layout = Planes(shape.size, (1, 1, 1), image, channel)
+    else:
+        count = (shape.images - 1) * layout.image + x.shape[1] * layout.channel + lanes
+        planes = hold(np.full(count, np.nan, dt.numpy))
+        layer = PlanesConfig.of(dt, dt, shape, axes[2])
+        strides = (image, channel, (axes[0], axes[1], axes[2]))
+        filling = conv_layout.planes_launch(layer, shape, layout, strides)
+        run_launch(conv_layout, layer, filling, [x, planes], pieces, features)
+    blocks = hold(np.full(conv.packed_size(target, shape, dt), np.nan, dt.numpy))
+    depth = shape.channels * shape.taps
+    by = (shape.outputs * depth, depth, shape.taps, 1)
+    packing = conv_layout.blocks_launch(BlocksConfig(dt, dt), target, shape, by)
+    run_launch(conv_layout, BlocksConfig(dt, dt), packing, [w, blocks], pieces, features)
+    out = (
+        np.full((x.shape[0], len(w), *shape.out), np.nan, config.result.numpy)
+        if out is None
+        else out
+    )
+    launch = conv.launch(config, target, shape, layout, shape.channels * layout.channel)
+    taps = [] if config.single else [np.asarray(layout.offsets(shape))]
+    run_launch(conv, config, launch, [planes, blocks, *taps, *operands, out], pieces, features)
+    return out
+
+
+def shape_of(
+    x: tuple[int, ...], w: tuple[int, ...], stride: int = 1, low: int = 0, dilation: int = 1,
+    groups: int = 1,
+) -> tuple[ConvShape, Conv]:  # fmt: skip
+    """A 2-D convolution with as much padding at both ends, and the node that it is."""
+    two = {k: (v, v) for k, v in (("stride", stride), ("low", low), ("dilation", dilation))}
+    types = [TensorType.of(x), TensorType.of(w)]
+    node = Conv(*placeholders(types), **two, high=(low, low), groups=groups)
+    out = node.out.type.static_shape
+    shape = ConvShape(
+        x[0], groups, x[1] // groups, w[0] // groups, (1, *x[2:]), (1, *out[2:]), (1, *w[2:]),
+        (1, stride, stride), (0, low, low), (1, dilation, dilation),
+    )  # fmt: skip
+    return shape, node
+
+
+def plain(dt: DType) -> Program:
+    return Program((dt,), (), (0,))
+
+
+CASES = [
+    ((2, 3, 9, 11), (8, 3, 3, 3), {"low": 1}),
+    ((1, 5, 8, 7), (11, 5, 3, 3), {"low": 1}),  # few columns, blocks with a rest
+    ((2, 4, 15, 16), (9, 4, 3, 3), {"stride": 2, "low": 1}),
+    ((1, 3, 21, 19), (16, 3, 7, 7), {"stride": 2, "low": 3}),
+    ((1, 6, 12, 13), (6, 2, 3, 3), {"groups": 3, "low": 2, "dilation": 2}),
+    ((2, 5, 10, 10), (5, 1, 3, 3), {"groups": 5, "low": 1}),
+    ((1, 4, 3, 3), (8, 4, 3, 3), {}),  # one column
+    ((1, 4, 12, 12), (8, 4, 3, 3), {}),  # as it lies
+    ((1, 8, 7, 7), (17, 8, 1, 1), {}),
+    ((4, 8, 3, 5), (8, 8, 1, 1), {}),  # images side by side
+    ((2, 8, 9, 9), (8, 8, 1, 1), {"stride": 2}),
+    ((1, 3, 16, 32), (8, 3, 1, 1), {}),  # channels that would crowd a cache set
+    ((1, 2, 4, 40), (3, 2, 2, 3), {"stride": 3, "dilation": 2}),
+]
+
+
+@pytest.mark.parametrize("isa", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_layouts_and_tiles(case: Any, isa: str) -> None:
+    x, w = values(case[0]), values(case[1])
+    shape, node = shape_of(*case[:2], **case[2])
+    config = ConvConfig(f32, shape.taps == 1, plain(f32))
+    x5 = x[:, :, None]
+    found = convolve(x5, w, shape, config, features_of(isa), pieces=3)
+    np.testing.assert_allclose(found[:, :, 0], node.reference(x, w), rtol=1e-4, atol=1e-5)
+
+
+def features_of(isa: str) -> Features:
+    """A preset that this machine has."""
+    wanted = preset(isa)
+    if wanted.arch != host().arch or not wanted.has <= host().has:
+        pytest.skip(f"this machine has no {isa}")
+    return wanted
+
+
+@pytest.mark.parametrize("columns", range(1, 100, 7))
+def test_every_number_of_columns(columns: int) -> None:
+    """From less than a vector to several panels, the last of each width."""
+    x, w = values((1, 3, 1, columns + 2)), values((9, 3, 1, 3))
+    shape, node = shape_of(x.shape, w.shape)
+    found = convolve(x[:, :, None], w, shape, ConvConfig(f32, False, plain(f32)), host())
+    np.testing.assert_allclose(found[:, :, 0], node.reference(x, w), rtol=1e-4, atol=1e-5)
+
+
+def test_f64() -> None:
+    x, w = values((2, 3, 9, 9), f64), values((5, 3, 3, 3), f64)
+    shape, node = shape_of(x.shape, w.shape, low=1)
+    found = convolve(x[:, :, None], w, shape, ConvConfig(f64, False, plain(f64)), host())
+    want = node.with_operands(placeholders([TensorType.of(a.shape, "f64") for a in (x, w)]))
+    np.testing.assert_allclose(found[:, :, 0], want.reference(x, w), rtol=1e-12)
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[4], CASES[8], CASES[9]], ids=str)
+def test_an_epilogue_may_read_where_it_writes(case: Any) -> None:
+    """Bias and residual, and the residual is the very buffer of the result."""
+    x, w = values(case[0]), values(case[1])
+    shape, node = shape_of(*case[:2], **case[2])
+    config = ConvConfig(f32, shape.taps == 1, BIAS_RESIDUAL, ("channel", "full"))
+    bias = values((len(w),))
+    out = values((x.shape[0], len(w), *shape.out))
+    want = node.reference(x, w) + bias[:, None, None] + out[:, :, 0]
+    found = convolve(x[:, :, None], w, shape, config, host(), (bias, out), out=out, pieces=2)
+    np.testing.assert_allclose(found[:, :, 0], want, rtol=1e-4, atol=1e-5)
+
+
+def test_bits_depend_neither_on_the_cut_nor_on_the_layout() -> None:
+    x, w = values((2, 5, 14, 14)), values((20, 5, 3, 3))
+    shape, _ = shape_of(x.shape, w.shape)
+    config = ConvConfig(f32, False, plain(f32))
+    one = convolve(x[:, :, None], w, shape, config, host())
+    for raw, pieces in ((True, 5), (False, 1), (False, 4)):
+        again = convolve(x[:, :, None], w, shape, config, host(), raw=raw, pieces=pieces)
+        assert again.tobytes() == one.tobytes()
+    first = convolve(x[:1, :, None], w, replace(shape, images=1), config, host())
+    assert first.tobytes() == one[:1].tobytes()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_nothing_beyond_the_buffers_is_touched(case: Any) -> None:
+    """Every buffer ends where a page without access begins."""
+    x, w = guarded(values(case[0])), guarded(values(case[1]))
+    shape, node = shape_of(*case[:2], **case[2])
+    config = ConvConfig(f32, shape.taps == 1, BIAS_RESIDUAL, ("channel", "full"))
+    bias, out = guarded(values((len(w),))), guarded(np.zeros((len(x), len(w), *shape.out), "f4"))
+    found = convolve(x[:, :, None], w, shape, config, host(), (bias, out), out=out, hold=guarded)
+    want = node.reference(x, w) + bias[:, None, None]
+    np.testing.assert_allclose(found[:, :, 0], want, rtol=1e-4, atol=1e-5)
+
+
+def test_strided_input() -> None:
+    """Every other column of a larger tensor, whose channels are the last axis."""
+    x = values((2, 9, 18, 3))[:, :, ::2].transpose(0, 3, 1, 2)
+    w = values((4, 3, 3, 3))
+    shape, node = shape_of(x.shape, w.shape, low=1)
+    config = ConvConfig(f32, False, plain(f32))
+    found = convolve(x[:, :, None], w, shape, config, host(), raw=False)
+    np.testing.assert_allclose(found[:, :, 0], node.reference(x, w), rtol=1e-4, atol=1e-5)
+
+
+def test_a_large_layer_is_cut_for_threads() -> None:
+    for x, w, kind in (
+        ((1, 512, 7, 7), (512, 512, 3, 3), {"low": 1}),
+        ((1, 64, 56, 56), (64, 64, 3, 3), {"low": 1}),
+        ((8, 2048, 7, 7), (512, 2048, 1, 1), {}),
+    ):
+        shape, _ = shape_of(x, w, **kind)
+        target = kernel_target(preset("x86-64-v4"))
+        config = ConvConfig(f32, shape.taps == 1, plain(f32))
+        layout = conv.planes(shape, f32, 16, raw=True)
+        layout = layout or Planes(shape.size, (1, 1, 1), 0, math.prod(shape.size))
+        found = conv.launch(config, target, shape, layout, 0)
+        assert found.range >= 8 and found.grain < found.range / 4
+
+
+# -- through the compiler ------------------------------------------------------------------
+
+
+def dispatched(g: rlx.Graph) -> list[str]:
+    """The kernels of a graph as the dispatch report lists them."""
+    return re.findall(r"\w+: [\w+]+", rlx.inspect_pipeline(g, "cpu").dispatch)
+
+
+@pytest.mark.parametrize("dt", ["f32", "f16", "bf16"])
+def test_conv_bias_activation_residual_is_one_kernel(dt: str) -> None:
+    g = rlx.Graph()
+    x, r = g.input("x", [2, 6, 10, 12], dt), g.input("r", [2, 9, 10, 12], dt)
+    w, b = g.param("w", [9, 6, 3, 3], dt), g.param("b", [9], dt)
+    g.set_outputs([(x.conv2d(w, b, padding=1) + r).relu()])
+    agrees(g)
+    assert dispatched(g) == ["conv: conv+expand+add+add+relu"]
+
+
+def test_every_rank_and_adjoint_goes_through_the_kernels() -> None:
+    g = rlx.Graph()
+    a, b = g.input("a", [2, 4, 30]), g.input("b", [1, 4, 5, 6, 7])
+    c = g.input("c", [2, 6, 7, 5])
+    g.set_outputs([
+        a.conv1d(g.param("u", [6, 2, 5]), stride=2, padding=2, groups=2),
+        b.conv3d(g.param("v", [5, 4, 3, 3, 3]), stride=(2, 1, 1), padding=1),
+        c.conv_transpose2d(g.param("w", [6, 3, 3, 3]), None, 2, 1, 1, groups=2),
+        c.transpose([0, 1, 3, 2]).conv2d(g.param("t", [3, 6, 1, 1])),
+    ])  # fmt: skip
+    agrees(g)
+    assert {n.partition(":")[0] for n in dispatched(g)} == {"conv"}

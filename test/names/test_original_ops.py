@@ -1,0 +1,45 @@
+"""The ops and blocks of the original system: every one has an expression here."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+import rlx
+from rlx.compat_ops import BLOCKS, LATER, OPS, Row
+from rlx.ops import BUILDERS, OP_MODULES
+
+ROWS = {**{f"op-{n}": r for n, r in OPS.items()}, **{f"block-{n}": r for n, r in BLOCKS.items()}}
+
+QUANTIZED = {
+    "Quantize", "Dequantize", "FakeQuantize", "FakeQuantizeLSQ", "FakeQuantizeLSQBackwardX",
+    "FakeQuantizeLSQBackwardScale", "FakeQuantizeBackward", "DequantGroupedMatMul",
+    "DequantMoEWeights", "DequantMatMul", "QMatMul", "QConv2d",
+}  # fmt: skip
+
+
+def test_all_are_listed() -> None:
+    assert (len(OPS), len(BLOCKS)) == (92, 17)
+
+
+def test_only_quantization_is_missing() -> None:
+    missing = {name for rows in (OPS, BLOCKS) for name, r in rows.items() if r.note == LATER}
+    assert missing <= QUANTIZED
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_what_expresses_it_is_there(row: Row) -> None:
+    assert row.here or row.note
+    for name in row.here:
+        kind, _, rest = name.partition(".")
+        if kind == "g":
+            assert rest in BUILDERS
+        elif kind == "rlx":
+            found = rlx
+            for part in rest.split("."):
+                found = getattr(found, part, None) or importlib.import_module(
+                    f"{found.__name__}.{part}"
+                )
+        else:
+            assert name in OP_MODULES

@@ -1,0 +1,103 @@
+"""All samples of an op as one graph, so that its kernels are compiled together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import rlx
+from rlx.ops.base import Op
+from support.samples import Case, cases
+
+__all__ = ["FINITE", "OpGraph"]
+
+Array = np.ndarray[Any, Any]
+
+SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0)
+
+ALL = tuple(range(9))
+
+FINITE: dict[str, tuple[int, ...]] = {
+    # What a product of complex numbers with infinite parts is, no two libraries agree on.
+    "mir.matmul": ALL,
+    "mir.dot_general": ALL,
+    # Zeros stand in the padding and between strides, or nothing does: weights tell the two apart.
+    "mir.conv": (1,),
+    "mir.conv_transpose": (1,),
+    "mir.mean_pool": ALL,
+    # Every result is a sum over all elements, in an order of the algorithm's own.
+    **dict.fromkeys(("mir.fft", "mir.ifft", "mir.rfft", "mir.irfft"), ALL),
+    **{f"mir.{name}": ALL for name in (
+        "cholesky", "det", "eigh", "eigvalsh", "inv", "lstsq", "lu", "pinv", "qr", "slogdet",
+        "solve", "svd", "svdvals", "triangular_solve",
+    )},
+}  # fmt: skip
+"""Operands by op that are finite here: what is not makes results that are not finite either, but
+which are infinite and which are nan is not said."""
+
+
+@dataclass(frozen=True)
+class OpGraph:
+    """The graph, and for each of its outputs the case that it belongs to."""
+
+    graph: rlx.Graph
+    cases: tuple[Case, ...]
+    owners: tuple[Case, ...]
+
+    @staticmethod
+    def of(op: type[Op]) -> OpGraph:
+        """The graph of an op's samples on every element type that it takes."""
+        g = rlx.Graph(op.name)
+        outputs: list[rlx.Value] = []
+        owners: list[Case] = []
+        own = tuple(c for c in cases() if c.op is op)
+        for n, case in enumerate(own):
+            leaves = [
+                None if t is None else g.input(_name(n, i), t.shape, t.dtype)
+                for i, t in enumerate(case.types)
+            ]
+            results = op(*leaves, **case.sample.attrs).results
+            outputs += results
+            owners += [case] * len(results)
+        g.set_outputs(outputs)
+        return OpGraph(g, own, tuple(owners))
+
+    def feeds(self, seed: int = 0, *, special: bool = False) -> dict[str, Array]:
+        """Operands for all inputs. With ``special`` some of the floats that may be any are nan,
+        infinite or zero, and no array is contiguous that can be otherwise."""
+        rng = np.random.default_rng([seed, len(self.owners)])
+        found: dict[str, Array] = {}
+        for n, case in enumerate(self.cases):
+            for i, a in enumerate(case.arrays(seed)):
+                if a is None:
+                    continue
+                kind = case.sample.data.get(i, "normal")
+                if special and i not in FINITE.get(case.op.name, ()):
+                    found[_name(n, i)] = _scattered(_sprinkled(a, kind, rng))
+                else:
+                    found[_name(n, i)] = a
+        return found
+
+
+def _name(case: int, operand: int) -> str:
+    return f"s{case}_x{operand}"
+
+
+def _sprinkled(a: Array, kind: str, rng: np.random.Generator) -> Array:
+    if kind != "normal" or a.dtype.kind not in "fcV" or not a.size:
+        return a
+    a = a.copy()
+    places = rng.random(a.shape) < min(0.2, 2 / a.size)
+    a[places] = rng.choice(SPECIAL, int(places.sum())).astype(a.dtype)
+    return a
+
+
+def _scattered(a: Array) -> Array:
+    """The same elements two apart along the last axis, in reversed memory order of the axes."""
+    if not a.ndim:
+        return a
+    wide = np.empty((*a.shape[::-1][:-1], 2 * a.shape[0]), a.dtype)[..., ::2].T
+    wide[...] = a
+    return wide

@@ -1,0 +1,35 @@
+"""Write what becomes of each of ONNX's own test cases of op types.
+
+    python tools/onnx_cases.py
+
+writes ``test/frontends/onnx_node_cases.txt``, and prints how many cases pass.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("test", "")]
+
+from support.onnx_cases import TABLE, all_cases, outcomes  # noqa: E402 -- found by the path above
+
+
+def main() -> int:
+    """Run every case, and write the table."""
+    found = outcomes(all_cases())
+    counts = Counter(o.verdict for o in found)
+    eligible = len(found) - counts["excluded"]
+    head = (
+        "# What becomes of ONNX's test cases of op types; tools/onnx_cases.py writes this file.\n"
+        f"# {counts['pass']} of {eligible} pass; {counts['excluded']} have values that are no"
+        " tensors of our element types.\n"
+    )
+    TABLE.write_text(head + "".join(f"{o}\n" for o in found), encoding="utf-8")
+    print(f"{counts['pass']} of {eligible} cases pass")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
