@@ -170,6 +170,7 @@ class SoftmaxCrossEntropy(Op, name="mir.softmax_cross_entropy"):
             if not v.size:
                 return np.zeros(labels.shape)
             top = np.max(v, -1, keepdims=True)
+            top = np.where(np.isinf(top), 0.0, top)  # an infinite logit makes an infinite sum
             total = np.log(np.sum(np.exp(v - top), -1)) + top[..., 0]
             own = np.take_along_axis(v, classes[..., None], -1)[..., 0]
             return np.where(counted, total - own, 0.0)

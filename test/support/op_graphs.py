@@ -26,6 +26,7 @@ FINITE: dict[str, tuple[int, ...]] = {
     # Zeros stand in the padding and between strides, or nothing does: weights tell the two apart.
     "mir.conv": (1,),
     "mir.conv_transpose": (1,),
+    "hir.depthwise_conv1d_causal": (1,),
     "mir.mean_pool": ALL,
     # Every result is a sum over all elements, in an order of the algorithm's own.
     **dict.fromkeys(("mir.fft", "mir.ifft", "mir.rfft", "mir.irfft"), ALL),

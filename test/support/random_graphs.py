@@ -37,7 +37,7 @@ from rlx.types import (
     u8,
 )
 from support.op_graphs import FINITE
-from support.random_ops import EXACT, MOTIFS, computed_weight, make
+from support.random_ops import MOTIFS, computed_weight, is_exact, make
 from support.samples import array_of, op_classes
 from support.tolerances import TOLERANCES
 
@@ -244,9 +244,7 @@ class Builder:
         """Evaluate a node and add it to the graph, or refuse it; returns its first result."""
         if any(v.type.size > LARGEST for v in op.results):  # type: ignore[operator]
             raise Skip(f"{op!r} is too large")
-        exact = op.name in EXACT and all(
-            v in self.exact or v.dtype not in INEXACT for v in op.present
-        )
+        exact = is_exact(op) and all(v in self.exact or v.dtype not in INEXACT for v in op.present)
         out = evaluate(op, [None if v is None else self.values[v] for v in op.operands])
         if exact or not any(v.dtype in INEXACT for v in op.results):
             moved = [out] * SHAKES
@@ -262,10 +260,10 @@ class Builder:
 
     def _shaken(self, op: Op, n: int) -> list[Array]:
         operands = [None if v is None else self.shaken[v][n] for v in op.operands]
-        if op.name not in EXACT:
+        if not is_exact(op):
             operands = [None if a is None else self._shake(a, WIDE) for a in operands]
         out = evaluate(op, operands)
-        if op.name in EXACT - {"mir.cast"}:
+        if is_exact(op) and op.name != "mir.cast":
             return out
         return [self._shake(a, INEXACT) for a in out]
 

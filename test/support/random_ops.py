@@ -22,7 +22,7 @@ from rlx.types import COMPLEX, FLOATS, INTS, DType, bool_, f64, i32, i64
 if TYPE_CHECKING:
     from support.random_graphs import Builder
 
-__all__ = ["EXACT", "JUMPS", "MOTIFS", "computed_weight", "make"]
+__all__ = ["JUMPS", "MOTIFS", "computed_weight", "is_exact", "make"]
 
 NUMBERS = (*FLOATS, *INTS)
 EVERY = (*NUMBERS, bool_, *COMPLEX)
@@ -41,6 +41,13 @@ EXACT = frozenset(
     )
 )  # fmt: skip
 """Ops whose result has one right value to the last bit, if their operands have."""
+
+
+def is_exact(op: Op) -> bool:
+    """Whether a node is of such an op; the absolute value of a complex number is a square root."""
+    rooted = op.name == "mir.abs" and any(v.dtype.is_complex for v in op.present)
+    return op.name in EXACT and not rooted
+
 
 JUMPS = frozenset(
     f"mir.{name}"
