@@ -64,6 +64,7 @@ class _Builder:
         self.results = [self._resolve(v) for v in outputs]
         self.forms: dict[Value, _Form] = {}
         self.inputs: list[RowInput] = []
+        self.places: dict[RowInput, int] = {}
         self.steps: list[tuple[Step | Reduce, tuple[int, ...]]] = []
         self.numbers: dict[tuple[Step | Reduce, tuple[int, ...]], int] = {}
         self.folded: dict[int, Dims] = {}
@@ -116,9 +117,10 @@ class _Builder:
 
     def _input(self, v: Value, shape: Dims, through: tuple[Dims, ...] = ()) -> _Form:
         entry = RowInput(v, shape, through)
-        if entry not in self.inputs:
+        place = self.places.setdefault(entry, len(self.inputs))
+        if place == len(self.inputs):
             self.inputs.append(entry)
-        return _Form(~self.inputs.index(entry), v.dtype, shape)
+        return _Form(~place, v.dtype, shape)
 
     def _reshaped(self, a: _Form, shape: Dims) -> _Form:
         """What is an input in another shape; one that is broadcast before is so first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 
 from rlx.lowering.views import Memory
@@ -18,16 +19,16 @@ def plan(buffers: Sequence[Memory]) -> int:
     A buffer is alive from its first to its last step, both included: a kernel's result never lies
     over one of its operands.
     """
-    placed: list[Memory] = []
+    alive: list[Memory] = []  # by offset
     total = 0
     for b in sorted(buffers, key=lambda b: (b.first, -b.size)):
         at = 0
-        alive = [p for p in placed if p.first <= b.last and b.first <= p.last]
-        for p in sorted(alive, key=lambda p: p.offset):
+        alive = [p for p in alive if b.first <= p.last]
+        for p in alive:
             if at + b.size <= p.offset:
                 break
             at = max(at, -(-(p.offset + p.size) // ALIGN) * ALIGN)
         b.offset = at
-        placed.append(b)
+        insort(alive, b, key=lambda p: p.offset)
         total = max(total, at + b.size)
     return -(-total // ALIGN) * ALIGN

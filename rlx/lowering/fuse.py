@@ -4,20 +4,21 @@ Four patterns, in this order, each one sweep in program order: a product, and a 
 its pointwise epilogue; row-wise reductions with the pointwise ops around them; what is left of
 pointwise chains.
 A region never swallows a value that something outside it uses. Whether a region is right for a
-kernel is the family's to say: growth asks its claim, and un-fusing is always inlining. A pattern
-whose family the target has no emitter for is left out.
+kernel is the family's to say: growth (``growth``) asks its claim, and un-fusing is always inlining.
+A pattern whose family the target has no emitter for is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rlx._mlir import ir
 from rlx.dialects.bridge import create, is_mir, place_of
 from rlx.dialects.convert import from_type
 from rlx.lowering.base import Compilation, RulePass, functions
 from rlx.lowering.families import claim
-from rlx.lowering.region import Region, producer, sole_user, users
+from rlx.lowering.growth import LONGEST, Group, Growth, extend
+from rlx.lowering.region import iter_users, producer, sole_user, users
 from rlx.lowering.report import MissedFusion, MissReason
 from rlx.lowering.rules import splat_of
 from rlx.ops.base import op_class
@@ -61,6 +62,7 @@ class _Fuser:
     def run(self) -> None:
         ops = [view.operation for view in self.block.operations]
         self.place = {o.results[0]: i for i, o in enumerate(ops) if len(o.results)}
+        self.weights = _weights(ops)
         for pattern, roots in PATTERNS.items():
             if pattern not in self.compilation.target.families or not self.owner.applies(pattern):
                 continue
@@ -72,62 +74,78 @@ class _Fuser:
 
     def grow(self, pattern: str, root: ir.Operation) -> None:
         """Grow from a root while the family claims the result; make a region of two ops or more."""
-        group = [root]
+        group = Group(root)
         if pattern not in ("contraction", "conv"):
             self.take_producers(pattern, group)
         if pattern != "elementwise":
             self.take_users(pattern, group)
-        whole = self.with_cheap(pattern, group)
-        gains = len(group) > 1 or any(_counts(o) for o in whole)
-        if gains or (root.name in ROW_ROOTS and claim(pattern, self.trial(pattern, group)) is None):
+        whole = self.with_cheap(pattern, group.ops)
+        gains = len(group.ops) > 1 or any(_counts(o) for o in whole)
+        if gains or (root.name in ROW_ROOTS and self.refusal(pattern, group) is None):
             self.region(pattern, whole)
 
-    def take_users(self, pattern: str, group: list[ir.Operation]) -> None:
-        while True:
-            out = group[-1].results[0]
-            user = sole_user(out)
-            if user is None:
-                self.miss_users(pattern, group[-1])
-                return
-            if (
-                not _pointwise(user)
-                or user.results[0] not in self.place  # it stands inside a region already
-                or user.results[0] in self.taken
-                or user.results[0].type != out.type
-            ):
-                return
-            reason = claim(pattern, self.trial(pattern, [*group, user]))
-            if reason is not None:
-                self.miss(pattern, user, reason)
-                return
-            group.append(user)
+    def take_users(self, pattern: str, group: Group) -> None:
+        """Append the ops that follow, each the only user of the one before."""
 
-    def take_producers(self, pattern: str, group: list[ir.Operation]) -> None:
+        def follows(v: ir.Value) -> ir.Operation | None:
+            user = sole_user(v)
+            if user is None or not _pointwise(user):
+                return None
+            out = user.results[0]
+            inside = out in self.taken or out not in self.place  # of another region
+            return None if inside or out.type != v.type else user
+
+        growth = self.extend(pattern, group, group.last.results, follows, lambda op: op.results)
+        for op, reason in growth.refused:
+            self.miss(pattern, op, reason)
+        if not growth.refused and sole_user(group.last.results[0]) is None:
+            self.miss_users(pattern, group.last)
+
+    def take_producers(self, pattern: str, group: Group) -> None:
         """Pull in pointwise producers that only the group uses, nearest first."""
-        todo = list(group[0].operands)
-        while todo:
-            v = todo.pop(0)
+
+        def precedes(v: ir.Value) -> ir.Operation | None:
             op = producer(v)
             if op is not None and op.name == Expand.name:
                 op = producer(op.operands[0])
-            if op is None or not _pointwise(op) or op.results[0] in self.taken or op in group:
-                continue
-            if not self.only_used_by(op.results[0], group):
-                continue
-            trial = sorted([op, *group], key=self.order)
-            if claim(pattern, self.trial(pattern, trial)) is None:
-                group[:] = trial
-                todo += list(op.operands)
+            if op is None or not _pointwise(op):
+                return None
+            out = op.results[0]
+            inside = out in self.taken or out in group.values
+            return op if not inside and self.only_used_by(out, group) else None
 
-    def only_used_by(self, v: ir.Value, group: list[ir.Operation]) -> bool:
-        inside = {o.results[0] for o in group}
-        for u in users(v):
+        def operands(op: ir.Operation) -> list[ir.Value]:
+            return sorted(op.operands, key=lambda v: self.weights.get(v, 0))
+
+        self.extend(pattern, group, operands(group.last), precedes, operands)
+        group.ops.sort(key=self.order)
+
+    def extend(
+        self,
+        pattern: str,
+        group: Group,
+        start: Iterable[ir.Value],
+        neighbour: Callable[[ir.Value], ir.Operation | None],
+        onward: Callable[[ir.Operation], Iterable[ir.Value]],
+    ) -> Growth:
+        growth = extend(group, start, neighbour, onward, lambda g: self.refusal(pattern, g))
+        if growth.left is not None:
+            self.miss(
+                pattern,
+                growth.left,
+                f"the region has {LONGEST} ops, as many as one may have",
+                "what the next region makes is stored once and read again",
+                MissReason.LENGTH,
+            )
+        return growth
+
+    def only_used_by(self, v: ir.Value, group: Group) -> bool:
+        for u in iter_users(v):
             if len(u.results) == 0:
                 return False
-            if u.name == Expand.name and u.results[0] not in inside:
-                if not self.only_used_by(u.results[0], group):
-                    return False
-            elif u.results[0] not in inside:
+            if u.results[0] in group.values:
+                continue
+            if u.name != Expand.name or not self.only_used_by(u.results[0], group):
                 return False
         return True
 
@@ -152,9 +170,10 @@ class _Fuser:
                     todo.append(op)
         return sorted(found.values(), key=self.order)
 
-    def trial(self, pattern: str, group: list[ir.Operation]) -> Region:
-        ops = self.with_cheap(pattern, group)
-        return self.compilation.regions.of_ops(ops, ops[-1])
+    def refusal(self, pattern: str, group: Group) -> str | None:
+        """Why the family does not run the group as a region; None if it does."""
+        ops = self.with_cheap(pattern, group.ops)
+        return claim(pattern, self.compilation.regions.of_ops(ops, ops[-1]))
 
     # -- the region ------------------------------------------------------------------------
 
@@ -226,6 +245,17 @@ PATTERNS: dict[str, Callable[[list[ir.Operation]], list[ir.Operation]]] = {
 """The patterns by the family that runs them, in the order of asking, and the ops to start from."""
 
 
+def _weights(ops: list[ir.Operation]) -> dict[ir.Value, int]:
+    """How many pointwise ops, about, lead to a value. A region takes the smaller operands first: so
+    one that gets full is cut from few values, as a sum of products from the sum of the first."""
+    found: dict[ir.Value, int] = {}
+    for op in ops:
+        if _pointwise(op) or op.name == Expand.name:
+            below = sum(found.get(v, 0) for v in op.operands)
+            found[op.results[0]] = min(1 + below, LONGEST)
+    return found
+
+
 def _region_leaf(op: ir.Operation) -> bool:
     """Constants only as splats: other literals are buffers, read like any operand."""
     if op.name != Constant.name:
@@ -250,7 +280,7 @@ def _shared(pattern: str, ops: list[ir.Operation]) -> set[ir.Value]:
     what stays where it is needs its operands there."""
     moved = {o.results[0] for o in ops}
     for op in reversed(ops):
-        if _cheap(pattern, op) and not all(_within(u, moved) for u in users(op.results[0])):
+        if _cheap(pattern, op) and not all(_within(u, moved) for u in iter_users(op.results[0])):
             moved.discard(op.results[0])
     return {o.results[0] for o in ops} - moved
 

@@ -6,7 +6,7 @@ rules, and expands a composite by calling its ``expand``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from rlx.dialects.convert import from_type
 from rlx.ops.base import Op
 from rlx.ops.value import Value
 
-__all__ = ["Body", "Region", "Regions", "producer", "reads", "sole_user", "users"]
+__all__ = ["Body", "Region", "Regions", "iter_users", "producer", "reads", "sole_user", "users"]
 
 T = TypeVar("T")
 
@@ -146,10 +146,16 @@ def reads(op: ir.Operation) -> list[ir.Value]:
 
 def users(v: ir.Value) -> list[ir.Operation]:
     """The ops that use a value, once for each use."""
-    return [use.owner.operation for use in v.uses]
+    return list(iter_users(v))
+
+
+def iter_users(v: ir.Value) -> Iterator[ir.Operation]:
+    """As ``users``, one by one: a value may have thousands, where the first few often tell."""
+    return (use.owner.operation for use in v.uses)
 
 
 def sole_user(v: ir.Value) -> ir.Operation | None:
     """The op that alone uses a value, however often; None if there are several or none."""
-    found = users(v)
-    return found[0] if found and all(u == found[0] for u in found) else None
+    found = iter_users(v)
+    first = next(found, None)
+    return first if all(u == first for u in found) else None

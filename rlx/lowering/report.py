@@ -25,9 +25,11 @@ __all__ = [
 
 
 class MissReason(StrEnum):
-    """Why a pattern did not apply: what else uses a value, or what the kernel family cannot run."""
+    """Why a pattern did not apply: what else uses a value, what the kernel family cannot run, or
+    that the region would be too long."""
 
     SEVERAL_USES = "several uses"
+    LENGTH = "longest region"
     REFUSED = "refused by the kernel family"
 
 

@@ -73,14 +73,14 @@ class ShareInputs(Pass):
         for members in by_input.values():
             if len(members) < 2:
                 continue
-            kept = [m for m in members if not _returned(m)]
+            kept: list[Member] = []
             for m in members:
-                if m not in kept:
-                    reason = "its result is a graph output, which must be dense"
-                    miss = MissedFusion(
-                        "shared-input matmuls", "matmul", place_of(m.product), reason
-                    )
-                    compilation.fusion.missed.append(miss)
+                if not _returned(m):
+                    kept.append(m)
+                    continue
+                reason = "its result is a graph output, which must be dense"
+                miss = MissedFusion("shared-input matmuls", "matmul", place_of(m.product), reason)
+                compilation.fusion.missed.append(miss)
             if len(kept) > 1:
                 groups.append(kept)
         return groups
@@ -148,10 +148,11 @@ def _merge(members: list[Member]) -> None:
 
 
 def _concat(values: list[Value], axis: int, put: Callable[[Op], Value]) -> Value:
-    whole = values[0]
-    for v in values[1:]:
-        whole = put(Concat(whole, v, axis))
-    return whole
+    """The values side by side, by halves: what lies in many is copied by each."""
+    if len(values) == 1:
+        return values[0]
+    half = (len(values) + 1) // 2
+    return put(Concat(_concat(values[:half], axis, put), _concat(values[half:], axis, put), axis))
 
 
 def _raise(v: ir.Value, anchor: ir.Operation) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import rlx
 from rlx.inspect import inspect_pipeline
-from support.compiled import agrees
+from support.compiled import agrees, arrays
 
 
 def products(g: rlx.Graph) -> int:
@@ -118,3 +119,20 @@ def test_a_broadcast_batch_of_weights(shape: tuple[int, ...], kind: str) -> None
     w = getattr(g, kind)("w", shape)
     g.set_outputs([x @ w.expand((2, 4, 3, 5)), (x @ w.expand((2, 4, 3, 5))).tanh()])
     agrees(g)
+
+
+def test_hundreds_of_products_share_an_input() -> None:
+    g = rlx.Graph("many")
+    x = g.input("x", [2, 3])
+    parts = [x @ g.param(f"w{i}", [3, 2]) + g.param(f"b{i}", [2]) for i in range(250)]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    g.set_outputs(total)
+    assert "shared-input matmuls" in inspect_pipeline(g).fusion
+    session = rlx.Session("cpu").compile(g)
+    given = arrays(g)
+    for v in g.params:
+        session.set_param(str(v.name), given[str(v.name)])
+    expected = sum(given["x"] @ given[f"w{i}"] + given[f"b{i}"] for i in range(250))
+    np.testing.assert_allclose(session.run({"x": given["x"]})[0], expected, rtol=1e-4, atol=1e-4)

@@ -39,10 +39,14 @@ class ProgramBuilder:
     """Collects pointwise nodes into a Program. Inputs are numbered as they are first met."""
 
     def __init__(self, first: Sequence[Value] = ()) -> None:
-        self.inputs: list[Value] = list(first)
-        self._steps: list[tuple[Step, tuple[Value, ...]]] = []
+        self._inputs = dict.fromkeys(first)
         self._literals: dict[Value, Step] = {}
-        self._order: list[Value] = []
+        self._steps: dict[Value, tuple[Step, tuple[Value, ...]]] = {}
+
+    @property
+    def inputs(self) -> list[Value]:
+        """The values that the program reads, in their order."""
+        return list(self._inputs)
 
     def add(self, node: Op) -> None:
         """Add a pointwise node; its operands are earlier nodes, literals, or become inputs."""
@@ -50,29 +54,28 @@ class ProgramBuilder:
             self._need(v)
         dtypes = tuple(v.dtype for v in node.present)
         step = Step(node.name, (), dtypes, node.out.dtype, tuple(node.attrs.items()))
-        self._steps.append((step, node.present))
-        self._order.append(node.out)
+        self._steps[node.out] = step, node.present
 
     def _need(self, v: Value) -> None:
         source = spread_source(v)
-        if v in self._order or source in self._literals or v in self.inputs:
+        if v in self._steps or source in self._literals or v in self._inputs:
             return
         number = literal(source.op) if source.op is not None else None
         if number is not None:
             self._literals[source] = Step.literal(number, source.dtype)
         else:
-            self.inputs.append(v)
+            self._inputs[v] = None
 
     def build(self, *outs: Value) -> Program:
         """The finished program with these outputs."""
-        number = {v: i for i, v in enumerate(self.inputs)}
+        number = {v: i for i, v in enumerate(self._inputs)}
         steps: list[Step] = []
         for v, step in self._literals.items():
-            number[v] = len(self.inputs) + len(steps)
+            number[v] = len(number)
             steps.append(step)
-        for v, (step, operands) in zip(self._order, self._steps, strict=True):
+        for v, (step, operands) in self._steps.items():
             args = tuple(number[x] if x in number else number[spread_source(x)] for x in operands)
-            number[v] = len(self.inputs) + len(steps)
+            number[v] = len(number)
             steps.append(Step(step.op, args, step.dtypes, step.dtype, step.attrs))
         ends = tuple(number[v] if v in number else number[spread_source(v)] for v in outs)
-        return Program(tuple(v.dtype for v in self.inputs), tuple(steps), ends)
+        return Program(tuple(v.dtype for v in self._inputs), tuple(steps), ends)
