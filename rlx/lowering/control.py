@@ -16,9 +16,10 @@ from rlx.errors import IRError
 from rlx.kernels import loop
 from rlx.lowering.families import select
 from rlx.lowering.loops import NoLoop, TooLarge, loop_program
-from rlx.lowering.lowering import Branch, For, Lowering, Repeat, Step
+from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import producer, reads
 from rlx.lowering.report import MissedFusion
+from rlx.lowering.steps import Branch, For, Repeat, Step
 from rlx.lowering.views import Rounds, View
 from rlx.ops.control import Cond, Control, Scan, WhileLoop
 from rlx.types import i64

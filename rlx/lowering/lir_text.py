@@ -9,8 +9,9 @@ from rlx.dialects.bridge import trail_of
 from rlx.dialects.convert import element, from_type
 from rlx.kernels.reg import mlir_element
 from rlx.lowering.config import encode
-from rlx.lowering.lowering import Branch, For, Launched, Lowering, Repeat, Step, launches
+from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import producer
+from rlx.lowering.steps import Branch, For, Launched, Repeat, Step, launches
 from rlx.lowering.views import Memory, Rounds, View
 from rlx.types import DType, TensorType
 

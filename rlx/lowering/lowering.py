@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -19,93 +19,18 @@ from rlx.kernels import elementwise
 from rlx.kernels.family import Launch
 from rlx.lowering.arena import ALIGN, plan
 from rlx.lowering.base import Compilation
-from rlx.lowering.region import producer
+from rlx.lowering.region import producer, reads
 from rlx.lowering.report import ArenaBuffer
 from rlx.lowering.rules import constant_of
-from rlx.lowering.views import Memory, Rounds, View
+from rlx.lowering.steps import Launched, Site, Step, launches
+from rlx.lowering.views import Memory, View
 from rlx.ops.base import Location
 from rlx.types import TensorType, dtype
 
-__all__ = ["Branch", "For", "Launched", "Lowering", "Repeat", "Site", "Step", "launches"]
+__all__ = ["Lowering"]
 
-
-@dataclass(frozen=True)
-class Site:
-    """A place where a run may fault: what is wrong then, and the user's line."""
-
-    message: str
-    location: Location
-
-
-@dataclass
-class Launched:
-    """A launch: the kernel's name, its views, its sizes; what it is for: the ops, and ``trail``,
-    the location of all of them as MLIR text; its arithmetic, and the bytes that it moves;
-    ``params`` are those it follows, and ``clock`` is when main runs it."""
-
-    kernel: str
-    views: list[View]
-    launch: Launch
-    ops: str
-    trail: str
-    flops: int
-    bytes: int
-    params: frozenset[int] = frozenset()
-    clock: int = 0
-
-
-@dataclass
-class Branch:
-    """Steps of which the bool at ``flag`` chooses the first or the second list."""
-
-    flag: View
-    then: list[Step]
-    otherwise: list[Step]
-    trail: str
-
-
-@dataclass
-class Repeat:
-    """Steps that run as long as the bool at ``flag`` is true after the steps of ``test``.
-
-    ``limit`` is the most rounds, -1 for any number; ``site`` is the fault site of one more.
-    """
-
-    test: list[Step]
-    flag: View
-    body: list[Step]
-    limit: int
-    site: int
-    trail: str
-
-
-@dataclass
-class For:
-    """Steps that run for each of ``rounds``, the last first if ``reverse``; ``counter`` is where
-    the number of the round is kept."""
-
-    rounds: Rounds
-    body: list[Step]
-    counter: View | None
-    reverse: bool
-    trail: str
-
-
-Step: TypeAlias = "Launched | Branch | Repeat | For"
-
-
-def launches(steps: Sequence[Step]) -> Iterator[Launched]:
-    """The launches among steps, and among those inside them."""
-    for step in steps:
-        match step:
-            case Launched():
-                yield step
-            case Branch():
-                yield from launches([*step.then, *step.otherwise])
-            case Repeat():
-                yield from launches([*step.test, *step.body])
-            case For():
-                yield from launches(step.body)
+DEEP = 64
+"""So many values of the prologue that wait for one another are planned in order, not by asking."""
 
 
 @dataclass
@@ -183,16 +108,39 @@ class Lowering:
         if v not in self.env and v in self.statics:
             self.env[v] = self.view(self.statics[v])
         elif v not in self.env and v in self.params_of:
-            op = producer(v)
-            assert op is not None
-            with self.prologue_of(v):
-                self.lower_op(op)
+            self._plan(v)
         elif v not in self.env:
             array = constant_of(v)
             op = producer(v)
             assert array is not None and op is not None, f"{v} has no place yet"
             self.env[v] = self._constant(op.attributes["value"], from_type(v.type))
         return self.env[v]
+
+    def _plan(self, v: ir.Value) -> None:
+        """Plan what computes a value of the prologue. Each op asks for its operands; where they
+        stand upon one another so deep that Python's stack would not do, the deepest go first."""
+        order = self._missing(v)
+        for u in order if len(order) > DEEP else (v,):
+            op = producer(u)
+            assert op is not None
+            if u not in self.env:
+                with self.prologue_of(u):
+                    self.lower_op(op)
+
+    def _missing(self, v: ir.Value) -> list[ir.Value]:
+        """What the prologue has to compute for a value and has not, the value itself last."""
+        order: list[ir.Value] = []
+        seen: set[ir.Value] = set()
+        todo = [(v, False)]
+        while todo:
+            u, ready = todo.pop()
+            op = producer(u)
+            if ready:
+                order.append(u)
+            elif op is not None and u in self.params_of and u not in self.env and u not in seen:
+                seen.add(u)
+                todo += [(u, True), *((w, False) for w in reads(op))]
+        return order
 
     def literal(self, array: np.ndarray[Any, Any]) -> View:
         """A constant memory with an array that kernels read beside the program's values."""

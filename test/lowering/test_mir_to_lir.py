@@ -114,3 +114,14 @@ def test_strided_slices_of_transposes_reach_every_family(steps: tuple[int, int])
         [a @ b.transpose((1, 0)), a.softmax(0), a * b, a.cumsum(1), a @ v.transpose((1, 0)), v]
     )
     agrees(g)
+
+
+def test_params_may_be_worked_on_as_deep_as_one_likes() -> None:
+    """What waits for what in the prologue is no depth of Python's stack."""
+    g = rlx.Graph("deep")
+    w = v = g.param("w", [2, 2], value=np.full((2, 2), 0.5, np.float32))
+    for _ in range(400):
+        v = (v @ w).softmax(-1)
+    g.set_outputs([g.input("x", [2, 2]) @ v])
+    (found,) = rlx.Session("cpu").compile(g).run({"x": np.ones((2, 2), np.float32)})
+    np.testing.assert_allclose(found, np.ones((2, 2)), rtol=1e-6)

@@ -16,7 +16,13 @@ from rlx.errors import ArtifactError, UnsupportedError
 from rlx.graph import Graph
 from rlx.lowering.compilation import CompileReport, Options, Record
 from rlx.lowering.places import Places
-from rlx.lowering.report import DispatchReport, FusionReport, MissedFusion, print_reports
+from rlx.lowering.report import (
+    DispatchReport,
+    FusionReport,
+    MissedFusion,
+    MissReason,
+    print_reports,
+)
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.cache import shared
 from rlx.runtime.cache.entry import Entry
@@ -183,20 +189,19 @@ def _remember(store: Store, key: Key, entry: Entry) -> None:
 
 
 def _note(record: Record, seconds: float) -> dict[str, Any]:
-    missed = [[m.pattern, m.op, m.location, m.reason, m.hint] for m in record.fusion.missed]
     ways = record.dispatch
     return {
         "seconds": seconds,
         "fused": record.fusion.fused,
-        "missed": missed,
+        "missed": record.fusion.missed,
         "dispatch": [ways.native, ways.common, ways.rewritten],
     }
 
 
 def _record(note: dict[str, Any], options: Options) -> Record:
     missed = [
-        MissedFusion(pattern, op, (str(place[0]), int(place[1])), reason, hint)
-        for pattern, op, place, reason, hint in note["missed"]
+        MissedFusion(pattern, op, (str(place[0]), int(place[1])), reason, hint, MissReason(kind))
+        for pattern, op, place, reason, hint, kind in note["missed"]
     ]
     fusion = FusionReport(Counter(note["fused"]), missed)
     return Record(options, fusion, DispatchReport(*map(Counter, note["dispatch"])))

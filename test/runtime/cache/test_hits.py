@@ -16,6 +16,7 @@ import rlx
 from rlx import knobs
 from rlx.errors import FaultError, RlxError
 from rlx.graph import Graph
+from rlx.lowering.report import MissReason
 from rlx.ops.unary import Unary
 from rlx.runtime import _native
 from rlx.runtime.cache import artifacts, objects, shared
@@ -238,6 +239,7 @@ def test_a_report_names_the_lines_of_the_graph_at_hand() -> None:
         assert report.cache.startswith(what)
         missed = report.compilation.fusion.missed
         assert missed and {m.location[0] for m in missed} == {__file__}
+        assert {m.kind for m in missed} == {MissReason.SEVERAL_USES}
 
 
 def test_an_error_of_a_compile_names_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
