@@ -14,7 +14,16 @@ from rlx.ops.elementwise import NUMERIC
 from rlx.ops.value import Value
 from rlx.types import Dim, DType, TensorType, dtype
 
-__all__ = ["Constant", "Iota", "literal"]
+__all__ = ["Constant", "Iota", "check_count", "literal"]
+
+MOST = 1 << 27
+"""The most elements that a builder makes a literal of: 1 GiB of f64."""
+
+
+def check_count(what: str, n: float) -> None:
+    """ShapeError for more elements than a literal should have."""
+    if not n <= MOST:
+        raise ShapeError(f"{what}: a literal of {n:.0f} elements; give such a tensor as an input")
 
 
 class Constant(Op, name="mir.constant"):

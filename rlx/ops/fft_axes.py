@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import GraphError, ShapeError
-from rlx.ops.constant import Constant
+from rlx.ops.constant import Constant, check_count
 from rlx.ops.fft import Fft, Ifft, Irfft, Rfft, length_of
 from rlx.ops.fft_plan import OPPOSITE
 from rlx.ops.movement import axis_of
@@ -146,6 +146,7 @@ def rfftfreq(n: int, d: float = 1.0, dtype: DType | str | Any = "f64") -> Value:
 def _frequencies(function: Any, n: int, d: float, dt: DType | str | Any) -> Value:
     if n < 1 or not d:
         raise ShapeError(f"frequencies are of one sample or more, some time apart: n={n}, d={d}")
+    check_count("frequencies", n)
     return Constant(function(n, d).astype(dtype_of(dt).numpy)).out
 
 

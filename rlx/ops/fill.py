@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.errors import GraphError
 from rlx.ops.cast import converted
-from rlx.ops.constant import Constant, Iota
+from rlx.ops.constant import Constant, Iota, check_count
 from rlx.ops.movement import DimLike
 from rlx.ops.value import Value
 from rlx.types import DType, bool_, f32, i64
@@ -77,6 +77,7 @@ def arange(
     first, end = (0, start) if stop is None else (start, stop)
     if not step:
         raise GraphError("arange: the step is 0")
+    check_count("arange", (end - first) / step)
     line = np.arange(first, end, step)
     to = _type_of(0, first, end, step) if dtype is None else dtype_of(dtype)
     if line.dtype.kind == "f" or not to.is_int:
@@ -99,4 +100,5 @@ def linspace(
         raise GraphError(f"linspace takes numbers, found {start!r}, {stop!r} and {num!r}")
     if num < 0:
         raise GraphError(f"linspace: a number of elements cannot be negative, found {num}")
+    check_count("linspace", num)
     return Constant(converted(np.linspace(start, stop, num, endpoint), dtype_of(dtype))).out

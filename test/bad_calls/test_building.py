@@ -213,6 +213,10 @@ VALUES = [
     Bad(DTypeError, "gather takes integer indices, found f32; cast", lambda g, x: x[x]),
     Bad(DTypeError, "unknown dtype|integer", lambda g, x: x[["a"]]),
     Bad(ShapeError, "broadcast", lambda g, x: x[[0, 1], [0, 1, 2]]),
+    Bad(ShapeError, "arange: a literal of 1000000000000 elements", lambda g, x: g.arange(10**12)),
+    Bad(ShapeError, "arange: a literal of nan elements", lambda g, x: g.arange(float("nan"))),
+    Bad(ShapeError, "linspace: a literal of", lambda g, x: g.linspace(0, 1, 10**12)),
+    Bad(ShapeError, "frequencies: a literal of", lambda g, x: g.rfftfreq(10**18)),
 ]
 
 
