@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
+from rlx.ops.attrs import literal
 from rlx.ops.base import Array, bad, operand, sample
 from rlx.ops.constant import Constant
 from rlx.ops.elementwise import ANY, ORDERED, Binary, Pointwise, Unary, sum_to
 from rlx.ops.lift import lift, promoted
 from rlx.ops.value import Value
-from rlx.types import DType, bool_
+from rlx.types import DType, bool_, dtype
 
 __all__ = [
     "Eq",
@@ -228,7 +229,8 @@ class Where(Pointwise, name="mir.where"):
         if not isinstance(a, Value) and not isinstance(b, Value):
             common = np.result_type(type(a), type(b)) if np.isscalar(a) and np.isscalar(b) else None
             dt = np.dtype(np.float32) if common == np.float64 else common
-            a = Constant(np.asarray(a, dt)).out
+            kind = None if dt is None else dtype(dt)
+            a = Constant(literal(a, kind, "where: a choice")).out
         a, b = promoted(a, b)
         return cls(lift(cond, a), a, b).out
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,7 +110,7 @@ def _axes(
         raise ShapeError(
             f"a transform of {len(listed)} axes takes as many lengths, found {list(s)}"
         )
-    return list(zip(listed, s or [None] * len(listed), strict=True))
+    return list(zip(listed, [None] * len(listed) if s is None else s, strict=True))
 
 
 def hfft(x: Value, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
@@ -161,7 +161,8 @@ def ifftshift(x: Value, axes: Sequence[int] | int | None = None) -> Value:
 
 
 def _shifted(x: Value, axes: Sequence[int] | int | None, first: Any) -> Value:
-    given = range(x.rank) if axes is None else [axes] if isinstance(axes, int) else axes
+    listed = range(x.rank) if axes is None else axes
+    given = listed if isinstance(listed, Iterable) else [listed]
     for axis in (axis_of(a, x.rank, "the shift") for a in given):
         n = length_of(x, axis)
         at = first(n)

@@ -12,7 +12,7 @@ from typing import Any
 from rlx.ops import OP_MODULES
 from rlx.ops.attention_mask import MASK_KINDS
 from rlx.ops.base import Op
-from rlx.ops.functions import ACTIVATIONS
+from rlx.ops.functions import activations
 from rlx.ops.sugar import BINARIES, COMPARES, REDUCTIONS
 
 __all__ = ["Activation", "BinaryOp", "CmpOp", "MaskKind", "OpKind", "ReduceOp", "runnable"]
@@ -26,7 +26,7 @@ def _kinds(name: str, values: Iterable[str]) -> Any:
     return kinds
 
 
-Activation = _kinds("Activation", ACTIVATIONS)
+Activation = _kinds("Activation", activations())
 BinaryOp = _kinds("BinaryOp", BINARIES)
 CmpOp = _kinds("CmpOp", COMPARES)
 ReduceOp = _kinds("ReduceOp", REDUCTIONS)

@@ -247,6 +247,8 @@ def places(
     more: list[int] = []
     sizes = x.type.static_shape[2:] if ceil_mode else (0,) * len(kernel)
     for n, k, s, d, lo, hi in zip(sizes, kernel, stride, dilation, low, high, strict=True):
+        if s < 1:
+            raise ShapeError(f"{what}: a stride is 1 or more, found {s}")
         half = extent(k, d) // 2
         if max(lo, hi) > half:
             raise ShapeError(

@@ -13,7 +13,7 @@ import numpy as np
 from rlx.errors import GraphError, ShapeError
 from rlx.ops.attrs import to_array
 from rlx.ops.base import Array
-from rlx.ops.constant import Constant
+from rlx.ops.constant import Constant, check_count
 from rlx.ops.fft import Fft, Ifft, Irfft, Rfft, along, length_of
 from rlx.ops.fft_plan import prime_factors
 from rlx.ops.frames import framed, overlapped, reflected
@@ -130,6 +130,7 @@ def _padded_window(
     size = n_fft if win_length is None else win_length
     if not 1 <= size <= n_fft:
         raise ShapeError(f"win_length is 1 to n_fft = {n_fft}, found {size}")
+    check_count("a window", n_fft)
     w = _window("boxcar" if window is None else window, size)
     left = (n_fft - size) // 2
     return np.pad(w, (left, n_fft - size - left))

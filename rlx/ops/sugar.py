@@ -11,7 +11,7 @@ from rlx.ops.attention import Attention
 from rlx.ops.base import Array, Op
 from rlx.ops.binary import Add, Div, Maximum, Minimum, Mul, Pow, Sub
 from rlx.ops.compare import Eq, Ge, Gt, Le, Lt, Ne
-from rlx.ops.functions import ACTIVATIONS
+from rlx.ops.functions import activations
 from rlx.ops.lift import promoted
 from rlx.ops.movement import DimLike, axis_of, listed
 from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
@@ -199,8 +199,8 @@ def activation(kind: str | Value, x: Value | str) -> Value:
     The names are those of the methods ("gelu_approx"); "GeluApprox" is taken too.
     """
     name, (value,) = _by_name(kind, x)
-    known = {n.replace("_", ""): c for n, c in ACTIVATIONS.items()}
-    return _named("activation", name.replace("_", "").lower(), known, ACTIVATIONS).build(value)
+    known = {n.replace("_", ""): c for n, c in activations().items()}
+    return _named("activation", name.replace("_", "").lower(), known, activations()).build(value)
 
 
 def binary(op: str | Value, a: Value | Number | str, b: Value | Number) -> Value:

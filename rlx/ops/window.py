@@ -67,9 +67,10 @@ def padding_of(
     """The places before and after each axis, from an int, one an axis, a pair (low, high) an axis,
     "valid" (none), or "same": as many results as elements, the odd place at the end."""
     rank = len(kernel)
-    if padding == "valid":
+    named = padding if isinstance(padding, str) else ""
+    if named == "valid":
         return (0,) * rank, (0,) * rank
-    if padding == "same":
+    if named == "same":
         if any(s != 1 for s in stride):
             raise ShapeError(f'{what}: padding "same" takes stride 1, found {listed(stride)}')
         total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]

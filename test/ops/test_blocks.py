@@ -11,7 +11,7 @@ import pytest
 from rlx.errors import GraphError
 from rlx.graph import Graph
 from rlx.ops import BUILDERS
-from rlx.ops.functions import ACTIVATIONS
+from rlx.ops.functions import activations
 from rlx.ops.llama import LlamaDecoderBlock
 from rlx.ops.qwen import Qwen35MtpHead
 from rlx.ops.transformer import BertLayer
@@ -63,7 +63,7 @@ def turn(x: Array, cos: Array, sin: Array, heads: int) -> Array:
 def test_every_activation_of_the_library_has_a_name() -> None:
     x = np.abs(normal(2, 3)) + 0.5
     w = np.eye(3)
-    for name, op in ACTIVATIONS.items():
+    for name, op in activations().items():
         assert BUILDERS[name] == op.name
         close(
             call(lambda x, w, n=name: G.linear(x, w, activation=n), x, w),
