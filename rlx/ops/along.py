@@ -46,6 +46,7 @@ class Position(Op, name="mir.position"):
         sample("0xi64", size=(0,)),
     )
     bads = (
+        bad("4xi64", match="bytes", error=ShapeError, size=(1 << 63,)),
         bad("2xf32", match="cast them to i64", error=DTypeError, size=(5,)),
         bad("2xi64", match='"clip"', error=GraphError, size=(5,), mode="drop"),
         bad("2xi64", match="one size", error=ShapeError, size=(5, 2)),
@@ -57,6 +58,7 @@ class Position(Op, name="mir.position"):
         check_mode(self, self.mode)
         if len(self.size) != 1 or is_negative(self.size[0]):
             raise ShapeError(f"{self.short} takes one size, found {listed(self.size)}")
+        TensorType(self.size, i64).addressable()
         if self.size[0] == 0 and self.indices.type.size != 0 and self.mode != "fill":
             raise ShapeError(f"{self.short}: axis {self.axis} is empty, so no index can be valid")
         return self.indices.type.with_dtype(i64)
