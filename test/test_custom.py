@@ -437,3 +437,24 @@ def test_a_target_without_the_kernel() -> None:
     g.set_outputs([SUMS["c"](g.input("x", [4]), g.input("y", [4]))])
     with pytest.raises(UnsupportedError, match="c has no kernel on cuda"):
         run_passes(g.to_mlir(), PIPELINE, Compilation(find_target("cuda")))
+
+
+def test_what_no_emitter_is_asked_for() -> None:
+    from rlx.kernels.builder import KernelText
+    from rlx.kernels.custom import CustomConfig
+    from rlx.kernels.emit import emit_kernel
+    from rlx.ops.base import placeholders, type_of
+    from rlx.targets import find_target
+
+    pair = placeholders([type_of("4xf32"), type_of("4xf32")])
+    configs = {name: CustomConfig.of(SUMS[name].op(*pair)) for name in SUMS}
+    cpu, gpu = find_target("cpu"), find_target("cuda")
+    with pytest.raises(ToolchainError, match="is a Python function, which has no text"):
+        emit_kernel("custom", "k", configs["python"], cpu.kernels)
+    with pytest.raises(ToolchainError, match="its kernel is for CPUs"):
+        emit_kernel("custom", "k", configs["c"], gpu.kernels)
+    text = emit_kernel("custom", "k", configs["c"], cpu.kernels)
+    assert isinstance(text, KernelText)
+    with pytest.raises(ToolchainError, match="is in C, and has no stage 'llvm'"):
+        cpu.emitter.emit([text], "llvm")
+    assert b"k" in cpu.emitter.emit([text], "asm")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -177,3 +178,22 @@ def test_what_does_not_fit() -> None:
     for make, error, match in cases:
         with pytest.raises(error, match=match):
             make()
+
+
+def test_operands_of_the_pattern_s_product_that_do_not_fit() -> None:
+    from rlx.sparse.ops import at
+
+    g = rlx.Graph("at")
+    m, _ = csr(g, random_matrix(4, 3))
+    y, x = g.input("y", [4, 2], "f64"), g.input("x", [3, 5], "f64")
+    with pytest.raises(ShapeError, match="do not fit each other"):
+        at(m.indices, m.indptr, y, x, rows=4, cols=3)
+
+
+def test_without_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.sparse", None)
+    g = rlx.Graph("no scipy")
+    m, feeds = csr(g, np.eye(2))
+    g.set_outputs([sparse.lu_solve(m, g.input("b", [2], "f64"))])
+    with pytest.raises(RlxError, match="pip install scipy"):
+        rlx.Session("interpret").compile(g).run({**feeds, "b": np.ones(2)})

@@ -583,3 +583,23 @@ def test_the_example_of_the_page_runs() -> None:
     page = (Path(__file__).parent.parent / "docs" / "splat.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(code, {})
+
+
+def test_parts_that_do_not_fit_each_other() -> None:
+    from rlx.splat.harmonics import from_harmonics
+
+    g = rlx.Graph("parts")
+    n = {name: g.input(name, shape) for name, shape in (
+        ("means", [3, 2]), ("conics", [3, 3]), ("depths", [3]), ("colors", [3, 3]), ("alpha", [3]),
+    )}  # fmt: skip
+    radii = g.input("radii", [4], "i32")
+    wrong = splat.Projected(n["means"], n["conics"], n["depths"], radii, n["colors"], n["alpha"])
+    with pytest.raises(ShapeError, match=r"depths is 3xf32 and radii is 4xi32, expected \[N\]"):
+        splat.rasterize(wrong, 4, 4)
+    k, along = g.input("k", [2, 4, 3]), g.input("along", [2, 3])
+    with pytest.raises(ShapeError, match=r"expected \[N, K, 3\] for K of 1, 4, 9, 16"):
+        from_harmonics(g.input("five", [2, 5, 3]), along)
+    with pytest.raises(ShapeError, match=r"directions are 3xf32, expected \[2, 3\]"):
+        from_harmonics(k, n["depths"])
+    with pytest.raises(DTypeError, match="cast one of them"):
+        from_harmonics(k, g.input("wide", [2, 3], "f64"))

@@ -283,11 +283,11 @@ class _Reader:
         dt, t = node.x.dtype, node.x.type
         if dt in (f16, bf16, bool_):
             raise NoLoop(f"{node.short} of {dt}")
+        if 0 in t.shape:
+            raise NoLoop(f"{node.short} over nothing")
         numbers = np.arange(_row(t).size).reshape(t.static_shape)
         kept = [d for d in range(t.rank) if d not in node.axes]
         columns = numbers.transpose([*node.axes, *kept]).reshape(-1, _row(node.out.type).size)
-        if not len(columns):
-            raise NoLoop(f"{node.short} over nothing")
         total = self.moved([arg], columns[0], block)
         step = Step(FOLDS[REDUCTIONS[node.name]].name, (), (dt, dt), dt)
         for column in columns[1:]:

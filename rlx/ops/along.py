@@ -46,7 +46,6 @@ class Position(Op, name="mir.position"):
         sample("0xi64", size=(0,)),
     )
     bads = (
-        bad("4xi64", match="bytes", error=ShapeError, size=(1 << 63,)),
         bad("2xf32", match="cast them to i64", error=DTypeError, size=(5,)),
         bad("2xi64", match='"clip"', error=GraphError, size=(5,), mode="drop"),
         bad("2xi64", match="one size", error=ShapeError, size=(5, 2)),

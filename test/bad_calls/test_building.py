@@ -217,6 +217,12 @@ VALUES = [
     Bad(ShapeError, "arange: a literal of nan elements", lambda g, x: g.arange(float("nan"))),
     Bad(ShapeError, "linspace: a literal of", lambda g, x: g.linspace(0, 1, 10**12)),
     Bad(ShapeError, "frequencies: a literal of", lambda g, x: g.rfftfreq(10**18)),
+    Bad(ShapeError, "bytes", lambda g, x: g.position(g.input("at", [4], "i64"), [1 << 63])),
+    Bad(
+        ShapeError,
+        "a stride is 1 or more, found 0",
+        lambda g, x: g.avg_pool1d(x.reshape([1, 1, -1]), 2, stride=0),
+    ),
 ]
 
 

@@ -292,3 +292,17 @@ def test_random_programs_agree_with_python(program: Any, a: int, b: int) -> None
 
     for found in outcomes(build, {"a": np.int64(a), "b": np.int64(b)}):
         assert [int(v) for v in found] == [int(v) for v in expected]
+
+
+def test_a_sum_over_nothing_stays_a_step_of_the_schedule() -> None:
+    def build(g: rlx.Graph) -> Any:
+        empty, x = g.input("e", [2, 0]), g.input("x", [])
+        return rlx.fori(g.input("n", [], "i64"), lambda i, c: c + empty.max(axes=0).sum() + 1.0, x)
+
+    def nothing(g: rlx.Graph) -> Any:
+        empty, x = g.input("e", [0]), g.input("x", [])
+        return rlx.fori(g.input("n", [], "i64"), lambda i, c: c + empty.sum() + 1.0, x)
+
+    feeds = {"x": np.float32(1), "n": np.int64(3)}
+    check(nothing, {**feeds, "e": np.ones(0, np.float32)}, 4.0)
+    check(build, {**feeds, "e": np.ones((2, 0), np.float32)}, 4.0)
