@@ -9,9 +9,10 @@ import numpy as np
 
 import rlx
 from rlx.ops.base import Op
+from rlx.types import DType, dtype
 from support.samples import Case, cases
 
-__all__ = ["FINITE", "OpGraph"]
+__all__ = ["OpGraph", "unsaid"]
 
 Array = np.ndarray[Any, Any]
 
@@ -20,14 +21,10 @@ SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0)
 ALL = tuple(range(9))
 
 FINITE: dict[str, tuple[int, ...]] = {
-    # What a product of complex numbers with infinite parts is, no two libraries agree on.
-    "mir.matmul": ALL,
-    "mir.dot_general": ALL,
     # Zeros stand in the padding and between strides, or nothing does: weights tell the two apart.
     "mir.conv": (1,),
     "mir.conv_transpose": (1,),
     "hir.depthwise_conv1d_causal": (1,),
-    "mir.mean_pool": ALL,
     # Every result is a sum over all elements, in an order of the algorithm's own.
     **dict.fromkeys(("mir.fft", "mir.ifft", "mir.rfft", "mir.irfft"), ALL),
     **{f"mir.{name}": ALL for name in (
@@ -37,6 +34,14 @@ FINITE: dict[str, tuple[int, ...]] = {
 }  # fmt: skip
 """Operands by op that are finite here: what is not makes results that are not finite either, but
 which are infinite and which are nan is not said."""
+
+PRODUCTS = ("mir.matmul", "mir.dot_general")
+"""The same of complex operands: no two libraries agree on products with infinite parts."""
+
+
+def unsaid(op: str, operand: int, dt: DType) -> bool:
+    """Whether it is not said what an op makes of an operand of this type that is not finite."""
+    return operand in FINITE.get(op, ()) or (op in PRODUCTS and dt.is_complex)
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ class OpGraph:
                 if a is None:
                     continue
                 kind = case.sample.data.get(i, "normal")
-                if special and i not in FINITE.get(case.op.name, ()):
+                if special and not unsaid(case.op.name, i, dtype(a.dtype)):
                     found[_name(n, i)] = _scattered(_sprinkled(a, kind, rng))
                 else:
                     found[_name(n, i)] = a
