@@ -6,41 +6,22 @@ graph holds all samples of an op, so that its kernels are compiled together.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 import rlx
 from rlx.interpreter import interpret
 from rlx.ops.base import Op
-from support.samples import Case, cases, op_classes
+from support.op_graphs import OpGraph
+from support.samples import op_classes
 from support.tolerances import assert_close
-
-
-def graph_of(op: type[Op]) -> tuple[rlx.Graph, dict[str, Any], list[Case]]:
-    """One graph with every sample of an op on inputs of its own, and the arrays for them."""
-    g = rlx.Graph(op.name)
-    feeds: dict[str, Any] = {}
-    outputs: list[rlx.Value] = []
-    owners: list[Case] = []
-    for n, case in enumerate(c for c in cases() if c.op is op):
-        leaves: list[rlx.Value | None] = []
-        for i, (t, a) in enumerate(zip(case.types, case.arrays(), strict=True)):
-            leaves.append(None if t is None else g.input(f"s{n}_x{i}", t.shape, t.dtype))
-            if a is not None:
-                feeds[f"s{n}_x{i}"] = a
-        results = op(*leaves, **case.sample.attrs).results
-        outputs += results
-        owners += [case] * len(results)
-    g.set_outputs(outputs)
-    return g, feeds, owners
 
 
 @pytest.mark.parametrize("dispatch", ["native", "common"])
 @pytest.mark.parametrize("op", op_classes(), ids=lambda op: op.name)
 def test_compiled_op_agrees_with_the_interpreter(op: type[Op], dispatch: str) -> None:
-    g, feeds, owners = graph_of(op)
+    made = OpGraph.of(op)
+    g, feeds, owners = made.graph, made.feeds(), made.owners
     compiled = rlx.Session("cpu").compile(g, dispatch=dispatch)
     found = compiled.run(feeds)
     for case, a, b in zip(owners, found, interpret(g, feeds), strict=True):
