@@ -23,7 +23,13 @@ from functools import partial
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.contraction_plan import WIDE_ROW_PAD, ContractionConfig, OperandKind, launch
-from rlx.kernels.contraction_tile import CACHE_LINE, PREFETCH_STEPS, emit_tile, tile_shape
+from rlx.kernels.contraction_tile import (
+    CACHE_LINE,
+    PREFETCH_STEPS,
+    TileOperands,
+    emit_tile,
+    tile_shape,
+)
 from rlx.kernels.reg import Buffer, Reg
 
 __all__ = ["ContractionConfig", "OperandKind", "emit", "launch", "name"]
@@ -107,8 +113,8 @@ class _Emitter:
         rows = _least(k, self.chunk_rows, self.m - row0)
         sums = k.scratch(self.config.accumulate)
         a = _Rows(self.a, batch * self.a_batch + row0 * self.lda, self.lda)
-        if self.config.widens:
-            a = self.widen(a, rows)
+        if self.config.copies:
+            a = self.convert(a, rows)
         t = _Task(batch, row0, rows, a, batch * self.b_batch, sums)
 
         def strip(begin: Reg) -> None:
@@ -116,17 +122,19 @@ class _Emitter:
 
         k.loop(panel0, panel_end, self.strip_panels, strip)
 
-    def widen(self, a: _Rows, rows: Reg) -> _Rows:
-        """Convert rows of A to the accumulate type, in scratch."""
-        k, dt = self.k, self.config.accumulate
-        wide = k.scratch(dt, self.chunk_rows * self.strip_width * dt.bytes)
+    def convert(self, a: _Rows, rows: Reg) -> _Rows:
+        """Convert rows of A to the type in which a tile reads them, in scratch."""
+        k, dt, config = self.k, self.config.rows, self.config
+        wide = k.scratch(dt, self.chunk_rows * self.strip_width * config.accumulate.bytes)
         distance = self.depth + WIDE_ROW_PAD
 
         def row(r: Reg) -> None:
             source, target = a.offset + r * a.distance, r * distance
 
             def copy(j: Reg, lanes: int) -> None:
-                k.store(k.load(a.buffer, source + j, lanes), wide, target + j, lanes)
+                x = k.load(a.buffer, source + j, lanes)
+                x = k.bitcast(x, dt) ^ 0x80 if config.flips else k.cast(x, dt)
+                k.store(x, wide, target + j, lanes)
 
             self.columns(self.depth, self.lanes, copy)
 
@@ -186,13 +194,12 @@ class _Emitter:
 
     def tile(self, s: _Strip, rows: list[Reg], panels: list[Reg], ahead: Reg) -> None:
         """Compute a tile, and store its sums into the strip."""
-        k, t, shape = self.k, s.task, self.shape
+        k, t, shape, config = self.k, s.task, self.shape, self.config
         panel_size = self.depth * shape.width
         sums = emit_tile(
             k,
             shape,
-            t.a.buffer,
-            self.b,
+            TileOperands(t.a.buffer, self.b, config.accumulate, config.group, config.flips),
             rows=[t.a.offset + r * t.a.distance for r in rows],
             panels=[t.b + p * panel_size for p in panels],
             depth=self.depth,

@@ -19,7 +19,7 @@ from rlx.kernels.contraction_tile import (
 )
 from rlx.kernels.family import Launch
 from rlx.kernels.program import Program
-from rlx.types import DType
+from rlx.types import DType, f64, i8, u8
 
 __all__ = ["WIDE_ROW_PAD", "ContractionConfig", "OperandKind", "launch"]
 
@@ -27,7 +27,7 @@ OperandKind = Literal["row", "full", "column", "scalar"]
 """What an epilogue operand is: a row [N], a matrix [M, N], a column [M], or one element."""
 
 WIDE_ROW_PAD = 16
-"""Elements between widened rows of A, so that rows do not fall into the same cache set."""
+"""Elements between converted rows of A, so that rows do not fall into the same cache set."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,18 @@ class ContractionConfig:
     """What the code depends on.
 
     ``epilogue`` takes the product, rounded to its input type 0, and the operands; it has one
-    result. ``operands`` says how each operand is addressed.
+    result. ``operands`` says how each operand is addressed. ``group`` is that of packed B, which K
+    is a multiple of (``rlx.kernels.dot``).
     """
 
     a: DType
     b: DType
     epilogue: Program
     operands: tuple[OperandKind, ...] = ()
+    group: int = 1
 
     def __post_init__(self) -> None:
-        if accumulate_type(self.a) is not accumulate_type(self.b):
+        if f64 in (self.a, self.b) and self.a is not self.b:
             raise TypeError(f"contraction: A is {self.a} and B is {self.b}; cast one of them")
         if len(self.operands) != len(self.epilogue.inputs) - 1:
             raise ValueError("contraction: the epilogue's inputs are the product and the operands")
@@ -57,18 +59,30 @@ class ContractionConfig:
     @property
     def accumulate(self) -> DType:
         """The element type in which products are summed."""
-        return accumulate_type(self.a)
+        return accumulate_type(self.a, self.b)
 
     @property
-    def widens(self) -> bool:
-        """Whether rows of A are converted to the accumulate type before they are used."""
-        return self.a is not self.accumulate
+    def flips(self) -> bool:
+        """Whether rows of A are read with their sign bits flipped (``TileOperands``)."""
+        return self.group > 1 and self.a.is_int and self.a is self.b
+
+    @property
+    def rows(self) -> DType:
+        """The element type of rows of A as a tile reads them."""
+        if self.flips:
+            return u8 if self.a is i8 else i8
+        return self.a if self.group > 1 else self.accumulate
+
+    @property
+    def copies(self) -> bool:
+        """Whether rows of A are converted, in scratch, before they are used."""
+        return self.rows is not self.a
 
 
 CHUNK_ROWS = 128
 """Rows of a task at most: more add nothing to the reuse of B, and leave A outside the L2 cache."""
 WIDE_BYTES = 256 * 1024
-"""Size of a task's widened rows of A: half of a small L2 cache."""
+"""Size of a task's converted rows of A: half of a small L2 cache."""
 ENOUGH_TASKS = 16
 GRAIN_NS = 4000.0
 """Run time of the smallest share worth handing to another thread."""
@@ -108,7 +122,7 @@ def launch(
     groups, group_panels = _group_panels(config, shape, m, n)
     rows = _chunk_rows(config, shape, m, k, batch * groups)
     tasks = batch * groups * -(-m // rows)
-    wide = rows * (k + WIDE_ROW_PAD) if config.widens else 0
+    wide = rows * (k + WIDE_ROW_PAD) if config.copies else 0
     strip = _strip_panels(m)
     sums = rows * strip * shape.width
     strides = (a_batch, b_batch, c_batch)
@@ -116,17 +130,17 @@ def launch(
         tasks,
         _grain(config, shape, min(rows, m), min(n, group_panels * shape.width), k),
         (m, n, k, lda, ldc, *strides, rows, group_panels, strip, *(s for o in operands for s in o)),
-        scratch=(sums + wide) * config.accumulate.bytes,
+        scratch=sums * config.accumulate.bytes + wide * config.rows.bytes,
     )
 
 
 def _group_panels(config: ContractionConfig, shape: TileShape, m: int, n: int) -> tuple[int, int]:
     """How many groups the panels fall into, and the panels of one.
 
-    A task that widens its rows does it once for its whole group.
+    A task that converts its rows does it once for its whole group.
     """
     groups = -(-n // (shape.width * TASK_PANELS))
-    per_group = max(1, groups // 4) if config.widens and m > shape.rows else 1
+    per_group = max(1, groups // 4) if config.copies and m > shape.rows else 1
     return -(-groups // per_group), per_group * TASK_PANELS
 
 
@@ -141,8 +155,8 @@ def _chunk_rows(config: ContractionConfig, shape: TileShape, m: int, k: int, oth
     most = CHUNK_ROWS
     if others * -(-m // most) < ENOUGH_TASKS:
         most //= 2
-    if config.widens:
-        most = min(most, WIDE_BYTES // (max(k, 1) * config.accumulate.bytes))
+    if config.copies:
+        most = min(most, WIDE_BYTES // (max(k, 1) * config.rows.bytes))
     most = max(most, shape.rows)
     share = -(-m // max(1, -(-m // most)))
     return max(1, -(-share // shape.rows)) * shape.rows

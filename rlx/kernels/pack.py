@@ -1,7 +1,8 @@
 """Packing of B for the contraction family: a strided [K, N] view into panels.
 
 A packed matrix is [ceil(N / width)][K][width] with ``width = panel_width(target, dtype)``, and
-zeros where the last panel goes beyond N. Several matrices can be packed side by side into one:
+zeros where the last panel goes beyond N; with groups (``rlx.kernels.dot``) it is
+[ceil(N / width)][K / group][width][group]. Several matrices can be packed side by side into one:
 each part writes the columns from ``column`` on, and the last one fills its panel up. Parts may
 begin and end inside a panel, so launches for one destination run one after the other.
 """
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.contraction_tile import packed_bytes, panel_width, tile_shape
+from rlx.kernels.dot import joined, store_words
 from rlx.kernels.family import Launch
 from rlx.kernels.reg import Reg
 from rlx.types import DType
@@ -25,10 +27,13 @@ GRAIN_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class PackConfig:
-    """What the code depends on: the element type, and whether columns are adjacent (stride 1)."""
+    """What the code depends on: the element type of the panels, whether columns are adjacent
+    (stride 1), the group, and the element type of the source: f32 may become a 16-bit float."""
 
     dtype: DType
     adjacent_columns: bool
+    group: int = 1
+    source: DType | None = None
 
 
 def launch(
@@ -68,20 +73,27 @@ def emit(name: str, config: PackConfig, target: KernelTarget) -> KernelText:
     k = Kernel(name, target)
     shape = tile_shape(target, config.dtype)
     width, lanes = shape.width, shape.lanes if shape.lanes > 1 else 0
-    source, packed = k.buffer("source", config.dtype), k.buffer("packed", config.dtype)
+    source = k.buffer("source", config.source or config.dtype)
+    packed = k.buffer("packed", config.dtype)
     depth, n = k.size("k"), k.size("n")
     row_stride, column_stride = k.size("row_stride"), k.size("column_stride")
     source_batch, packed_batch = k.size("source_batch"), k.size("packed_batch")
     column, fill, panels = k.size("column"), k.size("fill"), k.size("panels")
 
+    def vector(src: Reg, v: int) -> Reg:
+        at = src + column_stride * v
+        if config.adjacent_columns or not lanes:
+            return k.load(source, at, lanes)
+        return k.gather(source, at, column_stride, lanes)
+
     def whole_row(src: Reg, dst: Reg) -> None:
         for v in range(0, width, shape.lanes):
-            at = src + column_stride * v
-            if config.adjacent_columns or not lanes:
-                x = k.load(source, at, lanes)
-            else:
-                x = k.gather(source, at, column_stride, lanes)
-            k.store(x, packed, dst + v, lanes)
+            k.store(vector(src, v), packed, dst + v, lanes)
+
+    def whole_group(src: Reg, dst: Reg) -> None:
+        for v in range(0, width, shape.lanes):
+            rows = [vector(src + row_stride * r if r else src, v) for r in range(config.group)]
+            store_words(k, joined(k, rows, config.dtype), packed, dst + v * config.group)
 
     def task(t: Reg) -> None:
         batch, panel = t / panels, t % panels + column / width
@@ -91,20 +103,32 @@ def emit(name: str, config: PackConfig, target: KernelTarget) -> KernelText:
         src = batch * source_batch + (begin - column) * column_stride
         dst = batch * packed_batch + first * depth
 
+        def place(i: Reg, j: Reg) -> Reg:
+            row = dst + i / config.group * (width * config.group)
+            return row + (j - first) * config.group + i % config.group
+
         def copy(i: Reg, j: Reg) -> None:
             value = k.load(source, src + i * row_stride + (j - begin) * column_stride)
-            k.store(value, packed, dst + i * width + (j - first))
+            k.store(value, packed, place(i, j))
 
         def part_row(i: Reg) -> None:
             k.loop(begin, end, 1, lambda j: copy(i, j))
             stop = k.select(fill > 0, first + width, end)
-            k.loop(end, stop, 1, lambda j: k.store(0.0, packed, dst + i * width + (j - first)))
+            k.loop(end, stop, 1, lambda j: k.store(0, packed, place(i, j)))
 
-        k.when(
-            end - begin >= width,
-            lambda: k.loop(0, depth, 1, lambda i: whole_row(src + i * row_stride, dst + i * width)),
-            lambda: k.loop(0, depth, 1, part_row),
-        )
+        def rows() -> None:
+            k.loop(0, depth, 1, part_row)
+
+        def whole_rows() -> None:
+            copy_rows = whole_group if config.group > 1 else whole_row
+            k.loop(
+                0,
+                depth,
+                config.group,
+                lambda i: copy_rows(src + i * row_stride, dst + i * width),
+            )
+
+        k.when(end - begin >= width, whole_rows, rows)
 
     k.parallel(task)
     return k.text()
