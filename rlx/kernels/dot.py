@@ -78,9 +78,7 @@ def dot(k: Kernel, x: Reg, y: Reg, total: Reg) -> Reg:
     for "bf16" and i32 for "i8". Of integers x is the unsigned one and y the signed one."""
     elements, name = ("32xbf16", _BF16) if total.dtype.is_float else ("64xi8", _I8)
     kind, wide = f"vector<{elements}>", mlir_type(u32, _LANES)
-    parts = [
-        k.op(f"vector.bitcast {v.name} : {wide} to {kind}", u32, _LANES).name for v in (x, y)
-    ]
+    parts = [k.op(f"vector.bitcast {v.name} : {wide} to {kind}", u32, _LANES).name for v in (x, y)]
     args = ", ".join([total.name, *parts])
     return k.op(
         f'llvm.call_intrinsic "{name}"({args}) : ({total.mlir}, {kind}, {kind}) -> {total.mlir}',

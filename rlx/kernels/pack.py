@@ -70,65 +70,76 @@ def launch(
 
 def emit(name: str, config: PackConfig, target: KernelTarget) -> KernelText:
     """The kernel of a config; ``launch`` gives its sizes. One task is one panel."""
-    k = Kernel(name, target)
-    shape = tile_shape(target, config.dtype)
-    width, lanes = shape.width, shape.lanes if shape.lanes > 1 else 0
-    source = k.buffer("source", config.source or config.dtype)
-    packed = k.buffer("packed", config.dtype)
-    depth, n = k.size("k"), k.size("n")
-    row_stride, column_stride = k.size("row_stride"), k.size("column_stride")
-    source_batch, packed_batch = k.size("source_batch"), k.size("packed_batch")
-    column, fill, panels = k.size("column"), k.size("fill"), k.size("panels")
+    return _Emitter(name, config, target).emit()
 
-    def vector(src: Reg, v: int) -> Reg:
-        at = src + column_stride * v
-        if config.adjacent_columns or not lanes:
-            return k.load(source, at, lanes)
-        return k.gather(source, at, column_stride, lanes)
 
-    def whole_row(src: Reg, dst: Reg) -> None:
-        for v in range(0, width, shape.lanes):
-            k.store(vector(src, v), packed, dst + v, lanes)
+class _Emitter:
+    """Emits one kernel. ``src`` and ``dst`` are where a task reads and writes from on."""
 
-    def whole_group(src: Reg, dst: Reg) -> None:
-        for v in range(0, width, shape.lanes):
-            rows = [vector(src + row_stride * r if r else src, v) for r in range(config.group)]
-            store_words(k, joined(k, rows, config.dtype), packed, dst + v * config.group)
+    def __init__(self, name: str, config: PackConfig, target: KernelTarget) -> None:
+        self.k = k = Kernel(name, target)
+        self.config, self.shape = config, tile_shape(target, config.dtype)
+        self.lanes = self.shape.lanes if self.shape.lanes > 1 else 0
+        self.source = k.buffer("source", config.source or config.dtype)
+        self.packed = k.buffer("packed", config.dtype)
+        self.depth, self.n = k.size("k"), k.size("n")
+        self.row_stride, self.column_stride = k.size("row_stride"), k.size("column_stride")
+        self.source_batch, self.packed_batch = k.size("source_batch"), k.size("packed_batch")
+        self.column, self.fill, self.panels = k.size("column"), k.size("fill"), k.size("panels")
 
-    def task(t: Reg) -> None:
-        batch, panel = t / panels, t % panels + column / width
+    def emit(self) -> KernelText:
+        self.k.parallel(self.task)
+        return self.k.text()
+
+    def task(self, t: Reg) -> None:
+        k, width, column = self.k, self.shape.width, self.column
+        batch, panel = t / self.panels, t % self.panels + column / width
         first = panel * width
         begin = k.select(column > first, column, first)
-        end = k.select(column + n < first + width, column + n, first + width)
-        src = batch * source_batch + (begin - column) * column_stride
-        dst = batch * packed_batch + first * depth
+        end = k.select(column + self.n < first + width, column + self.n, first + width)
+        src = batch * self.source_batch + (begin - column) * self.column_stride
+        dst = batch * self.packed_batch + first * self.depth
+        k.when(
+            end - begin >= width,
+            lambda: self.whole(src, dst),
+            lambda: self.part(src, dst, begin - first, end - first),
+        )
 
-        def place(i: Reg, j: Reg) -> Reg:
-            row = dst + i / config.group * (width * config.group)
-            return row + (j - first) * config.group + i % config.group
+    def whole(self, src: Reg, dst: Reg) -> None:
+        """A panel of this part's columns alone, by vectors."""
+        group, width = self.config.group, self.shape.width
 
-        def copy(i: Reg, j: Reg) -> None:
-            value = k.load(source, src + i * row_stride + (j - begin) * column_stride)
-            k.store(value, packed, place(i, j))
+        def rows(i: Reg) -> None:
+            for v in range(0, width, self.shape.lanes):
+                at = src + i * self.row_stride + self.column_stride * v
+                found = [self.vector(at + self.row_stride * r if r else at) for r in range(group)]
+                to = dst + i * width + v * group
+                if group > 1:
+                    store_words(self.k, joined(self.k, found, self.config.dtype), self.packed, to)
+                else:
+                    self.k.store(found[0], self.packed, to, self.lanes)
 
-        def part_row(i: Reg) -> None:
-            k.loop(begin, end, 1, lambda j: copy(i, j))
-            stop = k.select(fill > 0, first + width, end)
-            k.loop(end, stop, 1, lambda j: k.store(0, packed, place(i, j)))
+        self.k.loop(0, self.depth, group, rows)
 
-        def rows() -> None:
-            k.loop(0, depth, 1, part_row)
+    def vector(self, at: Reg) -> Reg:
+        """Adjacent columns of a row."""
+        if self.config.adjacent_columns or not self.lanes:
+            return self.k.load(self.source, at, self.lanes)
+        return self.k.gather(self.source, at, self.column_stride, self.lanes)
 
-        def whole_rows() -> None:
-            copy_rows = whole_group if config.group > 1 else whole_row
-            k.loop(
-                0,
-                depth,
-                config.group,
-                lambda i: copy_rows(src + i * row_stride, dst + i * width),
-            )
+    def part(self, src: Reg, dst: Reg, begin: Reg, end: Reg) -> None:
+        """The columns [begin, end) of a panel, one by one, and zeros behind the last part."""
+        k, group, width = self.k, self.config.group, self.shape.width
 
-        k.when(end - begin >= width, whole_rows, rows)
+        def row(i: Reg) -> None:
+            to = dst + i / group * (width * group) + i % group
 
-    k.parallel(task)
-    return k.text()
+            def copy(j: Reg) -> None:
+                at = src + i * self.row_stride + (j - begin) * self.column_stride
+                k.store(k.load(self.source, at), self.packed, to + j * group)
+
+            k.loop(begin, end, 1, copy)
+            stop = k.select(self.fill > 0, width, end)
+            k.loop(end, stop, 1, lambda j: k.store(0, self.packed, to + j * group))
+
+        k.loop(0, self.depth, 1, row)

@@ -17,7 +17,7 @@ from rlx.kernels.program import Program
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
-from rlx.types import DType, bf16, f16, f32, i8, i32, u8
+from rlx.types import DType, bf16, f16, f32, i8, u8
 from support.jit import host
 from support.runkernel import guarded, run_launch
 
