@@ -64,7 +64,7 @@ class Panels:
 
 
 class Contraction:
-    """A product of floats, or of 8-bit integers into i32, then pointwise ops on its result's shape."""
+    """A product of floats, or of 8-bit integers into i32, then pointwise ops of its shape."""
 
     def claim(self, region: Region) -> str | None:
         product = next((n for n in region.nodes if isinstance(n, MatMul)), None)
