@@ -21,8 +21,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from rlx.kernels import amx
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
-from rlx.kernels.contraction_plan import WIDE_ROW_PAD, ContractionConfig, OperandKind, launch
+from rlx.kernels.contraction_plan import ContractionConfig, OperandKind, launch
 from rlx.kernels.contraction_tile import (
     CACHE_LINE,
     PREFETCH_STEPS,
@@ -123,17 +124,20 @@ class _Emitter:
         k.loop(panel0, panel_end, self.strip_panels, strip)
 
     def convert(self, a: _Rows, rows: Reg) -> _Rows:
-        """Convert rows of A to the type in which a tile reads them, in scratch."""
+        """Rows of A in scratch, in the type in which a tile reads them."""
         k, dt, config = self.k, self.config.rows, self.config
         wide = k.scratch(dt, self.chunk_rows * self.strip_width * config.accumulate.bytes)
-        distance = self.depth + WIDE_ROW_PAD
+        distance = self.depth + config.row_pad
 
         def row(r: Reg) -> None:
             source, target = a.offset + r * a.distance, r * distance
 
             def copy(j: Reg, lanes: int) -> None:
                 x = k.load(a.buffer, source + j, lanes)
-                x = k.bitcast(x, dt) ^ 0x80 if config.flips else k.cast(x, dt)
+                if config.flips:
+                    x = k.bitcast(x, dt) ^ 0x80
+                elif dt is not config.a:
+                    x = k.cast(x, dt)
                 k.store(x, wide, target + j, lanes)
 
             self.columns(self.depth, self.lanes, copy)
@@ -150,6 +154,35 @@ class _Emitter:
 
     def strip(self, s: _Strip) -> None:
         """Compute the products of a strip, then its part of C."""
+        if self.config.amx:
+            self.amx_products(s)
+        else:
+            self.products(s)
+        self.k.loop(0, s.task.rows, 1, partial(self.epilogue, s))
+
+    def amx_products(self, s: _Strip) -> None:
+        """The products of a strip by AMX: rows of A beyond its last are whatever scratch holds."""
+        k, t, shape = self.k, s.task, self.shape
+        panel_size = self.depth * shape.width
+        pair = 2 * amx.ROWS
+
+        def block(p: Reg, r: Reg, tiles: int) -> None:
+            work = amx.Block(
+                t.a.buffer, r * t.a.distance, t.a.distance, self.b, t.b + p * panel_size,
+                shape.vectors, t.sums, r * self.strip_width + (p - s.begin) * shape.width,
+                self.strip_width,
+            )  # fmt: skip
+            amx.emit_block(k, work, self.depth, tiles)
+
+        def panel(p: Reg) -> None:
+            whole = (t.rows + (amx.ROWS - 1)) / pair * pair
+            k.loop(0, whole, pair, lambda r: block(p, r, 2))
+            k.when(whole < t.rows, lambda: block(p, whole, 1))
+
+        k.loop(s.begin, s.end, 1, panel)
+
+    def products(self, s: _Strip) -> None:
+        """The products of a strip by tiles of registers."""
         k, t, rows = self.k, s.task, self.shape.rows
         rest = t.rows % rows
         whole = t.rows - rest
@@ -168,7 +201,6 @@ class _Emitter:
 
         k.loop(s.begin, s.end, 1, panel)
         k.when(rest > 0, lambda: self.tail(s, whole, rest, self.shape.tail))
-        k.loop(0, t.rows, 1, partial(self.epilogue, s))
 
     def tail(self, s: _Strip, first: Reg, count: Reg, tiles: tuple[tuple[int, int], ...]) -> None:
         """The last rows, by the smallest tile that holds them.

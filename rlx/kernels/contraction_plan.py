@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rlx.kernels import amx
 from rlx.kernels.builder import KernelTarget
 from rlx.kernels.contraction_tile import (
+    CACHE_LINE,
     TASK_PANELS,
     TileShape,
     accumulate_type,
@@ -21,13 +23,10 @@ from rlx.kernels.family import Launch
 from rlx.kernels.program import Program
 from rlx.types import DType, f64, i8, u8
 
-__all__ = ["WIDE_ROW_PAD", "ContractionConfig", "OperandKind", "launch"]
+__all__ = ["ContractionConfig", "OperandKind", "launch"]
 
 OperandKind = Literal["row", "full", "column", "scalar"]
 """What an epilogue operand is: a row [N], a matrix [M, N], a column [M], or one element."""
-
-WIDE_ROW_PAD = 16
-"""Elements between converted rows of A, so that rows do not fall into the same cache set."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class ContractionConfig:
 
     ``epilogue`` takes the product, rounded to its input type 0, and the operands; it has one
     result. ``operands`` says how each operand is addressed. ``group`` is that of packed B, which K
-    is a multiple of (``rlx.kernels.dot``).
+    is a multiple of (``rlx.kernels.dot``), and ``amx`` says that AMX multiplies.
     """
 
     a: DType
@@ -44,6 +43,7 @@ class ContractionConfig:
     epilogue: Program
     operands: tuple[OperandKind, ...] = ()
     group: int = 1
+    amx: bool = False
 
     def __post_init__(self) -> None:
         if f64 in (self.a, self.b) and self.a is not self.b:
@@ -64,7 +64,7 @@ class ContractionConfig:
     @property
     def flips(self) -> bool:
         """Whether rows of A are read with their sign bits flipped (``TileOperands``)."""
-        return self.group > 1 and self.a.is_int and self.a is self.b
+        return self.group > 1 and not self.amx and self.a.is_int and self.a is self.b
 
     @property
     def rows(self) -> DType:
@@ -75,8 +75,18 @@ class ContractionConfig:
 
     @property
     def copies(self) -> bool:
-        """Whether rows of A are converted, in scratch, before they are used."""
-        return self.rows is not self.a
+        """Whether rows of A go to scratch before they are used: to be converted, and for AMX, which
+        reads whole tiles, whatever M is."""
+        return self.amx or self.rows is not self.a
+
+    @property
+    def row_pad(self) -> int:
+        """Elements between rows in scratch, so that they do not fall into the same cache set."""
+        return CACHE_LINE // self.rows.bytes
+
+    def tile_rows(self, shape: TileShape) -> int:
+        """Rows that a task has a multiple of in scratch."""
+        return 2 * amx.ROWS if self.amx else shape.rows
 
 
 CHUNK_ROWS = 128
@@ -122,7 +132,7 @@ def launch(
     groups, group_panels = _group_panels(config, shape, m, n)
     rows = _chunk_rows(config, shape, m, k, batch * groups)
     tasks = batch * groups * -(-m // rows)
-    wide = rows * (k + WIDE_ROW_PAD) if config.copies else 0
+    wide = rows * (k + config.row_pad) if config.copies else 0
     strip = _strip_panels(m)
     sums = rows * strip * shape.width
     strides = (a_batch, b_batch, c_batch)
@@ -157,9 +167,10 @@ def _chunk_rows(config: ContractionConfig, shape: TileShape, m: int, k: int, oth
         most //= 2
     if config.copies:
         most = min(most, WIDE_BYTES // (max(k, 1) * config.rows.bytes))
-    most = max(most, shape.rows)
+    tile = config.tile_rows(shape)
+    most = max(most, tile)
     share = -(-m // max(1, -(-m // most)))
-    return max(1, -(-share // shape.rows)) * shape.rows
+    return max(1, -(-share // tile)) * tile
 
 
 def _grain(config: ContractionConfig, shape: TileShape, rows: int, columns: int, k: int) -> int:

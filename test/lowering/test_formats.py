@@ -177,3 +177,28 @@ def test_this_machine_takes_groups_where_it_can() -> None:
     g.set_outputs([g.input("x", [4, 8], "bf16") @ g.input("y", [8, 8], "bf16")])
     lir = rlx.GraphModule.of(g).to("lir").located
     assert lir.count(f"group = {group_of(TARGET, bf16, bf16)} : i64") == 2
+
+
+AMX = "cpu:x86-64-v4+amx-bf16+amx-int8+amx-tile"
+
+
+@pytest.mark.parametrize("k, by_amx", [(64, True), (48, False)])
+@pytest.mark.parametrize("dt", ["bf16", "i8"])
+def test_amx_where_the_target_has_it(k: int, by_amx: bool, dt: str) -> None:
+    g = rlx.Graph("amx")
+    x, y = g.input("x", [4, k], dt), g.input("y", [k, 8], dt)
+    wide = "f32" if dt == "bf16" else "i32"
+    g.set_outputs([x.cast(wide) @ y.cast(wide)])
+    lir = rlx.GraphModule.of(g).to("lir", AMX).located
+    assert ("amx = true" in lir) is by_amx and ("amx = false" in lir) is not by_amx
+
+
+def test_an_artifact_has_a_variant_with_amx_and_one_without() -> None:
+    g = rlx.Graph("variants")
+    g.set_outputs([g.input("x", [4, 64]) @ g.param("w", value=values(0, (64, 8)))])
+    artifact = rlx.compile_artifact(g, [AMX, "cpu"], precision="bf16")
+    assert "amx-bf16" in artifact.variants[0].features
+    feeds = {"x": values(1, (4, 64))}
+    found = rlx.Session().load(artifact).run(feeds)[0]
+    exact = feeds["x"].astype(np.float64) @ g.param_values["w"]
+    assert 1e-5 < np.abs(found - exact).max() < 0.05

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from rlx._mlir import ir
 from rlx.dialects.convert import from_type
-from rlx.kernels import contraction, pack
+from rlx.kernels import amx, contraction, pack
+from rlx.kernels.builder import KernelTarget
 from rlx.kernels.contraction import ContractionConfig, OperandKind
 from rlx.kernels.contraction_tile import packed_bytes
 from rlx.kernels.dot import group_of
@@ -117,8 +118,7 @@ class Contraction:
         leaves = [_leaf(v, product) for v in product.present]
         left, right = (region.leaves[v] for v in leaves)
         a, lda, a_batch = _rows(lowering, left, product.present[0], out_shape, g)
-        group = group_of(lowering.target.kernels, a.dtype, leaves[1].dtype)
-        panels = Panels(leaves[1].dtype, group if g.k % group == 0 else 1)
+        panels, by_amx = _unit(lowering.target.kernels, a.dtype, leaves[1].dtype, g.k)
         packed, b_batch = packed_operand(
             lowering, right, product.present[1].type.static_shape, out_shape, g, panels
         )
@@ -135,12 +135,23 @@ class Contraction:
             row = {"full": g.n, "column": 1}.get(kind, 0)
             strides.append((row, 0 if row == 0 or g.batch == 1 else g.m * row))
         result = lowering.result(region.op.results[0])
-        config = ContractionConfig(a.dtype, packed.dtype, program, tuple(kinds), panels.group)
+        config = ContractionConfig(
+            a.dtype, packed.dtype, program, tuple(kinds), panels.group, by_amx
+        )
         launch = contraction.launch(
             config, lowering.target.kernels, m=g.m, n=g.n, k=g.k, batch=g.batch,
             lda=lda, a_batch=a_batch, b_batch=b_batch, operands=strides,
         )  # fmt: skip
         lowering.launch("contraction", config, [a, packed, *extra, result], launch, region.flops)
+
+
+def _unit(target: KernelTarget, a: DType, b: DType, k: int) -> tuple[Panels, bool]:
+    """What multiplies, the best that the target has for a K: AMX, else instructions on groups, else
+    one element at a time. The choice depends on nothing else, so that a row's bits do not."""
+    if amx.serves(target, a, b, k):
+        return Panels(b, 4 // b.bytes), True
+    group = group_of(target, a, b)
+    return Panels(b, group if k % group == 0 else 1), False
 
 
 def _leaf(v: Value, product: Op) -> Value:
