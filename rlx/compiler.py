@@ -119,9 +119,7 @@ def compile_artifact(
     Raises ShapeError for a dim without a size, DeviceError for an unknown target, NameError,
     DTypeError and ShapeError for params that do not fit.
     """
-    types = types_of(located(check_precision)(precision))
-    if types.changes:
-        graph, _ = with_precision(graph, types)
+    chosen = located(check_precision)(precision)
     bound = graph.bind(dims) if dims else graph
     if bound.symbols:
         raise ShapeError(
@@ -135,10 +133,14 @@ def compile_artifact(
     order = sorted(targets.values(), key=lambda t: t.features.rank, reverse=True)
     if not order:
         raise DeviceError("an artifact needs at least one target, such as 'cpu'")
-    first, *others = [
-        find_or_compile(bound, (t.name, t.features.name), Options(**options), lambda t=t: t)[0]
-        for t in order
-    ]
+
+    def compiled(t: Target) -> Artifact:
+        types = types_of(chosen, t.features.has)
+        rewritten = with_precision(bound, types)[0] if types.changes else bound
+        key = (t.name, t.features.name)
+        return find_or_compile(rewritten, key, Options(**options), lambda: t)[0]
+
+    first, *others = map(compiled, order)
     variants = (*first.variants, *(v for other in others for v in other.variants))
     return replace(first, variants=variants, values=values)
 

@@ -6,7 +6,7 @@ and every device runs the same graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeVar
@@ -32,12 +32,14 @@ class Precision(StrEnum):
 
     F32: every op computes in its own type. BF16 and F16: the f32 operands of products and
     attention are rounded to 16 bits; products sum in f32 and are not rounded, and every other op
-    computes in its own type.
+    computes in its own type. HIGH: an f32 product is the sum of three products of bf16 on a CPU
+    with AMX, where that is faster, and f32 elsewhere.
     """
 
     F32 = "f32"
     F16 = "f16"
     BF16 = "bf16"
+    HIGH = "high"
 
 
 class PrecisionPolicy(StrEnum):
@@ -65,7 +67,8 @@ class Types:
     """The element type for each class of ops that is declared f32; None leaves it as it is.
 
     ``keeps_sums`` says that a product gives the sums that it makes, f32, and does not round them
-    to the type of its operands.
+    to the type of its operands. ``splits`` says that products alone are changed, and each becomes
+    three, of operands that are sums of two numbers of the type ``compute``.
     """
 
     compute: DType | None = None
@@ -73,6 +76,7 @@ class Types:
     elementwise: DType | None = None
     movement: DType | None = None
     keeps_sums: bool = False
+    splits: bool = False
 
     def of(self, kind: OpClass) -> DType | None:
         """The element type of a class."""
@@ -85,7 +89,8 @@ class Types:
 
     def __str__(self) -> str:
         said = [f"{kind}: {self.of(kind) or 'as declared'}" for kind in OpClass]
-        return ", ".join(said) + (", products keep f32 sums" if self.keeps_sums else "")
+        said += ["products keep f32 sums"] * self.keeps_sums
+        return ", ".join([*said, *["products are three of a split operand"] * self.splits])
 
 
 POLICIES = {
@@ -103,6 +108,9 @@ PRECISIONS = {
     Precision.F16: Types(f16, keeps_sums=True),
     Precision.BF16: Types(bf16, keeps_sums=True),
 }
+
+SPLIT = Types(bf16, keeps_sums=True, splits=True)
+"""HIGH where it is faster."""
 
 
 def check_precision(precision: Precision | str) -> Precision:
@@ -128,8 +136,11 @@ def check_policy(
     return name, POLICIES[name]
 
 
-def types_of(precision: Precision) -> Types:
-    """The element types by which a precision computes."""
+def types_of(precision: Precision, has: Collection[str] = ()) -> Types:
+    """The element types by which a precision computes on a device that ``has`` some instructions,
+    by the names of CPUID."""
+    if precision is Precision.HIGH:
+        return SPLIT if {"amx-tile", "amx-bf16"} <= set(has) else Types()
     return PRECISIONS[precision]
 
 

@@ -14,13 +14,18 @@ from typing import Any
 
 from rlx.graph import Graph, topological
 from rlx.ops.base import Op, located
+from rlx.ops.binary import Add, Sub
 from rlx.ops.cast import Cast
+from rlx.ops.contraction import MatMul
 from rlx.ops.value import Value
 from rlx.precision import OpClass, Types
 from rlx.precision.classes import PRODUCTS, ROUNDED, class_of
 from rlx.types import DType, bf16, f16, f32
 
 __all__ = ["PrecisionReport", "with_precision"]
+
+_TILE_K = 32
+"""Elements of K in a tile of bf16 (``rlx.kernels.amx``)."""
 
 
 @dataclass
@@ -54,6 +59,7 @@ class _Rewrite:
         self.types, self.report = types, report
         self.now: dict[Value, Value] = {}
         self.casts: dict[tuple[Value, DType], Value] = {}
+        self.halves: dict[Value, tuple[Value, Value]] = {}
 
     def graph(self, graph: Graph) -> Graph:
         out = Graph(graph.name)
@@ -117,6 +123,8 @@ class _Rewrite:
         if kind is None or not all(v.dtype is f32 for v in op.results):
             return None
         to = self.types.of(kind)
+        if self.types.splits:
+            return self.split(op) if op.name == MatMul.name and to else None
         if to is None:
             return self.moved(op) if kind is OpClass.MOVEMENT else None
         rounds = ROUNDED.get(op.name, len(op.operands))
@@ -131,6 +139,27 @@ class _Rewrite:
             operands = [None if v is None else self.cast(v, f32) for v in operands]
         self.report.changed[f"{op.short} in {to}"] += 1
         return op.with_operands(operands)
+
+    def split(self, op: Op) -> Op | None:
+        """A product as three: with ``x = h + l`` and each part a bf16, ``x y`` is ``lx hy + hx ly +
+        hx hy``, but for ``lx ly``, some 2**-16 of it. None if K makes no whole tiles of AMX."""
+        k = op.present[0].shape[-1]
+        if not isinstance(k, int) or k % _TILE_K:
+            return None
+        (high_x, low_x), (high_y, low_y) = (self.parts(self.declared(v)) for v in op.present)
+        small = Add(MatMul(low_x, high_y).out, MatMul(high_x, low_y).out).out
+        self.report.changed[f"{op.short} in 3 x {self.types.compute}"] += 1
+        return Add(small, MatMul(high_x, high_y).out)
+
+    def parts(self, v: Value) -> tuple[Value, Value]:
+        """The number of the policy's type next to each element, and that next to the rest; as f32,
+        which holds both."""
+        if v not in self.halves:
+            to = self.types.compute
+            assert to is not None
+            high = self.cast(self.cast(v, to), f32)
+            self.halves[v] = high, self.cast(self.cast(Sub(v, high).out, to), f32)
+        return self.halves[v]
 
     def moved(self, op: Op) -> Op | None:
         """A movement of values that all lie in one 16-bit type, in that type."""

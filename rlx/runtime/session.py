@@ -17,6 +17,7 @@ from rlx.ops.base import caller
 from rlx.ops.builders import located
 from rlx.ops.value import Value
 from rlx.precision import (
+    Precision,
     PrecisionPolicy,
     Types,
     check_policy,
@@ -55,7 +56,7 @@ class Session:
         self, device: str = "cpu", precision: str = "f32", *, threads: int | None = None
     ) -> None:
         self.device, self.precision = device, located(check_precision)(precision)
-        self.types: Types = types_of(self.precision)
+        self.types: Types = types_of(self.precision, _instructions(device, self.precision))
         plain = not self.types.changes
         self.policy = PrecisionPolicy.ALWAYS_F32 if plain else PrecisionPolicy.CUSTOM
         self.backend: Backend = backend_for(device)
@@ -135,6 +136,15 @@ class Session:
         compiled = CompiledGraph(_signature_of(found), Loaded(found), {})
         compiled._params.update(found.values)  # the executable has them already
         return compiled
+
+
+def _instructions(device: str, precision: Precision) -> frozenset[str]:
+    """What the device has beyond the common instructions, where a precision depends on it."""
+    if device != "cpu" or precision is not Precision.HIGH:
+        return frozenset()
+    from rlx.targets.cpu.features import selected
+
+    return selected().has
 
 
 def _signature_of(artifact: Artifact) -> Graph:
