@@ -30,13 +30,12 @@ def _widens(source: DType, to: DType) -> bool:
 
 
 def is_format(op: ir.Operation) -> bool:
-    """Whether an op is a widening cast that products alone read."""
+    """Whether an op is a widening cast that a product reads; what else reads it has its own."""
     if op.name != Cast.name:
         return False
     if not _widens(from_type(op.operands[0].type).dtype, from_type(op.results[0].type).dtype):
         return False
-    users = list(iter_users(op.results[0]))
-    return bool(users) and all(u.name == MatMul.name for u in users)
+    return any(u.name == MatMul.name for u in iter_users(op.results[0]))
 
 
 def below(v: Value, product: Op) -> Value:

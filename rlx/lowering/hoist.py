@@ -11,6 +11,7 @@ from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.formats import is_format
 from rlx.lowering.region import producer, users
 from rlx.ops.constant import Constant
+from rlx.ops.contraction import MatMul
 from rlx.ops.movement import Expand
 
 __all__ = ["Hoist", "static_values"]
@@ -133,13 +134,15 @@ def _keep_formats(block: ir.Block, static: set[ir.Value], products: bool) -> Non
         if op.name != Expand.name and not (products and is_format(op)):
             continue
         inside = [u for u in users(op.results[0]) if _within(u, static)]
+        outside = [u for u in users(op.results[0]) if not _within(u, static)]
+        if op.name != Expand.name and any(u.name != MatMul.name for u in outside):
+            continue
         if not inside:
             static.discard(op.results[0])
-        elif len(inside) < len(users(op.results[0])):
+        elif outside:
             twin = op.clone(ir.InsertionPoint(op)).operation.results[0]
-            for u in users(op.results[0]):
-                if not _within(u, static):
-                    _replace(u, op.results[0], twin)
+            for u in outside:
+                _replace(u, op.results[0], twin)
 
 
 def _within(op: ir.Operation, values: set[ir.Value]) -> bool:

@@ -125,14 +125,45 @@ def test_products_of_one_input_share_their_stored_weights() -> None:
     same(f, {"x": values(5, (4, 96))}, 0.02)
 
 
-def test_a_cast_that_others_read_is_an_op_of_its_own() -> None:
+def test_a_cast_that_others_read_too() -> None:
+    """The product reads what is below; the others have the cast for themselves."""
     g = rlx.Graph("both")
     x = g.input("x", [4, 8], "bf16")
     wide = x.cast("f32")
-    g.set_outputs([wide @ g.param("w", [8, 8], value=values(0, (8, 8))) + wide])
+    y = wide @ g.param("w", [8, 8], value=values(0, (8, 8)))
+    g.set_outputs([y + wide, wide.sum(-1), y @ wide.T])
     f = rlx.Session().compile(g)
-    assert native(f) == {"elementwise: cast", "contraction: matmul+add"}
-    same(f, {"x": values(1, (4, 8), bf16)}, 1e-6)
+    same(f, {"x": values(1, (4, 8), bf16)}, 3e-6)
+    g.set_outputs([y + wide])
+    assert native(rlx.Session().compile(g)) == {"contraction: cast+matmul+add"}
+
+
+@pytest.mark.parametrize("types", [(i8, u8), (u8, u8)], ids=str)
+@pytest.mark.parametrize("zeros", ["none", "one", "rows", "both"])
+def test_zero_points(types: tuple[rlx.DType, rlx.DType], zeros: str) -> None:
+    """The product is of bytes, whatever is taken off; what is so of weights is found once."""
+    a_type, b_type = types
+    g = rlx.Graph("zeros")
+    x, w = g.input("x", [3, 9, 64], a_type), g.param("w", [64, 50], b_type)
+    shape = {"rows": (9,), "both": (9, 1)}.get(zeros, ())
+    a_zero, b_zero = values(3, shape, a_type), values(4, (50,), b_type)
+    y = x.matmul_integer(
+        w,
+        None if zeros == "none" else g.constant(a_zero, a_type),
+        g.constant(b_zero, b_type) if zeros == "both" else None,
+    )
+    g.set_outputs([y])
+    f = rlx.Session().compile(g)
+    f.set_param("w", b := values(1, (64, 50), b_type))
+    assert any("cast+cast+matmul" in n for n in native(f)), native(f)
+    feeds = {"x": (a := values(2, (3, 9, 64), a_type))}
+    left, right = a.astype(np.int32), b.astype(np.int32)
+    if zeros != "none":
+        left = left - (a_zero.reshape(9, 1) if shape else a_zero).astype(np.int32)
+    if zeros == "both":
+        right = right - b_zero.astype(np.int32)
+    assert (f.run(feeds)[0] == left @ right).all()
+    same(f, feeds)
 
 
 def test_one_cast_below_two_products() -> None:

@@ -109,8 +109,9 @@ class Contraction:
         product = next(n for n in region.nodes if isinstance(n, MatMul))
         builder = ProgramBuilder([product.out])
         formats = stored(product, region.nodes)
+        read = {v for n in region.nodes if n is not product for v in n.present}
         for n in region.nodes:
-            if n.pointwise and n not in formats:
+            if n.pointwise and (n not in formats or n.out in read):
                 builder.add(n)
         program = builder.build(region.outs[0])
         g = Geometry.of(product)
