@@ -227,7 +227,7 @@ class Driver(ABC):
             if self.lost:
                 raise DeviceLostError(f"{self}: the device was lost ({self.lost}); open it again")
             try:
-                self.reap()
+                self._reap()
                 yield
             except DeviceLostError as e:
                 self.lost = self.lost or e.message
@@ -240,7 +240,7 @@ class Driver(ABC):
     def drop(self, resource: Resource) -> None:
         """Take what a resource stands for, to be freed by a later call. This never waits."""
         raw, resource.raw = resource.raw, None
-        if raw is not None:
+        if raw is not None and not self.closed:
             self._dropped.append((resource.what, raw))
 
     def free(self, resource: Resource) -> None:
