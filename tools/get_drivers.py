@@ -3,7 +3,7 @@
     python tools/get_drivers.py && . .drivers/env
 
 Nothing is installed and no rights are needed: packages of Debian or Ubuntu are downloaded by apt,
-and one of PyPI by pip, and unpacked. ``.drivers/env`` has what a shell must set for the system's
+and unpacked. ``.drivers/env`` has what a shell must set for the system's
 loaders to find them.
 """
 
@@ -19,12 +19,10 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent.parent / ".drivers"
 
 DEBIAN = (
-    "libvulkan1", "mesa-vulkan-drivers", "vulkan-validationlayers", "ocl-icd-libopencl1",
-    "spirv-tools",
+    "libvulkan1", "mesa-vulkan-drivers", "vulkan-validationlayers", "spirv-tools",
+    "ocl-icd-libopencl1", "pocl-opencl-icd",
 )  # fmt: skip
-"""The loaders, lavapipe, what checks the use of Vulkan, and what checks SPIR-V."""
-
-PYPI = "pocl-binary-distribution"
+"""The loaders, lavapipe and PoCL, and what checks the use of Vulkan, and SPIR-V."""
 
 
 def run(*command: str, cwd: Path | None = None) -> str:
@@ -77,27 +75,16 @@ def described(root: Path, pattern: str, folder: Path) -> Path:
 def main() -> None:
     """Fetch everything anew, and write the file for the shell."""
     shutil.rmtree(FOLDER, ignore_errors=True)
-    root, packages, python = FOLDER / "root", FOLDER / "packages", FOLDER / "python"
+    root, packages = FOLDER / "root", FOLDER / "packages"
     for folder in (root, packages):
         folder.mkdir(parents=True)
     unpack(root, packages)
-    run(
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--target",
-        str(python),
-        PYPI,
-    )
     shutil.rmtree(packages)
 
     icd = described(root, "share/vulkan/icd.d/lvp_icd.*.json", FOLDER / "icd")
     layer = described(root, "share/vulkan/explicit_layer.d/*khronos_validation.json",
                       FOLDER / "layers")  # fmt: skip
-    pocl = next(python.rglob("libpocl*.so"))
+    pocl = one(root, "lib/*/libpocl.so.2*")
     (FOLDER / "opencl").mkdir()
     (FOLDER / "opencl" / "pocl.icd").write_text(f"{pocl}\n", encoding="utf-8")
     libraries = ":".join(str(p) for p in sorted(root.glob("usr/lib/*-linux-*")))

@@ -48,8 +48,8 @@ class Library:
     """The functions of a library by name, each of which returns an error code, 0 for success.
 
     ``functions`` has their arguments by letters: p a pointer, u and i 32-bit integers without and
-    with sign, q a 64-bit one, z a size, s a string. DeviceError where the library is not found;
-    ``hint`` says then where it comes from.
+    with sign, q a 64-bit one, z a size, s a string; ``:p`` follows where a pointer is returned.
+    DeviceError where the library is not found; ``hint`` says then where it comes from.
     """
 
     def __init__(
@@ -69,8 +69,9 @@ class Library:
             function = getattr(self.library, name, None)
             if function is None:
                 raise DeviceError(f"the library {self.library._name} has no {name}; {hint}")
-            function.argtypes = [_TYPES[letter] for letter in letters]
-            function.restype = c.c_int32
+            given, _, returned = letters.partition(":")
+            function.argtypes = [_TYPES[letter] for letter in given]
+            function.restype = _TYPES[returned or "i"]
 
     def plain(self, name: str, *args: Any) -> int:
         """Call a function and return what it returns."""
