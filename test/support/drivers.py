@@ -6,10 +6,16 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from rlx.targets.gpu import drivers
 from rlx.targets.gpu.driver import Binding, Buffer, Driver, Handle, Kernel, Launch
 
-__all__ = ["Pair", "kernels", "pair"]
+__all__ = ["SOFTWARE", "Pair", "available", "kernels", "pair"]
+
+SOFTWARE = ("vulkan", "opencl", "gpu")
+"""The drivers for which there are software devices."""
+
 
 SPIRV = Path(__file__).parent.parent / "targets" / "fixtures" / "driver_kernels.spv"
 
@@ -74,6 +80,17 @@ def kernels(api: str) -> tuple[Kernel, Kernel]:
         Kernel("scale_add", code, (64, 1, 1), floats, 2),
         Kernel("sum_groups", code, (4, 2, 1), ints),
     )
+
+
+def available(api: str) -> Driver:
+    """A new driver of an API, or of "any" that finds a device here; skips where there is none."""
+    reasons: list[str] = []
+    for name in SOFTWARE if api == "any" else (api,):
+        found = drivers.probe(name)
+        if found.found:
+            return drivers.open_driver(name)
+        reasons.append(f"{name}: {found.why}")
+    pytest.skip(f"{'; '.join(reasons)} (or run `make drivers`)")
 
 
 class Pair:
