@@ -170,6 +170,7 @@ class Driver(ABC):
             for resource in list(self._live):
                 self.drop(resource)
             if not self.lost:
+                self._enter()
                 self._reap()
             self.closed = True
             self._close()
@@ -178,6 +179,9 @@ class Driver(ABC):
         return f"{self.api} ({self.name})"
 
     # -- what an API implements ------------------------------------------------------------
+
+    def _enter(self) -> None:
+        """Make the device that of this thread, where an API has one for each."""
 
     @abstractmethod
     def _allocate(self, nbytes: int) -> Any: ...
@@ -253,6 +257,7 @@ class Driver(ABC):
                     self.drop(other)
             self.drop(resource)
             if not self.closed and not self.lost:
+                self._enter()
                 self._reap()
 
     def _reap(self) -> None:
