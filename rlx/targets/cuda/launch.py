@@ -19,47 +19,51 @@ _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6
 _LOG = 8192
 
 
+_FUNCTIONS = {
+    "init": "cuInit",
+    "count": "cuDeviceGetCount",
+    "name": "cuDeviceGetName",
+    "attribute": "cuDeviceGetAttribute",
+    "total memory": "cuDeviceTotalMem_v2",
+    "retain": "cuDevicePrimaryCtxRetain",
+    "release": "cuDevicePrimaryCtxRelease_v2",
+    "reset": "cuDevicePrimaryCtxReset_v2",
+    "use": "cuCtxSetCurrent",
+    "allocate": "cuMemAlloc_v2",
+    "free": "cuMemFree_v2",
+    "allocate pinned": "cuMemHostAlloc",
+    "free pinned": "cuMemFreeHost",
+    "copy in": "cuMemcpyHtoDAsync_v2",
+    "copy out": "cuMemcpyDtoHAsync_v2",
+    "create stream": "cuStreamCreate",
+    "destroy stream": "cuStreamDestroy_v2",
+    "wait for stream": "cuStreamSynchronize",
+    "create event": "cuEventCreate",
+    "destroy event": "cuEventDestroy_v2",
+    "record event": "cuEventRecord",
+    "wait for event": "cuEventSynchronize",
+    "load": "cuModuleLoadDataEx",
+    "unload": "cuModuleUnload",
+    "function": "cuModuleGetFunction",
+    "launch": "cuLaunchKernel",
+    "begin capture": "cuStreamBeginCapture_v2",
+    "end capture": "cuStreamEndCapture",
+    "instantiate": "cuGraphInstantiateWithFlags",
+    "launch graph": "cuGraphLaunch",
+    "destroy executable": "cuGraphExecDestroy",
+    "destroy graph": "cuGraphDestroy",
+}
+
+_MORE = {"attribute": "pii", "retain": "pi", "release": "i", "reset": "i", "use": "p",
+        "load": "ppupp"}  # fmt: skip
+
+
 class CudaDriver(StreamDriver):
     """A GPU through libcuda. DeviceError if there is no driver or no GPU."""
 
     api = "cuda"
     libraries = ("libcuda.so.1", "libcuda.so", "nvcuda.dll")
-    functions = {
-        "init": "cuInit",
-        "count": "cuDeviceGetCount",
-        "name": "cuDeviceGetName",
-        "attribute": "cuDeviceGetAttribute",
-        "total memory": "cuDeviceTotalMem_v2",
-        "retain": "cuDevicePrimaryCtxRetain",
-        "release": "cuDevicePrimaryCtxRelease_v2",
-        "reset": "cuDevicePrimaryCtxReset_v2",
-        "use": "cuCtxSetCurrent",
-        "allocate": "cuMemAlloc_v2",
-        "free": "cuMemFree_v2",
-        "allocate pinned": "cuMemHostAlloc",
-        "free pinned": "cuMemFreeHost",
-        "copy in": "cuMemcpyHtoDAsync_v2",
-        "copy out": "cuMemcpyDtoHAsync_v2",
-        "create stream": "cuStreamCreate",
-        "destroy stream": "cuStreamDestroy_v2",
-        "wait for stream": "cuStreamSynchronize",
-        "create event": "cuEventCreate",
-        "destroy event": "cuEventDestroy_v2",
-        "record event": "cuEventRecord",
-        "wait for event": "cuEventSynchronize",
-        "load": "cuModuleLoadDataEx",
-        "unload": "cuModuleUnload",
-        "function": "cuModuleGetFunction",
-        "launch": "cuLaunchKernel",
-        "begin capture": "cuStreamBeginCapture_v2",
-        "end capture": "cuStreamEndCapture",
-        "instantiate": "cuGraphInstantiateWithFlags",
-        "launch graph": "cuGraphLaunch",
-        "destroy executable": "cuGraphExecDestroy",
-        "destroy graph": "cuGraphDestroy",
-    }
-    more = {"attribute": "pii", "retain": "pi", "release": "i", "reset": "i", "use": "p",
-            "load": "ppupp"}  # fmt: skip
+    functions, more = _FUNCTIONS, _MORE
     codes = codes({
         46: "device unavailable",
         222: "PTX is of a version that this driver does not know",

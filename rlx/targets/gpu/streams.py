@@ -276,6 +276,7 @@ class StreamDriver(Driver):
     def _close(self) -> None:
         # A device that is lost refuses all this; what it had is gone with it.
         with suppress(DeviceLostError):
+            self._enter()
             for event in self.events:
                 self.do("destroy event", event)
             for piece in self.pinned:

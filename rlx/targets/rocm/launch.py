@@ -28,43 +28,47 @@ def architectures(nodes: Path = NODES) -> list[str]:
     return found
 
 
+_FUNCTIONS = {
+    "init": "hipInit",
+    "count": "hipGetDeviceCount",
+    "name": "hipDeviceGetName",
+    "total memory": "hipDeviceTotalMem",
+    "use": "hipSetDevice",
+    "reset": "hipDeviceReset",
+    "allocate": "hipMalloc",
+    "free": "hipFree",
+    "allocate pinned": "hipHostMalloc",
+    "free pinned": "hipHostFree",
+    "copy in": "hipMemcpyHtoDAsync",
+    "copy out": "hipMemcpyDtoHAsync",
+    "create stream": "hipStreamCreateWithFlags",
+    "destroy stream": "hipStreamDestroy",
+    "wait for stream": "hipStreamSynchronize",
+    "create event": "hipEventCreateWithFlags",
+    "destroy event": "hipEventDestroy",
+    "record event": "hipEventRecord",
+    "wait for event": "hipEventSynchronize",
+    "load": "hipModuleLoadData",
+    "unload": "hipModuleUnload",
+    "function": "hipModuleGetFunction",
+    "launch": "hipModuleLaunchKernel",
+    "begin capture": "hipStreamBeginCapture",
+    "end capture": "hipStreamEndCapture",
+    "instantiate": "hipGraphInstantiateWithFlags",
+    "launch graph": "hipGraphLaunch",
+    "destroy executable": "hipGraphExecDestroy",
+    "destroy graph": "hipGraphDestroy",
+}
+
+_MORE = {"use": "i", "reset": "", "load": "pp"}
+
+
 class RocmDriver(StreamDriver):
     """A GPU through libamdhip64. DeviceError if there is no driver or no GPU."""
 
     api = "rocm"
     libraries = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5")
-    functions = {
-        "init": "hipInit",
-        "count": "hipGetDeviceCount",
-        "name": "hipDeviceGetName",
-        "total memory": "hipDeviceTotalMem",
-        "use": "hipSetDevice",
-        "reset": "hipDeviceReset",
-        "allocate": "hipMalloc",
-        "free": "hipFree",
-        "allocate pinned": "hipHostMalloc",
-        "free pinned": "hipHostFree",
-        "copy in": "hipMemcpyHtoDAsync",
-        "copy out": "hipMemcpyDtoHAsync",
-        "create stream": "hipStreamCreateWithFlags",
-        "destroy stream": "hipStreamDestroy",
-        "wait for stream": "hipStreamSynchronize",
-        "create event": "hipEventCreateWithFlags",
-        "destroy event": "hipEventDestroy",
-        "record event": "hipEventRecord",
-        "wait for event": "hipEventSynchronize",
-        "load": "hipModuleLoadData",
-        "unload": "hipModuleUnload",
-        "function": "hipModuleGetFunction",
-        "launch": "hipModuleLaunchKernel",
-        "begin capture": "hipStreamBeginCapture",
-        "end capture": "hipStreamEndCapture",
-        "instantiate": "hipGraphInstantiateWithFlags",
-        "launch graph": "hipGraphLaunch",
-        "destroy executable": "hipGraphExecDestroy",
-        "destroy graph": "hipGraphDestroy",
-    }
-    more = {"use": "i", "reset": "", "load": "pp"}
+    functions, more = _FUNCTIONS, _MORE
     codes = codes({98: "invalid kernel", 303: "no such file in the code"})
     hint = "install ROCm"
 
