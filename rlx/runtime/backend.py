@@ -19,7 +19,7 @@ from rlx.graph import Graph
 from rlx.ops.location import caller
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.executable import Executable
-from rlx.runtime.hardware import DEVICE_PRIORITY, why_missing
+from rlx.runtime.hardware import DEVICE_PRIORITY, label, why_missing
 
 __all__ = [
     "Backend",
@@ -163,7 +163,7 @@ def why_not(device: str) -> str:
     if isinstance(device, str) and device in _registry:
         return _registry[device].missing()
     if device in DEVICE_PRIORITY:
-        return f"{why_missing(device)}; rlx.register_backend adds a backend from outside"
+        return why_missing(device)
     raise DeviceError(
         f"unknown device {device!r}{did_you_mean(device, [*_registry, *DEVICE_PRIORITY])}; "
         f"available: {', '.join(devices())}"
@@ -174,7 +174,9 @@ def backend_for(device: str) -> Backend:
     """The backend of a device; DeviceError if it is unknown or unavailable."""
     why = why_not(device)
     if why:
+        more = "" if registered(device) else "; rlx.register_backend adds a backend from outside"
         raise DeviceError(
-            f"device {device!r} is not available: {why}; use one of {', '.join(devices())}"
+            f"{label(device)}: device {str(device)!r} is not available: {why}{more};"
+            f" use one of {', '.join(devices())}"
         )
     return _registry[device].factory()

@@ -101,9 +101,7 @@ def why_missing(device: str) -> str:
     """Why a device that RLX knows cannot be used, where no backend is registered for it."""
     found = found_by_driver(device)
     if found is None:
-        return f"{label(device)}: {_KNOWN[device].needs}"
+        return _KNOWN[device].needs
     if not found.found:
-        return f"{label(device)}: {found.why}"
-    return (
-        f"{label(device)}: its driver finds {found.name}, but this build generates no code for it"
-    )
+        return found.why
+    return f"its driver finds {found.name}, but this build generates no code for it"
