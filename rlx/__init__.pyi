@@ -116,9 +116,7 @@ from rlx.runtime.graph_devices import DeviceFallbackError as DeviceFallbackError
 from rlx.runtime.graph_devices import GraphDevices as GraphDevices
 from rlx.runtime.graph_devices import benchmark_devices as benchmark_devices
 from rlx.runtime.graph_devices import fastest_device_for as fastest_device_for
-from rlx.runtime.graph_devices import (
-    fastest_device_for_with_policy as fastest_device_for_with_policy,
-)
+from rlx.runtime.graph_devices import fastest_device_for_with_policy as fastest_device_for_with_policy
 from rlx.runtime.graph_devices import graph_param_names as graph_param_names
 from rlx.runtime.graph_devices import warm_all as warm_all
 from rlx.runtime.policy import DevicePickStrategy as DevicePickStrategy
@@ -137,9 +135,7 @@ from rlx.staged import fusion_passes as fusion_passes
 from rlx.staged import fusion_passes_for_supported as fusion_passes_for_supported
 from rlx.staged import legalize_for_backend as _legalize_for_backend
 from rlx.staged import legalize_for_backend as legalize_for_backend
-from rlx.staged import (
-    legalize_graph_for_device_with_report as legalize_graph_for_device_with_report,
-)
+from rlx.staged import legalize_graph_for_device_with_report as legalize_graph_for_device_with_report
 from rlx.staged import supported_for_target as supported_for_target
 from rlx.staged import supports_op as supports_op
 from rlx.text import load as load

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -44,17 +45,16 @@ class WebGpuDriver(Driver):
     def __init__(self) -> None:
         super().__init__()
         try:
-            import wgpu  # pyright: ignore[reportMissingImports]
-            from wgpu.backends.wgpu_native import extras  # pyright: ignore[reportMissingImports]
+            self.wgpu: Any = importlib.import_module("wgpu")
+            extras: Any = importlib.import_module("wgpu.backends.wgpu_native.extras")
         except ImportError as e:
             raise DeviceError(f"no package wgpu ({e}); pip install 'rlx[gpu]'") from None
-        self.wgpu: Any = wgpu
         # Not OpenGL: its loader makes the symbols of its own LLVM global, and MLIR, if it is loaded
         # after that, ends the process. The package has one instance a process, which may be there.
         with suppress(RuntimeError):
             extras.set_instance_extras(backends=_BACKENDS)
         adapters = [
-            a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] != "OpenGL"
+            a for a in self.wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] != "OpenGL"
         ]
         names = [str(a.info["device"]) for a in adapters]
         kinds = [a.info["adapter_type"] for a in adapters]
