@@ -19,7 +19,7 @@ from rlx.errors import KnobError
 __all__ = [
     "KNOBS", "Knob", "benchmark_pick", "cache", "cache_dir", "cache_size", "cpu", "deny_devices",
     "device", "device_chain", "devices", "dispatch_report", "fusion_report", "gpu", "ir_dump",
-    "log", "num_threads", "prefer_devices", "trace",
+    "kernel_dispatch", "log", "num_threads", "prefer_devices", "trace",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -168,6 +168,19 @@ benchmark_pick = Knob(
     "RLX_BENCHMARK_PICK", 0, _count, "devices", "a number of runs",
     "A policy from the environment picks the device that is fastest in so many runs of the graph; 0"
     " for one that a model of the costs names.",
+)  # fmt: skip
+
+
+def _dispatch(text: str) -> str:
+    if text not in ("native", "common"):
+        raise ValueError
+    return text
+
+
+kernel_dispatch = Knob(
+    "RLX_KERNEL_DISPATCH", "native", _dispatch, "devices", "native or common",
+    "How compiles that do not say it dispatch ops: to kernel families where one claims an op, or"
+    " every op by its own loop nest.",
 )  # fmt: skip
 
 # -- inspection -------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from rlx.errors import (
     DeviceLostError,
     DTypeError,
     GraphError,
+    KnobError,
     NameError,
     ShapeError,
     UnsupportedError,
@@ -142,6 +143,17 @@ def test_what_a_device_makes_of_a_graph() -> None:
     legal, report = rlx.legalize_graph_for_device_with_report(graph(), "cpu")
     assert "mir.matmul" in str(legal) or "mir.dot" in str(legal)
     assert str(report) == str(rlx.dispatch_report_for_device(graph(), "cpu"))
+
+
+def test_the_environment_says_how_ops_are_dispatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLX_KERNEL_DISPATCH", "common")
+    assert rlx.CompileOptions().dispatch == rlx.KernelDispatchPolicy.COMMON
+    common = str(rlx.dispatch_report_for_device(graph(), "cpu"))
+    assert common == str(rlx.dispatch_report_for_device(graph(), "cpu", dispatch="common"))
+    assert common != str(rlx.dispatch_report_for_device(graph(), "cpu", dispatch="native"))
+    monkeypatch.setenv("RLX_KERNEL_DISPATCH", "fast")
+    with pytest.raises(KnobError, match="expected native or common"):
+        rlx.CompileOptions()
 
 
 # -- policies ------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -497,6 +498,32 @@ def test_spirv_that_is_damaged_or_says_otherwise_is_refused() -> None:
         check_kernel(found, "absent", (1, 1, 1))
     with pytest.raises(ToolchainError, match=r"groups of \(64, 1, 1\) in SPIR-V, \(32, 1, 1\)"):
         check_kernel(found, "scale_add", (32, 1, 1))
+
+
+def test_vulkan_devices_that_will_not_do_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    available("vulkan").close()
+    with monkeypatch.context() as patch:
+        patch.setattr("rlx.targets.vulkan.api.QUEUE_COMPUTE", 1 << 30)
+        with pytest.raises(DeviceError, match="the device does not compute"):
+            drivers.open_driver("vulkan")
+    monkeypatch.setattr("rlx.targets.vulkan.device.version", lambda major, minor: 1 << 31)
+    with pytest.raises(DeviceError, match=r"it has version 1\.0; RLX needs 1\.1"):
+        drivers.open_driver("vulkan")
+
+
+def test_errors_of_the_wgpu_package_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver: Any = available("gpu")
+    for error, expected in (
+        (driver.wgpu.GPUOutOfMemoryError("none left"), OutOfMemoryError),
+        (driver.wgpu.GPUError("Parent device is lost"), DeviceLostError),
+        (RuntimeError("else"), DeviceError),
+    ):
+        with pytest.raises(expected), driver._failures():
+            raise error
+    driver.close()
+    monkeypatch.setitem(sys.modules, "wgpu", None)
+    with pytest.raises(DeviceError, match=r"no package wgpu .*; pip install 'rlx\[gpu\]'"):
+        drivers.open_driver("gpu")
 
 
 def test_opencl_kernels_are_what_was_said() -> None:
