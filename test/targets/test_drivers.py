@@ -551,7 +551,7 @@ def test_error_codes_become_errors_by_what_they_mean() -> None:
     assert "-99 (unknown to RLX)" in str(VULKAN.error("vkQueueSubmit", -99))
 
 
-def test_a_library_that_is_missing_or_no_such_one_is_said() -> None:
+def test_a_library_that_is_missing_and_a_device_that_is_none_are_said() -> None:
     from rlx.targets.gpu.library import Codes, Library, choose
 
     none = Codes({}, (), ())
@@ -561,6 +561,17 @@ def test_a_library_that_is_missing_or_no_such_one_is_said() -> None:
         Library(("libc.so.6",), {"absent": "p"}, none, "install it")
     with pytest.raises(DeviceError, match="finds no device"):
         choose("vulkan", [], [])
+    names, ranks = ["slow", "fast"], [1, 0]
+    assert choose("vulkan", names, ranks) == 1
+    for wanted, found in (("0", 0), ("SLO", 0), ("fast", 1)):
+        with knobs.gpu.scoped(wanted):
+            assert choose("vulkan", names, ranks) == found
+    for wanted in ("2", "other"):
+        with (
+            knobs.gpu.scoped(wanted),
+            pytest.raises(DeviceError, match=f"no device RLX_GPU={wanted}; there are 0 'slow', 1"),
+        ):
+            choose("vulkan", names, ranks)
 
 
 def test_kernels_say_little_of_their_code() -> None:
