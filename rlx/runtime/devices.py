@@ -8,7 +8,7 @@ from rlx.errors import DeviceError
 from rlx.graph import Graph
 from rlx.ops.base import Op, op_class
 from rlx.runtime.backend import backend_for, devices, why_not
-from rlx.runtime.hardware import DEVICE_PRIORITY, Device, found_by_driver, label
+from rlx.runtime.hardware import DEVICE_PRIORITY, Device, found_by_driver, is_software, label
 from rlx.targets.gpu.drivers import opened
 
 __all__ = [
@@ -35,10 +35,8 @@ def by_priority(names: Iterable[str]) -> tuple[str, ...]:
 
     def rank(device: str) -> tuple[bool, bool, int]:
         known = device in DEVICE_PRIORITY
-        found = found_by_driver(device)
-        software = found is not None and found.software
         place = DEVICE_PRIORITY.index(device) if known else 0
-        return software, not known, place
+        return is_software(device), not known, place
 
     return tuple(sorted(dict.fromkeys(names), key=rank))
 

@@ -32,7 +32,7 @@ from rlx.runtime.backend import registered, why_not
 from rlx.runtime.cost import estimate_ns
 from rlx.runtime.devices import available_devices, first_unsupported_op, supports_graph
 from rlx.runtime.executable import typed_array, unknown
-from rlx.runtime.hardware import label
+from rlx.runtime.hardware import is_software, label
 from rlx.runtime.policy import DevicePolicy
 from rlx.runtime.session import CompiledGraph, Session
 from rlx.types import DTYPES
@@ -163,8 +163,10 @@ class GraphDevices:
         if not found:
             raise DeviceError(f"no device can run graph {self._graph.name!r} under the policy")
         preferred = [d for d in found if d in self._policy.prefer]
+        # The processor is not slower by itself than by way of a GPU's API.
+        found = preferred or [d for d in found if not is_software(d)] or found
         if preferred or len(found) == 1:
-            return (preferred or found)[0]
+            return found[0]
         return min(found, key=lambda d: estimate_ns(d, self._graph))
 
     def resolve(self, hint: str | None = None) -> str:

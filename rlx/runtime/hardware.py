@@ -8,7 +8,7 @@ from enum import StrEnum
 from rlx.errors import DeviceError, did_you_mean
 from rlx.targets.gpu.drivers import DRIVERS, Probe, probe
 
-__all__ = ["DEVICE_PRIORITY", "Device", "found_by_driver", "label", "why_missing"]
+__all__ = ["DEVICE_PRIORITY", "Device", "found_by_driver", "is_software", "label", "why_missing"]
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,12 @@ def label(device: str) -> str:
 def found_by_driver(device: str) -> Probe | None:
     """What a driver of RLX's finds for a device; None if it has no driver for it."""
     return probe(device) if device in DRIVERS else None
+
+
+def is_software(device: str) -> bool:
+    """Whether a device is this machine's processor by way of a GPU's API."""
+    found = found_by_driver(device)
+    return found is not None and found.software
 
 
 def why_missing(device: str) -> str:

@@ -20,7 +20,7 @@ from rlx.errors import (
     ShapeError,
     UnsupportedError,
 )
-from rlx.runtime import cost, hardware
+from rlx.runtime import backend, cost, hardware
 from rlx.runtime.backend import InterpreterBackend, _registry
 from rlx.runtime.graph_devices import DeviceFallbackError, GraphDevices, graph_param_names
 from rlx.runtime.hardware import Device
@@ -72,6 +72,12 @@ def flaky(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Flaky]]:
     yield Flaky
 
 
+def _replace(device: str, *more: Any) -> None:
+    """Register the interpreter as a device, whether there is one of the name or not."""
+    backend._registry.pop(device, None)
+    rlx.register_backend(device, InterpreterBackend, *more)
+
+
 # -- names and availability ----------------------------------------------------------------
 
 
@@ -109,7 +115,7 @@ def test_a_driver_without_code_generation_is_said_to_be_that(
 
 def test_a_backend_may_say_that_its_device_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlx.runtime.backend._registry", dict(_registry))
-    rlx.register_backend("vulkan", InterpreterBackend, lambda: "it is unplugged")
+    _replace("vulkan", lambda: "it is unplugged")
     assert "vulkan" not in rlx.available_devices()
     with pytest.raises(DeviceError, match="'vulkan' is not available: it is unplugged; use one of"):
         rlx.Session("vulkan")
@@ -118,7 +124,7 @@ def test_a_backend_may_say_that_its_device_is_away(monkeypatch: pytest.MonkeyPat
 def test_software_devices_come_after_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlx.runtime.backend._registry", dict(_registry))
     for device in ("vulkan", "cuda", "mine"):
-        rlx.register_backend(device, InterpreterBackend)
+        _replace(device)
     monkeypatch.setattr(hardware, "probe", lambda api: Probe(api, "it", api == "vulkan"))
     assert rlx.available_devices() == ("cuda", "cpu", "interpret", "mine", "vulkan")
     assert rlx.fastest_device() == "cuda"
@@ -376,5 +382,15 @@ def test_the_device_of_least_cost_is_the_fastest(monkeypatch: pytest.MonkeyPatch
     policy = DevicePolicy.only(["cpu", "interpret"])
     assert rlx.fastest_device_for_with_policy(graph(), policy) == "interpret"
     assert rlx.fastest_device_for_with_policy(large, policy) == "cpu"
+    monkeypatch.setattr(
+        cost, "calibrated", lambda device: figures.get(device, figures["interpret"])
+    )
     assert rlx.fastest_device_for(large) == "cpu"
+    # The processor by way of a GPU's API is not even measured beside the processor itself.
+    monkeypatch.setattr("rlx.runtime.backend._registry", dict(_registry))
+    _replace("vulkan")
+    monkeypatch.setattr(hardware, "probe", lambda api: Probe(api, "it", software=True))
+    monkeypatch.setattr(cost, "calibrated", lambda device: pytest.fail(f"{device} is measured"))
+    policy = DevicePolicy.only(["cpu", "vulkan"])
+    assert rlx.fastest_device_for_with_policy(graph(), policy) == "cpu"
     assert figures["interpret"].of(graph()) == pytest.approx(10 + 56)  # 14 floats are moved

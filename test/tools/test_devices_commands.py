@@ -31,7 +31,8 @@ def test_the_rows_are_data_as_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["devices", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found[0] == {"device": "cpu", "name": rlx.full_name("cpu"), "missing": ""}
-    assert {"device": "tpu", "name": "TPU"}.items() <= found[2].items() and found[2]["missing"]
+    tpu = next(row for row in found if row["device"] == "tpu")
+    assert tpu["name"] == "TPU" and tpu["missing"]
 
 
 def test_the_doctor_finds_a_checkout_well(capsys: pytest.CaptureFixture[str]) -> None:
