@@ -110,13 +110,15 @@ from rlx.runtime.devices import is_available as is_available
 from rlx.runtime.devices import supports as supports
 from rlx.runtime.devices import supports_graph as supports_graph
 from rlx.runtime.devices import supports_run_slots as supports_run_slots
+from rlx.runtime.graph_devices import (
+    fastest_device_for_with_policy as fastest_device_for_with_policy,
+)
 from rlx.runtime.graph_devices import DeviceBenchResult as DeviceBenchResult
 from rlx.runtime.graph_devices import DeviceCandidate as DeviceCandidate
 from rlx.runtime.graph_devices import DeviceFallbackError as DeviceFallbackError
 from rlx.runtime.graph_devices import GraphDevices as GraphDevices
 from rlx.runtime.graph_devices import benchmark_devices as benchmark_devices
 from rlx.runtime.graph_devices import fastest_device_for as fastest_device_for
-from rlx.runtime.graph_devices import fastest_device_for_with_policy as fastest_device_for_with_policy
 from rlx.runtime.graph_devices import graph_param_names as graph_param_names
 from rlx.runtime.graph_devices import warm_all as warm_all
 from rlx.runtime.policy import DevicePickStrategy as DevicePickStrategy
@@ -126,6 +128,9 @@ from rlx.runtime.session import Session as Session
 from rlx.runtime.subgraphs import SubgraphCache as SubgraphCache
 from rlx.runtime.subgraphs import run_if as run_if
 from rlx.runtime.subgraphs import run_while as run_while
+from rlx.staged import (
+    legalize_graph_for_device_with_report as legalize_graph_for_device_with_report,
+)
 from rlx.staged import CompilePipeline as CompilePipeline
 from rlx.staged import CompileResult as CompileResult
 from rlx.staged import FusionTarget as FusionTarget
@@ -135,7 +140,6 @@ from rlx.staged import fusion_passes as fusion_passes
 from rlx.staged import fusion_passes_for_supported as fusion_passes_for_supported
 from rlx.staged import legalize_for_backend as _legalize_for_backend
 from rlx.staged import legalize_for_backend as legalize_for_backend
-from rlx.staged import legalize_graph_for_device_with_report as legalize_graph_for_device_with_report
 from rlx.staged import supported_for_target as supported_for_target
 from rlx.staged import supports_op as supports_op
 from rlx.text import load as load
