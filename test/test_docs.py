@@ -167,8 +167,9 @@ def test_the_generated_pages_are_up_to_date() -> None:
         assert written == text(), f"docs/{name} is old: run tools/make_docs.py"
 
 
-def test_the_example_of_the_page_on_transforms_runs() -> None:
-    page = (ROOT / "docs" / "fourier.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["devices", "fourier"])
+def test_the_example_of_a_page_runs(name: str) -> None:
+    page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(code, {})
 

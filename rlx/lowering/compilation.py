@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from rlx import knobs
 from rlx.clock import Tick
 from rlx.errors import GraphError, did_you_mean
 from rlx.lowering.report import ArenaBuffer, DispatchReport, FusionReport, times_text
@@ -25,15 +26,20 @@ if TYPE_CHECKING:
 __all__ = ["Compilation", "CompileReport", "Options", "Record"]
 
 
+def _dispatch() -> Any:
+    return knobs.kernel_dispatch.get()
+
+
 @dataclass(frozen=True)
 class Options:
     """What a user may choose about a compile.
 
     ``dispatch`` is "native" (kernel families where they claim an op, else the common way) or
-    "common" (every op by its own loop nest, unfused); ``fuse`` False keeps ops apart.
+    "common" (every op by its own loop nest, unfused), by default what RLX_KERNEL_DISPATCH says;
+    ``fuse`` False keeps ops apart.
     """
 
-    dispatch: Literal["native", "common"] = "native"
+    dispatch: Literal["native", "common"] = field(default_factory=_dispatch)
     fuse: bool = True
 
     def __post_init__(self) -> None:

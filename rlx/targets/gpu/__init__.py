@@ -1,0 +1,1 @@
+"""What the targets that run kernels on a GPU have in common, and the WebGPU target itself."""
