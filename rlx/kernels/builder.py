@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rlx.kernels.control import Control
+from rlx.kernels.memory import start_of
 from rlx.kernels.reg import Reg
 from rlx.types import DType, f32
 
@@ -34,8 +35,9 @@ class KernelTarget:
 
     The rest is for the GPU frame: ``block`` threads a block; ``buffer_space`` and ``stack_space``
     are put into the memref types of arguments and of stack arrays; ``logical`` says that memory is
-    addressed through typed arrays, not pointers: then buffers have a run-time length, and sizes
-    come in a buffer of their own, since every argument takes one of few bindings.
+    addressed through typed arrays, not pointers: then buffers have a run-time length, and numbers
+    come in a buffer of their own, since every argument takes one of few bindings. As a binding must
+    start at a round address, they include the element of each buffer at which its view starts.
     """
 
     name: str
@@ -62,7 +64,9 @@ class KernelText:
     """A finished kernel: MLIR text of one function, and the arguments after begin and end.
 
     ``buffers`` then ``sizes`` is the order of the arguments; ``scratch`` says whether a scratch
-    pointer follows them.
+    pointer follows them. ``written`` are the numbers of the buffers that it stores to, as far as
+    the builder made it; ``starts`` says that the sizes are followed by the first element of each
+    buffer.
     """
 
     name: str
@@ -71,6 +75,8 @@ class KernelText:
     sizes: tuple[str, ...]
     scratch: bool
     frame: str
+    written: tuple[int, ...] = ()
+    starts: bool = False
 
 
 class Kernel(Control):
@@ -99,18 +105,23 @@ class Kernel(Control):
             tuple(s.name[1:] for s in self._sizes),
             self._scratch is not None,
             self.target.frame,
+            tuple(n for n, b in enumerate(self._buffers) if b.name in self._written),
+            self.target.frame == "gpu" and self.target.logical,
         )
 
     def _gpu_sizes(self) -> tuple[list[str], list[str]]:
-        """The arguments that bring the sizes as i32, and the lines that make indices of them."""
-        words = [f"{s.name}_i32" for s in self._sizes]
+        """The arguments that bring the numbers as i32, and the lines that make indices of them."""
+        names = [s.name for s in self._sizes]
+        if self.target.logical:
+            names += [start_of(b) for b in self._buffers]
+        words = [f"{name}_i32" for name in names]
         casts = [
-            f"    {s.name} = arith.index_cast {word} : i32 to index"
-            for s, word in zip(self._sizes, words, strict=True)
+            f"    {name} = arith.index_cast {word} : i32 to index"
+            for name, word in zip(names, words, strict=True)
         ]
         if not self.target.logical:
             return [f"{word}: i32" for word in words], casts
-        kind = f"memref<{len(words)}xi32, {self.target.buffer_space}>"
+        kind = f"memref<{len(words)}xi32{self._space()}>"
         lines: list[str] = []
         for n, (word, cast) in enumerate(zip(words, casts, strict=True)):
             lines.append(f"    {word}_at = arith.constant {n} : index")

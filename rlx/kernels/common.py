@@ -23,7 +23,7 @@ from rlx.kernels.probe import Probe
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg
 from rlx.kernels.strides import row_major
 from rlx.ops.base import Op, op_class, placeholders
-from rlx.types import DType, TensorType, bf16, f16, f32, i64
+from rlx.types import DType, TensorType, bf16, f16, f32
 
 __all__ = ["CommonConfig", "LoopBuilder", "Room", "emit", "faults", "launch", "workspaces"]
 
@@ -242,7 +242,7 @@ class LoopBuilder:
         if message not in self.messages:
             self.messages.append(message)
         if self._error is None:
-            self._error = (self.k.buffer("error", i64), self.k.size("site"))
+            self._error = (self.k.error_record(), self.k.size("site"))
         record_fault(self.k, cond, *self._error, self.messages.index(message) + 1)
 
     # -- pointwise ops ---------------------------------------------------------------------
@@ -268,7 +268,7 @@ class LoopBuilder:
 
 def emit(name: str, config: CommonConfig, target: KernelTarget) -> KernelText:
     """The text of the kernel. Arguments: buffers of the operands that are present, of the results,
-    of the workspaces, and if the op has faults an i64[2] ``error`` and the size ``site``, by which
+    of the workspaces, and if the op has faults the record ``error`` and the size ``site``, by which
     it is told."""
     return _build(name, config, target).k.text()
 

@@ -9,7 +9,10 @@ from rlx.kernels.complex import flat, gathered
 from rlx.kernels.memory import Memory
 from rlx.kernels.reg import INDEX, Reg
 
-__all__ = ["Control"]
+__all__ = ["ROW", "Control"]
+
+ROW = 1 << 15
+"""Blocks of a GPU's grid along x, where there are more: devices take less than 65536."""
 
 Body = Callable[..., Sequence[Reg] | Reg | None]
 
@@ -23,8 +26,10 @@ class Control(Memory):
             self.loop(self.reg("%begin", INDEX), self.reg("%end", INDEX), 1, body)
             return
         limit = self.size("range")
-        block, thread = (self.op(f"gpu.{n} x", INDEX, 0) for n in ("block_id", "thread_id"))
-        i = block * self.target.block + thread
+        row, block, thread = (
+            self.op(f"gpu.{name}", INDEX, 0) for name in ("block_id y", "block_id x", "thread_id x")
+        )
+        i = (row * ROW + block) * self.target.block + thread
         self.when(i < limit, lambda: body(i))
 
     def loop(

@@ -30,6 +30,7 @@ class Emitter:
         self._count = 0
         self._depth = 2
         self._scratch: Buffer | None = None
+        self._written: set[str] = set()
 
     @property
     def kernel(self) -> Kernel:

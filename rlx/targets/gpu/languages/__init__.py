@@ -1,0 +1,1 @@
+"""The shading languages, a table each."""
