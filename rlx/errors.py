@@ -11,6 +11,8 @@
     ├─ PassError             a compiler pass that failed
     ├─ UnsupportedError      valid, but not on this target or not yet (also a NotImplementedError)
     ├─ DeviceError           a device that is unknown or unavailable
+    │  ├─ DeviceLostError    a device that failed, or was taken away, at work
+    │  └─ OutOfMemoryError   a device has too little memory left (also a MemoryError)
     ├─ ToolchainError        MLIR, LLVM or an assembler is missing or refused its input
     ├─ FaultError            a run met bad data: an index out of range, a loop over its limit
     ├─ ModelError            a model directory that cannot be loaded
@@ -30,12 +32,14 @@ __all__ = [
     "ArtifactError",
     "DTypeError",
     "DeviceError",
+    "DeviceLostError",
     "FaultError",
     "GraphError",
     "IRError",
     "KnobError",
     "ModelError",
     "NameError",
+    "OutOfMemoryError",
     "PassError",
     "RlxError",
     "ShapeError",
@@ -132,6 +136,21 @@ class DeviceError(RlxError):
     """A device that is unknown, or not available on this machine.
 
     What to do: take one of those that the message lists.
+    """
+
+
+class DeviceLostError(DeviceError):
+    """A device failed at work, or was taken away: what was in its memory is gone.
+
+    What to do: compile again, which opens the device anew, or take another device. ``GraphDevices``
+    does so by itself.
+    """
+
+
+class OutOfMemoryError(DeviceError, MemoryError):
+    """A device has not as much memory left as was asked for. What it holds stays usable.
+
+    What to do: drop compiled graphs that are not needed, or take smaller batches.
     """
 
 
