@@ -61,7 +61,7 @@ class OpenClDriver(Driver):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                return self.cl.Program(self.context, kernel.code.decode()).build()
+                return self.cl.Program(self.context, kernel.code.decode()).build(options=["-cl-opt-disable"])
             except self.cl.RuntimeError as e:
                 raise ToolchainError(f"{self}: kernel {kernel.name}: {e}") from None
 

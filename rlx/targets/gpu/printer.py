@@ -154,6 +154,8 @@ class _Kernel:
         if op.name in _PREDICATES:
             number = ir.IntegerAttr(op.attributes["predicate"]).value
             predicate = "." + _PREDICATES[op.name][number]
+            if predicate in (".une", ".uno") and op.operands[0] == op.operands[1]:
+                predicate = ".nan"  # what a value does not equal itself for
         elif "dimension" in op.attributes:
             predicate = "." + str(op.attributes["dimension"]).split()[-1].rstrip(">")
         keys = [

@@ -63,6 +63,7 @@ OPERATORS: Mapping[str, str] = {
     "arith.cmpf.ule": "!({a} > {b})",
     "arith.cmpf.une": "{a} != {b}",
     "arith.cmpf.uno": "{a} != {a} || {b} != {b}",
+    "arith.cmpf.nan": "{a} != {a}",
     "math.sqrt": "sqrt({a})",
     "math.floor": "floor({a})",
     "math.ceil": "ceil({a})",
