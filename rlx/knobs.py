@@ -17,7 +17,7 @@ from rlx.errors import KnobError
 
 __all__ = [
     "KNOBS", "Knob", "cache", "cache_dir", "cache_size", "cpu", "dispatch_report", "fusion_report",
-    "ir_dump", "log", "num_threads", "trace",
+    "gpu", "ir_dump", "log", "num_threads", "trace",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -114,6 +114,12 @@ num_threads = Knob(
     "RLX_NUM_THREADS", 0, _count, "machine", "a number of threads",
     "Threads of the process; by default what affinity and the cgroup's quota allow. The native"
     " runtime reads it once, at its first use.",
+)  # fmt: skip
+
+gpu = Knob(
+    "RLX_GPU", "", str, "machine", "a number from 0 on, or a part of a name",
+    "The GPU to use, where an API has several; by default the one that is expected to be fastest."
+    " `rlx devices` lists them.",
 )  # fmt: skip
 
 # -- inspection -------------------------------------------------------------------------------

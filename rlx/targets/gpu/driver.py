@@ -57,13 +57,15 @@ class Driver(ABC):
     """One device through one API. Subclasses implement the methods with a leading underscore.
 
     ``name`` is the device's own name, ``limits`` what launches may ask, ``features`` what it can do
-    beyond every device of its kind, in the words of ``rlx.targets.<api>.features``.
+    beyond every device of its kind, in the words of ``rlx.targets.<api>.features``; ``software``
+    says that the device is this machine's processor.
     """
 
     api: str
     name: str
     limits: Limits
     features: frozenset[str] = frozenset()
+    software = False
 
     def __init__(self) -> None:
         self.lock = threading.RLock()

@@ -20,11 +20,9 @@ from rlx.errors import ToolchainError
 from rlx.kernels.builder import KernelText
 from rlx.targets.base import check_kernels
 from rlx.targets.vulkan.features import Features
+from rlx.targets.vulkan.spirv import MAGIC
 
 __all__ = ["MAGIC", "to_spirv"]
-
-MAGIC = 0x07230203
-"""The first word of a SPIR-V file."""
 
 PIPELINE = (
     "builtin.module(canonicalize,cse,convert-math-to-spirv,"

@@ -1,0 +1,97 @@
+"""The drivers by name: which of them find a device here, and those that are open."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import threading
+from dataclasses import dataclass
+from functools import cache
+
+from rlx import knobs
+from rlx.errors import DeviceError, did_you_mean
+from rlx.targets.gpu.driver import Driver
+
+__all__ = ["DRIVERS", "Probe", "close_drivers", "open_driver", "opened", "probe", "shared_driver"]
+
+DRIVERS = {
+    "cuda": "rlx.targets.cuda.launch:CudaDriver",
+    "rocm": "rlx.targets.rocm.launch:RocmDriver",
+    "vulkan": "rlx.targets.vulkan.launch:VulkanDriver",
+    "gpu": "rlx.targets.gpu.launch:WebGpuDriver",
+    "opencl": "rlx.targets.opencl.launch:OpenCLDriver",
+}
+"""The module and class of the driver of each API."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a driver finds here: a device by its name, or ``why`` there is none. ``software`` says
+    that the device is this machine's processor."""
+
+    api: str
+    name: str = ""
+    software: bool = False
+    why: str = ""
+
+    @property
+    def found(self) -> bool:
+        """Whether there is a device."""
+        return not self.why
+
+
+_shared: dict[str, Driver] = {}
+_lock = threading.RLock()
+
+
+def open_driver(api: str) -> Driver:
+    """A new driver of an API, for its device here; DeviceError says why if there is none."""
+    if api not in DRIVERS:
+        raise DeviceError(
+            f"no driver is called {api!r}{did_you_mean(api, DRIVERS)}; there are"
+            f" {', '.join(DRIVERS)}"
+        )
+    module, _, name = DRIVERS[api].partition(":")
+    return getattr(importlib.import_module(module), name)()
+
+
+def shared_driver(api: str) -> Driver:
+    """The driver that this process has open for an API; a new one if the last lost its device."""
+    with _lock:
+        found = _shared.get(api)
+        if found is None or found.lost or found.closed:
+            if found is not None:
+                found.close()
+            found = _shared[api] = open_driver(api)
+        return found
+
+
+def opened(api: str) -> Driver | None:
+    """The driver that this process has open for an API, if it has one."""
+    return _shared.get(api)
+
+
+def probe(api: str) -> Probe:
+    """Whether an API has a device here. A process asks once for each value of RLX_GPU."""
+    return _probe(api, knobs.gpu.get())
+
+
+@cache
+def _probe(api: str, wanted: str) -> Probe:
+    try:
+        driver = open_driver(api)
+    except DeviceError as e:
+        return Probe(api, why=e.message)
+    try:
+        return Probe(api, driver.name, driver.software)
+    finally:
+        driver.close()
+
+
+@atexit.register
+def close_drivers() -> None:
+    """Close the drivers that are open: their libraries may not outlive the process's end."""
+    with _lock:
+        for driver in _shared.values():
+            driver.close()
+        _shared.clear()

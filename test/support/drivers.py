@@ -1,0 +1,125 @@
+"""Two kernels written by hand in each language that a driver takes, and drivers to run them on."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlx.targets.gpu import drivers
+from rlx.targets.gpu.driver import Binding, Buffer, Driver, Handle, Kernel, Launch
+
+__all__ = ["SOFTWARE", "Pair", "available", "kernels", "pair"]
+
+SOFTWARE = ("vulkan", "opencl", "gpu")
+"""The drivers for which there are software devices."""
+
+
+SPIRV = Path(__file__).parent.parent / "targets" / "fixtures" / "driver_kernels.spv"
+
+OPENCL = b"""
+__kernel __attribute__((reqd_work_group_size(64, 1, 1)))
+void scale_add(__global const float *x, __global float *y, __global const int *p) {
+  int i = get_global_id(0);
+  if (i < p[0]) y[i] += p[1] * x[i];
+}
+
+__kernel __attribute__((reqd_work_group_size(4, 2, 1)))
+void sum_groups(__global const int *x, __global int *y) {
+  __local int s[8];
+  int t = get_local_id(1) * 4 + get_local_id(0);
+  s[t] = x[get_group_id(0) * 8 + t];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (t == 0) {
+    int sum = 0;
+    for (int j = 0; j < 8; ++j) sum += s[j];
+    y[get_group_id(0)] = sum;
+  }
+}
+"""
+
+WGSL = b"""
+@group(0) @binding(0) var<storage, read_write> ax: array<f32>;
+@group(0) @binding(1) var<storage, read_write> ay: array<f32>;
+@group(0) @binding(2) var<storage, read> ap: array<i32>;
+@compute @workgroup_size(64, 1, 1)
+fn scale_add(@builtin(global_invocation_id) at: vec3<u32>) {
+  let i = i32(at.x);
+  if (i < ap[0]) { ay[i] = ay[i] + f32(ap[1]) * ax[i]; }
+}
+
+@group(0) @binding(0) var<storage, read_write> bx: array<i32>;
+@group(0) @binding(1) var<storage, read_write> by: array<i32>;
+var<workgroup> s: array<i32, 8>;
+@compute @workgroup_size(4, 2, 1)
+fn sum_groups(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_index) t: u32) {
+  s[t] = bx[g.x * 8u + t];
+  workgroupBarrier();
+  if (t == 0u) {
+    var sum = 0;
+    for (var j = 0u; j < 8u; j++) { sum += s[j]; }
+    by[g.x] = sum;
+  }
+}
+"""
+
+MOCK = b"scale_add sum_groups"
+"""What the stand-ins for CUDA and HIP take for code: the names of functions that they have."""
+
+
+def kernels(api: str) -> tuple[Kernel, Kernel]:
+    """``y[i] += k * x[i]`` for i < n, with params n and k; and sums of 8 integers a group, by way
+    of shared memory."""
+    codes = {"vulkan": SPIRV.read_bytes(), "opencl": OPENCL, "gpu": WGSL}
+    code = codes.get(api, MOCK)
+    floats = (Binding("f32"), Binding("f32"))
+    ints = (Binding("i32"), Binding("i32"))
+    return (
+        Kernel("scale_add", code, (64, 1, 1), floats, 2),
+        Kernel("sum_groups", code, (4, 2, 1), ints),
+    )
+
+
+def available(api: str) -> Driver:
+    """A new driver of an API, or of "any" that finds a device here; skips where there is none."""
+    reasons: list[str] = []
+    for name in SOFTWARE if api == "any" else (api,):
+        found = drivers.probe(name)
+        if found.found:
+            return drivers.open_driver(name)
+        reasons.append(f"{name}: {found.why}")
+    pytest.skip(f"{'; '.join(reasons)} (or run `make drivers`)")
+
+
+class Pair:
+    """Two arrays of floats on a device, and a launch that adds a multiple of one to the other."""
+
+    def __init__(self, driver: Driver, n: int, seed: int = 0) -> None:
+        self.driver, self.n = driver, n
+        rng = np.random.default_rng(seed)
+        self.x, self.y = (rng.integers(-9, 9, n).astype(np.float32) for _ in range(2))
+        self.buffers: list[Buffer] = [driver.allocate(4 * n) for _ in range(2)]
+        self.reset()
+        self.handle: Handle = driver.load(kernels(driver.api)[0])
+
+    def reset(self) -> None:
+        """Write both arrays."""
+        for buffer, values in zip(self.buffers, (self.x, self.y), strict=True):
+            self.driver.write(buffer, 0, values)
+
+    def launch(self, k: int = 1) -> Launch:
+        """``y += k * x``."""
+        x, y = self.buffers
+        ranges = ((x, 0, 4 * self.n), (y, 0, 4 * self.n))
+        return Launch(self.handle, (-(-self.n // 64), 1, 1), ranges, struct.pack("<2i", self.n, k))
+
+    def result(self) -> np.ndarray:
+        """What ``y`` is on the device."""
+        return np.frombuffer(self.driver.read(self.buffers[1], 0, 4 * self.n), np.float32)
+
+
+def pair(driver: Driver, n: int = 1000) -> Pair:
+    """Arrays of a length that is no multiple of a group."""
+    return Pair(driver, n)

@@ -1,0 +1,105 @@
+"""Put software drivers of Vulkan and OpenCL into .drivers, for tests on machines without a GPU.
+
+    python tools/get_drivers.py && . .drivers/env
+
+Nothing is installed and no rights are needed: packages of Debian or Ubuntu are downloaded by apt,
+and unpacked. ``.drivers/env`` has what a shell must set for the system's
+loaders to find them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent.parent / ".drivers"
+
+DEBIAN = (
+    "libvulkan1", "mesa-vulkan-drivers", "vulkan-validationlayers", "spirv-tools",
+    "ocl-icd-libopencl1", "pocl-opencl-icd",
+)  # fmt: skip
+"""The loaders, lavapipe and PoCL, and what checks the use of Vulkan, and SPIR-V."""
+
+
+def run(*command: str, cwd: Path | None = None) -> str:
+    """The output of a command; ends the program with what it said if it failed."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+    except FileNotFoundError:
+        sys.exit(
+            f"there is no {command[0]} here: this fetches packages of Debian and Ubuntu;"
+            " elsewhere install a driver of Vulkan or OpenCL as your system does"
+        )
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def unpack(root: Path, packages: Path) -> None:
+    """The Debian packages, and those that they need and the system has not, as files in root."""
+    planned = run("apt-get", "--simulate", "--no-install-recommends", "install", *DEBIAN)
+    # What the system has already is found there, but for drivers: theirs are taken as they are.
+    needed = sorted({*re.findall(r"^Inst (\S+) \(", planned, re.MULTILINE)})
+    if needed:
+        run("apt-get", "download", *needed, cwd=packages)
+    for package in sorted(packages.glob("*.deb")):
+        run("dpkg", "-x", str(package), str(root))
+
+
+def one(root: Path, pattern: str) -> Path | None:
+    """A file that was unpacked, or that the system has."""
+    for place in (root, Path("/")):
+        if found := sorted((place / "usr").glob(pattern)):
+            return found[0]
+    return None
+
+
+def described(root: Path, pattern: str, folder: Path) -> Path:
+    """A loader's description of a library, copied to ``folder`` with the library's whole path."""
+    source = one(root, pattern)
+    if source is None:
+        sys.exit(f"the packages have no {pattern}")
+    text = json.loads(source.read_text(encoding="utf-8"))
+    part = text.get("ICD") or text["layer"]
+    library = one(root, f"lib/*/{Path(part['library_path']).name}")
+    part["library_path"] = str(library)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / source.name).write_text(json.dumps(text, indent=1), encoding="utf-8")
+    return folder / source.name
+
+
+def main() -> None:
+    """Fetch everything anew, and write the file for the shell."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    root, packages = FOLDER / "root", FOLDER / "packages"
+    for folder in (root, packages):
+        folder.mkdir(parents=True)
+    unpack(root, packages)
+    shutil.rmtree(packages)
+
+    icd = described(root, "share/vulkan/icd.d/lvp_icd.*.json", FOLDER / "icd")
+    layer = described(root, "share/vulkan/explicit_layer.d/*khronos_validation.json",
+                      FOLDER / "layers")  # fmt: skip
+    pocl = one(root, "lib/*/libpocl.so.2*")
+    (FOLDER / "opencl").mkdir()
+    (FOLDER / "opencl" / "pocl.icd").write_text(f"{pocl}\n", encoding="utf-8")
+    libraries = ":".join(str(p) for p in sorted(root.glob("usr/lib/*-linux-*")))
+    lines = {
+        "VK_DRIVER_FILES": icd,
+        "VK_ICD_FILENAMES": icd,  # what older loaders read
+        "VK_LAYER_PATH": layer.parent,
+        "OCL_ICD_VENDORS": FOLDER / "opencl",
+        "LD_LIBRARY_PATH": f"{libraries}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}",
+        "PATH": f"{root}/usr/bin:$PATH",
+    }
+    text = "".join(f'export {name}="{value}"\n' for name, value in lines.items())
+    (FOLDER / "env").write_text(text, encoding="utf-8")
+    print(f"software drivers are in {FOLDER}; for this shell:  . {FOLDER / 'env'}")
+
+
+if __name__ == "__main__":
+    main()
