@@ -26,7 +26,7 @@ from rlx.lowering.rules import constant_of
 from rlx.lowering.steps import Launched, Site, Step, launches
 from rlx.lowering.views import Memory, View
 from rlx.ops.base import Location
-from rlx.types import TensorType, dtype
+from rlx.types import TensorType, dtype, u64
 
 __all__ = ["Lowering"]
 
@@ -175,7 +175,8 @@ class Lowering:
     def copy(self, source: View, target: View) -> None:
         """Launch a copy between two views of one shape. It moves bits: one kernel for every element
         type of a width."""
-        source, target = source.as_bits(), target.as_bits()
+        widest = 32 if u64 in self.target.kernels.lacks else 64
+        source, target = source.as_bits(widest), target.as_bits(widest)
         config, launch = copy_family.launch(
             source.dtype.bits, source.shape, source.strides, target.strides, self.block
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from rlx.ops.base import caller
 from rlx.runtime.artifact import Signature
 from rlx.runtime.executable import as_array
 from rlx.targets.gpu.driver import Driver
+from rlx.targets.gpu.drivers import shared_driver
 from rlx.targets.gpu.program import Branch, Dispatch, For, GpuProgram, Repeat, Step, groups
 from rlx.targets.gpu.work import Buffer, Launch, Recording
 from rlx.types import DTYPES
@@ -30,17 +32,21 @@ _ERROR = struct.Struct("<ii")
 
 
 class DeviceBackend:
-    """A GPU as a device: compiles for a target, and runs on the device of a driver."""
+    """A GPU as a device: compiles for the target of an API, and runs by its driver. DeviceError if
+    there is no such device here."""
 
-    def __init__(self, name: str, target: str, driver: Driver) -> None:
-        self.name, self.target, self.driver = name, target, driver
+    def __init__(self, api: str) -> None:
+        # MLIR first: a software driver brings an LLVM of its own, and of two LLVMs in a process the
+        # later one must not be MLIR's, which would register its options with the other.
+        importlib.import_module("rlx.compiler")
+        self.name, self.driver = api, shared_driver(api)
 
     def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Any:
         from rlx.compiler import compile_program
         from rlx.lowering.compilation import Options
         from rlx.targets import find_target
 
-        program, report = compile_program(graph, find_target(self.target), Options.of(options))
+        program, report = compile_program(graph, find_target(self.name), Options.of(options))
         return DeviceExecutable(program, self.driver, report)
 
     def set_threads(self, n: int) -> None:

@@ -9,18 +9,55 @@ a range takes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from rlx import _mlir
 from rlx.errors import UnsupportedError
-from rlx.kernels.builder import KernelText
-from rlx.targets.base import check_kernels
+from rlx.kernels.builder import KernelTarget, KernelText
+from rlx.kernels.math import CPU_MATH
+from rlx.targets.base import Target, check_kernels
 from rlx.targets.gpu.language import Language
 from rlx.targets.gpu.printer import print_kernels
+from rlx.types import DType
 
-__all__ = ["TextEmitter", "to_source"]
+__all__ = ["FAMILIES", "STAGES", "TextEmitter", "text_target", "to_source"]
+
+FAMILIES = ("rowwise", "elementwise", "copy")
+"""The kernel families that run as they are with a work item a task; the rest goes the common way."""
+
+STAGES = ("source",)
 
 PIPELINE = "builtin.module(canonicalize,cse)"
+
+
+class Lacking(Protocol):
+    """Features by name, and the element types that they have not."""
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        ...
+
+    @property
+    def lacks(self) -> Mapping[DType, str]:
+        """The element types, each with what would provide it."""
+        ...
+
+
+def text_target(name: str, features: Lacking, language: Language) -> Target:
+    """A target whose drivers take source in a shading language."""
+    return Target(
+        name=name,
+        features=features,
+        kernels=KernelTarget(
+            name=features.name, vector_bytes=0, registers=0, math=CPU_MATH, frame="gpu",
+            logical=True, index_bits=32, lacks=features.lacks,
+        ),
+        families=FAMILIES,
+        stages=STAGES,
+        emitter=TextEmitter(name, language),
+    )  # fmt: skip
 
 
 class TextEmitter:
@@ -31,7 +68,8 @@ class TextEmitter:
 
     def emit(self, kernels: list[KernelText], stage: str) -> bytes:
         if stage != "source":
-            raise UnsupportedError(f"target {self.target} has no stage {stage!r}; it has source")
+            listed = ", ".join(STAGES)
+            raise UnsupportedError(f"target {self.target} has no stage {stage!r}; it has {listed}")
         return to_source(kernels, self.language).encode()
 
     def lines(self, kernel: KernelText) -> dict[str, list[int]]:

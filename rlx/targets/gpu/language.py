@@ -23,6 +23,8 @@ __all__ = ["STATEMENTS", "Language"]
 
 STATEMENTS = frozenset(
     [
+        # The result of a sum or product where it goes into another, if compilers reorder them.
+        "exact",
         # A value, a variable that is assigned later, and one with its first value.
         "let", "declare", "var", "assign",
         "for", "while", "unless", "if", "else", "end", "return",

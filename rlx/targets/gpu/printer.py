@@ -24,6 +24,9 @@ _CMPF = (
 )  # fmt: skip
 _PREDICATES = {"arith.cmpi": _CMPI, "arith.cmpf": _CMPF}
 
+_SUMS = frozenset(["arith.addf", "arith.subf", "arith.mulf"])
+_ROUNDED = _SUMS | {"math.fma"}
+
 _INDEX_BITS = 32
 
 _FORMATS = {"f16": ("<e", "<H"), "f32": ("<f", "<I"), "f64": ("<d", "<Q")}
@@ -164,13 +167,21 @@ class _Kernel:
             f"{op.name}{predicate}", op.name,
         ]  # fmt: skip
         template = self.find(keys, f"{op.name}{predicate} from {source} to {out}")
-        fields = {x: self.names[v] for x, v in zip("abc", op.operands, strict=False)}
+        fields = {x: self.exact(op, v) for x, v in zip("abc", op.operands, strict=False)}
         fields |= {f"u{x}": self.unsigned(v) for x, v in zip("abc", op.operands, strict=False)}
         fields["t"], fields["ut"] = self.type(out), self.language.unsigned_types.get(out, "")
         text = template.removeprefix("u:").format(**fields)
         if template.startswith("u:") and out in self.language.signed:
             text = self.language.signed[out].format(e=text)
         self.let(op.results[0], text)
+
+    def exact(self, op: ir.Operation, v: ir.Value) -> str:
+        """An operand as it was rounded. The math functions and sums of two terms stand on every
+        rounding: where compilers reorder sums and products, they must not see one in another."""
+        name = self.names[v]
+        if "exact" not in self.language.rows or op.name not in _SUMS or isinstance(v.owner, ir.Block):
+            return name
+        return self.row("exact", e=name) if v.owner.operation.name in _ROUNDED else name
 
     def constant(self, op: ir.Operation) -> None:
         result, value = op.results[0], op.attributes["value"]

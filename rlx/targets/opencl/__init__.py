@@ -2,27 +2,18 @@
 
     rlx-opt model.mlir --dispatch=common --emit=source --target=opencl
 
-Kernels run one work item a point of their parallel range. How they are called is in
-``rlx.targets.gpu.emit``.
+How kernels are called is in ``rlx.targets.gpu.emit``.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
-from rlx.kernels.builder import KernelTarget
-from rlx.kernels.math import CPU_MATH
-from rlx.targets.base import Target
-from rlx.targets.gpu.emit import TextEmitter
-from rlx.targets.gpu.languages.opencl import OPENCL
-from rlx.targets.opencl.features import DEFAULT, preset
+if TYPE_CHECKING:
+    from rlx.targets.base import Target
 
-__all__ = ["FAMILIES", "STAGES", "make_target"]
-
-FAMILIES = ("rowwise", "elementwise", "copy")
-"""The kernel families that run as they are with a work item a task; the rest goes the common way."""
-
-STAGES = ("source",)
+__all__ = ["make_target"]
 
 
 @cache
@@ -31,15 +22,9 @@ def make_target(features: str | None = None) -> Target:
 
     Raises DeviceError for an unknown profile.
     """
-    found = preset(features or DEFAULT)
-    return Target(
-        name="opencl",
-        features=found,
-        kernels=KernelTarget(
-            name=found.name, vector_bytes=0, registers=0, math=CPU_MATH, frame="gpu",
-            logical=True, index_bits=32, lacks=found.lacks,
-        ),
-        families=FAMILIES,
-        stages=STAGES,
-        emitter=TextEmitter("opencl", OPENCL),
-    )  # fmt: skip
+    # Imported here: the driver needs nothing that compiles.
+    from rlx.targets.gpu.emit import text_target
+    from rlx.targets.gpu.languages.opencl import OPENCL
+    from rlx.targets.opencl.features import DEFAULT, preset
+
+    return text_target("opencl", preset(features or DEFAULT), OPENCL)

@@ -3,7 +3,9 @@
 Integers of 8 and 16 bits are held in an i32, with their sign; in memory they are packed in words,
 as half floats are. What a kernel writes so is atomic: other work items write other parts of a word.
 Neither infinity nor nan may stand in an expression that a compiler can evaluate, and a compiler may
-assume that there are none: both are told by their bits.
+assume that there are none: both are told by their bits. It may also reorder sums and products, and
+nothing forbids it: the result of one goes into another by way of an ``or`` with a zero that no
+compiler knows, the number of the group in z.
 """
 
 from __future__ import annotations
@@ -120,6 +122,7 @@ WGSL = Language(
         **_packed("i8", 8, "rlx_part8({word}, {shift})", "{ua}"),
         **_packed("i16", 16, "rlx_part16({word}, {shift})", "{ua}"),
         **_packed("f16", 16, "rlx_from_half(({word} >> {shift}) & {mask})", "rlx_to_half({a})"),
+        "exact": "rlx_exact({e}, group.z)",
         "let": "let {n}: {t} = {e};",
         "declare": "var {n}: {t};",
         "var": "var {n}: {t} = {e};",
@@ -141,6 +144,8 @@ WGSL = Language(
         "    @builtin(workgroup_id) group: vec3<u32>) {{",
     },
     helpers={
+        "rlx_exact": "fn rlx_exact(x: f32, zero: u32) -> f32 {\n"
+        "    return bitcast<f32>(bitcast<u32>(x) | zero);\n}",
         "rlx_f32": "fn rlx_f32(bits: u32) -> f32 {\n    return bitcast<f32>(bits);\n}",
         "rlx_shift8": "fn rlx_shift8(i: i32) -> u32 {\n    return 8u * (bitcast<u32>(i) & 3u);\n}",
         "rlx_shift16": "fn rlx_shift16(i: i32) -> u32 {\n"
