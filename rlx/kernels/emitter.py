@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from rlx.errors import UnsupportedError
 from rlx.kernels.complex import Complex, pair
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg, mlir_element, mlir_type
-from rlx.types import DType, bool_, f32, f64
+from rlx.types import DType, bool_, f32, f64, i32, i64, u32, u64
 
 if TYPE_CHECKING:
     from rlx.kernels.builder import Kernel, KernelTarget
@@ -156,6 +156,12 @@ class Emitter:
         return self.op(text, a.dtype, len(lanes))
 
     # -- conversions -----------------------------------------------------------------------
+
+    def widest(self, dt: DType) -> DType:
+        """The widest integer type of the sign of ``dt`` that the target has. One that lacks those
+        of 64 bits has no tensors that they could count the elements of."""
+        narrow, wide = (u32, u64) if dt.kind == "uint" else (i32, i64)
+        return narrow if wide in self.target.lacks else wide
 
     def bitcast(self, x: Reg, dt: DType) -> Reg:
         """The same bits as another type of the same width."""
