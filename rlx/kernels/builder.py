@@ -34,7 +34,8 @@ class KernelTarget:
     the width of an index, which bounds the elements of a buffer.
 
     The rest is for the GPU frame: ``block`` threads a block; ``buffer_space`` and ``stack_space``
-    are put into the memref types of arguments and of stack arrays; ``logical`` says that memory is
+    are put into the memref types of arguments and of stack arrays, and ``shared_space`` into those
+    of memory that a block shares (None: there is none yet); ``logical`` says that memory is
     addressed through typed arrays, not pointers: then buffers have a run-time length, and numbers
     come in a buffer of their own, since every argument takes one of few bindings. As a binding must
     start at a round address, they include the element of each buffer at which its view starts.
@@ -50,6 +51,7 @@ class KernelTarget:
     logical: bool = False
     block: int = 128
     index_bits: int = 64
+    shared_space: str | None = None
     lacks: Mapping[DType, str] = field(default_factory=dict[DType, str])
 
     def lanes(self, dt: DType = f32) -> int:
@@ -66,7 +68,7 @@ class KernelText:
     ``buffers`` then ``sizes`` is the order of the arguments; ``scratch`` says whether a scratch
     pointer follows them. ``written`` are the numbers of the buffers that it stores to, as far as
     the builder made it; ``starts`` says that the sizes are followed by the first element of each
-    buffer.
+    buffer. On a GPU a block has ``block`` threads, and takes ``points`` of the parallel range.
     """
 
     name: str
@@ -77,6 +79,8 @@ class KernelText:
     frame: str
     written: tuple[int, ...] = ()
     starts: bool = False
+    block: int = 0
+    points: int = 0
 
 
 class Kernel(Control):
@@ -89,7 +93,7 @@ class Kernel(Control):
             sizes, casts = self._gpu_sizes()
             args += sizes
             start = f"  gpu.func @{self.name}({', '.join(args)}) kernel"
-            start += f" attributes {{known_block_size = array<i32: {self.target.block}, 1, 1>}} {{"
+            start += f" attributes {{known_block_size = array<i32: {self._block}, 1, 1>}} {{"
             body = [start, *casts, *self._head, *self._lines, "    gpu.return", "  }"]
         else:
             args = ["%begin: index", "%end: index", *args]
@@ -107,6 +111,8 @@ class Kernel(Control):
             self.target.frame,
             tuple(n for n, b in enumerate(self._buffers) if b.name in self._written),
             self.target.frame == "gpu" and self.target.logical,
+            self._block,
+            self._points,
         )
 
     def _gpu_sizes(self) -> tuple[list[str], list[str]]:

@@ -31,6 +31,7 @@ class Emitter:
         self._depth = 2
         self._scratch: Buffer | None = None
         self._written: set[str] = set()
+        self._block = self._points = target.block
 
     @property
     def kernel(self) -> Kernel:

@@ -87,6 +87,16 @@ class Memory(Arithmetic):
         self._head.append(f"    {name} = memref.alloca() {{alignment = 64 : i64}} : {kind}")
         return Buffer(name, dt, kind)
 
+    def shared(self, dt: DType, count: int) -> Buffer:
+        """An array that the threads of a block share, of a type that registers have."""
+        space = self.target.shared_space
+        if space is None:
+            raise self._refuse("the target shares no memory in a block")
+        kind = f"memref<{count}x{self._element(dt)}{f', {space}' if space else ''}>"
+        name = self.fresh()
+        self._head.append(f"    {name} = memref.alloc() : {kind}")
+        return Buffer(name, dt, kind)
+
     def load(self, b: Buffer, at: Reg | int, lanes: int = 0) -> Reg:
         """Read one element or ``lanes`` consecutive ones; 16-bit floats come as f32."""
         if b.dtype.is_complex:

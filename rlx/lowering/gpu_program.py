@@ -10,7 +10,7 @@ from rlx.kernels.builder import KernelText
 from rlx.kernels.emit import emit_kernel
 from rlx.lowering.schedule import Schedule
 from rlx.targets.base import Target
-from rlx.targets.gpu.program import Branch, Dispatch, For, GpuProgram, Memory, Place, Repeat, Step
+from rlx.targets.gpu.program import Branch, Dispatch, For, GpuProgram, Memory, Place, Repeat, Step, groups
 from rlx.targets.gpu.work import Binding, Kernel
 from rlx.types import DTYPES
 
@@ -26,7 +26,7 @@ def gpu_program(schedule: Schedule, target: Target, symbols: dict[str, str]) -> 
     texts = [emit_kernel(k.family, name, k.config, target.kernels) for name, k in named.items()]
     # One file for all: a driver's compiler takes longer to start than for a kernel.
     code = target.emitter.emit(texts, target.stages[-1]) if texts else b""
-    kernels = tuple(_kernel(text, code, target) for text in texts)
+    kernels = tuple(_kernel(text, code) for text in texts)
     numbers = {name: n for n, name in enumerate(named)}
     builder = _Builder(schedule, {k: numbers[name] for k, name in symbols.items()}, texts)
     return GpuProgram(
@@ -37,13 +37,13 @@ def gpu_program(schedule: Schedule, target: Target, symbols: dict[str, str]) -> 
     )  # fmt: skip
 
 
-def _kernel(text: KernelText, code: bytes, target: Target) -> Kernel:
+def _kernel(text: KernelText, code: bytes) -> Kernel:
     bindings = tuple(
         Binding(dt.name, "read_write" if n in text.written else "read")
         for n, dt in enumerate(text.buffers)
     )
     params = len(text.sizes) + len(text.buffers)
-    return Kernel(text.name, code, (target.kernels.block, 1, 1), bindings, params)
+    return Kernel(text.name, code, (text.block, 1, 1), bindings, params)
 
 
 class _Builder:
@@ -90,12 +90,11 @@ class _Builder:
 
     def dispatch(self, step: Any) -> Step:
         _, name, count, _, _, refs, sizes = step
-        number = self.kernels[name]
-        given = iter(sizes)
-        names = self.texts[number].sizes
-        params = tuple(count if n == "range" else next(given) for n in names)
+        number, given = self.kernels[name], iter(sizes)
+        text = self.texts[number]
+        params = tuple(count if n == "range" else next(given) for n in text.sizes)
         places = tuple(self.place(r) for r in refs)
-        return Dispatch(number, count, places, params, next(self.facts)[0])
+        return Dispatch(number, groups(count, text.points), places, params, next(self.facts)[0])
 
     def branch(self, step: Any) -> Step:
         _, flag, then, otherwise = step

@@ -84,6 +84,11 @@ class Lowering:
         """Elements of a task of an elementwise kernel: a GPU has a thread for each."""
         return 1 if self.target.kernels.frame == "gpu" else elementwise.BLOCK
 
+    @property
+    def shares(self) -> bool:
+        """Whether threads of the target come in blocks that share memory."""
+        return self.target.kernels.shared_space is not None
+
     def at(self, owner: ir.Operation | ir.Value) -> None:
         """What is launched from here on is for this op or value."""
         self.location, self.trail = place_of(owner), trail_of(owner.location)

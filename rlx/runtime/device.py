@@ -19,7 +19,7 @@ from rlx.runtime.artifact import Signature
 from rlx.runtime.executable import as_array
 from rlx.targets.gpu.driver import Driver
 from rlx.targets.gpu.drivers import shared_driver
-from rlx.targets.gpu.program import Branch, Dispatch, For, GpuProgram, Repeat, Step, groups
+from rlx.targets.gpu.program import Branch, Dispatch, For, GpuProgram, Repeat, Step
 from rlx.targets.gpu.work import Buffer, Launch, Recording
 from rlx.types import DTYPES
 
@@ -153,8 +153,7 @@ class DeviceExecutable:
         offsets, params = step.bind(kernel, self.driver.limits.alignment, rounds)
         buffers = [self._buffers[p.memory] for p in step.places]
         ranges = tuple((b, at, b.nbytes - at) for b, at in zip(buffers, offsets, strict=True))
-        size = groups(step.count, kernel.workgroup[0])
-        return Launch(self._handles[step.kernel], size, ranges, params)
+        return Launch(self._handles[step.kernel], step.groups, ranges, params)
 
     def read(self, memory: int, offset: int, nbytes: int) -> bytes:
         """Bytes of one of the program's memories."""

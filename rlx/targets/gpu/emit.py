@@ -52,7 +52,7 @@ def text_target(name: str, features: Lacking, language: Language) -> Target:
         features=features,
         kernels=KernelTarget(
             name=features.name, vector_bytes=0, registers=0, math=CPU_MATH, frame="gpu",
-            logical=True, index_bits=32, lacks=features.lacks,
+            shared_space="", logical=True, index_bits=32, lacks=features.lacks,
         ),
         families=FAMILIES,
         stages=STAGES,

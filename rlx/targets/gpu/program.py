@@ -55,12 +55,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """A kernel, by its number, on ``count`` points of its parallel range. ``places`` are those of
-    its bindings, and ``params`` its numbers without the starts of the views; ``ops`` says what it
-    computes."""
+    """A kernel, by its number, on so many groups. ``places`` are those of its bindings, and
+    ``params`` its numbers without the starts of the views; ``ops`` says what it computes."""
 
     kernel: int
-    count: int
+    groups: Triple
     places: tuple[Place, ...]
     params: tuple[int, ...]
     ops: str = ""
@@ -140,8 +139,8 @@ class GpuProgram:
     sites: list[tuple[str, str, int]]
 
 
-def groups(count: int, block: int) -> Triple:
-    """The work groups of ``block`` work items for so many points: in rows, since a device takes few
-    groups in any one direction."""
-    needed = -(-count // block)
+def groups(count: int, points: int) -> Triple:
+    """The work groups, of which each takes so many points, for ``count`` of them: in rows, since a
+    device takes few groups in any one direction."""
+    needed = -(-count // points)
     return (min(needed, ROW), -(-needed // ROW), 1)
