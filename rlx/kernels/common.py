@@ -78,7 +78,8 @@ class LoopBuilder:
         self.domain: tuple[int, ...] | None = None
         self.messages: list[str] = []
         self.workspaces: list[TensorType] = []
-        self.work_memory: list[tuple[DType, int]] = []
+        self.work_memory: dict[DType, int] = {}
+        self._work: dict[DType, Buffer] = {}
         self.scratch = 0
         self._point: Reg | None = None
         self._operands: list[Buffer | None] = [
@@ -192,10 +193,14 @@ class LoopBuilder:
         assert self._point is not None and self._error is None, self.op.name
         stride = padded(columns, dt)
         count = max(rows, 1) * stride
-        self.work_memory.append((dt, count))
+        before = self.work_memory.get(dt, 0)
+        self.work_memory[dt] = before + count
         if self.k.target.frame == "gpu":
-            buffer = self.k.buffer(f"work{len(self.work_memory) - 1}", dt)
-            return Matrix(self.k, buffer, self._point * count, stride)
+            # One argument for all of a type, since a device binds few: a part for all points each.
+            if dt not in self._work:
+                self._work[dt] = self.k.buffer(f"work_{dt}", dt)
+            base = self._point * count + before * math.prod(self.domain or ())
+            return Matrix(self.k, self._work[dt], base, stride)
         buffer = self.k.scratch(dt, self.scratch)
         self.scratch += -(-count * dt.bytes // LINE_BYTES) * LINE_BYTES
         return Matrix(self.k, buffer, 0, stride)
@@ -292,7 +297,7 @@ def workspaces(config: CommonConfig, frame: str = "cpu") -> list[TensorType]:
     have scratch for the work memory of a point; on GPUs it is an argument."""
     built = _traced(config)
     points = math.prod(built.domain or ())
-    work = [TensorType((points, count), dt) for dt, count in built.work_memory]
+    work = [TensorType((points, count), dt) for dt, count in built.work_memory.items()]
     return [*built.workspaces, *(work if frame == "gpu" else ())]
 
 
