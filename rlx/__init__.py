@@ -41,6 +41,8 @@ NAMES = {
         "rlx.ops.value": ("Value",),
         "rlx.runtime.artifact": ("Artifact",),
         "rlx.runtime.backend": ("Backend", "devices", "register_backend"),
+        "rlx.runtime.graph_devices": ("GraphDevices",),
+        "rlx.runtime.policy": ("DevicePolicy",),
         "rlx.runtime.session": ("CompiledGraph", "Session"),
         "rlx.staged": ("CompilePipeline",),
         "rlx.text": ("load", "save"),

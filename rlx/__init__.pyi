@@ -98,6 +98,7 @@ from rlx.runtime.backend import register_backend as register_backend
 from rlx.runtime.compile_cache import CompileCache as CompileCache
 from rlx.runtime.devices import DEVICE_PRIORITY as DEVICE_PRIORITY
 from rlx.runtime.devices import Device as Device
+from rlx.runtime.devices import available_apple_devices as available_apple_devices
 from rlx.runtime.devices import available_devices as available_devices
 from rlx.runtime.devices import devices_for as devices_for
 from rlx.runtime.devices import drain_device as drain_device
@@ -109,6 +110,17 @@ from rlx.runtime.devices import is_available as is_available
 from rlx.runtime.devices import supports as supports
 from rlx.runtime.devices import supports_graph as supports_graph
 from rlx.runtime.devices import supports_run_slots as supports_run_slots
+from rlx.runtime.graph_devices import DeviceBenchResult as DeviceBenchResult
+from rlx.runtime.graph_devices import DeviceCandidate as DeviceCandidate
+from rlx.runtime.graph_devices import DeviceFallbackError as DeviceFallbackError
+from rlx.runtime.graph_devices import GraphDevices as GraphDevices
+from rlx.runtime.graph_devices import benchmark_devices as benchmark_devices
+from rlx.runtime.graph_devices import fastest_device_for as fastest_device_for
+from rlx.runtime.graph_devices import fastest_device_for_with_policy as fastest_device_for_with_policy
+from rlx.runtime.graph_devices import graph_param_names as graph_param_names
+from rlx.runtime.graph_devices import warm_all as warm_all
+from rlx.runtime.policy import DevicePickStrategy as DevicePickStrategy
+from rlx.runtime.policy import DevicePolicy as DevicePolicy
 from rlx.runtime.session import CompiledGraph as CompiledGraph
 from rlx.runtime.session import Session as Session
 from rlx.runtime.subgraphs import SubgraphCache as SubgraphCache
@@ -123,6 +135,7 @@ from rlx.staged import fusion_passes as fusion_passes
 from rlx.staged import fusion_passes_for_supported as fusion_passes_for_supported
 from rlx.staged import legalize_for_backend as _legalize_for_backend
 from rlx.staged import legalize_for_backend as legalize_for_backend
+from rlx.staged import legalize_graph_for_device_with_report as legalize_graph_for_device_with_report
 from rlx.staged import supported_for_target as supported_for_target
 from rlx.staged import supports_op as supports_op
 from rlx.text import load as load
@@ -183,7 +196,9 @@ __all__ = [
     "CompilePipeline",
     "CompiledGraph",
     "DType",
+    "DevicePolicy",
     "Graph",
+    "GraphDevices",
     "GraphModule",
     "MlirKernel",
     "Op",

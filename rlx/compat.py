@@ -101,12 +101,23 @@ AREAS: dict[str, dict[str, Name]] = {
         **_same("rlx.runtime.backend", "Backend", "register_backend", "backend_for"),
         "registered_devices": Name("rlx.runtime.backend:devices"),
         **_same(
-            "rlx.runtime.devices", "DEVICE_PRIORITY", "Device", "available_devices", "devices_for",
-            "drain_device", "fastest_among", "fastest_device", "first_unsupported_op", "full_name",
-            "is_available", "supports", "supports_graph", "supports_run_slots",
+            "rlx.runtime.devices", "DEVICE_PRIORITY", "Device", "available_apple_devices",
+            "available_devices", "devices_for", "drain_device", "fastest_among", "fastest_device",
+            "first_unsupported_op", "full_name", "is_available", "supports", "supports_graph",
+            "supports_run_slots",
         ),
         "legalize_graph_for_device": Name("rlx.staged:legalize_for_backend"),
-        **_same("rlx.staged", "dispatch_report_for_device"),
+        **_same(
+            "rlx.staged", "dispatch_report_for_device", "legalize_graph_for_device_with_report"
+        ),
+    },
+    "Several devices": {
+        **_same("rlx.runtime.policy", "DevicePickStrategy", "DevicePolicy"),
+        **_same(
+            "rlx.runtime.graph_devices", "DeviceBenchResult", "DeviceCandidate",
+            "DeviceFallbackError", "GraphDevices", "benchmark_devices", "fastest_device_for",
+            "fastest_device_for_with_policy", "graph_param_names", "warm_all",
+        ),
     },
     "Looking inside": {
         **_same(
@@ -139,11 +150,6 @@ NAMES: dict[str, Name] = {name: row for names in AREAS.values() for name, row in
 """All names."""
 
 LATER: dict[str, tuple[str, ...]] = {
-    "Several devices": (
-        "DevicePolicy", "DevicePickStrategy", "DeviceCandidate", "DeviceFallbackError",
-        "DeviceBenchResult", "GraphDevices", "benchmark_devices", "warm_all",
-        "fastest_device_for_with_policy", "graph_param_names",
-    ),
     "Serving": ("KvPagePool", "KvBlockTable", "BatchConstructor"),
     "Weights and memory": ("WeightLoader", "BytesWeightLoader", "CommandStream", "DeviceArena"),
     "Front ends": ("Tracer", "TracedTensor", "rlx_model", "op_registry"),

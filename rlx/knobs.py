@@ -11,13 +11,15 @@ import os
 import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from copy import copy
 from typing import Any, Generic, TypeVar
 
 from rlx.errors import KnobError
 
 __all__ = [
-    "KNOBS", "Knob", "cache", "cache_dir", "cache_size", "cpu", "dispatch_report", "fusion_report",
-    "gpu", "ir_dump", "log", "num_threads", "trace",
+    "KNOBS", "Knob", "benchmark_pick", "cache", "cache_dir", "cache_size", "cpu", "deny_devices",
+    "device", "device_chain", "devices", "dispatch_report", "fusion_report", "gpu", "ir_dump",
+    "log", "num_threads", "prefer_devices", "trace",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -57,6 +59,13 @@ class Knob(Generic[T]):
             raise KnobError(
                 f"environment variable {self.variable} is {text!r}{why}; expected {self.form}"
             ) from None
+
+    def under(self, prefix: str) -> T:
+        """The value of the variable of another program's that has ``prefix`` in place of RLX."""
+        other = copy(self)
+        other.variable = f"{prefix}{self.variable.removeprefix('RLX')}"
+        other._override = self._override if prefix == "RLX" else _UNSET
+        return other.get()
 
     def set(self, value: T) -> None:
         """Override the environment in this process."""
@@ -120,6 +129,45 @@ gpu = Knob(
     "RLX_GPU", "", str, "machine", "a number from 0 on, or a part of a name",
     "The GPU to use, where an API has several; by default the one that is expected to be fastest."
     " `rlx devices` lists them.",
+)  # fmt: skip
+
+# -- devices ----------------------------------------------------------------------------------
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word.lower() for word in re.split(r"[,;\s]+", text) if word))
+
+
+_DEVICES = "names of devices, with commas between"
+
+devices = Knob(
+    "RLX_DEVICES", (), _names, "devices", _DEVICES,
+    "The devices that a policy from the environment allows; by default all.",
+)  # fmt: skip
+
+deny_devices = Knob(
+    "RLX_DENY_DEVICES", (), _names, "devices", _DEVICES, "Those that it does not.",
+)  # fmt: skip
+
+prefer_devices = Knob(
+    "RLX_PREFER_DEVICES", (), _names, "devices", _DEVICES,
+    "Those that it takes first, in this order.",
+)  # fmt: skip
+
+device = Knob(
+    "RLX_DEVICE", "", str.lower, "devices", "the name of a device",
+    "The device that GraphDevices takes where no other is asked for, if it can run the graph.",
+)  # fmt: skip
+
+device_chain = Knob(
+    "RLX_DEVICE_CHAIN", (), _names, "devices", _DEVICES,
+    "The devices that GraphDevices tries in turn where no others are asked for.",
+)  # fmt: skip
+
+benchmark_pick = Knob(
+    "RLX_BENCHMARK_PICK", 0, _count, "devices", "a number of runs",
+    "A policy from the environment picks the device that is fastest in so many runs of the graph; 0"
+    " for one that a model of the costs names.",
 )  # fmt: skip
 
 # -- inspection -------------------------------------------------------------------------------

@@ -19,6 +19,11 @@ from rlx import CompiledGraph as CompiledGraph
 from rlx import DEVICE_PRIORITY as DEVICE_PRIORITY
 from rlx import DType as DType
 from rlx import Device as Device
+from rlx import DeviceBenchResult as DeviceBenchResult
+from rlx import DeviceCandidate as DeviceCandidate
+from rlx import DeviceFallbackError as DeviceFallbackError
+from rlx import DevicePickStrategy as DevicePickStrategy
+from rlx import DevicePolicy as DevicePolicy
 from rlx import Dim as Dim
 from rlx import Element as Element
 from rlx import Error as Error
@@ -27,6 +32,7 @@ from rlx import FusionPolicy as FusionPolicy
 from rlx import FusionReport as FusionReport
 from rlx import FusionTarget as FusionTarget
 from rlx import Graph as Graph
+from rlx import GraphDevices as GraphDevices
 from rlx import GraphModule as GraphModule
 from rlx import GraphStage as GraphStage
 from rlx import HirModule as HirModule
@@ -64,8 +70,10 @@ from rlx import Tick as Tick
 from rlx import Value as Value
 from rlx import While as While
 from rlx import attr as attr
+from rlx import available_apple_devices as available_apple_devices
 from rlx import available_devices as available_devices
 from rlx import backend_for as backend_for
+from rlx import benchmark_devices as benchmark_devices
 from rlx import compile_artifact as compile_artifact
 from rlx import cond as cond
 from rlx import custom_fn as custom_fn
@@ -76,6 +84,8 @@ from rlx import dispatch_report_for_device as dispatch_report_for_device
 from rlx import drain_device as drain_device
 from rlx import fastest_among as fastest_among
 from rlx import fastest_device as fastest_device
+from rlx import fastest_device_for as fastest_device_for
+from rlx import fastest_device_for_with_policy as fastest_device_for_with_policy
 from rlx import fft as fft
 from rlx import first_unsupported_op as first_unsupported_op
 from rlx import fori as fori
@@ -85,6 +95,7 @@ from rlx import fusion_passes as fusion_passes
 from rlx import fusion_passes_for_supported as fusion_passes_for_supported
 from rlx import grad as grad
 from rlx import grad_with_loss as grad_with_loss
+from rlx import graph_param_names as graph_param_names
 from rlx import hvp as hvp
 from rlx import inspect_graph as inspect_graph
 from rlx import inspect_graph_diff as inspect_graph_diff
@@ -104,6 +115,7 @@ from rlx import jacfwd as jacfwd
 from rlx import jvp as jvp
 from rlx import legalize_for_backend as legalize_for_backend
 from rlx import legalize_graph_for_device as legalize_graph_for_device
+from rlx import legalize_graph_for_device_with_report as legalize_graph_for_device_with_report
 from rlx import load as load
 from rlx import maybe_dump_pipeline as maybe_dump_pipeline
 from rlx import node_label as node_label
@@ -125,6 +137,7 @@ from rlx import supports_run_slots as supports_run_slots
 from rlx import time_ns as time_ns
 from rlx import trace as trace
 from rlx import vmap as vmap
+from rlx import warm_all as warm_all
 from rlx import while_loop as while_loop
 
 __all__ = [
@@ -145,6 +158,11 @@ __all__ = [
     "DEVICE_PRIORITY",
     "DType",
     "Device",
+    "DeviceBenchResult",
+    "DeviceCandidate",
+    "DeviceFallbackError",
+    "DevicePickStrategy",
+    "DevicePolicy",
     "Dim",
     "Element",
     "Error",
@@ -153,6 +171,7 @@ __all__ = [
     "FusionReport",
     "FusionTarget",
     "Graph",
+    "GraphDevices",
     "GraphModule",
     "GraphStage",
     "HirModule",
@@ -190,8 +209,10 @@ __all__ = [
     "Value",
     "While",
     "attr",
+    "available_apple_devices",
     "available_devices",
     "backend_for",
+    "benchmark_devices",
     "compile_artifact",
     "cond",
     "custom_fn",
@@ -202,6 +223,8 @@ __all__ = [
     "drain_device",
     "fastest_among",
     "fastest_device",
+    "fastest_device_for",
+    "fastest_device_for_with_policy",
     "fft",
     "first_unsupported_op",
     "fori",
@@ -211,6 +234,7 @@ __all__ = [
     "fusion_passes_for_supported",
     "grad",
     "grad_with_loss",
+    "graph_param_names",
     "hvp",
     "inspect_graph",
     "inspect_graph_diff",
@@ -230,6 +254,7 @@ __all__ = [
     "jvp",
     "legalize_for_backend",
     "legalize_graph_for_device",
+    "legalize_graph_for_device_with_report",
     "load",
     "maybe_dump_pipeline",
     "node_label",
@@ -251,5 +276,6 @@ __all__ = [
     "time_ns",
     "trace",
     "vmap",
+    "warm_all",
     "while_loop",
 ]

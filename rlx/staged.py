@@ -32,6 +32,7 @@ __all__ = [
     "fusion_passes",
     "fusion_passes_for_supported",
     "legalize_for_backend",
+    "legalize_graph_for_device_with_report",
     "supported_for_target",
     "supports_op",
 ]
@@ -194,3 +195,11 @@ def dispatch_report_for_device(
 ) -> DispatchReport:
     """Which kernels run the ops of a graph on a device."""
     return CompilePipeline(device, Options(**options)).compile_module(graph, dims).dispatch
+
+
+def legalize_graph_for_device_with_report(
+    graph: Graph, device: str = "cpu", dims: Dims | None = None, **options: Any
+) -> tuple[MirModule, DispatchReport]:
+    """``legalize_for_backend``, and which kernels then run the ops."""
+    legal = legalize_for_backend(graph, device, dims, **options)
+    return legal, dispatch_report_for_device(graph, device, dims, **options)

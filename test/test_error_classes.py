@@ -69,6 +69,20 @@ def _device_error(_: Path) -> None:
     rlx.Session("cpus")
 
 
+def _device_lost_error(_: Path) -> None:
+    from support.drivers import available
+
+    driver = available("cuda")
+    driver.lost = "pulled out"
+    driver.sync()
+
+
+def _out_of_memory_error(_: Path) -> None:
+    from support.drivers import available
+
+    available("cuda").allocate(1 << 60)
+
+
 def _toolchain_error(_: Path) -> None:
     from rlx.kernels.builder import KernelText
     from rlx.targets.cpu import make_target
@@ -117,6 +131,8 @@ PROVOKED: dict[str, Callable[[Path], None]] = {
     "PassError": _pass_error,
     "UnsupportedError": _unsupported_error,
     "DeviceError": _device_error,
+    "DeviceLostError": _device_lost_error,
+    "OutOfMemoryError": _out_of_memory_error,
     "ToolchainError": _toolchain_error,
     "FaultError": _fault_error,
     "ModelError": _model_error,

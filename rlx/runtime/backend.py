@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,8 +19,18 @@ from rlx.graph import Graph
 from rlx.ops.location import caller
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.executable import Executable
+from rlx.runtime.hardware import DEVICE_PRIORITY, label, why_missing
 
-__all__ = ["Backend", "Loaded", "Weights", "backend_for", "devices", "register_backend"]
+__all__ = [
+    "Backend",
+    "Loaded",
+    "Weights",
+    "backend_for",
+    "devices",
+    "register_backend",
+    "registered",
+    "why_not",
+]
 
 
 class Weights(Protocol):
@@ -111,34 +121,62 @@ class InterpreterBackend:
         """The interpreter is single-threaded; any number is accepted."""
 
 
-_registry: dict[str, Callable[[], Backend]] = {"cpu": CpuBackend, "interpret": InterpreterBackend}
+class Registered(NamedTuple):
+    """How to make a backend, and why its device cannot be used now ("" if it can)."""
 
-PLANNED = ("cuda", "rocm", "metal", "gpu", "vulkan", "directx", "opengl", "webgpu")
-"""Devices of the design that have no backend yet, by the speed that is expected of them."""
+    factory: Callable[[], Backend]
+    missing: Callable[[], str]
 
 
-def register_backend(device: str, factory: Callable[[], Backend]) -> None:
-    """Make a device available under a name; a name that is taken is a DeviceError."""
+def _present() -> str:
+    return ""
+
+
+_registry: dict[str, Registered] = {
+    "cpu": Registered(CpuBackend, _present),
+    "interpret": Registered(InterpreterBackend, _present),
+}
+
+
+def register_backend(
+    device: str, factory: Callable[[], Backend], missing: Callable[[], str] = _present
+) -> None:
+    """Make a device available under a name; a name that is taken is a DeviceError. ``missing`` says
+    why the device cannot be used now, and "" if it can."""
     if device in _registry:
         raise DeviceError(f"a backend for {device!r} is already registered")
-    _registry[device] = factory
+    _registry[device] = Registered(factory, missing)
 
 
 def devices() -> tuple[str, ...]:
-    """The names of the registered devices."""
-    return tuple(_registry)
+    """The names of the registered devices that can be used."""
+    return tuple(name for name, entry in _registry.items() if not entry.missing())
+
+
+def registered(device: str) -> bool:
+    """Whether there is a backend for a device, whether it can be used now or not."""
+    return device in _registry
+
+
+def why_not(device: str) -> str:
+    """Why a device cannot be used now, "" if it can; DeviceError for what is no device."""
+    if isinstance(device, str) and device in _registry:
+        return _registry[device].missing()
+    if device in DEVICE_PRIORITY:
+        return why_missing(device)
+    raise DeviceError(
+        f"unknown device {device!r}{did_you_mean(device, [*_registry, *DEVICE_PRIORITY])}; "
+        f"available: {', '.join(devices())}"
+    )
 
 
 def backend_for(device: str) -> Backend:
     """The backend of a device; DeviceError if it is unknown or unavailable."""
-    if isinstance(device, str) and device in _registry:
-        return _registry[device]()
-    listed = ", ".join(_registry)
-    if device in PLANNED:
+    why = why_not(device)
+    if why:
+        more = "" if registered(device) else "; rlx.register_backend adds a backend from outside"
         raise DeviceError(
-            f"device {device!r} is not available: no backend is registered; use one of {listed}"
+            f"{label(device)}: device {str(device)!r} is not available: {why}{more};"
+            f" use one of {', '.join(devices())}"
         )
-    raise DeviceError(
-        f"unknown device {device!r}{did_you_mean(device, [*_registry, *PLANNED])}; "
-        f"available: {listed}"
-    )
+    return _registry[device].factory()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import StrEnum
 
 from rlx.errors import DeviceError
 from rlx.graph import Graph
 from rlx.ops.base import Op, op_class
-from rlx.runtime.backend import PLANNED, backend_for, devices
+from rlx.runtime.backend import backend_for, devices, why_not
+from rlx.runtime.hardware import DEVICE_PRIORITY, Device, found_by_driver, label
+from rlx.targets.gpu.drivers import opened
 
 __all__ = [
     "DEVICE_PRIORITY",
     "Device",
+    "available_apple_devices",
     "available_devices",
+    "by_priority",
     "devices_for",
     "drain_device",
     "fastest_among",
@@ -26,37 +29,45 @@ __all__ = [
     "supports_run_slots",
 ]
 
-DEVICE_PRIORITY = (*PLANNED, "cpu", "interpret")
-"""Devices from the one that is expected to be fastest on. Others that are registered come last."""
 
-Device = StrEnum("Device", {name.upper(): name for name in DEVICE_PRIORITY})
-"""The devices that RLX knows by name; those registered from outside are strings."""
+def by_priority(names: Iterable[str]) -> tuple[str, ...]:
+    """Devices, from the one that is expected to be fastest on."""
+
+    def rank(device: str) -> tuple[bool, bool, int]:
+        known = device in DEVICE_PRIORITY
+        found = found_by_driver(device)
+        software = found is not None and found.software
+        place = DEVICE_PRIORITY.index(device) if known else 0
+        return software, not known, place
+
+    return tuple(sorted(dict.fromkeys(names), key=rank))
 
 
 def available_devices() -> tuple[str, ...]:
     """The devices that a Session can be made for, by priority."""
-    known = [d for d in DEVICE_PRIORITY if d in devices()]
-    return (*known, *(d for d in devices() if d not in known))
+    return by_priority(devices())
+
+
+def available_apple_devices() -> tuple[str, ...]:
+    """Of them, those that only Apple makes."""
+    return tuple(d for d in available_devices() if d in (Device.MLX, Device.METAL, Device.ANE))
 
 
 def is_available(device: str) -> bool:
     """Whether a Session can be made for a device; DeviceError for a name that is no device."""
-    if device in devices():
-        return True
-    if device in DEVICE_PRIORITY:
-        return False
-    backend_for(device)  # raises: it lists what there is
-    return True
+    return not why_not(device)
 
 
 def full_name(device: str) -> str:
-    """A device for people: ``"CPU (x86-64-v4)"`` says which code this machine's gets."""
+    """A device for people: ``"CPU (x86-64-v4)"`` says which code this machine's gets, and a GPU
+    has the name that its driver gives it."""
     backend_for(device)
     if device == "cpu":
         from rlx.targets.cpu.features import selected
 
-        return f"CPU ({selected().name})"
-    return "interpreter" if device == "interpret" else device
+        return f"{label(device)} ({selected().name})"
+    found = found_by_driver(device)
+    return f"{label(device)} ({found.name})" if found is not None and found.name else label(device)
 
 
 def fastest_device() -> str:
@@ -113,6 +124,9 @@ def supports_run_slots(device: str) -> bool:
 
 
 def drain_device(device: str) -> None:
-    """Wait for what a device still does. A run returns when it is done, so that there is nothing
-    to wait for; DeviceError for a device that is not available."""
+    """Wait for what a device still does; DeviceError for a device that is not available. On the
+    CPU a run returns when it is done, so that there is nothing to wait for."""
     backend_for(device)
+    driver = opened(device)
+    if driver is not None:
+        driver.sync()

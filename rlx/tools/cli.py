@@ -15,6 +15,8 @@ COMMANDS = {
     "bench": "what each kernel of a graph takes, against what the machine allows",
     "cache": "what the compile cache holds, and why something was not there",
     "compile": "a graph's text or an ONNX model to an artifact, which runs without a compiler",
+    "devices": "the devices of this machine, and why others are not there",
+    "doctor": "what is missing here, and how to get it",
     "embed": "similarities of sentences under a sentence encoder",
     "reduce": "the part of a graph that makes it fail, as a test",
     "run": "an artifact or an ONNX model on arrays from files",

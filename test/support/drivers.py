@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import atexit
+import ctypes
+import shutil
 import struct
+import subprocess
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from rlx.targets.cuda.launch import CudaDriver
 from rlx.targets.gpu import drivers
 from rlx.targets.gpu.driver import Binding, Buffer, Driver, Handle, Kernel, Launch
+from rlx.targets.gpu.streams import StreamDriver
+from rlx.targets.rocm.launch import RocmDriver
 
-__all__ = ["SOFTWARE", "Pair", "available", "kernels", "pair"]
+__all__ = ["MOCKED", "SOFTWARE", "Pair", "available", "counter", "kernels", "mocked", "pair"]
 
 SOFTWARE = ("vulkan", "opencl", "gpu")
 """The drivers for which there are software devices."""
 
 
+MOCKED = ("cuda", "rocm")
+"""Those whose library has a stand-in."""
+
+MOCK_SOURCE = Path(__file__).parent.parent / "targets" / "fixtures" / "mock_gpu.c"
 SPIRV = Path(__file__).parent.parent / "targets" / "fixtures" / "driver_kernels.spv"
 
 OPENCL = b"""
@@ -83,14 +96,34 @@ def kernels(api: str) -> tuple[Kernel, Kernel]:
 
 
 def available(api: str) -> Driver:
-    """A new driver of an API, or of "any" that finds a device here; skips where there is none."""
-    reasons: list[str] = []
-    for name in SOFTWARE if api == "any" else (api,):
-        found = drivers.probe(name)
-        if found.found:
-            return drivers.open_driver(name)
-        reasons.append(f"{name}: {found.why}")
-    pytest.skip(f"{'; '.join(reasons)} (or run `make drivers`)")
+    """A new driver of an API; skips where there is no device, and no stand-in for its library."""
+    if api in MOCKED:
+        return mocked(api)()
+    found = drivers.probe(api)
+    if not found.found:
+        pytest.skip(f"{api}: {found.why} (or run `make drivers`)")
+    return drivers.open_driver(api)
+
+
+@cache
+def mocked(api: str) -> type[StreamDriver]:
+    """The driver of an API, with a stand-in for its library."""
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler for the stand-in of a driver's library")
+    folder = tempfile.mkdtemp(prefix="rlx-mock-")
+    atexit.register(shutil.rmtree, folder)
+    library = Path(folder) / f"lib{api}.so"
+    option = ["-DHIP"] if api == "rocm" else []
+    command = ["cc", "-O1", "-shared", "-fPIC", *option, "-o", str(library), str(MOCK_SOURCE)]
+    subprocess.run(command, check=True)
+    base = {"cuda": CudaDriver, "rocm": RocmDriver}[api]
+    return type(base.__name__, (base,), {"libraries": (str(library),)})
+
+
+def counter(driver: Driver, name: str) -> ctypes.c_int:
+    """A variable of a stand-in."""
+    assert isinstance(driver, StreamDriver)
+    return ctypes.c_int.in_dll(driver.library.library, name)
 
 
 class Pair:

@@ -179,6 +179,9 @@ class Driver(ABC):
 
     # -- what an API implements ------------------------------------------------------------
 
+    def _enter(self) -> None:  # noqa: B027 (most have nothing to do)
+        """Make the device that of this thread, where an API has one for each."""
+
     @abstractmethod
     def _allocate(self, nbytes: int) -> Any: ...
 
@@ -226,10 +229,14 @@ class Driver(ABC):
         with self.lock:
             if self.closed:
                 raise DeviceError(f"{self}: the driver was closed; open another")
-            if self.lost:
-                raise DeviceLostError(f"{self}: the device was lost ({self.lost}); open it again")
             try:
-                self._reap()
+                if not self.lost:
+                    self._enter()
+                    self._reap()
+                if self.lost:
+                    raise DeviceLostError(
+                        f"{self}: the device was lost ({self.lost}); open it again"
+                    )
                 yield
             except DeviceLostError as e:
                 self.lost = self.lost or e.message
@@ -260,6 +267,7 @@ class Driver(ABC):
         if not self._dropped:
             return
         try:
+            self._enter()
             self._sync()
         except DeviceLostError as e:
             self.lost = e.message

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from rlx.errors import DeviceError, DeviceLostError, OutOfMemoryError, ToolchainError
@@ -11,6 +12,8 @@ from rlx.targets.gpu.driver import Driver, Kernel, Launch, Limits
 from rlx.targets.gpu.library import choose
 
 __all__ = ["WebGpuDriver"]
+
+_BACKENDS = ("Vulkan", "Metal", "DX12")
 
 _RANKS = {"DiscreteGPU": 0, "IntegratedGPU": 1, "CPU": 3}
 _EXTRAS = {
@@ -42,13 +45,17 @@ class WebGpuDriver(Driver):
     def __init__(self) -> None:
         super().__init__()
         try:
-            import wgpu  # pyright: ignore[reportMissingImports]
+            self.wgpu: Any = importlib.import_module("wgpu")
+            extras: Any = importlib.import_module("wgpu.backends.wgpu_native.extras")
         except ImportError as e:
             raise DeviceError(f"no package wgpu ({e}); pip install 'rlx[gpu]'") from None
-        self.wgpu: Any = wgpu
-        adapters = wgpu.gpu.enumerate_adapters_sync()
-        # The same device by way of OpenGL comes later.
-        adapters.sort(key=lambda a: a.info["backend_type"] == "OpenGL")
+        # Not OpenGL: its loader makes the symbols of its own LLVM global, and MLIR, if it is loaded
+        # after that, ends the process. The package has one instance a process, which may be there.
+        with suppress(RuntimeError):
+            extras.set_instance_extras(backends=_BACKENDS)
+        adapters = [
+            a for a in self.wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] != "OpenGL"
+        ]
         names = [str(a.info["device"]) for a in adapters]
         kinds = [a.info["adapter_type"] for a in adapters]
         at = choose(self.api, names, [_RANKS.get(kind, 2) for kind in kinds])

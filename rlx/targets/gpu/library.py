@@ -64,7 +64,7 @@ class Library:
             except OSError as e:
                 failures.append(str(e).splitlines()[0])
         else:
-            raise DeviceError(f"no library {' or '.join(names)} ({failures[0]}); {hint}")
+            raise DeviceError(f"{failures[0]}; {hint}")
         for name, letters in functions.items():
             function = getattr(self.library, name, None)
             if function is None:

@@ -1,0 +1,123 @@
+"""Which devices a program may use, in which order, and how one of them is picked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from rlx import knobs
+from rlx.errors import DeviceError, GraphError
+from rlx.runtime.backend import registered
+from rlx.runtime.devices import available_devices, by_priority
+from rlx.runtime.hardware import DEVICE_PRIORITY, Device
+
+__all__ = ["DevicePickStrategy", "DevicePolicy"]
+
+
+@dataclass(frozen=True)
+class DevicePickStrategy:
+    """How the fastest of several devices is found: with 0 ``runs`` by a model of what each op costs
+    on each, else by running the graph so often on each."""
+
+    runs: int = 0
+
+    def __post_init__(self) -> None:
+        if self.runs < 0:
+            raise GraphError(f"a benchmark takes 1 run or more, found {self.runs}")
+
+    @property
+    def measures(self) -> bool:
+        """Whether devices are compared by running the graph."""
+        return self.runs > 0
+
+    def __str__(self) -> str:
+        return f"benchmark of {self.runs} runs" if self.measures else "cost model"
+
+
+def _known(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of devices as RLX says them; DeviceError for what is no device."""
+    return tuple(dict.fromkeys(_name(n) for n in names))
+
+
+def _name(name: str) -> str:
+    if name in DEVICE_PRIORITY or registered(name):
+        return str(name)
+    return Device.parse(name).value
+
+
+@dataclass(frozen=True)
+class DevicePolicy:
+    """Devices that may be used (None: all), those that may not, and those that come first.
+
+    Names may be any that ``Device.parse`` takes; DeviceError for others.
+    """
+
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+    prefer: tuple[str, ...] = ()
+    pick: DevicePickStrategy = field(default_factory=DevicePickStrategy)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "allow", None if self.allow is None else _known(self.allow))
+        object.__setattr__(self, "deny", _known(self.deny))
+        object.__setattr__(self, "prefer", _known(self.prefer))
+
+    @staticmethod
+    def all() -> DevicePolicy:
+        """Every device, by priority."""
+        return DevicePolicy()
+
+    default = all
+
+    @staticmethod
+    def only(devices: Iterable[str]) -> DevicePolicy:
+        """These devices and no others."""
+        return DevicePolicy(allow=tuple(devices))
+
+    def with_deny(self, devices: Iterable[str]) -> DevicePolicy:
+        """Without these as well."""
+        return replace(self, deny=(*self.deny, *devices))
+
+    def with_prefer(self, devices: Iterable[str]) -> DevicePolicy:
+        """With these first, in this order."""
+        return replace(self, prefer=tuple(devices))
+
+    def with_benchmark_pick(self, runs: int) -> DevicePolicy:
+        """Picking by so many runs of the graph; 0 for the model of costs."""
+        return replace(self, pick=DevicePickStrategy(runs))
+
+    @staticmethod
+    def from_env() -> DevicePolicy:
+        """What RLX_DEVICES, RLX_DENY_DEVICES, RLX_PREFER_DEVICES and RLX_BENCHMARK_PICK say."""
+        return DevicePolicy.from_env_key("RLX")
+
+    @staticmethod
+    def from_env_key(prefix: str) -> DevicePolicy:
+        """As ``from_env``, by variables that begin with another prefix."""
+        try:
+            return DevicePolicy(
+                knobs.devices.under(prefix) or None,
+                knobs.deny_devices.under(prefix),
+                knobs.prefer_devices.under(prefix),
+                DevicePickStrategy(knobs.benchmark_pick.under(prefix)),
+            )
+        except DeviceError as e:
+            raise DeviceError(f"{e.message} (in a variable {prefix}_... )") from None
+
+    def pick_strategy(self) -> DevicePickStrategy:
+        """How the fastest is found."""
+        return self.pick
+
+    def allows(self, device: str) -> bool:
+        """Whether a device may be used."""
+        return device not in self.deny and (self.allow is None or device in self.allow)
+
+    def probe_set(self) -> tuple[str, ...]:
+        """The devices that are looked at: those that RLX knows, and those that are available."""
+        return self.apply((*DEVICE_PRIORITY, *available_devices()))
+
+    def apply(self, devices: Iterable[str]) -> tuple[str, ...]:
+        """The devices, of those given, that may be used: the preferred first, then by priority."""
+        allowed = by_priority(d for d in devices if self.allows(d))
+        rank = {d: i for i, d in enumerate(self.prefer)}
+        return tuple(sorted(allowed, key=lambda d: rank.get(d, len(rank))))

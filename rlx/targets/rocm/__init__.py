@@ -1,0 +1,1 @@
+"""AMD GPUs: HSACO, an ELF file with the machine's code."""
