@@ -317,9 +317,9 @@ class Lowering:
                     "split the tensor, or compile for a target with 64-bit indices (cpu, cuda)",
                     self.location,
                 )
+        most = max(launch.range, *launch.sizes, 0)
         # The last row of a grid may reach beyond the range.
-        most = max(launch.range + ROW * kernels.block, *launch.sizes, 0)
-        if most >= 1 << 31:
+        if max(most, launch.range + ROW * kernels.block) >= 1 << 31:
             raise UnsupportedError(
                 f"{family} kernel: a range or stride of {most} elements, where GPU kernels take "
                 "32-bit sizes; split the tensor, or compile for cpu",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,9 +35,6 @@ class DeviceBackend:
     there is no such device here."""
 
     def __init__(self, api: str) -> None:
-        # MLIR first: a software driver brings an LLVM of its own, and of two LLVMs in a process the
-        # later one must not be MLIR's, which would register its options with the other.
-        importlib.import_module("rlx.compiler")
         self.name, self.driver = api, shared_driver(api)
 
     def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Any:

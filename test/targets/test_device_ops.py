@@ -12,7 +12,7 @@ import rlx
 from rlx.compiler import compile_program
 from rlx.errors import UnsupportedError
 from rlx.interpreter import interpret
-from rlx.ops.base import Op
+from rlx.ops.base import Op, op_class
 from rlx.targets import find_target
 from support.device import compiled
 from support.op_graphs import OpGraph
@@ -55,6 +55,12 @@ def agrees(api: str, op: type[Op], dispatch: str) -> None:
             assert_close(a, b)
         except AssertionError as e:
             pytest.fail(f"{case}: {e}")
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("name", ["mir.where", "mir.softmax", "mir.gather"])
+def test_some_ops_agree_with_the_interpreter(name: str, api: str) -> None:
+    agrees(api, op_class(name), "native")
 
 
 @pytest.mark.slow

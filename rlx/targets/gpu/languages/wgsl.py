@@ -117,6 +117,8 @@ WGSL = Language(
         "arith.bitcast i32>f32": "bitcast<f32>({a})",
         "arith.bitcast f32>i32": "bitcast<i32>({a})",
         "arith.cmpf.nan": _NAN,
+        # What is written as != some compilers make ordered: false where one is nan.
+        "arith.cmpf.une": "!({a} == {b})",
         "math.absf": "abs({a})",
         "math.roundeven": "round({a})",
         **_packed("i8", 8, "rlx_part8({word}, {shift})", "{ua}"),
