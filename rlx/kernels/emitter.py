@@ -158,11 +158,11 @@ class Emitter:
 
     # -- conversions -----------------------------------------------------------------------
 
-    def widest(self, dt: DType) -> DType:
-        """The widest integer type of the sign of ``dt`` that the target has. One that lacks those
-        of 64 bits has no tensors that they could count the elements of."""
+    def index_word(self, dt: DType) -> DType:
+        """The integer type in which a tensor's index of type ``dt`` is computed, of its sign: of 64
+        bits, unless neither an index nor a length of the target has more than 32."""
         narrow, wide = (u32, u64) if dt.kind == "uint" else (i32, i64)
-        return narrow if wide in self.target.lacks else wide
+        return narrow if self.target.index_bits == 32 and dt.bits <= 32 else wide
 
     def bitcast(self, x: Reg, dt: DType) -> Reg:
         """The same bits as another type of the same width."""

@@ -103,7 +103,7 @@ class GroupedMatMul(Op, name="mir.grouped_matmul"):
 
         def point(i: Any, j: Any) -> None:
             expert = b.load(2, (i,))
-            expert = b.k.cast(expert, b.k.widest(expert.dtype))
+            expert = b.k.cast(expert, b.k.index_word(expert.dtype))
             outside = (expert < 0) | (expert >= count)
             b.fault(outside, self._fault(count))
             expert = b.index(b.k.select(outside, 0, expert))

@@ -104,7 +104,7 @@ def place(k: Any, index: Any, length: Any, mode: str) -> tuple[Any, Any]:
     """The same in a kernel: registers of the place that an index means, always one within the axis,
     and of whether it was out of range. ``length`` is a number or a register."""
     # Unsigned ones stay so: no huge index turns into one that counts from the end.
-    wide = k.widest(index.dtype)
+    wide = k.index_word(index.dtype)
     index = k.cast(index, wide)
     length = length if isinstance(length, int) else k.cast(length, wide)
     outside, inside = index >= length, index

@@ -96,9 +96,9 @@ def test_the_traps_of_floats(api: str) -> None:
 def test_the_host_decides_branches_and_loops(api: str) -> None:
     def build(g: rlx.Graph) -> list[rlx.Value]:
         x, flag, rows = g.input("x", [4, 4]), g.input("flag", [], "bool"), g.input("r", [3, 4, 4])
-        either = g.cond(flag, lambda v: v @ v, lambda v: v + 1.0, [x])
-        grown = g.while_loop(lambda v: v.max().lt(50.0), lambda v: v @ v + 1.0, [x.abs()])
-        last, stack = g.scan(lambda c, r: (c @ r, c + r), [x], [rows])
+        either = rlx.cond(flag, lambda v: v @ v, lambda v: v + 1.0, x)
+        (grown,) = rlx.while_loop(lambda v: v.max() < 50.0, lambda v: (v @ v + 1.0,), (x.abs(),))
+        last, stack = rlx.scan(lambda c, r: (c @ r, c + r), x, rows)
         return [either, grown, last, stack]
 
     feeds = {"x": floats(4, 4), "r": floats(3, 4, 4)}
