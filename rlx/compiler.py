@@ -88,7 +88,9 @@ def compile_program(
             schedule = _schedule(graph, compilation)
             report = CompileReport(compilation)
             with compilation.timed("kernels"):
-                symbols = {k.name: _symbol(_digest(_dependences(k, target)), k) for k in schedule.kernels}
+                symbols = {
+                    k.name: _symbol(_digest(_dependences(k, target)), k) for k in schedule.kernels
+                }
                 program = gpu_program(schedule, target, symbols)
     report.kernels_made += len(program.kernels)
     compilation.fusion = places.fusion(compilation.fusion)

@@ -30,8 +30,8 @@ class Control(Memory):
         self.when(i < limit, lambda: body(i))
 
     def parallel_blocks(self, threads: int, body: Callable[[Reg, Reg], None]) -> None:
-        """Run ``body(i, thread)`` for every index of a GPU's range by a block of ``threads``, all of
-        which have the same i: they may share memory, and wait for each other."""
+        """Run ``body(i, thread)`` for every index of a GPU's range by a block of ``threads``: they
+        have the same i, may share memory, and wait for each other."""
         limit = self.size("range")
         self._block, self._points = threads, 1
         i, thread = self._block_number(), self.op("gpu.thread_id x", INDEX, 0)
@@ -49,8 +49,8 @@ class Control(Memory):
     def block_fold(
         self, thread: Reg, values: Sequence[Reg], combine: Callable[[int, Reg, Reg], Reg]
     ) -> list[Reg]:
-        """What ``combine(n, a, b)`` makes of the n-th values of all threads of a block, whose number
-        is a power of two: in a fixed tree. Every thread gets it."""
+        """What ``combine(n, a, b)`` makes of the n-th values of all threads of a block, in a fixed
+        tree: every thread gets it. Their number is a power of two."""
         rooms = [self.shared(v.dtype, self._block) for v in values]
         for room, value in zip(rooms, values, strict=True):
             self.store(value, room, thread)

@@ -186,7 +186,9 @@ class _Emitter:
             sums = [self.fold(r, s, n) for r, s in zip(p.reductions, sums, strict=True)]
             begin, sums = self.walk(p, fixed, begin, sums, n)
         if self.thread is not None and sums:
-            sums = k.block_fold(self.thread, sums, lambda n, a, b: self.combine(p.reductions[n], a, b))
+            sums = k.block_fold(
+                self.thread, sums, lambda n, a, b: self.combine(p.reductions[n], a, b)
+            )
         for r, s in zip(p.reductions, sums, strict=True):
             self.scalars[r] = self.finish(r, s)
 

@@ -10,7 +10,17 @@ from rlx.kernels.builder import KernelText
 from rlx.kernels.emit import emit_kernel
 from rlx.lowering.schedule import Schedule
 from rlx.targets.base import Target
-from rlx.targets.gpu.program import Branch, Dispatch, For, GpuProgram, Memory, Place, Repeat, Step, groups
+from rlx.targets.gpu.program import (
+    Branch,
+    Dispatch,
+    For,
+    GpuProgram,
+    Memory,
+    Place,
+    Repeat,
+    Step,
+    groups,
+)
 from rlx.targets.gpu.work import Binding, Kernel
 from rlx.types import DTYPES
 

@@ -68,7 +68,9 @@ class DeviceExecutable:
         self._lock = threading.Lock()
         self._handles = [driver.load(k) for k in program.kernels]
         self._buffers = [driver.allocate(m.nbytes) for m in program.memories]
-        self._of = {(m.role, m.index): b for m, b in zip(program.memories, self._buffers, strict=True)}
+        self._of = {
+            (m.role, m.index): b for m, b in zip(program.memories, self._buffers, strict=True)
+        }
         self._names = {name: n for n, (name, _, _) in enumerate(program.params)}
         self._changed = set(range(len(program.params)))
         self._started = False

@@ -83,7 +83,9 @@ def test_more_groups_than_a_row_of_the_grid_has(api: str) -> None:
 
 @pytest.mark.parametrize("api", APIS)
 def test_the_traps_of_floats(api: str) -> None:
-    values = np.float32([np.nan, np.inf, -np.inf, -0.0, 0.0, 1.5, -88.0, 88.0, 1e-30, 3e38])
+    values = np.array(
+        [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.5, -88.0, 88.0, 1e-30, 3e38], np.float32
+    )
 
     def build(g: rlx.Graph) -> list[rlx.Value]:
         x, y = g.input("x", [10]), g.input("y", [10])
@@ -114,8 +116,8 @@ def test_a_fault_names_the_user_s_line(api: str) -> None:
     f = compiled(api, g)
     a = floats(4, 2)
     with pytest.raises(FaultError, match=r"test_device_runs\.py:\d+: .*out of range for axis 0"):
-        f.run({"x": a, "i": np.int32([0, 4, 1])})
-    assert_close(f.run({"x": a, "i": np.int32([0, 3, 1])})[0], a[[0, 3, 1]])
+        f.run({"x": a, "i": np.array([0, 4, 1], np.int32)})
+    assert_close(f.run({"x": a, "i": np.array([0, 3, 1], np.int32)})[0], a[[0, 3, 1]])
 
 
 def test_a_program_is_plain_data() -> None:

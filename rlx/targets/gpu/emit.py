@@ -24,7 +24,7 @@ from rlx.types import DType
 __all__ = ["FAMILIES", "STAGES", "TextEmitter", "text_target", "to_source"]
 
 FAMILIES = ("rowwise", "elementwise", "copy")
-"""The kernel families that run as they are with a work item a task; the rest goes the common way."""
+"""The kernel families that run with a work item or a group a task; the rest goes the common way."""
 
 STAGES = ("source",)
 
@@ -84,7 +84,9 @@ def to_source(kernels: Sequence[KernelText], language: Language) -> str:
     """
     check_kernels(kernels, "gpu")
     bodies = "\n".join(k.text for k in kernels)
-    text = f"module attributes {{gpu.container_module}} {{\ngpu.module @kernels {{\n{bodies}\n}}\n}}"
+    text = (
+        f"module attributes {{gpu.container_module}} {{\ngpu.module @kernels {{\n{bodies}\n}}\n}}"
+    )
     module = _mlir.parse_module(text, _mlir.context())
     _mlir.run_pipeline(module, PIPELINE)
     return print_kernels(module, language)

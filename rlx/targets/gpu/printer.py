@@ -179,7 +179,11 @@ class _Kernel:
         """An operand as it was rounded. The math functions and sums of two terms stand on every
         rounding: where compilers reorder sums and products, they must not see one in another."""
         name = self.names[v]
-        if "exact" not in self.language.rows or op.name not in _SUMS or isinstance(v.owner, ir.Block):
+        if (
+            "exact" not in self.language.rows
+            or op.name not in _SUMS
+            or isinstance(v.owner, ir.Block)
+        ):
             return name
         return self.row("exact", e=name) if v.owner.operation.name in _ROUNDED else name
 
@@ -215,7 +219,9 @@ class _Kernel:
 
     # -- memory ----------------------------------------------------------------------------
 
-    def place(self, op: ir.Operation, memref: ir.Value, index: ir.Value) -> tuple[str, dict[str, str]]:
+    def place(
+        self, op: ir.Operation, memref: ir.Value, index: ir.Value
+    ) -> tuple[str, dict[str, str]]:
         """The row for reading or writing an element, and the names for it."""
         element = str(ir.MemRefType(memref.type).element_type)
         kind = self.kinds[memref]

@@ -1,7 +1,7 @@
 """CUDA C++ and HIP C++, which differ in a header.
 
-Both are to be compiled with --fmad=false (-ffp-contract=off): a product and a sum stay two roundings
-unless a kernel asks for one.
+Both are to be compiled with --fmad=false (-ffp-contract=off): a product and a sum stay two
+roundings unless a kernel asks for one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GLSL 4.5 for Vulkan, a kernel a file. ``precise`` keeps sums and products as they were rounded."""
+"""GLSL 4.5 for Vulkan, a kernel a file. ``precise`` keeps sums and products as they round."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ GLSL = Language(
         "buffer": "b{k}",
         "binding.read": "layout(std430, set = 0, binding = {k})"
         " readonly buffer B{k} {{ {t} {n}[]; }};",
-        "binding.read_write": "layout(std430, set = 0, binding = {k}) buffer B{k} {{ {t} {n}[]; }};",
+        "binding.read_write": "layout(std430, set = 0, binding = {k})"
+        " buffer B{k} {{ {t} {n}[]; }};",
         "between": "\n",
         "kernel": "layout(local_size_x = {x}, local_size_y = {y}, local_size_z = {z}) in;\n"
         "{bindings}\n\nvoid main() {{",

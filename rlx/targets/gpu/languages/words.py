@@ -91,9 +91,7 @@ def rows(i: str, f: str, and_: str, or_: str) -> dict[str, str]:
     }
 
 
-def _packed(
-    element: str, bits: int, load: str, value: str, and_: str, or_: str
-) -> dict[str, str]:
+def _packed(element: str, bits: int, load: str, value: str, and_: str, or_: str) -> dict[str, str]:
     """The rows for elements of which several are in a word."""
     at, part, mask = (2, 3, "0xffu") if bits == 8 else (1, 1, "0xffffu")
     word, shift = f"{{m}}[{{i}} >> {at}]", f"{bits}u * (uint({{i}}) & {part}u)"
