@@ -38,6 +38,7 @@ class DeviceBackend:
         self.name, self.driver = api, shared_driver(api)
 
     def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Any:
+        """A graph with all dims bound, compiled, in the memory of the device."""
         from rlx.compiler import compile_program
         from rlx.lowering.compilation import Options
         from rlx.targets import find_target

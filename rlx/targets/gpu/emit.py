@@ -67,12 +67,14 @@ class TextEmitter:
         self.target, self.language = target, language
 
     def emit(self, kernels: list[KernelText], stage: str) -> bytes:
+        """The source of kernels; UnsupportedError for another stage, or what the language lacks."""
         if stage != "source":
             listed = ", ".join(STAGES)
             raise UnsupportedError(f"target {self.target} has no stage {stage!r}; it has {listed}")
         return to_source(kernels, self.language).encode()
 
     def lines(self, kernel: KernelText) -> dict[str, list[int]]:
+        """Nothing: the printer keeps no lines."""
         return {}
 
 
