@@ -20,6 +20,7 @@ from rlx.kernels.emit import emit_kernel
 from rlx.lowering.base import Compilation, Options
 from rlx.lowering.compilation import CompileReport
 from rlx.lowering.dump import dump_levels
+from rlx.lowering.gpu_program import gpu_program
 from rlx.lowering.pipeline import PIPELINE, run_passes
 from rlx.lowering.places import Places, numbered
 from rlx.lowering.schedule import KernelRef, Schedule, read_schedule
@@ -34,14 +35,15 @@ from rlx.runtime.cache.objects import Shelf, found_or_made
 from rlx.runtime.executable import typed_array, unknown
 from rlx.targets import find_target
 from rlx.targets.base import Target
+from rlx.targets.gpu.program import GpuProgram
 from rlx.tracing import span
 
 if TYPE_CHECKING:
     from rlx.modules import GraphModule
 
 __all__ = [
-    "CompileReport", "compile_artifact", "compile_graph", "compile_lowered", "compile_schedule",
-    "compile_structure", "show_levels",
+    "CompileReport", "compile_artifact", "compile_graph", "compile_lowered", "compile_program",
+    "compile_schedule", "compile_structure", "show_levels",
 ]  # fmt: skip
 
 _contexts = SharedContext()
@@ -73,16 +75,41 @@ def compile_structure(
     of one structure give one artifact. ``shelf`` has objects of kernels of other processes."""
     compilation = Compilation(target, options)
     with _lock, span("compile", graph=graph.name):
-        with compilation.timed("context"):
-            context = _contexts.get()
-        with context:
-            with compilation.timed("to-mlir"):
-                module = to_mlir(graph, context, numbered(graph))
-            module = run_passes(module, PIPELINE, compilation)
-            with compilation.timed("read"):
-                schedule = read_schedule(module)
+        schedule = _schedule(graph, compilation)
         report = CompileReport(compilation)
         return compile_schedule(schedule, target, report, shelf), report
+
+
+def compile_program(
+    graph: Graph, target: Target, options: Options | None = None
+) -> tuple[GpuProgram, CompileReport]:
+    """Compile a graph whose dims are all bound for a GPU: a program that a driver runs."""
+    places = Places(graph)
+    with places.errors():
+        compilation = Compilation(target, options)
+        with _lock, span("compile", graph=graph.name):
+            schedule = _schedule(graph, compilation)
+            report = CompileReport(compilation)
+            with compilation.timed("kernels"):
+                symbols = {
+                    k.name: _symbol(_digest(_dependences(k, target)), k) for k in schedule.kernels
+                }
+                program = gpu_program(schedule, target, symbols)
+    report.kernels_made += len(program.kernels)
+    compilation.fusion = places.fusion(compilation.fusion)
+    return replace(program, sites=places.sites(program.sites)), report
+
+
+def _schedule(graph: Graph, compilation: Compilation) -> Schedule:
+    """A graph taken through all passes."""
+    with compilation.timed("context"):
+        context = _contexts.get()
+    with context:
+        with compilation.timed("to-mlir"):
+            module = to_mlir(graph, context, numbered(graph))
+        module = run_passes(module, PIPELINE, compilation)
+        with compilation.timed("read"):
+            return read_schedule(module)
 
 
 def compile_lowered(module: GraphModule, **options: Any) -> Artifact:

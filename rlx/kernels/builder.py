@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rlx.kernels.control import Control
+from rlx.kernels.memory import start_of
 from rlx.kernels.reg import Reg
 from rlx.types import DType, f32
 
@@ -34,9 +35,11 @@ class KernelTarget:
     beyond the common ones that a kernel may use, as CPUID does.
 
     The rest is for the GPU frame: ``block`` threads a block; ``buffer_space`` and ``stack_space``
-    are put into the memref types of arguments and of stack arrays; ``logical`` says that memory is
-    addressed through typed arrays, not pointers: then buffers have a run-time length, and sizes
-    come in a buffer of their own, since every argument takes one of few bindings.
+    are put into the memref types of arguments and of stack arrays, and ``shared_space`` into those
+    of memory that a block shares (None: there is none yet); ``logical`` says that memory is
+    addressed through typed arrays, not pointers: then buffers have a run-time length, and numbers
+    come in a buffer of their own, since every argument takes one of few bindings. As a binding must
+    start at a round address, they include the element of each buffer at which its view starts.
     """
 
     name: str
@@ -49,6 +52,7 @@ class KernelTarget:
     logical: bool = False
     block: int = 128
     index_bits: int = 64
+    shared_space: str | None = None
     lacks: Mapping[DType, str] = field(default_factory=dict[DType, str])
     has: frozenset[str] = frozenset()
 
@@ -64,7 +68,9 @@ class KernelText:
     """A finished kernel: MLIR text of one function, and the arguments after begin and end.
 
     ``buffers`` then ``sizes`` is the order of the arguments; ``scratch`` says whether a scratch
-    pointer follows them.
+    pointer follows them. ``written`` are the numbers of the buffers that it stores to, as far as
+    the builder made it; ``starts`` says that the sizes are followed by the first element of each
+    buffer. On a GPU a block has ``block`` threads, and takes ``points`` of the parallel range.
     """
 
     name: str
@@ -73,6 +79,10 @@ class KernelText:
     sizes: tuple[str, ...]
     scratch: bool
     frame: str
+    written: tuple[int, ...] = ()
+    starts: bool = False
+    block: int = 0
+    points: int = 0
 
 
 class Kernel(Control):
@@ -85,7 +95,7 @@ class Kernel(Control):
             sizes, casts = self._gpu_sizes()
             args += sizes
             start = f"  gpu.func @{self.name}({', '.join(args)}) kernel"
-            start += f" attributes {{known_block_size = array<i32: {self.target.block}, 1, 1>}} {{"
+            start += f" attributes {{known_block_size = array<i32: {self._block}, 1, 1>}} {{"
             body = [start, *casts, *self._head, *self._lines, "    gpu.return", "  }"]
         else:
             args = ["%begin: index", "%end: index", *args]
@@ -101,18 +111,25 @@ class Kernel(Control):
             tuple(s.name[1:] for s in self._sizes),
             self._scratch is not None,
             self.target.frame,
+            tuple(n for n, b in enumerate(self._buffers) if b.name in self._written),
+            self.target.frame == "gpu" and self.target.logical,
+            self._block,
+            self._points,
         )
 
     def _gpu_sizes(self) -> tuple[list[str], list[str]]:
-        """The arguments that bring the sizes as i32, and the lines that make indices of them."""
-        words = [f"{s.name}_i32" for s in self._sizes]
+        """The arguments that bring the numbers as i32, and the lines that make indices of them."""
+        names = [s.name for s in self._sizes]
+        if self.target.logical:
+            names += [start_of(b) for b in self._buffers]
+        words = [f"{name}_i32" for name in names]
         casts = [
-            f"    {s.name} = arith.index_cast {word} : i32 to index"
-            for s, word in zip(self._sizes, words, strict=True)
+            f"    {name} = arith.index_cast {word} : i32 to index"
+            for name, word in zip(names, words, strict=True)
         ]
         if not self.target.logical:
             return [f"{word}: i32" for word in words], casts
-        kind = f"memref<{len(words)}xi32, {self.target.buffer_space}>"
+        kind = f"memref<{len(words)}xi32{self._space()}>"
         lines: list[str] = []
         for n, (word, cast) in enumerate(zip(words, casts, strict=True)):
             lines.append(f"    {word}_at = arith.constant {n} : index")

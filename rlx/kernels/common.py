@@ -23,7 +23,7 @@ from rlx.kernels.probe import Probe
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg
 from rlx.kernels.strides import row_major
 from rlx.ops.base import Op, op_class, placeholders
-from rlx.types import DType, TensorType, bf16, f16, f32, i64
+from rlx.types import DType, TensorType, bf16, f16, f32
 
 __all__ = ["CommonConfig", "LoopBuilder", "Room", "emit", "faults", "launch", "workspaces"]
 
@@ -78,7 +78,8 @@ class LoopBuilder:
         self.domain: tuple[int, ...] | None = None
         self.messages: list[str] = []
         self.workspaces: list[TensorType] = []
-        self.work_memory: list[tuple[DType, int]] = []
+        self.work_memory: dict[DType, int] = {}
+        self._work: dict[DType, Buffer] = {}
         self.scratch = 0
         self._point: Reg | None = None
         self._operands: list[Buffer | None] = [
@@ -192,10 +193,14 @@ class LoopBuilder:
         assert self._point is not None and self._error is None, self.op.name
         stride = padded(columns, dt)
         count = max(rows, 1) * stride
-        self.work_memory.append((dt, count))
+        before = self.work_memory.get(dt, 0)
+        self.work_memory[dt] = before + count
         if self.k.target.frame == "gpu":
-            buffer = self.k.buffer(f"work{len(self.work_memory) - 1}", dt)
-            return Matrix(self.k, buffer, self._point * count, stride)
+            # One argument for all of a type, since a device binds few: a part for all points each.
+            if dt not in self._work:
+                self._work[dt] = self.k.buffer(f"work_{dt}", dt)
+            base = self._point * count + before * math.prod(self.domain or ())
+            return Matrix(self.k, self._work[dt], base, stride)
         buffer = self.k.scratch(dt, self.scratch)
         self.scratch += -(-count * dt.bytes // LINE_BYTES) * LINE_BYTES
         return Matrix(self.k, buffer, 0, stride)
@@ -242,7 +247,7 @@ class LoopBuilder:
         if message not in self.messages:
             self.messages.append(message)
         if self._error is None:
-            self._error = (self.k.buffer("error", i64), self.k.size("site"))
+            self._error = (self.k.error_record(), self.k.size("site"))
         record_fault(self.k, cond, *self._error, self.messages.index(message) + 1)
 
     # -- pointwise ops ---------------------------------------------------------------------
@@ -268,7 +273,7 @@ class LoopBuilder:
 
 def emit(name: str, config: CommonConfig, target: KernelTarget) -> KernelText:
     """The text of the kernel. Arguments: buffers of the operands that are present, of the results,
-    of the workspaces, and if the op has faults an i64[2] ``error`` and the size ``site``, by which
+    of the workspaces, and if the op has faults the record ``error`` and the size ``site``, by which
     it is told."""
     return _build(name, config, target).k.text()
 
@@ -292,7 +297,7 @@ def workspaces(config: CommonConfig, frame: str = "cpu") -> list[TensorType]:
     have scratch for the work memory of a point; on GPUs it is an argument."""
     built = _traced(config)
     points = math.prod(built.domain or ())
-    work = [TensorType((points, count), dt) for dt, count in built.work_memory]
+    work = [TensorType((points, count), dt) for dt, count in built.work_memory.items()]
     return [*built.workspaces, *(work if frame == "gpu" else ())]
 
 

@@ -7,9 +7,12 @@ from functools import partial
 
 from rlx.kernels.complex import flat, gathered
 from rlx.kernels.memory import Memory
-from rlx.kernels.reg import INDEX, Reg
+from rlx.kernels.reg import INDEX, Buffer, Reg
 
-__all__ = ["Control"]
+__all__ = ["ROW", "Control"]
+
+ROW = 1 << 15
+"""Blocks of a GPU's grid along x, where there are more: devices take less than 65536."""
 
 Body = Callable[..., Sequence[Reg] | Reg | None]
 
@@ -23,9 +26,54 @@ class Control(Memory):
             self.loop(self.reg("%begin", INDEX), self.reg("%end", INDEX), 1, body)
             return
         limit = self.size("range")
-        block, thread = (self.op(f"gpu.{n} x", INDEX, 0) for n in ("block_id", "thread_id"))
-        i = block * self.target.block + thread
+        i = self._block_number() * self.target.block + self.op("gpu.thread_id x", INDEX, 0)
         self.when(i < limit, lambda: body(i))
+
+    def parallel_blocks(self, threads: int, body: Callable[[Reg, Reg], None]) -> None:
+        """Run ``body(i, thread)`` for every index of a GPU's range by a block of ``threads``: they
+        have the same i, may share memory, and wait for each other."""
+        limit = self.size("range")
+        self._block, self._points = threads, 1
+        i, thread = self._block_number(), self.op("gpu.thread_id x", INDEX, 0)
+        self.when(i < limit, lambda: body(i, thread))
+
+    def _block_number(self) -> Reg:
+        row, block = (self.op(f"gpu.block_id {axis}", INDEX, 0) for axis in "yx")
+        return row * ROW + block
+
+    def barrier(self) -> None:
+        """Wait until all threads of the block are here, and see what they stored. Every one must
+        come here."""
+        self.line("gpu.barrier")
+
+    def block_fold(
+        self, thread: Reg, values: Sequence[Reg], combine: Callable[[int, Reg, Reg], Reg]
+    ) -> list[Reg]:
+        """What ``combine(n, a, b)`` makes of the n-th values of all threads of a block, in a fixed
+        tree: every thread gets it. Their number is a power of two."""
+        rooms = [self.shared(v.dtype, self._block) for v in values]
+        for room, value in zip(rooms, values, strict=True):
+            self.store(value, room, thread)
+        self.barrier()
+        half = self._block // 2
+        while half:
+            self.when(thread < half, partial(self._fold_half, thread, half, rooms, combine))
+            self.barrier()
+            half //= 2
+        found = [self.load(room, 0) for room in rooms]
+        self.barrier()  # before the rooms are written again
+        return found
+
+    def _fold_half(
+        self,
+        thread: Reg,
+        half: int,
+        rooms: Sequence[Buffer],
+        combine: Callable[[int, Reg, Reg], Reg],
+    ) -> None:
+        for n, room in enumerate(rooms):
+            value = combine(n, self.load(room, thread), self.load(room, thread + half))
+            self.store(value, room, thread)
 
     def loop(
         self,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rlx.kernels.complex import Complex, pair, parts
 from rlx.kernels.reg import INDEX, Reg, mlir_type
-from rlx.types import DType, bf16, bool_, f16, f32, f64, i64
+from rlx.types import DType, bf16, bool_, f16, f32, f64, i32, i64
 
 if TYPE_CHECKING:
     from rlx.kernels.builder import Kernel
@@ -44,12 +44,13 @@ def _op(k: Kernel, verb: str, x: Reg, dt: DType) -> Reg:
 
 
 def _index(k: Kernel, x: Reg, dt: DType) -> Reg:
+    word = i64 if k.target.index_bits == 64 else i32
     if dt is INDEX:
         if x.dtype.is_float or x.dtype is bool_:
-            return _index(k, convert(k, x, i64), INDEX)
+            return _index(k, convert(k, x, word), INDEX)
         return _op(k, "arith.index_cast" if x.dtype.kind == "int" else "arith.index_castui", x, dt)
     if dt.is_float or dt is bool_:
-        return convert(k, _op(k, "arith.index_cast", x, i64), dt)
+        return convert(k, _op(k, "arith.index_cast", x, word), dt)
     return _op(k, "arith.index_cast", x, dt)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from rlx.errors import UnsupportedError
 from rlx.kernels.complex import Complex, pair
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg, mlir_element, mlir_type
-from rlx.types import DType, bool_, f32, f64
+from rlx.types import DType, bool_, f32, f64, i32, i64, u32, u64
 
 if TYPE_CHECKING:
     from rlx.kernels.builder import Kernel, KernelTarget
@@ -30,6 +30,8 @@ class Emitter:
         self._count = 0
         self._depth = 2
         self._scratch: Buffer | None = None
+        self._written: set[str] = set()
+        self._block = self._points = target.block
 
     @property
     def kernel(self) -> Kernel:
@@ -155,6 +157,12 @@ class Emitter:
         return self.op(text, a.dtype, len(lanes))
 
     # -- conversions -----------------------------------------------------------------------
+
+    def index_word(self, dt: DType) -> DType:
+        """The integer type in which a tensor's index of type ``dt`` is computed, of its sign: of 64
+        bits, unless neither an index nor a length of the target has more than 32."""
+        narrow, wide = (u32, u64) if dt.kind == "uint" else (i32, i64)
+        return narrow if self.target.index_bits == 32 and dt.bits <= 32 else wide
 
     def bitcast(self, x: Reg, dt: DType) -> Reg:
         """The same bits as another type of the same width."""

@@ -20,7 +20,7 @@ from rlx.kernels.faults import record_fault
 from rlx.kernels.reg import INDEX, Reg
 from rlx.kernels.strides import Strides, ceil_div
 from rlx.ops.places import place
-from rlx.types import DTYPES, DType, i64
+from rlx.types import DTYPES, DType
 
 __all__ = ["GatherConfig", "emit", "launch"]
 
@@ -87,7 +87,7 @@ class _Emitter:
         self.table = k.buffer("table", element)
         self.indices = k.buffer("indices", config.index)
         self.result = k.buffer("result", element)
-        error = k.buffer("error", i64) if config.faults else None
+        error = k.error_record() if config.faults else None
         names = ("outer", "count", "index_block", "row", "row_block", "length")
         self.outer, self.count, self.index_block, self.row, self.row_block, self.length = (
             k.size(n) for n in names

@@ -176,7 +176,7 @@ class _Emitter:
         self.sites: list[Reg] = []
         self.error: Buffer | None = None
         if count := limits(config.block):
-            self.error = k.buffer("error", i64)
+            self.error = k.error_record()
             self.sites = [k.size(f"site{n}") for n in range(count)]
         self.met = 0
 

@@ -8,15 +8,20 @@ import re
 from rlx.kernels.arithmetic import Arithmetic
 from rlx.kernels.complex import Complex, pair, parts
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg, mlir_element, mlir_type
-from rlx.types import DType, bf16, bool_, f16, f32, u8, u16, u32
+from rlx.types import DType, bf16, bool_, f16, f32, i32, i64, u8, u16, u32
 
-__all__ = ["Memory"]
+__all__ = ["Memory", "start_of"]
 
 FLAT = 1 << 40
 """Declared length of flat buffers: a static shape is what MLIR's bare-pointer convention needs."""
 
 # What the builder itself calls values and arguments.
-_TAKEN = re.compile(r"[ct]\d+|begin|end|scratch|sizes")
+_TAKEN = re.compile(r"[ct]\d+|begin|end|scratch|sizes|.*_(?:start|i32|i32_at)")
+
+
+def start_of(b: Buffer) -> str:
+    """The name of the element at which the view of an argument starts in its binding."""
+    return f"{b.name}_start"
 
 
 class Memory(Arithmetic):
@@ -25,12 +30,20 @@ class Memory(Arithmetic):
     def buffer(self, name: str, dt: DType) -> Buffer:
         """Declare a buffer argument. UnsupportedError for an element type that the target lacks."""
         self._require(dt)
-        space = f", {self.target.buffer_space}" if self.target.buffer_space else ""
         length = "?" if self.target.logical else FLAT
-        kind = f"memref<{length}x{self._element(dt)}{space}>"
+        kind = f"memref<{length}x{self._element(dt)}{self._space()}>"
         b = Buffer(self._argument(name), dt, kind)
         self._buffers.append(b)
         return b
+
+    def _space(self) -> str:
+        """The end of the type of an argument: where it lies."""
+        return f", {self.target.buffer_space}" if self.target.buffer_space else ""
+
+    def error_record(self) -> Buffer:
+        """Declare the argument that takes faults: two words, of 32 bits on GPUs, which may have
+        no longer ones."""
+        return self.buffer("error", i32 if self.target.frame == "gpu" else i64)
 
     def size(self, name: str) -> Reg:
         """Declare a run-time index argument: a dim, a stride, an offset."""
@@ -74,6 +87,16 @@ class Memory(Arithmetic):
         self._head.append(f"    {name} = memref.alloca() {{alignment = 64 : i64}} : {kind}")
         return Buffer(name, dt, kind)
 
+    def shared(self, dt: DType, count: int) -> Buffer:
+        """An array that the threads of a block share, of a type that registers have."""
+        space = self.target.shared_space
+        if space is None:
+            raise self._refuse("the target shares no memory in a block")
+        kind = f"memref<{count}x{self._element(dt)}{f', {space}' if space else ''}>"
+        name = self.fresh()
+        self._head.append(f"    {name} = memref.alloc() : {kind}")
+        return Buffer(name, dt, kind)
+
     def load(self, b: Buffer, at: Reg | int, lanes: int = 0) -> Reg:
         """Read one element or ``lanes`` consecutive ones; 16-bit floats come as f32."""
         if b.dtype.is_complex:
@@ -81,13 +104,20 @@ class Memory(Arithmetic):
         return self._from_memory(self._raw_load(b, at, lanes), b.dtype, lanes)
 
     def _raw_load(self, b: Buffer, at: Reg | int, lanes: int) -> str:
-        i, elem = self._index(at).name, self._element(b.dtype)
+        i, elem = self._place(b, at).name, self._element(b.dtype)
         raw = self.fresh()
         if lanes:
             self.line(f"{raw} = vector.load {b.name}[{i}] : {b.mlir}, vector<{lanes}x{elem}>")
         else:
             self.line(f"{raw} = memref.load {b.name}[{i}] : {b.mlir}")
         return raw
+
+    def _place(self, b: Buffer, at: Reg | int) -> Reg:
+        """The element of what is bound: a view starts somewhere in it."""
+        index = self._index(at)
+        if not self.target.logical or b.name not in {a.name for a in self._buffers}:
+            return index
+        return index + self.reg(start_of(b), INDEX)
 
     def store(self, value: Reg | Number, b: Buffer, at: Reg | int, lanes: int = 0) -> None:
         """Write a register; its type must be the buffer's (f32 for a 16-bit float, rounded).
@@ -102,7 +132,8 @@ class Memory(Arithmetic):
         if isinstance(v, Complex):
             self._store_complex(v, b, at)
             return
-        raw, i = self._to_memory(v, b.dtype), self._index(at).name
+        raw, i = self._to_memory(v, b.dtype), self._place(b, at).name
+        self._written.add(b.name)
         if v.lanes:
             elem = self._element(b.dtype)
             self.line(f"vector.store {raw}, {b.name}[{i}] : {b.mlir}, vector<{v.lanes}x{elem}>")

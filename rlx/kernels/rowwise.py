@@ -16,7 +16,8 @@ must not overlap inputs: a pass may use an output's row before a later pass read
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
@@ -42,18 +43,24 @@ ROUND_COST = 48
 
 ALIGN = 64
 
+BLOCK = 128
+"""Threads of a GPU that share a row."""
+
 
 def launch(
     program: RowProgram,
     shape: Sequence[int],
     inputs: Sequence[Strides],
     outputs: Sequence[Strides],
+    *,
+    blocks: bool = False,
 ) -> tuple[RowwiseConfig, Launch]:
     """The kernel and its arguments for a region on ``shape`` = [leading dims..., row].
 
     ``inputs`` and ``outputs`` give each operand's stride along every dim of ``shape``, in elements
     and not negative: 0 along the row for an operand with one value a row, 0 along leading dims for
-    one that rows share (never an output).
+    one that rows share (never an output). With ``blocks`` the target is a GPU whose threads share
+    memory: then those of a block share a row that is long enough.
     """
     *lead, columns = shape
     strides = [tuple(s) for s in (*inputs, *outputs)]
@@ -65,7 +72,8 @@ def launch(
         tuple((*s, a) for s, a in zip(rows.strides, along, strict=True)),
     )
     kinds = accesses(space)
-    config = RowwiseConfig(program, kinds[: len(inputs)], kinds[len(inputs) :])
+    shared = blocks and columns >= BLOCK // 2
+    config = RowwiseConfig(program, kinds[: len(inputs)], kinds[len(inputs) :], shared)
 
     planned = plan(config)
     scratch_row = -(-columns * _widest(program) // ALIGN) * ALIGN
@@ -121,10 +129,16 @@ class _Emitter:
         }
 
     def emit(self) -> KernelText:
-        self.k.parallel(self.row)
+        if self.config.blocks:
+            self.k.parallel_blocks(BLOCK, self.row)
+        else:
+            self.k.parallel(self.row)
         return self.k.text()
 
-    def row(self, r: Reg) -> None:
+    def row(self, r: Reg, thread: Reg | None = None) -> None:
+        """One row, by one thread or by the threads of a block: each takes every so many elements,
+        and what they have reduced is folded where a pass ends."""
+        self.thread = thread
         at: list[Reg] = []
         for d in range(len(self.lead) - 1, -1, -1):
             at.insert(0, r % self.lead[d] if d else r)
@@ -137,7 +151,14 @@ class _Emitter:
         zero = self.k.index(0)
         for n, (v, operand) in enumerate(zip(self.program.outputs, self.outputs, strict=True)):
             if operand.inner == "zero":
-                operand.store(self.scalar(v), self.out_bases[n], zero, 0)
+                self.by_one(partial(operand.store, self.scalar(v), self.out_bases[n], zero, 0))
+
+    def by_one(self, store: Callable[[], None]) -> None:
+        """Run by one of the threads that share the row."""
+        if self.thread is None:
+            store()
+        else:
+            self.k.when(self.thread < 1, store)
 
     def scalar(self, v: int) -> Reg:
         """A value with one element a row; reductions are there since their pass."""
@@ -160,10 +181,14 @@ class _Emitter:
         vectors = max(1, min(MAX_VECTORS, ROUND_COST // max(1, p.cost)))
         longest = lanes << (vectors.bit_length() - 1)  # halves again and again
         sums = [self.start(r, longest) for r in p.reductions]
-        begin = k.index(0)
+        begin = k.index(0) if self.thread is None else self.thread
         for n in dict.fromkeys((longest, lanes, 0)):
             sums = [self.fold(r, s, n) for r, s in zip(p.reductions, sums, strict=True)]
             begin, sums = self.walk(p, fixed, begin, sums, n)
+        if self.thread is not None and sums:
+            sums = k.block_fold(
+                self.thread, sums, lambda n, a, b: self.combine(p.reductions[n], a, b)
+            )
         for r, s in zip(p.reductions, sums, strict=True):
             self.scalars[r] = self.finish(r, s)
 
@@ -190,7 +215,7 @@ class _Emitter:
                 for r, s in zip(p.reductions, carried, strict=True)
             ]
 
-        return end, k.loop(begin, end, step, one_round, sums)
+        return end, k.loop(begin, end, BLOCK if self.config.blocks else step, one_round, sums)
 
     def point(self, p: Pass, fixed: dict[int, Reg], j: Reg, lanes: int) -> dict[int, Reg]:
         """The values of a pass at one vector or element; every load comes before a store."""

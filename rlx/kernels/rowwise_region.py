@@ -54,9 +54,10 @@ class RowRegion:
         )
 
     def launch(
-        self, inputs: Sequence[Strides], outputs: Sequence[Strides]
+        self, inputs: Sequence[Strides], outputs: Sequence[Strides], *, blocks: bool = False
     ) -> tuple[RowwiseConfig, Launch]:
-        """The kernel and its arguments, for operands with these strides along ``shape``.
+        """The kernel and its arguments, for operands with these strides along ``shape``; ``blocks``
+        is as for ``rowwise.launch``.
 
         PassError if an operand does not step through the trailing axes as through one: it must be
         copied first.
@@ -66,7 +67,7 @@ class RowRegion:
         strides = [(*s[:cut], self._along_row(s[cut:])) for s in (*inputs, *outputs)]
         n = len(inputs)
         shape = (*self.shape[:cut], columns)
-        return rowwise.launch(self.program, shape, strides[:n], strides[n:])
+        return rowwise.launch(self.program, shape, strides[:n], strides[n:], blocks=blocks)
 
     def merges(self, strides: Strides) -> bool:
         """Whether an operand steps through the trailing axes as through one."""

@@ -27,7 +27,7 @@ from rlx.kernels.reg import INDEX, Buffer, Reg
 from rlx.kernels.strides import ceil_div
 from rlx.ops.places import place
 from rlx.ops.scattering import accumulator, combine
-from rlx.types import DType, i64
+from rlx.types import DType
 
 __all__ = ["ScatterConfig", "emit", "launch"]
 
@@ -122,7 +122,7 @@ class _Emitter:
         self.updates = k.buffer("updates", dt)
         self.result = k.buffer("result", dt)
         self.kept = self.result if wide is dt else k.buffer("kept", wide)
-        error = k.buffer("error", i64) if config.faults else None
+        error = k.error_record() if config.faults else None
         names = ("outer", "length", "part", "row", "row_block", "count")
         self.outer, self.length, self.part, self.row, self.row_block, self.count = (
             k.size(n) for n in names

@@ -232,5 +232,7 @@ def _overwrites(block: ir.Block, old: ir.Value, new: ir.Value, lowering: Lowerin
 def _is_elementwise(op: ir.Operation, lowering: Lowering) -> bool:
     if op.name == "func.call" or lowering.compilation.options.dispatch != "native":
         return False
+    if lowering.target.kernels.frame == "gpu":
+        return False  # many devices let no kernel write what it has bound for reading too
     region = lowering.compilation.regions.of(op)
     return select(region, lowering.target.families)[0] == "elementwise"

@@ -50,6 +50,8 @@ def _module_attributes(lowering: Lowering, main: ir.Operation) -> list[str]:
         f"line = {s.location[1]} : i64}}"
         for s in lowering.sites
     ]
+    for role, starts in lowering.slots.items():
+        out.append(f"lir.{role}_slots = array<i64: {', '.join(map(str, starts))}>")
     return [*out, f"lir.sites = [{', '.join(sites)}]"]
 
 

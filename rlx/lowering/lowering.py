@@ -16,8 +16,9 @@ from rlx.dialects.convert import from_type, real_parts, to_attr
 from rlx.errors import UnsupportedError
 from rlx.kernels import copy as copy_family
 from rlx.kernels import elementwise
+from rlx.kernels.control import ROW
 from rlx.kernels.family import Launch
-from rlx.lowering.arena import ALIGN, plan
+from rlx.lowering.arena import ALIGN, plan, plan_slots
 from rlx.lowering.base import Compilation
 from rlx.lowering.region import producer, reads
 from rlx.lowering.report import ArenaBuffer
@@ -25,7 +26,7 @@ from rlx.lowering.rules import constant_of
 from rlx.lowering.steps import Launched, Site, Step, launches
 from rlx.lowering.views import Memory, View
 from rlx.ops.base import Location
-from rlx.types import TensorType, dtype
+from rlx.types import TensorType, dtype, u64
 
 __all__ = ["Lowering"]
 
@@ -40,7 +41,7 @@ class Lowering:
     ``destinations`` are the places where the caller of a function wants what it returns, for the
     values that a kernel may write there at once. ``view_ops`` names the ops whose result may be a
     view of their operand. ``functions`` are the module's, and ``active`` the bodies in the midst of
-    which the lowering is.
+    which the lowering is. ``slots`` says for the memories of a GPU where the buffers in them begin.
     """
 
     compilation: Compilation
@@ -66,6 +67,7 @@ class Lowering:
     view_ops: frozenset[str] = frozenset()
     functions: dict[str, ir.Operation] = field(default_factory=dict)
     active: list[ir.Operation] = field(default_factory=list)
+    slots: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     _open: list[list[Step]] = field(init=False)
     _clock: int = 0
 
@@ -81,6 +83,11 @@ class Lowering:
     def block(self) -> int:
         """Elements of a task of an elementwise kernel: a GPU has a thread for each."""
         return 1 if self.target.kernels.frame == "gpu" else elementwise.BLOCK
+
+    @property
+    def shares(self) -> bool:
+        """Whether threads of the target come in blocks that share memory."""
+        return self.target.kernels.shared_space is not None
 
     def at(self, owner: ir.Operation | ir.Value) -> None:
         """What is launched from here on is for this op or value."""
@@ -173,7 +180,8 @@ class Lowering:
     def copy(self, source: View, target: View) -> None:
         """Launch a copy between two views of one shape. It moves bits: one kernel for every element
         type of a width."""
-        source, target = source.as_bits(), target.as_bits()
+        widest = 32 if u64 in self.target.kernels.lacks else 64
+        source, target = source.as_bits(widest), target.as_bits(widest)
         config, launch = copy_family.launch(
             source.dtype.bits, source.shape, source.strides, target.strides, self.block
         )
@@ -232,7 +240,9 @@ class Lowering:
     def pack(self, size: int) -> Memory:
         """Room in the packed memory, which is kept between calls."""
         memory = Memory("packed", 0, size, offset=self.packed.size)
-        self.packed.size += -(-size // ALIGN) * ALIGN
+        if self.target.kernels.frame == "gpu":
+            self.slots.setdefault("packed", []).append(self.packed.size)
+        self.packed.size += max(ALIGN, -(-size // ALIGN) * ALIGN)
         return memory
 
     # -- steps -----------------------------------------------------------------------------
@@ -300,14 +310,16 @@ class Lowering:
         if kernels.frame != "gpu":
             return
         for v in views:
-            if v.last >= 1 << (kernels.index_bits - 1):
+            if v.last * (2 if v.dtype.is_complex else 1) >= 1 << (kernels.index_bits - 1):
                 raise UnsupportedError(
                     f"{family} kernel: its operand {v.dtype}{list(v.shape)} reaches element "
                     f"{v.last}, and indices of {kernels.name} have {kernels.index_bits} bits; "
                     "split the tensor, or compile for a target with 64-bit indices (cpu, cuda)",
                     self.location,
                 )
-        if (most := max(launch.range, *launch.sizes, 0)) >= 1 << 31:
+        most = max(launch.range, *launch.sizes, 0)
+        # The last row of a grid may reach beyond the range.
+        if max(most, launch.range + ROW * kernels.block) >= 1 << 31:
             raise UnsupportedError(
                 f"{family} kernel: a range or stride of {most} elements, where GPU kernels take "
                 "32-bit sizes; split the tensor, or compile for cpu",
@@ -322,7 +334,10 @@ class Lowering:
     def plan_arena(self) -> int:
         """Place the buffers that some step touches; the arena's size in bytes."""
         placed = [b for b in self.buffers if b.first >= 0]
-        total = plan(placed)
+        if self.target.kernels.frame == "gpu":
+            total, self.slots["arena"] = plan_slots(placed)
+        else:
+            total = plan(placed)
         clocks = [s.clock for s in launches(self.main)]
         for b in placed:
             first, end = bisect_left(clocks, b.first), bisect_right(clocks, b.last)

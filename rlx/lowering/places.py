@@ -8,7 +8,7 @@ files and lines of the graph at hand come in afterwards, in an artifact, a repor
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from rlx.errors import RlxError
@@ -47,6 +47,10 @@ class Places:
         if _FILE not in text:
             return text
         return _TEXT.sub(lambda m: "{}:{}".format(*self._places[int(m[1])]), text)
+
+    def sites(self, sites: Sequence[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
+        """Fault sites (message, file, line) at the user's places."""
+        return [(self.text(m), *self.of((file, line))) for m, file, line in sites]
 
     def fusion(self, report: FusionReport) -> FusionReport:
         """A report of fusions at the user's places."""

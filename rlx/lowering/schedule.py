@@ -7,7 +7,7 @@ JSON; it starts as well from lir text as from a graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlx._mlir import ir
@@ -46,7 +46,8 @@ class Schedule:
     """A schedule as plain data. A launch names its kernel where the runtime wants an address; the
     bases of buffers are numbered as ``rlx.runtime._native`` says, constants after the params.
     ``places`` are the user's lines of the steps of main; ``launches`` says what each launch is for:
-    those of the prologue, then those of main, in the order in which a reader meets them."""
+    those of the prologue, then those of main, in the order in which a reader meets them. ``slots``
+    says of the arena and the packed memory of a GPU where the buffers in them begin."""
 
     target: str
     kernels: list[KernelRef]
@@ -61,6 +62,7 @@ class Schedule:
     places: list[Place]
     launches: list[LaunchInfo]
     sites: list[tuple[str, str, int]]
+    slots: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
 
 
 def read_schedule(module: ir.Module) -> Schedule:
@@ -88,8 +90,19 @@ def read_schedule(module: ir.Module) -> Schedule:
             _read(attrs, "lir.target", ir.StringAttr).value if "lir.target" in attrs else "cpu",
             kernels, reader.bytes_of("arena"), reader.bytes_of("packed"),
             signatures["param"], constants, signatures["input"], signatures["output"],
-            prologue, main, reader.places, launches, [_site(a) for a in sites],
+            prologue, main, reader.places, launches, [_site(a) for a in sites], _slots(attrs),
         )  # fmt: skip
+
+
+def _slots(attrs: Any) -> dict[str, list[int]]:
+    """Where the buffers of memories begin, in order from 0; IRError if they do not."""
+    found: dict[str, list[int]] = {}
+    for role in ("arena", "packed"):
+        if (key := f"lir.{role}_slots") in attrs:
+            found[role] = starts = list(_read(attrs, key, ir.DenseI64ArrayAttr))
+            if starts[:1] != [0] or sorted(set(starts)) != starts:
+                raise IRError(f"{key} must be numbers that rise from 0, found {starts}")
+    return found
 
 
 def _body(entry: ir.Operation) -> ir.Block:

@@ -98,10 +98,10 @@ class View:
             for d, s, t in zip(self.shape, self.strides, row_major(self.shape), strict=True)
         )
 
-    def as_bits(self) -> View:
-        """The same elements as unsigned integers of their width, for kernels that only move; those
-        of 16 bytes as two integers each, along one more dim."""
-        if self.dtype.bits <= 64:
+    def as_bits(self, widest: int = 64) -> View:
+        """The same elements as unsigned integers of their width, for kernels that only move;
+        complex ones that are wider than ``widest`` as two integers each, along one more dim."""
+        if self.dtype.bits <= widest or not self.dtype.is_complex:
             return replace(self, dtype=DTYPES[f"u{self.dtype.bits}"])
         halves = self.parts()
         return replace(halves, dtype=DTYPES[f"u{halves.dtype.bits}"])

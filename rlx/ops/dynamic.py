@@ -80,8 +80,8 @@ class Box(Op):
         for axis, size in enumerate(box):
             dim = self.x.type.static_shape[lead + axis]
             s = b.load(number, [*at[:lead], axis])
-            s = k.cast(s, u64 if s.dtype.kind == "uint" else i64)
-            if s.dtype is i64:
+            s = k.cast(s, k.index_word(s.dtype))
+            if s.dtype.kind == "int":
                 s = k.maximum(k.select(s < 0, s + dim, s), 0)
             found.append(b.index(k.minimum(s, dim - size)))
         return found

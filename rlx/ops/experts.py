@@ -102,7 +102,8 @@ class GroupedMatMul(Op, name="mir.grouped_matmul"):
         (rows, inner), (count, _, columns) = (v.type.static_shape for v in (self.x, self.w))
 
         def point(i: Any, j: Any) -> None:
-            expert = b.k.cast(b.load(2, (i,)), i64)
+            expert = b.load(2, (i,))
+            expert = b.k.cast(expert, b.k.index_word(expert.dtype))
             outside = (expert < 0) | (expert >= count)
             b.fault(outside, self._fault(count))
             expert = b.index(b.k.select(outside, 0, expert))

@@ -21,7 +21,7 @@ from rlx.ops.base import Array, Op
 from rlx.ops.constant import Constant
 from rlx.ops.movement import listed
 from rlx.ops.value import Value
-from rlx.types import Dim, i64, u64
+from rlx.types import Dim
 
 __all__ = [
     "MODES",
@@ -103,19 +103,19 @@ def positions(op: Any, indices: Array, length: int) -> tuple[Array, Array]:
 def place(k: Any, index: Any, length: Any, mode: str) -> tuple[Any, Any]:
     """The same in a kernel: registers of the place that an index means, always one within the axis,
     and of whether it was out of range. ``length`` is a number or a register."""
-    # Unsigned ones in u64, so that no huge index turns into one that counts from the end.
-    wide = u64 if index.dtype.kind == "uint" else i64
+    # Unsigned ones stay so: no huge index turns into one that counts from the end.
+    wide = k.index_word(index.dtype)
     index = k.cast(index, wide)
     length = length if isinstance(length, int) else k.cast(length, wide)
     outside, inside = index >= length, index
-    if wide is i64:
+    if wide.kind == "int":
         outside = outside | (index < -length)
     if mode == "clip":
         return k.maximum(k.minimum(index, length - 1), 0), outside
     if mode == "wrap":
         # For an empty axis the code never runs, but is built: it must not divide by a literal 0.
         inside = index % (max(length, 1) if isinstance(length, int) else length)
-    if wide is i64:
+    if wide.kind == "int":
         inside = k.select(inside < 0, inside + length, inside)
     return inside if mode == "wrap" else k.select(outside, 0, inside), outside
 

@@ -20,6 +20,7 @@ from rlx.ops.location import caller
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.executable import Executable
 from rlx.runtime.hardware import DEVICE_PRIORITY, label, why_missing
+from rlx.targets.gpu.drivers import probe
 
 __all__ = [
     "Backend",
@@ -132,9 +133,21 @@ def _present() -> str:
     return ""
 
 
+def _on_device(api: str) -> Registered:
+    """The backend of a GPU's API; its driver says why there is no device."""
+
+    def made() -> Backend:
+        from rlx.runtime.device import DeviceBackend
+
+        return DeviceBackend(api)
+
+    return Registered(made, lambda: probe(api).why)
+
+
 _registry: dict[str, Registered] = {
     "cpu": Registered(CpuBackend, _present),
     "interpret": Registered(InterpreterBackend, _present),
+    **{api: _on_device(api) for api in ("vulkan", "gpu", "opencl")},
 }
 
 

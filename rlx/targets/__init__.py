@@ -16,6 +16,8 @@ TARGETS = {
     "cpu": "rlx.targets.cpu",
     "cuda": "rlx.targets.cuda",
     "vulkan": "rlx.targets.vulkan",
+    "gpu": "rlx.targets.gpu",
+    "opencl": "rlx.targets.opencl",
 }
 """The module of each target; it has ``make_target(features)``."""
 

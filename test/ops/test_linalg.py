@@ -325,7 +325,7 @@ def test_a_gpu_kernel_has_its_work_memory_among_its_arguments() -> None:
     config = CommonConfig.of(node)
     text = common.emit("k", config, make_target().kernels)
     rooms = common.workspaces(config, "gpu")
-    assert [dt.name for dt in text.buffers] == ["f32", "f32", *(t.dtype.name for t in rooms), "i64"]
+    assert [dt.name for dt in text.buffers] == ["f32", "f32", *(t.dtype.name for t in rooms), "i32"]
     assert rooms[0].shape[0] == 7 and rooms[0].shape[1] >= 25
     assert not text.scratch
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,12 +56,12 @@ class OpGraph:
     owners: tuple[Case, ...]
 
     @staticmethod
-    def of(op: type[Op]) -> OpGraph:
-        """The graph of an op's samples on every element type that it takes."""
+    def of(op: type[Op], fits: Callable[[Case], bool] = lambda case: True) -> OpGraph:
+        """The graph of an op's samples on every element type that it takes, as far as they fit."""
         g = rlx.Graph(op.name)
         outputs: list[rlx.Value] = []
         owners: list[Case] = []
-        own = tuple(c for c in cases() if c.op is op)
+        own = tuple(c for c in cases() if c.op is op and fits(c))
         for n, case in enumerate(own):
             leaves = [
                 None if t is None else g.input(_name(n, i), t.shape, t.dtype)
@@ -69,7 +70,8 @@ class OpGraph:
             results = op(*leaves, **case.sample.attrs).results
             outputs += results
             owners += [case] * len(results)
-        g.set_outputs(outputs)
+        if outputs:
+            g.set_outputs(outputs)
         return OpGraph(g, own, tuple(owners))
 
     def feeds(self, seed: int = 0, *, special: bool = False) -> dict[str, Array]:

@@ -55,7 +55,8 @@ class Rowwise:
             views.append(view)
         result = lowering.result(region.op.results[0])
         _, outputs = rows.dense_strides()
-        config, launch = rows.launch([v.strides for v in views], outputs)
+        strides = [v.strides for v in views]
+        config, launch = rows.launch(strides, outputs, blocks=lowering.shares)
         lowering.launch("rowwise", config, [*views, result], launch, region.flops)
 
 

@@ -50,7 +50,7 @@ def placed(artifact: Artifact, places: Places) -> Artifact:
         replace(
             v,
             launches=[(ops, *places.of((file, n)), *work) for ops, file, n, *work in v.launches],
-            sites=[(places.text(m), *places.of((file, line))) for m, file, line in v.sites],
+            sites=places.sites(v.sites),
         )
         for v in artifact.variants
     )

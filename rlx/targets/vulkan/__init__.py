@@ -59,6 +59,7 @@ def make_target(features: str | None = None) -> Target:
             frame="gpu",
             buffer_space="#spirv.storage_class<StorageBuffer>",
             stack_space="#spirv.storage_class<Function>",
+            shared_space="#spirv.storage_class<Workgroup>",
             logical=True,
             index_bits=32,
             lacks=found.lacks,
