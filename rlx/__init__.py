@@ -54,7 +54,7 @@ NAMES = {
 modules of ``NAMESPACES``, and the names of ``rlx.compat``."""
 
 NAMESPACES = (
-    "autodiff", "errors", "knobs", "linalg", "models", "ops", "prelude", "quant", "random",
+    "autodiff", "errors", "knobs", "linalg", "models", "ops", "optim", "prelude", "quant", "random",
     "sparse", "splat",
 )  # fmt: skip
 """Modules that ``import rlx`` gives as well."""
