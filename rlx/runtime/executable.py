@@ -116,7 +116,7 @@ class Executable:
         self._run_into(inputs, outputs)
 
     def run_in_place(self, inputs: Sequence[Array]) -> list[Array]:
-        """Run, with donated outputs written over their inputs; returns the others, as new arrays."""
+        """Run, with donated outputs written over their inputs; the others are new arrays."""
         outputs = self._fresh(inputs)
         self._run_into(inputs, outputs)
         return [a for o, a in enumerate(outputs) if o not in self._over]
