@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rlx._mlir import ir
-from rlx.dialects.control import control_of
+from rlx.dialects.control import control_of, is_barrier
 from rlx.errors import IRError
 from rlx.kernels import loop
 from rlx.lowering.families import select
@@ -21,6 +21,7 @@ from rlx.lowering.region import producer, reads
 from rlx.lowering.report import MissedFusion
 from rlx.lowering.steps import Branch, For, Repeat, Step
 from rlx.lowering.views import Rounds, View
+from rlx.ops.checkpoint import Barrier
 from rlx.ops.control import Cond, Control, Scan, WhileLoop
 from rlx.types import i64
 
@@ -31,11 +32,24 @@ def lower_call(op: ir.Operation, lowering: Lowering) -> None:
     """Lower a ``func.call`` of a declared control function."""
     node, bodies = control_of(op, lowering.functions)
     lowering.ops = node.short
+    if isinstance(node, Barrier):
+        _barrier(op, lowering)
+        return
     if _one_kernel(op, node, bodies, lowering):
         lowering.compilation.dispatch.native[f"loop: {node.short}"] += 1
         return
     lowering.compilation.dispatch.native[f"control: {node.short}"] += 1
     _LOWER[type(node)](_Call(op, bodies, lowering), node)
+
+
+def _barrier(op: ir.Operation, lowering: Lowering) -> None:
+    """Nothing moves: kernels run in the order of the ops, and no rewrite goes across a call."""
+    for result, v in zip(op.results, op.operands, strict=True):
+        static = lowering.static_of(v)
+        if static is not None:  # a weight stays one
+            lowering.statics[result] = static
+        else:
+            lowering.env[result] = lowering.view(v)
 
 
 def _one_kernel(
@@ -97,7 +111,7 @@ class _Call:
             self.lowering.lower_op(op)
         self.lowering.active.pop()
         for v in returned:
-            self.lowering.destinations.pop(v, None)
+            self.lowering.want_no_more(v)
         self.lowering.location, self.lowering.trail, self.lowering.ops = place
         return returned
 
@@ -212,7 +226,7 @@ def _overwrites(block: ir.Block, old: ir.Value, new: ir.Value, lowering: Lowerin
     by element, which a kernel of the elementwise family does in place.
     """
     maker = producer(new)
-    if maker is None or maker.name in lowering.view_ops:
+    if maker is None or _is_view(maker, lowering):
         return False
     views, made = {old}, False
     for item in block.operations:
@@ -224,9 +238,14 @@ def _overwrites(block: ir.Block, old: ir.Value, new: ir.Value, lowering: Lowerin
             made = True
         elif read and made:
             return False
-        elif read and op.name in lowering.view_ops:
+        elif read and _is_view(op, lowering):
             views.update(op.results)
     return made
+
+
+def _is_view(op: ir.Operation, lowering: Lowering) -> bool:
+    """Whether the results of an op may lie where its operands do."""
+    return op.name in lowering.view_ops or is_barrier(op, lowering.functions)
 
 
 def _is_elementwise(op: ir.Operation, lowering: Lowering) -> bool:
