@@ -66,6 +66,7 @@ from rlx import While as While
 from rlx import attr as attr
 from rlx import available_devices as available_devices
 from rlx import backend_for as backend_for
+from rlx import checkpoint as checkpoint
 from rlx import compile_artifact as compile_artifact
 from rlx import cond as cond
 from rlx import custom_fn as custom_fn
@@ -119,6 +120,7 @@ from rlx import run_while as run_while
 from rlx import save as save
 from rlx import scan as scan
 from rlx import stft as stft
+from rlx import stop_gradient as stop_gradient
 from rlx import supported_for_target as supported_for_target
 from rlx import supports as supports
 from rlx import supports_graph as supports_graph
@@ -196,6 +198,7 @@ __all__ = [
     "attr",
     "available_devices",
     "backend_for",
+    "checkpoint",
     "compile_artifact",
     "cond",
     "custom_fn",
@@ -249,6 +252,7 @@ __all__ = [
     "save",
     "scan",
     "stft",
+    "stop_gradient",
     "supported_for_target",
     "supports",
     "supports_graph",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlx._mlir import ir
+from rlx.dialects.control import is_barrier
 from rlx.lowering.families import select
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import producer, reads
@@ -32,7 +33,7 @@ class Overwrites:
         by element, which a kernel of the elementwise family does in place.
         """
         maker = producer(new)
-        if maker is None or maker not in self.at or maker.name in self.lowering.view_ops:
+        if maker is None or maker not in self.at or self._is_view(maker):
             return False
         made = self.at[maker]
         todo = [old]
@@ -41,9 +42,14 @@ class Overwrites:
             for n in self.readers.get(v, ()):
                 if n > made or (n == made and (v != old or not self._is_elementwise(maker))):
                     return False
-                if self.ops[n].name in self.lowering.view_ops:
+                if self._is_view(self.ops[n]):
                     todo += self.ops[n].results
         return True
+
+    def _is_view(self, op: ir.Operation) -> bool:
+        """Whether the results of an op may lie where its operands do."""
+        lowering = self.lowering
+        return op.name in lowering.view_ops or is_barrier(op, lowering.functions)
 
     def _is_elementwise(self, op: ir.Operation) -> bool:
         lowering = self.lowering

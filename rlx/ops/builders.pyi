@@ -1575,6 +1575,9 @@ class GraphOps:
     ) -> Value:
         """``torch.stft``:"""
 
+    def stop_gradient(self, x: Value) -> Value:
+        """Its operand, through which no derivative passes:"""
+
     def sub(self, lhs: Any, rhs: Any) -> Value:
         """Difference, element by element."""
 
@@ -3063,6 +3066,9 @@ class ValueOps:
         onesided: bool | None = None,
     ) -> Value:
         """``torch.stft``:"""
+
+    def stop_gradient(self) -> Value:
+        """Its operand, through which no derivative passes:"""
 
     def sub(self, rhs: Any) -> Value:
         """Difference, element by element."""

@@ -59,8 +59,8 @@ def fit(
 
     ``data`` gives a batch by its number (``Batches``, or a function, which has no epochs), so that
     a run goes on where it was. ``checkpoint`` is a file: if it is there, the run goes on from it.
-    It is written after every ``every`` batches and at the end. ``on_step`` is called after each batch,
-    before that.
+    It is written after every ``every`` batches and at the end. ``on_step`` is called after each
+    batch, before that.
     ``show`` forces the progress bar on or off; else there is one on a terminal.
 
     Ctrl-C lets the batch at hand end, writes the checkpoint and returns; a second one stops at

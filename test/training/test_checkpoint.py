@@ -1,4 +1,4 @@
-"""Checkpoints: what they hold, that a run goes on from one, and that they are whole or not there."""
+"""Checkpoints: what they hold, that a run goes on from one, and that they are whole or absent."""
 
 from __future__ import annotations
 
