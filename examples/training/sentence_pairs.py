@@ -74,7 +74,8 @@ def main() -> None:
     batch = tokens(path)
     history = rlx.fit(step, lambda _: batch, steps=args.steps)
     for name, at in (("first", history.steps[0]), ("last", history.steps[-1])):
-        print(f"{name} loss {at.loss:.3f}, the nearest code is right for {at.metrics['right']} of {n}")
+        right = at.metrics["right"]
+        print(f"{name} loss {at.loss:.3f}, the nearest code is right for {right} of {n}")
 
 
 if __name__ == "__main__":

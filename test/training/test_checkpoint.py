@@ -10,13 +10,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from training.conftest import batch
 
 import rlx
 from rlx.errors import CheckpointError
 from rlx.models.safetensors import SafeTensors, write_safetensors
 from rlx.optim import SGD, Adafactor, Adam, Lion, Muon
 from rlx.training import LossScale, TrainStep
-from training.conftest import batch
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 Make = Callable[..., TrainStep]
@@ -70,8 +70,11 @@ def test_a_checkpoint_of_another_run_is_refused_and_changes_nothing(
         (lambda: write_safetensors(path, {}), "no checkpoint of this version: its metadata are {}"),
         (lambda: make_step(SGD()).save(path), "has no 'optimizer/mean/w'"),
         (lambda: make_step(ema=0.9).save(path), "has 'ema/.', which the run has not"),
-        (lambda: other_sizes().save(path), r"'params/w' is float32\[5\], and the run has float32\[6, 4\]"),
-    ]  # fmt: skip
+        (
+            lambda: other_sizes().save(path),
+            r"'params/w' is float32\[5\], and the run has float32\[6, 4\]",
+        ),
+    ]
     for make, message in cases:
         make()
         with pytest.raises(CheckpointError, match=message):
@@ -130,7 +133,7 @@ def test_a_write_that_fails_leaves_the_file_before_and_a_later_one_clears_up(
     write_safetensors(path, {"a": np.ones(3, np.float32)})
     with monkeypatch.context() as m:
         m.setattr("os.fsync", lambda fd: (_ for _ in ()).throw(OSError(28, "No space left")))
-        with pytest.raises(rlx.errors.ModelError, match="cannot write .*: No space left"):
+        with pytest.raises(rlx.errors.ModelError, match=r"cannot write .*: No space left"):
             write_safetensors(path, {"a": np.zeros(3, np.float32)})
     assert [p.name for p in tmp_path.iterdir()] == ["run.safetensors"]
     np.testing.assert_array_equal(SafeTensors(path)["a"], 1)

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from training.conftest import batch
 
 import rlx
 from rlx.errors import NonFiniteError
 from rlx.training import Batches, TrainStep
-from training.conftest import batch
 
 Make = Callable[..., TrainStep]
 
@@ -155,14 +155,20 @@ def test_batches_in_order() -> None:
         (lambda s: rlx.fit(s, batch, epochs=1, steps=1), "give epochs or steps, one of them"),
         (lambda s: rlx.fit(s, batch, epochs=1), "a function has no epochs; give steps"),
         (lambda s: rlx.fit(s, batch, steps=-1), "a number of steps, found -1"),
-        (lambda s: rlx.fit(s, iter([]), steps=1), "data gives batches by number, .* found a list_iter"),
-        (lambda s: rlx.fit(s, batch, steps=1, every=2), "every is a number of batches .* found 2 with"),
+        (
+            lambda s: rlx.fit(s, iter([]), steps=1),
+            "data gives batches by number, .* found a list_iter",
+        ),
+        (
+            lambda s: rlx.fit(s, batch, steps=1, every=2),
+            "every is a number of batches .* found 2 with",
+        ),
         (lambda s: Batches({"a": np.ones(3), "b": np.ones(4)}, 1), "arrays of one length"),
         (lambda s: Batches({}, 1), "arrays of one length are cut into batches, found none"),
         (lambda s: Batches({"a": np.ones(3)}, 0), "size is a number of rows from 1 on, found 0"),
         (lambda s: Batches({"a": np.ones(3)}, 4), "a batch has 4 rows, and the arrays have 3"),
     ],
-)  # fmt: skip
+)
 def test_calls_without_a_meaning_are_refused(make_step: Make, call: Any, message: str) -> None:
     with pytest.raises(rlx.RlxError, match=message):
         call(make_step())

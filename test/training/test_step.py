@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from training.conftest import B, W, batch, regression
 
 import rlx
 from rlx.errors import NonFiniteError
 from rlx.optim import SGD, Adam, ClipNorm, Muon
 from rlx.training import LossScale, TrainStep
-from training.conftest import B, W, batch, regression
 
 Make = Callable[..., TrainStep]
 
@@ -212,7 +213,8 @@ def test_nan_names_the_op_its_line_and_the_batch_and_changes_nothing() -> None:
     before = {n: a.copy() for n, a in step.state.items() if not n.startswith("grads/")}
     with pytest.raises(NonFiniteError) as found:
         step({"x": np.array([1, -1, 2], np.float32)})
-    line = next(i for i, text in enumerate(open(__file__), 1) if "logs = (x * w).log()" in text)
+    source = Path(__file__).read_text().splitlines()
+    line = 1 + next(i for i, text in enumerate(source) if "logs = (x * w).log()" in text)
     assert re.search(
         rf"test_step\.py:{line}: batch 1: the loss is nan: log is the first to give 1 of 3 elements"
         r" nan, of operands in \[-\S+, \S+\]", str(found.value)
@@ -276,6 +278,22 @@ def test_a_failure_among_accumulated_batches_goes_back_to_the_last_update(make_s
     np.testing.assert_array_equal(step.params()["w"], other.params()["w"])
 
 
+def test_a_fault_among_accumulated_batches_goes_back_too() -> None:
+    g = rlx.Graph("pick")
+    table = g.param("table", value=np.ones(4, np.float32))
+    g.set_outputs(table.gather(g.input("i", [2], "i64")).sum())
+    step = rlx.compile_training(g, SGD(lr=0.5), accumulate=2)
+    for rows in ([0, 1], [0, 1], [2, 3]):
+        step({"i": np.array(rows)})
+    with pytest.raises(rlx.errors.FaultError, match="index"):
+        step({"i": np.array([0, 9])})
+    assert (step.position, step.updates) == (2, 1)
+    np.testing.assert_array_equal(step.params()["table"], [0.5, 0.5, 1, 1])
+    for _ in range(2):
+        step({"i": np.array([2, 2])})
+    np.testing.assert_array_equal(step.params()["table"], [0.5, 0.5, 0, 1])
+
+
 # -- refusals ------------------------------------------------------------------------------
 
 
@@ -291,19 +309,51 @@ ONES = np.ones(2, np.float32)
 @pytest.mark.parametrize(
     ("outputs", "settings", "message"),
     [
-        (lambda g: g.param("w", value=ONES), {}, "the first output is the loss, one float; found 2xf32"),
-        (lambda g: g.param("w", value=ONES).sum().cast("i32"), {}, "the loss, one float; found i32"),
+        (
+            lambda g: g.param("w", value=ONES),
+            {},
+            "the first output is the loss, one float; found 2xf32",
+        ),
+        (
+            lambda g: g.param("w", value=ONES).sum().cast("i32"),
+            {},
+            "the loss, one float; found i32",
+        ),
         (lambda g: g.input("x", [2]).sum(), {}, "graph 'g' has no params that could be trained"),
         (lambda g: g.param("w", [2]).sum(), {}, "param 'w' has no value to start from"),
-        (lambda g: g.param("w", value=ONES).sum(), {"wrt": ["v"]}, "no input or param is called 'v'"),
-        (lambda g: (g.param("w", value=ONES) * g.input("x", [2])).sum(), {"wrt": ["x"]}, "'x' is an input"),
-        (lambda g: g.param("i", value=[1, 2]).sum().cast("f32"), {"wrt": ["i"]}, "param 'i' is 2xi64"),
-        (lambda g: g.param("w", value=ONES).sum(), {"params": {"v": ONES}}, "no param is called 'v'"),
+        (
+            lambda g: g.param("w", value=ONES).sum(),
+            {"wrt": ["v"]},
+            "no input or param is called 'v'",
+        ),
+        (
+            lambda g: (g.param("w", value=ONES) * g.input("x", [2])).sum(),
+            {"wrt": ["x"]},
+            "'x' is an input",
+        ),
+        (
+            lambda g: g.param("i", value=[1, 2]).sum().cast("f32"),
+            {"wrt": ["i"]},
+            "param 'i' is 2xi64",
+        ),
+        (
+            lambda g: g.param("w", value=ONES).sum(),
+            {"params": {"v": ONES}},
+            "no param is called 'v'",
+        ),
         (lambda g: g.param("w", value=ONES).sum(), {"metrics": ["a"]}, "0 of them, found 1 names"),
-        (lambda g: g.param("w", value=ONES).sum(), {"accumulate": 0}, "accumulate is a number of batches"),
-        (lambda g: g.param("w", value=ONES).sum(), {"key": "k"}, "key names an input of 2xu32 .* 'k' is none"),
+        (
+            lambda g: g.param("w", value=ONES).sum(),
+            {"accumulate": 0},
+            "accumulate is a number of batches",
+        ),
+        (
+            lambda g: g.param("w", value=ONES).sum(),
+            {"key": "k"},
+            "key names an input of 2xu32 .* 'k' is none",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_trained_is_refused(outputs: Any, settings: Any, message: str) -> None:
     with pytest.raises(rlx.RlxError, match=message):
         rlx.compile_training(graph(outputs), SGD(), **settings)
