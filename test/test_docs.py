@@ -167,10 +167,10 @@ def test_the_generated_pages_are_up_to_date() -> None:
         assert written == text(), f"docs/{name} is old: run tools/make_docs.py"
 
 
-def test_the_example_of_the_page_on_transforms_runs() -> None:
-    page = (ROOT / "docs" / "fourier.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    exec(code, {})
+@pytest.mark.parametrize("name", ["autodiff.md", "fourier.md"])
+def test_the_examples_of_a_page_run(name: str) -> None:
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {})
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)

@@ -11,6 +11,7 @@ import pytest
 
 import rlx
 from rlx.compiler import compile_graph
+from rlx.control.bodies import make
 from rlx.errors import GraphError
 from rlx.graph import Graph
 from rlx.ops.checkpoint import Barrier, Checkpoint
@@ -159,8 +160,8 @@ REFUSED: list[tuple[Callable[[rlx.Value], Any], str]] = [
     (lambda x: rlx.checkpoint(lambda v: v)(3), "checkpoint: args holds a int"),  # type: ignore
     (rlx.checkpoint(lambda v: ()), "the function gives no values"),
     (rlx.checkpoint(lambda v: 3), "what the function gives is a int"),
-    (lambda x: Barrier(), "it has no operands"),
-    (lambda x: Checkpoint(x, x, body=Graph()), "its region takes"),
+    (lambda x: make(Barrier, []), "it has no operands"),
+    (lambda x: make(Checkpoint, [x, x], body=Graph()), "its region takes"),
 ]
 
 

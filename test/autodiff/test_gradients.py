@@ -200,6 +200,7 @@ def test_compiled() -> None:
         (lambda x: x.abs(), [0.0], [0]),
         (lambda x: x.max(axes=0), [2.0, 2, 1, 2], [1 / 3, 1 / 3, 0, 1 / 3]),
         (lambda x: x.min(axes=0), [2.0, 2, 1, 1], [0, 0, 0.5, 0.5]),
+        (lambda x: x.cummax(0), [1.0, 1, 0], [1, 2, 0]),
         (lambda x: x.prod(0), [0.0, 2, 3], [6, 0, 0]),
         (lambda x: x.clip(0, 1), [0.0, 1, 0.5], [0.5, 0.5, 1]),
     ],
