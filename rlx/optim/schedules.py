@@ -8,6 +8,7 @@ common ones.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -59,7 +60,7 @@ class StepDecay:
 
 
 @dataclass(frozen=True)
-class _Warmup:
+class _Warmup(ABC):
     """From 0 to ``rate`` in ``warmup`` updates, then down to ``end`` at update ``total``, where it
     stays. The first update of a warm-up has the rate ``rate / warmup``, and not 0."""
 
@@ -82,9 +83,9 @@ class _Warmup:
         rising = (done + 1.0) * (self.rate / self.warmup)
         return (done < float(self.warmup)).where(rising, falling)
 
+    @abstractmethod
     def fall(self, part: Value) -> Value:
         """From 1 to 0 as ``part`` goes from 0 to 1."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
