@@ -88,12 +88,13 @@ def _entry(main: ir.Operation, prologue: ir.Operation | None, lowering: Lowering
     if prologue is not None:
         _statics(prologue, lowering)
     ends: list[_End] = []
-    overwrites = Overwrites(block, lowering)
+    overwrites = Overwrites(block, lowering) if over else None
     for i, v in enumerate(list(block.operations)[-1].operation.operands):
         old = over.get(i)
         place = _output(v, i) if old is None else lowering.env[old]
         ends.append(_End(v, place, old is not None))
-        if producer(v) is not None and (old is None or overwrites.allowed(old, v)):
+        at_once = old is None or (overwrites is not None and overwrites.allowed(old, v))
+        if producer(v) is not None and at_once:
             lowering.want(v, place)
     return ends
 
