@@ -24,9 +24,13 @@ LOADED_NS = time.time_ns()
 NAMES = {
     name: module
     for module, names in {
+        "rlx.autodiff": (
+            "grad", "hessian", "hvp", "jacfwd", "jacrev", "jvp", "stop_gradient", "value_and_grad",
+            "vjp", "vmap",
+        ),
         "rlx.clock": ("Tick", "time_ns"),
         "rlx.compiler": ("compile_artifact",),
-        "rlx.control": ("cond", "fori", "scan", "while_loop"),
+        "rlx.control": ("checkpoint", "cond", "fori", "scan", "while_loop"),
         "rlx.custom": ("custom_fn", "custom_op"),
         "rlx.errors": ("RlxError",),
         "rlx.frontends.onnx": ("from_onnx",),
@@ -47,6 +51,7 @@ NAMES = {
         "rlx.staged": ("CompilePipeline",),
         "rlx.text": ("load", "save"),
         "rlx.tracing": ("trace",),
+        "rlx.training": ("compile_training", "fit"),
         "rlx.types": ("DType", "TensorType"),
         "rlx.view.graph": ("inspect_html",),
     }.items()
@@ -56,8 +61,8 @@ NAMES = {
 modules of ``NAMESPACES``, and the names of ``rlx.compat``."""
 
 NAMESPACES = (
-    "autodiff", "errors", "knobs", "linalg", "models", "ops", "prelude", "quant", "random",
-    "sparse", "splat",
+    "autodiff", "errors", "knobs", "linalg", "models", "ops", "optim", "prelude", "quant", "random",
+    "sparse", "splat", "training",
 )  # fmt: skip
 """Modules that ``import rlx`` gives as well."""
 

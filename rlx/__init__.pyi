@@ -8,20 +8,28 @@ from rlx import knobs as knobs
 from rlx import linalg as linalg
 from rlx import models as models
 from rlx import ops as ops
+from rlx import optim as optim
 from rlx import prelude as prelude
 from rlx import quant as quant
 from rlx import random as random
 from rlx import sparse as sparse
 from rlx import splat as splat
+from rlx import training as training
 from rlx.autodiff import grad as grad
-from rlx.autodiff import grad_with_loss as grad_with_loss
+from rlx.autodiff import hessian as hessian
 from rlx.autodiff import hvp as hvp
 from rlx.autodiff import jacfwd as jacfwd
+from rlx.autodiff import jacrev as jacrev
 from rlx.autodiff import jvp as jvp
+from rlx.autodiff import stop_gradient as stop_gradient
+from rlx.autodiff import value_and_grad as _value_and_grad
+from rlx.autodiff import value_and_grad as value_and_grad
+from rlx.autodiff import vjp as vjp
 from rlx.autodiff import vmap as vmap
 from rlx.clock import Tick as Tick
 from rlx.clock import time_ns as time_ns
 from rlx.compiler import compile_artifact as compile_artifact
+from rlx.control import checkpoint as checkpoint
 from rlx.control import cond as cond
 from rlx.control import fori as fori
 from rlx.control import scan as scan
@@ -145,6 +153,8 @@ from rlx.staged import supports_op as supports_op
 from rlx.text import load as load
 from rlx.text import save as save
 from rlx.tracing import trace as trace
+from rlx.training import compile_training as compile_training
+from rlx.training import fit as fit
 from rlx.types import DType as DType
 from rlx.types import DType as _DType
 from rlx.types import Dim as Dim
@@ -176,6 +186,7 @@ maybe_dump_pipeline = _dump_levels
 fft = _Fft
 rfft = _Rfft
 irfft = _Irfft
+grad_with_loss = _value_and_grad
 f16: DType
 bf16: DType
 f32: DType
@@ -213,13 +224,19 @@ __all__ = [
     "Tick",
     "Value",
     "attr",
+    "checkpoint",
     "compile_artifact",
+    "compile_training",
     "cond",
     "custom_fn",
     "custom_op",
     "devices",
+    "fit",
     "fori",
     "from_onnx",
+    "grad",
+    "hessian",
+    "hvp",
     "inspect_graph",
     "inspect_hir",
     "inspect_html",
@@ -227,13 +244,20 @@ __all__ = [
     "inspect_mir",
     "inspect_pipeline",
     "interpret",
+    "jacfwd",
+    "jacrev",
+    "jvp",
     "load",
     "operand",
     "optional",
     "register_backend",
     "save",
     "scan",
+    "stop_gradient",
     "time_ns",
     "trace",
+    "value_and_grad",
+    "vjp",
+    "vmap",
     "while_loop",
 ]

@@ -75,6 +75,7 @@ from rlx import available_devices as available_devices
 from rlx import backend_for as backend_for
 from rlx import benchmark_devices as benchmark_devices
 from rlx import compile_artifact as compile_artifact
+from rlx import compile_training as compile_training
 from rlx import cond as cond
 from rlx import custom_fn as custom_fn
 from rlx import custom_op as custom_op
@@ -88,6 +89,7 @@ from rlx import fastest_device_for as fastest_device_for
 from rlx import fastest_device_for_with_policy as fastest_device_for_with_policy
 from rlx import fft as fft
 from rlx import first_unsupported_op as first_unsupported_op
+from rlx import fit as fit
 from rlx import fori as fori
 from rlx import from_onnx as from_onnx
 from rlx import full_name as full_name
@@ -112,6 +114,7 @@ from rlx import interpret as interpret
 from rlx import irfft as irfft
 from rlx import is_available as is_available
 from rlx import jacfwd as jacfwd
+from rlx import jacrev as jacrev
 from rlx import jvp as jvp
 from rlx import legalize_for_backend as legalize_for_backend
 from rlx import legalize_graph_for_device as legalize_graph_for_device
@@ -129,6 +132,7 @@ from rlx import run_while as run_while
 from rlx import save as save
 from rlx import scan as scan
 from rlx import stft as stft
+from rlx import stop_gradient as stop_gradient
 from rlx import supported_for_target as supported_for_target
 from rlx import supports as supports
 from rlx import supports_graph as supports_graph
@@ -136,6 +140,8 @@ from rlx import supports_op as supports_op
 from rlx import supports_run_slots as supports_run_slots
 from rlx import time_ns as time_ns
 from rlx import trace as trace
+from rlx import value_and_grad as value_and_grad
+from rlx import vjp as vjp
 from rlx import vmap as vmap
 from rlx import warm_all as warm_all
 from rlx import while_loop as while_loop
@@ -214,6 +220,7 @@ __all__ = [
     "backend_for",
     "benchmark_devices",
     "compile_artifact",
+    "compile_training",
     "cond",
     "custom_fn",
     "custom_op",
@@ -227,6 +234,7 @@ __all__ = [
     "fastest_device_for_with_policy",
     "fft",
     "first_unsupported_op",
+    "fit",
     "fori",
     "from_onnx",
     "full_name",
@@ -251,6 +259,7 @@ __all__ = [
     "irfft",
     "is_available",
     "jacfwd",
+    "jacrev",
     "jvp",
     "legalize_for_backend",
     "legalize_graph_for_device",
@@ -268,6 +277,7 @@ __all__ = [
     "save",
     "scan",
     "stft",
+    "stop_gradient",
     "supported_for_target",
     "supports",
     "supports_graph",
@@ -275,6 +285,8 @@ __all__ = [
     "supports_run_slots",
     "time_ns",
     "trace",
+    "value_and_grad",
+    "vjp",
     "vmap",
     "warm_all",
     "while_loop",

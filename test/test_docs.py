@@ -167,11 +167,10 @@ def test_the_generated_pages_are_up_to_date() -> None:
         assert written == text(), f"docs/{name} is old: run tools/make_docs.py"
 
 
-@pytest.mark.parametrize("name", ["devices", "fourier"])
-def test_the_example_of_a_page_runs(name: str) -> None:
+@pytest.mark.parametrize("name", ["autodiff", "devices", "fourier"])
+def test_the_examples_of_a_page_run(name: str) -> None:
     page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    exec(code, {})
+    exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {})
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
@@ -192,3 +191,11 @@ def test_the_page_on_extending_runs(tmp_path: Path) -> None:
     script = tmp_path / "page.py"
     script.write_text(code, encoding="utf-8")
     subprocess.run([sys.executable, str(script)], check=True, cwd=tmp_path)
+
+
+def test_the_page_on_training_runs(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
+    script = tmp_path / "page.py"
+    script.write_text(code + "\nassert accuracy > 0.97\n", encoding="utf-8")
+    subprocess.run([sys.executable, str(script)], check=True, cwd=tmp_path, capture_output=True)

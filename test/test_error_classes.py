@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 
 import rlx
@@ -103,6 +104,18 @@ def _model_error(empty: Path) -> None:
     Embed.from_dir(empty)
 
 
+def _non_finite_error(_: Path) -> None:
+    g = rlx.Graph()
+    g.set_outputs(g.param("w", value=np.float32(-1)).log())
+    rlx.compile_training(g, rlx.optim.SGD())({})
+
+
+def _checkpoint_error(empty: Path) -> None:
+    g = rlx.Graph()
+    g.set_outputs(g.param("w", value=np.float32(1)).log())
+    rlx.compile_training(g, rlx.optim.SGD()).load(empty / "none")
+
+
 def _knob_error(_: Path) -> None:
     from rlx import knobs
 
@@ -135,6 +148,8 @@ PROVOKED: dict[str, Callable[[Path], None]] = {
     "OutOfMemoryError": _out_of_memory_error,
     "ToolchainError": _toolchain_error,
     "FaultError": _fault_error,
+    "NonFiniteError": _non_finite_error,
+    "CheckpointError": _checkpoint_error,
     "ModelError": _model_error,
     "ArtifactError": _artifact_error,
     "TraceError": _trace_error,

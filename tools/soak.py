@@ -1,9 +1,12 @@
 """Run random graphs in every way there is, and compare with the reference interpreter.
 
-    python tools/soak.py --graphs 2000 [--seed N]
+    python tools/soak.py --graphs 2000 [--seed N] [--transforms | --jax]
 
-Progress goes to stderr. A failure is printed as what ``rlx.tools.reduce`` leaves of its graph, in
-HIR text, with the seed that makes it again (``--graphs 1 --seed S``); the exit code is then 1.
+With ``--transforms`` the graphs are random ones under random nestings of transforms; with ``--jax``
+such, in f64, of which the interpreter's results are compared with those of JAX, which must be
+installed. Progress goes to stderr. A failure is printed as what ``rlx.tools.reduce`` leaves of its
+graph, in HIR text, with the seed that makes it again (``--graphs 1 --seed S``); the exit code is
+then 1.
 """
 
 from __future__ import annotations
@@ -11,12 +14,58 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("test", "")]
 
 from support.random_graphs import random_case  # noqa: E402 -- found by the path above
 from support.random_runs import failure, report  # noqa: E402
+from support.random_transforms import transformed  # noqa: E402
+
+Result = tuple[int, str | None]
+"""Nodes of the graph, 0 where the seed gives none, and what is wrong."""
+
+
+def plain(seed: int) -> Result:
+    """A graph as it is."""
+    case = random_case(seed)
+    found = failure(case)
+    return len(case.graph), report(case, found) if found else None
+
+
+def under_transforms(seed: int) -> Result:
+    """A graph under transforms."""
+    made = transformed(seed)
+    if made is None:
+        return 0, None
+    found = failure(made.case)
+    return len(made.case.graph), f"{made}\n{report(made.case, found)}" if found else None
+
+
+def against_jax(seed: int) -> Result:
+    """A graph under transforms, and the same by JAX."""
+    from support.jax_graphs import Unable, case_for_jax, disagreement
+
+    made = case_for_jax(seed)
+    if made is None:
+        return 0, None
+    try:
+        found = disagreement(made)
+    except Unable as e:
+        print(f"seed {seed}: JAX fails: {str(e).splitlines()[0]}", file=sys.stderr)
+        return 0, None
+    text = f"seed {seed}: {made}: {found}\n{made.source.graph.to_mlir()}"
+    return len(made.case.graph), text if found else None
+
+
+def tried(run: Callable[[int], Result], seed: int) -> Result:
+    """What a seed gives; an exception is a finding."""
+    try:
+        return run(seed)
+    except Exception:
+        return 0, f"seed {seed}: {traceback.format_exc()}"
 
 
 def main() -> int:
@@ -24,18 +73,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--graphs", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0, help="of the first graph")
+    parser.add_argument("--transforms", action="store_true", help="derivatives and batches of them")
+    parser.add_argument("--jax", action="store_true", help="the same, compared with JAX")
     given = parser.parse_args()
-    start, nodes, failed = time.perf_counter(), 0, 0
+    run = against_jax if given.jax else under_transforms if given.transforms else plain
+    start, graphs, nodes, failed = time.perf_counter(), 0, 0, 0
     for n in range(given.graphs):
-        case = random_case(given.seed + n)
-        nodes += len(case.graph)
-        found = failure(case)
-        if found is not None:
+        size, wrong = tried(run, given.seed + n)
+        graphs, nodes = graphs + (size > 0), nodes + size
+        if wrong is not None:
             failed += 1
-            print(report(case, found), flush=True)
+            print(wrong, flush=True)
         if (n + 1) % 50 == 0 or n + 1 == given.graphs:
             seconds = time.perf_counter() - start
-            line = f"{n + 1} graphs, {nodes} nodes, {failed} failed, {seconds:.0f} s"
+            line = f"{graphs} graphs, {nodes} nodes, {failed} failed, {seconds:.0f} s"
             print(line, file=sys.stderr, flush=True)
     return 1 if failed else 0
 

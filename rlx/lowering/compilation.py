@@ -36,11 +36,13 @@ class Options:
 
     ``dispatch`` is "native" (kernel families where they claim an op, else the common way) or
     "common" (every op by its own loop nest, unfused), by default what RLX_KERNEL_DISPATCH says;
-    ``fuse`` False keeps ops apart.
+    ``fuse`` False keeps ops apart. ``donate`` pairs positions of inputs with those of outputs, of
+    one type each, that may be written over them (``CompiledGraph.run_in_place``).
     """
 
     dispatch: Literal["native", "common"] = field(default_factory=_dispatch)
     fuse: bool = True
+    donate: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.dispatch not in ("native", "common"):

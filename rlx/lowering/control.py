@@ -14,13 +14,13 @@ from rlx._mlir import ir
 from rlx.dialects.control import control_of
 from rlx.errors import IRError
 from rlx.kernels import loop
-from rlx.lowering.families import select
 from rlx.lowering.loops import NoLoop, TooLarge, loop_program
 from rlx.lowering.lowering import Lowering
-from rlx.lowering.region import producer, reads
+from rlx.lowering.overwrite import Overwrites, write
 from rlx.lowering.report import MissedFusion
 from rlx.lowering.steps import Branch, For, Repeat, Step
 from rlx.lowering.views import Rounds, View
+from rlx.ops.checkpoint import Barrier
 from rlx.ops.control import Cond, Control, Scan, WhileLoop
 from rlx.types import i64
 
@@ -31,11 +31,24 @@ def lower_call(op: ir.Operation, lowering: Lowering) -> None:
     """Lower a ``func.call`` of a declared control function."""
     node, bodies = control_of(op, lowering.functions)
     lowering.ops = node.short
+    if isinstance(node, Barrier):
+        _barrier(op, lowering)
+        return
     if _one_kernel(op, node, bodies, lowering):
         lowering.compilation.dispatch.native[f"loop: {node.short}"] += 1
         return
     lowering.compilation.dispatch.native[f"control: {node.short}"] += 1
     _LOWER[type(node)](_Call(op, bodies, lowering), node)
+
+
+def _barrier(op: ir.Operation, lowering: Lowering) -> None:
+    """Nothing moves: kernels run in the order of the ops, and no rewrite goes across a call."""
+    for result, v in zip(op.results, op.operands, strict=True):
+        static = lowering.static_of(v)
+        if static is not None:  # a weight stays one
+            lowering.statics[result] = static
+        else:
+            lowering.env[result] = lowering.view(v)
 
 
 def _one_kernel(
@@ -97,7 +110,7 @@ class _Call:
             self.lowering.lower_op(op)
         self.lowering.active.pop()
         for v in returned:
-            self.lowering.destinations.pop(v, None)
+            self.lowering.want_no_more(v)
         self.lowering.location, self.lowering.trail, self.lowering.ops = place
         return returned
 
@@ -106,10 +119,9 @@ class _Call:
         takes behind ``after`` arguments."""
         block = self.bodies[key].regions[0].blocks[0]
         returned = list(list(block.operations)[-1].operation.operands)
+        overwrites = Overwrites(block, self.lowering)
         return [
-            place
-            if _overwrites(block, block.arguments[after + n], returned[n], self.lowering)
-            else None
+            place if overwrites.allowed(block.arguments[after + n], returned[n]) else None
             for n, place in enumerate(carried)
         ]
 
@@ -132,7 +144,7 @@ def _cond(call: _Call, node: Control) -> None:
     def branch(key: str) -> list[Step]:
         with lowering.inside() as steps:
             values = call.run(key, call.operands[1:], call.results)
-            _write(values, call.results, lowering)
+            write(values, call.results, lowering)
         return steps
 
     lowering.append(Branch(flag, branch("then"), branch("otherwise"), lowering.trail))
@@ -141,7 +153,7 @@ def _cond(call: _Call, node: Control) -> None:
 def _while_loop(call: _Call, node: Control) -> None:
     assert isinstance(node, WhileLoop)
     lowering, carried = call.lowering, call.results
-    _write(list(call.op.operands)[: node.carries], carried, lowering)
+    write(list(call.op.operands)[: node.carries], carried, lowering)
     operands = [*carried, *call.operands[node.carries :]]
     site = lowering.site(node.fault) if node.limit >= 0 else 0
     with lowering.repeated():
@@ -149,7 +161,7 @@ def _while_loop(call: _Call, node: Control) -> None:
             flag = lowering.view(call.run("test", operands)[0])
             lowering.touch(flag)
         with lowering.inside() as body:
-            _write(call.run("body", operands, call.in_place("body", carried)), carried, lowering)
+            write(call.run("body", operands, call.in_place("body", carried)), carried, lowering)
     lowering.append(Repeat(test, flag, body, node.limit, site, lowering.trail))
 
 
@@ -159,7 +171,7 @@ def _scan(call: _Call, node: Control) -> None:
     carried, stacks = call.results[:at], call.results[at:]
     inner = call.bodies["body"].regions[0].blocks[0].arguments
     end = len(call.operands) - node.scanned
-    _write(list(call.op.operands)[:at], carried, lowering)
+    write(list(call.op.operands)[:at], carried, lowering)
     if node.rounds == 0:
         return
     scanned = [lowering.view(v) for v in list(call.op.operands)[end:]]
@@ -178,8 +190,8 @@ def _scan(call: _Call, node: Control) -> None:
                 [*call.in_place("body", carried, 1), *places],
             )
             # The stacks first: what is carried may be among them.
-            _write(values[at:], places, lowering)
-            _write(values[:at], carried, lowering)
+            write(values[at:], places, lowering)
+            write(values[:at], carried, lowering)
     lowering.append(For(rounds, body, counter if counts else None, node.reverse, lowering.trail))
 
 
@@ -188,51 +200,3 @@ _LOWER: dict[type[Control], Callable[[_Call, Control], None]] = {
     WhileLoop: _while_loop,
     Scan: _scan,
 }
-
-
-def _write(values: Sequence[ir.Value], places: Sequence[View], lowering: Lowering) -> None:
-    """Copy values to where they are wanted, unless they lie there already.
-
-    A value may lie where another one is wanted: such are set aside before the first is written.
-    """
-    found = [lowering.view(v) for v in values]
-    taken = {id(p.memory) for p in places}
-    for i, (view, place) in enumerate(zip(found, places, strict=True)):
-        if view != place and id(view.memory) in taken:
-            found[i] = lowering.copied(view)
-    for view, place in zip(found, places, strict=True):
-        if view != place:
-            lowering.copy(view, place)
-
-
-def _overwrites(block: ir.Block, old: ir.Value, new: ir.Value, lowering: Lowering) -> bool:
-    """Whether the op that makes a carried value may write it over the old one.
-
-    Nothing reads the old value, or a view of it, behind that op; and the op itself only element
-    by element, which a kernel of the elementwise family does in place.
-    """
-    maker = producer(new)
-    if maker is None or maker.name in lowering.view_ops:
-        return False
-    views, made = {old}, False
-    for item in block.operations:
-        op = item.operation
-        read = views.intersection(reads(op))
-        if op == maker:
-            if read and not (read == {old} and _is_elementwise(op, lowering)):
-                return False
-            made = True
-        elif read and made:
-            return False
-        elif read and op.name in lowering.view_ops:
-            views.update(op.results)
-    return made
-
-
-def _is_elementwise(op: ir.Operation, lowering: Lowering) -> bool:
-    if op.name == "func.call" or lowering.compilation.options.dispatch != "native":
-        return False
-    if lowering.target.kernels.frame == "gpu":
-        return False  # many devices let no kernel write what it has bound for reading too
-    region = lowering.compilation.regions.of(op)
-    return select(region, lowering.target.families)[0] == "elementwise"

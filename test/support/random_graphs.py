@@ -92,6 +92,9 @@ class Case:
 class Builder:
     """A graph that grows, with an array for every value; see the module docstring."""
 
+    dims: Sequence[int] = DIMS
+    likely: Sequence[DType] = COMMON
+
     def __init__(self, seed: int, special: bool = False) -> None:
         self.rng = np.random.default_rng(seed)
         self.special = special
@@ -117,11 +120,11 @@ class Builder:
 
     def dtype(self, allowed: Iterable[DType]) -> DType:
         taken = tuple(allowed)
-        likely = [d for d in COMMON if d in taken]
+        likely = [d for d in self.likely if d in taken]
         return self.one_of(likely) if likely and self.chance(0.9) else self.one_of(taken)
 
     def dim(self) -> int:
-        return 0 if self.empty and self.chance(0.15) else self.one_of(DIMS)
+        return 0 if self.empty and self.chance(0.15) else self.one_of(self.dims)
 
     def shape(self, min_rank: int = 0, max_rank: int = 4) -> tuple[int, ...]:
         return tuple(self.dim() for _ in range(self.between(min_rank, max_rank)))
@@ -357,11 +360,17 @@ def _allowed(a: Array, others: Sequence[Array], exact: bool) -> Array:
     return np.where(stable, np.where(finite, allowed, 0.0), np.inf)
 
 
-def random_case(seed: int, size: int | None = None) -> Case:
-    """The case of a seed: always the same graph and the same arrays."""
+def random_case(
+    seed: int,
+    size: int | None = None,
+    kind: type[Builder] = Builder,
+    ops: Sequence[str] | None = None,
+) -> Case:
+    """The case of a seed: always the same graph and the same arrays. ``ops`` are the names of those
+    to choose from, of motifs too; by default all."""
     rng = np.random.default_rng([seed, 1])
-    b = Builder(seed, special=_is_special(rng))
-    names = [*(op.name for op in op_classes()), *sorted(MOTIFS) * 4, *OFTEN]
+    b = kind(seed, special=_is_special(rng) and kind is Builder)
+    names = ops or [*(op.name for op in op_classes()), *sorted(MOTIFS) * 4, *OFTEN]
     wanted = size or int(rng.integers(2, 14))
     for _ in range(20 * wanted):
         if wanted == 0:

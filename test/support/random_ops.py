@@ -409,7 +409,7 @@ def _control(b: Builder) -> Op:
         lambda v, w: v * 0.5 + w, lambda v, w: v.tanh(), lambda v, w: v.maximum(w) * 0.5,
         lambda v, w: v * 0.25 + v.sum() * 0.01, lambda v, w: w,
     ))  # fmt: skip
-    kind = b.one_of(("cond", "fori", "swap", "scan", "while"))
+    kind = b.one_of(("cond", "fori", "swap", "scan", "stack", "while", "region"))
     if kind == "cond":
         pred = b.value((bool_,), shape=())
         out = control.cond(pred, lambda: update(x, w), lambda: x - w)
@@ -419,6 +419,10 @@ def _control(b: Builder) -> Op:
         out = control.fori(b.between(0, 3), lambda i, c: (c[1], update(c[0], w)), (x, w))[0]
     elif kind == "scan":
         out = control.scan(lambda c, e: (update(c, e), (c, e)), row, x, None, b.chance(0.5))[0]
+    elif kind == "stack":
+        out = control.scan(lambda c, e: (update(c, e), c * 0.5), row, x, None, b.chance(0.5))[1]
+    elif kind == "region":
+        out = control.checkpoint(lambda v: update(update(v, w), w))(x)
     else:
         start, limit = (b.take(op_class("mir.constant")(np.int64(n))) for n in (0, b.between(0, 3)))
         out = control.while_loop(
