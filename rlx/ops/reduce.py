@@ -172,7 +172,7 @@ class ReduceMean(Reduce, name="mir.reduce_mean"):
     """Arithmetic mean along axes, of floats or complex numbers; nan over an empty axis."""
 
     dtypes = INEXACT
-    samples = (*SAMPLES, sample("3x0xT", axes=(1,), grad=False))
+    samples = (*SAMPLES, sample("3x0xT", axes=(1,)))
     bads = (
         *AXES,
         bad("2xi32", match="found i32. Cast the operand", error=DTypeError, axes=(0,)),
@@ -224,15 +224,15 @@ class Extremum(Reduce):
         mask = self.x.eq(self.spread(self.out)).cast(to=kind)
         return mask, self.again(mask, ReduceSum)
 
+    # A fold of nan has no winner: its derivatives are 0 / 0.
+
     def vjp(self, g: Value) -> tuple[Value]:
         mask, count = self._winners()
-        share = self.spread(widened(g) / count)
-        return (mask.ne(0).where(share, 0.0).cast(to=g.dtype),)
+        return ((mask * self.spread(widened(g) / count)).cast(to=g.dtype),)
 
     def jvp(self, t: Value) -> Value:
         mask, count = self._winners()
-        taken = mask.ne(0).where(widened(t), 0.0)
-        return (self.again(taken, ReduceSum) / count).cast(to=t.dtype)
+        return (self.again(mask * widened(t), ReduceSum) / count).cast(to=t.dtype)
 
 
 class ReduceMax(Extremum, name="mir.reduce_max"):
