@@ -185,6 +185,7 @@ class ConvTranspose(Correlation, name="mir.conv_transpose"):
     ``high`` after them.
     """
 
+    outputs_axis = 1
     samples = (
         sample("2x3x4xT", "3x2x3xT", **_ONE),
         sample("1x4x3x2xT", "4x1x2x3xT", groups=2,

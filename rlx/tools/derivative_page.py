@@ -110,15 +110,15 @@ ends of domains as well.
 - `relu`, `relu6` and `hard_sigmoid` have slope 0 at their bends; `elu`, `celu` and `selu` have at 0
   that of below, `leaky_relu` that of above. `clip` is made of `maximum` and `minimum`: at a bound,
   half of the slope.
-- `where` gives both branches a gradient, 0 for the one that is not taken. If that one is infinite or
-  nan there, or its slope is, 0 times it is nan, as in JAX: choose the operand of the branch too.
+- `where` gives both branches a gradient, 0 for the one that is not taken. If the slope of that one
+  is infinite or nan there, 0 times it is nan, as in JAX: choose the operand of the branch too.
 - A complex z = x + iy has the cotangent dL/dx - i dL/dy, as in JAX (PyTorch's is the conjugate), so
   the rule of a holomorphic function is the one of reals. Of a tangent both parts are real ones.
 - Gradients of integers, bools, keys and indices do not exist. What is drawn from a distribution has
   derivatives by its parameters where it is a function of them (bounds of `uniform`, sums and
   products with `normal`); an index or a bool that is drawn has none.
-- An op from outside without a rule is refused, in each mode for which it has none; a rule that gives
-  `None` says that the derivative is 0.
+- An op from outside is refused in each mode for which it has no rule; a rule that gives `None` says
+  that the derivative is 0.
 - Where the value itself is nan or infinite, nothing is said of the derivative.
 
 ## Differences from JAX
@@ -246,7 +246,7 @@ def _made_by(v: Value) -> Op:
 
 
 CONTROL: dict[str, Callable[[Value], Op]] = {
-    "control.cond": lambda x: _made_by(cond(x.sum().gt(0), lambda: x * x, lambda: x.sin())),
+    "control.cond": lambda x: _made_by(cond(x.sum().gt(0), lambda: x * x, x.sin)),
     "control.scan": lambda x: _made_by(scan(lambda c, e: (c * e, c), x.sum(), x)[0]),
     "control.while_loop": lambda x: _made_by(while_loop(lambda c: c.sum() < 9, lambda c: c * x, x)),
     "control.custom_fn": lambda x: _made_by(custom_fn(lambda v: v * v)(x)),

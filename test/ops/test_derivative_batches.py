@@ -1,4 +1,4 @@
-"""Batches of every op, of its vjp and of its jvp against a loop over single ones, in f64 and c128."""
+"""Batches of every op, its vjp and its jvp against a loop over single ones, in f64 and c128."""
 
 from __future__ import annotations
 

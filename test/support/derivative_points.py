@@ -21,7 +21,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 class Row(NamedTuple):
-    """A function of Values, the same as an expression of x, y and z in JAX's names, and operands."""
+    """A function of Values, the same as an expression of x, y and z for JAX, and operands."""
 
     name: str
     ours: Callable[..., rlx.Value]
@@ -139,7 +139,7 @@ AT = [0, 2, 2, 1]
 
 def _lines() -> Iterator[Row]:
     for name, (jax, points) in LINES.items():
-        folded = lambda x, name=name: getattr(x, name)(axes=1)  # noqa: E731
+        folded = lambda x, name=name: getattr(x, name)(axes=1)
         yield _row(name, ALONG_1.get(name, folded), jax, points)
     yield _row("topk", lambda x: x.topk(2)[0], "lax.top_k(x, 2)[0]", TIES)
     yield _row("topk, nan", lambda x: x.topk(2)[0], "lax.top_k(x, 2)[0]", [[1, NAN, 3, 3]])
@@ -205,7 +205,8 @@ MATRICES: dict[str, tuple[Callable[..., rlx.Value], str, tuple[Array, ...]]] = {
         lambda x, y, z: x.attention(y, z, layout="bshd"),
         # dot_product_attention would compute the softmax in f32.
         "jnp.einsum('bhqk,bkhd->bqhd',"
-        " nn.softmax(jnp.einsum('bqhd,bkhd->bhqk', x, y) / jnp.sqrt(3.0)), z)", tuple(_RNG.standard_normal((3, 1, 4, 2, 3))),
+        " nn.softmax(jnp.einsum('bqhd,bkhd->bhqk', x, y) / jnp.sqrt(3.0)), z)",
+        tuple(_RNG.standard_normal((3, 1, 4, 2, 3))),
     ),
 }  # fmt: skip
 
@@ -225,7 +226,7 @@ def _complex() -> Iterator[Row]:
     for name, jax in COMPLEX.items():
         yield _row(f"complex {name}", lambda x, name=name: getattr(x, name)(), jax, TURNS)
     for name, jax in (("add", "x + y"), ("sub", "x - y"), ("mul", "x * y"), ("div", "x / y")):
-        ours = lambda x, y, name=name: getattr(x, name)(y)  # noqa: E731
+        ours = lambda x, y, name=name: getattr(x, name)(y)
         yield _row(f"complex {name}", ours, jax, TURNS, TURNS[::-1].copy())
     yield _row("complex matmul", lambda x, y: x @ y, "x @ y",
                TURNS.reshape(2, 3), TURNS.reshape(3, 2))  # fmt: skip

@@ -23,7 +23,7 @@ from rlx.ops.linalg.common import (
 from rlx.ops.linalg.lu import Lu, inverse_permutation, permuted
 from rlx.ops.linalg.triangular import (
     SINGULAR,
-    align_batch,
+    batch_system,
     check_system,
     triangular,
     with_matrices,
@@ -112,7 +112,7 @@ class Solve(Op, name="mir.solve"):
         return self.with_operands([self.a, rest]).out
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
-        return self.with_operands(align_batch(operands, batched)).out
+        return batch_system(self, operands, batched)
 
 
 class Inv(LinearAlgebra, name="mir.inv"):
