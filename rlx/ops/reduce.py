@@ -13,7 +13,6 @@ from rlx.ops.cast import in_double, widened
 from rlx.ops.constant import Constant
 from rlx.ops.elementwise import ARITHMETIC, INEXACT, NUMERIC, unsuitable
 from rlx.ops.movement import axis_of
-from rlx.ops.slicing import shifted
 from rlx.ops.value import Value
 from rlx.types import Dim, DType, TensorType, bool_
 
@@ -298,7 +297,7 @@ class ReduceProd(Reduce, name="mir.reduce_prod"):
         """
         x, lines = widened(self.x), None
         for a in self.axes:
-            others = _running_product(x, a, reverse=False) * _running_product(x, a, reverse=True)
+            others = x.cumprod(a, exclusive=True) * x.cumprod(a, exclusive=True, reverse=True)
             lines = others if lines is None else lines * others
             x = ReduceProd(x, (a,), True).out
         return Constant(np.ones((), x.dtype.numpy)).out if lines is None else lines
@@ -308,18 +307,6 @@ class ReduceProd(Reduce, name="mir.reduce_prod"):
 
     def jvp(self, t: Value) -> Value:
         return self.again(widened(t) * self._others(), ReduceSum).cast(to=t.dtype)
-
-
-def _running_product(x: Value, axis: int, *, reverse: bool) -> Value:
-    """The product of all elements before (with ``reverse``, after) each one along an axis.
-
-    Doubles the reach with every step, so the graph grows by the logarithm of the length.
-    """
-    length, way = x.type.static_shape[axis], -1 if reverse else 1
-    out, reach = shifted(x, axis, way, 1), 1
-    while reach < length - 1:
-        out, reach = out * shifted(out, axis, way * reach, 1), 2 * reach
-    return out
 
 
 def bound(dt: DType, which: str) -> int | float | bool:
