@@ -231,8 +231,8 @@ class GroupedOuter(Grouped, name="mir.grouped_outer"):
     def cost(self) -> Cost:
         """Two operations for every pair of elements of two rows."""
         size, columns = self.x.type.size, self.y.shape[1]
-        known = isinstance(size, int) and isinstance(columns, int)
-        return Cost(2 * size * columns if known else 0, super().cost().bytes)
+        flops = 2 * size * columns if isinstance(size, int) and isinstance(columns, int) else 0
+        return Cost(flops, super().cost().bytes)
 
     def reference(self, x: Array, y: Array, experts: Array) -> Array:
         out = np.zeros(self.out.type.static_shape, compute_type(self.x.dtype).numpy)
