@@ -15,7 +15,7 @@ from rlx.ops.cast import converted
 from rlx.ops.constant import Iota
 from rlx.ops.heads import check_floats, compute_type, total
 from rlx.ops.lift import lift
-from rlx.ops.movement import DimLike, listed, zeros
+from rlx.ops.movement import DimLike, is_negative, listed, zeros
 from rlx.ops.places import same_batch
 from rlx.ops.value import Value
 from rlx.types import FLOATS, Dim, TensorType, i64
@@ -205,6 +205,7 @@ class GroupedOuter(Grouped, name="mir.grouped_outer"):
         bad("3x2xf32", "3x4xf64", "3xi64", match="one type", error=DTypeError, count=(2,)),
         bad("3x2xf32", "3x4xf32", "3xi64", match="no expert", error=ShapeError, count=(0,)),
         bad("3x2xf32", "3x4xf32", "3xi64", match="one dim", error=ShapeError, count=()),
+        bad("3x2xf32", "3x4xf32", "3xi64", match="0 or more", error=ShapeError, count=(-1,)),
     )
 
     @classmethod
@@ -221,8 +222,8 @@ class GroupedOuter(Grouped, name="mir.grouped_outer"):
             raise ShapeError(
                 f"{self.short} takes as many rows of x as of y, found {x.type} and {y.type}"
             )
-        if len(self.count) != 1:
-            raise ShapeError(f"{self.short}: count is one dim, found {listed(self.count)}")
+        if len(self.count) != 1 or is_negative(self.count[0]):
+            raise ShapeError(f"{self.short}: count is one dim of 0 or more, found {listed(self.count)}")
         self.check_experts()
         if self.count[0] == 0 and x.shape[0] != 0:
             raise ShapeError(f"{self.short}: there is no expert for a row of {x.type}")

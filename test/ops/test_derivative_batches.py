@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rlx.chain import batch, jvp, vjp
+from rlx.errors import ShapeError
 from rlx.graph import Graph
 from rlx.ops.base import Op
 from rlx.ops.value import Value
@@ -111,3 +112,13 @@ def check(
     for a, (_, has), *single in zip(found, outputs, *rows, strict=True):
         for n, row in enumerate(single):
             assert_close(a[n] if has else a, row)
+
+
+def test_experts_of_a_number_that_is_not_known_cannot_be_batched() -> None:
+    """Those of each batch are told apart by their numbers."""
+    g = Graph("experts")
+    x, w, experts = g.input("x", [3, 2]), g.input("w", ["e", 2, 4]), g.input("i", [3], "i64")
+    many = Value(w.type.with_shape((5, *w.shape)))
+    leaves = {x: (x, False), w: (many, True), experts: (experts, False)}
+    with pytest.raises(ShapeError, match="number of experts e is not known"):
+        batch([x.grouped_matmul(w, experts)], leaves)
