@@ -223,7 +223,9 @@ class GroupedOuter(Grouped, name="mir.grouped_outer"):
                 f"{self.short} takes as many rows of x as of y, found {x.type} and {y.type}"
             )
         if len(self.count) != 1 or is_negative(self.count[0]):
-            raise ShapeError(f"{self.short}: count is one dim of 0 or more, found {listed(self.count)}")
+            raise ShapeError(
+                f"{self.short}: count is one dim of 0 or more, found {listed(self.count)}"
+            )
         self.check_experts()
         if self.count[0] == 0 and x.shape[0] != 0:
             raise ShapeError(f"{self.short}: there is no expert for a row of {x.type}")
