@@ -15,12 +15,12 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from rlx.control.bodies import make, types_of
-from rlx.errors import GraphError, ShapeError
+from rlx.errors import GraphError, ShapeError, UnsupportedError
 from rlx.graph import Graph, topological
 from rlx.ops.attrs import KINDS
 from rlx.ops.base import REQUIRED, Array, Attr, Op, Operand, caller
@@ -73,9 +73,9 @@ def custom_op(
     Everything else takes the node ``n`` first, on which operands and attributes stand by name and
     ``n.results`` are what it gives. ``kernel(n)`` is a CKernel or an MlirKernel; without one,
     compiled graphs call the function. ``vjp(n, *cotangents)`` gives a Value or None an operand,
-    ``jvp(n, *tangents)`` the tangents of the results, None standing for zero; without them, no
-    derivative passes through the op. ``batch(n, operands, batched)`` is the op on operands of which
-    those marked have a new first axis, which all its results have then.
+    ``jvp(n, *tangents)`` the tangents of the results, None standing for zero; a derivative through
+    the op that needs one that is missing is an UnsupportedError. ``batch(n, operands, batched)`` is
+    the op on operands of which those marked have a new first axis, which all its results have then.
 
     GraphError for a name that is taken or a function that does not fit.
     """
@@ -93,13 +93,12 @@ def custom_op(
             **operands,
             **{a: Attr(default, "") for a, (_, default) in attrs.items()},
             "result_count": results,
-            "differentiable": vjp is not None or jvp is not None,
             "infer": _infer(name, infer, results),
             "reference": _reference(name, function),
             "kernel": kernel or _python_kernel,
         }
-        rules = {"vjp": vjp, "jvp": jvp, "batch": batch}
-        body |= {key: rule for key, rule in rules.items() if rule is not None}
+        body |= {"vjp": vjp or _refusal("vjp"), "jvp": jvp or _refusal("jvp")}
+        body |= {} if batch is None else {"batch": batch}
         made = types.new_class(name, (Op,), {"name": name}, lambda ns: ns.update(body))
         return CustomOp(made)
 
@@ -175,6 +174,19 @@ def _check(name: str, found: Sequence[Array], expected: Sequence[TensorType]) ->
         raise ShapeError(
             f"{name}: its function gave {', '.join(types)}, and its infer {', '.join(wanted)}"
         )
+
+
+def _refusal(mode: str) -> Callable[..., NoReturn]:
+    """The rule of an op that was declared without one: its derivative is not known to be 0."""
+
+    def rule(node: Op, *_: Value | None) -> NoReturn:
+        raise UnsupportedError(
+            f"{node.name} has no {mode} rule, which this derivative needs; declare one with"
+            f" custom_op(..., {mode}=...), which gives None for what is 0",
+            node.location,
+        )
+
+    return rule
 
 
 def _python_kernel(node: Op) -> PythonKernel:

@@ -298,10 +298,24 @@ def test_rules_of_rules() -> None:
         np.testing.assert_allclose(y, want, rtol=1e-14)
 
 
-def test_without_rules_no_derivative_passes() -> None:
+@pytest.mark.parametrize(("derive", "mode"), [(ad.vjp, "vjp"), (ad.jvp, "jvp")])
+def test_a_derivative_without_its_rule_is_refused(derive: Any, mode: str) -> None:
+    """It would be silently 0."""
     g = rlx.Graph("none")
     x = g.input("x", [3])
-    assert ad.vjp([SUMS["c"](x, x)], [x], [x]) == [None]
+    with pytest.raises(UnsupportedError, match=f"test_custom.py.*sums.c has no {mode} rule"):
+        derive([SUMS["c"](x, x)], [x], [x])
+
+
+def test_a_rule_may_say_that_the_derivative_is_zero() -> None:
+    @rlx.custom_op("mine.flat", infer=same, vjp=lambda n, g: (None,), jvp=lambda n, t: None)
+    def flat(x: Any) -> Any:
+        return np.round(x)
+
+    g = rlx.Graph("flat")
+    x = g.input("x", [3])
+    assert ad.vjp([flat(x)], [x], [x]) == [None]
+    assert ad.jvp([flat(x)], [x], [x]) == [None]
 
 
 # -- what is refused ---------------------------------------------------------------------------

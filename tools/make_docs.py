@@ -15,6 +15,7 @@ from pathlib import Path
 from rlx import compat, compat_ops, knobs
 from rlx.ops import FAMILIES, load_all
 from rlx.ops.base import registry
+from rlx.tools import derivative_page
 from rlx.tools.op_page import section
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -52,6 +53,12 @@ def ops_page() -> str:
         parts.append(f"\n## {module.rsplit('.', 1)[1]}\n\n{doc.splitlines()[0]}\n")
         parts += [section(registry[name]) for name in names]
     return "".join(parts)
+
+
+def derivatives_page() -> str:
+    """Which derivatives the ops have."""
+    load_all()
+    return derivative_page.page()
 
 
 KNOBS_HEAD = """\
@@ -174,6 +181,7 @@ def onnx_page() -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "ops.md": ops_page,
+    "derivatives.md": derivatives_page,
     "knobs.md": knobs_page,
     "names.md": names_page,
     "onnx.md": onnx_page,

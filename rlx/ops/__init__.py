@@ -100,7 +100,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.norms": ("hir.group_norm", "hir.batch_norm", "hir.batch_norm_train"),
     "rlx.ops.resize": ("hir.resize",),
     "rlx.ops.axial_rope": ("hir.axial_rope2d",),
-    "rlx.ops.experts": ("mir.grouped_matmul", "hir.lora_matmul"),
+    "rlx.ops.experts": ("mir.grouped_matmul", "mir.grouped_outer", "hir.lora_matmul"),
     "rlx.ops.transformer": ("hir.attention_block", "hir.bert_layer"),
     "rlx.ops.llama": ("hir.llama_decoder_block",),
     "rlx.ops.qwen": ("hir.qwen35_mtp_head",),

@@ -117,13 +117,14 @@ class Sample(NamedTuple):
     by position what values it takes: "normal" (the default), "positive", "unit" (in (-1, 1)),
     "above_one", "nonzero", "bool", or "index:N" (integers in [0, N)); for matrices "spd"
     (symmetric positive definite), "dominant" (a large diagonal) or "spread" (eigenvalues apart from
-    each other).
+    each other). ``derivatives`` is how many there are of a differentiable op: 2 stands for any
+    number, with 1 second ones are an UnsupportedError, with 0 all are.
     """
 
     types: tuple[str | None, ...]
     attrs: dict[str, Any]
     data: dict[int, str]
-    grad: bool
+    derivatives: int
 
 
 class Bad(NamedTuple):
@@ -136,10 +137,10 @@ class Bad(NamedTuple):
 
 
 def sample(
-    *types: str | None, data: dict[int, str] | None = None, grad: bool = True, **attrs: Any
+    *types: str | None, data: dict[int, str] | None = None, derivatives: int = 2, **attrs: Any
 ) -> Sample:
     """Write a Sample: ``sample("2x3xT", "3xT", axis=1, data={1: "positive"})``."""
-    return Sample(types, attrs, data or {}, grad)
+    return Sample(types, attrs, data or {}, derivatives)
 
 
 def bad(*types: str | None, match: str, error: type[RlxError], **attrs: Any) -> Bad:

@@ -127,7 +127,7 @@ class Div(Binary, name="mir.div"):
     dtypes = ARITHMETIC
     samples = (
         *(sample(*s.types, data={1: "nonzero"}) for s in SAMPLES),
-        sample("4x5xT", "4x5xT", grad=False),
+        sample("4x5xT", "4x5xT"),
     )
     bads = BADS
 
@@ -178,9 +178,13 @@ class Pow(Binary, name="mir.pow"):
         return k.pow(lhs, rhs)
 
     def _slopes(self) -> tuple[Value, Value]:
-        """The two partial derivatives; both are 0 and not nan where the base or the power is 0."""
+        """The two partial derivatives. By the base it is 0 where the power is 0, and by the power
+        where the base is: not nan."""
         base, power = self.lhs, self.rhs
-        by_base = power.eq(0).where(0.0, power * base ** (power - 1.0))
+        # The factor 0 of a power of 0 is kept, since its own derivative by the power is not 0;
+        # where it would meet an infinity or nan, that is taken away.
+        flat = power.eq(0).logical_and(base.abs().gt(0).logical_not())
+        by_base = power * flat.where(1.0, base) ** (power - 1.0)
         return by_base, self.out * base.eq(0).where(1.0, base).log()
 
     def vjp(self, g: Value) -> tuple[Value, Value]:

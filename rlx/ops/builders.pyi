@@ -633,6 +633,9 @@ class GraphOps:
     def grouped_matmul(self, x: Value, w: Value, experts: Any) -> Value:
         """Every row times the matrix of its expert:"""
 
+    def grouped_outer(self, x: Value, y: Value, experts: Any, count: DimLike) -> Value:
+        """The products of the rows of each expert:"""
+
     def gt(self, lhs: Any, rhs: Any) -> Value:
         """Whether the left operand is greater, element by element; false with nan."""
 
@@ -2254,6 +2257,9 @@ class ValueOps:
 
     def grouped_matmul(self, w: Value, experts: Any) -> Value:
         """Every row times the matrix of its expert:"""
+
+    def grouped_outer(self, y: Value, experts: Any, count: DimLike) -> Value:
+        """The products of the rows of each expert:"""
 
     def gt(self, rhs: Any) -> Value:
         """Whether the left operand is greater, element by element; false with nan."""

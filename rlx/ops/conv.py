@@ -61,7 +61,7 @@ class Conv(Correlation, name="mir.conv"):
         sample("1x1x3x4x3xT", "2x1x2x2x2xT", **_but(_THREE, low=(1, 0, 0), stride=(1, 2, 1))),
         sample("2x16x4xT", "2x8x2xT", groups=2, **_but(_ONE, stride=(2,), low=(1,))),
         sample("1x2x6xT", "3x2x2xT", **_but(_ONE, low=(-1,), high=(-2,))),
-        sample("0x2x3xT", "2x2x1xT", grad=False, **_ONE),
+        sample("0x2x3xT", "2x2x1xT", **_ONE),
     )  # fmt: skip
     bads = (
         bad("2x3xf32", "4x3xf32", match="one to three of them", error=ShapeError, **_ONE),
@@ -185,13 +185,14 @@ class ConvTranspose(Correlation, name="mir.conv_transpose"):
     ``high`` after them.
     """
 
+    outputs_axis = 1
     samples = (
         sample("2x3x4xT", "3x2x3xT", **_ONE),
         sample("1x4x3x2xT", "4x1x2x3xT", groups=2,
                **_but(_TWO, stride=(2, 2), low=(1, 0), high=(0, 1))),
         sample("1x2x3x2xT", "2x2x2x2xT", **_but(_TWO, dilation=(2, 1), high=(-1, 0))),
         sample("1x1x2x2x2xT", "1x2x2x1x2xT", **_but(_THREE, stride=(1, 2, 3))),
-        sample("0x2x3xT", "2x2x1xT", grad=False, **_ONE),
+        sample("0x2x3xT", "2x2x1xT", **_ONE),
     )  # fmt: skip
     bads = (
         bad("2x3xf32", "3x3xf32", match="one to three of them", error=ShapeError, **_ONE),

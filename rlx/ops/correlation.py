@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 from rlx.errors import DTypeError, ShapeError
 from rlx.ops.base import Array, Op, attr, operand
@@ -29,6 +30,8 @@ class Correlation(Op):
     groups: int = attr(1, "number of groups of channels, each with weights of its own")
 
     dtypes = NUMERIC
+    outputs_axis: ClassVar[int] = 0
+    """Which axis of w counts outputs: of all groups if it is the first."""
 
     @property
     def taps(self) -> tuple[Dim, ...]:
@@ -94,15 +97,29 @@ class Correlation(Op):
         return split.transpose([1, 0, *range(2, split.rank)])
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
-        """A new axis of x is folded into N; of both, into the groups."""
+        """A new axis of x is folded into N, of w into the channels of the result; of both, into the
+        groups."""
         x, w = operands
         if not batched[1]:
             count = x.shape[0]
             rows = x.reshape((count * x.shape[1], *x.shape[2:]))
             out = self.with_operands([rows, w]).out
             return out.reshape((count, *self.out.shape))
-        wide = x if batched[0] else x.expand((w.shape[0], *x.shape))
-        return self.into_groups(wide, w)
+        return self.into_groups(x, w) if batched[0] else self.into_channels(x, w)
+
+    def into_channels(self, x: Value, w: Value) -> Value:
+        """Weights that have a new leading axis: its elements become outputs within the groups."""
+        count, axis = w.shape[0], self.outputs_axis
+        outputs, groups = self.w.shape[axis], self.groups if axis == 0 else 1
+        split = (*w.shape[1 : 1 + axis], groups, outputs // groups, *w.shape[2 + axis :])
+        order = [*range(1, 2 + axis), 0, *range(2 + axis, 1 + len(split))]
+        many = w.reshape((count, *split)).transpose(order)
+        shape = (*self.w.shape[:axis], count * outputs, *self.w.shape[axis + 1 :])
+        out = self.with_operands([x, many.reshape(shape)]).out
+        n, channels, *rest = self.out.shape
+        apart = out.reshape((n, self.groups, count, channels // self.groups, *rest))
+        order = [2, 0, 1, *range(3, apart.rank)]
+        return apart.transpose(order).reshape((count, *self.out.shape))
 
 
 def add_bias(y: Value, bias: Value | Array | None) -> Value:

@@ -47,7 +47,7 @@ class GatedDeltaNet(Stateful, name="mir.gated_delta_net"):
     samples = (
         sample(_X, _X, "2x3x2x3xT", _G, _G, data={3: "unit", 4: "unit"}),
         sample("1x2x1x2xT", "1x2x1x2xT", "1x2x1x16xT", "1x2x1xT", "1x2x1xT", "1x1x2x16xT",
-               data={3: "unit", 4: "unit"}, grad=False),
+               data={3: "unit", 4: "unit"}),
         sample("1x5x1x2xT", "1x5x1x2xT", "1x5x1x2xT", "1x5x1xT", "1x5x1xT", "1x1x2x2xT",
                data={3: "unit", 4: "unit"}),
         sample("1x0x2x3xT", "1x0x2x3xT", "1x0x2x3xT", "1x0x2xT", "1x0x2xT", "1x2x3x3xT"),

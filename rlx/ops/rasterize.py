@@ -54,11 +54,10 @@ class RasterizeGaussians(Gaussians2D, name="mir.rasterize_gaussians"):
     height: int = attr(doc="the image's height in pixels")
 
     result_count: ClassVar[int] = 3
-    # No second derivatives, which generated tests would ask for; ``test_splat`` has the first.
     samples = (
-        sample(*SAMPLE, grad=False, data=DATA, width=3, height=18),
-        sample(*BATCH, grad=False, data=DATA, width=17, height=2),
-        sample(*NONE, grad=False, width=2, height=1),
+        sample(*SAMPLE, derivatives=1, data=DATA, width=3, height=18),
+        sample(*BATCH, derivatives=1, data=DATA, width=17, height=2),
+        sample(*NONE, derivatives=1, width=2, height=1),
     )
     bads = tuple(
         bad(*types, match=match, error=error, **{"width": 4, "height": 4, **attrs})

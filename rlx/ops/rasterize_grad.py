@@ -41,11 +41,11 @@ class RasterizeGaussiansGrad(Gaussians2D, name="mir.rasterize_gaussians_grad"):
 
     samples = (
         sample(*SAMPLE, "18x3xT", "18x3xi32", "18x3x3xT", "18x3xT",
-               grad=False, data={**DATA, 5: "positive", 6: "index:6"}, width=3, height=18),
+               derivatives=0, data={**DATA, 5: "positive", 6: "index:6"}, width=3, height=18),
         sample(*BATCH, "2x2x17xT", "2x2x17xi32", "2x2x17x1xT", "2x2x17xT",
-               grad=False, data={**DATA, 5: "positive", 6: "index:4"}, width=17, height=2),
+               derivatives=0, data={**DATA, 5: "positive", 6: "index:4"}, width=17, height=2),
         sample(*NONE, "1x2xT", "1x2xi32", "1x2x3xT", "1x2xT",
-               grad=False, width=2, height=1),
+               derivatives=0, width=2, height=1),
     )  # fmt: skip
     bads = (
         bad("5x2xf32", "5x3xf32", "5x3xf32", "5xf32", "5xi32", "4x4xf32", "4x4xi32", "4x4x2xf32",

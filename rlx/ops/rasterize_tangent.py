@@ -37,9 +37,9 @@ class RasterizeGaussiansTangent(Gaussians2D, name="mir.rasterize_gaussians_tange
 
     result_count: ClassVar[int] = 2
     samples = (
-        sample(*SAMPLE, *SAMPLE[:4], grad=False, data=DATA, width=3, height=18),
-        sample(*BATCH, *BATCH[:4], grad=False, data=DATA, width=17, height=2),
-        sample(*NONE, *NONE[:4], grad=False, width=2, height=1),
+        sample(*SAMPLE, *SAMPLE[:4], derivatives=0, data=DATA, width=3, height=18),
+        sample(*BATCH, *BATCH[:4], derivatives=0, data=DATA, width=17, height=2),
+        sample(*NONE, *NONE[:4], derivatives=0, width=2, height=1),
     )
     bads = (
         bad("5x2xf32", "5x3xf32", "5x3xf32", "5xf32", "5xi32", "5x2xf32", "5x3xf32", "5x2xf32",

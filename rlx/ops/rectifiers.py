@@ -85,7 +85,7 @@ class Softsign(Bent, name="mir.softsign"):
 
 
 class Elu(Bent, name="mir.elu"):
-    """x, and below 0 ``alpha * (exp(x) - 1)``."""
+    """x, and below 0 ``alpha * (exp(x) - 1)``. Derivatives at 0 are those of below."""
 
     alpha: float = attr(1.0, "minus the limit at -inf")
 
@@ -96,11 +96,13 @@ class Elu(Bent, name="mir.elu"):
         return k.select(x < 0, k.expm1(x) * self.alpha, x)
 
     def slope(self, x: Value, y: Value) -> Value:
-        return x.lt(0).where(y + self.alpha, 1.0)
+        return x.gt(0).where(1.0, y + self.alpha)
 
 
 class Celu(Bent, name="mir.celu"):
-    """x, and below 0 ``alpha * (exp(x / alpha) - 1)``: an elu without a bend at 0."""
+    """x, and below 0 ``alpha * (exp(x / alpha) - 1)``: an elu without a bend at 0.
+
+    Derivatives at 0 are those of below."""
 
     alpha: float = attr(1.0, "minus the limit at -inf, above 0")
 
@@ -121,11 +123,13 @@ class Celu(Bent, name="mir.celu"):
         return k.select(x < 0, k.expm1(x / self.alpha) * self.alpha, x)
 
     def slope(self, x: Value, y: Value) -> Value:
-        return x.lt(0).where(y / self.alpha + 1.0, 1.0)
+        return x.gt(0).where(1.0, y / self.alpha + 1.0)
 
 
 class Selu(Bent, name="mir.selu"):
-    """An elu with fixed scales, for networks that normalise themselves."""
+    """An elu with fixed scales, for networks that normalise themselves.
+
+    Derivatives at 0 are those of below."""
 
     def reference(self, x: Array) -> Array:
         def selu(v: Array) -> Array:
@@ -137,7 +141,7 @@ class Selu(Bent, name="mir.selu"):
         return k.select(x < 0, k.expm1(x) * (SELU_SCALE * SELU_ALPHA), x * SELU_SCALE)
 
     def slope(self, x: Value, y: Value) -> Value:
-        return x.lt(0).where(y + SELU_SCALE * SELU_ALPHA, SELU_SCALE)
+        return x.gt(0).where(SELU_SCALE, y + SELU_SCALE * SELU_ALPHA)
 
 
 class LeakyRelu(Bent, name="mir.leaky_relu"):
@@ -152,7 +156,7 @@ class LeakyRelu(Bent, name="mir.leaky_relu"):
         return k.select(x < 0, x * self.alpha, x)
 
     def slope(self, x: Value, y: Value) -> Value:
-        return x.lt(0).where(lift(self.alpha, x), 1.0)
+        return x.ge(0).where(1.0, lift(self.alpha, x))
 
 
 class HardSigmoid(Bent, name="mir.hard_sigmoid"):
@@ -181,8 +185,7 @@ class HardSwish(Bent, name="mir.hard_swish"):
         return x * _within(k, k.fma(x, 1 / 6, 0.5), 1.0)
 
     def slope(self, x: Value, y: Value) -> Value:
-        inside = x.gt(-3).logical_and(x.lt(3))
-        return inside.where(x / 3.0 + 0.5, x.gt(0).where(lift(1.0, x), 0.0))
+        return x.le(-3).where(0.0, x.ge(3).where(1.0, x / 3.0 + 0.5))
 
 
 class Relu6(Bent, name="mir.relu6"):

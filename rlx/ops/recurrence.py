@@ -10,12 +10,12 @@ import numpy as np
 from rlx.errors import DTypeError, ShapeError
 from rlx.ops.base import Array, Op, attr, bad, operand, sample
 from rlx.ops.cast import in_double, widened
-from rlx.ops.elementwise import NUMERIC
+from rlx.ops.elementwise import INEXACT, NUMERIC, unsuitable
 from rlx.ops.movement import axis_of, zeros
 from rlx.ops.places import same_batch
 from rlx.ops.slicing import shifted
 from rlx.ops.value import Value
-from rlx.types import FLOATS, TensorType
+from rlx.types import TensorType
 
 __all__ = ["LinearRecurrence", "Running"]
 
@@ -36,10 +36,7 @@ class Running(Op):
 
     def infer(self: Any) -> TensorType:
         if self.x.dtype not in self.dtypes:
-            kind = "numbers" if self.dtypes is NUMERIC else "floats"
-            raise DTypeError(
-                f"{self.short} takes {kind}; found {self.x.dtype}. Cast the operand first"
-            )
+            raise unsuitable(self, self.x.dtype)
         axis_of(self.axis, self.x.rank, self.short)
         if self.axis < 0:
             raise ShapeError(f"{self.short}: the stored axis is not negative, found {self.axis}")
@@ -101,7 +98,7 @@ class LinearRecurrence(Running, name="mir.linear_recurrence"):
     reverse: bool = attr(False, "begin at the end of the axis")
 
     flops_per_element = 2
-    dtypes = FLOATS
+    dtypes = INEXACT
     samples = (
         sample("2x3x4xT", "2x3x4xT", axis=1),
         sample("2x5xT", "2x5xT", axis=1, reverse=True),
@@ -131,7 +128,7 @@ class LinearRecurrence(Running, name="mir.linear_recurrence"):
         return in_double(self._lines, a, x)
 
     def _lines(self, a: Array, x: Array) -> Array:
-        out, last = np.empty_like(x), np.zeros(())
+        out, last = np.empty_like(x), np.zeros((), x.dtype)
         count = x.shape[self.axis]
         for i in range(count):
             at = (slice(None),) * self.axis + (count - 1 - i if self.reverse else i,)

@@ -13,7 +13,6 @@ from rlx.ops.cast import in_double, widened
 from rlx.ops.constant import Constant
 from rlx.ops.elementwise import ARITHMETIC, INEXACT, NUMERIC, unsuitable
 from rlx.ops.movement import axis_of
-from rlx.ops.slicing import shifted
 from rlx.ops.value import Value
 from rlx.types import Dim, DType, TensorType, bool_
 
@@ -172,7 +171,7 @@ class ReduceMean(Reduce, name="mir.reduce_mean"):
     """Arithmetic mean along axes, of floats or complex numbers; nan over an empty axis."""
 
     dtypes = INEXACT
-    samples = (*SAMPLES, sample("3x0xT", axes=(1,), grad=False))
+    samples = (*SAMPLES, sample("3x0xT", axes=(1,)))
     bads = (
         *AXES,
         bad("2xi32", match="found i32. Cast the operand", error=DTypeError, axes=(0,)),
@@ -224,15 +223,15 @@ class Extremum(Reduce):
         mask = self.x.eq(self.spread(self.out)).cast(to=kind)
         return mask, self.again(mask, ReduceSum)
 
+    # A fold of nan has no winner: its derivatives are 0 / 0.
+
     def vjp(self, g: Value) -> tuple[Value]:
         mask, count = self._winners()
-        share = self.spread(widened(g) / count)
-        return (mask.ne(0).where(share, 0.0).cast(to=g.dtype),)
+        return ((mask * self.spread(widened(g) / count)).cast(to=g.dtype),)
 
     def jvp(self, t: Value) -> Value:
         mask, count = self._winners()
-        taken = mask.ne(0).where(widened(t), 0.0)
-        return (self.again(taken, ReduceSum) / count).cast(to=t.dtype)
+        return (self.again(mask * widened(t), ReduceSum) / count).cast(to=t.dtype)
 
 
 class ReduceMax(Extremum, name="mir.reduce_max"):
@@ -298,7 +297,7 @@ class ReduceProd(Reduce, name="mir.reduce_prod"):
         """
         x, lines = widened(self.x), None
         for a in self.axes:
-            others = _running_product(x, a, reverse=False) * _running_product(x, a, reverse=True)
+            others = x.cumprod(a, exclusive=True) * x.cumprod(a, exclusive=True, reverse=True)
             lines = others if lines is None else lines * others
             x = ReduceProd(x, (a,), True).out
         return Constant(np.ones((), x.dtype.numpy)).out if lines is None else lines
@@ -308,18 +307,6 @@ class ReduceProd(Reduce, name="mir.reduce_prod"):
 
     def jvp(self, t: Value) -> Value:
         return self.again(widened(t) * self._others(), ReduceSum).cast(to=t.dtype)
-
-
-def _running_product(x: Value, axis: int, *, reverse: bool) -> Value:
-    """The product of all elements before (with ``reverse``, after) each one along an axis.
-
-    Doubles the reach with every step, so the graph grows by the logarithm of the length.
-    """
-    length, way = x.type.static_shape[axis], -1 if reverse else 1
-    out, reach = shifted(x, axis, way, 1), 1
-    while reach < length - 1:
-        out, reach = out * shifted(out, axis, way * reach, 1), 2 * reach
-    return out
 
 
 def bound(dt: DType, which: str) -> int | float | bool:

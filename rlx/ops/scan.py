@@ -10,6 +10,7 @@ import numpy as np
 from rlx.ops.base import Array, attr, operand, sample
 from rlx.ops.cast import in_double, widened
 from rlx.ops.constant import Iota
+from rlx.ops.elementwise import ARITHMETIC, INEXACT
 from rlx.ops.movement import axis_of, zeros
 from rlx.ops.recurrence import LinearRecurrence, Running
 from rlx.ops.reduce import bound
@@ -31,6 +32,7 @@ class Cumsum(Running, name="mir.cumsum"):
     exclusive: bool = attr(False, "leave each element out of its own sum")
     reverse: bool = attr(False, "sum from the end of the axis")
 
+    dtypes = ARITHMETIC
     samples = (
         sample("2x3x4xT", axis=1),
         sample("2x3xT", axis=0, exclusive=True),
@@ -47,7 +49,7 @@ class Cumsum(Running, name="mir.cumsum"):
 
     def reference(self, x: Array) -> Array:
         x = np.flip(x, self.axis) if self.reverse else x
-        out = in_double(self._running, x) if self.x.dtype.is_float else self._running(x)
+        out = in_double(self._running, x) if self.x.dtype in INEXACT else self._running(x)
         return np.flip(out, self.axis) if self.reverse else out
 
     def _running(self, x: Array) -> Array:
@@ -84,6 +86,7 @@ class Cumprod(Running, name="mir.cumprod"):
     exclusive: bool = attr(False, "leave each element out of its own product")
     reverse: bool = attr(False, "multiply from the end of the axis")
 
+    dtypes = ARITHMETIC
     samples = (
         sample("2x3x4xT", axis=1),
         sample("2x4xT", axis=1, exclusive=True, reverse=True),
@@ -96,7 +99,7 @@ class Cumprod(Running, name="mir.cumprod"):
         return cls(x, axis_of(axis, x.rank, "cumprod"), exclusive, reverse).out
 
     def reference(self, x: Array) -> Array:
-        return in_double(self._products, x) if self.x.dtype.is_float else self._products(x)
+        return in_double(self._products, x) if self.x.dtype in INEXACT else self._products(x)
 
     def _products(self, x: Array) -> Array:
         total = self.accumulated(np.multiply, x)

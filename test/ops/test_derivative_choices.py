@@ -1,7 +1,6 @@
-"""What the derivative rules choose where no derivative exists, at poles and at ties.
+"""What the derivative rules choose where no derivative exists, at poles and at ties, by type.
 
-The choices are JAX's but for two, where ours are PyTorch's: abs'(0) is 0 (JAX: 1), and x**0 has
-the slope 0 at x = 0 too (JAX: nan).
+``test_derivatives_jax`` has more of them in f64, against JAX's.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rlx
+from rlx.interpreter import interpret
 from rlx.ops.value import Value
 from rlx.types import FLOATS
 from support import ad
@@ -103,38 +104,9 @@ def test_cast_passes_gradients_between_floats_only() -> None:
     assert_close(stopped, np.array([0, 0], np.float32))
 
 
-@pytest.mark.parametrize(
-    "f",
-    [
-        pytest.param(lambda m, x, y: m.maximum(x, y), id="maximum"),
-        pytest.param(lambda m, x, y: m.minimum(x, y), id="minimum"),
-        pytest.param(lambda m, x, y: m.pow(x, y + 1), id="pow"),
-        pytest.param(lambda m, x, y: m.abs(x + 1) * m.sign(y) * y, id="abs and sign"),
-        pytest.param(lambda m, x, y: m.relu(x) + m.gelu(y) + m.sigmoid(x) * m.silu(y), id="units"),
-        pytest.param(lambda m, x, y: m.prod(x) + m.max(y) * m.min(x), id="folds"),
-        pytest.param(lambda m, x, y: m.softmax(x) * m.tanh(y), id="softmax"),
-    ],
-)
-def test_same_as_jax(f: Callable[..., Any]) -> None:
-    jax = pytest.importorskip("jax", reason="JAX is not installed: it is a peer of bench/ only")
-    jax.config.update("jax_enable_x64", True)
-    x, y = np.array([0.0, 1, -2, 3, 0, 2, 2]), np.array([0.0, 1, 3, 3, 2, 0, -1])
-    functions = _Names({**vars(jax.lax), **vars(jax.nn), **vars(jax.numpy)})
-    functions.gelu = lambda v: jax.nn.gelu(v, approximate=False)
-    expected = jax.grad(lambda a, b: f(functions, a, b).sum(), (0, 1))(x, y)
-    builders = _Names({})
-    found = gradients(lambda a, b: f(builders, a, b), x, y)
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15)
-
-
-class _Names:
-    """Functions by name: JAX's, or (of no table) the methods of a Value."""
-
-    gelu: Callable[..., Any]
-
-    def __init__(self, table: dict[str, Any]) -> None:
-        self.table = table
-
-    def __getattr__(self, name: str) -> Any:
-        return self.table.get(name) or (lambda v, *args: getattr(v, name)(*args))
+def test_the_gradient_of_prod_along_a_symbolic_axis() -> None:
+    g = rlx.Graph("symbolic")
+    x = g.input("x", ["n", 2], "f64")
+    g.set_outputs(ad.grad(x.prod(axes=0).sum(), [x]))
+    a = np.array([[2.0, 0.0], [3.0, 5.0], [4.0, 7.0]])
+    np.testing.assert_array_equal(interpret(g, {"x": a})[0], [[12, 35], [8, 0], [6, 0]])

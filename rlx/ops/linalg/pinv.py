@@ -18,7 +18,7 @@ from rlx.ops.linalg.common import (
     least,
 )
 from rlx.ops.linalg.svd import Svd
-from rlx.ops.linalg.triangular import align_batch, check_pair, with_matrices
+from rlx.ops.linalg.triangular import batch_system, check_pair, with_matrices
 from rlx.ops.value import Value
 from rlx.types import TensorType
 
@@ -163,4 +163,4 @@ class Lstsq(Op, name="mir.lstsq"):
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
-        return self.with_operands(align_batch(operands, batched)).out
+        return batch_system(self, operands, batched)

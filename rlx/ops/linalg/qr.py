@@ -41,9 +41,9 @@ class Qr(LinearAlgebra, name="mir.qr"):
     samples = (
         sample("3x3xT", data={0: "spread"}),
         sample("2x5x2xT", data={0: "spread"}),
-        sample("2x4xT", data={0: "spread"}, grad=False),
-        sample("4x2xT", data={0: "spread"}, complete=True, grad=False),
-        sample("0x2xT", data={0: "spread"}, grad=False),
+        sample("2x4xT", data={0: "spread"}, derivatives=0),
+        sample("4x2xT", data={0: "spread"}, complete=True, derivatives=0),
+        sample("0x2xT", data={0: "spread"}, derivatives=0),
     )
     bads = (
         bad("3xf32", match="rank 2 or more", error=ShapeError),

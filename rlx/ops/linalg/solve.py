@@ -23,7 +23,7 @@ from rlx.ops.linalg.common import (
 from rlx.ops.linalg.lu import Lu, inverse_permutation, permuted
 from rlx.ops.linalg.triangular import (
     SINGULAR,
-    align_batch,
+    batch_system,
     check_system,
     triangular,
     with_matrices,
@@ -50,7 +50,7 @@ class Solve(Op, name="mir.solve"):
         sample("3x3xT", "3x2xT", data={0: "dominant", 1: "nonzero"}),
         sample("2x3x3xT", "2x3x1xT", transpose=True, data={0: "dominant", 1: "nonzero"}),
         sample("1x1xT", "1x2xT", data={0: "dominant", 1: "nonzero"}),
-        sample("0x0xT", "0x2xT", grad=False),
+        sample("0x0xT", "0x2xT"),
     )
     bads = (
         bad("2x3xf32", "2x2xf32", match="square matrices", error=ShapeError),
@@ -112,7 +112,7 @@ class Solve(Op, name="mir.solve"):
         return self.with_operands([self.a, rest]).out
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
-        return self.with_operands(align_batch(operands, batched)).out
+        return batch_system(self, operands, batched)
 
 
 class Inv(LinearAlgebra, name="mir.inv"):
@@ -172,7 +172,7 @@ class Det(LinearAlgebra, name="mir.det"):
     x: Value = operand("square matrices [..., n, n]")
 
     samples = (sample("3x3xT", data={0: "dominant"}), sample("2x2x2xT", data={0: "dominant"}),
-               sample("0x0xT", grad=False))  # fmt: skip
+               sample("0x0xT"))  # fmt: skip
     bads = (
         bad("2x3xf32", match="square matrices", error=ShapeError),
         bad("2x2xf16", match="16 bits are too few", error=DTypeError),
@@ -208,7 +208,7 @@ class Slogdet(LinearAlgebra, name="mir.slogdet"):
 
     result_count: ClassVar[int] = 2
     samples = (sample("3x3xT", data={0: "dominant"}), sample("2x2x2xT", data={0: "dominant"}),
-               sample("0x0xT", grad=False))  # fmt: skip
+               sample("0x0xT"))  # fmt: skip
     bads = (
         bad("2x3xf32", match="square matrices", error=ShapeError),
         bad("2x2xf16", match="16 bits are too few", error=DTypeError),

@@ -47,9 +47,9 @@ class Svd(LinearAlgebra, name="mir.svd"):
         sample("3x3xT", data={0: "spread"}),
         sample("2x4x2xT", data={0: "spread"}, full_matrices=False),
         sample("2x5xT", data={0: "spread"}, full_matrices=False),
-        sample("3x2xT", data={0: "spread"}, grad=False),
-        sample("2x3xT", data={0: "spread"}, grad=False),
-        sample("2x0xT", data={0: "spread"}, full_matrices=False, grad=False),
+        sample("3x2xT", data={0: "spread"}, derivatives=0),
+        sample("2x3xT", data={0: "spread"}, derivatives=0),
+        sample("2x0xT", data={0: "spread"}, full_matrices=False),
     )
     bads = (
         bad("3xf32", match="rank 2 or more", error=ShapeError),

@@ -19,13 +19,14 @@ from rlx.ops.linalg.common import (
     tril,
 )
 from rlx.ops.movement import listed
+from rlx.ops.places import same_batch
 from rlx.ops.value import Value, bytes_of
 from rlx.types import TensorType, broadcast_shapes
 
 __all__ = [
     "SINGULAR",
     "TriangularSolve",
-    "align_batch",
+    "batch_system",
     "check_pair",
     "check_system",
     "triangular",
@@ -63,11 +64,20 @@ def check_pair(op: Op, a: Value, b: Value, axis: int) -> None:
         )
 
 
-def align_batch(operands: Sequence[Value], batched: Sequence[bool]) -> list[Value]:
-    """The operands with the new leading axis on all."""
-    pairs = list(zip(operands, batched, strict=True))
-    count = next(v.shape[0] for v, has in pairs if has)
-    return [v if has else v.expand((count, *v.shape)) for v, has in pairs]
+def batch_system(
+    op: Op, operands: Sequence[Value], batched: Sequence[bool], axis: int = -1
+) -> Value:
+    """A system on operands with a new leading axis. Where all have one matrix it stays one: the
+    right-hand sides join along ``axis``, the one that counts them."""
+    if batched[0]:
+        return op.with_operands(same_batch(operands, batched)).out
+    a, b = operands
+    at, count = b.rank + axis, b.shape[0]
+    beside = b.transpose([*range(1, at), 0, *range(at, b.rank)])
+    joined = [*beside.shape[: at - 1], count * b.shape[at], *beside.shape[at + 1 :]]
+    out = op.with_operands([a, beside.reshape(joined)]).out
+    apart = out.reshape([*out.shape[: at - 1], count, b.shape[at], *out.shape[at:]])
+    return apart.transpose([at - 1, *range(at - 1), *range(at, b.rank)])
 
 
 def with_matrices(
@@ -128,7 +138,7 @@ class TriangularSolve(Op, name="mir.triangular_solve"):
         sample(
             "3x3xT", "2x3xT", left_side=False, transpose=True, data={0: "dominant", 1: "nonzero"}
         ),
-        sample("0x0xT", "0x2xT", grad=False),
+        sample("0x0xT", "0x2xT"),
     )
     bads = (
         bad("2x3xf32", "2x2xf32", match="square matrices", error=ShapeError),
@@ -246,4 +256,4 @@ class TriangularSolve(Op, name="mir.triangular_solve"):
         return take(a) if self.lower else take(a.T).T
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
-        return self.with_operands(align_batch(operands, batched)).out
+        return batch_system(self, operands, batched, -1 if self.left_side else -2)

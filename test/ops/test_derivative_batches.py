@@ -1,0 +1,124 @@
+"""Batches of every op, its vjp and its jvp against a loop over single ones, in f64 and c128."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+import pytest
+
+from rlx.chain import batch, jvp, vjp
+from rlx.errors import ShapeError
+from rlx.graph import Graph
+from rlx.ops.base import Op
+from rlx.ops.value import Value
+from rlx.types import c128, f64
+from support.samples import Array, Case, cases, run
+from support.tolerances import assert_close
+
+SIZE = 2
+"""Length of the new axis."""
+
+SMOOTH = (f64, c128)
+
+
+def differentiable(case: Case) -> bool:
+    types = [t for t in case.types if t is not None]
+    there = case.op.differentiable and case.sample.derivatives
+    return bool(there) and any(t.dtype in SMOOTH for t in types)
+
+
+CASES = {
+    op: list(group)
+    for op, group in groupby(filter(differentiable, cases(*SMOOTH)), key=lambda case: case.op)
+}
+
+
+FEW = 6
+"""Leaves up to which all but each are tried."""
+
+
+def patterns(count: int, whole: bool) -> Iterator[list[bool]]:
+    """Which of the leaves get the new axis: all of them, each alone, all but each. Of what expands
+    (no ``whole``), whose ops have been through this, all and the first alone."""
+    everything = frozenset(range(count))
+    chosen = {everything, frozenset({0})}
+    chosen |= {frozenset({i}) for i in everything if whole}
+    chosen |= {everything - {i} for i in everything if whole and count <= FEW}
+    for s in sorted(chosen - {frozenset()}, key=sorted):
+        yield [i in s for i in range(count)]
+
+
+class Derived:
+    """An op with its vjp and its jvp: what is computed, and from which leaves."""
+
+    def __init__(self, case: Case) -> None:
+        node = case.node()
+        graph = node.present[0].graph
+        assert graph is not None
+        smooth = [v for v in node.operands if v is not None and v.dtype in SMOOTH]
+        given = [v for v in node.results if v.dtype in SMOOTH]
+        tangents = [graph.input(f"t{i}", v.shape, v.dtype) for i, v in enumerate(smooth)]
+        cotangents = [graph.input(f"u{i}", v.shape, v.dtype) for i, v in enumerate(given)]
+        seeds = iter(cotangents)
+        by_result = [next(seeds) if v.dtype in SMOOTH else None for v in node.results]
+        found = [
+            *vjp(node.results, smooth, by_result),
+            *jvp(node.results, smooth, tangents),
+        ]
+        self.outputs = [*node.results, *(v for v in found if v is not None)]
+        self.leaves = [*node.present, *tangents, *cotangents]
+
+
+@pytest.mark.parametrize("op", CASES, ids=lambda op: op.name)
+def test_batched_derivatives_are_a_loop(op: type[Op]) -> None:
+    for case in CASES[op]:
+        derived = Derived(case)
+        draws = [draw(case, derived.leaves, seed) for seed in range(SIZE)]
+        for pattern in patterns(len(derived.leaves), hasattr(op, "batch")):
+            check(case, derived, draws, pattern)
+
+
+def draw(case: Case, leaves: Sequence[Value], seed: int) -> list[Array]:
+    """An array a leaf: those of the case, and random directions."""
+    arrays = [a for a in case.arrays(seed) if a is not None]
+    rng = np.random.default_rng(seed)
+    for v in leaves[len(arrays) :]:
+        a = rng.standard_normal(v.type.static_shape)
+        arrays.append(a + 1j * rng.standard_normal(a.shape) if v.dtype.is_complex else a)
+    return arrays
+
+
+def check(
+    case: Case, derived: Derived, draws: Sequence[Sequence[Array]], pattern: Sequence[bool]
+) -> None:
+    """One pattern of leaves that have the new axis."""
+    graph = Graph(case.op.name)
+    pairs: dict[Value, tuple[Value, bool]] = {}
+    feeds: dict[Value, Array] = {}
+    for i, (leaf, has) in enumerate(zip(derived.leaves, pattern, strict=True)):
+        a = np.stack([d[i] for d in draws]) if has else draws[0][i]
+        v = graph.input(f"x{i}", a.shape, leaf.dtype)
+        pairs[leaf], feeds[v] = (v, has), a
+    outputs = batch(derived.outputs, pairs)
+    found = run([v for v, _ in outputs], feeds)
+    rows: list[list[Array]] = []
+    for n in range(SIZE):
+        arrays = [
+            d if has else first for d, first, has in zip(draws[n], draws[0], pattern, strict=True)
+        ]
+        rows.append(run(derived.outputs, dict(zip(derived.leaves, arrays, strict=True))))
+    for a, (_, has), *single in zip(found, outputs, *rows, strict=True):
+        for n, row in enumerate(single):
+            assert_close(a[n] if has else a, row)
+
+
+def test_experts_of_a_number_that_is_not_known_cannot_be_batched() -> None:
+    """Those of each batch are told apart by their numbers."""
+    g = Graph("experts")
+    x, w, experts = g.input("x", [3, 2]), g.input("w", ["e", 2, 4]), g.input("i", [3], "i64")
+    many = Value(w.type.with_shape((5, *w.shape)))
+    leaves = {x: (x, False), w: (many, True), experts: (experts, False)}
+    with pytest.raises(ShapeError, match="number of experts e is not known"):
+        batch([x.grouped_matmul(w, experts)], leaves)
