@@ -38,6 +38,14 @@ class Results:
         """Keep a row or a failure."""
         (self.rows if isinstance(found, Row) else self.failures).append(found)  # type: ignore[arg-type]
 
+    def replace(self, other: Results) -> None:
+        """Take the families of another run in place of those that are here."""
+        names = {start["family"] for start in other.starts}
+        self.starts = [s for s in self.starts if s["family"] not in names] + other.starts
+        self.rows = [r for r in self.rows if r.family not in names] + other.rows
+        self.failures = [f for f in self.failures if f.family not in names] + other.failures
+        self.options["arguments"] += ["and then", *other.options["arguments"]]
+
     def write(self, file: Path) -> None:
         """Write all as JSON."""
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -213,16 +221,17 @@ def main(argv: list[str]) -> int:
     """Print the page, or write it and the plot."""
     p = argparse.ArgumentParser("bench report", description=__doc__)
     p.add_argument(
-        "results", type=Path, nargs="+", help="JSON files, of which later ones add to the first"
+        "results",
+        type=Path,
+        nargs="+",
+        help="JSON files; families of later ones replace those of earlier ones",
     )
     p.add_argument("--docs", type=Path, help="the page to write into")
     p.add_argument("--plot", type=Path, help="an SVG to draw; needs matplotlib")
     args = p.parse_args(argv)
     results, *more = [Results.read(file) for file in args.results]
     for other in more:
-        results.starts += other.starts
-        results.rows += other.rows
-        results.failures += other.failures
+        results.replace(other)
     if args.docs:
         args.docs.write_text(insert(args.docs.read_text(), page(results)))
     else:

@@ -21,7 +21,7 @@ def prepare(case: Case, threads: int, folder: Path) -> Run:
         if case.runs_on("onnxruntime"):
             torch.onnx.export(
                 m, given, str(folder / EXPORTED["onnxruntime"]), input_names=names,
-                output_names=["y"], dynamo=False, opset_version=OPSET,
+                output_names=["result"], dynamo=False, opset_version=OPSET,
             )  # fmt: skip
         if case.runs_on("openvino"):
             try:
