@@ -13,6 +13,7 @@ turn for the time of some calls; the tables have the least and the median over t
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -146,4 +147,6 @@ def words(text: str) -> list[str]:
 
 
 if __name__ == "__main__":
+    # Ended from outside it ends its processes too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main(sys.argv[1:]))

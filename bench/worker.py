@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -96,6 +97,7 @@ def peak_mib() -> float:
 
 def main(runtime: str, threads: int) -> None:
     """Answer requests until standard input ends."""
+    _end_with_parent()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     # What libraries print goes to the log, also what they print from C.
@@ -109,6 +111,15 @@ def main(runtime: str, threads: int) -> None:
             answer = {"error": " ".join(f"{type(e).__name__}: {e}".split())[:300]}
         out.write(json.dumps(answer) + "\n")
         out.flush()
+
+
+def _end_with_parent() -> None:
+    """On Linux, have this process killed when its parent ends in any way: a stopped process would
+    not notice that its input has ended."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 if __name__ == "__main__":

@@ -38,13 +38,13 @@ class Matrices(Case):
 
 def numpy_call(name: str, case: Case, threads: int) -> Run:
     """The function of numpy.linalg."""
-    feeds = case.feeds()
-    return lambda: NUMPY[name](**feeds)
+    feeds = case.feeds().values()
+    return lambda: NUMPY[name](*feeds)
 
 
 def numpy_result(name: str, case: Case) -> Array:
     """The reference."""
-    return NUMPY[name](**case.feeds())
+    return NUMPY[name](*case.feeds().values())
 
 
 def rlx_call(name: str, case: Case, threads: int) -> Run:

@@ -13,7 +13,15 @@ from rlx.kernels.reg import Reg
 from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from rlx.types import DType, bool_
 
-__all__ = ["REDUCTIONS", "ReduceKind", "Total", "add", "combine", "fold", "identity", "start"]
+__all__ = [
+    "REDUCTIONS",
+    "ReduceKind",
+    "Total",
+    "add",
+    "fold",
+    "settle",
+    "start",
+]
 
 ReduceKind = Literal["sum", "mean", "max", "min", "prod"]
 
@@ -27,7 +35,7 @@ REDUCTIONS: dict[str, ReduceKind] = {
 """The reductions by the names of their ops."""
 
 
-def identity(kind: ReduceKind, dt: DType) -> float | int | bool:
+def _identity(kind: ReduceKind, dt: DType) -> float | int | bool:
     """What a reduction in ``dt`` starts from."""
     if kind in ("sum", "mean"):
         return 0
@@ -41,8 +49,8 @@ def identity(kind: ReduceKind, dt: DType) -> float | int | bool:
     return int(info.min if kind == "max" else info.max)
 
 
-def combine(k: Kernel, kind: ReduceKind, total: Reg, x: Reg) -> Reg:
-    """A reduction with one more element; the mean is a sum until its end."""
+def _combine(k: Kernel, kind: ReduceKind, total: Reg, x: Reg) -> Reg:
+    """A reduction in one register with one more element; the mean is a sum until its end."""
     if kind in ("max", "min"):
         return (k.maximum if kind == "max" else k.minimum)(total, x)
     return total * x if kind == "prod" else total + x
@@ -59,7 +67,7 @@ which waits for the one before. The second is 0 where there was no nan.
 
 def start(k: Kernel, kind: ReduceKind, dt: DType, lanes: int) -> Total:
     """A reduction of nothing."""
-    first = k.const(identity(kind, dt), dt, lanes)
+    first = k.const(_identity(kind, dt), dt, lanes)
     return (first, k.const(0.0, dt, lanes)) if _by_two(kind, dt, lanes) else (first,)
 
 
@@ -70,7 +78,7 @@ def _by_two(kind: ReduceKind, dt: DType, lanes: int) -> bool:
 def add(k: Kernel, kind: ReduceKind, total: Total, x: Reg) -> Total:
     """A reduction with one more element in each lane."""
     if len(total) == 1:
-        return (combine(k, kind, total[0], x),)
+        return (_combine(k, kind, total[0], x),)
     return _further(k, kind, total[0], x), _nan_or(k, x, total[1])
 
 
@@ -88,11 +96,16 @@ def fold(k: Kernel, kind: ReduceKind, total: Total, lanes: int) -> Total:
     while total[0].lanes > max(1, lanes):
         a, b = halves(k, total[0])
         if len(total) == 1:
-            total = (combine(k, kind, a, b),)
+            total = (_combine(k, kind, a, b),)
         else:
             c, d = halves(k, total[1])
             total = (_further(k, kind, a, b), c + d)
     if lanes or not total[0].lanes:
         return total
-    scalars = [k.extract(x, 0) for x in total]
-    return (_nan_or(k, scalars[-1], scalars[0]),) if len(scalars) > 1 else tuple(scalars)
+    return (settle(k, tuple(k.extract(x, 0) for x in total)),)
+
+
+def settle(k: Kernel, total: Total) -> Reg:
+    """The one register of a reduction at its end."""
+    found, *nan = total
+    return _nan_or(k, nan[0], found) if nan else found
