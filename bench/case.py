@@ -44,8 +44,9 @@ class Case:
 
     ``build(f, **tensors)`` says it once, in the operations ``f`` of any library
     (``runtimes/base.py``). ``own`` has, by a library's name, what that library runs in place of it:
-    a function of the case and the number of threads that returns a Run (for "torch" a Module). A
-    case that only some libraries can run names them in ``runtimes``.
+    a function of the case and the number of threads that returns a Run. Besides, "module" makes a
+    torch.nn.Module of the case (whether it is exported is said), "graph" RLX's graph, "reference"
+    the result. A case that only some libraries can run names them in ``runtimes``.
     """
 
     name: str
@@ -78,4 +79,5 @@ class Case:
         """The result by NumPy in f64."""
         from bench.runtimes.numpy import reference
 
-        return reference(self)
+        own = self.own.get("reference", reference)
+        return np.asarray(own(self))

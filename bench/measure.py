@@ -66,7 +66,7 @@ class Failure:
 class Options:
     """How much is measured, by whom."""
 
-    runtimes: Sequence[str] = tuple(RUNTIMES)
+    runtimes: Sequence[str] = RUNTIMES
     threads: Sequence[int] = (1,)
     rounds: int = 8
     blocks: int = 3

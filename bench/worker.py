@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,14 @@ class Service:
         from bench.families import find_case
 
         start = time.perf_counter()
-        library = importlib.import_module(f"bench.runtimes.{self.runtime}")
         case, out = find_case(*request["prepare"]), Path(request["out"])
+        if self.runtime in case.own:
+            make = partial(case.own[self.runtime], case, self.threads)
+        else:
+            library = importlib.import_module(f"bench.runtimes.{self.runtime}")
+            make = partial(library.prepare, case, self.threads, out.parent)
         made = time.perf_counter()
-        self.run = library.prepare(case, self.threads, out.parent)
+        self.run = make()
         result = self.run()
         done = time.perf_counter()
         import numpy as np

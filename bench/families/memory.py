@@ -54,11 +54,30 @@ def embed(model: Path) -> None:
             encoder.encode_ids(ids, np.ones_like(ids))
 
 
-WORK = {"base": load_base, "minilm": embed}
+def loop_growth(model: Path) -> float:
+    """MiB by which the peak is higher after a ``while_loop`` of a million rounds than after one of
+    a thousand."""
+    import numpy as np
+
+    import rlx
+
+    g = rlx.Graph("smooth")
+    x, rounds = g.input("x", [256], "f32"), g.input("rounds", [], "i64")
+    step = lambda i, v: (i + 1, (v * 1.5).tanh())  # noqa: E731 -- as one writes it
+    g.set_outputs(rlx.while_loop(lambda i, v: i < rounds, step, (g.constant(0), x))[1])
+    f, start = rlx.Session("cpu").compile(g), np.full(256, 0.5, np.float32)
+    peaks: list[float] = []
+    for n in (1_000, 1_000_000):
+        f.run({"x": start, "rounds": np.int64(n)})
+        peaks.append(peak_mib())
+    return peaks[1] - peaks[0]
+
+
+WORK = {"base": load_base, "minilm": embed, "loop": loop_growth}
 
 
 def peak(work: str, model: Path) -> float:
-    """MiB of a fresh process that does the work."""
+    """MiB that a fresh process says after its work: mostly its peak."""
     command = [sys.executable, "-m", "bench.families.memory", work, str(model)]
     # What the compile cache has would spare MiniLM the compiler.
     env = {**os.environ, "RLX_CACHE": "off"}
@@ -71,6 +90,8 @@ def rows(options: Options) -> Iterator[Row | Failure]:
     for who, work in (("base", "base"), (OURS, "minilm")):
         mib = peak(work, Path(model_dir()))
         yield Row("memory", "MiniLM, largest resident set", 1, who, [mib], mib, "MiB")
+    grown = peak("loop", Path(model_dir()))
+    yield Row("memory", "loop of a million rounds, growth", 1, OURS, [grown], grown, "MiB")
     for name in ("1x128", "8x128"):
         arena = arena_bytes(find_case("minilm", name)) / 2**20
         yield Row("memory", f"MiniLM {name}, arena", 1, OURS, [arena], arena, "MiB")
@@ -84,5 +105,5 @@ def arena_bytes(case: Case) -> int:
 
 
 if __name__ == "__main__":
-    WORK[sys.argv[1]](Path(sys.argv[2]))
-    print(peak_mib())
+    found = WORK[sys.argv[1]](Path(sys.argv[2]))
+    print(peak_mib() if found is None else found)

@@ -118,7 +118,8 @@ def case(batch: int, tokens: int) -> Case:
     flops = 2 * tokens * 12 * HIDDEN**2 + 4 * tokens**2 * HIDDEN
     return MiniLM(
         f"{batch}x{tokens}", build, {"ids": ids, "mask": ids}, flops=batch * LAYERS * flops,
-        own={"torch": torch_module, "rlx": embed, "graph": graph}, quick=(batch, tokens) != (5, 37),
+        own={"module": torch_module, "rlx": embed, "graph": graph},
+        quick=(batch, tokens) != (5, 37),
     )  # fmt: skip
 
 

@@ -3,17 +3,10 @@
 A module is imported in the process of its library alone; ``prepare`` returns the call to time.
 """
 
-RUNTIMES = {
-    "rlx": "bench.runtimes.rlx",
-    "torch": "bench.runtimes.torch",
-    "inductor": "bench.runtimes.inductor",
-    "onnxruntime": "bench.runtimes.onnxruntime",
-    "openvino": "bench.runtimes.openvino",
-    "jax": "bench.runtimes.jax",
-    "iree": "bench.runtimes.iree",
-    "numpy": "bench.runtimes.numpy",
-    "c": "bench.runtimes.c",
-}
+RUNTIMES = (
+    "rlx", "torch", "inductor", "onnxruntime", "openvino", "jax", "iree", "numpy", "c",
+)  # fmt: skip
+"""By name; "c" has no module, and runs what cases of its own have."""
 
 NEEDS = {
     "inductor": ("torch",),

@@ -51,15 +51,11 @@ def _wide(a: Array) -> Array:
 
 def reference(case: Case) -> Array:
     """The result in f64."""
-    if "reference" in case.own:
-        return np.asarray(case.own["reference"](case))
     tensors = {name: _wide(a) for name, a in {**case.feeds(), **case.values()}.items()}
-    return np.asarray(case.build(NumpyOps(), **tensors))
+    return case.build(NumpyOps(), **tensors)
 
 
 def prepare(case: Case, threads: int, folder: Path) -> Run:
     """The formulas in the case's own types."""
-    if "numpy" in case.own:
-        return case.own["numpy"](case, threads)
     tensors = {**case.feeds(), **case.values()}
     return lambda: case.build(NumpyOps(), **tensors)

@@ -85,7 +85,5 @@ def compiled(case: Case, threads: int) -> rlx.CompiledGraph:
 
 def prepare(case: Case, threads: int, folder: Path) -> Run:
     """A call by position; the results are new arrays."""
-    if "rlx" in case.own:
-        return case.own["rlx"](case, threads)
     f, feeds = compiled(case, threads), tuple(case.feeds().values())
     return lambda: f.run_slots(*feeds)[0]

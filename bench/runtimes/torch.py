@@ -83,8 +83,7 @@ class Module(torch.nn.Module):
 
 def module(case: Case, exporting: bool = False) -> torch.nn.Module:
     """The case as a module in evaluation mode."""
-    made = case.own["torch"](case, exporting) if "torch" in case.own else Module(case, exporting)
-    return made.eval()
+    return case.own.get("module", Module)(case, exporting).eval()
 
 
 def arguments(case: Case) -> tuple[torch.Tensor, ...]:
