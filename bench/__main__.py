@@ -44,9 +44,9 @@ def main(argv: list[str]) -> int:
         for row in found:
             results.add(row)
             part.add(row)
+            if args.json:
+                results.write(args.json)
         print(f"\n## {title}\n\n{report.section(part, name)}", flush=True)
-        if args.json:
-            results.write(args.json)
     print(f"\n{report.summary(results)}")
     return int(any(f.runtime == OURS for f in results.failures))
 

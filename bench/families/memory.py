@@ -91,7 +91,8 @@ def rows(options: Options) -> Iterator[Row | Failure]:
         mib = peak(work, Path(model_dir()))
         yield Row("memory", "MiniLM, largest resident set", 1, who, [mib], mib, "MiB")
     grown = peak("loop", Path(model_dir()))
-    yield Row("memory", "loop of a million rounds after a thousand, growth", 1, OURS, [grown], grown, "MiB")
+    label = "growth by a loop of a million rounds after a thousand"
+    yield Row("memory", label, 1, OURS, [grown], grown, "MiB")
     for name in ("1x128", "8x128"):
         arena = arena_bytes(find_case("minilm", name)) / 2**20
         yield Row("memory", f"MiniLM {name}, arena", 1, OURS, [arena], arena, "MiB")

@@ -31,7 +31,11 @@ def prepare(case: Case, threads: int, folder: Path) -> Run:
     text = jax.jit(f).lower(*arguments).as_text()
     code = iree.compiler.compile_str(
         text, input_type="stablehlo", target_backends=["llvm-cpu"],
-        extra_args=["--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O3"],
+        extra_args=[
+            "--iree-llvmcpu-target-cpu=host", "--iree-opt-level=O3",
+            # Its own limit refuses the norms of MiniLM.
+            f"--iree-llvmcpu-stack-allocation-limit={1 << 20}",
+        ],
     )  # fmt: skip
     if threads > 1:
         iree.runtime.flags.parse_flags(f"--task_topology_max_group_count={threads}")
