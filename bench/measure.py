@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -128,6 +129,7 @@ class Worker:
             return subprocess.Popen(
                 [python, "-m", "bench.worker", self.runtime, count], cwd=ROOT, env=environment,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+                start_new_session=True,  # so that what it starts is stopped and ended with it
             )  # fmt: skip
 
     def ask(self, **request: Any) -> dict[str, Any]:
@@ -137,16 +139,16 @@ class Worker:
         p = self.process
         assert p.stdin and p.stdout
         try:
-            p.send_signal(signal.SIGCONT)
+            os.killpg(p.pid, signal.SIGCONT)
             p.stdin.write(json.dumps(request) + "\n")
             p.stdin.flush()
             ready, _, _ = select.select([p.stdout], [], [], self.options.timeout)
             line = p.stdout.readline() if ready else ""
-        except BrokenPipeError:
+        except (BrokenPipeError, ProcessLookupError):
             ready, line = [p.stdout], ""
         if line:
             # Its threads may wait busily for more work: not in the time of the others.
-            p.send_signal(signal.SIGSTOP)
+            os.killpg(p.pid, signal.SIGSTOP)
             return json.loads(line)
         reason = self._last_words() if ready else f"no answer in {self.options.timeout:.0f} s"
         self.close()
@@ -159,8 +161,13 @@ class Worker:
     def close(self) -> None:
         """End the process; the next request starts another."""
         if self.process is not None:
-            self.process.kill()
-            self.process.communicate()
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            # Whoever else holds its output must not be waited for.
+            for pipe in (self.process.stdin, self.process.stdout):
+                with suppress(BrokenPipeError):
+                    pipe.close()  # type: ignore[union-attr]
+            self.process.wait()
             self.process = None
 
 
