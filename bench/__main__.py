@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     names = args.families or list(FAMILIES)
     if args.save:
         return save(names, options, args.save)
-    results = report.Results(describe(), {"arguments": argv, "threads": list(options.threads)})
+    results = report.Results(describe(), {"commands": [repeatable(argv)], "rounds": options.rounds})
     for title, found in parts(names, options):
         name = title.split(",")[0]
         results.starts.append({"family": name, "time": clock(), "load": load_average()})
@@ -139,6 +139,17 @@ def options_of(args: argparse.Namespace) -> Options:
 def numbers(text: str) -> list[int]:
     """Integers with commas between them."""
     return [int(part) for part in text.split(",")]
+
+
+def repeatable(argv: list[str]) -> list[str]:
+    """A command line without the places that it names on this machine."""
+    kept, rest = [], iter(argv)
+    for word in rest:
+        if word in ("--json", "--ours"):
+            next(rest, None)
+        elif not word.startswith(("--json=", "--ours=")):
+            kept.append(word)
+    return kept
 
 
 def words(text: str) -> list[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shlex
 import statistics
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -44,7 +45,7 @@ class Results:
         self.starts = [s for s in self.starts if s["family"] not in names] + other.starts
         self.rows = [r for r in self.rows if r.family not in names] + other.rows
         self.failures = [f for f in self.failures if f.family not in names] + other.failures
-        self.options["arguments"] += ["and then", *other.options["arguments"]]
+        self.options["commands"] += other.options["commands"]
 
     def write(self, file: Path) -> None:
         """Write all as JSON."""
@@ -197,9 +198,11 @@ def setting(results: Results) -> str:
 
 def page(results: Results) -> str:
     """All tables."""
-    command = " ".join(["python -m bench", *results.options["arguments"]])
+    commands = (shlex.join(["python", "-m", "bench", *c]) for c in results.options["commands"])
+    shown = "\n".join(commands)
     parts = [
-        f"`{command}`: {setting(results)}",
+        f"```sh\n{shown}\n```",
+        setting(results),
         "Geometric means over the cases of a family:", summary(results),
         "### Losses", losses(results),
     ]  # fmt: skip

@@ -52,7 +52,8 @@ def test_the_results_say_all_of_a_run(written: Path) -> None:
 def test_the_tables_are_made_of_the_results(written: Path) -> None:
     page = report.page(report.Results.read(written))
     assert f"| {CASE} | 1 |" in page
-    assert "python -m bench overhead --only" in page
+    assert "python -m bench overhead --only 'into arrays'" in page
+    assert str(written) not in page, "the page names a place of this machine"
 
 
 def row(runtime: str, *seconds: float, case: str = "c") -> Row:
@@ -61,7 +62,7 @@ def row(runtime: str, *seconds: float, case: str = "c") -> Row:
 
 def results(*rows: Row) -> report.Results:
     machine = {"cpu": "A", "cpus": 2, "revision": "r", "versions": {"numpy": "2"}}
-    found = report.Results(machine, {"arguments": ["f"]})
+    found = report.Results(machine, {"commands": [["f"]]})
     for r in rows:
         found.add(r)
     return found
