@@ -60,11 +60,11 @@ class Service:
 
         result = result[0] if isinstance(result, tuple | list) and result else result
         np.save(out, np.asarray(result))
-        warming = time.perf_counter()
+        used, warming = time.process_time(), time.perf_counter()
         self.warm()
         spent = time.perf_counter() - warming
         return {
-            "import_s": made - start, "first_s": done - made, "warming_s": spent,
+            "import_s": made - start, "first_s": done - made, "warming_s": spent, "cpu_s": used,
             "peak_mib": peak_mib(),
         }  # fmt: skip
 

@@ -51,7 +51,8 @@ def first_results(
                 if "error" in answer:
                     yield Failure("start", case.name, threads, name, answer["error"])
                     continue
-                spent = time.perf_counter() - start - answer["warming_s"]
+                wall = time.perf_counter() - start - answer["warming_s"]
+                spent = answer["cpu_s"] if bench.clock == "cpu" else wall
                 times.setdefault(name, []).append(spent)
                 memory.setdefault(name, []).append(answer["peak_mib"])
     for what, unit, found in (("first result", "s", times), ("memory", "MiB", memory)):
