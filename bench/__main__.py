@@ -5,6 +5,7 @@
     python -m bench gemm --threads 1 --rounds 5
     python -m bench gemm --only 77x383 --save DIR    the graphs, for rlx bench
     python -m bench report results.json           the tables of a run again
+    python -m bench precision --help              products in fewer bits: speed and accuracy
 
 Every library has a process of its own, which is stopped while the others run. A round asks each in
 turn for the time of some calls; the tables have the least and the median over the rounds.
@@ -31,6 +32,10 @@ def main(argv: list[str]) -> int:
     """Run what the command line says; 1 if RLX failed somewhere."""
     if argv[:1] == ["report"]:
         return report.main(argv[1:])
+    if argv[:1] == ["precision"]:  # which has accuracy in its table too
+        from bench import precision
+
+        return precision.main(argv[1:])
     args = arguments(argv)
     options = options_of(args)
     names = args.families or list(FAMILIES)
