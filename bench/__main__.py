@@ -1,41 +1,168 @@
-"""``python -m bench [NAME]``: one benchmark of the table below, or all of them."""
+"""``python -m bench [FAMILY ...]``: time RLX and its peers, and print tables.
+
+    python -m bench                               all families: minutes to hours
+    python -m bench --quick                       a few cases of each: some ten minutes
+    python -m bench gemm --threads 1 --rounds 5
+    python -m bench gemm --only 77x383 --save DIR    the graphs, for rlx bench
+    python -m bench report results.json           the tables of a run again
+    python -m bench precision --help              products in fewer bits: speed and accuracy
+
+Every library has a process of its own, which is stopped while the others run. A round asks each in
+turn for the time of some calls; the tables have the least and the median over the rounds.
+"""
 
 from __future__ import annotations
 
-import importlib
+import argparse
+import signal
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
-BENCHMARKS = {
-    "minilm": "bench.minilm",
-    "gemm": "bench.kernels.gemm",
-    "precision": "bench.precision",
-    "attention": "bench.kernels.attention",
-    "linalg": "bench.kernels.linalg",
-    "conv": "bench.kernels.conv",
-    "overhead": "bench.overhead",
-    "loop": "bench.loop",
-    "compile": "bench.compile",
-    "warm": "bench.warm",
-    "memory": "bench.memory",
-    "fft": "bench.fft",
-}
+from bench import report
+from bench.families import FAMILIES, cases, family
+from bench.machine import describe
+from bench.measure import OURS, Bench, Failure, Options, Row, clock, load_average
+from bench.runtimes import RUNTIMES
+
+QUICK_ROUNDS, ROUNDS = 3, 8
 
 
 def main(argv: list[str]) -> int:
-    """Run the benchmarks that are named, with the rest of the command line."""
-    if argv and argv[0] not in BENCHMARKS:
-        print(
-            f"no benchmark is called {argv[0]!r}; there are {', '.join(BENCHMARKS)}",
-            file=sys.stderr,
-        )
-        return 2
-    for name in argv[:1] or BENCHMARKS:
-        print(f"\n## {name}\n", flush=True)
-        code = importlib.import_module(BENCHMARKS[name]).main(argv[1:])
-        if code:
-            return int(code)
+    """Run what the command line says; 1 if RLX failed somewhere."""
+    if argv[:1] == ["report"]:
+        return report.main(argv[1:])
+    if argv[:1] == ["precision"]:  # which has accuracy in its table too
+        from bench import precision
+
+        return precision.main(argv[1:])
+    args = arguments(argv)
+    options = options_of(args)
+    names = args.families or list(FAMILIES)
+    if args.save:
+        return save(names, options, args.save)
+    results = report.Results(describe(), {"commands": [repeatable(argv)], "rounds": options.rounds})
+    for title, found in parts(names, options):
+        name = title.split(",")[0]
+        results.starts.append({"family": name, "time": clock(), "load": load_average()})
+        part = report.Results(results.machine, results.options)
+        for row in found:
+            results.add(row)
+            part.add(row)
+            if args.json:
+                results.write(args.json)
+        print(f"\n## {title}\n\n{report.section(part, name)}", flush=True)
+    print(f"\n{report.summary(results)}")
+    return int(any(f.runtime == OURS for f in results.failures))
+
+
+Part = tuple[str, Iterator[Row | Failure]]
+
+
+def parts(names: list[str], options: Options) -> Iterator[Part]:
+    """Families of cases by the number of threads, for which the processes stay; then the others."""
+    timed = [name for name in names if cases(name)]
+    for threads in options.threads if timed else ():
+        with Bench(options, threads) as bench:
+            for name in timed:
+                yield f"{name}, {threads} threads", of_cases(name, bench)
+    for name in names:
+        if name not in timed:
+            yield name, family(name).rows(options)
+
+
+def of_cases(name: str, bench: Bench) -> Iterator[Row | Failure]:
+    """The cases of a family that are asked for."""
+    for case in cases(name).values():
+        if bench.options.takes(case):
+            print(f"{name} {case.name}", file=sys.stderr, flush=True)
+            yield from bench.run(name, case)
+
+
+def save(names: list[str], options: Options, folder: Path) -> int:
+    """Write the graphs of cases, and print how to see where their time goes."""
+    import rlx
+    from bench.runtimes.rlx import graph_of
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        for case in cases(name).values():
+            if options.takes(case) and case.runs_on(OURS):
+                safe = "".join(c if c.isalnum() or c in ".-+" else "_" for c in case.name)
+                file = folder / f"{name}_{safe}.mlir"
+                rlx.save(graph_of(case), file, values=False)
+                print(f"rlx bench {file} --threads {options.threads[0]}")
     return 0
 
 
+def arguments(argv: list[str]) -> argparse.Namespace:
+    """The command line."""
+    form = argparse.RawDescriptionHelpFormatter
+    p = argparse.ArgumentParser("bench", description=__doc__, formatter_class=form)
+    p.add_argument("families", nargs="*", metavar="FAMILY", help=", ".join(FAMILIES))
+    p.add_argument("--quick", action="store_true", help="fewer cases and rounds, 1 thread")
+    p.add_argument("--threads", type=numbers, help="such as 1,2 (the default)")
+    p.add_argument("--rounds", type=int, help=f"{ROUNDS}, or {QUICK_ROUNDS} if quick")
+    p.add_argument("--seconds", type=float, default=0.003, help="about what a block of calls takes")
+    p.add_argument(
+        "--peers", type=words, default=[n for n in RUNTIMES if n != OURS], metavar="NAMES",
+        help="with commas between them; those that are not installed are left out",
+    )  # fmt: skip
+    p.add_argument(
+        "--only", "--cases", type=words, default=[], metavar="TEXTS",
+        help="cases whose name has one of these",
+    )  # fmt: skip
+    p.add_argument(
+        "--cpu-clock", action="store_true",
+        help="at one thread measure CPU time, on a machine that has other work too",
+    )  # fmt: skip
+    p.add_argument("--json", type=Path, metavar="FILE", help="where the results are written")
+    p.add_argument("--save", type=Path, metavar="DIR", help="write graphs and time nothing")
+    p.add_argument("--ours", metavar="PYTHON", help="the interpreter that has rlx")
+    args = p.parse_args(argv)
+    for name in args.families:
+        if name not in FAMILIES:
+            p.error(f"no family is called {name!r}; there are {', '.join(FAMILIES)}")
+    for name in args.peers:
+        if name not in RUNTIMES:
+            p.error(f"no peer is called {name!r}; there are {', '.join(RUNTIMES)}")
+    return args
+
+
+def options_of(args: argparse.Namespace) -> Options:
+    """What the command line asks for."""
+    return Options(
+        runtimes=[OURS, *args.peers],
+        threads=args.threads or ([1] if args.quick else [1, 2]),
+        rounds=args.rounds or (QUICK_ROUNDS if args.quick else ROUNDS),
+        seconds=args.seconds, only=args.only, quick=args.quick,
+        cpu_clock=args.cpu_clock,
+        pythons={OURS: args.ours} if args.ours else {},
+    )  # fmt: skip
+
+
+def numbers(text: str) -> list[int]:
+    """Integers with commas between them."""
+    return [int(part) for part in text.split(",")]
+
+
+def repeatable(argv: list[str]) -> list[str]:
+    """A command line without the places that it names on this machine."""
+    kept, rest = [], iter(argv)
+    for word in rest:
+        if word in ("--json", "--ours"):
+            next(rest, None)
+        elif not word.startswith(("--json=", "--ours=")):
+            kept.append(word)
+    return kept
+
+
+def words(text: str) -> list[str]:
+    """Texts with commas between them."""
+    return [part for part in text.split(",") if part]
+
+
 if __name__ == "__main__":
+    # Ended from outside it ends its processes too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main(sys.argv[1:]))

@@ -12,12 +12,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from bench.kernels.gemm import Run, measure
+from bench.case import Run
 
 Array = np.ndarray[Any, Any]
 
@@ -32,6 +33,23 @@ MODES: dict[str, tuple[str, str]] = {
 }
 """The element types of rows and of weights. Integers have a scale for all rows, and one a column of
 weights."""
+
+
+def measure(runs: dict[str, Run], seconds: float, rounds: int) -> dict[str, list[float]]:
+    """Seconds a call, per round, the runs in turn."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        run()
+    for _ in range(rounds):
+        for name, run in runs.items():
+            run()
+            count, spent, start = 0, 0.0, time.perf_counter()
+            while count == 0 or spent < seconds:
+                run()
+                count += 1
+                spent = time.perf_counter() - start
+            times[name].append(spent / count)
+    return times
 
 
 def quantised(a: Array, axis: int | None) -> tuple[Array, Array]:

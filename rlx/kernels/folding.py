@@ -8,11 +8,20 @@ from typing import Literal
 import numpy as np
 
 from rlx.kernels.builder import Kernel
+from rlx.kernels.lanes import halves
 from rlx.kernels.reg import Reg
 from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from rlx.types import DType, bool_
 
-__all__ = ["REDUCTIONS", "ReduceKind", "combine", "identity"]
+__all__ = [
+    "REDUCTIONS",
+    "ReduceKind",
+    "Total",
+    "add",
+    "fold",
+    "settle",
+    "start",
+]
 
 ReduceKind = Literal["sum", "mean", "max", "min", "prod"]
 
@@ -26,7 +35,7 @@ REDUCTIONS: dict[str, ReduceKind] = {
 """The reductions by the names of their ops."""
 
 
-def identity(kind: ReduceKind, dt: DType) -> float | int | bool:
+def _identity(kind: ReduceKind, dt: DType) -> float | int | bool:
     """What a reduction in ``dt`` starts from."""
     if kind in ("sum", "mean"):
         return 0
@@ -40,8 +49,63 @@ def identity(kind: ReduceKind, dt: DType) -> float | int | bool:
     return int(info.min if kind == "max" else info.max)
 
 
-def combine(k: Kernel, kind: ReduceKind, total: Reg, x: Reg) -> Reg:
-    """A reduction with one more element; the mean is a sum until its end."""
+def _combine(k: Kernel, kind: ReduceKind, total: Reg, x: Reg) -> Reg:
+    """A reduction in one register with one more element; the mean is a sum until its end."""
     if kind in ("max", "min"):
         return (k.maximum if kind == "max" else k.minimum)(total, x)
     return total * x if kind == "prod" else total + x
+
+
+Total = tuple[Reg, ...]
+"""A reduction under way: one register; two for the extreme of vectors of floats, the extreme of
+what is no nan, and a nan if there was one.
+
+Both are an instruction or two an element. One register that carries a nan on takes more, each of
+which waits for the one before. The second is 0 where there was no nan.
+"""
+
+
+def start(k: Kernel, kind: ReduceKind, dt: DType, lanes: int) -> Total:
+    """A reduction of nothing."""
+    first = k.const(_identity(kind, dt), dt, lanes)
+    return (first, k.const(0.0, dt, lanes)) if _by_two(kind, dt, lanes) else (first,)
+
+
+def _by_two(kind: ReduceKind, dt: DType, lanes: int) -> bool:
+    return kind in ("max", "min") and dt.is_float and lanes > 0
+
+
+def add(k: Kernel, kind: ReduceKind, total: Total, x: Reg) -> Total:
+    """A reduction with one more element in each lane."""
+    if len(total) == 1:
+        return (_combine(k, kind, total[0], x),)
+    return _further(k, kind, total[0], x), _nan_or(k, x, total[1])
+
+
+def _further(k: Kernel, kind: ReduceKind, total: Reg, x: Reg) -> Reg:
+    """The extreme; ``total`` if one is nan."""
+    return k.select(k.compare("gt" if kind == "max" else "lt", x, total), x, total)
+
+
+def _nan_or(k: Kernel, x: Reg, other: Reg) -> Reg:
+    return k.select(k.compare("ne", x, x), x, other)
+
+
+def fold(k: Kernel, kind: ReduceKind, total: Total, lanes: int) -> Total:
+    """The halves of vectors combined until they have ``lanes``; 0 is a scalar."""
+    while total[0].lanes > max(1, lanes):
+        a, b = halves(k, total[0])
+        if len(total) == 1:
+            total = (_combine(k, kind, a, b),)
+        else:
+            c, d = halves(k, total[1])
+            total = (_further(k, kind, a, b), c + d)
+    if lanes or not total[0].lanes:
+        return total
+    return (settle(k, tuple(k.extract(x, 0) for x in total)),)
+
+
+def settle(k: Kernel, total: Total) -> Reg:
+    """The one register of a reduction at its end."""
+    found, *nan = total
+    return _nan_or(k, nan[0], found) if nan else found

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.elementwise import walk
 from rlx.kernels.family import Launch
-from rlx.kernels.folding import ReduceKind, combine, identity
+from rlx.kernels.folding import ReduceKind, Total, add, settle, start
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import Strides, ceil_div
 from rlx.types import DType, bf16, f16, f32
@@ -102,7 +102,6 @@ def emit(name: str, config: ReduceConfig, target: KernelTarget) -> KernelText:
     reduced, rows, parts, inner, block, count, outer_stride, stride = map(k.size, names)
     accumulate = accumulate_type(config.dtype)
     lanes = target.lanes(config.dtype)
-    start = identity(config.kind, accumulate)
     blocks = (inner + (block - 1)) // block
 
     def task(t: Reg) -> None:
@@ -115,10 +114,11 @@ def emit(name: str, config: ReduceConfig, target: KernelTarget) -> KernelText:
         def columns(j: Reg, n: int) -> None:
             at = o * outer_stride + j
 
-            def add(r: Reg, total: Reg) -> Reg:
-                return combine(k, config.kind, total, k.load(source, at + r * stride, n))
+            def one_row(r: Reg, *total: Reg) -> Total:
+                return add(k, config.kind, total, k.load(source, at + r * stride, n))
 
-            (total,) = k.loop(first, last, 1, add, [k.const(start, accumulate, n)])
+            none = start(k, config.kind, accumulate, n)
+            total = settle(k, tuple(k.loop(first, last, 1, one_row, none)))
             if config.kind == "mean":
                 total = total / k.cast(count, accumulate)
             k.store(total, result, (o * parts + p) * inner + j)

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
-from rlx.kernels.folding import combine, identity
-from rlx.kernels.lanes import halves
+from rlx.kernels.folding import Total, add, fold, start
 from rlx.kernels.reg import Buffer, Reg
 from rlx.kernels.rowwise_plan import Pass, Reduce, RowProgram, RowwiseConfig, plan
 from rlx.kernels.strides import Space, Strided, Strides, accesses, collapse, run_time_strides
@@ -186,9 +186,8 @@ class _Emitter:
             sums = [self.fold(r, s, n) for r, s in zip(p.reductions, sums, strict=True)]
             begin, sums = self.walk(p, fixed, begin, sums, n)
         if self.thread is not None and sums:
-            sums = k.block_fold(
-                self.thread, sums, lambda n, a, b: self.combine(p.reductions[n], a, b)
-            )
+            own = [total for (total,) in sums]
+            sums = [(s,) for s in k.block_fold(self.thread, own, partial(self.both, p))]
         for r, s in zip(p.reductions, sums, strict=True):
             self.scalars[r] = self.finish(r, s)
 
@@ -201,21 +200,27 @@ class _Emitter:
         return {v: self.scalar(v) for v in sorted(used) if not self.plan.moving[v]}
 
     def walk(
-        self, p: Pass, fixed: dict[int, Reg], begin: Reg, sums: list[Reg], lanes: int
-    ) -> tuple[Reg, list[Reg]]:
+        self, p: Pass, fixed: dict[int, Reg], begin: Reg, sums: list[Total], lanes: int
+    ) -> tuple[Reg, list[Total]]:
         """Cover as much of [begin, columns) as vectors of ``lanes`` do, adding to ``sums`` (one of
         that length for each reduction). Returns where it ended, and the sums."""
         k, step = self.k, max(1, lanes)
         end = self.columns - (self.columns - begin) % step if lanes else self.columns
 
+        def totals(flat: Sequence[Reg]) -> list[Total]:
+            rest = iter(flat)
+            return [tuple(islice(rest, len(s))) for s in sums]
+
         def one_round(j: Reg, *carried: Reg) -> list[Reg]:
             regs = self.point(p, fixed, j, lanes)
-            return [
+            found = (
                 self.combine(r, s, regs[self.reduction(r).arg])
-                for r, s in zip(p.reductions, carried, strict=True)
-            ]
+                for r, s in zip(p.reductions, totals(carried), strict=True)
+            )
+            return [x for s in found for x in s]
 
-        return end, k.loop(begin, end, BLOCK if self.config.blocks else step, one_round, sums)
+        stride = BLOCK if self.config.blocks else step
+        return end, totals(k.loop(begin, end, stride, one_round, [x for s in sums for x in s]))
 
     def point(self, p: Pass, fixed: dict[int, Reg], j: Reg, lanes: int) -> dict[int, Reg]:
         """The values of a pass at one vector or element; every load comes before a store."""
@@ -256,21 +261,25 @@ class _Emitter:
         assert isinstance(step, Reduce)
         return step
 
-    def start(self, v: int, lanes: int) -> Reg:
+    def start(self, v: int, lanes: int) -> Total:
         r = self.reduction(v)
-        return self.k.const(identity(r.kind, r.accumulate), r.accumulate, lanes)
+        return start(self.k, r.kind, r.accumulate, lanes)
 
-    def combine(self, v: int, total: Reg, x: Reg) -> Reg:
+    def combine(self, v: int, total: Total, x: Reg) -> Total:
         r = self.reduction(v)
-        return combine(self.k, r.kind, total, self.k.cast(x, r.accumulate))
+        return add(self.k, r.kind, total, self.k.cast(x, r.accumulate))
 
-    def fold(self, v: int, total: Reg, lanes: int) -> Reg:
+    def both(self, p: Pass, n: int, a: Reg, b: Reg) -> Reg:
+        """What two threads have come to in the pass's n-th reduction."""
+        (total,) = self.combine(p.reductions[n], (a,), b)
+        return total
+
+    def fold(self, v: int, total: Total, lanes: int) -> Total:
         """Combine the halves of a sum until it has ``lanes``; 0 is a scalar."""
-        while total.lanes > max(1, lanes):
-            total = self.combine(v, *halves(self.k, total))
-        return total if lanes or not total.lanes else self.k.extract(total, 0)
+        return fold(self.k, self.reduction(v).kind, total, lanes)
 
-    def finish(self, v: int, total: Reg) -> Reg:
+    def finish(self, v: int, found: Total) -> Reg:
+        (total,) = found
         k, r = self.k, self.reduction(v)
         if r.kind == "mean":
             total = total / k.cast(self.columns, r.accumulate)

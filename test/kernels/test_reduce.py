@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rlx
 from rlx.kernels import reduce
 from rlx.kernels.reduce import ReduceConfig
 from rlx.targets.cpu import emit
@@ -115,3 +116,19 @@ def test_compiles_for(cpu: str) -> None:
         for n, (kind, dt) in enumerate([("sum", f32), ("max", bool_), ("mean", DTYPES["bf16"])])
     ]
     assert emit.compile_kernels(kernels, features).startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("name", ["reduce_max", "reduce_min"])
+def test_an_extreme_is_nan_wherever_the_nan_lies_and_nowhere_else(name: str, axis: int) -> None:
+    """Vectors collect nans beside the extreme; the last elements of a row are no vector."""
+    n = 131
+    x = np.random.default_rng(0).standard_normal((n, n), np.float32)
+    x[np.arange(n - 1), np.arange(n - 1)] = np.nan
+    x[n - 1, :] = x[:, n - 1] = np.inf if name == "reduce_max" else -np.inf
+    g = rlx.Graph(name)
+    g.set_outputs(getattr(g, name)(g.input("x", x.shape), axes=axis))
+    (found,) = rlx.Session("cpu").compile(g).run({"x": x})
+    want = np.full(n, np.nan, np.float32)
+    want[n - 1] = x[n - 1, n - 1]
+    np.testing.assert_array_equal(found, want)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlx.kernels.lanes import halves
 from rlx.kernels.math.core import (
     absolute,
     clamp,
@@ -15,7 +16,7 @@ from rlx.kernels.math.core import (
     toggle_sign,
 )
 from rlx.kernels.reg import Reg
-from rlx.types import f32, f64
+from rlx.types import f32, f64, u32
 
 __all__ = ["EXP", "exp", "exp2", "exp_moderate", "expm1", "half_exp", "tanh"]
 
@@ -65,13 +66,14 @@ _TANH = {
 # fmt: on
 
 
-def _reduced(x: Reg, tail: Reg | None = None) -> tuple[Reg, Reg]:
-    """e^r and n with x + tail = n·ln2 + r (W. J. Cody and W. Waite, Software Manual for the
-    Elementary Functions, 1980); with a fused multiply-add each step rounds once."""
+def _reduced(x: Reg, tail: Reg | None = None) -> tuple[Reg, Reg, Reg]:
+    """e^r and n, as ``round_scaled`` gives it, with x + tail = n·ln2 + r (W. J. Cody and W. Waite,
+    Software Manual for the Elementary Functions, 1980); with a fused multiply-add each step rounds
+    once."""
     k, c = x.k, EXP[x.dtype]
     n, whole = round_scaled(x, _LOG2_E)
     r = k.fma(n, -c.ln2[1], k.fma(n, -c.ln2[0], x))
-    return horner(r if tail is None else r + tail, c.polynomial), whole
+    return horner(r if tail is None else r + tail, c.polynomial), n, whole
 
 
 def _constants(x: Reg) -> _Exp:
@@ -88,8 +90,8 @@ def exp(x: Reg, tail: Reg | None = None) -> Reg:
 def half_exp(x: Reg) -> Reg:
     """e^x / 2, which is finite where e^x alone no longer is."""
     c = _constants(x)
-    p, n = _reduced(clamp(x, c.low, c.high + 1.0))
-    return _scaled(p, n - 1)
+    p, n, whole = _reduced(clamp(x, c.low, c.high + 1.0))
+    return _scaled(p, n - 1.0, whole - 1)
 
 
 def exp2(x: Reg) -> Reg:
@@ -97,16 +99,37 @@ def exp2(x: Reg) -> Reg:
     c = _constants(x)
     x = clamp(x, c.low * _LOG2_E, c.high * _LOG2_E)
     n, whole = round_scaled(x, 1.0)
-    return _scaled(horner((x - n) * _LN2, c.polynomial), whole)
+    return _scaled(horner((x - n) * _LN2, c.polynomial), n, whole)
 
 
-def _scaled(p: Reg, n: Reg) -> Reg:
-    """p · 2^n, rounded once."""
+def _scaled(p: Reg, n: Reg, whole: Reg) -> Reg:
+    """p · 2^n, rounded once; n as a float and as an integer."""
+    if _has_instruction(p):
+        return _by_instruction(p, n)
     # 2^n in two factors: n goes beyond the exponents of normal numbers at both ends, and only the
     # last product may round, to a subnormal number or to infinity.
-    field = n + 2 * format_of(p).bias
+    field = whole + 2 * format_of(p).bias
     half = field >> 1
     return p * power_of_two(half, p.dtype) * power_of_two(field - half, p.dtype)
+
+
+def _has_instruction(p: Reg) -> bool:
+    return "avx512f" in p.k.target.has and p.lanes >= p.k.target.lanes(p.dtype)
+
+
+def _by_instruction(p: Reg, n: Reg) -> Reg:
+    """p · 2^n by AVX-512's scalef, a register at a time; its bits are those of the products."""
+    k, native = p.k, p.k.target.lanes(p.dtype)
+    if p.lanes > native:
+        lower, upper = map(_by_instruction, halves(k, p), halves(k, n))
+        return k.shuffle(lower, upper, range(p.lanes))
+    kind = "ps" if p.dtype is f32 else "pd"
+    mask = k.op(f"arith.constant -1 : i{native}", u32, 0).name
+    rounding = k.op("arith.constant 4 : i32", u32, 0).name  # as the processor is set
+    call = f'llvm.call_intrinsic "llvm.x86.avx512.mask.scalef.{kind}.512"'
+    given = f"({p.name}, {n.name}, {p.name}, {mask}, {rounding})"
+    kinds = f"({p.mlir}, {p.mlir}, {p.mlir}, i{native}, i32) -> {p.mlir}"
+    return k.op(f"{call}{given} : {kinds}", p.dtype, p.lanes)
 
 
 def expm1(x: Reg) -> Reg:
@@ -127,8 +150,10 @@ def expm1(x: Reg) -> Reg:
 
 def exp_moderate(x: Reg) -> Reg:
     """e^x for |x| ≤ 80, where 2^n is a normal number; shorter than ``exp``."""
-    p, n = _reduced(x)
-    return p * power_of_two(n + format_of(x).bias, x.dtype)
+    p, n, whole = _reduced(x)
+    if _has_instruction(p):
+        return _by_instruction(p, n)
+    return p * power_of_two(whole + format_of(x).bias, x.dtype)
 
 
 def tanh(x: Reg) -> Reg:

@@ -11,9 +11,12 @@
 # V3-DAG: vfmadd{{[0-9]+}}ps {{.*}}%ymm
 # V3-DAG: .globl contraction_{{[0-9]+}}
 # V3-NOT: callq mem
+# V3-NOT: vscalef
 # V3-NOT: zmm
 
-# V4: vfmadd{{[0-9]+}}ps {{.*}}%zmm
+# V4-DAG: vfmadd{{[0-9]+}}ps {{.*}}%zmm
+# The exponential of softmax takes its power of two by one instruction.
+# V4-DAG: vscalefps {{.*}}%zmm
 
 # ARM-NOT: ymm
 # ARM: fmla v{{[0-9]+}}.4s

@@ -1,0 +1,83 @@
+"""What is measured: a computation that every library runs on the same arrays."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Run = Callable[[], Any]
+"""A call of what a library prepared; gives its (first) result."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of a case: its shape and how its values are drawn.
+
+    ``kind``: "normal"; "weight", a matrix ``[inputs, outputs]`` of a linear layer, which a library
+    may keep transposed; "gain", normal about 1; or "ids", integers from 0 up to ``scale``.
+    """
+
+    shape: tuple[int, ...]
+    kind: str = "normal"
+    scale: float = 1.0
+    dtype: str = "float32"
+
+    def draw(self, name: str) -> Array:
+        """The values, which depend on the name alone."""
+        rng = np.random.default_rng(zlib.crc32(name.encode()))
+        if self.kind == "ids":
+            return rng.integers(0, int(self.scale), self.shape)
+        scale = self.scale / math.sqrt(self.shape[0]) if self.kind == "weight" else self.scale
+        drawn = rng.standard_normal(self.shape, np.float32) * np.float32(scale)
+        return (drawn * 0.1 + 1 if self.kind == "gain" else drawn).astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A computation with its operands.
+
+    ``build(f, **tensors)`` says it once, in the operations ``f`` of any library
+    (``runtimes/base.py``). ``own`` has, by a library's name, what that library runs in place of it:
+    a function of the case and the number of threads that returns a Run. Besides, "module" makes a
+    torch.nn.Module of the case (whether it is exported is said), "graph" RLX's graph, "reference"
+    the result. A case that only some libraries can run names them in ``runtimes``.
+    """
+
+    name: str
+    build: Callable[..., Any]
+    inputs: Mapping[str, Tensor]
+    params: Mapping[str, Tensor] = field(default_factory=dict)
+    tolerance: float = 1e-5
+    """The largest difference from the reference, as a part of its largest element."""
+    flops: float = 0
+    own: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    runtimes: tuple[str, ...] | None = None
+    quick: bool = False
+    """Whether ``--quick`` takes it."""
+
+    def feeds(self) -> dict[str, Array]:
+        """What a call gets."""
+        return {name: t.draw(name) for name, t in self.inputs.items()}
+
+    def values(self) -> dict[str, Array]:
+        """The params, which are set once."""
+        return {name: t.draw(name) for name, t in self.params.items()}
+
+    def runs_on(self, runtime: str) -> bool:
+        """Whether a library can run it."""
+        if self.runtimes is None:
+            return runtime != "c"  # which has programs for some cases only
+        return runtime in self.runtimes
+
+    def reference(self) -> Array:
+        """The result by NumPy in f64."""
+        from bench.runtimes.numpy import reference
+
+        own = self.own.get("reference", reference)
+        return np.asarray(own(self))

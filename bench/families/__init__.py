@@ -1,0 +1,50 @@
+"""The families of cases: each module has ``cases()``, or ``rows(options)`` where more than calls is
+measured."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from types import ModuleType
+
+from bench.case import Case
+
+FAMILIES = {
+    "gemm": "bench.families.gemm",
+    "attention": "bench.families.attention",
+    "softmax": "bench.families.softmax",
+    "norm": "bench.families.norm",
+    "activation": "bench.families.activation",
+    "conv": "bench.families.conv",
+    "minilm": "bench.families.minilm",
+    "bert": "bench.families.bert",
+    "llama": "bench.families.llama",
+    "fft": "bench.families.fft",
+    "linalg": "bench.families.linalg",
+    "loop": "bench.families.loop",
+    "overhead": "bench.families.overhead",
+    "start": "bench.families.start",
+    "compile": "bench.families.compile",
+    "warm": "bench.families.warm",
+    "memory": "bench.families.memory",
+}
+
+
+def family(name: str) -> ModuleType:
+    """The module of a family."""
+    return importlib.import_module(FAMILIES[name])
+
+
+@cache
+def cases(name: str) -> dict[str, Case]:
+    """The cases of a family by name; none of one that has rows of its own."""
+    module = family(name)
+    found = module.cases() if hasattr(module, "cases") else []
+    by_name = {c.name: c for c in found}
+    assert len(by_name) == len(found), f"two cases of {name} have one name"
+    return by_name
+
+
+def find_case(family_name: str, name: str) -> Case:
+    """A case by its family and name."""
+    return cases(family_name)[name]

@@ -1,0 +1,89 @@
+"""RLX: the graph of a case, compiled with its params set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import rlx
+from bench.case import Case, Run
+from bench.runtimes.base import Ops
+
+
+class RlxOps(Ops):
+    """The operations as ops of a graph."""
+
+    def concat(self, parts: list[Any], axis: int) -> Any:
+        return parts[0].graph.concat(parts, axis)
+
+    def gather(self, table: Any, ids: Any) -> Any:
+        return table.gather(ids)
+
+    def relu(self, x: Any) -> Any:
+        return x.relu()
+
+    def gelu(self, x: Any) -> Any:
+        return x.gelu()
+
+    def gelu_tanh(self, x: Any) -> Any:
+        return x.gelu_approx()
+
+    def silu(self, x: Any) -> Any:
+        return x.silu()
+
+    def softmax(self, x: Any) -> Any:
+        return x.softmax(-1)
+
+    def layer_norm(self, x: Any, gamma: Any, beta: Any, eps: float = 1e-5) -> Any:
+        return x.layer_norm(gamma, beta, eps=eps)
+
+    def rms_norm(self, x: Any, gamma: Any, eps: float = 1e-5) -> Any:
+        return x.rms_norm(gamma, eps=eps)
+
+    def attention(self, q: Any, k: Any, v: Any, causal: bool = False) -> Any:
+        mask = "causal" if causal else "none"
+        return q.attention(k, v, kv_heads=k.shape[1], mask_kind=mask, layout="bhsd")
+
+    def row_attention(
+        self, q: Any, k: Any, v: Any, heads: int, key_heads: int, causal: bool = False
+    ) -> Any:
+        mask = "causal" if causal else "none"
+        return q.attention(
+            k, v, num_heads=heads, head_dim=q.shape[2] // heads, kv_heads=key_heads, mask_kind=mask
+        )
+
+    def rope(self, x: Any, cos: Any, sin: Any, heads: int) -> Any:
+        return x.rope(cos, sin, x.shape[2] // heads)
+
+    def conv2d(self, x: Any, w: Any, b: Any, stride: int, padding: int, groups: int) -> Any:
+        return x.conv2d(w, b, stride, padding, groups=groups)
+
+
+def graph_of(case: Case) -> rlx.Graph:
+    """The case as a graph, for any use."""
+    if "graph" in case.own:
+        return case.own["graph"](case)
+    g = rlx.Graph(case.name)
+    types = {"float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128"}
+    leaves = {
+        name: make(name, t.shape, "i64" if t.kind == "ids" else types[t.dtype])
+        for make, tensors in ((g.input, case.inputs), (g.param, case.params))
+        for name, t in tensors.items()
+    }
+    out = case.build(RlxOps(), **leaves)
+    g.set_outputs(list(out) if isinstance(out, tuple) else [out])
+    return g
+
+
+def compiled(case: Case, threads: int) -> rlx.CompiledGraph:
+    """The graph with its params set."""
+    f = rlx.Session("cpu", threads=threads).compile(graph_of(case))
+    for name, value in case.values().items():
+        f.set_param(name, value)
+    return f
+
+
+def prepare(case: Case, threads: int, folder: Path) -> Run:
+    """A call by position; the results are new arrays."""
+    f, feeds = compiled(case, threads), tuple(case.feeds().values())
+    return lambda: f.run_slots(*feeds)[0]

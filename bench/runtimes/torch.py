@@ -1,0 +1,108 @@
+"""PyTorch, eager."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from bench.case import Case, Run
+from bench.runtimes.base import Ops
+
+
+class TorchOps(Ops):
+    """The operations of torch.nn.functional; a weight lies as ``[outputs, inputs]``."""
+
+    xp = torch
+    exporting = False
+    """Whether a file is written, which may say less than eager code."""
+
+    def linear(self, x: Any, w: Any, b: Any = None) -> Any:
+        return F.linear(x, w, b)
+
+    def gather(self, table: Any, ids: Any) -> Any:
+        return F.embedding(ids, table)
+
+    def relu(self, x: Any) -> Any:
+        return F.relu(x)
+
+    def gelu(self, x: Any) -> Any:
+        return F.gelu(x)
+
+    def gelu_tanh(self, x: Any) -> Any:
+        return F.gelu(x, approximate="tanh")
+
+    def silu(self, x: Any) -> Any:
+        return F.silu(x)
+
+    def softmax(self, x: Any) -> Any:
+        return F.softmax(x, -1)
+
+    def layer_norm(self, x: Any, gamma: Any, beta: Any, eps: float = 1e-5) -> Any:
+        return F.layer_norm(x, x.shape[-1:], gamma, beta, eps)
+
+    def rms_norm(self, x: Any, gamma: Any, eps: float = 1e-5) -> Any:
+        if self.exporting:  # which the exporter does not know whole
+            return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * gamma
+        return F.rms_norm(x, x.shape[-1:], gamma, eps)
+
+    def attention(self, q: Any, k: Any, v: Any, causal: bool = False) -> Any:
+        heads, key_heads = int(q.shape[1]), int(k.shape[1])  # tensors, while exporting
+        grouped = heads != key_heads
+        if grouped and self.exporting:  # (likewise)
+            k, v = (a.repeat_interleave(heads // key_heads, 1) for a in (k, v))
+            grouped = False
+        # is_causal counts from the first key; the cases count from the last.
+        assert not causal or int(q.shape[2]) == int(k.shape[2])
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=grouped)
+
+    def conv2d(self, x: Any, w: Any, b: Any, stride: int, padding: int, groups: int) -> Any:
+        return F.conv2d(x, w, b, stride, padding, 1, groups)
+
+
+class Module(torch.nn.Module):
+    """A case with its params."""
+
+    def __init__(self, case: Case, exporting: bool = False) -> None:
+        super().__init__()
+        self.case, self.ops = case, TorchOps()
+        self.ops.exporting = exporting
+        self.leaves = torch.nn.ParameterDict()
+        for name, value in case.values().items():
+            kind = case.params[name].kind if name in case.params else ""
+            t = torch.from_numpy(value)
+            t = t.T.contiguous() if kind == "weight" else t
+            self.leaves[name] = torch.nn.Parameter(t, requires_grad=False)
+
+    def forward(self, *inputs: Any) -> Any:
+        named = dict(zip(self.case.inputs, inputs, strict=True))
+        return self.case.build(self.ops, **named, **self.leaves)
+
+
+def module(case: Case, exporting: bool = False) -> torch.nn.Module:
+    """The case as a module in evaluation mode."""
+    return case.own.get("module", Module)(case, exporting).eval()
+
+
+def arguments(case: Case) -> tuple[torch.Tensor, ...]:
+    """The inputs as tensors."""
+    return tuple(torch.from_numpy(a) for a in case.feeds().values())
+
+
+def caller(f: Any, case: Case, threads: int) -> Run:
+    """A call without derivatives."""
+    torch.set_num_threads(threads)
+    given = arguments(case)
+
+    def run() -> Any:
+        with torch.inference_mode():
+            return f(*given)
+
+    return run
+
+
+def prepare(case: Case, threads: int, folder: Path) -> Run:
+    """The module as it is."""
+    return caller(module(case), case, threads)

@@ -1,0 +1,166 @@
+"""The benchmarks' harness, on tiny cases with RLX and NumPy alone. No time is judged."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from bench import __main__ as program  # noqa: E402
+from bench import report  # noqa: E402
+from bench.case import Case, Tensor  # noqa: E402
+from bench.families import FAMILIES, cases, find_case  # noqa: E402
+from bench.measure import Bench, Failure, Options, Row, difference  # noqa: E402
+from bench.runtimes import RUNTIMES  # noqa: E402
+
+TINY = Options(runtimes=("rlx", "numpy"), rounds=2, blocks=2, seconds=1e-4)
+CASE = "into arrays"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of a run, as a file."""
+    file = tmp_path_factory.mktemp("bench") / "results.json"
+    arguments = ["overhead", "--only", CASE, "--peers", "numpy", "--threads", "1"]
+    more = ["--rounds", "2", "--seconds", "0.0001", "--json", str(file)]
+    assert program.main([*arguments, *more]) == 0
+    return file
+
+
+def test_the_results_say_all_of_a_run(written: Path) -> None:
+    found = json.loads(written.read_text())
+    assert {"cpu", "features", "versions", "revision", "cpus"} <= set(found["machine"])
+    assert [s["family"] for s in found["starts"]] == ["overhead"]
+    assert all(s["load"] >= 0 and s["time"] for s in found["starts"])
+    rows = {row["runtime"]: row for row in found["rows"]}
+    assert set(rows) == {"rlx", "numpy"}
+    for row in rows.values():
+        assert (row["family"], row["case"], row["threads"]) == ("overhead", CASE, 1)
+        assert len(row["values"]) == 2
+        assert 0 < row["least"] <= min(row["values"])
+        assert row["error"] < 1e-7
+    assert not found["failures"]
+
+
+def test_the_tables_are_made_of_the_results(written: Path) -> None:
+    page = report.page(report.Results.read(written))
+    assert f"| {CASE} | 1 |" in page
+    assert "python -m bench overhead --only 'into arrays'" in page
+    assert str(written) not in page, "the page names a place of this machine"
+
+
+def row(runtime: str, *seconds: float, case: str = "c") -> Row:
+    return Row("f", case, 1, runtime, list(seconds), min(seconds), flops=2e6)
+
+
+def results(*rows: Row) -> report.Results:
+    machine = {"cpu": "A", "cpus": 2, "revision": "r", "versions": {"numpy": "2"}}
+    found = report.Results(machine, {"commands": [["f"]]})
+    for r in rows:
+        found.add(r)
+    return found
+
+
+def test_a_ratio_is_the_best_peers_time_over_ours_and_losses_are_listed() -> None:
+    found = results(
+        row("rlx", 2e-3, 4e-3, 3e-3), row("torch", 5e-3, 6e-3), row("jax", 1e-3, 9e-3, 12e-3),
+        row("rlx", 1e-3, case="won"), row("jax", 2e-3, case="won"),
+    )  # fmt: skip
+    assert "| c | 1 | 2 ms | 3 ms | 1.0 | 2.50 | **0.50** | **0.50** (1.83) jax |" in (
+        report.section(found, "f")
+    )
+    assert "| f: c | 1 | 0.50 | 1.83 | jax |" in report.losses(found)
+    assert "won" not in report.losses(found)
+    assert "| f | 1 | 2 | 1 | 2.50 | 1.00 | 1.00 | c: 0.50 (jax) |" in report.summary(found)
+
+
+def test_a_page_keeps_what_is_around_the_generated_part() -> None:
+    text = "before\n<!-- bench -->\nold\n<!-- /bench -->\nafter\n"
+    assert report.insert(text, "new") == "before\n<!-- bench -->\n\nnew\n\n<!-- /bench -->\nafter\n"
+    with pytest.raises(SystemExit, match="no lines"):
+        report.insert("before", "new")
+
+
+def test_a_difference_is_relative_and_a_nan_or_another_shape_never_agrees() -> None:
+    want = np.array([1.0, -4.0])
+    assert difference(np.array([1.0, -3.0]), want) == 0.25
+    assert not difference(np.array([1.0, np.nan]), want) <= 1
+    assert difference(np.zeros(3), want) == float("inf")
+
+
+def test_a_library_whose_numbers_differ_or_that_fails_is_not_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = find_case("overhead", CASE)
+    monkeypatch.setattr(Case, "reference", lambda self: np.zeros(4))
+    with Bench(replace(TINY, runtimes=("rlx", "numpy", "c")), 1) as bench:
+        found = list(bench.run("overhead", replace(case, runtimes=("numpy", "c"))))
+    assert all(isinstance(f, Failure) for f in found)
+    reasons = {f.runtime: f.reason for f in found if isinstance(f, Failure)}
+    assert "the numbers differ" in reasons["numpy"]
+    assert "ModuleNotFoundError" in reasons["c"]
+
+
+def test_a_process_that_dies_is_reported_and_started_again() -> None:
+    case = find_case("overhead", CASE)
+    with Bench(replace(TINY, runtimes=("numpy",)), 1) as bench:
+        worker = bench.workers["numpy"]
+        assert "error" in worker.ask(time=1, blocks=1, clock="none")  # refused, and still there
+        assert worker.process is not None
+        worker.process.kill()
+        assert "the process died" in worker.ask(time=1, blocks=1, clock="wall")["error"]
+        assert [type(f) for f in bench.run("overhead", case)] == [Row]
+
+
+@pytest.mark.parametrize("name", [n for n in FAMILIES if n not in ("minilm",)])
+def test_a_family_has_cases_of_which_a_quick_run_takes_some(name: str) -> None:
+    found = cases(name)
+    assert not found or any(case.quick for case in found.values())
+    for case in found.values():
+        assert case.runs_on("rlx")
+        assert set(case.runtimes or ()) <= set(RUNTIMES)
+
+
+def test_rlx_and_the_reference_agree_on_what_is_written_once() -> None:
+    from bench.families import bert, llama
+    from bench.runtimes.rlx import compiled
+
+    def small(shape: tuple[int, ...]) -> Tensor:
+        return Tensor(shape, "weight" if len(shape) == 2 else "normal")
+
+    layer = Case(
+        "layer", lambda f, x, **p: f.softmax(bert.layer(f, x, p, 2)), {"x": Tensor((1, 5, 8))},
+        bert.layer_params(8, 16),
+    )  # fmt: skip
+    # The rotation of a llama's heads, by the op and by its definition.
+    rope = Case(
+        "rope", lambda f, x, cos, sin: f.rope(x, cos, sin, 3),
+        {"x": small((2, 5, 3 * 8)), "cos": small((5, 4)), "sin": small((5, 4))},
+    )  # fmt: skip
+    pytest.importorskip("scipy")
+    for case in (layer, rope):
+        (found,) = compiled(case, 1).run(case.feeds())
+        assert difference(found, case.reference()) < 1e-5
+    assert llama.cases()
+
+
+def test_the_command_line_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, message in ((["gem"], "gemm, attention"), (["--peers", "x"], "rlx, torch")):
+        with pytest.raises(SystemExit):
+            program.main(arguments)
+        assert message in capsys.readouterr().err
+
+
+def test_graphs_are_saved_for_rlx_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["softmax", "norm", "--only", "77x1001", "--save", str(tmp_path)]
+    assert program.main(arguments) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == len(list(tmp_path.iterdir())) == 5
+    assert all(line.startswith("rlx bench ") for line in printed)
