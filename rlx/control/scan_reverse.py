@@ -67,6 +67,8 @@ def scan_vjp(
 
     given = zip(cotangents[:at], moves, strict=False)
     carried, marks = settled([g is not None and has for g, has in given], traced)
+    if not any([*carried, *marks[at:]]):
+        return [None] * len(op.args)
     summed = [v for v, has in zip(op.args[at:end], marks[at:end], strict=True) if has]
     count = sum(carried)
 

@@ -217,3 +217,16 @@ def test_a_region_makes_the_cotangents_that_are_asked_for() -> None:
     for wrt, products in (("w", 2), (["w", "x"], 3)):  # again, and the cotangents
         times = rounds_run(rlx.grad(g, wrt))
         assert times["mir.matmul"] + times["mir.dot_general"] == products
+
+
+def test_a_loop_that_no_cotangent_gets_through() -> None:
+    """What is carried is replaced, so that nothing of the start is left, nor is it asked for."""
+    g = Graph("replaced")
+    x, w = g.input("x", [3], "f64"), g.input("w", [3], "f64")
+    (c, d), _ = rlx.scan(lambda c, _: ((c[1], w * 2), None), (x, w.sin()), length=3)
+    g.set_outputs((c + d + x).sum() + rlx.fori(2, lambda i, c: c.round(), x).sum())
+    dx, dw = rlx.interpret(rlx.grad(g, ["x", "w"]), {"x": np.ones(3), "w": np.ones(3)})
+    assert dx.tolist() == [1, 1, 1] and dw.tolist() == [4, 4, 4]
+    assert (
+        rlx.interpret(rlx.grad(g, "x"), {"x": np.ones(3), "w": np.ones(3)})[0].tolist() == [1] * 3
+    )
