@@ -8,6 +8,7 @@ import sys
 BENCHMARKS = {
     "minilm": "bench.minilm",
     "gemm": "bench.kernels.gemm",
+    "precision": "bench.precision",
     "attention": "bench.kernels.attention",
     "linalg": "bench.kernels.linalg",
     "conv": "bench.kernels.conv",

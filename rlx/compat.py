@@ -86,9 +86,9 @@ AREAS: dict[str, dict[str, Name]] = {
         "KernelDispatchConfig": Name(_OPTIONS, "`dispatch` is 'native' or 'common'"),
         "KernelDispatchReport": Name("rlx.lowering.report:DispatchReport"),
         "legalize_for_backend": Name("rlx.staged:legalize_for_backend"),
-        "Precision": Name("rlx.precision:Precision", "f32 alone yet; others are refused"),
+        "Precision": Name("rlx.precision:Precision", "bf16 and f16 round the operands of products"),
         "PrecisionPolicy": Name(
-            "rlx.precision:PrecisionPolicy", "always_f32 alone yet; others are refused"
+            "rlx.precision:PrecisionPolicy", "only f32 is changed; custom is a mapping"
         ),
         **{
             name: Name(f"rlx.quant:{name}", "not there yet: using it is an UnsupportedError")

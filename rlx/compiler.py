@@ -24,6 +24,9 @@ from rlx.lowering.pipeline import PIPELINE, run_passes
 from rlx.lowering.places import Places, numbered
 from rlx.lowering.schedule import KernelRef, Schedule, read_schedule
 from rlx.ops.base import caller
+from rlx.ops.builders import located
+from rlx.precision import check_precision, types_of
+from rlx.precision.rewrite import with_precision
 from rlx.runtime import _native, host
 from rlx.runtime.artifact import Artifact, Variant
 from rlx.runtime.cache.artifacts import find_or_compile, placed
@@ -102,6 +105,7 @@ def compile_artifact(
     *,
     dims: Mapping[str, int] | None = None,
     params: Mapping[str, Any] | None = None,
+    precision: str = "f32",
     **options: Any,
 ) -> Artifact:
     """Compile a graph to an artifact, which is saved to a file and runs without a compiler.
@@ -109,11 +113,13 @@ def compile_artifact(
     ``target`` is "cpu" (this machine's CPU), a CPU such as "cpu:x86-64-v3", or a list of them:
     where the artifact is loaded, the best that fits the machine is taken. ``dims`` binds all
     symbolic dims. The artifact carries ``params`` (arrays by name, beside the values that the graph
-    has); the others are set where it is run. ``options`` are as for ``Session.compile``.
+    has); the others are set where it is run. ``precision`` is as for ``Session`` and ``options``
+    are as for ``Session.compile``.
 
     Raises ShapeError for a dim without a size, DeviceError for an unknown target, NameError,
     DTypeError and ShapeError for params that do not fit.
     """
+    chosen = located(check_precision)(precision)
     bound = graph.bind(dims) if dims else graph
     if bound.symbols:
         raise ShapeError(
@@ -127,10 +133,14 @@ def compile_artifact(
     order = sorted(targets.values(), key=lambda t: t.features.rank, reverse=True)
     if not order:
         raise DeviceError("an artifact needs at least one target, such as 'cpu'")
-    first, *others = [
-        find_or_compile(bound, (t.name, t.features.name), Options(**options), lambda t=t: t)[0]
-        for t in order
-    ]
+
+    def compiled(t: Target) -> Artifact:
+        types = types_of(chosen, t.features.has)
+        rewritten = with_precision(bound, types)[0] if types.changes else bound
+        key = (t.name, t.features.name)
+        return find_or_compile(rewritten, key, Options(**options), lambda: t)[0]
+
+    first, *others = map(compiled, order)
     variants = (*first.variants, *(v for other in others for v in other.variants))
     return replace(first, variants=variants, values=values)
 

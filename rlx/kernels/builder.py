@@ -30,7 +30,8 @@ class KernelTarget:
     ``math`` maps a function's name ("exp") to an emitter over registers; ``frame`` is "cpu" (a
     function over a range) or "gpu" (a gpu.func, one thread an index). ``lacks`` holds the element
     types that the machine cannot compute with, each with what would provide it; ``index_bits`` is
-    the width of an index, which bounds the elements of a buffer.
+    the width of an index, which bounds the elements of a buffer. ``has`` names the instructions
+    beyond the common ones that a kernel may use, as CPUID does.
 
     The rest is for the GPU frame: ``block`` threads a block; ``buffer_space`` and ``stack_space``
     are put into the memref types of arguments and of stack arrays; ``logical`` says that memory is
@@ -49,6 +50,7 @@ class KernelTarget:
     block: int = 128
     index_bits: int = 64
     lacks: Mapping[DType, str] = field(default_factory=dict[DType, str])
+    has: frozenset[str] = frozenset()
 
     def lanes(self, dt: DType = f32) -> int:
         """Lanes of one vector register for elements as they are computed with (16 bit as f32; of

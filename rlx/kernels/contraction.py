@@ -21,9 +21,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from rlx.kernels import amx
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
-from rlx.kernels.contraction_plan import WIDE_ROW_PAD, ContractionConfig, OperandKind, launch
-from rlx.kernels.contraction_tile import CACHE_LINE, PREFETCH_STEPS, emit_tile, tile_shape
+from rlx.kernels.contraction_plan import ContractionConfig, OperandKind, launch
+from rlx.kernels.contraction_tile import (
+    CACHE_LINE,
+    PREFETCH_STEPS,
+    TileOperands,
+    emit_tile,
+    tile_shape,
+)
 from rlx.kernels.reg import Buffer, Reg
 
 __all__ = ["ContractionConfig", "OperandKind", "emit", "launch", "name"]
@@ -107,8 +114,8 @@ class _Emitter:
         rows = _least(k, self.chunk_rows, self.m - row0)
         sums = k.scratch(self.config.accumulate)
         a = _Rows(self.a, batch * self.a_batch + row0 * self.lda, self.lda)
-        if self.config.widens:
-            a = self.widen(a, rows)
+        if self.config.copies:
+            a = self.convert(a, rows)
         t = _Task(batch, row0, rows, a, batch * self.b_batch, sums)
 
         def strip(begin: Reg) -> None:
@@ -116,17 +123,22 @@ class _Emitter:
 
         k.loop(panel0, panel_end, self.strip_panels, strip)
 
-    def widen(self, a: _Rows, rows: Reg) -> _Rows:
-        """Convert rows of A to the accumulate type, in scratch."""
-        k, dt = self.k, self.config.accumulate
-        wide = k.scratch(dt, self.chunk_rows * self.strip_width * dt.bytes)
-        distance = self.depth + WIDE_ROW_PAD
+    def convert(self, a: _Rows, rows: Reg) -> _Rows:
+        """Rows of A in scratch, in the type in which a tile reads them."""
+        k, dt, config = self.k, self.config.rows, self.config
+        wide = k.scratch(dt, self.chunk_rows * self.strip_width * config.accumulate.bytes)
+        distance = self.depth + config.row_pad
 
         def row(r: Reg) -> None:
             source, target = a.offset + r * a.distance, r * distance
 
             def copy(j: Reg, lanes: int) -> None:
-                k.store(k.load(a.buffer, source + j, lanes), wide, target + j, lanes)
+                x = k.load(a.buffer, source + j, lanes)
+                if config.flips:
+                    x = k.bitcast(x, dt) ^ 0x80
+                elif dt is not config.a:
+                    x = k.cast(x, dt)
+                k.store(x, wide, target + j, lanes)
 
             self.columns(self.depth, self.lanes, copy)
 
@@ -142,6 +154,35 @@ class _Emitter:
 
     def strip(self, s: _Strip) -> None:
         """Compute the products of a strip, then its part of C."""
+        if self.config.amx:
+            self.amx_products(s)
+        else:
+            self.products(s)
+        self.k.loop(0, s.task.rows, 1, partial(self.epilogue, s))
+
+    def amx_products(self, s: _Strip) -> None:
+        """The products of a strip by AMX: rows of A beyond its last are whatever scratch holds."""
+        k, t, shape = self.k, s.task, self.shape
+        panel_size = self.depth * shape.width
+        pair = 2 * amx.ROWS
+
+        def block(p: Reg, r: Reg, tiles: int) -> None:
+            work = amx.Block(
+                t.a.buffer, r * t.a.distance, t.a.distance, self.b, t.b + p * panel_size,
+                shape.vectors, t.sums, r * self.strip_width + (p - s.begin) * shape.width,
+                self.strip_width,
+            )  # fmt: skip
+            amx.emit_block(k, work, self.depth, tiles)
+
+        def panel(p: Reg) -> None:
+            whole = (t.rows + (amx.ROWS - 1)) / pair * pair
+            k.loop(0, whole, pair, lambda r: block(p, r, 2))
+            k.when(whole < t.rows, lambda: block(p, whole, 1))
+
+        k.loop(s.begin, s.end, 1, panel)
+
+    def products(self, s: _Strip) -> None:
+        """The products of a strip by tiles of registers."""
         k, t, rows = self.k, s.task, self.shape.rows
         rest = t.rows % rows
         whole = t.rows - rest
@@ -160,7 +201,6 @@ class _Emitter:
 
         k.loop(s.begin, s.end, 1, panel)
         k.when(rest > 0, lambda: self.tail(s, whole, rest, self.shape.tail))
-        k.loop(0, t.rows, 1, partial(self.epilogue, s))
 
     def tail(self, s: _Strip, first: Reg, count: Reg, tiles: tuple[tuple[int, int], ...]) -> None:
         """The last rows, by the smallest tile that holds them.
@@ -186,13 +226,12 @@ class _Emitter:
 
     def tile(self, s: _Strip, rows: list[Reg], panels: list[Reg], ahead: Reg) -> None:
         """Compute a tile, and store its sums into the strip."""
-        k, t, shape = self.k, s.task, self.shape
+        k, t, shape, config = self.k, s.task, self.shape, self.config
         panel_size = self.depth * shape.width
         sums = emit_tile(
             k,
             shape,
-            t.a.buffer,
-            self.b,
+            TileOperands(t.a.buffer, self.b, config.accumulate, config.group, config.flips),
             rows=[t.a.offset + r * t.a.distance for r in rows],
             panels=[t.b + p * panel_size for p in panels],
             depth=self.depth,

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rlx.kernels import amx
 from rlx.kernels.builder import KernelTarget
 from rlx.kernels.contraction_tile import (
+    CACHE_LINE,
     TASK_PANELS,
     TileShape,
     accumulate_type,
@@ -19,15 +21,12 @@ from rlx.kernels.contraction_tile import (
 )
 from rlx.kernels.family import Launch
 from rlx.kernels.program import Program
-from rlx.types import DType
+from rlx.types import DType, f64, i8, u8
 
-__all__ = ["WIDE_ROW_PAD", "ContractionConfig", "OperandKind", "launch"]
+__all__ = ["ContractionConfig", "OperandKind", "launch"]
 
 OperandKind = Literal["row", "full", "column", "scalar"]
 """What an epilogue operand is: a row [N], a matrix [M, N], a column [M], or one element."""
-
-WIDE_ROW_PAD = 16
-"""Elements between widened rows of A, so that rows do not fall into the same cache set."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +34,19 @@ class ContractionConfig:
     """What the code depends on.
 
     ``epilogue`` takes the product, rounded to its input type 0, and the operands; it has one
-    result. ``operands`` says how each operand is addressed.
+    result. ``operands`` says how each operand is addressed. ``group`` is that of packed B, which K
+    is a multiple of (``rlx.kernels.dot``), and ``amx`` says that AMX multiplies.
     """
 
     a: DType
     b: DType
     epilogue: Program
     operands: tuple[OperandKind, ...] = ()
+    group: int = 1
+    amx: bool = False
 
     def __post_init__(self) -> None:
-        if accumulate_type(self.a) is not accumulate_type(self.b):
+        if f64 in (self.a, self.b) and self.a is not self.b:
             raise TypeError(f"contraction: A is {self.a} and B is {self.b}; cast one of them")
         if len(self.operands) != len(self.epilogue.inputs) - 1:
             raise ValueError("contraction: the epilogue's inputs are the product and the operands")
@@ -57,18 +59,40 @@ class ContractionConfig:
     @property
     def accumulate(self) -> DType:
         """The element type in which products are summed."""
-        return accumulate_type(self.a)
+        return accumulate_type(self.a, self.b)
 
     @property
-    def widens(self) -> bool:
-        """Whether rows of A are converted to the accumulate type before they are used."""
-        return self.a is not self.accumulate
+    def flips(self) -> bool:
+        """Whether rows of A are read with their sign bits flipped (``TileOperands``)."""
+        return self.group > 1 and not self.amx and self.a.is_int and self.a is self.b
+
+    @property
+    def rows(self) -> DType:
+        """The element type of rows of A as a tile reads them."""
+        if self.flips:
+            return u8 if self.a is i8 else i8
+        return self.a if self.group > 1 else self.accumulate
+
+    @property
+    def copies(self) -> bool:
+        """Whether rows of A go to scratch before they are used: to be converted, and for AMX, which
+        reads whole tiles, whatever M is."""
+        return self.amx or self.rows is not self.a
+
+    @property
+    def row_pad(self) -> int:
+        """Elements between rows in scratch, so that they do not fall into the same cache set."""
+        return CACHE_LINE // self.rows.bytes
+
+    def tile_rows(self, shape: TileShape) -> int:
+        """Rows that a task has a multiple of in scratch."""
+        return 2 * amx.ROWS if self.amx else shape.rows
 
 
 CHUNK_ROWS = 128
 """Rows of a task at most: more add nothing to the reuse of B, and leave A outside the L2 cache."""
 WIDE_BYTES = 256 * 1024
-"""Size of a task's widened rows of A: half of a small L2 cache."""
+"""Size of a task's converted rows of A: half of a small L2 cache."""
 ENOUGH_TASKS = 16
 GRAIN_NS = 4000.0
 """Run time of the smallest share worth handing to another thread."""
@@ -108,7 +132,7 @@ def launch(
     groups, group_panels = _group_panels(config, shape, m, n)
     rows = _chunk_rows(config, shape, m, k, batch * groups)
     tasks = batch * groups * -(-m // rows)
-    wide = rows * (k + WIDE_ROW_PAD) if config.widens else 0
+    wide = rows * (k + config.row_pad) if config.copies else 0
     strip = _strip_panels(m)
     sums = rows * strip * shape.width
     strides = (a_batch, b_batch, c_batch)
@@ -116,17 +140,17 @@ def launch(
         tasks,
         _grain(config, shape, min(rows, m), min(n, group_panels * shape.width), k),
         (m, n, k, lda, ldc, *strides, rows, group_panels, strip, *(s for o in operands for s in o)),
-        scratch=(sums + wide) * config.accumulate.bytes,
+        scratch=sums * config.accumulate.bytes + wide * config.rows.bytes,
     )
 
 
 def _group_panels(config: ContractionConfig, shape: TileShape, m: int, n: int) -> tuple[int, int]:
     """How many groups the panels fall into, and the panels of one.
 
-    A task that widens its rows does it once for its whole group.
+    A task that converts its rows does it once for its whole group.
     """
     groups = -(-n // (shape.width * TASK_PANELS))
-    per_group = max(1, groups // 4) if config.widens and m > shape.rows else 1
+    per_group = max(1, groups // 4) if config.copies and m > shape.rows else 1
     return -(-groups // per_group), per_group * TASK_PANELS
 
 
@@ -141,11 +165,12 @@ def _chunk_rows(config: ContractionConfig, shape: TileShape, m: int, k: int, oth
     most = CHUNK_ROWS
     if others * -(-m // most) < ENOUGH_TASKS:
         most //= 2
-    if config.widens:
-        most = min(most, WIDE_BYTES // (max(k, 1) * config.accumulate.bytes))
-    most = max(most, shape.rows)
+    if config.copies:
+        most = min(most, WIDE_BYTES // (max(k, 1) * config.rows.bytes))
+    tile = config.tile_rows(shape)
+    most = max(most, tile)
     share = -(-m // max(1, -(-m // most)))
-    return max(1, -(-share // shape.rows)) * shape.rows
+    return max(1, -(-share // tile)) * tile
 
 
 def _grain(config: ContractionConfig, shape: TileShape, rows: int, columns: int, k: int) -> int:

@@ -4,18 +4,24 @@ B comes in panels: [ceil(N / width)][K][width], the last one filled up with zero
 rows of A times some panels of B, with one accumulator for every row and vector of columns. Each
 accumulator is one chain of fused multiply-adds over k = 0, 1, 2, ...; tiles of every size
 therefore give the same bits.
+
+With groups (``rlx.kernels.dot``) a panel is [K / group][width][group], and a link of the chain adds
+the products of a group.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlx.kernels.builder import Kernel, KernelTarget
+from rlx.kernels.dot import dot, word, words
 from rlx.kernels.reg import Buffer, Reg
-from rlx.types import DType, f32, f64
+from rlx.types import DType, f32, f64, i32, u8, u32
 
 __all__ = [
     "TASK_PANELS",
+    "TileOperands",
     "TileShape",
     "accumulate_type",
     "emit_tile",
@@ -59,9 +65,12 @@ class TileShape:
         return (*small, (self.rows, 1))
 
 
-def accumulate_type(dt: DType) -> DType:
-    """The type in which products of ``dt`` are summed: f64 for f64, f32 for every other float."""
-    return f64 if dt is f64 else f32
+def accumulate_type(*dtypes: DType) -> DType:
+    """The type in which products are summed: f64 for f64, f32 if any other float is among the
+    operands, i32 for integers."""
+    if f64 in dtypes:
+        return f64
+    return f32 if any(dt.is_float for dt in dtypes) else i32
 
 
 def tile_shape(target: KernelTarget, dt: DType) -> TileShape:
@@ -85,11 +94,29 @@ def packed_bytes(target: KernelTarget, dt: DType, k: int, n: int, batch: int = 1
     return batch * -(-n // width) * width * k * dt.bytes
 
 
+@dataclass(frozen=True)
+class TileOperands:
+    """What a tile reads: the rows of A, packed B, and the type and group of the sums.
+
+    ``flipped`` says that the sign bits of A are flipped, which makes it of the other signedness: an
+    instruction takes one unsigned and one signed operand. That adds to each element of A what
+    FLIP in its place gives, and the tile takes it off again.
+    """
+
+    a: Buffer
+    b: Buffer
+    sums: DType
+    group: int = 1
+    flipped: bool = False
+
+
+FLIP = 0x80808080
+
+
 def emit_tile(
     k: Kernel,
     shape: TileShape,
-    a: Buffer,
-    b: Buffer,
+    operands: TileOperands,
     *,
     rows: list[Reg],
     panels: list[Reg],
@@ -99,24 +126,66 @@ def emit_tile(
     """Emit a tile; returns its accumulators in the order row, panel, vector.
 
     ``rows`` and ``panels`` are the element offsets of the tile's rows of A and panels of B, and
-    ``depth`` is the number of steps of k. B is requested ``ahead`` elements before it is read.
+    ``depth`` is the number of elements of a row, a multiple of the group. B is requested ``ahead``
+    elements before it is read.
     """
+    o = operands
     lanes = shape.lanes if shape.lanes > 1 else 0
-    lines = range(0, shape.width, CACHE_LINE // b.dtype.bytes)
+    width = shape.width * o.group
+    lines = range(0, width, CACHE_LINE // o.b.dtype.bytes)
+    count = len(panels) * shape.vectors
 
-    def step(i: Reg, *acc: Reg) -> list[Reg]:
-        row_of_b = i * shape.width
-        at = [p + row_of_b for p in panels]
-        columns = [k.load(b, p + v * shape.lanes, lanes) for p in at for v in range(shape.vectors)]
-        for p in at:
-            for line in lines:
-                k.prefetch(b, p + ahead + line if line else p + ahead)
-        sums: list[Reg] = []
-        for row in rows:
-            x = k.load(a, row + i)
-            x = k.splat(x, lanes) if lanes else x
-            sums += [k.fma(x, y, acc[len(sums) + n]) for n, y in enumerate(columns)]
-        return sums
+    def loop(rows: Sequence[Reg | None], prefetch: bool) -> list[Reg]:
+        def step(i: Reg, *acc: Reg) -> list[Reg]:
+            at = [p + i * width for p in panels]
+            columns = [
+                _column(k, o, p + v * shape.lanes * o.group, lanes)
+                for p in at
+                for v in range(shape.vectors)
+            ]
+            wanted = [p + ahead + n if n else p + ahead for p in at for n in lines if prefetch]
+            out: list[Reg] = []
+            for n, row in enumerate(rows):
+                # The code generator moves no load of A over a request: else all come first, and
+                # have no registers.
+                share = -(-len(wanted) // (len(rows) - n))
+                for address in wanted[:share]:
+                    k.prefetch(o.b, address)
+                del wanted[:share]
+                x = _element(k, o, None if row is None else row + i * o.group, lanes)
+                out += [_product(k, o, x, y, acc[len(out) + v]) for v, y in enumerate(columns)]
+            return out
 
-    zero = k.const(0.0, accumulate_type(b.dtype), lanes)
-    return k.loop(0, depth, 1, step, [zero] * (len(rows) * len(panels) * shape.vectors))
+        zero = [k.const(0, o.sums, lanes)] * (len(rows) * count)
+        return k.loop(0, depth / o.group if o.group > 1 else depth, 1, step, zero)
+
+    if not o.flipped:
+        return loop(rows, prefetch=True)
+    inside = (len(rows) + 1) * count <= shape.rows * shape.vectors  # else registers lack
+    sums = loop([*rows, None] if inside else rows, prefetch=True)
+    extra = sums[-count:] if inside else loop([None], prefetch=False)
+    return [x - extra[n % count] for n, x in enumerate(sums[: len(rows) * count])]
+
+
+def _column(k: Kernel, o: TileOperands, at: Reg, lanes: int) -> Reg:
+    """A vector of columns of B: elements in the type of the sums, or groups."""
+    if o.group > 1:
+        return words(k, o.b, at, lanes)
+    return k.cast(k.load(o.b, at, lanes), o.sums)
+
+
+def _element(k: Kernel, o: TileOperands, at: Reg | None, lanes: int) -> Reg:
+    """An element or a group of A in every lane, or FLIP."""
+    if at is None:
+        return k.const(FLIP, u32, lanes)
+    if o.group > 1:
+        return k.splat(word(k, o.a, at), lanes)
+    x = k.cast(k.load(o.a, at), o.sums)
+    return k.splat(x, lanes) if lanes else x
+
+
+def _product(k: Kernel, o: TileOperands, x: Reg, y: Reg, total: Reg) -> Reg:
+    """``total`` plus the product of an element or a group of A and one of B."""
+    if o.group > 1:
+        return dot(k, y, x, total) if o.b.dtype is u8 else dot(k, x, y, total)
+    return k.fma(x, y, total) if o.sums.is_float else total + x * y

@@ -1,7 +1,8 @@
 """Packing of B for the contraction family: a strided [K, N] view into panels.
 
 A packed matrix is [ceil(N / width)][K][width] with ``width = panel_width(target, dtype)``, and
-zeros where the last panel goes beyond N. Several matrices can be packed side by side into one:
+zeros where the last panel goes beyond N; with groups (``rlx.kernels.dot``) it is
+[ceil(N / width)][K / group][width][group]. Several matrices can be packed side by side into one:
 each part writes the columns from ``column`` on, and the last one fills its panel up. Parts may
 begin and end inside a panel, so launches for one destination run one after the other.
 """
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.contraction_tile import packed_bytes, panel_width, tile_shape
+from rlx.kernels.dot import joined, store_words
 from rlx.kernels.family import Launch
 from rlx.kernels.reg import Reg
 from rlx.types import DType
@@ -25,10 +27,13 @@ GRAIN_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class PackConfig:
-    """What the code depends on: the element type, and whether columns are adjacent (stride 1)."""
+    """What the code depends on: the element type of the panels, whether columns are adjacent
+    (stride 1), the group, and the element type of the source: f32 may become a 16-bit float."""
 
     dtype: DType
     adjacent_columns: bool
+    group: int = 1
+    source: DType | None = None
 
 
 def launch(
@@ -65,46 +70,76 @@ def launch(
 
 def emit(name: str, config: PackConfig, target: KernelTarget) -> KernelText:
     """The kernel of a config; ``launch`` gives its sizes. One task is one panel."""
-    k = Kernel(name, target)
-    shape = tile_shape(target, config.dtype)
-    width, lanes = shape.width, shape.lanes if shape.lanes > 1 else 0
-    source, packed = k.buffer("source", config.dtype), k.buffer("packed", config.dtype)
-    depth, n = k.size("k"), k.size("n")
-    row_stride, column_stride = k.size("row_stride"), k.size("column_stride")
-    source_batch, packed_batch = k.size("source_batch"), k.size("packed_batch")
-    column, fill, panels = k.size("column"), k.size("fill"), k.size("panels")
+    return _Emitter(name, config, target).emit()
 
-    def whole_row(src: Reg, dst: Reg) -> None:
-        for v in range(0, width, shape.lanes):
-            at = src + column_stride * v
-            if config.adjacent_columns or not lanes:
-                x = k.load(source, at, lanes)
-            else:
-                x = k.gather(source, at, column_stride, lanes)
-            k.store(x, packed, dst + v, lanes)
 
-    def task(t: Reg) -> None:
-        batch, panel = t / panels, t % panels + column / width
+class _Emitter:
+    """Emits one kernel. ``src`` and ``dst`` are where a task reads and writes from on."""
+
+    def __init__(self, name: str, config: PackConfig, target: KernelTarget) -> None:
+        self.k = k = Kernel(name, target)
+        self.config, self.shape = config, tile_shape(target, config.dtype)
+        self.lanes = self.shape.lanes if self.shape.lanes > 1 else 0
+        self.source = k.buffer("source", config.source or config.dtype)
+        self.packed = k.buffer("packed", config.dtype)
+        self.depth, self.n = k.size("k"), k.size("n")
+        self.row_stride, self.column_stride = k.size("row_stride"), k.size("column_stride")
+        self.source_batch, self.packed_batch = k.size("source_batch"), k.size("packed_batch")
+        self.column, self.fill, self.panels = k.size("column"), k.size("fill"), k.size("panels")
+
+    def emit(self) -> KernelText:
+        self.k.parallel(self.task)
+        return self.k.text()
+
+    def task(self, t: Reg) -> None:
+        k, width, column = self.k, self.shape.width, self.column
+        batch, panel = t / self.panels, t % self.panels + column / width
         first = panel * width
         begin = k.select(column > first, column, first)
-        end = k.select(column + n < first + width, column + n, first + width)
-        src = batch * source_batch + (begin - column) * column_stride
-        dst = batch * packed_batch + first * depth
-
-        def copy(i: Reg, j: Reg) -> None:
-            value = k.load(source, src + i * row_stride + (j - begin) * column_stride)
-            k.store(value, packed, dst + i * width + (j - first))
-
-        def part_row(i: Reg) -> None:
-            k.loop(begin, end, 1, lambda j: copy(i, j))
-            stop = k.select(fill > 0, first + width, end)
-            k.loop(end, stop, 1, lambda j: k.store(0.0, packed, dst + i * width + (j - first)))
-
+        end = k.select(column + self.n < first + width, column + self.n, first + width)
+        src = batch * self.source_batch + (begin - column) * self.column_stride
+        dst = batch * self.packed_batch + first * self.depth
         k.when(
             end - begin >= width,
-            lambda: k.loop(0, depth, 1, lambda i: whole_row(src + i * row_stride, dst + i * width)),
-            lambda: k.loop(0, depth, 1, part_row),
+            lambda: self.whole(src, dst),
+            lambda: self.part(src, dst, begin - first, end - first),
         )
 
-    k.parallel(task)
-    return k.text()
+    def whole(self, src: Reg, dst: Reg) -> None:
+        """A panel of this part's columns alone, by vectors."""
+        group, width = self.config.group, self.shape.width
+
+        def rows(i: Reg) -> None:
+            for v in range(0, width, self.shape.lanes):
+                at = src + i * self.row_stride + self.column_stride * v
+                found = [self.vector(at + self.row_stride * r if r else at) for r in range(group)]
+                to = dst + i * width + v * group
+                if group > 1:
+                    store_words(self.k, joined(self.k, found, self.config.dtype), self.packed, to)
+                else:
+                    self.k.store(found[0], self.packed, to, self.lanes)
+
+        self.k.loop(0, self.depth, group, rows)
+
+    def vector(self, at: Reg) -> Reg:
+        """Adjacent columns of a row."""
+        if self.config.adjacent_columns or not self.lanes:
+            return self.k.load(self.source, at, self.lanes)
+        return self.k.gather(self.source, at, self.column_stride, self.lanes)
+
+    def part(self, src: Reg, dst: Reg, begin: Reg, end: Reg) -> None:
+        """The columns [begin, end) of a panel, one by one, and zeros behind the last part."""
+        k, group, width = self.k, self.config.group, self.shape.width
+
+        def row(i: Reg) -> None:
+            to = dst + i / group * (width * group) + i % group
+
+            def copy(j: Reg) -> None:
+                at = src + i * self.row_stride + (j - begin) * self.column_stride
+                k.store(k.load(self.source, at), self.packed, to + j * group)
+
+            k.loop(begin, end, 1, copy)
+            stop = k.select(self.fill > 0, width, end)
+            k.loop(end, stop, 1, lambda j: k.store(0, self.packed, to + j * group))
+
+        k.loop(0, self.depth, 1, row)

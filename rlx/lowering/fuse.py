@@ -17,6 +17,7 @@ from rlx.dialects.bridge import create, is_mir, place_of
 from rlx.dialects.convert import from_type
 from rlx.lowering.base import Compilation, RulePass, functions
 from rlx.lowering.families import claim
+from rlx.lowering.formats import is_format
 from rlx.lowering.growth import LONGEST, Group, Growth, extend
 from rlx.lowering.region import iter_users, producer, sole_user, users
 from rlx.lowering.report import MissedFusion, MissReason
@@ -28,6 +29,7 @@ from rlx.ops.conv import Conv, ConvTranspose
 from rlx.ops.movement import Expand, Reshape
 from rlx.ops.normalization import LayerNorm, RmsNorm, Softmax
 from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
+from rlx.types import Shape
 
 __all__ = ["PATTERNS", "ROW_ROOTS", "Fuse"]
 
@@ -81,7 +83,8 @@ class _Fuser:
             self.take_users(pattern, group)
         whole = self.with_cheap(pattern, group.ops)
         gains = len(group.ops) > 1 or any(_counts(o) for o in whole)
-        if gains or (root.name in ROW_ROOTS and self.refusal(pattern, group) is None):
+        may_gain = root.name in ROW_ROOTS or any(is_format(o) for o in whole)
+        if gains or (may_gain and self.refusal(pattern, group) is None):
             self.region(pattern, whole)
 
     def take_users(self, pattern: str, group: Group) -> None:
@@ -89,11 +92,12 @@ class _Fuser:
 
         def follows(v: ir.Value) -> ir.Operation | None:
             user = sole_user(v)
-            if user is None or not _pointwise(user):
+            if user is None or not _pointwise(user) or is_format(user):
                 return None
             out = user.results[0]
             inside = out in self.taken or out not in self.place  # of another region
-            return None if inside or out.type != v.type else user
+            same = _shape(out) == _shape(v) if pattern == "contraction" else out.type == v.type
+            return None if inside or not same else user
 
         growth = self.extend(pattern, group, group.last.results, follows, lambda op: op.results)
         for op, reason in growth.refused:
@@ -264,7 +268,13 @@ def _region_leaf(op: ir.Operation) -> bool:
 
 
 def _cheap(pattern: str, op: ir.Operation) -> bool:
+    if pattern == "contraction" and is_format(op):
+        return True
     return op.name in CHEAP or (pattern == "elementwise" and _counts(op))
+
+
+def _shape(v: ir.Value) -> Shape:
+    return from_type(v.type).shape
 
 
 def _counts(op: ir.Operation) -> bool:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from rlx._mlir import func, ir
 from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.formats import is_format
 from rlx.lowering.region import producer, users
 from rlx.ops.constant import Constant
+from rlx.ops.contraction import MatMul
 from rlx.ops.movement import Expand
 
 __all__ = ["Hoist", "static_values"]
@@ -52,7 +54,7 @@ class Hoist(Pass):
     def _hoist(self, main: ir.Operation, compilation: Compilation) -> None:
         block = main.regions[0].blocks[0]
         static = static_values(main)
-        _keep_broadcasts(block, static)
+        _keep_formats(block, static, "contraction" in compilation.target.families)
         # Constants that static ops use are copied, so that neither function needs the other's.
         moved = [
             v.operation
@@ -121,22 +123,26 @@ class Hoist(Pass):
                 op.erase()  # only the prologue wanted it
 
 
-def _keep_broadcasts(block: ir.Block, static: set[ir.Value]) -> None:
-    """Leave in main the broadcasts that it reads: a broadcast is an address there, and would be a
-    tensor in the packed memory."""
+def _keep_formats(block: ir.Block, static: set[ir.Value], products: bool) -> None:
+    """Leave in main the broadcasts that it reads, and the casts below its products if they have a
+    kernel: they are an address or a format there, and would be a tensor in the packed memory."""
     # Users first: a broadcast that another one reads stays if that one does.
     for view in reversed(list(block.operations)):
         op = view.operation
-        if op.name != Expand.name or op.results[0] not in static:
+        if len(op.results) != 1 or op.results[0] not in static:
+            continue
+        if op.name != Expand.name and not (products and is_format(op)):
             continue
         inside = [u for u in users(op.results[0]) if _within(u, static)]
+        outside = [u for u in users(op.results[0]) if not _within(u, static)]
+        if op.name != Expand.name and any(u.name != MatMul.name for u in outside):
+            continue
         if not inside:
             static.discard(op.results[0])
-        elif len(inside) < len(users(op.results[0])):
+        elif outside:
             twin = op.clone(ir.InsertionPoint(op)).operation.results[0]
-            for u in users(op.results[0]):
-                if not _within(u, static):
-                    _replace(u, op.results[0], twin)
+            for u in outside:
+                _replace(u, op.results[0], twin)
 
 
 def _within(op: ir.Operation, values: set[ir.Value]) -> bool:

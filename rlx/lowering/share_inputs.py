@@ -3,6 +3,8 @@
     matmul(x, w1) + b1, matmul(x, w2) + b2
       --> slices of (matmul(x, concat(w1, w2)) + concat(b1, b2))
 
+Casts of all of them to one type join as well.
+
 The weights must depend on params alone, so that the concatenation is done once, by packing each
 into its part of the panels; one product reads x once and has more columns to share among threads.
 """
@@ -10,36 +12,47 @@ into its part of the panels; one product reads x once and has more columns to sh
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlx._mlir import ir
 from rlx.dialects.bridge import attributes_of, create, place_of
 from rlx.dialects.convert import from_type, to_type
 from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.formats import is_format
 from rlx.lowering.hoist import static_values
 from rlx.lowering.region import producer, sole_user, users
 from rlx.lowering.report import MissedFusion
 from rlx.ops.base import Op
 from rlx.ops.binary import Add
+from rlx.ops.cast import Cast
 from rlx.ops.contraction import MatMul
 from rlx.ops.movement import Expand
 from rlx.ops.slicing import Concat, Slice
 from rlx.ops.value import Value
+from rlx.types import DType
 
 __all__ = ["ShareInputs"]
 
 
 @dataclass
 class Member:
-    """A product of the shared input, and the addition of its bias if it has one."""
+    """A product of the shared input, the addition of its bias if it has one, and the cast of the
+    result if nothing else reads it."""
 
     product: ir.Operation
     add: ir.Operation | None
     bias: ir.Value | None
+    cast: ir.Operation | None = None
 
     @property
     def last(self) -> ir.Operation:
-        return self.add or self.product
+        return self.cast or self.add or self.product
+
+    def with_cast(self) -> Member:
+        """The member with the cast that follows, if one does."""
+        user = sole_user(self.last.results[0])
+        takes = user is not None and user.name == Cast.name and not is_format(user)
+        return replace(self, cast=user) if takes else self
 
 
 class ShareInputs(Pass):
@@ -104,10 +117,11 @@ def _returned(m: Member) -> bool:
 def _merge(members: list[Member]) -> None:
     if any(m.bias is None for m in members):
         members = [Member(m.product, None, None) for m in members]
+    members = _with_casts(members)
     anchor = members[0].product
-    merged = [o for m in members for o in (m.product, m.add) if o is not None]
+    merged = [o for m in members for o in (m.product, m.add, m.cast) if o is not None]
     place = ir.Location.fused([o.location for o in merged])
-    weights = [m.product.operands[1] for m in members]
+    weights, to = _stored([m.product.operands[1] for m in members])
     biases = [m.bias for m in members if m.bias is not None]
     for v in [*weights, *biases]:
         _raise(v, anchor)
@@ -127,10 +141,13 @@ def _merge(members: list[Member]) -> None:
         return node.out
 
     x = leaf(anchor.operands[0])
-    y = put(MatMul(x, _concat([leaf(w) for w in weights], 1, put)))
+    weight = _concat([leaf(w) for w in weights], 1, put)
+    y = put(MatMul(x, put(Cast(weight, to)) if to else weight))
     if biases:
         bias = _concat([leaf(b) for b in biases], 0, put)
         y = put(Add(y, put(Expand(bias, y.shape))))
+    if members[0].cast is not None:
+        y = put(Cast(y, from_type(members[0].last.results[0].type).dtype))
     start = 0
     for m in members:
         shape = from_type(m.product.results[0].type).shape
@@ -138,13 +155,36 @@ def _merge(members: list[Member]) -> None:
         part = put(Slice(y, starts, shape, (1,) * len(shape)))
         m.last.results[0].replace_all_uses_with(env[part])
         start += int(str(shape[-1]))
+    _erase(members)
+
+
+def _erase(members: list[Member]) -> None:
+    """Remove members whose results are read no more."""
     for m in members:
+        if m.cast is not None:
+            m.cast.erase()
         if m.add is not None:
             spread = producer(m.add.operands[1])
             m.add.erase()
             if spread is not None and not users(spread.results[0]):
                 spread.erase()
         m.product.erase()
+
+
+def _with_casts(members: list[Member]) -> list[Member]:
+    found = [m.with_cast() for m in members]
+    types = {from_type(m.last.results[0].type).dtype for m in found}
+    return found if all(m.cast for m in found) and len(types) == 1 else members
+
+
+def _stored(weights: list[ir.Value]) -> tuple[list[ir.Value], DType | None]:
+    """What lies below the casts of weights that are all stored in one type, and the type to which
+    they are cast."""
+    casts = [op for w in weights if (op := producer(w)) is not None and is_format(op)]
+    below = [op.operands[0] for op in casts]
+    if len(below) < len(weights) or len({from_type(v.type).dtype for v in below}) > 1:
+        return weights, None
+    return below, from_type(weights[0].type).dtype
 
 
 def _concat(values: list[Value], axis: int, put: Callable[[Op], Value]) -> Value:

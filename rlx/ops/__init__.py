@@ -150,7 +150,8 @@ BUILDERS: dict[str, str] = {
     )},
     **{f: f"rlx.ops.statistics:{f}" for f in ("var", "std", "reduce_l1", "reduce_l2")},
     "any": "rlx.ops.statistics:any_", "all": "rlx.ops.statistics:all_",
-    "einsum": "rlx.ops.einsum:einsum", "broadcast_to": "mir.expand",
+    "einsum": "rlx.ops.einsum:einsum", "matmul_integer": "rlx.ops.integers:matmul_integer",
+    "broadcast_to": "mir.expand",
     **{f"{f}{rank}d": f"{_SPATIAL}:{f}{rank}d" for rank in (1, 2, 3) for f in (
         "conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool",
     )},

@@ -872,6 +872,16 @@ class GraphOps:
     def matmul(self, a: Value | Array, b: Value | Array) -> Value:
         """Matrix product over the last two axes; the axes before them broadcast."""
 
+    def matmul_integer(
+        self,
+        a: Value,
+        b: Value,
+        a_zero: Value | None = None,
+        b_zero: Value | None = None,
+    ) -> Value:
+        """``(a - a_zero) @ (b - b_zero)`` of 8-bit integers, signed or not, in i32, as ONNX's
+        MatMulInteger:"""
+
     def max(
         self,
         x: Value,
@@ -2445,6 +2455,15 @@ class ValueOps:
 
     def matmul(self, b: Value | Array) -> Value:
         """Matrix product over the last two axes; the axes before them broadcast."""
+
+    def matmul_integer(
+        self,
+        b: Value,
+        a_zero: Value | None = None,
+        b_zero: Value | None = None,
+    ) -> Value:
+        """``(a - a_zero) @ (b - b_zero)`` of 8-bit integers, signed or not, in i32, as ONNX's
+        MatMulInteger:"""
 
     def max(
         self,

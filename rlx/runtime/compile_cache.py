@@ -63,10 +63,10 @@ class CompileCache:
         **options: Any,
     ) -> str:
         """What a compile depends on: the graph with its constants and values, wherever it was
-        written, the device, precision and policy of the session, dims and options."""
+        written, the device and precision of the session, dims and options."""
         from rlx.text import graph_text
 
-        settings = (session.device, session.precision, session.policy)
+        settings = (session.device, session.types)
         parts = [*settings, sorted((dims or {}).items()), sorted(options.items())]
         return digest(repr(parts).encode(), graph_text(graph, places=False).encode())
 

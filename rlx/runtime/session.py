@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,14 @@ from rlx.graph import Graph, check_param, sizes_of
 from rlx.ops.base import caller
 from rlx.ops.builders import located
 from rlx.ops.value import Value
-from rlx.precision import PrecisionPolicy, check_policy, check_precision
+from rlx.precision import (
+    Precision,
+    PrecisionPolicy,
+    Types,
+    check_policy,
+    check_precision,
+    types_of,
+)
 from rlx.runtime.artifact import Artifact, Signature
 from rlx.runtime.backend import Backend, Loaded, Weights, backend_for
 from rlx.runtime.executable import Executable, as_array, typed_array, unknown
@@ -24,6 +32,7 @@ from rlx.types import TensorType
 if TYPE_CHECKING:
     from rlx.lowering.base import Options
     from rlx.modules import GraphModule
+    from rlx.precision.rewrite import PrecisionReport
     from rlx.runtime.profile import Profile
 
 __all__ = ["CompiledGraph", "Session"]
@@ -38,15 +47,18 @@ class Session:
     """Compiles graphs for one device.
 
     ``device`` is a registered device's name ("cpu"); DeviceError if it is unknown or unavailable.
-    ``precision`` is "f32": every op computes in its own element type. ``threads`` sets the number
-    of threads of the process; by default what affinity, cgroup quota and RLX_NUM_THREADS allow.
+    ``precision`` says in what it multiplies (``rlx.Precision``); by "f32" every op computes in its
+    own element type. ``threads`` sets the number of threads of the process; by default what
+    affinity, cgroup quota and RLX_NUM_THREADS allow.
     """
 
     def __init__(
         self, device: str = "cpu", precision: str = "f32", *, threads: int | None = None
     ) -> None:
         self.device, self.precision = device, located(check_precision)(precision)
-        self.policy = PrecisionPolicy.ALWAYS_F32
+        self.types: Types = types_of(self.precision, _instructions(device, self.precision))
+        plain = not self.types.changes
+        self.policy = PrecisionPolicy.ALWAYS_F32 if plain else PrecisionPolicy.CUSTOM
         self.backend: Backend = backend_for(device)
         if threads is not None:
             if (
@@ -64,9 +76,14 @@ class Session:
         shape. ``options`` are those of ``rlx.lowering.base.Options``."""
         if not isinstance(graph, Graph):
             raise GraphError(f"compile takes a Graph, found a {type(graph).__name__}", caller())
+        graph.nodes()  # a graph without outputs is refused here, at the user's line
+        report = None
+        if self.types.changes:
+            from rlx.precision.rewrite import with_precision
+
+            graph, report = with_precision(graph, self.types)
         bound = graph if dims is None else graph.bind(dims)
-        bound.nodes()  # a graph without outputs is refused here, at the user's line
-        return CompiledGraph(bound, self.backend, options)
+        return CompiledGraph(bound, self.backend, options, report)
 
     def compile_with(
         self, graph: Graph, options: Options, *, dims: Mapping[str, int] | None = None
@@ -93,11 +110,17 @@ class Session:
 
     compile_hir = compile_module
 
-    def with_policy(self, policy: PrecisionPolicy | str) -> Session:
-        """A session that computes by a precision policy. UnsupportedError: there is one alone yet,
-        "always_f32", by which every op computes in its own element type."""
-        check_policy(policy)
-        return self
+    @located
+    def with_policy(self, policy: PrecisionPolicy | str | Mapping[str, str]) -> Session:
+        """A session that computes by a precision policy: its name, or a mapping of classes of ops
+        (``rlx.precision.OpClass``) to "f32", "f16" or "bf16".
+
+        It takes the place of the session's precision. Raises GraphError for an unknown name or
+        class, DTypeError for another type.
+        """
+        other = copy(self)
+        other.policy, other.types = check_policy(policy)
+        return other
 
     def load(self, artifact: Artifact | str | Path) -> CompiledGraph:
         """An artifact (``rlx.compile_artifact``), or the file of one, ready to run.
@@ -115,6 +138,15 @@ class Session:
         return compiled
 
 
+def _instructions(device: str, precision: Precision) -> frozenset[str]:
+    """What the device has beyond the common instructions, where a precision depends on it."""
+    if device != "cpu" or precision is not Precision.HIGH:
+        return frozenset()
+    from rlx.targets.cpu.features import selected
+
+    return selected().has
+
+
 def _signature_of(artifact: Artifact) -> Graph:
     """What callers ask a graph for: its inputs, params and outputs. There are no nodes."""
     graph = Graph("artifact")
@@ -128,10 +160,21 @@ def _signature_of(artifact: Artifact) -> Graph:
 
 
 class CompiledGraph:
-    """A graph ready to run on its device. Safe to call from many threads at once."""
+    """A graph ready to run on its device. Safe to call from many threads at once.
 
-    def __init__(self, graph: Graph, backend: Backend, options: Mapping[str, Any]) -> None:
+    ``graph`` is what runs, with the casts of the session's precision; ``precision`` says what that
+    changed, and is None where nothing was asked for.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        backend: Backend,
+        options: Mapping[str, Any],
+        precision: PrecisionReport | None = None,
+    ) -> None:
         self.graph, self.backend, self.options = graph, backend, dict(options)
+        self.precision = precision
         self._lock = threading.RLock()
         self._params: dict[str, Array] = {}
         self._feeds: dict[str, Array] = {}

@@ -29,7 +29,7 @@ class SubgraphCache(CompileCache):
 
     def compiled(self, session: Session, graph: Graph) -> CompiledGraph:
         """The compiled graph of a graph."""
-        key = (session.device, session.precision, session.policy, graph)
+        key = (session.device, session.types, graph)
         return self.get_or_compile(key, lambda: session.compile(graph))
 
 

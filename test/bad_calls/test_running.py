@@ -15,7 +15,6 @@ from rlx.errors import (
     GraphError,
     NameError,
     ShapeError,
-    UnsupportedError,
 )
 from support.bad_calls import Bad, check, ids
 
@@ -63,9 +62,24 @@ SESSIONS = [
     Bad(DeviceError, r"unknown device \['cpu'\]", lambda: rlx.Session(["cpu"])),
     Bad(DeviceError, "'metal' is not available.*use one of cpu", lambda: rlx.Session("metal")),
     Bad(
-        UnsupportedError,
-        "precision 'f16' is not there yet; use 'f32'",
-        lambda: rlx.Session("cpu", "f16"),
+        GraphError,
+        "no precision is called 'f61'; did you mean 'f16'",
+        lambda: rlx.Session("cpu", "f61"),
+    ),
+    Bad(
+        GraphError,
+        "'custom' is given as a mapping of compute, reduction",
+        lambda: rlx.Session().with_policy("custom"),
+    ),
+    Bad(
+        GraphError,
+        "no class of ops is called 'computes'; did you mean 'compute'",
+        lambda: rlx.Session().with_policy({"computes": "bf16"}),
+    ),
+    Bad(
+        DTypeError,
+        "a policy computes in f32, f16 or bf16, found i8 for 'compute'",
+        lambda: rlx.Session().with_policy({"compute": "i8"}),
     ),
     Bad(GraphError, "no precision is called None; use", lambda: rlx.Session("cpu", None)),
     Bad(

@@ -282,22 +282,14 @@ def test_what_modules_and_sessions_refuse() -> None:
         rlx.Session("cpu").compile_module(foreign)
 
 
-@pytest.mark.parametrize("precision", ["f16", "bf16", rlx.Precision.F16])
-def test_precisions_that_are_not_there_yet(precision: str) -> None:
-    with pytest.raises(UnsupportedError, match=f"precision '{precision}' is not there yet"):
-        rlx.Session(precision=precision)
-    assert rlx.Session(precision=rlx.Precision.F32).precision == "f32"
-
-
-def test_policies_that_are_not_there_yet() -> None:
+def test_precisions_and_policies() -> None:
+    assert rlx.Session(precision=rlx.Precision.BF16).precision == "bf16"
     assert len(rlx.PrecisionPolicy) == 6
-    session = rlx.Session("cpu")
     for policy in rlx.PrecisionPolicy:
-        if policy != session.policy:
-            with pytest.raises(UnsupportedError, match="is not there yet; use 'always_f32'"):
-                session.with_policy(policy)
+        if policy != "custom":
+            assert rlx.Session("cpu").with_policy(policy).policy == policy
     with pytest.raises(GraphError, match="did you mean 'always_f16'"):
-        session.with_policy("always_f17")
+        rlx.Session("cpu").with_policy("always_f17")
 
 
 LATER: list[Callable[[], Any]] = [

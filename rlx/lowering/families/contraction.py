@@ -5,21 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlx._mlir import ir
-from rlx.kernels import contraction, pack
+from rlx.dialects.convert import from_type
+from rlx.kernels import amx, contraction, pack
+from rlx.kernels.builder import KernelTarget
 from rlx.kernels.contraction import ContractionConfig, OperandKind
 from rlx.kernels.contraction_tile import packed_bytes
+from rlx.kernels.dot import group_of
 from rlx.kernels.pack import PackConfig
 from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
+from rlx.lowering.formats import below, stored
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region, producer
 from rlx.lowering.views import View
 from rlx.ops.base import Op
+from rlx.ops.cast import Cast
 from rlx.ops.constant import literal
 from rlx.ops.contraction import MatMul
 from rlx.ops.movement import Expand
 from rlx.ops.slicing import Concat
 from rlx.ops.value import Value
-from rlx.types import Shape
+from rlx.types import DType, Shape, bf16, f16, f32
 
 __all__ = ["SELECTOR"]
 
@@ -46,21 +51,36 @@ class Geometry:
         return Geometry(rows, out[-2], out[-1], a[-1], False)
 
 
+@dataclass(frozen=True)
+class Panels:
+    """How the right operand is packed: its elements, and how many make a group."""
+
+    dtype: DType
+    group: int
+
+    def config(self, source: View) -> PackConfig:
+        """The packing of a matrix, or of matrices in a batch."""
+        given = None if source.dtype is self.dtype else source.dtype
+        return PackConfig(self.dtype, source.strides[-1] == 1, self.group, given)
+
+
 class Contraction:
-    """A float matmul first, then pointwise ops on its result's shape."""
+    """A product of floats, or of 8-bit integers into i32, then pointwise ops of its shape."""
 
     def claim(self, region: Region) -> str | None:
+        product = next((n for n in region.nodes if isinstance(n, MatMul)), None)
+        formats = stored(product, region.nodes) if product else set[Op]()
         work = [n for n in region.nodes if not isinstance(n, Expand) and literal(n) is None]
-        if not work or not isinstance(work[0], MatMul):
+        work = [n for n in work if n not in formats]
+        if product is None or work[0] is not product:
             return "it does not begin with a matmul"
-        product = work[0]
-        if not product.out.dtype.is_float:
-            return f"the matmul is on {product.out.dtype}"
+        if not product.out.dtype.is_float and len(formats) < len(set(product.present)):
+            return f"the matmul is on {product.out.dtype}, and not all of it from 8 bits"
         if not all(
             isinstance(d, int) and d > 0 for d in product.out.shape + product.present[0].shape
         ):
             return "a dim is empty"
-        if any(spread_source(v) not in region.leaves for v in product.present):
+        if any(_leaf(v, product) not in region.leaves for v in product.present):
             return "an operand of the matmul is computed inside"
         for n in work[1:]:
             if not n.pointwise:
@@ -88,15 +108,21 @@ class Contraction:
     def lower(self, region: Region, lowering: Lowering) -> None:
         product = next(n for n in region.nodes if isinstance(n, MatMul))
         builder = ProgramBuilder([product.out])
+        formats = stored(product, region.nodes)
+        read = {v for n in region.nodes if n is not product for v in n.present}
         for n in region.nodes:
-            if n.pointwise:
+            if n.pointwise and (n not in formats or n.out in read):
                 builder.add(n)
         program = builder.build(region.outs[0])
         g = Geometry.of(product)
         out_shape = product.out.type.static_shape
-        left, right = (region.leaves[spread_source(v)] for v in product.present)
+        leaves = [_leaf(v, product) for v in product.present]
+        left, right = (region.leaves[v] for v in leaves)
         a, lda, a_batch = _rows(lowering, left, product.present[0], out_shape, g)
-        packed, b_batch = packed_operand(lowering, right, product.present[1], out_shape, g)
+        panels, by_amx = _unit(lowering.target.kernels, a.dtype, leaves[1].dtype, g.k)
+        packed, b_batch = packed_operand(
+            lowering, right, product.present[1].type.static_shape, out_shape, g, panels
+        )
         extra: list[View] = []
         kinds: list[OperandKind] = []
         strides: list[tuple[int, int]] = []
@@ -110,12 +136,28 @@ class Contraction:
             row = {"full": g.n, "column": 1}.get(kind, 0)
             strides.append((row, 0 if row == 0 or g.batch == 1 else g.m * row))
         result = lowering.result(region.op.results[0])
-        config = ContractionConfig(a.dtype, packed.dtype, program, tuple(kinds))
+        config = ContractionConfig(
+            a.dtype, packed.dtype, program, tuple(kinds), panels.group, by_amx
+        )
         launch = contraction.launch(
             config, lowering.target.kernels, m=g.m, n=g.n, k=g.k, batch=g.batch,
             lda=lda, a_batch=a_batch, b_batch=b_batch, operands=strides,
         )  # fmt: skip
         lowering.launch("contraction", config, [a, packed, *extra, result], launch, region.flops)
+
+
+def _unit(target: KernelTarget, a: DType, b: DType, k: int) -> tuple[Panels, bool]:
+    """What multiplies, the best that the target has for a K: AMX, else instructions on groups, else
+    one element at a time. The choice depends on nothing else, so that a row's bits do not."""
+    if amx.serves(target, a, b, k):
+        return Panels(b, 4 // b.bytes), True
+    group = group_of(target, a, b)
+    return Panels(b, group if k % group == 0 else 1), False
+
+
+def _leaf(v: Value, product: Op) -> Value:
+    """What a product reads of an operand."""
+    return spread_source(below(spread_source(v), product))
 
 
 def kind_of(shape: Shape, out: Shape) -> OperandKind | None:
@@ -156,41 +198,53 @@ def _rows(
 
 
 def packed_operand(
-    lowering: Lowering, leaf: ir.Value, v: Value, out: tuple[int, ...], g: Geometry
+    lowering: Lowering,
+    leaf: ir.Value,
+    shape: tuple[int, ...],
+    out: tuple[int, ...],
+    g: Geometry,
+    panels: Panels,
 ) -> tuple[View, int]:
     """The right operand in panels, and the distance between batch elements in elements.
 
     One that depends on params alone is packed by the prologue, once for all its uses.
     """
     target = lowering.target.kernels
-    size = packed_bytes(target, v.dtype, g.k, g.n)
+    size = packed_bytes(target, panels.dtype, g.k, g.n)
+    count = size // panels.dtype.bytes
     static = lowering.static_of(leaf)
     if static is not None and g.shared:
-        key = ("panels", static, g.k, g.n)
+        key = ("panels", static, g.k, g.n, panels)
         if key not in lowering.packs:
             with lowering.prologue_of(static):
-                packed = View.dense(lowering.pack(size), v.dtype, (size // v.dtype.bytes,))
+                packed = View.dense(lowering.pack(size), panels.dtype, (count,))
                 if tuple(ir.RankedTensorType(static.type).shape) == (g.k, g.n):
-                    _pack_columns(lowering, static, packed, g)
+                    _pack_columns(lowering, static, packed, g, panels)
                 else:
-                    _pack(lowering, lowering.view(static).expand((g.k, g.n)), packed, g.k, g.n)
+                    source = lowering.view(static).expand((g.k, g.n))
+                    _pack(lowering, source, packed, panels)
             lowering.packs[key] = packed
         return lowering.packs[key], 0
-    source = lowering.view(leaf).expand(v.type.static_shape)
+    source = lowering.view(leaf).expand(shape)
     if g.shared:
-        packed = lowering.fresh(v.dtype, (size // v.dtype.bytes,))
-        _pack(lowering, source, packed, g.k, g.n)
+        packed = lowering.fresh(panels.dtype, (count,))
+        _pack(lowering, source, packed, panels)
         return packed, 0
-    return _pack_batch(lowering, source, v, out, g, size)
+    return _pack_batch(lowering, source, out, g, panels, count)
 
 
 def _pack_batch(
-    lowering: Lowering, source: View, v: Value, out: tuple[int, ...], g: Geometry, size: int
+    lowering: Lowering,
+    source: View,
+    out: tuple[int, ...],
+    g: Geometry,
+    panels: Panels,
+    each: int,
 ) -> tuple[View, int]:
-    """Pack every matrix of a batched right operand, and read them in the product's batch order."""
-    shape = v.type.static_shape
+    """Pack every matrix of a batched right operand, and read them in the product's batch order.
+    ``each`` is the number of elements of a packed one."""
     own = 1
-    for d in shape[:-2]:
+    for d in source.shape[:-2]:
         own *= d
     flat = source.reshape((own, g.k, g.n))
     if own not in (g.batch, 1):
@@ -200,9 +254,8 @@ def _pack_batch(
     if flat is None:
         flat = lowering.copied(source).reshape((own, g.k, g.n))
     assert flat is not None
-    each = size // v.dtype.bytes
-    packed = lowering.fresh(v.dtype, (own * each,))
-    config = PackConfig(v.dtype, flat.strides[2] == 1)
+    packed = lowering.fresh(panels.dtype, (own * each,))
+    config = panels.config(flat)
     launch = pack.launch(
         config, lowering.target.kernels, k=g.k, n=g.n, row_stride=flat.strides[1],
         column_stride=flat.strides[2], batch=own, source_batch=flat.strides[0], packed_batch=each,
@@ -211,15 +264,27 @@ def _pack_batch(
     return packed, each if own == g.batch and own > 1 else 0
 
 
-def _pack_columns(lowering: Lowering, v: ir.Value, packed: View, g: Geometry) -> None:
+def _pack_columns(
+    lowering: Lowering, v: ir.Value, packed: View, g: Geometry, panels: Panels
+) -> None:
     """Pack a static matrix; the parts of a concatenation each go to their columns."""
     parts = _column_parts(v)
     at = 0
     for i, part in enumerate(parts):
-        view = lowering.view(part)
-        with lowering.prologue_of(part):
-            _pack(lowering, view, packed, g.k, view.shape[1], at, fill=i == len(parts) - 1)
+        source = _unrounded(part)
+        with lowering.prologue_of(source):
+            view = lowering.view(source)
+            _pack(lowering, view, packed, panels, at, fill=i == len(parts) - 1)
         at += view.shape[1]
+
+
+def _unrounded(v: ir.Value) -> ir.Value:
+    """What is rounded to 16 bits where packing can do it: then it takes no memory of its own."""
+    op = producer(v)
+    if op is None or op.name != Cast.name:
+        return v
+    types = [from_type(x.type).dtype for x in (op.operands[0], v)]
+    return op.operands[0] if types[0] is f32 and types[1] in (bf16, f16) else v
 
 
 def _column_parts(v: ir.Value) -> list[ir.Value]:
@@ -233,12 +298,11 @@ def _pack(
     lowering: Lowering,
     source: View,
     packed: View,
-    k: int,
-    n: int,
+    panels: Panels,
     column: int = 0,
     fill: bool = True,
 ) -> None:
-    config = PackConfig(source.dtype, source.strides[1] == 1)
+    config, (k, n) = panels.config(source), source.shape
     launch = pack.launch(
         config, lowering.target.kernels, k=k, n=n, row_stride=source.strides[0],
         column_stride=source.strides[1], column=column, fill=fill,

@@ -19,4 +19,5 @@ def kernel_target(features: Features) -> KernelTarget:
         vector_bytes=features.vector_bits // 8,
         registers=features.registers,
         math=CPU_MATH,
+        has=features.has,
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rlx.frontends.onnx.node import Node, Rows, scalar
 from rlx.ops.contraction import MatMul
 from rlx.ops.einsum import einsum
+from rlx.ops.integers import matmul_integer
 from rlx.ops.value import Value
-from rlx.types import i32
 
 __all__ = ["ROWS"]
 
@@ -34,25 +34,12 @@ def _scaled(x: Value, factor: float) -> Value:
     return (x.cast("f64") * factor).cast(x.dtype)
 
 
-def matmul_integer(n: Node) -> Value:
-    """8-bit integers, less their zero points, multiplied and added up in i32."""
-    parts: list[Value] = []
-    for i in (0, 1):
-        x, zero = n[i].cast(i32), n.optional(i + 2)
-        if zero is not None:
-            zero = zero.cast(i32)
-            # One zero point a row of the left operand, a column of the right one.
-            x = x - (
-                zero.reshape([*zero.shape, 1])
-                if i == 0 and zero.rank == 1 and zero.shape != (1,)
-                else zero
-            )
-        parts.append(x)
-    return MatMul.build(*parts)
+def integers(n: Node) -> Value:
+    return matmul_integer(n[0], n[1], n.optional(2), n.optional(3))
 
 
 def sums(n: Node) -> Value:
     return einsum(n.need("equation"), *n.values())
 
 
-ROWS: Rows = {"Einsum": sums, "Gemm": gemm, "MatMul": matmul, "MatMulInteger": matmul_integer}
+ROWS: Rows = {"Einsum": sums, "Gemm": gemm, "MatMul": matmul, "MatMulInteger": integers}

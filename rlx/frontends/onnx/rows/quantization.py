@@ -7,7 +7,7 @@ import numpy as np
 from rlx.errors import ShapeError
 from rlx.frontends.onnx.node import Node, Rows
 from rlx.frontends.onnx.tensors import dtype_of
-from rlx.ops.contraction import MatMul
+from rlx.ops.integers import matmul_integer
 from rlx.ops.movement import axis_of
 from rlx.ops.unary import Round
 from rlx.ops.value import Value
@@ -63,10 +63,9 @@ def dequantize(n: Node) -> Value:
 
 def matmul(n: Node) -> Value:
     """A product in i32 of what is left without zero points, scaled and rounded once."""
-    a = n[0].cast(i32) - _by_row(n[2]).cast(i32)
-    b = n[3].cast(i32) - n[5].cast(i32)
+    product = matmul_integer(n[0], n[3], n[2], n[5])
     scale = _by_row(n[1]).cast(f32) * n[4].cast(f32) / n[6].cast(f32)
-    return rounded(MatMul.build(a, b).cast(f32) * scale, n[7], n[7].dtype)
+    return rounded(product.cast(f32) * scale, n[7], n[7].dtype)
 
 
 def _by_row(v: Value) -> Value:
