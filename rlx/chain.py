@@ -81,18 +81,20 @@ def pull_back(
         if not op.differentiable or all(g is None for g in gs) or moving.isdisjoint(op.present):
             continue
         with located(op.location):
-            for v, g in _pulled(op, gs, records):
+            for v, g in _pulled(op, gs, records, moving):
                 if v in moving:
                     _add(grads, v, g)
     return [grads.get(v) for v in wrt]
 
 
 def _pulled(
-    op: Op, cotangents: Sequence[Value | None], records: Records
+    op: Op, cotangents: Sequence[Value | None], records: Records, moving: Collection[Value]
 ) -> list[tuple[Value | None, Value | None]]:
     """The operands of an op with their cotangents."""
     if op in records:
-        return list(zip(op.operands, op.vjp(*cotangents, record=records[op]), strict=True))
+        wanted = [v in moving for v in op.operands]
+        found = op.vjp(*cotangents, record=records[op], wanted=wanted)
+        return list(zip(op.operands, found, strict=True))
     if hasattr(op, "vjp"):
         return list(zip(op.operands, op.vjp(*cotangents), strict=True))
     found = vjp_of_operands(_expanded(op, "vjp"), op.present, cotangents)

@@ -75,7 +75,7 @@ def marks_of(values: Maybe) -> list[bool]:
     return [v is not None for v in values]
 
 
-def spread(values: Sequence[Value], where: Sequence[bool]) -> list[Value | None]:
+def spread(values: Maybe, where: Sequence[bool]) -> list[Value | None]:
     """The values at the places that are marked, None at the others."""
     rest = iter(values)
     return [next(rest) if has else None for has in where]

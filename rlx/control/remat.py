@@ -24,8 +24,10 @@ def expanded(node: Checkpoint) -> tuple[Value, ...]:
     return tuple(inline(node.body, node.args))
 
 
-def checkpoint_vjp(node: Checkpoint, cotangents: Maybe) -> list[Value | None]:
-    """Cotangents of the operands, by running the region again."""
+def checkpoint_vjp(
+    node: Checkpoint, cotangents: Maybe, wanted: Sequence[bool]
+) -> list[Value | None]:
+    """Cotangents of the operands that are wanted, by running the region again."""
     given = there(cotangents)
     # Weights stay in memory anyway, and behind a barrier they would not be known as such.
     waiting = list(dict.fromkeys(v for v in node.args if not _is_param(v)))
@@ -33,7 +35,8 @@ def checkpoint_vjp(node: Checkpoint, cotangents: Maybe) -> list[Value | None]:
     env = dict(zip(waiting, held, strict=False))
     args = [env.get(v, v) for v in node.args]
     gs = spread(held[len(waiting) :], marks_of(cotangents))
-    found = vjp_of_operands(inline(node.body, args), args, gs)
+    by = [v for v, has in zip(args, wanted, strict=True) if has]
+    found = spread(vjp_of_operands(inline(node.body, args), by, gs), wanted)
     return spread(barrier(there(found)), marks_of(found))
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rlx.chain import Records, inline, vjp
+from rlx.chain import Records, inline, moved_by, vjp
 from rlx.control.bodies import (
     Maybe,
     marks_of,
@@ -41,14 +41,21 @@ RECORD_BYTES = 1 << 24
 
 
 def scan_vjp(
-    op: Scan, cotangents: Maybe, record: Sequence[Value] | None = None
+    op: Scan,
+    cotangents: Maybe,
+    record: Sequence[Value] | None = None,
+    wanted: Sequence[bool] | None = None,
 ) -> list[Value | None]:
-    """Cotangents of the operands. ``record`` is what was carried into each round, stacked."""
+    """Cotangents of the operands that are wanted. ``record`` is what was carried into each round,
+    stacked."""
     at, end = op.carries, len(op.args) - op.scanned
     body, stacked = op.body, marks_of(cotangents[at:])
+    moves = _moving(op, [True] * len(op.args) if wanted is None else wanted)
 
     def rule(carried: Sequence[bool], inputs: Sequence[Value], gs: Sequence[Value]) -> Maybe:
-        return vjp(inline(body, inputs), inputs[1:], spread(gs, [*carried, *stacked]))
+        by = [v for v, has in zip(inputs[1:], moves, strict=True) if has]
+        found = vjp(inline(body, inputs), by, spread(gs, [*carried, *stacked]))
+        return spread(found, moves)
 
     def cotangent_types(carried: Sequence[bool]) -> list[TensorType]:
         marks = [*carried, *stacked]
@@ -58,7 +65,10 @@ def scan_vjp(
         inputs = there(placeholders(types_of(body.inputs)))
         return marks_of(rule(carried, inputs, there(placeholders(cotangent_types(carried)))))
 
-    carried, marks = settled(marks_of(cotangents[:at]), traced)
+    given = zip(cotangents[:at], moves, strict=False)
+    carried, marks = settled([g is not None and has for g, has in given], traced)
+    if not any([*carried, *marks[at:]]):
+        return [None] * len(op.args)
     summed = [v for v, has in zip(op.args[at:end], marks[at:end], strict=True) if has]
     count = sum(carried)
 
@@ -90,10 +100,24 @@ def scan_vjp(
     return [*firsts, *spread(results[count:], marks[at:])]
 
 
+def _moving(op: Scan, wanted: Sequence[bool]) -> list[bool]:
+    """Which of what a round takes depends on the operands that are wanted, in some round."""
+    nodes, inputs = op.body.nodes(), op.body.inputs[1:]
+
+    def carried_on(carried: Sequence[bool]) -> list[bool]:
+        marks = [*carried, *wanted[op.carries :]]
+        moved = moved_by(nodes, [v for v, has in zip(inputs, marks, strict=True) if has])
+        return [v in moved for v in op.body.outputs[: op.carries]]
+
+    carried, _ = settled(list(wanted[: op.carries]), carried_on)
+    return [*carried, *wanted[op.carries :]]
+
+
 def scan_record(op: Scan) -> tuple[Sequence[Value], Records]:
     """The results of a scan that keeps what is carried, and that."""
     if op.carries == 0:
-        return op.results, {}
+        node: Op = op
+        return op.results, {node: ()}
     size = _segment(op)
     if size is not None:
         return _in_segments(op, size)
@@ -150,10 +174,8 @@ def _in_segments(op: Scan, size: int) -> tuple[list[Value], Records]:
     xs = [
         x[first : first + count * size].reshape((count, size, *x.shape[1:])) for x in op.args[end:]
     ]
-    node, n = (
-        run_scan(op, op.args[:at], op.args[at:end], xs, segment, rounds=count),
-        len(op.results),
-    )
+    node = run_scan(op, op.args[:at], op.args[at:end], xs, segment, rounds=count)
+    n = len(op.results)
     records: Records = {node: node.results[n:]}
     ends = node.results[:at]
     stacks = [y.reshape((count * size, *y.shape[2:])) for y in node.results[at:n]]

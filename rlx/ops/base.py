@@ -215,7 +215,8 @@ class Op:
     """``vjp(self, *cotangents)`` -> a Value or None for every operand."""
     record: ClassVar[Callable[..., Any]]
     """``record(self)`` -> the results, computed so that a reverse derivative finds what it needs of
-    the computation, and a dict of nodes with Values, which their ``vjp`` is given as ``record``."""
+    the computation, and a dict of nodes with Values, which their ``vjp`` is given as ``record``,
+    with ``wanted``: for every operand whether its cotangent is asked for."""
     jvp: ClassVar[Callable[..., Any]]
     """``jvp(self, *tangents)`` (None where an operand has none) -> tangent(s) of the result(s)."""
     batch: ClassVar[Callable[..., Any]]

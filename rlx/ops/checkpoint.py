@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rlx.errors import GraphError
-from rlx.ops.base import Array, attr, variadic
+from rlx.ops.base import Array, Op, attr, variadic
 from rlx.ops.control import Call, Control
 from rlx.ops.value import Value
 from rlx.types import TensorType
@@ -39,10 +39,20 @@ class Checkpoint(Control, name="control.checkpoint"):
 
         return expanded(self)
 
-    def vjp(self, *cotangents: Value | None) -> list[Value | None]:
+    def record(self) -> tuple[Sequence[Value], dict[Op, Sequence[Value]]]:
+        """Nothing is kept."""
+        node: Op = self
+        return self.results, {node: ()}
+
+    def vjp(
+        self,
+        *cotangents: Value | None,
+        record: Sequence[Value] = (),
+        wanted: Sequence[bool] | None = None,
+    ) -> list[Value | None]:
         from rlx.control.remat import checkpoint_vjp
 
-        return checkpoint_vjp(self, cotangents)
+        return checkpoint_vjp(self, cotangents, wanted or [True] * len(self.args))
 
     def jvp(self, *tangents: Value | None) -> tuple[Value | None, ...]:
         from rlx.control.remat import checkpoint_jvp

@@ -218,11 +218,14 @@ class Scan(Control, name="control.scan"):
         return (*carried, *stacks)
 
     def vjp(
-        self, *cotangents: Value | None, record: Sequence[Value] | None = None
+        self,
+        *cotangents: Value | None,
+        record: Sequence[Value] | None = None,
+        wanted: Sequence[bool] | None = None,
     ) -> list[Value | None]:
         from rlx.control.scan_reverse import scan_vjp
 
-        return scan_vjp(self, cotangents, record)
+        return scan_vjp(self, cotangents, record, wanted)
 
     def record(self) -> tuple[Sequence[Value], dict[Op, Sequence[Value]]]:
         from rlx.control.scan_reverse import scan_record

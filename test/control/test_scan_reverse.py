@@ -189,3 +189,44 @@ def test_rounds_of_unknown_number_are_kept_whole(kept: str) -> None:
         rlx.interpret(made, given), rlx.interpret(rlx.grad(bound, ["xs", "c"]), given), strict=True
     ):
         np.testing.assert_allclose(a, e)
+
+
+def test_only_what_is_asked_for_is_carried_backwards() -> None:
+    """By w: the cotangents of what is carried and depends on it, and of w; not those of xs, nor of
+    another value that is carried."""
+    g = Graph("two")
+    xs, w = g.input("xs", [4, 3], "f64"), g.param("w", [3], "f64")
+    step = g.input("step", [3], "f64")
+
+    def body(carry: Any, x: rlx.Value) -> Any:
+        c, t = carry
+        return ((c * w + x * t).sin(), t + step), None
+
+    (c, t), _ = rlx.scan(body, (g.input("c", [3], "f64"), g.input("t", [3], "f64")), xs)
+    g.set_outputs((c * t).sum())
+    for wrt, results in (("w", 2), ("xs", 2), ("step", 3), (["w", "xs", "t"], 4)):
+        made = rlx.grad(g, wrt)
+        (back,) = (op for op in made.nodes() if isinstance(op, Scan) and op.reverse)
+        assert len(back.results) == results, wrt
+
+
+def test_a_region_makes_the_cotangents_that_are_asked_for() -> None:
+    g = Graph("region")
+    x, w = g.input("x", [4, 4]), g.param("w", [4, 4])
+    g.set_outputs(rlx.checkpoint(lambda h: (h @ w).sin())(x).sum())
+    for wrt, products in (("w", 2), (["w", "x"], 3)):  # again, and the cotangents
+        times = rounds_run(rlx.grad(g, wrt))
+        assert times["mir.matmul"] + times["mir.dot_general"] == products
+
+
+def test_a_loop_that_no_cotangent_gets_through() -> None:
+    """What is carried is replaced, so that nothing of the start is left, nor is it asked for."""
+    g = Graph("replaced")
+    x, w = g.input("x", [3], "f64"), g.input("w", [3], "f64")
+    (c, d), _ = rlx.scan(lambda c, _: ((c[1], w * 2), None), (x, w.sin()), length=3)
+    g.set_outputs((c + d + x).sum() + rlx.fori(2, lambda i, c: c.round(), x).sum())
+    dx, dw = rlx.interpret(rlx.grad(g, ["x", "w"]), {"x": np.ones(3), "w": np.ones(3)})
+    assert dx.tolist() == [1, 1, 1] and dw.tolist() == [4, 4, 4]
+    assert (
+        rlx.interpret(rlx.grad(g, "x"), {"x": np.ones(3), "w": np.ones(3)})[0].tolist() == [1] * 3
+    )

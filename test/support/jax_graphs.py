@@ -97,6 +97,12 @@ def _div(n: Any, x: Any, y: Any) -> Any:
     return x / y if n.out.dtype.is_float else lax.div(*jnp.broadcast_arrays(x, y))
 
 
+def _argmax(n: Any, x: Any) -> Any:
+    if n.select_last_index:
+        raise Unknown("argmax of the last among equals")
+    return jnp.argmax(x, n.axis, keepdims=n.keepdims)
+
+
 def _plain(f: Callable[..., Any]) -> Callable[..., Any]:
     return lambda n, *xs: f(*xs)
 
@@ -158,13 +164,12 @@ OPS: dict[str, Callable[..., Any]] = {
     "mir.logsumexp": lambda n, x: jax.nn.logsumexp(x, axis=n.axes, keepdims=n.keepdims),
     "mir.layer_norm": _layer_norm,
     "mir.rms_norm": lambda n, x, gamma, beta: _layer_norm(n, x, gamma, beta, centred=False),
-    "mir.argmax": lambda n, x: jnp.argmax(x, n.axis, keepdims=n.keepdims),
+    "mir.argmax": _argmax,
     "mir.topk": _topk,
     "mir.triangular_solve": lambda n, a, b: lax.linalg.triangular_solve(
         a, b, left_side=n.left_side, lower=n.lower, transpose_a=n.transpose,
         unit_diagonal=n.unit_diagonal,
     ),
-    "mir.cholesky": lambda n, x: lax.linalg.cholesky(x, symmetrize_input=False),
     "hir.stop_gradient": _plain(lax.stop_gradient),
 }  # fmt: skip
 """What each op is in JAX: of the node and its operands."""
