@@ -7,6 +7,7 @@ import sys
 
 BENCHMARKS = {
     "minilm": "bench.minilm",
+    "train": "bench.train",
     "gemm": "bench.kernels.gemm",
     "attention": "bench.kernels.attention",
     "linalg": "bench.kernels.linalg",

@@ -134,22 +134,22 @@ PREPARE: dict[str, Callable[..., Runner]] = {
 }
 
 
-def serve(name: str, model: str, threads: int) -> None:
-    """Answer the lines of standard input until it ends."""
+def serve(prepare: Callable[[str], Runner]) -> None:
+    """Answer the lines of standard input until it ends; ``prepare`` takes the name of a case."""
     out, sys.stdout = sys.stdout, sys.stderr
     run: Runner | None = None
     for line in sys.stdin:
         try:
             answer = {}
             if line.startswith("case"):
-                batch, tokens = map(int, line.split()[1].split("x"))
                 start = time.perf_counter()
-                run = PREPARE[name](model, *inputs(batch, tokens), threads)
-                vectors = run()
+                run = prepare(line.split()[1])
+                vectors = [run()]
                 answer["first_s"] = time.perf_counter() - start
-                for _ in range(3):
-                    run()
-                answer["vectors"] = np.asarray(vectors, np.float64)[:, :16].tolist()
+                vectors += [run() for _ in range(3)]
+                answer["vectors"] = np.concatenate(
+                    [np.atleast_2d(np.asarray(v, np.float64))[:, :16] for v in vectors]
+                ).tolist()
             elif run is not None:
                 start = time.perf_counter()
                 run()
@@ -160,5 +160,15 @@ def serve(name: str, model: str, threads: int) -> None:
         out.flush()
 
 
+def main(name: str, model: str, threads: str) -> None:
+    """Serve one library."""
+
+    def prepare(case: str) -> Runner:
+        batch, tokens = map(int, case.split("x"))
+        return PREPARE[name](model, *inputs(batch, tokens), int(threads))
+
+    serve(prepare)
+
+
 if __name__ == "__main__":
-    serve(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(*sys.argv[1:])
