@@ -24,6 +24,9 @@ LOADED_NS = time.time_ns()
 NAMES = {
     name: module
     for module, names in {
+        "rlx.autodiff": (
+            "grad", "hessian", "hvp", "jacfwd", "jacrev", "jvp", "value_and_grad", "vjp", "vmap",
+        ),
         "rlx.clock": ("Tick", "time_ns"),
         "rlx.compiler": ("compile_artifact",),
         "rlx.control": ("cond", "fori", "scan", "while_loop"),

@@ -14,10 +14,14 @@ from rlx import random as random
 from rlx import sparse as sparse
 from rlx import splat as splat
 from rlx.autodiff import grad as grad
-from rlx.autodiff import grad_with_loss as grad_with_loss
+from rlx.autodiff import hessian as hessian
 from rlx.autodiff import hvp as hvp
 from rlx.autodiff import jacfwd as jacfwd
+from rlx.autodiff import jacrev as jacrev
 from rlx.autodiff import jvp as jvp
+from rlx.autodiff import value_and_grad as _value_and_grad
+from rlx.autodiff import value_and_grad as value_and_grad
+from rlx.autodiff import vjp as vjp
 from rlx.autodiff import vmap as vmap
 from rlx.clock import Tick as Tick
 from rlx.clock import time_ns as time_ns
@@ -159,6 +163,7 @@ maybe_dump_pipeline = _dump_levels
 fft = _Fft
 rfft = _Rfft
 irfft = _Irfft
+grad_with_loss = _value_and_grad
 f16: DType
 bf16: DType
 f32: DType
@@ -201,6 +206,9 @@ __all__ = [
     "devices",
     "fori",
     "from_onnx",
+    "grad",
+    "hessian",
+    "hvp",
     "inspect_graph",
     "inspect_hir",
     "inspect_html",
@@ -208,6 +216,9 @@ __all__ = [
     "inspect_mir",
     "inspect_pipeline",
     "interpret",
+    "jacfwd",
+    "jacrev",
+    "jvp",
     "load",
     "operand",
     "optional",
@@ -216,5 +227,8 @@ __all__ = [
     "scan",
     "time_ns",
     "trace",
+    "value_and_grad",
+    "vjp",
+    "vmap",
     "while_loop",
 ]

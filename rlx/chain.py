@@ -6,52 +6,72 @@ that it is made for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from rlx.errors import UnsupportedError
 from rlx.graph import Graph, topological
 from rlx.ops.base import Op, located
 from rlx.ops.value import Value
 
-__all__ = ["batch", "inline", "jvp", "vjp"]
+__all__ = ["batch", "carries_derivative", "inline", "jvp", "moved_by", "vjp", "vjp_of_operands"]
 
 
 def vjp(
-    outputs: Sequence[Value], wrt: Sequence[Value], cotangents: Sequence[Value | None]
+    outputs: Sequence[Value],
+    wrt: Sequence[Value],
+    cotangents: Sequence[Value | None],
+    through: bool = False,
 ) -> list[Value | None]:
-    """Cotangents of ``wrt`` from those of ``outputs`` (reverse mode)."""
+    """Cotangents of ``wrt`` from those of ``outputs`` (reverse mode).
+
+    Where one of ``wrt`` is computed from another, it is taken as given: what reaches the other
+    through it counts for it alone; with ``through``, for both.
+    """
+    stop: set[Value] = set() if through else set(wrt)
     grads: dict[Value, Value] = {}
     for v, g in zip(outputs, cotangents, strict=True):
         _add(grads, v, g)
-    nodes = topological(outputs)
-    moving = set(wrt)
-    for op in nodes:
-        if moving.intersection(op.present):
-            moving.update(op.results)
+    nodes = topological(outputs, stop)
+    moving = moved_by(nodes, wrt)
     for op in reversed(nodes):
-        gs = [grads.get(r) for r in op.results]
+        gs = [None if r in stop else grads.get(r) for r in op.results]
         if not op.differentiable or all(g is None for g in gs) or moving.isdisjoint(op.present):
             continue
-        if set(op.results) & set(wrt):
-            continue
         with located(op.location):
-            if hasattr(op, "vjp"):
-                operands, parts = op.operands, op.vjp(*gs)
-            else:
-                operands, parts = op.present, vjp(_expanded(op), op.present, gs)
-            for v, g in zip(operands, parts, strict=True):
+            for v, g in _pulled(op, gs):
                 if v in moving:
                     _add(grads, v, g)
     return [grads.get(v) for v in wrt]
 
 
+def _pulled(op: Op, cotangents: Sequence[Value | None]) -> list[tuple[Value | None, Value | None]]:
+    """The operands of an op with their cotangents."""
+    if hasattr(op, "vjp"):
+        return list(zip(op.operands, op.vjp(*cotangents), strict=True))
+    found = vjp_of_operands(_expanded(op, "vjp"), op.present, cotangents)
+    return list(zip(op.present, found, strict=True))
+
+
+def vjp_of_operands(
+    outputs: Sequence[Value], operands: Sequence[Value], cotangents: Sequence[Value | None]
+) -> list[Value | None]:
+    """As ``vjp`` for the operands of an op, which are summed up per Value: the cotangent of one
+    that is there twice comes once, and is that of both."""
+    once = list(dict.fromkeys(operands))
+    found = dict(zip(once, vjp(outputs, once, cotangents), strict=True))
+    return [found.pop(v, None) for v in operands]
+
+
 def jvp(
     outputs: Sequence[Value], wrt: Sequence[Value], tangents: Sequence[Value | None]
 ) -> list[Value | None]:
-    """Tangents of ``outputs`` from those of ``wrt`` (forward mode)."""
+    """Tangents of ``outputs`` from those of ``wrt`` (forward mode); each of ``wrt`` is taken as
+    given."""
     found = {v: t for v, t in zip(wrt, tangents, strict=True) if t is not None}
-    for op in topological(outputs):
+    stop = set(wrt)
+    for op in topological(outputs, stop):
         ts = [None if v is None else found.get(v) for v in op.operands]
-        if not op.differentiable or all(t is None for t in ts) or set(op.results) & set(wrt):
+        if not op.differentiable or all(t is None for t in ts):
             continue
         with located(op.location):
             if hasattr(op, "jvp"):
@@ -59,35 +79,53 @@ def jvp(
                 many = out if isinstance(out, tuple) else (out,)
             else:
                 there = [t for v, t in zip(op.operands, ts, strict=True) if v is not None]
-                many = jvp(_expanded(op), op.present, there)
+                many = jvp(_expanded(op, "jvp"), op.present, there)
         for r, t in zip(op.results, many, strict=True):
-            if t is not None:
+            if t is not None and r not in stop:
                 found[r] = t
     return [found.get(v) for v in outputs]
+
+
+def carries_derivative(v: Value) -> bool:
+    """Whether a value can have a tangent or cotangent: integers and bools have none."""
+    return v.dtype.is_float or v.dtype.is_complex
+
+
+def moved_by(nodes: Sequence[Op], wrt: Collection[Value]) -> set[Value]:
+    """The values among ``wrt`` and the results of ``nodes`` (operands before users) that have a
+    derivative by ``wrt``, by what the ops say of themselves; it may still be zero."""
+    moving = {v for v in wrt if carries_derivative(v)}
+    for op in nodes:
+        if op.differentiable and not moving.isdisjoint(op.present):
+            moving.update(r for r in op.results if carries_derivative(r))
+    return moving
 
 
 def batch(
     outputs: Sequence[Value], leaves: Mapping[Value, tuple[Value, bool]]
 ) -> list[tuple[Value, bool]]:
     """``outputs`` computed from what stands for the ``leaves``: a Value, and whether it has a new
-    leading axis. Each is again a Value, and whether it has the axis."""
+    leading axis. Each is again a Value, and whether it has the axis. What depends on none of the
+    leaves stays as it is."""
     found = dict(leaves)
     for op in topological(outputs, stop=leaves):
-        given = [None if v is None else found[v] for v in op.operands]
+        given = [None if v is None else found.get(v, (v, False)) for v in op.operands]
         values = [None if pair is None else pair[0] for pair in given]
         flags = [pair is not None and pair[1] for pair in given]
         with located(op.location):
             if not any(flags):
-                results = [(r, False) for r in op.with_operands(values).results]
+                same = all(a is b for a, b in zip(values, op.operands, strict=True))
+                node = op if same else op.with_operands(values)
+                results = [(r, False) for r in node.results]
             elif hasattr(op, "batch"):
                 out = op.batch(values, flags)
                 results = [(r, True) for r in (out if isinstance(out, tuple) else (out,))]
             else:
                 there = [pair for pair in given if pair is not None]
                 inner = dict(zip(op.present, there, strict=True))
-                results = batch(_expanded(op), inner)
+                results = batch(_expanded(op, "batch"), inner)
         found.update(zip(op.results, results, strict=True))
-    return [found[v] for v in outputs]
+    return [found.get(v, (v, False)) for v in outputs]
 
 
 def inline(graph: Graph, values: Sequence[Value]) -> list[Value]:
@@ -99,7 +137,14 @@ def inline(graph: Graph, values: Sequence[Value]) -> list[Value]:
     return [env[v] for v in graph.outputs]
 
 
-def _expanded(op: Op) -> list[Value]:
+def _expanded(op: Op, rule: str) -> list[Value]:
+    """What a composite stands for; UnsupportedError for another op, which lacks the rule."""
+    if not op.composite():
+        raise UnsupportedError(
+            f"{op.short} has no {rule} rule, which this needs; declare one where the op is"
+            " declared, or keep the op off the way by stop_gradient",
+            op.location,
+        )
     out = op.expand()
     return list(out) if isinstance(out, tuple) else [out]
 

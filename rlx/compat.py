@@ -129,8 +129,11 @@ AREAS: dict[str, dict[str, Name]] = {
         "stft": Name("rlx.ops.spectral:stft", "PyTorch's conventions"),
     },
     "Derivatives": {
-        name: Name(f"rlx.autodiff:{name}", "not there yet: using it is an UnsupportedError")
-        for name in ("grad", "grad_with_loss", "jvp", "hvp", "vmap", "jacfwd")
+        "grad": Name("rlx.autodiff:grad", "of one float: there is no input `d_output`"),
+        "grad_with_loss": Name("rlx.autodiff:value_and_grad", "no input `d_output`"),
+        **_same("rlx.autodiff", "jvp", "hvp"),
+        "vmap": Name("rlx.autodiff:vmap", "`in_axes` names what is batched, at any axis"),
+        "jacfwd": Name("rlx.autodiff:jacfwd", "a graph too; elements at `[*out, *wrt]`"),
     },
 }  # fmt: skip
 """The names by what they are about."""

@@ -85,6 +85,7 @@ from rlx import fusion_passes as fusion_passes
 from rlx import fusion_passes_for_supported as fusion_passes_for_supported
 from rlx import grad as grad
 from rlx import grad_with_loss as grad_with_loss
+from rlx import hessian as hessian
 from rlx import hvp as hvp
 from rlx import inspect_graph as inspect_graph
 from rlx import inspect_graph_diff as inspect_graph_diff
@@ -101,6 +102,7 @@ from rlx import interpret as interpret
 from rlx import irfft as irfft
 from rlx import is_available as is_available
 from rlx import jacfwd as jacfwd
+from rlx import jacrev as jacrev
 from rlx import jvp as jvp
 from rlx import legalize_for_backend as legalize_for_backend
 from rlx import legalize_graph_for_device as legalize_graph_for_device
@@ -124,6 +126,8 @@ from rlx import supports_op as supports_op
 from rlx import supports_run_slots as supports_run_slots
 from rlx import time_ns as time_ns
 from rlx import trace as trace
+from rlx import value_and_grad as value_and_grad
+from rlx import vjp as vjp
 from rlx import vmap as vmap
 from rlx import while_loop as while_loop
 
@@ -211,6 +215,7 @@ __all__ = [
     "fusion_passes_for_supported",
     "grad",
     "grad_with_loss",
+    "hessian",
     "hvp",
     "inspect_graph",
     "inspect_graph_diff",
@@ -227,6 +232,7 @@ __all__ = [
     "irfft",
     "is_available",
     "jacfwd",
+    "jacrev",
     "jvp",
     "legalize_for_backend",
     "legalize_graph_for_device",
@@ -250,6 +256,8 @@ __all__ = [
     "supports_run_slots",
     "time_ns",
     "trace",
+    "value_and_grad",
+    "vjp",
     "vmap",
     "while_loop",
 ]

@@ -1,4 +1,4 @@
-"""Copying a graph with changed types: the way symbolic dims are bound."""
+"""Copying a graph, or its leaves alone, with changed types: the way symbolic dims are bound."""
 
 from __future__ import annotations
 
@@ -10,21 +10,30 @@ from rlx.graph import Binding, Graph
 from rlx.ops.value import Value
 from rlx.types import TensorType
 
-__all__ = ["rebuild"]
+__all__ = ["leaves_of", "rebuild"]
 
 
-def rebuild(
-    graph: Graph, leaf: Callable[[TensorType], TensorType], dims: Mapping[str, int]
-) -> Graph:
-    """Build ``graph`` again on leaves of changed type; attributes that hold dims are bound."""
+def leaves_of(
+    graph: Graph, type_of: Callable[[Value], TensorType]
+) -> tuple[Graph, dict[Value, Value]]:
+    """A graph without nodes that has the inputs and params of another, with their names, values and
+    places in the user's code; and which of its leaves stands for which of the other's."""
     out = Graph(graph.name)
     out._names = dict(graph._names)
     out.param_values = dict(graph.param_values)
     env: dict[Value, Value] = {}
     for old, new in ((graph.inputs, out.inputs), (graph.params, out.params)):
         for v in old:
-            env[v] = Value(leaf(v.type), graph=out, name=v.name)
+            env[v] = Value(type_of(v), graph=out, name=v.name)
             new.append(env[v])
+    return out, env
+
+
+def rebuild(
+    graph: Graph, leaf: Callable[[TensorType], TensorType], dims: Mapping[str, int]
+) -> Graph:
+    """Build ``graph`` again on leaves of changed type; attributes that hold dims are bound."""
+    out, env = leaves_of(graph, lambda v: leaf(v.type))
     for op in graph.nodes():
         attrs: dict[str, Any] = {
             a.name: _BOUND[a.kind](op.attrs[a.name], dims)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rlx.chain import batch, inline, jvp, vjp
+from rlx.chain import batch, inline, jvp, vjp_of_operands
 from rlx.control.bodies import graph_of, make, types_of
 from rlx.graph import Graph
 from rlx.ops.custom_fn import CustomFn
@@ -22,7 +22,7 @@ def expanded(node: CustomFn) -> tuple[Value, ...]:
 def custom_vjp(node: CustomFn, cotangents: Sequence[Value | None]) -> list[Value | None]:
     """By the rule, or through the body where there is none."""
     if not node.has("vjp"):
-        return vjp(expanded(node), node.args, cotangents)
+        return vjp_of_operands(expanded(node), node.args, cotangents)
     given = _filled(node.results, cotangents)
     found = iter(inline(node.vjp_rule, [*node.args, *node.results, *given]))
     return [next(found) if v.dtype.is_float else None for v in node.args]

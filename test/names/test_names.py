@@ -306,12 +306,6 @@ LATER: list[Callable[[], Any]] = [
     rlx.CalibrationRecord,
     rlx.quant.Calibrator,
     lambda: rlx.quant.insert_q_dq(mlp(), {}),
-    lambda: rlx.autodiff.grad(mlp(), ["w"]),
-    lambda: rlx.grad_with_loss(mlp(), ["w"]),
-    lambda: rlx.jvp(mlp(), ["w"]),
-    lambda: rlx.hvp(mlp(), ["w"]),
-    lambda: rlx.vmap(mlp(), ["x"], 2),
-    lambda: rlx.jacfwd(mlp(), ["w"]),
 ]
 
 

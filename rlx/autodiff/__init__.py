@@ -1,0 +1,22 @@
+"""Transforms of graphs: derivatives and batches.
+
+    g = rlx.Graph("loss")
+    ...
+    step = rlx.value_and_grad(g, wrt=["w", "b"])
+
+Each takes a Graph and gives a new one, of ordinary ops, on the same inputs and params, which keep
+their names and values. So transforms go into one another in any order: ``rlx.vmap(rlx.grad(g,
+"x"), in_axes={"x": 0}, axis_size=8)``. ``rlx.chain`` chains the rules of the ops.
+"""
+
+from __future__ import annotations
+
+from rlx.autodiff.batching import vmap
+from rlx.autodiff.forward import hvp, jvp
+from rlx.autodiff.jacobian import hessian, jacfwd, jacrev
+from rlx.autodiff.reverse import grad, grad_with_loss, gradients, value_and_grad, vjp
+
+__all__ = [
+    "grad", "grad_with_loss", "gradients", "hessian", "hvp", "jacfwd", "jacrev", "jvp",
+    "value_and_grad", "vjp", "vmap",
+]  # fmt: skip

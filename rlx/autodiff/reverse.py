@@ -1,0 +1,118 @@
+"""Reverse mode: gradients of one number, and products of a cotangent with the Jacobian."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx import chain
+from rlx.autodiff.derived import Derived, check_reached, chosen, filled, floats_only
+from rlx.errors import DTypeError, ShapeError
+from rlx.graph import Graph
+from rlx.ops.builders import located
+from rlx.ops.constant import Constant
+from rlx.ops.movement import Expand
+from rlx.ops.value import Value
+
+__all__ = ["grad", "grad_with_loss", "gradients", "value_and_grad", "vjp"]
+
+
+@located
+def gradients(y: Value, wrt: Sequence[Value]) -> list[Value]:
+    """The gradients of ``y``, one float, by values that it is computed from: more values of the
+    same graph, each of the type of what it is by. Zeros where ``y`` does not depend on one."""
+    return _gradients(y, wrt, "gradients")
+
+
+@located
+def grad(graph: Graph, wrt: Any) -> Graph:
+    """The gradients of the graph's only output, which is one float, by ``wrt``.
+
+    ``wrt`` is a name, a Value of the graph, or a list of them, and the new graph has an output for
+    each, of its type; the inputs and params are those of ``graph``. Where the output does not
+    depend on one, its gradient is zero. ShapeError if there are more outputs or elements (``vjp``
+    takes them); DTypeError for what has no derivative; UnsupportedError where all ways go through
+    integers or a while_loop, with the line of the op.
+    """
+    d, values = _with_gradients(graph, wrt, "grad")
+    return d.done(values)
+
+
+@located
+def value_and_grad(graph: Graph, wrt: Any) -> Graph:
+    """The graph's only output, then its gradients by ``wrt``: see ``grad``."""
+    d, values = _with_gradients(graph, wrt, "value_and_grad")
+    return d.done([*d.outputs, *values])
+
+
+grad_with_loss = value_and_grad
+
+
+@located
+def vjp(graph: Graph, wrt: Any) -> Graph:
+    """The graph's outputs, then the cotangents of ``wrt`` from those of the outputs.
+
+    For each output ``i`` of floats there is an input ``cotangent_i`` of its type: what the Jacobian
+    is multiplied by from the left. For complex values it is JAX's convention: nothing is
+    conjugated. See ``grad`` for ``wrt`` and errors.
+    """
+    d = Derived(graph, "vjp")
+    by = d.values(chosen(graph, wrt, "vjp"))
+    _check_floats(d.outputs, "vjp")
+    given = [
+        d.input(f"cotangent_{i}", v.type) if v in floats_only([v]) else None
+        for i, v in enumerate(d.outputs)
+    ]
+    return d.done([*d.outputs, *_pulled_back(d.outputs, by, given, "vjp")])
+
+
+def _with_gradients(graph: Graph, wrt: Any, what: str) -> tuple[Derived, list[Value]]:
+    d = Derived(graph, what)
+    by = d.values(chosen(graph, wrt, what))
+    if len(d.outputs) != 1:
+        raise ShapeError(
+            f"{what}: the graph has {len(d.outputs)} outputs, expected one number; vjp takes any"
+            " number of outputs"
+        )
+    return d, _gradients(d.outputs[0], by, what)
+
+
+def _gradients(y: Value, wrt: Sequence[Value], what: str) -> list[Value]:
+    where = y.op.location if y.op is not None else None
+    if y.type.size != 1:
+        raise ShapeError(
+            f"{what}: the output is {y.type}, expected one number; reduce it, or take vjp, which"
+            " has a cotangent for every element",
+            where,
+        )
+    _check_floats([y], what)
+    if y.dtype.is_complex:
+        raise DTypeError(f"{what}: the output is {y.type}, expected a float; vjp takes it", where)
+    for w in wrt:
+        if w.dtype.is_complex:
+            raise DTypeError(
+                f"{what}: {w!r} is complex, so that the gradient is a matter of convention; vjp"
+                " has JAX's"
+            )
+    one = Expand.build(Constant(np.ones((), y.dtype.numpy)).out, y.shape)
+    return _pulled_back([y], wrt, [one], what)
+
+
+def _pulled_back(
+    outputs: Sequence[Value], wrt: Sequence[Value], cotangents: Sequence[Value | None], what: str
+) -> list[Value]:
+    found = chain.vjp(outputs, wrt, cotangents, through=True)
+    check_reached(outputs, [w for w, g in zip(wrt, found, strict=True) if g is None], what)
+    return filled(wrt, found)
+
+
+def _check_floats(outputs: Sequence[Value], what: str) -> None:
+    if not floats_only(outputs):
+        y = outputs[0]
+        raise DTypeError(
+            f"{what}: the output is {y.type}, which has no derivative; cast what it is computed"
+            " from to a float type",
+            y.op.location if y.op is not None else None,
+        )
