@@ -16,7 +16,7 @@ from rlx.kernels.family import Launch
 from rlx.kernels.reg import Reg
 from rlx.types import DType
 
-__all__ = ["PackConfig", "emit", "launch", "name", "packed_bytes", "panel_width"]
+__all__ = ["PackConfig", "emit", "launch", "name", "packed_bytes", "packed_size", "panel_width"]
 
 name = "pack"
 
@@ -25,10 +25,22 @@ GRAIN_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class PackConfig:
-    """What the code depends on: the element type, and whether columns are adjacent (stride 1)."""
+    """What the code depends on: the element type, whether columns are adjacent (stride 1), and the
+    width of a panel, by default that of the contraction family."""
 
     dtype: DType
     adjacent_columns: bool
+    width: int = 0
+
+    def columns(self, target: KernelTarget) -> int:
+        """Columns of a panel."""
+        return self.width or panel_width(target, self.dtype)
+
+
+def packed_size(target: KernelTarget, config: PackConfig, k: int, n: int) -> int:
+    """Elements of a packed matrix [k, n]."""
+    width = config.columns(target)
+    return -(-n // width) * width * k
 
 
 def launch(
@@ -54,9 +66,9 @@ def launch(
     """
     if config.adjacent_columns and column_stride != 1:
         raise ValueError(f"pack: adjacent columns have the stride 1, not {column_stride}")
-    width = panel_width(target, config.dtype)
+    width = config.columns(target)
     if packed_batch is None:
-        packed_batch = packed_bytes(target, config.dtype, k, column + n) // config.dtype.bytes
+        packed_batch = packed_size(target, config, k, column + n)
     panels = -(-(column + n) // width) - column // width if n else 0
     grain = max(1, GRAIN_BYTES // max(1, k * width * config.dtype.bytes))
     strides = (row_stride, column_stride, source_batch, packed_batch)
@@ -67,7 +79,7 @@ def emit(name: str, config: PackConfig, target: KernelTarget) -> KernelText:
     """The kernel of a config; ``launch`` gives its sizes. One task is one panel."""
     k = Kernel(name, target)
     shape = tile_shape(target, config.dtype)
-    width, lanes = shape.width, shape.lanes if shape.lanes > 1 else 0
+    width, lanes = config.columns(target), shape.lanes if shape.lanes > 1 else 0
     source, packed = k.buffer("source", config.dtype), k.buffer("packed", config.dtype)
     depth, n = k.size("k"), k.size("n")
     row_stride, column_stride = k.size("row_stride"), k.size("column_stride")

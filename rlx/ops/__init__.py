@@ -90,6 +90,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.linalg.pinv": ("mir.pinv", "mir.lstsq"),
     "rlx.ops.linalg.solve": ("mir.solve", "mir.inv", "mir.det", "mir.slogdet"),
     "rlx.ops.conv": ("mir.conv", "mir.conv_transpose"),
+    "rlx.ops.conv_gradient": ("mir.conv_weights",),
     "rlx.ops.pool": ("mir.mean_pool",),
     "rlx.ops.max_pool": ("mir.max_pool", "mir.max_pool_indices", "mir.max_pool_backward"),
     "rlx.ops.blocks": (

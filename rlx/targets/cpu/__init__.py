@@ -25,6 +25,7 @@ FAMILIES = (
     "reduce",
     "loop",
     "conv",
+    "conv_weights",
     "fft",
 )
 """The kernel families that a CPU has emitters for."""
