@@ -32,6 +32,10 @@ PREFETCH_STEPS = 64
 """How many steps of k ahead a panel is requested; at its end that is the next panel's start."""
 
 
+ROWS_AHEAD = 16
+"""How many steps of k ahead an A that lies across is requested."""
+
+
 @dataclass(frozen=True)
 class TileShape:
     """The tile that fills the register file: ``rows`` times ``vectors`` accumulators.
@@ -95,28 +99,36 @@ def emit_tile(
     panels: list[Reg],
     depth: Reg,
     ahead: Reg | int,
+    step: Reg | None = None,
+    neighbours: bool = False,
 ) -> list[Reg]:
     """Emit a tile; returns its accumulators in the order row, panel, vector.
 
     ``rows`` and ``panels`` are the element offsets of the tile's rows of A and panels of B, and
     ``depth`` is the number of steps of k. B is requested ``ahead`` elements before it is read.
+    ``step`` is the distance of two elements of a row of A, None for 1. If it is given, A is
+    requested some steps before, and ``neighbours`` says that the rows' elements lie side by side.
     """
     lanes = shape.lanes if shape.lanes > 1 else 0
     lines = range(0, shape.width, CACHE_LINE // b.dtype.bytes)
 
-    def step(i: Reg, *acc: Reg) -> list[Reg]:
+    def one(i: Reg, *acc: Reg) -> list[Reg]:
         row_of_b = i * shape.width
         at = [p + row_of_b for p in panels]
         columns = [k.load(b, p + v * shape.lanes, lanes) for p in at for v in range(shape.vectors)]
         for p in at:
             for line in lines:
                 k.prefetch(b, p + ahead + line if line else p + ahead)
+        along = i if step is None else i * step
+        if step is not None:
+            k.prefetch(a, rows[0] + (along + step * ROWS_AHEAD))
         sums: list[Reg] = []
-        for row in rows:
-            x = k.load(a, row + i)
+        for r, row in enumerate(rows):
+            # One address with the rows as displacements, where that can be said.
+            x = k.load(a, (rows[0] + along) + r if neighbours else row + along)
             x = k.splat(x, lanes) if lanes else x
             sums += [k.fma(x, y, acc[len(sums) + n]) for n, y in enumerate(columns)]
         return sums
 
     zero = k.const(0.0, accumulate_type(b.dtype), lanes)
-    return k.loop(0, depth, 1, step, [zero] * (len(rows) * len(panels) * shape.vectors))
+    return k.loop(0, depth, 1, one, [zero] * (len(rows) * len(panels) * shape.vectors))

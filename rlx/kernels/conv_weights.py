@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -185,14 +186,17 @@ class _Emitter:
             g0 = ((n * self.groups + group) * self.panels + panel) * windows * self.width
             x0 = n * self.x_image
 
-            def line(y: Reg, *acc: Reg) -> list[Reg]:
-                x = x0 + y / self.out_y * self.x_z + y % self.out_y * self.x_y
-                g = g0 + y * self.out_x * self.width
+            def line(z: Reg, y: Reg, *acc: Reg) -> list[Reg]:
+                x = x0 + z * self.x_z + y * self.x_y
+                g = g0 + (z * self.out_y + y) * self.out_x * self.width
                 return k.loop(
                     0, self.out_x, 1, lambda i, *a: window(x + i, g + i * self.width, a), acc
                 )
 
-            return k.loop(0, self.out_z * self.out_y, 1, line, acc)
+            def slice_(z: Reg, *acc: Reg) -> list[Reg]:
+                return k.loop(0, self.out_y, 1, partial(line, z), acc)
+
+            return k.loop(0, self.out_z, 1, slice_, acc)
 
         zero = k.const(0.0, self.config.dtype, self.lanes)
         return k.loop(first, last, 1, image, [zero] * (self.rows * vectors))

@@ -20,7 +20,7 @@ from rlx.kernels import elementwise
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.elementwise import ElementwiseConfig
 from rlx.kernels.family import Launch
-from rlx.kernels.lanes import shuffle
+from rlx.kernels.lanes import transposed
 from rlx.kernels.program import Program, Step
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import Space, Strides, ceil_div, collapse, order_for_output
@@ -200,23 +200,5 @@ class _Transpose:
         at = source + b * down + a
         vectors = [k.load(self.source, at + down * n if n else at, lanes) for n in range(edge)]
         at = target + a * right + b
-        for n, v in enumerate(_transposed(k, vectors)):
+        for n, v in enumerate(transposed(k, vectors)):
             k.store(v, self.target, at + right * n if n else at)
-
-
-def _transposed(k: Kernel, rows: list[Reg]) -> list[Reg]:
-    """The columns of a square of registers, in log2(edge) rounds: round s swaps the off-diagonal
-    quarters of every square of edge 2s."""
-    n = len(rows)
-    s = 1
-    while s < n:
-        low = [i if not i & s else n + i - s for i in range(n)]
-        high = [i + s if not i & s else n + i for i in range(n)]
-        out = list(rows)
-        for i in range(n):
-            if not i & s:
-                out[i] = shuffle(k, rows[i], rows[i + s], low)
-                out[i + s] = shuffle(k, rows[i], rows[i + s], high)
-        rows = out
-        s *= 2
-    return rows

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.contraction_tile import packed_bytes, panel_width, tile_shape
 from rlx.kernels.family import Launch
+from rlx.kernels.lanes import transposed
 from rlx.kernels.reg import Reg
 from rlx.types import DType
 
@@ -25,12 +26,19 @@ GRAIN_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class PackConfig:
-    """What the code depends on: the element type, whether columns are adjacent (stride 1), and the
-    width of a panel, by default that of the contraction family."""
+    """What the code depends on: the element type, whether columns are adjacent (stride 1), the
+    width of a panel, by default that of the contraction family, and whether rows are adjacent."""
 
     dtype: DType
     adjacent_columns: bool
     width: int = 0
+    adjacent_rows: bool = False
+
+    @staticmethod
+    def of(dtype: DType, row_stride: int, column_stride: int, width: int = 0) -> PackConfig:
+        """The config for a source with these strides."""
+        columns = column_stride == 1
+        return PackConfig(dtype, columns, width, row_stride == 1 and not columns)
 
     def columns(self, target: KernelTarget) -> int:
         """Columns of a panel."""
@@ -66,6 +74,8 @@ def launch(
     """
     if config.adjacent_columns and column_stride != 1:
         raise ValueError(f"pack: adjacent columns have the stride 1, not {column_stride}")
+    if config.adjacent_rows and row_stride != 1:
+        raise ValueError(f"pack: adjacent rows have the stride 1, not {row_stride}")
     width = config.columns(target)
     if packed_batch is None:
         packed_batch = packed_size(target, config, k, column + n)
@@ -95,6 +105,29 @@ def emit(name: str, config: PackConfig, target: KernelTarget) -> KernelText:
                 x = k.gather(source, at, column_stride, lanes)
             k.store(x, packed, dst + v, lanes)
 
+    def squares(src: Reg, dst: Reg) -> None:
+        """As many rows at a time as a vector has lanes, transposed in registers: each cache line
+        of the source is read at once."""
+        whole = depth - depth % lanes
+
+        def square(i: Reg) -> None:
+            for v in range(0, width, lanes):
+                at = src + column_stride * v + i
+                found = [
+                    k.load(source, at + column_stride * n if n else at, lanes) for n in range(lanes)
+                ]
+                for n, x in enumerate(transposed(k, found)):
+                    k.store(x, packed, dst + (i + n) * width + v)
+
+        k.loop(0, whole, lanes, square)
+        k.loop(whole, depth, 1, lambda i: whole_row(src + i, dst + i * width))
+
+    def whole_panel(src: Reg, dst: Reg) -> None:
+        if config.adjacent_rows and lanes:
+            squares(src, dst)
+            return
+        k.loop(0, depth, 1, lambda i: whole_row(src + i * row_stride, dst + i * width))
+
     def task(t: Reg) -> None:
         batch, panel = t / panels, t % panels + column / width
         first = panel * width
@@ -114,7 +147,7 @@ def emit(name: str, config: PackConfig, target: KernelTarget) -> KernelText:
 
         k.when(
             end - begin >= width,
-            lambda: k.loop(0, depth, 1, lambda i: whole_row(src + i * row_stride, dst + i * width)),
+            lambda: whole_panel(src, dst),
             lambda: k.loop(0, depth, 1, part_row),
         )
 

@@ -17,6 +17,7 @@ from rlx.lowering.families import (
     elementwise,
     fft,
     gather,
+    pool,
     reduce,
     rowwise,
     scatter,
@@ -39,6 +40,7 @@ SELECTORS: dict[str, Selector] = {
     "gather": gather.SELECTOR,
     "scatter": scatter.SELECTOR,
     "reduce": reduce.SELECTOR,
+    "pool": pool.SELECTOR,
     "common": common.SELECTOR,
 }
 """In the order in which they are asked."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rlx._mlir import ir
 from rlx.kernels import contraction, pack
 from rlx.kernels.contraction import ContractionConfig, OperandKind
-from rlx.kernels.contraction_tile import packed_bytes
+from rlx.kernels.contraction_tile import accumulate_type, packed_bytes
 from rlx.kernels.pack import PackConfig
 from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
 from rlx.lowering.lowering import Lowering
@@ -95,7 +95,7 @@ class Contraction:
         g = Geometry.of(product)
         out_shape = product.out.type.static_shape
         left, right = (region.leaves[spread_source(v)] for v in product.present)
-        a, lda, a_batch = _rows(lowering, left, product.present[0], out_shape, g)
+        a, lda, a_batch, across = _rows(lowering, left, product.present[0], out_shape, g)
         packed, b_batch = packed_operand(lowering, right, product.present[1], out_shape, g)
         extra: list[View] = []
         kinds: list[OperandKind] = []
@@ -110,7 +110,7 @@ class Contraction:
             row = {"full": g.n, "column": 1}.get(kind, 0)
             strides.append((row, 0 if row == 0 or g.batch == 1 else g.m * row))
         result = lowering.result(region.op.results[0])
-        config = ContractionConfig(a.dtype, packed.dtype, program, tuple(kinds))
+        config = ContractionConfig(a.dtype, packed.dtype, program, tuple(kinds), across)
         launch = contraction.launch(
             config, lowering.target.kernels, m=g.m, n=g.n, k=g.k, batch=g.batch,
             lda=lda, a_batch=a_batch, b_batch=b_batch, operands=strides,
@@ -134,25 +134,45 @@ def kind_of(shape: Shape, out: Shape) -> OperandKind | None:
 
 def _rows(
     lowering: Lowering, leaf: ir.Value, v: Value, out: tuple[int, ...], g: Geometry
-) -> tuple[View, int, int]:
-    """The left operand as rows: its view, the distance between rows, and between batch elements."""
-    shape = v.type.static_shape
-    view = lowering.view(leaf).expand(shape)
+) -> tuple[View, int, int, bool]:
+    """The left operand as [batch, rows, K]: its view, the distance between rows (between columns if
+    it lies across) and between batch elements, and whether it does."""
+    wide = v.type.static_shape if g.shared else (*out[:-2], *v.type.static_shape[-2:])
+    view = lowering.view(leaf).expand(v.type.static_shape)
     for attempt in (view, None):
-        view = attempt or lowering.copied(lowering.view(leaf).expand(shape))
-        if view.strides[-1] != 1 and g.k > 1:
+        view = attempt or _dense(lowering, leaf, view)
+        flat = view.expand(wide).reshape((g.batch, g.m, g.k))
+        if flat is None:
             continue
-        if g.shared:
-            flat = view.reshape((g.m, g.k))
-            if flat is not None:
-                return flat, flat.strides[0], 0
-        else:
-            flat = view.expand((*out[:-2], *shape[-2:])).reshape((g.batch, g.m, g.k))
-            if flat is not None:
-                return flat, flat.strides[1], flat.strides[0]
-            flat = lowering.copied(view.expand((*out[:-2], *shape[-2:])))
-            return flat, g.k, g.m * g.k
-    raise AssertionError("a dense copy is always rows")
+        batch, row, column = flat.strides
+        if column == 1 or g.k == 1:
+            return flat, row, batch, False
+        if (row == 1 or g.m == 1) and _across_pays(flat, column, g):
+            return flat, column, batch, True
+    # Matrices that broadcast along only some batch dims are copied once a batch element.
+    return lowering.copied(view.expand(wide)), g.k, g.m * g.k, False
+
+
+def _dense(lowering: Lowering, leaf: ir.Value, view: View) -> View:
+    """A dense copy, which other products find too unless the leaf is broadcast first."""
+    whole = lowering.view(leaf).shape == view.shape
+    return lowering.dense(leaf) if whole else lowering.copied(view)
+
+
+ACROSS_STEPS = 512
+"""Steps of k up to which the cache lines of an operand that lies across stay in the L1 cache."""
+ACROSS_COLUMNS = 96
+"""Columns up to which such an operand is read but once."""
+CROWDED_BYTES = 2048
+"""Rows that are a multiple of this apart meet in few sets of the caches."""
+
+
+def _across_pays(a: View, column: int, g: Geometry) -> bool:
+    """Whether a left operand that lies across is read as it is, and not copied first."""
+    if a.dtype is not accumulate_type(a.dtype):
+        return False
+    crowded = column * a.dtype.bytes % CROWDED_BYTES == 0
+    return g.n <= ACROSS_COLUMNS or (g.k <= ACROSS_STEPS and not crowded)
 
 
 def packed_operand(
@@ -202,7 +222,7 @@ def _pack_batch(
     assert flat is not None
     each = size // v.dtype.bytes
     packed = lowering.fresh(v.dtype, (own * each,))
-    config = PackConfig(v.dtype, flat.strides[2] == 1)
+    config = PackConfig.of(v.dtype, *flat.strides[1:])
     launch = pack.launch(
         config, lowering.target.kernels, k=g.k, n=g.n, row_stride=flat.strides[1],
         column_stride=flat.strides[2], batch=own, source_batch=flat.strides[0], packed_batch=each,
@@ -238,7 +258,7 @@ def _pack(
     column: int = 0,
     fill: bool = True,
 ) -> None:
-    config = PackConfig(source.dtype, source.strides[1] == 1)
+    config = PackConfig.of(source.dtype, *source.strides)
     launch = pack.launch(
         config, lowering.target.kernels, k=k, n=n, row_stride=source.strides[0],
         column_stride=source.strides[1], column=column, fill=fill,

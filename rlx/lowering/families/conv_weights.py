@@ -74,7 +74,7 @@ def _panels(
     assert flat is not None, "a dense view takes any shape"
     many, column, row = flat.strides
     width = config.width(target)
-    packing = PackConfig(source.dtype, column == 1, width)
+    packing = PackConfig.of(source.dtype, row, column, width)
     each = pack.packed_size(target, packing, windows, shape.outputs)
     panels = lowering.fresh(source.dtype, (wanted[0] * each,))
     launch = pack.launch(

@@ -26,6 +26,7 @@ FAMILIES = (
     "loop",
     "conv",
     "conv_weights",
+    "pool",
     "fft",
 )
 """The kernel families that a CPU has emitters for."""
