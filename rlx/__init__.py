@@ -48,6 +48,7 @@ NAMES = {
         "rlx.staged": ("CompilePipeline",),
         "rlx.text": ("load", "save"),
         "rlx.tracing": ("trace",),
+        "rlx.training": ("compile_training", "fit"),
         "rlx.types": ("DType", "TensorType"),
         "rlx.view.graph": ("inspect_html",),
     }.items()
@@ -57,8 +58,8 @@ NAMES = {
 modules of ``NAMESPACES``, and the names of ``rlx.compat``."""
 
 NAMESPACES = (
-    "autodiff", "errors", "knobs", "linalg", "models", "ops", "prelude", "quant", "random",
-    "sparse", "splat",
+    "autodiff", "errors", "knobs", "linalg", "models", "ops", "optim", "prelude", "quant", "random",
+    "sparse", "splat", "training",
 )  # fmt: skip
 """Modules that ``import rlx`` gives as well."""
 

@@ -122,6 +122,11 @@ def compile_artifact(
             caller(),
         )
     values = _values(bound, {**bound.param_values, **(params or {})})
+    if options.get("donate"):
+        raise UnsupportedError(
+            "an artifact has no donated inputs: whoever loads it could not know; compile with"
+            " Session.compile, or leave donate out"
+        )
     names = [target] if isinstance(target, str) else list(target)
     targets = {t.features.name: t for t in map(_cpu_target, names)}
     order = sorted(targets.values(), key=lambda t: t.features.rank, reverse=True)

@@ -13,7 +13,9 @@
     ├─ DeviceError           a device that is unknown or unavailable
     ├─ ToolchainError        MLIR, LLVM or an assembler is missing or refused its input
     ├─ FaultError            a run met bad data: an index out of range, a loop over its limit
+    │  └─ NonFiniteError     a loss or gradient that is nan or infinite
     ├─ ModelError            a model directory that cannot be loaded
+    ├─ CheckpointError       a checkpoint that cannot be written, read or used
     ├─ TraceError            a trace that cannot be started or written
     └─ ArtifactError         a compiled artifact that is damaged, or not for this machine or version
 
@@ -28,6 +30,7 @@ from typing import Any
 
 __all__ = [
     "ArtifactError",
+    "CheckpointError",
     "DTypeError",
     "DeviceError",
     "FaultError",
@@ -36,6 +39,7 @@ __all__ = [
     "KnobError",
     "ModelError",
     "NameError",
+    "NonFiniteError",
     "PassError",
     "RlxError",
     "ShapeError",
@@ -149,10 +153,26 @@ class FaultError(RlxError):
     """
 
 
+class NonFiniteError(FaultError):
+    """A loss or a gradient of a training step is nan or infinite. Nothing was updated by it.
+
+    What to do: the message names the op that made it, its line and its operands. Common causes are
+    a log or a division of 0, a learning rate that is too high, and f16 without a loss scale.
+    """
+
+
 class ModelError(RlxError):
     """A model directory that is incomplete or not of a supported kind.
 
     What to do: the message names the file and what was expected in it.
+    """
+
+
+class CheckpointError(RlxError):
+    """A checkpoint that cannot be written or read, or that is of another training run.
+
+    What to do: the message says which file, and which tensor does not fit the graph or the
+    optimiser; the checkpoint before is still there.
     """
 
 

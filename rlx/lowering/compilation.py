@@ -30,11 +30,14 @@ class Options:
     """What a user may choose about a compile.
 
     ``dispatch`` is "native" (kernel families where they claim an op, else the common way) or
-    "common" (every op by its own loop nest, unfused); ``fuse`` False keeps ops apart.
+    "common" (every op by its own loop nest, unfused); ``fuse`` False keeps ops apart. ``donate``
+    pairs positions of inputs with those of outputs, of one type each, that may be written over them
+    (``CompiledGraph.run_in_place``).
     """
 
     dispatch: Literal["native", "common"] = "native"
     fuse: bool = True
+    donate: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.dispatch not in ("native", "common"):

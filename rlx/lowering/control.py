@@ -14,10 +14,9 @@ from rlx._mlir import ir
 from rlx.dialects.control import control_of
 from rlx.errors import IRError
 from rlx.kernels import loop
-from rlx.lowering.families import select
 from rlx.lowering.loops import NoLoop, TooLarge, loop_program
 from rlx.lowering.lowering import Lowering
-from rlx.lowering.region import producer, reads
+from rlx.lowering.overwrite import Overwrites, write
 from rlx.lowering.report import MissedFusion
 from rlx.lowering.steps import Branch, For, Repeat, Step
 from rlx.lowering.views import Rounds, View
@@ -106,10 +105,9 @@ class _Call:
         takes behind ``after`` arguments."""
         block = self.bodies[key].regions[0].blocks[0]
         returned = list(list(block.operations)[-1].operation.operands)
+        overwrites = Overwrites(block, self.lowering)
         return [
-            place
-            if _overwrites(block, block.arguments[after + n], returned[n], self.lowering)
-            else None
+            place if overwrites.allowed(block.arguments[after + n], returned[n]) else None
             for n, place in enumerate(carried)
         ]
 
@@ -132,7 +130,7 @@ def _cond(call: _Call, node: Control) -> None:
     def branch(key: str) -> list[Step]:
         with lowering.inside() as steps:
             values = call.run(key, call.operands[1:], call.results)
-            _write(values, call.results, lowering)
+            write(values, call.results, lowering)
         return steps
 
     lowering.append(Branch(flag, branch("then"), branch("otherwise"), lowering.trail))
@@ -141,7 +139,7 @@ def _cond(call: _Call, node: Control) -> None:
 def _while_loop(call: _Call, node: Control) -> None:
     assert isinstance(node, WhileLoop)
     lowering, carried = call.lowering, call.results
-    _write(list(call.op.operands)[: node.carries], carried, lowering)
+    write(list(call.op.operands)[: node.carries], carried, lowering)
     operands = [*carried, *call.operands[node.carries :]]
     site = lowering.site(node.fault) if node.limit >= 0 else 0
     with lowering.repeated():
@@ -149,7 +147,7 @@ def _while_loop(call: _Call, node: Control) -> None:
             flag = lowering.view(call.run("test", operands)[0])
             lowering.touch(flag)
         with lowering.inside() as body:
-            _write(call.run("body", operands, call.in_place("body", carried)), carried, lowering)
+            write(call.run("body", operands, call.in_place("body", carried)), carried, lowering)
     lowering.append(Repeat(test, flag, body, node.limit, site, lowering.trail))
 
 
@@ -159,7 +157,7 @@ def _scan(call: _Call, node: Control) -> None:
     carried, stacks = call.results[:at], call.results[at:]
     inner = call.bodies["body"].regions[0].blocks[0].arguments
     end = len(call.operands) - node.scanned
-    _write(list(call.op.operands)[:at], carried, lowering)
+    write(list(call.op.operands)[:at], carried, lowering)
     if node.rounds == 0:
         return
     scanned = [lowering.view(v) for v in list(call.op.operands)[end:]]
@@ -178,8 +176,8 @@ def _scan(call: _Call, node: Control) -> None:
                 [*call.in_place("body", carried, 1), *places],
             )
             # The stacks first: what is carried may be among them.
-            _write(values[at:], places, lowering)
-            _write(values[:at], carried, lowering)
+            write(values[at:], places, lowering)
+            write(values[:at], carried, lowering)
     lowering.append(For(rounds, body, counter if counts else None, node.reverse, lowering.trail))
 
 
@@ -188,49 +186,3 @@ _LOWER: dict[type[Control], Callable[[_Call, Control], None]] = {
     WhileLoop: _while_loop,
     Scan: _scan,
 }
-
-
-def _write(values: Sequence[ir.Value], places: Sequence[View], lowering: Lowering) -> None:
-    """Copy values to where they are wanted, unless they lie there already.
-
-    A value may lie where another one is wanted: such are set aside before the first is written.
-    """
-    found = [lowering.view(v) for v in values]
-    taken = {id(p.memory) for p in places}
-    for i, (view, place) in enumerate(zip(found, places, strict=True)):
-        if view != place and id(view.memory) in taken:
-            found[i] = lowering.copied(view)
-    for view, place in zip(found, places, strict=True):
-        if view != place:
-            lowering.copy(view, place)
-
-
-def _overwrites(block: ir.Block, old: ir.Value, new: ir.Value, lowering: Lowering) -> bool:
-    """Whether the op that makes a carried value may write it over the old one.
-
-    Nothing reads the old value, or a view of it, behind that op; and the op itself only element
-    by element, which a kernel of the elementwise family does in place.
-    """
-    maker = producer(new)
-    if maker is None or maker.name in lowering.view_ops:
-        return False
-    views, made = {old}, False
-    for item in block.operations:
-        op = item.operation
-        read = views.intersection(reads(op))
-        if op == maker:
-            if read and not (read == {old} and _is_elementwise(op, lowering)):
-                return False
-            made = True
-        elif read and made:
-            return False
-        elif read and op.name in lowering.view_ops:
-            views.update(op.results)
-    return made
-
-
-def _is_elementwise(op: ir.Operation, lowering: Lowering) -> bool:
-    if op.name == "func.call" or lowering.compilation.options.dispatch != "native":
-        return False
-    region = lowering.compilation.regions.of(op)
-    return select(region, lowering.target.families)[0] == "elementwise"

@@ -7,8 +7,8 @@ so a weight that is only packed is never copied in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from rlx._mlir import ir
 from rlx.dialects.convert import from_type
@@ -19,6 +19,7 @@ from rlx.lowering.families import SELECTORS, select
 from rlx.lowering.families.copy import static_dims
 from rlx.lowering.lir_text import write_module
 from rlx.lowering.lowering import Lowering
+from rlx.lowering.overwrite import Overwrites, write
 from rlx.lowering.region import producer, reads
 from rlx.lowering.views import Memory, View
 from rlx.ops.base import Op
@@ -27,6 +28,15 @@ from rlx.ops.movement import Expand, Reshape, Transpose
 from rlx.ops.slicing import Slice
 
 __all__ = ["MirToLir"]
+
+
+@dataclass(frozen=True)
+class _End:
+    """A returned value, the output where it is wanted, and whether an input was donated for it."""
+
+    value: ir.Value
+    place: View
+    donated: bool
 
 
 class MirToLir(Pass):
@@ -45,21 +55,21 @@ class MirToLir(Pass):
         for view in main.regions[0].blocks[0].operations:
             if view.operation.name != "func.return":
                 _lower(view.operation, lowering)
-        for v, index in ends:
-            _return(v, index, lowering)
+        _finish(ends, lowering)
         return write_module(lowering, main)
 
 
-def _entry(
-    main: ir.Operation, prologue: ir.Operation | None, lowering: Lowering
-) -> list[tuple[ir.Value, int]]:
-    """Give the arguments their places; returns the returned values with their positions."""
+def _entry(main: ir.Operation, prologue: ir.Operation | None, lowering: Lowering) -> list[_End]:
+    """Give the arguments their places; a donated input lies in the memory of the output that is
+    written over it."""
     block = main.regions[0].blocks[0]
     marks = ir.ArrayAttr(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else []
     returned = (
         list(prologue.regions[0].blocks[0].operations)[-1].operation.operands if prologue else []
     )
+    over: dict[int, ir.Value] = {}
     counts = {"input": 0, "param": 0}
+    donated = dict(lowering.compilation.options.donate)
     for arg, mark in zip(block.arguments, marks, strict=False):
         named = ir.DictAttr(mark)
         if "rlx.packed" in named:
@@ -67,16 +77,24 @@ def _entry(
             continue
         role = "param" if "rlx.param" in named else "input"
         t = from_type(arg.type)
-        lowering.env[arg] = View.dense(Memory(role, counts[role]), t.dtype, t.static_shape)
+        memory = Memory(role, counts[role])
+        if role == "input" and counts[role] in donated:
+            memory = Memory("output", donated[counts[role]])
+            over[memory.index] = arg
+        lowering.env[arg] = View.dense(memory, t.dtype, t.static_shape)
         if role == "param":
             lowering.params_of[arg] = frozenset([counts[role]])
         counts[role] += 1
     if prologue is not None:
         _statics(prologue, lowering)
-    ends = [(v, i) for i, v in enumerate(list(block.operations)[-1].operation.operands)]
-    for v, i in ends:
-        if producer(v) is not None:
-            lowering.want(v, _output(v, i))
+    ends: list[_End] = []
+    overwrites = Overwrites(block, lowering)
+    for i, v in enumerate(list(block.operations)[-1].operation.operands):
+        old = over.get(i)
+        place = _output(v, i) if old is None else lowering.env[old]
+        ends.append(_End(v, place, old is not None))
+        if producer(v) is not None and (old is None or overwrites.allowed(old, v)):
+            lowering.want(v, place)
     return ends
 
 
@@ -100,14 +118,17 @@ def _statics(prologue: ir.Operation, lowering: Lowering) -> None:
                 lowering.params_of[r] = needs
 
 
-def _return(v: ir.Value, index: int, lowering: Lowering) -> None:
-    """Copy what no kernel wrote to its output: an input, a view, a second use of one value."""
-    lowering.at(producer(v) or v)
-    found = lowering.view(v)
-    if found.memory.role == "output" and found.memory.index == index:
-        return
-    lowering.ops = f"output {index}"
-    lowering.copy(found, _output(v, index))
+def _finish(ends: Sequence[_End], lowering: Lowering) -> None:
+    """Copy what no kernel wrote to its output: an input, a view, a second use of one value. What
+    is donated comes last: it may still be read by the others, and by one another."""
+    for n, end in enumerate(ends):
+        lowering.at(producer(end.value) or end.value)
+        lowering.ops = f"output {n}"
+        if not end.donated:
+            write([end.value], [end.place], lowering)
+    kept = [end for end in ends if end.donated]
+    lowering.ops = "donated outputs"
+    write([end.value for end in kept], [end.place for end in kept], lowering)
 
 
 def _lower(op: ir.Operation, lowering: Lowering) -> None:

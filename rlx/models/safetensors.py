@@ -1,4 +1,4 @@
-"""A reader of safetensors files: named tensors as views of the mapped file.
+"""Safetensors files: named tensors, read as views of the mapped file, and written.
 
 The format is an 8-byte little-endian header length, a JSON header that gives every tensor's
 dtype, shape and ``[begin, end)`` bytes, and the bytes themselves, without gaps. The header comes
@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import numpy as np
 from rlx.errors import ModelError, ShapeError, did_you_mean
 from rlx.types import DType, TensorType, dtype
 
-__all__ = ["SafeTensors"]
+__all__ = ["SafeTensors", "write_safetensors"]
 
 Array = np.ndarray[Any, Any]
 
@@ -138,3 +140,49 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _are_sizes(v: Any) -> bool:
     return isinstance(v, list) and all(type(n) is int and n >= 0 for n in v)
+
+
+def write_safetensors(
+    path: str | Path, tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write a file, which appears whole, under its name, or not at all: whenever the process or
+    the machine stops, there is the file before or this one. ModelError if it cannot be written."""
+    names = {dtype(ours).numpy: theirs for theirs, ours in _DTYPES.items()}
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    end = 0
+    for name, a in tensors.items():
+        if a.dtype not in names:
+            raise ModelError(f"tensor {name!r} is {a.dtype}, for which safetensors has no name")
+        header[name] = {
+            "dtype": names[a.dtype], "shape": list(a.shape), "data_offsets": [end, end + a.nbytes],
+        }  # fmt: skip
+        end += a.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # so that the data are aligned
+    path = Path(path)
+    staged = path.parent / f".{path.name}.{os.urandom(6).hex()}"
+    try:
+        with staged.open("xb") as f:
+            f.write(len(text).to_bytes(8, "little") + text)
+            for a in tensors.values():
+                f.write(np.ascontiguousarray(a).reshape(-1).view(np.uint8).data)
+            f.flush()
+            os.fsync(f.fileno())
+        staged.replace(path)
+        _sync(path.parent)
+    except OSError as e:
+        raise ModelError(f"cannot write {path}: {e.strerror or e}") from None
+    finally:
+        with suppress(OSError):
+            staged.unlink()
+
+
+def _sync(folder: Path) -> None:
+    """Have the names in a folder on the disk, where folders can be opened."""
+    if os.name != "posix":
+        return
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

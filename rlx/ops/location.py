@@ -36,13 +36,15 @@ def located(location: Location) -> Generator[None]:
 
 
 def caller() -> Location:
-    """File and line of the nearest frame outside RLX (model builders count as outside)."""
+    """File and line of the nearest frame outside RLX (model builders count as outside, and
+    methods that dataclasses generate as inside)."""
     if _place.location is not None:
         return _place.location
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_PACKAGE) or name.startswith(_USER_SIDE):
+        generated = name == "<string>" and frame.f_globals.get("__name__", "").startswith("rlx.")
+        if not (generated or name.startswith(_PACKAGE)) or name.startswith(_USER_SIDE):
             return (name, frame.f_lineno)
         frame = frame.f_back
     return ("<unknown>", 0)

@@ -59,11 +59,11 @@ class CpuBackend:
             from rlx.targets.cpu.features import require, selected
 
             # RLX_CPU may name another machine, whose code would not run here.
-            features = require(selected()).name
+            features, chosen = require(selected()).name, Options.of(options)
             artifact, report = find_or_compile(
-                graph, ("cpu", features), Options.of(options), lambda: make_target(features)
+                graph, ("cpu", features), chosen, lambda: make_target(features)
             )
-        return Executable(artifact, report, shared)
+        return Executable(artifact, report, shared, chosen.donate)
 
     def set_threads(self, n: int) -> None:
         from rlx.runtime import _native
@@ -105,7 +105,7 @@ class InterpreterBackend:
     def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Any:
         from rlx.runtime.interpreted import Interpreted
 
-        return Interpreted(graph, shared)
+        return Interpreted(graph, shared, options.get("donate", ()))
 
     def set_threads(self, n: int) -> None:
         """The interpreter is single-threaded; any number is accepted."""

@@ -42,13 +42,20 @@ class Executable:
     once. ArtifactError if it is malformed, or has nothing for this machine.
 
     ``weights`` hold its params; of the ``shared`` ones those that fit are used again. ``report`` is
-    what its compile said of itself (a ``rlx.compiler.CompileReport``), if there was one.
+    what its compile said of itself (a ``rlx.compiler.CompileReport``), if there was one. ``donate``
+    pairs the inputs and the outputs that share memory, as it was compiled with.
     """
 
     def __init__(
-        self, artifact: Artifact, report: Any = None, shared: Sequence[Weights] = ()
+        self,
+        artifact: Artifact,
+        report: Any = None,
+        shared: Sequence[Weights] = (),
+        donate: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.artifact, self.variant = artifact, artifact.variant
+        self.donate = tuple(donate)
+        self._over = {o: i for i, o in donate}
         self.report = report
         try:
             with span("load"):
@@ -85,6 +92,10 @@ class Executable:
 
     def run_slots(self, *inputs: Array) -> tuple[Array, ...]:
         """Run on inputs in declared order and exactly as declared; the results are new arrays."""
+        if self.donate:
+            outputs = self._fresh()
+            self.run_into(inputs, outputs)
+            return tuple(outputs)
         try:
             if self._plain:
                 return self.program.run_slots(*inputs)
@@ -97,7 +108,29 @@ class Executable:
         return tuple(a.view(dt) for a, dt in zip(out, self._results, strict=True))
 
     def run_into(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Run into the given arrays; no output may share memory with an input or a param."""
+        """Run into the given arrays; no output may share memory with an input or a param, but a
+        donated output with its input."""
+        for i, o in self.donate:
+            if not np.may_share_memory(inputs[i], outputs[o]):
+                np.copyto(outputs[o], inputs[i])
+        self._run_into(inputs, outputs)
+
+    def run_in_place(self, inputs: Sequence[Array]) -> list[Array]:
+        """Run, with donated outputs written over their inputs; the others are new arrays."""
+        outputs = self._fresh(inputs)
+        self._run_into(inputs, outputs)
+        return [a for o, a in enumerate(outputs) if o not in self._over]
+
+    def _fresh(self, inputs: Sequence[Array] = ()) -> list[Array]:
+        """An array for every output, which is new unless ``inputs`` has one to write over."""
+        return [
+            inputs[self._over[o]] if inputs and o in self._over else np.empty(shape, dt)
+            for o, (dt, (_, _, shape)) in enumerate(
+                zip(self._results, self.artifact.outputs, strict=True)
+            )
+        ]
+
+    def _run_into(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         try:
             self.program.run_into([plain(a) for a in inputs], [plain(a) for a in outputs])
         except _native.Fault as fault:

@@ -45,8 +45,13 @@ class Interpreted:
 
     report = None
 
-    def __init__(self, graph: Graph, shared: Sequence[Params] = ()) -> None:
-        self.graph, self.artifact = graph, _Signatures(graph)
+    def __init__(
+        self,
+        graph: Graph,
+        shared: Sequence[Params] = (),
+        donate: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        self.graph, self.artifact, self.donate = graph, _Signatures(graph), dict(donate)
         self.weights = shared[0] if shared else Params()
 
     def run_slots(self, *inputs: Array) -> tuple[Array, ...]:
@@ -71,3 +76,11 @@ class Interpreted:
         """Run and copy the results into ``outputs``."""
         for out, value in zip(outputs, self.run_slots(*inputs), strict=True):
             out[...] = value
+
+    def run_in_place(self, inputs: Sequence[Array]) -> list[Array]:
+        """Run, write donated outputs over their inputs, and return the others."""
+        found = self.run_slots(*inputs)
+        for i, o in self.donate.items():
+            inputs[i][...] = found[o]
+        taken = set(self.donate.values())
+        return [a for o, a in enumerate(found) if o not in taken]

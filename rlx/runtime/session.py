@@ -66,6 +66,7 @@ class Session:
             raise GraphError(f"compile takes a Graph, found a {type(graph).__name__}", caller())
         bound = graph if dims is None else graph.bind(dims)
         bound.nodes()  # a graph without outputs is refused here, at the user's line
+        _check_donations(bound, options.get("donate", ()))
         return CompiledGraph(bound, self.backend, options)
 
     def compile_with(
@@ -113,6 +114,26 @@ class Session:
         compiled = CompiledGraph(_signature_of(found), Loaded(found), {})
         compiled._params.update(found.values)  # the executable has them already
         return compiled
+
+
+def _check_donations(graph: Graph, donate: Sequence[tuple[int, int]]) -> None:
+    """GraphError unless each pair names an input and an output of one type, once each."""
+    for i, o in donate:
+        if not 0 <= i < len(graph.inputs) or not 0 <= o < len(graph.outputs):
+            raise GraphError(
+                f"donate pairs input {i} with output {o}; there are {len(graph.inputs)} inputs and"
+                f" {len(graph.outputs)} outputs",
+                caller(),
+            )
+        given, made = graph.inputs[i], graph.outputs[o]
+        if given.type != made.type:
+            raise GraphError(
+                f"input {given.name!r} is {given.type}, and output {o}, which donate would write"
+                f" over it, is {made.type}",
+                caller(),
+            )
+    if any(len(set(side)) < len(donate) for side in zip(*donate, strict=True)):
+        raise GraphError(f"donate names an input or an output twice: {donate}", caller())
 
 
 def _signature_of(artifact: Artifact) -> Graph:
@@ -240,6 +261,18 @@ class CompiledGraph:
         except GraphError:
             self._check_params()
             raise
+
+    def run_in_place(self, inputs: Mapping[str, Any], state: Mapping[str, Array]) -> list[Array]:
+        """Run with donated inputs (the option ``donate``) in ``state``: contiguous, writable arrays
+        by name, over which their outputs are written. Returns the other outputs in order.
+
+        A run that fails may leave some of ``state`` written. Raises as ``run`` does.
+        """
+        for name, a in state.items():
+            if not a.flags.c_contiguous or not a.flags.writeable:
+                raise ShapeError(f"state {name!r} must be contiguous and writable", caller())
+        executable, ready = self._prepare({**inputs, **state})
+        return executable.run_in_place(ready)
 
     def profile(self, inputs: Mapping[str, Any] | None = None, runs: int = 20) -> Profile:
         """Time the launches of ``runs`` runs on arrays by name; the result prints as a table.

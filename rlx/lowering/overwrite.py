@@ -1,0 +1,68 @@
+"""Results written over what they replace: carried values of loops, and donated inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlx._mlir import ir
+from rlx.lowering.families import select
+from rlx.lowering.lowering import Lowering
+from rlx.lowering.region import producer, reads
+from rlx.lowering.views import View
+
+__all__ = ["Overwrites", "write"]
+
+
+class Overwrites:
+    """Which results of a block's ops may be written over an older value at once."""
+
+    def __init__(self, block: ir.Block, lowering: Lowering) -> None:
+        self.lowering = lowering
+        self.ops = [item.operation for item in block.operations]
+        self.at = {op: n for n, op in enumerate(self.ops)}
+        self.readers: dict[ir.Value, list[int]] = {}
+        for n, op in enumerate(self.ops):
+            for v in dict.fromkeys(reads(op)):
+                self.readers.setdefault(v, []).append(n)
+
+    def allowed(self, old: ir.Value, new: ir.Value) -> bool:
+        """Whether the op that makes ``new`` may write it over ``old``.
+
+        Nothing reads the old value, or a view of it, behind that op; and the op itself only element
+        by element, which a kernel of the elementwise family does in place.
+        """
+        maker = producer(new)
+        if maker is None or maker not in self.at or maker.name in self.lowering.view_ops:
+            return False
+        made = self.at[maker]
+        todo = [old]
+        while todo:
+            v = todo.pop()
+            for n in self.readers.get(v, ()):
+                if n > made or (n == made and (v != old or not self._is_elementwise(maker))):
+                    return False
+                if self.ops[n].name in self.lowering.view_ops:
+                    todo += self.ops[n].results
+        return True
+
+    def _is_elementwise(self, op: ir.Operation) -> bool:
+        lowering = self.lowering
+        if op.name == "func.call" or lowering.compilation.options.dispatch != "native":
+            return False
+        region = lowering.compilation.regions.of(op)
+        return select(region, lowering.target.families)[0] == "elementwise"
+
+
+def write(values: Sequence[ir.Value], places: Sequence[View], lowering: Lowering) -> None:
+    """Copy values to where they are wanted, unless they lie there already.
+
+    A value may lie where another one is wanted: such are set aside before the first is written.
+    """
+    found = [lowering.view(v) for v in values]
+    taken = {id(p.memory) for p in places}
+    for i, (view, place) in enumerate(zip(found, places, strict=True)):
+        if view != place and id(view.memory) in taken:
+            found[i] = lowering.copied(view)
+    for view, place in zip(found, places, strict=True):
+        if view != place:
+            lowering.copy(view, place)

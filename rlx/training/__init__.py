@@ -1,0 +1,19 @@
+"""Training: a graph with a loss becomes a step that updates its params in place.
+
+    step = rlx.compile_training(graph, rlx.optim.AdamW(lr=1e-3))
+    rlx.fit(step, rlx.training.Batches({"x": x, "label": y}, 32), epochs=10)
+
+docs/training.md is the way from data to a deployed model.
+"""
+
+from __future__ import annotations
+
+from rlx.training.data import Batches
+from rlx.training.fit import Data, History, fit
+from rlx.training.state import State
+from rlx.training.step import LossScale, StepResult, TrainStep, compile_training
+
+__all__ = [
+    "Batches", "Data", "History", "LossScale", "State", "StepResult", "TrainStep",
+    "compile_training", "fit",
+]  # fmt: skip

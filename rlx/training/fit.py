@@ -1,0 +1,135 @@
+"""The loop around a training step."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from rlx.errors import GraphError
+from rlx.models.progress import Progress
+from rlx.ops.builders import located
+from rlx.training.step import StepResult, TrainStep
+
+__all__ = ["Data", "History", "fit"]
+
+
+class Data(Protocol):
+    """Batches by number, counted from 0; ``len`` is the number of batches of an epoch."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, n: int, /) -> Mapping[str, Any]: ...
+
+
+@dataclass
+class History:
+    """What ``fit`` did: the results of its steps in order, the number ``first`` of the first of
+    them, and whether Ctrl-C ended it."""
+
+    first: int
+    steps: list[StepResult] = field(default_factory=list[StepResult])
+    interrupted: bool = False
+
+    @property
+    def losses(self) -> list[float]:
+        """The losses of the steps."""
+        return [s.loss for s in self.steps]
+
+
+@located
+def fit(
+    step: TrainStep,
+    data: Data | Callable[[int], Mapping[str, Any]],
+    *,
+    epochs: int | None = None,
+    steps: int | None = None,
+    checkpoint: str | Path | None = None,
+    every: int = 0,
+    show: bool | None = None,
+    on_step: Callable[[TrainStep, StepResult], None] | None = None,
+) -> History:
+    """Train until ``steps`` batches, or ``epochs`` times those of ``data``, have been trained on.
+
+    ``data`` gives a batch by its number (``Batches``, or a function, which has no epochs), so that
+    a run goes on where it was. ``checkpoint`` is a file: if it is there, the run goes on from it. It
+    is written after every ``every`` batches and at the end. ``on_step`` is called after each batch.
+    ``show`` forces the progress bar on or off; else there is one on a terminal.
+
+    Ctrl-C lets the batch at hand end, writes the checkpoint and returns; a second one stops at
+    once. NonFiniteError as ``TrainStep`` raises it; the checkpoint holds the state before.
+    """
+    total = _total(data, epochs, steps)
+    if every < 0 or (every and checkpoint is None):
+        raise GraphError(f"every is a number of batches between checkpoints, found {every!r}"
+                         f" with checkpoint={checkpoint!r}")  # fmt: skip
+    path = None if checkpoint is None else Path(checkpoint)
+    if path is not None and path.exists():
+        step.load(path)
+    history = History(step.position)
+    left = max(0, total - step.position)
+    with _interruptible() as stopped, Progress("training", left, show) as bar:
+        while step.position < total and not stopped:
+            began = time.perf_counter()
+            n = step.position
+            result = step(data(n) if callable(data) else data[n])
+            history.steps.append(result)
+            if path is not None and every and step.position % every == 0:
+                step.save(path)
+            bar.label = (
+                f"loss {result.loss:.4g}, {1e3 * (time.perf_counter() - began):.1f} ms a step"
+            )
+            bar.advance()
+            if on_step is not None:
+                on_step(step, result)
+    history.interrupted = bool(stopped)
+    if path is not None:
+        step.save(path)
+    if stopped:
+        print(f"interrupted after {step.position} of {total} batches", file=sys.stderr)
+    return history
+
+
+def _total(data: Any, epochs: int | None, steps: int | None) -> int:
+    if (epochs is None) == (steps is None):
+        raise GraphError(f"give epochs or steps, one of them; found {epochs!r} and {steps!r}")
+    n = steps if epochs is None else epochs
+    if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+        raise GraphError(f"a number of {'steps' if epochs is None else 'epochs'}, found {n!r}")
+    if not callable(data) and not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
+        raise GraphError(
+            f"data gives batches by number, as Batches, a list or a function do; found a"
+            f" {type(data).__name__}"
+        )
+    if epochs is None:
+        return n
+    if callable(data):
+        raise GraphError("a function has no epochs; give steps")
+    return n * len(data)
+
+
+@contextmanager
+def _interruptible() -> Generator[list[int]]:
+    """While the block runs, the first Ctrl-C is only noted in the list that it gets. Other threads
+    than the main one get no signals."""
+    stopped: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if stopped:
+            raise KeyboardInterrupt
+        stopped.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield stopped
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,272 @@
+"""A compiled training step, and the run that it advances."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from rlx.errors import GraphError, NameError, NonFiniteError, did_you_mean
+from rlx.graph import Graph, check_param
+from rlx.ops.builders import located
+from rlx.ops.location import caller
+from rlx.optim import Optimizer
+from rlx.random import key_data
+from rlx.runtime.executable import typed_array
+from rlx.runtime.session import CompiledGraph, Session
+from rlx.training import checkpoint
+from rlx.training.diagnosis import culprit
+from rlx.training.graphs import Clip, Half, Plan, check_plan, gradient_half, update_half
+from rlx.training.state import State
+
+__all__ = ["LossScale", "StepResult", "TrainStep", "compile_training"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class LossScale:
+    """How a loss is scaled so that gradients of f16 do not vanish.
+
+    The scale is ``initial`` at first. When a gradient is not finite, the update is left out and the
+    scale is multiplied by ``backoff``; after ``interval`` updates in a row it is multiplied by
+    ``growth``. Below ``least`` a step fails instead.
+    """
+
+    initial: float = 2.0**15
+    growth: float = 2.0
+    backoff: float = 0.5
+    interval: int = 2000
+    least: float = 2.0**-14
+
+    def __post_init__(self) -> None:
+        if not (0 < self.least <= self.initial and 0 < self.backoff < 1 < self.growth):
+            raise GraphError(
+                f"a loss scale has 0 < least <= initial and 0 < backoff < 1 < growth, found {self}",
+                caller(),
+            )
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step gives: the loss of its batch, the metrics by name, and whether the params were
+    ``updated``: not by a batch that is only accumulated, or whose gradients overflowed."""
+
+    loss: float
+    metrics: dict[str, Array]
+    updated: bool
+
+
+@located
+def compile_training(
+    graph: Graph,
+    optimizer: Optimizer,
+    *,
+    wrt: Sequence[str] | None = None,
+    metrics: Sequence[str] = (),
+    params: Mapping[str, Any] | None = None,
+    clip: Clip | None = None,
+    ema: float | None = None,
+    accumulate: int = 1,
+    loss_scale: LossScale | None = None,
+    key: str | None = None,
+    seed: int = 0,
+    session: Session | None = None,
+) -> TrainStep:
+    """Compile a graph whose first output is a loss into a step that trains its params.
+
+    ``wrt`` names the params that are trained, by default all of floats; the others are constant.
+    ``metrics`` names the outputs after the loss. ``params`` adds to, or replaces, the values that
+    the graph's params have. ``clip`` changes the gradients (``rlx.optim.ClipNorm``), ``ema`` is the
+    decay of averages of the params. With ``accumulate`` n the params are updated after every n-th
+    batch, by the mean of n gradients. ``key`` names an input of 2xu32 that is given a fresh random
+    key for every batch, drawn from ``seed``. Params of f16 and bf16 are kept and updated in f32;
+    for f16 add a ``loss_scale``.
+
+    Raises ShapeError for a loss that is not one float, NameError for unknown names, GraphError for
+    a param without a value.
+    """
+    if not isinstance(graph, Graph):
+        raise GraphError(f"compile_training takes a Graph, found a {type(graph).__name__}")
+    if not isinstance(optimizer, Optimizer):
+        raise GraphError(f"an optimiser of rlx.optim is expected, found {optimizer!r}")
+    if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
+        raise GraphError(f"accumulate is a number of batches from 1 on, found {accumulate!r}")
+    graph.nodes()
+    floats = [str(v.name) for v in graph.params if v.dtype.is_float]
+    trained = tuple(floats if wrt is None else wrt)
+    scaled = loss_scale is not None
+    plan = Plan(graph, optimizer, trained, clip, ema, accumulate, scaled, key)
+    check_plan(plan)
+    names = tuple(metrics)
+    if len(names) != len(graph.outputs) - 1:
+        raise GraphError(
+            f"metrics names the outputs after the loss: {len(graph.outputs) - 1} of them, found"
+            f" {len(names)} names"
+        )
+    return TrainStep(plan, names, loss_scale, {**graph.param_values, **(params or {})}, seed,
+                     session or Session())  # fmt: skip
+
+
+class TrainStep:
+    """A training run: call it with a batch to train on it.
+
+        result = step({"x": images, "label": labels})
+
+    It is for one thread at a time. ``state`` is all that a run is: it is what a checkpoint holds.
+    """
+
+    def __init__(
+        self, plan: Plan, metrics: tuple[str, ...], loss_scale: LossScale | None,
+        params: Mapping[str, Any], seed: int, session: Session,
+    ) -> None:  # fmt: skip
+        self.plan, self.metrics, self.loss_scale = plan, metrics, loss_scale
+        self.state = State(plan.state())
+        self.frozen: dict[str, Array] = {}
+        self._set_params(params)
+        self.state["run/key"][...] = key_data(seed)
+        self.state["run/scale"][...] = loss_scale.initial if loss_scale else 1.0
+        self._halves = gradient_half(plan), update_half(plan)
+        gradients, update = (_compiled(half, session) for half in self._halves)
+        for name, value in self.frozen.items():
+            gradients.set_param(name, value)
+        self._gradients, self._update = gradients, update
+        self._inputs = [str(v.name) for v in plan.graph.inputs if v.name != plan.key]
+
+    def _set_params(self, given: Mapping[str, Any]) -> None:
+        types = {str(v.name): v.type for v in self.plan.graph.params}
+        for name in given:
+            if name not in types:
+                raise NameError(f"no param is called {name!r}{did_you_mean(name, types)}")
+        for name, t in types.items():
+            if name not in given:
+                raise GraphError(
+                    f"param {name!r} has no value to start from; give it one in the graph, or in"
+                    f" params={{{name!r}: array}}"
+                )
+            a = check_param(name, typed_array(given[name], name, t.dtype.name, "param"), t)
+            if name not in self.plan.trained:
+                self.frozen[name] = a.copy()
+                continue
+            self.state[f"params/{name}"][...] = a
+            if self.plan.ema is not None:
+                self.state[f"ema/{name}"][...] = a
+
+    # -- what it has come to ---------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        """The number of batches trained on."""
+        return int(self.state["run/position"])
+
+    @property
+    def updates(self) -> int:
+        """The number of updates of the params."""
+        return int(self.state["optimizer/count"])
+
+    def params(self, averaged: bool = False) -> dict[str, Array]:
+        """Copies of all params, in the types that the graph declares: for ``set_param``, or the
+        ``params`` of ``compile_artifact``. ``averaged`` takes the moving averages instead."""
+        if averaged and self.plan.ema is None:
+            raise GraphError("there are no averages; compile_training(..., ema=0.999)", caller())
+        found = self.state.part("ema" if averaged else "params")
+        types = {str(v.name): v.dtype.numpy for v in self.plan.graph.params}
+        return {n: (found | self.frozen)[n].astype(dt) for n, dt in types.items()}
+
+    # -- training --------------------------------------------------------------------------
+
+    def __call__(self, batch: Mapping[str, Any]) -> StepResult:
+        """Train on a batch: arrays by the names of the graph's inputs.
+
+        NonFiniteError if the loss or a gradient is nan or infinite: it names the op that made it,
+        and params and optimiser are as they were before. Raises as ``CompiledGraph.run`` does for
+        arrays that do not fit.
+        """
+        gradients, update = self._halves
+        self._check_names(batch)
+        feeds = {
+            **batch,
+            **{n: self.state[n] for n in gradients.reads if n not in gradients.writes},
+        }
+        written = {n: self.state[n] for n in gradients.writes}
+        loss, *metrics, finite = self._gradients.run_in_place(feeds, written)
+        updated = False
+        if not finite and (self.loss_scale is None or not np.isfinite(loss)):
+            self._fail(batch)
+        if (self.position + 1) % self.plan.accumulate == 0:
+            updated = bool(finite)
+            if updated:
+                self._update.run_in_place(
+                    {n: self.state[n] for n in update.reads if n not in update.writes},
+                    {n: self.state[n] for n in update.writes},
+                )
+            self._rescale(batch, updated)
+        self.state["run/position"][...] += 1
+        return StepResult(float(loss), dict(zip(self.metrics, metrics, strict=True)), updated)
+
+    def _check_names(self, batch: Mapping[str, Any]) -> None:
+        for name in batch:
+            if name not in self._inputs:
+                raise NameError(
+                    f"the graph has no input {name!r}{did_you_mean(name, self._inputs)}", caller()
+                )
+
+    def _rescale(self, batch: Mapping[str, Any], updated: bool) -> None:
+        """Make the scale of the loss smaller after gradients that overflowed, and larger after many
+        that did not."""
+        policy, scale, good = self.loss_scale, self.state["run/scale"], self.state["run/good"]
+        if policy is None:
+            return
+        if updated:
+            good[...] += 1
+            if good == policy.interval:
+                good[...] = 0
+                scale[...] *= policy.growth
+            return
+        if scale * policy.backoff < policy.least:
+            self._fail(batch)
+        scale[...] *= policy.backoff
+        self._restart()
+
+    def _restart(self) -> None:
+        """Forget what was accumulated since the last update."""
+        self.state["run/good"][...] = 0
+        for a in self.state.part("grads").values():
+            a[...] = 0
+
+    def _fail(self, batch: Mapping[str, Any]) -> NoReturn:
+        """Say where nan or infinity came from, and go back to the last update."""
+        half, position = self._halves[0], self.position
+        old = {n: np.zeros_like(a) if n in half.writes else a for n, a in self.state.items()}
+        found = culprit(half.graph, {**batch, **{n: old[n] for n in half.reads}}, self.frozen)
+        self._restart()
+        self.state["run/position"][...] -= position % self.plan.accumulate
+        raise NonFiniteError(f"batch {position}: {found.message}", found.location)
+
+    # -- checkpoints -----------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write the whole state as a safetensors file, which appears whole or not at all.
+
+        The tensors are ``params/NAME``, ``optimizer/NAME`` and so on. CheckpointError if it cannot
+        be written.
+        """
+        checkpoint.save(path, self.state, self._kept())
+
+    def load(self, path: str | Path) -> None:
+        """Go on from a file that ``save`` wrote; the losses are then those, to the bit, that the
+        saved run would have had. CheckpointError if it is none, or is of another graph or
+        optimiser; the state is then as before."""
+        checkpoint.load(path, self.state, self._kept())
+
+    def _kept(self) -> list[str]:
+        """The state that goes from one batch to the next: without gradients that are made anew."""
+        anew = self._halves[0].writes if self.plan.accumulate == 1 else ()
+        return [n for n in self.state if n not in anew]
+
+
+def _compiled(half: Half, session: Session) -> CompiledGraph:
+    return session.compile(half.graph, donate=half.donate)

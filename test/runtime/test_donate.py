@@ -1,0 +1,172 @@
+"""Donated inputs: outputs written over them, wherever that is safe, and right everywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rlx
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(3)
+
+
+def array(*shape: int) -> Array:
+    """Whole numbers: their sums are the same in every order."""
+    return RNG.integers(-4, 5, shape).astype(np.float32)
+
+
+def checked(
+    g: rlx.Graph, feeds: dict[str, Array], donate: dict[str, int], device: str = "cpu"
+) -> Any:
+    """Run a graph in every way; all give what the interpreter gives. Returns the compiled graph."""
+    names = [str(v.name) for v in g.inputs]
+    pairs = tuple((names.index(n), o) for n, o in donate.items())
+    want = rlx.interpret(g, feeds)
+    f = rlx.Session(device).compile(g, donate=pairs)
+
+    for found, expected in zip(f.run(feeds), want, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    outs = [np.full_like(a, 7) for a in want]
+    f.run_into(feeds, outs)
+    for found, expected in zip(outs, want, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+    state = {n: feeds[n].copy() for n in donate}
+    rest = f.run_in_place({n: a for n, a in feeds.items() if n not in donate}, state)
+    kept = [a for o, a in enumerate(want) if o not in donate.values()]
+    for found, expected in zip(rest, kept, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    for n, o in donate.items():
+        np.testing.assert_array_equal(state[n], want[o], err_msg=n)
+    return f
+
+
+def launches(f: Any) -> list[str]:
+    return [launch.ops for launch in f._fast.launches]
+
+
+@pytest.mark.parametrize("device", ["cpu", "interpret"])
+@pytest.mark.parametrize("n", [1, 5, 16, 37, 9001])
+def test_an_update_is_written_over_what_it_reads(n: int, device: str) -> None:
+    g = rlx.Graph()
+    p, m, d = (g.input(name, [n]) for name in "pmd")
+    moved = m * 0.9 + d
+    g.set_outputs([d.sum() * 0 + 1, p - moved * 0.1, moved])
+    f = checked(g, {name: np.arange(n, dtype=np.float32) + i for i, name in enumerate("pmd")},
+                {"p": 1, "m": 2}, device)  # fmt: skip
+    if device == "cpu":
+        assert not any("output" in ops for ops in launches(f)), "nothing is copied"
+
+
+def test_what_is_still_read_is_written_over_at_the_end() -> None:
+    g = rlx.Graph()
+    a, b = g.input("a", [4, 4]), g.input("b", [4, 4])
+    new = a * 2.0
+    g.set_outputs([new, b + a.T, new @ a])
+    f = checked(g, {"a": array(4, 4), "b": array(4, 4)}, {"a": 0, "b": 1})
+    assert any("donated outputs" in ops for ops in launches(f))
+
+
+def test_a_product_of_the_old_value_is_no_update_in_place() -> None:
+    g = rlx.Graph()
+    a = g.input("a", [20, 20])
+    g.set_outputs([a @ a])
+    checked(g, {"a": array(20, 20)}, {"a": 0})
+
+
+def test_state_that_changes_places() -> None:
+    g = rlx.Graph()
+    a, b, c = (g.input(n, [3]) for n in "abc")
+    g.set_outputs([b, c, a, a.flip(0)])
+    checked(g, {n: array(3) for n in "abc"}, {"a": 0, "b": 1, "c": 2})
+
+
+def test_one_value_for_two_and_a_view_of_the_old_one_as_a_result() -> None:
+    g = rlx.Graph()
+    a, b = g.input("a", [4]), g.input("b", [4])
+    new = a + b
+    g.set_outputs([a.reshape([2, 2]), new, new, b[1:3]])
+    checked(g, {"a": array(4), "b": array(4)}, {"a": 1, "b": 2})
+
+
+def test_state_that_a_loop_carries() -> None:
+    g = rlx.Graph()
+    a, x = g.input("a", [3, 3]), g.input("x", [5, 3, 3])
+    carried, _ = rlx.scan(lambda c, e: (c @ e, c), a, x)
+    g.set_outputs([carried, a + 1.0])
+    checked(g, {"a": np.eye(3, dtype=np.float32), "x": np.ones((5, 3, 3), np.float32)}, {"a": 0})
+
+
+def test_state_of_halves_and_scalars() -> None:
+    g = rlx.Graph()
+    h, n = g.input("h", [9], "bf16"), g.input("n", [], "i64")
+    g.set_outputs([h + h, n + 1])
+    h_value = np.arange(9).astype(rlx.bf16.numpy)
+    checked(g, {"h": h_value, "n": np.asarray(4, np.int64)}, {"h": 0, "n": 1})
+
+
+def test_symbolic_sizes_share_one_state() -> None:
+    g = rlx.Graph()
+    w, x = g.input("w", [3]), g.input("x", ["n", 3])
+    g.set_outputs([x.sum(), w + x.sum(axis=0)])
+    f = rlx.Session("cpu").compile(g, donate=((0, 1),))
+    state = {"w": np.zeros(3, np.float32)}
+    for n in (2, 5):
+        f.run_in_place({"x": np.ones((n, 3), np.float32)}, state)
+    np.testing.assert_array_equal(state["w"], np.full(3, 7))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_any_graph_of_updates(data: st.DataObject) -> None:
+    """Random wirings of elementwise ops, products and transposes; some inputs are donated."""
+    g = rlx.Graph()
+    values = [g.input(f"x{i}", [3, 3]) for i in range(3)]
+    for _ in range(data.draw(st.integers(1, 6))):
+        a, b = (data.draw(st.sampled_from(values)) for _ in range(2))
+        kind = data.draw(st.sampled_from(["add", "sub", "matmul", "transpose", "relu"]))
+        made = {
+            "add": lambda: a + b, "sub": lambda: a - b, "matmul": lambda: a @ b,
+            "transpose": lambda: a.T, "relu": lambda: a.relu(),
+        }[kind]()  # fmt: skip
+        values.append(made)
+    outs = [data.draw(st.sampled_from(values)) for _ in range(4)]
+    g.set_outputs(outs)
+    names = data.draw(st.lists(st.sampled_from(["x0", "x1", "x2"]), unique=True))
+    places = data.draw(st.permutations(range(4)))
+    feeds = {f"x{i}": RNG.integers(-3, 4, (3, 3)).astype(np.float32) for i in range(3)}
+    checked(g, feeds, dict(zip(names, places, strict=False)))
+
+
+@pytest.mark.parametrize(
+    ("donate", "message"),
+    [
+        (((0, 5),), "pairs input 0 with output 5; there are 2 inputs and 2 outputs"),
+        (((1, 0),), "input 'n' is i64, and output 0, which donate would write over it, is 3xf32"),
+        (((0, 0), (0, 1)), "donate names an input or an output twice"),
+    ],
+)
+def test_donations_that_cannot_be_are_refused(donate: Any, message: str) -> None:
+    g = rlx.Graph()
+    a, _ = g.input("a", [3]), g.input("n", [], "i64")
+    g.set_outputs([a + 1.0, a + 2.0])
+    with pytest.raises(rlx.RlxError, match=message):
+        rlx.Session("cpu").compile(g, donate=donate)
+
+
+def test_state_that_cannot_be_written_and_artifacts_are_refused() -> None:
+    g = rlx.Graph()
+    a = g.input("a", [3])
+    g.set_outputs([a + 1.0])
+    frozen = np.zeros(3, np.float32)
+    frozen.flags.writeable = False
+    f = rlx.Session("cpu").compile(g, donate=((0, 0),))
+    with pytest.raises(rlx.RlxError, match="state 'a' must be contiguous and writable"):
+        f.run_in_place({}, {"a": frozen})
+    with pytest.raises(rlx.RlxError, match="an artifact has no donated inputs"):
+        rlx.compile_artifact(g, donate=((0, 0),))
