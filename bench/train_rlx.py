@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 import rlx
-from rlx.chain import vjp
 from rlx.ops.attention import Attention
 from rlx.ops.conv import Conv
 from rlx.ops.likelihood import SoftmaxCrossEntropy
@@ -22,20 +20,13 @@ __all__ = ["prepare_rlx", "step_graph"]
 
 
 def prepare_rlx(case: Case, threads: int) -> Callable[[], float]:
-    """A compiled step, which writes the new weights beside the old ones and swaps the two."""
-    run = rlx.Session("cpu").compile(step_graph(case))
+    """A compiled step that writes the new weights over the old ones."""
+    weights = case.weights()
+    donate = [(i + 2, i + 1) for i in range(len(weights))]
+    run = rlx.Session("cpu").compile(step_graph(case), donate=tuple(donate))
     x, labels = case.data()
-    old = case.weights()
-    new = {n: np.empty_like(v) for n, v in old.items()}
-    loss = np.empty((), np.float32)
-
-    def step() -> float:
-        nonlocal old, new
-        run.run_into({"x": x, "labels": labels, **old}, [loss, *new.values()])
-        old, new = new, old
-        return float(loss)
-
-    return step
+    batch = {"x": x, "labels": labels}
+    return lambda: float(run.run_in_place(batch, weights)[0])
 
 
 def step_graph(case: Case) -> rlx.Graph:
@@ -48,9 +39,8 @@ def step_graph(case: Case) -> rlx.Graph:
     w = {n: g.input(n, list(a.shape)) for n, a in case.weights().items()}
     losses = SoftmaxCrossEntropy.build(_logits(case, w, x), labels)
     loss = losses.mean()
-    one = g.constant(np.float32(1.0))
-    grads = vjp([loss], list(w.values()), [one])
-    new = [v if d is None else v - d * LEARNING_RATE for v, d in zip(w.values(), grads, strict=True)]
+    grads = rlx.autodiff.gradients(loss, list(w.values()))
+    new = [v - d * LEARNING_RATE for v, d in zip(w.values(), grads, strict=True)]
     g.set_outputs([loss, *new])
     return g
 

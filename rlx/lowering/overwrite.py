@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rlx._mlir import ir
 from rlx.lowering.families import select
 from rlx.lowering.lowering import Lowering
-from rlx.lowering.region import producer, reads
+from rlx.lowering.region import Region, producer, reads
 from rlx.lowering.views import View
 
 __all__ = ["Overwrites", "write"]
@@ -29,7 +29,7 @@ class Overwrites:
         """Whether the op that makes ``new`` may write it over ``old``.
 
         Nothing reads the old value, or a view of it, behind that op; and the op itself only element
-        by element, which a kernel of the elementwise family does in place.
+        by element: that is done in place.
         """
         maker = producer(new)
         if maker is None or maker not in self.at or maker.name in self.lowering.view_ops:
@@ -39,18 +39,29 @@ class Overwrites:
         while todo:
             v = todo.pop()
             for n in self.readers.get(v, ()):
-                if n > made or (n == made and (v != old or not self._is_elementwise(maker))):
+                if n > made or (n == made and (v != old or not self._by_elements(maker, old))):
                     return False
                 if self.ops[n].name in self.lowering.view_ops:
                     todo += self.ops[n].results
         return True
 
-    def _is_elementwise(self, op: ir.Operation) -> bool:
+    def _by_elements(self, op: ir.Operation, old: ir.Value) -> bool:
+        """Whether an op's kernel reads a value element by element, each before it is written."""
         lowering = self.lowering
         if op.name == "func.call" or lowering.compilation.options.dispatch != "native":
             return False
         region = lowering.compilation.regions.of(op)
-        return select(region, lowering.target.families)[0] == "elementwise"
+        family = select(region, lowering.target.families)[0]
+        if family == "elementwise":
+            return True
+        return family in ("contraction", "conv") and _in_epilogue(region, old)
+
+
+def _in_epilogue(region: Region, old: ir.Value) -> bool:
+    """Whether only pointwise ops of a region read a value, and none broadcasts it."""
+    leaves = {leaf for leaf, v in region.leaves.items() if v == old}
+    readers = [n for n in region.nodes if not leaves.isdisjoint(n.present)]
+    return all(n.pointwise for n in readers)
 
 
 def write(values: Sequence[ir.Value], places: Sequence[View], lowering: Lowering) -> None:
