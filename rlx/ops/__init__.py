@@ -62,6 +62,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.selective_scan": ("mir.selective_scan",),
     "rlx.ops.delta_net": ("mir.gated_delta_net",),
     "rlx.ops.normalization": ("mir.softmax", "mir.layer_norm", "mir.rms_norm"),
+    "rlx.ops.normalization_grad": ("mir.layer_norm_grad", "mir.rms_norm_grad"),
     "rlx.ops.likelihood": (
         "mir.logsumexp", "mir.log_softmax", "mir.softmax_cross_entropy",
     ),
