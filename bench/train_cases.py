@@ -79,9 +79,7 @@ class Case:
         return ids, rng.integers(0, t.classes, self.batch if t.decoder else self.batch[:1])
 
 
-def _initial(
-    name: str, shape: tuple[int, ...], rng: np.random.Generator
-) -> np.ndarray[Any, Any]:
+def _initial(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray[Any, Any]:
     short = name.rpartition(".")[2]
     if short.startswith("gamma"):
         return np.ones(shape, np.float32)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 import rlx
+from bench.train_cases import LEARNING_RATE, Case, Transformer
 from rlx.ops.attention import Attention
 from rlx.ops.conv import Conv
 from rlx.ops.likelihood import SoftmaxCrossEntropy
 from rlx.ops.max_pool import MaxPool
 from rlx.ops.normalization import LayerNorm
 from rlx.ops.value import Value
-
-from bench.train_cases import LEARNING_RATE, Case, Transformer
 
 __all__ = ["prepare_rlx", "step_graph"]
 

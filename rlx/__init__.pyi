@@ -8,11 +8,13 @@ from rlx import knobs as knobs
 from rlx import linalg as linalg
 from rlx import models as models
 from rlx import ops as ops
+from rlx import optim as optim
 from rlx import prelude as prelude
 from rlx import quant as quant
 from rlx import random as random
 from rlx import sparse as sparse
 from rlx import splat as splat
+from rlx import training as training
 from rlx.autodiff import grad as grad
 from rlx.autodiff import hessian as hessian
 from rlx.autodiff import hvp as hvp
@@ -132,6 +134,8 @@ from rlx.staged import supports_op as supports_op
 from rlx.text import load as load
 from rlx.text import save as save
 from rlx.tracing import trace as trace
+from rlx.training import compile_training as compile_training
+from rlx.training import fit as fit
 from rlx.types import DType as DType
 from rlx.types import DType as _DType
 from rlx.types import Dim as Dim
@@ -200,10 +204,12 @@ __all__ = [
     "Value",
     "attr",
     "compile_artifact",
+    "compile_training",
     "cond",
     "custom_fn",
     "custom_op",
     "devices",
+    "fit",
     "fori",
     "from_onnx",
     "grad",

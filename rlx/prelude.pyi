@@ -67,6 +67,7 @@ from rlx import attr as attr
 from rlx import available_devices as available_devices
 from rlx import backend_for as backend_for
 from rlx import compile_artifact as compile_artifact
+from rlx import compile_training as compile_training
 from rlx import cond as cond
 from rlx import custom_fn as custom_fn
 from rlx import custom_op as custom_op
@@ -78,6 +79,7 @@ from rlx import fastest_among as fastest_among
 from rlx import fastest_device as fastest_device
 from rlx import fft as fft
 from rlx import first_unsupported_op as first_unsupported_op
+from rlx import fit as fit
 from rlx import fori as fori
 from rlx import from_onnx as from_onnx
 from rlx import full_name as full_name
@@ -197,6 +199,7 @@ __all__ = [
     "available_devices",
     "backend_for",
     "compile_artifact",
+    "compile_training",
     "cond",
     "custom_fn",
     "custom_op",
@@ -208,6 +211,7 @@ __all__ = [
     "fastest_device",
     "fft",
     "first_unsupported_op",
+    "fit",
     "fori",
     "from_onnx",
     "full_name",

@@ -1,7 +1,7 @@
 """Matrix products with a pointwise epilogue: ``C[b] = epilogue(A[b] @ B[b], operands ...)``.
 
-A is [M, K] with contiguous rows or columns, B is packed in panels (``rlx.kernels.pack``), C is [M, N] with
-contiguous rows. A task is one batch element, a chunk of rows and a group of panels:
+A is [M, K] with contiguous rows or columns, B is packed in panels (``rlx.kernels.pack``), C is
+[M, N] with contiguous rows. A task is one batch element, a chunk of rows and a group of panels:
 
     for each strip of panels in the group:
         for each panel, for each tile of rows:     sums in registers, then in the strip (scratch)

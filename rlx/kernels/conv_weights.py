@@ -60,7 +60,9 @@ class ConvWeightsConfig:
         return self.vectors * target.lanes(self.dtype)
 
 
-def config_of(target: KernelTarget, shape: ConvShape, dt: DType, packed: DType) -> ConvWeightsConfig:
+def config_of(
+    target: KernelTarget, shape: ConvShape, dt: DType, packed: DType
+) -> ConvWeightsConfig:
     """The config whose panels leave the fewest lanes empty."""
     configs = [ConvWeightsConfig(dt, packed, v) for v in (3, 2, 1)]
     lanes = [ceil_div(shape.outputs, c.width(target)) * c.width(target) for c in configs]
@@ -87,9 +89,7 @@ def launch(
     tiles = ceil_div(shape.channels * shape.taps, rows)
     panels = ceil_div(shape.outputs, width)
     others = shape.groups * panels
-    wanted = max(
-        ceil_div(TASKS, max(1, others * tiles)), ceil_div(shape.images * windows, LONGEST)
-    )
+    wanted = max(ceil_div(TASKS, max(1, others * tiles)), ceil_div(shape.images * windows, LONGEST))
     parts = min(wanted, max(1, shape.images))
     part = ceil_div(shape.images, parts)
     parts = ceil_div(shape.images, part)
@@ -158,13 +158,14 @@ class _Emitter:
             for r in range(self.rows):
                 own = sums[r * self.config.vectors : (r + 1) * self.config.vectors]
                 k.when(
-                    row0 + r < self.row_count, lambda r=r, own=own: self.put(own, out + row0 + r, there)
+                    row0 + r < self.row_count,
+                    lambda r=r, own=own: self.put(own, out + row0 + r, there),
                 )
 
         k.loop(begin, end, 1, tile)
 
     def reduce(self, group: Reg, panel: Reg, row0: Reg, first: Reg, last: Reg) -> list[Reg]:
-        """The sums of a tile, in the order row, vector. Rows that it has too many repeat the last."""
+        """The sums of a tile, in the order row, vector; rows beyond the last repeat it."""
         k, vectors = self.k, self.config.vectors
         windows = self.out_z * self.out_y * self.out_x
         places: list[Reg] = []

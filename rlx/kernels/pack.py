@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.contraction_tile import packed_bytes, panel_width, tile_shape
 from rlx.kernels.family import Launch
-from rlx.kernels.lanes import transposed
 from rlx.kernels.reg import Reg
 from rlx.types import DType
 
-__all__ = ["PackConfig", "emit", "launch", "name", "packed_bytes", "packed_size", "panel_width"]
+__all__ = ["PackConfig", "emit", "launch", "name", "packed_bytes", "panel_width"]
 
 name = "pack"
 
@@ -26,29 +25,10 @@ GRAIN_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class PackConfig:
-    """What the code depends on: the element type, whether columns are adjacent (stride 1), the
-    width of a panel, by default that of the contraction family, and whether rows are adjacent."""
+    """What the code depends on: the element type, and whether columns are adjacent (stride 1)."""
 
     dtype: DType
     adjacent_columns: bool
-    width: int = 0
-    adjacent_rows: bool = False
-
-    @staticmethod
-    def of(dtype: DType, row_stride: int, column_stride: int, width: int = 0) -> PackConfig:
-        """The config for a source with these strides."""
-        columns = column_stride == 1
-        return PackConfig(dtype, columns, width, row_stride == 1 and not columns)
-
-    def columns(self, target: KernelTarget) -> int:
-        """Columns of a panel."""
-        return self.width or panel_width(target, self.dtype)
-
-
-def packed_size(target: KernelTarget, config: PackConfig, k: int, n: int) -> int:
-    """Elements of a packed matrix [k, n]."""
-    width = config.columns(target)
-    return -(-n // width) * width * k
 
 
 def launch(
@@ -74,11 +54,9 @@ def launch(
     """
     if config.adjacent_columns and column_stride != 1:
         raise ValueError(f"pack: adjacent columns have the stride 1, not {column_stride}")
-    if config.adjacent_rows and row_stride != 1:
-        raise ValueError(f"pack: adjacent rows have the stride 1, not {row_stride}")
-    width = config.columns(target)
+    width = panel_width(target, config.dtype)
     if packed_batch is None:
-        packed_batch = packed_size(target, config, k, column + n)
+        packed_batch = packed_bytes(target, config.dtype, k, column + n) // config.dtype.bytes
     panels = -(-(column + n) // width) - column // width if n else 0
     grain = max(1, GRAIN_BYTES // max(1, k * width * config.dtype.bytes))
     strides = (row_stride, column_stride, source_batch, packed_batch)
@@ -89,7 +67,7 @@ def emit(name: str, config: PackConfig, target: KernelTarget) -> KernelText:
     """The kernel of a config; ``launch`` gives its sizes. One task is one panel."""
     k = Kernel(name, target)
     shape = tile_shape(target, config.dtype)
-    width, lanes = config.columns(target), shape.lanes if shape.lanes > 1 else 0
+    width, lanes = shape.width, shape.lanes if shape.lanes > 1 else 0
     source, packed = k.buffer("source", config.dtype), k.buffer("packed", config.dtype)
     depth, n = k.size("k"), k.size("n")
     row_stride, column_stride = k.size("row_stride"), k.size("column_stride")
@@ -104,29 +82,6 @@ def emit(name: str, config: PackConfig, target: KernelTarget) -> KernelText:
             else:
                 x = k.gather(source, at, column_stride, lanes)
             k.store(x, packed, dst + v, lanes)
-
-    def squares(src: Reg, dst: Reg) -> None:
-        """As many rows at a time as a vector has lanes, transposed in registers: each cache line
-        of the source is read at once."""
-        whole = depth - depth % lanes
-
-        def square(i: Reg) -> None:
-            for v in range(0, width, lanes):
-                at = src + column_stride * v + i
-                found = [
-                    k.load(source, at + column_stride * n if n else at, lanes) for n in range(lanes)
-                ]
-                for n, x in enumerate(transposed(k, found)):
-                    k.store(x, packed, dst + (i + n) * width + v)
-
-        k.loop(0, whole, lanes, square)
-        k.loop(whole, depth, 1, lambda i: whole_row(src + i, dst + i * width))
-
-    def whole_panel(src: Reg, dst: Reg) -> None:
-        if config.adjacent_rows and lanes:
-            squares(src, dst)
-            return
-        k.loop(0, depth, 1, lambda i: whole_row(src + i * row_stride, dst + i * width))
 
     def task(t: Reg) -> None:
         batch, panel = t / panels, t % panels + column / width
@@ -147,7 +102,7 @@ def emit(name: str, config: PackConfig, target: KernelTarget) -> KernelText:
 
         k.when(
             end - begin >= width,
-            lambda: whole_panel(src, dst),
+            lambda: k.loop(0, depth, 1, lambda i: whole_row(src + i * row_stride, dst + i * width)),
             lambda: k.loop(0, depth, 1, part_row),
         )
 

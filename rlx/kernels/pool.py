@@ -13,7 +13,6 @@ Indices are 32-bit inside, and the way back is summed in f32 for 16-bit floats.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
@@ -21,12 +20,20 @@ from typing import Literal
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
 from rlx.kernels.lanes import every
-from rlx.kernels.reg import Buffer, Reg
+from rlx.kernels.reg import Reg
 from rlx.kernels.strides import ceil_div
 from rlx.ops.reduce import bound
 from rlx.types import DType, bf16, f16, f32, i32, i64
 
-__all__ = ["MOST_TAPS", "PoolBackConfig", "PoolConfig", "PoolShape", "back_launch", "emit", "launch"]
+__all__ = [
+    "MOST_TAPS",
+    "PoolBackConfig",
+    "PoolConfig",
+    "PoolShape",
+    "back_launch",
+    "emit",
+    "launch",
+]
 
 name = "pool"
 
@@ -127,7 +134,9 @@ def _emit_back(name: str, config: PoolBackConfig, target: KernelTarget) -> Kerne
             at = k.cast(k.load(indices, p * windows + w), size.dtype)
 
             def add() -> None:
-                k.store(k.load(total, base + at) + k.load(values, p * windows + w), total, base + at)
+                k.store(
+                    k.load(total, base + at) + k.load(values, p * windows + w), total, base + at
+                )
 
             k.when((at >= 0) & (at < size), add)
 

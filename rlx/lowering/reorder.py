@@ -9,6 +9,7 @@ takes no more memory than what dies with it; an output takes none.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from rlx._mlir import ir
 from rlx.dialects.convert import from_type
@@ -100,7 +101,7 @@ class _Order:
         for node in self.nodes:
             if not node.done:
                 self._take(node, order)
-        moved = sum(later.at < node.at for node, later in zip(order, order[1:], strict=False))
+        moved = sum(later.at < node.at for node, later in pairwise(order))
         if not moved:
             return 0
         placed: set[ir.Operation] = set()

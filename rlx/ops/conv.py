@@ -7,7 +7,6 @@ drops elements.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from rlx.ops.value import Value
 from rlx.ops.window import (
     Numbers,
     Padding,
-    Windows,
     each,
     extent,
     fold_backward,

@@ -23,6 +23,7 @@ from rlx.types import TensorType
 __all__ = ["ConvWeights"]
 
 _ONE: dict[str, Any] = {"taps": (2,), "stride": (1,), "low": (0,), "dilation": (1,)}
+_POINT: dict[str, Any] = _ONE | {"taps": (1,)}
 _TWO: dict[str, Any] = {k: v * 2 for k, v in _ONE.items()}
 
 
@@ -48,7 +49,7 @@ class ConvWeights(Op, name="mir.conv_weights"):
         sample("1x4x5x4xT", "1x2x3x2xT", groups=2, taps=(3, 2), stride=(2, 2), low=(1, 0),
                dilation=(1, 1)),
         sample("2x8x4x3xT", "2x3x3x3xT", taps=(2, 3), stride=(1, 1), low=(0, 1), dilation=(1, 1)),
-        sample("0x2x3xT", "0x2x3xT", grad=False, **{**_ONE, "taps": (1,)}),
+        sample("0x2x3xT", "0x2x3xT", grad=False, **_POINT),
     )  # fmt: skip
     bads = (
         bad("2x3xf32", "2x3xf32", match="one to three", error=ShapeError, **_ONE),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlx._mlir import ir
-from rlx.kernels import contraction, pack
+from rlx.kernels import contraction, pack, pack_across
 from rlx.kernels.contraction import ContractionConfig, OperandKind
 from rlx.kernels.contraction_tile import accumulate_type, packed_bytes
 from rlx.kernels.pack import PackConfig
+from rlx.kernels.pack_across import PackAcrossConfig
 from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region, producer
@@ -222,7 +223,15 @@ def _pack_batch(
     assert flat is not None
     each = size // v.dtype.bytes
     packed = lowering.fresh(v.dtype, (own * each,))
-    config = PackConfig.of(v.dtype, *flat.strides[1:])
+    if flat.strides[1] == 1 != flat.strides[2]:
+        across = PackAcrossConfig(v.dtype)
+        turning = pack_across.launch(
+            across, lowering.target.kernels, k=g.k, n=g.n, column_stride=flat.strides[2],
+            batch=own, source_batch=flat.strides[0], packed_batch=each,
+        )  # fmt: skip
+        lowering.launch("pack_across", across, [flat, packed], turning)
+        return packed, each if own == g.batch and own > 1 else 0
+    config = PackConfig(v.dtype, flat.strides[2] == 1)
     launch = pack.launch(
         config, lowering.target.kernels, k=g.k, n=g.n, row_stride=flat.strides[1],
         column_stride=flat.strides[2], batch=own, source_batch=flat.strides[0], packed_batch=each,
@@ -258,7 +267,14 @@ def _pack(
     column: int = 0,
     fill: bool = True,
 ) -> None:
-    config = PackConfig.of(source.dtype, *source.strides)
+    if source.strides[0] == 1 != source.strides[1] and column == 0 and fill:
+        across = PackAcrossConfig(source.dtype)
+        turning = pack_across.launch(
+            across, lowering.target.kernels, k=k, n=n, column_stride=source.strides[1]
+        )
+        lowering.launch("pack_across", across, [source, packed], turning)
+        return
+    config = PackConfig(source.dtype, source.strides[1] == 1)
     launch = pack.launch(
         config, lowering.target.kernels, k=k, n=n, row_stride=source.strides[0],
         column_stride=source.strides[1], column=column, fill=fill,

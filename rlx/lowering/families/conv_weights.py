@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 
-from rlx.kernels import conv_weights, pack, reduce
+from rlx.kernels import conv_weights, pack_across, reduce
 from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.conv import ConvShape
 from rlx.kernels.conv_weights import ConvWeightsConfig
-from rlx.kernels.pack import PackConfig
+from rlx.kernels.pack_across import PackAcrossConfig
 from rlx.kernels.reduce import ReduceConfig
 from rlx.lowering.families.base import Selector
 from rlx.lowering.families.conv import planes_of, triple
@@ -64,24 +64,22 @@ def _shape(node: ConvWeights) -> ConvShape:
     )  # fmt: skip
 
 
-def _panels(
-    lowering: Lowering, source: View, shape: ConvShape, config: ConvWeightsConfig
-) -> View:
+def _panels(lowering: Lowering, source: View, shape: ConvShape, config: ConvWeightsConfig) -> View:
     """What stands at the windows as [images, groups, panels, windows, width]."""
     windows, target = math.prod(shape.out), lowering.target.kernels
     wanted = (shape.images * shape.groups, shape.outputs, windows)
-    flat = source.reshape(wanted) or lowering.copied(source).reshape(wanted)
+    flat = source.reshape(wanted)
+    if flat is None or (flat.strides[2] != 1 and windows > 1):
+        flat = lowering.copied(source).reshape(wanted)
     assert flat is not None, "a dense view takes any shape"
-    many, column, row = flat.strides
-    width = config.width(target)
-    packing = PackConfig.of(source.dtype, row, column, width)
-    each = pack.packed_size(target, packing, windows, shape.outputs)
+    packing = PackAcrossConfig(source.dtype, config.width(target))
+    each = pack_across.packed_size(target, packing, windows, shape.outputs)
     panels = lowering.fresh(source.dtype, (wanted[0] * each,))
-    launch = pack.launch(
-        packing, target, k=windows, n=shape.outputs, row_stride=row, column_stride=column,
-        batch=wanted[0], source_batch=many, packed_batch=each,
+    launch = pack_across.launch(
+        packing, target, k=windows, n=shape.outputs, column_stride=flat.strides[1],
+        batch=wanted[0], source_batch=flat.strides[0],
     )  # fmt: skip
-    lowering.launch("pack", packing, [flat, panels], launch)
+    lowering.launch("pack_across", packing, [flat, panels], launch)
     return panels
 
 
