@@ -1,7 +1,8 @@
 """Loops over scalars: RLX against the same loops in C, compiled by ``gcc -O2``.
 
 Each loop runs about a million rounds, as many as its data says. The results are compared first:
-integers and f64 alike are equal bit by bit.
+integers and f64 alike are equal bit by bit. The last line says what a million rounds add to the
+peak of resident memory.
 """
 
 from __future__ import annotations
@@ -169,6 +170,21 @@ def row(case: Case, repeat: int) -> str:
     return f"| {case.name} | {taken} | {ours / theirs:.2f} ({low / least:.2f}) |"
 
 
+def growth(few: int, many: int) -> int:
+    """By how many KiB the peak of resident memory is higher after a ``while_loop`` of ``many``
+    rounds than after one of ``few``."""
+    g = rlx.Graph("smooth")
+    x, rounds = g.input("x", [256], "f32"), g.input("rounds", [], "i64")
+    step = lambda i, v: (i + 1, (v * 1.5).tanh())  # noqa: E731 -- as one writes it
+    g.set_outputs(rlx.while_loop(lambda i, v: i < rounds, step, (g.constant(0), x))[1])
+    f, start = rlx.Session("cpu").compile(g), np.full(256, 0.5, np.float32)
+    peaks: list[int] = []
+    for n in (few, many):
+        f.run({"x": start, "rounds": np.int64(n)})
+        peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    return peaks[1] - peaks[0]
+
+
 def main(argv: list[str]) -> int:
     """Print milliseconds of each loop here and in C, in turn: medians and minima, and ratios."""
     repeat = int(argv[0]) if argv else 25
@@ -177,5 +193,7 @@ def main(argv: list[str]) -> int:
         c = library(Path(folder))
         for make in (collatz, congruent, logistic, rotation):
             print(row(make(c), repeat), flush=True)
-    print(f"\npeak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB")
+    few, many = 1_000, ROUNDS
+    grown = growth(few, many)
+    print(f"\na carry of 256 floats, {many} rounds after {few}: {grown} KiB more at the peak")
     return 0

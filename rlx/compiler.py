@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ import numpy as np
 
 from rlx.dialects.context import SharedContext, parse
 from rlx.dialects.export import to_mlir
+from rlx.digest import digest
 from rlx.errors import DeviceError, ShapeError, UnsupportedError
 from rlx.graph import Graph, check_param
 from rlx.kernels.custom import CustomConfig
@@ -235,4 +235,4 @@ def _dependences(kernel: KernelRef, target: Target) -> str:
 
 
 def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return digest(text.encode())

@@ -6,8 +6,7 @@ A graph is pure: values never change, and its nodes are whatever the outputs rea
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +22,7 @@ from rlx.types import dtype as as_dtype
 __all__ = ["Binding", "Graph", "check_param", "sizes_of", "topological", "with_bodies"]
 
 
-@dataclass(frozen=True)
-class Binding:
+class Binding(NamedTuple):
     """What a graph with bound dims was made of: the leaves and outputs of the graph with symbols,
     as they were then, and the sizes."""
 

@@ -71,7 +71,7 @@ class Source(Protocol):
         ...
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Session:
     """One trace: its file, when it began, and the spans so far."""
 

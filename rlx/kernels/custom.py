@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
+from rlx.digest import digest
 from rlx.errors import GraphError, ToolchainError
 from rlx.kernels.builder import KernelTarget, KernelText
 from rlx.kernels.common import CommonConfig
@@ -36,8 +36,7 @@ class CustomConfig:
         """The config of a node."""
         kernel = kernel_of(op)
         source = "" if isinstance(kernel, PythonKernel) else kernel.source
-        digest = hashlib.blake2b(source.encode(), digest_size=16).hexdigest()
-        return CustomConfig(CommonConfig.of(op), _LANGUAGES[type(kernel)], digest)
+        return CustomConfig(CommonConfig.of(op), _LANGUAGES[type(kernel)], digest(source.encode()))
 
     def kernel(self) -> CustomKernel:
         """The kernel. GraphError if the class gives another one than it gave before."""

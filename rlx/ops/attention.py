@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -360,8 +359,7 @@ class Attention(Op, name="mir.attention"):
         return self.with_operands([*folded, mask]).out.reshape((n, *self.q.shape))
 
 
-@dataclass(frozen=True)
-class _Softmax:
+class _Softmax(NamedTuple):
     """The inside of an attention as values: heads ``[B, H or HK, S, D]``, and the probabilities."""
 
     q: Value

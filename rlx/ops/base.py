@@ -15,9 +15,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
 import numpy as np
 
@@ -50,7 +50,7 @@ Array = np.ndarray[Any, Any]
 REQUIRED: Any = object()
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Operand:
     """A declared operand: read as an attribute of a node it gives the Value (or None), or for a
     variadic one the tuple of them."""
@@ -67,7 +67,7 @@ class Operand:
         return node.operands[self.index :] if self.variadic else node.operands[self.index]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Attr:
     """A declared attribute; ``kind`` is the annotation's text, which decides how it is stored."""
 
@@ -102,16 +102,14 @@ def attr(default: Any = REQUIRED, doc: str = "") -> Any:
     return Attr(default, doc)
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """Work of one execution: floating-point (or integer) operations, and bytes moved."""
 
     flops: int
     bytes: int
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """Operand types and attributes on which an op must work; tests are generated from it.
 
     A type is text such as ``"2x3xT"``: T stands for each of the op's ``dtypes`` in turn, any
@@ -123,19 +121,18 @@ class Sample:
     """
 
     types: tuple[str | None, ...]
-    attrs: dict[str, Any] = field(default_factory=dict)
-    data: dict[int, str] = field(default_factory=dict)
-    grad: bool = True
+    attrs: dict[str, Any]
+    data: dict[int, str]
+    grad: bool
 
 
-@dataclass(frozen=True)
-class Bad:
+class Bad(NamedTuple):
     """Operand types and attributes that the op must refuse, with a part of the message."""
 
     types: tuple[str | None, ...]
     match: str
     error: type[RlxError]
-    attrs: dict[str, Any] = field(default_factory=dict)
+    attrs: dict[str, Any]
 
 
 def sample(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,7 +45,7 @@ class MaxWindows(Pool):
         sample("1x2x3x2x4xT", dilation=(1, 1, 1), **THREE),
     )
     bads = (
-        *(replace(b, attrs={"dilation": b.attrs["stride"], **b.attrs}) for b in Pool.bads),
+        *(b._replace(attrs={"dilation": b.attrs["stride"], **b.attrs}) for b in Pool.bads),
         bad("2x3x5xf32", match="window 2 .* no elements", error=ShapeError, dilation=(1,),
             **but(ONE, high=(3,), stride=(3,))),
         bad("2x3x1xf32", match="window 0 .* no elements", error=ShapeError, dilation=(2,),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -135,7 +134,7 @@ class MeanPool(Pool, name="mir.mean_pool"):
         sample("1x2x3x2x4xT", beyond=(0, 0, 0), **THREE),
     )
     bads = (
-        *(replace(b, attrs={"beyond": b.attrs["low"], **b.attrs}) for b in Pool.bads),
+        *(b._replace(attrs={"beyond": b.attrs["low"], **b.attrs}) for b in Pool.bads),
         bad("2x3x5xi32", match="found i32", error=DTypeError, beyond=(0,), **ONE),
         bad("2x3x5xf32", match="beyond", error=ShapeError, beyond=(-1,), **ONE),
     )

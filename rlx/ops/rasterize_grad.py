@@ -85,10 +85,10 @@ class RasterizeGaussiansGrad(Gaussians2D, name="mir.rasterize_gaussians_grad"):
             own = g[where] @ colors[n]
             slope = np.where(seen, before * (own - behind[where]), 0)
             sloping = np.where(raw > alpha, 0, slope)
+            share = alpha * before
             grads = [c * sloping * -raw for c in shape.slopes(dx, dy)]
-            share = np.where(seen, alpha * before, 0)
-            rows = [np.sum(v, axis=1) for v in (*grads, sloping * weight)]
-            rows += list(np.sum(share[..., None] * g[where], axis=1).T)
+            columns = [*grads, sloping * weight, *np.moveaxis(share[..., None] * g[where], -1, 0)]
+            rows = [np.sum(np.where(seen, v, 0), axis=1) for v in columns]
             np.add.at(out[:, n], part[where[0]], np.stack(rows, axis=-1))
             behind[where] += np.where(seen, alpha * (own - behind[where]), 0)
             left[where] = before

@@ -6,7 +6,6 @@ running one needs numpy and the native runtime, and no compiler.
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.digest import digest
 from rlx.errors import ArtifactError
 from rlx.runtime import _native, container
 from rlx.runtime.encoding import Reader, Writer, read_step, write_step
@@ -37,7 +37,7 @@ MAPPED_BYTES = 1 << 20
 """A file of so many bytes is mapped into memory; a smaller one is read."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Variant:
     """A schedule and its kernels, for machines that have what ``requires`` names.
 
@@ -70,7 +70,7 @@ class Variant:
         return sorted(set(self.requires) - _native.cpu_features())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Artifact:
     """A compiled graph for one target and one binding of its dims.
 
@@ -207,9 +207,9 @@ class _Packer:
         w.words(len(v.constants))
         for c in v.constants:
             data = _bytes_of(c)
-            digest = hashlib.blake2b(data, digest_size=16).hexdigest()
-            _write_signature(w, (digest, _dtype_of(c), c.shape))
-            w.words(self._part(f"constants/{digest}", data))
+            name = digest(data)
+            _write_signature(w, (name, _dtype_of(c), c.shape))
+            w.words(self._part(f"constants/{name}", data))
         keys = list(v.objects)
         w.words(len(keys), *(self._part(f"objects/{k}", v.objects[k]) for k in keys))
         w.words(len(v.kernels))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rlx.digest import digest
 from rlx.errors import GraphError
 from rlx.graph import Graph
 
@@ -68,9 +68,7 @@ class CompileCache:
 
         settings = (session.device, session.precision, session.policy)
         parts = [*settings, sorted((dims or {}).items()), sorted(options.items())]
-        digest = hashlib.blake2b(repr(parts).encode(), digest_size=16)
-        digest.update(graph_text(graph, places=False).encode())
-        return digest.hexdigest()
+        return digest(repr(parts).encode(), graph_text(graph, places=False).encode())
 
     def clear(self) -> None:
         """Forget all entries."""

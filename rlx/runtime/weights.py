@@ -7,14 +7,13 @@ that params are packed once and lie in memory once.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from rlx.digest import digest
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Signature, Variant
 from rlx.types import DTYPES
@@ -28,7 +27,7 @@ _loaded: WeakValueDictionary[bytes, _native.Object] = WeakValueDictionary()
 """The objects in use by their bytes: one in several artifacts is mapped once, and so equal kernels
 have equal addresses."""
 
-_constants: WeakValueDictionary[bytes, Array] = WeakValueDictionary()
+_constants: WeakValueDictionary[str, Array] = WeakValueDictionary()
 """The constants in use by their digests: equal ones of several artifacts lie in memory once."""
 
 
@@ -74,18 +73,17 @@ def _interned(constant: Array) -> Array:
     return _constants.setdefault(_digest(constant), constant)
 
 
-def _digest(constant: Array) -> bytes:
+def _digest(constant: Array) -> str:
     kind = f"{constant.dtype}{constant.shape}".encode()
-    return hashlib.blake2b(kind + constant.tobytes(), digest_size=16).digest()
+    return digest(kind, constant.tobytes())
 
 
-@dataclass(frozen=True)
-class _Prologue:
+class _Prologue(NamedTuple):
     """What packed memory depends on besides the values of params. ``constants`` are those that the
     steps read, by their digests."""
 
     params: tuple[Signature, ...]
-    constants: tuple[bytes, ...]
+    constants: tuple[str, ...]
     packed_bytes: int
     steps: tuple[tuple[Step, tuple[int, ...]], ...]
 
@@ -117,7 +115,7 @@ class Weights:
             objects=code.objects,
             functions=code.functions,
             params=prologue.params,
-            constants=[plain(_constants[digest]) for digest in prologue.constants],
+            constants=[plain(_constants[name]) for name in prologue.constants],
             packed_bytes=prologue.packed_bytes,
             prologue=prologue.steps,
         )

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import ml_dtypes
 import numpy as np
 
 from rlx.errors import RlxError
@@ -53,6 +54,9 @@ SHAKES = 4
 WILD = 1e-2
 """A node that shaking moves further than this, relative to its largest element, is not taken."""
 LIMIT = {f16: 500.0, bf16: 1e4, f32: 1e5, f64: 1e8, c64: 1e5, c128: 1e8}
+UNDERFLOWS = 16
+"""Roundings of a result below the normal numbers, where each is as large as the least of them."""
+
 EPSILON = {
     f16: 2.0**-10, bf16: 2.0**-7, f32: 2.0**-23, f64: 2.0**-52, c64: 2.0**-23, c128: 2.0**-52,
 }  # fmt: skip
@@ -323,6 +327,11 @@ def widened(a: Array) -> Array:
     return a.astype(np.complex128 if np.iscomplexobj(a) else np.float64)
 
 
+def parts(a: Array) -> Array:
+    """The real and imaginary parts of complex numbers, along a further axis."""
+    return np.stack([a.real, a.imag], axis=-1)
+
+
 def _spread(a: Array, others: Sequence[Array]) -> Array:
     wide = widened(a)
     with np.errstate(invalid="ignore"):
@@ -335,6 +344,8 @@ def _allowed(a: Array, others: Sequence[Array], exact: bool) -> Array:
     dt = dtype(a.dtype)
     if dt not in INEXACT or exact or a.size == 0:
         return np.zeros(a.shape)
+    if np.iscomplexobj(a):
+        return _allowed(parts(a), [parts(o) for o in others], exact).max(axis=-1)
     wide, finite = np.abs(widened(a)), np.isfinite(a)
     spread = _spread(a, others)
     stable = np.all([np.isfinite(o) == finite for o in others], axis=0)
@@ -342,6 +353,7 @@ def _allowed(a: Array, others: Sequence[Array], exact: bool) -> Array:
     scale = min(1.0, wide[finite].max(initial=0.0))
     t = TOLERANCES[dt]
     allowed = t.relative * wide + t.absolute * scale + 8 * np.maximum(spread, typical)
+    allowed += UNDERFLOWS * float(ml_dtypes.finfo(a.dtype).smallest_subnormal)
     return np.where(stable, np.where(finite, allowed, 0.0), np.inf)
 
 

@@ -13,7 +13,7 @@ from rlx.interpreter import interpret
 from rlx.ops.elementwise import INEXACT
 from rlx.tools.reduce import Subject, reduce_graph
 from rlx.types import dtype
-from support.random_graphs import Array, Case, case_again, widened
+from support.random_graphs import Array, Case, case_again, parts, widened
 
 __all__ = ["WAYS", "Mismatch", "difference", "failure", "report", "run_way", "shrunk"]
 
@@ -100,9 +100,7 @@ def difference(found: Array, expected: Array, allowed: Array) -> str | None:
         wrong = found != expected
     else:
         a, e = widened(found), widened(expected)
-        with np.errstate(invalid="ignore"):
-            near = np.abs(a - e) <= allowed
-        wrong = ~(near | (a == e) | (np.isnan(a) & np.isnan(e)) | np.isinf(allowed))
+        wrong = ~(_near(a, e, allowed) | (np.isnan(a) & np.isnan(e)) | np.isinf(allowed))
     if not wrong.any():
         return None
     at = tuple(int(i[0]) for i in np.nonzero(np.atleast_1d(wrong)))[: found.ndim]
@@ -110,6 +108,14 @@ def difference(found: Array, expected: Array, allowed: Array) -> str | None:
         f"{int(wrong.sum())} of {wrong.size} elements are wrong; at {list(at)} found {found[at]},"
         f" expected {expected[at]} within {allowed[at]:.3g}"
     )
+
+
+def _near(a: Array, e: Array, allowed: Array) -> Array:
+    """Where numbers are equal or close, complex ones in both of their parts."""
+    if np.iscomplexobj(a):
+        return _near(parts(a), parts(e), allowed[..., None]).all(axis=-1)
+    with np.errstate(invalid="ignore"):
+        return (a == e) | (np.abs(a - e) <= allowed)
 
 
 # -- shrinking -------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ makes the entry a damaged one.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 import zlib
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from rlx.digest import digest
 from rlx.runtime.cache.key import Key, Part
 
 __all__ = [
@@ -80,8 +80,8 @@ def pack(key: Key, entry: Entry) -> bytes:
     """The file of an entry."""
     packed, payload = entry.packed, entry.payload
     first = f"rlx-cache {FORMAT} {key.kind} {key.digest} {len(packed)} {len(payload)}"
-    digest = _digest(first.encode(), packed, payload)
-    return b"".join([f"{first} {digest}\n".encode(), packed, payload])
+    whole = digest(first.encode(), packed, payload, size=20)
+    return b"".join([f"{first} {whole}\n".encode(), packed, payload])
 
 
 def head(data: bytes) -> tuple[str, str, int, int]:
@@ -93,20 +93,20 @@ def head(data: bytes) -> tuple[str, str, int, int]:
         raise Damaged("it does not begin as an entry")
     if not words[4].isdigit():
         raise Damaged("its sizes are no numbers")
-    kind, digest = words[2].decode("ascii", "replace"), words[3].decode("ascii", "replace")
-    return kind, digest, end + 1, end + 1 + int(words[4])
+    kind, name = words[2].decode("ascii", "replace"), words[3].decode("ascii", "replace")
+    return kind, name, end + 1, end + 1 + int(words[4])
 
 
-def unpack(data: bytes, kind: str, digest: str) -> Entry:
-    """The entry of a kind and a key's digest in a file's bytes; Damaged says what is wrong."""
+def unpack(data: bytes, kind: str, name: str) -> Entry:
+    """The entry of a kind and a key (its digest) in a file; Damaged says what is wrong with it."""
     *found, begin, middle = head(data)
-    if found != [kind, digest]:
+    if found != [kind, name]:
         raise Damaged("it is the entry of another key")
     *words, size, own = data[: begin - 1].split(b" ")
     if not size.isdigit() or middle + int(size) != len(data):
         raise Damaged(f"its first line does not fit its {len(data)} bytes")
     packed, payload = data[begin:middle], data[middle:]
-    if _digest(b" ".join([*words, size]), packed, payload).encode() != own:
+    if digest(b" ".join([*words, size]), packed, payload, size=20).encode() != own:
         raise Damaged("its digest does not fit its contents")
     return Entry(payload, packed)
 
@@ -126,10 +126,3 @@ def key_of(manifest: dict[str, Any]) -> Key:
     """The key that a manifest lists."""
     parts = tuple(Part(str(name), str(text)) for name, text in manifest["parts"])
     return Key(str(manifest["kind"]), parts)
-
-
-def _digest(*parts: bytes) -> str:
-    whole = hashlib.blake2b(digest_size=20)
-    for part in parts:
-        whole.update(part)
-    return whole.hexdigest()

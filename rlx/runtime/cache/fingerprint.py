@@ -13,13 +13,13 @@ the code that built it stands are not.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from rlx.digest import digest
 from rlx.dims import SymDim
 from rlx.errors import UnsupportedError
 from rlx.graph import Graph, topological, with_bodies
@@ -78,8 +78,7 @@ def _attr(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"{{{', '.join(sorted(f'{_attr(k)}: {_attr(v)}' for k, v in value.items()))}}}"
     if isinstance(value, np.ndarray):
-        digest = hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=16)
-        return f"{value.dtype}{list(value.shape)}:{digest.hexdigest()}"
+        return f"{value.dtype}{list(value.shape)}:{digest(np.ascontiguousarray(value).tobytes())}"
     if isinstance(value, Graph):
         body = structure(value).replace("\n", "\n  ")
         return f"{{\n  {body}\n}}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import sys
@@ -10,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
 
 import rlx
+from rlx.digest import digest
 from rlx.graph import Graph
 from rlx.lowering.compilation import Options
 from rlx.runtime.cache.fingerprint import structure
@@ -34,7 +33,7 @@ class Part:
     @cached_property
     def digest(self) -> str:
         """The digest of the text."""
-        return hashlib.blake2b(self.text.encode(), digest_size=16).hexdigest()
+        return digest(self.text.encode())
 
     def difference(self, other: Part) -> str:
         """How this part differs from the same part of another key."""
@@ -58,7 +57,7 @@ class Key:
     def digest(self) -> str:
         """The digest of the digests of the parts, with their names."""
         named = "".join(f"{p.name}={p.digest}\n" for p in self.parts)
-        return hashlib.blake2b(f"{self.kind}\n{named}".encode(), digest_size=20).hexdigest()
+        return digest(f"{self.kind}\n{named}".encode(), size=20)
 
     @property
     def tools(self) -> tuple[Part, ...]:
@@ -159,16 +158,10 @@ def newest(found: Sequence[Stamp]) -> int:
 
 def stamps_digest(package: Path, found: Sequence[Stamp]) -> str:
     """One digest of the stamps."""
-    return _digest(f"{package}\n{found!r}".encode())
+    return digest(f"{package}\n{found!r}".encode())
 
 
 def contents_digest(package: Path, found: Sequence[Stamp]) -> str:
     """One digest of the files' names and contents."""
-    whole = hashlib.blake2b(digest_size=16)
-    for name, *_ in found:
-        whole.update(f"{name}\n{_digest((package / name).read_bytes())}\n".encode())
-    return whole.hexdigest()
-
-
-def _digest(data: bytes | Any) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
+    texts = (f"{name}\n{digest((package / name).read_bytes())}\n" for name, *_ in found)
+    return digest(*(text.encode() for text in texts))

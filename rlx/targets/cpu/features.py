@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rlx import knobs
 from rlx.errors import DeviceError, did_you_mean
@@ -23,8 +22,7 @@ _NEON = frozenset(["neon"])
 _ARM_EXTRAS = frozenset(["dotprod", "bf16", "i8mm", "fullfp16"])
 
 
-@dataclass(frozen=True)
-class Features:
+class Features(NamedTuple):
     """A kind of CPU.
 
     ``isa`` is the preset that it is built on, ``vector_bits`` the width of a vector register and

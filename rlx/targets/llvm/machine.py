@@ -13,9 +13,8 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlx.errors import ToolchainError
 
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Machine", "emit_assembly", "emit_object", "undefined_symbols"]
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(NamedTuple):
     """What LLVM is told of a target.
 
     ``arch`` names the allow-list; ``attributes`` is LLVM's ``+feature,-feature`` string, where
