@@ -25,11 +25,12 @@ NAMES = {
     name: module
     for module, names in {
         "rlx.autodiff": (
-            "grad", "hessian", "hvp", "jacfwd", "jacrev", "jvp", "value_and_grad", "vjp", "vmap",
+            "grad", "hessian", "hvp", "jacfwd", "jacrev", "jvp", "stop_gradient", "value_and_grad",
+            "vjp", "vmap",
         ),
         "rlx.clock": ("Tick", "time_ns"),
         "rlx.compiler": ("compile_artifact",),
-        "rlx.control": ("cond", "fori", "scan", "while_loop"),
+        "rlx.control": ("checkpoint", "cond", "fori", "scan", "while_loop"),
         "rlx.custom": ("custom_fn", "custom_op"),
         "rlx.errors": ("RlxError",),
         "rlx.frontends.onnx": ("from_onnx",),

@@ -21,6 +21,7 @@ from rlx.autodiff import hvp as hvp
 from rlx.autodiff import jacfwd as jacfwd
 from rlx.autodiff import jacrev as jacrev
 from rlx.autodiff import jvp as jvp
+from rlx.autodiff import stop_gradient as stop_gradient
 from rlx.autodiff import value_and_grad as _value_and_grad
 from rlx.autodiff import value_and_grad as value_and_grad
 from rlx.autodiff import vjp as vjp
@@ -28,6 +29,7 @@ from rlx.autodiff import vmap as vmap
 from rlx.clock import Tick as Tick
 from rlx.clock import time_ns as time_ns
 from rlx.compiler import compile_artifact as compile_artifact
+from rlx.control import checkpoint as checkpoint
 from rlx.control import cond as cond
 from rlx.control import fori as fori
 from rlx.control import scan as scan
@@ -203,6 +205,7 @@ __all__ = [
     "Tick",
     "Value",
     "attr",
+    "checkpoint",
     "compile_artifact",
     "compile_training",
     "cond",
@@ -231,6 +234,7 @@ __all__ = [
     "register_backend",
     "save",
     "scan",
+    "stop_gradient",
     "time_ns",
     "trace",
     "value_and_grad",

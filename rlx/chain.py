@@ -13,21 +13,64 @@ from rlx.graph import Graph, topological
 from rlx.ops.base import Op, located
 from rlx.ops.value import Value
 
-__all__ = ["batch", "carries_derivative", "inline", "jvp", "moved_by", "vjp", "vjp_of_operands"]
+__all__ = [
+    "Records", "batch", "carries_derivative", "inline", "jvp", "moved_by", "pull_back", "recorded",
+    "vjp", "vjp_of_operands",
+]  # fmt: skip
+
+Records = dict[Op, Sequence[Value]]
+"""What ops have kept of a computation for their derivatives in reverse mode."""
 
 
 def vjp(
-    outputs: Sequence[Value],
-    wrt: Sequence[Value],
-    cotangents: Sequence[Value | None],
-    through: bool = False,
+    outputs: Sequence[Value], wrt: Sequence[Value], cotangents: Sequence[Value | None]
 ) -> list[Value | None]:
     """Cotangents of ``wrt`` from those of ``outputs`` (reverse mode).
 
-    Where one of ``wrt`` is computed from another, it is taken as given: what reaches the other
-    through it counts for it alone; with ``through``, for both.
+    Each of ``wrt`` is taken as given: where it is computed from another, what reaches that one
+    through it does not count for the other.
     """
-    stop: set[Value] = set() if through else set(wrt)
+    stop = set(wrt)
+    env, records = recorded(outputs, wrt, stop)
+    return pull_back([env.get(v, v) for v in outputs], wrt, cotangents, records, stop)
+
+
+def recorded(
+    outputs: Sequence[Value], wrt: Collection[Value], stop: Collection[Value] = ()
+) -> tuple[dict[Value, Value], Records]:
+    """``outputs`` computed so that ``pull_back`` finds what it needs of the computation.
+
+    Of ops with a rule ``record`` it is kept what that says. Returned is what stands for the values
+    that are computed anew, and what is kept, by the ops.
+    """
+    nodes = topological(outputs, stop)
+    if not any(hasattr(op, "record") for op in nodes):
+        return {}, {}
+    moving, env, records = moved_by(nodes, wrt), dict[Value, Value](), Records()
+    for op in nodes:
+        node = op
+        if any(v in env for v in op.present):
+            node = op.with_operands([None if v is None else env.get(v, v) for v in op.operands])
+        results: Sequence[Value] = node.results
+        if hasattr(op, "record") and not moving.isdisjoint(op.results):
+            with located(op.location):
+                results, kept = node.record()
+            records.update(kept)
+        if results is not op.results:
+            pairs = zip(op.results, results, strict=True)
+            env.update((old, new) for old, new in pairs if old not in stop)
+    return env, records
+
+
+def pull_back(
+    outputs: Sequence[Value],
+    wrt: Sequence[Value],
+    cotangents: Sequence[Value | None],
+    records: Records,
+    stop: Collection[Value] = (),
+) -> list[Value | None]:
+    """Cotangents of ``wrt`` from those of ``outputs``, with what ``recorded`` has kept. Nothing
+    goes further back than the values in ``stop``."""
     grads: dict[Value, Value] = {}
     for v, g in zip(outputs, cotangents, strict=True):
         _add(grads, v, g)
@@ -38,14 +81,18 @@ def vjp(
         if not op.differentiable or all(g is None for g in gs) or moving.isdisjoint(op.present):
             continue
         with located(op.location):
-            for v, g in _pulled(op, gs):
+            for v, g in _pulled(op, gs, records):
                 if v in moving:
                     _add(grads, v, g)
     return [grads.get(v) for v in wrt]
 
 
-def _pulled(op: Op, cotangents: Sequence[Value | None]) -> list[tuple[Value | None, Value | None]]:
+def _pulled(
+    op: Op, cotangents: Sequence[Value | None], records: Records
+) -> list[tuple[Value | None, Value | None]]:
     """The operands of an op with their cotangents."""
+    if op in records:
+        return list(zip(op.operands, op.vjp(*cotangents, record=records[op]), strict=True))
     if hasattr(op, "vjp"):
         return list(zip(op.operands, op.vjp(*cotangents), strict=True))
     found = vjp_of_operands(_expanded(op, "vjp"), op.present, cotangents)
@@ -119,7 +166,8 @@ def batch(
                 results = [(r, False) for r in node.results]
             elif hasattr(op, "batch"):
                 out = op.batch(values, flags)
-                results = [(r, True) for r in (out if isinstance(out, tuple) else (out,))]
+                many = out if isinstance(out, tuple) else (out,)
+                results = [r if isinstance(r, tuple) else (r, True) for r in many]
             else:
                 there = [pair for pair in given if pair is not None]
                 inner = dict(zip(op.present, there, strict=True))

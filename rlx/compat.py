@@ -135,6 +135,11 @@ AREAS: dict[str, dict[str, Name]] = {
         "vmap": Name("rlx.autodiff:vmap", "`in_axes` names what is batched, at any axis"),
         "jacfwd": Name("rlx.autodiff:jacfwd", "a graph too; elements at `[*out, *wrt]`"),
     },
+    "Training": {
+        "compile_training": Name(
+            "rlx.training:compile_training", "one region holds the state; with the optimiser"
+        ),
+    },
 }  # fmt: skip
 """The names by what they are about."""
 

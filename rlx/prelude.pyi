@@ -66,6 +66,7 @@ from rlx import While as While
 from rlx import attr as attr
 from rlx import available_devices as available_devices
 from rlx import backend_for as backend_for
+from rlx import checkpoint as checkpoint
 from rlx import compile_artifact as compile_artifact
 from rlx import compile_training as compile_training
 from rlx import cond as cond
@@ -121,6 +122,7 @@ from rlx import run_while as run_while
 from rlx import save as save
 from rlx import scan as scan
 from rlx import stft as stft
+from rlx import stop_gradient as stop_gradient
 from rlx import supported_for_target as supported_for_target
 from rlx import supports as supports
 from rlx import supports_graph as supports_graph
@@ -198,6 +200,7 @@ __all__ = [
     "attr",
     "available_devices",
     "backend_for",
+    "checkpoint",
     "compile_artifact",
     "compile_training",
     "cond",
@@ -253,6 +256,7 @@ __all__ = [
     "save",
     "scan",
     "stft",
+    "stop_gradient",
     "supported_for_target",
     "supports",
     "supports_graph",

@@ -191,3 +191,11 @@ def test_the_page_on_extending_runs(tmp_path: Path) -> None:
     script = tmp_path / "page.py"
     script.write_text(code, encoding="utf-8")
     subprocess.run([sys.executable, str(script)], check=True, cwd=tmp_path)
+
+
+def test_the_page_on_training_runs(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
+    script = tmp_path / "page.py"
+    script.write_text(code + "\nassert accuracy > 0.97\n", encoding="utf-8")
+    subprocess.run([sys.executable, str(script)], check=True, cwd=tmp_path, capture_output=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 
 import rlx
@@ -89,6 +90,18 @@ def _model_error(empty: Path) -> None:
     Embed.from_dir(empty)
 
 
+def _non_finite_error(_: Path) -> None:
+    g = rlx.Graph()
+    g.set_outputs(g.param("w", value=np.float32(-1)).log())
+    rlx.compile_training(g, rlx.optim.SGD())({})
+
+
+def _checkpoint_error(empty: Path) -> None:
+    g = rlx.Graph()
+    g.set_outputs(g.param("w", value=np.float32(1)).log())
+    rlx.compile_training(g, rlx.optim.SGD()).load(empty / "none")
+
+
 def _knob_error(_: Path) -> None:
     from rlx import knobs
 
@@ -119,6 +132,8 @@ PROVOKED: dict[str, Callable[[Path], None]] = {
     "DeviceError": _device_error,
     "ToolchainError": _toolchain_error,
     "FaultError": _fault_error,
+    "NonFiniteError": _non_finite_error,
+    "CheckpointError": _checkpoint_error,
     "ModelError": _model_error,
     "ArtifactError": _artifact_error,
     "TraceError": _trace_error,

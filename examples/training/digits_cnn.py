@@ -4,6 +4,7 @@ python examples/training/digits_cnn.py [--epochs 30]      # 98.5 % and more of t
 """
 
 import argparse
+from itertools import pairwise
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -16,12 +17,14 @@ CHANNELS = (1, 16, 32)
 
 def logits(g: rlx.Graph, x: rlx.Value, rng: np.random.Generator) -> rlx.Value:
     """Two convolutions, a maximum over squares of 2x2, and a dense layer; x is [batch, 1, 8, 8]."""
-    for i, (n, m) in enumerate(zip(CHANNELS, CHANNELS[1:], strict=False)):
+    for i, (n, m) in enumerate(pairwise(CHANNELS)):
         w = (rng.standard_normal((m, n, 3, 3)) * np.sqrt(2 / (9 * n))).astype(np.float32)
         b = g.param(f"bias{i}", value=np.zeros(m, np.float32))
         x = x.conv2d(g.param(f"conv{i}", value=w), b, padding=1).relu()
     x = x.max_pool2d(2).flatten(1)
-    w = (rng.standard_normal((CHANNELS[-1] * 16, 10)) / np.sqrt(CHANNELS[-1] * 16)).astype(np.float32)
+    w = (rng.standard_normal((CHANNELS[-1] * 16, 10)) / np.sqrt(CHANNELS[-1] * 16)).astype(
+        np.float32
+    )
     return x @ g.param("dense", value=w) + g.param("bias", value=np.zeros(10, np.float32))
 
 

@@ -4,6 +4,7 @@ python examples/training/digits_mlp.py [--epochs 40]      # 97 % and more of the
 """
 
 import argparse
+from itertools import pairwise
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -16,7 +17,7 @@ SIZES = (64, 128, 64, 10)
 
 def logits(g: rlx.Graph, x: rlx.Value, rng: np.random.Generator) -> rlx.Value:
     """Dense layers with ReLUs between them; the params carry their first values."""
-    for i, (n, m) in enumerate(zip(SIZES, SIZES[1:], strict=False)):
+    for i, (n, m) in enumerate(pairwise(SIZES)):
         w = (rng.standard_normal((n, m)) * np.sqrt(2 / n)).astype(np.float32)
         x = x.relu() if i else x
         x = x @ g.param(f"w{i}", value=w) + g.param(f"b{i}", value=np.zeros(m, np.float32))
@@ -29,7 +30,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=40)
     args = parser.parse_args()
     images, labels = load_digits(return_X_y=True)
-    split = train_test_split((images / 16).astype(np.float32), labels, test_size=0.2, random_state=0)
+    split = train_test_split(
+        (images / 16).astype(np.float32), labels, test_size=0.2, random_state=0
+    )
     train_x, test_x, train_y, test_y = split
 
     g = rlx.Graph("digits")

@@ -15,8 +15,12 @@ from rlx.autodiff.batching import vmap
 from rlx.autodiff.forward import hvp, jvp
 from rlx.autodiff.jacobian import hessian, jacfwd, jacrev
 from rlx.autodiff.reverse import grad, grad_with_loss, gradients, value_and_grad, vjp
+from rlx.ops.builders import located as _located
+from rlx.ops.stop_gradient import StopGradient as _StopGradient
 
 __all__ = [
     "grad", "grad_with_loss", "gradients", "hessian", "hvp", "jacfwd", "jacrev", "jvp",
-    "value_and_grad", "vjp", "vmap",
+    "stop_gradient", "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip
+
+stop_gradient = _located(_StopGradient.build)

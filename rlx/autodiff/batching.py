@@ -98,6 +98,8 @@ def _places(graph: Graph, in_axes: Any) -> dict[Value, int]:
 
 def _out_axes(graph: Graph, out_axes: Any) -> list[int | None]:
     count = len(graph.outputs)
+    if not isinstance(out_axes, int | Iterable):
+        raise GraphError(f"vmap: out_axes is {out_axes!r}, expected an axis, or one an output")
     given: list[int | None] = [out_axes] * count if isinstance(out_axes, int) else list(out_axes)
     if len(given) != count:
         raise GraphError(f"vmap: out_axes has {len(given)} axes for {count} outputs")

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx import chain
 from rlx.autodiff.derived import Derived, check_reached, chosen, filled, floats_only
+from rlx.chain import carries_derivative
 from rlx.errors import DTypeError, ShapeError
 from rlx.graph import Graph
 from rlx.ops.builders import located
@@ -23,7 +24,7 @@ __all__ = ["grad", "grad_with_loss", "gradients", "value_and_grad", "vjp"]
 def gradients(y: Value, wrt: Sequence[Value]) -> list[Value]:
     """The gradients of ``y``, one float, by values that it is computed from: more values of the
     same graph, each of the type of what it is by. Zeros where ``y`` does not depend on one."""
-    return _gradients(y, wrt, "gradients")
+    return _gradients(y, wrt, "gradients")[1]
 
 
 @located
@@ -36,15 +37,15 @@ def grad(graph: Graph, wrt: Any) -> Graph:
     takes them); DTypeError for what has no derivative; UnsupportedError where all ways go through
     integers or a while_loop, with the line of the op.
     """
-    d, values = _with_gradients(graph, wrt, "grad")
-    return d.done(values)
+    d, _, found = _with_gradients(graph, wrt, "grad")
+    return d.done(found)
 
 
 @located
 def value_and_grad(graph: Graph, wrt: Any) -> Graph:
     """The graph's only output, then its gradients by ``wrt``: see ``grad``."""
-    d, values = _with_gradients(graph, wrt, "value_and_grad")
-    return d.done([*d.outputs, *values])
+    d, value, found = _with_gradients(graph, wrt, "value_and_grad")
+    return d.done([value, *found])
 
 
 grad_with_loss = value_and_grad
@@ -62,13 +63,15 @@ def vjp(graph: Graph, wrt: Any) -> Graph:
     by = d.values(chosen(graph, wrt, "vjp"))
     _check_floats(d.outputs, "vjp")
     given = [
-        d.input(f"cotangent_{i}", v.type) if v in floats_only([v]) else None
+        d.input(f"cotangent_{i}", v.type) if carries_derivative(v) else None
         for i, v in enumerate(d.outputs)
     ]
-    return d.done([*d.outputs, *_pulled_back(d.outputs, by, given, "vjp")])
+    outputs, found = _pulled_back(d.outputs, by, given, "vjp")
+    return d.done([*outputs, *found])
 
 
-def _with_gradients(graph: Graph, wrt: Any, what: str) -> tuple[Derived, list[Value]]:
+def _with_gradients(graph: Graph, wrt: Any, what: str) -> tuple[Derived, Value, list[Value]]:
+    """A graph in the making, its value and its gradients."""
     d = Derived(graph, what)
     by = d.values(chosen(graph, wrt, what))
     if len(d.outputs) != 1:
@@ -76,10 +79,11 @@ def _with_gradients(graph: Graph, wrt: Any, what: str) -> tuple[Derived, list[Va
             f"{what}: the graph has {len(d.outputs)} outputs, expected one number; vjp takes any"
             " number of outputs"
         )
-    return d, _gradients(d.outputs[0], by, what)
+    return d, *_gradients(d.outputs[0], by, what)
 
 
-def _gradients(y: Value, wrt: Sequence[Value], what: str) -> list[Value]:
+def _gradients(y: Value, wrt: Sequence[Value], what: str) -> tuple[Value, list[Value]]:
+    """The value, as it is computed for the gradients, and these."""
     where = y.op.location if y.op is not None else None
     if y.type.size != 1:
         raise ShapeError(
@@ -97,15 +101,19 @@ def _gradients(y: Value, wrt: Sequence[Value], what: str) -> list[Value]:
                 " has JAX's"
             )
     one = Expand.build(Constant(np.ones((), y.dtype.numpy)).out, y.shape)
-    return _pulled_back([y], wrt, [one], what)
+    (value,), found = _pulled_back([y], wrt, [one], what)
+    return value, found
 
 
 def _pulled_back(
     outputs: Sequence[Value], wrt: Sequence[Value], cotangents: Sequence[Value | None], what: str
-) -> list[Value]:
-    found = chain.vjp(outputs, wrt, cotangents, through=True)
+) -> tuple[list[Value], list[Value]]:
+    """The outputs, as they are computed for the cotangents of ``wrt``, and these."""
+    env, records = chain.recorded(outputs, wrt)
+    outs, by = ([env.get(v, v) for v in values] for values in (outputs, wrt))
+    found = chain.pull_back(outs, by, cotangents, records)
     check_reached(outputs, [w for w, g in zip(wrt, found, strict=True) if g is None], what)
-    return filled(wrt, found)
+    return outs, filled(wrt, found)
 
 
 def _check_floats(outputs: Sequence[Value], what: str) -> None:

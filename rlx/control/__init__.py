@@ -20,12 +20,13 @@ from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.graph import Graph, topological
 from rlx.ops.base import Op, caller
 from rlx.ops.builders import located
+from rlx.ops.checkpoint import Checkpoint
 from rlx.ops.constant import Constant
 from rlx.ops.control import Cond, Scan, WhileLoop
 from rlx.ops.value import Value
 from rlx.types import TensorType, i64
 
-__all__ = ["cond", "fori", "scan", "while_loop"]
+__all__ = ["checkpoint", "cond", "fori", "scan", "while_loop"]
 
 Values: TypeAlias = Value | tuple[Value, ...] | list[Value]
 
@@ -138,6 +139,29 @@ def fori(
     (rounds,) = TensorType.of([stop], i64).shape
     node = _scan(one_round, "fori", carry, [], [], rounds, reverse)
     return _like(isinstance(init, Value), node.results)
+
+
+@located
+def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as a region of which a derivative in reverse mode keeps the operands alone.
+
+    What the region computes is computed once more for the derivative, in the place of lying in
+    memory until then; values and derivatives are the same. It is called with Values, and may use
+    any values from around it.
+
+        for layer in layers:
+            x = rlx.checkpoint(layer)(x)
+    """
+
+    def region(*args: Value) -> Any:
+        given = _many(args, "checkpoint: args")
+        types = [v.type for v in given]
+        traced = _trace(function, "region", types)
+        captured = _captured([traced])
+        body = traced.body([*types, *(v.type for v in captured)], captured)
+        return _like(traced.single, make(Checkpoint, [*given, *captured], body=body).results)
+
+    return located(region)
 
 
 def _counted(

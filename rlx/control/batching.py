@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rlx.chain import batch
-from rlx.control.bodies import graph_of, make, types_of
-from rlx.control.derivatives import run_scan
+from rlx.control.bodies import graph_of, make, run_scan, types_of
 from rlx.graph import Graph
 from rlx.ops.base import placeholders
 from rlx.ops.control import Cond, Scan, WhileLoop
@@ -109,7 +108,7 @@ def scan_batch(op: Scan, operands: Sequence[Value], batched: Sequence[bool]) -> 
     scanned = [
         _swapped(v) if has else v for v, has in zip(operands[end:], batched[end:], strict=True)
     ]
-    results = run_scan(op, carry, operands[at:end], scanned, one_round)
+    results = run_scan(op, carry, operands[at:end], scanned, one_round).results
     ends = [_with_axis(v, has, n) for v, has in zip(results, carried, strict=False)]
     stacks = [
         _swapped(v) if has else _with_axis(v, False, n)

@@ -1,4 +1,4 @@
-"""Making control ops and their bodies."""
+"""Making control ops and their bodies, for rules in which some values are missing (None)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from typing import Any
 
 from rlx.graph import Graph
 from rlx.ops.base import Op
+from rlx.ops.control import Scan
+from rlx.ops.movement import zeros
 from rlx.ops.value import Value
 from rlx.types import TensorType
 
-__all__ = ["graph_of", "make", "types_of"]
+__all__ = [
+    "Maybe", "either", "graph_of", "make", "marks_of", "run_scan", "settled", "split", "spread",
+    "there", "types_of", "zero",
+]  # fmt: skip
+
+Maybe = Sequence[Value | None]
 
 
 def make(cls: type[Op], operands: Sequence[Value], **attrs: Any) -> Op:
@@ -31,3 +38,73 @@ def graph_of(
 def types_of(values: Sequence[Value]) -> list[TensorType]:
     """The types of values."""
     return [v.type for v in values]
+
+
+def run_scan(
+    op: Scan, carry: Sequence[Value], fixed: Sequence[Value], scanned: Sequence[Value],
+    function: Callable[..., Sequence[Value]], reverse: bool | None = None,
+    rounds: int | None = None,
+) -> Op:  # fmt: skip
+    """A scan over the rounds of another, or over so many ``rounds``."""
+    elements = [v.type.with_shape(v.shape[1:]) for v in scanned]
+    types = [op.body.inputs[0].type, *types_of([*carry, *fixed]), *elements]
+    return make(
+        Scan, [*carry, *fixed, *scanned],
+        body=graph_of("body", types, function),
+        length=op.length if rounds is None else (rounds,),
+        carries=len(carry), scanned=len(scanned),
+        reverse=op.reverse if reverse is None else reverse,
+    )  # fmt: skip
+
+
+# -- values of which some are missing ---------------------------------------------------------
+
+
+def zero(like: Value) -> Value:
+    """Zeros of a value's type."""
+    return zeros(like.shape, like.dtype)
+
+
+def there(values: Maybe) -> list[Value]:
+    """Those that are not missing."""
+    return [v for v in values if v is not None]
+
+
+def marks_of(values: Maybe) -> list[bool]:
+    """Which are not missing."""
+    return [v is not None for v in values]
+
+
+def spread(values: Sequence[Value], where: Sequence[bool]) -> list[Value | None]:
+    """The values at the places that are marked, None at the others."""
+    rest = iter(values)
+    return [next(rest) if has else None for has in where]
+
+
+def either(a: Sequence[bool], b: Sequence[bool]) -> list[bool]:
+    """Which places are marked in one or the other."""
+    return [x or y for x, y in zip(a, b, strict=True)]
+
+
+def split(values: Sequence[Value], *sizes: int) -> list[list[Value]]:
+    """Neighbouring parts of these sizes."""
+    parts: list[list[Value]] = []
+    at = 0
+    for n in sizes:
+        parts.append(list(values[at : at + n]))
+        at += n
+    assert at == len(values), (sizes, len(values))
+    return parts
+
+
+def settled(
+    carried: list[bool], traced: Callable[[Sequence[bool]], list[bool]]
+) -> tuple[list[bool], list[bool]]:
+    """Which carried values have a derivative in some round, and which of all values a round gives
+    one then. ``traced`` says which it gives if the carried ones have it that are marked."""
+    while True:
+        marks = traced(carried)
+        more = either(carried, marks[: len(carried)])
+        if more == carried:
+            return carried, marks
+        carried = more

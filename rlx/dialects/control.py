@@ -18,11 +18,12 @@ from rlx.errors import IRError
 from rlx.graph import Graph
 from rlx.ops import OP_MODULES
 from rlx.ops.base import located, op_class
+from rlx.ops.checkpoint import Barrier
 from rlx.ops.control import Control
 from rlx.ops.value import Value
 from rlx.text.elements import CONTROL as KEY
 
-__all__ = ["KEY", "control_of"]
+__all__ = ["KEY", "control_of", "is_barrier"]
 
 
 def control_of(
@@ -61,6 +62,14 @@ def control_of(
         listed = " and ".join(", ".join(types) for types in (found, expected))
         raise IRError(f"@{name}: results and what its bodies give differ: {listed}", place)
     return node, bodies
+
+
+def is_barrier(op: ir.Operation, functions: Mapping[str, ir.Operation]) -> bool:
+    """Whether an op is the call of a barrier, whose results are its operands."""
+    if op.name != "func.call":
+        return False
+    declared = functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
+    return KEY in declared.attributes and _class(declared.attributes[KEY], place_of(op)) is Barrier
 
 
 def _class(kind: ir.Attribute, place: tuple[str, int]) -> type[Control]:

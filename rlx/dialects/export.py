@@ -17,7 +17,6 @@ from rlx.errors import IRError
 from rlx.graph import Graph
 from rlx.ops.base import Location, Op
 from rlx.ops.control import Control
-from rlx.ops.custom_fn import CustomFn
 from rlx.ops.value import Value
 
 __all__ = ["to_mlir"]
@@ -76,21 +75,24 @@ class _Writer:
         """The symbols of the control ops of a graph, whose bodies are written first."""
         found: dict[Op, ir.Attribute] = {}
         for n in graph.nodes():
-            if isinstance(n, CustomFn):
-                found |= self.callees(n.body)
-            elif isinstance(n, Control):
+            if not isinstance(n, Control):
+                continue
+            if n.composite():
+                found |= self.callees(n.attrs["body"])
+            else:
                 found[n] = self.declare(n)
         return found
 
     def nodes(
         self, graph: Graph, env: dict[Value, ir.Value], callees: Mapping[Op, ir.Attribute]
     ) -> None:
-        """Write the nodes of a graph. Of a custom function only its body is left."""
+        """Write the nodes of a graph. Of a composite with a body only its body is left."""
         for n in graph.nodes():
-            if isinstance(n, CustomFn):
-                inner = {v: env[a] for v, a in zip(n.body.inputs, n.args, strict=True)}
-                self.nodes(n.body, inner, callees)
-                made = [inner[v] for v in n.body.outputs]
+            if isinstance(n, Control) and n.composite():
+                body: Graph = n.attrs["body"]
+                inner = {v: env[a] for v, a in zip(body.inputs, n.present, strict=True)}
+                self.nodes(body, inner, callees)
+                made = [inner[v] for v in body.outputs]
                 env.update(zip(n.results, made, strict=True))
                 continue
             callee = callees.get(n)

@@ -20,6 +20,7 @@ from rlx.lowering.overwrite import Overwrites, write
 from rlx.lowering.report import MissedFusion
 from rlx.lowering.steps import Branch, For, Repeat, Step
 from rlx.lowering.views import Rounds, View
+from rlx.ops.checkpoint import Barrier
 from rlx.ops.control import Cond, Control, Scan, WhileLoop
 from rlx.types import i64
 
@@ -30,11 +31,24 @@ def lower_call(op: ir.Operation, lowering: Lowering) -> None:
     """Lower a ``func.call`` of a declared control function."""
     node, bodies = control_of(op, lowering.functions)
     lowering.ops = node.short
+    if isinstance(node, Barrier):
+        _barrier(op, lowering)
+        return
     if _one_kernel(op, node, bodies, lowering):
         lowering.compilation.dispatch.native[f"loop: {node.short}"] += 1
         return
     lowering.compilation.dispatch.native[f"control: {node.short}"] += 1
     _LOWER[type(node)](_Call(op, bodies, lowering), node)
+
+
+def _barrier(op: ir.Operation, lowering: Lowering) -> None:
+    """Nothing moves: kernels run in the order of the ops, and no rewrite goes across a call."""
+    for result, v in zip(op.results, op.operands, strict=True):
+        static = lowering.static_of(v)
+        if static is not None:  # a weight stays one
+            lowering.statics[result] = static
+        else:
+            lowering.env[result] = lowering.view(v)
 
 
 def _one_kernel(
@@ -96,7 +110,7 @@ class _Call:
             self.lowering.lower_op(op)
         self.lowering.active.pop()
         for v in returned:
-            self.lowering.destinations.pop(v, None)
+            self.lowering.want_no_more(v)
         self.lowering.location, self.lowering.trail, self.lowering.ops = place
         return returned
 

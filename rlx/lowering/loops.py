@@ -26,6 +26,7 @@ from rlx.lowering.region import Region
 from rlx.lowering.rules import constant_of
 from rlx.ops.base import Op
 from rlx.ops.binary import Add, Maximum, Minimum, Mul
+from rlx.ops.checkpoint import Barrier
 from rlx.ops.control import Cond, Control, Scan, WhileLoop
 from rlx.ops.movement import Expand, Reshape, Transpose
 from rlx.ops.reduce import Reduce
@@ -161,6 +162,9 @@ class _Reader:
     def control(self, op: ir.Operation, env: dict[ir.Value, int], block: _Block) -> None:
         node, bodies = control_of(op, self.functions)
         args = [env[v] for v in op.operands]
+        if isinstance(node, Barrier):
+            env.update(zip(op.results, args, strict=True))
+            return
         if isinstance(node, Cond):
             first = self.branch(node, bodies, args, block)
         elif isinstance(node, WhileLoop):

@@ -12,6 +12,7 @@ import numpy as np
 
 from rlx._mlir import ir
 from rlx.dialects.bridge import place_of, trail_of
+from rlx.dialects.control import is_barrier
 from rlx.dialects.convert import from_type, real_parts, to_attr
 from rlx.errors import UnsupportedError
 from rlx.kernels import copy as copy_family
@@ -216,7 +217,19 @@ class Lowering:
     def want(self, v: ir.Value, place: View) -> None:
         """Let the kernel that makes ``v`` write to ``place``; what is there already is not moved,
         and of two places the first is taken."""
-        self.destinations.setdefault(v, place)
+        self.destinations.setdefault(self._made(v), place)
+
+    def want_no_more(self, v: ir.Value) -> None:
+        """Take back what was wanted for a value that no kernel has made."""
+        self.destinations.pop(self._made(v), None)
+
+    def _made(self, v: ir.Value) -> ir.Value:
+        """The value in front of the barriers that ``v`` has come through."""
+        maker = producer(v)
+        while maker is not None and is_barrier(maker, self.functions):
+            v = maker.operands[list(maker.results).index(v)]
+            maker = producer(v)
+        return v
 
     def fresh(self, dtype: Any, shape: Sequence[int]) -> View:
         """A new buffer: of the arena, or of the packed memory while the prologue is planned."""

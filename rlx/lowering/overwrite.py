@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlx._mlir import ir
+from rlx.dialects.control import is_barrier
 from rlx.lowering.families import select
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region, producer, reads
@@ -32,7 +33,7 @@ class Overwrites:
         by element: that is done in place.
         """
         maker = producer(new)
-        if maker is None or maker not in self.at or maker.name in self.lowering.view_ops:
+        if maker is None or maker not in self.at or self._is_view(maker):
             return False
         made = self.at[maker]
         todo = [old]
@@ -41,9 +42,14 @@ class Overwrites:
             for n in self.readers.get(v, ()):
                 if n > made or (n == made and (v != old or not self._by_elements(maker, old))):
                     return False
-                if self.ops[n].name in self.lowering.view_ops:
+                if self._is_view(self.ops[n]):
                     todo += self.ops[n].results
         return True
+
+    def _is_view(self, op: ir.Operation) -> bool:
+        """Whether the results of an op may lie where its operands do."""
+        lowering = self.lowering
+        return op.name in lowering.view_ops or is_barrier(op, lowering.functions)
 
     def _by_elements(self, op: ir.Operation, old: ir.Value) -> bool:
         """Whether an op's kernel reads a value element by element, each before it is written."""

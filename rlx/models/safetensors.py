@@ -7,6 +7,7 @@ from outside, so all of it is checked before any view is made.
 
 from __future__ import annotations
 
+import glob
 import json
 import math
 import mmap
@@ -150,6 +151,8 @@ def write_safetensors(
     names = {dtype(ours).numpy: theirs for theirs, ours in _DTYPES.items()}
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     end = 0
+    # The widest elements first: so all of them are aligned.
+    tensors = dict(sorted(tensors.items(), key=lambda item: -item[1].dtype.itemsize))
     for name, a in tensors.items():
         if a.dtype not in names:
             raise ModelError(f"tensor {name!r} is {a.dtype}, for which safetensors has no name")
@@ -169,6 +172,8 @@ def write_safetensors(
             f.flush()
             os.fsync(f.fileno())
         staged.replace(path)
+        for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 12}"):
+            left.unlink()  # of a process that was stopped as it wrote
         _sync(path.parent)
     except OSError as e:
         raise ModelError(f"cannot write {path}: {e.strerror or e}") from None

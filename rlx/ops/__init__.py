@@ -108,6 +108,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.qwen": ("hir.qwen35_mtp_head",),
     "rlx.ops.control": ("control.cond", "control.while_loop", "control.scan"),
     "rlx.ops.custom_fn": ("control.custom_fn",),
+    "rlx.ops.checkpoint": ("control.barrier", "control.checkpoint"),
+    "rlx.ops.stop_gradient": ("hir.stop_gradient",),
 }  # fmt: skip
 
 OP_MODULES: dict[str, str] = {op: module for module, ops in FAMILIES.items() for op in ops}

@@ -212,11 +212,15 @@ class Op:
     """``kernel(self)`` -> CKernel, MlirKernel or PythonKernel: one from outside, for CPUs."""
     vjp: ClassVar[Callable[..., Any]]
     """``vjp(self, *cotangents)`` -> a Value or None for every operand."""
+    record: ClassVar[Callable[..., Any]]
+    """``record(self)`` -> the results, computed so that a reverse derivative finds what it needs of
+    the computation, and a dict of nodes with Values, which their ``vjp`` is given as ``record``."""
     jvp: ClassVar[Callable[..., Any]]
     """``jvp(self, *tangents)`` (None where an operand has none) -> tangent(s) of the result(s)."""
     batch: ClassVar[Callable[..., Any]]
     """``batch(self, operands, batched)``: the op on operands of which those marked carry a new
-    leading axis -> result(s), all with the new leading axis."""
+    leading axis -> result(s), all with the new leading axis; a result may be a pair of the Value
+    and whether it has the axis."""
 
     run: ClassVar[Callable[..., Any]]
     """``run(self, call, *arrays)``, in place of ``reference`` for an op with bodies: ``call(graph,

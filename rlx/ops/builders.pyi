@@ -1609,6 +1609,9 @@ class GraphOps:
     ) -> Value:
         """``torch.stft``:"""
 
+    def stop_gradient(self, x: Value) -> Value:
+        """Its operand, through which no derivative passes:"""
+
     def sub(self, lhs: Any, rhs: Any) -> Value:
         """Difference, element by element."""
 
@@ -3128,6 +3131,9 @@ class ValueOps:
         onesided: bool | None = None,
     ) -> Value:
         """``torch.stft``:"""
+
+    def stop_gradient(self) -> Value:
+        """Its operand, through which no derivative passes:"""
 
     def sub(self, rhs: Any) -> Value:
         """Difference, element by element."""

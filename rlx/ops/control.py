@@ -217,10 +217,17 @@ class Scan(Control, name="control.scan"):
                 stack[i] = y
         return (*carried, *stacks)
 
-    def vjp(self, *cotangents: Value | None) -> list[Value | None]:
-        from rlx.control.derivatives import scan_vjp
+    def vjp(
+        self, *cotangents: Value | None, record: Sequence[Value] | None = None
+    ) -> list[Value | None]:
+        from rlx.control.scan_reverse import scan_vjp
 
-        return scan_vjp(self, cotangents)
+        return scan_vjp(self, cotangents, record)
+
+    def record(self) -> tuple[Sequence[Value], dict[Op, Sequence[Value]]]:
+        from rlx.control.scan_reverse import scan_record
+
+        return scan_record(self)
 
     def jvp(self, *tangents: Value | None) -> tuple[Value | None, ...]:
         from rlx.control.derivatives import scan_jvp

@@ -32,6 +32,7 @@ class Adafactor(Optimizer):
     weight_decay: float = 0.0
 
     def check(self) -> None:
+        super().check()
         if not -1 <= self.beta2_decay <= 0:
             raise GraphError(f"beta2_decay is a number from -1 to 0, found {self.beta2_decay!r}")
         if self.eps1 is not None:

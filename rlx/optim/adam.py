@@ -28,6 +28,7 @@ class Adam(Optimizer):
     weight_decay: float = 0.0
 
     def check(self) -> None:
+        super().check()
         check_part("beta1", self.beta1)
         check_part("beta2", self.beta2)
         check_float("eps", self.eps)

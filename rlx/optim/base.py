@@ -45,12 +45,11 @@ class Optimizer(ABC):
     lr: float | Schedule = 1e-3
 
     def __post_init__(self) -> None:
-        located(as_schedule)(self.lr)
         located(self.check)()
 
-    @abstractmethod
     def check(self) -> None:
         """Raise GraphError for settings that have no meaning."""
+        as_schedule(self.lr)
 
     @abstractmethod
     def slots(self, name: str, param: TensorType) -> dict[str, TensorType]:

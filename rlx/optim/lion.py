@@ -30,6 +30,7 @@ class Lion(Optimizer):
     weight_decay: float = 0.0
 
     def check(self) -> None:
+        super().check()
         check_part("beta1", self.beta1)
         check_part("beta2", self.beta2)
         check_float("weight_decay", self.weight_decay)

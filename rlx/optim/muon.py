@@ -44,6 +44,7 @@ class Muon(Optimizer):
     others: Optimizer = field(default_factory=AdamW)
 
     def check(self) -> None:
+        super().check()
         check_part("momentum", self.momentum)
         check_float("weight_decay", self.weight_decay)
         check_float("eps", self.eps, above=0)

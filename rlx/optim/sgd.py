@@ -28,6 +28,7 @@ class SGD(Optimizer):
     weight_decay: float = 0.0
 
     def check(self) -> None:
+        super().check()
         check_part("momentum", self.momentum)
         check_float("weight_decay", self.weight_decay)
         if self.nesterov and not self.momentum:

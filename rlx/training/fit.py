@@ -58,8 +58,9 @@ def fit(
     """Train until ``steps`` batches, or ``epochs`` times those of ``data``, have been trained on.
 
     ``data`` gives a batch by its number (``Batches``, or a function, which has no epochs), so that
-    a run goes on where it was. ``checkpoint`` is a file: if it is there, the run goes on from it. It
-    is written after every ``every`` batches and at the end. ``on_step`` is called after each batch.
+    a run goes on where it was. ``checkpoint`` is a file: if it is there, the run goes on from it.
+    It is written after every ``every`` batches and at the end. ``on_step`` is called after each
+    batch, before that.
     ``show`` forces the progress bar on or off; else there is one on a terminal.
 
     Ctrl-C lets the batch at hand end, writes the checkpoint and returns; a second one stops at
@@ -80,14 +81,14 @@ def fit(
             n = step.position
             result = step(data(n) if callable(data) else data[n])
             history.steps.append(result)
-            if path is not None and every and step.position % every == 0:
-                step.save(path)
             bar.label = (
                 f"loss {result.loss:.4g}, {1e3 * (time.perf_counter() - began):.1f} ms a step"
             )
             bar.advance()
             if on_step is not None:
                 on_step(step, result)
+            if path is not None and every and step.position % every == 0:
+                step.save(path)
     history.interrupted = bool(stopped)
     if path is not None:
         step.save(path)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rlx.errors import GraphError, NameError, NonFiniteError, did_you_mean
+from rlx.errors import FaultError, GraphError, NameError, NonFiniteError, did_you_mean
 from rlx.graph import Graph, check_param
 from rlx.ops.builders import located
 from rlx.ops.location import caller
@@ -181,9 +181,9 @@ class TrainStep:
     def __call__(self, batch: Mapping[str, Any]) -> StepResult:
         """Train on a batch: arrays by the names of the graph's inputs.
 
-        NonFiniteError if the loss or a gradient is nan or infinite: it names the op that made it,
-        and params and optimiser are as they were before. Raises as ``CompiledGraph.run`` does for
-        arrays that do not fit.
+        NonFiniteError if the loss or a gradient is nan or infinite: it names the op that made it.
+        After that, or a FaultError, the state is that after the last update. Raises as
+        ``CompiledGraph.run`` does for arrays that do not fit.
         """
         gradients, update = self._halves
         self._check_names(batch)
@@ -192,7 +192,11 @@ class TrainStep:
             **{n: self.state[n] for n in gradients.reads if n not in gradients.writes},
         }
         written = {n: self.state[n] for n in gradients.writes}
-        loss, *metrics, finite = self._gradients.run_in_place(feeds, written)
+        try:
+            loss, *metrics, finite = self._gradients.run_in_place(feeds, written)
+        except FaultError:
+            self._abandon()  # it may have added up a part
+            raise
         updated = False
         if not finite and (self.loss_scale is None or not np.isfinite(loss)):
             self._fail(batch)
@@ -237,13 +241,17 @@ class TrainStep:
         for a in self.state.part("grads").values():
             a[...] = 0
 
+    def _abandon(self) -> None:
+        """Go back to the last update."""
+        self._restart()
+        self.state["run/position"][...] -= self.position % self.plan.accumulate
+
     def _fail(self, batch: Mapping[str, Any]) -> NoReturn:
         """Say where nan or infinity came from, and go back to the last update."""
         half, position = self._halves[0], self.position
         old = {n: np.zeros_like(a) if n in half.writes else a for n, a in self.state.items()}
         found = culprit(half.graph, {**batch, **{n: old[n] for n in half.reads}}, self.frozen)
-        self._restart()
-        self.state["run/position"][...] -= position % self.plan.accumulate
+        self._abandon()
         raise NonFiniteError(f"batch {position}: {found.message}", found.location)
 
     # -- checkpoints -----------------------------------------------------------------------

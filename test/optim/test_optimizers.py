@@ -16,12 +16,14 @@ from rlx.optim import (
     Adafactor,
     Adam,
     AdamW,
+    At,
     ClipNorm,
     ClipValue,
     Constant,
     Lion,
     Muon,
     Optimizer,
+    Slots,
     StepDecay,
     WarmupCosine,
     WarmupLinear,
@@ -162,6 +164,26 @@ def test_params_of_f64_are_updated_in_f64() -> None:
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
         p = p - 1e-2 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
     np.testing.assert_allclose(found["b"], p, rtol=1e-12)
+
+
+class SignDescent(Optimizer):
+    """An optimiser as a user writes one: it keeps how often each element went up."""
+
+    def slots(self, name: str, param: rlx.TensorType) -> dict[str, rlx.TensorType]:
+        return {"ups": param}
+
+    def apply(
+        self, name: str, p: rlx.Value, g: rlx.Value, slots: Slots, at: At
+    ) -> tuple[rlx.Value, Slots]:
+        return p - g.sign() * at.lr, {"ups": slots["ups"] + (g < 0.0).cast(p.dtype)}
+
+
+def test_an_optimiser_of_ones_own() -> None:
+    found = trained(SignDescent(lr=0.25), {"b": PARAMS["b"]}, GRADS[:4])[-1]["b"]
+    want = PARAMS["b"] - 0.25 * sum(np.sign(g["b"]) for g in GRADS[:4])
+    np.testing.assert_allclose(found, want, rtol=1e-6)
+    with pytest.raises(rlx.RlxError, match="a learning rate is a number from 0 on"):
+        SignDescent(lr=-1)
 
 
 # -- gradients -----------------------------------------------------------------------------

@@ -121,6 +121,15 @@ def test_symbolic_sizes_share_one_state() -> None:
     np.testing.assert_array_equal(state["w"], np.full(3, 7))
 
 
+OPS: dict[str, Any] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "matmul": lambda a, b: a @ b,
+    "transpose": lambda a, b: a.T,
+    "relu": lambda a, b: a.relu(),
+}
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_any_graph_of_updates(data: st.DataObject) -> None:
@@ -129,12 +138,8 @@ def test_any_graph_of_updates(data: st.DataObject) -> None:
     values = [g.input(f"x{i}", [3, 3]) for i in range(3)]
     for _ in range(data.draw(st.integers(1, 6))):
         a, b = (data.draw(st.sampled_from(values)) for _ in range(2))
-        kind = data.draw(st.sampled_from(["add", "sub", "matmul", "transpose", "relu"]))
-        made = {
-            "add": lambda: a + b, "sub": lambda: a - b, "matmul": lambda: a @ b,
-            "transpose": lambda: a.T, "relu": lambda: a.relu(),
-        }[kind]()  # fmt: skip
-        values.append(made)
+        kind = data.draw(st.sampled_from(list(OPS)))
+        values.append(OPS[kind](a, b))
     outs = [data.draw(st.sampled_from(values)) for _ in range(4)]
     g.set_outputs(outs)
     names = data.draw(st.lists(st.sampled_from(["x0", "x1", "x2"]), unique=True))

@@ -44,6 +44,13 @@ def test_a_language_model_learns() -> None:
     assert found is not None and float(found[2]) < 0.75 * float(found[1]), out
 
 
+def test_a_sentence_encoder_is_fine_tuned() -> None:
+    pytest.importorskip("tokenizers")
+    out = run("sentence_pairs.py", "--steps", "4")
+    first, last = (float(loss) for loss in re.findall(r"loss ([\d.]+),", out))
+    assert last < 0.8 * first, out
+
+
 def test_the_language_model_learns_step_by_step_as_its_twin_in_pytorch() -> None:
     spec = importlib.util.spec_from_file_location("language_model", EXAMPLES / "language_model.py")
     assert spec is not None and spec.loader is not None
