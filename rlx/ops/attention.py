@@ -113,6 +113,9 @@ class Attention(Op, name="mir.attention"):
     - "custom": mask ``[B, Sk]`` of any type; keys with mask >= 0.5 (or true) are seen;
     - "bias": a float mask that broadcasts to ``[B, H, Sq, Sk]`` is added to the scores.
 
+    A value that is not finite makes the results of those that see it not finite, and where it is
+    hidden maybe those too: hidden keys are left out, or weighed by 0.
+
     16-bit floats are computed in f32 and the result is rounded once.
     """
 

@@ -25,6 +25,8 @@ FINITE: dict[str, tuple[int, ...]] = {
     "mir.conv": (1,),
     "mir.conv_transpose": (1,),
     "hir.depthwise_conv1d_causal": (1,),
+    # Hidden values are weighed by 0, or left out.
+    "mir.attention": (2,),
     # Every result is a sum over all elements, in an order of the algorithm's own.
     **dict.fromkeys(("mir.fft", "mir.ifft", "mir.rfft", "mir.irfft"), ALL),
     **{f"mir.{name}": ALL for name in (
