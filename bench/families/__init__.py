@@ -22,6 +22,7 @@ FAMILIES = {
     "fft": "bench.families.fft",
     "linalg": "bench.families.linalg",
     "loop": "bench.families.loop",
+    "train": "bench.families.train",
     "overhead": "bench.families.overhead",
     "start": "bench.families.start",
     "compile": "bench.families.compile",

@@ -26,6 +26,9 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "rlx.kernels.fft": ("FftConfig",),
     "rlx.kernels.conv": ("ConvConfig",),
     "rlx.kernels.conv_layout": ("BlocksConfig", "PlanesConfig"),
+    "rlx.kernels.pack_across": ("PackAcrossConfig",),
+    "rlx.kernels.pool": ("PoolConfig", "PoolBackConfig"),
+    "rlx.kernels.conv_weights": ("ConvWeightsConfig",),
     "rlx.types": ("TensorType",),
 }  # fmt: skip
 

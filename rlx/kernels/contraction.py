@@ -1,7 +1,7 @@
 """Matrix products with a pointwise epilogue: ``C[b] = epilogue(A[b] @ B[b], operands ...)``.
 
-A is [M, K] with contiguous rows, B is packed in panels (``rlx.kernels.pack``), C is [M, N] with
-contiguous rows. A task is one batch element, a chunk of rows and a group of panels:
+A is [M, K] with contiguous rows or columns, B is packed in panels (``rlx.kernels.pack``), C is
+[M, N] with contiguous rows. A task is one batch element, a chunk of rows and a group of panels:
 
     for each strip of panels in the group:
         for each panel, for each tile of rows:     sums in registers, then in the strip (scratch)
@@ -113,7 +113,8 @@ class _Emitter:
         panel_end = _least(k, panel0 + self.group_panels, panels)
         rows = _least(k, self.chunk_rows, self.m - row0)
         sums = k.scratch(self.config.accumulate)
-        a = _Rows(self.a, batch * self.a_batch + row0 * self.lda, self.lda)
+        distance = k.index(1) if self.config.across else self.lda
+        a = _Rows(self.a, batch * self.a_batch + row0 * distance, distance)
         if self.config.copies:
             a = self.convert(a, rows)
         t = _Task(batch, row0, rows, a, batch * self.b_batch, sums)
@@ -194,7 +195,7 @@ class _Emitter:
         def whole_tile(p: Reg, first: Reg) -> None:
             at = [first + i if i else first for i in range(rows)]
             self.request(t, at, p)
-            self.tile(s, at, [p], k.select(first > 0, next_panel, soon))
+            self.tile(s, at, [p], k.select(first > 0, next_panel, soon), whole=True)
 
         def panel(p: Reg) -> None:
             k.loop(0, whole, rows, partial(whole_tile, p))
@@ -224,19 +225,24 @@ class _Emitter:
         else:
             all_panels()
 
-    def tile(self, s: _Strip, rows: list[Reg], panels: list[Reg], ahead: Reg) -> None:
-        """Compute a tile, and store its sums into the strip."""
+    def tile(
+        self, s: _Strip, rows: list[Reg], panels: list[Reg], ahead: Reg, *, whole: bool = False
+    ) -> None:
+        """Compute a tile, and store its sums into the strip; ``whole``: of successive rows."""
         k, t, shape, config = self.k, s.task, self.shape, self.config
         panel_size = self.depth * shape.width
         sums = emit_tile(
             k,
             shape,
-            TileOperands(t.a.buffer, self.b, config.accumulate, config.group, config.flips),
+            TileOperands(
+                t.a.buffer, self.b, config.accumulate, config.group, config.flips,
+                self.lda if config.across else None, config.across and whole,
+            ),
             rows=[t.a.offset + r * t.a.distance for r in rows],
             panels=[t.b + p * panel_size for p in panels],
             depth=self.depth,
             ahead=ahead,
-        )
+        )  # fmt: skip
         vectors = [
             (p - s.begin) * shape.width + v * shape.lanes
             for p in panels

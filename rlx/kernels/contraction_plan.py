@@ -35,7 +35,8 @@ class ContractionConfig:
 
     ``epilogue`` takes the product, rounded to its input type 0, and the operands; it has one
     result. ``operands`` says how each operand is addressed. ``group`` is that of packed B, which K
-    is a multiple of (``rlx.kernels.dot``), and ``amx`` says that AMX multiplies.
+    is a multiple of (``rlx.kernels.dot``), and ``amx`` says that AMX multiplies. ``across``: the
+    elements of a column of A are neighbours, not those of a row; a tile then reads them as they are.
     """
 
     a: DType
@@ -44,12 +45,15 @@ class ContractionConfig:
     operands: tuple[OperandKind, ...] = ()
     group: int = 1
     amx: bool = False
+    across: bool = False
 
     def __post_init__(self) -> None:
         if f64 in (self.a, self.b) and self.a is not self.b:
             raise TypeError(f"contraction: A is {self.a} and B is {self.b}; cast one of them")
         if len(self.operands) != len(self.epilogue.inputs) - 1:
             raise ValueError("contraction: the epilogue's inputs are the product and the operands")
+        if self.across and (self.copies or self.group > 1):
+            raise ValueError(f"contraction: an A that lies across is not copied, found {self.a}")
 
     @property
     def c(self) -> DType:
@@ -115,14 +119,16 @@ def launch(
 ) -> Launch:
     """The launch of ``batch`` products [m, k] x [k, n].
 
-    ``lda`` and ``ldc`` are the distances between rows in elements; ``*_batch`` those between batch
+    ``lda`` and ``ldc`` are the distances between rows in elements, that of an A that lies across
+    between its columns; ``*_batch`` those between batch
     elements, 0 for a matrix that all share; the defaults are dense. ``operands`` gives for each
     epilogue operand the distance between rows (of "full" and "column"; else 0) and between batch
     elements. The kernel's buffers are A, packed B, the operands, C.
     """
     shape = tile_shape(target, config.b)
-    lda, ldc = k if lda is None else lda, n if ldc is None else ldc
-    a_batch = m * lda if a_batch is None else a_batch
+    dense = m if config.across else k
+    lda, ldc = dense if lda is None else lda, n if ldc is None else ldc
+    a_batch = m * k if a_batch is None else a_batch
     c_batch = m * ldc if c_batch is None else c_batch
     if b_batch is None:
         b_batch = packed_bytes(target, config.b, k, n) // config.b.bytes

@@ -38,6 +38,10 @@ PREFETCH_STEPS = 64
 """How many steps of k ahead a panel is requested; at its end that is the next panel's start."""
 
 
+ROWS_AHEAD = 16
+"""How many steps of k ahead an A that lies across is requested."""
+
+
 @dataclass(frozen=True)
 class TileShape:
     """The tile that fills the register file: ``rows`` times ``vectors`` accumulators.
@@ -100,7 +104,9 @@ class TileOperands:
 
     ``flipped`` says that the sign bits of A are flipped, which makes it of the other signedness: an
     instruction takes one unsigned and one signed operand. That adds to each element of A what
-    FLIP in its place gives, and the tile takes it off again.
+    FLIP in its place gives, and the tile takes it off again. ``step`` is the distance of two
+    elements of a row of A that lies across, and None else; ``neighbours`` says that there the
+    elements of the tile's rows lie side by side.
     """
 
     a: Buffer
@@ -108,6 +114,16 @@ class TileOperands:
     sums: DType
     group: int = 1
     flipped: bool = False
+    step: Reg | None = None
+    neighbours: bool = False
+
+    def address(self, rows: Sequence[Reg | None], n: int, i: Reg) -> Reg:
+        """Where the row ``n`` has its element or group of step ``i``."""
+        along = i * self.group if self.step is None else i * self.step
+        first, row = rows[0], rows[n]
+        assert first is not None and row is not None
+        # One address with the rows as displacements, where that can be said.
+        return (first + along) + n if self.neighbours else row + along
 
 
 FLIP = 0x80808080
@@ -127,7 +143,7 @@ def emit_tile(
 
     ``rows`` and ``panels`` are the element offsets of the tile's rows of A and panels of B, and
     ``depth`` is the number of elements of a row, a multiple of the group. B is requested ``ahead``
-    elements before it is read.
+    elements before it is read, and an A that lies across some steps before.
     """
     o = operands
     lanes = shape.lanes if shape.lanes > 1 else 0
@@ -136,7 +152,7 @@ def emit_tile(
     count = len(panels) * shape.vectors
 
     def loop(rows: Sequence[Reg | None], prefetch: bool) -> list[Reg]:
-        def step(i: Reg, *acc: Reg) -> list[Reg]:
+        def one(i: Reg, *acc: Reg) -> list[Reg]:
             at = [p + i * width for p in panels]
             columns = [
                 _column(k, o, p + v * shape.lanes * o.group, lanes)
@@ -144,6 +160,8 @@ def emit_tile(
                 for v in range(shape.vectors)
             ]
             wanted = [p + ahead + n if n else p + ahead for p in at for n in lines if prefetch]
+            if o.step is not None:
+                k.prefetch(o.a, o.address(rows, 0, i + ROWS_AHEAD))
             out: list[Reg] = []
             for n, row in enumerate(rows):
                 # The code generator moves no load of A over a request: else all come first, and
@@ -152,12 +170,12 @@ def emit_tile(
                 for address in wanted[:share]:
                     k.prefetch(o.b, address)
                 del wanted[:share]
-                x = _element(k, o, None if row is None else row + i * o.group, lanes)
+                x = _element(k, o, None if row is None else o.address(rows, n, i), lanes)
                 out += [_product(k, o, x, y, acc[len(out) + v]) for v, y in enumerate(columns)]
             return out
 
         zero = [k.const(0, o.sums, lanes)] * (len(rows) * count)
-        return k.loop(0, depth / o.group if o.group > 1 else depth, 1, step, zero)
+        return k.loop(0, depth / o.group if o.group > 1 else depth, 1, one, zero)
 
     if not o.flipped:
         return loop(rows, prefetch=True)

@@ -13,7 +13,7 @@ from typing import Literal
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.conv_plan import ConvShape, Planes, Triple, tile_of
 from rlx.kernels.family import Launch
-from rlx.kernels.lanes import shuffle
+from rlx.kernels.lanes import every
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import ceil_div
 from rlx.types import DType
@@ -201,22 +201,12 @@ class _PlanesEmitter:
         step = stride * self.by[2]
 
         def copy(j: Reg, lanes: int) -> None:
-            x = self.elements(start + j * step, step, lanes)
+            x = every(k, self.source, start + j * step, self.config.step, step, lanes)
             k.store(x, self.target, to + begin + j, lanes)
 
         self.zeros(to, begin)
         k.halving_loop(end - begin, self.lanes, copy)
         self.zeros(to + end, size - end)
-
-    def elements(self, at: Reg, step: Reg, lanes: int) -> Reg:
-        """``lanes`` elements from ``at`` on, ``step`` apart; none is read that is not taken."""
-        k = self.k
-        if not lanes or self.config.step == 1:
-            return k.load(self.source, at, lanes)
-        if self.config.step == 2:
-            low, high = (k.load(self.source, at + n, lanes) for n in (0, lanes - 1))
-            return shuffle(k, low, high, [*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)])
-        return k.gather(self.source, at, step, lanes)
 
     def spread_row(self, source: Reg, to: Reg) -> None:
         """The elements of a row, with zeros between them; a stride there is 1."""

@@ -7,7 +7,7 @@ every element of the other; such a copy goes by tiles, transposed in registers:
 
     task (outer..., block of a, block of b):    source contiguous along a, target along b
         for each run of b of one cache line:    so that both sides use whole lines
-            for each tile of 8 x 8: load 8 vectors along a, transpose, store 8 along b
+            for each tile, such as 8 x 8: load vectors along a, transpose, store as many along b
         the edges, one by one
 """
 
@@ -20,7 +20,7 @@ from rlx.kernels import elementwise
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.elementwise import ElementwiseConfig
 from rlx.kernels.family import Launch
-from rlx.kernels.lanes import shuffle
+from rlx.kernels.lanes import transposed
 from rlx.kernels.program import Program, Step
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import Space, Strides, ceil_div, collapse, order_for_output
@@ -31,7 +31,7 @@ __all__ = ["CopyConfig", "TransposeConfig", "emit", "fill_launch", "launch"]
 name = "copy"
 
 TILE = 8
-"""Edge of a tile, in elements of any width."""
+"""Edge of a tile at least, in elements of any width."""
 
 LINE_BYTES = 64
 
@@ -131,7 +131,10 @@ class _Transpose:
     def __init__(self, name: str, config: TransposeConfig, target: KernelTarget) -> None:
         self.k, self.config = Kernel(name, target), config
         k, rank = self.k, config.rank
-        self.tile_edge = TILE if target.vector_bytes else 1
+        # A whole cache line where a vector holds one: then nothing must stay for the other half.
+        line = config.blocks[0]
+        whole = target.vector_bytes >= LINE_BYTES and 8 <= line <= 16
+        self.tile_edge = (line if whole else TILE) if target.vector_bytes else 1
         self.source = k.buffer("source", config.element)
         self.target = k.buffer("target", config.element)
         self.shape = [k.size(f"dim{d}") for d in range(rank)]
@@ -200,23 +203,5 @@ class _Transpose:
         at = source + b * down + a
         vectors = [k.load(self.source, at + down * n if n else at, lanes) for n in range(edge)]
         at = target + a * right + b
-        for n, v in enumerate(_transposed(k, vectors)):
+        for n, v in enumerate(transposed(k, vectors)):
             k.store(v, self.target, at + right * n if n else at)
-
-
-def _transposed(k: Kernel, rows: list[Reg]) -> list[Reg]:
-    """The columns of a square of registers, in log2(edge) rounds: round s swaps the off-diagonal
-    quarters of every square of edge 2s."""
-    n = len(rows)
-    s = 1
-    while s < n:
-        low = [i if not i & s else n + i - s for i in range(n)]
-        high = [i + s if not i & s else n + i for i in range(n)]
-        out = list(rows)
-        for i in range(n):
-            if not i & s:
-                out[i] = shuffle(k, rows[i], rows[i + s], low)
-                out[i + s] = shuffle(k, rows[i], rows[i + s], high)
-        rows = out
-        s *= 2
-    return rows

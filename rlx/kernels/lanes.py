@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlx.kernels.builder import Kernel
-from rlx.kernels.reg import Reg
+from rlx.kernels.reg import Buffer, Reg
 
-__all__ = ["halves", "shuffle"]
+__all__ = ["every", "halves", "shuffle", "transposed"]
 
 
 def shuffle(k: Kernel, a: Reg, b: Reg, lanes: Sequence[int]) -> Reg:
@@ -19,3 +19,32 @@ def halves(k: Kernel, x: Reg) -> tuple[Reg, Reg]:
     """The lower and the upper lanes of a vector."""
     n = x.lanes // 2
     return shuffle(k, x, x, range(n)), shuffle(k, x, x, range(n, x.lanes))
+
+
+def every(k: Kernel, b: Buffer, at: Reg, known: int, step: Reg, lanes: int) -> Reg:
+    """``lanes`` elements from ``at`` on, ``step`` apart, which may be known to be 1 or 2 (0: it is
+    not); none is read that is not taken, or not between two that are."""
+    if not lanes or known == 1:
+        return k.load(b, at, lanes)
+    if known == 2:
+        low, high = (k.load(b, at + n, lanes) for n in (0, lanes - 1))
+        return shuffle(k, low, high, [*range(0, lanes, 2), *range(lanes + 1, 2 * lanes, 2)])
+    return k.gather(b, at, step, lanes)
+
+
+def transposed(k: Kernel, rows: list[Reg]) -> list[Reg]:
+    """The columns of a square of registers, in log2(edge) rounds: round s swaps the off-diagonal
+    quarters of every square of edge 2s."""
+    n = len(rows)
+    s = 1
+    while s < n:
+        low = [i if not i & s else n + i - s for i in range(n)]
+        high = [i + s if not i & s else n + i for i in range(n)]
+        out = list(rows)
+        for i in range(n):
+            if not i & s:
+                out[i] = shuffle(k, rows[i], rows[i + s], low)
+                out[i + s] = shuffle(k, rows[i], rows[i + s], high)
+        rows = out
+        s *= 2
+    return rows

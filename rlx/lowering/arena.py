@@ -42,21 +42,49 @@ def _size(slot: Sequence[Memory]) -> int:
 
 
 def plan(buffers: Sequence[Memory]) -> int:
-    """Set the offset of every buffer, first fit by time of birth, larger first; return the total.
+    """Set the offset of every buffer, the better of two ways; return the total.
 
     A buffer is alive from its first to its last step, both included: a kernel's result never lies
     over one of its operands.
     """
+    total = _by_birth(buffers)
+    found = [b.offset for b in buffers]
+    if _by_size(buffers) < total:
+        total = max((b.offset + b.size for b in buffers), default=0)
+    else:
+        for b, at in zip(buffers, found, strict=True):
+            b.offset = at
+    return -(-total // ALIGN) * ALIGN
+
+
+def _by_birth(buffers: Sequence[Memory]) -> int:
+    """First fit by time of birth, larger first: right for stacks of layers of one size."""
     alive: list[Memory] = []  # by offset
     total = 0
     for b in sorted(buffers, key=lambda b: (b.first, -b.size)):
-        at = 0
         alive = [p for p in alive if b.first <= p.last]
-        for p in alive:
-            if at + b.size <= p.offset:
-                break
-            at = max(at, -(-(p.offset + p.size) // ALIGN) * ALIGN)
-        b.offset = at
-        insort(alive, b, key=lambda p: p.offset)
-        total = max(total, at + b.size)
-    return -(-total // ALIGN) * ALIGN
+        total = max(total, _put(b, alive))
+    return total
+
+
+def _by_size(buffers: Sequence[Memory]) -> int:
+    """First fit by size, the largest first: right where few large ones decide."""
+    placed: list[Memory] = []  # by offset
+    total = 0
+    for b in sorted(buffers, key=lambda b: (-b.size, b.first)):
+        meets = [p for p in placed if p.first <= b.last and b.first <= p.last]
+        total = max(total, _put(b, meets))
+        insort(placed, b, key=lambda p: p.offset)
+    return total
+
+
+def _put(b: Memory, others: list[Memory]) -> int:
+    """Place a buffer in the first gap that those ``others``, by offset, leave; where it ends."""
+    at = 0
+    for p in others:
+        if at + b.size <= p.offset:
+            break
+        at = max(at, -(-(p.offset + p.size) // ALIGN) * ALIGN)
+    b.offset = at
+    insort(others, b, key=lambda p: p.offset)
+    return at + b.size

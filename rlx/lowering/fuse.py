@@ -28,6 +28,7 @@ from rlx.ops.contraction import MatMul
 from rlx.ops.conv import Conv, ConvTranspose
 from rlx.ops.movement import Expand, Reshape
 from rlx.ops.normalization import LayerNorm, RmsNorm, Softmax
+from rlx.ops.normalization_grad import LayerNormGrad, RmsNormGrad
 from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from rlx.types import Shape
 
@@ -35,8 +36,11 @@ __all__ = ["PATTERNS", "ROW_ROOTS", "Fuse"]
 
 ROW_ROOTS = {
     c.name
-    for c in (Softmax, LayerNorm, RmsNorm, ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd)
-}
+    for c in (
+        Softmax, LayerNorm, RmsNorm, LayerNormGrad, RmsNormGrad,
+        ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd,
+    )
+}  # fmt: skip
 CHEAP = {Constant.name, Expand.name}
 """Ops that cost nothing inside a region, where they are an immediate or an address: copied in."""
 

@@ -8,7 +8,7 @@ from rlx._mlir import ir
 from rlx.dialects.control import is_barrier
 from rlx.lowering.families import select
 from rlx.lowering.lowering import Lowering
-from rlx.lowering.region import producer, reads
+from rlx.lowering.region import Region, producer, reads
 from rlx.lowering.views import View
 
 __all__ = ["Overwrites", "write"]
@@ -30,7 +30,7 @@ class Overwrites:
         """Whether the op that makes ``new`` may write it over ``old``.
 
         Nothing reads the old value, or a view of it, behind that op; and the op itself only element
-        by element, which a kernel of the elementwise family does in place.
+        by element: that is done in place.
         """
         maker = producer(new)
         if maker is None or maker not in self.at or self._is_view(maker):
@@ -40,7 +40,7 @@ class Overwrites:
         while todo:
             v = todo.pop()
             for n in self.readers.get(v, ()):
-                if n > made or (n == made and (v != old or not self._is_elementwise(maker))):
+                if n > made or (n == made and (v != old or not self._by_elements(maker, old))):
                     return False
                 if self._is_view(self.ops[n]):
                     todo += self.ops[n].results
@@ -51,14 +51,25 @@ class Overwrites:
         lowering = self.lowering
         return op.name in lowering.view_ops or is_barrier(op, lowering.functions)
 
-    def _is_elementwise(self, op: ir.Operation) -> bool:
+    def _by_elements(self, op: ir.Operation, old: ir.Value) -> bool:
+        """Whether an op's kernel reads a value element by element, each before it is written."""
         lowering = self.lowering
         if op.name == "func.call" or lowering.compilation.options.dispatch != "native":
             return False
         if lowering.target.kernels.frame == "gpu":
             return False  # many devices let no kernel write what it has bound for reading too
         region = lowering.compilation.regions.of(op)
-        return select(region, lowering.target.families)[0] == "elementwise"
+        family = select(region, lowering.target.families)[0]
+        if family == "elementwise":
+            return True
+        return family in ("contraction", "conv") and _in_epilogue(region, old)
+
+
+def _in_epilogue(region: Region, old: ir.Value) -> bool:
+    """Whether only pointwise ops of a region read a value, and none broadcasts it."""
+    leaves = {leaf for leaf, v in region.leaves.items() if v == old}
+    readers = [n for n in region.nodes if not leaves.isdisjoint(n.present)]
+    return all(n.pointwise for n in readers)
 
 
 def write(values: Sequence[ir.Value], places: Sequence[View], lowering: Lowering) -> None:

@@ -19,6 +19,7 @@ PASSES = {
     "share-inputs": "rlx.lowering.share_inputs:ShareInputs",
     "hoist": "rlx.lowering.hoist:Hoist",
     "fuse": "rlx.lowering.fuse:Fuse",
+    "reorder": "rlx.lowering.reorder:Reorder",
     "mir-to-lir": "rlx.lowering.mir_to_lir:MirToLir",
 }
 """The module and class of each pass."""

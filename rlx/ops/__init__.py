@@ -62,6 +62,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.selective_scan": ("mir.selective_scan",),
     "rlx.ops.delta_net": ("mir.gated_delta_net",),
     "rlx.ops.normalization": ("mir.softmax", "mir.layer_norm", "mir.rms_norm"),
+    "rlx.ops.normalization_grad": ("mir.layer_norm_grad", "mir.rms_norm_grad"),
     "rlx.ops.likelihood": (
         "mir.logsumexp", "mir.log_softmax", "mir.softmax_cross_entropy",
     ),
@@ -90,6 +91,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.linalg.pinv": ("mir.pinv", "mir.lstsq"),
     "rlx.ops.linalg.solve": ("mir.solve", "mir.inv", "mir.det", "mir.slogdet"),
     "rlx.ops.conv": ("mir.conv", "mir.conv_transpose"),
+    "rlx.ops.conv_gradient": ("mir.conv_weights",),
     "rlx.ops.pool": ("mir.mean_pool",),
     "rlx.ops.max_pool": ("mir.max_pool", "mir.max_pool_indices", "mir.max_pool_backward"),
     "rlx.ops.blocks": (

@@ -407,6 +407,18 @@ class GraphOps:
     ) -> Value:
         """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
 
+    def conv_weights(
+        self,
+        x: Value,
+        g: Value,
+        taps: Sequence[int],
+        stride: Sequence[int],
+        low: Sequence[int],
+        dilation: Sequence[int],
+        groups: int = 1,
+    ) -> Value:
+        """The sum over all windows of a tensor times what stands at each:"""
+
     def cos(self, x: Value) -> Value:
         """Cosine of an angle in radians."""
 
@@ -764,6 +776,17 @@ class GraphOps:
         eps: float = 1e-06,
     ) -> Value:
         """The channels at each place of images ``[N, C, H, W]`` normalised:"""
+
+    def layer_norm_grad(
+        self,
+        x: Value,
+        g: Value,
+        gamma: Value | None = None,
+        *,
+        axis: int,
+        eps: float = 1e-05,
+    ) -> Value:
+        """The gradient of layer norm by its tensor x, for the cotangent g of the result:"""
 
     def le(self, lhs: Any, rhs: Any) -> Value:
         """Whether the left operand is less or equal, element by element; false with nan."""
@@ -1405,6 +1428,17 @@ class GraphOps:
         eps: float = 1e-05,
     ) -> Value:
         """``x / sqrt(mean(x^2) + eps) * gamma + beta`` along an axis."""
+
+    def rms_norm_grad(
+        self,
+        x: Value,
+        g: Value,
+        gamma: Value | None = None,
+        *,
+        axis: int,
+        eps: float = 1e-05,
+    ) -> Value:
+        """The gradient of RMS norm by its tensor x, for the cotangent g of the result:"""
 
     def roll(
         self,
@@ -2069,6 +2103,17 @@ class ValueOps:
     ) -> Value:
         """As ``torch.nn.functional.conv_transpose2d``, for one to three spatial axes."""
 
+    def conv_weights(
+        self,
+        g: Value,
+        taps: Sequence[int],
+        stride: Sequence[int],
+        low: Sequence[int],
+        dilation: Sequence[int],
+        groups: int = 1,
+    ) -> Value:
+        """The sum over all windows of a tensor times what stands at each:"""
+
     def cos(self) -> Value:
         """Cosine of an angle in radians."""
 
@@ -2365,6 +2410,16 @@ class ValueOps:
         eps: float = 1e-06,
     ) -> Value:
         """The channels at each place of images ``[N, C, H, W]`` normalised:"""
+
+    def layer_norm_grad(
+        self,
+        g: Value,
+        gamma: Value | None = None,
+        *,
+        axis: int,
+        eps: float = 1e-05,
+    ) -> Value:
+        """The gradient of layer norm by its tensor x, for the cotangent g of the result:"""
 
     def le(self, rhs: Any) -> Value:
         """Whether the left operand is less or equal, element by element; false with nan."""
@@ -2926,6 +2981,16 @@ class ValueOps:
         eps: float = 1e-05,
     ) -> Value:
         """``x / sqrt(mean(x^2) + eps) * gamma + beta`` along an axis."""
+
+    def rms_norm_grad(
+        self,
+        g: Value,
+        gamma: Value | None = None,
+        *,
+        axis: int,
+        eps: float = 1e-05,
+    ) -> Value:
+        """The gradient of RMS norm by its tensor x, for the cotangent g of the result:"""
 
     def roll(self, shift: Sequence[int] | int, axis: Sequence[int] | int | None = None) -> Value:
         """The elements moved along axes, those that leave at the end coming back at the start,

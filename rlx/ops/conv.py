@@ -7,7 +7,6 @@ drops elements.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import numpy as np
 from rlx.errors import DTypeError, ShapeError
 from rlx.ops.base import Array, Cost, bad, sample
 from rlx.ops.cast import in_double
-from rlx.ops.conv_weights import CHANNELS, TAPS, by_taps
 from rlx.ops.correlation import Correlation, add_bias, operations
 from rlx.ops.lift import promoted
 from rlx.ops.movement import listed
@@ -23,7 +21,6 @@ from rlx.ops.value import Value
 from rlx.ops.window import (
     Numbers,
     Padding,
-    Windows,
     each,
     extent,
     fold_backward,
@@ -173,8 +170,7 @@ class Conv(Correlation, name="mir.conv"):
     def vjp(self, g: Value) -> tuple[Value, Value]:
         high = tuple(h - r for h, r in zip(self.high, self.unused(), strict=True))
         geometry = (self.stride, self.low, high, self.dilation, self.groups)
-        gw = _by_weights(self.x, g, self.windows, high, self.groups)
-        return ConvTranspose(g, self.w, *geometry).out, gw
+        return ConvTranspose(g, self.w, *geometry).out, _by_weights(self.x, g, self)
 
 
 class ConvTranspose(Correlation, name="mir.conv_transpose"):
@@ -312,29 +308,11 @@ class ConvTranspose(Correlation, name="mir.conv_transpose"):
 
     def vjp(self, g: Value) -> tuple[Value, Value]:
         geometry = (self.stride, self.low, self.high, self.dilation, self.groups)
-        gw = _by_weights(g, self.x, self.windows, self.high, self.groups)
-        return Conv(g, self.w, *geometry).out, gw
+        return Conv(g, self.w, *geometry).out, _by_weights(g, self.x, self)
 
 
-def _by_weights(x: Value, g: Value, windows: Windows, high: tuple[int, ...], groups: int) -> Value:
-    """The gradient of a conv with respect to its weights, which leaves no places unused."""
-    channels = x.shape[1] // groups
-    known = all(isinstance(d, int) for d in (*x.shape[1:], *g.shape[1:]))
-    few = known and math.prod(windows.taps) <= TAPS
-    if few and isinstance(channels, int) and channels >= CHANNELS:
-        return by_taps(x, g, windows, groups)
-    return _over_images(x, g, windows, high, groups)
+def _by_weights(x: Value, g: Value, op: Correlation) -> Value:
+    """The gradient with respect to the weights, for a tensor x and its windows g."""
+    from rlx.ops.conv_gradient import ConvWeights
 
-
-def _over_images(x: Value, g: Value, windows: Windows, high: tuple[int, ...], groups: int) -> Value:
-    """It is a conv over the images: they are the channels, g is the kernel, and stride and dilation
-    change places. The groups of x become groups of such channels."""
-    _, stride, low, dilation = windows
-    n, c = x.shape[:2]
-    rest = range(3, x.rank + 1)
-    per = c // groups
-    split = x.reshape((n, groups, per, *x.shape[2:])).transpose([2, 1, 0, *rest])
-    rows = split.reshape((per, groups * n, *x.shape[2:]))
-    kernel = g.transpose([1, 0, *range(2, g.rank)])
-    found = Conv(rows, kernel, dilation, low, high, stride, groups).out
-    return found.transpose([1, 0, *range(2, found.rank)])
+    return ConvWeights(x, g, *op.windows, groups=op.groups).out

@@ -13,7 +13,7 @@ from rlx.ops.slicing import Concat, Pad, Slice
 from rlx.ops.value import Value
 from rlx.ops.window import Windows
 
-__all__ = ["CHANNELS", "TAPS", "by_taps"]
+__all__ = ["CHANNELS", "TAPS", "by_taps", "over_images"]
 
 TAPS = 64
 """Taps of a kernel up to which its gradient is a product a tap."""
@@ -91,3 +91,19 @@ def _joined(parts: Sequence[Value]) -> Value:
         return parts[0]
     half = len(parts) // 2
     return Concat(_joined(parts[:half]), _joined(parts[half:]), 2).out
+
+
+def over_images(x: Value, g: Value, windows: Windows, high: tuple[int, ...], groups: int) -> Value:
+    """It is a conv over the images: they are the channels, g is the kernel, and stride and dilation
+    change places. The groups of x become groups of such channels."""
+    from rlx.ops.conv import Conv
+
+    _, stride, low, dilation = windows
+    n, c = x.shape[:2]
+    rest = range(3, x.rank + 1)
+    per = c // groups
+    split = x.reshape((n, groups, per, *x.shape[2:])).transpose([2, 1, 0, *rest])
+    rows = split.reshape((per, groups * n, *x.shape[2:]))
+    kernel = g.transpose([1, 0, *range(2, g.rank)])
+    found = Conv(rows, kernel, dilation, low, high, stride, groups).out
+    return found.transpose([1, 0, *range(2, found.rank)])

@@ -199,7 +199,8 @@ class SoftmaxCrossEntropy(Op, name="mir.softmax_cross_entropy"):
         counted, classes = self._counted()
         shape, last = logits.shape, logits.rank - 1
         here = Iota(shape, last, u64).out.eq(classes.unsqueeze(-1))
-        soft = logits.softmax(-1)
+        # From the sum that the loss has made already: nothing is folded again.
+        soft = (logits - logits.logsumexp(axes=last).unsqueeze(-1)).exp()
         factor = counted.where(widened(rows), 0.0).unsqueeze(-1)
         return here.where(soft - 1.0, soft) * factor
 

@@ -211,7 +211,7 @@ class Normalization(AlongAxis):
         return line if beta is None else line + self._placed(widened(beta))
 
     def _line_jvp(self, t: Value, line: Value, inverse: Value) -> Value:
-        """The tangent of the normalised line; the Jacobian is symmetric, so it is the vjp too.
+        """The tangent of the normalised line.
 
         With line = c / s: (t - mean(t) - line * mean(t * line)) / s, without mean(t) if the line
         is not centered.
@@ -220,16 +220,19 @@ class Normalization(AlongAxis):
         return inverse * (t - self.mean(t) - along if self.centered else t - along)
 
     def vjp(self, g: Value) -> tuple[Value | None, ...]:
-        line, inverse = self._normalised()
+        from rlx.ops.normalization_grad import LayerNormGrad, RmsNormGrad
+
+        kind = LayerNormGrad if self.centered else RmsNormGrad
+        dx = kind(self.x, g, gamma=self.gamma, axis=self.axis, eps=self.eps).out
         g = widened(g)
-        scaled = g if self.gamma is None else g * self._placed(widened(self.gamma))
         others = [a for a in range(self.x.rank) if a != self.axis]
-        grads = (
-            self._line_jvp(scaled, line, inverse),
-            None if self.gamma is None else (g * line).reduce_sum(axes=others),
-            None if self.beta is None else g.reduce_sum(axes=others),
-        )
-        return tuple(v if v is None else v.cast(to=self.x.dtype) for v in grads)
+        factors = offsets = None
+        if self.gamma is not None:
+            line = type(self)(widened(self.x), axis=self.axis, eps=self.eps).out
+            factors = (g * line).reduce_sum(axes=others).cast(to=self.x.dtype)
+        if self.beta is not None:
+            offsets = g.reduce_sum(axes=others).cast(to=self.x.dtype)
+        return dx, factors, offsets
 
     def jvp(self, tx: Value | None, tg: Value | None = None, tb: Value | None = None) -> Value:
         line, inverse = self._normalised()

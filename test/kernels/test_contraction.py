@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.kernels import contraction, pack
+from rlx.kernels import contraction, pack, pack_across
 from rlx.kernels.contraction import ContractionConfig
 from rlx.kernels.pack import PackConfig
+from rlx.kernels.pack_across import PackAcrossConfig
 from rlx.kernels.program import Program, Step
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
@@ -179,6 +180,41 @@ def test_in_place_residual() -> None:
     launch = contraction.launch(config, TARGET, m=45, n=70, k=10, operands=[(70, 0)])
     run_launch(contraction, config, launch, [a, packed(b, f32), x, x])
     assert (x == apart).all()
+
+
+@pytest.mark.parametrize("dt", [f32, f64], ids=str)
+@pytest.mark.parametrize("m", [1, 3, 8, 13, 150])
+def test_a_left_operand_that_lies_across(m: int, dt: DType) -> None:
+    """The columns of A are contiguous: the same bits as of a copy, from memory that ends with A."""
+    rng = np.random.default_rng(m)
+    n, k = 75, 40
+    a, b = values(rng, (2, k, m), dt), values(rng, (2, k, n), dt)
+    panels, config = packed(b, dt), ContractionConfig(dt, dt, plain(dt))
+    copied = product(np.ascontiguousarray(a.transpose(0, 2, 1)), panels, n, config)
+    across = ContractionConfig(dt, dt, plain(dt), across=True)
+    c = np.full((2, m, n), np.nan, dt.numpy)
+    launch = contraction.launch(across, TARGET, m=m, n=n, k=k, batch=2)
+    run_launch(contraction, across, launch, [guarded(a), panels, c])
+    assert (c == copied).all()
+    with pytest.raises(ValueError, match="lies across is not widened, found bf16"):
+        ContractionConfig(bf16, bf16, plain(bf16), across=True)
+
+
+@pytest.mark.parametrize("dt", [f32, f64, bf16], ids=str)
+@pytest.mark.parametrize("shape", [(1, 16, 48), (2, 37, 100), (1, 5, 50), (3, 64, 7)])
+def test_panels_of_a_matrix_that_lies_across(shape: tuple[int, int, int], dt: DType) -> None:
+    """Rows that are adjacent are transposed in registers: the same panels as of a copy."""
+    rng = np.random.default_rng(5)
+    b = values(rng, shape, dt)
+    turned = guarded(np.ascontiguousarray(b.transpose(0, 2, 1))).transpose(0, 2, 1)
+    config = PackAcrossConfig(dt)
+    out = np.full(pack.packed_bytes(TARGET, dt, *shape[1:], shape[0]) // dt.bytes, 7, dt.numpy)
+    launch = pack_across.launch(
+        config, TARGET, k=shape[1], n=shape[2], column_stride=shape[1],
+        batch=shape[0], source_batch=shape[1] * shape[2],
+    )  # fmt: skip
+    run_launch(pack_across, config, launch, [turned, out])
+    assert (out == packed(b, dt)).all()
 
 
 @pytest.mark.parametrize("dt", [f32, bf16], ids=str)

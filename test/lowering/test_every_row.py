@@ -18,6 +18,7 @@ from rlx.lowering.families import SELECTORS
 from rlx.lowering.fuse import PATTERNS, ROW_ROOTS
 from rlx.lowering.registry import PASSES
 from rlx.ops.base import op_class
+from rlx.ops.conv_gradient import ConvWeights
 from support.samples import Case
 
 LIT = Path(__file__).resolve().parents[1] / "lit"
@@ -48,6 +49,10 @@ FAMILIES: dict[str, Build] = {
         x,
     ),
     "fft": lambda g, x: x.rfft(),
+    "pool": lambda g, x: g.max_pool1d(x.reshape([2, 4, 16]), 2),
+    "conv_weights": lambda g, x: (
+        ConvWeights(x.reshape([2, 4, 16]), g.input("g", [2, 3, 15]), (2,), (1,), (0,), (1,)).out
+    ),
     "common": lambda g, x: x.cumsum(axis=0),
 }
 """For every kernel family a graph of which it runs a part."""

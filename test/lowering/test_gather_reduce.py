@@ -63,7 +63,7 @@ def test_a_table_is_read_where_it_lies(dtype: str) -> None:
         ((2,), "rowwise"),
         ((1, 2), "rowwise"),
         ((0, 1, 2), "rowwise"),
-        ((0, 2), "common"),
+        ((0, 2), "reduce"),
     ],
 )
 @pytest.mark.parametrize("turned", [False, True])
@@ -76,6 +76,20 @@ def test_reductions_over_any_axes(axes: tuple[int, ...], family: str, turned: bo
     out, families = run(g, {"x": a})
     np.testing.assert_array_equal(out, (a.transpose(1, 2, 0) if turned else a).sum(axis=axes))
     assert f"{family}: reduce_sum" in families
+
+
+@pytest.mark.parametrize("dtype", ["bool", "i16", "bf16", "f32"])
+@pytest.mark.parametrize("axes", [(0, 2, 3), (0, 3), (1, 3), (0, 2)])
+def test_axes_that_are_apart_are_reduced_in_turn(axes: tuple[int, ...], dtype: str) -> None:
+    kinds = ("max", "min") if dtype == "bool" else ("sum", "mean", "max", "prod")
+    a = (numbers(3, 5, 4, 6) % 3).astype(rlx.types.DTYPES[dtype].numpy)
+    for kind in kinds[: 4 if dtype in ("bf16", "f32") else 1]:
+        g = rlx.Graph()
+        x = g.input("x", [3, 5, 4, 6], dtype)
+        g.set_outputs([getattr(x, kind)(axes=axes)])
+        out, families = run(g, {"x": a})
+        assert list(families) == [f"reduce: reduce_{kind}"]
+        np.testing.assert_array_equal(out, rlx.interpret(g, {"x": a})[0])
 
 
 def test_any_and_all_of_bools_are_native() -> None:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from rlx._mlir import ir
 from rlx.dialects.convert import from_type
-from rlx.kernels import amx, contraction, pack
+from rlx.kernels import amx, contraction, pack, pack_across
 from rlx.kernels.builder import KernelTarget
 from rlx.kernels.contraction import ContractionConfig, OperandKind
-from rlx.kernels.contraction_tile import packed_bytes
+from rlx.kernels.contraction_tile import accumulate_type, packed_bytes
 from rlx.kernels.dot import group_of
 from rlx.kernels.pack import PackConfig
+from rlx.kernels.pack_across import PackAcrossConfig
 from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
 from rlx.lowering.formats import below, stored
 from rlx.lowering.lowering import Lowering
@@ -62,6 +63,11 @@ class Panels:
         """The packing of a matrix, or of matrices in a batch."""
         given = None if source.dtype is self.dtype else source.dtype
         return PackConfig(self.dtype, source.strides[-1] == 1, self.group, given)
+
+    def turn(self, source: View) -> bool:
+        """Whether packing turns a matrix that lies column by column, and leaves its elements."""
+        row, column = source.strides[-2:]
+        return row == 1 != column and self.group == 1 and source.dtype is self.dtype
 
 
 class Contraction:
@@ -118,7 +124,7 @@ class Contraction:
         out_shape = product.out.type.static_shape
         leaves = [_leaf(v, product) for v in product.present]
         left, right = (region.leaves[v] for v in leaves)
-        a, lda, a_batch = _rows(lowering, left, product.present[0], out_shape, g)
+        a, lda, a_batch, across = _rows(lowering, left, product.present[0], out_shape, g)
         panels, by_amx = _unit(lowering.target.kernels, a.dtype, leaves[1].dtype, g.k)
         packed, b_batch = packed_operand(
             lowering, right, product.present[1].type.static_shape, out_shape, g, panels
@@ -137,7 +143,7 @@ class Contraction:
             strides.append((row, 0 if row == 0 or g.batch == 1 else g.m * row))
         result = lowering.result(region.op.results[0])
         config = ContractionConfig(
-            a.dtype, packed.dtype, program, tuple(kinds), panels.group, by_amx
+            a.dtype, packed.dtype, program, tuple(kinds), panels.group, by_amx, across
         )
         launch = contraction.launch(
             config, lowering.target.kernels, m=g.m, n=g.n, k=g.k, batch=g.batch,
@@ -176,25 +182,45 @@ def kind_of(shape: Shape, out: Shape) -> OperandKind | None:
 
 def _rows(
     lowering: Lowering, leaf: ir.Value, v: Value, out: tuple[int, ...], g: Geometry
-) -> tuple[View, int, int]:
-    """The left operand as rows: its view, the distance between rows, and between batch elements."""
-    shape = v.type.static_shape
-    view = lowering.view(leaf).expand(shape)
+) -> tuple[View, int, int, bool]:
+    """The left operand as [batch, rows, K]: its view, the distance between rows (between columns if
+    it lies across) and between batch elements, and whether it does."""
+    wide = v.type.static_shape if g.shared else (*out[:-2], *v.type.static_shape[-2:])
+    view = lowering.view(leaf).expand(v.type.static_shape)
     for attempt in (view, None):
-        view = attempt or lowering.copied(lowering.view(leaf).expand(shape))
-        if view.strides[-1] != 1 and g.k > 1:
+        view = attempt or _dense(lowering, leaf, view)
+        flat = view.expand(wide).reshape((g.batch, g.m, g.k))
+        if flat is None:
             continue
-        if g.shared:
-            flat = view.reshape((g.m, g.k))
-            if flat is not None:
-                return flat, flat.strides[0], 0
-        else:
-            flat = view.expand((*out[:-2], *shape[-2:])).reshape((g.batch, g.m, g.k))
-            if flat is not None:
-                return flat, flat.strides[1], flat.strides[0]
-            flat = lowering.copied(view.expand((*out[:-2], *shape[-2:])))
-            return flat, g.k, g.m * g.k
-    raise AssertionError("a dense copy is always rows")
+        batch, row, column = flat.strides
+        if column == 1 or g.k == 1:
+            return flat, row, batch, False
+        if (row == 1 or g.m == 1) and _across_pays(flat, column, g):
+            return flat, column, batch, True
+    # Matrices that broadcast along only some batch dims are copied once a batch element.
+    return lowering.copied(view.expand(wide)), g.k, g.m * g.k, False
+
+
+def _dense(lowering: Lowering, leaf: ir.Value, view: View) -> View:
+    """A dense copy, which other products find too unless the leaf is broadcast first."""
+    whole = lowering.view(leaf).shape == view.shape
+    return lowering.dense(leaf) if whole else lowering.copied(view)
+
+
+ACROSS_STEPS = 512
+"""Steps of k up to which the cache lines of an operand that lies across stay in the L1 cache."""
+ACROSS_COLUMNS = 96
+"""Columns up to which such an operand is read but once."""
+CROWDED_BYTES = 2048
+"""Rows that are a multiple of this apart meet in few sets of the caches."""
+
+
+def _across_pays(a: View, column: int, g: Geometry) -> bool:
+    """Whether a left operand that lies across is read as it is, and not copied first."""
+    if a.dtype is not accumulate_type(a.dtype):
+        return False  # it is copied as it is converted
+    crowded = column * a.dtype.bytes % CROWDED_BYTES == 0
+    return g.n <= ACROSS_COLUMNS or (g.k <= ACROSS_STEPS and not crowded)
 
 
 def packed_operand(
@@ -255,6 +281,14 @@ def _pack_batch(
         flat = lowering.copied(source).reshape((own, g.k, g.n))
     assert flat is not None
     packed = lowering.fresh(panels.dtype, (own * each,))
+    if panels.turn(flat):
+        across = PackAcrossConfig(panels.dtype)
+        turning = pack_across.launch(
+            across, lowering.target.kernels, k=g.k, n=g.n, column_stride=flat.strides[2],
+            batch=own, source_batch=flat.strides[0], packed_batch=each,
+        )  # fmt: skip
+        lowering.launch("pack_across", across, [flat, packed], turning)
+        return packed, each if own == g.batch and own > 1 else 0
     config = panels.config(flat)
     launch = pack.launch(
         config, lowering.target.kernels, k=g.k, n=g.n, row_stride=flat.strides[1],
@@ -302,7 +336,15 @@ def _pack(
     column: int = 0,
     fill: bool = True,
 ) -> None:
-    config, (k, n) = panels.config(source), source.shape
+    k, n = source.shape
+    if panels.turn(source) and column == 0 and fill:
+        across = PackAcrossConfig(panels.dtype)
+        turning = pack_across.launch(
+            across, lowering.target.kernels, k=k, n=n, column_stride=source.strides[1]
+        )
+        lowering.launch("pack_across", across, [source, packed], turning)
+        return
+    config = panels.config(source)
     launch = pack.launch(
         config, lowering.target.kernels, k=k, n=n, row_stride=source.strides[0],
         column_stride=source.strides[1], column=column, fill=fill,

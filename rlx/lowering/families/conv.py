@@ -24,7 +24,7 @@ from rlx.ops.movement import Expand
 from rlx.ops.value import Value
 from rlx.types import DType, Shape
 
-__all__ = ["SELECTOR"]
+__all__ = ["SELECTOR", "planes_of", "triple"]
 
 
 class Convolution:
@@ -82,7 +82,7 @@ class Convolution:
         shape, dt = _shape(node), accumulate_type(node.out.dtype)
         x, w = (region.leaves[spread_source(v)] for v in node.present)
         source = lowering.view(x).expand(node.x.type.static_shape)
-        planes, layout, group = _planes(lowering, source, shape, dt)
+        planes, layout, group = planes_of(lowering, source, shape, dt)
         blocks = _blocks(lowering, w, node, shape, dt)
         config = ConvConfig(dt, shape.taps == 1, program, tuple(kinds))
         taps = [] if config.single else [lowering.literal(np.asarray(layout.offsets(shape)))]
@@ -90,6 +90,12 @@ class Convolution:
         result = lowering.result(region.op.results[0])
         views = [planes, blocks, *taps, *extra, result]
         lowering.launch("conv", config, views, launch, region.flops)
+
+
+def triple(numbers: tuple[int, ...], fill: int) -> Triple:
+    """Numbers of one to three axes as those of three."""
+    a, b, c = (*[fill] * (3 - len(numbers)), *numbers)
+    return a, b, c
 
 
 def _kind(shape: Shape, out: Shape) -> OperandKind | None:
@@ -106,10 +112,6 @@ def _shape(node: Conv | ConvTranspose) -> ConvShape:
     """The convolution that a node is: the adjoint is one over its input with zeros between the
     elements, with the weights mirrored."""
 
-    def triple(numbers: tuple[int, ...], fill: int) -> Triple:
-        a, b, c = (*[fill] * (3 - len(numbers)), *numbers)
-        return a, b, c
-
     x, out, kernel = node.x.type.static_shape, node.out.type.static_shape, node.windows.taps
     stride, spread, low = node.stride, (1,) * len(kernel), node.low
     if isinstance(node, ConvTranspose):
@@ -124,7 +126,7 @@ def _shape(node: Conv | ConvTranspose) -> ConvShape:
     )  # fmt: skip
 
 
-def _planes(
+def planes_of(
     lowering: Lowering, source: View, shape: ConvShape, dt: DType
 ) -> tuple[View, Planes, int]:
     """The input as the kernel reads it, its layout, and the distance between groups."""

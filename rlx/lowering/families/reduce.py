@@ -1,4 +1,5 @@
-"""Reductions over any neighbouring axes: by columns, or by rows where nothing lies behind them."""
+"""Reductions: by columns, or by rows where nothing lies behind the axes. Axes that are apart are
+reduced one run of neighbours after the other, the last first."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ __all__ = ["SELECTOR"]
 
 
 class ReduceSelector:
-    """A single reduction whose axes are neighbours."""
+    """A single reduction."""
 
     def claim(self, region: Region) -> str | None:
         node = region.nodes[0]
@@ -29,35 +30,48 @@ class ReduceSelector:
         assert isinstance(node, Reduce)
         if node.x.dtype.is_complex:
             return f"it is on {node.x.dtype}"
-        if _groups(node) is None:
-            return f"the axes {list(node.axes)} are apart"
+        if len(_runs(node)) > 1 and math.prod(node.x.type.static_shape) == 0:
+            return "the axes are apart, and a dim is empty"
         return None
 
     def lower(self, region: Region, lowering: Lowering) -> None:
         node = region.nodes[0]
         assert isinstance(node, Reduce)
-        groups = _groups(node)
-        assert groups is not None
-        source = _contiguous(lowering.view(region.leaves[node.x]), groups, lowering)
-        result = lowering.result(region.op.results[0])
+        source, runs = lowering.view(region.leaves[node.x]), _runs(node)
         kind, dt = REDUCTIONS[node.name], source.dtype
-        outer, reduced, inner = groups
-        if inner == 1 and reduced > 0 and dt is not bool_:
-            step = rowwise.Reduce(kind, 0, reduce.accumulate_type(dt), dt)
-            program = RowProgram((dt,), (step,), (1,))
-            config, launch = rowwise.launch(
-                program, (outer, reduced), [source.strides[:2]], [(1, 0)]
-            )
-            lowering.launch("rowwise", config, [source, result], launch, region.flops)
-            return
-        if reduce.rows_of_part(groups) < reduced:
-            source = _in_parts(source, groups, kind, lowering)
-            launch = reduce.launch(source.shape, source.strides, count=reduced)
-            flops = source.size
-        else:
-            launch, flops = reduce.launch(groups, source.strides), region.flops
-        config = ReduceConfig(kind, source.dtype, dt)
-        lowering.launch("reduce", config, [source, result], launch, flops)
+        wide = reduce.accumulate_type(dt)
+        for outer, reduced, inner in runs[:-1]:
+            part = lowering.fresh(wide, (outer, inner))
+            first = "sum" if kind == "mean" else kind
+            _reduce(source, (outer, reduced, inner), first, part, lowering, outer * inner * reduced)
+            source = part
+        count = math.prod(reduced for _, reduced, _ in runs)
+        result = lowering.result(region.op.results[0])
+        flops = region.flops if len(runs) == 1 else source.size
+        _reduce(source, runs[-1], kind, result, lowering, flops, count)
+
+
+def _reduce(
+    source: View, groups: tuple[int, int, int], kind: ReduceKind, result: View, lowering: Lowering,
+    flops: int, count: int | None = None,
+) -> None:  # fmt: skip
+    """Reduce the middle one of three groups of dims. A mean divides by ``count``."""
+    source = _contiguous(source, groups, lowering)
+    outer, reduced, inner = groups
+    dt = result.dtype
+    if inner == 1 and reduced > 0 and dt is not bool_:
+        step = rowwise.Reduce(kind, 0, reduce.accumulate_type(dt), dt)
+        program = RowProgram((source.dtype,), (step,), (1,))
+        config, launch = rowwise.launch(program, (outer, reduced), [source.strides[:2]], [(1, 0)])
+        lowering.launch("rowwise", config, [source, result], launch, flops)
+        return
+    if reduce.rows_of_part(groups) < reduced:
+        source = _in_parts(source, groups, kind, lowering)
+        flops = source.size
+        launch = reduce.launch(source.shape, source.strides, count=count or reduced)
+    else:
+        launch = reduce.launch(groups, source.strides, count=count)
+    lowering.launch("reduce", ReduceConfig(kind, source.dtype, dt), [source, result], launch, flops)
 
 
 def _in_parts(
@@ -73,20 +87,22 @@ def _in_parts(
     return parts
 
 
-def _groups(node: Reduce) -> tuple[int, int, int] | None:
-    """The operand's size before, along and behind the axes; None if other dims lie between."""
+def _runs(node: Reduce) -> list[tuple[int, int, int]]:
+    """The operand's size before, along and behind each run of neighbouring axes, from the last to
+    the first, those behind being gone."""
     shape = node.x.type.static_shape
     axes = [a for a in node.axes if shape[a] != 1]
-    if not axes:
-        return 1, 1, math.prod(shape)
-    first, last = axes[0], axes[-1]
-    if any(shape[d] != 1 for d in range(first, last) if d not in axes):
-        return None
-    return (
-        math.prod(shape[:first]),
-        math.prod(shape[first : last + 1]),
-        math.prod(shape[last + 1 :]),
-    )
+    dims = [(n, a in axes) for a, n in enumerate(shape) if n != 1]
+    runs: list[tuple[int, int, int]] = []
+    behind = 1
+    while any(gone for _, gone in dims):
+        while not dims[-1][1]:
+            behind *= dims.pop()[0]
+        reduced = 1
+        while dims and dims[-1][1]:
+            reduced *= dims.pop()[0]
+        runs.append((math.prod(n for n, _ in dims), reduced, behind))
+    return runs or [(1, 1, math.prod(shape))]
 
 
 def _contiguous(view: View, groups: tuple[int, int, int], lowering: Lowering) -> View:

@@ -25,6 +25,8 @@ FAMILIES = (
     "reduce",
     "loop",
     "conv",
+    "conv_weights",
+    "pool",
     "fft",
 )
 """The kernel families that a CPU has emitters for."""

@@ -20,6 +20,7 @@
 // LIST-NEXT: share-inputs
 // LIST-NEXT: hoist
 // LIST-NEXT: fuse
+// LIST-NEXT: reorder
 // LIST-NEXT: mir-to-lir
 // LIST-NEXT: Passes of MLIR, such as canonicalize and cse, are not listed.
 

@@ -1,0 +1,134 @@
+"""Packing of a matrix whose columns are contiguous, [K, N] stored as [N, K], into panels.
+
+The panels are those of ``pack``: [ceil(N / width)][K][width], with zeros where the last one goes
+beyond N. A row of a panel lies in as many cache lines as it has columns; so squares of whole lines
+are read, and transposed in registers:
+
+    task (batch, panel):
+        for each run of rows, as many as a vector has lanes:
+            for each run of as many columns: load along K, transpose, store along N
+        what is left of the rows, and panels beyond N, one by one
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlx.kernels.builder import Kernel, KernelTarget, KernelText
+from rlx.kernels.contraction_tile import accumulate_type, panel_width
+from rlx.kernels.family import Launch
+from rlx.kernels.lanes import transposed
+from rlx.kernels.reg import Reg
+from rlx.kernels.strides import ceil_div
+from rlx.types import DType
+
+__all__ = ["PackAcrossConfig", "emit", "launch", "name", "packed_size"]
+
+name = "pack_across"
+
+GRAIN_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class PackAcrossConfig:
+    """What the code depends on: the element type, and the columns of a panel, whole vectors; 0 for
+    those of the contraction family."""
+
+    dtype: DType
+    width: int = 0
+
+    def columns(self, target: KernelTarget) -> int:
+        """Columns of a panel."""
+        return self.width or panel_width(target, self.dtype)
+
+
+def packed_size(target: KernelTarget, config: PackAcrossConfig, k: int, n: int) -> int:
+    """Elements of a packed matrix [k, n]."""
+    width = config.columns(target)
+    return ceil_div(n, width) * width * k
+
+
+def launch(
+    config: PackAcrossConfig,
+    target: KernelTarget,
+    *,
+    k: int,
+    n: int,
+    column_stride: int,
+    batch: int = 1,
+    source_batch: int = 0,
+    packed_batch: int | None = None,
+) -> Launch:
+    """The launch that packs ``batch`` matrices [k, n], whose columns are ``column_stride`` elements
+    apart. ``*_batch`` are distances between batch elements; packed ones follow one another unless
+    given. The kernel's buffers are the source and the panels."""
+    width = config.columns(target)
+    if packed_batch is None:
+        packed_batch = packed_size(target, config, k, n)
+    panels = ceil_div(n, width)
+    grain = max(1, GRAIN_BYTES // max(1, k * width * config.dtype.bytes))
+    return Launch(batch * panels, grain, (k, n, column_stride, source_batch, packed_batch, panels))
+
+
+def emit(name: str, config: PackAcrossConfig, target: KernelTarget) -> KernelText:
+    """The kernel of a config; ``launch`` gives its sizes."""
+    return _Emitter(name, config, target).emit()
+
+
+class _Emitter:
+    def __init__(self, name: str, config: PackAcrossConfig, target: KernelTarget) -> None:
+        self.k = k = Kernel(name, target)
+        self.width, self.lanes = config.columns(target), target.lanes(accumulate_type(config.dtype))
+        self.source = k.buffer("source", config.dtype)
+        self.packed = k.buffer("packed", config.dtype)
+        names = ("k", "n", "column_stride", "source_batch", "packed_batch", "panels")
+        self.depth, self.n, self.stride, self.source_batch, self.packed_batch, self.panels = map(
+            k.size, names
+        )
+
+    def emit(self) -> KernelText:
+        self.k.parallel(self.task)
+        return self.k.text()
+
+    def task(self, t: Reg) -> None:
+        k = self.k
+        batch, first = t / self.panels, t % self.panels * self.width
+        source = batch * self.source_batch + first * self.stride
+        to = batch * self.packed_batch + first * self.depth
+        count = k.minimum(self.n - first, k.index(self.width))
+        whole = self.depth - self.depth % self.lanes
+
+        def panel() -> None:
+            k.loop(0, whole, self.lanes, lambda i: self.squares(source + i, to + i * self.width))
+            self.rest(source, to, whole, count)
+
+        if self.lanes > 1:
+            k.when(count >= self.width, panel, lambda: self.rest(source, to, k.index(0), count))
+        else:
+            self.rest(source, to, k.index(0), count)
+
+    def squares(self, source: Reg, to: Reg) -> None:
+        """As many rows of a panel as a vector has lanes."""
+        k, lanes = self.k, self.lanes
+        for v in range(0, self.width, lanes):
+            at = source + self.stride * v
+            columns = [
+                k.load(self.source, at + self.stride * n if n else at, lanes) for n in range(lanes)
+            ]
+            for n, row in enumerate(transposed(k, columns)):
+                k.store(row, self.packed, to + (n * self.width + v))
+
+    def rest(self, source: Reg, to: Reg, first: Reg, count: Reg) -> None:
+        """The rows from ``first`` on of a panel of ``count`` columns, and zeros behind them."""
+        k = self.k
+
+        def row(i: Reg) -> None:
+            at = to + i * self.width
+
+            def copy(j: Reg) -> None:
+                k.store(k.load(self.source, source + j * self.stride + i), self.packed, at + j)
+
+            k.loop(0, count, 1, copy)
+            k.loop(count, self.width, 1, lambda j: k.store(0, self.packed, at + j))
+
+        k.loop(first, self.depth, 1, row)

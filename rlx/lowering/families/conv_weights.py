@@ -1,0 +1,86 @@
+"""The gradient of a convolution with respect to its weights: the tensor in planes, what stands at
+the windows in panels."""
+
+from __future__ import annotations
+
+import math
+
+from rlx.kernels import conv_weights, pack_across, reduce
+from rlx.kernels.contraction_tile import accumulate_type
+from rlx.kernels.conv import ConvShape
+from rlx.kernels.conv_weights import ConvWeightsConfig
+from rlx.kernels.pack_across import PackAcrossConfig
+from rlx.kernels.reduce import ReduceConfig
+from rlx.lowering.families.base import Selector
+from rlx.lowering.families.conv import planes_of, triple
+from rlx.lowering.lowering import Lowering
+from rlx.lowering.region import Region
+from rlx.lowering.views import View
+from rlx.ops.conv_gradient import ConvWeights
+
+__all__ = ["SELECTOR"]
+
+
+class ConvWeightsSelector:
+    """A single conv_weights of floats."""
+
+    def claim(self, region: Region) -> str | None:
+        node = region.nodes[0]
+        if len(region.nodes) != 1 or not isinstance(node, ConvWeights):
+            return "it is no single conv_weights"
+        if not node.out.dtype.is_float:
+            return f"it is on {node.out.dtype}"
+        if any(d == 0 for v in (node.out, *node.present) for d in v.shape):
+            return "a dim is empty"
+        return None
+
+    def lower(self, region: Region, lowering: Lowering) -> None:
+        node = region.nodes[0]
+        assert isinstance(node, ConvWeights)
+        shape, target = _shape(node), lowering.target.kernels
+        dt = accumulate_type(node.out.dtype)
+        planes, layout, group = planes_of(lowering, lowering.view(region.leaves[node.x]), shape, dt)
+        config = conv_weights.config_of(target, shape, dt, node.g.dtype)
+        panels = _panels(lowering, lowering.view(region.leaves[node.g]), shape, config)
+        offsets = lowering.literal(conv_weights.row_offsets(shape, layout))
+        parts, launch = conv_weights.launch(config, target, shape, layout, group)
+        result = lowering.result(region.op.results[0])
+        direct = parts == 1 and dt is result.dtype
+        sums = result if direct else lowering.fresh(dt, (1, parts, result.size))
+        views = [planes, panels, offsets, sums]
+        lowering.launch("conv_weights", config, views, launch, region.flops)
+        if not direct:
+            rounds = ReduceConfig("sum", dt, result.dtype)
+            final = reduce.launch(sums.shape, sums.strides)
+            lowering.launch("reduce", rounds, [sums, result], final, sums.size)
+
+
+def _shape(node: ConvWeights) -> ConvShape:
+    x, g, groups = node.x.type.static_shape, node.g.type.static_shape, node.groups
+    return ConvShape(
+        x[0], groups, x[1] // groups, g[1] // groups, triple(x[2:], 1), triple(g[2:], 1),
+        triple(node.taps, 1), triple(node.stride, 1), triple(node.low, 0),
+        triple(node.dilation, 1),
+    )  # fmt: skip
+
+
+def _panels(lowering: Lowering, source: View, shape: ConvShape, config: ConvWeightsConfig) -> View:
+    """What stands at the windows as [images, groups, panels, windows, width]."""
+    windows, target = math.prod(shape.out), lowering.target.kernels
+    wanted = (shape.images * shape.groups, shape.outputs, windows)
+    flat = source.reshape(wanted)
+    if flat is None or (flat.strides[2] != 1 and windows > 1):
+        flat = lowering.copied(source).reshape(wanted)
+    assert flat is not None, "a dense view takes any shape"
+    packing = PackAcrossConfig(source.dtype, config.width(target))
+    each = pack_across.packed_size(target, packing, windows, shape.outputs)
+    panels = lowering.fresh(source.dtype, (wanted[0] * each,))
+    launch = pack_across.launch(
+        packing, target, k=windows, n=shape.outputs, column_stride=flat.strides[1],
+        batch=wanted[0], source_batch=flat.strides[0],
+    )  # fmt: skip
+    lowering.launch("pack_across", packing, [flat, panels], launch)
+    return panels
+
+
+SELECTOR: Selector = ConvWeightsSelector()

@@ -1,0 +1,62 @@
+"""Max pooling, its indices, and the way back to them."""
+
+from __future__ import annotations
+
+import math
+
+from rlx.kernels import pool
+from rlx.kernels.pool import MOST_TAPS, PoolBackConfig, PoolShape
+from rlx.lowering.families.base import Selector
+from rlx.lowering.families.conv import triple
+from rlx.lowering.lowering import Lowering
+from rlx.lowering.region import Region
+from rlx.ops.max_pool import MaxPool, MaxPoolBackward, MaxPoolIndices
+
+__all__ = ["SELECTOR"]
+
+
+class PoolSelector:
+    """A single max pooling of few taps, or the way back."""
+
+    def claim(self, region: Region) -> str | None:
+        node = region.nodes[0]
+        if len(region.nodes) != 1 or not isinstance(
+            node, MaxPool | MaxPoolIndices | MaxPoolBackward
+        ):
+            return "it is no single max pooling"
+        if isinstance(node, MaxPoolBackward):
+            return None
+        if math.prod(node.taps) > MOST_TAPS:
+            return f"a window has {math.prod(node.taps)} taps, more than {MOST_TAPS}"
+        if math.prod(node.x.type.static_shape[2:]) >= 1 << 31:
+            return "a channel has more elements than 32 bits count"
+        return None
+
+    def lower(self, region: Region, lowering: Lowering) -> None:
+        node = region.nodes[0]
+        if isinstance(node, MaxPoolBackward):
+            config = PoolBackConfig(node.g.dtype)
+            views = [lowering.dense(region.leaves[v]) for v in node.present]
+            out, counts = node.out.type.static_shape, node.g.type.static_shape[2:]
+            launch = pool.back_launch(
+                config, math.prod(out[:2]), math.prod(out[2:]), math.prod(counts)
+            )
+        else:
+            assert isinstance(node, MaxPool | MaxPoolIndices)
+            shape = _shape(node)
+            what = "max" if isinstance(node, MaxPool) else "indices"
+            config, launch = pool.config_of(what, node.x.dtype, shape), pool.launch(shape)
+            views = [lowering.dense(region.leaves[node.x])]
+        result = lowering.result(region.op.results[0])
+        lowering.launch("pool", config, [*views, result], launch, region.flops)
+
+
+def _shape(node: MaxPool | MaxPoolIndices) -> PoolShape:
+    x, out = node.x.type.static_shape, node.out.type.static_shape
+    return PoolShape(
+        math.prod(x[:2]), triple(x[2:], 1), triple(out[2:], 1), triple(node.taps, 1),
+        triple(node.stride, 1), triple(node.low, 0), triple(node.dilation, 1),
+    )  # fmt: skip
+
+
+SELECTOR: Selector = PoolSelector()
