@@ -74,6 +74,7 @@ from rlx import available_apple_devices as available_apple_devices
 from rlx import available_devices as available_devices
 from rlx import backend_for as backend_for
 from rlx import benchmark_devices as benchmark_devices
+from rlx import checkpoint as checkpoint
 from rlx import compile_artifact as compile_artifact
 from rlx import compile_training as compile_training
 from rlx import cond as cond
@@ -98,6 +99,7 @@ from rlx import fusion_passes_for_supported as fusion_passes_for_supported
 from rlx import grad as grad
 from rlx import grad_with_loss as grad_with_loss
 from rlx import graph_param_names as graph_param_names
+from rlx import hessian as hessian
 from rlx import hvp as hvp
 from rlx import inspect_graph as inspect_graph
 from rlx import inspect_graph_diff as inspect_graph_diff
@@ -219,6 +221,7 @@ __all__ = [
     "available_devices",
     "backend_for",
     "benchmark_devices",
+    "checkpoint",
     "compile_artifact",
     "compile_training",
     "cond",
@@ -243,6 +246,7 @@ __all__ = [
     "grad",
     "grad_with_loss",
     "graph_param_names",
+    "hessian",
     "hvp",
     "inspect_graph",
     "inspect_graph_diff",

@@ -116,8 +116,7 @@ def _moving(op: Scan, wanted: Sequence[bool]) -> list[bool]:
 def scan_record(op: Scan) -> tuple[Sequence[Value], Records]:
     """The results of a scan that keeps what is carried, and that."""
     if op.carries == 0:
-        node: Op = op
-        return op.results, {node: ()}
+        return op.results, dict.fromkeys([op], ())
     size = _segment(op)
     if size is not None:
         return _in_segments(op, size)

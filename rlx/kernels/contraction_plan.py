@@ -36,7 +36,7 @@ class ContractionConfig:
     ``epilogue`` takes the product, rounded to its input type 0, and the operands; it has one
     result. ``operands`` says how each operand is addressed. ``group`` is that of packed B, which K
     is a multiple of (``rlx.kernels.dot``), and ``amx`` says that AMX multiplies. ``across``: the
-    elements of a column of A are neighbours, not those of a row; a tile then reads them as they are.
+    elements of a column of A are neighbours, not those of a row; a tile reads them as they are.
     """
 
     a: DType

@@ -49,7 +49,7 @@ class ConvWeights(Op, name="mir.conv_weights"):
         sample("1x4x5x4xT", "1x2x3x2xT", groups=2, taps=(3, 2), stride=(2, 2), low=(1, 0),
                dilation=(1, 1)),
         sample("2x8x4x3xT", "2x3x3x3xT", taps=(2, 3), stride=(1, 1), low=(0, 1), dilation=(1, 1)),
-        sample("0x2x3xT", "0x2x3xT", grad=False, **_POINT),
+        sample("0x2x3xT", "0x2x3xT", **_POINT),
     )  # fmt: skip
     bads = (
         bad("2x3xf32", "2x3xf32", match="one to three", error=ShapeError, **_ONE),

@@ -223,12 +223,13 @@ class Normalization(AlongAxis):
         from rlx.ops.normalization_grad import LayerNormGrad, RmsNormGrad
 
         kind = LayerNormGrad if self.centered else RmsNormGrad
-        dx = kind(self.x, g, gamma=self.gamma, axis=self.axis, eps=self.eps).out
+        dx = kind(x=self.x, g=g, gamma=self.gamma, axis=self.axis, eps=self.eps).out
         g = widened(g)
         others = [a for a in range(self.x.rank) if a != self.axis]
         factors = offsets = None
         if self.gamma is not None:
-            line = type(self)(widened(self.x), axis=self.axis, eps=self.eps).out
+            plain = dict[str, Any](x=widened(self.x), axis=self.axis, eps=self.eps)
+            line = type(self)(**plain).out
             factors = (g * line).reduce_sum(axes=others).cast(to=self.x.dtype)
         if self.beta is not None:
             offsets = g.reduce_sum(axes=others).cast(to=self.x.dtype)

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rlx.chain import jvp, vjp
-from rlx.control import cond, scan, while_loop
+from rlx.control import checkpoint, cond, scan, while_loop
+from rlx.control.remat import barrier
 from rlx.custom import custom_fn
 from rlx.errors import UnsupportedError
 from rlx.graph import Graph
@@ -249,6 +250,8 @@ CONTROL: dict[str, Callable[[Value], Op]] = {
     "control.cond": lambda x: _made_by(cond(x.sum().gt(0), lambda: x * x, x.sin)),
     "control.scan": lambda x: _made_by(scan(lambda c, e: (c * e, c), x.sum(), x)[0]),
     "control.while_loop": lambda x: _made_by(while_loop(lambda c: c.sum() < 9, lambda c: c * x, x)),
+    "control.checkpoint": lambda x: _made_by(checkpoint(lambda v: v * v)(x)),
+    "control.barrier": lambda x: _made_by(barrier([x])[0]),
     "control.custom_fn": lambda x: _made_by(custom_fn(lambda v: v * v)(x)),
 }
 """An example of each op with a body, on three numbers."""
