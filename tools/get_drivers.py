@@ -3,8 +3,7 @@
     python tools/get_drivers.py && . .drivers/env
 
 Nothing is installed and no rights are needed: packages of Debian or Ubuntu are downloaded by apt,
-and unpacked. ``.drivers/env`` has what a shell must set for the system's
-loaders to find them.
+and unpacked. ``.drivers/env`` has what a shell must set for the system's loaders to find them.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent / ".drivers"
+
+LISTS = Path("/var/lib/apt/lists")
 
 DEBIAN = (
     "libvulkan1", "mesa-vulkan-drivers", "vulkan-validationlayers", "spirv-tools",
@@ -39,13 +40,26 @@ def run(*command: str, cwd: Path | None = None) -> str:
     return done.stdout
 
 
+def apt(*words: str, cwd: Path | None = None) -> str:
+    """The output of apt-get, with lists of packages of our own where the system has none."""
+    if any(LISTS.glob("*_Packages*")):
+        return run("apt-get", *words, cwd=cwd)
+    lists, cache = FOLDER / "lists", FOLDER / "cache"
+    own = "apt-get", "-o", f"Dir::State::lists={lists}", "-o", f"Dir::Cache={cache}"
+    if not lists.is_dir():
+        for folder in (lists / "partial", cache / "archives" / "partial"):
+            folder.mkdir(parents=True)
+        run(*own, "update")
+    return run(*own, *words, cwd=cwd)
+
+
 def unpack(root: Path, packages: Path) -> None:
     """The Debian packages, and those that they need and the system has not, as files in root."""
-    planned = run("apt-get", "--simulate", "--no-install-recommends", "install", *DEBIAN)
+    planned = apt("--simulate", "--no-install-recommends", "install", *DEBIAN)
     # What the system has already is found there, but for drivers: theirs are taken as they are.
     needed = sorted({*re.findall(r"^Inst (\S+) \(", planned, re.MULTILINE)})
     if needed:
-        run("apt-get", "download", *needed, cwd=packages)
+        apt("download", *needed, cwd=packages)
     for package in sorted(packages.glob("*.deb")):
         run("dpkg", "-x", str(package), str(root))
 
@@ -79,7 +93,8 @@ def main() -> None:
     for folder in (root, packages):
         folder.mkdir(parents=True)
     unpack(root, packages)
-    shutil.rmtree(packages)
+    for folder in (packages, FOLDER / "lists", FOLDER / "cache"):
+        shutil.rmtree(folder, ignore_errors=True)
 
     icd = described(root, "share/vulkan/icd.d/lvp_icd.*.json", FOLDER / "icd")
     layer = described(root, "share/vulkan/explicit_layer.d/*khronos_validation.json",
