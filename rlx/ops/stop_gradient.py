@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlx.errors import GraphError
-from rlx.ops.base import Array, Op, bad, operand, sample
+from rlx.ops.base import Array, Op, operand, sample
 from rlx.ops.elementwise import ANY
 from rlx.ops.value import Value
 from rlx.types import TensorType
@@ -22,7 +21,6 @@ class StopGradient(Op, name="hir.stop_gradient"):
     differentiable = False
     dtypes = ANY
     samples = (sample("2x3xT"), sample("0x2xT"))
-    bads = (bad("2xf32", "2xf32", match="takes 1 arguments, found 2", error=GraphError),)
 
     def infer(self) -> TensorType:
         return self.x.type

@@ -26,6 +26,7 @@ from rlx.precision import (
 )
 from rlx.runtime.artifact import Artifact, Signature
 from rlx.runtime.backend import Backend, Loaded, Weights, backend_for
+from rlx.runtime.donation import check_donations
 from rlx.runtime.executable import Executable, as_array, typed_array, unknown
 from rlx.types import TensorType
 
@@ -83,7 +84,7 @@ class Session:
 
             graph, report = with_precision(graph, self.types)
         bound = graph if dims is None else graph.bind(dims)
-        _check_donations(bound, options.get("donate", ()))
+        check_donations(bound, options.get("donate", ()))
         return CompiledGraph(bound, self.backend, options, report)
 
     def compile_with(
@@ -146,26 +147,6 @@ def _instructions(device: str, precision: Precision) -> frozenset[str]:
     from rlx.targets.cpu.features import selected
 
     return selected().has
-
-
-def _check_donations(graph: Graph, donate: Sequence[tuple[int, int]]) -> None:
-    """GraphError unless each pair names an input and an output of one type, once each."""
-    for i, o in donate:
-        if not 0 <= i < len(graph.inputs) or not 0 <= o < len(graph.outputs):
-            raise GraphError(
-                f"donate pairs input {i} with output {o}; there are {len(graph.inputs)} inputs and"
-                f" {len(graph.outputs)} outputs",
-                caller(),
-            )
-        given, made = graph.inputs[i], graph.outputs[o]
-        if given.type != made.type:
-            raise GraphError(
-                f"input {given.name!r} is {given.type}, and output {o}, which donate would write"
-                f" over it, is {made.type}",
-                caller(),
-            )
-    if any(len(set(side)) < len(donate) for side in zip(*donate, strict=True)):
-        raise GraphError(f"donate names an input or an output twice: {donate}", caller())
 
 
 def _signature_of(artifact: Artifact) -> Graph:

@@ -196,7 +196,7 @@ def test_a_left_operand_that_lies_across(m: int, dt: DType) -> None:
     launch = contraction.launch(across, TARGET, m=m, n=n, k=k, batch=2)
     run_launch(contraction, across, launch, [guarded(a), panels, c])
     assert (c == copied).all()
-    with pytest.raises(ValueError, match="lies across is not widened, found bf16"):
+    with pytest.raises(ValueError, match="lies across is not copied, found bf16"):
         ContractionConfig(bf16, bf16, plain(bf16), across=True)
 
 

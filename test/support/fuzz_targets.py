@@ -186,14 +186,9 @@ def _schedules() -> list[tuple[dict[str, Any], dict[str, Any]]]:
         prologue = [(code.resolved(s), f) for s, f in variant.prologue]
         main = [code.resolved(s) for s in variant.main]
         flag = (_native.BASE_ARENA, 0)
-        nested = (
-            "while",
-            main[:1],
-            flag,
-            [("if", flag, main[:1], []), ("for", 2, main[:1], (*flag, (0, 8)), False)],
-            3,
-            0,
-        )
+        moving = ("for", 2, main[:1], (*flag, (0, 8)), False)
+        loops = ("for", 2, [moving], flag, False)
+        nested = ("while", main[:1], flag, [("if", flag, main[:1], []), loops], 3, 0)
         out.append((
             {"objects": code.objects, "params": artifact.params, "constants": constants,
              "packed_bytes": variant.packed_bytes, "prologue": prologue},

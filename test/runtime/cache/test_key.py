@@ -76,6 +76,7 @@ FLIPS: dict[str, Callable[[], Key]] = {
     "dims": lambda: key(small(batch=3)),
     "option dispatch": lambda: key(dispatch="common"),
     "option fuse": lambda: key(fuse=False),
+    "option donate": lambda: key(donate=((0, 0),)),
     "target": lambda: key(target="other"),
     "features": lambda: key(features="x86-64-v4"),
     "rlx": lambda: key(tools=toolchain("1")),
