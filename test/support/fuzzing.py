@@ -22,6 +22,11 @@ __all__ = ["Finding", "Outcome", "Target", "fuzz"]
 SECONDS = 20
 """After which an input counts as one that hangs."""
 
+ENDINGS = (
+    signal.SIGALRM, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT,
+)  # fmt: skip
+"""The signals that end a process in which something went wrong."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -105,7 +110,8 @@ def _forked(target: Target, prepared: Any, seed: int, at: int, end: int, outcome
 
 def _child(target: Target, prepared: Any, seed: int, numbers: range, write: int) -> None:
     """Never returns: what stood on the stack of the parent must not run twice."""
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    for number in ENDINGS:  # drivers of devices catch some, and would let the process live
+        signal.signal(number, signal.SIG_DFL)
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 2)  # MLIR and LLVM write there as they abort
     for number in numbers:
