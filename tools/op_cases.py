@@ -25,9 +25,13 @@ import rlx  # noqa: E402
 from rlx.interpreter import interpret  # noqa: E402
 from support.op_graphs import OpGraph  # noqa: E402
 from support.samples import op_classes  # noqa: E402
-from support.tolerances import assert_close  # noqa: E402
+from support.tolerances import Tolerance, assert_close  # noqa: E402
 
 WAYS = ("native", "common")
+
+BLOCK = Tolerance(1e-4, 1e-5)
+"""For whole blocks on f32: on operands that nobody chose, norms and differences magnify roundings.
+The tests of their samples, whose operands are known, are stricter."""
 
 
 def main() -> int:
@@ -63,7 +67,7 @@ def failures(g: OpGraph, compiled: dict[str, Any], seed: int) -> list[str]:
     for way, f in compiled.items():
         for case, a, b in zip(g.owners, f.run(feeds), expected, strict=True):
             try:
-                assert_close(a, b)
+                assert_close(a, b, BLOCK if case.op.composite() and b.dtype == np.float32 else None)
             except AssertionError as e:
                 said = " ".join(str(e).split())
                 found.append(f"{case} {way} --seed {seed}: {said[:300]}")

@@ -19,8 +19,6 @@ from rlx.graph import Graph
 from rlx.ops.location import caller
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.executable import Executable
-from rlx.runtime.hardware import DEVICE_PRIORITY, label, why_missing
-from rlx.targets.gpu.drivers import probe
 
 __all__ = [
     "Backend",
@@ -141,7 +139,12 @@ def _on_device(api: str) -> Registered:
 
         return DeviceBackend(api)
 
-    return Registered(made, lambda: probe(api).why)
+    def missing() -> str:
+        from rlx.targets.gpu.drivers import probe
+
+        return probe(api).why
+
+    return Registered(made, missing)
 
 
 _registry: dict[str, Registered] = {
@@ -175,6 +178,8 @@ def why_not(device: str) -> str:
     """Why a device cannot be used now, "" if it can; DeviceError for what is no device."""
     if isinstance(device, str) and device in _registry:
         return _registry[device].missing()
+    from rlx.runtime.hardware import DEVICE_PRIORITY, why_missing
+
     if device in DEVICE_PRIORITY:
         return why_missing(device)
     raise DeviceError(
@@ -187,6 +192,8 @@ def backend_for(device: str) -> Backend:
     """The backend of a device; DeviceError if it is unknown or unavailable."""
     why = why_not(device)
     if why:
+        from rlx.runtime.hardware import label
+
         more = "" if registered(device) else "; rlx.register_backend adds a backend from outside"
         raise DeviceError(
             f"{label(device)}: device {str(device)!r} is not available: {why}{more};"

@@ -25,7 +25,7 @@ FINITE: dict[str, tuple[int, ...]] = {
     # Zeros stand in the padding and between strides, or nothing does: weights tell the two apart.
     "mir.conv": (1,),
     "mir.conv_transpose": (1,),
-    "mir.conv_weights": (1,),
+    "mir.conv_weights": (0, 1),
     "hir.depthwise_conv1d_causal": (1,),
     # Hidden values are weighed by 0, or left out.
     "mir.attention": (2,),
@@ -39,7 +39,7 @@ FINITE: dict[str, tuple[int, ...]] = {
 """Operands by op that are finite here: what is not makes results that are not finite either, but
 which are infinite and which are nan is not said."""
 
-PRODUCTS = ("mir.matmul", "mir.dot_general")
+PRODUCTS = ("mir.matmul", "mir.dot_general", "mir.cumprod", "mir.linear_recurrence")
 """The same of complex operands: no two libraries agree on products with infinite parts."""
 
 
