@@ -269,6 +269,7 @@ def kernel(frame: str = "cpu") -> Kernel:
         (lambda k: k.cast(k.const(1.0, f32), f16), "memory format"),
         (lambda k: k.store(k.const(1, i32), k.buffer("x", f32), 0), "cannot store i32 into a f32"),
         (lambda k: [k.size("n"), k.size("n")], "name 'n' is taken"),
+        (lambda k: k.shared(f32, 4), "shares no memory in a block"),
         (lambda k: k.buffer("c1", f32), "name 'c1' is taken"),
         (lambda k: k.when(k.const(True, bool_), list, results=[k.index(0)]), "needs both branches"),
         (lambda k: k.loop(0, 1, 1, lambda i, s: None, [k.index(0)]), "gave nothing where"),
