@@ -9,7 +9,7 @@ from rlx.dialects.convert import from_type
 from rlx.kernels import amx, contraction, pack, pack_across
 from rlx.kernels.builder import KernelTarget
 from rlx.kernels.contraction import ContractionConfig, OperandKind
-from rlx.kernels.contraction_tile import accumulate_type, packed_bytes
+from rlx.kernels.contraction_tile import accumulate_type, packed_bytes, panel_width, tile_shape
 from rlx.kernels.dot import group_of
 from rlx.kernels.pack import PackConfig
 from rlx.kernels.pack_across import PackAcrossConfig
@@ -126,9 +126,15 @@ class Contraction:
         left, right = (region.leaves[v] for v in leaves)
         a, lda, a_batch, across = _rows(lowering, left, product.present[0], out_shape, g)
         panels, by_amx = _unit(lowering.target.kernels, a.dtype, leaves[1].dtype, g.k)
-        packed, b_batch = packed_operand(
-            lowering, right, product.present[1].type.static_shape, out_shape, g, panels
-        )
+        shape = product.present[1].type.static_shape
+        plain = None
+        if not by_amx and a.dtype is accumulate_type(a.dtype):
+            plain = _plain(lowering, right, shape, g, panels)
+        if plain is not None:
+            b, (b_batch, ldb, _) = plain, plain.strides
+        else:
+            ldb = None
+            b, b_batch = packed_operand(lowering, right, shape, out_shape, g, panels)
         extra: list[View] = []
         kinds: list[OperandKind] = []
         strides: list[tuple[int, int]] = []
@@ -143,13 +149,15 @@ class Contraction:
             strides.append((row, 0 if row == 0 or g.batch == 1 else g.m * row))
         result = lowering.result(region.op.results[0])
         config = ContractionConfig(
-            a.dtype, packed.dtype, program, tuple(kinds), panels.group, by_amx, across
-        )
+            a.dtype, b.dtype, program, tuple(kinds), panels.group, by_amx, across,
+            plain is not None,
+            plain is not None and _narrow(lowering.target.kernels, b.dtype, g),
+        )  # fmt: skip
         launch = contraction.launch(
             config, lowering.target.kernels, m=g.m, n=g.n, k=g.k, batch=g.batch,
-            lda=lda, a_batch=a_batch, b_batch=b_batch, operands=strides,
+            lda=lda, ldb=ldb, a_batch=a_batch, b_batch=b_batch, operands=strides,
         )  # fmt: skip
-        lowering.launch("contraction", config, [a, packed, *extra, result], launch, region.flops)
+        lowering.launch("contraction", config, [a, b, *extra, result], launch, region.flops)
 
 
 def _unit(target: KernelTarget, a: DType, b: DType, k: int) -> tuple[Panels, bool]:
@@ -221,6 +229,33 @@ def _across_pays(a: View, column: int, g: Geometry) -> bool:
         return False  # it is copied as it is converted
     crowded = column * a.dtype.bytes % CROWDED_BYTES == 0
     return g.n <= ACROSS_COLUMNS or (g.k <= ACROSS_STEPS and not crowded)
+
+
+PLAIN_ROWS = 512
+"""Rows up to which a right operand is read where it lies. Each chunk packs it for itself."""
+
+
+def _plain(
+    lowering: Lowering, leaf: ir.Value, shape: tuple[int, ...], g: Geometry, panels: Panels
+) -> View | None:
+    """A right operand that is not packed once for all calls, as [batch, K, N] for the kernel to
+    read it where it lies; None if its columns are not adjacent or it is to be converted."""
+    if g.m > PLAIN_ROWS or (g.shared and lowering.static_of(leaf) is not None):
+        return None
+    source = lowering.view(leaf).expand(shape)
+    dt = source.dtype
+    if panels.group > 1 or dt is not accumulate_type(dt):
+        return None
+    if g.n < panel_width(lowering.target.kernels, dt):
+        return None
+    flat = source.reshape((1 if g.shared else g.batch, g.k, g.n))
+    return flat if flat is not None and flat.strides[2] == 1 else None
+
+
+def _narrow(target: KernelTarget, dt: DType, g: Geometry) -> bool:
+    """Whether the narrow tile computes less that nobody reads."""
+    wide, narrow = (tile_shape(target, dt, x).computed(g.m, g.n) for x in (False, True))
+    return narrow < wide
 
 
 def packed_operand(
