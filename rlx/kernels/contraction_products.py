@@ -155,7 +155,7 @@ class Products:
         else:
             tile(k.index(0), source, None, packed)
             copy = _Panel(p, packed, k.index(0), k.index(width))
-            k.loop(rows, whole, rows, lambda i: tile(i, copy, self.near))
+            k.loop(rows, whole, rows, lambda i: tile(i, copy, None))
 
     def source(self, b: _Block, p: Reg) -> _Panel:
         """A panel in B."""

@@ -231,8 +231,11 @@ def _across_pays(a: View, column: int, g: Geometry) -> bool:
     return g.n <= ACROSS_COLUMNS or (g.k <= ACROSS_STEPS and not crowded)
 
 
-PLAIN_ROWS = 512
-"""Rows up to which a right operand is read where it lies. Each chunk packs it for itself."""
+PLAIN_BYTES = 2 << 20
+"""Size of a right operand up to which it is read where it lies: about that of an L2 cache. Each
+chunk of rows packs it for itself, and the rows of larger ones are in too many pages."""
+PLAIN_ROWS = 32
+"""Rows up to which one of any size is, since packing it takes longer than its one or two chunks."""
 
 
 def _plain(
@@ -240,10 +243,12 @@ def _plain(
 ) -> View | None:
     """A right operand that is not packed once for all calls, as [batch, K, N] for the kernel to
     read it where it lies; None if its columns are not adjacent or it is to be converted."""
-    if g.m > PLAIN_ROWS or (g.shared and lowering.static_of(leaf) is not None):
+    if g.shared and lowering.static_of(leaf) is not None:
         return None
     source = lowering.view(leaf).expand(shape)
     dt = source.dtype
+    if g.m > PLAIN_ROWS and g.k * g.n * dt.bytes > PLAIN_BYTES:
+        return None
     if panels.group > 1 or dt is not accumulate_type(dt):
         return None
     if g.n < panel_width(lowering.target.kernels, dt):
