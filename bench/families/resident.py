@@ -1,10 +1,10 @@
 """Memory of a warm process that embeds: its largest resident set, against other libraries'.
 
-With the encoder in the compile cache, a process of RLX loads MiniLM or a BERT-base of random weights
-from a model's directory, and embeds 8x128 or 1x384 tokens and a text. The row "1.15 x needed" is
-that many times the weights and the arena: the goal is at least 1 against it. The other libraries
-run the same encoder in their benchmark process, without a tokenizer; torch and those after it hold
-the weights as arrays besides, as their users mostly do while loading.
+With the encoder in the compile cache, a process of RLX loads MiniLM or a BERT-base of random
+weights from a model's directory, and embeds 8x128 or 1x384 tokens and a text. The row "1.15 x
+needed" is that many times the weights and the arena: the goal is at least 1 against it. The other
+libraries run the same encoder in their benchmark process, without a tokenizer; those that read no
+file hold the weights as arrays besides, as their users mostly do while loading.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def write_base(model: Path) -> Path:
     rng, arrays = np.random.default_rng(0), dict[str, Any]()
     for name, a in SafeTensors(source / "model.safetensors").items():
         for full in _names(name):
-            shape = [sizes.get(n, n) for n in a.shape]
+            shape = tuple(sizes.get(n, n) for n in a.shape)
             made = rng.standard_normal(shape, np.float32) * np.float32(0.02)
             arrays[full] = made if a.dtype == np.float32 else np.asarray(a)
     write_safetensors(model / "model.safetensors", arrays)
