@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rlx.errors import DeviceError, did_you_mean
 from rlx.types import DType, f64
 
-__all__ = ["DEFAULT", "PRESETS", "Features", "preset"]
+__all__ = ["DEFAULT", "PRESETS", "Features", "best", "preset"]
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,18 @@ class Features:
         return self.isa
 
     @property
+    def has(self) -> frozenset[str]:
+        """What code for it may need of a device."""
+        return frozenset(["float64"]) if self.doubles else frozenset()
+
+    @property
     def lacks(self) -> dict[DType, str]:
         """The element types that kernels must do without, and what would provide them."""
         return {} if self.doubles else {f64: "compile for a device with cl_khr_fp64"}
 
 
 PRESETS: dict[str, Features] = {
-    f.isa: f for f in (Features("opencl1.2", True), Features("opencl1.2-fp64", False))
+    f.isa: f for f in (Features("opencl1.2-fp64", False), Features("opencl1.2", True))
 }
 
 DEFAULT = "opencl1.2"
@@ -43,3 +48,8 @@ def preset(name: str) -> Features:
             f"unknown OpenCL profile {name!r}{hint}; RLX emits OpenCL C for {', '.join(PRESETS)}"
         )
     return PRESETS[name]
+
+
+def best(found: frozenset[str]) -> Features:
+    """The last of the presets that needs no more than ``found``."""
+    return [f for f in PRESETS.values() if f.has <= found][-1]
