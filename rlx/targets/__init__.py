@@ -15,6 +15,7 @@ __all__ = ["TARGETS", "find_target"]
 TARGETS = {
     "cpu": "rlx.targets.cpu",
     "cuda": "rlx.targets.cuda",
+    "rocm": "rlx.targets.rocm",
     "vulkan": "rlx.targets.vulkan",
     "gpu": "rlx.targets.gpu",
     "opencl": "rlx.targets.opencl",

@@ -101,7 +101,9 @@ _ATTRIBUTES = _words(
     noundef readonly readnone writeonly align dereferenceable zeroext signext immarg range
     argmemonly inaccessiblememonly cold hot optnone returned
     "no-builtins" "no-jump-tables" "target-cpu" "target-features" "uniform-work-group-size"
-    "amdgpu-flat-work-group-size" "amdgpu-waves-per-eu" "nvvm.maxntid" "nvvm.reqntid"
+    "amdgpu-flat-work-group-size" "amdgpu-waves-per-eu" "amdgpu-no-dispatch-ptr"
+    "amdgpu-no-queue-ptr" "amdgpu-no-dispatch-id" "amdgpu-no-implicitarg-ptr"
+    "nvvm.maxntid" "nvvm.reqntid"
     "nvvm.minctasm" "nvvm.maxnreg" "nvvm.annotations_transplanted" "frame-pointer"
     """
 )

@@ -1,0 +1,57 @@
+"""The AMD GPUs that RLX emits code for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlx.errors import DeviceError, did_you_mean
+from rlx.targets.llvm.machine import Machine
+
+__all__ = ["DEFAULT", "PRESETS", "Features", "preset"]
+
+
+@dataclass(frozen=True)
+class Features:
+    """An architecture. Code for one runs on no other.
+
+    ``wave`` is the number of threads that go in step, for which LLVM lays out the code: no kernel
+    depends on it but those that hold a matrix spread over a wave.
+    """
+
+    isa: str
+    wave: int
+
+    @property
+    def name(self) -> str:
+        """The architecture, such as ``gfx942``."""
+        return self.isa
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that LLVM emits code for."""
+        return Machine("amdgcn", "amdgcn-amd-amdhsa", self.isa, f"+wavefrontsize{self.wave}")
+
+
+PRESETS: dict[str, Features] = {
+    f.isa: f
+    for f in (
+        Features("gfx90a", 64),  # Instinct MI200
+        Features("gfx942", 64),  # Instinct MI300
+        Features("gfx950", 64),  # Instinct MI350
+        Features("gfx1100", 32),  # Radeon RX 7900
+        Features("gfx1201", 32),  # Radeon RX 9070
+    )
+}
+
+DEFAULT = "gfx942"
+"""The architecture where none is named."""
+
+
+def preset(name: str) -> Features:
+    """The features called ``name``, such as ``gfx942``; DeviceError if there are none."""
+    if name not in PRESETS:
+        hint = did_you_mean(name, PRESETS)
+        raise DeviceError(
+            f"unknown architecture {name!r}{hint}; RLX emits code for {', '.join(PRESETS)}"
+        )
+    return PRESETS[name]
