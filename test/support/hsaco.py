@@ -58,10 +58,9 @@ class Hsaco:
             memory[address : address + length] = data[offset : offset + length]
         (dynamic,) = (h for h in headers if h[0] == _DYNAMIC)
         (note,) = (h for h in headers if h[0] == _NOTE)
-        return cls(
-            bytes(memory), access, _symbols(memory, dynamic[3]),
-            _metadata(memory[note[3] : note[3] + note[6]]),
-        )  # fmt: skip
+        whole = bytes(memory)
+        metadata = _metadata(whole[note[3] : note[3] + note[6]])
+        return cls(whole, access, _symbols(whole, dynamic[3]), metadata)
 
     def descriptor(self, name: str) -> Descriptor:
         """The descriptor of a kernel."""

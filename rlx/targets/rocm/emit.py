@@ -60,6 +60,5 @@ def to_llvm(kernels: Sequence[KernelText], features: Features) -> str:
 def _without_unused(text: str) -> str:
     """Say of all kernels what none of them reads."""
     unused = [n for n in _UNUSED if f"@llvm.amdgcn.{n.replace('-', '.')}(" not in text]
-    return _KERNEL_ATTRIBUTES.sub(
-        "".join([r"\1", *(f'"amdgpu-no-{n}" ' for n in unused), r"\2"]), text
-    )
+    said = "".join(f'"amdgpu-no-{n}" ' for n in unused)
+    return _KERNEL_ATTRIBUTES.sub(rf"\1{said}\2", text)
