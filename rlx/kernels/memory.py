@@ -115,7 +115,7 @@ class Memory(Arithmetic):
     def _place(self, b: Buffer, at: Reg | int) -> Reg:
         """The element of what is bound: a view starts somewhere in it."""
         index = self._index(at)
-        if not self.target.logical or b.name not in {a.name for a in self._buffers}:
+        if self.target.frame != "gpu" or b.name not in {a.name for a in self._buffers}:
             return index
         return index + self.reg(start_of(b), INDEX)
 

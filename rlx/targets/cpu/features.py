@@ -10,7 +10,7 @@ from rlx import knobs
 from rlx.errors import DeviceError, did_you_mean
 from rlx.targets.llvm.machine import Machine
 
-__all__ = ["PRESETS", "Features", "best", "detect", "preset", "require", "selected"]
+__all__ = ["DEFAULT", "PRESETS", "Features", "best", "detect", "preset", "require", "selected"]
 
 # By the names of the native CPUID reader; x86-64 psABI, section 3.1.1, for the two levels.
 _V3 = frozenset(["avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"])
@@ -72,12 +72,17 @@ PRESETS: dict[str, Features] = {
     )
 }
 
+DEFAULT = "host"
+"""What RLX_CPU names, or else this machine."""
+
 
 def preset(name: str) -> Features:
     """The features called ``name``, such as ``x86-64-v3`` or ``x86-64-v4+avx512vnni``.
 
     Raises DeviceError for an unknown isa, and for an extra that the isa's family does not have.
     """
+    if name == DEFAULT:
+        return selected()
     isa, *extras = name.split("+")
     if isa not in PRESETS:
         hint = did_you_mean(isa, PRESETS)
@@ -139,4 +144,4 @@ def require(wanted: Features) -> Features:
 def selected() -> Features:
     """The features to compile for: those that RLX_CPU names if it is set, else this machine's."""
     name = knobs.cpu.get()
-    return preset(name) if name else detect()
+    return preset(name) if name and name != DEFAULT else detect()

@@ -1,11 +1,8 @@
 """From kernel text to PTX.
 
-Each kernel becomes a ``.visible .entry`` of its own name. Its parameters are, in this order, a
-64-bit pointer to global memory for each of ``KernelText.buffers`` and a 32-bit signed integer for
-each of ``KernelText.sizes``. One of the sizes is ``range``, the length of the launch's parallel
-range, wherever it was declared; the others are ``Launch.sizes`` in order. A block has
-``KernelTarget.block`` threads in x (``.maxntid`` says so), and the grid is
-``(ceil(range / block), 1, 1)``; there is no dynamic shared memory.
+Each kernel becomes a ``.visible .entry`` of its own name, whose parameters are 64-bit pointers to
+global memory: those of ``rlx.targets.gpu.emit``, the one to the numbers last. ``.maxntid`` is the
+size of a block; there is no dynamic shared memory.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rlx.errors import DeviceError, did_you_mean
 from rlx.types import DType, f64, i64, u64
 
-__all__ = ["PRESETS", "Features", "preset"]
+__all__ = ["DEFAULT", "PRESETS", "Features", "best", "preset"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,11 @@ class Features:
         return self.isa
 
     @property
+    def has(self) -> frozenset[str]:
+        """What code for it needs of a device: nothing that some have not."""
+        return frozenset()
+
+    @property
     def lacks(self) -> dict[DType, str]:
         """The element types that kernels must do without, and what would provide them."""
         return {
@@ -32,6 +37,8 @@ class Features:
 
 PRESETS: dict[str, Features] = {"webgpu": Features("webgpu")}
 
+DEFAULT = "webgpu"
+
 
 def preset(name: str) -> Features:
     """The features called ``name``; DeviceError if there are none."""
@@ -41,3 +48,8 @@ def preset(name: str) -> Features:
             f"unknown WebGPU profile {name!r}{hint}; RLX emits WGSL for {', '.join(PRESETS)}"
         )
     return PRESETS[name]
+
+
+def best(found: frozenset[str]) -> Features:
+    """WebGPU itself: code uses no extension, whatever is ``found``."""
+    return PRESETS[DEFAULT]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rlx.errors import DeviceError, did_you_mean
 from rlx.types import DType, f64
 
-__all__ = ["DEFAULT", "PRESETS", "Features", "preset"]
+__all__ = ["DEFAULT", "PRESETS", "Features", "best", "preset"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,11 @@ class Features:
     def name(self) -> str:
         """``opencl1.2``, or ``opencl1.2-fp64`` for a device without doubles."""
         return self.isa
+
+    @property
+    def has(self) -> frozenset[str]:
+        """What code for it may need of a device."""
+        return frozenset(["float64"]) if self.doubles else frozenset()
 
     @property
     def lacks(self) -> dict[DType, str]:
@@ -43,3 +48,8 @@ def preset(name: str) -> Features:
             f"unknown OpenCL profile {name!r}{hint}; RLX emits OpenCL C for {', '.join(PRESETS)}"
         )
     return PRESETS[name]
+
+
+def best(found: frozenset[str]) -> Features:
+    """The first of the presets that needs no more than ``found``."""
+    return next(f for f in PRESETS.values() if f.has <= found)
