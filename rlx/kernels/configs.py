@@ -15,6 +15,7 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "rlx.kernels.custom": ("CustomConfig",),
     "rlx.kernels.elementwise": ("ElementwiseConfig",),
     "rlx.kernels.gather": ("GatherConfig",),
+    "rlx.kernels.gpu.contraction": ("GpuContractionConfig", "Split", "Tile"),
     "rlx.kernels.loop": (
         "LoopConfig", "Rows", "Row", "Literal", "Move", "Apply", "If", "While", "For",
     ),

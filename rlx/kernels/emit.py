@@ -27,6 +27,7 @@ from rlx.kernels import (
 )
 from rlx.kernels.builder import KernelTarget, KernelText
 from rlx.kernels.family import Family
+from rlx.kernels.gpu import contraction as gpu_contraction
 
 __all__ = ["FAMILIES", "emit_kernel"]
 
@@ -42,6 +43,7 @@ FAMILIES: dict[str, Family] = {
     "elementwise": elementwise,
     "fft": fft,
     "gather": gather,
+    "gpu_contraction": gpu_contraction,
     "loop": loop,
     "pack": pack,
     "pack_across": pack_across,
