@@ -10,6 +10,6 @@ in step is never asked.
 
 __all__ = ["FAMILIES"]
 
-FAMILIES = ("contraction", "rowwise", "elementwise", "copy")
+FAMILIES = ("contraction", "rowwise", "elementwise", "copy", "gather", "reduce")
 """The kernel families that have kernels for GPUs that share memory; the rest goes the common way.
 """
