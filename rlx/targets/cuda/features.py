@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from rlx.errors import DeviceError, did_you_mean
 from rlx.targets.llvm.machine import Machine
 
-__all__ = ["DEFAULT", "PRESETS", "Features", "best", "preset", "runs"]
+__all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "Features", "best", "preset", "runs"]
+
+SHARED_BYTES = 48 << 10
+"""Shared memory that a block may have on every GPU, without asking for more."""
 
 
 @dataclass(frozen=True)
