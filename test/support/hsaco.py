@@ -95,15 +95,10 @@ def check_hsaco(data: bytes, isa: str, wave: int, kernels: Sequence[KernelText])
         assert said[".group_segment_fixed_size"] == is_.group_segment <= 64 << 10
         assert said[".private_segment_fixed_size"] == is_.private_segment
         assert said[".kernarg_segment_size"] == is_.kernarg
-        assert [(a[".offset"], a[".size"]) for a in said[".args"]] == _arguments(kernel)
+        # A pointer to each buffer, and one to the numbers.
+        pointers = [(8 * n, 8) for n in range(len(kernel.buffers) + 1)]
+        assert [(a[".offset"], a[".size"]) for a in said[".args"]] == pointers
     return found
-
-
-def _arguments(kernel: KernelText) -> list[tuple[int, int]]:
-    """Offset and size of each argument: pointers, then numbers."""
-    first = 8 * len(kernel.buffers)
-    pointers = [(8 * n, 8) for n in range(len(kernel.buffers))]
-    return pointers + [(first + 4 * n, 4) for n in range(len(kernel.sizes))]
 
 
 def _symbols(memory: bytes, dynamic: int) -> dict[str, tuple[int, int]]:

@@ -19,10 +19,10 @@ from rlx.targets.llvm import machine
 from rlx.targets.llvm.elf import HEADER, Object
 from rlx.targets.rocm import make_target
 from rlx.targets.rocm.emit import to_llvm
-from rlx.targets.rocm.features import DEFAULT, PRESETS, Features
+from rlx.targets.rocm.features import DEFAULT, PRESETS, Features, best
 from rlx.targets.rocm.link import link
 from rlx.types import DTYPES, DType, bf16, bool_, f16, f32, f64, i8, i64
-from support.gpu import Dispatch, disassemble, emit_samples, hello, kernels_of, mlp
+from support.gpu import disassemble, emit_samples, hello, kernels_of, mlp
 from support.hsaco import Hsaco, check_hsaco, unpacked
 
 # An array is data; kernels of graphs read it from memory.
@@ -57,13 +57,13 @@ def test_graphs_become_hsaco(graph: Graph, isa: str, tmp_path: Path) -> None:
     disassemble(target.emitter.emit(kernels, "hsaco"), tmp_path)
 
 
-def test_parameters_are_buffers_then_sizes() -> None:
+def test_parameters_are_buffers_then_one_of_numbers() -> None:
     kernel = kernels_of(hello(), make_target())[0]
     assert len(kernel.buffers) == 3 and kernel.sizes == ("range",)
     (said,) = checked([kernel], make_target()).metadata["amdhsa.kernels"]
-    kinds = [(a[".value_kind"], a.get(".address_space")) for a in said[".args"]]
-    assert kinds == [("global_buffer", "global")] * 3 + [("by_value", None)]
-    assert said[".kernarg_segment_size"] == 28, "and no hidden argument"
+    kinds = [(a[".value_kind"], a[".address_space"]) for a in said[".args"]]
+    assert kinds == [("global_buffer", "global")] * 4
+    assert said[".kernarg_segment_size"] == 32, "and no hidden argument"
 
 
 def test_memory_is_known_to_be_global() -> None:
@@ -117,6 +117,9 @@ def test_features_by_name() -> None:
     assert make_target("gfx1100").features.machine.attributes == "+wavefrontsize32"
     with pytest.raises(DeviceError, match=r"'gfx943'.*did you mean 'gfx942'"):
         make_target("gfx943")
+    assert best(frozenset(["gfx90a"])).isa == "gfx90a"
+    with pytest.raises(DeviceError, match="the GPU is gfx1030, and RLX emits code for gfx90a,"):
+        best(frozenset(["gfx1030"]))
     with pytest.raises(UnsupportedError, match="no stage 'ptx'"):
         make_target().emitter.emit([], "ptx")
 
@@ -219,12 +222,20 @@ def test_every_sample_of_every_type(dt: DType, isa: str, tmp_path: Path) -> None
     disassemble(emitted.file, tmp_path)
 
 
+@pytest.mark.parametrize("isa", [DEFAULT, "gfx1100"])
+def test_samples_by_the_families(isa: str, tmp_path: Path) -> None:
+    target = make_target(isa)
+    emitted = emit_samples(target, [f32, f16], "native", every=20)
+    found = check_hsaco(emitted.file, isa, target.features.wave, emitted.kernels)
+    assert any(found.descriptor(k.name).group_segment for k in emitted.kernels), "LDS"
+    disassemble(emitted.file, tmp_path)
+
+
 @pytest.mark.slow
-def test_every_sample_by_the_families(tmp_path: Path) -> None:
-    dispatch: Dispatch = "native"
-    emitted = emit_samples(make_target(), [f32, f16, i64], dispatch)
+@pytest.mark.parametrize("isa", PRESETS)
+def test_every_sample_by_the_families(isa: str, tmp_path: Path) -> None:
+    target = make_target(isa)
+    emitted = emit_samples(target, [f32, f16, i64], "native")
     assert not emitted.refused
-    families = {k.name.split("_")[1] for k in emitted.kernels}
-    assert families == {"common", "copy", "elementwise", "rowwise"}
-    check_hsaco(emitted.file, DEFAULT, 64, emitted.kernels)
+    check_hsaco(emitted.file, isa, target.features.wave, emitted.kernels)
     disassemble(emitted.file, tmp_path)

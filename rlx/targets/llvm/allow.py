@@ -25,7 +25,7 @@ _INSTRUCTIONS = _words(
     ret br switch unreachable phi select call freeze
     add sub mul sdiv udiv srem urem shl lshr ashr and or xor icmp
     fadd fsub fmul fdiv fneg fcmp
-    load store alloca getelementptr
+    load store alloca getelementptr fence
     extractelement insertelement shufflevector extractvalue insertvalue
     trunc zext sext fptrunc fpext fptosi fptoui sitofp uitofp bitcast ptrtoint inttoptr
     """

@@ -2,8 +2,7 @@
 
     rlx-opt model.mlir --dispatch=common --emit=asm --target=rocm:gfx90a
 
-Kernels run one thread a point of their parallel range. How a launcher calls them is in
-``rlx.targets.rocm.emit``.
+How a launcher calls kernels is in ``rlx.targets.rocm.emit``.
 """
 
 from __future__ import annotations
@@ -12,14 +11,12 @@ from functools import cache
 
 from rlx.errors import UnsupportedError
 from rlx.kernels.builder import KernelTarget, KernelText
+from rlx.kernels.gpu import FAMILIES
 from rlx.kernels.math import CPU_MATH
 from rlx.targets.base import Target
-from rlx.targets.rocm.features import DEFAULT, Features, preset
+from rlx.targets.rocm.features import DEFAULT, SHARED_BYTES, Features, preset
 
-__all__ = ["FAMILIES", "STAGES", "make_target"]
-
-FAMILIES = ("rowwise", "elementwise", "copy")
-"""The kernel families that run as they are with a thread a task; the rest goes the common way."""
+__all__ = ["STAGES", "make_target"]
 
 STAGES = ("llvm", "asm", "hsaco")
 
@@ -64,6 +61,9 @@ def make_target(features: str | None = None) -> Target:
             # The numbers of LLVM's address spaces for AMD GPUs: global, private.
             buffer_space="1",
             stack_space="5",
+            shared_space="#gpu.address_space<workgroup>",
+            most_threads=1024,
+            shared_bytes=SHARED_BYTES,
         ),
         families=FAMILIES,
         stages=STAGES,

@@ -1,10 +1,9 @@
 """From kernel text to HSACO.
 
-Each kernel becomes a function of its own name with a descriptor ``<name>.kd``. Its parameters are,
-in this order, a 64-bit pointer to global memory for each of ``KernelText.buffers`` and a 32-bit
-signed integer for each of ``KernelText.sizes``. One of the sizes is ``range``, the length of the
-launch's parallel range, wherever it was declared; the others are ``Launch.sizes`` in order. A work
-group has ``KernelTarget.block`` work items in x; there is no dynamic LDS.
+Each kernel becomes a function of its own name with a descriptor ``<name>.kd``. Its parameters are
+64-bit pointers to global memory: those of ``rlx.targets.gpu.emit``, the one to the numbers last.
+The descriptor requires the size of a work group that the kernel was built for; there is no dynamic
+LDS, and no hidden argument.
 """
 
 from __future__ import annotations

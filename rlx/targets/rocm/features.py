@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from rlx.errors import DeviceError, did_you_mean
 from rlx.targets.llvm.machine import Machine
 
-__all__ = ["DEFAULT", "PRESETS", "Features", "preset"]
+__all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "Features", "best", "preset"]
+
+SHARED_BYTES = 64 << 10
+"""LDS that a work group may have on every one of them."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,11 @@ class Features:
     def name(self) -> str:
         """The architecture, such as ``gfx942``."""
         return self.isa
+
+    @property
+    def has(self) -> frozenset[str]:
+        """What code for it needs: a GPU of the architecture."""
+        return frozenset([self.isa])
 
     @property
     def machine(self) -> Machine:
@@ -55,3 +63,12 @@ def preset(name: str) -> Features:
             f"unknown architecture {name!r}{hint}; RLX emits code for {', '.join(PRESETS)}"
         )
     return PRESETS[name]
+
+
+def best(found: frozenset[str]) -> Features:
+    """The features of the architecture that ``found`` names; DeviceError if RLX has none."""
+    fitting = [f for f in PRESETS.values() if f.isa in found]
+    if not fitting:
+        what = ", ".join(sorted(found)) or "of an architecture that Linux does not tell"
+        raise DeviceError(f"the GPU is {what}, and RLX emits code for {', '.join(PRESETS)}")
+    return fitting[-1]
