@@ -159,7 +159,8 @@ class _Emitter:
     def rows(self, block: Reg, thread: Reg) -> None:
         """The rows of a block, each by some of its threads: each takes every so many elements, and
         what they have reduced is folded where a pass ends. Threads that have no row go through the
-        last, since all must meet, and store nothing."""
+        last, since all must meet, and store nothing: PoCL runs no loop right whose end differs from
+        thread to thread."""
         k, threads = self.k, self.config.threads
         if threads == BLOCK:
             self.thread = self.first = thread
