@@ -15,6 +15,7 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "rlx.kernels.custom": ("CustomConfig",),
     "rlx.kernels.elementwise": ("ElementwiseConfig",),
     "rlx.kernels.gather": ("GatherConfig",),
+    "rlx.kernels.gpu.attention": ("GpuAttentionConfig",),
     "rlx.kernels.gpu.contraction": ("GpuContractionConfig", "Split", "Tile"),
     "rlx.kernels.gpu.reduce": ("GpuReduceConfig",),
     "rlx.kernels.loop": (

@@ -148,7 +148,8 @@ class _Emitter:
         }
 
     def emit(self) -> KernelText:
-        self.thread, self.length, self.leads = None, self.columns, None
+        self.thread: Reg | None = None
+        self.inside: Reg | None = None
         if self.config.threads:
             self.k.parallel_blocks(BLOCK, self.rows)
         else:
@@ -157,19 +158,19 @@ class _Emitter:
 
     def rows(self, block: Reg, thread: Reg) -> None:
         """The rows of a block, each by some of its threads: each takes every so many elements, and
-        what they have reduced is folded where a pass ends. What is beyond the last row is the last
-        once more, with no elements and nothing to store."""
+        what they have reduced is folded where a pass ends. Threads that have no row go through the
+        last, since all must meet, and store nothing: PoCL runs no loop right whose end differs from
+        thread to thread."""
         k, threads = self.k, self.config.threads
-        self.thread, r = thread, block
-        self.first = thread if threads == BLOCK else thread % threads
-        self.leads = self.first < 1
-        if threads < BLOCK:
-            r = block * (BLOCK // threads) + thread // threads
-            count = prod(self.lead, start=k.index(1))
-            inside = r < count
-            self.length = k.select(inside, self.columns, 0)
-            self.leads, r = self.leads & inside, k.minimum(r, count - 1)
-        self.row(r)
+        if threads == BLOCK:
+            self.thread = self.first = thread
+            self.row(block)
+            return
+        self.thread, self.first = thread, thread % threads
+        r = block * (BLOCK // threads) + thread // threads
+        count = prod(self.lead, start=k.index(1))
+        self.inside = r < count
+        self.row(k.minimum(r, count - 1))
 
     def row(self, r: Reg) -> None:
         """One row, by one thread or by several."""
@@ -189,10 +190,17 @@ class _Emitter:
 
     def by_one(self, store: Callable[[], None]) -> None:
         """Run by one of the threads that share the row."""
-        if self.leads is None:
+        if self.thread is None:
             store()
         else:
-            self.k.when(self.leads, store)
+            self.k.when(self.first < 1, partial(self.within, store))
+
+    def within(self, store: Callable[[], None]) -> None:
+        """Run by the threads that have a row."""
+        if self.inside is None:
+            store()
+        else:
+            self.k.when(self.inside, store)
 
     def scalar(self, v: int) -> Reg:
         """A value with one element a row; reductions are there since their pass."""
@@ -240,7 +248,7 @@ class _Emitter:
         """Cover as much of [begin, columns) as vectors of ``lanes`` do, adding to ``sums`` (one of
         that length for each reduction). Returns where it ended, and the sums."""
         k, step = self.k, max(1, lanes)
-        end = self.length - (self.length - begin) % step if lanes else self.length
+        end = self.columns - (self.columns - begin) % step if lanes else self.columns
 
         def totals(flat: Sequence[Reg]) -> list[Total]:
             rest = iter(flat)
@@ -274,7 +282,7 @@ class _Emitter:
                 k.store(regs[v], *self.slot(v, j))
         for n in p.outputs:
             value = regs[self.program.outputs[n]]
-            self.outputs[n].store(value, self.out_bases[n], j, lanes)
+            self.within(partial(self.outputs[n].store, value, self.out_bases[n], j, lanes))
         return regs
 
     def is_own_output(self, v: int) -> bool:

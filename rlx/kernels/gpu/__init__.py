@@ -10,6 +10,8 @@ in step is never asked.
 
 __all__ = ["FAMILIES"]
 
-FAMILIES = ("contraction", "rowwise", "elementwise", "copy", "gather", "reduce")
+FAMILIES = (
+    "contraction", "attention", "rowwise", "elementwise", "copy", "gather", "reduce",
+)  # fmt: skip
 """The kernel families that have kernels for GPUs that share memory; the rest goes the common way.
 """

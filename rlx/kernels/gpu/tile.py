@@ -80,6 +80,11 @@ class Room:
     size: int
     depth: int
 
+    @property
+    def length(self) -> int:
+        """Elements of shared memory."""
+        return (self.size + 1) * self.depth
+
     @staticmethod
     def of(k: Kernel, dt: DType, size: int, depth: int) -> Room:
         """New shared memory."""
@@ -127,25 +132,21 @@ def multiply(
     tile: Tile,
     sums: Sequence[Reg],
     *,
-    steps: int | None = None,
-    columns: int | None = None,
+    first: Reg | None = None,
 ) -> list[Reg]:
-    """``sums``, row by row, plus the product of two rooms for the thread ``own`` = (y, x).
-
-    ``columns`` is the number of sums in a row, by default the tile's, and ``steps`` that of steps,
-    by default all of B's.
-    """
-    count = columns or tile.columns
+    """``sums``, row by row, plus the product of two rooms for the thread ``own`` = (y, x): of all
+    steps of B, and those of A from ``first`` on."""
+    count = len(sums) // tile.rows
     y, x = own
 
     def one(i: Reg, *acc: Reg) -> list[Reg]:
-        at_a, at_b = a.at(i, y), b.at(i, x)
+        at_a, at_b = a.at(i if first is None else first + i, y), b.at(i, x)
         left = [k.load(a.buffer, _after(at_a, r * tile.threads_y)) for r in range(tile.rows)]
         right = [k.load(b.buffer, _after(at_b, c * tile.threads_x)) for c in range(count)]
         pairs = [(p, q) for p in left for q in right]
         return [add_product(k, p, q, s) for (p, q), s in zip(pairs, acc, strict=True)]
 
-    return k.loop(0, steps or b.depth, 1, one, sums)
+    return k.loop(0, b.depth, 1, one, sums)
 
 
 def add_product(k: Kernel, a: Reg, b: Reg, total: Reg) -> Reg:
