@@ -36,6 +36,12 @@ class Features:
         return frozenset([self.isa])
 
     @property
+    def instructions(self) -> frozenset[str]:
+        """The matrix units that kernels may use (``rlx.kernels.gpu.matrix``)."""
+        newer = () if self.isa == "sm_75" else ("mma.m16n8k16",)
+        return frozenset(["mma.m16n8k8", *newer])
+
+    @property
     def machine(self) -> Machine:
         """The machine that LLVM emits code for."""
         return Machine("nvptx64", "nvptx64-nvidia-cuda", self.isa, f"+ptx{self.ptx}")
@@ -44,7 +50,7 @@ class Features:
 PRESETS: dict[str, Features] = {
     f.isa: f
     for f in (
-        Features("sm_75", 63),
+        Features("sm_75", 65),  # 6.3 lacks the instructions of its matrix units
         Features("sm_80", 70),
         Features("sm_86", 71),
         Features("sm_89", 78),

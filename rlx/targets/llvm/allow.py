@@ -76,6 +76,7 @@ _NVPTX = _words(
 _AMDGCN = _words(
     """
     amdgcn.workitem.id amdgcn.workgroup.id amdgcn.s.barrier amdgcn.implicitarg.ptr
+    amdgcn.s.barrier.signal amdgcn.s.barrier.wait
     amdgcn.dispatch.ptr amdgcn.ds.bpermute amdgcn.ds.swizzle amdgcn.mbcnt.lo amdgcn.mbcnt.hi
     amdgcn.readfirstlane amdgcn.readlane amdgcn.update.dpp amdgcn.rcp amdgcn.rsq amdgcn.fdiv.fast
     amdgcn.exp2 amdgcn.log amdgcn.sqrt exp2 log2

@@ -21,7 +21,7 @@ __all__ = ["to_assembly", "to_hsaco", "to_llvm"]
 
 # Indices have 64 bits, as buffers may be larger than 4 GB.
 PIPELINE = (
-    "builtin.module(gpu.module(cse,convert-scf-to-cf,"
+    "builtin.module(gpu.module(cse,convert-scf-to-cf,convert-amdgpu-to-rocdl{{chipset={chip}}},"
     "convert-gpu-to-rocdl{{chipset={chip} use-bare-ptr-memref-call-conv=true index-bitwidth=64}},"
     "canonicalize{{region-simplify=disabled}},reconcile-unrealized-casts))"
 )

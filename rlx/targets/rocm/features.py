@@ -18,11 +18,13 @@ class Features:
     """An architecture. Code for one runs on no other.
 
     ``wave`` is the number of threads that go in step, for which LLVM lays out the code: no kernel
-    depends on it but those that hold a matrix spread over a wave.
+    depends on it but those by matrix units. ``unit`` is its matrix unit, as
+    ``rlx.kernels.gpu.matrix`` calls it.
     """
 
     isa: str
     wave: int
+    unit: str
 
     @property
     def name(self) -> str:
@@ -43,11 +45,11 @@ class Features:
 PRESETS: dict[str, Features] = {
     f.isa: f
     for f in (
-        Features("gfx90a", 64),  # Instinct MI200
-        Features("gfx942", 64),  # Instinct MI300
-        Features("gfx950", 64),  # Instinct MI350
-        Features("gfx1100", 32),  # Radeon RX 7900
-        Features("gfx1201", 32),  # Radeon RX 9070
+        Features("gfx90a", 64, "mfma.16x16x16.bf16"),  # Instinct MI200
+        Features("gfx942", 64, "mfma.16x16x16"),  # Instinct MI300
+        Features("gfx950", 64, "mfma.16x16x32"),  # Instinct MI350
+        Features("gfx1100", 32, "wmma.rdna3"),  # Radeon RX 7900
+        Features("gfx1201", 32, "wmma.rdna4"),  # Radeon RX 9070
     )
 }
 
