@@ -192,8 +192,8 @@ class _Block:
             with np.errstate(all="ignore"):
                 return [_SIMPLE[op.name](*given)]
         if op.name in _TYPED:
-            kind = op.results[0].type
-            return [_TYPED[op.name](*given, kind)]
+            (x,) = given
+            return [_TYPED[op.name](x, op.results[0].type)]
         return getattr(self, f"{family}_{verb.replace('.', '_')}")(op, mask, *given)
 
     def splat(self, value: Any, dt: Any) -> Array:

@@ -27,7 +27,7 @@ from rlx.kernels.probe import step_cost
 from rlx.kernels.program import Program
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import Access, Space, Strided, Strides, ceil_div, collapse
-from rlx.types import DType
+from rlx.types import DType, u16
 
 __all__ = ["GpuContractionConfig", "Split", "emit", "launch", "name", "turns"]
 
@@ -296,7 +296,7 @@ class _ByUnits(_Emitter):
         k, form = self.k, self.config.shape
         assert isinstance(form, Fragments)
         row0, column0 = self.corner(i, form)
-        a, b = (Panel.of(k, size, form.depth) for size in (form.height, form.width))
+        a, b = (Panel.of(k, u16, size, form.depth) for size in (form.height, form.width))
 
         def piece(step0: Reg, *sums: Reg) -> list[Reg]:
             def left(place: Reg, step: Reg) -> Reg:

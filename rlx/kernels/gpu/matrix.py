@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from rlx.kernels.builder import Kernel, KernelTarget
-from rlx.kernels.reg import Buffer, Reg
+from rlx.kernels.gpu.tile import Room
+from rlx.kernels.reg import Reg
 from rlx.types import DType, bf16, f16, f32, u16, u32
 
 __all__ = [
@@ -240,20 +241,15 @@ every piece at a multiple of 16 bytes."""
 
 
 @dataclass(frozen=True)
-class Panel:
+class Panel(Room):
     """Shared memory for ``size`` rows of A, or columns of B, each of ``depth`` elements as bits."""
 
-    buffer: Buffer
-    size: int
-    depth: int
-
     @staticmethod
-    def of(k: Kernel, size: int, depth: int) -> Panel:
-        """New shared memory."""
-        return Panel(k.shared(u16, size * (depth + _APART)), size, depth)
+    def of(k: Kernel, dt: DType, size: int, depth: int) -> Panel:
+        """New shared memory, for bits of type ``dt``."""
+        return Panel(k.shared(dt, size * (depth + _APART)), size, depth)
 
     def at(self, step: Reg | int, place: Reg) -> Reg:
-        """Where an element lies."""
         return place * (self.depth + _APART) + step
 
     def piece(self, k: Kernel, step: Reg, place: Reg, run: int) -> Reg:
