@@ -23,6 +23,7 @@ from rlx.lowering.report import (
     MissReason,
     print_reports,
 )
+from rlx.preload import preload
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.cache import shared
 from rlx.runtime.cache.entry import Entry
@@ -140,6 +141,7 @@ def _compiled(
     keep: tuple[Store, Key] | None,
     cache: str,
 ) -> tuple[Artifact, CompileReport]:
+    preload()
     from rlx.compiler import compile_structure
 
     start = time.perf_counter()
