@@ -24,6 +24,7 @@ __all__ = ["TARGETS", "Features", "best_features", "find_target", "parse_target"
 TARGETS = {
     "cpu": "rlx.targets.cpu",
     "cuda": "rlx.targets.cuda",
+    "rocm": "rlx.targets.rocm",
     "vulkan": "rlx.targets.vulkan",
     "gpu": "rlx.targets.gpu",
     "opencl": "rlx.targets.opencl",

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from rlx.errors import DeviceError, did_you_mean
 from rlx.types import DType, f64
 
-__all__ = ["DEFAULT", "PRESETS", "Features", "best", "preset"]
+__all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "Features", "best", "preset"]
+
+SHARED_BYTES = 32 << 10
+"""Local memory that every device of the full profile has."""
 
 
 @dataclass(frozen=True)
