@@ -33,6 +33,8 @@ STATEMENTS = frozenset(
         "private", "shared.inside", "shared.outside",
         # The function: how a buffer is called and declared, and what stands between two of them.
         "buffer", "binding.read", "binding.read_write", "between", "kernel",
+        # What stands before and after a kernel and its memory, where something does.
+        "before", "after",
     ]
 )  # fmt: skip
 """The rows that the printer asks for beside those of ops."""
@@ -62,4 +64,3 @@ class Language:
     rows: Mapping[str, str] = field(repr=False)
     helpers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     memory: Mapping[str, str] = field(default_factory=dict[str, str])
-    one_kernel: bool = False

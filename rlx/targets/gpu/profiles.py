@@ -1,0 +1,34 @@
+"""Profiles of the targets whose drivers take source: what a device of each can compute with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rlx.errors import DeviceError, did_you_mean
+from rlx.types import DType
+
+__all__ = ["Profile", "find_profile"]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A version of a shading language, by its name, with the element types that kernels in it must
+    do without, and what would provide each."""
+
+    name: str
+    lacks: Mapping[DType, str] = field(default_factory=dict[DType, str])
+
+
+def find_profile(
+    profiles: Mapping[str, Profile], name: str, kind: str, language: str
+) -> Profile:
+    """The profile called ``name``; DeviceError, which says what ``kind`` of profile it is and that
+    RLX emits ``language`` for the others, if there is none."""
+    if name not in profiles:
+        hint = did_you_mean(name, profiles)
+        raise DeviceError(
+            f"unknown {kind} profile {name!r}{hint}; RLX emits {language} for"
+            f" {', '.join(profiles)}"
+        )
+    return profiles[name]
