@@ -147,7 +147,13 @@ MOCK = b"scale_add sum_groups"
 def kernels(api: str) -> tuple[Kernel, Kernel]:
     """``y[i] += k * x[i]`` for i < n, with params n and k; and sums of 8 integers a group, by way
     of shared memory."""
-    codes = {"vulkan": SPIRV.read_bytes(), "opencl": OPENCL, "gpu": WGSL, "opengl": GLSL, "metal": MSL}
+    codes = {
+        "vulkan": SPIRV.read_bytes(),
+        "opencl": OPENCL,
+        "gpu": WGSL,
+        "opengl": GLSL,
+        "metal": MSL,
+    }
     code = codes.get(api, MOCK)
     floats = (Binding("f32"), Binding("f32"))
     ints = (Binding("i32"), Binding("i32"))
@@ -196,7 +202,9 @@ def stand_in(api: str) -> type[Driver]:
     atexit.register(shutil.rmtree, folder)
     package = StandIn(Path(folder))
     return type(
-        "MetalOnCpu", (MetalDriver,), {"_packages": lambda self: package.packages(), "package": package}
+        "MetalOnCpu",
+        (MetalDriver,),
+        {"_packages": lambda self: package.packages(), "package": package},
     )
 
 

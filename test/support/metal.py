@@ -41,7 +41,7 @@ class _Error(NamedTuple):
     text: str
     number: int = 0
 
-    def localizedDescription(self) -> str:  # noqa: N802 (this and what follows are Metal's names)
+    def localizedDescription(self) -> str:
         return self.text
 
     def code(self) -> int:
@@ -65,7 +65,7 @@ class _Options:
     def new(cls) -> _Options:
         return cls()
 
-    def setFastMathEnabled_(self, on: bool) -> None:  # noqa: N802
+    def setFastMathEnabled_(self, on: bool) -> None:
         assert not on, "fast maths loses nan"
 
 
@@ -73,18 +73,19 @@ class _Library:
     def __init__(self, path: Path, names: list[str]) -> None:
         self.library, self.names = ctypes.CDLL(str(path)), names
 
-    def functionNames(self) -> list[str]:  # noqa: N802
+    def functionNames(self) -> list[str]:
         return self.names
 
-    def newFunctionWithName_(self, name: str) -> Any:  # noqa: N802
+    def newFunctionWithName_(self, name: str) -> Any:
         return getattr(self.library, f"run_{name}") if name in self.names else None
 
 
 class _Pipeline(NamedTuple):
     function: Any
+    threads: int
 
-    def maxTotalThreadsPerThreadgroup(self) -> int:  # noqa: N802
-        return 1024
+    def maxTotalThreadsPerThreadgroup(self) -> int:
+        return self.threads
 
 
 class _Encoder:
@@ -96,22 +97,22 @@ class _Encoder:
         self.bound: dict[int, int] = {}
         self.held: list[Any] = []
 
-    def setComputePipelineState_(self, pipeline: _Pipeline) -> None:  # noqa: N802
+    def setComputePipelineState_(self, pipeline: _Pipeline) -> None:
         self.pipeline, self.bound = pipeline, {}
 
-    def setBuffer_offset_atIndex_(self, buffer: _Buffer, offset: int, at: int) -> None:  # noqa: N802
+    def setBuffer_offset_atIndex_(self, buffer: _Buffer, offset: int, at: int) -> None:
         assert 0 <= offset < buffer.length() and offset % 16 == 0
         self.bound[at] = buffer.data.ctypes.data + offset
 
-    def setBytes_length_atIndex_(self, data: bytes, length: int, at: int) -> None:  # noqa: N802
+    def setBytes_length_atIndex_(self, data: bytes, length: int, at: int) -> None:
         copy = ctypes.create_string_buffer(data, length)
         self.held.append(copy)
         self.bound[at] = ctypes.addressof(copy)
 
-    def dispatchThreadgroups_threadsPerThreadgroup_(self, groups: _Size, group: _Size) -> None:  # noqa: N802
+    def dispatchThreadgroups_threadsPerThreadgroup_(self, groups: _Size, group: _Size) -> None:
         self.steps.append((self.pipeline.function, self.bound, groups, group))
 
-    def endEncoding(self) -> None:  # noqa: N802
+    def endEncoding(self) -> None:
         """Nothing is to be done."""
 
 
@@ -119,7 +120,7 @@ class _Commands:
     def __init__(self, owner: StandIn) -> None:
         self.owner, self.encoder, self.failed = owner, _Encoder(), None
 
-    def computeCommandEncoder(self) -> _Encoder:  # noqa: N802
+    def computeCommandEncoder(self) -> _Encoder:
         return self.encoder
 
     def commit(self) -> None:
@@ -128,7 +129,7 @@ class _Commands:
             buffers = (ctypes.c_void_p * len(bound))(*(bound[n] for n in range(len(bound))))
             function(buffers, _Triple(*groups), _Triple(*group))
 
-    def waitUntilCompleted(self) -> None:  # noqa: N802
+    def waitUntilCompleted(self) -> None:
         """It is."""
 
     def status(self) -> int:
@@ -139,8 +140,8 @@ class _Commands:
 
 
 class StandIn:
-    """The package, and its one device. ``fails`` is the error of the next commands; more than
-    ``memory`` bytes are not there."""
+    """The package, and its one device. ``fails`` is the error of the next commands; no buffer has
+    more than ``memory`` bytes, and no group more than ``threads`` (0: there are no pipelines)."""
 
     MTLResourceStorageModeShared = 0
     MTLCompileOptions = _Options
@@ -149,7 +150,7 @@ class StandIn:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.fails: _Error | None = None
-        self.memory = 1 << 30
+        self.memory, self.threads = 1 << 30, 1024
 
     def fail(self, text: str, number: int) -> None:
         """Let the next commands end with an error."""
@@ -159,31 +160,31 @@ class StandIn:
         """What stands for ``objc``, and for ``Metal``."""
         return SimpleNamespace(autorelease_pool=nullcontext), self
 
-    def MTLCopyAllDevices(self) -> list[StandIn]:  # noqa: N802
+    def MTLCopyAllDevices(self) -> list[StandIn]:
         return [self]
 
     def name(self) -> str:
         return "stand-in for Metal"
 
-    def isLowPower(self) -> bool:  # noqa: N802
+    def isLowPower(self) -> bool:
         return False
 
-    def maxThreadsPerThreadgroup(self) -> _Size:  # noqa: N802
+    def maxThreadsPerThreadgroup(self) -> _Size:
         return _Size(1024, 1024, 1024)
 
-    def maxBufferLength(self) -> int:  # noqa: N802
+    def maxBufferLength(self) -> int:
         return 1 << 30
 
-    def maxThreadgroupMemoryLength(self) -> int:  # noqa: N802
+    def maxThreadgroupMemoryLength(self) -> int:
         return 32 << 10
 
-    def newCommandQueue(self) -> Any:  # noqa: N802
+    def newCommandQueue(self) -> Any:
         return SimpleNamespace(commandBuffer=lambda: _Commands(self))
 
-    def newBufferWithLength_options_(self, nbytes: int, mode: int) -> _Buffer | None:  # noqa: N802
+    def newBufferWithLength_options_(self, nbytes: int, mode: int) -> _Buffer | None:
         return _Buffer(nbytes) if nbytes <= self.memory else None
 
-    def newLibraryWithSource_options_error_(  # noqa: N802
+    def newLibraryWithSource_options_error_(
         self, source: str, options: _Options, error: None
     ) -> tuple[_Library | None, _Error | None]:
         found = list(_KERNEL.finditer(source))
@@ -201,10 +202,12 @@ class StandIn:
                 return None, _Error(done.stderr)
         return _Library(library, names), None
 
-    def newComputePipelineStateWithFunction_error_(  # noqa: N802
+    def newComputePipelineStateWithFunction_error_(
         self, function: Any, error: None
-    ) -> tuple[_Pipeline, None]:
-        return _Pipeline(function), None
+    ) -> tuple[_Pipeline | None, _Error | None]:
+        if not self.threads:
+            return None, _Error("no pipeline")
+        return _Pipeline(function, self.threads), None
 
 
 def _call(kernel: re.Match[str], body: str) -> str:

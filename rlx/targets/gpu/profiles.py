@@ -20,15 +20,12 @@ class Profile:
     lacks: Mapping[DType, str] = field(default_factory=dict[DType, str])
 
 
-def find_profile(
-    profiles: Mapping[str, Profile], name: str, kind: str, language: str
-) -> Profile:
+def find_profile(profiles: Mapping[str, Profile], name: str, kind: str, language: str) -> Profile:
     """The profile called ``name``; DeviceError, which says what ``kind`` of profile it is and that
     RLX emits ``language`` for the others, if there is none."""
     if name not in profiles:
         hint = did_you_mean(name, profiles)
         raise DeviceError(
-            f"unknown {kind} profile {name!r}{hint}; RLX emits {language} for"
-            f" {', '.join(profiles)}"
+            f"unknown {kind} profile {name!r}{hint}; RLX emits {language} for {', '.join(profiles)}"
         )
     return profiles[name]

@@ -7,7 +7,7 @@ PyObjC spells a method with an underscore for each colon: ``setBuffer:offset:atI
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlx.errors import DeviceError, DeviceLostError, OutOfMemoryError, ToolchainError
 from rlx.targets.gpu.driver import Driver, Kernel, Launch, Limits
@@ -21,9 +21,6 @@ _ARGUMENTS = 31
 _ALIGNMENT = 16
 """Offsets of buffers in the device address space are multiples of an element, 16 bytes at most."""
 
-_PARAM_BYTES = 4096
-"""What ``setBytes`` takes."""
-
 _MOST_GROUPS = (1 << 31) - 1
 """The kernels count work groups with int."""
 
@@ -32,6 +29,16 @@ _FAILED = 5
 
 _OUT_OF_MEMORY = 8
 """MTLCommandBufferErrorOutOfMemory."""
+
+
+class _Step(NamedTuple):
+    """A pipeline, its buffers with the first bytes, its numbers, and its groups and their size."""
+
+    pipeline: Any
+    buffers: list[tuple[Any, int]]
+    params: bytes
+    groups: Any
+    group: Any
 
 
 class MetalDriver(Driver):
@@ -63,7 +70,7 @@ class MetalDriver(Driver):
     def _limits(self) -> Limits:
         most, largest = self.device.maxThreadsPerThreadgroup(), self.device.maxBufferLength()
         return Limits(
-            groups=(_MOST_GROUPS,) * 3,
+            groups=(_MOST_GROUPS, _MOST_GROUPS, _MOST_GROUPS),
             workgroup=(most.width, most.height, most.depth),
             invocations=most.width,
             shared=self.device.maxThreadgroupMemoryLength(),
@@ -120,9 +127,7 @@ class MetalDriver(Driver):
             raise ToolchainError(f"{self}: MSL has no kernel {kernel.name!r}; it has {listed}")
         pipeline, error = self.device.newComputePipelineStateWithFunction_error_(function, None)
         if pipeline is None:
-            raise ToolchainError(
-                f"{self}: kernel {kernel.name!r}: {error.localizedDescription()}"
-            )
+            raise ToolchainError(f"{self}: kernel {kernel.name!r}: {error.localizedDescription()}")
         x, y, z = kernel.workgroup
         if (most := pipeline.maxTotalThreadsPerThreadgroup()) < x * y * z:
             raise ToolchainError(
@@ -136,40 +141,38 @@ class MetalDriver(Driver):
 
     # -- runs ------------------------------------------------------------------------------
 
-    def _record(self, launches: tuple[Launch, ...]) -> tuple[Launch, ...]:
-        for launch in launches:
-            if len(launch.params) > _PARAM_BYTES:
-                raise DeviceError(
-                    f"{self}: kernel {launch.handle.kernel.name} has {len(launch.params)} bytes of"
-                    f" params; at most {_PARAM_BYTES} are possible"
-                )
-        return launches
+    def _record(self, launches: tuple[Launch, ...]) -> list[_Step]:
+        size = self.metal.MTLSizeMake
+        return [
+            _Step(
+                x.handle.raw[0],
+                [(b.raw[0], first) for b, first, _ in x.buffers],
+                x.params,
+                size(*x.groups),
+                size(*x.handle.kernel.workgroup),
+            )
+            for x in launches
+        ]
 
     def _forget(self, raw: Any) -> None:
-        """Nothing: a recording holds nothing of the device's."""
+        """Nothing: all of it is freed with its last reference."""
 
-    def _run(self, raw: tuple[Launch, ...]) -> None:
+    def _run(self, raw: list[_Step]) -> None:
         # A command buffer of Metal runs once: the commands are made anew for each run.
         with self.objc.autorelease_pool():
             commands = self.queue.commandBuffer()
             # Launches of one encoder are in order, and see what those before wrote.
             encoder = commands.computeCommandEncoder()
-            for launch in raw:
-                self._encode(encoder, launch)
+            for step in raw:
+                encoder.setComputePipelineState_(step.pipeline)
+                for i, (buffer, first) in enumerate(step.buffers):
+                    encoder.setBuffer_offset_atIndex_(buffer, first, i)
+                if size := len(step.params):
+                    encoder.setBytes_length_atIndex_(step.params, size, len(step.buffers))
+                encoder.dispatchThreadgroups_threadsPerThreadgroup_(step.groups, step.group)
             encoder.endEncoding()
             commands.commit()
             self.submitted.append(commands)
-
-    def _encode(self, encoder: Any, launch: Launch) -> None:
-        size = self.metal.MTLSizeMake
-        encoder.setComputePipelineState_(launch.handle.raw[0])
-        for i, (buffer, first, _) in enumerate(launch.buffers):
-            encoder.setBuffer_offset_atIndex_(buffer.raw[0], first, i)
-        if launch.params:
-            params = launch.params
-            encoder.setBytes_length_atIndex_(params, len(params), len(launch.buffers))
-        group = launch.handle.kernel.workgroup
-        encoder.dispatchThreadgroups_threadsPerThreadgroup_(size(*launch.groups), size(*group))
 
     def _sync(self) -> None:
         done, self.submitted = self.submitted, []
@@ -178,7 +181,9 @@ class MetalDriver(Driver):
             if commands.status() == _FAILED:
                 error = commands.error()
                 text = f"Metal: {error.localizedDescription()}"
-                raise (OutOfMemoryError if error.code() == _OUT_OF_MEMORY else DeviceLostError)(text)
+                raise (OutOfMemoryError if error.code() == _OUT_OF_MEMORY else DeviceLostError)(
+                    text
+                )
 
     def _close(self) -> None:
         self.submitted = []

@@ -9,7 +9,10 @@ from typing import Any
 from rlx.errors import DeviceError, DeviceLostError, OutOfMemoryError
 from rlx.targets.gpu.library import Codes, Library, signature
 
-__all__ = ["Context", "contexts"]
+__all__ = ["LIBRARIES", "Context", "contexts"]
+
+LIBRARIES = ("libEGL.so.1",)
+"""What EGL's loader is called."""
 
 _EGL = {
     "eglBindAPI": "u",
@@ -79,7 +82,7 @@ class _Egl(Library):
     """The functions of EGL, which return whether they succeeded."""
 
     def __init__(self) -> None:
-        super().__init__(("libEGL.so.1",), _EGL, Codes({}, (), ()), _HINT)
+        super().__init__(LIBRARIES, _EGL, Codes({}, (), ()), _HINT)
 
     def extension(self, name: str, letters: str) -> Any:
         """A function that is no part of EGL's core; DeviceError if there is none."""
@@ -97,8 +100,7 @@ class _Egl(Library):
         """What EGL can make contexts on."""
         query = self.extension("eglQueryDevicesEXT", "ipp")
         found, count = (c.c_void_p * _MOST_DEVICES)(), c.c_int32()
-        if not query(_MOST_DEVICES, found, c.byref(count)):
-            raise DeviceError("EGL lists no devices")
+        query(_MOST_DEVICES, found, c.byref(count))
         return [found[n] or 0 for n in range(count.value)]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes as c
-from typing import Any
+from dataclasses import dataclass
 
 from rlx.errors import OutOfMemoryError, ToolchainError
 from rlx.targets.gpu.driver import Driver, Kernel, Launch, Limits
 from rlx.targets.gpu.languages.glsl import defined
 from rlx.targets.gpu.library import address, choose
+from rlx.targets.gpu.work import Triple
 from rlx.targets.opengl.api import Context, contexts
 
 __all__ = ["OpenGLDriver"]
@@ -20,6 +21,16 @@ _BLOCKS, _BLOCK_SIZE, _ALIGNMENT = 0x90DB, 0x90DE, 0x90DF
 _SHARED, _INVOCATIONS, _GROUPS, _GROUP_SIZE = 0x8262, 0x90EB, 0x91BE, 0x91BF
 
 _LOG_BYTES = 1 << 14
+
+
+@dataclass
+class _Step:
+    """A program, its groups, and its bindings; ``params`` is the buffer of its numbers, if any."""
+
+    program: int
+    groups: Triple
+    ranges: list[tuple[int, int, int]]
+    params: int = 0
 
 
 class OpenGLDriver(Driver):
@@ -134,38 +145,37 @@ class OpenGLDriver(Driver):
 
     # -- runs ------------------------------------------------------------------------------
 
-    def _record(self, launches: tuple[Launch, ...]) -> list[tuple[Launch, int]]:
-        """The launches, each with a buffer of its params (0: it has none)."""
-        made: list[tuple[Launch, int]] = []
+    def _record(self, launches: tuple[Launch, ...]) -> list[_Step]:
+        steps: list[_Step] = []
         try:
             for launch in launches:
-                made.append((launch, self._allocate(len(launch.params)) if launch.params else 0))
-                if launch.params:
-                    self._write(made[-1][1], 0, memoryview(launch.params))
+                # A range is not empty, and has whole words; so has every buffer.
+                ranges = [
+                    (b.raw[0], first if n else 0, max(4, -(-n // 4) * 4))
+                    for b, first, n in launch.buffers
+                ]
+                steps.append(_Step(launch.handle.raw[0], launch.groups, ranges))
+                if size := len(launch.params):
+                    steps[-1].params = self._allocate(size)
+                    self._write(steps[-1].params, 0, memoryview(launch.params))
+                    ranges.append((steps[-1].params, 0, size))
         except BaseException:
-            self._forget(made)
+            self._forget(steps)
             raise
-        return made
+        return steps
 
-    def _forget(self, raw: list[tuple[Launch, int]]) -> None:
-        for _, params in raw:
-            if params:
-                self._free(params)
+    def _forget(self, raw: list[_Step]) -> None:
+        for step in raw:
+            if step.params:
+                self._free(step.params)
 
-    def _run(self, raw: list[tuple[Launch, int]]) -> None:
+    def _run(self, raw: list[_Step]) -> None:
         gl = self.gl
-        for launch, params in raw:
-            gl("glUseProgram", launch.handle.raw[0])
-            # A range is not empty, and has whole words; so has every buffer.
-            ranges: list[Any] = [
-                (b.raw[0], first if n else 0, max(4, -(-n // 4) * 4))
-                for b, first, n in launch.buffers
-            ]
-            if params:
-                ranges.append((params, 0, len(launch.params)))
-            for i, (buffer, first, n) in enumerate(ranges):
+        for step in raw:
+            gl("glUseProgram", step.program)
+            for i, (buffer, first, n) in enumerate(step.ranges):
                 gl("glBindBufferRange", _STORAGE, i, buffer, first, n)
-            gl("glDispatchCompute", *launch.groups)
+            gl("glDispatchCompute", *step.groups)
             gl("glMemoryBarrier", _ALL_BARRIERS)
 
     def _sync(self) -> None:
