@@ -53,6 +53,7 @@ def text_target(name: str, features: Lacking, language: Language) -> Target:
         kernels=KernelTarget(
             name=features.name, vector_bytes=0, registers=0, math=CPU_MATH, frame="gpu",
             shared_space="", logical=True, index_bits=32, lacks=features.lacks,
+            fused=language.fused,
         ),
         families=FAMILIES,
         stages=STAGES,

@@ -49,7 +49,8 @@ class Language:
     of ``{e}``, and ``signed`` that back; ``unsigned_types`` names the unsigned types. ``literals``
     are templates of constants, of ``{v}`` as a decimal, and ``bits`` those of ``{v}`` as an
     integer with the bits of a float that has no literal. ``helpers`` are functions that rows call,
-    printed where they are used: a helper's name starts with ``rlx_``.
+    printed where they are used: a helper's name starts with ``rlx_``. ``fused`` says that its
+    multiply-add rounds once on every device.
     """
 
     name: str
@@ -64,3 +65,4 @@ class Language:
     rows: Mapping[str, str] = field(repr=False)
     helpers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     memory: Mapping[str, str] = field(default_factory=dict[str, str])
+    fused: bool = True

@@ -63,6 +63,7 @@ def make_target(features: str | None = None) -> Target:
             logical=True,
             index_bits=32,
             lacks=found.lacks,
+            fused=False,
         ),
         families=FAMILIES,
         stages=STAGES,

@@ -44,6 +44,7 @@ GLSL = Language(
         "after": "#endif",
     },
     helpers=words.helpers("uintBitsToFloat", "floatBitsToUint"),
+    fused=False,
 )
 
 
