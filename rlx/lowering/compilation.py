@@ -54,8 +54,9 @@ class Options:
     "common" (every op by its own loop nest, unfused), by default what RLX_KERNEL_DISPATCH says;
     ``force_common`` and ``force_native`` name mir ops that go one way whatever ``dispatch`` says:
     the first stay unfused, and of the second one that no kernel family claims is an
-    UnsupportedError with the families' reasons. ``fuse`` False keeps ops apart. ``donate`` pairs positions of inputs with those of outputs, of
-    one type each, that may be written over them (``CompiledGraph.run_in_place``).
+    UnsupportedError with the families' reasons. ``fuse`` False keeps ops apart. ``donate`` pairs
+    positions of inputs with those of outputs, of one type each, that may be written over them
+    (``CompiledGraph.run_in_place``).
     """
 
     dispatch: Literal["native", "common"] = field(default_factory=_dispatch)
