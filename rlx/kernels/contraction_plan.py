@@ -190,7 +190,7 @@ def _strip_panels(m: int) -> int:
     return TASK_PANELS // min(max(m, 1), 2)
 
 
-BLOCK_DEPTH = 512
+BLOCK_DEPTH = 768
 """Steps of k of a block: that of a panel and that of a chunk's rows stay in the L2 cache, and to
 store and load the sums takes no time beside them."""
 

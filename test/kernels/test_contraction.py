@@ -406,7 +406,11 @@ def test_tiles_of_other_targets(vector_bytes: int, registers: int) -> None:
 # -- code --------------------------------------------------------------------------------------
 
 
-KINDS_OF_B = {"packed": {}, "plain": {"plain_b": True}, "narrow": {"plain_b": True, "narrow": True}}
+KINDS_OF_B: dict[str, dict[str, Any]] = {
+    "packed": {},
+    "plain": {"plain_b": True},
+    "narrow": {"plain_b": True, "narrow": True},
+}
 
 
 @pytest.mark.parametrize(
