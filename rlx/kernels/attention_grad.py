@@ -7,9 +7,10 @@ With p the weights of a query row over the keys, and s the scores (see ``attenti
 
 A task is a head of keys, for all query heads that read it. It takes a block of query rows at a
 time, side by side in the lanes as ``attention_blocks`` has them: their scores and dp for all keys
-they see, ``[key][query]`` in scratch, become p and ds, and these go into dq, and into sums of dk and
-dv. Nothing but the operands is needed from the forward pass, and the memory is linear in the number
-of keys. Rows in scratch have room for whole register tiles; what lies beyond is never read out.
+they see, ``[key][query]`` in scratch, become p and ds, and these go into dq, and into sums of dk
+and dv. Nothing but the operands is needed from the forward pass, and the memory is linear in the
+number of keys. Rows in scratch have room for whole register tiles; what lies beyond is never read
+out.
 """
 
 from __future__ import annotations
@@ -73,10 +74,13 @@ def _scratch_lengths(
     width, queries = padded(dim, tile), tile.queries
     rows = keys + (tile.rows - 1)
     by_key, by_query = rows * width, width * queries
-    lengths = dict.fromkeys(("keys", "values", "dkeys", "dvalues"), by_key)
-    lengths |= dict.fromkeys(("queries", "cotangents", "dqueries"), by_query)
-    lengths |= dict.fromkeys(("queries_across", "cotangents_across"), dim * queries)
-    lengths |= dict.fromkeys(("scores", "changes"), rows * queries)
+    named = [
+        (("keys", "values", "dkeys", "dvalues"), by_key),
+        (("queries", "cotangents", "dqueries"), by_query),
+        (("queries_across", "cotangents_across"), dim * queries),
+        (("scores", "changes"), rows * queries),
+    ]
+    lengths = {name: size for names, size in named for name in names}
     if config.softcap:
         lengths["bends"] = rows * queries
     if config.mask == "custom":
@@ -103,6 +107,10 @@ class _Factor(NamedTuple):
 class _Emitter:
     """Emits the body of the kernel, a phase a method."""
 
+    b: Reg
+    kv_head: Reg
+    head: Reg
+
     def __init__(self, k: Kernel, config: AttentionGradConfig, tile: Tile) -> None:
         self.k, self.config, self.tile = k, config, tile
         self.args = a = Arguments(k, config)
@@ -124,7 +132,7 @@ class _Emitter:
         k.loop(0, a.keys, 1, self.start_key)
 
         def head(h: Reg) -> None:
-            self.h = self.kv_head * a.group + h
+            self.head = self.kv_head * a.group + h
             k.loop(0, a.queries, size, lambda q: self.block(q, k.minimum(a.queries - q, size)))
 
         k.loop(0, a.group, 1, head)
@@ -166,7 +174,7 @@ class _Emitter:
         right = _Factor(self.scratch["keys"], by_key, 0, self.width)
         result = _Factor(self.scratch["dqueries"], k.index(0), self.width)
         self.product(left, right, result, (rows, count, self.width))
-        self.put_rows("dq", self.h, first, rows, "dqueries")
+        self.put_rows("dq", self.head, first, rows, "dqueries")
 
     # -- copies into scratch and out of it ---------------------------------------------------
 
@@ -199,7 +207,7 @@ class _Emitter:
         row repeat it."""
         k, a, t = self.k, self.args, self.tile
         source = a.q if name == "q" else a.rest[name]
-        start, stride = a.at(name, self.b, self.h, first), getattr(a, f"{name}_row")
+        start, stride = a.at(name, self.b, self.head, first), getattr(a, f"{name}_row")
         into, across = self.scratch[target], self.scratch[f"{target}_across"]
         k.loop(0, rows, 1, lambda r: self.move(source, start + r * stride, into, r * self.width))
         by = k.splat(factor, t.square) if factor is not None else None
@@ -222,7 +230,7 @@ class _Emitter:
 
         def some(lane: Reg) -> None:
             ids = [first + k.minimum(lane + n, rows - 1) for n in range(t.square)]
-            starts = [a.at("mask", self.b, self.h, i) + at for i in ids]
+            starts = [a.at("mask", self.b, self.head, i) + at for i in ids]
 
             def put(j: Reg, x: Reg) -> None:
                 k.store(k.cast(x, self.config.compute), bias, (at + j) * t.queries + lane)

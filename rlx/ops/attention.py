@@ -182,7 +182,7 @@ class Attention(Heads, name="mir.attention"):
         wanted: Sequence[bool] | None = None,
     ) -> tuple[Value | None, ...]:
         """Those of q, k and v together; and by primitive ops where that of a bias is wanted."""
-        grad = AttentionGrad(*self.operands, g, **self.attrs)
+        grad = AttentionGrad(self.q, self.k, self.v, self.mask, g=g, **self.attrs)
         if self.mask_kind == "bias" and (wanted is None or wanted[3]):
             return grad.parts()
         return (*grad.results, None)

@@ -52,18 +52,22 @@ def check(shape: tuple[int, ...], layout: str, dt: str, mask: dict[str, Any], at
         None if a is None else g.input(n, list(a.shape), dtype(a.dtype))
         for n, a in zip("qkvmg", arrays, strict=True)
     ]
+    names = ("q", "k", "v", "mask", "g")
+    operands: dict[str, Any] = dict(zip(names, values, strict=True))
     node = AttentionGrad(
-        *values, num_heads=shape[1], kv_heads=shape[2], scale=0.3, layout=layout, **mask
+        **operands, num_heads=shape[1], kv_heads=shape[2], scale=0.3, layout=layout, **mask
     )
     g.set_outputs(list(node.results))
     with knobs.cache.scoped(False):
         f = rlx.Session("cpu").compile(g)
-    assert [n.partition(":")[0] for n in f.reports[0].compilation.dispatch.native] == ["attention_grad"]
+    assert [n.partition(":")[0] for n in f.reports[0].compilation.dispatch.native] == [
+        "attention_grad"
+    ]
     found = f.run({n: a for n, a in zip("qkvmg", arrays, strict=True) if a is not None})
     wide = [a if a is None or a.dtype == bool else a.astype(np.float64) for a in arrays]
     exact = [None if a is None else Value(TensorType.of(a.shape, a.dtype)) for a in wide]
-    judge = AttentionGrad(*exact, **node.attrs).reference(*wide)
-    for one, want in zip(found, judge, strict=True):
+    judge: Any = node.with_operands(exact)
+    for one, want in zip(found, judge.reference(*wide), strict=True):
         limit = at * max(1.0, float(np.abs(want).max()))
         np.testing.assert_allclose(one.astype(np.float64), want, rtol=0, atol=limit)
 

@@ -1,5 +1,4 @@
-"""Attention and its gradients: q, k, v read where they lie, results written in the layout that reads
-on."""
+"""Attention and its gradients: q, k, v read where they lie, results in the layout that reads on."""
 
 from __future__ import annotations
 
@@ -41,9 +40,7 @@ class AttentionSelector:
         call = _Call.of(node, region, lowering)
         out, rows = call.result(0, node.num_heads)
         config = AttentionConfig(*call.config)
-        sizes = AttentionSizes(
-            *call.sizes, *call.strides, _steps(rows), call.mask_strides, node.softcap, node.window
-        )
+        sizes = AttentionSizes(out=_steps(rows), **call.sizes)
         target = lowering.target.kernels
         if attention.decodes(config, target, sizes):
             config = replace(config, decode=True)
@@ -62,15 +59,18 @@ class GradSelector:
         assert isinstance(node, AttentionGrad)
         call = _Call.of(node, region, lowering)
         g = _heads(lowering, lowering.view(region.leaves[node.g]), node.num_heads, node.layout)
-        heads = (node.num_heads, node.kv_heads, node.kv_heads)
-        outs, rows = zip(*(call.result(i, h) for i, h in enumerate(heads)), strict=True)
+        (dq, by_q), (dk, by_k), (dv, by_v) = (
+            call.result(i, heads)
+            for i, heads in enumerate((node.num_heads, node.kv_heads, node.kv_heads))
+        )
         config = AttentionGradConfig(*call.config)
         sizes = AttentionGradSizes(
-            *call.sizes, *call.strides, _steps(g), call.mask_strides, node.softcap, node.window,
-            *map(_steps, rows),
-        )  # fmt: skip
+            out=_steps(g), dq=_steps(by_q), dk=_steps(by_k), dv=_steps(by_v), **call.sizes
+        )
         launch = attention_grad.launch(config, lowering.target.kernels, sizes)
-        lowering.launch("attention_grad", config, [*call.views, g, *outs], launch, region.flops)
+        lowering.launch(
+            "attention_grad", config, [*call.views, g, dq, dk, dv], launch, region.flops
+        )
 
 
 def _single(region: Region, kind: type[Heads]) -> str | None:
@@ -87,8 +87,8 @@ def _single(region: Region, kind: type[Heads]) -> str | None:
 class _Call:
     """What the kernels of attention and of its gradients are told alike.
 
-    ``views`` are q, k, v and the mask if there is one; ``config`` and ``sizes`` are the first
-    fields of the families' own.
+    ``views`` are q, k, v and the mask if there is one; ``config`` has the first fields of the
+    families' configs, and ``sizes`` what all calls say.
     """
 
     node: Heads
@@ -96,8 +96,7 @@ class _Call:
     lowering: Lowering
     views: list[View]
     config: tuple[DType, Any, DType | None, bool]
-    sizes: tuple[int, int, int, int, int, int, float]
-    mask_strides: Strides
+    sizes: dict[str, Any]
 
     @staticmethod
     def of(node: Heads, region: Region, lowering: Lowering) -> _Call:
@@ -109,23 +108,19 @@ class _Call:
         )
         batch, h, queries, dim = q.shape
         kind, keys, views, steps = _MASKS[node.mask_kind], k.shape[2], [q, k, v], Strides(0, 0, 0)
+        dtype = None
         if node.mask is not None:
             mask = lowering.view(region.leaves[node.mask])
             mask, steps = _mask(lowering, mask, kind, (batch, h, queries, keys))
             views.append(mask)
-        config = (
-            q.dtype,
-            kind,
-            views[3].dtype if node.mask is not None else None,
-            node.softcap != 0,
-        )
-        sizes = (batch, h, node.kv_heads, queries, keys, dim, node.scale)
-        return _Call(node, region, lowering, views, config, sizes, steps)
-
-    @property
-    def strides(self) -> list[Strides]:
-        """Those of q, k and v."""
-        return [_steps(v) for v in self.views[:3]]
+            dtype = mask.dtype
+        sizes = {
+            "batch": batch, "heads": h, "key_heads": node.kv_heads, "queries": queries,
+            "keys": keys, "dim": dim, "scale": node.scale, "q": _steps(q), "k": _steps(k),
+            "v": _steps(v), "mask": steps, "softcap": node.softcap, "window": node.window,
+        }  # fmt: skip
+        config = (q.dtype, kind, dtype, node.softcap != 0)
+        return _Call(node, region, lowering, views, config, sizes)
 
     def result(self, i: int, heads: int) -> tuple[View, View]:
         """Where a result lies, and the same head by head.
