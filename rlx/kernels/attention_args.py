@@ -7,6 +7,7 @@ the plan of the scratch memory are each written once.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import ClassVar, Literal, NamedTuple, TypeVar
@@ -17,8 +18,8 @@ from rlx.types import DType, f32, f64, i32, i64
 
 __all__ = [
     "Arguments", "AttentionConfig", "AttentionGradConfig", "AttentionGradSizes", "AttentionSizes",
-    "MaskKind", "ScoresConfig", "Strides", "Tile", "offsets", "padded", "positions", "size_values",
-    "tile_for",
+    "MaskKind", "ScoresConfig", "Strides", "Tile", "offsets", "padded", "positions", "size_names",
+    "size_values", "tile_for",
 ]  # fmt: skip
 
 MaskKind = Literal["none", "causal", "window", "custom", "bias"]
@@ -216,14 +217,19 @@ class Arguments:
     dim: Reg
     key_block: Reg
 
-    def __init__(self, k: Kernel, config: ScoresConfig) -> None:
+    def __init__(self, k: Kernel, config: ScoresConfig, names: Sequence[str] | None = None) -> None:
         self._k, self._dt = k, config.compute
         self.q, self.k, self.v = (k.buffer(n, config.dtype) for n in config.arrays[:3])
         self.mask: Buffer | None = (
             k.buffer("mask", config.mask_dtype) if config.mask_dtype else None
         )
         self.rest = {n: k.buffer(n, config.dtype) for n in config.arrays[3:]}
-        self._sizes = {name: k.size(name) for name in size_names(config)}
+        self._sizes = {name: k.size(name) for name in names or size_names(config)}
+
+    @property
+    def out(self) -> Buffer:
+        """The result of attention."""
+        return self.rest["out"]
 
     def __getattr__(self, name: str) -> Reg:
         try:

@@ -312,5 +312,5 @@ class Blocks:
         k.vector_loop(
             a.dim,
             self.tile.lanes,
-            lambda d, n: k.store(k.load(sums, at + d, n) * inverse, a.rest["out"], to + d),
+            lambda d, n: k.store(k.load(sums, at + d, n) * inverse, a.out, to + d),
         )

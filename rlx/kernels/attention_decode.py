@@ -190,7 +190,5 @@ class Decode:
             0,
             a.dim,
             n,
-            lambda d: k.store(
-                k.load(self.scratch["sums"], at + d, n) * inverse, a.rest["out"], to + d
-            ),
+            lambda d: k.store(k.load(self.scratch["sums"], at + d, n) * inverse, a.out, to + d),
         )

@@ -8,6 +8,7 @@ from typing import Any
 from rlx.kernels import attention, attention_grad
 from rlx.kernels.attention import AttentionConfig, AttentionSizes, Strides
 from rlx.kernels.attention_grad import AttentionGradConfig, AttentionGradSizes
+from rlx.kernels.gpu import attention as gpu_attention
 from rlx.lowering.families.base import Selector
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
@@ -42,6 +43,11 @@ class AttentionSelector:
         config = AttentionConfig(*call.config)
         sizes = AttentionSizes(out=_steps(rows), **call.sizes)
         target = lowering.target.kernels
+        if lowering.shares:
+            by_blocks, launch = gpu_attention.launch(config, target, sizes)
+            views = [*call.views, out]
+            lowering.launch("gpu_attention", by_blocks, views, launch, region.flops)
+            return
         if attention.decodes(config, target, sizes):
             config = replace(config, decode=True)
         launch = attention.launch(config, target, sizes)

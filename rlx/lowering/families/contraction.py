@@ -11,6 +11,7 @@ from rlx.kernels.contraction import ContractionConfig, OperandKind
 from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.dot import group_of
 from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
+from rlx.lowering.families.gpu.contraction import lower_product
 from rlx.lowering.families.panels import Geometry, Panels, columns_of, packed_operand, parts
 from rlx.lowering.formats import below, stored
 from rlx.lowering.lowering import Lowering
@@ -80,12 +81,14 @@ class Contraction:
         out_shape = product.out.type.static_shape
         leaves = [_leaf(v, product) for v in product.present]
         left, right = (region.leaves[v] for v in leaves)
+        sources = [spread_source(v) for v in builder.inputs[1:]]
+        if lowering.shares:
+            extra_leaves = [region.leaves[v] for v in sources]
+            lower_product(region, lowering, product, program, (left, right), extra_leaves)
+            return
         a, lda, a_batch, across = _rows(lowering, left, product.present[0], out_shape, g)
         panels, by_amx = _unit(lowering.target.kernels, a.dtype, leaves[1].dtype, g.k)
-        operands = [
-            _Operand.of(source, region, lowering, out_shape, g)
-            for source in map(spread_source, builder.inputs[1:])
-        ]
+        operands = [_Operand.of(source, region, lowering, out_shape, g) for source in sources]
         result = lowering.result(region.op.results[0])
         target, room = lowering.target.kernels, None
         for first, columns in parts(lowering, right, g, panels):
