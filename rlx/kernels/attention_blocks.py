@@ -15,7 +15,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from rlx.kernels.attention_args import Arguments, AttentionConfig, Count, Tile, offsets, positions
+from rlx.kernels.attention_args import (
+    Arguments,
+    AttentionConfig,
+    Count,
+    Tile,
+    offsets,
+    padded,
+    positions,
+)
 from rlx.kernels.attention_lanes import transpose
 from rlx.kernels.attention_mask import Masking, visible, weight_of
 from rlx.kernels.builder import Kernel
@@ -47,11 +55,6 @@ def scratch_lengths(
     if config.mask == "bias":
         lengths["bias"] = key_block * tile.queries
     return lengths
-
-
-def padded(dim: Count, tile: Tile) -> Count:
-    """The columns of V and of the sums in scratch: whole register tiles."""
-    return (dim + (tile.columns - 1)) // tile.columns * tile.columns
 
 
 class Blocks:
