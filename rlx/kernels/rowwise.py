@@ -3,20 +3,23 @@
 One emitter serves softmax, the norms, and every region of that kind, with whatever comes before
 and after; see ``rowwise_plan`` for how a region becomes passes over a row.
 
-    task (row):
+    task (row, or a few short ones side by side):
         values with one element a row: loaded once
         for each pass:
-            for j along the row, by vectors and then one by one:
+            for j along the row, by vectors, of which the last is masked:
                 load or recompute values, keep some, store outputs, add to the reductions
             fold each reduction, and compute what has one value a row from it
 
-The order of a reduction depends on the length of the row and on the vector width alone. Outputs
-must not overlap inputs: a pass may use an output's row before a later pass reads the input again.
+Between two passes everything waits for a few dozen instructions that depend on each other: side by
+side, rows share that time. The order of a reduction depends on the length of the row and on the
+vector width alone, and not on the rows beside it. Outputs must not overlap inputs: a pass may use
+an output's row before a later pass reads the input again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
@@ -25,7 +28,15 @@ from rlx.kernels.family import Launch
 from rlx.kernels.folding import Total, add, fold, start
 from rlx.kernels.reg import Buffer, Reg
 from rlx.kernels.rowwise_plan import Pass, Reduce, RowProgram, RowwiseConfig, plan
-from rlx.kernels.strides import Space, Strided, Strides, accesses, collapse, run_time_strides
+from rlx.kernels.strides import (
+    Space,
+    Strided,
+    Strides,
+    accesses,
+    collapse,
+    maskable,
+    run_time_strides,
+)
 from rlx.types import DType, bf16, f16, f32
 
 __all__ = ["Reduce", "RowProgram", "RowwiseConfig", "emit", "launch"]
@@ -35,11 +46,18 @@ name = "rowwise"
 SHARE = 1 << 16
 """Instructions on elements that are worth a thread of their own: several microseconds."""
 
-MAX_VECTORS = 4
-"""Vectors of a round: as many independent sums as hide the latency of an addition."""
+MAX_VECTORS = 2
+"""Vectors of a row in a round: as many independent sums as hide the latency of an addition beside
+the loads."""
 
-ROUND_COST = 48
-"""Instructions of a round: above it more vectors make the code longer and not faster."""
+ROUND_COST = 12
+"""Instructions of a row in a round: above it more vectors make the code longer and not faster."""
+
+GROUP = 4
+"""Short rows side by side; half as many with few registers."""
+
+SHORT_ROW = 8 << 10
+"""Bytes of a row up to which a group of its operands stays in the first cache."""
 
 ALIGN = 64
 
@@ -82,7 +100,8 @@ def launch(
         sizes += run_time_strides(kind, s)
     work = max(1, columns * sum(p.cost for p in planned.passes))
     grain = max(1, SHARE // work)
-    return config, Launch(rows.size, grain, tuple(sizes), planned.scratch_rows * scratch_row)
+    scratch_rows = planned.scratch_rows * (GROUP if columns * _widest(program) <= SHORT_ROW else 1)
+    return config, Launch(rows.size, grain, tuple(sizes), scratch_rows * scratch_row)
 
 
 def _wide(dt: DType) -> DType:
@@ -98,6 +117,20 @@ def emit(name: str, config: RowwiseConfig, target: KernelTarget) -> KernelText:
     """The text of the kernel. Arguments: buffers of the inputs and outputs; the leading dims, the
     length of a row, the bytes of a row of scratch; the run-time strides."""
     return _Emitter(name, config, target).emit()
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row that is worked on: where each operand's row starts, and its scalars so far."""
+
+    number: int
+    in_bases: list[Reg]
+    out_bases: list[Reg]
+    scalars: dict[int, Reg]
+
+
+Sums = list[list[Total]]
+"""The reductions of a pass under way: of each row, in the order of the pass."""
 
 
 class _Emitter:
@@ -122,36 +155,64 @@ class _Emitter:
         scratch_row = k.size("scratch_row")
         for operand in (*self.inputs, *self.outputs):
             operand.declare_strides()
-        self.scratch: dict[int, Buffer] = {
-            v: k.scratch(_wide(program.dtypes[v]), scratch_row * slot.index)
+        slots = self.plan.scratch_rows
+        self.at_once = GROUP if target.registers >= 32 else GROUP // 2
+        self.scratch: dict[tuple[int, int], Buffer] = {
+            (v, n): k.scratch(_wide(program.dtypes[v]), scratch_row * (n * slots + slot.index))
             for v, slot in self.plan.slots.items()
             if slot.place == "scratch"
+            for n in range(self.at_once)
         }
+        self.shared = self.shared_values()
+
+    def shared_values(self) -> set[int]:
+        """The moving values that are the same in all rows: a norm's gain."""
+        shared: set[int] = set()
+        for v in range(len(self.program.dtypes)):
+            step = self.program.step(v)
+            if step is None:
+                same = all(kind == "zero" for kind in self.config.inputs[v][:-1])
+            else:
+                same = not isinstance(step, Reduce) and all(a in shared for a in step.args)
+            if same:
+                shared.add(v)
+        return {v for v in shared if self.plan.moving[v]}
 
     def emit(self) -> KernelText:
+        k = self.k
+        self.tail: Reg | None = None
         if self.config.blocks:
-            self.k.parallel_blocks(BLOCK, self.row)
+            k.parallel_blocks(BLOCK, lambda r, thread: self.rows(r, 1, thread))
+        elif self.lanes:
+            if k.target.masks:
+                self.tail = k.first_lanes(self.columns % self.lanes, self.lanes)
+            short = self.columns <= SHORT_ROW // _widest(self.program)
+            k.parallel_groups(self.at_once, short, self.rows)
         else:
-            self.k.parallel(self.row)
-        return self.k.text()
+            k.parallel(lambda r: self.rows(r, 1))
+        return k.text()
 
-    def row(self, r: Reg, thread: Reg | None = None) -> None:
-        """One row, by one thread or by the threads of a block: each takes every so many elements,
-        and what they have reduced is folded where a pass ends."""
+    def rows(self, first: Reg, count: int, thread: Reg | None = None) -> None:
+        """Some rows, by one thread; or one by the threads of a block: each takes every so many
+        elements, and what they have reduced is folded where a pass ends."""
         self.thread = thread
+        self.group = [self.row(n, first + n if n else first) for n in range(count)]
+        for p in self.plan.passes:
+            self.run(p)
+        zero = self.k.index(0)
+        for row in self.group:
+            for n, (v, operand) in enumerate(zip(self.program.outputs, self.outputs, strict=True)):
+                if operand.inner == "zero":
+                    value = self.scalar(row, v)
+                    self.by_one(partial(operand.store, value, row.out_bases[n], zero, 0))
+
+    def row(self, number: int, r: Reg) -> _Row:
         at: list[Reg] = []
         for d in range(len(self.lead) - 1, -1, -1):
             at.insert(0, r % self.lead[d] if d else r)
             r = r // self.lead[d] if d else r
-        self.in_bases = [o.offset(at) for o in self.inputs]
-        self.out_bases = [o.offset(at) for o in self.outputs]
-        self.scalars: dict[int, Reg] = {}
-        for p in self.plan.passes:
-            self.run(p)
-        zero = self.k.index(0)
-        for n, (v, operand) in enumerate(zip(self.program.outputs, self.outputs, strict=True)):
-            if operand.inner == "zero":
-                self.by_one(partial(operand.store, self.scalar(v), self.out_bases[n], zero, 0))
+        bases = ([o.offset(at) for o in operands] for operands in (self.inputs, self.outputs))
+        return _Row(number, *bases, {})
 
     def by_one(self, store: Callable[[], None]) -> None:
         """Run by one of the threads that share the row."""
@@ -160,99 +221,129 @@ class _Emitter:
         else:
             self.k.when(self.thread < 1, store)
 
-    def scalar(self, v: int) -> Reg:
+    def scalar(self, row: _Row, v: int) -> Reg:
         """A value with one element a row; reductions are there since their pass."""
-        if v not in self.scalars:
+        if v not in row.scalars:
             step = self.program.step(v)
             if step is None:
-                self.scalars[v] = self.inputs[v].load(self.in_bases[v], self.k.index(0), 0)
+                row.scalars[v] = self.inputs[v].load(row.in_bases[v], self.k.index(0), 0)
             else:
                 assert not isinstance(step, Reduce)
-                self.scalars[v] = step.emit(self.k, *(self.scalar(a) for a in step.args))
-        return self.scalars[v]
+                row.scalars[v] = step.emit(self.k, *(self.scalar(row, a) for a in step.args))
+        return row.scalars[v]
 
     # -- one pass --------------------------------------------------------------------------
 
     def run(self, p: Pass) -> None:
-        """Walk the row: rounds of several vectors, single vectors, single elements. A round is one
+        """Walk the rows: rounds of several vectors, single vectors, and the rest. A round is one
         long vector, see ``elementwise.walk``; its sums are folded to the next shorter kind."""
         k, lanes = self.k, self.lanes
-        fixed = self.fixed_values(p)
+        fixed = [self.fixed_values(row, p) for row in self.group]
         vectors = max(1, min(MAX_VECTORS, ROUND_COST // max(1, p.cost)))
-        longest = lanes << (vectors.bit_length() - 1)  # halves again and again
-        sums = [self.start(r, longest) for r in p.reductions]
+        sums = [[self.start(v, lanes * vectors) for v in p.reductions] for _ in self.group]
         begin = k.index(0) if self.thread is None else self.thread
-        for n in dict.fromkeys((longest, lanes, 0)):
-            sums = [self.fold(r, s, n) for r, s in zip(p.reductions, sums, strict=True)]
-            begin, sums = self.walk(p, fixed, begin, sums, n)
-        if self.thread is not None and sums:
-            own = [total for (total,) in sums]
-            sums = [(s,) for s in k.block_fold(self.thread, own, partial(self.both, p))]
-        for r, s in zip(p.reductions, sums, strict=True):
-            self.scalars[r] = self.finish(r, s)
+        rests = [(lanes * vectors, None), (lanes, None)]
+        rests.append((lanes, self.tail) if self.maskable(p) else (0, None))
+        for n, mask in dict.fromkeys(rests):
+            sums = self.fold(p, sums, n)
+            begin, sums = self.walk(p, fixed, begin, sums, n, mask)
+        sums = self.fold(p, sums, 0)
+        if self.thread is not None and p.reductions:
+            own = [total for (total,) in sums[0]]
+            sums = [[(s,) for s in k.block_fold(self.thread, own, partial(self.both, p))]]
+        for row, own_sums in zip(self.group, sums, strict=True):
+            for v, s in zip(p.reductions, own_sums, strict=True):
+                row.scalars[v] = self.finish(v, s)
 
-    def fixed_values(self, p: Pass) -> dict[int, Reg]:
+    def maskable(self, p: Pass) -> bool:
+        """Whether the rest of a row, shorter than a vector, may be a part of one."""
+        read = [self.inputs[v] for v in p.values if v < len(self.inputs) and v not in p.reload]
+        operands = (*read, *(self.outputs[n] for n in p.outputs))
+        kept = (self.slot(self.group[0], v)[0].dtype for v in (*p.keep, *p.reload))
+        return (
+            self.tail is not None
+            and all(o.maskable for o in operands)
+            and all(maskable(dt) for dt in kept)
+        )
+
+    def fixed_values(self, row: _Row, p: Pass) -> dict[int, Reg]:
         """The scalars that the pass uses beside its moving values."""
         computed = [v for v in p.values if v not in p.reload]
         used = {a for v in computed for a in self.program.args(v)}
         used |= {self.reduction(r).arg for r in p.reductions}
         used |= {self.program.outputs[n] for n in p.outputs}
-        return {v: self.scalar(v) for v in sorted(used) if not self.plan.moving[v]}
+        return {v: self.scalar(row, v) for v in sorted(used) if not self.plan.moving[v]}
 
     def walk(
-        self, p: Pass, fixed: dict[int, Reg], begin: Reg, sums: list[Total], lanes: int
-    ) -> tuple[Reg, list[Total]]:
-        """Cover as much of [begin, columns) as vectors of ``lanes`` do, adding to ``sums`` (one of
-        that length for each reduction). Returns where it ended, and the sums."""
+        self,
+        p: Pass,
+        fixed: list[dict[int, Reg]],
+        begin: Reg,
+        sums: Sums,
+        lanes: int,
+        mask: Reg | None,
+    ) -> tuple[Reg, Sums]:
+        """Cover as much of [begin, columns) as vectors of ``lanes`` do, or with a mask all of it,
+        adding to ``sums`` (one of that length for each reduction). Returns where it ended, and the
+        sums."""
         k, step = self.k, max(1, lanes)
-        end = self.columns - (self.columns - begin) % step if lanes else self.columns
+        whole = lanes and mask is None
+        end = self.columns - (self.columns - begin) % step if whole else self.columns
 
-        def totals(flat: Sequence[Reg]) -> list[Total]:
+        def totals(flat: Sequence[Reg]) -> Sums:
             rest = iter(flat)
-            return [tuple(islice(rest, len(s))) for s in sums]
+            return [[tuple(islice(rest, len(s))) for s in own] for own in sums]
 
         def one_round(j: Reg, *carried: Reg) -> list[Reg]:
-            regs = self.point(p, fixed, j, lanes)
-            found = (
-                self.combine(r, s, regs[self.reduction(r).arg])
-                for r, s in zip(p.reductions, totals(carried), strict=True)
-            )
-            return [x for s in found for x in s]
+            found: list[Reg] = []
+            values = self.point(p, fixed, j, lanes, mask)
+            for regs, own in zip(values, totals(carried), strict=True):
+                for v, s in zip(p.reductions, own, strict=True):
+                    found += self.combine(v, s, regs[self.reduction(v).arg], mask)
+            return found
 
         stride = BLOCK if self.config.blocks else step
-        return end, totals(k.loop(begin, end, stride, one_round, [x for s in sums for x in s]))
+        first = [x for own in sums for s in own for x in s]
+        return end, totals(k.loop(begin, end, stride, one_round, first))
 
-    def point(self, p: Pass, fixed: dict[int, Reg], j: Reg, lanes: int) -> dict[int, Reg]:
-        """The values of a pass at one vector or element; every load comes before a store."""
-        k, regs = self.k, dict(fixed)
-        for v in p.values:
-            step = self.program.step(v)
-            if v in p.reload:
-                regs[v] = k.load(*self.slot(v, j), lanes)
-            elif step is None:
-                regs[v] = self.inputs[v].load(self.in_bases[v], j, lanes)
-            else:
-                assert not isinstance(step, Reduce)
-                regs[v] = step.emit(k, *(regs[a] for a in step.args))
-        for v in p.keep:
-            if not self.is_own_output(v):
-                k.store(regs[v], *self.slot(v, j))
-        for n in p.outputs:
-            value = regs[self.program.outputs[n]]
-            self.outputs[n].store(value, self.out_bases[n], j, lanes)
-        return regs
+    def point(
+        self, p: Pass, fixed: list[dict[int, Reg]], j: Reg, lanes: int, mask: Reg | None
+    ) -> list[dict[int, Reg]]:
+        """The values of a pass at one vector or element of each row; every load comes before a
+        store."""
+        k, found = self.k, [dict(f) for f in fixed]
+        for row, regs in zip(self.group, found, strict=True):
+            for v in p.values:
+                step = self.program.step(v)
+                if v in self.shared and v in found[0]:
+                    regs[v] = found[0][v]
+                elif v in p.reload:
+                    regs[v] = k.load(*self.slot(row, v, j), lanes, mask)
+                elif step is None:
+                    regs[v] = self.inputs[v].load(row.in_bases[v], j, lanes, mask)
+                else:
+                    assert not isinstance(step, Reduce)
+                    regs[v] = step.emit(k, *(regs[a] for a in step.args))
+        for row, regs in zip(self.group, found, strict=True):
+            for v in p.keep:
+                if not self.is_own_output(v):
+                    k.store(regs[v], *self.slot(row, v, j), 0, mask)
+            for n in p.outputs:
+                value = regs[self.program.outputs[n]]
+                self.outputs[n].store(value, row.out_bases[n], j, lanes, mask)
+        return found
 
     def is_own_output(self, v: int) -> bool:
         """Whether a kept value lies in the output that it is."""
         slot = self.plan.slots[v]
         return slot.place == "output" and self.program.outputs[slot.index] == v
 
-    def slot(self, v: int, j: Reg) -> tuple[Buffer, Reg]:
-        """Where a kept value's element ``j`` lies."""
-        slot = self.plan.slots[v]
+    def slot(self, row: _Row, v: int, j: Reg | None = None) -> tuple[Buffer, Reg]:
+        """Where a kept value's element ``j`` lies, or its first."""
+        slot, j = self.plan.slots[v], self.k.index(0) if j is None else j
         if slot.place == "scratch":
-            return self.scratch[v], j
-        return self.outputs[slot.index].buffer, self.out_bases[slot.index] + j
+            return self.scratch[v, row.number], j
+        return self.outputs[slot.index].buffer, row.out_bases[slot.index] + j
 
     # -- reductions ------------------------------------------------------------------------
 
@@ -265,18 +356,25 @@ class _Emitter:
         r = self.reduction(v)
         return start(self.k, r.kind, r.accumulate, lanes)
 
-    def combine(self, v: int, total: Total, x: Reg) -> Total:
-        r = self.reduction(v)
-        return add(self.k, r.kind, total, self.k.cast(x, r.accumulate))
+    def combine(self, v: int, total: Total, x: Reg, mask: Reg | None = None) -> Total:
+        r, k = self.reduction(v), self.k
+        found = add(k, r.kind, total, k.cast(x, r.accumulate))
+        if mask is None:
+            return found
+        return tuple(k.select(mask, a, b) for a, b in zip(found, total, strict=True))
 
     def both(self, p: Pass, n: int, a: Reg, b: Reg) -> Reg:
         """What two threads have come to in the pass's n-th reduction."""
         (total,) = self.combine(p.reductions[n], (a,), b)
         return total
 
-    def fold(self, v: int, total: Total, lanes: int) -> Total:
-        """Combine the halves of a sum until it has ``lanes``; 0 is a scalar."""
-        return fold(self.k, self.reduction(v).kind, total, lanes)
+    def fold(self, p: Pass, sums: Sums, lanes: int) -> Sums:
+        """Combine the halves of sums until they have ``lanes``; 0 is a scalar."""
+        kinds = [self.reduction(v).kind for v in p.reductions]
+        return [
+            [fold(self.k, kind, s, lanes) for kind, s in zip(kinds, own, strict=True)]
+            for own in sums
+        ]
 
     def finish(self, v: int, found: Total) -> Reg:
         (total,) = found

@@ -257,7 +257,9 @@ def test_a_result_of_another_type_leaves_them_in_scratch() -> None:
     built = Built(softmax, [(5, 40)], bf16)
     assert list(built.plan.slots.values()) == [Slot("scratch", 0)]
     launch = built.region.launch(*built.region.dense_strides())[1]
-    assert launch.scratch == 192  # 40 f32 in whole cache lines
+    assert launch.scratch == 192 * rowwise.GROUP  # 40 f32 in whole cache lines
+    long = Built(softmax, [(5, 4000)], bf16).region
+    assert long.launch(*long.dense_strides())[1].scratch == 16_000
 
 
 def test_cheap_values_are_computed_again() -> None:
