@@ -25,7 +25,7 @@ from itertools import islice
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
-from rlx.kernels.folding import Total, add, fold, start
+from rlx.kernels.folding import ReduceKind, Total, add, fold, start
 from rlx.kernels.reg import Buffer, Reg
 from rlx.kernels.rowwise_plan import Pass, Reduce, RowProgram, RowwiseConfig, plan
 from rlx.kernels.strides import (
@@ -53,11 +53,11 @@ the loads."""
 ROUND_COST = 12
 """Instructions of a row in a round: above it more vectors make the code longer and not faster."""
 
-GROUP = 4
-"""Short rows side by side; half as many with few registers."""
+GROUP = 2
+"""Short rows side by side. More are faster yet for rows of few vectors, and slower for others."""
 
-SHORT_ROW = 8 << 10
-"""Bytes of a row up to which a group of its operands stays in the first cache."""
+SHORT_ROW = 4 << 10
+"""Bytes of a row up to which the work between two passes counts."""
 
 ALIGN = 64
 
@@ -156,14 +156,14 @@ class _Emitter:
         for operand in (*self.inputs, *self.outputs):
             operand.declare_strides()
         slots = self.plan.scratch_rows
-        self.at_once = GROUP if target.registers >= 32 else GROUP // 2
         self.scratch: dict[tuple[int, int], Buffer] = {
             (v, n): k.scratch(_wide(program.dtypes[v]), scratch_row * (n * slots + slot.index))
             for v, slot in self.plan.slots.items()
             if slot.place == "scratch"
-            for n in range(self.at_once)
+            for n in range(GROUP)
         }
         self.shared = self.shared_values()
+        self.costly = max(self.plan.passes, key=lambda p: p.cost, default=None)
 
     def shared_values(self) -> set[int]:
         """The moving values that are the same in all rows: a norm's gain."""
@@ -187,7 +187,7 @@ class _Emitter:
             if k.target.masks:
                 self.tail = k.first_lanes(self.columns % self.lanes, self.lanes)
             short = self.columns <= SHORT_ROW // _widest(self.program)
-            k.parallel_groups(self.at_once, short, self.rows)
+            k.parallel_groups(GROUP, short, self.rows)
         else:
             k.parallel(lambda r: self.rows(r, 1))
         return k.text()
@@ -197,6 +197,8 @@ class _Emitter:
         elements, and what they have reduced is folded where a pass ends."""
         self.thread = thread
         self.group = [self.row(n, first + n if n else first) for n in range(count)]
+        after = range(count, 2 * count) if count > 1 else ()
+        self.next_group = [self.row(n, first + n) for n in after]
         for p in self.plan.passes:
             self.run(p)
         zero = self.k.index(0)
@@ -239,6 +241,7 @@ class _Emitter:
         long vector, see ``elementwise.walk``; its sums are folded to the next shorter kind."""
         k, lanes = self.k, self.lanes
         fixed = [self.fixed_values(row, p) for row in self.group]
+        wide = [{v: k.splat(x, lanes) for v, x in own.items()} for own in fixed] if lanes else fixed
         vectors = max(1, min(MAX_VECTORS, ROUND_COST // max(1, p.cost)))
         sums = [[self.start(v, lanes * vectors) for v in p.reductions] for _ in self.group]
         begin = k.index(0) if self.thread is None else self.thread
@@ -246,7 +249,7 @@ class _Emitter:
         rests.append((lanes, self.tail) if self.maskable(p) else (0, None))
         for n, mask in dict.fromkeys(rests):
             sums = self.fold(p, sums, n)
-            begin, sums = self.walk(p, fixed, begin, sums, n, mask)
+            begin, sums = self.walk(p, wide if n else fixed, begin, sums, n, mask)
         sums = self.fold(p, sums, 0)
         if self.thread is not None and p.reductions:
             own = [total for (total,) in sums[0]]
@@ -311,7 +314,10 @@ class _Emitter:
     ) -> list[dict[int, Reg]]:
         """The values of a pass at one vector or element of each row; every load comes before a
         store."""
-        k, found = self.k, [dict(f) for f in fixed]
+        k = self.k
+        found = [{v: self.spread(x, lanes) for v, x in own.items()} for own in fixed]
+        if p is self.costly and mask is None:
+            self.prefetch(j, lanes)
         for row, regs in zip(self.group, found, strict=True):
             for v in p.values:
                 step = self.program.step(v)
@@ -333,6 +339,20 @@ class _Emitter:
                 self.outputs[n].store(value, row.out_bases[n], j, lanes, mask)
         return found
 
+    def spread(self, x: Reg, lanes: int) -> Reg:
+        """A fixed value in the lanes of a round: the same register again and again."""
+        if lanes <= x.lanes:
+            return x
+        return self.k.shuffle(x, x, [n % x.lanes for n in range(lanes)])
+
+    def prefetch(self, j: Reg, lanes: int) -> None:
+        """Ask for the rows that come next: while a row is computed, memory has time."""
+        for row in self.next_group:
+            for v, operand in enumerate(self.inputs):
+                if operand.inner == "one" and v not in self.shared:
+                    for n in range(0, lanes, max(1, self.lanes)):
+                        self.k.prefetch(operand.buffer, row.in_bases[v] + (j + n if n else j))
+
     def is_own_output(self, v: int) -> bool:
         """Whether a kept value lies in the output that it is."""
         slot = self.plan.slots[v]
@@ -352,13 +372,18 @@ class _Emitter:
         assert isinstance(step, Reduce)
         return step
 
+    def kind(self, v: int) -> ReduceKind:
+        kind = self.reduction(v).kind
+        if v not in self.plan.numbers:
+            return kind
+        return "max_number" if kind == "max" else "min_number"
+
     def start(self, v: int, lanes: int) -> Total:
-        r = self.reduction(v)
-        return start(self.k, r.kind, r.accumulate, lanes)
+        return start(self.k, self.kind(v), self.reduction(v).accumulate, lanes)
 
     def combine(self, v: int, total: Total, x: Reg, mask: Reg | None = None) -> Total:
         r, k = self.reduction(v), self.k
-        found = add(k, r.kind, total, k.cast(x, r.accumulate))
+        found = add(k, self.kind(v), total, k.cast(x, r.accumulate))
         if mask is None:
             return found
         return tuple(k.select(mask, a, b) for a, b in zip(found, total, strict=True))
@@ -370,7 +395,7 @@ class _Emitter:
 
     def fold(self, p: Pass, sums: Sums, lanes: int) -> Sums:
         """Combine the halves of sums until they have ``lanes``; 0 is a scalar."""
-        kinds = [self.reduction(v).kind for v in p.reductions]
+        kinds = [self.kind(v) for v in p.reductions]
         return [
             [fold(self.k, kind, s, lanes) for kind, s in zip(kinds, own, strict=True)]
             for own in sums
