@@ -159,7 +159,8 @@ def _by_table(x: Reg, moderate: bool = False) -> Reg:
         return k.extract(_by_table(k.splat(x, native), moderate), 0)
     if lanes < native:
         wide = k.shuffle(x, x, [n % lanes for n in range(native)])
-        return k.shuffle(*[_by_table(wide, moderate)] * 2, range(lanes))
+        found = _by_table(wide, moderate)
+        return k.shuffle(found, found, range(lanes))
     rounder = format_of(x).rounder / 2**_ROOT_BITS
     shifted = k.fma(x, _LOG2_E, rounder)  # its last bits are k
     n = shifted - rounder
