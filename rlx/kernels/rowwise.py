@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from rlx.kernels.family import Launch
 from rlx.kernels.rowwise_emit import BLOCK, GROUP, SHORT_ROW, emit, widest
 from rlx.kernels.rowwise_plan import Reduce, RowProgram, RowwiseConfig, plan
-from rlx.kernels.strides import Space, Strides, accesses, collapse, run_time_strides
+from rlx.kernels.strides import Space, Strides, accesses, ceil_div, collapse, run_time_strides
 
 __all__ = ["Reduce", "RowProgram", "RowwiseConfig", "emit", "launch"]
 
@@ -33,6 +33,9 @@ SHARE = 1 << 16
 """Instructions on elements that are worth a thread of their own: several microseconds."""
 
 ALIGN = 64
+
+SERIAL = 4
+"""Elements of a row for each of the threads that share it: up to that, one does it all."""
 
 
 def launch(
@@ -48,7 +51,7 @@ def launch(
     ``inputs`` and ``outputs`` give each operand's stride along every dim of ``shape``, in elements
     and not negative: 0 along the row for an operand with one value a row, 0 along leading dims for
     one that rows share (never an output). With ``blocks`` the target is a GPU whose threads share
-    memory: then those of a block share a row that is long enough.
+    memory: then several share a row that is not very short.
     """
     *lead, columns = shape
     strides = [tuple(s) for s in (*inputs, *outputs)]
@@ -60,8 +63,8 @@ def launch(
         tuple((*s, a) for s, a in zip(rows.strides, along, strict=True)),
     )
     kinds = accesses(space)
-    shared = blocks and columns >= BLOCK // 2
-    config = RowwiseConfig(program, kinds[: len(inputs)], kinds[len(inputs) :], shared)
+    threads = _threads(columns) if blocks else 0
+    config = RowwiseConfig(program, kinds[: len(inputs)], kinds[len(inputs) :], threads)
 
     planned = plan(config)
     scratch_row = -(-columns * widest(program) // ALIGN) * ALIGN
@@ -71,4 +74,11 @@ def launch(
     work = max(1, columns * sum(p.cost for p in planned.passes))
     grain = max(1, SHARE // work)
     scratch_rows = planned.scratch_rows * (GROUP if columns * widest(program) <= SHORT_ROW else 1)
-    return config, Launch(rows.size, grain, tuple(sizes), scratch_rows * scratch_row)
+    tasks = ceil_div(rows.size, BLOCK // threads) if threads else rows.size
+    return config, Launch(tasks, grain, tuple(sizes), scratch_rows * scratch_row)
+
+
+def _threads(columns: int) -> int:
+    """How many threads share a row: a power of two, or 0 where one does a row alone."""
+    shared = 1 << (columns // SERIAL).bit_length()
+    return min(BLOCK, shared) if columns > SERIAL else 0

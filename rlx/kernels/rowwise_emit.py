@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from math import prod
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.folding import ReduceKind, Total, add, fold, start
@@ -32,7 +33,7 @@ GROUPED_PASSES = 3
 """Passes from which rows go side by side: with fewer, memory is slower for it."""
 
 BLOCK = 128
-"""Threads of a GPU that share a row."""
+"""Threads of a block of a GPU, which share one row or several."""
 
 
 def _wide(dt: DType) -> DType:
@@ -114,8 +115,10 @@ class _Emitter:
         k = self.k
         masks = self.lanes and k.target.masks
         self.tail = k.first_lanes(self.columns % self.lanes, self.lanes) if masks else None
-        if self.config.blocks:
-            k.parallel_blocks(BLOCK, lambda r, thread: self.rows(r, 1, thread))
+        self.thread: Reg | None = None
+        self.inside: Reg | None = None
+        if self.config.threads:
+            k.parallel_blocks(BLOCK, self.shared_rows)
         elif self.lanes and len(self.plan.passes) >= GROUPED_PASSES:
             short = self.columns <= SHORT_ROW // widest(self.program)
             k.parallel_groups(GROUP, short, self.rows)
@@ -123,10 +126,24 @@ class _Emitter:
             k.parallel(lambda r: self.rows(r, 1))
         return k.text()
 
-    def rows(self, first: Reg, count: int, thread: Reg | None = None) -> None:
-        """Some rows, by one thread; or one by the threads of a block: each takes every so many
-        elements, and what they have reduced is folded where a pass ends."""
-        self.thread = thread
+    def shared_rows(self, block: Reg, thread: Reg) -> None:
+        """The rows of a block, each by some of its threads: each takes every so many elements, and
+        what they have reduced is folded where a pass ends. Threads that have no row go through the
+        last, since all must meet, and store nothing: PoCL runs no loop right whose end differs from
+        thread to thread."""
+        k, threads = self.k, self.config.threads
+        if threads == BLOCK:
+            self.thread = self.first = thread
+            self.rows(block, 1)
+            return
+        self.thread, self.first = thread, thread % threads
+        r = block * (BLOCK // threads) + thread // threads
+        count = prod(self.lead, start=k.index(1))
+        self.inside = r < count
+        self.rows(k.minimum(r, count - 1), 1)
+
+    def rows(self, first: Reg, count: int) -> None:
+        """Some rows side by side, by one thread; or one by several."""
         self.group = [self.row(n, first + n if n else first) for n in range(count)]
         after = range(count, 2 * count) if count > 1 else ()
         self.next_group = [self.row(n, first + n) for n in after]
@@ -152,7 +169,14 @@ class _Emitter:
         if self.thread is None:
             store()
         else:
-            self.k.when(self.thread < 1, store)
+            self.k.when(self.first < 1, partial(self.within, store))
+
+    def within(self, store: Callable[[], None]) -> None:
+        """Run by the threads that have a row."""
+        if self.inside is None:
+            store()
+        else:
+            self.k.when(self.inside, store)
 
     def scalar(self, row: _Row, v: int) -> Reg:
         """A value with one element a row; reductions are there since their pass."""
@@ -176,7 +200,7 @@ class _Emitter:
         vectors = max(1, min(MAX_VECTORS, ROUND_COST // max(1, p.cost)))
         longest = lanes << (vectors.bit_length() - 1)  # halves again and again
         sums = [[self.start(v, longest) for v in p.reductions] for _ in self.group]
-        begin = k.index(0) if self.thread is None else self.thread
+        begin = k.index(0) if self.thread is None else self.first
         rests: list[tuple[int, Reg | None]] = [(longest, None), (lanes, None)]
         rests.append((lanes, self.tail) if self.maskable(p) else (0, None))
         for n, mask in dict.fromkeys(rests):
@@ -185,7 +209,8 @@ class _Emitter:
         sums = self.fold(p, sums, 0)
         if self.thread is not None and p.reductions:
             own = [total for (total,) in sums[0]]
-            sums = [[(s,) for s in k.block_fold(self.thread, own, partial(self.both, p))]]
+            both = partial(self.both, p)
+            sums = [[(s,) for s in k.block_fold(self.thread, own, both, self.config.threads)]]
         for row, own_sums in zip(self.group, sums, strict=True):
             for v, s in zip(p.reductions, own_sums, strict=True):
                 row.scalars[v] = self.finish(v, s)
@@ -237,7 +262,7 @@ class _Emitter:
                     found += self.combine(v, s, regs[self.reduction(v).arg], mask)
             return found
 
-        stride = BLOCK if self.config.blocks else step
+        stride = self.config.threads or step
         first = [x for own in sums for s in own for x in s]
         return end, totals(k.loop(begin, end, stride, one_round, first))
 
@@ -276,7 +301,8 @@ class _Emitter:
                     k.store(regs[v], *self.slot(row, v, j), 0, mask)
             for n in p.outputs:
                 value = regs[self.program.outputs[n]]
-                self.outputs[n].store(value, row.out_bases[n], j, lanes, mask)
+                store = self.outputs[n].store
+                self.within(partial(store, value, row.out_bases[n], j, lanes, mask))
 
     def spread(self, x: Reg, lanes: int) -> Reg:
         """A fixed value in the lanes of a round: the same register again and again."""
