@@ -30,6 +30,14 @@ class Control(Memory):
         i = self._block_number() * self.target.block + self.op("gpu.thread_id x", INDEX, 0)
         self.when(i < limit, lambda: body(i))
 
+    def parallel_groups(self, count: int, wanted: Reg, body: Callable[[Reg, int], None]) -> None:
+        """As ``parallel`` on a CPU: ``body(i, count)`` for neighbours from i on, if ``wanted``, and
+        ``body(i, 1)`` for the others."""
+        begin, end = (self.reg(name, INDEX) for name in ("%begin", "%end"))
+        groups = self.select(wanted, end - (end - begin) % count, begin)
+        self.loop(begin, groups, count, lambda i: body(i, count))
+        self.loop(groups, end, 1, lambda i: body(i, 1))
+
     def parallel_blocks(self, threads: int, body: Callable[[Reg, Reg], None]) -> None:
         """Run ``body(i, thread)`` for every index of a GPU's range by a block of ``threads``: they
         have the same i, may share memory, and wait for each other."""
