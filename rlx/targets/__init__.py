@@ -1,10 +1,11 @@
 """Targets by name: a directory each, with the same files.
 
 ``features.py`` says what machines there are, and imports nothing that compiles: ``PRESETS`` by
-name, the ``DEFAULT`` among them, ``preset(name)``, and ``best(found)``, the features to compile for
-where a device has ``found``. Features have a ``name``, and ``has``: what code for them needs of a
-device, in the words of its driver's ``features``. A compile takes what ``make_target(features)`` of
-the package itself makes.
+name, from the least to the best, the ``DEFAULT``, ``preset(name)``, and ``best(found)``, the
+features to compile for where a device has ``found``. Features have a ``name``, the ``isa``, which
+is the preset that they are built on, and ``has``: what code for them needs of a device, in the
+words of its driver's ``features``. A compile takes what ``make_target(features)`` of the package
+itself makes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rlx.errors import DeviceError, did_you_mean
 if TYPE_CHECKING:
     from rlx.targets.base import Target
 
-__all__ = ["TARGETS", "Features", "best_features", "find_target", "parse_target", "presets"]
+__all__ = ["TARGETS", "Features", "best_features", "find_target", "parse_target", "presets", "rank"]
 
 TARGETS = {
     "cpu": "rlx.targets.cpu",
@@ -40,6 +41,11 @@ class Features(Protocol):
         ...
 
     @property
+    def isa(self) -> str:
+        """The preset."""
+        ...
+
+    @property
     def has(self) -> frozenset[str]:
         """What code for it needs of a device."""
         ...
@@ -56,6 +62,11 @@ def parse_target(text: str) -> tuple[str, Features]:
 def presets(name: str) -> tuple[str, ...]:
     """The features of a target that have a name of their own; DeviceError for no target."""
     return tuple(_features(name).PRESETS)
+
+
+def rank(name: str, features: Features) -> tuple[int, int]:
+    """Larger for the better of two features of a target."""
+    return presets(name).index(features.isa), len(features.has)
 
 
 def best_features(name: str, found: Collection[str]) -> Features:

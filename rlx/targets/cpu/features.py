@@ -42,11 +42,6 @@ class Features(NamedTuple):
         return "+".join([self.isa, *sorted(self.has - PRESETS[self.isa].has)])
 
     @property
-    def rank(self) -> tuple[int, int]:
-        """Larger for the better of two CPUs: wider vectors, then more extras."""
-        return self.vector_bits, len(self.has)
-
-    @property
     def machine_name(self) -> str:
         """The machine as the native runtime spells it."""
         return self.arch.replace("-", "_")
@@ -66,9 +61,9 @@ class Features(NamedTuple):
 PRESETS: dict[str, Features] = {
     f.isa: f
     for f in (
+        Features("aarch64", "aarch64", 128, 32, _NEON),
         Features("x86-64", "x86-64-v3", 256, 16, _V3),
         Features("x86-64", "x86-64-v4", 512, 32, _V4),
-        Features("aarch64", "aarch64", 128, 32, _NEON),
     )
 }
 

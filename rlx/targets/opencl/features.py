@@ -37,7 +37,7 @@ class Features:
 
 
 PRESETS: dict[str, Features] = {
-    f.isa: f for f in (Features("opencl1.2", True), Features("opencl1.2-fp64", False))
+    f.isa: f for f in (Features("opencl1.2-fp64", False), Features("opencl1.2", True))
 }
 
 DEFAULT = "opencl1.2"
@@ -54,5 +54,5 @@ def preset(name: str) -> Features:
 
 
 def best(found: frozenset[str]) -> Features:
-    """The first of the presets that needs no more than ``found``."""
-    return next(f for f in PRESETS.values() if f.has <= found)
+    """The last of the presets that needs no more than ``found``."""
+    return [f for f in PRESETS.values() if f.has <= found][-1]
