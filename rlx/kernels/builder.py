@@ -32,7 +32,8 @@ class KernelTarget:
     function over a range) or "gpu" (a gpu.func, one thread an index). ``lacks`` holds the element
     types that the machine cannot compute with, each with what would provide it; ``index_bits`` is
     the width of an index, which bounds the elements of a buffer. ``has`` names the instructions
-    beyond the common ones that a kernel may use, as CPUID does.
+    beyond the common ones that a kernel may use, as CPUID does. ``fused`` says that a multiply-add
+    in f32 rounds once; several languages leave that to the device.
 
     The rest is for the GPU frame: ``block`` threads a block, where nothing asks for more, and at
     most ``most_threads``, which share at most ``shared_bytes``; ``buffer_space`` and
@@ -59,6 +60,7 @@ class KernelTarget:
     shared_space: str | None = None
     lacks: Mapping[DType, str] = field(default_factory=dict[DType, str])
     has: frozenset[str] = frozenset()
+    fused: bool = True
 
     def lanes(self, dt: DType = f32) -> int:
         """Lanes of one vector register for elements as they are computed with (16 bit as f32; of

@@ -32,11 +32,11 @@ _ERROR = struct.Struct("<ii")
 
 
 class DeviceBackend:
-    """A GPU as a device: compiles for the target of an API, and runs by its driver. DeviceError if
-    there is no such device here."""
+    """A GPU as a device: compiles for the target of an API, and runs by its driver, the one that
+    the process has open unless another is given. DeviceError if there is no such device here."""
 
-    def __init__(self, api: str) -> None:
-        self.name, self.driver = api, shared_driver(api)
+    def __init__(self, api: str, driver: Driver | None = None) -> None:
+        self.name, self.driver = api, driver or shared_driver(api)
 
     def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Any:
         """A graph with all dims bound, compiled for what the device has, in its memory."""

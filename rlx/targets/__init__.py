@@ -28,6 +28,9 @@ TARGETS = {
     "vulkan": "rlx.targets.vulkan",
     "gpu": "rlx.targets.gpu",
     "opencl": "rlx.targets.opencl",
+    "metal": "rlx.targets.metal",
+    "opengl": "rlx.targets.opengl",
+    "directx": "rlx.targets.directx",
 }
 """The package of each target."""
 
