@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
 
+from rlx.errors import UnsupportedError
 from rlx.kernels.attention_args import (
     Arguments,
     AttentionConfig,
@@ -98,8 +99,8 @@ def choose(base: AttentionConfig, target: KernelTarget, s: AttentionSizes) -> Gp
     """The largest pieces for these sizes that fit the target's shared memory."""
     rows, span = s.queries * s.heads // s.key_heads, min(s.dim, SPAN)
     if rows <= FEW_ROWS:
-        y, x = 1, power_below(min(target.most_threads, 256))
-        tiles = [Tile(y, x, rows, 1, d) for d in (16, 8, 4, 2, 1)]
+        most = power_below(min(target.most_threads, 256))
+        tiles = [Tile(1, x, rows, 1, d) for x in (most, most // 2, most // 4) for d in (16, 8, 4)]
     else:
         y, x = lay_out(target)
         most = max(1, min(4, SUMS // ceil_div(span, x), ceil_div(rows, y)))
@@ -110,8 +111,14 @@ def choose(base: AttentionConfig, target: KernelTarget, s: AttentionSizes) -> Gp
         for whole in (True, False)
         for keys in (16, 8, 4, 2, 1)
     ]
-    fitting = [c for c in found if c.shared * base.compute.bytes <= target.shared_bytes]
-    return fitting[0] if fitting else found[-1]
+    smallest = found[-1]
+    for config in found:
+        if config.shared * base.compute.bytes <= target.shared_bytes:
+            return config
+    raise UnsupportedError(
+        f"attention: the smallest block of rows needs {smallest.shared * base.compute.bytes} bytes"
+        f" of shared memory, and {target.name} has {target.shared_bytes}"
+    )
 
 
 def launch(

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from rlx.errors import UnsupportedError
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.family import Launch
@@ -39,8 +40,11 @@ ENOUGH_BLOCKS = 128
 LINE = 32
 """Neighbouring elements that threads read together."""
 
-UNROLLED = 64
+UNROLLED = 96
 """Instructions of an epilogue, for all sums of a thread, up to which it is written out for each."""
+
+STORE_COST = 4
+"""Instructions to find and store an element."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,11 @@ def choose(target: KernelTarget, dt: DType, batch: int, m: int, n: int) -> Tile 
     y, x = lay_out(target)
     found = [Tile(y, x, e, e, d) for e, d in ((8, 16), (8, 8), (4, 16), (2, 16), (1, 16))]
     found = [t for t in found if t.fits(target, dt)]
+    if not found:
+        raise UnsupportedError(
+            f"matmul: no tile fits the {target.shared_bytes} bytes that a block of"
+            f" {target.name} shares"
+        )
     for t in found:
         if batch * ceil_div(m, t.height) * ceil_div(n, t.width) >= ENOUGH_BLOCKS:
             return t
@@ -258,7 +267,7 @@ class _Tiled(_Emitter):
             inside = (r < self.m) & (c < self.n)
             k.when(inside, lambda: self.finish(product, r, c))
 
-        cost = sum(step_cost(s) for s in self.config.epilogue.steps)
+        cost = STORE_COST + sum(step_cost(s) for s in self.config.epilogue.steps)
         if cost * len(sums) <= UNROLLED:
             for at, product in enumerate(sums):
                 r, c = divmod(at, tile.columns)
