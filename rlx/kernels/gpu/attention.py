@@ -9,8 +9,8 @@ queries of all heads that share a key head, one head after the other.
         sums = fade * sums + weights V                                       in registers
     sums / total
 
-The head's dim is a constant of the code, as registers are counted by it. Of a dim beyond ``attention_plan.SPAN`` a
-block computes a part of the columns, and others the rest.
+The head's dim is a constant of the code, as registers are counted by it. Of a dim beyond
+``attention_plan.SPAN`` a block computes a part of the columns, and others the rest.
 """
 
 from __future__ import annotations
