@@ -32,16 +32,17 @@ class KernelTarget:
     function over a range) or "gpu" (a gpu.func, one thread an index). ``lacks`` holds the element
     types that the machine cannot compute with, each with what would provide it; ``index_bits`` is
     the width of an index, which bounds the elements of a buffer. ``has`` names the instructions
-    beyond the common ones that a kernel may use, as CPUID does.
+    beyond the common ones that a kernel may use, as CPUID does. ``fused`` says that a multiply-add
+    in f32 rounds once; several languages leave that to the device.
 
     The rest is for the GPU frame: ``block`` threads a block, where nothing asks for more, and at
     most ``most_threads``, which share at most ``shared_bytes``; ``buffer_space`` and
     ``stack_space`` are put into the memref types of arguments and of stack arrays, and
     ``shared_space`` into those of memory that a block shares (None: there is none yet); ``logical``
     says that memory is addressed through typed arrays, not pointers: then buffers have a run-time
-    length, and numbers come in a buffer of their own, since every argument takes one of few
-    bindings. As a binding must start at a round address, they include the element of each buffer at
-    which its view starts.
+    length. Numbers come in a buffer of their own, after all others, since every argument may take
+    one of few bindings. As a binding must start at a round address, they include the element of
+    each buffer at which its view starts.
     """
 
     name: str
@@ -59,6 +60,7 @@ class KernelTarget:
     shared_space: str | None = None
     lacks: Mapping[DType, str] = field(default_factory=dict[DType, str])
     has: frozenset[str] = frozenset()
+    fused: bool = True
 
     def lanes(self, dt: DType = f32) -> int:
         """Lanes of one vector register for elements as they are computed with (16 bit as f32; of
@@ -116,27 +118,19 @@ class Kernel(Control):
             self._scratch is not None,
             self.target.frame,
             tuple(n for n, b in enumerate(self._buffers) if b.name in self._written),
-            self.target.frame == "gpu" and self.target.logical,
+            self.target.frame == "gpu",
             self._block,
             self._points,
         )
 
     def _gpu_sizes(self) -> tuple[list[str], list[str]]:
-        """The arguments that bring the numbers as i32, and the lines that make indices of them."""
-        names = [s.name for s in self._sizes]
-        if self.target.logical:
-            names += [start_of(b) for b in self._buffers]
-        words = [f"{name}_i32" for name in names]
-        casts = [
-            f"    {name} = arith.index_cast {word} : i32 to index"
-            for name, word in zip(names, words, strict=True)
-        ]
-        if not self.target.logical:
-            return [f"{word}: i32" for word in words], casts
-        kind = f"memref<{len(words)}xi32{self._space()}>"
+        """The argument that brings the numbers, as i32, and the lines that make indices of them."""
+        names = [*(s.name for s in self._sizes), *(start_of(b) for b in self._buffers)]
+        kind = f"memref<{len(names)}xi32{self._space()}>"
         lines: list[str] = []
-        for n, (word, cast) in enumerate(zip(words, casts, strict=True)):
+        for n, name in enumerate(names):
+            word = f"{name}_i32"
             lines.append(f"    {word}_at = arith.constant {n} : index")
             lines.append(f"    {word} = memref.load %sizes[{word}_at] : {kind}")
-            lines.append(cast)
+            lines.append(f"    {name} = arith.index_cast {word} : i32 to index")
         return [f"%sizes: {kind}"], lines

@@ -97,7 +97,7 @@ class Memory(Arithmetic):
         if self.target.logical:
             self._head.append(f"    {name} = memref.alloc() : {kind}")
         else:
-            self._shared.append(f"{name}: {kind}")
+            self._shared.append(f"{name}: {kind} {{llvm.align = 16 : i64}}")
         return Buffer(name, dt, kind)
 
     def _workgroup(self) -> str:
@@ -111,6 +111,10 @@ class Memory(Arithmetic):
             return self._load_complex(b, at, lanes)
         return self._from_memory(self._raw_load(b, at, lanes), b.dtype, lanes)
 
+    def load_bits(self, b: Buffer, at: Reg | int) -> Reg:
+        """The bits of an element of a buffer of 16-bit floats."""
+        return self._bitcast(self._raw_load(b, at, 0), self._form(b.dtype), u16, 0)
+
     def _raw_load(self, b: Buffer, at: Reg | int, lanes: int) -> str:
         i, elem = self._place(b, at).name, self._element(b.dtype)
         raw = self.fresh()
@@ -123,7 +127,7 @@ class Memory(Arithmetic):
     def _place(self, b: Buffer, at: Reg | int) -> Reg:
         """The element of what is bound: a view starts somewhere in it."""
         index = self._index(at)
-        if not self.target.logical or b.name not in {a.name for a in self._buffers}:
+        if self.target.frame != "gpu" or b.name not in {a.name for a in self._buffers}:
             return index
         return index + self.reg(start_of(b), INDEX)
 

@@ -1,7 +1,7 @@
 """Kernels of blocks of threads that share memory, for GPUs.
 
 tile.py                           a tile of a matrix product, through shared memory
-contraction.py                    products with an epilogue
+contraction.py, matrix.py          products with an epilogue, and how matrix units do them
 attention.py, attention_plan.py   attention, and how its pieces are chosen
 reduce.py                         reductions
 

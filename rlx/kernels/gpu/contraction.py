@@ -1,9 +1,10 @@
 """Matrix products with a pointwise epilogue on GPUs: ``C[b] = epilogue(A[b] @ B[b], operands)``.
 
 Every operand lies as it lies: A [batch.., m, k], B [batch.., k, n], the rest [batch.., m, n], each
-by its strides. 16-bit floats are multiplied and summed in f32. There are two kernels:
+by its strides. 16-bit floats are multiplied and summed in f32. There are three kernels:
 
 - a block computes a tile of C through shared memory (``tile``), for matrices;
+- the same by matrix units (``matrix``), where the target has one for the element types;
 - a block computes a few rows of C and some of its columns, each sum split among its threads, for a
   matrix and a few vectors. B is read once, and nothing of it goes through shared memory.
 
@@ -20,12 +21,14 @@ from rlx.errors import UnsupportedError
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.family import Launch
+from rlx.kernels.gpu.matrix import UNITS, Fragments, Panel, place_of, unit_for
+from rlx.kernels.gpu.matrix import multiply as multiply_by_units
 from rlx.kernels.gpu.tile import Room, Tile, add_product, lay_out, multiply, power_below, stage
 from rlx.kernels.probe import step_cost
 from rlx.kernels.program import Program
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import Access, Space, Strided, Strides, ceil_div, collapse
-from rlx.types import DType
+from rlx.types import DType, u16
 
 __all__ = ["GpuContractionConfig", "Split", "emit", "launch", "name", "turns"]
 
@@ -71,7 +74,7 @@ class GpuContractionConfig:
     b: DType
     epilogue: Program
     accesses: tuple[Access, ...]
-    shape: Tile | Split
+    shape: Tile | Split | Fragments
 
     @property
     def accumulate(self) -> DType:
@@ -84,15 +87,22 @@ def turns(m: int, n: int) -> bool:
     return n < m and n <= FEW_ROWS
 
 
-def choose(target: KernelTarget, dt: DType, batch: int, m: int, n: int) -> Tile | Split:
+def choose(
+    target: KernelTarget, dtypes: tuple[DType, DType], batch: int, m: int, n: int
+) -> Tile | Split | Fragments:
     """The variant for a product of these sizes: of the tiles that the target can hold, the largest
     that makes enough blocks."""
     if m <= FEW_ROWS:
         threads = power_below(min(target.most_threads, 256))
         return Split(m, LINE, max(1, threads // LINE))
     y, x = lay_out(target)
-    found = [Tile(y, x, e, e, d) for e, d in ((8, 16), (8, 8), (4, 16), (2, 16), (1, 16))]
-    found = [t for t in found if t.fits(target, dt)]
+    found: list[Tile] | list[Fragments]
+    if unit := unit_for(target, *dtypes):
+        found = [t for t in Fragments.tiles(unit) if t.fits(target)]
+    else:
+        dt = accumulate_type(*dtypes)
+        found = [Tile(y, x, e, e, d) for e, d in ((8, 16), (8, 8), (4, 16), (2, 16), (1, 16))]
+        found = [t for t in found if t.fits(target, dt)]
     if not found:
         raise UnsupportedError(
             f"matmul: no tile fits the {target.shared_bytes} bytes that a block of"
@@ -128,12 +138,12 @@ def launch(
         for outer, full, dims in zip(space.strides, strides, ends, strict=True)
     ]
     accesses = tuple(_access(s) for s in own)
-    form = choose(target, accumulate_type(*dtypes), space.size, m, n)
+    form = choose(target, dtypes, space.size, m, n)
     config = GpuContractionConfig(*dtypes, epilogue, accesses, form)
-    if isinstance(form, Tile):
-        blocks = ceil_div(m, form.height) * ceil_div(n, form.width)
-    else:
+    if isinstance(form, Split):
         blocks = ceil_div(n, form.columns)
+    else:
+        blocks = ceil_div(m, form.height) * ceil_div(n, form.width)
     sizes = [*batch, m, n, depth]
     for s, access in zip(own, accesses, strict=True):
         sizes += [n for n, kind in zip(s, access, strict=True) if kind == "any"]
@@ -151,7 +161,7 @@ def _access(strides: Strides) -> Access:
 
 def emit(name: str, config: GpuContractionConfig, target: KernelTarget) -> KernelText:
     """The kernel of a config; ``launch`` gives its sizes."""
-    made = _Tiled if isinstance(config.shape, Tile) else _Split
+    made = {Tile: _Tiled, Split: _Split, Fragments: _ByUnits}[type(config.shape)]
     return made(name, config, target).text()
 
 
@@ -172,7 +182,7 @@ class _Matrix(Strided):
 
 
 class _Emitter:
-    """What both kernels have: operands, the batch element of a block, the epilogue."""
+    """What the kernels have in common: operands, what a block is for, the epilogue."""
 
     def __init__(self, name: str, config: GpuContractionConfig, target: KernelTarget) -> None:
         self.k = k = Kernel(name, target)
@@ -206,6 +216,13 @@ class _Emitter:
             i = i // self.lead[d] if d else i
         self.bases = {matrix: matrix.offset(at) for matrix in self.matrices}
 
+    def corner(self, i: Reg, tile: Tile | Fragments) -> tuple[Reg, Reg]:
+        """The first row and column of the tile that is block ``i``'s, of its batch element."""
+        across = (self.n + (tile.width - 1)) // tile.width
+        down = (self.m + (tile.height - 1)) // tile.height
+        self.batch(i // across // down)
+        return i // across % down * tile.height, i % across * tile.width
+
     def cast_element(self, matrix: _Matrix, row: Reg, column: Reg) -> Reg:
         """An element of A or B in the type of the sums."""
         return self.k.cast(matrix.element(self.bases[matrix], row, column), self.config.accumulate)
@@ -225,10 +242,7 @@ class _Tiled(_Emitter):
     def block(self, i: Reg, thread: Reg) -> None:
         k, config, tile = self.k, self.config, self.config.shape
         assert isinstance(tile, Tile)
-        across = (self.n + (tile.width - 1)) // tile.width
-        down = (self.m + (tile.height - 1)) // tile.height
-        column0, row0 = i % across * tile.width, i // across % down * tile.height
-        self.batch(i // across // down)
+        row0, column0 = self.corner(i, tile)
         own = thread // tile.threads_x, thread % tile.threads_x
         dt = config.accumulate
         a, b = (Room.of(k, dt, size, tile.depth) for size in (tile.height, tile.width))
@@ -282,6 +296,76 @@ class _Tiled(_Emitter):
             one(k.load(room, at), row + r, column + c)
 
         k.loop(0, len(sums), 1, any_of)
+
+
+class _ByUnits(_Emitter):
+    """A tile of C by matrix units: elements of A and B are moved as they are."""
+
+    def block(self, i: Reg, thread: Reg) -> None:
+        k, form = self.k, self.config.shape
+        assert isinstance(form, Fragments)
+        row0, column0 = self.corner(i, form)
+        a, b = (Panel.of(k, u16, size, form.depth) for size in (form.height, form.width))
+
+        def piece(step0: Reg, *sums: Reg) -> list[Reg]:
+            def left(place: Reg, step: Reg) -> Reg:
+                return self.bits(self.a, row0 + place, self.m, step0 + step, self.depth)
+
+            def right(place: Reg, step: Reg) -> Reg:
+                return self.bits(self.b, step0 + step, self.depth, column0 + place, self.n)
+
+            along = self.a.access[-1] == "one", self.b.access[-2] == "one"
+            stage(k, a, thread, form.threads, along=along[0], element=left)
+            stage(k, b, thread, form.threads, along=along[1], element=right)
+            k.barrier()
+            sums = tuple(multiply_by_units(k, form, (a, b), thread, self.config.a, sums))
+            k.barrier()
+            return list(sums)
+
+        none = UNITS[form.unit].zeros(k) * (form.rows * form.columns)
+        sums = k.loop(0, self.depth, form.depth, piece, none)
+        self.epilogue(sums, (row0, column0), thread, form)
+
+    def bits(self, matrix: _Matrix, row: Reg, rows: Reg, column: Reg, columns: Reg) -> Reg:
+        """The bits of an element, or 0 outside the matrix, where the last is read instead."""
+        k = self.k
+        near = k.minimum(row, rows - 1), k.minimum(column, columns - 1)
+        found = k.load_bits(matrix.buffer, matrix.place(self.bases[matrix], *near))
+        return k.select((row < rows) & (column < columns), found, 0)
+
+    def epilogue(
+        self, sums: Sequence[Reg], corner: tuple[Reg, Reg], thread: Reg, form: Fragments
+    ) -> None:
+        """A thread's part of C, of the tile that begins at ``corner``."""
+        k, unit = self.k, UNITS[form.unit]
+        row, column, lane = place_of(form, thread)
+        row = corner[0] + row + unit.sum_row.of(lane)
+        column = corner[1] + column + unit.sum_column.of(lane)
+        count, matrices = len(unit.sums), form.rows * form.columns
+        values = [v for n in range(matrices) for v in unit.each(k, sums, n)]
+
+        def matrix(products: Sequence[Reg], r: Reg, c: Reg) -> None:
+            for product, (down, right) in zip(products, unit.sums, strict=True):
+                at, to = r + down, c + right
+                inside = (at < self.m) & (to < self.n)
+                k.when(inside, partial(self.finish, product, at, to))
+
+        cost = sum(step_cost(s) for s in self.config.epilogue.steps)
+        if cost * len(values) <= UNROLLED:
+            for n in range(matrices):
+                y, x = divmod(n, form.columns)
+                matrix(values[n * count :][:count], row + y * unit.m, column + x * unit.n)
+            return
+        room = k.stack(self.config.accumulate, len(values))
+        for at, product in enumerate(values):
+            k.store(product, room, at)
+
+        def any_of(n: Reg) -> None:
+            y, x = n // form.columns * unit.m, n % form.columns * unit.n
+            products = [k.load(room, n * count + e) for e in range(count)]
+            matrix(products, row + y, column + x)
+
+        k.loop(0, matrices, 1, any_of)
 
 
 class _Split(_Emitter):

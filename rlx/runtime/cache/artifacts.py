@@ -5,13 +5,13 @@ A hit needs neither MLIR nor LLVM: they are imported where something has to be c
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlx import knobs
+from rlx.clock import Tick
 from rlx.errors import ArtifactError, UnsupportedError
 from rlx.graph import Graph
 from rlx.lowering.compilation import CompileReport, Options, Record
@@ -23,7 +23,8 @@ from rlx.lowering.report import (
     MissReason,
     print_reports,
 )
-from rlx.runtime.artifact import Artifact
+from rlx.preload import preload
+from rlx.runtime.artifact import Artifact, LaunchInfo
 from rlx.runtime.cache import shared
 from rlx.runtime.cache.entry import Entry
 from rlx.runtime.cache.fingerprint import foreign_ops
@@ -46,12 +47,13 @@ in_memory: Memory[Entry] = Memory(LIMIT)
 
 def placed(artifact: Artifact, places: Places) -> Artifact:
     """An artifact whose launches and faults name the user's lines instead of numbers."""
+
+    def launch(info: LaunchInfo) -> LaunchInfo:
+        ops, file, line, flops, moved = info
+        return (ops, *places.of((file, line)), flops, moved)
+
     variants = tuple(
-        replace(
-            v,
-            launches=[(ops, *places.of((file, n)), *work) for ops, file, n, *work in v.launches],
-            sites=places.sites(v.sites),
-        )
+        v.with_facts(list(map(launch, v.launches)), places.sites(v.sites))
         for v in artifact.variants
     )
     return replace(artifact, variants=variants)
@@ -101,7 +103,7 @@ def _found_or_compiled(
     make_target: Callable[[], Target],
 ) -> tuple[Artifact, CompileReport]:
     """An artifact and a report with numbers for the user's lines."""
-    start = time.perf_counter()
+    start = Tick.now()
     store = shared.store()
     if store is None:
         return _compiled(graph, options, make_target, None, "off")
@@ -109,11 +111,11 @@ def _found_or_compiled(
     if isinstance(key, str):
         shared.log(f"{graph.name!r}: not used: {key}")
         return _compiled(graph, options, make_target, None, f"not used: {key}")
-    keyed = time.perf_counter()
+    keyed = Tick.now()
     found = _read(store, key, options)
     if found is not None:
         _, report = found
-        seconds = {"key": keyed - start, "cache": time.perf_counter() - keyed}
+        seconds = {"key": keyed.seconds_since(start), "cache": Tick.now().seconds_since(keyed)}
         report.compilation.seconds.update(seconds)
         shared.log(f"{graph.name!r} {key.digest[:12]}: {report.cache}")
         return found
@@ -140,9 +142,10 @@ def _compiled(
     keep: tuple[Store, Key] | None,
     cache: str,
 ) -> tuple[Artifact, CompileReport]:
+    preload()
     from rlx.compiler import compile_structure
 
-    start = time.perf_counter()
+    start = Tick.now()
     shelf = Shelf(keep[0], keep[1].tools) if keep else None
     with Places(graph).errors():
         artifact, report = compile_structure(graph, make_target(), options, shelf)
@@ -152,7 +155,7 @@ def _compiled(
     if keep is not None:
         store, key = keep
         with report.compilation.timed("cache"):
-            note = _note(report.compilation, time.perf_counter() - start)
+            note = _note(report.compilation, Tick.now().seconds_since(start))
             entry = Entry.of(key, bytes(artifact), note)
             _remember(store, key, entry)
             if shared.unchanged():

@@ -60,6 +60,7 @@ def make_target(features: str | None = None) -> Target:
             shared_space="#gpu.address_space<workgroup>",
             most_threads=1024,
             shared_bytes=SHARED_BYTES,
+            has=found.instructions,
         ),
         families=FAMILIES,
         stages=STAGES,

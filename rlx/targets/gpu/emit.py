@@ -59,7 +59,7 @@ def text_target(
         kernels=KernelTarget(
             name=features.name, vector_bytes=0, registers=0, math=CPU_MATH, frame="gpu",
             shared_space="", logical=True, index_bits=32, lacks=features.lacks,
-            most_threads=most_threads, shared_bytes=shared_bytes,
+            most_threads=most_threads, shared_bytes=shared_bytes, fused=language.fused,
         ),
         families=FAMILIES,
         stages=STAGES,

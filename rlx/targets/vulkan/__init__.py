@@ -62,6 +62,7 @@ def make_target(features: str | None = None) -> Target:
             index_bits=32,
             most_threads=found.most_threads,
             lacks=found.lacks,
+            fused=False,
         ),
         families=FAMILIES,
         stages=STAGES,
