@@ -30,7 +30,7 @@
 # WGSL-COUNT-16: fma(
 
 # PTX: .maxntid 256, 1, 1
-# PTX-COUNT-3: .shared .align 4 .b8
+# PTX-COUNT-3: .shared .align 16 .b8
 # PTX: bar.sync 0;
 
 from cases import case

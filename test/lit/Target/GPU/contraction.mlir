@@ -30,7 +30,7 @@
 // WGSL-COUNT-2: workgroupBarrier();
 
 // PTX: .maxntid 256, 1, 1
-// PTX: .shared .align 4 .b8 {{.*}}[4160];
+// PTX: .shared .align 16 .b8 {{.*}}[4160];
 // PTX: st.shared
 // PTX: bar.sync 0;
 // PTX-COUNT-16: fma.rn.f32
