@@ -69,7 +69,7 @@ class Control(Memory):
         With a ``width``, also a power of two, of each of so many threads that are ``step`` apart.
         """
         width = width or self._block // step
-        rooms = [self.shared(_held(v.dtype), self._block) for v in values]
+        rooms = self._fold_rooms([_held(v.dtype) for v in values])
         for room, value in zip(rooms, values, strict=True):
             self.store(self.cast(value, room.dtype), room, thread)
         self.barrier()
@@ -89,6 +89,17 @@ class Control(Memory):
         ]
         self.barrier()  # before the rooms are written again
         return found
+
+    def _fold_rooms(self, dtypes: Sequence[DType]) -> list[Buffer]:
+        """Shared memory for a value of each thread in each of these types; folds take turns."""
+        rooms: list[Buffer] = []
+        for dt in dtypes:
+            free = [r for r in self._folds if r.dtype is dt and r not in rooms]
+            if not free:
+                free = [self.shared(dt, self._block)]
+                self._folds += free
+            rooms.append(free[0])
+        return rooms
 
     def _fold_half(
         self,

@@ -26,6 +26,7 @@ class Emitter:
         self._lines: list[str] = []
         self._buffers: list[Buffer] = []
         self._shared: list[str] = []
+        self._folds: list[Buffer] = []
         self._sizes: list[Reg] = []
         self._constants: dict[str, str] = {}
         self._count = 0

@@ -140,6 +140,7 @@ def test_every_sample_by_the_families(tmp_path: Path) -> None:
     dispatch: Dispatch = "native"
     emitted = emit_samples(make_target(), [f32, f16, i64], dispatch)
     assert not emitted.refused
-    families = {k.name.split("_")[1] for k in emitted.kernels}
-    assert families == {"common", "copy", "elementwise", "rowwise"}
+    families = {re.sub(r"^k\d+_|_\d+$", "", k.name) for k in emitted.kernels}
+    blocks = {"gpu_attention", "gpu_contraction", "gpu_reduce", "rowwise"}
+    assert families == {"common", "copy", "elementwise", "gather", *blocks}
     assemble(emitted.file, DEFAULT, tmp_path)
