@@ -20,6 +20,8 @@ from support.tolerances import assert_close
 
 APIS = pytest.mark.parametrize("api", ("opencl", "gpu", "vulkan"))
 
+SLOW = pytest.mark.slow
+
 Build = Callable[..., rlx.Value | Sequence[rlx.Value]]
 
 
@@ -49,7 +51,7 @@ def agrees(api: str, build: Build, *arrays: np.ndarray[Any, Any], by: str) -> No
 
 
 @APIS
-@pytest.mark.parametrize("dt", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("dt", ["f32", "f16", pytest.param("bf16", marks=SLOW)])
 def test_ragged_products(api: str, dt: str) -> None:
     """Tiles that hang over every edge, with an epilogue; few rows, and few columns."""
 
@@ -100,7 +102,9 @@ def test_a_nan_stays_in_its_row_and_column(api: str) -> None:
 
 
 @APIS
-@pytest.mark.parametrize("columns", [1, 7, 33, 131, 1001])
+@pytest.mark.parametrize(
+    "columns", [1, 7, pytest.param(33, marks=SLOW), pytest.param(131, marks=SLOW), 1001]
+)
 def test_rows(api: str, columns: int) -> None:
     """One thread a row, several rows a block, a block a row; rows that do not fill a block."""
 
@@ -112,7 +116,9 @@ def test_rows(api: str, columns: int) -> None:
 
 
 @APIS
-@pytest.mark.parametrize("dt", ["f16", "bf16", "i8", "bool"])
+@pytest.mark.parametrize(
+    "dt", ["f16", pytest.param("bf16", marks=SLOW), pytest.param("i8", marks=SLOW), "bool"]
+)
 def test_reductions(api: str, dt: str) -> None:
     x = np.abs(numbers(7, 131, 33, dt="f32")) * 2
     x = x.astype(dtype(dt).numpy)
@@ -175,7 +181,9 @@ def attend(
 
 
 @APIS
-@pytest.mark.parametrize("dt", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize(
+    "dt", ["f32", pytest.param("f16", marks=SLOW), pytest.param("bf16", marks=SLOW)]
+)
 def test_attention_of_rows_that_fill_no_block(api: str, dt: str) -> None:
     attend(api, (2, 2), 33, 71, 33, dt=dt, mask_kind="causal")
 
