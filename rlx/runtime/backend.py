@@ -17,8 +17,10 @@ import numpy as np
 from rlx.errors import DeviceError, GraphError, did_you_mean
 from rlx.graph import Graph
 from rlx.ops.location import caller
-from rlx.runtime.artifact import Artifact
+from rlx.ops.value import Value
+from rlx.runtime.artifact import Artifact, Signature
 from rlx.runtime.executable import Executable
+from rlx.types import TensorType
 
 __all__ = [
     "Backend",
@@ -28,6 +30,7 @@ __all__ = [
     "devices",
     "register_backend",
     "registered",
+    "signature_of",
     "why_not",
 ]
 
@@ -111,6 +114,18 @@ class Loaded:
 
     def set_threads(self, n: int) -> None:
         self.backend.set_threads(n)
+
+
+def signature_of(artifact: Artifact) -> Graph:
+    """What callers ask a graph for: its inputs, params and outputs. There are no nodes."""
+    graph = Graph("artifact")
+
+    def values(signatures: Sequence[Signature]) -> list[Value]:
+        return [Value(TensorType.of(s, dt), graph=graph, name=name) for name, dt, s in signatures]
+
+    graph.inputs, graph.params = values(artifact.inputs), values(artifact.params)
+    graph.outputs = values(artifact.outputs)
+    return graph
 
 
 class InterpreterBackend:

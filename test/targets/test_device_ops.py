@@ -19,7 +19,7 @@ from support.op_graphs import OpGraph
 from support.samples import Case, op_classes
 from support.tolerances import assert_close
 
-APIS = ("opencl", "gpu", "vulkan")
+APIS = ("opencl", "gpu", "vulkan", "cuda")
 
 
 def fits(api: str, case: Case) -> bool:

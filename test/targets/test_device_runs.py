@@ -17,7 +17,7 @@ from rlx.targets.gpu.program import Dispatch, groups
 from support.device import compiled
 from support.tolerances import assert_close
 
-APIS = ("opencl", "gpu", "vulkan")
+APIS = ("opencl", "gpu", "vulkan", "cuda")
 
 rng = np.random.default_rng(0)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rlx.errors import DeviceError, did_you_mean
 from rlx.targets.llvm.machine import Machine
 
-__all__ = ["DEFAULT", "PRESETS", "Features", "best", "preset", "runs"]
+__all__ = ["DEFAULT", "PRESETS", "Features", "preset", "runs"]
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,3 @@ def runs(capability: int) -> frozenset[str]:
     return frozenset(
         p for p in PRESETS if p == own or (p[3:].isdigit() and int(p[3:]) <= capability)
     )
-
-
-def best(found: frozenset[str]) -> Features:
-    """The last of the presets that are among ``found``; DeviceError if none is."""
-    fitting = [f for f in PRESETS.values() if f.isa in found]
-    if not fitting:
-        raise DeviceError(f"the GPU is older than {DEFAULT}, and RLX emits PTX for none before it")
-    return fitting[-1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rlx.errors import DeviceError, did_you_mean
 from rlx.types import DType, f64, i64, u64
 
-__all__ = ["DEFAULT", "PRESETS", "Features", "best", "preset"]
+__all__ = ["DEFAULT", "PRESETS", "Features", "preset"]
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,3 @@ def preset(name: str) -> Features:
             f"unknown WebGPU profile {name!r}{hint}; RLX emits WGSL for {', '.join(PRESETS)}"
         )
     return PRESETS[name]
-
-
-def best(found: frozenset[str]) -> Features:
-    """WebGPU itself: code uses no extension, whatever is ``found``."""
-    return PRESETS[DEFAULT]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rlx.errors import DeviceError, did_you_mean
 from rlx.types import DType, f64
 
-__all__ = ["DEFAULT", "PRESETS", "Features", "best", "preset"]
+__all__ = ["DEFAULT", "PRESETS", "Features", "preset"]
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,3 @@ def preset(name: str) -> Features:
             f"unknown OpenCL profile {name!r}{hint}; RLX emits OpenCL C for {', '.join(PRESETS)}"
         )
     return PRESETS[name]
-
-
-def best(found: frozenset[str]) -> Features:
-    """The last of the presets that needs no more than ``found``."""
-    return [f for f in PRESETS.values() if f.has <= found][-1]
