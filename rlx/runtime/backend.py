@@ -172,7 +172,10 @@ def _on_device(api: str) -> Registered:
 _registry: dict[str, Registered] = {
     "cpu": Registered(CpuBackend, _present),
     "interpret": Registered(InterpreterBackend, _present),
-    **{api: _on_device(api) for api in ("vulkan", "gpu", "opencl", "cuda")},
+    **{
+        api: _on_device(api)
+        for api in ("vulkan", "gpu", "opencl", "metal", "opengl", "cuda", "rocm")
+    },
 }
 
 

@@ -1,10 +1,11 @@
 """Targets by name: a directory each, with the same files.
 
 ``features.py`` says what machines there are, and imports nothing that compiles: ``PRESETS`` by
-name, from the least to the best, the ``DEFAULT``, and ``preset(name)``. Features have a ``name``,
-the ``isa``, which is the preset that they are built on, and ``has``: what code for them needs of a
-device, in the words of its driver's ``features``. Where more than presets fit devices, it has
-``best(found)``. A compile takes what ``make_target(features)`` of the package itself makes.
+name, from the least to the best, the ``DEFAULT``, ``preset(name)``, and ``best(found)``, the
+features to compile for where a device has ``found``. Features have a ``name``, the ``isa``, which
+is the preset that they are built on, and ``has``: what code for them needs of a device, in the
+words of its driver's ``features``. A compile takes what ``make_target(features)`` of the package
+itself makes.
 """
 
 from __future__ import annotations
@@ -23,9 +24,13 @@ __all__ = ["TARGETS", "Features", "best_features", "find_target", "parse_target"
 TARGETS = {
     "cpu": "rlx.targets.cpu",
     "cuda": "rlx.targets.cuda",
+    "rocm": "rlx.targets.rocm",
     "vulkan": "rlx.targets.vulkan",
     "gpu": "rlx.targets.gpu",
     "opencl": "rlx.targets.opencl",
+    "metal": "rlx.targets.metal",
+    "opengl": "rlx.targets.opengl",
+    "directx": "rlx.targets.directx",
 }
 """The package of each target."""
 
@@ -68,18 +73,9 @@ def rank(name: str, features: Features) -> tuple[int, int]:
 
 
 def best_features(name: str, found: Collection[str]) -> Features:
-    """The features to compile for, where a device has what ``found`` names: the best that need no
-    more. DeviceError if all do."""
-    module, has = _features(name), frozenset(found)
-    if hasattr(module, "best"):
-        return module.best(has)
-    fitting = [f for f in module.PRESETS.values() if f.has <= has]
-    if not fitting:
-        raise DeviceError(
-            f"RLX emits code for {', '.join(module.PRESETS)}, and the device runs none of it;"
-            f" it has {', '.join(sorted(has)) or 'nothing more than every device'}"
-        )
-    return fitting[-1]
+    """The features to compile for, where a device has what ``found`` names; DeviceError if RLX has
+    none for it."""
+    return _features(name).best(frozenset(found))
 
 
 def find_target(text: str) -> Target:

@@ -1,22 +1,32 @@
-"""Graphs on the software devices of GPU APIs."""
+"""Graphs on the software devices of GPU APIs, and on stand-ins for devices that need a system or
+hardware."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
 
 import rlx
+from rlx.runtime import backend
+from rlx.runtime.device import DeviceBackend
 from rlx.targets.gpu import drivers
 from support import cuda_emulator
+from support.drivers import STAND_INS, stand_in
 
-__all__ = ["compiled", "session"]
+__all__ = ["APIS", "compiled", "session"]
+
+APIS = ("opencl", "gpu", "vulkan", "opengl", "cuda", *STAND_INS)
+"""The targets whose graphs run here, on a software device or a stand-in."""
 
 
 def session(api: str) -> rlx.Session:
-    """A session on the device of an API; without one the test is skipped. CUDA's is emulated."""
+    """A session on the device of an API; without one the test is skipped."""
     if api == "cuda":
         return cuda_emulator.session()
+    if api in STAND_INS:
+        return rlx.Session(_registered(api))
     found = drivers.probe(api)
     if not found.found:
         pytest.skip(f"{api}: {found.why} (or run `make drivers`)")
@@ -28,3 +38,17 @@ def compiled(api: str, graph: rlx.Graph, **options: Any) -> rlx.CompiledGraph:
     if api == "cuda":
         return cuda_emulator.compiled(graph, **options)
     return session(api).compile(graph, **options)
+
+
+def _registered(api: str) -> str:
+    """The name of a device that a stand-in is registered as, for tests alone."""
+    stand_in(api)  # skips where there is none
+    name = f"stand-in for {api}"
+    if not backend.registered(name):
+        backend.register_backend(name, lambda: DeviceBackend(api, _open(api)))
+    return name
+
+
+@cache
+def _open(api: str) -> Any:
+    return stand_in(api)()

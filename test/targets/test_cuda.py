@@ -15,7 +15,7 @@ from rlx.targets import find_target
 from rlx.targets.cpu import make_target as cpu_target
 from rlx.targets.cuda import make_target
 from rlx.targets.cuda.features import DEFAULT, PRESETS
-from rlx.targets.cuda.math import INTRINSICS, with_intrinsics
+from rlx.targets.llvm.intrinsics import INTRINSICS, with_intrinsics
 from rlx.types import DTYPES, DType, bf16, bool_, f16, f32, f64, i8, i64
 from support.gpu import Dispatch, assemble, emit_samples, hello, kernels_of, mlp
 

@@ -27,7 +27,7 @@ from support.drivers import MOCKED, SOFTWARE, available, counter, kernels, mocke
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(params=[*SOFTWARE, *MOCKED])
+@pytest.fixture(params=[*SOFTWARE, *MOCKED, "metal"])
 def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
     found = available(request.param)
     yield found

@@ -9,14 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlx import _mlir
-from rlx.errors import ToolchainError
 from rlx.kernels.builder import KernelText
-from rlx.targets.base import check_kernels
 from rlx.targets.cuda.features import Features
-from rlx.targets.cuda.math import with_intrinsics
 from rlx.targets.llvm import machine
-from rlx.targets.llvm.bridge import to_llvm22
+from rlx.targets.llvm.kernels import kernels_to_llvm
 
 __all__ = ["to_llvm", "to_ptx"]
 
@@ -42,16 +38,5 @@ def to_ptx(kernels: Sequence[KernelText], features: Features, *, opt: int = 2) -
 
 def to_llvm(kernels: Sequence[KernelText]) -> str:
     """LLVM 22 text of the kernels; it holds what the allow-list has still to see."""
-    check_kernels(kernels, "gpu")
-    bodies = "\n".join(k.text for k in kernels)
-    text = (
-        "module attributes {gpu.container_module} {\n"
-        f'gpu.module @kernels attributes {{llvm.data_layout = "{_DATA_LAYOUT}"}} {{\n'
-        f"{bodies}\n}}\n}}"
-    )
-    module = _mlir.parse_module(text, _mlir.context())
-    _mlir.run_pipeline(module, PIPELINE)
-    found = [op.operation for op in module.body.operations if op.operation.name == "gpu.module"]
-    if not found:
-        raise ToolchainError("MLIR's conversion of kernels to NVVM lost their gpu.module")
-    return with_intrinsics(to_llvm22(_mlir.translate_to_llvm_ir(found[0])))
+    attributes = f'attributes {{llvm.data_layout = "{_DATA_LAYOUT}"}} {{'
+    return kernels_to_llvm(kernels, PIPELINE, attributes)

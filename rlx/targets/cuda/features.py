@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from rlx.errors import DeviceError, did_you_mean
 from rlx.targets.llvm.machine import Machine
 
-__all__ = ["DEFAULT", "PRESETS", "Features", "preset", "runs"]
+__all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "Features", "best", "preset", "runs"]
+
+SHARED_BYTES = 48 << 10
+"""Shared memory that a block may have on every GPU, without asking for more."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,12 @@ class Features:
         return frozenset([self.isa])
 
     @property
+    def instructions(self) -> frozenset[str]:
+        """The matrix units that kernels may use (``rlx.kernels.gpu.matrix``)."""
+        newer = () if self.isa == "sm_75" else ("mma.m16n8k16",)
+        return frozenset(["mma.m16n8k8", *newer])
+
+    @property
     def machine(self) -> Machine:
         """The machine that LLVM emits code for."""
         return Machine("nvptx64", "nvptx64-nvidia-cuda", self.isa, f"+ptx{self.ptx}")
@@ -41,7 +50,7 @@ class Features:
 PRESETS: dict[str, Features] = {
     f.isa: f
     for f in (
-        Features("sm_75", 63),
+        Features("sm_75", 65),  # 6.3 lacks the instructions of its matrix units
         Features("sm_80", 70),
         Features("sm_86", 71),
         Features("sm_89", 78),
@@ -73,3 +82,11 @@ def runs(capability: int) -> frozenset[str]:
     return frozenset(
         p for p in PRESETS if p == own or (p[3:].isdigit() and int(p[3:]) <= capability)
     )
+
+
+def best(found: frozenset[str]) -> Features:
+    """The last of the presets that are among ``found``; DeviceError if none is."""
+    fitting = [f for f in PRESETS.values() if f.isa in found]
+    if not fitting:
+        raise DeviceError(f"the GPU is older than {DEFAULT}, and RLX emits PTX for none before it")
+    return fitting[-1]

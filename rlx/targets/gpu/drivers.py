@@ -20,8 +20,11 @@ DRIVERS = {
     "vulkan": "rlx.targets.vulkan.launch:VulkanDriver",
     "gpu": "rlx.targets.gpu.launch:WebGpuDriver",
     "opencl": "rlx.targets.opencl.launch:OpenCLDriver",
+    "metal": "rlx.targets.metal.launch:MetalDriver",
+    "opengl": "rlx.targets.opengl.launch:OpenGLDriver",
+    "directx": "rlx.targets.directx.launch:open_directx",
 }
-"""The module and class of the driver of each API."""
+"""What makes the driver of each API, and its module."""
 
 
 @dataclass(frozen=True)

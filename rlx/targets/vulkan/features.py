@@ -58,6 +58,11 @@ class Features:
         }
 
     @property
+    def most_threads(self) -> int:
+        """Invocations that a group may have: 128 are every device's, 256 those of Vulkan 1.2's."""
+        return 128 if self.isa == "vulkan1.1" else 256
+
+    @property
     def capabilities(self) -> tuple[str, ...]:
         """The SPIR-V capabilities that code may use."""
         found = {c for name in self.has for c in EXTRAS[name].capabilities}
