@@ -110,9 +110,11 @@ class Loaded:
         self.name, self.backend, self.artifact = backend.name, backend, artifact
 
     def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Executable:
+        """The artifact, whatever the graph, which has its signature alone."""
         return self.backend.loaded(self.artifact)
 
     def set_threads(self, n: int) -> None:
+        """As the backend's own."""
         self.backend.set_threads(n)
 
 

@@ -47,6 +47,24 @@ def test_graphs_become_ptx(graph: Graph, isa: str, tmp_path: Path) -> None:
     assemble(ptx, isa, tmp_path)
 
 
+def attention(dt: DType) -> Graph:
+    """What the families have kernels for: products, attention, rows and sums."""
+    g = Graph("attention")
+    x = g.input("x", [1, 2, 64, 32], dt)
+    y = g.attention(x, x, x, layout="bhsd")
+    z = y.reshape([128, 32]) @ g.param("w", [32, 64], dt)
+    g.set_outputs([z.gelu().softmax(axis=-1), z.sum(axis=1)])
+    return g
+
+
+@pytest.mark.parametrize("isa", PRESETS)
+def test_the_families_kernels_assemble(isa: str, tmp_path: Path) -> None:
+    target = find_target(f"cuda:{isa}")
+    for dt in (f32, f16):
+        assemble(target.emitter.emit(kernels_of(attention(dt), target, "native"), "ptx"), isa,
+                 tmp_path)  # fmt: skip
+
+
 def test_the_ops_of_the_mlp_are_all_there() -> None:
     names = [k.text for k in kernels_of(mlp(), make_target())]
     assert len(names) >= 5, "matmul, bias, gelu, matmul and the parts of a softmax"
