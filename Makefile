@@ -46,6 +46,7 @@ drivers: .drivers/env .venv/gpu.stamp
 
 .venv/gpu.stamp: .venv/packages.stamp
 	$(PIP) install --no-build-isolation --editable '.[gpu]'
+	$(PIP) install nvidia-cuda-nvcc  # its ptxas judges PTX
 	touch $@
 
 # Both suites run and report, whichever of them fails. The model is there, so that its accuracy is
