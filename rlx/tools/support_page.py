@@ -1,5 +1,5 @@
-"""The page that says of every op and element type how it goes on each GPU target, and of each target
-where its code has run: ``docs/gpu_support.md``, from ``docs/gpu_support.json``."""
+"""The page that says of every op and element type how it goes on each GPU target, and of each
+target where its code has run: ``docs/gpu_support.md``, from ``docs/gpu_support.json``."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ What a cell says:
 
 - **native**: kernel families run it, one of those that the compiler fuses;
 - **common**: its own loop nest runs it, or that of one of the ops that it expands to;
-- **-**: it is refused as the graph is compiled, with an error that names the op's line and the reason
-  below. Element types after a word are those that it holds for, where it is not all;
+- **-**: it is refused as the graph is compiled, with an error that names the op's line and the
+  reason below. Element types after a word are those that it holds for, where it is not all;
 - **\\***: this op has not been run there, only compiled.
 
 Control flow (`cond`, `while_loop`, `scan`) is a step of the schedule on every target that runs: the

@@ -1,5 +1,5 @@
-"""One graph on the processor and on GPU devices at once: the faster one is taken, a device that fails
-in the middle of a run is followed by the next, and params are in step on all of them."""
+"""One graph on the processor and on GPU devices at once: the faster one is taken, a device that
+fails in the middle of a run is followed by the next, and params are in step on all of them."""
 
 from __future__ import annotations
 

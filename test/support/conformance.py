@@ -46,6 +46,10 @@ SLOW = {
 """Ops whose kernels take the compiler of a software driver minutes: they are compiled by RLX only
 there, and run where the target runs on hardware."""
 
+TAME = {"vulkan": ("mir.linear_recurrence",), "gpu": ("mir.linear_recurrence",)}
+"""Ops that get plain numbers only on a software driver: lavapipe takes a product with a literal 0
+for 0, whatever it is told, where the other factor is nan or infinite."""
+
 SEEDS = ((0, False), (1, True))
 """Runs of a program: seeds, and whether some floats are nan, infinite or zero."""
 
@@ -200,7 +204,10 @@ def _run(target: str, batch: Sequence[Case]) -> Iterator[Finding]:
     for seed, special in SEEDS:
         feeds = made.feeds(seed, special=special)
         expected = interpret(made.graph, feeds)
+        tame = TAME.get(target, ()) if special and facts(target).evidence == "software" else ()
         for case, a, b in zip(made.owners, compiled.run(feeds), expected, strict=True):
+            if case.op.name in tame:
+                continue
             try:
                 assert_close(a, b)
             except AssertionError as e:
