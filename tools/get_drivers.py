@@ -26,6 +26,10 @@ DEBIAN = (
 """The loaders, lavapipe and PoCL, and what checks the use of Vulkan, and SPIR-V."""
 
 
+DEVICES = ("vulkan", "gpu", "opencl")
+"""What there is then to run on, "gpu" by the wgpu package that `make drivers` installs."""
+
+
 def run(*command: str, cwd: Path | None = None) -> str:
     """The output of a command; ends the program with what it said if it failed."""
     try:
@@ -110,6 +114,8 @@ def main() -> None:
         "OCL_ICD_VENDORS": FOLDER / "opencl",
         "LD_LIBRARY_PATH": f"{libraries}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}",
         "PATH": f"{root}/usr/bin:$PATH",
+        # The tests fail, and skip nothing, where one of these is not found.
+        "RLX_TEST_DEVICES": " ".join(DEVICES),
     }
     text = "".join(f'export {name}="{value}"\n' for name, value in lines.items())
     (FOLDER / "env").write_text(text, encoding="utf-8")

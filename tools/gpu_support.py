@@ -18,6 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "test"))
 
 from rlx.ops.base import op_class
+from rlx.targets import find_target
 from support import support_record
 from support.conformance import gpu_targets
 from support.support_record import Record, Way, way_of
@@ -40,7 +41,7 @@ def found_in(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Way]]]:
         if f["verdict"] in ("wrong", "fails"):
             sys.exit(f"{path}: {op} on {dtype} is {f['verdict']}: {f['text']}")
         refused = f["verdict"] == "refused"
-        way = "refused" if refused else way_of(target, op_class(op), dtype)
+        way = "refused" if refused else known_way(target, op, dtype)
         reason = shortened(f["text"]) if refused else ""
         ops.setdefault(op, {})[dtype] = Way(way, reason, f["verdict"] == "agrees")
     counts = {v: sum(f["verdict"] == v for f in data["findings"]) for v in RANK}
@@ -49,6 +50,18 @@ def found_in(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Way]]]:
         "cases": {v: n for v, n in counts.items() if n},
     }  # fmt: skip
     return facts, ops
+
+
+_ways: dict[tuple[object, ...], str] = {}
+
+
+def known_way(target: str, op: str, dtype: str) -> str:
+    """``way_of``, once for all targets that have the same kernel families."""
+    found = find_target(target)
+    key = (found.families, found.kernels.frame, found.kernels.logical, op, dtype)
+    if key not in _ways:
+        _ways[key] = way_of(target, op_class(op), dtype)
+    return _ways[key]
 
 
 def shortened(reason: str) -> str:

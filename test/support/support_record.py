@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import rlx
 from rlx.ops.base import Op
 from support.op_graphs import OpGraph
-from support.samples import cases
+from support.samples import Case, cases
 
 __all__ = ["PATH", "Record", "Way", "read", "way_of"]
 
@@ -97,13 +98,17 @@ def read(path: Path = PATH) -> Record:
     return Record(data["targets"], ops)
 
 
+@cache
+def _by_kind() -> dict[tuple[str, str], list[Case]]:
+    found: dict[tuple[str, str], list[Case]] = {}
+    for case in cases():
+        found.setdefault((case.op.name, case.dtype.name if case.dtype else ""), []).append(case)
+    return found
+
+
 def way_of(target: str, op: type[Op], dtype: str) -> str:
-    """``native`` if only kernel families run the samples of an op with an element type, ``common``
-    if a loop nest has a part in it."""
-    own = [
-        c for c in cases()
-        if c.op is op and ("" if c.dtype is None else c.dtype.name) == dtype
-    ]  # fmt: skip
-    graph = OpGraph.of_cases(op.name, own).graph
+    """``native`` if only kernel families run the first sample of an op with an element type,
+    ``common`` if a loop nest has a part in it."""
+    graph = OpGraph.of_cases(op.name, _by_kind()[op.name, dtype][:1]).graph
     report = rlx.dispatch_report_for_device(graph, target)
     return "common" if report.common else "native"
