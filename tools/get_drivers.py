@@ -1,4 +1,4 @@
-"""Put software drivers of Vulkan and OpenCL into .drivers, for tests on machines without a GPU.
+"""Put software drivers of Vulkan, OpenCL and OpenGL into .drivers, for machines without a GPU.
 
     python tools/get_drivers.py && . .drivers/env
 
@@ -21,9 +21,11 @@ LISTS = Path("/var/lib/apt/lists")
 
 DEBIAN = (
     "libvulkan1", "mesa-vulkan-drivers", "vulkan-validationlayers", "spirv-tools",
-    "ocl-icd-libopencl1", "pocl-opencl-icd",
+    "ocl-icd-libopencl1", "pocl-opencl-icd", "libegl1", "libegl-mesa0", "libgl1-mesa-dri",
+    "glslang-tools",
 )  # fmt: skip
-"""The loaders, lavapipe and PoCL, and what checks the use of Vulkan, and SPIR-V."""
+"""The loaders, lavapipe, PoCL and llvmpipe, what checks the use of Vulkan, and SPIR-V, and what
+compiles GLSL and HLSL to SPIR-V."""
 
 
 DEVICES = ("vulkan", "gpu", "opencl")
@@ -103,7 +105,8 @@ def main() -> None:
     icd = described(root, "share/vulkan/icd.d/lvp_icd.*.json", FOLDER / "icd")
     layer = described(root, "share/vulkan/explicit_layer.d/*khronos_validation.json",
                       FOLDER / "layers")  # fmt: skip
-    pocl = one(root, "lib/*/libpocl.so.2*")
+    egl = described(root, "share/glvnd/egl_vendor.d/*mesa.json", FOLDER / "egl")
+    pocl, llvmpipe = one(root, "lib/*/libpocl.so.2*"), one(root, "lib/*/dri/swrast_dri.so")
     (FOLDER / "opencl").mkdir()
     (FOLDER / "opencl" / "pocl.icd").write_text(f"{pocl}\n", encoding="utf-8")
     libraries = ":".join(str(p) for p in sorted(root.glob("usr/lib/*-linux-*")))
@@ -112,12 +115,14 @@ def main() -> None:
         "VK_ICD_FILENAMES": icd,  # what older loaders read
         "VK_LAYER_PATH": layer.parent,
         "OCL_ICD_VENDORS": FOLDER / "opencl",
+        "__EGL_VENDOR_LIBRARY_FILENAMES": egl,
+        "LIBGL_DRIVERS_PATH": llvmpipe and llvmpipe.parent,  # Mesa from 24.2 on has no such file
         "LD_LIBRARY_PATH": f"{libraries}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}",
         "PATH": f"{root}/usr/bin:$PATH",
         # The tests fail, and skip nothing, where one of these is not found.
         "RLX_TEST_DEVICES": " ".join(DEVICES),
     }
-    text = "".join(f'export {name}="{value}"\n' for name, value in lines.items())
+    text = "".join(f'export {name}="{value}"\n' for name, value in lines.items() if value)
     (FOLDER / "env").write_text(text, encoding="utf-8")
     print(f"software drivers are in {FOLDER}; for this shell:  . {FOLDER / 'env'}")
 

@@ -26,18 +26,13 @@ _KNOWN = {
     "cuda": _Known("CUDA", ("nvidia",)),
     "rocm": _Known("ROCm", ("hip", "amd")),
     "mlx": _Known("MLX", needs="it needs a Mac, and this build has no driver for it"),
-    "metal": _Known(
-        "Metal", ("mtl",), "this build has no driver for it; on a Mac 'gpu' uses it, with rlx[gpu]"
-    ),
+    "metal": _Known("Metal", ("mtl",)),
     "ane": _Known("ANE", ("neural-engine",), "this build has no driver for it"),
     "gpu": _Known("GPU (wgpu)", ("wgpu",)),
     "vulkan": _Known("Vulkan", ("vk",)),
     "opencl": _Known("OpenCL", ("cl",)),
-    "directx": _Known(
-        "DirectX 12", ("dx12", "d3d12"),
-        "this build has no driver for it; on Windows 'gpu' uses it, with rlx[gpu]",
-    ),
-    "opengl": _Known("OpenGL", ("gl",), "this build has no driver for it"),
+    "directx": _Known("DirectX 12", ("dx12", "d3d12")),
+    "opengl": _Known("OpenGL", ("gl",)),
     "webgpu": _Known("WebGPU", (), "browsers have it; here 'gpu' is the same, with rlx[gpu]"),
     "cpu": _Known("CPU"),
     "interpret": _Known("interpreter"),

@@ -1,20 +1,43 @@
-"""Graphs on the software devices of GPU APIs."""
+"""Graphs on the software devices of GPU APIs, and on stand-ins for devices that need a system."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
 
 import rlx
+from rlx.runtime import backend
+from rlx.runtime.device import DeviceBackend
 from rlx.targets.gpu import drivers
+from support.drivers import STAND_INS, stand_in
 
-__all__ = ["compiled"]
+__all__ = ["APIS", "compiled"]
+
+APIS = ("opencl", "gpu", "vulkan", "opengl", *STAND_INS)
+"""The targets whose graphs run here, on a software device or a stand-in."""
 
 
 def compiled(api: str, graph: rlx.Graph, **options: Any) -> rlx.CompiledGraph:
     """A graph compiled for an API and loaded on its device; without one the test is skipped."""
+    if api in STAND_INS:
+        return rlx.Session(_registered(api)).compile(graph, **options)
     found = drivers.probe(api)
     if not found.found:
         pytest.skip(f"{api}: {found.why} (or run `make drivers`)")
     return rlx.Session(api).compile(graph, **options)
+
+
+def _registered(api: str) -> str:
+    """The name of a device that a stand-in is registered as, for tests alone."""
+    stand_in(api)  # skips where there is none
+    name = f"stand-in for {api}"
+    if not backend.registered(name):
+        backend.register_backend(name, lambda: DeviceBackend(api, _open(api)))
+    return name
+
+
+@cache
+def _open(api: str) -> Any:
+    return stand_in(api)()

@@ -18,16 +18,24 @@ from rlx.targets.cuda.launch import CudaDriver
 from rlx.targets.gpu import drivers
 from rlx.targets.gpu.driver import Binding, Buffer, Driver, Handle, Kernel, Launch
 from rlx.targets.gpu.streams import StreamDriver
+from rlx.targets.metal.launch import MetalDriver
 from rlx.targets.rocm.launch import RocmDriver
+from support.metal import COMPILER, StandIn
+from support.shaders import ShaderDriver
 
-__all__ = ["MOCKED", "SOFTWARE", "Pair", "available", "counter", "kernels", "mocked", "pair"]
+__all__ = [
+    "MOCKED", "SOFTWARE", "STAND_INS", "Pair", "available", "counter", "kernels", "mocked", "pair",
+    "stand_in",
+]  # fmt: skip
 
-SOFTWARE = ("vulkan", "opencl", "gpu")
+SOFTWARE = ("vulkan", "opencl", "gpu", "opengl")
 """The drivers for which there are software devices."""
 
-
 MOCKED = ("cuda", "rocm")
-"""Those whose library has a stand-in."""
+"""Those whose library has a stand-in that runs no kernels but two."""
+
+STAND_INS = ("metal", "directx")
+"""The targets whose kernels run here by other ways than their own: MSL as C++, HLSL on Vulkan."""
 
 MOCK_SOURCE = Path(__file__).parent.parent / "targets" / "fixtures" / "mock_gpu.c"
 SPIRV = Path(__file__).parent.parent / "targets" / "fixtures" / "driver_kernels.spv"
@@ -78,6 +86,60 @@ fn sum_groups(@builtin(workgroup_id) g: vec3<u32>, @builtin(local_invocation_ind
 }
 """
 
+GLSL = b"""#version 430
+#ifdef KERNEL_scale_add
+layout(local_size_x = 64) in;
+layout(std430, binding = 0) readonly buffer X { float x[]; };
+layout(std430, binding = 1) buffer Y { float y[]; };
+layout(std430, binding = 2) readonly buffer P { int p[]; };
+void main() {
+  int i = int(gl_GlobalInvocationID.x);
+  if (i < p[0]) y[i] += float(p[1]) * x[i];
+}
+#endif
+#ifdef KERNEL_sum_groups
+layout(local_size_x = 4, local_size_y = 2) in;
+layout(std430, binding = 0) readonly buffer X { int x[]; };
+layout(std430, binding = 1) buffer Y { int y[]; };
+shared int s[8];
+void main() {
+  uint t = gl_LocalInvocationIndex;
+  s[t] = x[gl_WorkGroupID.x * 8 + t];
+  barrier();
+  if (t == 0) {
+    int sum = 0;
+    for (int j = 0; j < 8; ++j) sum += s[j];
+    y[gl_WorkGroupID.x] = sum;
+  }
+}
+#endif
+"""
+
+MSL = b"""
+#include <metal_stdlib>
+using namespace metal;
+
+kernel void scale_add(device const float* x [[buffer(0)]], device float* y [[buffer(1)]],
+    device const int* p [[buffer(2)]],
+    uint3 t [[thread_position_in_threadgroup]], uint3 g [[threadgroup_position_in_grid]]) {
+  int i = int(g.x * 64 + t.x);
+  if (i < p[0]) y[i] += p[1] * x[i];
+}
+
+kernel void sum_groups(device const int* x [[buffer(0)]], device int* y [[buffer(1)]],
+    uint3 t [[thread_position_in_threadgroup]], uint3 g [[threadgroup_position_in_grid]]) {
+  threadgroup int s[8];
+  uint at = t.y * 4 + t.x;
+  s[at] = x[g.x * 8 + at];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (at == 0) {
+    int sum = 0;
+    for (int j = 0; j < 8; ++j) sum += s[j];
+    y[g.x] = sum;
+  }
+}
+"""
+
 MOCK = b"scale_add sum_groups"
 """What the stand-ins for CUDA and HIP take for code: the names of functions that they have."""
 
@@ -85,7 +147,13 @@ MOCK = b"scale_add sum_groups"
 def kernels(api: str) -> tuple[Kernel, Kernel]:
     """``y[i] += k * x[i]`` for i < n, with params n and k; and sums of 8 integers a group, by way
     of shared memory."""
-    codes = {"vulkan": SPIRV.read_bytes(), "opencl": OPENCL, "gpu": WGSL}
+    codes = {
+        "vulkan": SPIRV.read_bytes(),
+        "opencl": OPENCL,
+        "gpu": WGSL,
+        "opengl": GLSL,
+        "metal": MSL,
+    }
     code = codes.get(api, MOCK)
     floats = (Binding("f32"), Binding("f32"))
     ints = (Binding("i32"), Binding("i32"))
@@ -99,6 +167,8 @@ def available(api: str) -> Driver:
     """A new driver of an API; skips where there is no device, and no stand-in for its library."""
     if api in MOCKED:
         return mocked(api)()
+    if api in STAND_INS:
+        return stand_in(api)()
     found = drivers.probe(api)
     if not found.found:
         pytest.skip(f"{api}: {found.why} (or run `make drivers`)")
@@ -118,6 +188,24 @@ def mocked(api: str) -> type[StreamDriver]:
     subprocess.run(command, check=True)
     base = {"cuda": CudaDriver, "rocm": RocmDriver}[api]
     return type(base.__name__, (base,), {"libraries": (str(library),)})
+
+
+@cache
+def stand_in(api: str) -> type[Driver]:
+    """A driver for the kernels of a target that needs a system which this one is not."""
+    if api == "directx":
+        available("vulkan").close()
+        return type("HlslOnVulkan", (ShaderDriver,), {"language": api})
+    if shutil.which(COMPILER[0]) is None:
+        pytest.skip(f"no {COMPILER[0]}, which compiles MSL for tests")
+    folder = tempfile.mkdtemp(prefix="rlx-metal-")
+    atexit.register(shutil.rmtree, folder)
+    package = StandIn(Path(folder))
+    return type(
+        "MetalOnCpu",
+        (MetalDriver,),
+        {"_packages": lambda self: package.packages(), "package": package},
+    )
 
 
 def counter(driver: Driver, name: str) -> ctypes.c_int:

@@ -14,10 +14,8 @@ from rlx.errors import FaultError, GraphError, UnsupportedError
 from rlx.interpreter import interpret
 from rlx.targets import find_target
 from rlx.targets.gpu.program import Dispatch, groups
-from support.device import compiled
+from support.device import APIS, compiled
 from support.tolerances import assert_close
-
-APIS = ("opencl", "gpu", "vulkan")
 
 rng = np.random.default_rng(0)
 

@@ -5,11 +5,12 @@ fused multiply-adds the first product is subtracted without error (S. Boldo, M. 
 IEEE Transactions on Computers 58, 2009). Beyond it the product of the angle with 2/π is summed in
 pieces short enough to multiply exactly, and of each only the part below 4 is kept, since whole
 turns do not count (M. Payne and R. Hanek, ACM SIGNUM Newsletter 18, 1983). The second way is a
-branch, taken if any lane needs it.
+branch, taken if any lane needs it. A machine without doubles takes neither, but integers.
 """
 
 from __future__ import annotations
 
+from rlx.kernels.math.angle_digits import reduce_by_digits
 from rlx.kernels.math.core import bits, fast_two_sum, round_scaled, two_sum
 from rlx.kernels.reg import Reg
 from rlx.types import f32, f64, u32
@@ -24,7 +25,8 @@ _PARTS = {
 }
 _BOUND = {f32: 2.0**16, f64: 2.0**28}
 
-# The first 1,200 bits of 2/π after the binary point.
+# The first bits of 2/π after the binary point.
+_DIGIT_COUNT = 1200
 _DIGITS = int(
     "a2f9836e4e441529fc2757d1f534ddc0db6295993c439041fe5163abdebbc561b7246e3a424"
     "dd2e006492eea09d1921cfe1deb1cb129a73ee88235f52ebb4484e99c7026b45f7e413991d6"
@@ -42,6 +44,8 @@ def reduce_angle(t: Reg) -> tuple[Reg, Reg]:
     t is next to a multiple of π/2; it is nan for inf.
     """
     k = t.k
+    if f64 in k.target.lacks:
+        return reduce_by_digits(t, _DIGITS, _DIGIT_COUNT)
     n, quadrant = round_scaled(t, _TWO_OVER_PI)
     r = t
     for part in _PARTS[t.dtype]:
@@ -74,7 +78,7 @@ def _chunks(count: int, shift: int) -> list[float]:
     """``count`` bits of 2/π · 2^shift in chunks short enough to multiply exactly."""
     chunks = []
     for top in range(0, count, _CHUNK):
-        digits = (_DIGITS >> (1200 - top - _CHUNK)) & ((1 << _CHUNK) - 1)
+        digits = (_DIGITS >> (_DIGIT_COUNT - top - _CHUNK)) & ((1 << _CHUNK) - 1)
         chunks.append(float(digits) * 2.0 ** (shift - top - _CHUNK))
     return chunks
 

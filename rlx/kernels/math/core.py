@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from rlx.kernels.reg import Number, Reg
 from rlx.types import DType, f32, f64, u32, u64
 
-__all__ = ["FORMATS", "Format", "absolute", "bits", "clamp", "fast_two_sum", "format_of", "horner",
-           "power_of_two", "round_scaled", "sign_of", "toggle_sign", "two_sum"]  # fmt: skip
+__all__ = [
+    "FORMATS", "Format", "absolute", "bits", "clamp", "exact_fma", "fast_two_sum", "format_of",
+    "horner", "power_of_two", "product_error", "round_scaled", "sign_of", "toggle_sign", "two_sum",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,38 @@ def two_sum(a: Reg, b: Reg) -> tuple[Reg, Reg]:
     total = a + b
     shadow = total - a
     return total, (a - (total - shadow)) + (b - shadow)
+
+
+def product_error(a: Reg, b: Reg, product: Reg) -> Reg:
+    """What rounding a·b to ``product`` has lost, exactly, unless that overflowed.
+
+    By a fused multiply-add; where a target may round that twice, of f32, from halves of 12 bits,
+    whose products are exact (T. J. Dekker, Numer. Math. 18, 1971).
+    """
+    if _fused(a):
+        return a.k.fma(a, b, -product)
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    crossed = ((a_high * b_high - product) + a_high * b_low) + a_low * b_high
+    return crossed + a_low * b_low
+
+
+def exact_fma(a: Reg, b: Reg | Number, c: Reg | Number) -> Reg:
+    """a·b + c where that is rounded once or, if c is near -a·b, not at all, on every target."""
+    if _fused(a):
+        return a.k.fma(a, b, c)
+    b = b if isinstance(b, Reg) else a.k.const(b, a.dtype, a.lanes)
+    product = a * b
+    return (product + c) + product_error(a, b, product)
+
+
+def _fused(x: Reg) -> bool:
+    return x.dtype is f64 or x.k.target.fused
+
+
+def _halves(x: Reg) -> tuple[Reg, Reg]:
+    """The upper 12 bits of an f32, and the rest."""
+    high = x.k.bitcast(bits(x) & 0xFFFFF000, f32)
+    return high, x - high
 
 
 def fast_two_sum(a: Reg, b: Reg | Number) -> tuple[Reg, Reg]:

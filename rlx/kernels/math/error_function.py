@@ -8,8 +8,10 @@ from rlx.kernels.math.core import (
     absolute,
     bits,
     clamp,
+    exact_fma,
     format_of,
     horner,
+    product_error,
     sign_of,
     toggle_sign,
 )
@@ -116,8 +118,8 @@ def gelu(x: Reg) -> Reg:
     else:
         scaled = _scaled_complement(t * _SQRT_HALF)
         tail = _lifted_gauss(t, 0.5, EXP[f64].polynomial) * (t * scaled)
-    # The product rounds once, to a subnormal number or 0 where need be.
-    return k.fma(tail, -1.0 / _LIFT, k.select(x < 0.0, 0.0, x))
+    # The product rounds once, to a subnormal number or -0 where need be.
+    return k.fma(tail, -1.0 / _LIFT, k.select(x < 0.0, -0.0, x))
 
 
 def _lifted_gauss(t: Reg, scale: float, exponential: Sequence[float]) -> Reg:
@@ -130,7 +132,7 @@ def _lifted_gauss(t: Reg, scale: float, exponential: Sequence[float]) -> Reg:
     square = t * t
     shifted = k.fma(square, -1.0 / high, form.rounder)
     n = shifted - form.rounder
-    q = k.fma(n, high, square) + k.fma(t, t, -square)
+    q = exact_fma(n, high, square) + product_error(t, t, square)
     q = k.fma(n, low, q) if low else q
     p = horner(q, [c * (-0.5) ** i * scale * _LIFT for i, c in enumerate(exponential)])
     # n is in the low bits of the shifted number; the others leave the word.

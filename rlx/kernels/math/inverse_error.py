@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlx.kernels.math.core import horner
+from rlx.kernels.math.core import exact_fma, horner
 from rlx.kernels.math.logarithm import log
 from rlx.kernels.reg import Reg
 from rlx.types import DType, f32, f64
@@ -84,7 +84,7 @@ def erfinv(x: Reg) -> Reg:
     k = x.k
     near, *far = _PIECES[x.dtype]
     # Rounded once, so that the digits of 1 - x² near 1 are those of x.
-    w = -log(k.fma(-x, x, 1.0))
+    w = -log(exact_fma(-x, x, 1.0))
     root = k.sqrt(w)
     p = near.at(w)
     for piece in far:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import math
 
-from rlx.kernels.math.core import absolute, bits, fast_two_sum, format_of, horner, two_sum
+from rlx.kernels.math.core import (
+    absolute,
+    bits,
+    exact_fma,
+    fast_two_sum,
+    format_of,
+    horner,
+    product_error,
+    two_sum,
+)
 from rlx.kernels.reg import Reg
 from rlx.types import f32, f64
 
@@ -100,33 +109,38 @@ _LOG_TAIL = (
     0.3999999999999998, 0.2857142857144387, 0.22222222217778678, 0.1818181884571708,
     0.15384558292476053, 0.1333627028021355, 0.11675654498790798, 0.11982865179099221,
 )  # fmt: skip
-_TWO_THIRDS = (2.0 / 3.0, float.fromhex("0x1.5555555555555p-55"))
+_TERMS = {f32: 5, f64: 8}
+_TWO_THIRDS = {
+    f32: (float.fromhex("0x1.555556p-1"), float.fromhex("-0x1.555556p-26")),
+    f64: (2.0 / 3.0, float.fromhex("0x1.5555555555555p-55")),
+}
 
 
 def log_double(x: Reg) -> tuple[Reg, Reg]:
-    """log x for f64 x ≥ 0 as high + low, with a relative error below 2^-63.
+    """log x for x ≥ 0 as high + low, with a relative error below 2^-63 in f64, 2^-34 in f32.
 
     The quotient s and the first two terms of the series are carried as unevaluated sums of two
-    numbers (T. J. Dekker, Numer. Math. 18, 1971, with fused multiply-adds).
+    numbers (T. J. Dekker, Numer. Math. 18, 1971).
     """
-    k = x.k
+    k, dt = x.k, x.dtype
     m, e = _split(x)
     f = m - 1.0
     d = m + 1.0
     d_low = m - (d - 1.0)
     s = f / d
-    s_low = (k.fma(-s, d, f) - s * d_low) / d
+    s_low = (exact_fma(-s, d, f) - s * d_low) / d
     z = s * s
-    z_low = k.fma(s, s, -z) + s * s_low * 2.0
-    a, a_low = fast_two_sum(k.const(_TWO_THIRDS[0], f64, x.lanes), z * horner(z, _LOG_TAIL))
-    a_low = a_low + _TWO_THIRDS[1]
+    z_low = product_error(s, s, z) + s * s_low * 2.0
+    high, low = _TWO_THIRDS[dt]
+    a, a_low = fast_two_sum(k.const(high, dt, x.lanes), z * horner(z, _LOG_TAIL[: _TERMS[dt]]))
+    a_low = a_low + low
     b = z * a
-    b_low = k.fma(z, a, -b) + k.fma(z, a_low, z_low * a)
+    b_low = product_error(z, a, b) + k.fma(z, a_low, z_low * a)
     t = s * b
-    t_low = k.fma(s, b, -t) + k.fma(s, b_low, s_low * b)
+    t_low = product_error(s, b, t) + k.fma(s, b_low, s_low * b)
     series, series_low = fast_two_sum(s * 2.0, t)
-    total, total_low = fast_two_sum(e * _LN2[f64][0], series)
-    low = total_low + (k.fma(e, _LN2[f64][1], series_low) + k.fma(s_low, 2.0, t_low))
+    total, total_low = fast_two_sum(e * _LN2[dt][0], series)
+    low = total_low + (k.fma(e, _LN2[dt][1], series_low) + k.fma(s_low, 2.0, t_low))
     high, low = fast_two_sum(total, low)
     finite = k.compare("ne", x, 0.0) & (x < math.inf)
     edge = k.select(k.compare("eq", x, 0.0), -math.inf, x)

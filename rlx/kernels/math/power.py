@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rlx.kernels.math.core import absolute, bits, format_of
+from rlx.kernels.math.core import absolute, bits, format_of, product_error
 from rlx.kernels.math.exponential import exp
 from rlx.kernels.math.logarithm import log, log_double
 from rlx.kernels.reg import Reg
@@ -39,13 +39,14 @@ def _same_lanes(x: Reg, y: Reg) -> tuple[Reg, Reg]:
 
 def _of_magnitude(x: Reg, y: Reg) -> Reg:
     """x^y for x ≥ 0. An error of the logarithm is multiplied by up to 745, so it carries more
-    bits than the result: those of f64 for f32, those of two numbers for f64."""
+    bits than the result: those of f64 for f32, those of two numbers for f64, and for f32 on a
+    machine that has no f64."""
     k = x.k
-    if x.dtype is f32:
+    if x.dtype is f32 and f64 not in k.target.lacks:
         return k.cast(exp(log(k.cast(x, f64)) * k.cast(y, f64)), f32)
     high, low = log_double(x)
     product = y * high
-    rest = k.fma(y, high, -product) + y * low
+    rest = product_error(y, high, product) + y * low
     # Beyond this the result is 0 or inf, and the rest may be nan.
-    tail = k.select(absolute(product) < 1024.0, rest, 0.0)
+    tail = k.select(absolute(product) < format_of(x).bias + 1.0, rest, 0.0)
     return exp(product, tail)

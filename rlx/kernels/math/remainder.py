@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rlx.kernels.math.core import absolute, format_of, sign_of, toggle_sign
+from rlx.kernels.math.core import absolute, exact_fma, format_of, sign_of, toggle_sign
 from rlx.kernels.reg import Reg
 from rlx.types import f32, f64
 
@@ -55,4 +55,4 @@ def _step(r: Reg, size: Reg) -> Reg:
     quotient = r / size
     fraction = absolute(quotient) < 2.0 ** format_of(r).mantissa
     whole = k.select(fraction, k.round_even(quotient), quotient)
-    return k.select(absolute(quotient) < math.inf, k.fma(-whole, size, r), r)
+    return k.select(absolute(quotient) < math.inf, exact_fma(-whole, size, r), r)

@@ -182,6 +182,9 @@ class Driver(ABC):
     def _enter(self) -> None:  # noqa: B027 (most have nothing to do)
         """Make the device that of this thread, where an API has one for each."""
 
+    def _exit(self) -> None:  # noqa: B027
+        """Let other threads have the device, where one thread at a time can."""
+
     @abstractmethod
     def _allocate(self, nbytes: int) -> Any: ...
 
@@ -241,6 +244,8 @@ class Driver(ABC):
             except DeviceLostError as e:
                 self.lost = self.lost or e.message
                 raise
+            finally:
+                self._exit()
 
     def _keep(self, resource: Any) -> Any:
         self._live.add(resource)
@@ -261,6 +266,7 @@ class Driver(ABC):
             self.drop(resource)
             if not self.closed and not self.lost:
                 self._reap()
+                self._exit()
 
     def _reap(self) -> None:
         """Free what was dropped, after the device is done with it."""

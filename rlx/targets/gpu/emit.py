@@ -15,16 +15,14 @@ from typing import Protocol
 from rlx import _mlir
 from rlx.errors import UnsupportedError
 from rlx.kernels.builder import KernelTarget, KernelText
+from rlx.kernels.gpu import FAMILIES
 from rlx.kernels.math import CPU_MATH
 from rlx.targets.base import Target, check_kernels
 from rlx.targets.gpu.language import Language
 from rlx.targets.gpu.printer import print_kernels
 from rlx.types import DType
 
-__all__ = ["FAMILIES", "STAGES", "TextEmitter", "text_target", "to_source"]
-
-FAMILIES = ("rowwise", "elementwise", "copy")
-"""The kernel families that run with a work item or a group a task; the rest goes the common way."""
+__all__ = ["STAGES", "TextEmitter", "text_target", "to_source"]
 
 STAGES = ("source",)
 
@@ -45,14 +43,23 @@ class Lacking(Protocol):
         ...
 
 
-def text_target(name: str, features: Lacking, language: Language) -> Target:
-    """A target whose drivers take source in a shading language."""
+def text_target(
+    name: str,
+    features: Lacking,
+    language: Language,
+    *,
+    most_threads: int = 256,
+    shared_bytes: int = 16 << 10,
+) -> Target:
+    """A target whose drivers take source in a shading language. By default a group has as many work
+    items, and shares as much, as every device of WebGPU allows."""
     return Target(
         name=name,
         features=features,
         kernels=KernelTarget(
             name=features.name, vector_bytes=0, registers=0, math=CPU_MATH, frame="gpu",
             shared_space="", logical=True, index_bits=32, lacks=features.lacks,
+            most_threads=most_threads, shared_bytes=shared_bytes, fused=language.fused,
         ),
         families=FAMILIES,
         stages=STAGES,

@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from rlx.targets.gpu.profiles import Profile, best_profile, find_profile
+from rlx.types import f64, i64, u64
 
-from rlx.errors import DeviceError, did_you_mean
-from rlx.types import DType, f64, i64, u64
+__all__ = ["DEFAULT", "PRESETS", "best", "preset"]
 
-__all__ = ["PRESETS", "Features", "preset"]
+_ELSEWHERE = "WGSL has none; use a narrower type, or a device such as vulkan, opencl or cpu"
 
+DEFAULT = "webgpu"
 
-@dataclass(frozen=True)
-class Features:
-    """A profile: WebGPU without extensions."""
-
-    isa: str
-
-    @property
-    def name(self) -> str:
-        """The profile's name."""
-        return self.isa
-
-    @property
-    def lacks(self) -> dict[DType, str]:
-        """The element types that kernels must do without, and what would provide them."""
-        return {
-            dt: "WGSL has none; use a narrower type, or a device such as vulkan, opencl or cpu"
-            for dt in (f64, i64, u64)
-        }
+PRESETS = {DEFAULT: Profile(DEFAULT, dict.fromkeys((f64, i64, u64), _ELSEWHERE))}
+"""WebGPU without extensions."""
 
 
-PRESETS: dict[str, Features] = {"webgpu": Features("webgpu")}
+def preset(name: str) -> Profile:
+    """The profile called ``name``; DeviceError if there is none."""
+    return find_profile(PRESETS, name, "WebGPU", "WGSL")
 
 
-def preset(name: str) -> Features:
-    """The features called ``name``; DeviceError if there are none."""
-    if name not in PRESETS:
-        hint = did_you_mean(name, PRESETS)
-        raise DeviceError(
-            f"unknown WebGPU profile {name!r}{hint}; RLX emits WGSL for {', '.join(PRESETS)}"
-        )
-    return PRESETS[name]
+def best(found: frozenset[str]) -> Profile:
+    """The profile for a device that has what ``found`` names."""
+    return best_profile(PRESETS, found)

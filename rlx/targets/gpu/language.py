@@ -33,6 +33,8 @@ STATEMENTS = frozenset(
         "private", "shared.inside", "shared.outside",
         # The function: how a buffer is called and declared, and what stands between two of them.
         "buffer", "binding.read", "binding.read_write", "between", "kernel",
+        # What stands before and after a kernel and its memory, where something does.
+        "before", "after",
     ]
 )  # fmt: skip
 """The rows that the printer asks for beside those of ops."""
@@ -47,7 +49,8 @@ class Language:
     of ``{e}``, and ``signed`` that back; ``unsigned_types`` names the unsigned types. ``literals``
     are templates of constants, of ``{v}`` as a decimal, and ``bits`` those of ``{v}`` as an
     integer with the bits of a float that has no literal. ``helpers`` are functions that rows call,
-    printed where they are used: a helper's name starts with ``rlx_``.
+    printed where they are used: a helper's name starts with ``rlx_``. ``fused`` says that its
+    multiply-add rounds once on every device.
     """
 
     name: str
@@ -62,4 +65,4 @@ class Language:
     rows: Mapping[str, str] = field(repr=False)
     helpers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     memory: Mapping[str, str] = field(default_factory=dict[str, str])
-    one_kernel: bool = False
+    fused: bool = True

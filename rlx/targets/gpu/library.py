@@ -12,7 +12,7 @@ import numpy as np
 from rlx import knobs
 from rlx.errors import DeviceError, DeviceLostError, OutOfMemoryError
 
-__all__ = ["Codes", "Library", "address", "choose"]
+__all__ = ["Codes", "Library", "address", "choose", "signature"]
 
 _TYPES: dict[str, Any] = {
     "p": c.c_void_p,
@@ -21,7 +21,16 @@ _TYPES: dict[str, Any] = {
     "q": c.c_uint64,
     "z": c.c_size_t,
     "s": c.c_char_p,
+    "v": None,
 }
+
+
+def signature(letters: str) -> tuple[Any, list[Any]]:
+    """What a function returns and takes, by letters: p a pointer, u and i 32-bit integers without
+    and with sign, q a 64-bit one, z a size, s a string, v nothing; ``:p`` follows where a pointer
+    is returned, and no code."""
+    given, _, returned = letters.partition(":")
+    return _TYPES[returned or "i"], [_TYPES[letter] for letter in given]
 
 
 @dataclass(frozen=True)
@@ -47,8 +56,7 @@ class Codes:
 class Library:
     """The functions of a library by name, each of which returns an error code, 0 for success.
 
-    ``functions`` has their arguments by letters: p a pointer, u and i 32-bit integers without and
-    with sign, q a 64-bit one, z a size, s a string; ``:p`` follows where a pointer is returned.
+    ``functions`` has their arguments by letters, which ``signature`` reads.
     DeviceError where the library is not found; ``hint`` says then where it comes from.
     """
 
@@ -69,9 +77,7 @@ class Library:
             function = getattr(self.library, name, None)
             if function is None:
                 raise DeviceError(f"the library {self.library._name} has no {name}; {hint}")
-            given, _, returned = letters.partition(":")
-            function.argtypes = [_TYPES[letter] for letter in given]
-            function.restype = _TYPES[returned or "i"]
+            function.restype, function.argtypes = signature(letters)
 
     def plain(self, name: str, *args: Any) -> int:
         """Call a function and return what it returns."""

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 
 from rlx._mlir import ir
-from rlx.errors import ToolchainError, UnsupportedError
+from rlx.errors import UnsupportedError
 from rlx.targets.gpu.language import Language
 
 __all__ = ["print_kernels"]
@@ -43,10 +43,6 @@ def print_kernels(module: ir.Module, language: Language) -> str:
         for func in outer.operation.regions[0].blocks[0].operations
         if func.operation.name == "gpu.func"
     ]
-    if language.one_kernel and len(kernels) != 1:
-        raise ToolchainError(
-            f"a file of {language.name} has one kernel, found {len(kernels)}; emit one at a time"
-        )
     parts = [_Kernel(k, language).text() for k in kernels]
     return "\n\n".join([*_preamble("\n".join(parts), language), *parts]) + "\n"
 
@@ -86,7 +82,11 @@ class _Kernel:
         x, y, z = list(ir.DenseI32ArrayAttr(self.func.attributes["known_block_size"]))
         between = self.language.rows["between"]
         head = self.row("kernel", name=self.name, x=x, y=y, z=z, bindings=between.join(bindings))
-        return "\n".join([*self.outside, head, *self.lines, self.row("end")])
+        before, after = (
+            [self.row(key, name=self.name)] if key in self.language.rows else []
+            for key in ("before", "after")
+        )
+        return "\n".join([*before, *self.outside, head, *self.lines, self.row("end"), *after])
 
     def bindings(self, block: ir.Block) -> list[str]:
         """The declarations of the buffers, and of the numbers after them."""

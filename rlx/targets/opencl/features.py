@@ -2,44 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from rlx.targets.gpu.profiles import Profile, best_profile, find_profile
+from rlx.types import f64
 
-from rlx.errors import DeviceError, did_you_mean
-from rlx.types import DType, f64
+__all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "best", "preset"]
 
-__all__ = ["DEFAULT", "PRESETS", "Features", "preset"]
-
-
-@dataclass(frozen=True)
-class Features:
-    """A version of OpenCL C, and whether the device has doubles."""
-
-    isa: str
-    doubles: bool
-
-    @property
-    def name(self) -> str:
-        """``opencl1.2``, or ``opencl1.2-fp64`` for a device without doubles."""
-        return self.isa
-
-    @property
-    def lacks(self) -> dict[DType, str]:
-        """The element types that kernels must do without, and what would provide them."""
-        return {} if self.doubles else {f64: "compile for a device with cl_khr_fp64"}
-
-
-PRESETS: dict[str, Features] = {
-    f.isa: f for f in (Features("opencl1.2", True), Features("opencl1.2-fp64", False))
-}
+SHARED_BYTES = 32 << 10
+"""Local memory that every device of the full profile has."""
 
 DEFAULT = "opencl1.2"
 
+PRESETS = {
+    "opencl1.2-fp64": Profile("opencl1.2-fp64", {f64: "compile for a device with cl_khr_fp64"}),
+    DEFAULT: Profile(DEFAULT, has=frozenset(["float64"])),
+}
+"""``opencl1.2``, or ``opencl1.2-fp64`` for a device without doubles."""
 
-def preset(name: str) -> Features:
-    """The features called ``name``; DeviceError if there are none."""
-    if name not in PRESETS:
-        hint = did_you_mean(name, PRESETS)
-        raise DeviceError(
-            f"unknown OpenCL profile {name!r}{hint}; RLX emits OpenCL C for {', '.join(PRESETS)}"
-        )
-    return PRESETS[name]
+
+def preset(name: str) -> Profile:
+    """The profile called ``name``; DeviceError if there is none."""
+    return find_profile(PRESETS, name, "OpenCL", "OpenCL C")
+
+
+def best(found: frozenset[str]) -> Profile:
+    """The profile for a device that has what ``found`` names."""
+    return best_profile(PRESETS, found)

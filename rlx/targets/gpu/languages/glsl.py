@@ -1,16 +1,22 @@
-"""GLSL 4.5 for Vulkan, a kernel a file. ``precise`` keeps sums and products as they round."""
+"""GLSL 4.3, for OpenGL and for Vulkan. ``precise`` keeps sums and products as they round.
+
+A file has any number of kernels, and a shader is compiled for one: that for which ``KERNEL_<name>``
+is defined.
+"""
 
 from __future__ import annotations
 
 from rlx.targets.gpu.language import Language
 from rlx.targets.gpu.languages import words
 
-__all__ = ["GLSL"]
+__all__ = ["GLSL", "defined"]
+
+_VERSION = "#version 430"
 
 GLSL = Language(
     name="GLSL",
     suffix=".comp",
-    header="#version 450",
+    header=_VERSION,
     types=words.TYPES,
     memory={"i8": "uint", "i16": "uint", "f16": "uint"},
     unsigned_types=words.UNSIGNED_TYPES,
@@ -29,14 +35,19 @@ GLSL = Language(
         "shared.outside": "shared {t} {n}[{count}];",
         "shared.inside": "",
         "buffer": "b{k}",
-        "binding.read": "layout(std430, set = 0, binding = {k})"
-        " readonly buffer B{k} {{ {t} {n}[]; }};",
-        "binding.read_write": "layout(std430, set = 0, binding = {k})"
-        " buffer B{k} {{ {t} {n}[]; }};",
+        "binding.read": "layout(std430, binding = {k}) readonly buffer B{k} {{ {t} {n}[]; }};",
+        "binding.read_write": "layout(std430, binding = {k}) buffer B{k} {{ {t} {n}[]; }};",
         "between": "\n",
+        "before": "#ifdef KERNEL_{name}",
         "kernel": "layout(local_size_x = {x}, local_size_y = {y}, local_size_z = {z}) in;\n"
         "{bindings}\n\nvoid main() {{",
+        "after": "#endif",
     },
     helpers=words.helpers("uintBitsToFloat", "floatBitsToUint"),
-    one_kernel=True,
+    fused=False,
 )
+
+
+def defined(source: str, kernel: str) -> str:
+    """The source with the definition that chooses a kernel."""
+    return source.replace(_VERSION, f"{_VERSION}\n#define KERNEL_{kernel}", 1)

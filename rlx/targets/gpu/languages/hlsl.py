@@ -40,4 +40,5 @@ HLSL = Language(
         "void {name}(uint3 thread_number : SV_GroupThreadID, uint3 group_number : SV_GroupID) {{",
     },
     helpers=words.helpers("asfloat", "asuint"),
+    fused=False,
 )

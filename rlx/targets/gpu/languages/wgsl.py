@@ -161,4 +161,5 @@ WGSL = Language(
         "rlx_maximum": _EXTREME.format(name="maximum", equal="&", order=">"),
         "rlx_minimum": _EXTREME.format(name="minimum", equal="|", order="<"),
     },
+    fused=False,
 )  # fmt: skip
