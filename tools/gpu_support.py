@@ -10,6 +10,7 @@ without a file keep what was known of them; those that are no more are dropped.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from support import support_record
 from support.conformance import gpu_targets
 from support.support_record import Record, Way, way_of
 
-RANK = ("wrong", "fails", "refused", "assembled", "agrees")
+RANK = ("wrong", "fails", "assembled", "agrees", "refused")
 """What is said of several samples of a type: the first of these that one of them is."""
 
 
@@ -32,8 +33,11 @@ def found_in(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Way]]]:
     data = json.loads(path.read_text(encoding="utf-8"))
     target = data["facts"]["target"]
     worst: dict[tuple[str, str], dict[str, Any]] = {}
+    some_refused: set[tuple[str, str]] = set()
     for f in data["findings"]:
         key = f["op"], f["dtype"]
+        if f["verdict"] == "refused":
+            some_refused.add(key)
         if key not in worst or RANK.index(f["verdict"]) < RANK.index(worst[key]["verdict"]):
             worst[key] = f
     ops: dict[str, dict[str, Way]] = {}
@@ -43,7 +47,8 @@ def found_in(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Way]]]:
         refused = f["verdict"] == "refused"
         way = "refused" if refused else known_way(target, op, dtype)
         reason = shortened(f["text"]) if refused else ""
-        ops.setdefault(op, {})[dtype] = Way(way, reason, f["verdict"] == "agrees")
+        partly = not refused and (op, dtype) in some_refused
+        ops.setdefault(op, {})[dtype] = Way(way, reason, f["verdict"] == "agrees", partly)
     counts = {v: sum(f["verdict"] == v for f in data["findings"]) for v in RANK}
     facts = {
         "evidence": data["facts"]["evidence"], "device": data["facts"]["device"],
@@ -65,8 +70,9 @@ def known_way(target: str, op: str, dtype: str) -> str:
 
 
 def shortened(reason: str) -> str:
-    """A reason without the name of a kernel, so that equal reasons are one."""
-    return " ".join(w for w in reason.split() if not w.startswith("rlx_"))
+    """A reason without the names of kernels and of what ops are applied to, so that equal reasons
+    are one."""
+    return re.sub(r"^[hm]ir\.\w+ on \([^)]*\): |\brlx_\w+ ?", "", " ".join(reason.split()))
 
 
 def main(paths: Sequence[str]) -> None:

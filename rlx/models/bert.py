@@ -102,8 +102,8 @@ def bert_encoder(
     """The graph of an encoder.
 
     Inputs: ``ids`` and ``mask``, ``integers`` of ``[batch, tokens]``; the mask is 1 for tokens and
-    0 for padding. Output: f32 ``[batch, hidden]``, of length 1 if ``normalize``. Params have the names
-    of the checkpoint, each after ``prefix``, and its layout (weights ``[out, in]``).
+    0 for padding. Output: f32 ``[batch, hidden]``, of length 1 if ``normalize``. Params have the
+    names of the checkpoint, each after ``prefix``, and its layout (weights ``[out, in]``).
     """
     g = Graph("bert_encoder")
     ids = g.input("ids", ["batch", "tokens"], integers)

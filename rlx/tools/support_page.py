@@ -4,7 +4,8 @@ target where its code has run: ``docs/gpu_support.md``, from ``docs/gpu_support.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,10 @@ What a cell says:
 
 - **native**: kernel families run it, one of those that the compiler fuses;
 - **common**: its own loop nest runs it, or that of one of the ops that it expands to;
-- **-**: it is refused as the graph is compiled, with an error that names the op's line and the
-  reason below. Element types after a word are those that it holds for, where it is not all;
+- **-**: it is refused as the graph is compiled, by an error that names the op's line, for the
+  reason of that number;
+- **partly**: some of its forms are refused, which have operands or results of another type;
+- element types after a word are those that it holds for; a word without is for all others;
 - **\\***: this op has not been run there, only compiled.
 
 Control flow (`cond`, `while_loop`, `scan`) is a step of the schedule on every target that runs: the
@@ -47,6 +50,12 @@ EVIDENCE = {
 }
 """What is said of a target for ``evidence``."""
 
+SAID = {"agrees": "agree", "assembled": "only compiled", "refused": "refused"}
+"""The same of cases."""
+
+_LACKED = re.compile(r"(?:kernel computes with )?(\w+)(?:, which \S+ lacks)?: (.*)")
+"""A reason that is the want of an element type."""
+
 Row = Mapping[str, str]
 
 
@@ -56,51 +65,63 @@ def page(path: Path) -> str:
     targets: dict[str, Any] = data["targets"]
     parts = [HEAD, "\n| target | | device | cases |\n|---|---|---|---|\n"]
     for name, facts in targets.items():
-        cases = ", ".join(f"{n} {what}" for what, n in facts["cases"].items())
+        cases = ", ".join(f"{n} {SAID[what]}" for what, n in facts["cases"].items())
         parts.append(
             f"| `{name}` | {EVIDENCE[facts['evidence']]} | {facts['device']} | {cases} |\n"
         )
-    parts.append("\n## Reasons\n\n" + "".join(_reasons(data)))
+    notes, listed = _reasons(data["reasons"])
+    parts += ["\n## Reasons\n\n", *(f"{n}. {text}\n" for n, text in enumerate(listed, 1))]
     for module, names in FAMILIES.items():
-        rows = "".join(_row(registry[n], data["ops"].get(n, {}), list(targets)) for n in names)
+        rows = "".join(_row(registry[n], data["ops"].get(n, {}), targets, notes) for n in names)
         head = " | ".join(f"`{t}`" for t in targets)
         parts.append(f"\n## {module.rsplit('.', 1)[1]}\n\n| op | {head} |\n")
         parts.append("|---" * (1 + len(targets)) + "|\n" + rows)
     return "".join(parts)
 
 
-def _reasons(data: Mapping[str, Any]) -> Iterator[str]:
-    """Why types are refused, by target."""
-    said: dict[str, dict[str, str]] = {}
-    for reason in data["reasons"]:
-        kind, _, why = reason.partition(": ")
-        said.setdefault(why if kind in DTYPES else reason, {})[kind] = reason
-    for why, kinds in said.items():
-        names = ", ".join(k for k in kinds if k in DTYPES)
-        yield f"- {names + ': ' if names else ''}{why}\n"
+def _reasons(reasons: Sequence[str]) -> tuple[list[int], list[str]]:
+    """For each reason the number of the note that gives it, and the notes: one for all types that
+    are wanting for one reason."""
+    kinds: dict[str, list[str]] = {}
+    for reason in reasons:
+        kind, why = _lacked(reason)
+        kinds.setdefault(why, []).append(kind)
+    order = list(kinds)
+    texts = [
+        ", ".join([k for k in DTYPES if k in found]) + ": " * any(found) + why
+        for why, found in kinds.items()
+    ]
+    return [order.index(_lacked(r)[1]) + 1 for r in reasons], texts
 
 
-def _row(op: type[Op], ways: Mapping[str, Row], targets: Sequence[str]) -> str:
+def _lacked(reason: str) -> tuple[str, str]:
+    match = _LACKED.fullmatch(reason)
+    return (match[1], match[2]) if match and match[1] in DTYPES else ("", reason)
+
+
+def _row(op: type[Op], ways: Mapping[str, Row], targets: Iterable[str], notes: list[int]) -> str:
     if issubclass(op, Control):
-        cells = ["control flow"] * len(targets)
+        cells = ["control flow" for _ in targets]
     else:
-        cells = [_cell(ways.get(t, {})) for t in targets]
+        cells = [_cell(ways.get(t, {}), notes) for t in targets]
     return f"| `{op.name}` | {' | '.join(cells)} |\n"
 
 
-def _cell(ways: Row) -> str:
-    """What is said of an op on a target: the ways, and the types of each if there are several."""
+def _cell(ways: Row, notes: Sequence[int]) -> str:
+    """What is said of an op on a target: the way of most types, and the types of the others."""
     groups: dict[str, list[str]] = {}
     for key, dtypes in ways.items():
         way, *rest = key.split()
+        word = f"- ({notes[int(rest[0])]})" if way == "refused" else way
+        word += " (partly)" * ("partly" in rest)
         star = "" if way == "refused" or "ran" in rest else "\\*"
-        groups.setdefault(("-" if way == "refused" else way) + star, []).extend(dtypes.split(" "))
+        groups.setdefault(word + star, []).extend(dtypes.split(" "))
     if not groups:
         return "unknown"
-    if len(groups) == 1:
-        return next(iter(groups))
     order = list(DTYPES)
-    return "; ".join(
-        f"{word}: {' '.join(sorted(filter(None, dtypes), key=order.index)) or 'the rest'}"
-        for word, dtypes in groups.items()
-    )
+    first, *others = sorted(groups, key=lambda word: (word.startswith("-"), -len(groups[word])))
+    listed = [
+        f"{word} {' '.join(sorted(filter(None, groups[word]), key=order.index))}".rstrip()
+        for word in others
+    ]
+    return "; ".join([first, *listed])

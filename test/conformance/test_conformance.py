@@ -73,6 +73,7 @@ def test_every_op_agrees_with_the_interpreter(
         f"{f}, and the record says {said}"
         for f in found
         if (said := RECORD.way(target, f.op, f.dtype)).refused != (f.verdict == "refused")
+        and not said.partly
     ]
     assert not other, "run `make conformance`: " + "\n".join(other)
 

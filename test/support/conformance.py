@@ -41,12 +41,12 @@ BATCH = 100
 """Cases of a program: its file is read anew for each of its kernels."""
 
 SLOW = {
-    **dict.fromkeys(("vulkan", "gpu"), ("mir.pinv", "mir.svd", "mir.lstsq")),
+    **dict.fromkeys(("vulkan", "gpu", "opengl"), ("mir.pinv", "mir.svd", "mir.lstsq")),
 }
 """Ops whose kernels take the compiler of a software driver minutes: they are compiled by RLX only
 there, and run where the target runs on hardware."""
 
-TAME = {"vulkan": ("mir.linear_recurrence",), "gpu": ("mir.linear_recurrence",)}
+TAME = dict.fromkeys(("vulkan", "gpu", "opengl"), ("mir.linear_recurrence",))
 """Ops that get plain numbers only on a software driver: lavapipe takes a product with a literal 0
 for 0, whatever it is told, where the other factor is nan or infinite."""
 

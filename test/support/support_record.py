@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import rlx
+from rlx.errors import UnsupportedError
 from rlx.ops.base import Op
 from support.op_graphs import OpGraph
 from support.samples import Case, cases
@@ -27,11 +28,13 @@ PATH = Path(__file__).resolve().parents[2] / "docs" / "gpu_support.json"
 @dataclass(frozen=True)
 class Way:
     """How an op with an element type goes on a target: ``native``, ``common``, or ``refused`` with
-    the reason. ``ran`` says that it ran on the target's device."""
+    the reason. ``ran`` says that it ran on the target's device, ``partly`` that some of its samples
+    are refused, which have operands or results of another type."""
 
     way: str
     reason: str = ""
     ran: bool = False
+    partly: bool = False
 
     @property
     def refused(self) -> bool:
@@ -70,7 +73,7 @@ class Record:
                 groups: dict[str, list[str]] = {}
                 for dtype, w in ways.items():
                     key = f"refused {numbers[w.reason]}" if w.refused else w.way
-                    groups.setdefault(key + " ran" * w.ran, []).append(dtype)
+                    groups.setdefault(key + " ran" * w.ran + " partly" * w.partly, []).append(dtype)
                 row[target] = {key: " ".join(dtypes) for key, dtypes in groups.items()}
         lines = ",\n".join(f" {json.dumps(op)}: {json.dumps(row)}" for op, row in ops.items())
         facts = ",\n".join(f" {json.dumps(t)}: {json.dumps(f)}" for t, f in self.targets.items())
@@ -94,7 +97,7 @@ def read(path: Path = PATH) -> Record:
                 reason = data["reasons"][int(rest[0])] if way == "refused" else ""
                 # A type by no name is that of an op whose samples have no T.
                 for dtype in dtypes.split(" "):
-                    ways[dtype] = Way(way, reason, "ran" in rest)
+                    ways[dtype] = Way(way, reason, "ran" in rest, "partly" in rest)
     return Record(data["targets"], ops)
 
 
@@ -107,8 +110,15 @@ def _by_kind() -> dict[tuple[str, str], list[Case]]:
 
 
 def way_of(target: str, op: type[Op], dtype: str) -> str:
-    """``native`` if only kernel families run the first sample of an op with an element type,
-    ``common`` if a loop nest has a part in it."""
-    graph = OpGraph.of_cases(op.name, _by_kind()[op.name, dtype][:1]).graph
-    report = rlx.dispatch_report_for_device(graph, target)
-    return "common" if report.common else "native"
+    """``native`` if only kernel families run the first sample of an op with an element type that is
+    not refused, ``common`` if a loop nest has a part in it."""
+    refusal: UnsupportedError | None = None
+    for case in _by_kind()[op.name, dtype]:
+        graph = OpGraph.of_cases(op.name, [case]).graph
+        try:
+            report = rlx.dispatch_report_for_device(graph, target)
+        except UnsupportedError as e:
+            refusal = e
+        else:
+            return "common" if report.common else "native"
+    raise refusal or KeyError(dtype)
