@@ -1,15 +1,16 @@
 """Matrix products with a pointwise epilogue: ``C[b] = epilogue(A[b] @ B[b], operands ...)``.
 
-A is [M, K] with contiguous rows or columns, B is packed in panels (``rlx.kernels.pack``), C is
-[M, N] with contiguous rows. A task is one batch element, a chunk of rows and a group of panels:
+A is [M, K] with contiguous rows or columns, B is packed in panels (``rlx.kernels.pack``) or plain,
+[K, N] with contiguous rows, C is [M, N] with contiguous rows. A task is one batch element, a chunk
+of rows and a group of panels:
 
     for each strip of panels in the group:
-        for each panel, for each tile of rows:     sums in registers, then in the strip (scratch)
+        the products (``contraction_products``):   sums in registers, then in the strip (scratch)
         for each row, for each vector of columns:  epilogue, from the strip to C
 
 Only the epilogue reads operands and writes C, each element once and none outside [M, N]: tiles
-may overlap at the last rows, and panels may be filled up. C may therefore be the very buffer of a
-"full" operand, but it may share memory with nothing else.
+may overlap at the last rows, and panels may be filled up or overlap. C may therefore be the very
+buffer of a "full" operand, but it may share memory with nothing else.
 
 The cut into tasks depends on the sizes alone, and an element is summed over k in one order
 whatever tile computes it, so its bits depend neither on M nor on the number of threads.

@@ -208,8 +208,8 @@ def test_a_right_operand_as_it_lies(m: int, narrow: bool, dt: DType) -> None:
     rng = np.random.default_rng(m)
     config = ContractionConfig(dt, dt, adds(dt, 1), ("full",))
     plain_b = replace(config, plain_b=True, narrow=narrow)
-    width, k = plain_b.shape(TARGET).width, 600
-    for n in (width, 2 * width + 1, 5 * width - 1):
+    width, k = plain_b.shape(TARGET).width, contraction_plan.BLOCK_DEPTH + 90
+    for n in (width, 2 * width + 1, 4 * width - 1):
         a, b, x = (values(rng, s, dt) for s in ((2, m, k), (2, k, n), (2, m, n)))
         want = product(a, packed(b, dt), n, config, (x,))
         for pieces in (1, 3):
@@ -387,7 +387,7 @@ def test_tiles_of_other_targets(vector_bytes: int, registers: int) -> None:
     plain_kernel = jit(contraction.emit("product", plain_b, target))
     pack_kernel = jit(pack.emit("pack", pack_config, target))
     rng = np.random.default_rng(10)
-    k, n = 623, 250
+    k, n = contraction_plan.BLOCK_DEPTH + 23, 250
     b, row = values(rng, (k, n), f32), values(rng, (n,), f32)
     panels = np.full(pack.packed_bytes(target, f32, k, n) // 4, np.nan, np.float32)
     packing = pack.launch(pack_config, target, k=k, n=n, row_stride=n)
