@@ -156,11 +156,6 @@ class Tile:
         """Elements of a block along the head's dim."""
         return self.lanes * self.dim_vectors
 
-    @property
-    def square(self) -> int:
-        """Edge of the squares by which rows are transposed: 4 is as fast as more, in less code."""
-        return min(4, self.lanes)
-
 
 def tile_for(target: KernelTarget, dt: DType) -> Tile:
     """The largest tiles whose sums, operands and one broadcast fit the target's registers."""

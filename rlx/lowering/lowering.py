@@ -342,7 +342,9 @@ class Lowering:
         if kernels.frame != "gpu":
             return
         for v in views:
-            if v.last * (2 if v.dtype.is_complex else 1) >= 1 << (kernels.index_bits - 1):
+            # Their number is an index too: of a bound, and of the part after the last.
+            count = (v.last + 1) * (2 if v.dtype.is_complex else 1)
+            if count >= 1 << (kernels.index_bits - 1):
                 raise UnsupportedError(
                     f"{family} kernel: its operand {v.dtype}{list(v.shape)} reaches element "
                     f"{v.last}, and indices of {kernels.name} have {kernels.index_bits} bits; "

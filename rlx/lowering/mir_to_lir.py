@@ -14,7 +14,7 @@ from functools import partial
 from rlx._mlir import ir
 from rlx.dialects.convert import from_type
 from rlx.errors import UnsupportedError
-from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.base import Compilation, Pass, argument_marks, functions
 from rlx.lowering.control import lower_call
 from rlx.lowering.families import SELECTORS, not_native, select
 from rlx.lowering.families.copy import static_dims
@@ -65,7 +65,7 @@ def _entry(main: ir.Operation, prologue: ir.Operation | None, lowering: Lowering
     """Give the arguments their places; a donated input lies in the memory of the output that is
     written over it."""
     block = main.regions[0].blocks[0]
-    marks = ir.ArrayAttr(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else []
+    marks = argument_marks(main)
     returned = (
         list(prologue.regions[0].blocks[0].operations)[-1].operation.operands if prologue else []
     )

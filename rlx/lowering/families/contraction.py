@@ -1,8 +1,8 @@
-"""Products: the right operand is packed, the left one read by rows, the rest is the epilogue."""
+"""Products: the right operand by panels, the left one by rows, and the rest is the epilogue."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rlx._mlir import ir
 from rlx.kernels import amx, contraction
@@ -12,7 +12,7 @@ from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.dot import group_of
 from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
 from rlx.lowering.families.gpu.contraction import lower_product
-from rlx.lowering.families.panels import Geometry, Panels, columns_of, packed_operand, parts
+from rlx.lowering.families.right_operand import Geometry, Panels, columns_of, right_operand
 from rlx.lowering.formats import below, stored
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
@@ -90,26 +90,21 @@ class Contraction:
         panels, by_amx = _unit(lowering.target.kernels, a.dtype, leaves[1].dtype, g.k)
         operands = [_Operand.of(source, region, lowering, out_shape, g) for source in sources]
         result = lowering.result(region.op.results[0])
-        target, room = lowering.target.kernels, None
-        for first, columns in parts(lowering, right, g, panels):
-            part = replace(g, n=columns)
-            packed, b_batch = packed_operand(
-                lowering, right, product.present[1].type.static_shape, out_shape, part, panels,
-                first, room,
-            )  # fmt: skip
-            room = packed.memory
+        may_lie = not by_amx and a.dtype is accumulate_type(a.dtype)
+        shape = product.present[1].type.static_shape
+        for b in right_operand(lowering, right, shape, out_shape, g, panels, may_lie):
             config = ContractionConfig(
-                a.dtype, packed.dtype, program, tuple(o.kind for o in operands), panels.group,
-                by_amx, across,
+                a.dtype, b.view.dtype, program, tuple(o.kind for o in operands), panels.group,
+                by_amx, across, b.row is not None, b.narrow,
             )  # fmt: skip
             launch = contraction.launch(
-                config, target, m=g.m, n=columns, k=g.k, batch=g.batch, lda=lda, ldc=g.n,
-                a_batch=a_batch, b_batch=b_batch, operands=[o.strides for o in operands],
+                config, lowering.target.kernels, m=g.m, n=b.columns, k=g.k, batch=g.batch, lda=lda,
+                ldb=b.row, ldc=g.n, a_batch=a_batch, b_batch=b.batch,
+                operands=[o.strides for o in operands],
             )  # fmt: skip
-            extra = [o.columns(first, columns) for o in operands]
-            views = [a, packed, *extra, columns_of(result, first, columns)]
-            flops = region.flops * columns // g.n
-            lowering.launch("contraction", config, views, launch, flops)
+            extra = [o.columns(b.first, b.columns) for o in operands]
+            views = [a, b.view, *extra, columns_of(result, b.first, b.columns)]
+            lowering.launch("contraction", config, views, launch, region.flops * b.columns // g.n)
 
 
 @dataclass(frozen=True)
