@@ -210,17 +210,17 @@ class _Emitter:
         start, stride = a.at(name, self.b, self.head, first), getattr(a, f"{name}_row")
         into, across = self.scratch[target], self.scratch[f"{target}_across"]
         k.loop(0, rows, 1, lambda r: self.move(source, start + r * stride, into, r * self.width))
-        by = k.splat(factor, t.square) if factor is not None else None
+        by = k.splat(factor, t.lanes) if factor is not None else None
 
         def some(lane: Reg) -> None:
-            at = [start + k.minimum(lane + n, rows - 1) * stride for n in range(t.square)]
+            at = [start + k.minimum(lane + n, rows - 1) * stride for n in range(t.lanes)]
 
             def put(column: Reg, x: Reg) -> None:
                 k.store(x if by is None else x * by, across, column * t.queries + lane)
 
             transpose(k, source, at, a.dim, put)
 
-        k.loop(0, t.queries, t.square, some)
+        k.loop(0, t.queries, t.lanes, some)
 
     def copy_bias(self, first: Reg, rows: Reg, at: Reg, count: Reg) -> None:
         """Transpose the rows' part of the bias into scratch."""
@@ -229,7 +229,7 @@ class _Emitter:
         bias, source = self.scratch["bias"], a.mask
 
         def some(lane: Reg) -> None:
-            ids = [first + k.minimum(lane + n, rows - 1) for n in range(t.square)]
+            ids = [first + k.minimum(lane + n, rows - 1) for n in range(t.lanes)]
             starts = [a.at("mask", self.b, self.head, i) + at for i in ids]
 
             def put(j: Reg, x: Reg) -> None:
@@ -237,7 +237,7 @@ class _Emitter:
 
             transpose(k, source, starts, count, put)
 
-        k.loop(0, t.queries, t.square, some)
+        k.loop(0, t.queries, t.lanes, some)
 
     def put_rows(self, name: str, head: Reg, first: Reg, rows: Reg, source: str) -> None:
         """Write rows of a gradient out."""

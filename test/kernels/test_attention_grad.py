@@ -9,6 +9,7 @@ import pytest
 
 import rlx
 from rlx import knobs
+from rlx.autodiff import gradients
 from rlx.ops.attention_grad import AttentionGrad
 from rlx.ops.value import Value
 from rlx.types import TensorType, dtype
@@ -83,3 +84,21 @@ def test_every_type(dt: str) -> None:
     limit = {"f16": 2e-3, "bf16": 1.6e-2, "f64": 1e-14}[dt]
     for mask in (MASKS[2], MASKS[5]):
         check(SHAPES[1], "bhsd", dt, mask, limit)
+
+
+def test_the_definition_is_pytorchs() -> None:
+    torch = pytest.importorskip("torch", exc_type=ImportError)
+    if not hasattr(torch, "nn"):
+        pytest.skip("torch is a part of torch-mlir here")
+    rng = np.random.default_rng(0)
+    q, k, v, w = (rng.standard_normal((2, 4, 50, 16)) for _ in range(4))
+    leaves = [torch.tensor(x, requires_grad=True) for x in (q, k, v)]
+    out = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=True)
+    (out * torch.tensor(w)).sum().backward()
+    g = rlx.Graph()
+    values = [g.input(n, [2, 4, 50, 16], "f64") for n in "qkvw"]
+    result = g.attention(*values[:3], layout="bhsd", mask_kind="causal")
+    g.set_outputs(gradients((result * values[3]).sum(), values[:3]))
+    found = rlx.interpret(g, dict(zip("qkvw", (q, k, v, w), strict=True)))
+    for one, leaf in zip(found, leaves, strict=True):
+        np.testing.assert_allclose(one, leaf.grad.numpy(), rtol=0, atol=1e-13)
