@@ -12,10 +12,9 @@
 // CL: void rowwise_{{[0-9]+}}(
 // CL: __local float [[S:.*]][128];
 // CL: for (int [[J:v[0-9]+]] = [[T:v[0-9]+]]; [[J]] < {{v[0-9]+}}; [[J]] += 16) {
-// CL: rlx_maximum(
 // CL: barrier(
 // CL: [[T]] < 8;
-// CL: rlx_maximum(
+// CL: [[S]][{{v[0-9]+}}] =
 // CL: barrier(
 // CL: [[T]] < 4;
 // CL: [[T]] < 1;
