@@ -101,6 +101,31 @@ def test_the_ops_of_the_mlp_are_all_there() -> None:
     assert [k.name for k in kernels_of(hello(), make_target())] == ["common_0"]
 
 
+def blocks() -> Graph:
+    """What blocks of threads compute: products of both kinds, attention, rows, columns by parts."""
+    g = Graph("blocks")
+    x, w = g.input("x", [300, 70], "f16"), g.input("w", [70, 90], "f16")
+    heads = [g.input(n, [1, 4, 33, 40], "bf16") for n in "qkv"]
+    attended = g.attention(
+        *heads, num_heads=4, kv_heads=4, scale=0.2, layout="bhsd", mask_kind="causal", softcap=2.0
+    )
+    columns = g.input("c", [50000, 3]).max(axis=0)
+    g.set_outputs([g.gelu(x @ w), x.narrow(0, 0, 1) @ w, attended, x.softmax(axis=-1), columns])
+    return g
+
+
+@pytest.mark.parametrize("isa", [DEFAULT, "sm_120"])
+def test_blocks_share_memory(isa: str, tmp_path: Path) -> None:
+    target = find_target(f"cuda:{isa}")
+    kernels = kernels_of(blocks(), target, "native")
+    families = {k.name.rsplit("_", 1)[0] for k in kernels}
+    assert families == {"gpu_contraction", "gpu_attention", "rowwise", "gpu_reduce"}
+    ptx = target.emitter.emit(kernels, "ptx")
+    for entry in ptx.decode().split(".visible .entry ")[1:]:
+        assert "bar.sync" in entry
+    assemble(ptx, isa, tmp_path)
+
+
 def test_parameters_are_buffers_then_the_numbers() -> None:
     kernel = kernels_of(hello(), make_target())[0]
     assert len(kernel.buffers) == 3 and kernel.sizes == ("range",)
@@ -188,6 +213,7 @@ def test_every_sample_by_the_families(tmp_path: Path) -> None:
     dispatch: Dispatch = "native"
     emitted = emit_samples(make_target(), [f32, f16, i64], dispatch)
     assert not emitted.refused
-    families = {k.name.split("_")[1] for k in emitted.kernels}
-    assert families == {"common", "copy", "elementwise", "rowwise"}
+    families = {re.sub(r"^k\d+_|_\d+$", "", k.name) for k in emitted.kernels}
+    blocks = {"gpu_attention", "gpu_contraction", "gpu_reduce", "rowwise"}
+    assert families == {"common", "copy", "elementwise", "gather", *blocks}
     assemble(emitted.file, DEFAULT, tmp_path)
