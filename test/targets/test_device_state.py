@@ -99,7 +99,7 @@ def test_state_stays_on_the_device(api: str, monkeypatch: pytest.MonkeyPatch) ->
     state: Any = np.zeros((N, WIDTH), np.float32)
     rows = [rng.standard_normal(WIDTH).astype(np.float32) for _ in range(N)]
     traffic = Traffic(driver, monkeypatch)
-    before = 0
+    before, total = 0, state
     for n, row in enumerate(rows):
         total, state = f.run_on_device({"x": row[None], "at": at(n), "cache": state})
         found = traffic.since()
