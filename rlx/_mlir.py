@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import os
 import re
 import sys
 from collections.abc import Generator
@@ -33,9 +34,25 @@ if TYPE_CHECKING:
         rewrite,  # pyright: ignore[reportAttributeAccessIssue]
     )
 else:
+
+    @contextmanager
+    def _of_its_own() -> Generator[None]:
+        """Libraries loaded here take their own symbols before those of others, where the system can
+        do that: drivers of software devices bring LLVMs, and MLIR's would register its options with
+        one of those, which ends the process."""
+        flags = sys.getdlopenflags() if hasattr(os, "RTLD_DEEPBIND") else None
+        if flags is not None:
+            sys.setdlopenflags(flags | os.RTLD_DEEPBIND)
+        try:
+            yield
+        finally:
+            if flags is not None:
+                sys.setdlopenflags(flags)
+
     try:
-        from torch_mlir import ir, passmanager, rewrite
-        from torch_mlir.dialects import ext, func
+        with _of_its_own():
+            from torch_mlir import ir, passmanager, rewrite
+            from torch_mlir.dialects import ext, func
     except ImportError as error:
         raise ToolchainError(
             "compiling needs MLIR, and the package torch-mlir is not installed; "

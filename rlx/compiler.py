@@ -32,8 +32,9 @@ from rlx.runtime import _native, host
 from rlx.runtime.artifact import Artifact, Variant
 from rlx.runtime.cache.artifacts import find_or_compile, placed
 from rlx.runtime.cache.objects import Shelf, found_or_made
+from rlx.runtime.device_program import DeviceVariant
 from rlx.runtime.executable import typed_array, unknown
-from rlx.targets import find_target
+from rlx.targets import find_target, rank
 from rlx.targets.base import Target
 from rlx.targets.gpu.program import GpuProgram
 from rlx.tracing import span
@@ -77,27 +78,30 @@ def compile_structure(
     with _lock, span("compile", graph=graph.name):
         schedule = _schedule(graph, compilation)
         report = CompileReport(compilation)
+        if target.kernels.frame == "gpu":
+            return _compile_device(schedule, target, report), report
         return compile_schedule(schedule, target, report, shelf), report
 
 
 def compile_program(
     graph: Graph, target: Target, options: Options | None = None
 ) -> tuple[GpuProgram, CompileReport]:
-    """Compile a graph whose dims are all bound for a GPU: a program that a driver runs."""
-    places = Places(graph)
-    with places.errors():
-        compilation = Compilation(target, options)
-        with _lock, span("compile", graph=graph.name):
-            schedule = _schedule(graph, compilation)
-            report = CompileReport(compilation)
-            with compilation.timed("kernels"):
-                symbols = {
-                    k.name: _symbol(_digest(_dependences(k, target)), k) for k in schedule.kernels
-                }
-                program = gpu_program(schedule, target, symbols)
+    """As ``compile_graph``, for a GPU: the program that a driver runs."""
+    artifact, report = compile_graph(graph, target, options)
+    (variant,) = artifact.variants
+    assert isinstance(variant, DeviceVariant)
+    return variant.program, report
+
+
+def _compile_device(schedule: Schedule, target: Target, report: CompileReport) -> Artifact:
+    """The artifact of a schedule for a GPU."""
+    with report.compilation.timed("kernels"):
+        symbols = {k.name: _symbol(_digest(_dependences(k, target)), k) for k in schedule.kernels}
+        program = gpu_program(schedule, target, symbols)
     report.kernels_made += len(program.kernels)
-    compilation.fusion = places.fusion(compilation.fusion)
-    return replace(program, sites=places.sites(program.sites)), report
+    features = target.features
+    variant = DeviceVariant(features.name, target.name, tuple(sorted(features.has)), program)
+    return Artifact(schedule.target, program.params, program.inputs, program.outputs, (variant,))
 
 
 def _schedule(graph: Graph, compilation: Compilation) -> Schedule:
@@ -118,7 +122,12 @@ def compile_lowered(module: GraphModule, **options: Any) -> Artifact:
 
     Raises UnsupportedError for a module of another target, IRError for one that is malformed.
     """
-    target = _cpu_target(module.target or "cpu")
+    target = find_target(module.target or "cpu")
+    if target.name != "cpu":
+        raise UnsupportedError(
+            f"a module of lir runs on the target cpu, found {module.target!r}; rlx-opt --emit shows"
+            f" what there is for {target.name}"
+        )
     lir = module.to("lir", **options)
     with _lock, _contexts.get() as context:
         schedule = read_schedule(parse(lir.located, context))
@@ -137,9 +146,10 @@ def compile_artifact(
 ) -> Artifact:
     """Compile a graph to an artifact, which is saved to a file and runs without a compiler.
 
-    ``target`` is "cpu" (this machine's CPU), a CPU such as "cpu:x86-64-v3", or a list of them:
-    where the artifact is loaded, the best that fits the machine is taken. ``dims`` binds all
-    symbolic dims. The artifact carries ``params`` (arrays by name, beside the values that the graph
+    ``target`` is "cpu" (this machine's CPU), a CPU such as "cpu:x86-64-v3", a GPU's API as it is or
+    for some device ("vulkan", "cuda:sm_90"), which need not be here, or a list of one kind: where
+    the artifact is loaded, the best that fits the machine is taken. ``dims`` binds all symbolic
+    dims. The artifact carries ``params`` (arrays by name, beside the values that the graph
     has); the others are set where it is run. ``precision`` is as for ``Session`` and ``options``
     are as for ``Session.compile``.
 
@@ -160,11 +170,7 @@ def compile_artifact(
             "an artifact has no donated inputs: whoever loads it could not know; compile with"
             " Session.compile, or leave donate out"
         )
-    names = [target] if isinstance(target, str) else list(target)
-    targets = {t.features.name: t for t in map(_cpu_target, names)}
-    order = sorted(targets.values(), key=lambda t: t.features.rank, reverse=True)
-    if not order:
-        raise DeviceError("an artifact needs at least one target, such as 'cpu'")
+    order = _ordered([target] if isinstance(target, str) else list(target))
 
     def compiled(t: Target) -> Artifact:
         types = types_of(chosen, t.features.has)
@@ -177,14 +183,14 @@ def compile_artifact(
     return replace(first, variants=variants, values=values)
 
 
-def _cpu_target(name: str) -> Target:
-    target = find_target(name)
-    if target.name != "cpu":
-        raise UnsupportedError(
-            f"an artifact runs on the target cpu, found {name!r}; rlx-opt --emit shows what there"
-            f" is for {target.name}"
-        )
-    return target
+def _ordered(names: Sequence[str]) -> list[Target]:
+    """The targets of an artifact, the best first."""
+    targets = {(t.name, t.features.name): t for t in map(find_target, names)}
+    kinds = sorted({t.name for t in targets.values()})
+    if len(kinds) != 1:
+        found = f", found {', '.join(kinds)}; compile one artifact for each" if kinds else ""
+        raise DeviceError(f"an artifact is for one kind of target, such as 'cpu'{found}")
+    return sorted(targets.values(), key=lambda t: rank(t.name, t.features), reverse=True)
 
 
 def _values(graph: Graph, given: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:

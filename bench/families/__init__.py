@@ -28,6 +28,7 @@ FAMILIES = {
     "compile": "bench.families.compile",
     "warm": "bench.families.warm",
     "memory": "bench.families.memory",
+    "resident": "bench.families.resident",
 }
 
 

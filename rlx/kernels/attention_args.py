@@ -7,6 +7,7 @@ the plan of the scratch memory are each written once.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import Literal, NamedTuple, TypeVar
@@ -17,7 +18,7 @@ from rlx.types import DType, f32, f64, i32, i64
 
 __all__ = [
     "Arguments", "AttentionConfig", "AttentionSizes", "MaskKind", "Strides", "Tile", "offsets",
-    "positions", "size_values", "tile_for",
+    "positions", "size_names", "size_values", "tile_for",
 ]  # fmt: skip
 
 MaskKind = Literal["none", "causal", "window", "custom", "bias"]
@@ -175,14 +176,16 @@ class Arguments:
     dim: Reg
     key_block: Reg
 
-    def __init__(self, k: Kernel, config: AttentionConfig) -> None:
+    def __init__(
+        self, k: Kernel, config: AttentionConfig, names: Sequence[str] | None = None
+    ) -> None:
         self._k, self._dt = k, config.compute
         self.q, self.k, self.v = (k.buffer(n, config.dtype) for n in ("q", "k", "v"))
         self.mask: Buffer | None = (
             k.buffer("mask", config.mask_dtype) if config.mask_dtype else None
         )
         self.out = k.buffer("out", config.dtype)
-        self._sizes = {name: k.size(name) for name in size_names(config)}
+        self._sizes = {name: k.size(name) for name in names or size_names(config)}
 
     def __getattr__(self, name: str) -> Reg:
         try:

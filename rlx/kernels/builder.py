@@ -35,12 +35,14 @@ class KernelTarget:
     beyond the common ones that a kernel may use, as CPUID does. ``fused`` says that a multiply-add
     in f32 rounds once; several languages leave that to the device.
 
-    The rest is for the GPU frame: ``block`` threads a block; ``buffer_space`` and ``stack_space``
-    are put into the memref types of arguments and of stack arrays, and ``shared_space`` into those
-    of memory that a block shares (None: there is none yet); ``logical`` says that memory is
-    addressed through typed arrays, not pointers: then buffers have a run-time length, and numbers
-    come in a buffer of their own, since every argument takes one of few bindings. As a binding must
-    start at a round address, they include the element of each buffer at which its view starts.
+    The rest is for the GPU frame: ``block`` threads a block, where nothing asks for more, and at
+    most ``most_threads``, which share at most ``shared_bytes``; ``buffer_space`` and
+    ``stack_space`` are put into the memref types of arguments and of stack arrays, and
+    ``shared_space`` into those of memory that a block shares (None: there is none yet); ``logical``
+    says that memory is addressed through typed arrays, not pointers: then buffers have a run-time
+    length. Numbers come in a buffer of their own, after all others, since every argument may take
+    one of few bindings. As a binding must start at a round address, they include the element of
+    each buffer at which its view starts.
     """
 
     name: str
@@ -52,6 +54,8 @@ class KernelTarget:
     stack_space: str = ""
     logical: bool = False
     block: int = 128
+    most_threads: int = 128
+    shared_bytes: int = 16 << 10
     index_bits: int = 64
     shared_space: str | None = None
     lacks: Mapping[DType, str] = field(default_factory=dict[DType, str])
@@ -96,7 +100,7 @@ class Kernel(Control):
         if self.target.frame == "gpu":
             sizes, casts = self._gpu_sizes()
             args += sizes
-            start = f"  gpu.func @{self.name}({', '.join(args)}) kernel"
+            start = f"  gpu.func @{self.name}({', '.join(args)}){self._workgroup()} kernel"
             start += f" attributes {{known_block_size = array<i32: {self._block}, 1, 1>}} {{"
             body = [start, *casts, *self._head, *self._lines, "    gpu.return", "  }"]
         else:
@@ -114,27 +118,19 @@ class Kernel(Control):
             self._scratch is not None,
             self.target.frame,
             tuple(n for n, b in enumerate(self._buffers) if b.name in self._written),
-            self.target.frame == "gpu" and self.target.logical,
+            self.target.frame == "gpu",
             self._block,
             self._points,
         )
 
     def _gpu_sizes(self) -> tuple[list[str], list[str]]:
-        """The arguments that bring the numbers as i32, and the lines that make indices of them."""
-        names = [s.name for s in self._sizes]
-        if self.target.logical:
-            names += [start_of(b) for b in self._buffers]
-        words = [f"{name}_i32" for name in names]
-        casts = [
-            f"    {name} = arith.index_cast {word} : i32 to index"
-            for name, word in zip(names, words, strict=True)
-        ]
-        if not self.target.logical:
-            return [f"{word}: i32" for word in words], casts
-        kind = f"memref<{len(words)}xi32{self._space()}>"
+        """The argument that brings the numbers, as i32, and the lines that make indices of them."""
+        names = [*(s.name for s in self._sizes), *(start_of(b) for b in self._buffers)]
+        kind = f"memref<{len(names)}xi32{self._space()}>"
         lines: list[str] = []
-        for n, (word, cast) in enumerate(zip(words, casts, strict=True)):
+        for n, name in enumerate(names):
+            word = f"{name}_i32"
             lines.append(f"    {word}_at = arith.constant {n} : index")
             lines.append(f"    {word} = memref.load %sizes[{word}_at] : {kind}")
-            lines.append(cast)
+            lines.append(f"    {name} = arith.index_cast {word} : i32 to index")
         return [f"%sizes: {kind}"], lines

@@ -15,6 +15,9 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "rlx.kernels.custom": ("CustomConfig",),
     "rlx.kernels.elementwise": ("ElementwiseConfig",),
     "rlx.kernels.gather": ("GatherConfig",),
+    "rlx.kernels.gpu.attention": ("GpuAttentionConfig",),
+    "rlx.kernels.gpu.contraction": ("GpuContractionConfig", "Split", "Tile", "Fragments"),
+    "rlx.kernels.gpu.reduce": ("GpuReduceConfig",),
     "rlx.kernels.loop": (
         "LoopConfig", "Rows", "Row", "Literal", "Move", "Apply", "If", "While", "For",
     ),

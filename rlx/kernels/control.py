@@ -8,6 +8,7 @@ from functools import partial
 from rlx.kernels.complex import flat, gathered
 from rlx.kernels.memory import Memory
 from rlx.kernels.reg import INDEX, Buffer, Reg
+from rlx.types import DType, bool_, i32
 
 __all__ = ["ROW", "Control"]
 
@@ -47,20 +48,37 @@ class Control(Memory):
         self.line("gpu.barrier")
 
     def block_fold(
-        self, thread: Reg, values: Sequence[Reg], combine: Callable[[int, Reg, Reg], Reg]
+        self,
+        thread: Reg,
+        values: Sequence[Reg],
+        combine: Callable[[int, Reg, Reg], Reg],
+        width: int = 0,
+        step: int = 1,
     ) -> list[Reg]:
         """What ``combine(n, a, b)`` makes of the n-th values of all threads of a block, in a fixed
-        tree: every thread gets it. Their number is a power of two."""
-        rooms = [self.shared(v.dtype, self._block) for v in values]
+        tree: every thread gets it. Their number is a power of two.
+
+        With a ``width``, also a power of two, of each of so many threads that are ``step`` apart.
+        """
+        width = width or self._block // step
+        rooms = [self.shared(_held(v.dtype), self._block) for v in values]
         for room, value in zip(rooms, values, strict=True):
-            self.store(value, room, thread)
+            self.store(self.cast(value, room.dtype), room, thread)
         self.barrier()
-        half = self._block // 2
-        while half:
-            self.when(thread < half, partial(self._fold_half, thread, half, rooms, combine))
+        whole = width * step == self._block
+        place = thread if whole else thread % (width * step)
+        half = width // 2 * step
+        kinds = [v.dtype for v in values]
+        while half >= step:
+            fold = partial(self._fold_half, thread, half, rooms, kinds, combine)
+            self.when(place < half, fold)
             self.barrier()
             half //= 2
-        found = [self.load(room, 0) for room in rooms]
+        first = self.index(0) if whole else thread - place
+        first = first + place % step if step > 1 else first
+        found = [
+            self.cast(self.load(room, first), dt) for room, dt in zip(rooms, kinds, strict=True)
+        ]
         self.barrier()  # before the rooms are written again
         return found
 
@@ -69,11 +87,12 @@ class Control(Memory):
         thread: Reg,
         half: int,
         rooms: Sequence[Buffer],
+        kinds: Sequence[DType],
         combine: Callable[[int, Reg, Reg], Reg],
     ) -> None:
-        for n, room in enumerate(rooms):
-            value = combine(n, self.load(room, thread), self.load(room, thread + half))
-            self.store(value, room, thread)
+        for n, (room, dt) in enumerate(zip(rooms, kinds, strict=True)):
+            a, b = (self.cast(self.load(room, at), dt) for at in (thread, thread + half))
+            self.store(self.cast(combine(n, a, b), room.dtype), room, thread)
 
     def loop(
         self,
@@ -179,3 +198,8 @@ class Control(Memory):
             rest, half = n % lanes, lanes // 2
             self.when(rest >= half, partial(body, n - rest, half if half > 1 else 0))
             lanes = half
+
+
+def _held(dt: DType) -> DType:
+    """The type in which a block shares values: not every device has shared bytes."""
+    return i32 if dt is bool_ or (dt.is_int and dt.bits < 32) else dt

@@ -27,6 +27,9 @@ from rlx.kernels import (
 )
 from rlx.kernels.builder import KernelTarget, KernelText
 from rlx.kernels.family import Family
+from rlx.kernels.gpu import attention as gpu_attention
+from rlx.kernels.gpu import contraction as gpu_contraction
+from rlx.kernels.gpu import reduce as gpu_reduce
 
 __all__ = ["FAMILIES", "emit_kernel"]
 
@@ -42,6 +45,9 @@ FAMILIES: dict[str, Family] = {
     "elementwise": elementwise,
     "fft": fft,
     "gather": gather,
+    "gpu_attention": gpu_attention,
+    "gpu_contraction": gpu_contraction,
+    "gpu_reduce": gpu_reduce,
     "loop": loop,
     "pack": pack,
     "pack_across": pack_across,

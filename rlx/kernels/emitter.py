@@ -25,6 +25,7 @@ class Emitter:
         self._head: list[str] = []
         self._lines: list[str] = []
         self._buffers: list[Buffer] = []
+        self._shared: list[str] = []
         self._sizes: list[Reg] = []
         self._constants: dict[str, str] = {}
         self._count = 0

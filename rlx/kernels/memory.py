@@ -94,14 +94,26 @@ class Memory(Arithmetic):
             raise self._refuse("the target shares no memory in a block")
         kind = f"memref<{count}x{self._element(dt)}{f', {space}' if space else ''}>"
         name = self.fresh()
-        self._head.append(f"    {name} = memref.alloc() : {kind}")
+        if self.target.logical:
+            self._head.append(f"    {name} = memref.alloc() : {kind}")
+        else:
+            self._shared.append(f"{name}: {kind} {{llvm.align = 16 : i64}}")
         return Buffer(name, dt, kind)
+
+    def _workgroup(self) -> str:
+        """What a kernel's head says of shared memory: the conversions to machine code take it from
+        there, those to languages of typed arrays from where it is allocated."""
+        return f" workgroup({', '.join(self._shared)})" if self._shared else ""
 
     def load(self, b: Buffer, at: Reg | int, lanes: int = 0) -> Reg:
         """Read one element or ``lanes`` consecutive ones; 16-bit floats come as f32."""
         if b.dtype.is_complex:
             return self._load_complex(b, at, lanes)
         return self._from_memory(self._raw_load(b, at, lanes), b.dtype, lanes)
+
+    def load_bits(self, b: Buffer, at: Reg | int) -> Reg:
+        """The bits of an element of a buffer of 16-bit floats."""
+        return self._bitcast(self._raw_load(b, at, 0), self._form(b.dtype), u16, 0)
 
     def _raw_load(self, b: Buffer, at: Reg | int, lanes: int) -> str:
         i, elem = self._place(b, at).name, self._element(b.dtype)
@@ -115,7 +127,7 @@ class Memory(Arithmetic):
     def _place(self, b: Buffer, at: Reg | int) -> Reg:
         """The element of what is bound: a view starts somewhere in it."""
         index = self._index(at)
-        if not self.target.logical or b.name not in {a.name for a in self._buffers}:
+        if self.target.frame != "gpu" or b.name not in {a.name for a in self._buffers}:
             return index
         return index + self.reg(start_of(b), INDEX)
 

@@ -19,13 +19,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
+from math import prod
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
 from rlx.kernels.folding import Total, add, fold, start
 from rlx.kernels.reg import Buffer, Reg
 from rlx.kernels.rowwise_plan import Pass, Reduce, RowProgram, RowwiseConfig, plan
-from rlx.kernels.strides import Space, Strided, Strides, accesses, collapse, run_time_strides
+from rlx.kernels.strides import (
+    Space,
+    Strided,
+    Strides,
+    accesses,
+    ceil_div,
+    collapse,
+    run_time_strides,
+)
 from rlx.types import DType, bf16, f16, f32
 
 __all__ = ["Reduce", "RowProgram", "RowwiseConfig", "emit", "launch"]
@@ -44,7 +53,10 @@ ROUND_COST = 48
 ALIGN = 64
 
 BLOCK = 128
-"""Threads of a GPU that share a row."""
+"""Threads of a block of a GPU, which share one row or several."""
+
+SERIAL = 4
+"""Elements of a row for each of the threads that share it: up to that, one does it all."""
 
 
 def launch(
@@ -60,7 +72,7 @@ def launch(
     ``inputs`` and ``outputs`` give each operand's stride along every dim of ``shape``, in elements
     and not negative: 0 along the row for an operand with one value a row, 0 along leading dims for
     one that rows share (never an output). With ``blocks`` the target is a GPU whose threads share
-    memory: then those of a block share a row that is long enough.
+    memory: then several share a row that is not very short.
     """
     *lead, columns = shape
     strides = [tuple(s) for s in (*inputs, *outputs)]
@@ -72,8 +84,8 @@ def launch(
         tuple((*s, a) for s, a in zip(rows.strides, along, strict=True)),
     )
     kinds = accesses(space)
-    shared = blocks and columns >= BLOCK // 2
-    config = RowwiseConfig(program, kinds[: len(inputs)], kinds[len(inputs) :], shared)
+    threads = _threads(columns) if blocks else 0
+    config = RowwiseConfig(program, kinds[: len(inputs)], kinds[len(inputs) :], threads)
 
     planned = plan(config)
     scratch_row = -(-columns * _widest(program) // ALIGN) * ALIGN
@@ -82,7 +94,14 @@ def launch(
         sizes += run_time_strides(kind, s)
     work = max(1, columns * sum(p.cost for p in planned.passes))
     grain = max(1, SHARE // work)
-    return config, Launch(rows.size, grain, tuple(sizes), planned.scratch_rows * scratch_row)
+    tasks = ceil_div(rows.size, BLOCK // threads) if threads else rows.size
+    return config, Launch(tasks, grain, tuple(sizes), planned.scratch_rows * scratch_row)
+
+
+def _threads(columns: int) -> int:
+    """How many threads share a row: a power of two, or 0 where one does a row alone."""
+    shared = 1 << (columns // SERIAL).bit_length()
+    return min(BLOCK, shared) if columns > SERIAL else 0
 
 
 def _wide(dt: DType) -> DType:
@@ -129,16 +148,32 @@ class _Emitter:
         }
 
     def emit(self) -> KernelText:
-        if self.config.blocks:
-            self.k.parallel_blocks(BLOCK, self.row)
+        self.thread: Reg | None = None
+        self.inside: Reg | None = None
+        if self.config.threads:
+            self.k.parallel_blocks(BLOCK, self.rows)
         else:
             self.k.parallel(self.row)
         return self.k.text()
 
-    def row(self, r: Reg, thread: Reg | None = None) -> None:
-        """One row, by one thread or by the threads of a block: each takes every so many elements,
-        and what they have reduced is folded where a pass ends."""
-        self.thread = thread
+    def rows(self, block: Reg, thread: Reg) -> None:
+        """The rows of a block, each by some of its threads: each takes every so many elements, and
+        what they have reduced is folded where a pass ends. Threads that have no row go through the
+        last, since all must meet, and store nothing: PoCL runs no loop right whose end differs from
+        thread to thread."""
+        k, threads = self.k, self.config.threads
+        if threads == BLOCK:
+            self.thread = self.first = thread
+            self.row(block)
+            return
+        self.thread, self.first = thread, thread % threads
+        r = block * (BLOCK // threads) + thread // threads
+        count = prod(self.lead, start=k.index(1))
+        self.inside = r < count
+        self.row(k.minimum(r, count - 1))
+
+    def row(self, r: Reg) -> None:
+        """One row, by one thread or by several."""
         at: list[Reg] = []
         for d in range(len(self.lead) - 1, -1, -1):
             at.insert(0, r % self.lead[d] if d else r)
@@ -158,7 +193,14 @@ class _Emitter:
         if self.thread is None:
             store()
         else:
-            self.k.when(self.thread < 1, store)
+            self.k.when(self.first < 1, partial(self.within, store))
+
+    def within(self, store: Callable[[], None]) -> None:
+        """Run by the threads that have a row."""
+        if self.inside is None:
+            store()
+        else:
+            self.k.when(self.inside, store)
 
     def scalar(self, v: int) -> Reg:
         """A value with one element a row; reductions are there since their pass."""
@@ -181,13 +223,14 @@ class _Emitter:
         vectors = max(1, min(MAX_VECTORS, ROUND_COST // max(1, p.cost)))
         longest = lanes << (vectors.bit_length() - 1)  # halves again and again
         sums = [self.start(r, longest) for r in p.reductions]
-        begin = k.index(0) if self.thread is None else self.thread
+        begin = k.index(0) if self.thread is None else self.first
         for n in dict.fromkeys((longest, lanes, 0)):
             sums = [self.fold(r, s, n) for r, s in zip(p.reductions, sums, strict=True)]
             begin, sums = self.walk(p, fixed, begin, sums, n)
         if self.thread is not None and sums:
             own = [total for (total,) in sums]
-            sums = [(s,) for s in k.block_fold(self.thread, own, partial(self.both, p))]
+            both = partial(self.both, p)
+            sums = [(s,) for s in k.block_fold(self.thread, own, both, self.config.threads)]
         for r, s in zip(p.reductions, sums, strict=True):
             self.scalars[r] = self.finish(r, s)
 
@@ -219,7 +262,7 @@ class _Emitter:
             )
             return [x for s in found for x in s]
 
-        stride = BLOCK if self.config.blocks else step
+        stride = self.config.threads or step
         return end, totals(k.loop(begin, end, stride, one_round, [x for s in sums for x in s]))
 
     def point(self, p: Pass, fixed: dict[int, Reg], j: Reg, lanes: int) -> dict[int, Reg]:
@@ -239,7 +282,7 @@ class _Emitter:
                 k.store(regs[v], *self.slot(v, j))
         for n in p.outputs:
             value = regs[self.program.outputs[n]]
-            self.outputs[n].store(value, self.out_bases[n], j, lanes)
+            self.within(partial(self.outputs[n].store, value, self.out_bases[n], j, lanes))
         return regs
 
     def is_own_output(self, v: int) -> bool:

@@ -73,13 +73,13 @@ class RowwiseConfig:
     """A region, and how its operands move: along each leading dim, and last along the row.
 
     An input is "zero" along the row if it has one value a row; an output that is gets one.
-    ``blocks`` says that a block of a GPU's threads shares a row.
+    ``threads`` of a GPU's block share a row; 0: one does it alone.
     """
 
     program: RowProgram
     inputs: tuple[Access, ...]
     outputs: tuple[Access, ...]
-    blocks: bool = False
+    threads: int = 0
 
 
 @dataclass(frozen=True)

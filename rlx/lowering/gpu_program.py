@@ -43,7 +43,7 @@ def gpu_program(schedule: Schedule, target: Target, symbols: dict[str, str]) -> 
         schedule.target, kernels, tuple(builder.memories),
         schedule.params, schedule.inputs, schedule.outputs, schedule.constants,
         tuple((builder.step(step), follows) for step, follows in schedule.prologue),
-        builder.steps(schedule.main), schedule.sites,
+        builder.steps(schedule.main), schedule.launches, schedule.sites,
     )  # fmt: skip
 
 
@@ -63,7 +63,6 @@ class _Builder:
         self, schedule: Schedule, kernels: dict[str, int], texts: Sequence[KernelText]
     ) -> None:
         self.kernels, self.texts = kernels, texts
-        self.facts = iter(schedule.launches)
         self.memories: list[Memory] = []
         # For each base of the schedule, the first of its memories, and where its slots begin.
         self.bases: list[tuple[int, list[int]]] = []
@@ -104,7 +103,7 @@ class _Builder:
         text = self.texts[number]
         params = tuple(count if n == "range" else next(given) for n in text.sizes)
         places = tuple(self.place(r) for r in refs)
-        return Dispatch(number, groups(count, text.points), places, params, next(self.facts)[0])
+        return Dispatch(number, groups(count, text.points), places, params)
 
     def branch(self, step: Any) -> Step:
         _, flag, then, otherwise = step

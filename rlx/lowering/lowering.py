@@ -86,6 +86,11 @@ class Lowering:
         return 1 if self.target.kernels.frame == "gpu" else elementwise.BLOCK
 
     @property
+    def widest(self) -> int:
+        """Bits of the widest element that kernels move as it is."""
+        return 32 if u64 in self.target.kernels.lacks else 64
+
+    @property
     def shares(self) -> bool:
         """Whether threads of the target come in blocks that share memory."""
         return self.target.kernels.shared_space is not None
@@ -181,8 +186,7 @@ class Lowering:
     def copy(self, source: View, target: View) -> None:
         """Launch a copy between two views of one shape. It moves bits: one kernel for every element
         type of a width."""
-        widest = 32 if u64 in self.target.kernels.lacks else 64
-        source, target = source.as_bits(widest), target.as_bits(widest)
+        source, target = source.as_bits(self.widest), target.as_bits(self.widest)
         config, launch = copy_family.launch(
             source.dtype.bits, source.shape, source.strides, target.strides, self.block
         )

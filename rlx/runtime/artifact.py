@@ -8,30 +8,39 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from rlx.digest import digest
 from rlx.errors import ArtifactError
 from rlx.runtime import _native, container
-from rlx.runtime.encoding import Reader, Writer, read_step, write_step
-from rlx.types import DTYPES
+from rlx.runtime.encoding import (
+    Array,
+    LaunchInfo,
+    Parts,
+    Reader,
+    Signature,
+    Site,
+    Writer,
+    array_of,
+    bytes_of,
+    read_constants,
+    read_facts,
+    read_signature,
+    read_step,
+    write_constants,
+    write_facts,
+    write_signature,
+    write_step,
+)
 
-__all__ = ["Artifact", "Signature", "Variant"]
+if TYPE_CHECKING:
+    from rlx.runtime.device_program import DeviceVariant
 
-Array = np.ndarray[Any, Any]
-
-Signature = tuple[str, str, tuple[int, ...]]
-"""Name, element type and shape of a param, input or output."""
-
-LaunchInfo = tuple[str, str, int, int, int]
-"""What a launch is for: its ops, the user's file and line; its flops, and the bytes it moves."""
+__all__ = ["Artifact", "LaunchInfo", "Signature", "Variant"]
 
 MAPPED_BYTES = 1 << 20
 """A file of so many bytes is mapped into memory; a smaller one is read."""
@@ -63,27 +72,26 @@ class Variant:
     objects: dict[str, bytes] = field(repr=False)
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Any], repr=False)
 
-    def lacking(self) -> list[str]:
-        """What it needs and this machine does not have."""
-        if self.machine != _native.machine():
-            return [self.machine]
-        return sorted(set(self.requires) - _native.cpu_features())
+    def with_facts(self, launches: list[LaunchInfo], sites: list[Site]) -> Variant:
+        """The same with other places."""
+        return replace(self, launches=launches, sites=sites)
 
 
 @dataclass(frozen=True, eq=False)
 class Artifact:
     """A compiled graph for one target and one binding of its dims.
 
-    ``variants`` are alternatives for several kinds of CPU, the best first. ``values`` are the
-    params that it carries; the others must be set before a run. ``extras`` are parts that the
-    runtime carries along and does not read. ``file`` is the map of the file that it was read from.
+    ``variants`` are alternatives for several kinds of machine, the best first: schedules for CPUs,
+    or programs for devices. ``values`` are the params that it carries; the others must be set
+    before a run. ``extras`` are parts that the runtime carries along and does not read. ``file`` is
+    the map of the file that it was read from.
     """
 
     target: str
     params: list[Signature]
     inputs: list[Signature]
     outputs: list[Signature]
-    variants: tuple[Variant, ...]
+    variants: tuple[Variant, ...] | tuple[DeviceVariant, ...]
     values: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
     extras: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
     file: mmap.mmap | None = field(default=None, repr=False)
@@ -91,13 +99,23 @@ class Artifact:
     @cached_property
     def variant(self) -> Variant:
         """The first variant that runs on this machine; ArtifactError says what they all lack."""
+        here, has = _native.machine(), _native.cpu_features()
+        found = self.fitting(here, has, f"this machine ({here})")
+        assert isinstance(found, Variant)
+        return found
+
+    def fitting(self, machine: str, has: Collection[str], where: str) -> Variant | DeviceVariant:
+        """The first variant for a kind of machine that needs no more than it ``has``; ArtifactError
+        says what they all need and ``where`` lacks."""
+        lacks: list[str] = []
         for v in self.variants:
-            if not v.lacking():
+            missing = sorted({*v.requires} - {*has}) if v.machine == machine else [v.machine]
+            if not missing:
                 return v
-        lacks = "; ".join(f"{v.features} needs {', '.join(v.lacking())}" for v in self.variants)
+            lacks.append(f"{v.features} needs {', '.join(missing)}")
         raise ArtifactError(
-            f"the artifact does not run on this machine ({_native.machine()}), which lacks what"
-            f" its code needs: {lacks}; compile it for this machine too"
+            f"the artifact does not run on {where}, which lacks what its code needs:"
+            f" {'; '.join(lacks)}; compile it for that too"
         )
 
     # -- files -----------------------------------------------------------------------------
@@ -170,15 +188,18 @@ class _Packer:
     def __init__(self, artifact: Artifact) -> None:
         self.parts: dict[str, Any] = {"manifest": b""}
         self.numbers: dict[str, int] = {}
-        schedules = [self._schedule(i, v) for i, v in enumerate(artifact.variants)]
+        schedules = [
+            self._schedule(i, v) if isinstance(v, Variant) else self._program(i, v)
+            for i, v in enumerate(artifact.variants)
+        ]
         w = Writer()
         w.text(artifact.target)
         for signatures in (artifact.params, artifact.inputs, artifact.outputs):
-            w.each(signatures, _write_signature)
+            w.each(signatures, write_signature)
         for i, (name, _, _) in enumerate(artifact.params):
             w.words(name in artifact.values)
             if name in artifact.values:
-                w.words(self._part(f"params/{i}", _bytes_of(artifact.values[name])))
+                w.words(self._part(f"params/{i}", bytes_of(artifact.values[name])))
         w.words(len(artifact.variants))
         for v, schedule in zip(artifact.variants, schedules, strict=True):
             w.text(v.features)
@@ -196,6 +217,13 @@ class _Packer:
             self.parts[name] = data
         return self.numbers[name]
 
+    def _program(self, number: int, v: DeviceVariant) -> int:
+        from rlx.runtime.device_program import write_program
+
+        w = Writer()
+        write_program(w, v, self._part)
+        return self._part(f"variants/{number}", w.data)
+
     def _schedule(self, number: int, v: Variant) -> int:
         if v.functions:
             raise ArtifactError(
@@ -204,12 +232,7 @@ class _Packer:
             )
         w = Writer()
         w.words(v.arena_bytes, v.packed_bytes)
-        w.words(len(v.constants))
-        for c in v.constants:
-            data = _bytes_of(c)
-            name = digest(data)
-            _write_signature(w, (name, _dtype_of(c), c.shape))
-            w.words(self._part(f"constants/{name}", data))
+        write_constants(w, v.constants, self._part)
         keys = list(v.objects)
         w.words(len(keys), *(self._part(f"objects/{k}", v.objects[k]) for k in keys))
         w.words(len(v.kernels))
@@ -223,77 +246,53 @@ class _Packer:
             w.each(follows, lambda w, n: w.words(n))
             write_step(w, step, kernels)
         w.each(v.main, lambda w, s: write_step(w, s, kernels))
-        texts = [t for ops, file, *_ in v.launches for t in (ops, file)]
-        texts += [file for _, file, _ in v.sites]
-        number_of = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-        w.each(list(number_of), Writer.text)
-        w.words(len(v.launches))
-        for ops, file, line, flops, moved in v.launches:
-            w.words(number_of[ops], number_of[file], line, flops, moved)
-        w.words(len(v.sites))
-        for message, file, line in v.sites:
-            w.text(message)
-            w.words(number_of[file], line)
+        write_facts(w, v.launches, v.sites)
         return self._part(f"variants/{number}", w.data)
 
 
-def _write_signature(w: Writer, signature: Signature) -> None:
-    name, dt, shape = signature
-    w.text(name)
-    w.text(dt)
-    w.each(shape, lambda w, n: w.words(n))
-
-
-def _dtype_of(a: Array) -> str:
-    return next(name for name, dt in DTYPES.items() if dt.numpy == a.dtype)
-
-
-def _bytes_of(a: Array) -> memoryview:
-    # numpy exports no buffer for bfloat16.
-    return np.ascontiguousarray(a).reshape(-1).view(np.uint8).data
-
-
 # -- reading -------------------------------------------------------------------------------
-
-
-Parts = list[tuple[str, memoryview]]
 
 
 def _unpacked(parts: Mapping[str, memoryview]) -> Artifact:
     numbered = list(parts.items())
     r = Reader(parts["manifest"])
     target = r.text()
-    params, inputs, outputs = (r.each(_read_signature) for _ in range(3))
-    values = {s[0]: _array(s, numbered[r.word()][1]) for s in params if r.word()}
-    variants = tuple(r.each(lambda r: _read_variant(r, numbered)))
+    params, inputs, outputs = (r.each(read_signature) for _ in range(3))
+    values = {s[0]: array_of(s, numbered[r.word()][1]) for s in params if r.word()}
+    if target == "cpu":
+        variants = tuple(r.each(lambda r: _read_variant(r, numbered)))
+    else:
+        signatures = (params, inputs, outputs)
+        variants = tuple(r.each(lambda r: _read_device_variant(r, numbered, target, signatures)))
     extras = {n.removeprefix("extras/"): bytes(d) for n, d in numbered if n.startswith("extras/")}
     return Artifact(target, params, inputs, outputs, variants, values, extras)
 
 
-def _read_signature(r: Reader) -> Signature:
-    return r.text(), r.text(), r.list()
+def _read_head(r: Reader) -> tuple[str, str, tuple[str, ...]]:
+    return r.text(), r.text(), tuple(r.each(Reader.text))
 
 
-def _array(signature: Signature, data: memoryview) -> Array:
-    """The array that a part holds; it shares the part's memory."""
-    _, dt, shape = signature
-    kind = DTYPES[dt].numpy
-    return np.frombuffer(data, kind).reshape(shape) if len(data) else np.empty(shape, kind)
+def _read_device_variant(
+    r: Reader, parts: Parts, target: str, signatures: Sequence[list[Signature]]
+) -> DeviceVariant:
+    # Imported here: what runs on a CPU needs nothing of devices.
+    from rlx.runtime.device_program import DeviceVariant, read_program
+
+    head = _read_head(r)
+    return DeviceVariant(*head, read_program(Reader(parts[r.word()][1]), parts, target, signatures))
 
 
 def _read_variant(r: Reader, parts: Parts) -> Variant:
-    features, machine, requires = r.text(), r.text(), tuple(r.each(Reader.text))
+    features, machine, requires = _read_head(r)
     s = Reader(parts[r.word()][1])
     arena, packed = s.words(2)
-    constants = s.each(lambda s: _array(_read_signature(s), parts[s.word()][1]))
+    constants = read_constants(s, parts)
     objects = [(parts[n][0].removeprefix("objects/"), parts[n][1]) for n in s.list()]
     kernels = {name: (objects[at][0], symbol) for name, at, symbol in s.each(_read_kernel)}
     names = list(kernels)
     follows = s.each(lambda s: (s.list(), read_step(s, names)))
     main = s.each(lambda s: read_step(s, names))
-    texts = s.each(Reader.text)
-    launches = s.each(lambda s: (texts[s.word()], texts[s.word()], s.word(), s.word(), s.word()))
-    sites = s.each(lambda s: (s.text(), texts[s.word()], s.word()))
+    launches, sites = read_facts(s)
     loaded = {key: bytes(data) for key, data in objects}
     prologue = [(step, params) for params, step in follows]
     return Variant(

@@ -74,6 +74,10 @@ class CpuBackend:
             )
         return Executable(artifact, report, shared, chosen.donate)
 
+    def loaded(self, artifact: Artifact) -> Executable:
+        """An artifact ready to run."""
+        return Executable(artifact)
+
     def set_threads(self, n: int) -> None:
         from rlx.runtime import _native
 
@@ -96,14 +100,17 @@ def _no_collections() -> Generator[None]:
             gc.enable()
 
 
-class Loaded(CpuBackend):
-    """The host's processor, with what is to be run compiled already."""
+class Loaded:
+    """A backend with what is to be run compiled already."""
 
-    def __init__(self, artifact: Artifact) -> None:
-        self.artifact = artifact
+    def __init__(self, backend: Any, artifact: Artifact) -> None:
+        self.name, self.backend, self.artifact = backend.name, backend, artifact
 
     def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Executable:
-        return Executable(self.artifact, None, shared)
+        return self.backend.loaded(self.artifact)
+
+    def set_threads(self, n: int) -> None:
+        self.backend.set_threads(n)
 
 
 class InterpreterBackend:
@@ -150,7 +157,10 @@ def _on_device(api: str) -> Registered:
 _registry: dict[str, Registered] = {
     "cpu": Registered(CpuBackend, _present),
     "interpret": Registered(InterpreterBackend, _present),
-    **{api: _on_device(api) for api in ("vulkan", "gpu", "opencl", "metal", "opengl")},
+    **{
+        api: _on_device(api)
+        for api in ("vulkan", "gpu", "opencl", "cuda", "rocm", "metal", "opengl")
+    },
 }
 
 

@@ -14,8 +14,9 @@ import numpy as np
 from rlx.errors import FaultError, GraphError, UnsupportedError
 from rlx.graph import Graph
 from rlx.ops.base import caller
-from rlx.runtime.artifact import Signature
+from rlx.runtime.artifact import Artifact, Signature, Variant
 from rlx.runtime.executable import as_array
+from rlx.targets import best_features, find_target
 from rlx.targets.gpu.driver import Driver
 from rlx.targets.gpu.drivers import shared_driver
 from rlx.targets.gpu.program import Branch, Dispatch, For, GpuProgram, Repeat, Step
@@ -38,13 +39,28 @@ class DeviceBackend:
         self.name, self.driver = api, driver or shared_driver(api)
 
     def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Any:
-        """A graph with all dims bound, compiled, in the memory of the device."""
-        from rlx.compiler import compile_program
+        """A graph with all dims bound, compiled for what the device has, in its memory."""
         from rlx.lowering.compilation import Options
-        from rlx.targets import find_target
+        from rlx.runtime.cache.artifacts import find_or_compile
 
-        program, report = compile_program(graph, find_target(self.name), Options.of(options))
-        return DeviceExecutable(program, self.driver, report)
+        features = best_features(self.name, self.driver.features).name
+        artifact, report = find_or_compile(
+            graph,
+            (self.name, features),
+            Options.of(options),
+            lambda: find_target(f"{self.name}:{features}"),
+        )
+        return self.loaded(artifact, report)
+
+    def loaded(self, artifact: Artifact, report: Any = None) -> DeviceExecutable:
+        """An artifact in the memory of the device; ArtifactError if it has nothing for it."""
+        driver = self.driver
+        variant = artifact.fitting(self.name, driver.features, str(driver))
+        assert not isinstance(variant, Variant)
+        made = DeviceExecutable(variant.program, driver, report)
+        for name, value in artifact.values.items():
+            made.set_param(name, value)
+        return made
 
     def set_threads(self, n: int) -> None:
         """The host only waits for the device; any number is accepted."""
@@ -181,6 +197,8 @@ class DeviceExecutable:
         if code == 0:
             return
         # A kernel with several messages has as many sites in a row; its codes count from 1.
+        if not 0 <= site + code - 1 < len(self.program.sites):
+            raise FaultError(f"a kernel reported fault {code} at the unknown site {site}")
         message, file, line = self.program.sites[site + code - 1]
         raise FaultError(message, (file, line))
 

@@ -11,10 +11,32 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-__all__ = ["Reader", "Writer", "read_step", "write_step"]
+import numpy as np
+
+from rlx.digest import digest
+from rlx.types import DTYPES
+
+__all__ = [
+    "Array", "LaunchInfo", "Parts", "Reader", "Signature", "Site", "Writer", "array_of", "bytes_of",
+    "read_constants", "read_facts", "read_signature", "read_step", "write_constants", "write_facts",
+    "write_signature", "write_step",
+]  # fmt: skip
 
 T = TypeVar("T")
+Array = np.ndarray[Any, Any]
 Step = tuple[Any, ...]
+
+Signature = tuple[str, str, tuple[int, ...]]
+"""Name, element type and shape of a param, input or output."""
+
+LaunchInfo = tuple[str, str, int, int, int]
+"""What a launch is for: its ops, the user's file and line; its flops, and the bytes it moves."""
+
+Site = tuple[str, str, int]
+"""What a fault means, and the user's file and line."""
+
+Parts = list[tuple[str, memoryview]]
+"""The parts of an artifact by number."""
 
 
 class Writer:
@@ -137,3 +159,70 @@ def _write_ref(w: Writer, ref: Sequence[Any]) -> None:
 
 def _read_ref(r: Reader) -> tuple[Any, ...]:
     return (*r.words(2), *r.each(lambda r: r.words(2)))
+
+
+# -- what every schedule has ---------------------------------------------------------------
+
+
+def write_constants(w: Writer, constants: Sequence[Array], part: Callable[[str, Any], int]) -> None:
+    """Add constants; ``part`` keeps the bytes of one under a name, and numbers them."""
+    w.words(len(constants))
+    for c in constants:
+        data = bytes_of(c)
+        name = digest(data)
+        dt = next(name for name, dt in DTYPES.items() if dt.numpy == c.dtype)
+        write_signature(w, (name, dt, c.shape))
+        w.words(part(f"constants/{name}", data))
+
+
+def read_constants(r: Reader, parts: Parts) -> list[Array]:
+    """The next constants, which share the memory of their parts."""
+    return r.each(lambda r: array_of(read_signature(r), parts[r.word()][1]))
+
+
+def write_facts(w: Writer, launches: Sequence[LaunchInfo], sites: Sequence[Site]) -> None:
+    """Add what launches are for, and what faults mean."""
+    texts = [t for ops, file, *_ in launches for t in (ops, file)]
+    texts += [file for _, file, _ in sites]
+    number_of = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+    w.each(list(number_of), Writer.text)
+    w.words(len(launches))
+    for ops, file, line, flops, moved in launches:
+        w.words(number_of[ops], number_of[file], line, flops, moved)
+    w.words(len(sites))
+    for message, file, line in sites:
+        w.text(message)
+        w.words(number_of[file], line)
+
+
+def read_facts(r: Reader) -> tuple[list[LaunchInfo], list[Site]]:
+    """The next launches and sites."""
+    texts = r.each(Reader.text)
+    launches = r.each(lambda r: (texts[r.word()], texts[r.word()], r.word(), r.word(), r.word()))
+    return launches, r.each(lambda r: (r.text(), texts[r.word()], r.word()))
+
+
+def write_signature(w: Writer, signature: Signature) -> None:
+    """Add a signature."""
+    name, dt, shape = signature
+    w.text(name)
+    w.text(dt)
+    w.each(shape, lambda w, n: w.words(n))
+
+
+def bytes_of(a: Array) -> memoryview:
+    """The elements of an array, row-major."""
+    # numpy exports no buffer for bfloat16.
+    return np.ascontiguousarray(a).reshape(-1).view(np.uint8).data
+
+
+def read_signature(r: Reader) -> Signature:
+    """The next signature."""
+    return r.text(), r.text(), r.list()
+
+
+def array_of(signature: Signature, data: memoryview) -> Array:
+    """The array that a part holds; it shares the part's memory."""
+    _, dt, shape = signature
+    kind = DTYPES[dt].numpy
+    return np.frombuffer(data, kind).reshape(shape) if len(data) else np.empty(shape, kind)

@@ -135,7 +135,7 @@ class Session:
             raise ArtifactError(
                 f"the artifact was made for {found.target!r}, this session is for {self.device!r}"
             )
-        compiled = CompiledGraph(_signature_of(found), Loaded(found), {})
+        compiled = CompiledGraph(_signature_of(found), Loaded(self.backend, found), {})
         compiled._params.update(found.values)  # the executable has them already
         return compiled
 

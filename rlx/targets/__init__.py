@@ -1,20 +1,30 @@
-"""Targets by name: a directory each, with the same files (features, emit, target)."""
+"""Targets by name: a directory each, with the same files.
+
+``features.py`` says what machines there are, and imports nothing that compiles: ``PRESETS`` by
+name, from the least to the best, the ``DEFAULT``, ``preset(name)``, and ``best(found)``, the
+features to compile for where a device has ``found``. Features have a ``name``, the ``isa``, which
+is the preset that they are built on, and ``has``: what code for them needs of a device, in the
+words of its driver's ``features``. A compile takes what ``make_target(features)`` of the package
+itself makes.
+"""
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rlx.errors import DeviceError, did_you_mean
 
 if TYPE_CHECKING:
     from rlx.targets.base import Target
 
-__all__ = ["TARGETS", "find_target"]
+__all__ = ["TARGETS", "Features", "best_features", "find_target", "parse_target", "presets", "rank"]
 
 TARGETS = {
     "cpu": "rlx.targets.cpu",
     "cuda": "rlx.targets.cuda",
+    "rocm": "rlx.targets.rocm",
     "vulkan": "rlx.targets.vulkan",
     "gpu": "rlx.targets.gpu",
     "opencl": "rlx.targets.opencl",
@@ -22,15 +32,61 @@ TARGETS = {
     "opengl": "rlx.targets.opengl",
     "directx": "rlx.targets.directx",
 }
-"""The module of each target; it has ``make_target(features)``."""
+"""The package of each target."""
+
+
+class Features(Protocol):
+    """What a machine has, as far as the code for it depends on it."""
+
+    @property
+    def name(self) -> str:
+        """What it is called: the preset, and what goes beyond it."""
+        ...
+
+    @property
+    def isa(self) -> str:
+        """The preset."""
+        ...
+
+    @property
+    def has(self) -> frozenset[str]:
+        """What code for it needs of a device."""
+        ...
+
+
+def parse_target(text: str) -> tuple[str, Features]:
+    """The target and the features that ``"cuda"`` or ``"cuda:sm_90"`` name; DeviceError lists those
+    that there are. Nothing that compiles is imported."""
+    name, _, wanted = text.partition(":")
+    module = _features(name)
+    return name, module.preset(wanted or module.DEFAULT)
+
+
+def presets(name: str) -> tuple[str, ...]:
+    """The features of a target that have a name of their own; DeviceError for no target."""
+    return tuple(_features(name).PRESETS)
+
+
+def rank(name: str, features: Features) -> tuple[int, int]:
+    """Larger for the better of two features of a target."""
+    return presets(name).index(features.isa), len(features.has)
+
+
+def best_features(name: str, found: Collection[str]) -> Features:
+    """The features to compile for, where a device has what ``found`` names."""
+    return _features(name).best(frozenset(found))
 
 
 def find_target(text: str) -> Target:
     """The target that ``"cpu"`` or ``"cpu:x86-64-v4"`` names; DeviceError if there is none."""
-    name, _, features = text.partition(":")
+    name, features = parse_target(text)
+    return importlib.import_module(TARGETS[name]).make_target(features.name)
+
+
+def _features(name: str) -> Any:
     if name not in TARGETS:
         raise DeviceError(
             f"no target is called {name!r}{did_you_mean(name, TARGETS)}; "
             f"there are {', '.join(TARGETS)}"
         )
-    return importlib.import_module(TARGETS[name]).make_target(features or None)
+    return importlib.import_module(f"{TARGETS[name]}.features")

@@ -12,7 +12,7 @@ from rlx.kernels.builder import KernelTarget, KernelText
 __all__ = ["BINARY_STAGES", "Emitter", "Target", "check_kernels"]
 
 
-BINARY_STAGES = frozenset(["object", "spirv"])
+BINARY_STAGES = frozenset(["object", "spirv", "hsaco"])
 """The stages whose files are no text."""
 
 
@@ -32,8 +32,8 @@ class Emitter(Protocol):
     """The last stages of a target: kernel text to something that its loader takes."""
 
     def emit(self, kernels: list[KernelText], stage: str) -> bytes:
-        """The file of ``stage`` ("llvm", "asm", "object", "ptx", "spirv") for kernels: UTF-8
-        text, but for the stages of ``BINARY_STAGES``."""
+        """The file of ``stage`` ("llvm", "asm", "object", "ptx", "spirv", "hsaco") for kernels:
+        UTF-8 text, but for the stages of ``BINARY_STAGES``."""
         ...
 
     def lines(self, kernel: KernelText) -> dict[str, list[int]]:

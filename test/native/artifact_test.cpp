@@ -54,7 +54,7 @@ std::string raw(float value, int64_t count) {
 
 uint64_t checksum(const std::string& bytes) { return rlx::checksum(bytes.data(), bytes.size()); }
 
-std::string container(const NamedParts& parts, uint32_t format = 2, uint32_t abi = 1) {
+std::string container(const NamedParts& parts, uint32_t format = 3, uint32_t abi = 1) {
   std::string entries, names, body;
   for (const auto& [name, data] : parts) names += name;
   const size_t start = 64 + 32 * parts.size() + names.size();
@@ -212,7 +212,7 @@ TEST(an_artifact_loads_from_a_file) {
 Artifact read(const std::string& file) { return read_artifact(file.data(), file.size()); }
 
 TEST(what_is_not_for_this_machine_or_version_is_refused) {
-  CHECK_REFUSED("format 3", read(container(parts(), 3)));
+  CHECK_REFUSED("format 4", read(container(parts(), 4)));
   CHECK_REFUSED("runtime ABI 7", read(container(parts(), 2, 7)));
   CHECK_REFUSED("needs riscv64", load_artifact(read(container(parts("riscv64"))), nullptr));
   const std::string here = machine_name(host_machine());

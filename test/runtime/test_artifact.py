@@ -25,7 +25,6 @@ from rlx.errors import (
     FaultError,
     NameError,
     ShapeError,
-    UnsupportedError,
 )
 from rlx.runtime import _native, container
 from rlx.runtime.artifact import Artifact
@@ -165,8 +164,8 @@ def with_header(data: bytes, at: int, form: str, value: int) -> bytes:
 def test_other_files_formats_and_versions_are_refused(data: bytes) -> None:
     refused(b"", "expected an RLX artifact")
     refused(b"\x7fELF" + data[4:], "expected an RLX artifact")
-    refused(with_header(data, 8, "<I", 3), "found format 3, expected format 2", "newer")
-    refused(with_header(data, 8, "<I", 0), "found format 0, expected format 2", "compile")
+    refused(with_header(data, 8, "<I", 4), "found format 4, expected format 3", "newer")
+    refused(with_header(data, 8, "<I", 0), "found format 0, expected format 3", "compile")
     refused(with_header(data, 12, "<I", 99), "runtime ABI 99, expected ABI 1", "compile")
 
 
@@ -300,10 +299,12 @@ def test_an_artifact_is_for_bound_dims() -> None:
 
 
 def test_other_targets_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="the target cpu, found 'cuda'"):
-        rlx.compile_artifact(model(), "cuda")
-    with pytest.raises(DeviceError, match="at least one target"):
+    with pytest.raises(DeviceError, match="one kind of target.*found cpu, cuda; compile one"):
+        rlx.compile_artifact(model(), ["cuda", "cpu"])
+    with pytest.raises(DeviceError, match="one kind of target, such as 'cpu'$"):
         rlx.compile_artifact(model(), [])
+    with pytest.raises(DeviceError, match="'sm_91'; did you mean 'sm_90'.*emits PTX for sm_75, sm"):
+        rlx.compile_artifact(model(), "cuda:sm_91")
     with pytest.raises(ArtifactError, match="made for 'cpu', this session is for 'interpret'"):
         rlx.Session("interpret").load(rlx.compile_artifact(model()))
 

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -29,7 +30,9 @@ from rlx.targets.base import Target
 from rlx.types import DType
 from support.samples import Case, cases
 
-__all__ = ["Emitted", "assemble", "emit_samples", "hello", "kernels_of", "mlp", "validate"]
+__all__ = [
+    "Emitted", "assemble", "disassemble", "emit_samples", "hello", "kernels_of", "mlp", "validate",
+]  # fmt: skip
 
 Dispatch = Literal["common", "native"]
 
@@ -78,11 +81,14 @@ class Emitted:
     file: bytes = b""
 
 
-def emit_samples(target: Target, dtypes: Iterable[DType], dispatch: Dispatch = "common") -> Emitted:
-    """Every sample of every op in these element types as kernels of one file. An op with a loop
-    nest of its own is emitted from it, a composite one by the whole pipeline."""
+def emit_samples(
+    target: Target, dtypes: Iterable[DType], dispatch: Dispatch = "common", every: int = 1
+) -> Emitted:
+    """Every sample of every op in these element types, or one of ``every`` so many, as kernels of
+    one file. An op with a loop nest of its own is emitted from it, a composite one by the whole
+    pipeline."""
     out = Emitted()
-    for n, case in enumerate(cases(*dtypes)):
+    for n, case in enumerate(islice(cases(*dtypes), 0, None, every)):
         try:
             out.kernels += _kernels_of_case(case, target, dispatch, f"k{n}_")
         except UnsupportedError as e:
@@ -131,6 +137,21 @@ def validate(spirv: bytes, folder: Path) -> None:
     path = folder / "kernels.spv"
     path.write_bytes(spirv)
     _accepts([tool, "--target-env", "vulkan1.1", str(path)])
+
+
+def disassemble(hsaco: bytes, folder: Path) -> None:
+    """Have LLVM's disassembler read the code of a HSACO, where one is here that knows all of the
+    architectures: then it must know every instruction."""
+    tool = next((t for t in ("llvm-objdump-22", "llvm-objdump") if shutil.which(t)), None)
+    if tool is None:
+        return
+    version = subprocess.run([tool, "--version"], check=True, capture_output=True, text=True)
+    if int(version.stdout.partition("LLVM version ")[2].partition(".")[0]) < 20:
+        return
+    path = folder / "kernels.hsaco"
+    path.write_bytes(hsaco)
+    listing = subprocess.run([tool, "-d", str(path)], check=True, capture_output=True, text=True)
+    assert "s_endpgm" in listing.stdout and "<unknown>" not in listing.stdout
 
 
 def _tool(name: str, folder: Path | None = None) -> str:

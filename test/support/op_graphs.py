@@ -25,6 +25,7 @@ FINITE: dict[str, tuple[int, ...]] = {
     # Zeros stand in the padding and between strides, or nothing does: weights tell the two apart.
     "mir.conv": (1,),
     "mir.conv_transpose": (1,),
+    # Expanded into a product a tap, x meets zeros behind the axes of g, and g those around x.
     "mir.conv_weights": (0, 1),
     "hir.depthwise_conv1d_causal": (1,),
     # Hidden values are weighed by 0, or left out.

@@ -15,7 +15,7 @@ from rlx.targets import find_target
 from rlx.targets.cpu import make_target as cpu_target
 from rlx.targets.cuda import make_target
 from rlx.targets.cuda.features import DEFAULT, PRESETS
-from rlx.targets.cuda.math import INTRINSICS, with_intrinsics
+from rlx.targets.llvm.intrinsics import INTRINSICS, with_intrinsics
 from rlx.types import DTYPES, DType, bf16, bool_, f16, f32, f64, i8, i64
 from support.gpu import Dispatch, assemble, emit_samples, hello, kernels_of, mlp
 
@@ -53,12 +53,12 @@ def test_the_ops_of_the_mlp_are_all_there() -> None:
     assert [k.name for k in kernels_of(hello(), make_target())] == ["common_0"]
 
 
-def test_parameters_are_buffers_then_sizes() -> None:
+def test_parameters_are_buffers_then_the_numbers() -> None:
     kernel = kernels_of(hello(), make_target())[0]
     assert len(kernel.buffers) == 3 and kernel.sizes == ("range",)
     ptx = ptx_of([kernel])
     assert re.findall(r"\.param \.(\w+).*common_0_param_(\d)", ptx.split("{")[0]) == [
-        ("u64", "0"), ("u64", "1"), ("u64", "2"), ("u32", "3"),
+        ("u64", "0"), ("u64", "1"), ("u64", "2"), ("u64", "3"),
     ]  # fmt: skip
     assert ".maxntid 128, 1, 1" in ptx
 
@@ -105,7 +105,7 @@ def test_a_kernel_for_a_cpu_is_refused() -> None:
 
 def test_features_by_name() -> None:
     assert make_target().features.name == DEFAULT
-    assert make_target("sm_90").features.machine.attributes == "+ptx80"
+    assert make_target("sm_90a").features.machine.attributes == "+ptx80"
     with pytest.raises(DeviceError, match=r"'sm_91'.*did you mean 'sm_90'"):
         make_target("sm_91")
     with pytest.raises(UnsupportedError, match="no stage 'object'"):

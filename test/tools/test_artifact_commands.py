@@ -82,7 +82,7 @@ def test_outputs_are_printed_without_files(capsys: pytest.CaptureFixture[str]) -
 def test_one_artifact_for_several_cpus(capsys: pytest.CaptureFixture[str]) -> None:
     targets = ("--target", "cpu:x86-64-v3", "--target", "cpu:x86-64-v4")
     assert main([*COMPILE, *targets]) == 0
-    assert "for x86-64-v4, x86-64-v3; carries 0 of 2" in capsys.readouterr().err
+    assert "for cpu x86-64-v4, x86-64-v3; carries 0 of 2" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from rlx.kernels.math.core import bits
 from rlx.kernels.reg import INDEX, Reg
@@ -76,10 +77,7 @@ def _window(first: Reg, two_over_pi: int, count: int) -> list[Reg]:
     rest = first - whole * _BASE
     at = k.cast(whole, INDEX)
     found = [k.load(table, at + n) for n in range(_WINDOW + 1)]
-    return [
-        ((high << rest) | (low >> (_BASE - rest))) & _MASK
-        for high, low in zip(found, found[1:], strict=False)
-    ]
+    return [((high << rest) | (low >> (_BASE - rest))) & _MASK for high, low in pairwise(found)]
 
 
 def _product(m: Reg, window: Sequence[Reg]) -> list[Reg]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from rlx.kernels import attention
 from rlx.kernels.attention import AttentionConfig, AttentionSizes, Strides
+from rlx.kernels.gpu import attention as gpu_attention
 from rlx.lowering.families.base import Selector
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
@@ -61,12 +62,16 @@ class AttentionSelector:
             _steps(q), _steps(k), _steps(v), _steps(rows), steps, node.softcap, node.window,
         )  # fmt: skip
         config = AttentionConfig(q.dtype, kind, mask.dtype if mask else None, node.softcap != 0)  # type: ignore[arg-type]
-        if attention.decodes(config, lowering.target.kernels, sizes):
+        views = [q, k, v, *([mask] if mask else []), result]
+        target = lowering.target.kernels
+        if lowering.shares:
+            by_blocks = gpu_attention.launch(config, target, sizes)
+            lowering.launch("gpu_attention", by_blocks[0], views, by_blocks[1], region.flops)
+            return
+        if attention.decodes(config, target, sizes):
             config = replace(config, decode=True)
-        launch = attention.launch(config, lowering.target.kernels, sizes)
-        lowering.launch(
-            "attention", config, [q, k, v, *([mask] if mask else []), result], launch, region.flops
-        )
+        launch = attention.launch(config, target, sizes)
+        lowering.launch("attention", config, views, launch, region.flops)
 
 
 def _heads(lowering: Lowering, x: View, heads: int, layout: str) -> View:

@@ -14,6 +14,7 @@ from rlx.kernels.dot import group_of
 from rlx.kernels.pack import PackConfig
 from rlx.kernels.pack_across import PackAcrossConfig
 from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
+from rlx.lowering.families.gpu.contraction import lower_product
 from rlx.lowering.formats import below, stored
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region, producer
@@ -124,6 +125,11 @@ class Contraction:
         out_shape = product.out.type.static_shape
         leaves = [_leaf(v, product) for v in product.present]
         left, right = (region.leaves[v] for v in leaves)
+        sources = [spread_source(v) for v in builder.inputs[1:]]
+        if lowering.shares:
+            extra_leaves = [region.leaves[v] for v in sources]
+            lower_product(region, lowering, product, program, (left, right), extra_leaves)
+            return
         a, lda, a_batch, across = _rows(lowering, left, product.present[0], out_shape, g)
         panels, by_amx = _unit(lowering.target.kernels, a.dtype, leaves[1].dtype, g.k)
         packed, b_batch = packed_operand(
@@ -132,8 +138,7 @@ class Contraction:
         extra: list[View] = []
         kinds: list[OperandKind] = []
         strides: list[tuple[int, int]] = []
-        for v in builder.inputs[1:]:
-            source = spread_source(v)
+        for source in sources:
             kind = kind_of(source.shape, out_shape)
             assert kind is not None
             found = lowering.dense(region.leaves[source])

@@ -28,7 +28,8 @@ class GatherSelector:
     def lower(self, region: Region, lowering: Lowering) -> None:
         node = region.nodes[0]
         assert isinstance(node, Gather)
-        table = _rows(node, lowering.view(region.leaves[node.table]).as_bits(), lowering)
+        whole = lowering.view(region.leaves[node.table])
+        table = _rows(node, whole.as_bits(lowering.widest), lowering)
         indices = lowering.dense(region.leaves[node.indices])
         result = lowering.result(region.op.results[0])
         count = math.prod(indices.shape[node.batch_dims :])
@@ -41,7 +42,7 @@ class GatherSelector:
         launch = gather.launch(
             config, table.shape, table.strides, count, site=site, block=lowering.block
         )
-        bits = [table, indices, result.as_bits()]
+        bits = [table, indices, result.as_bits(lowering.widest)]
         lowering.launch("gather", config, [*bits, *error], launch, moved=node.cost().bytes)
 
 

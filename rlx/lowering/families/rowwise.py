@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 
+from rlx.kernels.folding import REDUCTIONS
 from rlx.kernels.rowwise import Reduce
 from rlx.kernels.rowwise_match import row_region
 from rlx.kernels.rowwise_region import NotRowwise, RowInput, RowRegion
+from rlx.lowering.families import reduce
 from rlx.lowering.families.base import Selector
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
@@ -44,6 +46,9 @@ class Rowwise:
         return found.reason if isinstance(found, NotRowwise) else None
 
     def lower(self, region: Region, lowering: Lowering) -> None:
+        if lowering.shares and len(region.nodes) == 1 and region.nodes[0].name in REDUCTIONS:
+            reduce.SELECTOR.lower(region, lowering)  # which may cut a long row into parts
+            return
         rows = _rows(region)
         assert isinstance(rows, RowRegion), rows
         views: list[View] = []

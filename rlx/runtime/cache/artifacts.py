@@ -23,7 +23,8 @@ from rlx.lowering.report import (
     MissReason,
     print_reports,
 )
-from rlx.runtime.artifact import Artifact
+from rlx.preload import preload
+from rlx.runtime.artifact import Artifact, LaunchInfo
 from rlx.runtime.cache import shared
 from rlx.runtime.cache.entry import Entry
 from rlx.runtime.cache.fingerprint import foreign_ops
@@ -46,12 +47,13 @@ in_memory: Memory[Entry] = Memory(LIMIT)
 
 def placed(artifact: Artifact, places: Places) -> Artifact:
     """An artifact whose launches and faults name the user's lines instead of numbers."""
+
+    def launch(info: LaunchInfo) -> LaunchInfo:
+        ops, file, line, flops, moved = info
+        return (ops, *places.of((file, line)), flops, moved)
+
     variants = tuple(
-        replace(
-            v,
-            launches=[(ops, *places.of((file, n)), *work) for ops, file, n, *work in v.launches],
-            sites=places.sites(v.sites),
-        )
+        v.with_facts(list(map(launch, v.launches)), places.sites(v.sites))
         for v in artifact.variants
     )
     return replace(artifact, variants=variants)
@@ -140,6 +142,7 @@ def _compiled(
     keep: tuple[Store, Key] | None,
     cache: str,
 ) -> tuple[Artifact, CompileReport]:
+    preload()
     from rlx.compiler import compile_structure
 
     start = time.perf_counter()

@@ -1,25 +1,25 @@
 #include "artifact.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <utility>
 
 #include "cpu_features.h"
 #include "error.h"
+#include "step_reader.h"
 #include "words.h"
 
 namespace rlx {
 
 namespace {
 
-// Deeper trees come from a mistake, and would overflow the stack that walks them.
-constexpr int kMaxDepth = 64;
 // No array of numpy's has more dims.
 constexpr size_t kMaxRank = 64;
 // Each variant has its own copy of the signatures.
 constexpr size_t kMaxVariants = 64;
-// The words of the shortest step and of the shortest signature.
-constexpr size_t kStepWords = 6, kSignatureWords = 3;
+// The words of the shortest signature.
+constexpr size_t kSignatureWords = 3;
 
 std::string number(int64_t value) { return std::to_string(value); }
 
@@ -57,89 +57,17 @@ void check_size(const Words& words, const Part& part, const Signature& signature
                signature.type() + ", " + number(signature.bytes()) + " bytes");
 }
 
-Ref read_ref(Words& words) {
-  Ref ref;
-  ref.base = words.next();
-  ref.offset = words.next();
-  ref.moves.resize(words.count(2));
-  for (Move& move : ref.moves) {
-    move.loop = words.next();
-    move.bytes = words.next();
+void read_constants(Words& words, const std::vector<Part>& parts, Variant& variant) {
+  variant.schedule.constants.resize(words.count(1 + kSignatureWords));
+  for (Constant& constant : variant.schedule.constants) {
+    const Signature signature = read_signature(words);
+    const Part& values = read_part(words, parts, "constants/");
+    check_size(words, values, signature);
+    constant.data = values.data;
+    constant.bytes = signature.bytes();
   }
-  return ref;
+  variant.prologue.constants = variant.schedule.constants;
 }
-
-// Reads steps; the numbers of their kernels are below `kernels`.
-class StepReader {
- public:
-  StepReader(Words& words, size_t kernels) : words_(words), kernels_(kernels) {}
-
-  Steps steps(int depth) {
-    if (depth > kMaxDepth) {
-      words_.refuse("steps nested deeper", "at most " + number(kMaxDepth) + " levels");
-    }
-    Steps steps;  // grown as they are read: each level may claim all that is left
-    for (size_t left = words_.count(kStepWords); left > 0; --left) steps.push_back(step(depth));
-    return steps;
-  }
-
-  Step step(int depth) {
-    switch (words_.below(4, "kind of step")) {
-      case 0:
-        return {launch()};
-      case 1:
-        return {branch(depth)};
-      case 2:
-        return {repeat(depth)};
-      default:
-        return {loop(depth)};
-    }
-  }
-
- private:
-  Launch launch() {
-    Launch launch;
-    launch.kernel = words_.below(kernels_, "kernel");
-    launch.range = words_.next();
-    launch.grain = words_.next();
-    launch.scratch_bytes = words_.next();
-    launch.buffers.resize(words_.count(3));
-    for (Ref& ref : launch.buffers) ref = read_ref(words_);
-    launch.sizes = words_.list();
-    return launch;
-  }
-
-  If branch(int depth) {
-    If branch;
-    branch.condition = read_ref(words_);
-    branch.then_steps = steps(depth + 1);
-    branch.else_steps = steps(depth + 1);
-    return branch;
-  }
-
-  While repeat(int depth) {
-    While loop;
-    loop.condition = read_ref(words_);
-    loop.max_iterations = words_.next();
-    loop.site = words_.next();
-    loop.condition_steps = steps(depth + 1);
-    loop.body = steps(depth + 1);
-    return loop;
-  }
-
-  For loop(int depth) {
-    For loop;
-    loop.count = words_.next();
-    loop.reverse = words_.below(2, "flag") != 0;
-    loop.counts = words_.below(2, "flag") != 0;
-    loop.counter = read_ref(words_);
-    loop.body = steps(depth + 1);
-    return loop;
-  }
-
-  Words& words_;
-  size_t kernels_;
-};
 
 void read_kernels(Words& words, const std::vector<Part>& parts, Variant& variant) {
   const size_t objects = words.count();
@@ -156,9 +84,8 @@ void read_kernels(Words& words, const std::vector<Part>& parts, Variant& variant
   }
 }
 
-void read_steps(Words& words, Variant& variant) {
-  StepReader reader(words, variant.kernels.size());
-  variant.prologue.steps.resize(words.count(1 + kStepWords));
+void read_steps(Words& words, Variant& variant, StepReader reader) {
+  variant.prologue.steps.resize(words.count(1 + StepReader::kWords));
   for (PrologueStep& item : variant.prologue.steps) {
     item.follows = words.list();
     item.step = reader.step(0);
@@ -192,21 +119,83 @@ void read_schedule(const Part& part, const std::vector<Part>& parts, Variant& va
   Words words(part);
   variant.schedule.arena_bytes = words.next();
   variant.prologue.packed_bytes = words.next();
-  variant.schedule.constants.resize(words.count(1 + kSignatureWords));
-  for (Constant& constant : variant.schedule.constants) {
-    const Signature signature = read_signature(words);
-    const Part& values = read_part(words, parts, "constants/");
-    check_size(words, values, signature);
-    constant.data = values.data;
-    constant.bytes = signature.bytes();
-  }
-  variant.prologue.constants = variant.schedule.constants;
+  read_constants(words, parts, variant);
   read_kernels(words, parts, variant);
-  read_steps(words, variant);
+  read_steps(words, variant, StepReader(words, variant.kernels.size()));
   read_facts(words, variant);
   words.end();
   check_prologue(variant.prologue, Kernels::kNumbers);
   check_schedule(variant.schedule, variant.prologue, Kernels::kNumbers);
+}
+
+// The sizes of a device's memories. Those of params, constants, inputs and outputs, and the error
+// record of 8 bytes, are there once each, in order; the others have any size.
+std::vector<int64_t> read_memories(Words& words, const Variant& variant) {
+  enum Role { kArena, kPacked, kError, kParam, kConstant, kInput, kOutput, kRoles };
+  std::array<std::vector<int64_t>, kRoles> declared;
+  declared[kError] = {8};
+  for (const Signature& s : variant.prologue.params) declared[kParam].push_back(s.bytes());
+  for (const Constant& c : variant.schedule.constants) declared[kConstant].push_back(c.bytes);
+  for (const Signature& s : variant.schedule.inputs) declared[kInput].push_back(s.bytes());
+  for (const Signature& s : variant.schedule.outputs) declared[kOutput].push_back(s.bytes());
+  std::array<size_t, kRoles> seen{};
+  std::vector<int64_t> sizes(words.count(3));
+  for (int64_t& size : sizes) {
+    const size_t role = words.below(kRoles, "role of a memory"), index = seen[role]++;
+    if (words.next() != static_cast<int64_t>(index)) {
+      words.refuse("a memory out of its order", "number " + std::to_string(index));
+    }
+    size = words.next();
+    if (role <= kPacked) continue;
+    if (index >= declared[role].size() || size != declared[role][index]) {
+      words.refuse("a memory of " + number(size) + " bytes", "one that the signature has");
+    }
+  }
+  for (size_t role = kError; role < kRoles; ++role) {
+    if (seen[role] == declared[role].size()) continue;
+    words.refuse("memories without all that the signature needs", "one for each");
+  }
+  return sizes;
+}
+
+std::vector<DeviceKernel> read_device_kernels(Words& words, const std::vector<Part>& parts) {
+  const size_t objects = words.count();
+  for (size_t i = 0; i < objects; ++i) read_part(words, parts, "objects/");
+  std::vector<DeviceKernel> kernels(words.count(7));
+  for (DeviceKernel& kernel : kernels) {
+    words.below(objects, "object");
+    const std::string symbol = words.text();
+    for (int axis = 0; axis < 3; ++axis) {
+      if (words.below(size_t{1} << 31, "size of a group") == 0) words.refuse("no group", "one");
+    }
+    kernel.bindings = words.count(2);
+    for (size_t i = 0; i < kernel.bindings; ++i) {
+      parse_dtype("kernel '" + symbol + "'", words.text());
+      words.below(2, "access");
+    }
+    kernel.params = static_cast<int64_t>(words.below(size_t{1} << 31, "params"));
+  }
+  return kernels;
+}
+
+// A program for a device: steps on numbered memories, and code that its driver takes. Launches have
+// their groups in place of range, grain and scratch.
+void read_program(const Part& part, const std::vector<Part>& parts, Variant& variant) {
+  Words words(part);
+  read_constants(words, parts, variant);
+  const std::vector<int64_t> sizes = read_memories(words, variant);
+  const std::vector<DeviceKernel> kernels = read_device_kernels(words, parts);
+  read_steps(words, variant, StepReader(words, kernels.size(), &kernels));
+  read_facts(words, variant);
+  words.end();
+  check_steps("main", variant.schedule.main, sizes);
+  for (const PrologueStep& item : variant.prologue.steps) {
+    check_steps("prologue", {item.step}, sizes);
+    for (int64_t param : item.follows) {
+      if (param >= 0 && static_cast<size_t>(param) < variant.prologue.params.size()) continue;
+      words.refuse("a step that follows param " + number(param), "one of the signature");
+    }
+  }
 }
 
 void check_names(const Words& words, const std::vector<Signature>& params,
@@ -251,7 +240,8 @@ Artifact read_artifact(const void* data, size_t size) {
     variant.machine = words.text();
     variant.required.resize(words.count());
     for (std::string& feature : variant.required) feature = words.text();
-    read_schedule(read_part(words, parts, "variants/"), parts, variant);
+    const Part& part = read_part(words, parts, "variants/");
+    (artifact.target == "cpu" ? read_schedule : read_program)(part, parts, variant);
   }
   words.end();
   return artifact;

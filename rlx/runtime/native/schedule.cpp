@@ -268,6 +268,11 @@ void check_schedule(const Schedule& schedule, const Prologue& prologue, Kernels 
       .steps("main", schedule.main);
 }
 
+void check_steps(const char* where, const Steps& steps, std::vector<int64_t> sizes) {
+  for (int64_t bytes : sizes) require_bytes("a memory", bytes);
+  Checker({}, {}, Kernels::kNumbers, std::move(sizes)).steps(where, steps);
+}
+
 void resolve(Step& step, const std::vector<uintptr_t>& addresses) {
   std::visit(Resolve{addresses}, step.op);
 }

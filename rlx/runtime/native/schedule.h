@@ -146,6 +146,9 @@ void check_prologue(const Prologue& prologue, Kernels kernels = Kernels::kAddres
 void check_schedule(const Schedule& schedule, const Prologue& prologue,
                     Kernels kernels = Kernels::kAddresses);
 
+// As those, for steps whose launches name kernels by number, on memories of these sizes.
+void check_steps(const char* where, const Steps& steps, std::vector<int64_t> sizes);
+
 // Puts the address of each kernel in the place of its number.
 void resolve(Step& step, const std::vector<uintptr_t>& addresses);
 void resolve(Steps& steps, const std::vector<uintptr_t>& addresses);

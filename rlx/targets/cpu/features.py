@@ -10,7 +10,7 @@ from rlx import knobs
 from rlx.errors import DeviceError, did_you_mean
 from rlx.targets.llvm.machine import Machine
 
-__all__ = ["PRESETS", "Features", "best", "detect", "preset", "require", "selected"]
+__all__ = ["DEFAULT", "PRESETS", "Features", "best", "detect", "preset", "require", "selected"]
 
 # By the names of the native CPUID reader; x86-64 psABI, section 3.1.1, for the two levels.
 _V3 = frozenset(["avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"])
@@ -42,11 +42,6 @@ class Features(NamedTuple):
         return "+".join([self.isa, *sorted(self.has - PRESETS[self.isa].has)])
 
     @property
-    def rank(self) -> tuple[int, int]:
-        """Larger for the better of two CPUs: wider vectors, then more extras."""
-        return self.vector_bits, len(self.has)
-
-    @property
     def machine_name(self) -> str:
         """The machine as the native runtime spells it."""
         return self.arch.replace("-", "_")
@@ -66,11 +61,14 @@ class Features(NamedTuple):
 PRESETS: dict[str, Features] = {
     f.isa: f
     for f in (
+        Features("aarch64", "aarch64", 128, 32, _NEON),
         Features("x86-64", "x86-64-v3", 256, 16, _V3),
         Features("x86-64", "x86-64-v4", 512, 32, _V4),
-        Features("aarch64", "aarch64", 128, 32, _NEON),
     )
 }
+
+DEFAULT = "host"
+"""What RLX_CPU names, or else this machine."""
 
 
 def preset(name: str) -> Features:
@@ -78,6 +76,8 @@ def preset(name: str) -> Features:
 
     Raises DeviceError for an unknown isa, and for an extra that the isa's family does not have.
     """
+    if name == DEFAULT:
+        return selected()
     isa, *extras = name.split("+")
     if isa not in PRESETS:
         hint = did_you_mean(isa, PRESETS)
@@ -139,4 +139,4 @@ def require(wanted: Features) -> Features:
 def selected() -> Features:
     """The features to compile for: those that RLX_CPU names if it is set, else this machine's."""
     name = knobs.cpu.get()
-    return preset(name) if name else detect()
+    return preset(name) if name and name != DEFAULT else detect()

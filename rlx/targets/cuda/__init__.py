@@ -12,14 +12,12 @@ from functools import cache
 
 from rlx.errors import UnsupportedError
 from rlx.kernels.builder import KernelTarget, KernelText
+from rlx.kernels.gpu import FAMILIES
 from rlx.kernels.math import CPU_MATH
 from rlx.targets.base import Target
-from rlx.targets.cuda.features import DEFAULT, Features, preset
+from rlx.targets.cuda.features import DEFAULT, SHARED_BYTES, Features, preset
 
-__all__ = ["FAMILIES", "STAGES", "make_target"]
-
-FAMILIES = ("rowwise", "elementwise", "copy")
-"""The kernel families that run as they are with a thread a task; the rest goes the common way."""
+__all__ = ["STAGES", "make_target"]
 
 STAGES = ("llvm", "ptx")
 
@@ -54,7 +52,15 @@ def make_target(features: str | None = None) -> Target:
         name="cuda",
         features=found,
         kernels=KernelTarget(
-            name=found.name, vector_bytes=0, registers=0, math=CPU_MATH, frame="gpu"
+            name=found.name,
+            vector_bytes=0,
+            registers=0,
+            math=CPU_MATH,
+            frame="gpu",
+            shared_space="#gpu.address_space<workgroup>",
+            most_threads=1024,
+            shared_bytes=SHARED_BYTES,
+            has=found.instructions,
         ),
         families=FAMILIES,
         stages=STAGES,

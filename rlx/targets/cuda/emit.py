@@ -1,25 +1,18 @@
 """From kernel text to PTX.
 
-Each kernel becomes a ``.visible .entry`` of its own name. Its parameters are, in this order, a
-64-bit pointer to global memory for each of ``KernelText.buffers`` and a 32-bit signed integer for
-each of ``KernelText.sizes``. One of the sizes is ``range``, the length of the launch's parallel
-range, wherever it was declared; the others are ``Launch.sizes`` in order. A block has
-``KernelTarget.block`` threads in x (``.maxntid`` says so), and the grid is
-``(ceil(range / block), 1, 1)``; there is no dynamic shared memory.
+Each kernel becomes a ``.visible .entry`` of its own name, whose parameters are 64-bit pointers to
+global memory: those of ``rlx.targets.gpu.emit``, the one to the numbers last. ``.maxntid`` is the
+size of a block; there is no dynamic shared memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlx import _mlir
-from rlx.errors import ToolchainError
 from rlx.kernels.builder import KernelText
-from rlx.targets.base import check_kernels
 from rlx.targets.cuda.features import Features
-from rlx.targets.cuda.math import with_intrinsics
 from rlx.targets.llvm import machine
-from rlx.targets.llvm.bridge import to_llvm22
+from rlx.targets.llvm.kernels import kernels_to_llvm
 
 __all__ = ["to_llvm", "to_ptx"]
 
@@ -45,16 +38,5 @@ def to_ptx(kernels: Sequence[KernelText], features: Features, *, opt: int = 2) -
 
 def to_llvm(kernels: Sequence[KernelText]) -> str:
     """LLVM 22 text of the kernels; it holds what the allow-list has still to see."""
-    check_kernels(kernels, "gpu")
-    bodies = "\n".join(k.text for k in kernels)
-    text = (
-        "module attributes {gpu.container_module} {\n"
-        f'gpu.module @kernels attributes {{llvm.data_layout = "{_DATA_LAYOUT}"}} {{\n'
-        f"{bodies}\n}}\n}}"
-    )
-    module = _mlir.parse_module(text, _mlir.context())
-    _mlir.run_pipeline(module, PIPELINE)
-    found = [op.operation for op in module.body.operations if op.operation.name == "gpu.module"]
-    if not found:
-        raise ToolchainError("MLIR's conversion of kernels to NVVM lost their gpu.module")
-    return with_intrinsics(to_llvm22(_mlir.translate_to_llvm_ir(found[0])))
+    attributes = f'attributes {{llvm.data_layout = "{_DATA_LAYOUT}"}} {{'
+    return kernels_to_llvm(kernels, PIPELINE, attributes)

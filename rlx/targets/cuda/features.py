@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from rlx.errors import DeviceError, did_you_mean
 from rlx.targets.llvm.machine import Machine
 
-__all__ = ["DEFAULT", "PRESETS", "Features", "preset"]
+__all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "Features", "best", "preset", "runs"]
+
+SHARED_BYTES = 48 << 10
+"""Shared memory that a block may have on every GPU, without asking for more."""
 
 
 @dataclass(frozen=True)
@@ -15,7 +18,8 @@ class Features:
     """A compute capability and the version of PTX that code for it is written in.
 
     The version is the oldest that knows the capability, so that every driver for such a GPU takes
-    it. PTX for one capability runs on that and on every later one.
+    it. PTX for one capability runs on that and on every later one; but where the name ends in "a",
+    on that alone, since it may use what no other has.
     """
 
     isa: str
@@ -27,6 +31,17 @@ class Features:
         return self.isa
 
     @property
+    def has(self) -> frozenset[str]:
+        """What code for it needs: a GPU that runs it."""
+        return frozenset([self.isa])
+
+    @property
+    def instructions(self) -> frozenset[str]:
+        """The matrix units that kernels may use (``rlx.kernels.gpu.matrix``)."""
+        newer = () if self.isa == "sm_75" else ("mma.m16n8k16",)
+        return frozenset(["mma.m16n8k8", *newer])
+
+    @property
     def machine(self) -> Machine:
         """The machine that LLVM emits code for."""
         return Machine("nvptx64", "nvptx64-nvidia-cuda", self.isa, f"+ptx{self.ptx}")
@@ -35,10 +50,14 @@ class Features:
 PRESETS: dict[str, Features] = {
     f.isa: f
     for f in (
-        Features("sm_75", 63),
+        Features("sm_75", 65),  # 6.3 lacks the instructions of its matrix units
         Features("sm_80", 70),
-        Features("sm_90", 80),
+        Features("sm_86", 71),
+        Features("sm_89", 78),
+        Features("sm_90", 78),
+        Features("sm_90a", 80),
         Features("sm_100", 86),
+        Features("sm_100a", 86),
         Features("sm_120", 87),
     )
 }
@@ -55,3 +74,19 @@ def preset(name: str) -> Features:
             f"unknown compute capability {name!r}{hint}; RLX emits PTX for {', '.join(PRESETS)}"
         )
     return PRESETS[name]
+
+
+def runs(capability: int) -> frozenset[str]:
+    """Of the presets, those whose code runs on a GPU of a capability (90 for 9.0)."""
+    own = f"sm_{capability}a"
+    return frozenset(
+        p for p in PRESETS if p == own or (p[3:].isdigit() and int(p[3:]) <= capability)
+    )
+
+
+def best(found: frozenset[str]) -> Features:
+    """The last of the presets that are among ``found``; DeviceError if none is."""
+    fitting = [f for f in PRESETS.values() if f.isa in found]
+    if not fitting:
+        raise DeviceError(f"the GPU is older than {DEFAULT}, and RLX emits PTX for none before it")
+    return fitting[-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes as c
 from typing import Any
 
+from rlx.targets.cuda.features import runs
 from rlx.targets.gpu.driver import Limits
 from rlx.targets.gpu.streams import StreamDriver, codes
 
@@ -100,7 +101,7 @@ class CudaDriver(StreamDriver):
         )
 
     def _features(self) -> frozenset[str]:
-        return frozenset([f"sm_{self._attribute(_MAJOR)}{self._attribute(_MINOR)}"])
+        return runs(10 * self._attribute(_MAJOR) + self._attribute(_MINOR))
 
     def _module(self, code: Any) -> tuple[int, int, str]:
         module, log = c.c_uint64(), c.create_string_buffer(_LOG)

@@ -29,7 +29,7 @@ def make_target(features: str | None = None) -> Target:
     """
     # Imported here: drivers need nothing that compiles.
     from rlx.targets.gpu.emit import text_target
-    from rlx.targets.gpu.features import preset
+    from rlx.targets.gpu.features import DEFAULT, preset
     from rlx.targets.gpu.languages.wgsl import WGSL
 
-    return text_target("gpu", preset(features or "webgpu"), WGSL)
+    return text_target("gpu", preset(features or DEFAULT), WGSL)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import atexit
 import importlib
 import threading
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
 from rlx import knobs
-from rlx.errors import DeviceError, ToolchainError, did_you_mean
+from rlx.errors import DeviceError, did_you_mean
 from rlx.targets.gpu.driver import Driver
 
 __all__ = ["DRIVERS", "Probe", "close_drivers", "open_driver", "opened", "probe", "shared_driver"]
@@ -55,17 +54,8 @@ def open_driver(api: str) -> Driver:
             f"no driver is called {api!r}{did_you_mean(api, DRIVERS)}; there are"
             f" {', '.join(DRIVERS)}"
         )
-    _load_mlir()
     module, _, name = DRIVERS[api].partition(":")
     return getattr(importlib.import_module(module), name)()
-
-
-def _load_mlir() -> None:
-    """Load MLIR, where it is installed, before a driver: a software driver brings an LLVM of its
-    own, and of two LLVMs in a process MLIR's must not be the later one, which would register its
-    options with the other and end the process."""
-    with suppress(ToolchainError):
-        importlib.import_module("rlx._mlir")
 
 
 def shared_driver(api: str) -> Driver:

@@ -9,51 +9,42 @@ a range takes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from rlx import _mlir
 from rlx.errors import UnsupportedError
 from rlx.kernels.builder import KernelTarget, KernelText
+from rlx.kernels.gpu import FAMILIES
 from rlx.kernels.math import CPU_MATH
 from rlx.targets.base import Target, check_kernels
 from rlx.targets.gpu.language import Language
 from rlx.targets.gpu.printer import print_kernels
-from rlx.types import DType
+from rlx.targets.gpu.profiles import Profile
 
-__all__ = ["FAMILIES", "STAGES", "TextEmitter", "text_target", "to_source"]
-
-FAMILIES = ("rowwise", "elementwise", "copy")
-"""The kernel families that run with a work item or a group a task; the rest goes the common way."""
+__all__ = ["STAGES", "TextEmitter", "text_target", "to_source"]
 
 STAGES = ("source",)
 
 PIPELINE = "builtin.module(canonicalize,cse)"
 
 
-class Lacking(Protocol):
-    """Features by name, and the element types that they have not."""
-
-    @property
-    def name(self) -> str:
-        """The name."""
-        ...
-
-    @property
-    def lacks(self) -> Mapping[DType, str]:
-        """The element types, each with what would provide it."""
-        ...
-
-
-def text_target(name: str, features: Lacking, language: Language) -> Target:
-    """A target whose drivers take source in a shading language."""
+def text_target(
+    name: str,
+    features: Profile,
+    language: Language,
+    *,
+    most_threads: int = 256,
+    shared_bytes: int = 16 << 10,
+) -> Target:
+    """A target whose drivers take source in a shading language. By default a group has as many work
+    items, and shares as much, as every device of WebGPU allows."""
     return Target(
         name=name,
         features=features,
         kernels=KernelTarget(
             name=features.name, vector_bytes=0, registers=0, math=CPU_MATH, frame="gpu",
             shared_space="", logical=True, index_bits=32, lacks=features.lacks,
-            fused=language.fused,
+            most_threads=most_threads, shared_bytes=shared_bytes, fused=language.fused,
         ),
         families=FAMILIES,
         stages=STAGES,

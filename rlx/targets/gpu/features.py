@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rlx.targets.gpu.profiles import Profile, find_profile
+from rlx.targets.gpu.profiles import Profile, best_profile, find_profile
 from rlx.types import f64, i64, u64
 
-__all__ = ["DEFAULT", "PRESETS", "preset"]
+__all__ = ["DEFAULT", "PRESETS", "best", "preset"]
 
 _ELSEWHERE = "WGSL has none; use a narrower type, or a device such as vulkan, opencl or cpu"
 
@@ -18,3 +18,8 @@ PRESETS = {DEFAULT: Profile(DEFAULT, dict.fromkeys((f64, i64, u64), _ELSEWHERE))
 def preset(name: str) -> Profile:
     """The profile called ``name``; DeviceError if there is none."""
     return find_profile(PRESETS, name, "WebGPU", "WGSL")
+
+
+def best(found: frozenset[str]) -> Profile:
+    """The best profile that a device with what is ``found`` has."""
+    return best_profile(PRESETS, found)

@@ -49,8 +49,8 @@ class WebGpuDriver(Driver):
             extras: Any = importlib.import_module("wgpu.backends.wgpu_native.extras")
         except ImportError as e:
             raise DeviceError(f"no package wgpu ({e}); pip install 'rlx[gpu]'") from None
-        # Not OpenGL: its loader makes the symbols of its own LLVM global, and MLIR, if it is loaded
-        # after that, ends the process. The package has one instance a process, which may be there.
+        # Not OpenGL: its loader makes the symbols of its own LLVM global, where others that are
+        # loaded after it find them. The package has one instance a process, which may be there.
         with suppress(RuntimeError):
             extras.set_instance_extras(backends=_BACKENDS)
         adapters = [

@@ -8,16 +8,25 @@ from dataclasses import dataclass, field
 from rlx.errors import DeviceError, did_you_mean
 from rlx.types import DType
 
-__all__ = ["Profile", "find_profile"]
+__all__ = ["Profile", "best_profile", "find_profile"]
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A version of a shading language, by its name, with the element types that kernels in it must
-    do without, and what would provide each."""
+    """A version of a shading language, by its name.
+
+    ``has`` is what code for it needs of a device, in the words of its driver's ``features``;
+    ``lacks`` are the element types that kernels must do without, and what would provide each.
+    """
 
     name: str
     lacks: Mapping[DType, str] = field(default_factory=dict[DType, str])
+    has: frozenset[str] = frozenset()
+
+    @property
+    def isa(self) -> str:
+        """The preset, which is all that a profile is."""
+        return self.name
 
 
 def find_profile(profiles: Mapping[str, Profile], name: str, kind: str, language: str) -> Profile:
@@ -29,3 +38,8 @@ def find_profile(profiles: Mapping[str, Profile], name: str, kind: str, language
             f"unknown {kind} profile {name!r}{hint}; RLX emits {language} for {', '.join(profiles)}"
         )
     return profiles[name]
+
+
+def best_profile(profiles: Mapping[str, Profile], found: frozenset[str]) -> Profile:
+    """The last of the profiles that needs no more than ``found``."""
+    return [p for p in profiles.values() if p.has <= found][-1]

@@ -56,13 +56,12 @@ class Place:
 @dataclass(frozen=True)
 class Dispatch:
     """A kernel, by its number, on so many groups. ``places`` are those of its bindings, and
-    ``params`` its numbers without the starts of the views; ``ops`` says what it computes."""
+    ``params`` its numbers without the starts of the views."""
 
     kernel: int
     groups: Triple
     places: tuple[Place, ...]
     params: tuple[int, ...]
-    ops: str = ""
 
     @property
     def moves(self) -> bool:
@@ -123,8 +122,10 @@ class GpuProgram:
     """A compiled graph for one target and one binding of its dims.
 
     ``prologue`` are steps with the params, by number, that they follow: they run when one of those
-    was set, and once if there are none. ``sites`` are the messages of faults with the user's line:
-    an error record, two words of 32 bits, holds a code and the number of a site.
+    was set, and once if there are none. ``launches`` says what each dispatch is for, those of the
+    prologue first: its ops, the user's file and line; its flops, and the bytes it moves. ``sites``
+    are the messages of faults with the user's line: an error record, two words of 32 bits, holds a
+    code and the number of a site.
     """
 
     target: str
@@ -136,6 +137,7 @@ class GpuProgram:
     constants: list[np.ndarray[Any, Any]] = field(repr=False)
     prologue: tuple[tuple[Step, tuple[int, ...]], ...]
     main: tuple[Step, ...]
+    launches: list[tuple[str, str, int, int, int]]
     sites: list[tuple[str, str, int]]
 
 

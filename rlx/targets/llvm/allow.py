@@ -25,7 +25,7 @@ _INSTRUCTIONS = _words(
     ret br switch unreachable phi select call freeze
     add sub mul sdiv udiv srem urem shl lshr ashr and or xor icmp
     fadd fsub fmul fdiv fneg fcmp
-    load store alloca getelementptr
+    load store alloca getelementptr fence
     extractelement insertelement shufflevector extractvalue insertvalue
     trunc zext sext fptrunc fpext fptosi fptoui sitofp uitofp bitcast ptrtoint inttoptr
     """
@@ -76,6 +76,7 @@ _NVPTX = _words(
 _AMDGCN = _words(
     """
     amdgcn.workitem.id amdgcn.workgroup.id amdgcn.s.barrier amdgcn.implicitarg.ptr
+    amdgcn.s.barrier.signal amdgcn.s.barrier.wait
     amdgcn.dispatch.ptr amdgcn.ds.bpermute amdgcn.ds.swizzle amdgcn.mbcnt.lo amdgcn.mbcnt.hi
     amdgcn.readfirstlane amdgcn.readlane amdgcn.update.dpp amdgcn.rcp amdgcn.rsq amdgcn.fdiv.fast
     amdgcn.exp2 amdgcn.log amdgcn.sqrt exp2 log2
@@ -101,7 +102,9 @@ _ATTRIBUTES = _words(
     noundef readonly readnone writeonly align dereferenceable zeroext signext immarg range
     argmemonly inaccessiblememonly cold hot optnone returned
     "no-builtins" "no-jump-tables" "target-cpu" "target-features" "uniform-work-group-size"
-    "amdgpu-flat-work-group-size" "amdgpu-waves-per-eu" "nvvm.maxntid" "nvvm.reqntid"
+    "amdgpu-flat-work-group-size" "amdgpu-waves-per-eu" "amdgpu-no-dispatch-ptr"
+    "amdgpu-no-queue-ptr" "amdgpu-no-dispatch-id" "amdgpu-no-implicitarg-ptr"
+    "nvvm.maxntid" "nvvm.reqntid"
     "nvvm.minctasm" "nvvm.maxnreg" "nvvm.annotations_transplanted" "frame-pointer"
     """
 )

@@ -11,12 +11,12 @@ own.
 from __future__ import annotations
 
 import ctypes
-import struct
 import threading
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlx.errors import ToolchainError
+from rlx.targets.llvm.elf import MAGIC, Object
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
@@ -44,7 +44,7 @@ def emit_object(text: str, machine: Machine, *, opt: int = 2) -> bytes:
     allow-list or LLVM refuses, and if the object would need a symbol from outside.
     """
     obj = _emit(text, machine, opt, as_object=True)
-    missing = undefined_symbols(obj) if obj.startswith(b"\x7fELF") else []
+    missing = undefined_symbols(obj) if obj.startswith(MAGIC) else []
     if missing:
         raise ToolchainError(
             f"LLVM made calls of {', '.join(missing)} for {machine.triple}, and an object of RLX "
@@ -181,21 +181,5 @@ def _new_target_machine(machine: Machine, opt: int) -> llvm.TargetMachine:
 
 
 def undefined_symbols(obj: bytes) -> list[str]:
-    """Names that a 64-bit little-endian ELF object uses and does not define.
-
-    Layout of the file header, section headers and symbols: System V ABI (gABI), chapter 4.
-    """
-    sections_at = struct.unpack_from("<Q", obj, 40)[0]
-    size, count = struct.unpack_from("<HH", obj, 58)
-    headers = [struct.unpack_from("<IIQQQQIIQQ", obj, sections_at + size * n) for n in range(count)]
-    names: list[str] = []
-    for _, kind, _, _, offset, length, link, *_ in headers:
-        if kind != 2:  # SHT_SYMTAB
-            continue
-        strings = headers[link][4]
-        for at in range(offset + 24, offset + length, 24):
-            name, _, _, section = struct.unpack_from("<IBBH", obj, at)
-            if section == 0:  # SHN_UNDEF
-                start = strings + name
-                names.append(obj[start : obj.index(b"\0", start)].decode())
-    return names
+    """Names that an ELF object uses and does not define."""
+    return [s.name for s in Object.read(obj).symbols[1:] if not s.defined]

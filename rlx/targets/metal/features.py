@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from rlx.targets.gpu.profiles import Profile, find_profile
+from rlx.targets.gpu.profiles import Profile, best_profile, find_profile
 from rlx.types import f64
 
-__all__ = ["DEFAULT", "PRESETS", "preset"]
+__all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "best", "preset"]
+
+SHARED_BYTES = 32 << 10
+"""Threadgroup memory that every GPU has since that of macOS 11."""
 
 DEFAULT = "metal2.4"
 
@@ -18,3 +21,8 @@ PRESETS = {
 def preset(name: str) -> Profile:
     """The profile called ``name``; DeviceError if there is none."""
     return find_profile(PRESETS, name, "Metal", "MSL")
+
+
+def best(found: frozenset[str]) -> Profile:
+    """The best profile that a device with what is ``found`` has."""
+    return best_profile(PRESETS, found)

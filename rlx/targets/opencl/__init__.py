@@ -25,6 +25,6 @@ def make_target(features: str | None = None) -> Target:
     # Imported here: the driver needs nothing that compiles.
     from rlx.targets.gpu.emit import text_target
     from rlx.targets.gpu.languages.opencl import OPENCL
-    from rlx.targets.opencl.features import DEFAULT, preset
+    from rlx.targets.opencl.features import DEFAULT, SHARED_BYTES, preset
 
-    return text_target("opencl", preset(features or DEFAULT), OPENCL)
+    return text_target("opencl", preset(features or DEFAULT), OPENCL, shared_bytes=SHARED_BYTES)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from rlx.targets.gpu.profiles import Profile, find_profile
+from rlx.targets.gpu.profiles import Profile, best_profile, find_profile
 from rlx.types import f64, i64, u64
 
-__all__ = ["DEFAULT", "PRESETS", "preset"]
+__all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "best", "preset"]
 
 _ELSEWHERE = "RLX's GLSL has numbers of 32 bits; use a narrower type, or a device such as vulkan"
+
+SHARED_BYTES = 32 << 10
+"""Shared memory that OpenGL 4.3 asks of every device."""
 
 DEFAULT = "opengl4.3"
 
@@ -18,3 +21,8 @@ PRESETS = {DEFAULT: Profile(DEFAULT, dict.fromkeys((f64, i64, u64), _ELSEWHERE))
 def preset(name: str) -> Profile:
     """The profile called ``name``; DeviceError if there is none."""
     return find_profile(PRESETS, name, "OpenGL", "GLSL")
+
+
+def best(found: frozenset[str]) -> Profile:
+    """The best profile that a device with what is ``found`` has."""
+    return best_profile(PRESETS, found)

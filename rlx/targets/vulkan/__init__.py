@@ -12,14 +12,12 @@ from functools import cache
 
 from rlx.errors import UnsupportedError
 from rlx.kernels.builder import KernelTarget, KernelText
+from rlx.kernels.gpu import FAMILIES
 from rlx.kernels.math import CPU_MATH
 from rlx.targets.base import Target
 from rlx.targets.vulkan.features import DEFAULT, Features, preset
 
-__all__ = ["FAMILIES", "STAGES", "make_target"]
-
-FAMILIES = ("rowwise", "elementwise", "copy")
-"""The kernel families that run as they are with a thread a task; the rest goes the common way."""
+__all__ = ["STAGES", "make_target"]
 
 STAGES = ("spirv",)
 
@@ -62,6 +60,7 @@ def make_target(features: str | None = None) -> Target:
             shared_space="#spirv.storage_class<Workgroup>",
             logical=True,
             index_bits=32,
+            most_threads=found.most_threads,
             lacks=found.lacks,
             fused=False,
         ),

@@ -1,11 +1,7 @@
 """From kernel text to SPIR-V for Vulkan.
 
 Each kernel becomes a GLCompute entry point of its own name. Its storage buffers are of descriptor
-set 0: at the bindings from 0 on one for each of ``KernelText.buffers``, an array of run-time
-length, and at the binding after them one that holds ``KernelText.sizes`` as 32-bit integers. One
-of the sizes is ``range``, the length of the launch's parallel range, wherever it was declared; the
-others are ``Launch.sizes`` in order. A work group has ``KernelTarget.block`` invocations in x, and
-``(ceil(range / block), 1, 1)`` groups are dispatched.
+set 0, at the bindings from 0 on: those of ``rlx.targets.gpu.emit``, the numbers last.
 
 Indices have 32 bits, since 64-bit ones are optional in Vulkan.
 """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rlx.errors import DeviceError, did_you_mean
 from rlx.types import DType, bf16, f16, f64, i8, i16, i64, u8, u16, u64
 
-__all__ = ["DEFAULT", "EXTRAS", "PRESETS", "Extra", "Features", "preset"]
+__all__ = ["DEFAULT", "EXTRAS", "PRESETS", "Extra", "Features", "best", "preset"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,11 @@ class Features:
         }
 
     @property
+    def most_threads(self) -> int:
+        """Invocations that a group may have: 128 are every device's, 256 those of Vulkan 1.2's."""
+        return 128 if self.isa == "vulkan1.1" else 256
+
+    @property
     def capabilities(self) -> tuple[str, ...]:
         """The SPIR-V capabilities that code may use."""
         found = {c for name in self.has for c in EXTRAS[name].capabilities}
@@ -100,3 +105,9 @@ def preset(name: str) -> Features:
                 f"unknown extra {extra!r} of {isa}{hint}; known are {', '.join(EXTRAS)}"
             )
     return Features(isa, PRESETS[isa].has | set(extras))
+
+
+def best(found: frozenset[str]) -> Features:
+    """The extras among ``found``, which every version goes with."""
+    isa = [f.isa for f in PRESETS.values() if f.has <= found][-1]
+    return Features(isa, found & EXTRAS.keys())

@@ -16,8 +16,9 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     p.add_argument("graph", help="a graph's text, as rlx.save writes it, or an ONNX model (.onnx)")
     p.add_argument("-o", dest="output", required=True, metavar="FILE", help="the artifact")
     p.add_argument(
-        "--target", action="append", metavar="CPU",
-        help="a CPU to compile for, such as cpu:x86-64-v3; may be given again; default: this one",
+        "--target", action="append", metavar="TARGET",
+        help="what to compile for, such as cpu:x86-64-v3, cuda:sm_90 or vulkan, which need not be"
+        " here; may be given again for others of its kind; default: this CPU",
     )  # fmt: skip
     add_graph_options(p)
     p.add_argument("--params", metavar="FILE", help="params to carry: .safetensors or .npz")
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     params.update(named_arrays(args.param, types))
     made = rlx.compile_artifact(graph, args.target or "cpu", params=params or None)
     made.save(args.output)
-    cpus = ", ".join(v.features for v in made.variants)
+    machines = ", ".join(v.features for v in made.variants)
     carried = f"{len(made.values)} of {len(made.params)} params"
-    print(f"{args.output}: for {cpus}; carries {carried}", file=sys.stderr)
+    print(f"{args.output}: for {made.target} {machines}; carries {carried}", file=sys.stderr)
     return 0

@@ -28,11 +28,14 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run once; outputs go to their files, or to stdout as text."""
+    from rlx.runtime.artifact import Artifact
     from rlx.runtime.session import Session
 
-    session = Session("cpu", threads=args.threads)
-    onnx = args.file.endswith(".onnx")
-    f = session.compile(graph_from(args.file, args)) if onnx else session.load(args.file)
+    if args.file.endswith(".onnx"):
+        f = Session("cpu", threads=args.threads).compile(graph_from(args.file, args))
+    else:
+        artifact = Artifact.load(args.file)
+        f = Session(artifact.target, threads=args.threads).load(artifact)
     inputs, outputs = f.signature
     if args.output and len(args.output) != len(outputs):
         raise RlxError(f"{args.file} has {len(outputs)} outputs, found {len(args.output)} --output")

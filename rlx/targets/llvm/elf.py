@@ -1,0 +1,125 @@
+"""Relocatable ELF objects, as LLVM writes them: sections, symbols and relocations.
+
+64 bits, little-endian. Layouts: System V ABI (gABI), chapters 4 and 5.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = [
+    "ALLOCATED", "EXECUTABLE", "HEADER", "MAGIC", "SECTION", "SYMBOL", "WRITABLE",
+    "Object", "Relocation", "Section", "SectionType", "Symbol",
+]  # fmt: skip
+
+MAGIC = b"\x7fELF"
+
+HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+SECTION = struct.Struct("<IIQQQQIIQQ")
+SYMBOL = struct.Struct("<IBBHQQ")
+_RELOCATION = struct.Struct("<QQq")
+
+WRITABLE, ALLOCATED, EXECUTABLE = 1, 2, 4
+"""Of a section's flags."""
+
+
+class SectionType:
+    """Of ``Section.kind``."""
+
+    SYMBOLS, STRINGS, RELOCATIONS, HASH, DYNAMIC, NOTE, NO_BITS, DYNAMIC_SYMBOLS = (
+        2, 3, 4, 5, 6, 7, 8, 11,
+    )  # fmt: skip
+
+
+class Section(NamedTuple):
+    """A section; ``link`` and ``info`` say what its type has them say."""
+
+    name: str
+    kind: int
+    flags: int
+    data: bytes
+    link: int
+    info: int
+    alignment: int
+
+
+class Symbol(NamedTuple):
+    """A symbol of a relocatable object: ``value`` is its place in its section."""
+
+    name: str
+    info: int
+    other: int
+    section: int
+    value: int
+    size: int
+
+    @property
+    def defined(self) -> bool:
+        """Whether it stands in the object; else it is needed from outside."""
+        return self.section != 0
+
+    @property
+    def local(self) -> bool:
+        """Whether nothing outside of the object sees it."""
+        return self.info >> 4 == 0
+
+
+class Relocation(NamedTuple):
+    """The value of the symbol of a number plus ``addend``, to be put at ``offset`` of the section
+    of a number, in the way of ``kind``."""
+
+    section: int
+    offset: int
+    kind: int
+    symbol: int
+    addend: int
+
+
+@dataclass(frozen=True)
+class Object:
+    """A relocatable object. ``identity`` are the first 16 bytes of the file."""
+
+    identity: bytes
+    machine: int
+    flags: int
+    sections: tuple[Section, ...]
+    symbols: tuple[Symbol, ...]
+
+    @classmethod
+    def read(cls, data: bytes) -> Object:
+        """An object from the bytes of its file."""
+        identity, _, machine, _, _, _, at, flags, *_, size, count, names = HEADER.unpack_from(data)
+        headers = [SECTION.unpack_from(data, at + size * n) for n in range(count)]
+        strings = headers[names][4]
+        sections = tuple(
+            Section(
+                _text(data, strings + name), kind, flags,
+                b"" if kind == SectionType.NO_BITS else data[start : start + length],
+                link, info, align,
+            )
+            for name, kind, flags, _, start, length, link, info, align, _ in headers
+        )  # fmt: skip
+        return cls(identity, machine, flags, sections, tuple(_symbols(sections)))
+
+    def relocations(self) -> Iterator[Relocation]:
+        """The relocations of all sections."""
+        for section in self.sections:
+            if section.kind == SectionType.RELOCATIONS:
+                for offset, info, addend in _RELOCATION.iter_unpack(section.data):
+                    kind, symbol = info & 0xFFFFFFFF, info >> 32
+                    yield Relocation(section.info, offset, kind, symbol, addend)
+
+
+def _symbols(sections: tuple[Section, ...]) -> Iterator[Symbol]:
+    for section in sections:
+        if section.kind == SectionType.SYMBOLS:
+            strings = sections[section.link].data
+            for name, *rest in SYMBOL.iter_unpack(section.data):
+                yield Symbol(_text(strings, name), *rest)
+
+
+def _text(data: bytes, at: int) -> str:
+    return data[at : data.index(b"\0", at)].decode()

@@ -1,0 +1,76 @@
+"""The AMD GPUs that RLX emits code for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlx.errors import DeviceError, did_you_mean
+from rlx.targets.llvm.machine import Machine
+
+__all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "Features", "best", "preset"]
+
+SHARED_BYTES = 64 << 10
+"""LDS that a work group may have on every one of them."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """An architecture. Code for one runs on no other.
+
+    ``wave`` is the number of threads that go in step, for which LLVM lays out the code: no kernel
+    depends on it but those by matrix units. ``unit`` is its matrix unit, as
+    ``rlx.kernels.gpu.matrix`` calls it.
+    """
+
+    isa: str
+    wave: int
+    unit: str
+
+    @property
+    def name(self) -> str:
+        """The architecture, such as ``gfx942``."""
+        return self.isa
+
+    @property
+    def has(self) -> frozenset[str]:
+        """What code for it needs: a GPU of the architecture."""
+        return frozenset([self.isa])
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that LLVM emits code for."""
+        return Machine("amdgcn", "amdgcn-amd-amdhsa", self.isa, f"+wavefrontsize{self.wave}")
+
+
+PRESETS: dict[str, Features] = {
+    f.isa: f
+    for f in (
+        Features("gfx90a", 64, "mfma.16x16x16.bf16"),  # Instinct MI200
+        Features("gfx942", 64, "mfma.16x16x16"),  # Instinct MI300
+        Features("gfx950", 64, "mfma.16x16x32"),  # Instinct MI350
+        Features("gfx1100", 32, "wmma.rdna3"),  # Radeon RX 7900
+        Features("gfx1201", 32, "wmma.rdna4"),  # Radeon RX 9070
+    )
+}
+
+DEFAULT = "gfx942"
+"""The architecture where none is named."""
+
+
+def preset(name: str) -> Features:
+    """The features called ``name``, such as ``gfx942``; DeviceError if there are none."""
+    if name not in PRESETS:
+        hint = did_you_mean(name, PRESETS)
+        raise DeviceError(
+            f"unknown architecture {name!r}{hint}; RLX emits code for {', '.join(PRESETS)}"
+        )
+    return PRESETS[name]
+
+
+def best(found: frozenset[str]) -> Features:
+    """The features of the architecture that ``found`` names; DeviceError if RLX has none."""
+    fitting = [f for f in PRESETS.values() if f.isa in found]
+    if not fitting:
+        what = ", ".join(sorted(found)) or "of an architecture that Linux does not tell"
+        raise DeviceError(f"the GPU is {what}, and RLX emits code for {', '.join(PRESETS)}")
+    return fitting[-1]
