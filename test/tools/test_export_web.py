@@ -79,7 +79,7 @@ def test_the_script_reads_the_format_that_is_written() -> None:
 
 def test_an_artifact_of_another_target_is_refused(tmp_path: Path) -> None:
     made = rlx.compile_artifact(graph(), "vulkan", params=weights())
-    with pytest.raises(ArtifactError, match="for the target 'gpu', found one for 'vulkan'"):
+    with pytest.raises(ArtifactError, match="for the target 'webgpu', found one for 'vulkan'"):
         write_bundle(made, tmp_path)
 
 
@@ -104,7 +104,7 @@ return { runs, said };
 def test_a_browser_runs_it(tmp_path: Path) -> None:
     g, given, params = graph(), feeds(), weights()
     folder = tmp_path / "site"
-    write_bundle(rlx.compile_artifact(g, "gpu", params=params), folder)
+    write_bundle(rlx.compile_artifact(g, "webgpu", params=params), folder)
     numbers = {name: given[name].reshape(-1).tolist() for name in ("x", "b", "at")}
     result = result_of(folder, RUN % numbers, tmp_path / "profile")
     assert "error" not in result, result["error"]

@@ -2,7 +2,7 @@
 
     from rlx.runtime.web import write_bundle
 
-    write_bundle(rlx.compile_artifact(graph, "gpu", params=params), "site/model")
+    write_bundle(rlx.compile_artifact(graph, "webgpu", params=params), "site/model")
 
 A page loads ``rlx.js`` from the folder, which loads the rest; nothing comes from elsewhere. The
 files are ``rlx.js``; ``program.json``, which has the steps and the memories; ``kernels.wgsl``;
@@ -35,14 +35,14 @@ _ALIGNED = 16
 
 
 def write_bundle(artifact: Artifact, folder: str | Path) -> list[str]:
-    """Write an artifact for the target "gpu" to a folder, which is made; returns the files' names.
+    """Write an artifact for the target "webgpu" to a folder, which is made; returns the files' names.
 
     ArtifactError for an artifact of another target, or without a value for one of its params.
     """
     variant = artifact.variants[0]
-    if isinstance(variant, Variant) or variant.machine != "gpu":
+    if isinstance(variant, Variant) or variant.machine != "webgpu":
         raise ArtifactError(
-            f"a bundle for browsers is made of an artifact for the target 'gpu', found one for"
+            f"a bundle for browsers is made of an artifact for the target 'webgpu', found one for"
             f" {artifact.target!r}"
         )
     if missing := [name for name, _, _ in artifact.params if name not in artifact.values]:

@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     from rlx.runtime.web import write_bundle
 
     graph = graph_from(args.graph, args)
-    made = rlx.compile_artifact(graph, "gpu", params=params_from(args, graph))
+    made = rlx.compile_artifact(graph, "webgpu", params=params_from(args, graph))
     names = write_bundle(made, args.output)
     print(f"{args.output}: {', '.join(names)}; serve it and open index.html", file=sys.stderr)
     return 0
