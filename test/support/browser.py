@@ -33,7 +33,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         self.results, self.done = results, done
         super().__init__(*args, **more)
 
-    def do_POST(self) -> None:  # noqa: N802 (the name is that of http.server)
+    def do_POST(self) -> None:
         size = int(self.headers["content-length"])
         self.results.append(json.loads(self.rfile.read(size)))
         self.send_response(200)

@@ -96,7 +96,8 @@ for (const flag of [1, 0]) {
 }
 const said = [];
 for (const more of [{ at: new Int32Array([0, 3]) }, { x: new Float32Array(2) }, { no: 1 }])
-  await model.run({ ...feeds, flag: new Uint8Array([1]), ...more }).catch((e) => said.push(e.message));
+  await model.run({ ...feeds, flag: new Uint8Array([1]), ...more })
+    .catch((e) => said.push(e.message));
 return { runs, said };
 """
 

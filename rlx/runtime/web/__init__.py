@@ -35,7 +35,7 @@ _ALIGNED = 16
 
 
 def write_bundle(artifact: Artifact, folder: str | Path) -> list[str]:
-    """Write an artifact for the target "webgpu" to a folder, which is made; returns the files' names.
+    """Write an artifact for the target "webgpu" to a folder; returns the names of its files.
 
     ArtifactError for an artifact of another target, or without a value for one of its params.
     """

@@ -1,6 +1,6 @@
 """Browsers: the WGSL of the target ``gpu``, for programs that ``rlx.runtime.web`` writes.
 
-    rlx export-web model.rlx.mlir -o site
+rlx export-web model.rlx.mlir -o site
 """
 
 from __future__ import annotations
