@@ -33,8 +33,10 @@ _KNOWN = {
     "opencl": _Known("OpenCL", ("cl",)),
     "directx": _Known("DirectX 12", ("dx12", "d3d12")),
     "opengl": _Known("OpenGL", ("gl",)),
-    "webgpu": _Known("WebGPU", (), "browsers have it, for which rlx export-web writes programs; here"
-        " 'gpu' is the same, with rlx[gpu]"),
+    "webgpu": _Known(
+        "WebGPU", (),
+        "browsers have it, and rlx export-web writes for them; here 'gpu' is the same, with rlx[gpu]",
+    ),
     "cpu": _Known("CPU"),
     "interpret": _Known("interpreter"),
 }  # fmt: skip
