@@ -25,6 +25,10 @@ class Tick(NamedTuple):
         """Nanoseconds from ``earlier`` to this moment."""
         return self.ns - earlier.ns
 
+    def seconds_since(self, earlier: Tick) -> float:
+        """Seconds from ``earlier`` to this moment."""
+        return 1e-9 * self.elapsed_ns(earlier)
+
 
 def time_ns(call: Callable[[], R]) -> tuple[R, int]:
     """What ``call`` returns, and the nanoseconds that it took."""

@@ -83,7 +83,7 @@ AREAS: dict[str, dict[str, Name]] = {
     "Compiling": {
         **_same("rlx.staged", "CompilePipeline", "CompileResult", "KernelDispatchPolicy"),
         "CompileOptions": Name(_OPTIONS, "`Session.compile` takes its fields by name"),
-        "KernelDispatchConfig": Name(_OPTIONS, "`dispatch` is 'native' or 'common'"),
+        "KernelDispatchConfig": Name(_OPTIONS, "`dispatch`, `force_common`, `force_native`"),
         "KernelDispatchReport": Name("rlx.lowering.report:DispatchReport"),
         "legalize_for_backend": Name("rlx.staged:legalize_for_backend"),
         "Precision": Name("rlx.precision:Precision", "bf16 and f16 round the operands of products"),

@@ -16,6 +16,7 @@ from rlx import knobs
 from rlx.clock import Tick
 from rlx.errors import GraphError, did_you_mean
 from rlx.lowering.report import ArenaBuffer, DispatchReport, FusionReport, times_text
+from rlx.ops import OP_MODULES
 from rlx.ops.builders import located
 from rlx.tracing import span
 
@@ -30,18 +31,38 @@ def _dispatch() -> Any:
     return knobs.kernel_dispatch.get()
 
 
+def _mir_ops(option: str, given: Any) -> tuple[str, ...]:
+    """The full names of mir ops, which may be given without their dialect, sorted."""
+    if isinstance(given, str) or not all(isinstance(name, str) for name in given):
+        raise GraphError(f"{option} is a sequence of names of ops, found {given!r}")
+    known = [name for name in OP_MODULES if name.startswith("mir.")]
+    found = {name if "." in name else f"mir.{name}" for name in given}
+    for name in sorted(found):
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise GraphError(
+                f"{option}: {name!r} is no op of mir{hint}; blocks have expanded there"
+            )
+    return tuple(sorted(found))
+
+
 @dataclass(frozen=True)
 class Options:
     """What a user may choose about a compile.
 
     ``dispatch`` is "native" (kernel families where they claim an op, else the common way) or
     "common" (every op by its own loop nest, unfused), by default what RLX_KERNEL_DISPATCH says;
-    ``fuse`` False keeps ops apart. ``donate`` pairs positions of inputs with those of outputs, of
-    one type each, that may be written over them (``CompiledGraph.run_in_place``).
+    ``force_common`` and ``force_native`` name mir ops that go one way whatever ``dispatch`` says:
+    the first stay unfused, and of the second one that no kernel family claims is an
+    UnsupportedError with the families' reasons. ``fuse`` False keeps ops apart. ``donate`` pairs
+    positions of inputs with those of outputs, of one type each, that may be written over them
+    (``CompiledGraph.run_in_place``).
     """
 
     dispatch: Literal["native", "common"] = field(default_factory=_dispatch)
     fuse: bool = True
+    force_common: tuple[str, ...] = ()
+    force_native: tuple[str, ...] = ()
     donate: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
@@ -49,6 +70,16 @@ class Options:
             raise GraphError(f"dispatch is 'native' or 'common', found {self.dispatch!r}")
         if not isinstance(self.fuse, bool):
             raise GraphError(f"fuse is True or False, found {self.fuse!r}")
+        for name in ("force_common", "force_native"):
+            object.__setattr__(self, name, _mir_ops(name, getattr(self, name)))
+        if both := sorted({*self.force_common} & {*self.force_native}):
+            raise GraphError(f"force_common and force_native both name {', '.join(both)}")
+
+    def native(self, op: str) -> bool:
+        """Whether kernel families are asked for an op, by its full name ("mir.gelu")."""
+        if op in self.force_native:
+            return True
+        return self.dispatch == "native" and op not in self.force_common
 
     @staticmethod
     @located

@@ -56,7 +56,7 @@ def _one_kernel(
 ) -> bool:
     """Lower a loop to one kernel if the family ``loop`` has it; says whether that was done."""
     options = lowering.compilation.options
-    if options.dispatch != "native" or "loop" not in lowering.target.families:
+    if not options.native(node.name) or "loop" not in lowering.target.families:
         return False
     regions = lowering.compilation.regions.of
     found = loop_program(op, node, bodies, lowering.functions, regions)

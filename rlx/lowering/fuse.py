@@ -63,7 +63,9 @@ class Fuse(RulePass):
 class _Fuser:
     def __init__(self, block: ir.Block, compilation: Compilation, owner: Fuse) -> None:
         self.block, self.compilation, self.owner = block, compilation, owner
-        self.taken: set[ir.Value] = set()
+        apart = compilation.options.force_common
+        self.apart = {v for o in block.operations if o.operation.name in apart for v in o.results}
+        self.taken = set(self.apart)
 
     def run(self) -> None:
         ops = [view.operation for view in self.block.operations]
@@ -172,6 +174,7 @@ class _Fuser:
                     and _cheap(pattern, op)
                     and v not in found
                     and v in self.place
+                    and v not in self.apart
                     and _region_leaf(op)
                 ):
                     found[v] = op

@@ -13,7 +13,7 @@ from rlx._mlir import ir
 from rlx.dialects.bridge import expand_all, is_mir, place_of, signature
 from rlx.errors import UnsupportedError
 from rlx.lowering.base import Compilation, Pass, functions
-from rlx.lowering.families import select
+from rlx.lowering.families import not_native, select
 from rlx.ops.base import op_class
 from rlx.ops.kinds import runnable
 
@@ -26,8 +26,7 @@ class Legalize(Pass):
     name = "legalize"
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
-        native = compilation.options.dispatch == "native"
-        families = compilation.target.families if native else ()
+        options = compilation.options
         verdicts: dict[tuple[Any, ...], bool] = {}
 
         def unclaimed(op: ir.Operation) -> bool:
@@ -37,8 +36,11 @@ class Legalize(Pass):
                 return False
             key = signature(op)
             if key not in verdicts:
-                family, _ = select(compilation.regions.of(op), families)
+                families = compilation.target.families if options.native(op.name) else ()
+                family, reasons = select(compilation.regions.of(op), families)
                 verdicts[key] = family in (None, "common")
+                if verdicts[key] and op.name in options.force_native:
+                    raise not_native(op.name, compilation.target.name, reasons, place_of(op))
             if verdicts[key]:
                 compilation.dispatch.rewritten[op.name.split(".")[1]] += 1
                 compilation.hit(self.name, f"expand {op.name}")

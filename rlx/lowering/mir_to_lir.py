@@ -15,7 +15,7 @@ from rlx.dialects.convert import from_type
 from rlx.errors import UnsupportedError
 from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.control import lower_call
-from rlx.lowering.families import SELECTORS, select
+from rlx.lowering.families import SELECTORS, not_native, select
 from rlx.lowering.families.copy import static_dims
 from rlx.lowering.lir_text import write_module
 from rlx.lowering.lowering import Lowering
@@ -141,15 +141,15 @@ def _lower(op: ir.Operation, lowering: Lowering) -> None:
         return
     region = lowering.compilation.regions.of(op)
     lowering.ops = region.label
-    if op.name in _VIEWS and (
-        lowering.compilation.options.dispatch == "native" or op.name == Reshape.name
-    ):
+    options = lowering.compilation.options
+    if op.name in _VIEWS and (options.native(op.name) or op.name == Reshape.name):
         view = _VIEWS[op.name](region.nodes[0], op.operands[0], lowering)
         lowering.env[op.results[0]] = replace(view, trail=(*view.trail, lowering.trail))
         return
-    options = lowering.compilation.options
-    families = lowering.target.families if options.dispatch == "native" else ()
+    families = lowering.target.families if options.native(op.name) else ()
     family, reasons = select(region, families)
+    if family == "common" and op.name in options.force_native:
+        raise not_native(op.name, lowering.target.name, reasons, lowering.location)
     if family is None:
         listed = "; ".join(f"{name}: {why}" for name, why in reasons.items())
         raise UnsupportedError(

@@ -54,7 +54,7 @@ class Overwrites:
     def _by_elements(self, op: ir.Operation, old: ir.Value) -> bool:
         """Whether an op's kernel reads a value element by element, each before it is written."""
         lowering = self.lowering
-        if op.name == "func.call" or lowering.compilation.options.dispatch != "native":
+        if op.name == "func.call" or not lowering.compilation.options.native(op.name):
             return False
         if lowering.target.kernels.frame == "gpu":
             return False  # many devices let no kernel write what it has bound for reading too

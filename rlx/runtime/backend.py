@@ -159,7 +159,7 @@ _registry: dict[str, Registered] = {
     "interpret": Registered(InterpreterBackend, _present),
     **{
         api: _on_device(api)
-        for api in ("vulkan", "gpu", "opencl", "cuda", "rocm", "metal", "opengl")
+        for api in ("vulkan", "gpu", "opencl", "metal", "opengl", "cuda", "rocm")
     },
 }
 

@@ -35,7 +35,7 @@ _KNOWN = {
     "opengl": _Known("OpenGL", ("gl",)),
     "webgpu": _Known(
         "WebGPU", (),
-        "browsers have it, and rlx export-web writes for them; here 'gpu' is the same, with rlx[gpu]",
+        "browsers have it (rlx export-web writes for them); here 'gpu' is the same, with rlx[gpu]",
     ),
     "cpu": _Known("CPU"),
     "interpret": _Known("interpreter"),

@@ -14,6 +14,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "bench": "what each kernel of a graph takes, against what the machine allows",
     "cache": "what the compile cache holds, and why something was not there",
+    "compare": "a graph on several devices: the first op that differs from the interpreter",
     "compile": "a graph's text or an ONNX model to an artifact, which runs without a compiler",
     "devices": "the devices of this machine, and why others are not there",
     "doctor": "what is missing here, and how to get it",

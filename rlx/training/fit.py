@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
+from rlx.clock import Tick
 from rlx.errors import GraphError
 from rlx.models.progress import Progress
 from rlx.ops.builders import located
@@ -77,13 +77,12 @@ def fit(
     left = max(0, total - step.position)
     with _interruptible() as stopped, Progress("training", left, show) as bar:
         while step.position < total and not stopped:
-            began = time.perf_counter()
+            began = Tick.now()
             n = step.position
             result = step(data(n) if callable(data) else data[n])
             history.steps.append(result)
-            bar.label = (
-                f"loss {result.loss:.4g}, {1e3 * (time.perf_counter() - began):.1f} ms a step"
-            )
+            took = Tick.now().seconds_since(began)
+            bar.label = f"loss {result.loss:.4g}, {1e3 * took:.1f} ms a step"
             bar.advance()
             if on_step is not None:
                 on_step(step, result)

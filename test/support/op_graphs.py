@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,21 +60,25 @@ class OpGraph:
     @staticmethod
     def of(op: type[Op], fits: Callable[[Case], bool] = lambda case: True) -> OpGraph:
         """The graph of an op's samples on every element type that it takes, as far as they fit."""
-        g = rlx.Graph(op.name)
+        return OpGraph.of_cases(op.name, [c for c in cases() if c.op is op and fits(c)])
+
+    @staticmethod
+    def of_cases(name: str, given: Sequence[Case]) -> OpGraph:
+        """The graph of these cases, which may be of several ops."""
+        g = rlx.Graph(name)
         outputs: list[rlx.Value] = []
         owners: list[Case] = []
-        own = tuple(c for c in cases() if c.op is op and fits(c))
-        for n, case in enumerate(own):
+        for n, case in enumerate(given):
             leaves = [
                 None if t is None else g.input(_name(n, i), t.shape, t.dtype)
                 for i, t in enumerate(case.types)
             ]
-            results = op(*leaves, **case.sample.attrs).results
+            results = case.op(*leaves, **case.sample.attrs).results
             outputs += results
             owners += [case] * len(results)
         if outputs:
             g.set_outputs(outputs)
-        return OpGraph(g, own, tuple(owners))
+        return OpGraph(g, tuple(given), tuple(owners))
 
     def feeds(self, seed: int = 0, *, special: bool = False) -> dict[str, Array]:
         """Operands for all inputs. With ``special`` some of the floats that may be any are nan,

@@ -24,8 +24,8 @@ from rlx.tools.reduce.failures import (
     Command,
     CompileError,
     Mismatch,
-    _difference,
     _like,
+    difference,
     find_failure,
 )
 from rlx.types import FLOATS, DType, TensorType
@@ -147,13 +147,13 @@ def test_a_command_decides() -> None:
 def test_rounding_is_no_mismatch_and_a_wrong_digit_is(dt: DType) -> None:
     e = np.linspace(-2, 2, 64).astype(dt.numpy)
     up = (e.astype(np.float64) * (1 + float(ml_dtypes.finfo(dt.numpy).eps))).astype(dt.numpy)
-    assert _difference(e, e, None) is None and _difference(up, e, None) is None
+    assert difference(e, e, None) is None and difference(up, e, None) is None
     wrong = e.copy()
     wrong[-1] = 1.5
-    assert "1 of 64 elements differ" in str(_difference(wrong, e, None))
-    assert _difference(wrong, e, 0.5) is None
+    assert "1 of 64 elements differ" in str(difference(wrong, e, None))
+    assert difference(wrong, e, 0.5) is None
     wrong[-1] = np.nan
-    assert "found nan" in str(_difference(wrong, e, 0.5))
+    assert "found nan" in str(difference(wrong, e, 0.5))
 
 
 # -- changes ---------------------------------------------------------------------------------------

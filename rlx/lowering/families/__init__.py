@@ -6,6 +6,9 @@ from a fused region's kind: the claim reads the body.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from rlx.errors import UnsupportedError
 from rlx.lowering.families import (
     attention,
     common,
@@ -25,7 +28,7 @@ from rlx.lowering.families import (
 from rlx.lowering.families.base import Selector
 from rlx.lowering.region import Region
 
-__all__ = ["SELECTORS", "claim", "select"]
+__all__ = ["SELECTORS", "claim", "not_native", "select"]
 
 SELECTORS: dict[str, Selector] = {
     "fft": fft.SELECTOR,
@@ -49,6 +52,18 @@ SELECTORS: dict[str, Selector] = {
 def claim(family: str, region: Region) -> str | None:
     """None if the family runs the region, else why not."""
     return region.body.fact(f"{family} claims", lambda: SELECTORS[family].claim(region))
+
+
+def not_native(
+    op: str, target: str, reasons: Mapping[str, str], place: tuple[str, int]
+) -> UnsupportedError:
+    """The error of an op of ``Options.force_native`` that no family claims."""
+    listed = "; ".join(f"{name}: {why}" for name, why in reasons.items())
+    return UnsupportedError(
+        f"force_native names {op}, which no kernel family of {target} runs here"
+        f" ({listed or 'it has none for it'}); leave it out, or change what is said",
+        place,
+    )
 
 
 def select(region: Region, families: tuple[str, ...]) -> tuple[str | None, dict[str, str]]:

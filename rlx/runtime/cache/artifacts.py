@@ -5,13 +5,13 @@ A hit needs neither MLIR nor LLVM: they are imported where something has to be c
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlx import knobs
+from rlx.clock import Tick
 from rlx.errors import ArtifactError, UnsupportedError
 from rlx.graph import Graph
 from rlx.lowering.compilation import CompileReport, Options, Record
@@ -103,7 +103,7 @@ def _found_or_compiled(
     make_target: Callable[[], Target],
 ) -> tuple[Artifact, CompileReport]:
     """An artifact and a report with numbers for the user's lines."""
-    start = time.perf_counter()
+    start = Tick.now()
     store = shared.store()
     if store is None:
         return _compiled(graph, options, make_target, None, "off")
@@ -111,11 +111,11 @@ def _found_or_compiled(
     if isinstance(key, str):
         shared.log(f"{graph.name!r}: not used: {key}")
         return _compiled(graph, options, make_target, None, f"not used: {key}")
-    keyed = time.perf_counter()
+    keyed = Tick.now()
     found = _read(store, key, options)
     if found is not None:
         _, report = found
-        seconds = {"key": keyed - start, "cache": time.perf_counter() - keyed}
+        seconds = {"key": keyed.seconds_since(start), "cache": Tick.now().seconds_since(keyed)}
         report.compilation.seconds.update(seconds)
         shared.log(f"{graph.name!r} {key.digest[:12]}: {report.cache}")
         return found
@@ -145,7 +145,7 @@ def _compiled(
     preload()
     from rlx.compiler import compile_structure
 
-    start = time.perf_counter()
+    start = Tick.now()
     shelf = Shelf(keep[0], keep[1].tools) if keep else None
     with Places(graph).errors():
         artifact, report = compile_structure(graph, make_target(), options, shelf)
@@ -155,7 +155,7 @@ def _compiled(
     if keep is not None:
         store, key = keep
         with report.compilation.timed("cache"):
-            note = _note(report.compilation, time.perf_counter() - start)
+            note = _note(report.compilation, Tick.now().seconds_since(start))
             entry = Entry.of(key, bytes(artifact), note)
             _remember(store, key, entry)
             if shared.unchanged():

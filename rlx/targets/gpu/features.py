@@ -21,5 +21,5 @@ def preset(name: str) -> Profile:
 
 
 def best(found: frozenset[str]) -> Profile:
-    """The best profile that a device with what is ``found`` has."""
+    """The profile for a device that has what ``found`` names."""
     return best_profile(PRESETS, found)

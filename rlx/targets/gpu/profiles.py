@@ -13,19 +13,17 @@ __all__ = ["Profile", "best_profile", "find_profile"]
 
 @dataclass(frozen=True)
 class Profile:
-    """A version of a shading language, by its name.
-
-    ``has`` is what code for it needs of a device, in the words of its driver's ``features``;
-    ``lacks`` are the element types that kernels must do without, and what would provide each.
-    """
+    """A version of a shading language by its name."""
 
     name: str
     lacks: Mapping[DType, str] = field(default_factory=dict[DType, str])
+    """The element types that kernels must do without, and what would provide each."""
     has: frozenset[str] = frozenset()
+    """What kernels may need of a device, in the words of its driver's features."""
 
     @property
     def isa(self) -> str:
-        """The preset, which is all that a profile is."""
+        """The preset, which is the profile itself."""
         return self.name
 
 
@@ -41,5 +39,5 @@ def find_profile(profiles: Mapping[str, Profile], name: str, kind: str, language
 
 
 def best_profile(profiles: Mapping[str, Profile], found: frozenset[str]) -> Profile:
-    """The last of the profiles that needs no more than ``found``."""
+    """The last of the profiles, from the least to the best, that needs no more than ``found``."""
     return [p for p in profiles.values() if p.has <= found][-1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,19 +24,22 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Encode the sentences and print how alike they are."""
     from rlx import knobs
+    from rlx.clock import Tick
     from rlx.models import Embed
 
     if args.explain:
         knobs.log.set(knobs.log.get() | {"cache"})
-    start = time.perf_counter()
+    start = Tick.now()
     model = Embed.from_dir(args.model, device=args.device, threads=args.threads)
-    loaded = time.perf_counter()
+    loaded = Tick.now()
     vectors = model.encode(args.sentences)
-    done = time.perf_counter()
+    done = Tick.now()
     print(similarity_table(args.sentences, vectors @ vectors.T))
     if args.explain:
-        print(f"{(loaded - start) * 1e3:9.2f} ms  load the model", file=sys.stderr)
-        print(f"{(done - loaded) * 1e3:9.2f} ms  encode, compiles included", file=sys.stderr)
+        print(f"{loaded.elapsed_ns(start) * 1e-6:9.2f} ms  load the model", file=sys.stderr)
+        print(
+            f"{done.elapsed_ns(loaded) * 1e-6:9.2f} ms  encode, compiles included", file=sys.stderr
+        )
         for report in model.reports:
             print(f"\n{report}", file=sys.stderr)
     return 0

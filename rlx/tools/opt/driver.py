@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Generator
@@ -12,6 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rlx._mlir import ir, mlir_errors
+from rlx.clock import Tick
 from rlx.dialects.context import make_context, parse
 from rlx.errors import DeviceError, IRError, RlxError
 from rlx.tools.diagnostics import Collector
@@ -38,7 +38,7 @@ class Driver:
         """Raises UsageError for what the command line asks for and there is not."""
         self.args = args
         self.name = STDIN if args.input == "-" else args.input
-        self.start = time.perf_counter()
+        self.start = Tick.now()
         self.seconds: dict[str, float] = {}
         self.hits: dict[str, Counter[str]] = {}
         self.settings = _settings(args)
@@ -168,12 +168,13 @@ class Driver:
 
     @contextmanager
     def _timed(self, name: str) -> Generator[None]:
-        start = time.perf_counter()
+        start = Tick.now()
         try:
             with span(name):
                 yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+            took = Tick.now().seconds_since(start)
+            self.seconds[name] = self.seconds.get(name, 0.0) + took
 
     def _tell_reproducer(self) -> None:
         """Say where the IR before a failing pass is, and how to repeat the failure."""
@@ -187,7 +188,7 @@ class Driver:
         if self.args.mlir_pass_statistics:
             print(statistics_report(self.hits), file=sys.stderr)
         if self.args.mlir_timing:
-            total = time.perf_counter() - self.start
+            total = Tick.now().seconds_since(self.start)
             print(timing_report(self.seconds, total), file=sys.stderr)
 
 

@@ -31,7 +31,7 @@ from rlx.types import dtype
 if TYPE_CHECKING:
     from rlx.dialects.context import SharedContext
 
-__all__ = ["Command", "CompileError", "Failure", "Mismatch", "find_failure"]
+__all__ = ["Command", "CompileError", "Failure", "Mismatch", "difference", "find_failure"]
 
 _SPECIFIC = re.compile(r"-?\d[\w.]*|'[^']*'|\"[^\"]*\"|@\w+|\[[^\]]*\]")
 
@@ -136,7 +136,7 @@ class Mismatch(Failure):
             {str(v.name): subject.arrays[str(v.name)] for v in subject.graph.inputs}
         )
         for i, (a, e) in enumerate(zip(results, expected, strict=True)):
-            message = _difference(a, e, self.tolerance)
+            message = difference(a, e, self.tolerance)
             if message is not None:
                 return f"output {i}: {message}"
         return None
@@ -171,7 +171,9 @@ class _Fresh(CpuBackend):
         return Executable(*compile_graph(graph, make_target(), Options(**options)), shared)
 
 
-def _difference(found: Array, expected: Array, tolerance: float | None) -> str | None:
+def difference(found: Array, expected: Array, tolerance: float | None) -> str | None:
+    """What differs in an output by more than ``tolerance`` of its largest element, by default what
+    its element type explains; None if nothing does."""
     dt = dtype(found.dtype)
     if not (dt.is_float or dt.is_complex):
         wrong = found != expected
