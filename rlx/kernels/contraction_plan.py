@@ -37,6 +37,8 @@ class ContractionConfig:
     result. ``operands`` says how each operand is addressed. ``group`` is that of packed B, which K
     is a multiple of (``rlx.kernels.dot``), and ``amx`` says that AMX multiplies. ``across``: the
     elements of a column of A are neighbours, not those of a row; a tile reads them as they are.
+    ``plain_b``: B is not packed but [K, N] with adjacent columns, at least as many as a panel has;
+    ``narrow`` says which tile multiplies it.
     """
 
     a: DType
@@ -46,6 +48,8 @@ class ContractionConfig:
     group: int = 1
     amx: bool = False
     across: bool = False
+    plain_b: bool = False
+    narrow: bool = False
 
     def __post_init__(self) -> None:
         if f64 in (self.a, self.b) and self.a is not self.b:
@@ -54,6 +58,10 @@ class ContractionConfig:
             raise ValueError("contraction: the epilogue's inputs are the product and the operands")
         if self.across and (self.copies or self.group > 1):
             raise ValueError(f"contraction: an A that lies across is not copied, found {self.a}")
+        if self.narrow and not self.plain_b:
+            raise ValueError("contraction: packed panels have the width of the wide tile")
+        if self.plain_b and (self.copies or self.group > 1 or self.b is not self.accumulate):
+            raise ValueError(f"contraction: {self.a} and {self.b} are not multiplied as they lie")
 
     @property
     def c(self) -> DType:
@@ -88,6 +96,10 @@ class ContractionConfig:
         """Elements between rows in scratch, so that they do not fall into the same cache set."""
         return CACHE_LINE // self.rows.bytes
 
+    def shape(self, target: KernelTarget) -> TileShape:
+        """The tile of registers."""
+        return tile_shape(target, self.b, self.narrow)
+
     def tile_rows(self, shape: TileShape) -> int:
         """Rows that a task has a multiple of in scratch."""
         return 2 * amx.ROWS if self.amx else shape.rows
@@ -98,6 +110,8 @@ CHUNK_ROWS = 128
 WIDE_BYTES = 256 * 1024
 """Size of a task's converted rows of A: half of a small L2 cache."""
 ENOUGH_TASKS = 16
+GROUP = 4
+"""A multiple of the elements of any group."""
 GRAIN_NS = 4000.0
 """Run time of the smallest share worth handing to another thread."""
 
@@ -111,6 +125,7 @@ def launch(
     k: int,
     batch: int = 1,
     lda: int | None = None,
+    ldb: int | None = None,
     ldc: int | None = None,
     a_batch: int | None = None,
     b_batch: int | None = None,
@@ -119,19 +134,23 @@ def launch(
 ) -> Launch:
     """The launch of ``batch`` products [m, k] x [k, n].
 
-    ``lda`` and ``ldc`` are the distances between rows in elements, that of an A that lies across
-    between its columns; ``*_batch`` those between batch
-    elements, 0 for a matrix that all share; the defaults are dense. ``operands`` gives for each
-    epilogue operand the distance between rows (of "full" and "column"; else 0) and between batch
-    elements. The kernel's buffers are A, packed B, the operands, C.
+    ``lda``, ``ldb`` (of a plain B) and ``ldc`` are the distances between rows in elements, that of
+    an A that lies across between its columns; ``*_batch`` those between batch elements, 0 for a
+    matrix that all share; the defaults are dense. ``operands`` gives for each epilogue operand the
+    distance between rows (of "full" and "column"; else 0) and between batch elements. The kernel's
+    buffers are A, B, the operands, C. ValueError for a plain B with fewer columns than a panel.
     """
-    shape = tile_shape(target, config.b)
+    shape = config.shape(target)
+    if config.plain_b and n < shape.width:
+        raise ValueError(f"contraction: a plain B has {shape.width} columns or more, not {n}")
     dense = m if config.across else k
     lda, ldc = dense if lda is None else lda, n if ldc is None else ldc
     a_batch = m * k if a_batch is None else a_batch
     c_batch = m * ldc if c_batch is None else c_batch
     if b_batch is None:
-        b_batch = packed_bytes(target, config.b, k, n) // config.b.bytes
+        b_batch = (
+            k * n if config.plain_b else packed_bytes(target, config.b, k, n) // config.b.bytes
+        )
     if len(operands) != len(config.operands):
         raise ValueError(f"contraction: {len(config.operands)} operands, {len(operands)} strides")
 
@@ -141,29 +160,47 @@ def launch(
     wide = rows * (k + config.row_pad) if config.copies else 0
     strip = _strip_panels(m)
     sums = rows * strip * shape.width
-    strides = (a_batch, b_batch, c_batch)
+    block = _block_depth(config, shape, m, k)
+    panel = block * shape.width if config.plain_b and m >= shape.rows else 0
+    sizes, strides = (m, n, k, lda, ldb or n, ldc), (a_batch, b_batch, c_batch)
     return Launch(
         tasks,
         _grain(config, shape, min(rows, m), min(n, group_panels * shape.width), k),
-        (m, n, k, lda, ldc, *strides, rows, group_panels, strip, *(s for o in operands for s in o)),
-        scratch=sums * config.accumulate.bytes + wide * config.rows.bytes,
+        (*sizes, *strides, rows, group_panels, strip, block, *(s for o in operands for s in o)),
+        scratch=sums * config.accumulate.bytes + wide * config.rows.bytes + panel * config.b.bytes,
     )
 
 
 def _group_panels(config: ContractionConfig, shape: TileShape, m: int, n: int) -> tuple[int, int]:
     """How many groups the panels fall into, and the panels of one.
 
-    A task that converts its rows does it once for its whole group.
+    A task that converts its rows does it once for its whole group; any other of many rows is done
+    with one strip.
     """
-    groups = -(-n // (shape.width * TASK_PANELS))
+    panels = -(-n // shape.width)
+    most = TASK_PANELS if config.copies else _strip_panels(m)
+    groups = -(-panels // most)
     per_group = max(1, groups // 4) if config.copies and m > shape.rows else 1
-    return -(-groups // per_group), per_group * TASK_PANELS
+    return -(-groups // per_group), per_group * most
 
 
 def _strip_panels(m: int) -> int:
     """Panels that are finished together, epilogue included: those of a one-row tile, and else two,
     so that the sums of a long chunk and a panel share the L1 cache."""
     return TASK_PANELS // min(max(m, 1), 2)
+
+
+BLOCK_DEPTH = 768
+"""Steps of k of a block: that of a panel and that of a chunk's rows stay in the L2 cache, and to
+store and load the sums takes no time beside them."""
+
+
+def _block_depth(config: ContractionConfig, shape: TileShape, m: int, k: int) -> int:
+    """Steps of k of a block: equal shares, of whole groups; all, if a panel is read but once."""
+    if m < shape.rows or (m == shape.rows and not config.plain_b):
+        return max(k, 1)
+    share = -(-k // max(1, -(-k // BLOCK_DEPTH)))
+    return max(1, -(-share // GROUP)) * GROUP
 
 
 def _chunk_rows(config: ContractionConfig, shape: TileShape, m: int, k: int, others: int) -> int:

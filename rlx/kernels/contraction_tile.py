@@ -40,6 +40,9 @@ PREFETCH_STEPS = 64
 
 ROWS_AHEAD = 16
 """How many steps of k ahead an A that lies across is requested."""
+REQUEST_ROWS = 4
+"""Rows from which on a tile requests B. One of fewer rows does little but read, and the machine
+itself looks ahead in its streams: requests would be half of all reads."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,12 @@ class TileShape:
         """Columns of the tile."""
         return self.vectors * self.lanes
 
+    def computed(self, m: int, n: int) -> int:
+        """Elements that tiles compute for a product of ``m`` rows and ``n`` columns."""
+        rest = m % self.rows
+        rows = m - rest + (min(r for r, _ in self.tail if r >= rest) if rest else 0)
+        return rows * -(-n // self.width) * self.width
+
     @property
     def tail(self) -> tuple[tuple[int, int], ...]:
         """(rows, panels) of the tiles for the last rows, smallest first.
@@ -65,7 +74,7 @@ class TileShape:
         The fewer rows, the more panels side by side: enough independent chains to hide the
         latency of a multiply-add, and as many streams for the memory.
         """
-        small = [(r, TASK_PANELS // r) for r in (1, 2, 4) if r < self.rows]
+        small = [(r, max(1, TASK_PANELS // r)) for r in (1, 2, 4, 6) if r < self.rows]
         return (*small, (self.rows, 1))
 
 
@@ -77,11 +86,12 @@ def accumulate_type(*dtypes: DType) -> DType:
     return f32 if any(dt.is_float for dt in dtypes) else i32
 
 
-def tile_shape(target: KernelTarget, dt: DType) -> TileShape:
-    """The tile for operands of type ``dt``; B's vectors and one value of A need registers too."""
+def tile_shape(target: KernelTarget, dt: DType, narrow: bool = False) -> TileShape:
+    """The tile for operands of type ``dt``; B's vectors and one value of A need registers too.
+    ``narrow`` asks for one of fewer columns, where a wide one has more than two vectors."""
     lanes = target.lanes(accumulate_type(dt))
     if target.registers >= 32:
-        return TileShape(8, 3, lanes)
+        return TileShape(8, 2 if narrow else 3, lanes)
     if target.registers >= 16:
         return TileShape(6, 2, lanes)
     return TileShape(2, 2, lanes)
@@ -111,11 +121,13 @@ class TileOperands:
 
     a: Buffer
     b: Buffer
+    b_step: Reg
     sums: DType
     group: int = 1
     flipped: bool = False
     step: Reg | None = None
     neighbours: bool = False
+    keep: Buffer | None = None
 
     def address(self, rows: Sequence[Reg | None], n: int, i: Reg) -> Reg:
         """Where the row ``n`` has its element or group of step ``i``."""
@@ -137,7 +149,8 @@ def emit_tile(
     rows: list[Reg],
     panels: list[Reg],
     depth: Reg,
-    ahead: Reg | int,
+    ahead: Reg | None,
+    start: Sequence[Reg],
 ) -> list[Reg]:
     """Emit a tile; returns its accumulators in the order row, panel, vector.
 
@@ -151,15 +164,20 @@ def emit_tile(
     lines = range(0, width, CACHE_LINE // o.b.dtype.bytes)
     count = len(panels) * shape.vectors
 
-    def loop(rows: Sequence[Reg | None], prefetch: bool) -> list[Reg]:
+    def loop(rows: Sequence[Reg | None], init: Sequence[Reg], prefetch: bool) -> list[Reg]:
         def one(i: Reg, *acc: Reg) -> list[Reg]:
-            at = [p + i * width for p in panels]
+            at = [p + i * o.b_step for p in panels]
             columns = [
                 _column(k, o, p + v * shape.lanes * o.group, lanes)
                 for p in at
                 for v in range(shape.vectors)
             ]
-            wanted = [p + ahead + n if n else p + ahead for p in at for n in lines if prefetch]
+            if o.keep is not None:
+                for v, x in enumerate(columns):
+                    k.store(x, o.keep, i * width + v * shape.lanes, lanes)
+            wanted: list[Reg] = []
+            if ahead is not None and prefetch:
+                wanted = [p + ahead + n if n else p + ahead for p in at for n in lines]
             if o.step is not None:
                 k.prefetch(o.a, o.address(rows, 0, i + ROWS_AHEAD))
             out: list[Reg] = []
@@ -174,14 +192,14 @@ def emit_tile(
                 out += [_product(k, o, x, y, acc[len(out) + v]) for v, y in enumerate(columns)]
             return out
 
-        zero = [k.const(0, o.sums, lanes)] * (len(rows) * count)
-        return k.loop(0, depth / o.group if o.group > 1 else depth, 1, one, zero)
+        return k.loop(0, depth / o.group if o.group > 1 else depth, 1, one, init)
 
     if not o.flipped:
-        return loop(rows, prefetch=True)
+        return loop(rows, start, prefetch=True)
     inside = (len(rows) + 1) * count <= shape.rows * shape.vectors  # else registers lack
-    sums = loop([*rows, None] if inside else rows, prefetch=True)
-    extra = sums[-count:] if inside else loop([None], prefetch=False)
+    zeros = [k.const(0, o.sums, lanes)] * count
+    sums = loop([*rows, None], [*start, *zeros], True) if inside else loop(rows, start, True)
+    extra = sums[-count:] if inside else loop([None], zeros, prefetch=False)
     return [x - extra[n % count] for n, x in enumerate(sums[: len(rows) * count])]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.kernels import contraction, pack, pack_across
+from rlx.kernels import contraction, contraction_plan, pack, pack_across
 from rlx.kernels.contraction import ContractionConfig
 from rlx.kernels.pack import PackConfig
 from rlx.kernels.pack_across import PackAcrossConfig
@@ -200,6 +200,42 @@ def test_a_left_operand_that_lies_across(m: int, dt: DType) -> None:
         ContractionConfig(bf16, bf16, plain(bf16), across=True)
 
 
+@pytest.mark.parametrize("dt", [f32, f64], ids=str)
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("m", [1, 3, 8, 13, 70])
+def test_a_right_operand_as_it_lies(m: int, narrow: bool, dt: DType) -> None:
+    """The same bits as of packed panels, from memory that ends with B, over two blocks of K."""
+    rng = np.random.default_rng(m)
+    config = ContractionConfig(dt, dt, adds(dt, 1), ("full",))
+    plain_b = replace(config, plain_b=True, narrow=narrow)
+    width, k = plain_b.shape(TARGET).width, 600
+    for n in (width, 2 * width + 1, 5 * width - 1):
+        a, b, x = (values(rng, s, dt) for s in ((2, m, k), (2, k, n), (2, m, n)))
+        want = product(a, packed(b, dt), n, config, (x,))
+        for pieces in (1, 3):
+            found = product(a, guarded(b), n, plain_b, (x,), pieces=pieces)
+            assert (found == want).all(), n
+        wide = values(rng, (k, n + 5), dt)
+        shared = product(a, guarded(wide[:, 5:]), n, plain_b, (x,), b_batch=0)
+        launch = contraction.launch(
+            plain_b, TARGET, m=m, n=n, k=k, ldb=n + 5, batch=2, b_batch=0, operands=[(n, m * n)]
+        )
+        c = np.full((2, m, n), np.nan, dt.numpy)
+        run_launch(contraction, plain_b, launch, [a, wide[:, 5:], x, c])
+        assert (c == shared).all()
+
+
+def test_right_operands_that_must_be_packed() -> None:
+    with pytest.raises(ValueError, match="f32 and bf16 are not multiplied as they lie"):
+        ContractionConfig(f32, bf16, plain(f32), plain_b=True)
+    with pytest.raises(ValueError, match="packed panels have the width of the wide tile"):
+        ContractionConfig(f32, f32, plain(f32), narrow=True)
+    config = ContractionConfig(f32, f32, plain(f32), plain_b=True)
+    width = config.shape(TARGET).width
+    with pytest.raises(ValueError, match=f"a plain B has {width} columns or more, not {width - 1}"):
+        contraction.launch(config, TARGET, m=4, n=width - 1, k=4)
+
+
 @pytest.mark.parametrize("dt", [f32, f64, bf16], ids=str)
 @pytest.mark.parametrize("shape", [(1, 16, 48), (2, 37, 100), (1, 5, 50), (3, 64, 7)])
 def test_panels_of_a_matrix_that_lies_across(shape: tuple[int, int, int], dt: DType) -> None:
@@ -232,6 +268,20 @@ def test_bits_do_not_depend_on_rows_or_cuts(dt: DType) -> None:
         assert (product(a, panels, n, config, (row,), pieces=pieces) == whole).all()
     single = product(a.reshape(m, 1, k), panels, n, config, (np.tile(row, m),), b_batch=0)
     assert (single.reshape(whole.shape) == whole).all()
+
+
+def test_bits_do_not_depend_on_blocks_of_k(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(11)
+    m, n, k = 21, 100, 1100
+    a, b = values(rng, (1, m, k), f32), values(rng, (1, k, n), f32)
+    panels, config = packed(b, f32), ContractionConfig(f32, f32, plain(f32))
+    blocks = product(a, panels, n, config)
+    check(blocks, a, b, f32)
+    single = product(a.reshape(m, 1, k), panels, n, config, b_batch=0)
+    assert (blocks.reshape(single.shape) == single).all()
+    for steps in (4, 76, 4096):
+        monkeypatch.setattr(contraction_plan, "BLOCK_DEPTH", steps)
+        assert (product(a, panels, n, config) == blocks).all()
 
 
 def test_bits_do_not_depend_on_where_a_column_is() -> None:
@@ -331,11 +381,13 @@ def test_tiles_of_other_targets(vector_bytes: int, registers: int) -> None:
     """The code for other register files, run on this machine, which splits what is too wide."""
     target = replace(TARGET, vector_bytes=vector_bytes, registers=registers)
     config = ContractionConfig(f32, f32, adds(f32, 1), ("row",))
+    plain_b = replace(config, plain_b=True, narrow=registers == 32)
     pack_config = PackConfig(f32, adjacent_columns=False)
     product_kernel = jit(contraction.emit("product", config, target))
+    plain_kernel = jit(contraction.emit("product", plain_b, target))
     pack_kernel = jit(pack.emit("pack", pack_config, target))
     rng = np.random.default_rng(10)
-    k, n = 23, 250
+    k, n = 623, 250
     b, row = values(rng, (k, n), f32), values(rng, (n,), f32)
     panels = np.full(pack.packed_bytes(target, f32, k, n) // 4, np.nan, np.float32)
     packing = pack.launch(pack_config, target, k=k, n=n, row_stride=n)
@@ -345,24 +397,44 @@ def test_tiles_of_other_targets(vector_bytes: int, registers: int) -> None:
         launch = contraction.launch(config, target, m=m, n=n, k=k, operands=[(0, 0)])
         product_kernel(0, launch.range, [a, panels, row, c], launch.sizes, launch.scratch)
         check(c, a, b, f32, row)
+        launch = contraction.launch(plain_b, target, m=m, n=n, k=k, operands=[(0, 0)])
+        found = np.full((m, n), np.nan, np.float32)
+        plain_kernel(0, launch.range, [a, b, row, found], launch.sizes, launch.scratch)
+        assert (found == c).all()
 
 
 # -- code --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dt", [f32, f64, f16, bf16], ids=str)
+KINDS_OF_B: dict[str, dict[str, Any]] = {
+    "packed": {},
+    "plain": {"plain_b": True},
+    "narrow": {"plain_b": True, "narrow": True},
+}
+
+
+@pytest.mark.parametrize(
+    "dt, b",
+    [*((dt, "packed") for dt in (f32, f64, f16, bf16)), (f32, "plain"), (f32, "narrow")],
+    ids=str,
+)
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "aarch64"])
-def test_the_tile_stays_in_registers(cpu: str, dt: DType) -> None:
-    """The loop over K of the largest tile has every accumulator, and moves no vector to memory."""
+def test_the_tile_stays_in_registers(cpu: str, dt: DType, b: str) -> None:
+    """Loops over K of the largest tile have every accumulator, and move no vector to memory but the
+    panel that a tile packs."""
     features = preset(cpu)
     target = kernel_target(features)
-    shape = contraction.tile_shape(target, dt)
-    kernel = contraction.emit("product", ContractionConfig(dt, dt, plain(dt)), target)
+    config = ContractionConfig(dt, dt, plain(dt), **KINDS_OF_B[b])
+    shape = config.shape(target)
+    kernel = contraction.emit("product", config, target)
     blocks = re.split(r"^\.L\w+:", emit.to_assembly([kernel], features), flags=re.M)
     fma = re.compile(r"^\s*(?:vfmadd|fmla)", re.M)
-    loop = max(blocks, key=lambda block: len(fma.findall(block)))
-    assert len(fma.findall(loop)) == shape.rows * shape.vectors
-    assert not re.search(r"mm\d+.*\(%rsp\)|\(%rsp\).*mm\d+|\bq\d+.*\[sp", loop)
+    count = shape.rows * shape.vectors
+    loops = [block for block in blocks if len(fma.findall(block)) == count]
+    assert max(len(fma.findall(block)) for block in blocks) == count
+    assert len(loops) >= (1 if b == "packed" else 2)
+    for loop in loops:
+        assert not re.search(r"mm\d+.*\(%rsp\)|\(%rsp\).*mm\d+|\bq\d+.*\[sp", loop)
 
 
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "aarch64"])

@@ -10,7 +10,7 @@ import pytest
 
 from rlx.kernels import contraction, pack
 from rlx.kernels.contraction import ContractionConfig
-from rlx.kernels.contraction_tile import accumulate_type
+from rlx.kernels.contraction_tile import accumulate_type, tile_shape
 from rlx.kernels.dot import group_of
 from rlx.kernels.pack import PackConfig
 from rlx.kernels.program import Program
@@ -170,7 +170,7 @@ def test_the_tile_stays_in_registers(dt: DType, extra: str, instruction: str) ->
     features = preset(f"x86-64-v4+{extra}")
     target = kernel_target(features)
     group, sums = group_of(target, dt, dt), accumulate_type(dt)
-    shape = contraction.tile_shape(target, dt)
+    shape = tile_shape(target, dt)
     config = ContractionConfig(dt, dt, Program((sums,), (), (0,)), (), group)
     kernel = contraction.emit("product", config, target)
     assert group > 1 and emit.compile_kernels([kernel], features).startswith(b"\x7fELF")

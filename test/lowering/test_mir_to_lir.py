@@ -116,6 +116,29 @@ def test_strided_slices_of_transposes_reach_every_family(steps: tuple[int, int])
     agrees(g)
 
 
+@pytest.mark.parametrize(
+    ("m", "k", "n", "packs"),
+    [(40, 30, 64, 0), (1, 30, 64, 0), (40, 30, 40, 1), (33, 16, 66000, 1), (32, 16, 66000, 0)],
+)
+def test_a_right_operand_is_read_where_it_lies(m: int, k: int, n: int, packs: int) -> None:
+    """Unless it has fewer columns than a panel, or is large and used by many rows."""
+    g = rlx.Graph("inputs")
+    a, b = g.input("a", [m, k]), g.input("b", [k, n])
+    g.set_outputs([(a @ b).relu()])
+    lir = inspect_pipeline(g, "cpu:x86-64-v4").lir
+    assert lir.count('lir.family = "pack"') == packs, lir
+    agrees(g)
+
+
+def test_batches_of_right_operands_are_read_where_they_lie() -> None:
+    g = rlx.Graph("batches")
+    a, b = g.input("a", [2, 3, 9, 20]), g.input("b", [2, 3, 20, 70])
+    c, w = g.input("c", [3, 20, 70]), g.param("w", [20, 70])
+    g.set_outputs([a @ b, a @ c, a @ b[:, 1:2, :, 3:], a @ w])
+    assert inspect_pipeline(g).lir.count('lir.family = "pack"') == 1
+    agrees(g)
+
+
 def test_params_may_be_worked_on_as_deep_as_one_likes() -> None:
     """What waits for what in the prologue is no depth of Python's stack."""
     g = rlx.Graph("deep")

@@ -1,0 +1,246 @@
+"""The right operand of a product: read where it lies, or packed, once or in every call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlx._mlir import ir
+from rlx.dialects.convert import from_type
+from rlx.kernels import pack, pack_across
+from rlx.kernels.builder import KernelTarget
+from rlx.kernels.contraction_tile import accumulate_type, packed_bytes, panel_width, tile_shape
+from rlx.kernels.pack import PackConfig
+from rlx.kernels.pack_across import PackAcrossConfig
+from rlx.lowering.lowering import Lowering
+from rlx.lowering.region import producer
+from rlx.lowering.views import View
+from rlx.ops.base import Op
+from rlx.ops.cast import Cast
+from rlx.ops.slicing import Concat
+from rlx.types import DType, bf16, f16, f32
+
+__all__ = ["Geometry", "Panels", "RightOperand", "right_operand"]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A matmul as ``batch`` products [m, k] x [k, n]; a shared right operand takes all rows."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    shared: bool
+
+    @staticmethod
+    def of(node: Op) -> Geometry:
+        """That of a matmul whose dims are known."""
+        a, b = (v.type.static_shape for v in node.present)
+        out = node.out.type.static_shape
+        rows = 1
+        for d in out[:-2]:
+            rows *= d
+        if len(b) == 2:
+            return Geometry(1, rows * out[-2], out[-1], a[-1], True)
+        return Geometry(rows, out[-2], out[-1], a[-1], False)
+
+
+@dataclass(frozen=True)
+class Panels:
+    """How the right operand is packed: its elements, and how many make a group."""
+
+    dtype: DType
+    group: int
+
+    def config(self, source: View) -> PackConfig:
+        """The packing of a matrix, or of matrices in a batch."""
+        given = None if source.dtype is self.dtype else source.dtype
+        return PackConfig(self.dtype, source.strides[-1] == 1, self.group, given)
+
+    def turn(self, source: View) -> bool:
+        """Whether packing turns a matrix that lies column by column, and leaves its elements."""
+        row, column = source.strides[-2:]
+        return row == 1 != column and self.group == 1 and source.dtype is self.dtype
+
+
+@dataclass(frozen=True)
+class RightOperand:
+    """What a product reads: panels, or a matrix as it lies with ``row`` elements between its rows.
+    ``batch`` elements are between those of a batch; ``narrow`` is that of the config."""
+
+    view: View
+    batch: int
+    row: int | None = None
+    narrow: bool = False
+
+
+def right_operand(
+    lowering: Lowering,
+    leaf: ir.Value,
+    shape: tuple[int, ...],
+    out: tuple[int, ...],
+    g: Geometry,
+    panels: Panels,
+    may_lie: bool,
+) -> RightOperand:
+    """The right operand of type ``shape`` of a product of type ``out``. ``may_lie`` says that the
+    product can read it where it lies, if that pays."""
+    static = lowering.static_of(leaf) if g.shared else None
+    if static is None and may_lie:
+        wide = shape if g.shared else (*out[:-2], g.k, g.n)
+        found = _plain(lowering.target.kernels, lowering.view(leaf).expand(wide), g, panels)
+        if found is not None:
+            return found
+    return RightOperand(*_packed(lowering, leaf, static, shape, out, g, panels))
+
+
+PLAIN_BYTES = 4 << 20
+"""Size of a right operand up to which it is read where it lies: a few times an L2 cache. Each chunk
+of rows packs it for itself, and the rows of larger ones are in too many pages for that."""
+PLAIN_ROWS = 32
+"""Rows up to which one of any size is, since packing it takes longer than its one or two chunks."""
+
+
+def _plain(target: KernelTarget, source: View, g: Geometry, panels: Panels) -> RightOperand | None:
+    """A right operand to be read where it lies; None if that takes longer than to pack it, if its
+    columns are not adjacent, or if it is to be converted."""
+    dt = source.dtype
+    if g.m > PLAIN_ROWS and g.k * g.n * dt.bytes > PLAIN_BYTES:
+        return None
+    if g.n < panel_width(target, dt) or panels.group > 1 or dt is not accumulate_type(dt):
+        return None
+    flat = source.reshape((1 if g.shared else g.batch, g.k, g.n))
+    if flat is None or flat.strides[2] != 1:
+        return None
+    tiles = (tile_shape(target, dt, narrow) for narrow in (True, False))
+    few, many = (tile.computed(g.m, g.n) for tile in tiles)
+    return RightOperand(flat, flat.strides[0], flat.strides[1], few < many)
+
+
+def _packed(
+    lowering: Lowering,
+    leaf: ir.Value,
+    static: ir.Value | None,
+    shape: tuple[int, ...],
+    out: tuple[int, ...],
+    g: Geometry,
+    panels: Panels,
+) -> tuple[View, int]:
+    """The right operand in panels, and the distance between batch elements in elements.
+
+    One that depends on params alone is packed by the prologue, once for all its uses.
+    """
+    target = lowering.target.kernels
+    size = packed_bytes(target, panels.dtype, g.k, g.n)
+    count = size // panels.dtype.bytes
+    if static is not None:
+        key = ("panels", static, g.k, g.n, panels)
+        if key not in lowering.packs:
+            with lowering.prologue_of(static):
+                packed = View.dense(lowering.pack(size), panels.dtype, (count,))
+                if tuple(ir.RankedTensorType(static.type).shape) == (g.k, g.n):
+                    _pack_columns(lowering, static, packed, g, panels)
+                else:
+                    source = lowering.view(static).expand((g.k, g.n))
+                    _pack(lowering, source, packed, panels)
+            lowering.packs[key] = packed
+        return lowering.packs[key], 0
+    source = lowering.view(leaf).expand(shape)
+    if g.shared:
+        packed = lowering.fresh(panels.dtype, (count,))
+        _pack(lowering, source, packed, panels)
+        return packed, 0
+    return _pack_batch(lowering, source, out, g, panels, count)
+
+
+def _pack_batch(
+    lowering: Lowering,
+    source: View,
+    out: tuple[int, ...],
+    g: Geometry,
+    panels: Panels,
+    each: int,
+) -> tuple[View, int]:
+    """Pack every matrix of a batched right operand, and read them in the product's batch order.
+    ``each`` is the number of elements of a packed one."""
+    own = 1
+    for d in source.shape[:-2]:
+        own *= d
+    flat = source.reshape((own, g.k, g.n))
+    if own not in (g.batch, 1):
+        # Matrices that broadcast along only some batch dims are packed once a batch element.
+        source, own = source.expand((*out[:-2], g.k, g.n)), g.batch
+        flat = source.reshape((own, g.k, g.n))
+    if flat is None:
+        flat = lowering.copied(source).reshape((own, g.k, g.n))
+    assert flat is not None
+    packed = lowering.fresh(panels.dtype, (own * each,))
+    if panels.turn(flat):
+        across = PackAcrossConfig(panels.dtype)
+        turning = pack_across.launch(
+            across, lowering.target.kernels, k=g.k, n=g.n, column_stride=flat.strides[2],
+            batch=own, source_batch=flat.strides[0], packed_batch=each,
+        )  # fmt: skip
+        lowering.launch("pack_across", across, [flat, packed], turning)
+        return packed, each if own == g.batch and own > 1 else 0
+    config = panels.config(flat)
+    launch = pack.launch(
+        config, lowering.target.kernels, k=g.k, n=g.n, row_stride=flat.strides[1],
+        column_stride=flat.strides[2], batch=own, source_batch=flat.strides[0], packed_batch=each,
+    )  # fmt: skip
+    lowering.launch("pack", config, [flat, packed], launch)
+    return packed, each if own == g.batch and own > 1 else 0
+
+
+def _pack_columns(
+    lowering: Lowering, v: ir.Value, packed: View, g: Geometry, panels: Panels
+) -> None:
+    """Pack a static matrix; the parts of a concatenation each go to their columns."""
+    parts = _column_parts(v)
+    at = 0
+    for i, part in enumerate(parts):
+        source = _unrounded(part)
+        with lowering.prologue_of(source):
+            view = lowering.view(source)
+            _pack(lowering, view, packed, panels, at, fill=i == len(parts) - 1)
+        at += view.shape[1]
+
+
+def _unrounded(v: ir.Value) -> ir.Value:
+    """What is rounded to 16 bits where packing can do it: then it takes no memory of its own."""
+    op = producer(v)
+    if op is None or op.name != Cast.name:
+        return v
+    types = [from_type(x.type).dtype for x in (op.operands[0], v)]
+    return op.operands[0] if types[0] is f32 and types[1] in (bf16, f16) else v
+
+
+def _column_parts(v: ir.Value) -> list[ir.Value]:
+    op = producer(v)
+    if op is None or op.name != Concat.name or ir.IntegerAttr(op.attributes["axis"]).value != 1:
+        return [v]
+    return [p for operand in op.operands for p in _column_parts(operand)]
+
+
+def _pack(
+    lowering: Lowering,
+    source: View,
+    packed: View,
+    panels: Panels,
+    column: int = 0,
+    fill: bool = True,
+) -> None:
+    k, n = source.shape
+    if panels.turn(source) and column == 0 and fill:
+        across = PackAcrossConfig(panels.dtype)
+        turning = pack_across.launch(
+            across, lowering.target.kernels, k=k, n=n, column_stride=source.strides[1]
+        )
+        lowering.launch("pack_across", across, [source, packed], turning)
+        return
+    config = panels.config(source)
+    launch = pack.launch(
+        config, lowering.target.kernels, k=k, n=n, row_stride=source.strides[0],
+        column_stride=source.strides[1], column=column, fill=fill,
+    )  # fmt: skip
+    lowering.launch("pack", config, [source, packed], launch)
