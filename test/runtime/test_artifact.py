@@ -25,6 +25,7 @@ from rlx.errors import (
     FaultError,
     NameError,
     ShapeError,
+    UnsupportedError,
 )
 from rlx.runtime import _native, container
 from rlx.runtime.artifact import Artifact
