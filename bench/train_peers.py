@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.train_cases import LEARNING_RATE, Case, Transformer
 
-__all__ = ["prepare_inductor", "prepare_jax", "prepare_torch"]
+__all__ = ["prepare_inductor", "prepare_jax", "prepare_torch", "torch_loss"]
 
 Step = Callable[[], float]
 
@@ -29,9 +29,9 @@ def _torch_step(case: Case, threads: int, *, compiled: bool) -> Step:
     weights = {n: torch.from_numpy(v).requires_grad_() for n, v in case.weights().items()}
     x, labels = map(torch.from_numpy, case.data())
     optimizer = torch.optim.SGD(weights.values(), lr=LEARNING_RATE, fused=True)
-    loss_of: Any = _torch_loss
+    loss_of: Any = torch_loss
     if compiled:
-        loss_of = torch.compile(_torch_loss, dynamic=False)
+        loss_of = torch.compile(torch_loss, dynamic=False)
 
     def step() -> float:
         optimizer.zero_grad()
@@ -43,7 +43,8 @@ def _torch_step(case: Case, threads: int, *, compiled: bool) -> Step:
     return step
 
 
-def _torch_loss(case: Case, w: dict[str, Any], x: Any, labels: Any) -> Any:
+def torch_loss(case: Case, w: dict[str, Any], x: Any, labels: Any) -> Any:
+    """The loss of a batch."""
     import torch.nn.functional as f
 
     if case.transformer is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import rlx
 from bench.train_cases import LEARNING_RATE, Case, Transformer
@@ -26,15 +27,19 @@ def prepare_rlx(case: Case, threads: int) -> Callable[[], float]:
     return lambda: float(run.run_in_place(batch, weights)[0])
 
 
-def step_graph(case: Case) -> rlx.Graph:
-    """Weights, x and labels in; the loss and the new weights out, in the order of the weights."""
+Region = Callable[[Callable[[Value], Value]], Callable[[Value], Value]]
+
+
+def step_graph(case: Case, region: Region = lambda block: block) -> rlx.Graph:
+    """Weights, x and labels in; the loss and the new weights out, in the order of the weights.
+    ``region`` is what is made of each block of a decoder: ``rlx.checkpoint``, say."""
     g = rlx.Graph(f"train_{case.kind}")
     x, labels = (
         g.input(n, list(a.shape), a.dtype.name.replace("float", "f").replace("int", "i"))
         for n, a in zip(("x", "labels"), case.data(), strict=True)
     )
     w = {n: g.input(n, list(a.shape)) for n, a in case.weights().items()}
-    losses = SoftmaxCrossEntropy.build(_logits(case, w, x), labels)
+    losses = SoftmaxCrossEntropy.build(_logits(case, w, x, region), labels)
     loss = losses.mean()
     grads = rlx.autodiff.gradients(loss, list(w.values()))
     new = [v - d * LEARNING_RATE for v, d in zip(w.values(), grads, strict=True)]
@@ -42,9 +47,9 @@ def step_graph(case: Case) -> rlx.Graph:
     return g
 
 
-def _logits(case: Case, w: dict[str, Value], x: Value) -> Value:
+def _logits(case: Case, w: dict[str, Value], x: Value, region: Region) -> Value:
     if case.transformer is not None:
-        return _transformer(case.transformer, w, x)
+        return _transformer(case.transformer, w, x, region)
     if case.kind == "mlp":
         return (x @ w["w1"] + w["b1"]).relu() @ w["w2"] + w["b2"]
     h = Conv.build(x, w["w1"], w["b1"], padding=1).relu()
@@ -53,7 +58,7 @@ def _logits(case: Case, w: dict[str, Value], x: Value) -> Value:
     return h.reshape((h.shape[0], -1)) @ w["w3"] + w["b3"]
 
 
-def _transformer(t: Transformer, w: dict[str, Value], ids: Value) -> Value:
+def _transformer(t: Transformer, w: dict[str, Value], ids: Value, region: Region) -> Value:
     tokens = ids.type.static_shape[1]
 
     def norm(x: Value, gamma: str, beta: str) -> Value:
@@ -74,11 +79,14 @@ def _transformer(t: Transformer, w: dict[str, Value], ids: Value) -> Value:
     def feed(x: Value, i: int) -> Value:
         return dense(dense(x, f"{i}.1").gelu(), f"{i}.2")
 
+    def block(i: int, x: Value) -> Value:
+        x = x + attention(layer_norm(x, i, 1), i)
+        return x + feed(layer_norm(x, i, 2), i)
+
     x = w["words"].gather(ids) + w["places"].slice((0, 0), (tokens, t.width))
     if t.decoder:
         for i in range(t.layers):
-            x = x + attention(layer_norm(x, i, 1), i)
-            x = x + feed(layer_norm(x, i, 2), i)
+            x = region(partial(block, i))(x)
         return norm(x, "gamma", "beta") @ w["head"]
     x = norm(x, "gamma", "beta")
     for i in range(t.layers):

@@ -30,7 +30,7 @@ NAMES = {
         ),
         "rlx.clock": ("Tick", "time_ns"),
         "rlx.compiler": ("compile_artifact",),
-        "rlx.control": ("checkpoint", "cond", "fori", "scan", "while_loop"),
+        "rlx.control": ("checkpoint", "checkpoint_name", "cond", "fori", "scan", "while_loop"),
         "rlx.custom": ("custom_fn", "custom_op"),
         "rlx.errors": ("RlxError",),
         "rlx.frontends.onnx": ("from_onnx",),

@@ -30,6 +30,7 @@ from rlx.clock import Tick as Tick
 from rlx.clock import time_ns as time_ns
 from rlx.compiler import compile_artifact as compile_artifact
 from rlx.control import checkpoint as checkpoint
+from rlx.control import checkpoint_name as checkpoint_name
 from rlx.control import cond as cond
 from rlx.control import fori as fori
 from rlx.control import scan as scan
@@ -225,6 +226,7 @@ __all__ = [
     "Value",
     "attr",
     "checkpoint",
+    "checkpoint_name",
     "compile_artifact",
     "compile_training",
     "cond",

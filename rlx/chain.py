@@ -14,8 +14,8 @@ from rlx.ops.base import Op, located
 from rlx.ops.value import Value
 
 __all__ = [
-    "Records", "batch", "carries_derivative", "inline", "jvp", "moved_by", "pull_back", "recorded",
-    "vjp", "vjp_of_operands",
+    "Records", "batch", "carries_derivative", "inline", "inline_blocks", "jvp", "moved_by",
+    "pull_back", "recorded", "substituted", "vjp", "vjp_of_operands",
 ]  # fmt: skip
 
 Records = dict[Op, Sequence[Value]]
@@ -185,6 +185,38 @@ def inline(graph: Graph, values: Sequence[Value]) -> list[Value]:
         node = op.with_operands([None if v is None else env[v] for v in op.operands])
         env.update(zip(op.results, node.results, strict=True))
     return [env[v] for v in graph.outputs]
+
+
+def substituted(
+    values: Sequence[Value], given: Mapping[Value, Value], stop: Collection[Value]
+) -> list[Value]:
+    """``values`` computed from what is ``given`` for others; what is behind the values in ``stop``
+    stays as it is."""
+    env = dict(given)
+    for op in topological(values, stop={*given, *stop}):
+        if any(v in env for v in op.present):
+            node = op.with_operands([None if v is None else env.get(v, v) for v in op.operands])
+            env.update(zip(op.results, node.results, strict=True))
+    return [env.get(v, v) for v in values]
+
+
+def inline_blocks(
+    outputs: Sequence[Value], stop: Collection[Value]
+) -> tuple[list[Value], dict[Value, Value]]:
+    """``outputs`` with what the blocks (of the dialect hir) on the way from ``stop`` expand to, as
+    far as derivatives do the same; and what stands for the values that are computed anew."""
+    env: dict[Value, Value] = {}
+    for op in topological(outputs, stop=stop):
+        node = op
+        if any(v in env for v in op.present):
+            node = op.with_operands([None if v is None else env.get(v, v) for v in op.operands])
+        results: Sequence[Value] = node.results
+        if op.dialect == "hir" and op.differentiable and op.composite() and not hasattr(op, "vjp"):
+            with located(op.location):
+                results = inline_blocks(_expanded(node, "vjp"), set(node.present))[0]
+        if results is not op.results:
+            env.update(zip(op.results, results, strict=True))
+    return [env.get(v, v) for v in outputs], env
 
 
 def _expanded(op: Op, rule: str) -> list[Value]:

@@ -86,7 +86,7 @@ OPS: dict[str, Row] = {
     "Conv2dBackwardWeight": _vjp("mir.conv", note="its vjp, a `mir.conv` with roles exchanged"),
     "SoftmaxCrossEntropyWithLogits": _op("mir.softmax_cross_entropy"),
     "SoftmaxCrossEntropyBackward": _vjp("mir.softmax_cross_entropy"),
-    "AttentionBackward": _vjp("mir.attention", note="its vjp: all three at once"),
+    "AttentionBackward": _op("mir.attention_grad"),
     "LayerNormBackwardInput": _vjp("mir.layer_norm"),
     "LayerNormBackwardGamma": _vjp("mir.layer_norm"),
     "RmsNormBackwardInput": _vjp("mir.rms_norm"),

@@ -75,6 +75,7 @@ from rlx import available_devices as available_devices
 from rlx import backend_for as backend_for
 from rlx import benchmark_devices as benchmark_devices
 from rlx import checkpoint as checkpoint
+from rlx import checkpoint_name as checkpoint_name
 from rlx import compile_artifact as compile_artifact
 from rlx import compile_training as compile_training
 from rlx import cond as cond
@@ -222,6 +223,7 @@ __all__ = [
     "backend_for",
     "benchmark_devices",
     "checkpoint",
+    "checkpoint_name",
     "compile_artifact",
     "compile_training",
     "cond",

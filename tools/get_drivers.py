@@ -28,6 +28,10 @@ DEBIAN = (
 compiles GLSL and HLSL to SPIR-V."""
 
 
+DEVICES = ("vulkan", "gpu", "opencl")
+"""What there is then to run on, "gpu" by the wgpu package that `make drivers` installs."""
+
+
 def run(*command: str, cwd: Path | None = None) -> str:
     """The output of a command; ends the program with what it said if it failed."""
     try:
@@ -115,6 +119,8 @@ def main() -> None:
         "LIBGL_DRIVERS_PATH": llvmpipe and llvmpipe.parent,  # Mesa from 24.2 on has no such file
         "LD_LIBRARY_PATH": f"{libraries}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}",
         "PATH": f"{root}/usr/bin:$PATH",
+        # The tests fail, and skip nothing, where one of these is not found.
+        "RLX_TEST_DEVICES": " ".join(DEVICES),
     }
     text = "".join(f'export {name}="{value}"\n' for name, value in lines.items() if value)
     (FOLDER / "env").write_text(text, encoding="utf-8")

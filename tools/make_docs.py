@@ -179,12 +179,21 @@ def onnx_page() -> str:
     return "".join(parts)
 
 
+def gpu_support_page() -> str:
+    """Which ops run on which GPU targets, and what they were run on."""
+    load_all()
+    from rlx.tools import support_page
+
+    return support_page.page(DOCS / "gpu_support.json")
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "ops.md": ops_page,
     "derivatives.md": derivatives_page,
     "knobs.md": knobs_page,
     "names.md": names_page,
     "onnx.md": onnx_page,
+    "gpu_support.md": gpu_support_page,
 }
 """The generated pages, by file."""
 

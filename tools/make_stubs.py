@@ -130,10 +130,12 @@ def of_fields(name: str, cls: type[Op]) -> Method:
     """A method from an op's operands and attributes, for an op that keeps the common ``build``."""
     parameters: list[str] = []
     optional = False
+    last = max((f.index for f in cls.operand_fields if not f.optional), default=-1)
     for f in cls.operand_fields:
         optional = optional or f.optional
-        given = ("Value | None", None) if f.optional else ("Value", EMPTY)
-        parameters.append(parameter(f.name, *given))
+        # One that may be absent is still given, as None, in front of one that must be there.
+        default = None if f.optional and f.index > last else EMPTY
+        parameters.append(parameter(f.name, "Value | None" if f.optional else "Value", default))
     for a in cls.attr_fields:
         # What must be given and follows what may be left out can only be given by name.
         if a.default is REQUIRED and optional and "*" not in parameters:

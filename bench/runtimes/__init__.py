@@ -4,9 +4,9 @@ A module is imported in the process of its library alone; ``prepare`` returns th
 """
 
 RUNTIMES = (
-    "rlx", "torch", "inductor", "onnxruntime", "openvino", "jax", "iree", "numpy", "c",
+    "rlx", "torch", "inductor", "onnxruntime", "openvino", "jax", "iree", "numpy", "sklearn", "c",
 )  # fmt: skip
-"""By name; "c" has no module, and runs what cases of its own have."""
+"""By name; "c" and "sklearn" have no module, and run what cases of their own have."""
 
 NEEDS = {
     "inductor": ("torch",),

@@ -32,6 +32,7 @@ def main() -> None:
     """Train, and count what is right of the digits that were not trained on."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=0, help="of the weights to start from")
     args = parser.parse_args()
     images, labels = load_digits(return_X_y=True)
     images = (images / 16).astype(np.float32).reshape(-1, 1, 8, 8)
@@ -41,7 +42,7 @@ def main() -> None:
 
     g = rlx.Graph("digits")
     x, y = g.input("x", [32, 1, 8, 8]), g.input("y", [32], "i64")
-    g.set_outputs(logits(g, x, np.random.default_rng(0)).softmax_cross_entropy(y).mean())
+    g.set_outputs(logits(g, x, np.random.default_rng(args.seed)).softmax_cross_entropy(y).mean())
     data = rlx.training.Batches({"x": train_x, "y": train_y}, 32)
     rate = rlx.optim.WarmupCosine(3e-3, total=args.epochs * len(data), warmup=50)
     step = rlx.compile_training(g, rlx.optim.AdamW(lr=rate, weight_decay=0.05), ema=0.99)

@@ -9,12 +9,13 @@ back, and what is carried, is one Value or a tuple of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from rlx.control.bodies import make
+from rlx.control.policies import Policy, checkpoint_name, kept_by, marking
 from rlx.dims import SymDim
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.graph import Graph, topological
@@ -26,7 +27,7 @@ from rlx.ops.control import Cond, Scan, WhileLoop
 from rlx.ops.value import Value
 from rlx.types import TensorType, i64
 
-__all__ = ["checkpoint", "cond", "fori", "scan", "while_loop"]
+__all__ = ["checkpoint", "checkpoint_name", "cond", "fori", "scan", "while_loop"]
 
 Values: TypeAlias = Value | tuple[Value, ...] | list[Value]
 
@@ -142,7 +143,7 @@ def fori(
 
 
 @located
-def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
+def checkpoint(function: Callable[..., Any], policy: Policy = None) -> Callable[..., Any]:
     """The function as a region of which a derivative in reverse mode keeps the operands alone.
 
     What the region computes is computed once more for the derivative, in the place of lying in
@@ -151,15 +152,23 @@ def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
 
         for layer in layers:
             x = rlx.checkpoint(layer)(x)
+
+    ``policy`` says what else is kept: "products" (the results of matrix products, convolutions and
+    attention), names that ``rlx.checkpoint_name`` gave, or a function that says of an op whether
+    its results are. GraphError for a policy or a name that there is not.
     """
 
     def region(*args: Value) -> Any:
         given = _many(args, "checkpoint: args")
         types = [v.type for v in given]
-        traced = _trace(function, "region", types)
+        with marking() as marks:
+            traced = _trace(function, "region", types)
         captured = _captured([traced])
-        body = traced.body([*types, *(v.type for v in captured)], captured)
-        return _like(traced.single, make(Checkpoint, [*given, *captured], body=body).results)
+        outs, kept = kept_by(policy, traced.outputs, {*traced.arguments, *captured}, marks)
+        whole = replace(traced, outputs=[*outs, *kept])
+        body = whole.body([*types, *(v.type for v in captured)], captured)
+        node = make(Checkpoint, [*given, *captured], body=body, kept=len(kept))
+        return _like(traced.single, node.results[: len(outs)])
 
     return located(region)
 

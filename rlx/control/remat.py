@@ -3,14 +3,15 @@
 The derivative in reverse mode runs the region once more, from its operands. A barrier holds that
 back until the cotangents are there, so that nothing of the region lies in memory in between; and a
 second one lets nothing further go on before all cotangents of the region are made, since they need
-what the region has computed.
+what the region has computed. A value that was kept is read in the place of the one computed again,
+which is then computed for nobody.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlx.chain import batch, inline, jvp, vjp_of_operands
+from rlx.chain import batch, inline, jvp, substituted, vjp_of_operands
 from rlx.control.bodies import Maybe, graph_of, make, marks_of, spread, there, types_of
 from rlx.ops.base import placeholders
 from rlx.ops.checkpoint import Barrier, Checkpoint
@@ -29,15 +30,20 @@ def checkpoint_vjp(
 ) -> list[Value | None]:
     """Cotangents of the operands that are wanted, by running the region again."""
     given = there(cotangents)
+    saved = node.results[len(node.results) - node.kept :]
     # Weights stay in memory anyway, and behind a barrier they would not be known as such.
-    waiting = list(dict.fromkeys(v for v in node.args if not _is_param(v)))
+    waiting = list(dict.fromkeys(v for v in (*node.args, *saved) if not _is_param(v)))
     held = barrier([*waiting, *given])
     env = dict(zip(waiting, held, strict=False))
     args = [env.get(v, v) for v in node.args]
     gs = spread(held[len(waiting) :], marks_of(cotangents))
     by = [v for v, has in zip(args, wanted, strict=True) if has]
-    found = spread(vjp_of_operands(inline(node.body, args), by, gs), wanted)
-    return spread(barrier(there(found)), marks_of(found))
+    outputs = inline(node.body, args)
+    found = vjp_of_operands(outputs, by, gs)
+    kept = outputs[len(outputs) - node.kept :]
+    read = dict(zip(kept, [env[v] for v in saved], strict=True))
+    cotangents = barrier(substituted(there(found), read, {*held, *args}))
+    return spread(spread(cotangents, marks_of(found)), wanted)
 
 
 def checkpoint_jvp(node: Checkpoint, tangents: Maybe) -> tuple[Value | None, ...]:
@@ -72,7 +78,8 @@ def checkpoint_batch(
         marks[:] = [has for _, has in pairs]
         return [v for v, _ in pairs]
 
-    made = make(Checkpoint, operands, body=graph_of("region", types_of(operands), region))
+    body = graph_of("region", types_of(operands), region)
+    made = make(Checkpoint, operands, body=body, kept=node.kept)
     return tuple(zip(made.results, marks, strict=True))
 
 

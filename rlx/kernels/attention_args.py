@@ -10,15 +10,16 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
-from typing import Literal, NamedTuple, TypeVar
+from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.reg import Buffer, Reg
 from rlx.types import DType, f32, f64, i32, i64
 
 __all__ = [
-    "Arguments", "AttentionConfig", "AttentionSizes", "MaskKind", "Strides", "Tile", "offsets",
-    "positions", "size_names", "size_values", "tile_for",
+    "Arguments", "AttentionConfig", "AttentionGradConfig", "AttentionGradSizes", "AttentionSizes",
+    "MaskKind", "ScoresConfig", "Strides", "Tile", "offsets", "padded", "positions", "size_names",
+    "size_values", "tile_for",
 ]  # fmt: skip
 
 MaskKind = Literal["none", "causal", "window", "custom", "bias"]
@@ -27,19 +28,22 @@ Count = TypeVar("Count", int, Reg)
 
 
 @dataclass(frozen=True)
-class AttentionConfig:
-    """What the emitted code depends on.
+class ScoresConfig:
+    """What the emitted code of attention and of its gradients depends on.
 
-    ``dtype`` is the element type of q, k, v and the output; ``mask_dtype`` is that of the mask
-    and given with ``"custom"`` and ``"bias"`` only. ``decode`` asks for the variant that streams
-    the keys once for few query rows (see ``decodes``).
+    ``dtype`` is the element type of all tensors but the mask; ``mask_dtype`` is that of the mask
+    and given with ``"custom"`` and ``"bias"`` only.
     """
 
     dtype: DType = f32
     mask: MaskKind = "none"
     mask_dtype: DType | None = None
     softcap: bool = False
-    decode: bool = False
+
+    arrays: ClassVar[tuple[str, ...]]
+    """The tensors besides the mask, which comes fourth: each has strides of its own."""
+    plan: ClassVar[tuple[str, ...]]
+    """The size arguments that are no fact of the call."""
 
     def __post_init__(self) -> None:
         if (self.mask in ("custom", "bias")) != (self.mask_dtype is not None):
@@ -53,6 +57,26 @@ class AttentionConfig:
     def compute(self) -> DType:
         """The type of scores, weights and sums."""
         return f64 if self.dtype is f64 else f32
+
+
+@dataclass(frozen=True)
+class AttentionConfig(ScoresConfig):
+    """The config of attention. ``decode`` asks for the variant that streams the keys once for few
+    query rows (see ``decodes``)."""
+
+    decode: bool = False
+
+    arrays = ("q", "k", "v", "out")
+    # Query blocks (for decode: rows) of a task, tasks of a head, keys of a block.
+    plan = ("per_task", "splits", "key_block")
+
+
+@dataclass(frozen=True)
+class AttentionGradConfig(ScoresConfig):
+    """The config of attention's gradients."""
+
+    arrays = ("q", "k", "v", "g", "dq", "dk", "dv")
+    plan = ()
 
 
 class Strides(NamedTuple):
@@ -96,6 +120,20 @@ class AttentionSizes:
 
 
 @dataclass(frozen=True)
+class AttentionGradSizes(AttentionSizes):
+    """One call of the gradients; ``out`` is how their cotangent lies, ``dq`` and so on they."""
+
+    dq: Strides = BROADCAST
+    dk: Strides = BROADCAST
+    dv: Strides = BROADCAST
+
+    @property
+    def g(self) -> Strides:
+        """How the cotangent lies."""
+        return self.out
+
+
+@dataclass(frozen=True)
 class Tile:
     """Register tiles: ``keys`` x ``query_vectors`` of scores, ``rows`` x ``dim_vectors`` of sums.
 
@@ -118,11 +156,6 @@ class Tile:
         """Elements of a block along the head's dim."""
         return self.lanes * self.dim_vectors
 
-    @property
-    def square(self) -> int:
-        """Edge of the squares by which rows are transposed: 4 is as fast as more, in less code."""
-        return min(4, self.lanes)
-
 
 def tile_for(target: KernelTarget, dt: DType) -> Tile:
     """The largest tiles whose sums, operands and one broadcast fit the target's registers."""
@@ -136,26 +169,29 @@ def tile_for(target: KernelTarget, dt: DType) -> Tile:
     return Tile(lanes, vectors, keys, gcd(rows, lanes * vectors), columns)
 
 
-def size_names(config: AttentionConfig) -> tuple[str, ...]:
+def padded(dim: Count, tile: Tile) -> Count:
+    """The columns of rows in scratch: whole register tiles."""
+    return (dim + (tile.columns - 1)) // tile.columns * tile.columns
+
+
+def size_names(config: ScoresConfig) -> tuple[str, ...]:
     """The size arguments of a config's kernel, in order."""
-    strides = [f"{x}_{s}" for x in ("q", "k", "v", "out") for s in ("batch", "head", "row")]
-    names = ["heads", "group", "queries", "keys", "dim", "scale", *strides]
-    # Query blocks (for decode: rows) of a task, tasks of a head, keys of a block.
-    names += ["per_task", "splits", "key_block"]
+    strides = [f"{x}_{s}" for x in config.arrays for s in ("batch", "head", "row")]
+    names = ["heads", "group", "queries", "keys", "dim", "scale", *strides, *config.plan]
     names += ["softcap"] * config.softcap + ["window"] * (config.mask == "window")
     if config.mask in ("custom", "bias"):
         names += ["mask_batch"] + ["mask_head", "mask_row"] * (config.mask == "bias")
     return tuple(names)
 
 
-def size_values(config: AttentionConfig, s: AttentionSizes, **plan: int) -> tuple[int, ...]:
+def size_values(config: ScoresConfig, s: AttentionSizes, **plan: int) -> tuple[int, ...]:
     """The values of ``size_names``; ``plan`` gives those that are no fact of the call."""
     values = {
         "heads": s.heads, "group": s.heads // s.key_heads, "queries": s.queries, "keys": s.keys,
         "dim": s.dim, "scale": float_bits(s.scale), "softcap": float_bits(s.softcap),
         "window": min(s.window, 1 << 30), **plan,
     }  # fmt: skip
-    for name in ("q", "k", "v", "out", "mask"):
+    for name in (*config.arrays, "mask"):
         strides: Strides = getattr(s, name)
         values |= {f"{name}_{part}": n for part, n in strides._asdict().items()}
     return tuple(values[name] for name in size_names(config))
@@ -176,16 +212,19 @@ class Arguments:
     dim: Reg
     key_block: Reg
 
-    def __init__(
-        self, k: Kernel, config: AttentionConfig, names: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, k: Kernel, config: ScoresConfig, names: Sequence[str] | None = None) -> None:
         self._k, self._dt = k, config.compute
-        self.q, self.k, self.v = (k.buffer(n, config.dtype) for n in ("q", "k", "v"))
+        self.q, self.k, self.v = (k.buffer(n, config.dtype) for n in config.arrays[:3])
         self.mask: Buffer | None = (
             k.buffer("mask", config.mask_dtype) if config.mask_dtype else None
         )
-        self.out = k.buffer("out", config.dtype)
+        self.rest = {n: k.buffer(n, config.dtype) for n in config.arrays[3:]}
         self._sizes = {name: k.size(name) for name in names or size_names(config)}
+
+    @property
+    def out(self) -> Buffer:
+        """The result of attention."""
+        return self.rest["out"]
 
     def __getattr__(self, name: str) -> Reg:
         try:
@@ -199,7 +238,7 @@ class Arguments:
         return self._k.cast(self._k.bitcast(bits, f64), self._dt)
 
     def at(self, name: str, b: Reg, h: Reg, row: Reg | int = 0) -> Reg:
-        """Offset of a row of q, k, v, out or mask, in elements."""
+        """Offset of a row of a tensor or the mask, in elements."""
         s = self._sizes
         return b * s[f"{name}_batch"] + h * s[f"{name}_head"] + s[f"{name}_row"] * row
 

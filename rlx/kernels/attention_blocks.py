@@ -14,8 +14,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
-from rlx.kernels.attention_args import Arguments, AttentionConfig, Count, Tile, offsets, positions
+from rlx.kernels.attention_args import (
+    Arguments,
+    AttentionConfig,
+    Count,
+    Tile,
+    offsets,
+    padded,
+    positions,
+)
 from rlx.kernels.attention_lanes import transpose
 from rlx.kernels.attention_mask import Masking, visible, weight_of
 from rlx.kernels.builder import Kernel
@@ -47,11 +56,6 @@ def scratch_lengths(
     if config.mask == "bias":
         lengths["bias"] = key_block * tile.queries
     return lengths
-
-
-def padded(dim: Count, tile: Tile) -> Count:
-    """The columns of V and of the sums in scratch: whole register tiles."""
-    return (dim + (tile.columns - 1)) // tile.columns * tile.columns
 
 
 class Blocks:
@@ -92,17 +96,22 @@ class Blocks:
 
     def pair(self, r: Reg, first: Reg, rows: Reg, at: Reg, count: Reg) -> None:
         """Keys ``[at, at + count)`` on the block of query rows that starts at ``r`` of the task."""
-        k, a, size = self.k, self.args, self.tile.queries
-        rows = k.minimum(rows, size)
+        k, a, t = self.k, self.args, self.tile
+        rows = k.minimum(rows, t.queries)
         low, high = visible(k, a, self.config, first, rows)
         seen = k.minimum(at + count, high) - at
 
-        def work() -> None:
-            self.score(r, at, seen)
+        def scores(lanes: list[int]) -> None:
+            self.score(r, at, seen, lanes)
             if self.config.mask == "bias":
                 self.copy_bias(first, rows, at, seen)
-            self.mask(r, first, at, seen)
-            self.soften(r, seen)
+            self.mask(r, first, at, seen, lanes)
+
+        def work() -> None:
+            # The last block may have few queries: then one vector of them is enough.
+            narrow, wide = (partial(scores, lanes) for lanes in (self.lanes[:1], self.lanes))
+            k.when(rows <= t.lanes, narrow, wide)
+            self.soften(r, rows, seen)
             self.weigh(r, rows, seen)
 
         k.when(k.compare("gt", seen, 0) & k.compare("lt", low, at + count), work)
@@ -112,11 +121,11 @@ class Blocks:
     def start(self, r: Reg, first: Reg, rows: Reg) -> None:
         """Transpose a block of scaled query rows into scratch, and clear its sums."""
         k, a, t = self.k, self.args, self.tile
-        scale = k.splat(self.scale, t.square)
+        scale = k.splat(self.scale, t.lanes)
         into, start = r * a.dim, a.at("q", self.b, self.h, first)
 
         def some(lane: Reg) -> None:
-            ids = [k.minimum(lane + n, rows - 1) for n in range(t.square)]
+            ids = [k.minimum(lane + n, rows - 1) for n in range(t.lanes)]
             at = [start + n * a.q_row for n in ids]
             to = into + lane
 
@@ -125,7 +134,7 @@ class Blocks:
 
             transpose(k, a.q, at, a.dim, put)
 
-        k.loop(0, rows, t.square, some)
+        k.loop(0, rows, t.lanes, some)
         zero = k.const(0.0, self.config.compute, t.lanes)
         sums, width = self.scratch["sums"], self.width
         k.loop(r * width, (r + t.queries) * width, t.lanes, lambda n: k.store(zero, sums, n))
@@ -164,7 +173,7 @@ class Blocks:
         bias, source = self.scratch["bias"], a.mask
 
         def some(lane: Reg) -> None:
-            ids = [k.minimum(lane + n, rows - 1) for n in range(t.square)]
+            ids = [k.minimum(lane + n, rows - 1) for n in range(t.lanes)]
             starts = [a.at("mask", self.b, self.h, first + n) + at for n in ids]
 
             def put(j: Reg, x: Reg) -> None:
@@ -172,11 +181,11 @@ class Blocks:
 
             transpose(k, source, starts, count, put)
 
-        k.loop(0, rows, t.square, some)
+        k.loop(0, rows, t.lanes, some)
 
     # -- the arithmetic ----------------------------------------------------------------------
 
-    def score(self, r: Reg, at: Reg, count: Reg) -> None:
+    def score(self, r: Reg, at: Reg, count: Reg, lanes: list[int]) -> None:
         """scores[key][query] = K . (scale Q), for ``count`` keys rounded up to whole tiles."""
         k, a, t = self.k, self.args, self.tile
         queries, keys, base = self.scratch["queries"], self.scratch.get("keys"), r * a.dim
@@ -190,7 +199,7 @@ class Blocks:
 
             def step(d: Reg, *sums: Reg) -> list[Reg]:
                 column = base + d * t.queries
-                q = [k.load(queries, column + v, t.lanes) for v in self.lanes]
+                q = [k.load(queries, column + v, t.lanes) for v in lanes]
                 out = []
                 for n, row in enumerate(rows):
                     key = k.splat(k.load(keys, row + d), t.lanes)
@@ -198,21 +207,21 @@ class Blocks:
                 return out
 
             zero = k.const(0.0, self.config.compute, t.lanes)
-            sums = k.loop(0, a.dim, 1, step, [zero] * (t.keys * t.query_vectors))
-            to = j * t.queries
-            for n, x in enumerate(sums):
-                k.store(x, self.scratch["scores"], to + n * t.lanes)
+            sums = k.loop(0, a.dim, 1, step, [zero] * (t.keys * len(lanes)))
+            to = [(j + n) * t.queries + v for n in range(t.keys) for v in lanes]
+            for x, place in zip(sums, to, strict=True):
+                k.store(x, self.scratch["scores"], place)
 
         k.loop(0, count, t.keys, some)
 
-    def mask(self, r: Reg, first: Reg, at: Reg, count: Reg) -> None:
+    def mask(self, r: Reg, first: Reg, at: Reg, count: Reg, lanes: list[int]) -> None:
         """Apply softcap and mask to the block's scores, and find the highest of each query."""
         k, t, scores = self.k, self.tile, self.scratch["scores"]
         adjust = self.adjustment(first, at)
 
         def highest(j: Reg, *most: Reg) -> list[Reg]:
             out, row = [], j * t.queries
-            for v, lane in enumerate(self.lanes):
+            for v, lane in enumerate(lanes):
                 raw = k.load(scores, row + lane, t.lanes)
                 s = adjust(raw, j, v)
                 if s is not raw:
@@ -221,11 +230,11 @@ class Blocks:
                 out.append(k.select(s > most[v], s, most[v]))
             return out
 
-        before = [k.load(self.scratch["peak"], r + v, t.lanes) for v in self.lanes]
-        for v, most in zip(self.lanes, k.loop(0, count, 1, highest, before), strict=True):
+        before = [k.load(self.scratch["peak"], r + v, t.lanes) for v in lanes]
+        for v, most in zip(lanes, k.loop(0, count, 1, highest, before), strict=True):
             k.store(most, self.scratch["highest"], v)
 
-    def soften(self, r: Reg, count: Reg) -> None:
+    def soften(self, r: Reg, rows: Reg, count: Reg) -> None:
         """Turn the block's scores into weights exp(score - peak); update peaks and totals.
 
         ``fade`` is what the earlier sums count for under the new peak. A peak of -inf means that
@@ -251,7 +260,7 @@ class Blocks:
             k.store(sums, total, at)
             k.store(fade, self.scratch["fade"], lane)
 
-        k.loop(0, t.queries, t.lanes, queries)
+        k.loop(0, rows, t.lanes, queries)
 
     def adjustment(self, first: Reg, at: Reg) -> Callable[[Reg, Reg, int], Reg]:
         """What happens to a vector of scores (key ``at + j``, queries of vector ``v``)."""

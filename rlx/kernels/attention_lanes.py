@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rlx.kernels.builder import Kernel
+from rlx.kernels.lanes import transposed
 from rlx.kernels.reg import Buffer, Reg
 
 __all__ = ["sum_lanes", "transpose"]
@@ -13,13 +14,20 @@ __all__ = ["sum_lanes", "transpose"]
 def transpose(
     k: Kernel, source: Buffer, rows: Sequence[Reg], columns: Reg, put: Callable[[Reg, Reg], None]
 ) -> None:
-    """Call ``put(column, vector over rows)`` for all columns of the rows that start at ``rows``.
+    """Call ``put(column, vector over rows)`` for all columns of the rows that start at ``rows``:
+    by squares, and the last columns element by element."""
+    n = len(rows)
+    whole = columns - columns % n
 
-    Element by element: with four rows that is as fast as swaps of lanes, and little code.
-    """
-    k.loop(
-        0, columns, 1, lambda c: put(c, k.from_elements([k.load(source, at + c) for at in rows]))
-    )
+    def square(c: Reg) -> None:
+        for i, x in enumerate(transposed(k, [k.load(source, at + c, n) for at in rows])):
+            put(c + i if i else c, x)
+
+    def column(c: Reg) -> None:
+        put(c, k.from_elements([k.load(source, at + c) for at in rows]))
+
+    k.loop(0, whole, n, square)
+    k.loop(whole, columns, 1, column)
 
 
 def sum_lanes(k: Kernel, vectors: Sequence[Reg]) -> Reg:

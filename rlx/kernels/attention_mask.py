@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rlx.kernels.attention_args import Arguments, AttentionConfig
+from rlx.kernels.attention_args import Arguments, ScoresConfig
 from rlx.kernels.builder import Kernel
 from rlx.kernels.math.exponential import exp_moderate
 from rlx.kernels.reg import Reg
@@ -21,7 +21,7 @@ HIDDEN = -1e9
 
 
 def visible(
-    k: Kernel, a: Arguments, config: AttentionConfig, first: Reg | int, rows: Reg
+    k: Kernel, a: Arguments, config: ScoresConfig, first: Reg | int, rows: Reg
 ) -> tuple[Reg, Reg]:
     """Keys ``[low, high)`` that the query rows ``[first, first + rows)`` have to look at.
 
@@ -55,7 +55,7 @@ class Masking:
     """Emits what lies between a product and the softmax, on vectors of scores."""
 
     k: Kernel
-    config: AttentionConfig
+    config: ScoresConfig
     args: Arguments
 
     def kept(self, b: Reg, key: Reg) -> Reg:
@@ -69,13 +69,20 @@ class Masking:
         return query + (self.args.keys - self.args.queries)
 
     def adjust(self, s: Reg, key: Reg, query: Reg, extra: Callable[[], Reg]) -> Reg:
-        """Softcap and mask. ``key`` and ``query`` are positions as vectors of i32; ``extra`` gives
-        the vector of the bias, or of what a custom mask keeps.
+        """Softcap and mask; see ``masked``."""
+        if self.config.softcap:
+            s = self.bounded(s) * self.args.float("softcap")
+        return self.masked(s, key, query, extra)
+
+    def bounded(self, s: Reg) -> Reg:
+        """A score under the softcap, as a share of it."""
+        return self.k.tanh(s * (1.0 / self.args.float("softcap")))
+
+    def masked(self, s: Reg, key: Reg, query: Reg, extra: Callable[[], Reg]) -> Reg:
+        """A score under the mask. ``key`` and ``query`` are positions as vectors of i32; ``extra``
+        gives the vector of the bias, or of what a custom mask keeps.
         """
         k, mask = self.k, self.config.mask
-        if self.config.softcap:
-            cap = self.args.float("softcap")
-            s = k.tanh(s * (1.0 / cap)) * cap
         if mask == "bias":
             return s + extra()
         if mask == "custom":

@@ -62,6 +62,11 @@ class KernelTarget:
     has: frozenset[str] = frozenset()
     fused: bool = True
 
+    @property
+    def masks(self) -> bool:
+        """Whether loads and stores of any element take a mask at no cost."""
+        return "avx512bw" in self.has
+
     def lanes(self, dt: DType = f32) -> int:
         """Lanes of one vector register for elements as they are computed with (16 bit as f32; of
         a complex type one of its parts)."""

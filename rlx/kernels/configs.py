@@ -9,6 +9,7 @@ __all__ = ["config_classes"]
 
 _CLASSES: dict[str, tuple[str, ...]] = {
     "rlx.kernels.attention": ("AttentionConfig",),
+    "rlx.kernels.attention_grad": ("AttentionGradConfig",),
     "rlx.kernels.common": ("CommonConfig",),
     "rlx.kernels.contraction": ("ContractionConfig",),
     "rlx.kernels.copy": ("TransposeConfig",),

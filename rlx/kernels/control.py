@@ -30,6 +30,14 @@ class Control(Memory):
         i = self._block_number() * self.target.block + self.op("gpu.thread_id x", INDEX, 0)
         self.when(i < limit, lambda: body(i))
 
+    def parallel_groups(self, count: int, wanted: Reg, body: Callable[[Reg, int], None]) -> None:
+        """As ``parallel`` on a CPU: ``body(i, count)`` for neighbours from i on, if ``wanted``, and
+        ``body(i, 1)`` for the others."""
+        begin, end = (self.reg(name, INDEX) for name in ("%begin", "%end"))
+        groups = self.select(wanted, end - (end - begin) % count, begin)
+        self.loop(begin, groups, count, lambda i: body(i, count))
+        self.loop(groups, end, 1, lambda i: body(i, 1))
+
     def parallel_blocks(self, threads: int, body: Callable[[Reg, Reg], None]) -> None:
         """Run ``body(i, thread)`` for every index of a GPU's range by a block of ``threads``: they
         have the same i, may share memory, and wait for each other."""
@@ -61,7 +69,7 @@ class Control(Memory):
         With a ``width``, also a power of two, of each of so many threads that are ``step`` apart.
         """
         width = width or self._block // step
-        rooms = [self.shared(_held(v.dtype), self._block) for v in values]
+        rooms = self._fold_rooms([_held(v.dtype) for v in values])
         for room, value in zip(rooms, values, strict=True):
             self.store(self.cast(value, room.dtype), room, thread)
         self.barrier()
@@ -81,6 +89,17 @@ class Control(Memory):
         ]
         self.barrier()  # before the rooms are written again
         return found
+
+    def _fold_rooms(self, dtypes: Sequence[DType]) -> list[Buffer]:
+        """Shared memory for a value of each thread in each of these types; folds take turns."""
+        rooms: list[Buffer] = []
+        for dt in dtypes:
+            free = [r for r in self._folds if r.dtype is dt and r not in rooms]
+            if not free:
+                free = [self.shared(dt, self._block)]
+                self._folds += free
+            rooms.append(free[0])
+        return rooms
 
     def _fold_half(
         self,

@@ -46,6 +46,10 @@ __all__ = [
 
 name = "conv"
 
+AHEAD = 8
+"""Channels from a prefetch to its use, for windows of one tap: channels lie far apart, where the
+hardware does not look for the next one."""
+
 
 def emit(name: str, config: ConvConfig, target: KernelTarget) -> KernelText:
     """The kernel of a config; ``launch`` gives its sizes."""
@@ -187,6 +191,9 @@ class _Emitter:
         def channel(c: Reg, *acc: Reg) -> list[Reg]:
             at = c * self.x_channel
             if self.offsets is None:
+                ahead = at + self.x_channel * AHEAD
+                for p in places if self.lanes else ():
+                    k.prefetch(self.x, p + ahead)
                 return step(at, w + c * self.tile.rows, acc)
             return self.over_taps(at, w + c * self.taps * self.tile.rows, step, acc)
 

@@ -7,11 +7,12 @@ whatever the shape. Blocks depend on the shape alone, never on the number of thr
     task (outer..., mid block, inner block):
         for m in mid block:
             operands that do not move along the row: loaded once
-            for j in inner block, by vectors and then one by one: load, program, store
+            for j in inner block, by vectors, the last of them masked: load, program, store
 
 Outputs must not overlap inputs, unless the kernel is made for ``in_place``: then an output may be
 the same memory as an input with the same strides and element size, since every element is read
-before it is written, and once. Otherwise the last vector of a row does some elements again.
+before it is written, and once. Where the target has no masks, the last vector of a row does some
+elements again, or with ``in_place`` the last elements go one by one.
 """
 
 from __future__ import annotations
@@ -205,12 +206,13 @@ class _Emitter:
         bases = [o.offset(at) for o in (*self.inputs, *self.outputs)]
         fixed = self.fixed_values(bases)
 
-        def point(j: Reg, lanes: int) -> None:
-            self.point(bases, fixed, j, lanes)
+        def point(j: Reg, lanes: int, mask: Reg | None = None) -> None:
+            self.point(bases, fixed, j, lanes, mask)
 
         walk(
             self.k, begin, end, point,
             lanes=self.lanes, vectors=self.vectors, overlap=not self.config.in_place,
+            masked=all(o.maskable for o in (*self.inputs, *self.outputs)),
         )  # fmt: skip
 
     def fixed_values(self, bases: list[Reg]) -> dict[int, Reg]:
@@ -228,31 +230,39 @@ class _Emitter:
                 regs[v] = step.emit(k, *(regs[i] for i in step.args))
         return regs
 
-    def point(self, bases: list[Reg], fixed: dict[int, Reg], j: Reg, lanes: int) -> None:
+    def point(
+        self,
+        bases: list[Reg],
+        fixed: dict[int, Reg],
+        j: Reg,
+        lanes: int,
+        mask: Reg | None,
+    ) -> None:
         """One vector or one element: every load comes before the first store."""
         k, n = self.k, len(self.inputs)
         regs = dict(fixed)
         for v, operand in enumerate(self.inputs):
             if v not in regs:
-                regs[v] = operand.load(bases[v], j, lanes)
+                regs[v] = operand.load(bases[v], j, lanes, mask)
         for v, step in enumerate(self.config.program.steps, n):
             if v not in regs:
                 regs[v] = step.emit(k, *(regs[i] for i in step.args))
         for base, operand, v in zip(
             bases[n:], self.outputs, self.config.program.outputs, strict=True
         ):
-            operand.store(regs[v], base, j, lanes)
+            operand.store(regs[v], base, j, lanes, mask)
 
 
 def walk(
     k: Kernel,
     begin: Reg,
     end: Reg,
-    body: Callable[[Reg, int], None],
+    body: Callable[..., None],
     *,
     lanes: int,
     vectors: int,
     overlap: bool = False,
+    masked: bool = False,
 ) -> None:
     """Cover [begin, end) by rounds of ``vectors`` vectors, single vectors, and single elements:
     ``body(j, n)`` does the n elements from j on, or one for n = 0. With ``lanes`` 0 there are
@@ -261,15 +271,18 @@ def walk(
     A round is one long vector, of which LLVM makes as many registers as it needs, side by side in
     every instruction: so the chains of dependent operations of several vectors overlap.
 
-    With ``overlap`` the last vector ends at ``end``, and does some elements a second time; only
-    ranges shorter than a vector go by single elements. The body must not mind.
+    With ``masked``, and a target that has masks, the last elements are part of a vector:
+    ``body(j, n, mask)``. Else, with ``overlap`` the last vector ends at ``end``, and does some
+    elements a second time; only ranges shorter than a vector go by single elements. The body must
+    not mind.
     """
     start = begin
     if lanes and vectors > 1:
         whole = end - (end - begin) % (lanes * vectors)
         k.loop(begin, whole, lanes * vectors, lambda j: body(j, lanes * vectors))
         begin = whole
-    if lanes and overlap:
+    masked = masked and k.target.masks
+    if lanes and overlap and not masked:
         fits = end >= start + lanes
         k.loop(
             begin, k.select(fits, end, begin), lanes,
@@ -280,4 +293,8 @@ def walk(
         whole = end - (end - begin) % lanes
         k.loop(begin, whole, lanes, lambda j: body(j, lanes))
         begin = whole
-    k.loop(begin, end, 1, lambda j: body(j, 0))
+    if lanes and masked:
+        rest = end - begin
+        k.when(rest > 0, lambda: body(begin, lanes, k.first_lanes(rest, lanes)))
+    else:
+        k.loop(begin, end, 1, lambda j: body(j, 0))

@@ -7,6 +7,7 @@ from typing import Any
 from rlx.errors import IRError
 from rlx.kernels import (
     attention,
+    attention_grad,
     common,
     contraction,
     conv,
@@ -35,6 +36,7 @@ __all__ = ["FAMILIES", "emit_kernel"]
 
 FAMILIES: dict[str, Family] = {
     "attention": attention,
+    "attention_grad": attention_grad,
     "common": common,
     "contraction": contraction,
     "conv": conv,

@@ -26,6 +26,7 @@ class Emitter:
         self._lines: list[str] = []
         self._buffers: list[Buffer] = []
         self._shared: list[str] = []
+        self._folds: list[Buffer] = []
         self._sizes: list[Reg] = []
         self._constants: dict[str, str] = {}
         self._count = 0
@@ -93,8 +94,12 @@ class Emitter:
 
     def lane_numbers(self, dt: DType, lanes: int) -> Reg:
         """The constant vector 0, 1, 2, … of an integer type; it wraps."""
-        numbers = ", ".join(str(n % (1 << dt.bits)) for n in range(lanes))
-        return self._constant(f"dense<[{numbers}]> : {mlir_type(dt, lanes)}", dt, lanes)
+        return self.constants(range(lanes), dt)
+
+    def constants(self, values: Sequence[int], dt: DType) -> Reg:
+        """A vector of constants of an integer type, a lane each; they wrap."""
+        numbers = ", ".join(str(n % (1 << dt.bits)) for n in values)
+        return self._constant(f"dense<[{numbers}]> : {mlir_type(dt, len(values))}", dt, len(values))
 
     def _constant(self, literal: str, dt: DType, lanes: int) -> Reg:
         text = f"arith.constant {literal}"

@@ -23,7 +23,8 @@ __all__ = [
     "start",
 ]
 
-ReduceKind = Literal["sum", "mean", "max", "min", "prod"]
+ReduceKind = Literal["sum", "mean", "max", "min", "prod", "max_number", "min_number"]
+"""``max_number`` and ``min_number`` are the extremes of what is no nan."""
 
 REDUCTIONS: dict[str, ReduceKind] = {
     ReduceSum.name: "sum",
@@ -41,16 +42,19 @@ def _identity(kind: ReduceKind, dt: DType) -> float | int | bool:
         return 0
     if kind == "prod":
         return 1
+    upper = kind.startswith("max")
     if dt is bool_:
-        return kind == "min"
+        return not upper
     if dt.is_float:
-        return -math.inf if kind == "max" else math.inf
+        return -math.inf if upper else math.inf
     info = np.iinfo(dt.numpy)
-    return int(info.min if kind == "max" else info.max)
+    return int(info.min if upper else info.max)
 
 
 def _combine(k: Kernel, kind: ReduceKind, total: Reg, x: Reg) -> Reg:
     """A reduction in one register with one more element; the mean is a sum until its end."""
+    if kind in ("max_number", "min_number"):
+        return _further(k, kind, total, x)
     if kind in ("max", "min"):
         return (k.maximum if kind == "max" else k.minimum)(total, x)
     return total * x if kind == "prod" else total + x
@@ -84,7 +88,7 @@ def add(k: Kernel, kind: ReduceKind, total: Total, x: Reg) -> Total:
 
 def _further(k: Kernel, kind: ReduceKind, total: Reg, x: Reg) -> Reg:
     """The extreme; ``total`` if one is nan."""
-    return k.select(k.compare("gt" if kind == "max" else "lt", x, total), x, total)
+    return k.select(k.compare("gt" if kind.startswith("max") else "lt", x, total), x, total)
 
 
 def _nan_or(k: Kernel, x: Reg, other: Reg) -> Reg:

@@ -105,20 +105,30 @@ class Memory(Arithmetic):
         there, those to languages of typed arrays from where it is allocated."""
         return f" workgroup({', '.join(self._shared)})" if self._shared else ""
 
-    def load(self, b: Buffer, at: Reg | int, lanes: int = 0) -> Reg:
-        """Read one element or ``lanes`` consecutive ones; 16-bit floats come as f32."""
+    def load(self, b: Buffer, at: Reg | int, lanes: int = 0, mask: Reg | None = None) -> Reg:
+        """Read one element or ``lanes`` consecutive ones; 16-bit floats come as f32.
+
+        Where a ``mask`` (see ``first_lanes``) is false, nothing is read, and the lane is 0.
+        """
         if b.dtype.is_complex:
+            assert mask is None
             return self._load_complex(b, at, lanes)
-        return self._from_memory(self._raw_load(b, at, lanes), b.dtype, lanes)
+        return self._from_memory(self._raw_load(b, at, lanes, mask), b.dtype, lanes)
 
     def load_bits(self, b: Buffer, at: Reg | int) -> Reg:
         """The bits of an element of a buffer of 16-bit floats."""
         return self._bitcast(self._raw_load(b, at, 0), self._form(b.dtype), u16, 0)
 
-    def _raw_load(self, b: Buffer, at: Reg | int, lanes: int) -> str:
+    def _raw_load(self, b: Buffer, at: Reg | int, lanes: int, mask: Reg | None = None) -> str:
         i, elem = self._place(b, at).name, self._element(b.dtype)
         raw = self.fresh()
-        if lanes:
+        if mask is not None:
+            zero = self.const(0, u8 if b.dtype is bool_ else self._form(b.dtype), lanes).name
+            self.line(
+                f"{raw} = vector.maskedload {b.name}[{i}], {mask.name}, {zero} : {b.mlir}, "
+                f"{mask.mlir}, vector<{lanes}x{elem}> into vector<{lanes}x{elem}>"
+            )
+        elif lanes:
             self.line(f"{raw} = vector.load {b.name}[{i}] : {b.mlir}, vector<{lanes}x{elem}>")
         else:
             self.line(f"{raw} = memref.load {b.name}[{i}] : {b.mlir}")
@@ -131,10 +141,18 @@ class Memory(Arithmetic):
             return index
         return index + self.reg(start_of(b), INDEX)
 
-    def store(self, value: Reg | Number, b: Buffer, at: Reg | int, lanes: int = 0) -> None:
+    def store(
+        self,
+        value: Reg | Number,
+        b: Buffer,
+        at: Reg | int,
+        lanes: int = 0,
+        mask: Reg | None = None,
+    ) -> None:
         """Write a register; its type must be the buffer's (f32 for a 16-bit float, rounded).
 
-        ``lanes`` says how many elements a number or a scalar register fills.
+        ``lanes`` says how many elements a number or a scalar register fills. Where a ``mask`` is
+        false, nothing is written.
         """
         wide = f32 if b.dtype in (f16, bf16) else b.dtype
         v = value if isinstance(value, Reg) else self.const(value, wide, lanes)
@@ -142,13 +160,17 @@ class Memory(Arithmetic):
             raise self._refuse(f"cannot store {v.dtype} into a {b.dtype} buffer")
         v = self.splat(v, lanes) if lanes else v
         if isinstance(v, Complex):
+            assert mask is None
             self._store_complex(v, b, at)
             return
         raw, i = self._to_memory(v, b.dtype), self._place(b, at).name
         self._written.add(b.name)
-        if v.lanes:
-            elem = self._element(b.dtype)
-            self.line(f"vector.store {raw}, {b.name}[{i}] : {b.mlir}, vector<{v.lanes}x{elem}>")
+        kind = f"vector<{v.lanes}x{self._element(b.dtype)}>"
+        if mask is not None:
+            kinds = f"{b.mlir}, {mask.mlir}, {kind}"
+            self.line(f"vector.maskedstore {b.name}[{i}], {mask.name}, {raw} : {kinds}")
+        elif v.lanes:
+            self.line(f"vector.store {raw}, {b.name}[{i}] : {b.mlir}, {kind}")
         else:
             self.line(f"memref.store {raw}, {b.name}[{i}] : {b.mlir}")
 
@@ -180,6 +202,10 @@ class Memory(Arithmetic):
         raw = self.fresh()
         self.line(f"{raw} = vector.from_elements {', '.join(items)} : vector<{lanes}x{elem}>")
         return self._from_memory(raw, b.dtype, lanes)
+
+    def first_lanes(self, count: Reg, lanes: int) -> Reg:
+        """The mask of the first ``count`` of ``lanes``."""
+        return self.compare("lt", self.lane_numbers(i32, lanes), self.cast(count, i32))
 
     def prefetch(self, b: Buffer, at: Reg) -> None:
         """Ask for the cache line of an element; any address is allowed."""

@@ -23,7 +23,7 @@ from rlx.kernels.elementwise import walk
 from rlx.kernels.family import Launch
 from rlx.kernels.folding import ReduceKind, Total, add, settle, start
 from rlx.kernels.reg import Reg
-from rlx.kernels.strides import Strides, ceil_div
+from rlx.kernels.strides import Strides, ceil_div, maskable
 from rlx.types import DType, bf16, f16, f32
 
 __all__ = ["ReduceConfig", "accumulate_type", "emit", "launch", "rows_of_part"]
@@ -111,19 +111,23 @@ def emit(name: str, config: ReduceConfig, target: KernelTarget) -> KernelText:
         first = p * rows
         last = k.minimum(first + rows, reduced)
 
-        def columns(j: Reg, n: int) -> None:
+        def columns(j: Reg, n: int, mask: Reg | None = None) -> None:
             at = o * outer_stride + j
 
             def one_row(r: Reg, *total: Reg) -> Total:
-                return add(k, config.kind, total, k.load(source, at + r * stride, n))
+                return add(k, config.kind, total, k.load(source, at + r * stride, n, mask))
 
             none = start(k, config.kind, accumulate, n)
             total = settle(k, tuple(k.loop(first, last, 1, one_row, none)))
             if config.kind == "mean":
                 total = total / k.cast(count, accumulate)
-            k.store(total, result, (o * parts + p) * inner + j)
+            k.store(total, result, (o * parts + p) * inner + j, 0, mask)
 
-        walk(k, begin, end, columns, lanes=lanes if lanes > 1 else 0, vectors=VECTORS, overlap=True)
+        walk(
+            k, begin, end, columns,
+            lanes=lanes if lanes > 1 else 0, vectors=VECTORS, overlap=True,
+            masked=maskable(config.dtype) and maskable(config.out),
+        )  # fmt: skip
 
     k.parallel(task)
     return k.text()

@@ -108,11 +108,15 @@ class Pass:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a region runs: the passes in order, and where values wait between them."""
+    """How a region runs: the passes in order, and where values wait between them.
+
+    ``numbers`` are the maxima and minima that may leave out nans, see ``nans_arrive_without``.
+    """
 
     moving: tuple[bool, ...]
     passes: tuple[Pass, ...]
     slots: dict[int, Slot]
+    numbers: frozenset[int] = frozenset()
 
     @property
     def scratch_rows(self) -> int:
@@ -124,6 +128,44 @@ class Plan:
 def plan(config: RowwiseConfig, keep: bool = True) -> Plan:
     """Cut a region into passes. Without ``keep`` every pass computes what it needs afresh."""
     return _Planner(config).plan(keep)
+
+
+_CARRIES_NAN = frozenset(
+    f"mir.{name}" for name in ("add", "sub", "mul", "div", "neg", "exp", "log", "sqrt", "rsqrt")
+)
+"""Pointwise ops whose result is nan where an operand is."""
+
+
+def nans_arrive_without(program: RowProgram) -> frozenset[int]:
+    """The maxima and minima of floats that need not take up the nans of their row, since all that
+    depends on them is nan by another way: in softmax by way of the sum."""
+    found: list[int] = []
+    for m in range(len(program.dtypes)):
+        step = program.step(m)
+        if isinstance(step, Reduce) and step.kind in ("max", "min") and step.dtype.is_float:
+            depends, spoilt = _after_nan(program, step.arg, m)
+            if all(v in spoilt for v in program.outputs if v in depends):
+                found.append(m)
+    return frozenset(found)
+
+
+def _after_nan(program: RowProgram, source: int, extreme: int) -> tuple[set[int], set[int]]:
+    """The values that depend on ``extreme``; and those that are nan all over a row in which one
+    element of ``source`` is, whatever the maxima and minima are."""
+    depends, there, all_over = {extreme}, {source}, set[int]()
+    for v in range(len(program.dtypes)):
+        step, args = program.step(v), program.args(v)
+        if any(a in depends for a in args):
+            depends.add(v)
+        if isinstance(step, Reduce):
+            if step.kind in ("sum", "mean") and step.dtype.is_float and step.arg in there:
+                all_over.add(v)
+        elif step is not None and step.op in _CARRIES_NAN and step.dtype.is_float:
+            if any(a in all_over for a in args):
+                all_over.add(v)
+            elif any(a in there for a in args):
+                there.add(v)
+    return depends, all_over
 
 
 class _Planner:
@@ -171,7 +213,7 @@ class _Planner:
         needs = self._needs(again)
         first = {v: min(d for d, n in enumerate(needs) if v in n) for v in again}
         passes = tuple(self._pass(d, needs[d], first) for d in range(self.count))
-        return Plan(self.moving, passes, self._slots(passes))
+        return Plan(self.moving, passes, self._slots(passes), nans_arrive_without(self.program))
 
     def _pass(self, d: int, needed: set[int], first: dict[int, int]) -> Pass:
         reload = frozenset(v for v in needed if first.get(v, d) < d)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from rlx.kernels.builder import Kernel
 from rlx.kernels.reg import Buffer, Reg
-from rlx.types import DType
+from rlx.types import DType, bf16
 
 __all__ = [
     "Access",
@@ -23,6 +23,7 @@ __all__ = [
     "broadcast_strides",
     "ceil_div",
     "collapse",
+    "maskable",
     "order_for_output",
     "row_major",
     "run_time_strides",
@@ -120,6 +121,12 @@ def run_time_strides(access: Access, strides: Strides) -> list[int]:
     return [s for kind, s in zip(access, strides, strict=True) if kind == "any"]
 
 
+def maskable(dt: DType) -> bool:
+    """Whether loads and stores of an element type take a mask: no pairs, and no bf16, of which LLVM
+    would make calls of a library."""
+    return not dt.is_complex and dt is not bf16
+
+
 class Walked:
     """How an operand of a kernel moves: a size argument for each "any" stride."""
 
@@ -132,6 +139,11 @@ class Walked:
         for d, kind in enumerate(self.access):
             if kind == "any":
                 self.strides[d] = self.k.size(f"{self.name}_stride{d}")
+
+    @property
+    def maskable(self) -> bool:
+        """Whether a part of a vector can be read and written."""
+        return self.inner != "any" and maskable(self.dtype)
 
     @property
     def inner(self) -> str:
@@ -152,7 +164,12 @@ class Walked:
 class Counted(Walked):
     """An operand without memory: the offset itself is the element, an integer."""
 
-    def load(self, base: Reg, j: Reg, lanes: int) -> Reg:
+    @property
+    def maskable(self) -> bool:
+        """Always: there is nothing to read."""
+        return True
+
+    def load(self, base: Reg, j: Reg, lanes: int, mask: Reg | None = None) -> Reg:
         """The number(s) at inner index ``j``, from the offset ``base`` of its row."""
         k, dt = self.k, self.dtype
         if self.inner == "zero":
@@ -172,25 +189,26 @@ class Strided(Walked):
         super().__init__(k, name, dt, access)
         self.buffer: Buffer = k.buffer(name, dt)
 
-    def load(self, base: Reg, j: Reg, lanes: int) -> Reg:
-        """The element(s) at inner index ``j``, from the offset ``base`` of its row."""
+    def load(self, base: Reg, j: Reg, lanes: int, mask: Reg | None = None) -> Reg:
+        """The element(s) at inner index ``j``, from the offset ``base`` of its row. With a ``mask``
+        the operand must be ``maskable``."""
         if self.inner == "zero":
             return self.k.load(self.buffer, base)
         if self.inner == "one":
-            return self.k.load(self.buffer, base + j, lanes)
+            return self.k.load(self.buffer, base + j, lanes, mask)
         stride = self.strides[len(self.access) - 1]
         at = base + j * stride
         if lanes:
             return self.k.gather(self.buffer, at, stride, lanes)
         return self.k.load(self.buffer, at)
 
-    def store(self, value: Reg, base: Reg, j: Reg, lanes: int) -> None:
+    def store(self, value: Reg, base: Reg, j: Reg, lanes: int, mask: Reg | None = None) -> None:
         """Write the element(s) at inner index ``j``; a scalar value fills all lanes."""
         k = self.k
         if self.inner == "zero":
             k.store(value, self.buffer, base)
         elif self.inner == "one":
-            k.store(k.splat(value, lanes) if lanes else value, self.buffer, base + j)
+            k.store(k.splat(value, lanes) if lanes else value, self.buffer, base + j, 0, mask)
         else:
             stride = self.strides[len(self.access) - 1]
             at = base + j * stride

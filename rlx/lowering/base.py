@@ -9,7 +9,7 @@ from typing import ClassVar
 from rlx._mlir import ir
 from rlx.lowering.compilation import Compilation, Options
 
-__all__ = ["Compilation", "Options", "Pass", "RulePass", "functions"]
+__all__ = ["Compilation", "Options", "Pass", "RulePass", "argument_marks", "functions"]
 
 
 class Pass(ABC):
@@ -47,3 +47,8 @@ def functions(module: ir.Module) -> dict[str, ir.Operation]:
     """The functions of a module by name."""
     ops = [view.operation for view in module.body.operations]
     return {ir.StringAttr(o.attributes["sym_name"]).value: o for o in ops if o.name == "func.func"}
+
+
+def argument_marks(f: ir.Operation) -> list[ir.Attribute]:
+    """The attributes of a function's arguments; a function without arguments may have none."""
+    return [*ir.ArrayAttr(f.attributes["arg_attrs"])] if "arg_attrs" in f.attributes else []

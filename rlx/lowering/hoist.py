@@ -7,7 +7,7 @@ arguments, marked ``rlx.packed`` with their position.
 from __future__ import annotations
 
 from rlx._mlir import func, ir
-from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.base import Compilation, Pass, argument_marks, functions
 from rlx.lowering.formats import is_format
 from rlx.lowering.region import producer, users
 from rlx.ops.constant import Constant
@@ -20,7 +20,7 @@ __all__ = ["Hoist", "static_values"]
 def static_values(main: ir.Operation) -> set[ir.Value]:
     """The values that depend on params alone; a constant is not one of them by itself."""
     block = main.regions[0].blocks[0]
-    marks = ir.ArrayAttr(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else []
+    marks = argument_marks(main)
     static = {
         a
         for a, d in zip(block.arguments, marks, strict=False)
@@ -74,15 +74,10 @@ class Hoist(Pass):
             for u in users(r):
                 if not _within(u, inside):
                     _replace(u, r, a)
-        params = [
-            (a, d)
-            for a, d in zip(
-                block.arguments, ir.ArrayAttr(main.attributes["arg_attrs"]), strict=False
-            )
-        ]
+        params = [(a, d) for a, d in zip(block.arguments, argument_marks(main), strict=False)]
         params = [(a, d) for a, d in params if "rlx.param" in ir.DictAttr(d)]
         self._make_prologue(main, params, moved, live)
-        marks = [*ir.ArrayAttr(main.attributes["arg_attrs"])]
+        marks = argument_marks(main)
         i64 = ir.IntegerType.get_signless(64)
         marks += [
             ir.DictAttr.get({"rlx.packed": ir.IntegerAttr.get(i64, i)}) for i in range(len(live))

@@ -8,6 +8,7 @@ from rlx._mlir import ir, parse_module
 from rlx.dialects.bridge import trail_of
 from rlx.dialects.convert import element, from_type
 from rlx.kernels.reg import mlir_element
+from rlx.lowering.base import argument_marks
 from rlx.lowering.config import encode
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import producer
@@ -83,9 +84,7 @@ class _Memories:
         self._add("error", 0, "memref<2xi64>", None)
         block = main.regions[0].blocks[0]
         leaves: dict[str, list[tuple[str, ir.Value]]] = {"param": [], "input": []}
-        for arg, mark in zip(
-            block.arguments, ir.ArrayAttr(main.attributes["arg_attrs"]), strict=False
-        ):
+        for arg, mark in zip(block.arguments, argument_marks(main), strict=False):
             for role, found in leaves.items():
                 if f"rlx.{role}" in ir.DictAttr(mark):
                     found.append((ir.StringAttr(ir.DictAttr(mark)[f"rlx.{role}"]).value, arg))

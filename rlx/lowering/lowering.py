@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,8 +41,9 @@ class Lowering:
 
     ``destinations`` are the places where the caller of a function wants what it returns, for the
     values that a kernel may write there at once. ``view_ops`` names the ops whose result may be a
-    view of their operand. ``functions`` are the module's, and ``active`` the bodies in the midst of
-    which the lowering is. ``slots`` says for the memories of a GPU where the buffers in them begin.
+    view of their operand. ``dies`` says whether the op at hand may write its result over a value
+    that it reads. ``functions`` are the module's, and ``active`` the bodies in the midst of which
+    the lowering is. ``slots`` says for the memories of a GPU where the buffers in them begin.
     """
 
     compilation: Compilation
@@ -66,6 +67,7 @@ class Lowering:
     statics: dict[ir.Value, ir.Value] = field(default_factory=dict)
     lower_op: Callable[[ir.Operation], None] = field(default=lambda op: None)
     view_ops: frozenset[str] = frozenset()
+    dies: Callable[[ir.Value, View], bool] = field(default=lambda v, view: False)
     functions: dict[str, ir.Operation] = field(default_factory=dict)
     active: list[ir.Operation] = field(default_factory=list)
     slots: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
@@ -226,6 +228,19 @@ class Lowering:
         self.env[v] = found
         return found
 
+    def result_over(self, v: ir.Value, read: Sequence[tuple[ir.Value, View]]) -> View:
+        """The place for the result of a kernel that reads views of values element by element, each
+        before it writes the element: that of a value which nothing reads any more, if there is."""
+        t = from_type(v.type)
+        if v not in self.destinations and not self.in_prologue:
+            for value, view in read:
+                place = replace(view, dtype=t.dtype, trail=())
+                alike = all(w.memory is not view.memory or w == view for _, w in read)
+                if view.dtype.bytes == t.dtype.bytes and alike and self.dies(value, view):
+                    self.env[v] = place
+                    return place
+        return self.result(v)
+
     def want(self, v: ir.Value, place: View) -> None:
         """Let the kernel that makes ``v`` write to ``place``; what is there already is not moved,
         and of two places the first is taken."""
@@ -327,7 +342,9 @@ class Lowering:
         if kernels.frame != "gpu":
             return
         for v in views:
-            if v.last * (2 if v.dtype.is_complex else 1) >= 1 << (kernels.index_bits - 1):
+            # Their number is an index too: of a bound, and of the part after the last.
+            count = (v.last + 1) * (2 if v.dtype.is_complex else 1)
+            if count >= 1 << (kernels.index_bits - 1):
                 raise UnsupportedError(
                     f"{family} kernel: its operand {v.dtype}{list(v.shape)} reaches element "
                     f"{v.last}, and indices of {kernels.name} have {kernels.index_bits} bits; "

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from rlx._mlir import ir
 from rlx.dialects.convert import from_type
 from rlx.errors import UnsupportedError
-from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.base import Compilation, Pass, argument_marks, functions
 from rlx.lowering.control import lower_call
 from rlx.lowering.families import SELECTORS, not_native, select
 from rlx.lowering.families.copy import static_dims
 from rlx.lowering.lir_text import write_module
 from rlx.lowering.lowering import Lowering
-from rlx.lowering.overwrite import Overwrites, write
+from rlx.lowering.overwrite import Lives, Overwrites, write
 from rlx.lowering.region import producer, reads
 from rlx.lowering.views import Memory, View
 from rlx.ops.base import Op
@@ -47,14 +48,15 @@ class MirToLir(Pass):
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
         lowering = Lowering(compilation)
-        lowering.lower_op = lambda op: _lower(op, lowering)
+        lives: dict[ir.Operation, Lives] = {}
+        lowering.lower_op = lambda op: _lower(op, lowering, lives)
         lowering.view_ops = frozenset(_VIEWS)
         lowering.functions = funcs = functions(module)
         main = funcs["main"]
         ends = _entry(main, funcs.get("prologue"), lowering)
         for view in main.regions[0].blocks[0].operations:
             if view.operation.name != "func.return":
-                _lower(view.operation, lowering)
+                lowering.lower_op(view.operation)
         _finish(ends, lowering)
         return write_module(lowering, main)
 
@@ -63,7 +65,7 @@ def _entry(main: ir.Operation, prologue: ir.Operation | None, lowering: Lowering
     """Give the arguments their places; a donated input lies in the memory of the output that is
     written over it."""
     block = main.regions[0].blocks[0]
-    marks = ir.ArrayAttr(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else []
+    marks = argument_marks(main)
     returned = (
         list(prologue.regions[0].blocks[0].operations)[-1].operation.operands if prologue else []
     )
@@ -132,7 +134,8 @@ def _finish(ends: Sequence[_End], lowering: Lowering) -> None:
     write([end.value for end in kept], [end.place for end in kept], lowering)
 
 
-def _lower(op: ir.Operation, lowering: Lowering) -> None:
+def _lower(op: ir.Operation, lowering: Lowering, lives: dict[ir.Operation, Lives]) -> None:
+    """Lower an op; ``lives`` has those of the values of a function, once it was asked for them."""
     if op.name == Constant.name:
         return
     lowering.at(op)
@@ -158,7 +161,18 @@ def _lower(op: ir.Operation, lowering: Lowering) -> None:
     report = lowering.compilation.dispatch
     (report.common if family == "common" else report.native)[f"{family}: {region.label}"] += 1
     lowering.compilation.hit(MirToLir.name, f"{family} kernel")
+    if lowering.target.kernels.frame != "gpu":  # which may bind no buffer for reading and writing
+        lowering.dies = partial(_dies, op, lowering, lives)
     SELECTORS[family].lower(region, lowering)
+
+
+def _dies(
+    op: ir.Operation, lowering: Lowering, lives: dict[ir.Operation, Lives], v: ir.Value, view: View
+) -> bool:
+    function = op.parent.operation
+    if function not in lives:
+        lives[function] = Lives(function.regions[0].blocks[0], lowering)
+    return lives[function].over(op, v, view)
 
 
 def _reshape(node: Op, source: ir.Value, lowering: Lowering) -> View:

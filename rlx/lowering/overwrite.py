@@ -1,4 +1,5 @@
-"""Results written over what they replace: carried values of loops, and donated inputs."""
+"""Results written over what they replace: carried values of loops, donated inputs, and large values
+that the kernel of the result reads as the last."""
 
 from __future__ import annotations
 
@@ -11,7 +12,11 @@ from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region, producer, reads
 from rlx.lowering.views import View
 
-__all__ = ["Overwrites", "write"]
+__all__ = ["Lives", "Overwrites", "write"]
+
+LARGE = 1 << 18
+"""Bytes from which a value is worth writing over: a kernel in place does its last elements one by
+one."""
 
 
 class Overwrites:
@@ -47,9 +52,7 @@ class Overwrites:
         return True
 
     def _is_view(self, op: ir.Operation) -> bool:
-        """Whether the results of an op may lie where its operands do."""
-        lowering = self.lowering
-        return op.name in lowering.view_ops or is_barrier(op, lowering.functions)
+        return _is_view(op, self.lowering)
 
     def _by_elements(self, op: ir.Operation, old: ir.Value) -> bool:
         """Whether an op's kernel reads a value element by element, each before it is written."""
@@ -63,6 +66,48 @@ class Overwrites:
         if family == "elementwise":
             return True
         return family in ("contraction", "conv") and _in_epilogue(region, old)
+
+
+class Lives:
+    """Which op of a block reads what a value shows last: the value, or another view of it."""
+
+    def __init__(self, block: ir.Block, lowering: Lowering) -> None:
+        self.at: dict[ir.Operation, int] = {}
+        self.roots: dict[ir.Value, ir.Value] = {}
+        self.last: dict[ir.Value, int] = {}
+        for n, item in enumerate(block.operations):
+            op = item.operation
+            self.at[op] = n
+            for v in reads(op):
+                self.last[self._root(v)] = n
+            if _is_view(op, lowering):
+                # A barrier has a result for every operand, and a view has one.
+                for result, v in zip(op.results, op.operands, strict=False):
+                    self.roots[result] = self._root(v)
+
+    def _root(self, v: ir.Value) -> ir.Value:
+        return self.roots.get(v, v)
+
+    def over(self, op: ir.Operation, v: ir.Value, view: View) -> bool:
+        """Whether the result of ``op`` may lie in the memory of ``v``, all of which ``view`` shows:
+        ``op`` is the last that reads it, and a kernel of the block has made it."""
+        root = self._root(v)
+        maker, size = producer(root), view.memory.size
+        return (
+            maker is not None
+            and maker in self.at
+            and maker.name != "func.call"
+            and self.last[root] == self.at[op]
+            and view.memory.role == "arena"
+            and view.is_dense
+            and size >= LARGE
+            and view.bytes == size
+        )
+
+
+def _is_view(op: ir.Operation, lowering: Lowering) -> bool:
+    """Whether the results of an op may lie where its operands do."""
+    return op.name in lowering.view_ops or is_barrier(op, lowering.functions)
 
 
 def _in_epilogue(region: Region, old: ir.Value) -> bool:

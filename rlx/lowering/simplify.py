@@ -28,7 +28,11 @@ from rlx.types import TensorType
 __all__ = ["Simplify"]
 
 FOLD_LIMIT = 1 << 16
-"""Largest constant, in elements, that folding may make (a splat may be of any size)."""
+"""Largest constant, in elements, that folding may make."""
+
+SPLAT_LIMIT = 1 << 26
+"""The same for one that repeats an element. Whoever reads it has them all in memory: beyond this
+the literal and its expand stay apart, which kernels read as well."""
 
 
 class Simplify(RulePass):
@@ -112,7 +116,7 @@ def _fold(op: ir.Operation) -> ir.Value | None:
         return None
     cls = op_class(op.name)
     splats = [splat_of(v) for v in op.operands]
-    whole = all(s is not None for s in splats)
+    whole = all(s is not None for s in splats) and t.size <= SPLAT_LIMIT  # type: ignore[operator]
     if whole and (cls.pointwise or cls in (Expand, Reshape, Transpose)):
         one = np.asarray(splats[0])
         if cls.pointwise:

@@ -96,16 +96,18 @@ class BertConfig:
         return config
 
 
-def bert_encoder(config: BertConfig, *, prefix: str = "", normalize: bool = True) -> Graph:
+def bert_encoder(
+    config: BertConfig, *, prefix: str = "", normalize: bool = True, integers: str = "i64"
+) -> Graph:
     """The graph of an encoder.
 
-    Inputs: ``ids`` and ``mask``, i64 ``[batch, tokens]``; the mask is 1 for tokens and 0 for
-    padding. Output: f32 ``[batch, hidden]``, of length 1 if ``normalize``. Params have the names
-    of the checkpoint, each after ``prefix``, and its layout (weights ``[out, in]``).
+    Inputs: ``ids`` and ``mask``, ``integers`` of ``[batch, tokens]``; the mask is 1 for tokens and
+    0 for padding. Output: f32 ``[batch, hidden]``, of length 1 if ``normalize``. Params have the
+    names of the checkpoint, each after ``prefix``, and its layout (weights ``[out, in]``).
     """
     g = Graph("bert_encoder")
-    ids = g.input("ids", ["batch", "tokens"], "i64")
-    mask = g.input("mask", ["batch", "tokens"], "i64")
+    ids = g.input("ids", ["batch", "tokens"], integers)
+    mask = g.input("mask", ["batch", "tokens"], integers)
     x = _embedding(g, config, prefix, ids)
     for i in range(config.layers):
         weights = _layer_params(g, config, f"{prefix}encoder.layer.{i}.")

@@ -14,6 +14,8 @@ from rlx.models.bert import BertConfig, bert_encoder, read_json
 from rlx.models.progress import Progress
 from rlx.models.safetensors import SafeTensors
 from rlx.ops.builders import located
+from rlx.targets import TARGETS, find_target
+from rlx.types import DTYPES, i64
 
 __all__ = ["Embed"]
 
@@ -44,11 +46,14 @@ class Embed:
         max_tokens: int,
         *,
         lower_case: bool = False,
+        integers: str = "i64",
     ) -> None:
-        """``runner`` runs ``bert_encoder(config)``; ``tokenizer`` is a tokenizer.json."""
+        """``runner`` runs ``bert_encoder(config)``, which takes ``integers``; ``tokenizer`` is a
+        tokenizer.json."""
         self.config = config
         self.max_tokens = max_tokens
         self._runner = runner
+        self._integers = DTYPES[integers].numpy
         self._tokenizer_file = Path(tokenizer)
         self._tokenizer: Any = None
         self._lower_case = lower_case
@@ -73,7 +78,8 @@ class Embed:
         config = BertConfig.from_dir(path)
         weights = SafeTensors(path / "model.safetensors")
         prefix = "bert." if "bert.embeddings.word_embeddings.weight" in weights else ""
-        graph = bert_encoder(config, prefix=prefix)
+        integers = _integers_of(device)
+        graph = bert_encoder(config, prefix=prefix, integers=integers)
         limits = read_json(path / "sentence_bert_config.json", dict, {})
         longest = limits.get("max_seq_length") or config.positions
         if not isinstance(longest, int) or longest < 1:
@@ -88,6 +94,7 @@ class Embed:
             path / "tokenizer.json",
             max_tokens,
             lower_case=bool(limits.get("do_lower_case")),
+            integers=integers,
         )
 
     @property
@@ -157,7 +164,10 @@ class Embed:
             )
         if mask.min() < 0 or mask.max() > 1:
             raise FaultError("the mask must be 1 for tokens and 0 for padding")
-        (out,) = self._runner.run({"ids": ids, "mask": mask})
+        feeds = {"ids": ids, "mask": mask}
+        (out,) = self._runner.run(
+            {n: a.astype(self._integers, copy=False) for n, a in feeds.items()}
+        )
         return np.asarray(out)
 
     def _tokenize(self, texts: list[str]) -> list[list[int]]:
@@ -219,6 +229,13 @@ def _load_tokenizer(path: Path, max_tokens: int) -> Any:
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length=max_tokens)
     return tokenizer
+
+
+def _integers_of(device: str) -> str:
+    """The integers that ids come in: of 64 bits, but for a device that has none so wide."""
+    if device not in TARGETS or device == "cpu":
+        return "i64"
+    return "i32" if i64 in find_target(device).kernels.lacks else "i64"
 
 
 def _compiled(

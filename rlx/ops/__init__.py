@@ -67,6 +67,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "mir.logsumexp", "mir.log_softmax", "mir.softmax_cross_entropy",
     ),
     "rlx.ops.attention": ("mir.attention",),
+    "rlx.ops.attention_grad": ("mir.attention_grad",),
     "rlx.ops.rope": ("mir.rope",),
     "rlx.ops.movement": ("mir.reshape", "mir.transpose", "mir.expand"),
     "rlx.ops.rearrange": ("mir.flip",),

@@ -12,7 +12,7 @@ from rlx.ops.constant import Iota
 from rlx.ops.heads import check_choice, fold_batch
 from rlx.ops.movement import listed
 from rlx.ops.value import Value
-from rlx.types import Dim, Shape, broadcast_shapes, i64
+from rlx.types import Dim, Shape, broadcast_shapes, i32
 
 __all__ = ["HIDDEN", "batch_bias", "check_kind", "check_mask", "pairs", "seen", "seen_array"]
 
@@ -74,9 +74,12 @@ def seen(kind: str, window: int, mask: Value | None, sq: Dim, sk: Dim) -> Value 
             f"attention: a {kind} mask over {sq} queries and {sk} keys needs their difference;"
             " bind these dims first"
         )
-    position, key = Iota((sq, 1), 0, i64).out + shift, Iota((1, sk), 1, i64).out
+    # No sequence is as long as 2^30, and some devices have no integers of 64 bits.
+    position, key = Iota((sq, 1), 0, i32).out + shift, Iota((1, sk), 1, i32).out
     past = key.le(position)
-    return past.logical_and(key.ge(position - window)) if kind == "sliding_window" else past
+    if kind != "sliding_window":
+        return past
+    return past.logical_and(key.ge(position - min(window, 1 << 30)))
 
 
 def seen_array(kind: str, window: int, mask: Array | None, sq: int, sk: int) -> Any:

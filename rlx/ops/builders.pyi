@@ -140,6 +140,24 @@ class GraphOps:
     ) -> Value:
         """Self-attention with its projections."""
 
+    def attention_grad(
+        self,
+        q: Value,
+        k: Value,
+        v: Value,
+        mask: Value | None,
+        g: Value,
+        *,
+        num_heads: int,
+        kv_heads: int,
+        scale: float,
+        mask_kind: str = "none",
+        window: int = 0,
+        softcap: float = 0.0,
+        layout: str = "bshd",
+    ) -> tuple[Value, Value, Value]:
+        """The gradients of ``attention`` by q, k and v, for the cotangent g of its result."""
+
     def attention_kind(
         self,
         q: Value,
@@ -1862,6 +1880,23 @@ class ValueOps:
         **rest: Any,
     ) -> Value:
         """Self-attention with its projections."""
+
+    def attention_grad(
+        self,
+        k: Value,
+        v: Value,
+        mask: Value | None,
+        g: Value,
+        *,
+        num_heads: int,
+        kv_heads: int,
+        scale: float,
+        mask_kind: str = "none",
+        window: int = 0,
+        softcap: float = 0.0,
+        layout: str = "bshd",
+    ) -> tuple[Value, Value, Value]:
+        """The gradients of ``attention`` by q, k and v, for the cotangent g of its result."""
 
     def attention_kind(
         self,

@@ -18,17 +18,23 @@ __all__ = ["Barrier", "Checkpoint"]
 
 
 class Checkpoint(Control, name="control.checkpoint"):
-    """What ``body`` gives for ``args``, of which a derivative in reverse mode keeps ``args`` alone:
-    it computes the rest again (``rlx.checkpoint``).
+    """What ``body`` gives for ``args``, of which a derivative in reverse mode keeps ``args`` and
+    the last ``kept`` results: it computes the rest again (``rlx.checkpoint``).
 
     Else it is its body, which a compile puts in the place of the op.
     """
 
     args: tuple[Value, ...] = variadic("what the region takes")
     body: Graph = attr(doc="the region")
+    kept: int = attr(0, "how many of the last results are values that a derivative needs")
 
     def infer(self) -> tuple[TensorType, ...]:
         self._takes(self.body, [v.type for v in self.args], "its region")
+        if not 0 <= self.kept < len(self.body.outputs):
+            raise GraphError(
+                f"checkpoint: it keeps {self.kept} of {len(self.body.outputs)} results, expected"
+                " fewer than there are"
+            )
         return tuple(v.type for v in self.body.outputs)
 
     def run(self, call: Call, *args: Array) -> tuple[Array, ...]:
@@ -40,7 +46,7 @@ class Checkpoint(Control, name="control.checkpoint"):
         return expanded(self)
 
     def record(self) -> tuple[Sequence[Value], dict[Op, Sequence[Value]]]:
-        """Nothing is kept."""
+        """Nothing is kept but what is a result."""
         return self.results, dict.fromkeys([self], ())
 
     def vjp(

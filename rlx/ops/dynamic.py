@@ -23,7 +23,7 @@ from rlx.ops.movement import DimLike, is_negative, listed, zeros
 from rlx.ops.places import as_indices, check_integers, same_batch
 from rlx.ops.sugar import concat
 from rlx.ops.value import Value, bytes_of
-from rlx.types import Dim, Shape, TensorType, bool_, i64, u64
+from rlx.types import Dim, DType, Shape, TensorType, bool_, i32, i64, u64
 
 __all__ = ["DynamicSlice", "DynamicUpdateSlice"]
 
@@ -96,19 +96,23 @@ def _vector(starts: Value | Array | Sequence[Value | int]) -> Value:
     if isinstance(starts, Value):
         return starts
     if isinstance(starts, Sequence) and any(isinstance(s, Value) for s in starts):
-        return concat([_scalar(s) for s in starts])
+        # Devices that have no integers of 64 bits take those that need none.
+        own = [s.dtype for s in starts if isinstance(s, Value)]
+        short = all((t.is_int and t.bits < 32) or t is i32 for t in own)
+        fits = all(isinstance(s, Value) or -(2**31) <= s < 2**31 for s in starts)
+        return concat([_scalar(s, i32 if short and fits else i64) for s in starts])
     known = isinstance(starts, np.ndarray)
     return as_indices(starts if known else from_numbers(starts, i64, "the starts"))
 
 
-def _scalar(start: Value | int) -> Value:
+def _scalar(start: Value | int, to: DType) -> Value:
     if not isinstance(start, Value):
-        return as_indices(np.asarray([start], np.int64))
+        return as_indices(np.asarray([start], to.numpy))
     if start.rank or not start.dtype.is_int:
         raise GraphError(f"a start is an integer scalar, found {start.type}")
     if start.dtype is u64:
         start = start.minimum(2**63 - 1)
-    return start.cast(to=i64).reshape([1])
+    return start.cast(to=to).reshape([1])
 
 
 class DynamicSlice(Box, name="mir.dynamic_slice"):

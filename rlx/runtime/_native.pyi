@@ -115,6 +115,10 @@ def checksum(data: Buffer) -> int:
 def cpu_features() -> frozenset[str]:
     """The features of this CPU that the system has enabled, spelt as LLVM spells them."""
 
+def dlpack_capsule(managed: int) -> Any:
+    """A capsule with the DLManagedTensor at an address, which it releases unless somebody takes
+    it."""
+
 def trim_heap() -> None:
     """Give the free pages of the C heap back to the system, where the C library keeps them."""
 

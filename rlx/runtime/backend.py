@@ -17,8 +17,10 @@ import numpy as np
 from rlx.errors import DeviceError, GraphError, did_you_mean
 from rlx.graph import Graph
 from rlx.ops.location import caller
-from rlx.runtime.artifact import Artifact
+from rlx.ops.value import Value
+from rlx.runtime.artifact import Artifact, Signature
 from rlx.runtime.executable import Executable
+from rlx.types import TensorType
 
 __all__ = [
     "Backend",
@@ -28,6 +30,7 @@ __all__ = [
     "devices",
     "register_backend",
     "registered",
+    "signature_of",
     "why_not",
 ]
 
@@ -107,10 +110,24 @@ class Loaded:
         self.name, self.backend, self.artifact = backend.name, backend, artifact
 
     def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Executable:
+        """The artifact, whatever the graph, which has its signature alone."""
         return self.backend.loaded(self.artifact)
 
     def set_threads(self, n: int) -> None:
+        """As the backend's own."""
         self.backend.set_threads(n)
+
+
+def signature_of(artifact: Artifact) -> Graph:
+    """What callers ask a graph for: its inputs, params and outputs. There are no nodes."""
+    graph = Graph("artifact")
+
+    def values(signatures: Sequence[Signature]) -> list[Value]:
+        return [Value(TensorType.of(s, dt), graph=graph, name=name) for name, dt, s in signatures]
+
+    graph.inputs, graph.params = values(artifact.inputs), values(artifact.params)
+    graph.outputs = values(artifact.outputs)
+    return graph
 
 
 class InterpreterBackend:

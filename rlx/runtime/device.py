@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,17 +16,19 @@ from rlx.errors import FaultError, GraphError, UnsupportedError
 from rlx.graph import Graph
 from rlx.ops.base import caller
 from rlx.runtime.artifact import Artifact, Signature, Variant
-from rlx.runtime.executable import as_array
+from rlx.runtime.device_array import DeviceArray, accepted, put
 from rlx.targets import best_features, find_target
 from rlx.targets.gpu.driver import Driver
 from rlx.targets.gpu.drivers import shared_driver
 from rlx.targets.gpu.program import Branch, Dispatch, For, GpuProgram, Repeat, Step
 from rlx.targets.gpu.work import Buffer, Launch, Recording
-from rlx.types import DTYPES
 
 __all__ = ["DeviceBackend", "DeviceExecutable"]
 
 Array = np.ndarray[Any, Any]
+
+_RUNS = 8
+"""Of a program, for how many sets of memories recorded launches are kept."""
 
 _COUNTER = struct.Struct("<q")
 _ERROR = struct.Struct("<ii")
@@ -43,24 +46,27 @@ class DeviceBackend:
         from rlx.lowering.compilation import Options
         from rlx.runtime.cache.artifacts import find_or_compile
 
-        features = best_features(self.name, self.driver.features).name
+        features, chosen = best_features(self.name, self.driver.features).name, Options.of(options)
         artifact, report = find_or_compile(
-            graph,
-            (self.name, features),
-            Options.of(options),
-            lambda: find_target(f"{self.name}:{features}"),
+            graph, (self.name, features), chosen, lambda: find_target(f"{self.name}:{features}")
         )
-        return self.loaded(artifact, report)
+        return self.loaded(artifact, report, chosen.donate)
 
-    def loaded(self, artifact: Artifact, report: Any = None) -> DeviceExecutable:
+    def loaded(
+        self, artifact: Artifact, report: Any = None, donate: Sequence[tuple[int, int]] = ()
+    ) -> DeviceExecutable:
         """An artifact in the memory of the device; ArtifactError if it has nothing for it."""
         driver = self.driver
         variant = artifact.fitting(self.name, driver.features, str(driver))
         assert not isinstance(variant, Variant)
-        made = DeviceExecutable(variant.program, driver, report)
+        made = DeviceExecutable(variant.program, driver, report, donate)
         for name, value in artifact.values.items():
             made.set_param(name, value)
         return made
+
+    def put(self, value: Any) -> DeviceArray:
+        """A copy of an array in the memory of the device."""
+        return put(self.driver, value)
 
     def set_threads(self, n: int) -> None:
         """The host only waits for the device; any number is accepted."""
@@ -75,19 +81,29 @@ class _Signatures:
 class DeviceExecutable:
     """One program in the memory of a device. Safe to call from many threads: calls take turns.
 
-    ``report`` is what its compile said of itself.
+    Params are copied to the device when they are set. A run copies inputs of the host there, and
+    outputs back unless they are to stay. ``report`` is what its compile said of itself, ``donate``
+    pairs the inputs and the outputs that share memory.
     """
 
-    def __init__(self, program: GpuProgram, driver: Driver, report: Any = None) -> None:
+    def __init__(
+        self,
+        program: GpuProgram,
+        driver: Driver,
+        report: Any = None,
+        donate: Sequence[tuple[int, int]] = (),
+    ) -> None:
         self.program, self.driver, self.report = program, driver, report
+        self.donate = dict(donate)
         self.artifact = _Signatures(program.inputs, program.outputs)
         self.weights = self
         self._lock = threading.Lock()
         self._handles = [driver.load(k) for k in program.kernels]
         self._buffers = [driver.allocate(m.nbytes) for m in program.memories]
-        self._of = {
-            (m.role, m.index): b for m, b in zip(program.memories, self._buffers, strict=True)
-        }
+        self._number = {(m.role, m.index): n for n, m in enumerate(program.memories)}
+        self._of = {place: self._buffers[n] for place, n in self._number.items()}
+        self._runs: OrderedDict[tuple[int, ...], _Run] = OrderedDict()
+        self._spare = [deque[Buffer]() for _ in program.outputs]
         self._names = {name: n for n, (name, _, _) in enumerate(program.params)}
         self._changed = set(range(len(program.params)))
         self._started = False
@@ -101,28 +117,80 @@ class DeviceExecutable:
             self._write(self._of["param", number], value)
             self._changed.add(number)
 
-    def run_slots(self, *inputs: Array) -> tuple[Array, ...]:
+    def accept(self, value: Any, signature: Signature) -> Array | DeviceArray:
+        """What was given for an input; see ``accepted``."""
+        return accepted(self.driver, value, signature)
+
+    def run_slots(self, *inputs: Any) -> tuple[Array, ...]:
         """Run on inputs in declared order; the results are new arrays."""
+        with self._lock:
+            buffers = self._bound(inputs, in_place=False)
+            self._execute(buffers)
+            return tuple(self._output(buffers, n) for n in range(len(self.program.outputs)))
+
+    def run_into(self, inputs: Sequence[Any], outputs: Sequence[Array]) -> None:
+        """Run and copy the results into ``outputs``."""
+        for out, value in zip(outputs, self.run_slots(*inputs), strict=True):
+            out[...] = value
+
+    def run_on_device(self, inputs: Sequence[Any]) -> list[DeviceArray]:
+        """Run, with results that stay in the memory of the device."""
+        outputs = self.program.outputs
+        with self._lock:
+            buffers = self._bound(inputs, in_place=False)
+            made: list[DeviceArray] = []
+            for n, (_, dt, shape) in enumerate(outputs):
+                memory, spare = self._number["output", n], self._spare[n]
+                new = spare.pop() if spare else self.driver.allocate(self._buffers[memory].nbytes)
+                if n in self.donate.values():
+                    self._copy(buffers[memory], new)
+                buffers[memory] = new
+                made.append(DeviceArray(new, dt, shape, spare))
+            for i, o in self.donate.items():
+                buffers[self._number["input", i]] = made[o].buffer
+            self._execute(buffers)
+            return made
+
+    def run_in_place(self, inputs: Sequence[Any]) -> list[Array]:
+        """Run with donated outputs written over their inputs; the others are new arrays."""
+        with self._lock:
+            buffers = self._bound(inputs, in_place=True)
+            self._execute(buffers)
+            for i, o in self.donate.items():
+                if isinstance(inputs[i], np.ndarray):
+                    inputs[i][...] = self._output(buffers, o)
+            others = set(range(len(self.program.outputs))) - set(self.donate.values())
+            return [self._output(buffers, n) for n in sorted(others)]
+
+    def _bound(self, inputs: Sequence[Any], *, in_place: bool) -> list[Buffer]:
+        """The memories of a run: inputs of the host are copied to the device, and a donated output
+        lies over its input, or over a copy unless it is to be written ``in_place``."""
         expected = self.program.inputs
         if len(inputs) != len(expected):
             names = ", ".join(repr(name) for name, _, _ in expected) or "none"
             raise GraphError(
                 f"found {len(inputs)} inputs, expected {len(expected)}: {names}", caller()
             )
-        given = [as_array(a, s, "input") for a, s in zip(inputs, expected, strict=True)]
-        with self._lock:
-            for n, a in enumerate(given):
-                self._write(self._of["input", n], a)
-            self._write(self._of["error", 0], np.zeros(2, np.int32))
-            self._prologue()
-            self._main.run(())
-            self._check_faults()
-            return tuple(self._output(n, s) for n, s in enumerate(self.program.outputs))
+        given = [self.accept(a, s) for a, s in zip(inputs, expected, strict=True)]
+        buffers = list(self._buffers)
+        for n, a in enumerate(given):
+            memory = self._number["input", n]
+            if isinstance(a, np.ndarray):
+                self._write(buffers[memory], a)
+            elif n in self.donate and not in_place:
+                self._copy(a.buffer, buffers[memory])
+            else:
+                buffers[memory] = a.buffer
+            if n in self.donate:
+                buffers[self._number["output", self.donate[n]]] = buffers[memory]
+        return buffers
 
-    def run_into(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Run and copy the results into ``outputs``."""
-        for out, value in zip(outputs, self.run_slots(*inputs), strict=True):
-            out[...] = value
+    def _execute(self, buffers: Sequence[Buffer]) -> None:
+        if self.program.sites:
+            self._write(self._of["error", 0], np.zeros(2, np.int32))
+        self._prologue()
+        self._main(buffers).steps.run(())
+        self._check_faults()
 
     def profile(self, inputs: Sequence[Array], runs: int) -> Any:
         """UnsupportedError: the launches of a device are not timed."""
@@ -136,47 +204,41 @@ class DeviceExecutable:
         if a.size:
             self.driver.write(buffer, 0, np.ascontiguousarray(a).reshape(-1).view(np.uint8))
 
-    def _output(self, number: int, signature: Signature) -> Array:
-        _, dt, shape = signature
-        out = np.empty(shape, DTYPES[dt].numpy)
-        if out.size:
-            self.driver.read_into(self._of["output", number], 0, out.reshape(-1).view(np.uint8))
-        return out
+    def _copy(self, source: Buffer, target: Buffer) -> None:
+        """Copy a buffer by way of the host, which drivers of all APIs can."""
+        if source is not target and source.nbytes:
+            self.driver.write(target, 0, self.driver.read(source, 0, source.nbytes))
+
+    def _output(self, buffers: Sequence[Buffer], number: int) -> Array:
+        _, dt, shape = self.program.outputs[number]
+        return DeviceArray(buffers[self._number["output", number]], dt, shape).numpy()
 
     # -- runs ------------------------------------------------------------------------------
 
-    @cached_property
-    def _main(self) -> _Steps:
-        return _Steps(self, self.program.main)
+    def _main(self, buffers: Sequence[Buffer]) -> _Run:
+        """The main steps on these memories; what was recorded for some is kept for the next time
+        that they come."""
+        key = tuple(map(id, buffers))  # a run keeps its buffers, so that no other has their numbers
+        run = self._runs.get(key)
+        if run is None:
+            run = self._runs[key] = _Run(self, buffers, self.program.main)
+            while len(self._runs) > _RUNS:
+                self._runs.popitem(last=False)
+        self._runs.move_to_end(key)
+        return run
 
     @cached_property
-    def _prologues(self) -> list[tuple[_Steps, tuple[int, ...]]]:
-        return [(_Steps(self, (step,)), follows) for step, follows in self.program.prologue]
+    def _prologues(self) -> list[tuple[_Run, tuple[int, ...]]]:
+        return [(_Run(self, self._buffers, (s,)), follows) for s, follows in self.program.prologue]
 
     def _prologue(self) -> None:
         if self._started and not self._changed:
             return
-        for steps, follows in self._prologues:
+        for run, follows in self._prologues:
             if self._changed.intersection(follows) or (not follows and not self._started):
-                steps.run(())
+                run.steps.run(())
         self._changed.clear()
         self._started = True
-
-    def launch(self, step: Dispatch, rounds: Sequence[int] = ()) -> Launch:
-        """A step as its driver takes it, in the given rounds of the loops around it."""
-        kernel = self.program.kernels[step.kernel]
-        offsets, params = step.bind(kernel, self.driver.limits.alignment, rounds)
-        buffers = [self._buffers[p.memory] for p in step.places]
-        ranges = tuple((b, at, b.nbytes - at) for b, at in zip(buffers, offsets, strict=True))
-        return Launch(self._handles[step.kernel], step.groups, ranges, params)
-
-    def read(self, memory: int, offset: int, nbytes: int) -> bytes:
-        """Bytes of one of the program's memories."""
-        return self.driver.read(self._buffers[memory], offset, nbytes)
-
-    def write(self, memory: int, offset: int, data: bytes) -> None:
-        """Write bytes of one of the program's memories."""
-        self.driver.write(self._buffers[memory], offset, data)
 
     def faulted(self) -> bool:
         """Whether a kernel of this run has recorded a fault."""
@@ -203,11 +265,37 @@ class DeviceExecutable:
         raise FaultError(message, (file, line))
 
 
+class _Run:
+    """Steps on the memories of one run."""
+
+    def __init__(
+        self, owner: DeviceExecutable, buffers: Sequence[Buffer], steps: Sequence[Step]
+    ) -> None:
+        self.owner, self.buffers = owner, list(buffers)
+        self.steps = _Steps(self, steps)
+
+    def launch(self, step: Dispatch, rounds: Sequence[int] = ()) -> Launch:
+        """A step as its driver takes it, in the given rounds of the loops around it."""
+        kernel = self.owner.program.kernels[step.kernel]
+        offsets, params = step.bind(kernel, self.owner.driver.limits.alignment, rounds)
+        buffers = [self.buffers[p.memory] for p in step.places]
+        ranges = tuple((b, at, b.nbytes - at) for b, at in zip(buffers, offsets, strict=True))
+        return Launch(self.owner._handles[step.kernel], step.groups, ranges, params)
+
+    def read(self, memory: int, offset: int, nbytes: int) -> bytes:
+        """Bytes of one of the program's memories."""
+        return self.owner.driver.read(self.buffers[memory], offset, nbytes)
+
+    def write(self, memory: int, offset: int, data: bytes) -> None:
+        """Write bytes of one of the program's memories."""
+        self.owner.driver.write(self.buffers[memory], offset, data)
+
+
 class _Steps:
     """Steps ready to run: launches side by side, which differ in no round, are recorded once."""
 
-    def __init__(self, owner: DeviceExecutable, steps: Sequence[Step]) -> None:
-        self.owner = owner
+    def __init__(self, owner: _Run, steps: Sequence[Step]) -> None:
+        self.owner, self.driver = owner, owner.owner.driver
         self.parts: list[Recording | Dispatch | _Control] = list(self._made(steps))
 
     def _made(self, steps: Sequence[Step]) -> Iterator[Recording | Dispatch | _Control]:
@@ -217,19 +305,19 @@ class _Steps:
                 still.append(self.owner.launch(step))
                 continue
             if still:
-                yield self.owner.driver.record(still)
+                yield self.driver.record(still)
                 still = []
             yield step if isinstance(step, Dispatch) else _Control(self.owner, step)
         if still:
-            yield self.owner.driver.record(still)
+            yield self.driver.record(still)
 
     def run(self, rounds: tuple[int, ...]) -> None:
         """Run in the given rounds of the loops around."""
         for part in self.parts:
             if isinstance(part, Recording):
-                self.owner.driver.run(part)
+                self.driver.run(part)
             elif isinstance(part, Dispatch):
-                self.owner.driver.run([self.owner.launch(part, rounds)])
+                self.driver.run([self.owner.launch(part, rounds)])
             else:
                 part.run(rounds)
 
@@ -237,8 +325,8 @@ class _Steps:
 class _Control:
     """A branch or a loop: the host reads what decides it."""
 
-    def __init__(self, owner: DeviceExecutable, step: Branch | Repeat | For) -> None:
-        self.owner, self.step = owner, step
+    def __init__(self, owner: _Run, step: Branch | Repeat | For) -> None:
+        self.owner, self.program, self.step = owner, owner.owner, step
         lists = {
             Branch: lambda s: (s.then, s.otherwise),
             Repeat: lambda s: (s.test, s.body),
@@ -266,10 +354,10 @@ class _Control:
         done = 0
         while True:
             test.run(rounds)
-            if not self._flag(rounds) or (self.owner.program.sites and self.owner.faulted()):
+            if not self._flag(rounds) or (self.program.program.sites and self.program.faulted()):
                 return
             if done == step.limit:
-                self.owner.fault(1, step.site)
+                self.program.fault(1, step.site)
                 return
             body.run(rounds)
             done += 1

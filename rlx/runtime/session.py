@@ -15,7 +15,6 @@ from rlx.errors import ArtifactError, GraphError, NameError, ShapeError, Unsuppo
 from rlx.graph import Graph, check_param, sizes_of
 from rlx.ops.base import caller
 from rlx.ops.builders import located
-from rlx.ops.value import Value
 from rlx.precision import (
     Precision,
     PrecisionPolicy,
@@ -24,8 +23,9 @@ from rlx.precision import (
     check_precision,
     types_of,
 )
-from rlx.runtime.artifact import Artifact, Signature
-from rlx.runtime.backend import Backend, Loaded, Weights, backend_for
+from rlx.runtime.artifact import Artifact
+from rlx.runtime.backend import Backend, Loaded, Weights, backend_for, signature_of
+from rlx.runtime.calls import check_outputs, of_the_host, shape_of
 from rlx.runtime.donation import check_donations
 from rlx.runtime.executable import Executable, as_array, typed_array, unknown
 from rlx.types import TensorType
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rlx.lowering.base import Options
     from rlx.modules import GraphModule
     from rlx.precision.rewrite import PrecisionReport
+    from rlx.runtime.device_array import DeviceArray
     from rlx.runtime.profile import Profile
 
 __all__ = ["CompiledGraph", "Session"]
@@ -112,6 +113,16 @@ class Session:
 
     compile_hir = compile_module
 
+    def to_device(self, value: Array) -> DeviceArray:
+        """A copy of an array in the memory of the device, to be given for an input.
+
+        Raises DTypeError for what is no array, UnsupportedError where the device is the host.
+        """
+        put = getattr(self.backend, "put", None)
+        if put is None:
+            raise _memory_is_the_host_s(self.device)
+        return put(value)
+
     @located
     def with_policy(self, policy: PrecisionPolicy | str | Mapping[str, str]) -> Session:
         """A session that computes by a precision policy: its name, or a mapping of classes of ops
@@ -135,9 +146,15 @@ class Session:
             raise ArtifactError(
                 f"the artifact was made for {found.target!r}, this session is for {self.device!r}"
             )
-        compiled = CompiledGraph(_signature_of(found), Loaded(self.backend, found), {})
+        compiled = CompiledGraph(signature_of(found), Loaded(self.backend, found), {})
         compiled._params.update(found.values)  # the executable has them already
         return compiled
+
+
+def _memory_is_the_host_s(device: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"device {device!r} computes in the host's memory, where arrays are NumPy's", caller()
+    )
 
 
 def _instructions(device: str, precision: Precision) -> frozenset[str]:
@@ -147,18 +164,6 @@ def _instructions(device: str, precision: Precision) -> frozenset[str]:
     from rlx.targets.cpu.features import selected
 
     return selected().has
-
-
-def _signature_of(artifact: Artifact) -> Graph:
-    """What callers ask a graph for: its inputs, params and outputs. There are no nodes."""
-    graph = Graph("artifact")
-
-    def values(signatures: Sequence[Signature]) -> list[Value]:
-        return [Value(TensorType.of(s, dt), graph=graph, name=name) for name, dt, s in signatures]
-
-    graph.inputs, graph.params = values(artifact.inputs), values(artifact.params)
-    graph.outputs = values(artifact.outputs)
-    return graph
 
 
 class CompiledGraph:
@@ -217,7 +222,7 @@ class CompiledGraph:
         """Give an input a value for the calls that leave it out. An array is kept, not copied."""
         index = self._input_index(name)
         v = self.graph.inputs[index]
-        shape = v.type.static_shape if v.type.is_static else _shape(value, v)
+        shape = v.type.static_shape if v.type.is_static else shape_of(value, v)
         with self._lock:
             self._feeds[name] = as_array(value, (name, v.dtype.name, shape), "input")
 
@@ -241,32 +246,8 @@ class CompiledGraph:
     def run_into(self, inputs: Mapping[str, Any], outputs: Sequence[Array]) -> None:
         """Run and write the results into ``outputs``, which share no memory with the inputs."""
         executable, ready = self._prepare(inputs)
-        self._check_outputs(outputs, executable.artifact.outputs, ready)
+        check_outputs(self.graph, outputs, executable.artifact.outputs, (ready, self._params))
         executable.run_into(ready, outputs)
-
-    def _check_outputs(
-        self, outputs: Sequence[Array], expected: Sequence[Signature], inputs: Sequence[Array]
-    ) -> None:
-        """Refuse arrays that do not fit the outputs, or that lie over something else."""
-        if not isinstance(outputs, Sequence):
-            raise GraphError(f"outputs are NumPy arrays in a list, found {outputs!r}", caller())
-        if len(outputs) != len(expected):
-            raise ShapeError(f"{len(expected)} outputs expected, found {len(outputs)}", caller())
-        taken = [(f"input {v.name!r}", a) for v, a in zip(self.graph.inputs, inputs, strict=True)]
-        taken += [(f"param {name!r}", a) for name, a in self._params.items()]
-        for i, (out, (_, dt, shape)) in enumerate(zip(outputs, expected, strict=True)):
-            if not isinstance(out, np.ndarray):
-                found = type(out).__name__
-                raise GraphError(f"output {i} is a {found}, expected a NumPy array", caller())
-            as_array(out, (str(i), dt, shape), "output")
-            if not out.flags.c_contiguous or not out.flags.writeable:
-                raise ShapeError(f"output {i} must be contiguous and writable", caller())
-            for what, a in taken:
-                if np.may_share_memory(out, a):
-                    raise GraphError(
-                        f"output {i} shares memory with {what}; give it its own array", caller()
-                    )
-            taken.append((f"output {i}", out))
 
     def run_slots(self, *inputs: Array) -> tuple[Array, ...]:
         """The fast path: inputs in declared order, each exactly of its declared type and shape."""
@@ -286,14 +267,27 @@ class CompiledGraph:
             self._check_params()
             raise
 
-    def run_in_place(self, inputs: Mapping[str, Any], state: Mapping[str, Array]) -> list[Array]:
+    def run_on_device(self, inputs: Mapping[str, Any] | None = None) -> list[DeviceArray]:
+        """Run on arrays by name, of the host or the device, and leave the outputs in the memory of
+        the device: as inputs of the next run they cross to the host at no time.
+
+        Raises as ``run`` does, and UnsupportedError where the device is the host.
+        """
+        executable, ready = self._prepare(inputs or {})
+        run = getattr(executable, "run_on_device", None)
+        if run is None:
+            raise _memory_is_the_host_s(self.backend.name)
+        return run(ready)
+
+    def run_in_place(self, inputs: Mapping[str, Any], state: Mapping[str, Any]) -> list[Array]:
         """Run with donated inputs (the option ``donate``) in ``state``: contiguous, writable arrays
-        by name, over which their outputs are written. Returns the other outputs in order.
+        by name, or arrays of the device, over which their outputs are written. Returns the other
+        outputs in order.
 
         A run that fails may leave some of ``state`` written. Raises as ``run`` does.
         """
         for name, a in state.items():
-            if not a.flags.c_contiguous or not a.flags.writeable:
+            if isinstance(a, np.ndarray) and not (a.flags.c_contiguous and a.flags.writeable):
                 raise ShapeError(f"state {name!r} must be contiguous and writable", caller())
         executable, ready = self._prepare({**inputs, **state})
         return executable.run_in_place(ready)
@@ -326,9 +320,9 @@ class CompiledGraph:
             raise NameError(f"nothing was given for the input{many} {names_of}", caller())
         self._check_params()
         executable = self._fast or self._executable(self._binding(feeds))
+        accept = getattr(executable, "accept", of_the_host)
         ready = [
-            as_array(feeds[n], s, "input")
-            for n, s in zip(names, executable.artifact.inputs, strict=True)
+            accept(feeds[n], s) for n, s in zip(names, executable.artifact.inputs, strict=True)
         ]
         return executable, ready
 
@@ -344,7 +338,7 @@ class CompiledGraph:
 
     def _binding(self, feeds: Mapping[str, Any]) -> dict[str, int]:
         """The sizes of the symbolic dims, read off the inputs' shapes; ShapeError if they clash."""
-        leaves = [(str(v.name), v.type, _shape(feeds[str(v.name)], v)) for v in self.graph.inputs]
+        leaves = [(str(v.name), v.type, shape_of(feeds[str(v.name)], v)) for v in self.graph.inputs]
         leaves += [
             (str(v.name), v.type, self._params[str(v.name)].shape) for v in self.graph.params
         ]
@@ -388,8 +382,3 @@ class CompiledGraph:
         """The inputs by name, and the outputs, with their types."""
         inputs = [(str(v.name), v.type) for v in self.graph.inputs]
         return inputs, [v.type for v in self.graph.outputs]
-
-
-def _shape(value: Any, v: Value) -> tuple[int, ...]:
-    """The shape of what was given for an input; DTypeError if that is no array of its type."""
-    return typed_array(value, str(v.name), v.dtype.name, "input").shape

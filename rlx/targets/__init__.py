@@ -74,7 +74,8 @@ def rank(name: str, features: Features) -> tuple[int, int]:
 
 
 def best_features(name: str, found: Collection[str]) -> Features:
-    """The features to compile for, where a device has what ``found`` names."""
+    """The features to compile for, where a device has what ``found`` names; DeviceError if RLX has
+    none for it."""
     return _features(name).best(frozenset(found))
 
 

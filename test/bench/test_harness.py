@@ -164,3 +164,12 @@ def test_graphs_are_saved_for_rlx_bench(tmp_path: Path, capsys: pytest.CaptureFi
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == len(list(tmp_path.iterdir())) == 5
     assert all(line.startswith("rlx bench ") for line in printed)
+
+
+def test_the_decoders_step_takes_little_more_than_what_pytorch_saves() -> None:
+    """77.75 MB, by ``python -m bench.train_memory``; checkpoints save 30 % at least."""
+    from bench.train_memory import arenas
+
+    found = arenas()
+    assert found["all"] < 1.1 * 77.75e6
+    assert found["operands of blocks"] < found["products"] < 0.7 * found["all"]

@@ -330,6 +330,15 @@ def test_a_row_has_the_same_bits_in_any_batch(mask: MaskKind) -> None:
     assert np.array_equal(part.run(), whole[4:5])
 
 
+@pytest.mark.parametrize("queries", [1, LANES - 1, LANES, LANES + 1, 2 * LANES + 3, 3 * LANES])
+def test_a_narrow_block_has_the_bits_of_a_wide_one(queries: int) -> None:
+    """The last block of queries computes one vector of them where that is enough."""
+    call = made(np.random.default_rng(17), (1, 2, 2, 4 * LANES, 131, 2 * LANES))
+    whole = call.run().copy()
+    q, out = (np.ascontiguousarray(x[:, :, :queries]) for x in (call.q, call.out))
+    assert np.array_equal(replace(call, q=q, out=out).run(), whole[:, :, :queries])
+
+
 def test_rows_of_many_query_heads_split() -> None:
     call = made(np.random.default_rng(16), (1, 15, 1, 3, 77, 2 * LANES), mask="causal", decode=True)
     assert attention.launch(call.config, TARGET, call.sizes).range == 4

@@ -292,7 +292,7 @@ def test_gpu_frame() -> None:
     text = k.text()
     assert text.frame == "gpu"
     assert text.sizes == ("range",)
-    assert "gpu.func @k(%x: memref<1099511627776xf32>, %range_i32: i32) kernel" in text.text
+    assert "gpu.func @k(%x: memref<1099511627776xf32>, %sizes: memref<2xi32>) kernel" in text.text
 
 
 def test_text_says_its_arguments() -> None:

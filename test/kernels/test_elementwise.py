@@ -15,7 +15,7 @@ from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DTYPES, INTS, DType, TensorType, bf16, bool_, f16, f32, f64, i32, i64, u8
-from support.runkernel import element_strides, run_launch
+from support.runkernel import element_strides, guarded, run_launch
 from support.samples import array_of
 
 Array = np.ndarray[Any, Any]
@@ -209,6 +209,19 @@ def test_ragged_rows(columns: int) -> None:
     run(addition(), [out, bias], out)
     np.testing.assert_array_equal(out, expected)
     assert whole[-1] == 0
+
+
+@pytest.mark.parametrize("dt", [f32, f64, f16, bf16, u8, bool_], ids=str)
+def test_rests_are_neither_read_nor_written_beyond(dt: DType) -> None:
+    """The pages behind an input and the result cannot be touched."""
+    op = "logical_and" if dt is bool_ else "add"
+    program = Program((dt, dt), (step(op, 0, 1, dt=dt),), (2,))
+    rng = np.random.default_rng(3)
+    for columns in (*range(1, 36), 63, 65, 79):
+        x, y = (array_of(TensorType.of((2, columns), dt), "normal", rng) for _ in range(2))
+        out = guarded(np.zeros_like(x))
+        run(program, [guarded(x), guarded(y)], out)
+        np.testing.assert_array_equal(out, x & y if dt is bool_ else (x + y).astype(dt.numpy))
 
 
 @pytest.mark.parametrize("shape", [(50_000,), (37, 700), (3, 5, 1111), (2, 20_000)])

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from rlx.kernels.gpu import contraction
-from rlx.kernels.gpu.matrix import UNITS, Fragments, unit_for
+from rlx.kernels.gpu.matrix import UNITS, unit_for
+from rlx.kernels.gpu.matrix_tile import Fragments
 from rlx.kernels.gpu.tile import Tile
 from rlx.kernels.program import Program, Step
 from rlx.kernels.strides import ceil_div

@@ -16,6 +16,7 @@ from rlx.kernels import rowwise
 from rlx.kernels.builder import KernelTarget
 from rlx.kernels.probe import step_cost
 from rlx.kernels.program import Step
+from rlx.kernels.rowwise_emit import GROUP
 from rlx.kernels.rowwise_match import row_region
 from rlx.kernels.rowwise_plan import Reduce, RowProgram, Slot, plan
 from rlx.kernels.rowwise_region import NotRowwise, RowRegion
@@ -26,7 +27,7 @@ from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import FLOATS, DType, bf16, bool_, f16, f32, f64, i32, u64
 from support.jit import host
-from support.runkernel import compiled, element_strides, run_launch
+from support.runkernel import compiled, element_strides, guarded, run_launch
 from support.tolerances import Tolerance, assert_close
 
 Array = np.ndarray[Any, Any]
@@ -216,6 +217,77 @@ def test_nan_and_infinity(at: int) -> None:
     assert soft[2, at] == 0
 
 
+CPUS = ["x86-64-v3", "x86-64-v4"]
+
+
+def columns_around(lanes: int) -> list[int]:
+    """Every rest of a vector, after no vector and after rounds of several."""
+    return [*range(1, 2 * lanes + 2), *range(6 * lanes - 1, 7 * lanes + 1)]
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+def test_every_rest_of_a_row(cpu: str) -> None:
+    """The last elements of a row are read and written, and none beyond: the pages behind inputs and
+    results cannot be touched."""
+    features = preset(cpu)
+    if not features.has <= host().has:
+        pytest.skip(f"code for {cpu} does not run here")
+    for build, count in ((lambda x: (x.softmax(), x.max(axes=-1), x.sum(axes=-1)), 0),
+                         (lambda x, g, b: x.layer_norm(g, b), 2)):  # fmt: skip
+        for columns in columns_around(features.vector_bits // 32):
+            built = Built(build, [(3, columns), *[(columns,)] * count])
+            config, launch = built.region.launch(*built.region.dense_strides())
+            results = [guarded(np.full(v.type.static_shape, 7, np.float32)) for v in built.outputs]
+            inputs = [guarded(built.feeds[i.value.name or ""]) for i in built.region.inputs]
+            run_launch(rowwise, config, launch, [*inputs, *results], features=features)
+            for found, expected in zip(results, interpret(built.graph, built.feeds), strict=True):
+                assert_close(found, expected)
+
+
+@pytest.mark.parametrize("dt", [f16, bf16, f64, i32], ids=str)
+def test_rests_of_other_types(dt: DType) -> None:
+    for columns in (1, 5, 8, 15, 17, 47):
+        x = (np.random.default_rng(columns).standard_normal((3, columns)) * 9).astype(dt.numpy)
+        out, top = guarded(np.zeros_like(x)), np.zeros((3, 1), dt.numpy)
+        steps = (
+            Step("mir.add", (0, 0), (dt, dt), dt),
+            Reduce("max", 0, f32 if dt.bits == 16 else dt, dt),
+        )
+        config, launch = rowwise.launch(
+            RowProgram((dt,), steps, (1, 2)), x.shape, [(columns, 1)], [(columns, 1), (1, 0)]
+        )
+        run_launch(rowwise, config, launch, [guarded(x), out, top])
+        np.testing.assert_array_equal(out, x + x)
+        np.testing.assert_array_equal(top, x.max(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("columns", [5, 33, 128, 1024, 1025])
+def test_a_row_beside_another_has_the_bits_of_one_alone(columns: int) -> None:
+    for build, shapes in ((softmax, [(5, columns)]), (layer_norm, norm_shapes(5, columns))):
+        built = Built(build, shapes)
+        assert built.run()[0].tobytes() == built.run(pieces=5)[0].tobytes()
+
+
+def test_nans_leave_out_a_maximum_that_a_sum_makes_good() -> None:
+    assert Built(softmax, [(5, 40)]).plan.numbers
+    alone = Built(lambda x: (x.softmax(), x.max(axes=-1)), [(5, 40)])
+    assert not alone.plan.numbers  # the maximum is a result itself
+    shifted = Built(lambda x: (x - x.max(axes=-1, keepdims=True)).exp(), [(5, 40)])
+    assert not shifted.plan.numbers  # no sum takes the nan to the other elements
+    other = Built(lambda x, y: (x - y.max(axes=-1, keepdims=True)).softmax(), [(5, 40), (5, 40)])
+    assert len(other.plan.numbers) == 1  # y's nans have no other way
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("at", [slice(0, 1), slice(36, 37), slice(None)])
+def test_softmax_of_what_is_not_finite(value: float, at: slice) -> None:
+    built = Built(softmax, [(3, 37)])
+    built.feeds["x0"][1, at] = value
+    with np.errstate(invalid="ignore"):
+        expected = interpret(built.graph, built.feeds)
+    assert_close(built.run()[0], expected[0])
+
+
 def test_sums_of_16_bits_accumulate_in_f32() -> None:
     x = np.full((2, 4096), 1.0, np.float16)
     for dt in (f16, bf16):
@@ -257,7 +329,9 @@ def test_a_result_of_another_type_leaves_them_in_scratch() -> None:
     built = Built(softmax, [(5, 40)], bf16)
     assert list(built.plan.slots.values()) == [Slot("scratch", 0)]
     launch = built.region.launch(*built.region.dense_strides())[1]
-    assert launch.scratch == 192  # 40 f32 in whole cache lines
+    assert launch.scratch == 192 * GROUP  # 40 f32 in whole cache lines
+    long = Built(softmax, [(5, 4000)], bf16).region
+    assert long.launch(*long.dense_strides())[1].scratch == 16_000
 
 
 def test_cheap_values_are_computed_again() -> None:

@@ -9,7 +9,9 @@ import pytest
 
 import rlx
 from rlx.autodiff import gradients
+from rlx.graph import Graph
 from rlx.lowering.base import Options
+from rlx.ops.checkpoint import Barrier
 from rlx.ops.conv_gradient import ConvWeights
 from rlx.ops.max_pool import MaxPool
 from rlx.ops.value import Value
@@ -229,3 +231,71 @@ def test_gradients_of_weights_end_the_life_of_what_they_read() -> None:
     one = 256 * 64 * 4
     # Eight results, the cotangent before and after a product, and an operand of it packed.
     assert arena(g) < (8 + 3) * one
+
+
+def test_a_value_that_nothing_reads_any_more_is_written_over() -> None:
+    """But none that is read again, by another view of it or in another order."""
+    one = 512 * 512 * 4
+
+    def product(g: Graph) -> Value:
+        return g.input("x", [512, 4]) @ g.input("y", [4, 512])
+
+    def run(g: Graph, *outs: Value) -> int:
+        ends = enumerate(outs)  # each is read by a product
+        g.set_outputs([v.reshape((-1, 2)) @ g.input(f"v{i}", [2, 1]) for i, v in ends])
+        agrees(g)
+        return arena(g) // one
+
+    g = Graph()
+    assert run(g, product(g).tanh()) == 1
+    g = Graph()
+    a = product(g)
+    assert run(g, a.tanh() + a.T) == 2
+    g = Graph()
+    a = product(g)
+    b = a.tanh()  # reads a before the last
+    assert run(g, a.T.sin() + b, b.exp()) == 3
+    g = Graph()
+    a = product(g)
+    (held,) = Barrier(a).results
+    assert run(g, a.tanh(), held.sin()) == 2
+
+
+def test_a_large_right_operand_is_packed_in_parts() -> None:
+    """The gradient of a wide weight: the cotangent is larger than all else."""
+    g = Graph()
+    x, y = g.input("x", [200, 40]), g.input("y", [200, 6001])
+    w, b = g.input("w", [40, 6001]), g.input("b", [6001])
+    g.set_outputs([w - (x.T @ y + b).relu() * 0.5, (x.T @ y).sum()])
+    given = {n: np.round(a * 2) for n, a in arrays(g).items()}
+    f = rlx.Session("cpu").compile(g)
+    for found, want in zip(f.run(given), rlx.interpret(g, given), strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-6)
+    packed = [r for r in f.profile(given, runs=1).rows if r.kernel.startswith("pack")]
+    assert sum(r.calls for r in packed) > 2
+    # The product for the sum, and a part of the cotangent: whole it takes 4.8 MB.
+    assert arena(g) < 40 * 6001 * 4 + (5 << 19)
+    same_at_any_thread_count(g, given)
+
+
+def test_attention_has_gradients_of_its_own_and_keeps_no_probabilities() -> None:
+    g = Graph()
+    q, k, v = (g.input(n, [1, 512, 32]) for n in "qkv")
+    loss = (g.attention(q, k, v, num_heads=4, mask_kind="causal") * v).sum()
+    g.set_outputs([loss, *gradients(loss, [q, k, v])])
+    assert native_ops(g)["attention_grad"] == 1
+    assert arena(g) < 8 * 512 * 32 * 4  # the probabilities are 64 times that of an operand
+    same_at_any_thread_count(g, arrays(g))
+
+
+def test_the_gradient_by_a_bias_of_attention() -> None:
+    """Which is summed over scores, so that they are all there; without it they are not."""
+    g = Graph()
+    q, bias = g.input("q", [2, 12, 8]), g.input("bias", [2, 1, 12])
+    loss = (g.attention(q, q, q, bias, num_heads=2, mask_kind="bias") * q).sum()
+    g.set_outputs(gradients(loss, [q, bias]))
+    agrees(g)
+    assert "attention_grad" not in native_ops(g)
+    g.set_outputs(gradients(loss, [q]))
+    agrees(g)
+    assert native_ops(g)["attention_grad"] == 1

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import rlx
+from rlx.autodiff import gradients
 from rlx.graph import Graph
 from rlx.lowering.families import SELECTORS
 from rlx.lowering.fuse import PATTERNS, ROW_ROOTS
@@ -38,6 +39,7 @@ FAMILIES: dict[str, Build] = {
     "rowwise": FUSED["rowwise"],
     "elementwise": FUSED["elementwise"],
     "attention": lambda g, x: g.attention(x, x, x, num_heads=2),
+    "attention_grad": lambda g, x: gradients(g.attention(x, x, x, num_heads=2).sum(), [x])[0],
     "copy": lambda g, x: g.concat([x, x]),
     "gather": lambda g, x: x.gather(g.input("i", [3], "i64")),
     "scatter": lambda g, x: x.scatter(g.input("i", [3], "i64"), 1.0),

@@ -98,3 +98,9 @@ def test_what_is_forced_is_a_part_of_the_key() -> None:
     assert rlx.CompileOptions(force_common=("gelu", "add")) == rlx.CompileOptions(
         force_common=("mir.add", "gelu")
     )
+
+
+def test_a_graph_without_inputs_has_a_report_too() -> None:
+    g = rlx.Graph("g")
+    g.set_outputs(g.iota([4], dtype="f32").exp())
+    assert "exp" in str(rlx.dispatch_report_for_device(g, "cpu"))

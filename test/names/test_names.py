@@ -154,7 +154,7 @@ def test_chains_are_programs() -> None:
 
 
 def test_targets_and_their_claims() -> None:
-    assert list(rlx.FusionTarget) == ["cpu", "cuda", "vulkan", "gpu", "opencl"]
+    assert list(rlx.FusionTarget) == ["cpu", "cuda", "rocm", "vulkan", "gpu", "opencl"]
     claim = rlx.supported_for_target(rlx.FusionTarget.CPU)
     assert "contraction" in claim
     assert rlx.supports_op(claim, "attention")

@@ -143,6 +143,8 @@ def _walk(program: Any, steps: Any, rounds: tuple[int, ...]) -> None:
             case For():
                 for n in {0, max(0, step.rounds - 1)}:
                     _walk(program, step.body, (*rounds, n))
+            case _:
+                raise AssertionError(step)
 
 
 def test_the_runtime_of_the_cpu_refuses_a_device_s(data: bytes) -> None:
@@ -204,7 +206,7 @@ def test_an_artifact_for_what_the_device_lacks_says_so() -> None:
 
     for capability, taken in ((80, "sm_80"), (89, "sm_80"), (90, "sm_90a"), (120, "sm_80")):
         assert made.fitting("cuda", runs(capability), "a GPU").features == taken
-    with pytest.raises(ArtifactError, match="not run on a GPU, .*: sm_90a needs sm_90a; sm_80"):
+    with pytest.raises(ArtifactError, match=r"not run on a GPU, .*: sm_90a needs sm_90a; sm_80"):
         made.fitting("cuda", runs(75), "a GPU")
 
 

@@ -107,6 +107,7 @@ def test_a_driver_without_code_generation_is_said_to_be_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hardware, "probe", lambda api: Probe(api, "A GPU"))
+    monkeypatch.setattr("rlx.runtime.backend._registry", dict(HOST))
     with pytest.raises(DeviceError, match="finds A GPU, but this build generates no code for it"):
         rlx.Session("rocm")
 
@@ -307,11 +308,11 @@ def test_inputs_that_do_not_fit_are_no_failure_of_a_device() -> None:
 def test_a_report_says_what_blocks_each_device(monkeypatch: pytest.MonkeyPatch) -> None:
     r = runner(DevicePolicy().with_prefer(["cpu"]).with_deny(["interpret"]))
     found = {c.device: c for c in r.report()}
-    cpu, rocm = found["cpu"], found["rocm"]
+    cpu, tpu = found["cpu"], found["tpu"]
     assert (cpu.label, cpu.available, cpu.registered, cpu.supports_graph) == ("CPU", *[True] * 3)
     assert (cpu.recommended, cpu.blocker) == (True, "")
-    assert not (rocm.available or rocm.registered or rocm.supports_graph or rocm.recommended)
-    assert rocm.blocker == hardware.why_missing("rocm")
+    assert not (tpu.available or tpu.registered or tpu.supports_graph or tpu.recommended)
+    assert tpu.blocker == hardware.why_missing("tpu")
     assert "interpret" not in found
     monkeypatch.setattr("rlx.runtime.devices.supports", lambda device, op: False)
     r.invalidate_cache()

@@ -1,4 +1,5 @@
-"""Graphs on the software devices of GPU APIs, and on stand-ins for devices that need a system."""
+"""Graphs on the software devices of GPU APIs, and on stand-ins for devices that need a system or
+hardware."""
 
 from __future__ import annotations
 
@@ -11,22 +12,32 @@ import rlx
 from rlx.runtime import backend
 from rlx.runtime.device import DeviceBackend
 from rlx.targets.gpu import drivers
+from support import cuda_emulator
 from support.drivers import STAND_INS, stand_in
 
-__all__ = ["APIS", "compiled"]
+__all__ = ["APIS", "compiled", "session"]
 
-APIS = ("opencl", "gpu", "vulkan", "opengl", *STAND_INS)
+APIS = ("opencl", "gpu", "vulkan", "opengl", "cuda", *STAND_INS)
 """The targets whose graphs run here, on a software device or a stand-in."""
 
 
-def compiled(api: str, graph: rlx.Graph, **options: Any) -> rlx.CompiledGraph:
-    """A graph compiled for an API and loaded on its device; without one the test is skipped."""
+def session(api: str) -> rlx.Session:
+    """A session on the device of an API; without one the test is skipped."""
+    if api == "cuda":
+        return cuda_emulator.session()
     if api in STAND_INS:
-        return rlx.Session(_registered(api)).compile(graph, **options)
+        return rlx.Session(_registered(api))
     found = drivers.probe(api)
     if not found.found:
         pytest.skip(f"{api}: {found.why} (or run `make drivers`)")
-    return rlx.Session(api).compile(graph, **options)
+    return rlx.Session(api)
+
+
+def compiled(api: str, graph: rlx.Graph, **options: Any) -> rlx.CompiledGraph:
+    """A graph compiled for an API and loaded on its device, as ``session`` says."""
+    if api == "cuda":
+        return cuda_emulator.compiled(graph, **options)
+    return session(api).compile(graph, **options)
 
 
 def _registered(api: str) -> str:

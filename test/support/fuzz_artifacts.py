@@ -12,6 +12,7 @@ from rlx.runtime.artifact import Artifact
 from rlx.runtime.cache.entry import Damaged, Entry, pack, unpack
 from rlx.runtime.cache.key import Key, Part
 from rlx.runtime.executable import Executable
+from rlx.targets import find_target
 from rlx.targets.cpu import make_target
 from support.fuzzing import Target
 from support.mutation import mutated_bytes
@@ -29,11 +30,20 @@ class File(NamedTuple):
 
 
 def _artifacts() -> list[bytes]:
-    """The files of small graphs, each read once."""
-    files = [bytes(compile_graph(random_case(n, 6).graph, make_target())[0]) for n in range(8)]
+    """The files of small graphs for a CPU and a GPU, each read once."""
+    targets = [make_target(), find_target("opencl")]
+    files = [
+        bytes(compile_graph(random_case(n, 6).graph, targets[n % 4 == 3])[0]) for n in range(8)
+    ]
     for data in files:
-        Executable(Artifact.from_bytes(data))
+        _loaded(Artifact.from_bytes(data))
     return files
+
+
+def _loaded(artifact: Artifact) -> None:
+    """Take an artifact as far as it goes without a device."""
+    if artifact.target == "cpu":
+        Executable(artifact)
 
 
 def _changed_artifact(files: list[bytes], r: random.Random) -> File:
@@ -51,7 +61,7 @@ def _changed_artifact(files: list[bytes], r: random.Random) -> File:
 def _attempt_artifact(file: File) -> None:
     artifact = Artifact.from_bytes(file.data)
     assert file.whole is None or file.data == file.whole, "a damaged artifact was taken"
-    Executable(artifact)
+    _loaded(artifact)
 
 
 def _entries() -> list[tuple[Key, bytes]]:

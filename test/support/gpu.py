@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -124,7 +125,11 @@ def _kernels_of_case(
 
 def assemble(ptx: bytes, isa: str, folder: Path) -> None:
     """Have NVIDIA's assembler take a PTX file; without one the test is skipped."""
-    tool = _tool("ptxas", Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin")
+    places = [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin"]
+    for package in map(importlib.util.find_spec, ("nvidia", "triton")):  # what `make drivers` has
+        for place in (package.submodule_search_locations or []) if package else []:
+            places += (p.parent for p in Path(place).glob("**/bin/ptxas"))
+    tool = _tool("ptxas", os.pathsep.join(map(str, places)))
     path = folder / "kernels.ptx"
     path.write_bytes(ptx)
     _accepts([tool, f"-arch={isa}", str(path), "-o", str(folder / "kernels.cubin")])
@@ -154,10 +159,10 @@ def disassemble(hsaco: bytes, folder: Path) -> None:
     assert "s_endpgm" in listing.stdout and "<unknown>" not in listing.stdout
 
 
-def _tool(name: str, folder: Path | None = None) -> str:
-    found = shutil.which(name) or (shutil.which(name, path=str(folder)) if folder else None)
+def _tool(name: str, folders: str = "") -> str:
+    found = shutil.which(name) or shutil.which(name, path=folders)
     if found is None:
-        pytest.skip(f"{name} is not on PATH, so nothing here judges the emitted code")
+        pytest.skip(f"{name} is not here, so nothing judges the emitted code (run `make drivers`)")
     return found
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rlx.errors import DeviceError, ToolchainError, UnsupportedError
 from rlx.graph import Graph
+from rlx.interpreter import interpret
 from rlx.kernels.builder import Kernel, KernelText
 from rlx.kernels.reg import Reg
 from rlx.targets import find_target
@@ -17,7 +19,9 @@ from rlx.targets.cuda import make_target
 from rlx.targets.cuda.features import DEFAULT, PRESETS
 from rlx.targets.llvm.intrinsics import INTRINSICS, with_intrinsics
 from rlx.types import DTYPES, DType, bf16, bool_, f16, f32, f64, i8, i64
+from support import cuda_emulator
 from support.gpu import Dispatch, assemble, emit_samples, hello, kernels_of, mlp
+from support.tolerances import assert_close
 
 # An array is data; kernels of graphs read it from memory.
 REFUSED = {"mir.constant"}
@@ -47,10 +51,79 @@ def test_graphs_become_ptx(graph: Graph, isa: str, tmp_path: Path) -> None:
     assemble(ptx, isa, tmp_path)
 
 
+def attention(dt: DType) -> Graph:
+    """What the families have kernels for: products, attention, rows and sums."""
+    g = Graph("attention")
+    x = g.input("x", [1, 2, 64, 32], dt)
+    y = g.attention(x, x, x, layout="bhsd")
+    z = y.reshape([128, 32]) @ g.param("w", [32, 64], dt)
+    g.set_outputs([z.gelu().softmax(axis=-1), z.sum(axis=1)])
+    return g
+
+
+@pytest.mark.parametrize("isa", PRESETS)
+def test_the_families_kernels_assemble(isa: str, tmp_path: Path) -> None:
+    target = find_target(f"cuda:{isa}")
+    for dt in (f32, f16):
+        assemble(target.emitter.emit(kernels_of(attention(dt), target, "native"), "ptx"), isa,
+                 tmp_path)  # fmt: skip
+
+
+FUNCTIONS = (
+    "exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "tanh", "sinh", "cosh",
+    "asin", "acos", "atan", "asinh", "acosh", "atanh", "erf", "erfinv", "sqrt", "rsqrt", "gelu",
+    "sigmoid", "softplus", "pow", "atan2", "remainder",
+)  # fmt: skip
+"""Functions of one number, and three of two."""
+
+
+@pytest.mark.parametrize("dt", [f32, f64], ids=str)
+def test_the_math_library_computes_what_the_interpreter_does(dt: DType) -> None:
+    rng = np.random.default_rng(0)
+    special = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-30, -1e-30, 88.7, -103.0, 1e30]
+    values = [*special, *rng.uniform(-1, 1, 500), *rng.uniform(-100, 100, 500)]
+    x = np.array(values, dt.numpy)
+    g = Graph("functions")
+    a, b = g.input("a", [x.size], dt), g.input("b", [x.size], dt)
+    g.set_outputs([getattr(a, name)(*[b] * (name in FUNCTIONS[-3:])) for name in FUNCTIONS])
+    feeds = {"a": x, "b": rng.permutation(x)}
+    found = cuda_emulator.compiled(g, fuse=False).run(feeds)
+    for name, y, expected in zip(FUNCTIONS, found, interpret(g, feeds), strict=True):
+        try:
+            assert_close(y, expected)
+        except AssertionError as e:
+            pytest.fail(f"{name}: {e}")
+
+
 def test_the_ops_of_the_mlp_are_all_there() -> None:
     names = [k.text for k in kernels_of(mlp(), make_target())]
     assert len(names) >= 5, "matmul, bias, gelu, matmul and the parts of a softmax"
     assert [k.name for k in kernels_of(hello(), make_target())] == ["common_0"]
+
+
+def blocks() -> Graph:
+    """What blocks of threads compute: products of both kinds, attention, rows, columns by parts."""
+    g = Graph("blocks")
+    x, w = g.input("x", [300, 70], "f16"), g.input("w", [70, 90], "f16")
+    heads = [g.input(n, [1, 4, 33, 40], "bf16") for n in "qkv"]
+    attended = g.attention(
+        *heads, num_heads=4, kv_heads=4, scale=0.2, layout="bhsd", mask_kind="causal", softcap=2.0
+    )
+    columns = g.input("c", [50000, 3]).max(axis=0)
+    g.set_outputs([g.gelu(x @ w), x.narrow(0, 0, 1) @ w, attended, x.softmax(axis=-1), columns])
+    return g
+
+
+@pytest.mark.parametrize("isa", [DEFAULT, "sm_120"])
+def test_blocks_share_memory(isa: str, tmp_path: Path) -> None:
+    target = find_target(f"cuda:{isa}")
+    kernels = kernels_of(blocks(), target, "native")
+    families = {k.name.rsplit("_", 1)[0] for k in kernels}
+    assert families == {"gpu_contraction", "gpu_attention", "rowwise", "gpu_reduce"}
+    ptx = target.emitter.emit(kernels, "ptx")
+    for entry in ptx.decode().split(".visible .entry ")[1:]:
+        assert "bar.sync" in entry
+    assemble(ptx, isa, tmp_path)
 
 
 def test_parameters_are_buffers_then_the_numbers() -> None:
@@ -140,6 +213,7 @@ def test_every_sample_by_the_families(tmp_path: Path) -> None:
     dispatch: Dispatch = "native"
     emitted = emit_samples(make_target(), [f32, f16, i64], dispatch)
     assert not emitted.refused
-    families = {k.name.split("_")[1] for k in emitted.kernels}
-    assert families == {"common", "copy", "elementwise", "rowwise"}
+    families = {re.sub(r"^k\d+_|_\d+$", "", k.name) for k in emitted.kernels}
+    blocks = {"gpu_attention", "gpu_contraction", "gpu_reduce", "rowwise"}
+    assert families == {"common", "copy", "elementwise", "gather", *blocks}
     assemble(emitted.file, DEFAULT, tmp_path)

@@ -85,9 +85,22 @@ def test_one_artifact_for_several_cpus(capsys: pytest.CaptureFixture[str]) -> No
     assert "for cpu x86-64-v4, x86-64-v3; carries 0 of 2" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("here")
+def test_an_artifact_for_a_gpu_that_is_not_here(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*COMPILE, "--target", "cuda:sm_90", "--target", "cuda:sm_75"]) == 0
+    assert "for cuda sm_90, sm_75; carries 0 of 2" in capsys.readouterr().err
+    files = rlx.Artifact.load("small.rlx").files
+    codes = [bytes(part) for name, part in files.items() if name.startswith("objects/")]
+    assert [b".target sm_90" in c or b".target sm_75" in c for c in codes] == [True, True]
+    assert main(["run", "small.rlx"]) == 1
+    assert "device 'cuda' is not available" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
+        ((*COMPILE, "--target", "cuda:sm_1"), "RLX emits PTX for sm_75, sm_80"),
+        ((*COMPILE, "--target", "vulcan"), "did you mean 'vulkan'"),
         (("compile", "small.mlir", "-o", "a.rlx"), "batch of graph 'small' has none"),
         (("compile", "none.mlir", "-o", "a.rlx"), "cannot read none.mlir"),
         ((*COMPILE, "--params", "x.npy"), "one array without a name"),

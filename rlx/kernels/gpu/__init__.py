@@ -1,11 +1,15 @@
-"""Kernels of blocks of threads that share memory, for GPUs: a file a family.
+"""Kernels of blocks of threads that share memory, for GPUs.
 
-Rows are ``rlx.kernels.rowwise``'s, which serves CPUs too. What these have in common:
+tile.py                           a tile of a matrix product, through shared memory
+contraction.py                    products with an epilogue
+matrix.py, matrix_tile.py         matrix units, and a tile by those of a block
+attention.py, attention_plan.py   attention, and how its pieces are chosen
+reduce.py                         reductions
 
-tile.py   how a block computes a tile of a matrix product, and how large a tile a target can hold
-
-Blocks are as large as the target allows, and share as much as it has; how many of their threads run
-in step is never asked.
+Rows are ``rlx.kernels.rowwise``'s, which serves CPUs too. Blocks are as large as the target allows,
+and share as much as it has; how many of their threads run in step is never asked, but
+by matrix units. No loop ends at
+another place for another thread of the block: PoCL compiles such a loop wrongly.
 """
 
 __all__ = ["FAMILIES"]

@@ -9,8 +9,8 @@ queries of all heads that share a key head, one head after the other.
         sums = fade * sums + weights V                                       in registers
     sums / total
 
-The head's dim is a constant of the code, as registers are counted by it. Of a dim beyond ``SPAN`` a
-block computes a part of the columns, and others the rest.
+The head's dim is a constant of the code, as registers are counted by it. Of a dim beyond
+``attention_plan.SPAN`` a block computes a part of the columns, and others the rest.
 """
 
 from __future__ import annotations
@@ -21,17 +21,11 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
 
-from rlx.kernels.attention_args import (
-    Arguments,
-    AttentionConfig,
-    AttentionSizes,
-    size_names,
-    size_values,
-)
+from rlx.kernels.attention_args import Arguments
 from rlx.kernels.attention_mask import Masking, visible, weight_of
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
-from rlx.kernels.family import Launch
-from rlx.kernels.gpu.tile import Room, Tile, lay_out, multiply, power_below, stage
+from rlx.kernels.gpu.attention_plan import GpuAttentionConfig, argument_names, launch
+from rlx.kernels.gpu.tile import Room, multiply, stage
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import ceil_div
 from rlx.types import i32
@@ -40,103 +34,12 @@ __all__ = ["GpuAttentionConfig", "emit", "launch", "name"]
 
 name = "gpu_attention"
 
-SPAN = 256
-"""Columns of the result that a block computes at most."""
-
-SUMS = 32
-"""Sums of a thread, about, that leave room in its registers for the scores."""
-
-FEW_ROWS = 8
-"""Rows up to which every thread has them all: so a step of decoding has threads for many keys."""
-
-_CONSTANT = ("dim", "scale", "softcap", "per_task", "splits", "key_block")
-"""Sizes of CPU kernels that are constants of the code here, or have no meaning."""
-
-
-@dataclass(frozen=True)
-class GpuAttentionConfig:
-    """What the code depends on. ``tile`` is that of the scores: rows, keys, and the elements of the
-    dim that a piece has; ``whole`` says that all of the rows' queries stay in shared memory.
-    ``keys`` are the keys of a piece of V."""
-
-    base: AttentionConfig
-    scale: float
-    softcap: float
-    dim: int
-    tile: Tile
-    whole: bool
-    keys: int
-
-    @property
-    def span(self) -> int:
-        """Columns of the result that a block computes."""
-        return min(self.dim, SPAN)
-
-    @property
-    def columns(self) -> int:
-        """Columns of the result that a thread computes."""
-        return ceil_div(self.span, self.tile.threads_x)
-
-    @property
-    def shared(self) -> int:
-        """Elements of shared memory: weights, queries, and a piece of K or V."""
-        t = self.tile
-        weights = (t.height + 1) * t.width
-        queries = (t.height + 1) * self.query_depth
-        values = (t.threads_x * self.columns + 1) * self.keys
-        return weights + queries + max((t.width + 1) * t.depth, values)
-
-    @property
-    def query_depth(self) -> int:
-        """Elements of the dim that are in shared memory of each query."""
-        return (
-            ceil_div(self.dim, self.tile.depth) * self.tile.depth if self.whole else self.tile.depth
-        )
-
-
-def choose(base: AttentionConfig, target: KernelTarget, s: AttentionSizes) -> GpuAttentionConfig:
-    """The largest pieces for these sizes that fit the target's shared memory."""
-    rows, span = s.queries * s.heads // s.key_heads, min(s.dim, SPAN)
-    if rows <= FEW_ROWS:
-        y, x = 1, power_below(min(target.most_threads, 256))
-        tiles = [Tile(y, x, rows, 1, d) for d in (16, 8, 4, 2, 1)]
-    else:
-        y, x = lay_out(target)
-        most = max(1, min(4, SUMS // ceil_div(span, x), ceil_div(rows, y)))
-        tiles = [Tile(y, x, r, 2, d) for r in range(most, 0, -1) for d in (16, 8, 4)]
-    found = [
-        GpuAttentionConfig(base, s.scale, s.softcap, s.dim, tile, whole, keys)
-        for tile in tiles
-        for whole in (True, False)
-        for keys in (16, 8, 4, 2, 1)
-    ]
-    fitting = [c for c in found if c.shared * base.compute.bytes <= target.shared_bytes]
-    return fitting[0] if fitting else found[-1]
-
-
-def launch(
-    base: AttentionConfig, target: KernelTarget, s: AttentionSizes
-) -> tuple[GpuAttentionConfig, Launch]:
-    """The kernel and its arguments. Buffers: q, k, v, [mask], out."""
-    config = choose(base, target, s)
-    named = dict(
-        zip(size_names(base), size_values(base, s, per_task=0, splits=0, key_block=0), strict=True)
-    )
-    rows = s.queries * s.heads // s.key_heads
-    blocks = ceil_div(rows, config.tile.height) * ceil_div(s.dim, config.span)
-    sizes = tuple(named[n] for n in _names(base))
-    return config, Launch(s.batch * s.key_heads * blocks, 1, sizes)
-
-
-def _names(base: AttentionConfig) -> list[str]:
-    return [n for n in size_names(base) if n not in _CONSTANT]
-
 
 class _Arguments(Arguments):
     """The kernel's arguments; scale and softcap are numbers of the config."""
 
     def __init__(self, k: Kernel, config: GpuAttentionConfig) -> None:
-        super().__init__(k, config.base, _names(config.base))
+        super().__init__(k, config.base, argument_names(config.base))
         self._config = config
 
     def float(self, name: str) -> Reg:
@@ -154,8 +57,8 @@ def emit(name: str, config: GpuAttentionConfig, target: KernelTarget) -> KernelT
 
 @dataclass(frozen=True)
 class _Row:
-    """A row of a block: its number, whether there is one, its head, its query, and the position of
-    that among the keys."""
+    """A row of a block: whether there is one, its head, its query, and the position of that among
+    the keys."""
 
     inside: Reg
     head: Reg

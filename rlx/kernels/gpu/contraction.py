@@ -4,7 +4,7 @@ Every operand lies as it lies: A [batch.., m, k], B [batch.., k, n], the rest [b
 by its strides. 16-bit floats are multiplied and summed in f32. There are three kernels:
 
 - a block computes a tile of C through shared memory (``tile``), for matrices;
-- the same by matrix units (``matrix``), where the target has one for the element types;
+- the same by matrix units (``matrix_tile``), where the target has one for the element types;
 - a block computes a few rows of C and some of its columns, each sum split among its threads, for a
   matrix and a few vectors. B is read once, and nothing of it goes through shared memory.
 
@@ -17,17 +17,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from rlx.errors import UnsupportedError
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.family import Launch
-from rlx.kernels.gpu.matrix import UNITS, Fragments, Panel, place_of, unit_for
-from rlx.kernels.gpu.matrix import multiply as multiply_by_units
+from rlx.kernels.gpu.matrix import unit_for
+from rlx.kernels.gpu.matrix_tile import Fragments, emit_block
 from rlx.kernels.gpu.tile import Room, Tile, add_product, lay_out, multiply, power_below, stage
 from rlx.kernels.probe import step_cost
 from rlx.kernels.program import Program
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import Access, Space, Strided, Strides, ceil_div, collapse
-from rlx.types import DType, u16
+from rlx.types import DType
 
 __all__ = ["GpuContractionConfig", "Split", "emit", "launch", "name", "turns"]
 
@@ -42,8 +43,11 @@ ENOUGH_BLOCKS = 128
 LINE = 32
 """Neighbouring elements that threads read together."""
 
-UNROLLED = 64
+UNROLLED = 96
 """Instructions of an epilogue, for all sums of a thread, up to which it is written out for each."""
+
+STORE_COST = 4
+"""Instructions to find and store an element."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,11 @@ def choose(
         dt = accumulate_type(*dtypes)
         found = [Tile(y, x, e, e, d) for e, d in ((8, 16), (8, 8), (4, 16), (2, 16), (1, 16))]
         found = [t for t in found if t.fits(target, dt)]
+    if not found:
+        raise UnsupportedError(
+            f"matmul: no tile fits the {target.shared_bytes} bytes that a block of"
+            f" {target.name} shares"
+        )
     for t in found:
         if batch * ceil_div(m, t.height) * ceil_div(n, t.width) >= ENOUGH_BLOCKS:
             return t
@@ -226,6 +235,11 @@ class _Emitter:
         (result,) = program.emit(k, values)
         k.store(result, self.c.buffer, self.c.place(self.bases[self.c], row, column))
 
+    def unrolls(self, sums: int) -> bool:
+        """Whether the epilogue is written out for each of a thread's sums."""
+        cost = STORE_COST + sum(step_cost(s) for s in self.config.epilogue.steps)
+        return cost * sums <= UNROLLED
+
 
 class _Tiled(_Emitter):
     """A tile of C through shared memory."""
@@ -272,8 +286,7 @@ class _Tiled(_Emitter):
             inside = (r < self.m) & (c < self.n)
             k.when(inside, lambda: self.finish(product, r, c))
 
-        cost = sum(step_cost(s) for s in self.config.epilogue.steps)
-        if cost * len(sums) <= UNROLLED:
+        if self.unrolls(len(sums)):
             for at, product in enumerate(sums):
                 r, c = divmod(at, tile.columns)
                 one(product, row + r * tile.threads_y, column + c * tile.threads_x)
@@ -293,29 +306,9 @@ class _ByUnits(_Emitter):
     """A tile of C by matrix units: elements of A and B are moved as they are."""
 
     def block(self, i: Reg, thread: Reg) -> None:
-        k, form = self.k, self.config.shape
+        form = self.config.shape
         assert isinstance(form, Fragments)
-        row0, column0 = self.corner(i, form)
-        a, b = (Panel.of(k, u16, size, form.depth) for size in (form.height, form.width))
-
-        def piece(step0: Reg, *sums: Reg) -> list[Reg]:
-            def left(place: Reg, step: Reg) -> Reg:
-                return self.bits(self.a, row0 + place, self.m, step0 + step, self.depth)
-
-            def right(place: Reg, step: Reg) -> Reg:
-                return self.bits(self.b, step0 + step, self.depth, column0 + place, self.n)
-
-            along = self.a.access[-1] == "one", self.b.access[-2] == "one"
-            stage(k, a, thread, form.threads, along=along[0], element=left)
-            stage(k, b, thread, form.threads, along=along[1], element=right)
-            k.barrier()
-            sums = tuple(multiply_by_units(k, form, (a, b), thread, self.config.a, sums))
-            k.barrier()
-            return list(sums)
-
-        none = UNITS[form.unit].zeros(k) * (form.rows * form.columns)
-        sums = k.loop(0, self.depth, form.depth, piece, none)
-        self.epilogue(sums, (row0, column0), thread, form)
+        emit_block(self, form, i, thread, unrolled=self.unrolls(form.sums))
 
     def bits(self, matrix: _Matrix, row: Reg, rows: Reg, column: Reg, columns: Reg) -> Reg:
         """The bits of an element, or 0 outside the matrix, where the last is read instead."""
@@ -323,40 +316,6 @@ class _ByUnits(_Emitter):
         near = k.minimum(row, rows - 1), k.minimum(column, columns - 1)
         found = k.load_bits(matrix.buffer, matrix.place(self.bases[matrix], *near))
         return k.select((row < rows) & (column < columns), found, 0)
-
-    def epilogue(
-        self, sums: Sequence[Reg], corner: tuple[Reg, Reg], thread: Reg, form: Fragments
-    ) -> None:
-        """A thread's part of C, of the tile that begins at ``corner``."""
-        k, unit = self.k, UNITS[form.unit]
-        row, column, lane = place_of(form, thread)
-        row = corner[0] + row + unit.sum_row.of(lane)
-        column = corner[1] + column + unit.sum_column.of(lane)
-        count, matrices = len(unit.sums), form.rows * form.columns
-        values = [v for n in range(matrices) for v in unit.each(k, sums, n)]
-
-        def matrix(products: Sequence[Reg], r: Reg, c: Reg) -> None:
-            for product, (down, right) in zip(products, unit.sums, strict=True):
-                at, to = r + down, c + right
-                inside = (at < self.m) & (to < self.n)
-                k.when(inside, partial(self.finish, product, at, to))
-
-        cost = sum(step_cost(s) for s in self.config.epilogue.steps)
-        if cost * len(values) <= UNROLLED:
-            for n in range(matrices):
-                y, x = divmod(n, form.columns)
-                matrix(values[n * count :][:count], row + y * unit.m, column + x * unit.n)
-            return
-        room = k.stack(self.config.accumulate, len(values))
-        for at, product in enumerate(values):
-            k.store(product, room, at)
-
-        def any_of(n: Reg) -> None:
-            y, x = n // form.columns * unit.m, n % form.columns * unit.n
-            products = [k.load(room, n * count + e) for e in range(count)]
-            matrix(products, row + y, column + x)
-
-        k.loop(0, matrices, 1, any_of)
 
 
 class _Split(_Emitter):

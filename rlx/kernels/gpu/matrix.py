@@ -19,13 +19,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from rlx.kernels.builder import Kernel, KernelTarget
-from rlx.kernels.gpu.tile import Room
 from rlx.kernels.reg import Reg
-from rlx.types import DType, bf16, f16, f32, u16, u32
+from rlx.types import DType, bf16, f16, f32, u32
 
-__all__ = [
-    "UNITS", "Fragments", "MatrixUnit", "Panel", "multiply", "place_of", "unit_for",
-]  # fmt: skip
+__all__ = ["UNITS", "MatrixUnit", "Operands", "unit_for"]
 
 Lane = TypeVar("Lane", int, Reg)
 
@@ -188,111 +185,3 @@ def unit_for(target: KernelTarget, a: DType, b: DType) -> MatrixUnit | None:
     """The unit of a target that multiplies two element types, if it has one."""
     found = (u for u in UNITS.values() if u.name in target.has and a is b and a in u.dtypes)
     return next(found, None)
-
-
-@dataclass(frozen=True)
-class Fragments:
-    """A tile of a product by the matrix units of a block: ``waves_y`` x ``waves_x`` waves, each
-    with ``rows`` x ``columns`` matrices of sums of the unit; ``depth`` is that of a piece in shared
-    memory."""
-
-    unit: str
-    waves_y: int
-    waves_x: int
-    rows: int
-    columns: int
-    depth: int
-
-    @property
-    def threads(self) -> int:
-        """Threads of the block."""
-        return self.waves_y * self.waves_x * UNITS[self.unit].wave
-
-    @property
-    def height(self) -> int:
-        """Rows of the tile."""
-        return self.waves_y * self.rows * UNITS[self.unit].m
-
-    @property
-    def width(self) -> int:
-        """Columns of the tile."""
-        return self.waves_x * self.columns * UNITS[self.unit].n
-
-    def fits(self, target: KernelTarget) -> bool:
-        """Whether a block of the target can hold it."""
-        shared = 2 * (self.height + self.width) * (self.depth + _APART)
-        return shared <= target.shared_bytes and self.threads <= target.most_threads
-
-    @staticmethod
-    def tiles(unit: MatrixUnit) -> list[Fragments]:
-        """The tiles for a unit, squares of 128, 64 and 32, the largest first: by 256 threads where
-        each has something to do."""
-        found: list[Fragments] = []
-        for side in (128, 64, 32):
-            y, x = 2, 4 if unit.wave == 32 and side > 32 else 2
-            rows, columns = side // y // unit.m, side // x // unit.n
-            found.append(Fragments(unit.name, y, x, rows, columns, 32))
-        return found
-
-
-_APART = 8
-"""Elements between two rows of shared memory: so neighbouring rows begin in different banks, and
-every piece at a multiple of 16 bytes."""
-
-
-@dataclass(frozen=True)
-class Panel(Room):
-    """Shared memory for ``size`` rows of A, or columns of B, each of ``depth`` elements as bits."""
-
-    @staticmethod
-    def of(k: Kernel, dt: DType, size: int, depth: int) -> Panel:
-        """New shared memory, for bits of type ``dt``."""
-        return Panel(k.shared(dt, size * (depth + _APART)), size, depth)
-
-    def at(self, step: Reg | int, place: Reg) -> Reg:
-        return place * (self.depth + _APART) + step
-
-    def piece(self, k: Kernel, step: Reg, place: Reg, run: int) -> Reg:
-        """``run`` elements along the depth, of which the first is at a multiple of ``run``."""
-        at = self.at(step, place)
-        aligned = f"{{alignment = {min(16, 2 * run)} : i64}}"
-        kind = f"{self.buffer.mlir}, vector<{run}xi16>"
-        return k.op(f"vector.load {self.buffer.name}[{at.name}] {aligned} : {kind}", u16, run)
-
-
-def multiply(
-    k: Kernel, form: Fragments, panels: tuple[Panel, Panel], thread: Reg, dt: DType,
-    sums: Sequence[Reg],
-) -> list[Reg]:  # fmt: skip
-    """``sums``, of one matrix after the other, row by row, plus the product of two panels."""
-    unit = UNITS[form.unit]
-    row0, column0, lane = place_of(form, thread)
-    left, right = panels
-    row, column, step = (
-        row0 + unit.row.of(lane),
-        column0 + unit.column.of(lane),
-        unit.depth.of(lane),
-    )
-    each = len(sums) // (form.rows * form.columns)
-
-    def one(i: Reg, *acc: Reg) -> list[Reg]:
-        def pieces(panel: Panel, first: Reg, places: Sequence[tuple[int, int]]) -> list[Reg]:
-            return [panel.piece(k, i + step + s, first + p, unit.run) for p, s in places]
-
-        rows = [pieces(left, row + r * unit.m, unit.a_pieces) for r in range(form.rows)]
-        columns = [pieces(right, column + c * unit.n, unit.b_pieces) for c in range(form.columns)]
-        out: list[Reg] = []
-        for n, (a, b) in enumerate((a, b) for a in rows for b in columns):
-            so_far = acc[each * n : each * (n + 1)]
-            out += unit.multiply(k, unit, Operands(a, b, so_far, dt))
-        return out
-
-    return k.loop(0, form.depth, unit.k, one, sums)
-
-
-def place_of(form: Fragments, thread: Reg) -> tuple[Reg, Reg, Reg]:
-    """Where in the tile a thread's wave has its first matrix of sums, and its lane."""
-    unit = UNITS[form.unit]
-    wave, lane = thread // unit.wave, thread % unit.wave
-    row = wave // form.waves_x * (form.rows * unit.m)
-    return row, wave % form.waves_x * (form.columns * unit.n), lane

@@ -1,12 +1,20 @@
-"""exp, exp2, expm1 and tanh."""
+"""exp, exp2, expm1 and tanh.
+
+On AVX-512 the exponential of f32 takes the sixteenth roots of two from a register, which one
+instruction picks by lane; the rest of the argument is so small that a polynomial of degree 3 does.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from rlx.kernels.lanes import halves
 from rlx.kernels.math.core import (
     absolute,
+    bits,
     clamp,
     format_of,
     horner,
@@ -55,6 +63,11 @@ EXP = {
         -746.0, 710.0,
     ),
 }
+# The bits of 2^(k/16), and the coefficients of r² and r³ in e^r for |r| ≤ ln2/32.
+_ROOTS = tuple(int(np.float32(2.0 ** (k / 16)).view(np.uint32)) for k in range(16))
+_ROOT_BITS = 4
+_ROOT_FIELD = 23 - _ROOT_BITS
+_SHORT = (0.5000162124633789, 0.16666939854621887)
 # tanh x = x + x·z·P(z), z = x², |x| ≤ 5/8
 _TANH = {
     f32: (-0.3333333134651184, 0.13333222270011902, -0.053948454558849335, 0.021708663552999496,
@@ -85,7 +98,10 @@ def _constants(x: Reg) -> _Exp:
 def exp(x: Reg, tail: Reg | None = None) -> Reg:
     """e^x over the whole range, or e^(x + tail) for a ``tail`` below an ulp of x."""
     c = _constants(x)
-    return _scaled(*_reduced(clamp(x, c.low, c.high), tail))
+    x = clamp(x, c.low, c.high)
+    if tail is None and _has_table(x):
+        return _by_table(x)
+    return _scaled(*_reduced(x, tail))
 
 
 def half_exp(x: Reg) -> Reg:
@@ -133,6 +149,45 @@ def _by_instruction(p: Reg, n: Reg) -> Reg:
     return k.op(f"{call}{given} : {kinds}", p.dtype, p.lanes)
 
 
+def _has_table(x: Reg) -> bool:
+    return x.dtype is f32 and "avx512f" in x.k.target.has
+
+
+def _by_table(x: Reg, moderate: bool = False) -> Reg:
+    """e^x of f32 as 2^m · 2^(k/16) · e^r, by whole registers; ``moderate`` if 2^m is normal."""
+    k, lanes, native, c = x.k, x.lanes, x.k.target.lanes(f32), EXP[f32]
+    if not lanes:
+        return k.extract(_by_table(k.splat(x, native), moderate), 0)
+    if lanes < native:
+        wide = k.shuffle(x, x, [n % lanes for n in range(native)])
+        found = _by_table(wide, moderate)
+        return k.shuffle(found, found, range(lanes))
+    rounder = format_of(x).rounder / 2**_ROOT_BITS
+    shifted = k.fma(x, _LOG2_E, rounder)  # its last bits are k
+    n = shifted - rounder
+    r = k.fma(n, -c.ln2[1], k.fma(n, -c.ln2[0], x))
+    rest = r * k.fma(k.fma(r, _SHORT[1], _SHORT[0]), r, 1.0)
+    if moderate:
+        # The roots less k in the place where the shift puts it: the sum has m as its exponent.
+        fields = [word - (i << _ROOT_FIELD) for i, word in enumerate(_ROOTS)]
+        root = k.bitcast(_picked(fields, bits(shifted)) + (bits(shifted) << _ROOT_FIELD), f32)
+        return k.fma(root, rest, root)
+    root = k.bitcast(_picked(_ROOTS, bits(shifted)), f32)
+    return _by_instruction(k.fma(root, rest, root), n)  # which takes the floor of n
+
+
+def _picked(words: Sequence[int], index: Reg) -> Reg:
+    """The word of a register of them that the last bits of each lane number."""
+    k, native = index.k, len(words)
+    if index.lanes > native:
+        lower, upper = (_picked(words, part) for part in halves(k, index))
+        return k.shuffle(lower, upper, range(index.lanes))
+    table = k.constants(words, u32)
+    call = 'llvm.call_intrinsic "llvm.x86.avx512.permvar.si.512"'
+    kinds = f"({table.mlir}, {index.mlir}) -> {table.mlir}"
+    return k.op(f"{call}({table.name}, {index.name}) : {kinds}", u32, native)
+
+
 def expm1(x: Reg) -> Reg:
     """e^x - 1, with no digits lost near 0: 2^n·(e^r - 1) + (2^n - 1)."""
     k, form, c = x.k, format_of(x), _constants(x)
@@ -151,6 +206,8 @@ def expm1(x: Reg) -> Reg:
 
 def exp_moderate(x: Reg) -> Reg:
     """e^x for |x| ≤ 80, where 2^n is a normal number; shorter than ``exp``."""
+    if _has_table(x):
+        return _by_table(x, moderate=True)
     p, n, whole = _reduced(x)
     if _has_instruction(p):
         return _by_instruction(p, n)

@@ -37,6 +37,7 @@ SELECTORS: dict[str, Selector] = {
     "conv": conv.SELECTOR,
     "conv_weights": conv_weights.SELECTOR,
     "attention": attention.SELECTOR,
+    "attention_grad": attention.GRAD,
     "rowwise": rowwise.SELECTOR,
     "elementwise": elementwise.SELECTOR,
     "copy": copy.SELECTOR,

@@ -1,19 +1,24 @@
-"""Attention: q, k, v read where they lie, the result written in the layout that reads on."""
+"""Attention and its gradients: q, k, v read where they lie, results in the layout that reads on."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
-from rlx.kernels import attention
+from rlx.kernels import attention, attention_grad
 from rlx.kernels.attention import AttentionConfig, AttentionSizes, Strides
+from rlx.kernels.attention_grad import AttentionGradConfig, AttentionGradSizes
 from rlx.kernels.gpu import attention as gpu_attention
 from rlx.lowering.families.base import Selector
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.lowering.views import View
 from rlx.ops.attention import Attention
+from rlx.ops.attention_grad import AttentionGrad
+from rlx.ops.attention_heads import Heads
+from rlx.types import DType
 
-__all__ = ["SELECTOR"]
+__all__ = ["GRAD", "SELECTOR"]
 
 _MASKS = {
     "none": "none",
@@ -28,50 +33,110 @@ class AttentionSelector:
     """A single attention op on non-empty tensors."""
 
     def claim(self, region: Region) -> str | None:
-        node = region.nodes[0]
-        if len(region.nodes) != 1 or not isinstance(node, Attention):
-            return "it is no single attention"
-        if any(0 in v.shape for v in node.present):
-            return "a dim is empty"
-        return None
+        return _single(region, Attention)
 
     def lower(self, region: Region, lowering: Lowering) -> None:
         node = region.nodes[0]
         assert isinstance(node, Attention)
-        out = region.op.results[0]
-        heads = (node.num_heads, node.kv_heads, node.kv_heads)
-        operands = [lowering.view(region.leaves[v]) for v in node.present[:3]]
-        q, k, v = (
-            _heads(lowering, x, h, node.layout) for x, h in zip(operands, heads, strict=True)
-        )
-        # "bhsd" results are stored rows first, as "bshd" is: what follows is mostly a projection.
-        result = lowering.result(
-            out,
-            (0, 2, 1, 3) if node.layout == "bhsd" and out not in lowering.destinations else None,
-        )
-        rows = _heads(lowering, result, node.num_heads, node.layout)
-        mask = lowering.view(region.leaves[node.mask]) if node.mask is not None else None
-        batch, h, queries, dim = q.shape
-        kind = _MASKS[node.mask_kind]
-        if mask is not None:
-            mask, steps = _mask(lowering, mask, kind, (batch, h, queries, k.shape[2]))
-        else:
-            steps = Strides(0, 0, 0)
-        sizes = AttentionSizes(
-            batch, h, node.kv_heads, queries, k.shape[2], dim, node.scale,
-            _steps(q), _steps(k), _steps(v), _steps(rows), steps, node.softcap, node.window,
-        )  # fmt: skip
-        config = AttentionConfig(q.dtype, kind, mask.dtype if mask else None, node.softcap != 0)  # type: ignore[arg-type]
-        views = [q, k, v, *([mask] if mask else []), result]
+        call = _Call.of(node, region, lowering)
+        out, rows = call.result(0, node.num_heads)
+        config = AttentionConfig(*call.config)
+        sizes = AttentionSizes(out=_steps(rows), **call.sizes)
         target = lowering.target.kernels
         if lowering.shares:
-            by_blocks = gpu_attention.launch(config, target, sizes)
-            lowering.launch("gpu_attention", by_blocks[0], views, by_blocks[1], region.flops)
+            by_blocks, launch = gpu_attention.launch(config, target, sizes)
+            views = [*call.views, out]
+            lowering.launch("gpu_attention", by_blocks, views, launch, region.flops)
             return
         if attention.decodes(config, target, sizes):
             config = replace(config, decode=True)
         launch = attention.launch(config, target, sizes)
-        lowering.launch("attention", config, views, launch, region.flops)
+        lowering.launch("attention", config, [*call.views, out], launch, region.flops)
+
+
+class GradSelector:
+    """A single op of attention's gradients on non-empty tensors."""
+
+    def claim(self, region: Region) -> str | None:
+        return _single(region, AttentionGrad)
+
+    def lower(self, region: Region, lowering: Lowering) -> None:
+        node = region.nodes[0]
+        assert isinstance(node, AttentionGrad)
+        call = _Call.of(node, region, lowering)
+        g = _heads(lowering, lowering.view(region.leaves[node.g]), node.num_heads, node.layout)
+        (dq, by_q), (dk, by_k), (dv, by_v) = (
+            call.result(i, heads)
+            for i, heads in enumerate((node.num_heads, node.kv_heads, node.kv_heads))
+        )
+        config = AttentionGradConfig(*call.config)
+        sizes = AttentionGradSizes(
+            out=_steps(g), dq=_steps(by_q), dk=_steps(by_k), dv=_steps(by_v), **call.sizes
+        )
+        launch = attention_grad.launch(config, lowering.target.kernels, sizes)
+        lowering.launch(
+            "attention_grad", config, [*call.views, g, dq, dk, dv], launch, region.flops
+        )
+
+
+def _single(region: Region, kind: type[Heads]) -> str | None:
+    """Why a region is not one op of a kind on tensors with elements."""
+    node = region.nodes[0]
+    if len(region.nodes) != 1 or not isinstance(node, kind):
+        return f"it is no single {kind.name.partition('.')[2]}"
+    if any(0 in v.shape for v in node.present):
+        return "a dim is empty"
+    return None
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What the kernels of attention and of its gradients are told alike.
+
+    ``views`` are q, k, v and the mask if there is one; ``config`` has the first fields of the
+    families' configs, and ``sizes`` what all calls say.
+    """
+
+    node: Heads
+    region: Region
+    lowering: Lowering
+    views: list[View]
+    config: tuple[DType, Any, DType | None, bool]
+    sizes: dict[str, Any]
+
+    @staticmethod
+    def of(node: Heads, region: Region, lowering: Lowering) -> _Call:
+        """The operands that all have, where they lie."""
+        heads = (node.num_heads, node.kv_heads, node.kv_heads)
+        q, k, v = (
+            _heads(lowering, lowering.view(region.leaves[x]), h, node.layout)
+            for x, h in zip((node.q, node.k, node.v), heads, strict=True)
+        )
+        batch, h, queries, dim = q.shape
+        kind, keys, views, steps = _MASKS[node.mask_kind], k.shape[2], [q, k, v], Strides(0, 0, 0)
+        dtype = None
+        if node.mask is not None:
+            mask = lowering.view(region.leaves[node.mask])
+            mask, steps = _mask(lowering, mask, kind, (batch, h, queries, keys))
+            views.append(mask)
+            dtype = mask.dtype
+        sizes = {
+            "batch": batch, "heads": h, "key_heads": node.kv_heads, "queries": queries,
+            "keys": keys, "dim": dim, "scale": node.scale, "q": _steps(q), "k": _steps(k),
+            "v": _steps(v), "mask": steps, "softcap": node.softcap, "window": node.window,
+        }  # fmt: skip
+        config = (q.dtype, kind, dtype, node.softcap != 0)
+        return _Call(node, region, lowering, views, config, sizes)
+
+    def result(self, i: int, heads: int) -> tuple[View, View]:
+        """Where a result lies, and the same head by head.
+
+        "bhsd" results are stored rows first, as "bshd" is: what follows is mostly a projection.
+        """
+        out, layout = self.region.op.results[i], self.node.layout
+        turned = layout == "bhsd" and out not in self.lowering.destinations
+        view = self.lowering.result(out, (0, 2, 1, 3) if turned else None)
+        return view, _heads(self.lowering, view, heads, layout)
 
 
 def _heads(lowering: Lowering, x: View, heads: int, layout: str) -> View:
@@ -105,3 +170,4 @@ def _mask(
 
 
 SELECTOR: Selector = AttentionSelector()
+GRAD: Selector = GradSelector()

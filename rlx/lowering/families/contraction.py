@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from rlx._mlir import ir
 from rlx.kernels import amx, contraction
 from rlx.kernels.builder import KernelTarget
@@ -10,7 +12,7 @@ from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.dot import group_of
 from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
 from rlx.lowering.families.gpu.contraction import lower_product
-from rlx.lowering.families.right_operand import Geometry, Panels, right_operand
+from rlx.lowering.families.right_operand import Geometry, Panels, columns_of, right_operand
 from rlx.lowering.formats import below, stored
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
@@ -86,30 +88,47 @@ class Contraction:
             return
         a, lda, a_batch, across = _rows(lowering, left, product.present[0], out_shape, g)
         panels, by_amx = _unit(lowering.target.kernels, a.dtype, leaves[1].dtype, g.k)
+        operands = [_Operand.of(source, region, lowering, out_shape, g) for source in sources]
+        result = lowering.result(region.op.results[0])
         may_lie = not by_amx and a.dtype is accumulate_type(a.dtype)
         shape = product.present[1].type.static_shape
-        b = right_operand(lowering, right, shape, out_shape, g, panels, may_lie)
-        extra: list[View] = []
-        kinds: list[OperandKind] = []
-        strides: list[tuple[int, int]] = []
-        for source in sources:
-            kind = kind_of(source.shape, out_shape)
-            assert kind is not None
-            found = lowering.dense(region.leaves[source])
-            extra.append(found)
-            kinds.append(kind)
-            row = {"full": g.n, "column": 1}.get(kind, 0)
-            strides.append((row, 0 if row == 0 or g.batch == 1 else g.m * row))
-        result = lowering.result(region.op.results[0])
-        config = ContractionConfig(
-            a.dtype, b.view.dtype, program, tuple(kinds), panels.group, by_amx, across,
-            b.row is not None, b.narrow,
-        )  # fmt: skip
-        launch = contraction.launch(
-            config, lowering.target.kernels, m=g.m, n=g.n, k=g.k, batch=g.batch,
-            lda=lda, ldb=b.row, a_batch=a_batch, b_batch=b.batch, operands=strides,
-        )  # fmt: skip
-        lowering.launch("contraction", config, [a, b.view, *extra, result], launch, region.flops)
+        for b in right_operand(lowering, right, shape, out_shape, g, panels, may_lie):
+            config = ContractionConfig(
+                a.dtype, b.view.dtype, program, tuple(o.kind for o in operands), panels.group,
+                by_amx, across, b.row is not None, b.narrow,
+            )  # fmt: skip
+            launch = contraction.launch(
+                config, lowering.target.kernels, m=g.m, n=b.columns, k=g.k, batch=g.batch, lda=lda,
+                ldb=b.row, ldc=g.n, a_batch=a_batch, b_batch=b.batch,
+                operands=[o.strides for o in operands],
+            )  # fmt: skip
+            extra = [o.columns(b.first, b.columns) for o in operands]
+            views = [a, b.view, *extra, columns_of(result, b.first, b.columns)]
+            lowering.launch("contraction", config, views, launch, region.flops * b.columns // g.n)
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """What the epilogue reads besides the product, and its distances between rows and between batch
+    elements."""
+
+    view: View
+    kind: OperandKind
+    strides: tuple[int, int]
+
+    @staticmethod
+    def of(
+        source: Value, region: Region, lowering: Lowering, out: tuple[int, ...], g: Geometry
+    ) -> _Operand:
+        kind = kind_of(source.shape, out)
+        assert kind is not None
+        row = {"full": g.n, "column": 1}.get(kind, 0)
+        batch = 0 if row == 0 or g.batch == 1 else g.m * row
+        return _Operand(lowering.dense(region.leaves[source]), kind, (row, batch))
+
+    def columns(self, first: int, count: int) -> View:
+        """The part that some columns of the product read."""
+        return columns_of(self.view, first, count) if self.kind in ("row", "full") else self.view
 
 
 def _unit(target: KernelTarget, a: DType, b: DType, k: int) -> tuple[Panels, bool]:

@@ -55,7 +55,12 @@ class Elementwise:
             (self._input(v, region, lowering) if c is None else c).expand(shape)
             for v, c in zip(builder.inputs, counters, strict=True)
         ]
-        result = lowering.result(region.op.results[0])
+        read = [
+            (region.leaves[spread_source(v)], view)
+            for v, view, c in zip(builder.inputs, inputs, counters, strict=True)
+            if c is None
+        ]
+        result = lowering.result_over(region.op.results[0], read)
         views = [v for v in inputs if v.memory is not _NOWHERE]
         config, launch = elementwise.launch(
             program,

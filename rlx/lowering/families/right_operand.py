@@ -1,25 +1,33 @@
-"""The right operand of a product: read where it lies, or packed, once or in every call."""
+"""The right operand of a product: read where it lies, or packed, once or in every call: whole, or
+some columns at a time."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rlx._mlir import ir
 from rlx.dialects.convert import from_type
 from rlx.kernels import pack, pack_across
 from rlx.kernels.builder import KernelTarget
-from rlx.kernels.contraction_tile import accumulate_type, packed_bytes, panel_width, tile_shape
+from rlx.kernels.contraction_tile import (
+    TASK_PANELS,
+    accumulate_type,
+    packed_bytes,
+    panel_width,
+    tile_shape,
+)
 from rlx.kernels.pack import PackConfig
 from rlx.kernels.pack_across import PackAcrossConfig
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import producer
-from rlx.lowering.views import View
+from rlx.lowering.views import Memory, View
 from rlx.ops.base import Op
 from rlx.ops.cast import Cast
 from rlx.ops.slicing import Concat
 from rlx.types import DType, bf16, f16, f32
 
-__all__ = ["Geometry", "Panels", "RightOperand", "right_operand"]
+__all__ = ["Geometry", "Panels", "RightOperand", "columns_of", "right_operand"]
 
 
 @dataclass(frozen=True)
@@ -65,13 +73,24 @@ class Panels:
 
 @dataclass(frozen=True)
 class RightOperand:
-    """What a product reads: panels, or a matrix as it lies with ``row`` elements between its rows.
-    ``batch`` elements are between those of a batch; ``narrow`` is that of the config."""
+    """What a product of ``columns`` columns from ``first`` on reads: panels, or a matrix as it lies
+    with ``row`` elements between its rows. ``batch`` elements are between those of a batch;
+    ``narrow`` is that of the config."""
 
     view: View
+    first: int
+    columns: int
     batch: int
     row: int | None = None
     narrow: bool = False
+
+
+def columns_of(v: View, first: int, count: int) -> View:
+    """Some columns of a matrix, or of the rows of one."""
+    if count == v.shape[-1]:
+        return v
+    starts, ones = [0] * (len(v.shape) - 1), [1] * len(v.shape)
+    return v.slice([*starts, first], [*v.shape[:-1], count], ones)
 
 
 def right_operand(
@@ -82,16 +101,29 @@ def right_operand(
     g: Geometry,
     panels: Panels,
     may_lie: bool,
-) -> RightOperand:
-    """The right operand of type ``shape`` of a product of type ``out``. ``may_lie`` says that the
-    product can read it where it lies, if that pays."""
+) -> Iterator[RightOperand]:
+    """The right operand of type ``shape`` of a product of type ``out``, by parts. ``may_lie`` says
+    that the product can read it where it lies, if that pays.
+
+    A part is packed when it is asked for, and takes the place of the one before: the product of
+    one is to be launched before the next is taken.
+    """
     static = lowering.static_of(leaf) if g.shared else None
     if static is None and may_lie:
         wide = shape if g.shared else (*out[:-2], g.k, g.n)
         found = _plain(lowering.target.kernels, lowering.view(leaf).expand(wide), g, panels)
         if found is not None:
-            return found
-    return RightOperand(*_packed(lowering, leaf, static, shape, out, g, panels))
+            yield found
+            return
+    if static is not None:
+        yield RightOperand(_packed_once(lowering, static, g, panels), 0, g.n, 0)
+        return
+    source = lowering.view(leaf).expand(shape)
+    if g.shared:
+        yield from _packed_parts(lowering, source, g, panels)
+    else:
+        view, batch = _packed_batch(lowering, source, out, g, panels)
+        yield RightOperand(view, 0, g.n, batch)
 
 
 PLAIN_BYTES = 4 << 20
@@ -114,55 +146,61 @@ def _plain(target: KernelTarget, source: View, g: Geometry, panels: Panels) -> R
         return None
     tiles = (tile_shape(target, dt, narrow) for narrow in (True, False))
     few, many = (tile.computed(g.m, g.n) for tile in tiles)
-    return RightOperand(flat, flat.strides[0], flat.strides[1], few < many)
+    return RightOperand(flat, 0, g.n, flat.strides[0], flat.strides[1], few < many)
 
 
-def _packed(
-    lowering: Lowering,
-    leaf: ir.Value,
-    static: ir.Value | None,
-    shape: tuple[int, ...],
-    out: tuple[int, ...],
-    g: Geometry,
-    panels: Panels,
-) -> tuple[View, int]:
-    """The right operand in panels, and the distance between batch elements in elements.
+def _packed_once(lowering: Lowering, static: ir.Value, g: Geometry, panels: Panels) -> View:
+    """One that depends on params alone, which the prologue packs, once for all its uses."""
+    size = packed_bytes(lowering.target.kernels, panels.dtype, g.k, g.n)
+    key = ("panels", static, g.k, g.n, panels)
+    if key not in lowering.packs:
+        with lowering.prologue_of(static):
+            packed = View.dense(lowering.pack(size), panels.dtype, (size // panels.dtype.bytes,))
+            if tuple(ir.RankedTensorType(static.type).shape) == (g.k, g.n):
+                _pack_columns(lowering, static, packed, g, panels)
+            else:
+                _pack(lowering, lowering.view(static).expand((g.k, g.n)), packed, panels)
+        lowering.packs[key] = packed
+    return lowering.packs[key]
 
-    One that depends on params alone is packed by the prologue, once for all its uses.
-    """
+
+PART_BYTES = 2 << 20
+"""What is packed at a time of a right operand that takes more than twice as much: packed whole it
+would be the largest value of many a training step."""
+
+
+def _packed_parts(
+    lowering: Lowering, source: View, g: Geometry, panels: Panels
+) -> Iterator[RightOperand]:
+    """One for all rows that is packed in every call: all columns, or some at a time."""
     target = lowering.target.kernels
-    size = packed_bytes(target, panels.dtype, g.k, g.n)
-    count = size // panels.dtype.bytes
-    if static is not None:
-        key = ("panels", static, g.k, g.n, panels)
-        if key not in lowering.packs:
-            with lowering.prologue_of(static):
-                packed = View.dense(lowering.pack(size), panels.dtype, (count,))
-                if tuple(ir.RankedTensorType(static.type).shape) == (g.k, g.n):
-                    _pack_columns(lowering, static, packed, g, panels)
-                else:
-                    source = lowering.view(static).expand((g.k, g.n))
-                    _pack(lowering, source, packed, panels)
-            lowering.packs[key] = packed
-        return lowering.packs[key], 0
-    source = lowering.view(leaf).expand(shape)
-    if g.shared:
-        packed = lowering.fresh(panels.dtype, (count,))
-        _pack(lowering, source, packed, panels)
-        return packed, 0
-    return _pack_batch(lowering, source, out, g, panels, count)
+
+    def size(columns: int) -> int:
+        return packed_bytes(target, panels.dtype, g.k, columns)
+
+    step = g.n
+    if size(g.n) > 2 * PART_BYTES:
+        task = panel_width(target, panels.dtype) * TASK_PANELS
+        step = max(1, PART_BYTES // size(task)) * task
+    room: Memory | None = None
+    for first in range(0, g.n, step):
+        columns = min(step, g.n - first)
+        shape = (size(columns) // panels.dtype.bytes,)
+        if room is None:
+            packed = lowering.fresh(panels.dtype, shape)
+            room = packed.memory
+        else:
+            packed = View.dense(room, panels.dtype, shape)
+        _pack(lowering, columns_of(source, first, columns), packed, panels)
+        yield RightOperand(packed, first, columns, 0)
 
 
-def _pack_batch(
-    lowering: Lowering,
-    source: View,
-    out: tuple[int, ...],
-    g: Geometry,
-    panels: Panels,
-    each: int,
+def _packed_batch(
+    lowering: Lowering, source: View, out: tuple[int, ...], g: Geometry, panels: Panels
 ) -> tuple[View, int]:
-    """Pack every matrix of a batched right operand, and read them in the product's batch order.
-    ``each`` is the number of elements of a packed one."""
+    """Every matrix of a batched right operand, packed in every call, and how far one is from the
+    next in the product's batch order."""
+    each = packed_bytes(lowering.target.kernels, panels.dtype, g.k, g.n) // panels.dtype.bytes
     own = 1
     for d in source.shape[:-2]:
         own *= d

@@ -52,6 +52,27 @@ nb::tuple trace_events() {
   return nb::make_tuple(parts, snapshot.dropped);
 }
 
+// The end of DLPack's DLManagedTensor, whose tensor has 48 bytes.
+struct ManagedTensor {
+  std::byte tensor[48];
+  void* context;
+  void (*release)(ManagedTensor*);
+};
+
+// Releases what nobody has taken. A capsule may go while an error is on its way.
+void drop_capsule(PyObject* capsule) {
+  if (!PyCapsule_IsValid(capsule, "dltensor")) return;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  auto* managed = static_cast<ManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"));
+  managed->release(managed);
+  PyErr_Restore(type, value, trace);
+}
+
+nb::object dlpack_capsule(uintptr_t managed) {
+  return nb::steal(PyCapsule_New(reinterpret_cast<void*>(managed), "dltensor", &drop_capsule));
+}
+
 }  // namespace
 
 void bind_functions(nb::module_& module) {
@@ -67,6 +88,7 @@ void bind_functions(nb::module_& module) {
   module.def("check_artifact", &check_artifact, "data"_a);
   module.def("checksum", &checksum_of, "data"_a);
   module.def("cpu_features", &feature_set);
+  module.def("dlpack_capsule", &dlpack_capsule, "managed"_a);
   module.def("trim_heap", [] {
     GilReleased released;
     trim_heap();

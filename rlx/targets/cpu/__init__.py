@@ -17,6 +17,7 @@ FAMILIES = (
     "custom",
     "contraction",
     "attention",
+    "attention_grad",
     "rowwise",
     "elementwise",
     "copy",

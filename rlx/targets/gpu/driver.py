@@ -30,6 +30,7 @@ from typing import Any
 from rlx.errors import DeviceError, DeviceLostError, OutOfMemoryError, ToolchainError
 from rlx.targets.gpu.work import (
     Binding,
+    Borrowed,
     Buffer,
     Handle,
     Kernel,
@@ -97,6 +98,12 @@ class Driver(ABC):
                 ) from None
             self.allocated += size
             return self._keep(Buffer(self, (raw, size), nbytes))
+
+    def borrow(self, address: int, nbytes: int, release: Callable[[], None]) -> Buffer:
+        """Memory of the device that somebody else owns, for APIs whose memory has addresses, as a
+        buffer. ``release`` is called once the device is done with it."""
+        with self._call():
+            return self._keep(Borrowed(self, (address, release), nbytes))
 
     def write(self, buffer: Buffer, offset: int, data: Any) -> None:
         """Copy the bytes of ``data`` (bytes, or a contiguous array) into a buffer."""
@@ -284,6 +291,7 @@ class Driver(ABC):
             "recording": self._forget,
             "kernel": self._free_kernel,
             "buffer": self._free_buffer,
+            "borrowed buffer": lambda raw: raw[1](),
         }
         for what, raw in sorted(found, key=lambda x: list(frees).index(x[0])):
             frees[what](raw)

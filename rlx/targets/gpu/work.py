@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Binding",
+    "Borrowed",
     "Buffer",
     "Handle",
     "Kernel",
@@ -110,6 +111,14 @@ class Buffer(Resource):
     def __init__(self, driver: Driver, raw: Any, nbytes: int) -> None:
         super().__init__(driver, raw, "buffer")
         self.nbytes = nbytes
+
+
+class Borrowed(Buffer):
+    """Memory of a device that somebody else owns."""
+
+    def __init__(self, driver: Driver, raw: Any, nbytes: int) -> None:
+        super().__init__(driver, raw, nbytes)
+        self.what = "borrowed buffer"
 
 
 class Handle(Resource):

@@ -51,6 +51,7 @@ def to_spirv(kernels: Sequence[KernelText], features: Features) -> bytes:
     _mlir.run_pipeline(module, PIPELINE)
     found = _only(module, "spirv.module")
     _keep_roundings(found)
+    _keep_nans(found, features)
     _mlir.run_pipeline(module, "builtin.module(any(spirv-update-vce))")
     return _serialized(found, environment)
 
@@ -88,6 +89,22 @@ def _keep_roundings(module: ir.Operation) -> None:
         return ir.WalkResult.ADVANCE
 
     module.walk(visit)
+
+
+def _keep_nans(module: ir.Operation, features: Features) -> None:
+    """Have every kernel say that nan, infinities and signed zeros count, in all its floats."""
+    if "nans" not in features.has:
+        return
+    widths = [32, *(n for n in (16, 64) if f"float{n}" in features.has)]
+    block = module.regions[0].blocks[0]
+    for view in list(block.operations):
+        if view.operation.name != "spirv.EntryPoint":
+            continue
+        name = ir.FlatSymbolRefAttr(view.operation.attributes["fn"]).value
+        for width in widths:
+            text = f'spirv.ExecutionMode @{name} "SignedZeroInfNanPreserve", {width}'
+            made = ir.Operation.parse(text, context=module.context)
+            block.append(made)
 
 
 def _serialized(spirv: ir.Operation, environment: str) -> bytes:

@@ -30,6 +30,8 @@ EXTRAS: dict[str, Extra] = {
     "int64": Extra(("Int64",), (), (i64, u64)),
     "float16": Extra(("Float16", "StorageBuffer16BitAccess"), _16BIT, (f16,)),
     "float64": Extra(("Float64",), (), (f64,)),
+    # Without it a driver may take x * 0 for 0, which is nan where x is infinite or nan.
+    "nans": Extra(("SignedZeroInfNanPreserve",), ("SPV_KHR_float_controls",), ()),
 }
 """By the names that features go by: ``vulkan1.1+int64``. A device has ``int8`` if it has Vulkan's
 shaderInt8 and storageBuffer8BitAccess, and so on."""

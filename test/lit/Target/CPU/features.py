@@ -12,11 +12,15 @@
 # V3-DAG: .globl contraction_{{[0-9]+}}
 # V3-NOT: callq mem
 # V3-NOT: vscalef
+# V3-NOT: vmaskmov
 # V3-NOT: zmm
 
 # V4-DAG: vfmadd{{[0-9]+}}ps {{.*}}%zmm
 # The exponential of softmax takes its power of two by one instruction.
 # V4-DAG: vscalefps {{.*}}%zmm
+# Its root of two comes from a register, and the end of a row is part of a vector.
+# V4-DAG: vpermps {{.*}}%zmm
+# V4-DAG: vmovups {{.*}}{%k{{[0-7]}}} {z}
 
 # ARM-NOT: ymm
 # ARM: fmla v{{[0-9]+}}.4s

@@ -1,0 +1,68 @@
+"""What is given to a call: inputs, and arrays for the outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import GraphError, ShapeError
+from rlx.graph import Graph
+from rlx.ops.base import caller
+from rlx.ops.value import Value
+from rlx.runtime.encoding import Array, Signature
+from rlx.runtime.executable import as_array, typed_array
+
+__all__ = ["check_outputs", "lies_on_a_device", "of_the_host", "shape_of"]
+
+_HOST = 1
+"""DLPack's number for the host's memory."""
+
+
+def of_the_host(value: Any, signature: Signature) -> Array:
+    """What was given for an input, as an array of the host."""
+    return as_array(value, signature, "input")
+
+
+def lies_on_a_device(value: Any) -> bool:
+    """Whether an array says that it is in the memory of a device."""
+    where = getattr(value, "__dlpack_device__", None)
+    return where is not None and where()[0] != _HOST
+
+
+def shape_of(value: Any, v: Value) -> tuple[int, ...]:
+    """The shape of what was given for an input; DTypeError if that is no array of its type."""
+    if lies_on_a_device(value):
+        return tuple(value.shape)  # its type is checked where it is used
+    return typed_array(value, str(v.name), v.dtype.name, "input").shape
+
+
+def check_outputs(
+    graph: Graph,
+    outputs: Sequence[Array],
+    expected: Sequence[Signature],
+    given: tuple[Sequence[Any], Mapping[str, Array]],
+) -> None:
+    """Refuse arrays that do not fit the outputs, or that lie over what was ``given``: inputs, and
+    params by name."""
+    if not isinstance(outputs, Sequence):
+        raise GraphError(f"outputs are NumPy arrays in a list, found {outputs!r}", caller())
+    if len(outputs) != len(expected):
+        raise ShapeError(f"{len(expected)} outputs expected, found {len(outputs)}", caller())
+    inputs, params = given
+    taken = [(f"input {v.name!r}", a) for v, a in zip(graph.inputs, inputs, strict=True)]
+    taken += [(f"param {name!r}", a) for name, a in params.items()]
+    for i, (out, (_, dt, shape)) in enumerate(zip(outputs, expected, strict=True)):
+        if not isinstance(out, np.ndarray):
+            found = type(out).__name__
+            raise GraphError(f"output {i} is a {found}, expected a NumPy array", caller())
+        as_array(out, (str(i), dt, shape), "output")
+        if not out.flags.c_contiguous or not out.flags.writeable:
+            raise ShapeError(f"output {i} must be contiguous and writable", caller())
+        for what, a in taken:
+            if isinstance(a, np.ndarray) and np.may_share_memory(out, a):
+                raise GraphError(
+                    f"output {i} shares memory with {what}; give it its own array", caller()
+                )
+        taken.append((f"output {i}", out))

@@ -1,0 +1,137 @@
+"""The samples of all ops on every GPU target that this machine can run, against the interpreter,
+and against what ``docs/gpu_support.json`` says of them.
+
+A target runs in a process of its own, two at a time. ``RLX_TEST_DEVICES`` names those that must be
+there, as ``make drivers`` and ``make test-gpu`` do; others that are not there are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlx
+from rlx.ops.base import op_class
+from support import support_record
+from support.conformance import SETS, Finding, facts, gpu_targets, runnable
+from support.samples import cases, op_classes
+
+EXPECTED = os.environ.get("RLX_TEST_DEVICES", "").replace(",", " ").split()
+
+CASES = os.environ.get("RLX_TEST_CASES", "turning")
+
+SECONDS = 1500
+
+RECORD = support_record.read()
+
+
+def _run(target: str, folder: Path) -> list[Finding]:
+    out = folder / f"{target}.json"
+    command = [sys.executable, "-m", "support.conformance", target, "--cases", CASES, "--out", out]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=SECONDS,
+        cwd=Path(__file__).parent.parent,
+    )  # fmt: skip
+    assert out.exists(), f"{target}: {(done.stdout + done.stderr)[-4000:]}"
+    return [Finding(**f) for f in json.loads(out.read_text(encoding="utf-8"))["findings"]]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[list[Finding]]]]:
+    """The findings of every target that can run here."""
+    folder = tmp_path_factory.mktemp("conformance")
+    with ThreadPoolExecutor(2) as pool:
+        yield {t: pool.submit(_run, t, folder) for t in runnable()}
+
+
+def test_the_devices_that_must_be_there_are_targets() -> None:
+    assert not set(EXPECTED) - set(gpu_targets())
+
+
+@pytest.mark.parametrize("target", gpu_targets())
+def test_every_op_agrees_with_the_interpreter(
+    target: str, runs: dict[str, Future[list[Finding]]]
+) -> None:
+    here = facts(target)
+    if not here.runs:
+        assert target not in EXPECTED, f"RLX_TEST_DEVICES names {target}, but {here.why}"
+        pytest.skip(f"{target}: {here.why} (or run `make drivers`)")
+    found = runs[target].result()
+    wrong = [str(f) for f in found if not f.good]
+    assert not wrong, "\n".join(wrong)
+    assert any(f.verdict == "agrees" for f in found), f"no case ran on {target}"
+    assert {f.op for f in found} == {op.name for op in op_classes()}
+    other = [
+        f"{f}, and the record says {said}"
+        for f in found
+        if (said := RECORD.way(target, f.op, f.dtype)).refused != (f.verdict == "refused")
+        and not said.partly
+    ]
+    assert not other, "run `make conformance`: " + "\n".join(other)
+
+
+def test_the_turning_cases_are_all_types_and_samples_once() -> None:
+    if not runnable():
+        pytest.skip("no device: run `make drivers`")
+    taken = [c for t in runnable() for c in SETS["turning"](t)]
+    every = list(cases())
+    assert {(c.op.name, c.number) for c in taken} == {(c.op.name, c.number) for c in every}
+    assert {(c.op.name, str(c.dtype)) for c in taken} == {(c.op.name, str(c.dtype)) for c in every}
+
+
+def test_the_record_has_every_op_and_type_of_every_target() -> None:
+    kinds = {(c.op.name, "" if c.dtype is None else c.dtype.name) for c in cases()}
+    for target in gpu_targets():
+        missing = sorted(kinds - set(RECORD.kinds(target)))
+        gone = sorted(set(RECORD.kinds(target)) - kinds)
+        assert not missing and not gone, (
+            f"docs/gpu_support.json and {target}: without {missing[:5]}, and with {gone[:5]} that"
+            " is no more; run `make conformance`"
+        )
+
+
+@pytest.mark.parametrize("target", gpu_targets())
+def test_the_record_says_which_way_ops_go(target: str) -> None:
+    """A part of the ops on each target, by the passes alone, which need no device."""
+    names = [op.name for op in op_classes()]
+    for name in names[gpu_targets().index(target) :: 2 * len(gpu_targets())]:
+        known = [(k, w) for k, w in RECORD.of(target, name).items() if not w.refused]
+        for dtype, said in known[:1]:
+            assert support_record.way_of(target, op_class(name), dtype) == said.way, name
+
+
+def test_a_wrong_device_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison can fail, case by case: here of one that adds 1 to what it computes."""
+    from rlx.runtime.backend import InterpreterBackend, _registry
+    from rlx.runtime.interpreted import Interpreted
+    from support import conformance
+
+    class Wrong(InterpreterBackend):
+        name = "opencl"
+
+        def load(self, graph: Any, options: Any, shared: Any) -> Any:
+            class Run(Interpreted):
+                def run_slots(self, *inputs: Any) -> Any:
+                    first, *rest = super().run_slots(*inputs)
+                    return (first + first.dtype.type(1), *rest)
+
+            return Run(graph, shared)
+
+    monkeypatch.setattr("rlx.runtime.backend._registry", dict(_registry))
+    del rlx.runtime.backend._registry["opencl"]
+    rlx.register_backend("opencl", Wrong)
+    monkeypatch.setattr(
+        conformance, "facts", lambda target: conformance.Facts(target, "software", "wrong")
+    )
+    chosen = [c for c in cases() if c.op.name == "mir.add" and str(c.dtype) == "f32"]
+    found = list(conformance.conforms("opencl", chosen))
+    assert [f.verdict for f in found] == ["wrong", *["agrees"] * (len(chosen) - 1)]
+    assert "Mismatched elements" in found[0].text and not found[0].good

@@ -1,0 +1,170 @@
+"""What graphs ask of devices at the edges: narrow elements, ragged sizes, long grids, large
+tensors, and views that lie over one another."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.compiler import compile_program
+from rlx.errors import UnsupportedError
+from rlx.interpreter import interpret
+from rlx.kernels.control import ROW
+from rlx.targets import find_target
+from rlx.targets.gpu.program import Dispatch
+from support.conformance import facts, gpu_targets
+from support.device import compiled
+from support.tolerances import assert_close
+
+rng = np.random.default_rng(0)
+
+RUNNABLE = [t for t in gpu_targets() if facts(t).runs] or ["vulkan"]
+"""Those that this machine has a device for; where there is none, one test a kind says so."""
+
+NARROW = ("f16", "bf16", "i8", "u8", "i16", "bool")
+
+
+def agrees(target: str, g: rlx.Graph, feeds: dict[str, Any]) -> None:
+    found = compiled(target, g).run(feeds)
+    for a, b in zip(found, interpret(g, feeds), strict=True):
+        assert_close(a, b)
+
+
+def values(shape: tuple[int, ...], dt: str) -> Any:
+    if dt == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    return (rng.standard_normal(shape) * 5).astype(rlx.types.DTYPES[dt].numpy)
+
+
+@pytest.mark.parametrize("target", RUNNABLE)
+def test_narrow_elements_of_ragged_sizes(target: str) -> None:
+    # Elements of less than a word share one with their neighbours, and with another thread's.
+    g = rlx.Graph("g")
+    feeds: dict[str, Any] = {}
+    outputs: list[rlx.Value] = []
+    for dt in NARROW:
+        for n in (1, 2, 3, 5, 127, 129, 257):
+            name = f"{dt}_{n}"
+            x = g.input(name, [3, n], dt)
+            feeds[name] = values((3, n), dt)
+            outputs += [x.transpose([1, 0]), g.concat([x, x], axis=1), x.narrow(1, 0, n)]
+            if dt != "bool":
+                outputs += [x + x, x.max(axis=1), x.cast("f32").sum(axis=0)]
+            else:
+                outputs += [~x, x.cast("i32").sum(axis=1)]
+    g.set_outputs(outputs)
+    agrees(target, g, feeds)
+
+
+@pytest.mark.parametrize("target", RUNNABLE)
+def test_a_result_beside_another_is_left_alone(target: str) -> None:
+    # Writes of single bytes into one array: a kernel that stores whole words would lose some.
+    g = rlx.Graph("g")
+    x, i = g.input("x", [13], "i8"), g.input("i", [7], "i32")
+    g.set_outputs([g.scatter(x, i, g.input("v", [7], "i8"), axis=0), x.flip([0])])
+    at = rng.permutation(13)[:7].astype(np.int32)
+    agrees(target, g, {"x": values((13,), "i8"), "i": at, "v": values((7,), "i8")})
+
+
+@pytest.mark.parametrize("target", RUNNABLE)
+@pytest.mark.parametrize("dispatch", ["native", "common"])
+def test_more_rows_than_a_grid_has_along_one_dimension(target: str, dispatch: str) -> None:
+    # A block a row, and 65,535 blocks are the most along x: so they stand in several rows.
+    n = 65_535 + 3 * ROW // 2 + 1
+    g = rlx.Graph("g")
+    x = g.input("x", [n, 3], "f32")
+    g.set_outputs([x.softmax(axis=-1), x.sum(axis=1)])
+    a = rng.standard_normal((n, 3)).astype(np.float32)
+    compiled_graph = compiled(target, g, dispatch=dispatch)
+    for found, expected in zip(compiled_graph.run({"x": a}), interpret(g, {"x": a}), strict=True):
+        assert_close(found, expected)
+
+
+@pytest.mark.parametrize("target", gpu_targets())
+def test_no_grid_is_longer_than_devices_allow(target: str) -> None:
+    n = 1 << 23
+    g = rlx.Graph("g")
+    x = g.input("x", [n, 64], "f32")
+    g.set_outputs([x.softmax(axis=-1), x + 1.0])
+    try:
+        program, _ = compile_program(g, find_target(target))
+    except UnsupportedError as e:
+        pytest.fail(f"{target}: {e}")
+    for step in program.main:
+        assert isinstance(step, Dispatch)
+        assert all(1 <= k <= 65_535 for k in step.groups)
+        threads = program.kernels[step.kernel].workgroup[0]
+        assert step.groups[0] * step.groups[1] * threads >= n
+
+
+@pytest.mark.parametrize("target", gpu_targets())
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda g: g.input("x", [1 << 31], "i8") + 1,
+        lambda g: g.input("x", [1 << 16, 1 << 15], "f16").sum(axis=1),
+        lambda g: g.input("x", [1 << 30], "c64").conj(),
+        lambda g: g.input("x", [1, 1 << 12], "f32").expand([1 << 20, 1 << 12]) + 1.0,
+        lambda g: g.concat([g.input("x", [1 << 30], "i8"), g.input("y", [1 << 30], "i8")], axis=0),
+        lambda g: g.gather(g.input("x", [1 << 31], "i8"), g.input("i", [2], "i32"), axis=0),
+    ],
+    ids=["pointwise", "rows", "complex", "expand", "concat", "gather"],
+)
+def test_what_needs_longer_indices_is_refused_or_has_them(target: str, build: Any) -> None:
+    """With 2^31 elements, their number is none that 32 bits with a sign can say."""
+    g = rlx.Graph("g")
+    g.set_outputs(build(g))
+    try:
+        compile_program(g, find_target(target))
+    except UnsupportedError as e:
+        assert re.search(r"indices of \S+ have 32 bits|take 32-bit sizes|lacks", e.message), e
+    else:
+        assert find_target(target).kernels.index_bits == 64
+
+
+@pytest.mark.parametrize("target", gpu_targets())
+def test_the_longest_tensor_that_fits_is_taken(target: str) -> None:
+    n = (1 << 31) - 2 * ROW * 256
+    g = rlx.Graph("g")
+    g.set_outputs(g.input("x", [n], "f32") + 1.0)
+    program, _ = compile_program(g, find_target(target))
+    (step,) = program.main
+    assert isinstance(step, Dispatch) and all(k <= 65_535 for k in step.groups)
+
+
+@pytest.mark.parametrize("target", RUNNABLE)
+def test_views_that_lie_over_one_another(target: str) -> None:
+    # Parts of one array, read and written again: a result may not lie where another is still read.
+    g = rlx.Graph("g")
+    x = g.input("x", [8, 6])
+    y = x * 2.0
+    left, right = y.narrow(1, 0, 4), y.narrow(1, 2, 4)
+    turned = y.transpose([1, 0]).reshape([8, 6])
+    swapped = g.concat([right, left], axis=1)
+    g.set_outputs([
+        left + right, turned + y, swapped, y.flip([0]) - y, y, y,
+        g.dynamic_update_slice(y, left.narrow(0, 0, 2), [g.input("at", [], "i32"), 1]),
+    ])  # fmt: skip
+    agrees(target, g, {"x": rng.standard_normal((8, 6)).astype(np.float32), "at": np.int32(3)})
+    agrees(target, g, {"x": rng.standard_normal((8, 6)).astype(np.float32), "at": np.int32(0)})
+
+
+@pytest.mark.parametrize("target", RUNNABLE)
+def test_arrays_that_lie_over_one_another_are_inputs(target: str) -> None:
+    g = rlx.Graph("g")
+    a, b = g.input("a", [5, 4]), g.input("b", [4, 5])
+    g.set_outputs([a @ b, a])
+    base = rng.standard_normal((6, 5)).astype(np.float32)
+    x, y = base[:5, 1:], base[1:5]
+    before = base.copy()
+    f = compiled(target, g)
+    found = f.run({"a": x, "b": y})
+    assert_close(found[0], x @ y)
+    np.testing.assert_array_equal(found[1], x)
+    np.testing.assert_array_equal(base, before, "an input was written")
+    found[1][...] = 0
+    np.testing.assert_array_equal(f.run({"a": x, "b": y})[1], x)
