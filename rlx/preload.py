@@ -35,7 +35,9 @@ def _load() -> None:
     except (AttributeError, OSError):
         return
     dlopen.restype, dlopen.argtypes = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_int)
+    # Each takes its own symbols before others': Mesa's OpenGL makes those of its LLVM global.
+    flags = os.RTLD_NOW | getattr(os, "RTLD_DEEPBIND", 0)
     for package, library in _LIBRARIES:
         spec = find_spec(package)
         for folder in (spec and spec.submodule_search_locations) or ():
-            dlopen(os.fsencode(Path(folder) / library), os.RTLD_NOW)
+            dlopen(os.fsencode(Path(folder) / library), flags)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import rlx.runtime._native as native
+from rlx.targets.gpu import drivers
 
 ROOT = Path(__file__).resolve().parent.parent
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -53,10 +54,10 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(native.__file__, root / "rlx" / "runtime")
     for name, text in RECIPES:
         path = root / name
-        before = path.read_text(encoding="utf-8")
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
         table = TABLES.get(name)
         if table is None:
-            after = f"{before}\n\n{text}"
+            after = f"{before}\n\n{text}" if before else text
         else:
             assert before.count(table) == 1, f"{name} has no longer the line {table!r}"
             after = before.replace(table, table + text)
@@ -77,6 +78,7 @@ def run(copy: Path, code: str) -> str:
 def test_the_recipes_are_there() -> None:
     assert [name for name, _ in RECIPES] == [
         "rlx/ops/activation.py", "rlx/ops/__init__.py", "rlx/lowering/rules.py",
+        "rlx/targets/gpu/languages/gles.py",
     ]  # fmt: skip
 
 
@@ -126,6 +128,35 @@ def test_the_generators_of_the_recipe_know_the_op(copy: Path) -> None:
     assert "def log_sigmoid(self, x: Value) -> Value:" in stub
     page = (copy / "docs" / "ops.md").read_text(encoding="utf-8")
     assert "### `mir.log_sigmoid`\n\n``log(sigmoid(x))``.\n" in page
+
+
+def test_the_language_of_the_recipe_runs(copy: Path) -> None:
+    if shutil.which("glslangValidator") is None or not drivers.probe("vulkan").found:
+        pytest.skip("no glslang, or no Vulkan device (`make drivers` has both)")
+    run(
+        copy,
+        """
+sys.path.insert(0, "test")
+import numpy as np
+from rlx.compiler import compile_program
+from rlx.runtime.device import DeviceExecutable
+from rlx.targets.gpu.emit import text_target
+from rlx.targets.gpu.features import preset
+from rlx.targets.gpu.languages.gles import GLES
+from support.shaders import ShaderDriver
+
+class Driver(ShaderDriver):
+    language = "opengl"
+
+g = rlx.Graph("recipe")
+g.set_outputs([g.input("x", [3, 200]).softmax(axis=-1)])
+program, _ = compile_program(g, text_target("gles", preset("webgpu"), GLES))
+assert program.kernels[0].code.startswith(b"#version 320 es")
+x = np.linspace(-3, 3, 600, dtype=np.float32).reshape(3, 200)
+(found,) = DeviceExecutable(program, Driver()).run_slots(x)
+np.testing.assert_allclose(found, rlx.interpret(g, {"x": x})[0], rtol=1e-5)
+""",
+    )
 
 
 def test_the_rule_of_the_recipe_applies(copy: Path) -> None:

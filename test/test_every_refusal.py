@@ -35,6 +35,6 @@ def files_of_absent_drivers() -> set[str]:
         if not drivers.probe(api).found:
             module, _, _ = drivers.DRIVERS[api].partition(":")
             folder = raise_sites.PACKAGE.parent / Path(*module.split(".")).parent
-            own = [folder / "launch.py", folder / "device.py"]
+            own = [folder / name for name in ("api.py", "launch.py", "device.py")]
             away |= {str(p.relative_to(raise_sites.PACKAGE.parent)) for p in own}
     return away

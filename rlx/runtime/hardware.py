@@ -33,7 +33,10 @@ _KNOWN = {
     "opencl": _Known("OpenCL", ("cl",)),
     "directx": _Known("DirectX 12", ("dx12", "d3d12")),
     "opengl": _Known("OpenGL", ("gl",)),
-    "webgpu": _Known("WebGPU", (), "browsers have it; here 'gpu' is the same, with rlx[gpu]"),
+    "webgpu": _Known(
+        "WebGPU", (),
+        "browsers have it (rlx export-web writes for them); here 'gpu' is the same, with rlx[gpu]",
+    ),
     "cpu": _Known("CPU"),
     "interpret": _Known("interpreter"),
 }  # fmt: skip

@@ -31,6 +31,7 @@ TARGETS = {
     "metal": "rlx.targets.metal",
     "opengl": "rlx.targets.opengl",
     "directx": "rlx.targets.directx",
+    "webgpu": "rlx.targets.webgpu",
 }
 """The package of each target."""
 

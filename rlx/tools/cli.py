@@ -19,6 +19,7 @@ COMMANDS = {
     "devices": "the devices of this machine, and why others are not there",
     "doctor": "what is missing here, and how to get it",
     "embed": "similarities of sentences under a sentence encoder",
+    "export-web": "a folder that a web page loads, and runs on WebGPU",
     "reduce": "the part of a graph that makes it fail, as a test",
     "run": "an artifact or an ONNX model on arrays from files",
     "view": "a compile as one HTML page, every level linked to the next",
@@ -61,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _module(name: str) -> Any:
-    return importlib.import_module(f"rlx.tools.commands.{name}")
+    return importlib.import_module(f"rlx.tools.commands.{name.replace('-', '_')}")
 
 
 if __name__ == "__main__":

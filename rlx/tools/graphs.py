@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from rlx.tools.arrays import named_arrays, pair
+from rlx.tools.arrays import many_arrays, named_arrays, pair
 from rlx.tools.options import add_dims
 
 if TYPE_CHECKING:
     from rlx.graph import Graph
 
-__all__ = ["add_graph_options", "graph_from"]
+__all__ = ["add_graph_options", "add_params", "graph_from", "params_from"]
 
 
 def add_graph_options(p: argparse.ArgumentParser) -> None:
@@ -21,6 +21,23 @@ def add_graph_options(p: argparse.ArgumentParser) -> None:
         "--constant", action="append", type=pair, default=[], metavar="NAME=FILE.npy",
         help="an input of an ONNX model that is fixed, because shapes depend on what it holds",
     )  # fmt: skip
+
+
+def add_params(p: argparse.ArgumentParser) -> None:
+    """The values of params, from files."""
+    p.add_argument("--params", metavar="FILE", help="params to carry: .safetensors or .npz")
+    p.add_argument(
+        "--param", action="append", type=pair, default=[], metavar="NAME=FILE.npy",
+        help="a param to carry",
+    )  # fmt: skip
+
+
+def params_from(args: argparse.Namespace, graph: Graph) -> dict[str, Any]:
+    """The params that the command line gives, by name."""
+    types = {str(v.name): v.dtype.name for v in graph.params}
+    params: dict[str, Any] = many_arrays(args.params, types) if args.params else {}
+    params.update(named_arrays(args.param, types))
+    return params
 
 
 def graph_from(path: str, args: argparse.Namespace) -> Graph:

@@ -99,6 +99,12 @@ def test_sums_keep_their_roundings_where_compilers_reorder() -> None:
     assert "FP_CONTRACT OFF" in source(one(lambda k, x: x, f32), "opencl")
 
 
+def test_remainders_of_negative_numbers_are_by_the_quotient_where_they_are_not_defined() -> None:
+    text = source(one(lambda k, x: x % 7, i32, out=i32), "glsl")
+    assert "/ 7 * 7;" in text and "%" not in text
+    assert "% 7;" in source(one(lambda k, x: x % 7, i32, out=i32), "metal")
+
+
 def test_what_a_language_lacks_is_refused_by_name() -> None:
     wide = one(lambda k, x: x + 1, i64, out=i64)
     assert "long" in source(wide, "opencl")

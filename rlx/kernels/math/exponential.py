@@ -36,9 +36,8 @@ _LN2 = 0.6931471805599453
 class _Exp:
     """``ln2`` in two parts, the polynomial of e^r on |r| ≤ ln2/2, and where the result is 0 or inf.
 
-    In f32 the first part times a whole number is exact: not all machines that have no f64 have a
-    fused multiply-add. Below ``low`` e^x rounds to 0, above ``high`` to inf; both leave the scaling
-    below in range.
+    In f32 the first part times a whole number is exact: not all machines have a fused multiply-add.
+    Below ``low`` e^x rounds to 0, above ``high`` to inf; both leave the scaling below in range.
     """
 
     ln2: tuple[float, float]

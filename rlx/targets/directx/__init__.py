@@ -24,8 +24,8 @@ def make_target(features: str | None = None) -> Target:
 
     Raises DeviceError for an unknown profile.
     """
-    from rlx.targets.directx.features import DEFAULT, preset
+    from rlx.targets.directx.features import DEFAULT, SHARED_BYTES, preset
     from rlx.targets.gpu.emit import text_target
     from rlx.targets.gpu.languages.hlsl import HLSL
 
-    return text_target("directx", preset(features or DEFAULT), HLSL)
+    return text_target("directx", preset(features or DEFAULT), HLSL, shared_bytes=SHARED_BYTES)

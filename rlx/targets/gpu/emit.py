@@ -9,8 +9,7 @@ a range takes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from rlx import _mlir
 from rlx.errors import UnsupportedError
@@ -20,7 +19,7 @@ from rlx.kernels.math import CPU_MATH
 from rlx.targets.base import Target, check_kernels
 from rlx.targets.gpu.language import Language
 from rlx.targets.gpu.printer import print_kernels
-from rlx.types import DType
+from rlx.targets.gpu.profiles import Profile
 
 __all__ = ["STAGES", "TextEmitter", "text_target", "to_source"]
 
@@ -29,23 +28,9 @@ STAGES = ("source",)
 PIPELINE = "builtin.module(canonicalize,cse)"
 
 
-class Lacking(Protocol):
-    """Features by name, and the element types that they have not."""
-
-    @property
-    def name(self) -> str:
-        """The name."""
-        ...
-
-    @property
-    def lacks(self) -> Mapping[DType, str]:
-        """The element types, each with what would provide it."""
-        ...
-
-
 def text_target(
     name: str,
-    features: Lacking,
+    features: Profile,
     language: Language,
     *,
     most_threads: int = 256,

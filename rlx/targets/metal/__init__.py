@@ -26,6 +26,6 @@ def make_target(features: str | None = None) -> Target:
     # Imported here: the driver needs nothing that compiles.
     from rlx.targets.gpu.emit import text_target
     from rlx.targets.gpu.languages.metal import METAL
-    from rlx.targets.metal.features import DEFAULT, preset
+    from rlx.targets.metal.features import DEFAULT, SHARED_BYTES, preset
 
-    return text_target("metal", preset(features or DEFAULT), METAL)
+    return text_target("metal", preset(features or DEFAULT), METAL, shared_bytes=SHARED_BYTES)

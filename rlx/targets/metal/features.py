@@ -5,7 +5,10 @@ from __future__ import annotations
 from rlx.targets.gpu.profiles import Profile, best_profile, find_profile
 from rlx.types import f64
 
-__all__ = ["DEFAULT", "PRESETS", "best", "preset"]
+__all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "best", "preset"]
+
+SHARED_BYTES = 32 << 10
+"""Threadgroup memory that every GPU has since that of macOS 11."""
 
 DEFAULT = "metal2.4"
 

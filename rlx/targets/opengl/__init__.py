@@ -26,6 +26,6 @@ def make_target(features: str | None = None) -> Target:
     # Imported here: the driver needs nothing that compiles.
     from rlx.targets.gpu.emit import text_target
     from rlx.targets.gpu.languages.glsl import GLSL
-    from rlx.targets.opengl.features import DEFAULT, preset
+    from rlx.targets.opengl.features import DEFAULT, SHARED_BYTES, preset
 
-    return text_target("opengl", preset(features or DEFAULT), GLSL)
+    return text_target("opengl", preset(features or DEFAULT), GLSL, shared_bytes=SHARED_BYTES)

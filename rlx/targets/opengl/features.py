@@ -5,9 +5,12 @@ from __future__ import annotations
 from rlx.targets.gpu.profiles import Profile, best_profile, find_profile
 from rlx.types import f64, i64, u64
 
-__all__ = ["DEFAULT", "PRESETS", "best", "preset"]
+__all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "best", "preset"]
 
 _ELSEWHERE = "RLX's GLSL has numbers of 32 bits; use a narrower type, or a device such as vulkan"
+
+SHARED_BYTES = 32 << 10
+"""Shared memory that OpenGL 4.3 asks of every device."""
 
 DEFAULT = "opengl4.3"
 

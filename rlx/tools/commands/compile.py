@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rlx.tools.arrays import many_arrays, named_arrays, pair
-from rlx.tools.graphs import add_graph_options, graph_from
+from rlx.tools.graphs import add_graph_options, add_params, graph_from, params_from
 
 __all__ = ["add_arguments", "run"]
 
@@ -21,11 +20,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
         " here; may be given again for others of its kind; default: this CPU",
     )  # fmt: skip
     add_graph_options(p)
-    p.add_argument("--params", metavar="FILE", help="params to carry: .safetensors or .npz")
-    p.add_argument(
-        "--param", action="append", type=pair, default=[], metavar="NAME=FILE.npy",
-        help="a param to carry",
-    )  # fmt: skip
+    add_params(p)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,10 +28,7 @@ def run(args: argparse.Namespace) -> int:
     import rlx
 
     graph = graph_from(args.graph, args)
-    types = {str(v.name): v.dtype.name for v in graph.params}
-    params = many_arrays(args.params, types) if args.params else {}
-    params.update(named_arrays(args.param, types))
-    made = rlx.compile_artifact(graph, args.target or "cpu", params=params or None)
+    made = rlx.compile_artifact(graph, args.target or "cpu", params=params_from(args, graph))
     made.save(args.output)
     machines = ", ".join(v.features for v in made.variants)
     carried = f"{len(made.values)} of {len(made.params)} params"

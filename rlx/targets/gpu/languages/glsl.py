@@ -11,12 +11,10 @@ from rlx.targets.gpu.languages import words
 
 __all__ = ["GLSL", "defined"]
 
-_VERSION = "#version 430"
-
 GLSL = Language(
     name="GLSL",
     suffix=".comp",
-    header=_VERSION,
+    header="#version 430",
     types=words.TYPES,
     memory={"i8": "uint", "i16": "uint", "f16": "uint"},
     unsigned_types=words.UNSIGNED_TYPES,
@@ -49,5 +47,6 @@ GLSL = Language(
 
 
 def defined(source: str, kernel: str) -> str:
-    """The source with the definition that chooses a kernel."""
-    return source.replace(_VERSION, f"{_VERSION}\n#define KERNEL_{kernel}", 1)
+    """The source with the definition that chooses a kernel, after the version."""
+    version, _, rest = source.partition("\n")
+    return f"{version}\n#define KERNEL_{kernel}\n{rest}"

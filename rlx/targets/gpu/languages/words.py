@@ -72,6 +72,8 @@ def rows(i: str, f: str, and_: str, or_: str) -> dict[str, str]:
     ``f`` a float of an int's; ``and_`` and ``or_`` are the atomic functions."""
     return {
         **c_like.rows(lambda t, e: f"{t}({e})"),
+        # The remainder of a negative number is not defined; its quotient is.
+        "arith.remsi": "{a} - {a} / {b} * {b}",
         "arith.trunci": "u:{ua}",
         "arith.index_cast index": "u:{ua}",
         "arith.index_castui": "u:{ua}",

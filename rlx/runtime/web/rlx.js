@@ -1,0 +1,256 @@
+// Runs a program that `rlx export-web` wrote, on WebGPU.
+//
+//     import { load } from "./model/rlx.js";
+//     const model = await load();
+//     const { y } = await model.run({ x: new Float32Array([1, 2, 3, 4]) });
+//
+// `model.inputs` and `model.outputs` have the name, dtype and shape of each array. Arrays are flat,
+// in row-major order, and of the type of `ARRAYS`; f16 and bf16 are given as their bits. Outputs
+// without a name are called out0, out1, ...
+
+const ARRAYS = {
+  f32: Float32Array, i32: Int32Array, u32: Uint32Array, i16: Int16Array, u16: Uint16Array,
+  i8: Int8Array, u8: Uint8Array, bool: Uint8Array, f16: Uint16Array, bf16: Uint16Array,
+  c64: Float32Array,
+};
+
+const FORMAT = 1;
+const WORD = 16;
+const LIMITS = [
+  "maxBufferSize", "maxStorageBufferBindingSize", "maxStorageBuffersPerShaderStage",
+  "maxComputeInvocationsPerWorkgroup", "maxComputeWorkgroupSizeX", "maxComputeWorkgroupStorageSize",
+];
+
+const up = (n, step) => Math.ceil(n / step) * step;
+
+/** The program of a folder (by default this file's), on a GPU of this machine. */
+export async function load(folder = new URL(".", import.meta.url), device = null) {
+  const file = async (name) => {
+    const found = await fetch(new URL(name, new URL(folder, location.href)));
+    if (!found.ok) throw new Error(`rlx: ${name}: ${found.status} ${found.statusText}`);
+    return found;
+  };
+  const [program, code, weights] = await Promise.all([
+    file("program.json").then((f) => f.json()),
+    file("kernels.wgsl").then((f) => f.text()),
+    file("weights.bin").then((f) => f.arrayBuffer()),
+  ]);
+  if (program.format !== FORMAT)
+    throw new Error(`rlx: program.json has format ${program.format}; this rlx.js reads ${FORMAT}`);
+  const model = new Model(program, device ?? (await open()));
+  await model.start(code, weights);
+  return model;
+}
+
+/** A device with as much as the machine's GPU allows. */
+async function open() {
+  if (!navigator.gpu) throw new Error("rlx: this browser has no WebGPU");
+  const adapter = await navigator.gpu.requestAdapter();
+  if (!adapter) throw new Error("rlx: WebGPU finds no GPU here");
+  const requiredLimits = Object.fromEntries(LIMITS.map((name) => [name, adapter.limits[name]]));
+  return adapter.requestDevice({ requiredLimits });
+}
+
+class Model {
+  constructor(program, device) {
+    this.program = program;
+    this.device = device;
+    this.inputs = program.inputs;
+    this.outputs = program.outputs.map((o, n) => ({ ...o, name: o.name || `out${n}` }));
+    this.alignment = Math.max(WORD, device.limits.minStorageBufferOffsetAlignment);
+    this.encoder = null;
+    this.queue = Promise.resolve();
+  }
+
+  /** Make kernels and memories, and run what depends on weights alone. */
+  async start(code, weights) {
+    const { device, program } = this;
+    device.pushErrorScope("out-of-memory");
+    device.pushErrorScope("validation");
+    const { STORAGE, COPY_SRC, COPY_DST } = GPUBufferUsage;
+    this.buffers = program.memories.map((m) => {
+      const usage = STORAGE | COPY_SRC | COPY_DST;
+      const buffer = device.createBuffer({ size: Math.max(WORD, up(m.bytes, WORD)), usage });
+      if (m.at !== null && m.bytes) device.queue.writeBuffer(buffer, 0, weights, m.at, up(m.bytes, 4));
+      return buffer;
+    });
+    this.memory = (role, index) =>
+      program.memories.findIndex((m) => m.role === role && m.index === index);
+    const module = device.createShaderModule({ code });
+    this.kernels = await Promise.all(program.kernels.map((k) => this.kernel(k, module)));
+    await this.steps(program.prologue, []);
+    this.flush();
+    for (const _ of ["validation", "out-of-memory"]) {
+      const error = await device.popErrorScope();
+      if (error) throw new Error(`rlx: ${error.message}`);
+    }
+  }
+
+  async kernel(k, module) {
+    const types = k.bindings.map((access) => (access === "read" ? "read-only-storage" : "storage"));
+    if (k.params) types.push("read-only-storage");
+    const entries = types.map((type, binding) => ({
+      binding, visibility: GPUShaderStage.COMPUTE, buffer: { type },
+    }));
+    const group = this.device.createBindGroupLayout({ entries });
+    const layout = this.device.createPipelineLayout({ bindGroupLayouts: [group] });
+    const compute = { module, entryPoint: k.name };
+    return { group, pipeline: await this.device.createComputePipelineAsync({ layout, compute }) };
+  }
+
+  /** Run on arrays by the names of inputs; the outputs by their names. Calls take turns. */
+  run(feeds) {
+    const result = this.queue.then(() => this.once(feeds));
+    this.queue = result.catch(() => {});
+    return result;
+  }
+
+  async once(feeds) {
+    this.inputs.forEach((input, n) => this.write(this.memory("input", n), 0, checked(input, feeds)));
+    for (const name of Object.keys(feeds))
+      if (!this.inputs.some((i) => i.name === name)) throw new Error(`rlx: no input is called ${name}`);
+    this.write(this.memory("error", 0), 0, new Int32Array(2));
+    await this.steps(this.program.main, []);
+    this.flush();
+    await this.check();
+    const found = {};
+    for (const [n, { name, dtype }] of this.outputs.entries()) {
+      const at = this.memory("output", n);
+      const data = await this.read(at, 0, this.program.memories[at].bytes);
+      found[name] = new ARRAYS[dtype](data);
+    }
+    return found;
+  }
+
+  async check() {
+    if (!this.program.sites.length) return;
+    const [code, site] = await this.error();
+    if (code) throw new Error(`rlx: ${this.program.sites[site + code - 1]}`);
+  }
+
+  async error() {
+    return new Int32Array(await this.read(this.memory("error", 0), 0, 8));
+  }
+
+  // -- memory
+
+  write(memory, offset, array) {
+    this.flush();
+    const bytes = new Uint8Array(up(array.byteLength, 4));
+    bytes.set(new Uint8Array(array.buffer, array.byteOffset, array.byteLength));
+    if (bytes.length) this.device.queue.writeBuffer(this.buffers[memory], offset, bytes);
+  }
+
+  /** A copy of bytes, once all that was run before is done. */
+  async read(memory, offset, size) {
+    const first = Math.floor(offset / 4) * 4;
+    const count = Math.max(4, up(offset + size - first, 4));
+    const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
+    const staging = this.device.createBuffer({ size: count, usage });
+    this.commands().copyBufferToBuffer(this.buffers[memory], first, staging, 0, count);
+    this.flush();
+    await staging.mapAsync(GPUMapMode.READ);
+    const copy = staging.getMappedRange().slice(offset - first, offset - first + size);
+    staging.destroy();
+    return copy;
+  }
+
+  commands() {
+    this.encoder ??= this.device.createCommandEncoder();
+    return this.encoder;
+  }
+
+  flush() {
+    if (this.encoder) this.device.queue.submit([this.encoder.finish()]);
+    this.encoder = null;
+  }
+
+  // -- steps, in the given rounds of the loops around them
+
+  async steps(list, rounds) {
+    for (const step of list) {
+      if (step.kind === "dispatch") this.dispatch(step, rounds);
+      else await this[step.kind](step, rounds);
+    }
+  }
+
+  dispatch(step, rounds) {
+    if (step.groups.includes(0)) return;
+    const kernel = this.kernels[step.kernel];
+    const moves = step.places.some((p) => p[2].length);
+    const bound = (!moves && step.bound) || this.bind(step, kernel, rounds);
+    if (!moves) step.bound = bound;
+    const pass = this.commands().beginComputePass();
+    pass.setPipeline(kernel.pipeline);
+    pass.setBindGroup(0, bound);
+    pass.dispatchWorkgroups(...step.groups);
+    pass.end();
+  }
+
+  bind(step, kernel, rounds) {
+    const starts = [];
+    const { elements } = this.program.kernels[step.kernel];
+    const entries = step.places.map((place, binding) => {
+      const at = offset(place, rounds);
+      const first = Math.floor(at / this.alignment) * this.alignment;
+      starts.push((at - first) / elements[binding]);
+      return { binding, resource: { buffer: this.buffers[place[0]], offset: first } };
+    });
+    const params = new Int32Array([...step.params, ...starts]);
+    if (params.length) {
+      const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST;
+      const buffer = this.device.createBuffer({ size: up(params.byteLength, WORD), usage });
+      this.device.queue.writeBuffer(buffer, 0, params);
+      entries.push({ binding: entries.length, resource: { buffer } });
+    }
+    return this.device.createBindGroup({ layout: kernel.group, entries });
+  }
+
+  async flag(place, rounds) {
+    return new Uint8Array(await this.read(place[0], offset(place, rounds), 1))[0] !== 0;
+  }
+
+  async branch(step, rounds) {
+    await this.steps((await this.flag(step.flag, rounds)) ? step.then : step.otherwise, rounds);
+  }
+
+  async repeat(step, rounds) {
+    for (let done = 0; ; ++done) {
+      await this.steps(step.test, rounds);
+      if (!(await this.flag(step.flag, rounds))) return;
+      if (this.program.sites.length && (await this.error())[0]) return;
+      if (done === step.limit) {
+        this.write(this.memory("error", 0), 0, new Int32Array([1, step.site]));
+        return;
+      }
+      await this.steps(step.body, rounds);
+    }
+  }
+
+  async for(step, rounds) {
+    for (let n = 0; n < step.rounds; ++n) {
+      const round = step.reverse ? step.rounds - 1 - n : n;
+      if (step.counter) {
+        const number = new Int32Array([round, 0]);
+        this.write(step.counter[0], offset(step.counter, rounds), number);
+      }
+      await this.steps(step.body, [...rounds, round]);
+    }
+  }
+}
+
+function offset([, first, moves], rounds) {
+  return moves.reduce((at, [depth, step]) => at + rounds[depth] * step, first);
+}
+
+function checked({ name, dtype, shape }, feeds) {
+  const given = feeds[name];
+  const expected = shape.reduce((a, b) => a * b, dtype === "c64" ? 2 : 1);
+  const kind = ARRAYS[dtype];
+  if (!(given instanceof kind) || given.length !== expected)
+    throw new Error(
+      `rlx: input ${name} is a ${kind.name} of ${expected} (${dtype}, [${shape}]), found ` +
+        (given === undefined ? "nothing" : `${given.constructor.name} of ${given.length}`),
+    );
+  return given;
+}

@@ -1,0 +1,7 @@
+"""What browsers' WebGPU can do: what that of the wgpu package can, with the same names."""
+
+from __future__ import annotations
+
+from rlx.targets.gpu.features import DEFAULT, PRESETS, best, preset
+
+__all__ = ["DEFAULT", "PRESETS", "best", "preset"]

@@ -1,0 +1,30 @@
+"""``rlx export-web GRAPH -o DIR``: a folder that a web page loads and runs on WebGPU."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rlx.tools.graphs import add_graph_options, add_params, graph_from, params_from
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(p: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    p.add_argument("graph", help="a graph's text, as rlx.save writes it, or an ONNX model (.onnx)")
+    p.add_argument("-o", dest="output", required=True, metavar="DIR", help="the folder")
+    add_graph_options(p)
+    add_params(p)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compile for WebGPU and write the folder; what was made goes to stderr."""
+    import rlx
+    from rlx.runtime.web import write_bundle
+
+    graph = graph_from(args.graph, args)
+    made = rlx.compile_artifact(graph, "webgpu", params=params_from(args, graph))
+    names = write_bundle(made, args.output)
+    print(f"{args.output}: {', '.join(names)}; serve it and open index.html", file=sys.stderr)
+    return 0
