@@ -25,6 +25,7 @@ class AttentionGrad(Heads, name="mir.attention_grad"):
     With p the probabilities and dp = g v^T: dv = p^T g, and with ds = p (dp - sum(dp p)) times the
     slope of the scores, dq = ds k and dk = ds^T q. The probabilities are computed again; the kernel
     keeps those of a few queries at a time. 16-bit floats are computed in f32 and rounded once.
+    Where a key is hidden from a query, what is not finite in either may count as 0 or give nan.
     """
 
     g: Value = operand("the cotangent of attention's result, of q's type")

@@ -30,6 +30,7 @@ FINITE: dict[str, tuple[int, ...]] = {
     "hir.depthwise_conv1d_causal": (1,),
     # Hidden values are weighed by 0, or left out.
     "mir.attention": (2,),
+    "mir.attention_grad": (0, 1, 2, 4),
     # Every result is a sum over all elements, in an order of the algorithm's own.
     **dict.fromkeys(("mir.fft", "mir.ifft", "mir.rfft", "mir.irfft"), ALL),
     **{f"mir.{name}": ALL for name in (

@@ -29,7 +29,8 @@ attributes #1 = { nocallback memory(none) willreturn }
     [
         ("define float @f(float %0) {\n  %2 = frem float %0, %0\n  ret float %2\n}",
          "the instruction frem"),
-        ("define void @f(ptr %0) {\n  fence seq_cst\n  ret void\n}", "the instruction fence"),
+        ("define void @f(ptr %0) {\n  %2 = atomicrmw add ptr %0, i32 1 seq_cst\n  ret void\n}",
+         "the instruction atomicrmw"),
         ("declare float @llvm.tanh.f32(float)", "the function llvm.tanh.f32"),
         ("declare <8 x float> @llvm.exp.v8f32(<8 x float>)", "the function llvm.exp.v8f32"),
         ("declare float @tanhf(float)", "the function tanhf"),

@@ -41,16 +41,17 @@ def test_a_device_gets_what_it_has(name: str) -> None:
 
 def test_a_device_gets_the_best_that_it_runs() -> None:
     from rlx.targets.cuda.features import runs
+    from rlx.targets.vulkan.features import EXTRAS
 
     assert best_features("cuda", runs(90)).name == "sm_90a"
     assert best_features("cuda", runs(87)).name == "sm_86"
     assert best_features("cuda", runs(103)).name == "sm_100"
     with pytest.raises(DeviceError, match="older than sm_75"):
         best_features("cuda", runs(60))
-    everything = frozenset(["int8", "int16", "int64", "float16", "float64", "unheard of"])
+    everything = frozenset([*EXTRAS, "unheard of"])
     assert best_features("vulkan", everything).name == "vulkan1.2"
     assert best_features("vulkan", everything - {"float64"}).name == (
-        "vulkan1.1+float16+int16+int64+int8"
+        "vulkan1.1+float16+int16+int64+int8+nans"
     )
     assert best_features("opencl", frozenset()).name == "opencl1.2-fp64"
 

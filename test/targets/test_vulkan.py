@@ -145,8 +145,8 @@ def test_a_type_that_the_device_lacks_is_refused(dt: DType) -> None:
 
 def test_the_refusal_of_an_op_names_it_and_its_types() -> None:
     g = rlx.Graph("angles")
-    g.set_outputs([g.sin(g.input("x", [2, 3], "f32"))])
-    with pytest.raises(UnsupportedError, match=r"mir\.sin on \(2x3xf32\): .* f64, .*\+float64"):
+    g.set_outputs([g.sin(g.input("x", [2, 3], "f64"))])
+    with pytest.raises(UnsupportedError, match=r"mir\.sin on \(2x3xf64\): .* f64, .*\+float64"):
         kernels_of(g, make_target("vulkan1.1"))
 
 

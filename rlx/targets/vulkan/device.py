@@ -29,6 +29,9 @@ _FEATURES = {
 shaderInt64, shaderInt16 and storageBuffer16BitAccess, shaderInt8 and storageBuffer8BitAccess,
 shaderFloat16 in the specification's structures."""
 
+_KEEPS_NANS = {"float32": 3, "float16": 2, "float64": 4}
+"""The places of shaderSignedZeroInfNanPreserveFloat32, 16 and 64 among the float controls."""
+
 
 class Device:
     """The device that RLX_GPU says, or the one that is expected to be fastest.
@@ -100,12 +103,22 @@ class Device:
                 found.add(name)
                 for part, i in places:
                     wanted[part].on[i] = 1
+        if newer and self._keeps_nans(found):
+            found.add("nans")
         priority = (c.c_float * 1)(1.0)
         queue = make("DeviceQueueCreateInfo", family=self.family, count=1, pPriorities=priority)
         info = make("DeviceCreateInfo", queues=1, pQueues=queue, pNext=wanted["Features2"])
         device = c.c_void_p()
         self.vk("vkCreateDevice", self.physical, c.byref(info), None, c.byref(device))
         return device.value or 0, frozenset(found)
+
+    def _keeps_nans(self, found: set[str]) -> bool:
+        """Whether the device can be told, of all floats that it has, that nan, infinities and the
+        signs of zeros count."""
+        floats = make("FloatControls")
+        info = make("Properties2", pNext=floats)
+        self.vk.plain("vkGetPhysicalDeviceProperties2", self.physical, c.byref(info))
+        return all(floats.on[i] for t, i in _KEEPS_NANS.items() if t in {"float32", *found})
 
     @property
     def limits(self) -> Limits:
