@@ -28,7 +28,7 @@ DEBIAN = (
 compiles GLSL and HLSL to SPIR-V."""
 
 
-DEVICES = ("vulkan", "gpu", "opencl")
+DEVICES = ("vulkan", "gpu", "opencl", "opengl")
 """What there is then to run on, "gpu" by the wgpu package that `make drivers` installs."""
 
 

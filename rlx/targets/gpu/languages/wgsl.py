@@ -19,8 +19,10 @@ _NAN = "(bitcast<u32>({a}) & 0x7fffffffu) > 0x7f800000u"
 
 _EXTREME = """\
 fn rlx_{name}(a: f32, b: f32) -> f32 {{
+    if ((bitcast<u32>(a) & 0x7fffffffu) > 0x7f800000u) {{ return a; }}
+    if ((bitcast<u32>(b) & 0x7fffffffu) > 0x7f800000u) {{ return b; }}
     if (a == b) {{ return bitcast<f32>(bitcast<u32>(a) {equal} bitcast<u32>(b)); }}
-    if ((bitcast<u32>(a) & 0x7fffffffu) > 0x7f800000u || a {order} b) {{ return a; }}
+    if (a {order} b) {{ return a; }}
     return b;
 }}"""
 

@@ -49,10 +49,14 @@ uint rlx_to_half(float x) {{
     return sign | ((size - 0x38000000u) >> 13u);
 }}"""
 
+# Of both operands the bits say whether they are nan: compilers take the comparison for a maximum
+# that leaves a nan out.
 _EXTREME = """\
 float rlx_{name}(float a, float b) {{
+    if (({u}(a) & 0x7fffffffu) > 0x7f800000u) {{ return a; }}
+    if (({u}(b) & 0x7fffffffu) > 0x7f800000u) {{ return b; }}
     if (a == b) {{ return {f}({u}(a) {equal} {u}(b)); }}
-    if (({u}(a) & 0x7fffffffu) > 0x7f800000u || a {order} b) {{ return a; }}
+    if (a {order} b) {{ return a; }}
     return b;
 }}"""
 
