@@ -22,7 +22,7 @@ def rows(text: str) -> dict[str, str]:
 def test_every_device_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["devices"]) == 0
     found = rows(capsys.readouterr().out)
-    assert set(found) == set(rlx.DEVICE_PRIORITY)
+    assert set(found) >= set(rlx.DEVICE_PRIORITY)  # besides what other tests have registered
     assert found["cpu"].split()[1] == "available" and rlx.full_name("cpu") in found["cpu"]
     assert found["rocm"].split()[1] == "-" and hardware.why_missing("rocm") in found["rocm"]
 
