@@ -13,12 +13,14 @@ import rlx
 from rlx.errors import (
     DeviceLostError,
     DTypeError,
+    FaultError,
     GraphError,
     OutOfMemoryError,
     ShapeError,
     UnsupportedError,
 )
 from rlx.runtime import dlpack
+from rlx.runtime.device import _ERROR
 from rlx.runtime.device_array import DeviceArray
 from rlx.targets.gpu.driver import Driver
 from support.device import compiled, session
@@ -181,6 +183,30 @@ def test_arrays_of_another_device_are_refused() -> None:
         f.run({"x": np.ones((1, WIDTH), np.float32), "at": at(0), "cache": there})
     with pytest.raises(BufferError, match="no address to hand over"):
         there.__dlpack__()
+
+
+def test_memory_of_a_device_is_not_the_hosts() -> None:
+    there = session("cuda").to_device(np.zeros(3, np.float32))
+    with pytest.raises(BufferError, match=r"lies on cuda \(Mock GPU.*numpy\(\) for a copy"):
+        there.__dlpack__(dl_device=(1, 0))
+
+
+def test_elements_that_rlx_has_not_are_refused() -> None:
+    a = aligned((3,))
+    capsule = dlpack.exported(a.ctypes.data, "f32", (3,), (2, 0), a)
+    managed = ctypes.cast(dlpack._pointer(capsule, b"dltensor"), ctypes.POINTER(dlpack._Managed))
+    managed.contents.tensor.bits = 24
+    with pytest.raises(DTypeError, match="the cache has elements of DLPack's kind 2 with 24 bits"):
+        dlpack.imported(capsule, "the cache")
+
+
+def test_a_fault_of_no_known_site() -> None:
+    g = rlx.Graph("g")
+    g.set_outputs(g.input("table", [3, 2]).gather(g.input("i", [1], "i64")))
+    f = compiled("cuda", g)._executable({})  # type: ignore[attr-defined]
+    f.driver.write(f._of["error", 0], 0, _ERROR.pack(1, 99))
+    with pytest.raises(FaultError, match="reported fault 1 at the unknown site 99"):
+        f._check_faults()
 
 
 # -- memory that is handed over ------------------------------------------------------------

@@ -13,6 +13,7 @@ The order of a sum depends on the variant and its tile, which are chosen by the 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -181,7 +182,7 @@ class _Matrix(Strided):
         return self.k.load(self.buffer, self.place(base, row, column))
 
 
-class _Emitter:
+class _Emitter(ABC):
     """What the kernels have in common: operands, what a block is for, the epilogue."""
 
     def __init__(self, name: str, config: GpuContractionConfig, target: KernelTarget) -> None:
@@ -204,9 +205,9 @@ class _Emitter:
         self.k.parallel_blocks(self.config.shape.threads, self.block)
         return self.k.text()
 
+    @abstractmethod
     def block(self, i: Reg, thread: Reg) -> None:
         """One block."""
-        raise NotImplementedError
 
     def batch(self, i: Reg) -> None:
         """Where the matrices of the batch element ``i`` begin."""
