@@ -42,16 +42,13 @@ def _conv_weights(n: Any, x: Any, g: Any) -> Any:
     return jax.vjp(lambda w: _conv(n, x, w, high), w)[1](g)[0]
 
 
-def _taps(n: Any, x: Any, fill: Any, dilation: Any) -> Iterator[Any]:
+def _taps(n: Any, x: Any, fill: Any, low: Any, dilation: Any) -> Iterator[Any]:
     """For each tap of the windows the elements that it sees, with ``fill`` around the tensor."""
     counts = n.out.type.static_shape[2:]
-    sizes = list(zip(x.shape[2:], counts, n.taps, n.stride, n.low, dilation, strict=True))
+    sizes = zip(x.shape[2:], counts, n.taps, n.stride, low, dilation, strict=True)
     high = [max(0, (m - 1) * s + (k - 1) * d + 1 - lo - size) for size, m, k, s, lo, d in sizes]
-    none = [(0, 0, 0)] * 2
-    wide = lax.pad(
-        x, jnp.asarray(fill, x.dtype),
-        [*none, *((lo, hi, 0) for lo, hi in zip(n.low, high, strict=True))],
-    )  # fmt: skip
+    sides = [(lo, hi, 0) for lo, hi in zip(low, high, strict=True)]
+    wide = lax.pad(x, jnp.asarray(fill, x.dtype), [(0, 0, 0), (0, 0, 0), *sides])
     for tap in product(*map(range, n.taps)):
         first = [t * d for t, d in zip(tap, dilation, strict=True)]
         ranges = zip(first, counts, n.stride, strict=True)
@@ -59,28 +56,17 @@ def _taps(n: Any, x: Any, fill: Any, dilation: Any) -> Iterator[Any]:
 
 
 def _max_pool(n: Any, x: Any) -> Any:
-    return jnp.max(jnp.stack(list(_taps(n, x, -np.inf, n.dilation))), 0)
+    return jnp.max(jnp.stack(list(_taps(n, x, -np.inf, n.low, n.dilation))), 0)
 
 
 def _mean_pool(n: Any, x: Any) -> Any:
-    ones = (1,) * len(n.taps)
-    counted = jnp.ones((1, 1, *x.shape[2:]))
+    near = (1,) * len(n.taps)
+    counted, low = np.ones((1, 1, *x.shape[2:])), n.low
     if n.count_include_pad:
         # The places of padding count; those that _taps adds beyond it do not.
         sides = zip(n.low, n.high, strict=True)
-        around = jnp.pad(counted, [(0, 0), (0, 0), *sides], constant_values=1)
-        low = tuple(0 for _ in n.low)
-    else:
-        around, low = counted, n.low
-    shifted = _Moved(n, low)
-    return sum(_taps(n, x, 0, ones)) / sum(_taps(shifted, around, 0, ones))
-
-
-class _Moved:
-    """A node with other padding before its tensor."""
-
-    def __init__(self, node: Any, low: Any) -> None:
-        self.out, self.taps, self.stride, self.low = node.out, node.taps, node.stride, low
+        counted, low = np.pad(counted, [(0, 0), (0, 0), *sides], constant_values=1), (0,) * len(low)
+    return sum(_taps(n, x, 0, n.low, near)) / sum(_taps(n, counted, 0, low, near))
 
 
 def _max_pool_backward(n: Any, g: Any, indices: Any) -> Any:
