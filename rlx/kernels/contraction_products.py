@@ -112,7 +112,7 @@ class Products(Epilogue):
 
     def panel(self, b: _Block, p: Reg, tiled: Reg, whole: Reg) -> None:
         """The whole tiles of a panel: ``tiled`` rows, of which ``whole`` fill theirs."""
-        k, width = self.k, self.shape.width
+        k = self.k
         source, packed = self.source(b, p), b.strip.task.panel
         complete = (b.first + b.depth >= self.depth) & self.is_whole(p)
 
@@ -136,14 +136,12 @@ class Products(Epilogue):
                 store()
                 k.when(done, finish)
 
-        following, rows = self.depth * width, self.shape.rows
+        rows = self.shape.rows
         if packed is None:
-            # The first tile of a panel may wait for memory; while a later one finds the panel in
-            # the cache, the next panel is on its way.
-            k.loop(0, tiled, rows, lambda i: tile(i, source, k.select(i > 0, following, self.near)))
+            k.loop(0, tiled, rows, lambda i: tile(i, source, self.near))
         else:
             tile(k.index(0), source, None, packed)
-            copy = _Panel(p, packed, k.index(0), k.index(width))
+            copy = _Panel(p, packed, k.index(0), k.index(self.shape.width))
             k.loop(rows, tiled, rows, lambda i: tile(i, copy, None))
 
     def begin(self, b: _Block, rows: list[Reg], panel: _Panel) -> list[Reg]:
