@@ -5,8 +5,9 @@ A is [M, K] with contiguous rows or columns, B is packed in panels (``rlx.kernel
 of rows and a group of panels:
 
     for each strip of panels in the group:
-        the products (``contraction_products``):   sums in registers, then in the strip (scratch)
-        for each row, for each vector of columns:  epilogue, from the strip to C
+        the products (``contraction_products``), tile by tile:   sums in registers
+        the epilogue (``contraction_epilogue``) of each tile:    from there, or a strip of scratch,
+                                                                 to C
 
 Only the epilogue reads operands and writes C, each element once and none outside [M, N]: tiles
 may overlap at the last rows, and panels may be filled up or overlap. C may therefore be the very

@@ -1,14 +1,16 @@
-"""The products of a contraction: blocks of K, panels and tiles, from A and B to sums in scratch.
+"""The products of a contraction: blocks of K, panels and tiles, from A and B to sums.
 
-``contraction`` has the loops around them and the epilogue. For a strip of panels:
+``contraction`` has the loops around them, and ``contraction_epilogue`` what follows. For a strip of
+panels:
 
     for each block of K, for each panel:
-        for each whole tile of rows: add to its sums in the strip
-    for each panel: the last rows, by smaller tiles, over all of K
+        for each whole tile of rows: add to its sums in the strip; after the last block, finish them
+    for each panel: the last rows, by smaller tiles, over all of K; finish them
 
 A block of a panel and a block of the rows of A stay in the L2 cache while they are used again. The
 sums wait in the strip for the next block to go on with them, so that an element stays one chain
-over K. The last rows read a panel but once, and so need no blocks.
+over K; those of the last block stay in registers where the epilogue is short. The last rows read a
+panel but once, and so need no blocks.
 
 A plain B, which nobody has packed, is read where it lies. The first tile of a panel puts what it
 reads into scratch as a panel, for the other tiles.
