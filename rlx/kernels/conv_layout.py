@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
-from rlx.kernels.conv_plan import ConvShape, Planes, Triple, tile_of
+from rlx.kernels.conv_plan import ConvShape, Planes, Triple
 from rlx.kernels.family import Launch
 from rlx.kernels.lanes import every
 from rlx.kernels.reg import Reg
@@ -44,10 +44,11 @@ class PlanesConfig:
 
 @dataclass(frozen=True)
 class BlocksConfig:
-    """The element types of the weights and of the blocks."""
+    """The element types of the weights and of the blocks, and the output channels of a block."""
 
     source: DType
     target: DType
+    rows: int
 
 
 def planes_launch(
@@ -69,14 +70,13 @@ def planes_launch(
 
 def blocks_launch(
     config: BlocksConfig,
-    target: KernelTarget,
     shape: ConvShape,
     strides: tuple[int, int, int, int],
     first: int = 0,
 ) -> Launch:
     """``strides`` are the weights', in elements: of groups, outputs, channels and taps; ``first``
     is where the first tap lies. The kernel's buffers are the weights and the blocks."""
-    rows = tile_of(target, config.target).rows
+    rows = config.rows
     blocks = ceil_div(shape.outputs, rows)
     depth = shape.channels * shape.taps
     grain = max(1, GRAIN_BYTES // (depth * rows * config.target.bytes))
@@ -93,7 +93,7 @@ def emit(name: str, config: PlanesConfig | BlocksConfig, target: KernelTarget) -
 
 def _emit_blocks(name: str, config: BlocksConfig, target: KernelTarget) -> KernelText:
     k = Kernel(name, target)
-    rows = tile_of(target, config.target).rows
+    rows = config.rows
     source, packed = k.buffer("source", config.source), k.buffer("packed", config.target)
     outputs, channels, taps = k.size("outputs"), k.size("channels"), k.size("taps")
     blocks, by_group, by_output = k.size("blocks"), k.size("by_group"), k.size("by_output")

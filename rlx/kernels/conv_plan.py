@@ -130,9 +130,8 @@ def tile_of(target: KernelTarget, dt: DType) -> Tile:
     return Tile(8 if target.registers >= 32 else 4, 3, target.lanes(accumulate_type(dt)))
 
 
-def packed_size(target: KernelTarget, shape: ConvShape, dt: DType) -> int:
-    """Elements of the packed weights: [groups, blocks, channels, taps, rows of a tile]."""
-    rows = tile_of(target, dt).rows
+def packed_size(shape: ConvShape, rows: int) -> int:
+    """Elements of the packed weights: [groups, blocks, channels, taps, rows of a block]."""
     return shape.groups * ceil_div(shape.outputs, rows) * rows * shape.channels * shape.taps
 
 

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from rlx._mlir import ir
-from rlx.kernels import conv, conv_layout
+from rlx.kernels import conv, conv_channels_plan, conv_layout
 from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.conv import ConvConfig, ConvShape, OperandKind, Planes
 from rlx.kernels.conv_layout import BlocksConfig, PlanesConfig
@@ -82,11 +82,22 @@ class Convolution:
         shape, dt = _shape(node), accumulate_type(node.out.dtype)
         x, w = (region.leaves[spread_source(v)] for v in node.present)
         source = lowering.view(x).expand(node.x.type.static_shape)
-        planes, layout, group = planes_of(lowering, source, shape, dt)
-        blocks = _blocks(lowering, w, node, shape, dt)
-        config = ConvConfig(dt, shape.taps == 1, program, tuple(kinds))
-        taps = [] if config.single else [lowering.literal(np.asarray(layout.offsets(shape)))]
-        launch = conv.launch(config, lowering.target.kernels, shape, layout, group)
+        target = lowering.target.kernels
+        import os
+        if os.environ.get("CONVX") == "1":
+            read = conv_channels_plan.undivided(shape)
+            planes, layout, group = planes_of(lowering, source, read, dt)
+            config = conv_channels_plan.config_of(target, shape, layout, dt, program, tuple(kinds))
+            launch = conv_channels_plan.launch(config, target, shape, layout, group)
+            rows = conv_channels_plan.block_width(target, dt)
+        else:
+            read = shape
+            planes, layout, group = planes_of(lowering, source, read, dt)
+            config = ConvConfig(dt, shape.taps == 1, program, tuple(kinds))
+            launch = conv.launch(config, target, shape, layout, group)
+            rows = tile_of(target, dt).rows
+        blocks = _blocks(lowering, w, node, shape, BlocksConfig(node.w.dtype, dt, rows))
+        taps = [] if config.single else [lowering.literal(np.asarray(layout.offsets(read)))]
         result = lowering.result(region.op.results[0])
         views = [planes, blocks, *taps, *extra, result]
         lowering.launch("conv", config, views, launch, region.flops)
@@ -149,22 +160,24 @@ def planes_of(
 
 
 def _blocks(
-    lowering: Lowering, leaf: ir.Value, node: Conv | ConvTranspose, shape: ConvShape, dt: DType
+    lowering: Lowering, leaf: ir.Value, node: Conv | ConvTranspose, shape: ConvShape,
+    config: BlocksConfig,
 ) -> View:
     """The weights in blocks. Those that depend on params alone are packed by the prologue, once
     for all uses."""
     static = lowering.static_of(leaf)
     if static is None:
-        return _packed(lowering, lowering.view(leaf), node, shape, dt)
-    key = ("blocks", static, node.groups, isinstance(node, ConvTranspose))
+        return _packed(lowering, lowering.view(leaf), node, shape, config)
+    key = ("blocks", static, node.groups, isinstance(node, ConvTranspose), config.rows)
     if key not in lowering.packs:
         with lowering.prologue_of(static):
-            lowering.packs[key] = _packed(lowering, lowering.view(static), node, shape, dt)
+            lowering.packs[key] = _packed(lowering, lowering.view(static), node, shape, config)
     return lowering.packs[key]
 
 
 def _packed(
-    lowering: Lowering, source: View, node: Conv | ConvTranspose, shape: ConvShape, dt: DType
+    lowering: Lowering, source: View, node: Conv | ConvTranspose, shape: ConvShape,
+    config: BlocksConfig,
 ) -> View:
     source = source.expand(node.w.type.static_shape)
     own, taps = source.shape[:2], math.prod(source.shape[2:])
@@ -174,11 +187,9 @@ def _packed(
     group, first, second, tap = found.strides
     mirrored = isinstance(node, ConvTranspose)
     strides = (group, second, first, -tap) if mirrored else (group, first, second, tap)
-    target = lowering.target.kernels
-    packed = lowering.fresh(dt, (conv.packed_size(target, shape, dt),))
-    config = BlocksConfig(source.dtype, dt)
+    packed = lowering.fresh(config.target, (conv.packed_size(shape, config.rows),))
     start = (taps - 1) * tap if mirrored else 0
-    launch = conv_layout.blocks_launch(config, target, shape, strides, start)
+    launch = conv_layout.blocks_launch(config, shape, strides, start)
     lowering.launch("conv_layout", config, [found, packed], launch)
     return packed
 
