@@ -23,26 +23,26 @@ from rlx.kernels.conv_channels_plan import ConvChannelsConfig, block_width, VECT
 from rlx.kernels.conv_epilogue import ConvEpilogue
 from rlx.kernels.lanes import transposed
 from rlx.kernels.reg import Reg
-from rlx.types import i64
+from rlx.types import i32, i64
 
 __all__ = ["emit"]
-
-AHEAD = 16
-"""Steps from a request for weights to their use."""
-
 
 def emit(name: str, config: ConvChannelsConfig, target: KernelTarget) -> KernelText:
     """The kernel of a config; ``conv_channels_plan.launch`` gives its sizes."""
     return _Emitter(name, config, target).emit()
 
 
+import os
+AHEAD = int(os.environ.get("AHEAD", "16"))
+XAHEAD = int(os.environ.get("XAHEAD", "8"))
+
+
 @dataclass(frozen=True)
 class _Block:
-    """A block of output channels of a task: where its weights begin and its first channel."""
+    """A block of output channels: where its weights begin, its first channel, and how many."""
 
     w: Reg
     channel: Reg
-    row0: Reg
     rows: Reg
 
 
@@ -91,18 +91,20 @@ class _Emitter:
         begin, first = tile_task * self.task_tiles, row_task * self.task_blocks
         end = k.minimum(begin + self.task_tiles, self.tiles)
 
-        def block(b: Reg) -> None:
+        last = k.minimum(first + self.task_blocks, blocks)
+
+        def block(c: Reg, b: Reg) -> None:
             row0 = b * width
             rows = k.minimum(self.outputs - row0, k.index(width))
             w = (group * blocks + b) * depth * width
-            found = _Block(w, group * self.outputs + row0, row0, rows)
+            found = _Block(w, group * self.outputs + row0, rows)
+            place = (b - first) * self.task_tiles - begin
+            k.loop(begin, end, 1, lambda t: self.tile(found, group, c, t, place + t))
 
-            def part(c: Reg) -> None:
-                k.loop(begin, end, 1, lambda t: self.tile(found, group, c, t, t - begin))
+        def part(c: Reg) -> None:
+            k.loop(first, last, 1, lambda b: block(c, b))
 
-            k.loop(0, self.channels, self.part, part)
-
-        k.loop(first, k.minimum(first + self.task_blocks, blocks), 1, block)
+        k.loop(0, self.channels, self.part, part)
 
     def tile(self, block: _Block, group: Reg, c: Reg, t: Reg, place: Reg) -> None:
         """The channels from ``c`` on of tile ``t``, whose sums are the strip's of that place."""
@@ -164,8 +166,9 @@ class _Emitter:
 
         def step(at: Reg, weight: Reg, acc: tuple[Reg, ...]) -> list[Reg]:
             vectors = [k.load(self.w, weight + v * self.lanes, self.lanes) for v in range(VECTORS)]
-            for n in range(0, width * self.config.dtype.bytes, 64):
-                k.prefetch(self.w, weight + (AHEAD * width + n // self.config.dtype.bytes))
+            if AHEAD:
+                for n in range(0, width * self.config.dtype.bytes, 64):
+                    k.prefetch(self.w, weight + (AHEAD * width + n // self.config.dtype.bytes))
             sums: list[Reg] = []
             for first in starts:
                 place = first + at
@@ -178,6 +181,11 @@ class _Emitter:
         def channel(c: Reg, *acc: Reg) -> list[Reg]:
             at = c * self.x_channel
             if self.offsets is None:
+                if XAHEAD:
+                    for first in starts:
+                        k.prefetch(self.x, first + at + self.x_channel * XAHEAD)
+                        if XAHEAD > 100:
+                            k.prefetch(self.x, first + at + self.x_channel * (XAHEAD - 100) + (columns - 1) * self.config.step)
                 return step(at, w + c * width, acc)
             return self.over_taps(at, w + c * self.taps * width, step, acc)
 
@@ -199,20 +207,27 @@ class _Emitter:
     def finish(self, block: _Block, strip: Reg, count: Reg, c: Reg) -> None:
         """The results of a tile: ``count`` neighbours in each output channel of the block."""
         k, lanes = self.k, self.lanes
+        edges = range(0, self.strip_rows, lanes)
+        left = [k.cast(count, i32) - s for s in edges]
+        masks = [k.first_lanes(n, lanes) for n in left] if k.target.masks else None
 
         def vector(v: Reg) -> None:
-            at = strip + v * lanes
-            for s in range(0, self.strip_rows, lanes):
+            at, first = strip + v * lanes, v * lanes
+            for s in edges:
                 found = [k.load(self.strip, at + (s + n) * self.width, lanes) for n in range(lanes)]
                 for n, row in enumerate(transposed(k, found)):
                     k.store(row, self.square, n * self.strip_rows + s)
-            first = v * lanes
 
             def row(r: Reg) -> None:
-                own = c + (first + r) * self.c_channel
-                self.epilogue.stretch(
-                    count, self.square, r * self.strip_rows, own, block.channel + first + r, lanes
-                )
+                own, channel = c + (first + r) * self.c_channel, block.channel + first + r
+                sums = r * self.strip_rows
+                if masks is None:
+                    self.epilogue.stretch(count, self.square, sums, own, channel, lanes)
+                    return
+                numbers = self.epilogue.numbers(channel)
+                for s, mask in zip(edges, masks, strict=True):
+                    total = k.load(self.square, sums + s, lanes)
+                    self.epilogue.part(total, numbers, own + s, lanes, mask)
 
             k.loop(0, k.minimum(block.rows - first, k.index(lanes)), 1, row)
 

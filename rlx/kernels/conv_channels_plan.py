@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 from rlx.kernels.builder import KernelTarget
-from rlx.kernels.conv_plan import ConvShape, OperandKind, Planes
+from rlx.kernels.conv_plan import ConvShape, OperandKind, Planes, Triple
 from rlx.kernels.family import Launch
 from rlx.kernels.program import Program
 from rlx.kernels.strides import ceil_div
@@ -55,6 +55,7 @@ def block_width(target: KernelTarget, dt: DType) -> int:
 
 def undivided(shape: ConvShape) -> ConvShape:
     """The convolution of stride 1 that has the windows of all strides, whose planes are read."""
+    if shape.taps == 1 and 2 * shape.out[2] <= 14: return shape
     one = (1, 1, 1)
     z, y, x = ((n - 1) * s + 1 for n, s in zip(shape.out, shape.stride, strict=True))
     return replace(shape, out=(z, y, x), stride=one)
@@ -77,11 +78,17 @@ class Lines:
         return self.columns if self.whole_rows else 1
 
 
+def steps_of(shape: ConvShape) -> Triple:
+    """How many places of a plane the windows are apart."""
+    read = undivided(shape)
+    z, y, x = (s // r for s, r in zip(shape.stride, read.stride, strict=True))
+    return z, y, x
+
+
 def lines_of(target: KernelTarget, shape: ConvShape, layout: Planes) -> Lines:
     """The lines that leave fewest ends."""
     oz, oy, ox = shape.out
-    dense = undivided(shape)
-    if dense.out == shape.out == layout.size and shape.taps == 1:
+    if steps_of(shape) == (1, 1, 1) and layout.size == shape.out:
         return Lines(1, 1, oz * oy * ox, False, ox)
     if 2 * ox <= most_windows(target):
         return Lines(oz, 1, oy, True, ox)
@@ -103,17 +110,37 @@ def config_of(
     tiles, size, main = _cut(lines.length, most_windows(target) // lines.most)
     sizes = [size] if main == tiles else [size, size - 1]
     shapes = tuple((n, lines.columns) if lines.whole_rows else (1, n) for n in sizes)
-    return ConvChannelsConfig(dt, shape.taps == 1, shape.stride[2], shapes, epilogue, operands)
+    return ConvChannelsConfig(dt, shape.taps == 1, steps_of(shape)[2], shapes, epilogue, operands)
 
 
-PART_BYTES = 256 * 1024
-"""Weights of a part."""
+PART_BYTES = 512 * 1024
+"""Input and weights of a part that are in use together: they stay in the L2 cache."""
 TASKS = 16
 """Tasks that keep some threads busy, and even out their speeds."""
-TASK_TILES = 64
-"""Tiles of a task at most: their sums wait in the L2 cache."""
+TASK_SUMS = 64
+"""Tiles times blocks of a task at most: their sums wait in the L2 cache."""
 GRAIN_FLOPS = 400_000
 """Work of the smallest share worth handing to another thread."""
+
+
+def _cut_tasks(
+    tiles: int, blocks: int, groups: int, weights: int, data: int
+) -> tuple[int, int]:
+    """How many tasks the tiles and the blocks are cut into. A cut of one reads the other's whole
+    side again, so the tasks wanted are had for the least of that."""
+
+    def tasks(cut: int) -> tuple[int, int]:
+        rows = min(blocks, ceil_div(TASKS, cut * groups))
+        cut = max(cut, ceil_div(tiles * ceil_div(blocks, rows), TASK_SUMS))
+        cut = ceil_div(tiles, ceil_div(tiles, cut))
+        return cut, ceil_div(blocks, ceil_div(blocks, rows))
+
+    found = [tasks(cut) for cut in range(1, min(tiles, TASKS) + 1)]
+    enough = min(TASKS, max(a * b * groups for a, b in found))
+    return min(
+        (f for f in found if f[0] * f[1] * groups >= enough),
+        key=lambda f: f[0] * weights + f[1] * data,
+    )
 
 
 def launch(
@@ -129,7 +156,7 @@ def launch(
     there is one), the operands, and the result [images, groups * outputs, out].
     """
     lines = lines_of(target, shape, layout)
-    sz, sy, sx = shape.stride
+    sz, sy, sx = steps_of(shape)
     oz, oy, ox = shape.out
     _, qy, qx = layout.size
     points, outputs = oz * oy * ox, shape.groups * shape.outputs
@@ -139,19 +166,13 @@ def launch(
     width = block_width(target, config.dtype)
     blocks = ceil_div(shape.outputs, width)
     depth = shape.channels * shape.taps
-    block_bytes = depth * width * config.dtype.bytes
-    parts = ceil_div(block_bytes, PART_BYTES)
-    part = ceil_div(shape.channels, parts)
     tiles = shape.images * lines.slices * lines.count * line_tiles
-    # Few weights pass by all tiles of a task together; of many, a block is a task's.
-    task_blocks = max(1, min(blocks, PART_BYTES // block_bytes))
-    row_tasks = ceil_div(blocks, task_blocks)
-    task_blocks = ceil_div(blocks, row_tasks)
-    row_tasks = ceil_div(blocks, task_blocks)
-    tile_tasks = min(tiles, ceil_div(TASKS, max(1, row_tasks * shape.groups)))
-    tile_tasks = max(tile_tasks, ceil_div(tiles, TASK_TILES))
-    task_tiles = ceil_div(tiles, tile_tasks)
-    tile_tasks = ceil_div(tiles, task_tiles)
+    weights, data = blocks * depth * width, shape.images * shape.channels * layout.channel
+    tile_tasks, row_tasks = _cut_tasks(tiles, blocks, shape.groups, weights, data)
+    task_tiles, task_blocks = ceil_div(tiles, tile_tasks), ceil_div(blocks, row_tasks)
+    channel_bytes = ceil_div(shape.images * layout.channel, tile_tasks) + shape.taps * width
+    parts = ceil_div(shape.channels * channel_bytes * config.dtype.bytes, PART_BYTES)
+    part = ceil_div(shape.channels, parts)
     sizes = (
         layout.image, sz * qy * qx, sy * qx, size * unit, (size - 1) * unit, sy * qx, group,
         layout.channel, outputs * points, oy * ox, ox, points, lines.slices, lines.count,
@@ -161,7 +182,7 @@ def launch(
     most = max(r * c for r, c in config.tiles)
     lanes = target.lanes(config.dtype)
     strip_rows = ceil_div(most, lanes) * lanes
-    held = strip_rows * (lanes + width * (task_tiles if part < shape.channels else 1))
+    held = strip_rows * (lanes + width * (task_tiles * task_blocks if part < shape.channels else 1))
     work = 2 * depth * task_blocks * width * task_tiles * most
     return Launch(
         shape.groups * row_tasks * tile_tasks,

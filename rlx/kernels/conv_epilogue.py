@@ -6,7 +6,7 @@ of a "full" operand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rlx.kernels.builder import Kernel
 from rlx.kernels.conv_plan import OperandKind
@@ -25,23 +25,33 @@ class ConvEpilogue:
         self.operands = [k.buffer(f"operand{i}", dt) for i, dt in enumerate(program.inputs[1:])]
         self.c = k.buffer("c", program.results[0])
 
-    def stretch(self, count: Reg, sums: Buffer, at: Reg, c: Reg, channel: Reg, lanes: int) -> None:
-        """``count`` results of an output channel, from the sums at ``at`` on, to ``c`` on."""
-        k, program = self.k, self.program
-        numbers = {
-            i: k.load(self.operands[i], channel if kind == "channel" else 0)
+    def numbers(self, channel: Reg) -> dict[int, Reg]:
+        """The operands that are one number in an output channel."""
+        return {
+            i: self.k.load(self.operands[i], channel if kind == "channel" else 0)
             for i, kind in enumerate(self.kinds)
             if kind != "full"
         }
 
+    def part(
+        self, total: Reg, numbers: Mapping[int, Reg], c: Reg, lanes: int, mask: Reg | None = None
+    ) -> None:
+        """The results at ``c`` from their sums: ``lanes`` of them, or those in the mask, or one."""
+        k = self.k
+        values = [
+            numbers[i] if i in numbers else k.load(operand, c, lanes, mask)
+            for i, operand in enumerate(self.operands)
+        ]
+        total = k.round_to(total, self.program.inputs[0])
+        result = self.program.emit(k, [total, *values])[0]
+        k.store(k.splat(result, lanes) if lanes else result, self.c, c, lanes, mask)
+
+    def stretch(self, count: Reg, sums: Buffer, at: Reg, c: Reg, channel: Reg, lanes: int) -> None:
+        """``count`` results of an output channel, from the sums at ``at`` on, to ``c`` on."""
+        k, numbers = self.k, self.numbers(channel)
+
         def part(j: Reg, lanes: int, mask: Reg | None = None) -> None:
-            product = k.round_to(k.load(sums, at + j, lanes, mask), program.inputs[0])
-            values = [
-                numbers[i] if i in numbers else k.load(operand, c + j, lanes, mask)
-                for i, operand in enumerate(self.operands)
-            ]
-            result = program.emit(k, [product, *values])[0]
-            k.store(k.splat(result, lanes) if lanes else result, self.c, c + j, lanes, mask)
+            self.part(k.load(sums, at + j, lanes, mask), numbers, c + j, lanes, mask)
 
         if lanes and k.target.masks:
             walk(k, k.index(0), count, part, lanes=lanes, vectors=1, masked=True)

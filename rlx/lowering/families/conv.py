@@ -86,13 +86,13 @@ class Convolution:
         import os
         if os.environ.get("CONVX") == "1":
             read = conv_channels_plan.undivided(shape)
-            planes, layout, group = planes_of(lowering, source, read, dt)
+            planes, layout, group = planes_of(lowering, source, read, dt, 1)
             config = conv_channels_plan.config_of(target, shape, layout, dt, program, tuple(kinds))
             launch = conv_channels_plan.launch(config, target, shape, layout, group)
             rows = conv_channels_plan.block_width(target, dt)
         else:
             read = shape
-            planes, layout, group = planes_of(lowering, source, read, dt)
+            planes, layout, group = planes_of(lowering, source, read, dt, tile_of(target, dt).lanes)
             config = ConvConfig(dt, shape.taps == 1, program, tuple(kinds))
             launch = conv.launch(config, target, shape, layout, group)
             rows = tile_of(target, dt).rows
@@ -138,13 +138,13 @@ def _shape(node: Conv | ConvTranspose) -> ConvShape:
 
 
 def planes_of(
-    lowering: Lowering, source: View, shape: ConvShape, dt: DType
+    lowering: Lowering, source: View, shape: ConvShape, dt: DType, lanes: int
 ) -> tuple[View, Planes, int]:
-    """The input as the kernel reads it, its layout, and the distance between groups."""
+    """The input as the kernel reads it, its layout, and the distance between groups. ``lanes`` are
+    those of a vector of columns."""
     sizes, (image, channel, *axes) = source.shape[2:], source.strides
     dense = zip(sizes, axes, row_major(sizes), strict=True)
     raw = source.dtype is dt and all(n == 1 or s == t for n, s, t in dense)
-    lanes = tile_of(lowering.target.kernels, dt).lanes
     layout = conv.planes(shape, dt, lanes, raw)
     if layout is None:
         return source, Planes(shape.size, (1, 1, 1), image, channel), shape.channels * channel
