@@ -19,7 +19,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
-from rlx.kernels.conv_channels_plan import ConvChannelsConfig, block_width, VECTORS
+from rlx.kernels.conv_channels_plan import (
+    VECTORS,
+    ConvChannelsConfig,
+    block_width,
+    strip_rows,
+)
 from rlx.kernels.conv_epilogue import ConvEpilogue
 from rlx.kernels.lanes import transposed
 from rlx.kernels.reg import Reg
@@ -27,14 +32,18 @@ from rlx.types import i32, i64
 
 __all__ = ["emit"]
 
+
 def emit(name: str, config: ConvChannelsConfig, target: KernelTarget) -> KernelText:
     """The kernel of a config; ``conv_channels_plan.launch`` gives its sizes."""
     return _Emitter(name, config, target).emit()
 
 
-import os
-AHEAD = int(os.environ.get("AHEAD", "16"))
-XAHEAD = int(os.environ.get("XAHEAD", "8"))
+AHEAD = 16
+"""Steps from a request for weights to their use."""
+CHANNELS_AHEAD = 8
+"""Channels from a request to their use, for windows of one tap: channels lie far apart, where the
+hardware does not look for the next one."""
+LINE_BYTES = 64
 
 
 @dataclass(frozen=True)
@@ -53,9 +62,7 @@ class _Emitter:
         self.k = k = Kernel(name, target)
         self.config = config
         self.lanes, self.width = target.lanes(config.dtype), block_width(target, config.dtype)
-        # The windows of a tile in the strip, up to whole vectors.
-        most = max(rows * columns for rows, columns in config.tiles)
-        self.strip_rows = -(-most // self.lanes) * self.lanes
+        self.strip_rows = strip_rows(target, config)
         self.strip_size = self.strip_rows * self.width
         self.x, self.w = k.buffer("x", config.dtype), k.buffer("w", config.dtype)
         self.offsets = None if config.single else k.buffer("taps", i64)
@@ -131,13 +138,9 @@ class _Emitter:
         else:
             sums(0)
             count = k.index(points[0])
-        k.when(
-            k.compare("eq", stop, self.channels), lambda: self.finish(block, strip, count, out)
-        )
+        k.when(k.compare("eq", stop, self.channels), lambda: self.finish(block, strip, count, out))
 
-    def sums(
-        self, shape: tuple[int, int], x: Reg, w: Reg, c: Reg, stop: Reg, strip: Reg
-    ) -> None:
+    def sums(self, shape: tuple[int, int], x: Reg, w: Reg, c: Reg, stop: Reg, strip: Reg) -> None:
         """Add the channels [c, stop) to the sums of a tile in the strip; the first ones begin
         them."""
         k, dt = self.k, self.config.dtype
@@ -160,15 +163,14 @@ class _Emitter:
         self, shape: tuple[int, int], x: Reg, w: Reg, c: Reg, stop: Reg, start: list[Reg]
     ) -> list[Reg]:
         """The sums in registers, in the order window, vector."""
-        k, width = self.k, self.width
+        k, width, line = self.k, self.width, LINE_BYTES // self.config.dtype.bytes
         rows, columns = shape
         starts = [x + self.x_row * r if r else x for r in range(rows)]
 
         def step(at: Reg, weight: Reg, acc: tuple[Reg, ...]) -> list[Reg]:
             vectors = [k.load(self.w, weight + v * self.lanes, self.lanes) for v in range(VECTORS)]
-            if AHEAD:
-                for n in range(0, width * self.config.dtype.bytes, 64):
-                    k.prefetch(self.w, weight + (AHEAD * width + n // self.config.dtype.bytes))
+            for n in range(AHEAD * width, AHEAD * width + width, line):
+                k.prefetch(self.w, weight + n)
             sums: list[Reg] = []
             for first in starts:
                 place = first + at
@@ -181,11 +183,8 @@ class _Emitter:
         def channel(c: Reg, *acc: Reg) -> list[Reg]:
             at = c * self.x_channel
             if self.offsets is None:
-                if XAHEAD:
-                    for first in starts:
-                        k.prefetch(self.x, first + at + self.x_channel * XAHEAD)
-                        if XAHEAD > 100:
-                            k.prefetch(self.x, first + at + self.x_channel * (XAHEAD - 100) + (columns - 1) * self.config.step)
+                for first in starts:
+                    k.prefetch(self.x, first + at + self.x_channel * CHANNELS_AHEAD)
                 return step(at, w + c * width, acc)
             return self.over_taps(at, w + c * self.taps * width, step, acc)
 
@@ -218,17 +217,18 @@ class _Emitter:
                 for n, row in enumerate(transposed(k, found)):
                     k.store(row, self.square, n * self.strip_rows + s)
 
-            def row(r: Reg) -> None:
-                own, channel = c + (first + r) * self.c_channel, block.channel + first + r
-                sums = r * self.strip_rows
+            def row(r: Reg, own: Reg, sums: Reg) -> list[Reg]:
+                channel = block.channel + first + r
                 if masks is None:
                     self.epilogue.stretch(count, self.square, sums, own, channel, lanes)
-                    return
-                numbers = self.epilogue.numbers(channel)
-                for s, mask in zip(edges, masks, strict=True):
-                    total = k.load(self.square, sums + s, lanes)
-                    self.epilogue.part(total, numbers, own + s, lanes, mask)
+                else:
+                    numbers = self.epilogue.numbers(channel)
+                    for s, mask in zip(edges, masks, strict=True):
+                        total = k.load(self.square, sums + s, lanes)
+                        self.epilogue.part(total, numbers, own + s, lanes, mask)
+                return [own + self.c_channel, sums + self.strip_rows]
 
-            k.loop(0, k.minimum(block.rows - first, k.index(lanes)), 1, row)
+            rows = k.minimum(block.rows - first, k.index(lanes))
+            k.loop(0, rows, 1, row, [c + first * self.c_channel, k.index(0)])
 
         k.loop(0, (block.rows + (lanes - 1)) / lanes, 1, vector)

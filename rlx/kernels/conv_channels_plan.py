@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from rlx.kernels import conv_plan
 from rlx.kernels.builder import KernelTarget
 from rlx.kernels.conv_plan import ConvShape, OperandKind, Planes, Triple
 from rlx.kernels.family import Launch
@@ -16,7 +17,15 @@ from rlx.kernels.program import Program
 from rlx.kernels.strides import ceil_div
 from rlx.types import DType
 
-__all__ = ["VECTORS", "ConvChannelsConfig", "block_width", "config_of", "launch", "undivided"]
+__all__ = [
+    "VECTORS",
+    "ConvChannelsConfig",
+    "block_width",
+    "config_of",
+    "launch",
+    "read_as",
+    "suits",
+]
 
 VECTORS = 2
 """Vectors of output channels of a block."""
@@ -53,52 +62,82 @@ def block_width(target: KernelTarget, dt: DType) -> int:
     return VECTORS * target.lanes(dt)
 
 
-def undivided(shape: ConvShape) -> ConvShape:
-    """The convolution of stride 1 that has the windows of all strides, whose planes are read."""
-    if shape.taps == 1 and 2 * shape.out[2] <= 14: return shape
-    one = (1, 1, 1)
+def read_as(target: KernelTarget, shape: ConvShape) -> ConvShape:
+    """The convolution whose planes are read: of stride 1, with the windows of all strides.
+
+    Of small images and one tap it is the convolution itself: then its planes hold nothing but what
+    is read, and are a line of windows.
+    """
+    if shape.taps == 1 and 2 * shape.out[2] <= most_windows(target):
+        return shape
     z, y, x = ((n - 1) * s + 1 for n, s in zip(shape.out, shape.stride, strict=True))
-    return replace(shape, out=(z, y, x), stride=one)
+    return replace(shape, out=(z, y, x), stride=(1, 1, 1))
 
 
 @dataclass(frozen=True)
-class Lines:
-    """The windows of an image as ``count`` lines a slice of ``length`` units each, a unit being a
-    window, or a row of them."""
+class _Lines:
+    """The windows of an image: ``slices`` of ``count`` lines of ``length`` units. A unit is a
+    window, or a row of them; ``windows`` is how many that are. ``tiles`` make up a line, of which
+    the first ``main`` have ``size`` units, and the others one less.
+
+    ``steps`` are how far apart windows are in the planes, in places of each axis.
+    """
 
     slices: int
     count: int
     length: int
-    whole_rows: bool
-    columns: int
+    windows: int
+    tiles: int
+    steps: Triple
+
+    @staticmethod
+    def of(target: KernelTarget, shape: ConvShape, size: Triple) -> _Lines:
+        """The lines on planes of a size that make the fullest tiles."""
+        read, most = read_as(target, shape), most_windows(target)
+        z, y, x = (s // r for s, r in zip(shape.stride, read.stride, strict=True))
+        oz, oy, ox = shape.out
+        slices, count, length, windows = oz, oy, ox, 1
+        if (z, y, x) == (1, 1, 1) and size == shape.out:
+            slices, count, length = 1, 1, oz * oy * ox
+        elif 2 * ox <= most:
+            count, length, windows = 1, oy, ox
+        return _Lines(slices, count, length, windows, ceil_div(length, most // windows), (z, y, x))
 
     @property
-    def most(self) -> int:
-        """Windows of a unit."""
-        return self.columns if self.whole_rows else 1
+    def size(self) -> int:
+        """Units of a main tile."""
+        return ceil_div(self.length, self.tiles)
+
+    @property
+    def main(self) -> int:
+        """Main tiles of a line."""
+        return (self.length - 1) % self.tiles + 1
+
+    @property
+    def shapes(self) -> tuple[TileSize, ...]:
+        """The tiles: the main one, and that of the rest if there is one."""
+        sizes = [self.size] if self.main == self.tiles else [self.size, self.size - 1]
+        return tuple((n, self.windows) if self.windows > 1 else (1, n) for n in sizes)
 
 
-def steps_of(shape: ConvShape) -> Triple:
-    """How many places of a plane the windows are apart."""
-    read = undivided(shape)
-    z, y, x = (s // r for s, r in zip(shape.stride, read.stride, strict=True))
-    return z, y, x
+TILE_CYCLES = 16
+"""What the end of a tile costs, in multiply-adds for each channel of the block."""
+LEAST_WINDOWS = 4
+"""Windows of a step that take the time of one: its sums wait for those of the step before."""
 
 
-def lines_of(target: KernelTarget, shape: ConvShape, layout: Planes) -> Lines:
-    """The lines that leave fewest ends."""
-    oz, oy, ox = shape.out
-    if steps_of(shape) == (1, 1, 1) and layout.size == shape.out:
-        return Lines(1, 1, oz * oy * ox, False, ox)
-    if 2 * ox <= most_windows(target):
-        return Lines(oz, 1, oy, True, ox)
-    return Lines(oz, oy, ox, False, ox)
-
-
-def _cut(length: int, most: int) -> tuple[int, int, int]:
-    """A line as so many tiles, the first of which are of a size, and the others one smaller."""
-    tiles = ceil_div(length, most)
-    return tiles, ceil_div(length, tiles), (length - 1) % tiles + 1
+def suits(target: KernelTarget, shape: ConvShape, dt: DType) -> bool:
+    """Whether this kernel has less work than ``conv``: fewer empty lanes and windows that are
+    not stored, against the transposition of its sums."""
+    if not target.masks:
+        return False
+    lines = _Lines.of(target, shape, conv_plan.plane_size(read_as(target, shape)))
+    width, windows = block_width(target, dt), math.prod(shape.out)
+    tiles = lines.slices * lines.count * lines.tiles
+    depth = shape.channels * shape.taps
+    steps = max(windows, LEAST_WINDOWS * tiles) * depth
+    cycles = ceil_div(shape.outputs, width) * (steps + tiles * TILE_CYCLES * width)
+    return cycles < conv_plan.cycles(target, shape, dt)
 
 
 def config_of(
@@ -106,11 +145,8 @@ def config_of(
     operands: tuple[OperandKind, ...],
 ) -> ConvChannelsConfig:  # fmt: skip
     """The config for a convolution on these planes."""
-    lines = lines_of(target, shape, layout)
-    tiles, size, main = _cut(lines.length, most_windows(target) // lines.most)
-    sizes = [size] if main == tiles else [size, size - 1]
-    shapes = tuple((n, lines.columns) if lines.whole_rows else (1, n) for n in sizes)
-    return ConvChannelsConfig(dt, shape.taps == 1, steps_of(shape)[2], shapes, epilogue, operands)
+    lines = _Lines.of(target, shape, layout.size)
+    return ConvChannelsConfig(dt, shape.taps == 1, lines.steps[2], lines.shapes, epilogue, operands)
 
 
 PART_BYTES = 512 * 1024
@@ -123,11 +159,9 @@ GRAIN_FLOPS = 400_000
 """Work of the smallest share worth handing to another thread."""
 
 
-def _cut_tasks(
-    tiles: int, blocks: int, groups: int, weights: int, data: int
-) -> tuple[int, int]:
-    """How many tasks the tiles and the blocks are cut into. A cut of one reads the other's whole
-    side again, so the tasks wanted are had for the least of that."""
+def _cut_tasks(tiles: int, blocks: int, groups: int, weights: int, data: int) -> tuple[int, int]:
+    """How many tasks the tiles and the blocks are cut into. Each cut of one reads the other's
+    elements, ``weights`` or ``data``, again; so the tasks wanted are had for the least of that."""
 
     def tasks(cut: int) -> tuple[int, int]:
         rows = min(blocks, ceil_div(TASKS, cut * groups))
@@ -155,38 +189,42 @@ def launch(
     The kernel's buffers are the planes, the packed weights, the offsets of the taps (i64; unless
     there is one), the operands, and the result [images, groups * outputs, out].
     """
-    lines = lines_of(target, shape, layout)
-    sz, sy, sx = steps_of(shape)
+    lines = _Lines.of(target, shape, layout.size)
     oz, oy, ox = shape.out
     _, qy, qx = layout.size
-    points, outputs = oz * oy * ox, shape.groups * shape.outputs
-    line_tiles, size, main = _cut(lines.length, most_windows(target) // lines.most)
-    unit = sy * qx if lines.whole_rows else sx
+    windows, outputs = oz * oy * ox, shape.groups * shape.outputs
+    z, y, x = lines.steps[0] * qy * qx, lines.steps[1] * qx, lines.steps[2]
+    unit = y if lines.windows > 1 else x
 
     width = block_width(target, config.dtype)
-    blocks = ceil_div(shape.outputs, width)
-    depth = shape.channels * shape.taps
-    tiles = shape.images * lines.slices * lines.count * line_tiles
-    weights, data = blocks * depth * width, shape.images * shape.channels * layout.channel
-    tile_tasks, row_tasks = _cut_tasks(tiles, blocks, shape.groups, weights, data)
+    blocks, depth = ceil_div(shape.outputs, width), shape.channels * shape.taps
+    tiles = shape.images * lines.slices * lines.count * lines.tiles
+    channel = shape.images * math.prod(layout.size)
+    tile_tasks, row_tasks = _cut_tasks(
+        tiles, blocks, shape.groups, blocks * depth * width, shape.channels * channel
+    )
     task_tiles, task_blocks = ceil_div(tiles, tile_tasks), ceil_div(blocks, row_tasks)
-    channel_bytes = ceil_div(shape.images * layout.channel, tile_tasks) + shape.taps * width
-    parts = ceil_div(shape.channels * channel_bytes * config.dtype.bytes, PART_BYTES)
-    part = ceil_div(shape.channels, parts)
+    together = (ceil_div(channel, tile_tasks) + shape.taps * width) * config.dtype.bytes
+    part = ceil_div(shape.channels, ceil_div(shape.channels * together, PART_BYTES))
     sizes = (
-        layout.image, sz * qy * qx, sy * qx, size * unit, (size - 1) * unit, sy * qx, group,
-        layout.channel, outputs * points, oy * ox, ox, points, lines.slices, lines.count,
-        line_tiles, main, tiles, shape.channels, shape.taps, shape.outputs, part, task_tiles,
+        layout.image, z, y, lines.size * unit, (lines.size - 1) * unit, y, group, layout.channel,
+        outputs * windows, oy * ox, ox, windows, lines.slices, lines.count, lines.tiles,
+        lines.main, tiles, shape.channels, shape.taps, shape.outputs, part, task_tiles,
         tile_tasks, task_blocks, row_tasks,
     )  # fmt: skip
-    most = max(r * c for r, c in config.tiles)
-    lanes = target.lanes(config.dtype)
-    strip_rows = ceil_div(most, lanes) * lanes
-    held = strip_rows * (lanes + width * (task_tiles * task_blocks if part < shape.channels else 1))
+    held = task_tiles * task_blocks if part < shape.channels else 1
+    strip = strip_rows(target, config) * (target.lanes(config.dtype) + width * held)
+    most = max(rows * columns for rows, columns in config.tiles)
     work = 2 * depth * task_blocks * width * task_tiles * most
     return Launch(
         shape.groups * row_tasks * tile_tasks,
         max(1, GRAIN_FLOPS // max(1, work)),
         sizes,
-        scratch=held * config.dtype.bytes,
+        scratch=strip * config.dtype.bytes,
     )
+
+
+def strip_rows(target: KernelTarget, config: ConvChannelsConfig) -> int:
+    """Windows of a tile in scratch: up to whole vectors, as it is transposed."""
+    lanes = target.lanes(config.dtype)
+    return max(ceil_div(rows * columns, lanes) * lanes for rows, columns in config.tiles)

@@ -23,7 +23,6 @@ __all__ = ["BlocksConfig", "PlanesConfig", "blocks_launch", "emit", "name", "pla
 name = "conv_layout"
 
 GRAIN_BYTES = 64 * 1024
-MASK = 1
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ class _PlanesEmitter:
         self.k = k = Kernel(name, target)
         self.config = config
         self.lanes = target.lanes(config.target)
-        self.masked = MASK and target.masks and config.step in (1, 2) and not config.spread
+        self.masked = target.masks and config.step in (1, 2) and not config.spread
         self.source, self.target = (
             k.buffer("source", config.source),
             k.buffer("planes", config.target),

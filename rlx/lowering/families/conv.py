@@ -4,6 +4,7 @@ epilogue."""
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,8 +12,11 @@ from rlx._mlir import ir
 from rlx.kernels import conv, conv_channels_plan, conv_layout
 from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.conv import ConvConfig, ConvShape, OperandKind, Planes
+from rlx.kernels.conv_channels_plan import ConvChannelsConfig
 from rlx.kernels.conv_layout import BlocksConfig, PlanesConfig
 from rlx.kernels.conv_plan import Triple, tile_of
+from rlx.kernels.family import Launch
+from rlx.kernels.program import Program
 from rlx.kernels.strides import row_major
 from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
 from rlx.lowering.lowering import Lowering
@@ -82,25 +86,44 @@ class Convolution:
         shape, dt = _shape(node), accumulate_type(node.out.dtype)
         x, w = (region.leaves[spread_source(v)] for v in node.present)
         source = lowering.view(x).expand(node.x.type.static_shape)
-        target = lowering.target.kernels
-        import os
-        if os.environ.get("CONVX") == "1":
-            read = conv_channels_plan.undivided(shape)
-            planes, layout, group = planes_of(lowering, source, read, dt, 1)
-            config = conv_channels_plan.config_of(target, shape, layout, dt, program, tuple(kinds))
-            launch = conv_channels_plan.launch(config, target, shape, layout, group)
-            rows = conv_channels_plan.block_width(target, dt)
-        else:
-            read = shape
-            planes, layout, group = planes_of(lowering, source, read, dt, tile_of(target, dt).lanes)
-            config = ConvConfig(dt, shape.taps == 1, program, tuple(kinds))
-            launch = conv.launch(config, target, shape, layout, group)
-            rows = tile_of(target, dt).rows
-        blocks = _blocks(lowering, w, node, shape, BlocksConfig(node.w.dtype, dt, rows))
-        taps = [] if config.single else [lowering.literal(np.asarray(layout.offsets(read)))]
+        plan = _plan(lowering, source, shape, dt, program, tuple(kinds))
+        blocks = _blocks(lowering, w, node, shape, BlocksConfig(node.w.dtype, dt, plan.rows))
+        taps = [] if plan.config.single else [lowering.literal(np.asarray(plan.taps))]
         result = lowering.result(region.op.results[0])
-        views = [planes, blocks, *taps, *extra, result]
-        lowering.launch("conv", config, views, launch, region.flops)
+        views = [plan.planes, blocks, *taps, *extra, result]
+        lowering.launch("conv", plan.config, views, plan.launch, region.flops)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The kernel of a convolution, the input as it reads it, where it finds the taps there, and
+    the output channels of a block of its weights."""
+
+    config: ConvConfig | ConvChannelsConfig
+    launch: Launch
+    planes: View
+    taps: list[int]
+    rows: int
+
+
+def _plan(
+    lowering: Lowering, source: View, shape: ConvShape, dt: DType, program: Program,
+    kinds: tuple[OperandKind, ...],
+) -> _Plan:  # fmt: skip
+    """The kernel with less work: its vectors lie along the output channels, or the columns."""
+    target = lowering.target.kernels
+    if conv_channels_plan.suits(target, shape, dt):
+        read = conv_channels_plan.read_as(target, shape)
+        planes, layout, group = planes_of(lowering, source, read, dt, 1)
+        config = conv_channels_plan.config_of(target, shape, layout, dt, program, kinds)
+        launch = conv_channels_plan.launch(config, target, shape, layout, group)
+        rows = conv_channels_plan.block_width(target, dt)
+        return _Plan(config, launch, planes, layout.offsets(read), rows)
+    tile = tile_of(target, dt)
+    planes, layout, group = planes_of(lowering, source, shape, dt, tile.lanes)
+    config = ConvConfig(dt, shape.taps == 1, program, kinds)
+    launch = conv.launch(config, target, shape, layout, group)
+    return _Plan(config, launch, planes, layout.offsets(shape), tile.rows)
 
 
 def triple(numbers: tuple[int, ...], fill: int) -> Triple:
@@ -160,7 +183,10 @@ def planes_of(
 
 
 def _blocks(
-    lowering: Lowering, leaf: ir.Value, node: Conv | ConvTranspose, shape: ConvShape,
+    lowering: Lowering,
+    leaf: ir.Value,
+    node: Conv | ConvTranspose,
+    shape: ConvShape,
     config: BlocksConfig,
 ) -> View:
     """The weights in blocks. Those that depend on params alone are packed by the prologue, once
@@ -176,7 +202,10 @@ def _blocks(
 
 
 def _packed(
-    lowering: Lowering, source: View, node: Conv | ConvTranspose, shape: ConvShape,
+    lowering: Lowering,
+    source: View,
+    node: Conv | ConvTranspose,
+    shape: ConvShape,
     config: BlocksConfig,
 ) -> View:
     source = source.expand(node.w.type.static_shape)
