@@ -5,12 +5,13 @@ of weights by an element of the input for each window. Its windows lie in a row 
 are whole rows; so their elements are known distances apart, and nothing is computed that is not
 stored. A task is some tiles and some blocks of output channels of a group:
 
-    for each block of output channels, for each part of the input channels, for each tile:
+    for each part of the input channels, for each block of output channels, for each tile:
         for each input channel of the part, for each tap:    sums in registers
         sums to the strip (scratch); behind the last part transposed, and through the epilogue
 
-A part of the weights of a block stays in the L2 cache while the tiles pass. A sum is one chain of
-fused multiply-adds over channels and taps, as in ``conv``, so its bits depend on no cut.
+A part of the input, and of the weights of a block, stay in the L2 cache while they are in use. A
+sum is one chain of fused multiply-adds over channels and taps, as in ``conv``, so its bits depend
+on no cut.
 """
 
 from __future__ import annotations
@@ -87,8 +88,7 @@ class _Emitter:
 
     def task(self, index: Reg) -> None:
         """One (group, rows, tiles); tiles vary fastest."""
-        k, width = self.k, self.width
-        dt = self.config.dtype
+        k, width, dt = self.k, self.width, self.config.dtype
         self.square = k.scratch(dt)
         self.strip = k.scratch(dt, self.strip_rows * self.lanes * dt.bytes)
         tile_task, rest = index % self.tile_tasks, index / self.tile_tasks
@@ -97,7 +97,6 @@ class _Emitter:
         depth = self.channels * self.taps
         begin, first = tile_task * self.task_tiles, row_task * self.task_blocks
         end = k.minimum(begin + self.task_tiles, self.tiles)
-
         last = k.minimum(first + self.task_blocks, blocks)
 
         def block(c: Reg, b: Reg) -> None:
@@ -214,8 +213,8 @@ class _Emitter:
             at, first = strip + v * lanes, v * lanes
             for s in edges:
                 found = [k.load(self.strip, at + (s + n) * self.width, lanes) for n in range(lanes)]
-                for n, row in enumerate(transposed(k, found)):
-                    k.store(row, self.square, n * self.strip_rows + s)
+                for n, x in enumerate(transposed(k, found)):
+                    k.store(x, self.square, n * self.strip_rows + s)
 
             def row(r: Reg, own: Reg, sums: Reg) -> list[Reg]:
                 channel = block.channel + first + r

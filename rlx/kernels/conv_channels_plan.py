@@ -122,6 +122,8 @@ class _Lines:
 
 TILE_CYCLES = 16
 """What the end of a tile costs, in multiply-adds for each channel of the block."""
+LEAST_VECTOR_BYTES = 32
+"""Vectors from which on this kernel was measured to be worth it."""
 LEAST_WINDOWS = 4
 """Windows of a step that take the time of one: its sums wait for those of the step before."""
 
@@ -129,7 +131,7 @@ LEAST_WINDOWS = 4
 def suits(target: KernelTarget, shape: ConvShape, dt: DType) -> bool:
     """Whether this kernel has less work than ``conv``: fewer empty lanes and windows that are
     not stored, against the transposition of its sums."""
-    if not target.masks:
+    if target.vector_bytes < LEAST_VECTOR_BYTES:
         return False
     lines = _Lines.of(target, shape, conv_plan.plane_size(read_as(target, shape)))
     width, windows = block_width(target, dt), math.prod(shape.out)

@@ -181,7 +181,7 @@ def _apart(elements: int, dt: DType) -> int:
     return elements + (64 // dt.bytes if elements * dt.bytes % SET_BYTES == 0 else 0)
 
 
-STEP_SHARE = 1.16
+STEP_SHARE, STEP_SHARE_FEW_REGISTERS = 1.16, 2.5
 """Cycles of a step for each that its multiply-adds take: it reads more than other kernels."""
 ROW_CYCLES = 6.5
 """What the end of a vector of sums costs, in cycles."""
@@ -195,7 +195,8 @@ def cycles(target: KernelTarget, shape: ConvShape, dt: DType) -> float:
     vectors = oz * ceil_div((oy - 1) * pitch + ox, tile.lanes)
     depth = shape.channels * shape.taps
     rows = ceil_div(shape.outputs, tile.rows) * tile.rows
-    return rows * vectors * (depth * STEP_SHARE / 2 + ROW_CYCLES)
+    share = STEP_SHARE if target.registers >= 32 else STEP_SHARE_FEW_REGISTERS
+    return rows * vectors * (depth * share / 2 + ROW_CYCLES)
 
 
 PANEL_BYTES = 384 * 1024
