@@ -127,7 +127,7 @@ _TASKS = 16
 _KEY_BLOCK = 96
 """Keys a block, for all shapes: the bits of a row hang on it. A multiple of the key tiles."""
 
-_DECODE_KEY_BLOCK = 64
+_DECODE_KEY_BLOCK = 128
 """The same for decode: a block of K and of V stays in cache for all rows of a task."""
 
 _DECODE_TASKS = 4
