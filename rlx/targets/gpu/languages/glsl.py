@@ -25,6 +25,7 @@ GLSL = Language(
     rows={
         **words.rows("floatBitsToInt", "intBitsToFloat", "atomicAnd", "atomicOr"),
         "math.roundeven": "roundEven({a})",
+        "opaque": "uintBitsToFloat(floatBitsToUint({e}) | gl_WorkGroupID.z)",
         "let": "precise {t} {n} = {e};",
         "gpu.thread_id.x": "int(gl_LocalInvocationID.x)",
         "gpu.block_id.x": "int(gl_WorkGroupID.x)",

@@ -24,6 +24,7 @@ HLSL = Language(
     rows={
         **words.rows("asint", "asfloat", "InterlockedAnd", "InterlockedOr"),
         "math.roundeven": "round({a})",
+        "opaque": "asfloat(asuint({e}) | group_number.z)",
         "math.fma": "mad({a}, {b}, {c})",
         "let": "precise {t} {n} = {e};",
         "gpu.thread_id.x": "int(thread_number.x)",

@@ -127,6 +127,7 @@ WGSL = Language(
         **_packed("i16", 16, "rlx_part16({word}, {shift})", "{ua}"),
         **_packed("f16", 16, "rlx_from_half(({word} >> {shift}) & {mask})", "rlx_to_half({a})"),
         "exact": "rlx_exact({e}, group.z)",
+        "opaque": "rlx_exact({e}, group.z)",
         "let": "let {n}: {t} = {e};",
         "declare": "var {n}: {t};",
         "var": "var {n}: {t} = {e};",
