@@ -7,11 +7,13 @@ import itertools
 import json
 import math
 import re
+import subprocess
 import tempfile
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +93,12 @@ def why_not() -> str:
     return "" if find() else f"none of {', '.join(NAMES)} is on PATH"
 
 
+@cache
 def device_name() -> str:
-    """What runs the programs; skips where there is no browser."""
-    return page().ask("""
-      const { vendor, architecture } = (await navigator.gpu.requestAdapter()).info;
-      const [, version] = navigator.userAgent.match(/Chrome.(\\d+)/);
-      return `${vendor} ${architecture}, Chromium ${version}`;
-    """)
+    """What runs the programs: a browser, and its WebGPU for the processor."""
+    words = [str(find()), "--version"]
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    return "SwiftShader, " + " ".join(re.findall(r"[A-Z]\w+|\d+(?=\.\d+\.\d)", said)[:2])
 
 
 def messages(wgsl: bytes) -> list[str]:
