@@ -35,7 +35,7 @@ from support.samples import Case, cases
 
 __all__ = [
     "Emitted", "assemble", "disassemble", "emit_by_families", "emit_samples", "hello", "kernel_of",
-    "kernels_of", "mlp", "validate",
+    "kernels_of", "mlp", "tool", "validate",
 ]  # fmt: skip
 
 Dispatch = Literal["common", "native"]
@@ -149,42 +149,52 @@ def _kernels_of_case(
 
 def assemble(ptx: bytes, isa: str, folder: Path) -> None:
     """Have NVIDIA's assembler take a PTX file; without one the test is skipped."""
-    places = [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin"]
-    for package in map(importlib.util.find_spec, ("nvidia", "triton")):  # what `make drivers` has
-        for place in (package.submodule_search_locations or []) if package else []:
-            places += (p.parent for p in Path(place).glob("**/bin/ptxas"))
-    tool = _tool("ptxas", os.pathsep.join(map(str, places)))
     path = folder / "kernels.ptx"
     path.write_bytes(ptx)
-    _accepts([tool, f"-arch={isa}", str(path), "-o", str(folder / "kernels.cubin")])
+    _accepts([_needed("ptxas"), f"-arch={isa}", str(path), "-o", str(folder / "kernels.cubin")])
 
 
 def validate(spirv: bytes, folder: Path) -> None:
     """Have Khronos's validator take a SPIR-V file by Vulkan's rules; without one the test is
     skipped."""
-    tool = _tool("spirv-val")
     path = folder / "kernels.spv"
     path.write_bytes(spirv)
-    _accepts([tool, "--target-env", "vulkan1.1", str(path)])
+    _accepts([_needed("spirv-val"), "--target-env", "vulkan1.1", str(path)])
 
 
 def disassemble(hsaco: bytes, folder: Path) -> None:
     """Have LLVM's disassembler read the code of a HSACO, where one is here that knows all of the
     architectures: then it must know every instruction."""
-    tool = next((t for t in ("llvm-objdump-22", "llvm-objdump") if shutil.which(t)), None)
-    if tool is None:
-        return
-    version = subprocess.run([tool, "--version"], check=True, capture_output=True, text=True)
-    if int(version.stdout.partition("LLVM version ")[2].partition(".")[0]) < 20:
+    found = tool("llvm-objdump")
+    if found is None:
         return
     path = folder / "kernels.hsaco"
     path.write_bytes(hsaco)
-    listing = subprocess.run([tool, "-d", str(path)], check=True, capture_output=True, text=True)
+    listing = subprocess.run([found, "-d", str(path)], check=True, capture_output=True, text=True)
     assert "s_endpgm" in listing.stdout and "<unknown>" not in listing.stdout
 
 
-def _tool(name: str, folders: str = "") -> str:
-    found = shutil.which(name) or shutil.which(name, path=folders)
+@cache
+def tool(name: str) -> str | None:
+    """The path of a program that judges code, if it is here."""
+    if name == "llvm-objdump":
+        found = next((t for t in ("llvm-objdump-22", name) if shutil.which(t)), None)
+        return found if found and _version(found) >= 20 else None
+    places = [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin"]
+    if name == "ptxas":
+        for package in map(importlib.util.find_spec, ("nvidia", "triton")):  # `make drivers`
+            for place in (package.submodule_search_locations or []) if package else []:
+                places += (p.parent for p in Path(place).glob("**/bin/ptxas"))
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(map(str, places)))
+
+
+def _version(llvm: str) -> int:
+    said = subprocess.run([llvm, "--version"], check=True, capture_output=True, text=True).stdout
+    return int(said.partition("LLVM version ")[2].partition(".")[0])
+
+
+def _needed(name: str) -> str:
+    found = tool(name)
     if found is None:
         pytest.skip(f"{name} is not here, so nothing judges the emitted code (run `make drivers`)")
     return found

@@ -18,6 +18,7 @@ GLSL = words.language(
     rows={
         **words.rows("floatBitsToInt", "intBitsToFloat", "atomicAnd", "atomicOr"),
         "math.roundeven": "roundEven({a})",
+        "opaque": "uintBitsToFloat(floatBitsToUint({e}) | gl_WorkGroupID.z)",
         "let": "precise {t} {n} = {e};",
         "gpu.thread_id.x": "int(gl_LocalInvocationID.x)",
         "gpu.block_id.x": "int(gl_WorkGroupID.x)",

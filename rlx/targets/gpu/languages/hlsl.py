@@ -17,6 +17,7 @@ HLSL = words.language(
     rows={
         **words.rows("asint", "asfloat", "InterlockedAnd", "InterlockedOr"),
         "math.roundeven": "round({a})",
+        "opaque": "asfloat(asuint({e}) | group_number.z)",
         "math.fma": "mad({a}, {b}, {c})",
         "let": "precise {t} {n} = {e};",
         "gpu.thread_id.x": "int(thread_number.x)",
