@@ -112,7 +112,7 @@ def _grain(task_ns: float) -> int:
     return max(1, round(_GRAIN_NS / task_ns))
 
 
-_GRAIN_NS = 4000.0
+_GRAIN_NS = 1000.0
 _FMA_PER_NS = 6
 _BYTES_PER_NS = 20
 """What a fast core does: two vector FMA a cycle at 3 GHz, and reads from its outer caches."""
