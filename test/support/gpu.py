@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
@@ -21,19 +22,20 @@ from rlx.dialects.export import to_mlir
 from rlx.errors import RlxError, UnsupportedError
 from rlx.graph import Graph
 from rlx.kernels import common
-from rlx.kernels.builder import KernelText
+from rlx.kernels.builder import Kernel, KernelText
 from rlx.kernels.common import CommonConfig
 from rlx.kernels.emit import emit_kernel
+from rlx.kernels.reg import Reg
 from rlx.lowering.base import Compilation, Options
 from rlx.lowering.pipeline import PIPELINE, run_passes
 from rlx.lowering.schedule import read_schedule
 from rlx.targets.base import Target
-from rlx.types import DType
+from rlx.types import DType, f16, f32, i64
 from support.samples import Case, cases
 
 __all__ = [
-    "Emitted", "assemble", "disassemble", "emit_samples", "hello", "kernels_of", "mlp", "tool",
-    "validate",
+    "Emitted", "assemble", "disassemble", "emit_by_families", "emit_samples", "hello", "kernel_of",
+    "kernels_of", "mlp", "tool", "validate",
 ]  # fmt: skip
 
 Dispatch = Literal["common", "native"]
@@ -73,6 +75,17 @@ def kernels_of(
     ]
 
 
+def kernel_of(
+    target: Target, emit: Callable[..., Reg], *dtypes: DType, out: DType = f32
+) -> KernelText:
+    """A kernel of one function of a builder and registers, element by element."""
+    k = Kernel("k", target.kernels)
+    buffers = [k.buffer(f"in{n}", dt) for n, dt in enumerate(dtypes)]
+    y = k.buffer("out", out)
+    k.parallel(lambda i: k.store(emit(k, *(k.load(b, i) for b in buffers)), y, i))
+    return k.text()
+
+
 @dataclass
 class Emitted:
     """What a target made of the samples: kernels, the file that holds them all, and refusals by
@@ -107,6 +120,16 @@ def emit_samples(
                 raise AssertionError(f"no {stage} for the kernel\n{k.text}\n{e}") from e
         raise
     return out
+
+
+def emit_by_families(target: Target) -> Emitted:
+    """Every sample by the kernels of families: all of those have some, and none is refused."""
+    emitted = emit_samples(target, [f32, f16, i64], "native")
+    assert not emitted.refused
+    families = {re.sub(r"^k\d+_|_\d+$", "", k.name) for k in emitted.kernels}
+    blocks = {"gpu_attention", "gpu_contraction", "gpu_reduce", "rowwise"}
+    assert families == {"common", "copy", "elementwise", "gather", *blocks}
+    return emitted
 
 
 def _kernels_of_case(

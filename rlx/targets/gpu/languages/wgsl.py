@@ -161,8 +161,7 @@ WGSL = Language(
         "    return bitcast<i32>(word << (16u - shift)) >> 16u;\n}",
         "rlx_from_half": _FROM_HALF,
         "rlx_to_half": _TO_HALF,
-        "rlx_maximum": _EXTREME.format(name="maximum", equal="&", order=">"),
-        "rlx_minimum": _EXTREME.format(name="minimum", equal="|", order="<"),
+        **c_like.extremes(_EXTREME),
     },
     fused=False,
 )  # fmt: skip
