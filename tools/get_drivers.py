@@ -28,8 +28,9 @@ DEBIAN = (
 compiles GLSL and HLSL to SPIR-V."""
 
 
-DEVICES = ("vulkan", "gpu", "opencl", "opengl")
-"""What there is then to run on, "gpu" by the wgpu package that `make drivers` installs."""
+DEVICES = ("vulkan", "gpu", "opencl", "opengl", "metal", "directx")
+"""What there is then to run on: "gpu" by the wgpu package that `make drivers` installs, "metal" as
+C++, "directx" by glslang on Vulkan."""
 
 
 def run(*command: str, cwd: Path | None = None) -> str:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,11 @@ import pytest
 
 import rlx
 from rlx.ops.base import op_class
+from rlx.targets import find_target
+from rlx.targets.gpu.emit import TextEmitter
 from support import support_record
-from support.conformance import SETS, Finding, facts, gpu_targets, runnable
+from support.conformance import EXPECTED, SETS, Finding, conforms, gpu_targets, need, runnable
 from support.samples import cases, op_classes
-
-EXPECTED = os.environ.get("RLX_TEST_DEVICES", "").replace(",", " ").split()
 
 CASES = os.environ.get("RLX_TEST_CASES", "turning")
 
@@ -60,10 +61,7 @@ def test_the_devices_that_must_be_there_are_targets() -> None:
 def test_every_op_agrees_with_the_interpreter(
     target: str, runs: dict[str, Future[list[Finding]]]
 ) -> None:
-    here = facts(target)
-    if not here.runs:
-        assert target not in EXPECTED, f"RLX_TEST_DEVICES names {target}, but {here.why}"
-        pytest.skip(f"{target}: {here.why} (or run `make drivers`)")
+    need(target)
     found = runs[target].result()
     wrong = [str(f) for f in found if not f.good]
     assert not wrong, "\n".join(wrong)
@@ -138,3 +136,18 @@ def test_a_wrong_device_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     found = list(conformance.conforms("opencl", chosen))
     assert [f.verdict for f in found] == ["wrong", *["agrees"] * (len(chosen) - 1)]
     assert "Mismatched elements" in found[0].text and not found[0].good
+
+
+@pytest.mark.parametrize("target", gpu_targets())
+def test_a_wrong_row_of_a_language_would_be_found(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emitter = find_target(target).emitter
+    if not isinstance(emitter, TextEmitter):
+        pytest.skip(f"{target} is given no source")
+    need(target)
+    rows = {**emitter.language.rows, "arith.subf": "{b} - {a}"}
+    monkeypatch.setattr(emitter, "language", replace(emitter.language, rows=rows))
+    chosen = [c for c in cases() if c.op.name == "mir.sub" and str(c.dtype) == "f32"]
+    with rlx.knobs.cache.scoped(False):
+        assert {f.verdict for f in conforms(target, chosen)} == {"wrong"}

@@ -3,7 +3,6 @@ Llama's shape that writes a KV cache step by step."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,8 @@ import pytest
 import rlx
 from rlx.interpreter import interpret
 from rlx.models import Embed
-from support.conformance import facts, gpu_targets
+from support.conformance import gpu_targets, need
+from support.device import device_of
 from support.minilm import PACKAGE, minilm_dir
 
 STEPS, T, E, HEADS, KV_HEADS, D, F = 5, 8, 32, 4, 2, 8, 48
@@ -23,12 +23,8 @@ RELATIVE, ABSOLUTE = 2e-5, 2e-5
 
 @pytest.fixture(params=gpu_targets())
 def target(request: pytest.FixtureRequest) -> str:
-    here = facts(request.param)
-    if not here.runs:
-        named = request.param in os.environ.get("RLX_TEST_DEVICES", "")
-        assert not named, f"RLX_TEST_DEVICES names {request.param}, but {here.why}"
-        pytest.skip(f"{request.param}: {here.why} (or run `make drivers`)")
-    return request.param
+    need(request.param)
+    return device_of(request.param)
 
 
 def decoder() -> rlx.Graph:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import rlx
 from rlx.compiler import compile_program
@@ -32,17 +34,26 @@ from rlx.runtime.backend import registered
 from rlx.targets import TARGETS, find_target
 from rlx.targets.gpu.drivers import DRIVERS, probe
 from rlx.types import dtype
+from support.device import device_of
+from support.drivers import STAND_INS, why_no_stand_in
+from support.metal import COMPILER
 from support.op_graphs import OpGraph
 from support.samples import Case, cases
 from support.tolerances import TOLERANCES, Tolerance, assert_close
 
-__all__ = ["SETS", "SLOW", "Facts", "Finding", "conforms", "facts", "gpu_targets", "runnable"]
+__all__ = [
+    "EXPECTED", "SETS", "SLOW", "Facts", "Finding", "conforms", "facts", "gpu_targets", "need",
+    "runnable", "why_left_out",
+]  # fmt: skip
+
+EXPECTED = os.environ.get("RLX_TEST_DEVICES", "").replace(",", " ").split()
+"""The targets whose devices, or stand-ins for them, must be there."""
 
 BATCH = 100
 """Cases of a program: its file is read anew for each of its kernels."""
 
 SLOW = {
-    **dict.fromkeys(("vulkan", "gpu", "opengl"), ("mir.pinv", "mir.svd", "mir.lstsq")),
+    **dict.fromkeys(("vulkan", "gpu", "opengl", "directx"), ("mir.pinv", "mir.svd", "mir.lstsq")),
 }
 """Ops whose kernels take the compiler of a software driver minutes: they are compiled by RLX only
 there, and run where the target runs on hardware."""
@@ -51,6 +62,7 @@ TAME = {
     "vulkan": ("mir.linear_recurrence", "mir.reduce_prod", "hir.resize"),
     "gpu": ("mir.linear_recurrence",),
     "opengl": ("mir.linear_recurrence",),
+    "directx": ("mir.linear_recurrence",),
 }
 """Ops that get plain numbers only on a software driver. Their kernels multiply by a literal 0, and
 on lavapipe a factor that is nan or infinite is lost there, though SPIR-V says that it counts."""
@@ -61,8 +73,9 @@ SEEDS = ((0, False), (1, True))
 
 @dataclass(frozen=True)
 class Facts:
-    """Where the code of a target runs here: on ``hardware``, on a ``software`` driver, or nowhere,
-    so that it is ``assembled`` only. ``why`` says what is missing."""
+    """Where the code of a target runs here: on ``hardware``, on a ``software`` driver, as C++ by
+    way of a ``shim``, or nowhere, so that it is ``assembled`` only. ``why`` says what is missing.
+    """
 
     target: str
     evidence: str
@@ -108,6 +121,9 @@ def gpu_targets() -> tuple[str, ...]:
 
 def facts(target: str) -> Facts:
     """What there is to run a target's code here."""
+    if target in STAND_INS:
+        why = why_no_stand_in(target)
+        return Facts(target, "assembled", why=why) if why else _stood_in(target)
     if not registered(target):
         return Facts(target, "assembled", why="there is no backend that runs its code")
     found = probe(target) if target in DRIVERS else None
@@ -120,10 +136,32 @@ def facts(target: str) -> Facts:
     return Facts(target, "software" if software else "hardware", rlx.full_name(target))
 
 
+def _stood_in(target: str) -> Facts:
+    if target == "metal":
+        return Facts(target, "shim", f"MSL as C++ ({COMPILER[0]})")
+    return Facts(target, "software", f"{rlx.full_name('vulkan')}, of SPIR-V by glslang")
+
+
+def why_left_out(target: str) -> str:
+    """Why the tests run no case on a target; "" if they do."""
+    here = facts(target)
+    if here.runs and target in STAND_INS and target not in EXPECTED:
+        return "what stands for its device is used where RLX_TEST_DEVICES names it"
+    return here.why
+
+
+def need(target: str) -> None:
+    """Skip the test of a target on which the tests run no case; where ``RLX_TEST_DEVICES`` names it
+    that is a failure."""
+    if why := why_left_out(target):
+        assert target not in EXPECTED, f"RLX_TEST_DEVICES names {target}, but {why}"
+        pytest.skip(f"{target}: {why} (or run `make drivers`)")
+
+
 @cache
 def runnable() -> tuple[str, ...]:
-    """The targets that this machine has a device for."""
-    return tuple(t for t in gpu_targets() if facts(t).runs)
+    """The targets on which the tests run cases."""
+    return tuple(t for t in gpu_targets() if not why_left_out(t))
 
 
 def _turning(target: str) -> list[Case]:
@@ -204,7 +242,7 @@ def _compiled(target: str, batch: Sequence[Case]) -> Iterator[Finding]:
 
 def _run(target: str, batch: Sequence[Case]) -> Iterator[Finding]:
     made = OpGraph.of_cases("cases", batch)
-    compiled = rlx.Session(target).compile(made.graph)
+    compiled = rlx.Session(device_of(target)).compile(made.graph)
     wrong: dict[str, str] = {}
     for seed, special in SEEDS:
         feeds = made.feeds(seed, special=special)
