@@ -150,4 +150,4 @@ def test_a_wrong_row_of_a_language_would_be_found(
     monkeypatch.setattr(emitter, "language", replace(emitter.language, rows=rows))
     chosen = [c for c in cases() if c.op.name == "mir.sub" and str(c.dtype) == "f32"]
     with rlx.knobs.cache.scoped(False):
-        assert {f.verdict for f in conforms(target, chosen)} == {"wrong"}
+        assert any(f.verdict == "wrong" for f in conforms(target, chosen))

@@ -3,6 +3,7 @@ Llama's shape that writes a KV cache step by step."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import rlx
 from rlx.interpreter import interpret
 from rlx.models import Embed
 from support.conformance import gpu_targets, need
-from support.device import device_of
+from support.device import standing_in
 from support.minilm import PACKAGE, minilm_dir
 
 STEPS, T, E, HEADS, KV_HEADS, D, F = 5, 8, 32, 4, 2, 8, 48
@@ -22,9 +23,10 @@ RELATIVE, ABSOLUTE = 2e-5, 2e-5
 
 
 @pytest.fixture(params=gpu_targets())
-def target(request: pytest.FixtureRequest) -> str:
+def target(request: pytest.FixtureRequest) -> Iterator[str]:
     need(request.param)
-    return device_of(request.param)
+    with standing_in(request.param):
+        yield request.param
 
 
 def decoder() -> rlx.Graph:

@@ -34,7 +34,7 @@ from rlx.runtime.backend import registered
 from rlx.targets import TARGETS, find_target
 from rlx.targets.gpu.drivers import DRIVERS, probe
 from rlx.types import dtype
-from support.device import device_of
+from support.device import standing_in
 from support.drivers import STAND_INS, why_no_stand_in
 from support.metal import COMPILER
 from support.op_graphs import OpGraph
@@ -242,7 +242,8 @@ def _compiled(target: str, batch: Sequence[Case]) -> Iterator[Finding]:
 
 def _run(target: str, batch: Sequence[Case]) -> Iterator[Finding]:
     made = OpGraph.of_cases("cases", batch)
-    compiled = rlx.Session(device_of(target)).compile(made.graph)
+    with standing_in(target):
+        compiled = rlx.Session(target).compile(made.graph)
     wrong: dict[str, str] = {}
     for seed, special in SEEDS:
         feeds = made.feeds(seed, special=special)

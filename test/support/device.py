@@ -3,8 +3,11 @@ hardware."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -15,7 +18,7 @@ from rlx.targets.gpu import drivers
 from support import cuda_emulator
 from support.drivers import STAND_INS, stand_in
 
-__all__ = ["APIS", "compiled", "device_of", "session"]
+__all__ = ["APIS", "compiled", "session", "standing_in"]
 
 APIS = ("opencl", "gpu", "vulkan", "opengl", "cuda", *STAND_INS)
 """The targets whose graphs run here, on a software device or a stand-in."""
@@ -29,7 +32,8 @@ def session(api: str) -> rlx.Session:
         found = drivers.probe(api)
         if not found.found:
             pytest.skip(f"{api}: {found.why} (or run `make drivers`)")
-    return rlx.Session(device_of(api))
+    with standing_in(api):
+        return rlx.Session(api)
 
 
 def compiled(api: str, graph: rlx.Graph, **options: Any) -> rlx.CompiledGraph:
@@ -39,18 +43,17 @@ def compiled(api: str, graph: rlx.Graph, **options: Any) -> rlx.CompiledGraph:
     return session(api).compile(graph, **options)
 
 
-def device_of(api: str) -> str:
-    """The device that runs what is compiled for a target: its own, or its stand-in under the name
-    that it is registered as, for tests alone."""
-    if api not in STAND_INS:
-        return api
-    stand_in(api)  # skips where there is none
-    name = f"stand-in for {api}"
-    if not backend.registered(name):
-        backend.register_backend(name, lambda: DeviceBackend(api, _open(api)))
-    return name
+@contextmanager
+def standing_in(api: str) -> Generator[None]:
+    """Meanwhile what stands for the device of a target is that device, if something does."""
+    found: dict[str, Any] = {}
+    if api in STAND_INS:
+        driver = _open(api)
+        found[api] = backend.Registered(lambda: DeviceBackend(api, driver), lambda: "")
+    with mock.patch.dict(backend._registry, found):
+        yield
 
 
 @cache
 def _open(api: str) -> Any:
-    return stand_in(api)()
+    return stand_in(api)()  # skips where there is none
