@@ -29,6 +29,7 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "rlx.kernels.scatter": ("ScatterConfig",),
     "rlx.kernels.fft": ("FftConfig",),
     "rlx.kernels.conv": ("ConvConfig",),
+    "rlx.kernels.conv_channels_plan": ("ConvChannelsConfig",),
     "rlx.kernels.conv_layout": ("BlocksConfig", "PlanesConfig"),
     "rlx.kernels.pack_across": ("PackAcrossConfig",),
     "rlx.kernels.pool": ("PoolConfig", "PoolBackConfig"),

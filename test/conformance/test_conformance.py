@@ -20,11 +20,17 @@ from typing import Any
 import pytest
 
 import rlx
+from rlx.compiler import compile_program
+from rlx.errors import UnsupportedError
 from rlx.ops.base import op_class
 from rlx.targets import find_target
-from rlx.targets.gpu.emit import TextEmitter
-from support import support_record
-from support.conformance import EXPECTED, SETS, Finding, conforms, gpu_targets, need, runnable
+from rlx.targets.gpu.emit import to_source
+from rlx.targets.gpu.languages import LANGUAGES
+from rlx.types import f32
+from support import conformance, support_record
+from support.conformance import EXPECTED, SETS, STANDS, Finding, gpu_targets, need, runnable
+from support.judges import JUDGES, Judge
+from support.op_graphs import OpGraph
 from support.samples import cases, op_classes
 
 CASES = os.environ.get("RLX_TEST_CASES", "turning")
@@ -32,6 +38,11 @@ CASES = os.environ.get("RLX_TEST_CASES", "turning")
 SECONDS = 1500
 
 RECORD = support_record.read()
+
+PRINTED = {
+    "opencl": "opencl", "gpu": "wgsl", "metal": "metal", "opengl": "glsl", "directx": "hlsl",
+}  # fmt: skip
+"""The languages of targets that take source."""
 
 
 def _run(target: str, folder: Path) -> list[Finding]:
@@ -50,7 +61,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[
     """The findings of every target that can run here."""
     folder = tmp_path_factory.mktemp("conformance")
     with ThreadPoolExecutor(2) as pool:
-        yield {t: pool.submit(_run, t, folder) for t in runnable()}
+        chosen = [t for t in gpu_targets() if t in runnable() or t in JUDGES]
+        yield {t: pool.submit(_run, t, folder) for t in chosen}
 
 
 def test_the_devices_that_must_be_there_are_targets() -> None:
@@ -73,10 +85,52 @@ def test_every_op_agrees_with_the_interpreter(
         f"{f}, and the record says {said}"
         for f in found
         if (f.op, f.dtype or None, f.sample) in recorded
+        and f.verdict != "assembled"
         and (said := RECORD.way(target, f.op, f.dtype)).refused != (f.verdict == "refused")
         and not said.partly
     ]
     assert not other, "run `make conformance`: " + "\n".join(other)
+
+
+@pytest.mark.parametrize("target", [t for t in JUDGES if t not in runnable()])
+def test_outside_judges_take_the_code_of_what_runs_nowhere(
+    target: str, runs: dict[str, Future[list[Finding]]]
+) -> None:
+    if missing := JUDGES[target].missing():
+        assert not EXPECTED, f"`make drivers` has it: {missing}"
+        pytest.skip(f"{target}: {missing} (or run `make drivers`)")
+    found = runs[target].result()
+    wrong = [str(f) for f in found if not f.good]
+    assert not wrong, "\n".join(wrong)
+    assert any(f.verdict == "assembled" for f in found)
+
+
+def test_a_judge_s_word_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def says(target: Any, kernels: Any, folder: Path) -> None:
+        raise AssertionError("line 7: no")
+
+    monkeypatch.setitem(JUDGES, "cuda", Judge(says, ("cuda:sm_80",), lambda: ""))
+    case = next(cases(f32))
+    (found,) = conformance.conforms("cuda", [case])
+    assert (found.verdict, found.text) == ("fails", "sm_80: line 7: no") and not found.good
+
+
+@pytest.mark.parametrize("target", STANDS)
+def test_the_ops_that_stand_for_others_need_every_family_and_storage(target: str) -> None:
+    chosen = [c for c in SETS["turning"](target) if c.op.name in STANDS[target]]
+    t = find_target(target)
+    ways, stored = set[str](), set[str]()
+    for case in chosen:
+        try:
+            program, report = compile_program(OpGraph.of_cases("case", [case]).graph, t)
+        except UnsupportedError:
+            continue
+        dispatch = report.compilation.dispatch
+        ways |= {name.partition(":")[0] for name in dispatch.native}
+        ways |= {"common" for _ in dispatch.common}
+        stored |= {b.dtype for k in program.kernels for b in k.bindings}
+    assert {*t.families, "common"} - ways == set()
+    assert {"f32", "f16", "i32", "i8", "bool", "u8"} <= stored
 
 
 def test_the_turning_cases_are_all_types_and_samples_once() -> None:
@@ -138,16 +192,15 @@ def test_a_wrong_device_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Mismatched elements" in found[0].text and not found[0].good
 
 
-@pytest.mark.parametrize("target", gpu_targets())
+@pytest.mark.parametrize("target", PRINTED)
 def test_a_wrong_row_of_a_language_would_be_found(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    emitter = find_target(target).emitter
-    if not isinstance(emitter, TextEmitter):
-        pytest.skip(f"{target} is given no source")
     need(target)
-    rows = {**emitter.language.rows, "arith.subf": "{b} - {a}"}
-    monkeypatch.setattr(emitter, "language", replace(emitter.language, rows=rows))
+    language = LANGUAGES[PRINTED[target]]
+    wrong = replace(language, rows={**language.rows, "arith.subf": "{b} - {a}"})
+    stages = {"source": lambda kernels: to_source(kernels, wrong).encode()}
+    monkeypatch.setattr(find_target(target).emitter, "stages", stages)
     chosen = [c for c in cases() if c.op.name == "mir.sub" and str(c.dtype) == "f32"]
     with rlx.knobs.cache.scoped(False):
-        assert any(f.verdict == "wrong" for f in conforms(target, chosen))
+        assert any(f.verdict == "wrong" for f in conformance.conforms(target, chosen))

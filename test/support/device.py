@@ -3,11 +3,9 @@ hardware."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from typing import Any
-from unittest import mock
 
 import pytest
 
@@ -15,10 +13,10 @@ import rlx
 from rlx.runtime import backend
 from rlx.runtime.device import DeviceBackend
 from rlx.targets.gpu import drivers
-from support import cuda_emulator
+from support import cuda_emulator, web
 from support.drivers import STAND_INS, stand_in
 
-__all__ = ["APIS", "compiled", "session", "standing_in"]
+__all__ = ["APIS", "compiled", "device_of", "session"]
 
 APIS = ("opencl", "gpu", "vulkan", "opengl", "cuda", *STAND_INS)
 """The targets whose graphs run here, on a software device or a stand-in."""
@@ -28,12 +26,11 @@ def session(api: str) -> rlx.Session:
     """A session on the device of an API; without one the test is skipped."""
     if api == "cuda":
         return cuda_emulator.session()
-    if api not in STAND_INS:
+    if api not in (*STAND_INS, web.NAME):
         found = drivers.probe(api)
         if not found.found:
             pytest.skip(f"{api}: {found.why} (or run `make drivers`)")
-    with standing_in(api):
-        return rlx.Session(api)
+    return rlx.Session(device_of(api))
 
 
 def compiled(api: str, graph: rlx.Graph, **options: Any) -> rlx.CompiledGraph:
@@ -43,17 +40,24 @@ def compiled(api: str, graph: rlx.Graph, **options: Any) -> rlx.CompiledGraph:
     return session(api).compile(graph, **options)
 
 
-@contextmanager
-def standing_in(api: str) -> Generator[None]:
-    """Meanwhile what stands for the device of a target is that device, if something does."""
-    found: dict[str, Any] = {}
-    if api in STAND_INS:
-        driver = _open(api)
-        found[api] = backend.Registered(lambda: DeviceBackend(api, driver), lambda: "")
-    with mock.patch.dict(backend._registry, found):
-        yield
+def device_of(api: str) -> str:
+    """The device that runs what is compiled for a target: its own, or its stand-in under the name
+    that it is registered as, for tests alone."""
+    if api == web.NAME:
+        return _registered(api, web.WebBackend)
+    if api not in STAND_INS:
+        return api
+    stand_in(api)  # skips where there is none
+    return _registered(api, lambda: DeviceBackend(api, _open(api)))
+
+
+def _registered(api: str, factory: Callable[[], Any]) -> str:
+    name = f"stand-in for {api}"
+    if not backend.registered(name):
+        backend.register_backend(name, factory)
+    return name
 
 
 @cache
 def _open(api: str) -> Any:
-    return stand_in(api)()  # skips where there is none
+    return stand_in(api)()

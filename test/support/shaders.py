@@ -17,7 +17,7 @@ from rlx.targets.gpu.driver import Kernel
 from rlx.targets.gpu.languages.glsl import defined
 from rlx.targets.vulkan.launch import VulkanDriver
 
-__all__ = ["ShaderDriver", "glslang"]
+__all__ = ["ShaderDriver", "Source", "glslang"]
 
 COMPILER = "glslangValidator"
 
@@ -43,7 +43,7 @@ def glslang(api: str, source: str, kernel: str) -> bytes:
         return binary.read_bytes()
 
 
-class _Source:
+class Source:
     """A file of kernels, each of which can be had without the others: glslang takes a fifth of a
     second for a file of a hundred, whichever of them it compiles."""
 
@@ -68,7 +68,7 @@ class ShaderDriver(VulkanDriver):
     language: str
 
     def _load_module(self, kernel: Kernel) -> Any:
-        return _Source(kernel.code.decode())
+        return Source(kernel.code.decode())
 
     def _free_module(self, module: Any) -> None:
         pass

@@ -9,36 +9,14 @@ Kernels run one thread a point of their parallel range. How a launcher calls the
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
-from rlx.errors import UnsupportedError
-from rlx.kernels.builder import KernelTarget, KernelText
-from rlx.kernels.gpu import FAMILIES
-from rlx.kernels.math import CPU_MATH
-from rlx.targets.base import Target
-from rlx.targets.cuda.features import DEFAULT, SHARED_BYTES, Features, preset
+from rlx.targets.cuda.features import DEFAULT, SHARED_BYTES, preset
 
-__all__ = ["STAGES", "make_target"]
+if TYPE_CHECKING:
+    from rlx.targets.base import Target
 
-STAGES = ("llvm", "ptx")
-
-
-class CudaEmitter:
-    """LLVM IR and PTX of kernels."""
-
-    def __init__(self, features: Features) -> None:
-        self.features = features
-
-    def emit(self, kernels: list[KernelText], stage: str) -> bytes:
-        from rlx.targets.cuda.emit import to_llvm, to_ptx
-
-        if stage == "llvm":
-            return to_llvm(kernels).encode()
-        if stage == "ptx":
-            return to_ptx(kernels, self.features).encode()
-        raise UnsupportedError(f"target cuda has no stage {stage!r}; it has {', '.join(STAGES)}")
-
-    def lines(self, kernel: KernelText) -> dict[str, list[int]]:
-        return {}
+__all__ = ["make_target"]
 
 
 @cache
@@ -47,22 +25,20 @@ def make_target(features: str | None = None) -> Target:
 
     Raises DeviceError for an unknown capability.
     """
+    # Imported here: drivers need nothing that compiles.
+    from rlx.targets.cuda import emit
+    from rlx.targets.gpu.target import gpu_target
+
     found = preset(features or DEFAULT)
-    return Target(
-        name="cuda",
-        features=found,
-        kernels=KernelTarget(
-            name=found.name,
-            vector_bytes=0,
-            registers=0,
-            math=CPU_MATH,
-            frame="gpu",
-            shared_space="#gpu.address_space<workgroup>",
-            most_threads=1024,
-            shared_bytes=SHARED_BYTES,
-            has=found.instructions,
-        ),
-        families=FAMILIES,
-        stages=STAGES,
-        emitter=CudaEmitter(found),
+    return gpu_target(
+        "cuda",
+        found,
+        {
+            "llvm": lambda kernels: emit.to_llvm(kernels).encode(),
+            "ptx": lambda kernels: emit.to_ptx(kernels, found).encode(),
+        },
+        shared_space="#gpu.address_space<workgroup>",
+        most_threads=1024,
+        shared_bytes=SHARED_BYTES,
+        has=found.instructions,
     )

@@ -8,38 +8,14 @@ How a launcher calls kernels is in ``rlx.targets.rocm.emit``.
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
-from rlx.errors import UnsupportedError
-from rlx.kernels.builder import KernelTarget, KernelText
-from rlx.kernels.gpu import FAMILIES
-from rlx.kernels.math import CPU_MATH
-from rlx.targets.base import Target
-from rlx.targets.rocm.features import DEFAULT, SHARED_BYTES, Features, preset
+from rlx.targets.rocm.features import DEFAULT, SHARED_BYTES, preset
 
-__all__ = ["STAGES", "make_target"]
+if TYPE_CHECKING:
+    from rlx.targets.base import Target
 
-STAGES = ("llvm", "asm", "hsaco")
-
-
-class RocmEmitter:
-    """LLVM IR, assembly and HSACO of kernels."""
-
-    def __init__(self, features: Features) -> None:
-        self.features = features
-
-    def emit(self, kernels: list[KernelText], stage: str) -> bytes:
-        from rlx.targets.rocm.emit import to_assembly, to_hsaco, to_llvm
-
-        if stage == "hsaco":
-            return to_hsaco(kernels, self.features)
-        if stage == "asm":
-            return to_assembly(kernels, self.features).encode()
-        if stage == "llvm":
-            return to_llvm(kernels, self.features).encode()
-        raise UnsupportedError(f"target rocm has no stage {stage!r}; it has {', '.join(STAGES)}")
-
-    def lines(self, kernel: KernelText) -> dict[str, list[int]]:
-        return {}
+__all__ = ["make_target"]
 
 
 @cache
@@ -48,25 +24,24 @@ def make_target(features: str | None = None) -> Target:
 
     Raises DeviceError for an unknown architecture.
     """
+    # Imported here: drivers need nothing that compiles.
+    from rlx.targets.gpu.target import gpu_target
+    from rlx.targets.rocm import emit
+
     found = preset(features or DEFAULT)
-    return Target(
-        name="rocm",
-        features=found,
-        kernels=KernelTarget(
-            name=found.name,
-            vector_bytes=0,
-            registers=0,
-            math=CPU_MATH,
-            frame="gpu",
-            # The numbers of LLVM's address spaces for AMD GPUs: global, private.
-            buffer_space="1",
-            stack_space="5",
-            shared_space="#gpu.address_space<workgroup>",
-            most_threads=1024,
-            shared_bytes=SHARED_BYTES,
-            has=frozenset([found.unit]),
-        ),
-        families=FAMILIES,
-        stages=STAGES,
-        emitter=RocmEmitter(found),
+    return gpu_target(
+        "rocm",
+        found,
+        {
+            "llvm": lambda kernels: emit.to_llvm(kernels, found).encode(),
+            "asm": lambda kernels: emit.to_assembly(kernels, found).encode(),
+            "hsaco": lambda kernels: emit.to_hsaco(kernels, found),
+        },
+        # The numbers of LLVM's address spaces for AMD GPUs: global, private.
+        buffer_space="1",
+        stack_space="5",
+        shared_space="#gpu.address_space<workgroup>",
+        most_threads=1024,
+        shared_bytes=SHARED_BYTES,
+        has=frozenset([found.unit]),
     )

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
-from rlx.errors import DeviceError, did_you_mean
+from rlx.errors import DeviceError
+from rlx.targets.gpu.profiles import Chip
 from rlx.targets.llvm.machine import Machine
+from rlx.targets.presets import find_preset
 
 __all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "Features", "best", "preset"]
 
@@ -14,7 +17,7 @@ SHARED_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
-class Features:
+class Features(Chip):
     """An architecture. Code for one runs on no other.
 
     ``wave`` is the number of threads that go in step, for which LLVM lays out the code: no kernel
@@ -22,19 +25,8 @@ class Features:
     ``rlx.kernels.gpu.matrix`` calls it.
     """
 
-    isa: str
     wave: int
     unit: str
-
-    @property
-    def name(self) -> str:
-        """The architecture, such as ``gfx942``."""
-        return self.isa
-
-    @property
-    def has(self) -> frozenset[str]:
-        """What code for it needs: a GPU of the architecture."""
-        return frozenset([self.isa])
 
     @property
     def machine(self) -> Machine:
@@ -56,15 +48,7 @@ PRESETS: dict[str, Features] = {
 DEFAULT = "gfx942"
 """The architecture where none is named."""
 
-
-def preset(name: str) -> Features:
-    """The features called ``name``, such as ``gfx942``; DeviceError if there are none."""
-    if name not in PRESETS:
-        hint = did_you_mean(name, PRESETS)
-        raise DeviceError(
-            f"unknown architecture {name!r}{hint}; RLX emits code for {', '.join(PRESETS)}"
-        )
-    return PRESETS[name]
+preset = partial(find_preset, PRESETS, kind="architecture", emitted="code")
 
 
 def best(found: frozenset[str]) -> Features:
