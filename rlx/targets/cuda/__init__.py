@@ -14,8 +14,11 @@ from rlx.errors import UnsupportedError
 from rlx.kernels.builder import KernelTarget, KernelText
 from rlx.kernels.gpu import FAMILIES
 from rlx.kernels.math import CPU_MATH
+from rlx.kernels.triton.machine import TritonMachine
+from rlx.targets import triton
 from rlx.targets.base import Target
 from rlx.targets.cuda.features import DEFAULT, SHARED_BYTES, Features, preset
+from rlx.targets.triton.compile import emit_with
 
 __all__ = ["STAGES", "make_target"]
 
@@ -25,10 +28,13 @@ STAGES = ("llvm", "ptx")
 class CudaEmitter:
     """LLVM IR and PTX of kernels."""
 
-    def __init__(self, features: Features) -> None:
-        self.features = features
+    def __init__(self, features: Features, machine: TritonMachine | None) -> None:
+        self.features, self.machine = features, machine
 
     def emit(self, kernels: list[KernelText], stage: str) -> bytes:
+        return emit_with(kernels, stage, self.machine, lambda own: self._emit(own, stage))
+
+    def _emit(self, kernels: list[KernelText], stage: str) -> bytes:
         from rlx.targets.cuda.emit import to_llvm, to_ptx
 
         if stage == "llvm":
@@ -41,13 +47,18 @@ class CudaEmitter:
         return {}
 
 
-@cache
 def make_target(features: str | None = None) -> Target:
     """The CUDA target for a compute capability by name ("sm_90"); by default the oldest one.
 
-    Raises DeviceError for an unknown capability.
+    Raises DeviceError for an unknown capability, and ToolchainError where RLX_TRITON wants a Triton
+    that is not here.
     """
     found = preset(features or DEFAULT)
+    return _make(found, triton.chosen(found.triton))
+
+
+@cache
+def _make(found: Features, machine: TritonMachine | None) -> Target:
     return Target(
         name="cuda",
         features=found,
@@ -61,8 +72,9 @@ def make_target(features: str | None = None) -> Target:
             most_threads=1024,
             shared_bytes=SHARED_BYTES,
             has=found.instructions,
+            triton=machine,
         ),
         families=FAMILIES,
         stages=STAGES,
-        emitter=CudaEmitter(found),
+        emitter=CudaEmitter(found, machine),
     )

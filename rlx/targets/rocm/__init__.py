@@ -13,8 +13,11 @@ from rlx.errors import UnsupportedError
 from rlx.kernels.builder import KernelTarget, KernelText
 from rlx.kernels.gpu import FAMILIES
 from rlx.kernels.math import CPU_MATH
+from rlx.kernels.triton.machine import TritonMachine
+from rlx.targets import triton
 from rlx.targets.base import Target
 from rlx.targets.rocm.features import DEFAULT, SHARED_BYTES, Features, preset
+from rlx.targets.triton.compile import emit_with
 
 __all__ = ["STAGES", "make_target"]
 
@@ -24,10 +27,13 @@ STAGES = ("llvm", "asm", "hsaco")
 class RocmEmitter:
     """LLVM IR, assembly and HSACO of kernels."""
 
-    def __init__(self, features: Features) -> None:
-        self.features = features
+    def __init__(self, features: Features, machine: TritonMachine | None) -> None:
+        self.features, self.machine = features, machine
 
     def emit(self, kernels: list[KernelText], stage: str) -> bytes:
+        return emit_with(kernels, stage, self.machine, lambda own: self._emit(own, stage))
+
+    def _emit(self, kernels: list[KernelText], stage: str) -> bytes:
         from rlx.targets.rocm.emit import to_assembly, to_hsaco, to_llvm
 
         if stage == "hsaco":
@@ -42,13 +48,18 @@ class RocmEmitter:
         return {}
 
 
-@cache
 def make_target(features: str | None = None) -> Target:
     """The ROCm target for an architecture by name ("gfx90a"); by default gfx942.
 
-    Raises DeviceError for an unknown architecture.
+    Raises DeviceError for an unknown architecture, and ToolchainError where RLX_TRITON wants a
+    Triton that is not here.
     """
     found = preset(features or DEFAULT)
+    return _make(found, triton.chosen(found.triton))
+
+
+@cache
+def _make(found: Features, machine: TritonMachine | None) -> Target:
     return Target(
         name="rocm",
         features=found,
@@ -65,8 +76,9 @@ def make_target(features: str | None = None) -> Target:
             most_threads=1024,
             shared_bytes=SHARED_BYTES,
             has=frozenset([found.unit]),
+            triton=machine,
         ),
         families=FAMILIES,
         stages=STAGES,
-        emitter=RocmEmitter(found),
+        emitter=RocmEmitter(found, machine),
     )
