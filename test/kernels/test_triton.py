@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 
 from rlx.errors import UnsupportedError
 from rlx.kernels.attention_args import AttentionConfig, AttentionSizes, MaskKind, Strides
-from rlx.kernels.builder import Kernel, KernelTarget
+from rlx.kernels.builder import KernelTarget
 from rlx.kernels.emit import emit_kernel
 from rlx.kernels.program import Program, Step
 from rlx.kernels.strides import ceil_div, row_major
-from rlx.kernels.triton import attention, contraction, pointwise
+from rlx.kernels.triton import attention, contraction
 from rlx.kernels.triton.contraction import ProductTile
 from rlx.kernels.triton.machine import TritonMachine
-from rlx.kernels.triton.text import Text
 from rlx.ops.base import op_class
 from rlx.targets import find_target
 from rlx.types import DType, bf16, bool_, f16, f32, f64, i32, u8
@@ -187,7 +186,11 @@ def test_programs_beyond_the_range_do_what_the_last_does() -> None:
 def test_nan_and_infinity_stay_in_their_rows() -> None:
     p = Product(f32, (33, 17, 20))
     config, launch = contraction.launch(plain(f32), MACHINE, f32, (33, 17, 20), p.strides, [0] * 3)
-    a, b, c = np.ones(33 * 20, np.float32), np.ones(20 * 17, np.float32), np.zeros(33 * 17, np.float32)
+    a, b, c = (
+        np.ones(33 * 20, np.float32),
+        np.ones(20 * 17, np.float32),
+        np.zeros(33 * 17, np.float32),
+    )
     a[20 * 3], a[20 * 32 + 19] = np.nan, np.inf
     text = emit_kernel(contraction.name, "k", config, TARGET)
     run_programs(text, launch.range, [a, b, c], [*launch.sizes, 0, 0, 0])
@@ -354,7 +357,9 @@ def test_tiles_fit_the_machine_and_the_sizes() -> None:
     def tile(machine: TritonMachine, *shape: int, program: Program | None = None) -> ProductTile:
         *lead, m, n, k = shape
         strides = [row_major((*lead, *s)) for s in ((m, k), (k, n), (m, n))]
-        return contraction.launch(program or plain(f16), machine, f16, shape, strides, [0] * 3)[0].tile
+        return contraction.launch(program or plain(f16), machine, f16, shape, strides, [0] * 3)[
+            0
+        ].tile
 
     hopper = replace(MACHINE, arch=90, shared=227 << 10, stages=4, direct=True)
     assert tile(hopper, 8192, 8192, 4096) == ProductTile(128, 256, 64, 8, 4)

@@ -29,7 +29,7 @@ from rlx.kernels.triton.contraction import (
 )
 from rlx.kernels.triton.machine import TritonMachine
 from rlx.kernels.triton.pointwise import pointwise
-from rlx.kernels.triton.text import Block, Pointer, Text
+from rlx.kernels.triton.text import Block, Text
 from rlx.types import DType, bool_, f32, f64
 
 __all__ = ["AttentionTile", "TritonAttentionConfig", "emit", "launch", "name", "refuses"]
@@ -96,7 +96,7 @@ def tiles(machine: TritonMachine, dt: DType, s: AttentionSizes) -> list[Attentio
     dim, most = power_above(s.dim), power_above(s.queries * s.heads // s.key_heads)
     found: list[AttentionTile] = []
     for rows in (128, 64, 32, 16):
-        if rows > most or rows * dim > 128 * 128:
+        if rows > most or rows * dim > 128 * 128 or not machine.feeds(rows, most):
             continue
         keys = min(power_above(s.keys), 64 if dim <= 128 else 32)
         warps = max((8 if rows * dim >= 128 * 128 else 4) * 32 // machine.wave, 2)
@@ -224,9 +224,7 @@ class _Emitter:
 
     # -- a block of keys -------------------------------------------------------------------
 
-    def keys(
-        self, q: Block, at: Block, peaks: Block, totals: Block, sums: Block
-    ) -> list[Block]:
+    def keys(self, q: Block, at: Block, peaks: Block, totals: Block, sums: Block) -> list[Block]:
         """Keys from ``at`` on: the rows' new peaks, totals and sums."""
         t = self.t
         key = t.arange(self.tile.keys) + at

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import gcd
 
 from rlx.errors import UnsupportedError
@@ -119,8 +118,10 @@ def tiles(
     for rows, columns in sides:
         if rows > most[0] or columns > most[1]:
             continue
+        if not machine.feeds(rows, most[0]):
+            continue
         size = rows * columns
-        warps = (8 if size >= 128 * 128 else 4 if size >= 64 * 32 else 2) * 32 // machine.wave
+        warps = (8 if size >= 128 * 128 else 4 if size >= 64 * 16 else 2) * 32 // machine.wave
         # The largest is for what is short enough to be written out for each of a thread's sums.
         if rows * columns > 128 * 128 and (not machine.direct or cost > CHEAP):
             continue
@@ -199,9 +200,7 @@ class _Matrix:
     """An operand: its pointer, and its strides along the batch's dims and the two of the matrix.
     Dims along which it does not move have none."""
 
-    def __init__(
-        self, t: Text, name: str, access: Access, multiple: int, *, wide: bool
-    ) -> None:
+    def __init__(self, t: Text, name: str, access: Access, multiple: int, *, wide: bool) -> None:
         self.t, self.wide = t, wide
         self.pointer: Pointer = t.buffer(name, multiple)
         self.steps: list[Block | int | None] = [

@@ -38,6 +38,11 @@ class TritonMachine:
         registers, where units read these."""
         return stages if self.direct else max(1, stages - 1)
 
+    def feeds(self, rows: int, most: int) -> bool:
+        """Whether a tile of ``rows`` is not too low for the matrix units, where ``most`` could be:
+        those that read shared memory take 64 rows at once."""
+        return not self.direct or rows >= min(64, most)
+
     def refuses(self, dt: DType, name: str) -> str | None:
         """Why products of an element type are not made by Triton on the target ``name``."""
         if dt not in (f16, bf16, f32):

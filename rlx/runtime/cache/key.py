@@ -11,6 +11,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 import rlx
+from rlx import knobs
 from rlx.digest import digest
 from rlx.graph import Graph
 from rlx.lowering.compilation import Options
@@ -88,6 +89,11 @@ def artifact_parts(
         ("graph", structure(whole)), ("dims", dims or "none"), *chosen,
         ("target", target), ("features", features),
     ]  # fmt: skip
+    if target in ("cuda", "rocm"):
+        mode = knobs.triton.get()
+        named.append(
+            ("triton", mode if mode == "off" else f"{mode}, {_version('triton', 'triton')}")
+        )
     return (*(Part(name, text) for name, text in named), *tools)
 
 
