@@ -140,8 +140,8 @@ def _triton(text: str) -> str:
 
 triton = Knob(
     "RLX_TRITON", "auto", _triton, "machine", "auto, on or off",
-    "Whether the package triton, where it is installed, compiles products and attention for cuda and"
-    " rocm: auto where it brings matrix units, on for every element type that it takes, off never.",
+    "Whether the package triton, where it is installed, compiles products and attention for cuda"
+    " and rocm: auto where it brings matrix units, on for all element types that it takes.",
 )  # fmt: skip
 
 # -- devices ----------------------------------------------------------------------------------

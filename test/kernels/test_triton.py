@@ -16,17 +16,19 @@ from hypothesis import strategies as st
 
 from rlx.errors import UnsupportedError
 from rlx.kernels.attention_args import AttentionConfig, AttentionSizes, MaskKind, Strides
-from rlx.kernels.builder import KernelTarget
+from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.emit import emit_kernel
 from rlx.kernels.program import Program, Step
+from rlx.kernels.reg import Reg
 from rlx.kernels.strides import ceil_div, row_major
-from rlx.kernels.triton import attention, contraction
+from rlx.kernels.triton import attention, contraction, pointwise
 from rlx.kernels.triton.contraction import ProductTile
 from rlx.kernels.triton.machine import TritonMachine
-from rlx.ops.base import op_class
+from rlx.kernels.triton.text import Text
 from rlx.targets import find_target
 from rlx.types import DType, bf16, bool_, f16, f32, f64, i32, u8
-from support.samples import cases
+from support.samples import Case, cases, run
+from support.tolerances import assert_close
 from support.ttir import OutOfBounds, run_programs
 
 Array = np.ndarray[Any, Any]
@@ -39,8 +41,6 @@ ERROR = {f16: 2e-3, bf16: 2e-2, f32: 1e-5}
 
 MACHINE = TritonMachine("3.9", "cuda", 80, 32, 99 << 10, 3, (f16, bf16, f32))
 TARGET = replace(find_target("cuda:sm_80").kernels, triton=MACHINE)
-
-ROUNDED = Program((f32,), (), (0,))
 
 
 def plain(dt: DType) -> Program:
@@ -128,7 +128,7 @@ def reference(views: Sequence[Array], program: Program, kind: Any) -> Array:
 
 
 @pytest.mark.parametrize("dt", [f16, bf16, f32], ids=str)
-@pytest.mark.parametrize("shape", [(16, 16, 16), (70, 45, 33), (130, 65, 100), (2, 3, 33, 20, 9)])
+@pytest.mark.parametrize("shape", [(16, 16, 16), (70, 45, 33), (2, 3, 33, 20, 9)])
 def test_products_with_an_epilogue(dt: DType, shape: tuple[int, ...]) -> None:
     Product(dt, shape, layer(dt)).run()
     Product(dt, shape).run()
@@ -154,7 +154,7 @@ def test_one_number_and_one_row_of_an_operand() -> None:
     p.run()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     shape=st.tuples(*[st.integers(9, 80)] * 2, st.integers(1, 80)),
     turned=st.tuples(st.booleans(), st.booleans()),
@@ -186,11 +186,7 @@ def test_programs_beyond_the_range_do_what_the_last_does() -> None:
 def test_nan_and_infinity_stay_in_their_rows() -> None:
     p = Product(f32, (33, 17, 20))
     config, launch = contraction.launch(plain(f32), MACHINE, f32, (33, 17, 20), p.strides, [0] * 3)
-    a, b, c = (
-        np.ones(33 * 20, np.float32),
-        np.ones(20 * 17, np.float32),
-        np.zeros(33 * 17, np.float32),
-    )
+    a, b, c = (np.ones(n, np.float32) for n in (33 * 20, 20 * 17, 33 * 17))
     a[20 * 3], a[20 * 32 + 19] = np.nan, np.inf
     text = emit_kernel(contraction.name, "k", config, TARGET)
     run_programs(text, launch.range, [a, b, c], [*launch.sizes, 0, 0, 0])
@@ -237,13 +233,12 @@ def attend(
 ) -> tuple[Array, Array]:  # fmt: skip
     """Attention of random tensors as [batch, rows, heads, dim], and what NumPy makes of it."""
     rng, element = np.random.default_rng(1), NUMPY[dt]
-    row = {"q": heads, "k": key_heads, "v": key_heads, "out": heads}
-    rows = {"q": queries, "k": keys, "v": keys, "out": queries}
+    tensors = {"q": (heads, queries), "k": (key_heads, keys), "v": (key_heads, keys)}
     steps, flats, views = {}, {}, {}
-    for x in row:
-        width = row[x] * dim + gap
-        steps[x] = Strides(rows[x] * width, dim, width)
-        shape = (batch, row[x], rows[x], dim)
+    for x, (count, rows) in (*tensors.items(), ("out", (heads, queries))):
+        width = count * dim + gap
+        steps[x] = Strides(rows * width, dim, width)
+        shape = (batch, count, rows, dim)
         strides = (*steps[x], 1)
         flats[x] = memory(shape, strides, start, element)
         views[x] = seen(flats[x], shape, strides, start)
@@ -308,8 +303,11 @@ def check(dt: DType, **said: Any) -> Array:
 @pytest.mark.parametrize("dt", [f16, bf16, f32], ids=str)
 def test_attention(dt: DType) -> None:
     check(dt)
-    check(dt, batch=2, heads=6, key_heads=3, dim=64, queries=130, keys=16)
-    check(dt, queries=9, heads=1, dim=200, keys=150)
+
+
+def test_few_and_many_rows_keys_and_elements() -> None:
+    check(f16, batch=2, heads=4, key_heads=2, dim=64, queries=70, keys=16)
+    check(f16, queries=9, heads=1, dim=200, keys=70)
 
 
 def test_rows_of_heads_that_share_a_key_head() -> None:
@@ -322,12 +320,11 @@ def test_tensors_with_gaps_that_begin_anywhere() -> None:
     check(bf16, gap=8, start=0, heads=4, key_heads=4)
 
 
-@pytest.mark.parametrize("keys", [33, 100, 20])
+@pytest.mark.parametrize("keys", [33, 80, 20])
 def test_causal_masks_and_windows(keys: int) -> None:
     """With fewer keys than queries some rows see none, and weigh all alike."""
     check(f32, kind="causal", keys=keys, queries=33)
     check(f32, kind="window", window=11, keys=keys, queries=33)
-    check(f32, kind="causal", keys=keys + 200, queries=200)
 
 
 @pytest.mark.parametrize("dt", [bool_, u8, f32, i32, f16], ids=str)
@@ -354,12 +351,11 @@ def test_biases_and_softcap() -> None:
 
 
 def test_tiles_fit_the_machine_and_the_sizes() -> None:
-    def tile(machine: TritonMachine, *shape: int, program: Program | None = None) -> ProductTile:
+    def tile(machine: TritonMachine, *shape: int) -> ProductTile:
         *lead, m, n, k = shape
         strides = [row_major((*lead, *s)) for s in ((m, k), (k, n), (m, n))]
-        return contraction.launch(program or plain(f16), machine, f16, shape, strides, [0] * 3)[
-            0
-        ].tile
+        config, _ = contraction.launch(plain(f16), machine, f16, shape, strides, [0] * 3)
+        return config.tile
 
     hopper = replace(MACHINE, arch=90, shared=227 << 10, stages=4, direct=True)
     assert tile(hopper, 8192, 8192, 4096) == ProductTile(128, 256, 64, 8, 4)
@@ -424,9 +420,56 @@ def test_what_attention_is_refused() -> None:
 
 # -- pointwise code ------------------------------------------------------------------------
 
+LOOPS = {
+    "mir.sin", "mir.cos", "mir.tan", "mir.remainder", "mir.fmod", "mir.floor_divide", "mir.round",
+}  # fmt: skip
+"""Ops whose code on numbers has branches or loops; and round, by an instruction that Triton has
+not got."""
+
+
+def pointwise_cases() -> list[Case]:
+    """A sample of every pointwise op for each of some element types."""
+    found = {(c.op, c.dtype): c for c in cases(f32, f16, i32, bool_) if c.op.pointwise}
+    return list(found.values())
+
 
 def test_pointwise_ops_on_blocks() -> None:
-    """Every op with a scalar form computes on blocks what it computes on numbers."""
-    for case in cases(f32, i32, bool_):
-        op = type(case.op) if not isinstance(case.op, type) else case.op
-        assert op_class(op.name)
+    """Every pointwise op computes on blocks what the interpreter says; those with loops are refused
+    by name."""
+    refused: set[str] = set()
+    for case in pointwise_cases():
+        node = case.node()
+        dtypes = tuple(v.dtype for v in node.present)
+        if any(dt is f64 or dt.is_complex for dt in (*dtypes, node.out.dtype)):
+            continue
+        number = tuple(range(len(dtypes)))
+        step = Step(node.name, number, dtypes, node.out.dtype, tuple(node.attrs.items()))
+        program = Program(dtypes, (step,), (len(dtypes),))
+        if pointwise.refused(program):
+            refused.add(node.name)
+            continue
+        arrays = [a for a in case.arrays() if a is not None]
+        (wanted,) = run([node.out], dict(zip(node.present, arrays, strict=True)))
+        given = [np.broadcast_to(a, wanted.shape).reshape(-1) for a in arrays]
+        assert_close(on_blocks(program, given, wanted.size), wanted.reshape(-1))
+    assert refused == LOOPS
+
+
+def on_blocks(program: Program, given: Sequence[Array], size: int) -> Array:
+    """A program on flat arrays, by one block."""
+    names = [*(f"x{n}" for n in range(len(given))), "y"]
+    dtypes = [*program.inputs, *program.results]
+    t = Text("k", list(zip(names, dtypes, strict=True)), ["size"])
+    at = t.arange(max(2, 1 << (size - 1).bit_length()))
+    here = at < t.size("size")
+    *xs, y = (t.buffer(n) for n in names)
+    values = [t.read(x, x.base + at, here) for x in xs]
+
+    def elements(k: Kernel, regs: Sequence[Reg]) -> Sequence[Reg]:
+        return program.emit(k, regs)
+
+    (value,) = pointwise.pointwise(t, elements, values, program.inputs)
+    t.write(y, y.base + at, value, here)
+    out = np.zeros(size, program.results[0].numpy)
+    run_programs(t.text(4, 32, 1), 1, [*map(np.array, given), out], [size, *[0] * len(names)])
+    return out

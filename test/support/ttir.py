@@ -1,13 +1,14 @@
 """TTIR in NumPy: programs on blocks run one after the other, and every access is checked.
 
 Memory is one line of addresses with gaps between the buffers; what is read or written outside of
-one, or unaligned, raises. Floats of 16 bits are added and multiplied in f32, as registers hold them.
+one, or unaligned, raises. Floats of 16 bits are multiplied and summed in f32.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -90,9 +91,8 @@ class _Run:
             else:
                 found = _OPS[op.name](self, op, *values)
             results = found if isinstance(found, list) else [found] if len(op.results) else []
-            for r, value in zip(op.results, results, strict=True):
+            for r, value in zip(op.results, map(np.asarray, results), strict=True):
                 shape, dtype = _type(r.type)
-                value = np.asarray(value)
                 assert value.shape == shape, (str(op), value.shape)
                 assert value.dtype == dtype, (str(op), value.dtype)
                 env[r] = value
@@ -226,8 +226,17 @@ def _from_unsigned(_: _Run, op: ir.Operation, x: Any) -> Any:
 
 
 def _fma(a: Any, b: Any, c: Any) -> Any:
+    if a.dtype == np.float64:
+        return np.vectorize(_exact_fma, otypes=[np.float64])(a, b, c)
     # Exact in f64 up to the sum, whose rounding there hardly ever shows in f32.
     return (np.multiply(a, b, dtype=np.float64) + c).astype(np.float32)
+
+
+def _exact_fma(a: float, b: float, c: float) -> float:
+    if not np.isfinite([a, b, c]).all():
+        return a * b + c
+    found = Fraction(a) * Fraction(b) + Fraction(c)
+    return float(found) if abs(found) < Fraction(2) ** 1023 else a * b + c
 
 
 _OPS: dict[str, Callable[..., Any]] = {

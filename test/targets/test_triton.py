@@ -247,7 +247,7 @@ def test_triton_is_used_as_the_knob_says() -> None:
     found = machine("auto", "3.9.1")
     assert found is not None and (found.version, found.always) == ("3.9.1", False)
     assert machine("on", "3.9.0").always  # type: ignore[union-attr]
-    with pytest.raises(ToolchainError, match="is not installed; RLX calls version 3.9"):
+    with pytest.raises(ToolchainError, match=r"is not installed; RLX calls version 3\.9"):
         machine("on", None)
     with pytest.raises(ToolchainError, match=r"is here as version 3\.10\.1"):
         machine("on", "3.10.1")

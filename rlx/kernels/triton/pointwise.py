@@ -27,7 +27,8 @@ _OPS = re.compile(r"arith\.\w+|math\.(?:fma|absf|sqrt|floor|ceil)")
 
 _LINE = re.compile(r"\s*(%\w+) = ([\w.]+) ?(.*)")
 _NAME = re.compile(r"%\w+")
-_TYPE = re.compile(r"\b(?:i1|i8|i16|i32|i64|f16|bf16|f32)\b")
+_TYPE = re.compile(r"\b(?:i1|i8|i16|i32|i64|f16|bf16|f32|f64)\b")
+_STRANGE = re.compile(r"\b(?:index|vector|memref)\b")
 
 Function = Callable[[Kernel, Sequence[Reg]], Sequence[Reg]]
 
@@ -59,7 +60,7 @@ def _scalar(
     lines: list[tuple[str, str, str]] = []
     for line in k.text().text.splitlines()[1:-2]:  # without the frame
         parts = _LINE.fullmatch(line)
-        if parts is None or not _OPS.fullmatch(parts[2]):
+        if parts is None or not _OPS.fullmatch(parts[2]) or _STRANGE.search(parts[3]):
             raise UnsupportedError(f"no code on blocks: {line.strip()}")
         lines.append((parts[1], parts[2], parts[3]))
     return regs, lines

@@ -313,9 +313,8 @@ class Text:
             zero = self.const(0, kind, pointers.shape)
             operands += [self.spread(mask, pointers.shape), zero]
         given = int(mask is not None)
-        said = (
-            f"operandSegmentSizes = array<i32: 1, {given}, {given}>, {_CACHE}, isVolatile = false"
-        )
+        segments = f"operandSegmentSizes = array<i32: 1, {given}, {given}>"
+        said = f"{segments}, {_CACHE}, isVolatile = false"
         return self.generic("tt.load", operands, kind, pointers.shape, said)
 
     def write(self, p: Pointer, pointers: Block, value: Block, mask: Block) -> None:

@@ -90,10 +90,8 @@ def artifact_parts(
         ("target", target), ("features", features),
     ]  # fmt: skip
     if target in ("cuda", "rocm"):
-        mode = knobs.triton.get()
-        named.append(
-            ("triton", mode if mode == "off" else f"{mode}, {_version('triton', 'triton')}")
-        )
+        mode, version = knobs.triton.get(), _version("triton", "triton")
+        named.append(("triton", mode if mode == "off" else f"{mode}, {version}"))
     return (*(Part(name, text) for name, text in named), *tools)
 
 

@@ -44,8 +44,8 @@ def emit_with(
     own: Callable[[list[KernelText]], bytes],
 ) -> bytes:  # fmt: skip
     """What a target emits of kernels at ``stage``: ``own`` of those that are not Triton's, then the
-    others' text one after the other. Of a stage without text there is no such file: UnsupportedError
-    for several kernels.
+    others' text one after the other. Of a stage without text there is no such file:
+    UnsupportedError for several kernels.
     """
     others = [k for k in kernels if k.frame == "triton"]
     if not others:
