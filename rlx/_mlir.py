@@ -15,7 +15,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -73,6 +73,7 @@ __all__ = [
     "raw_elements",
     "rewrite",
     "run_pipeline",
+    "text_to_llvm_ir",
     "translate_to_llvm_ir",
 ]
 
@@ -136,6 +137,11 @@ class Pipeline:
         """The pipeline with every option of every pass."""
         return str(self._manager)
 
+    @property
+    def pointer(self) -> int:
+        """The pass manager in MLIR's C API."""
+        return _pointer(self._manager)
+
     def run(self, module: ir.Module | ir.OpView) -> None:
         """Run on a module, or on another op that the pipeline is for, in place; PassError if a
         pass fails."""
@@ -154,29 +160,71 @@ def translate_to_llvm_ir(operation: ir.Operation) -> str:
     The caller keeps the ``ir.Module`` that owns the operation alive. Raises IRError if an op has
     no translation.
     """
-    api = _c_api()
-    found: list[str] = []
+    with _diagnosed(operation.context, "MLIR cannot translate to LLVM IR", IRError) as failed:
+        return _translated(_pointer(operation), failed)
 
-    def note(diagnostic: ir.Diagnostic) -> bool:
-        found.append(_first_line(diagnostic.message))
-        return True
 
-    llvm = api.LLVMContextCreate()
-    handler = operation.context.attach_diagnostic_handler(note)
-    try:
-        module = api.mlirTranslateModuleToLLVMIR(_Handle(_pointer(operation)), llvm)
+def text_to_llvm_ir(text: str, pipelines: Sequence[Pipeline], ctx: ir.Context) -> str:
+    """LLVM IR text of a module's MLIR text, after pipelines of the context ``ctx``.
+
+    All of it runs without the GIL, which the bindings' own functions hold: no dialect or pass of
+    ``ctx`` may be of Python. Raises IRError for text that MLIR refuses, PassError if a pass fails.
+    """
+    api, data = _c_api(), text.encode()
+    with _diagnosed(ctx, "cannot parse the MLIR text", IRError) as failed:
+        module = api.mlirModuleCreateParse(_Handle(_pointer(ctx)), _Text(data, len(data)))
         if not module:
-            raise IRError(
-                f"MLIR cannot translate to LLVM IR: {'; '.join(found) or 'no reason given'}"
-            )
+            raise failed()
+    try:
+        operation = api.mlirModuleGetOperation(_Handle(module))
+        with _diagnosed(ctx, "a compiler pass failed", PassError) as failed:
+            for pipeline in pipelines:
+                if not api.mlirPassManagerRunOnOp(_Handle(pipeline.pointer), _Handle(operation)):
+                    raise failed()
+        with _diagnosed(ctx, "MLIR cannot translate to LLVM IR", IRError) as failed:
+            return _translated(operation, failed)
+    finally:
+        api.mlirModuleDestroy(_Handle(module))
+
+
+def _translated(operation: int, failed: Callable[[], RlxError]) -> str:
+    api = _c_api()
+    llvm = api.LLVMContextCreate()
+    try:
+        module = api.mlirTranslateModuleToLLVMIR(_Handle(operation), llvm)
+        if not module:
+            raise failed()
         chars = api.LLVMPrintModuleToString(module)
         text = ctypes.string_at(chars).decode()
         api.LLVMDisposeMessage(chars)
         api.LLVMDisposeModule(module)
         return text
     finally:
-        handler.detach()
         api.LLVMContextDispose(llvm)
+
+
+@contextmanager
+def _diagnosed(
+    ctx: ir.Context, doing: str, kind: type[RlxError]
+) -> Generator[Callable[[], RlxError]]:
+    """Around calls of the C API: gives what makes the error of one that failed, by its first
+    diagnostic."""
+    found: list[tuple[str, str]] = []
+
+    def note(diagnostic: ir.Diagnostic) -> bool:
+        if diagnostic.severity == ir.DiagnosticSeverity.ERROR:
+            found.append((_first_line(diagnostic.message), str(diagnostic.location)))
+        return True
+
+    def failed() -> RlxError:
+        message, location = found[0] if found else ("no reason given", "")
+        return kind(f"{doing}: {message}", _place(location))
+
+    handler = ctx.attach_diagnostic_handler(note)
+    try:
+        yield failed
+    finally:
+        handler.detach()
 
 
 def object_bytes(binary: ir.Operation) -> bytes:
@@ -223,12 +271,22 @@ def _place(location: str) -> tuple[str, int] | None:
 
 
 class _Handle(ctypes.Structure):
-    """``MlirOperation`` or ``MlirAttribute`` of mlir-c/IR.h, passed by value."""
+    """``MlirOperation``, ``MlirModule``, ... of mlir-c/IR.h, passed by value."""
 
     _fields_ = (("ptr", ctypes.c_void_p),)
 
 
+class _Text(ctypes.Structure):
+    """``MlirStringRef`` of mlir-c/Support.h, passed by value."""
+
+    _fields_ = (("data", ctypes.c_char_p), ("length", ctypes.c_size_t))
+
+
 _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
+    "mlirModuleCreateParse": (ctypes.c_void_p, (_Handle, _Text)),
+    "mlirModuleDestroy": (None, (_Handle,)),
+    "mlirModuleGetOperation": (ctypes.c_void_p, (_Handle,)),
+    "mlirPassManagerRunOnOp": (ctypes.c_int8, (_Handle, _Handle)),
     "mlirTranslateModuleToLLVMIR": (ctypes.c_void_p, (_Handle, ctypes.c_void_p)),
     "mlirDenseElementsAttrGetRawData": (ctypes.c_void_p, (_Handle,)),
     "LLVMContextCreate": (ctypes.c_void_p, ()),
@@ -254,8 +312,8 @@ def _c_api() -> ctypes.CDLL:
     return _loaded[0]
 
 
-def _pointer(owner: ir.Operation | ir.Attribute) -> int:
-    """The address inside the capsule by which the bindings hand out an operation or attribute."""
+def _pointer(owner: ir.Operation | ir.Attribute | ir.Context | passmanager.PassManager) -> int:
+    """The address inside the capsule by which the bindings hand out what they wrap."""
     python = ctypes.pythonapi
     python.PyCapsule_GetName.restype = ctypes.c_char_p
     python.PyCapsule_GetName.argtypes = [ctypes.py_object]

@@ -11,7 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from rlx.errors import UnsupportedError
 from rlx.graph import Graph, topological
 from rlx.ops.base import Op, located
+from rlx.ops.fill import zeros
 from rlx.ops.value import Value
+from rlx.types import Dim
 
 __all__ = [
     "Records", "batch", "carries_derivative", "inline", "inline_blocks", "jvp", "moved_by",
@@ -167,7 +169,7 @@ def batch(
                 node = op if same else op.with_operands(values)
                 results = [(r, False) for r in node.results]
             elif hasattr(op, "batch"):
-                out = op.batch(values, flags)
+                out = _empty(op) if _size(given) == 0 else op.batch(values, flags)
                 many = out if isinstance(out, tuple) else (out,)
                 results = [r if isinstance(r, tuple) else (r, True) for r in many]
             else:
@@ -176,6 +178,17 @@ def batch(
                 results = batch(_expanded(op, "batch"), inner)
         found.update(zip(op.results, results, strict=True))
     return [found.get(v, (v, False)) for v in outputs]
+
+
+def _size(given: Sequence[tuple[Value, bool] | None]) -> Dim:
+    """The length of the new axis."""
+    return next(pair[0].shape[0] for pair in given if pair is not None and pair[1])
+
+
+def _empty(op: Op) -> tuple[Value, ...]:
+    """The results over a batch of nothing. Rules need not know of it: some make the axis groups of
+    channels, of which there must be one."""
+    return tuple(zeros((0, *r.shape), r.dtype) for r in op.results)
 
 
 def inline(graph: Graph, values: Sequence[Value]) -> list[Value]:

@@ -20,7 +20,6 @@ from rlx.kernels.emit import emit_kernel
 from rlx.lowering.base import Compilation, Options
 from rlx.lowering.compilation import CompileReport
 from rlx.lowering.dump import dump_levels
-from rlx.lowering.gpu_program import gpu_program
 from rlx.lowering.pipeline import PIPELINE, run_passes
 from rlx.lowering.places import Places, numbered
 from rlx.lowering.schedule import KernelRef, Schedule, read_schedule
@@ -32,15 +31,14 @@ from rlx.runtime import _native, host
 from rlx.runtime.artifact import Artifact, Variant
 from rlx.runtime.cache.artifacts import find_or_compile, placed
 from rlx.runtime.cache.objects import Shelf, found_or_made
-from rlx.runtime.device_program import DeviceVariant
 from rlx.runtime.executable import typed_array, unknown
 from rlx.targets import find_target, rank
 from rlx.targets.base import Target
-from rlx.targets.gpu.program import GpuProgram
 from rlx.tracing import span
 
 if TYPE_CHECKING:
     from rlx.modules import GraphModule
+    from rlx.targets.gpu.program import GpuProgram
 
 __all__ = [
     "CompileReport", "compile_artifact", "compile_graph", "compile_lowered", "compile_program",
@@ -87,6 +85,8 @@ def compile_program(
     graph: Graph, target: Target, options: Options | None = None
 ) -> tuple[GpuProgram, CompileReport]:
     """As ``compile_graph``, for a GPU: the program that a driver runs."""
+    from rlx.runtime.device_program import DeviceVariant
+
     artifact, report = compile_graph(graph, target, options)
     (variant,) = artifact.variants
     assert isinstance(variant, DeviceVariant)
@@ -95,6 +95,10 @@ def compile_program(
 
 def _compile_device(schedule: Schedule, target: Target, report: CompileReport) -> Artifact:
     """The artifact of a schedule for a GPU."""
+    # Imported here: compiling for a CPU needs none of them.
+    from rlx.lowering.gpu_program import gpu_program
+    from rlx.runtime.device_program import DeviceVariant
+
     with report.compilation.timed("kernels"):
         symbols = {k.name: _symbol(_digest(_dependences(k, target)), k) for k in schedule.kernels}
         program = gpu_program(schedule, target, symbols)

@@ -28,6 +28,14 @@ DEBIAN = (
 compiles GLSL and HLSL to SPIR-V."""
 
 
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+"""What runs WebGPU, by SwiftShader; the first is fetched where none is here."""
+
+BROWSER = ("chromium-headless-shell", "chromium-common")
+
+DISASSEMBLER = "llvm-22"
+"""What reads the code of every AMD GPU that RLX compiles for."""
+
 DEVICES = ("vulkan", "gpu", "opencl", "opengl")
 """What there is then to run on, "gpu" by the wgpu package that `make drivers` installs."""
 
@@ -46,26 +54,45 @@ def run(*command: str, cwd: Path | None = None) -> str:
     return done.stdout
 
 
-def apt(*words: str, cwd: Path | None = None) -> str:
-    """The output of apt-get, with lists of packages of our own where the system has none."""
+def apt(*words: str) -> list[str]:
+    """A command of apt-get, with lists of packages of our own where the system has none."""
     if any(LISTS.glob("*_Packages*")):
-        return run("apt-get", *words, cwd=cwd)
+        return ["apt-get", *words]
     lists, cache = FOLDER / "lists", FOLDER / "cache"
     own = "apt-get", "-o", f"Dir::State::lists={lists}", "-o", f"Dir::Cache={cache}"
     if not lists.is_dir():
         for folder in (lists / "partial", cache / "archives" / "partial"):
             folder.mkdir(parents=True)
         run(*own, "update")
-    return run(*own, *words, cwd=cwd)
+    return [*own, *words]
+
+
+def offered(package: str) -> bool:
+    """Whether apt has a package; if not, says so, and the tests that need it are skipped."""
+    words = apt("--simulate", "--no-install-recommends", "install", package)
+    found = subprocess.run(words, capture_output=True, check=False).returncode == 0
+    if not found:
+        print(f"this system's packages have no {package}: tests that need it are skipped")
+    return found
+
+
+def browser() -> str | None:
+    """The browser that is on the path."""
+    return next((found for name in BROWSERS if (found := shutil.which(name))), None)
 
 
 def unpack(root: Path, packages: Path) -> None:
     """The Debian packages, and those that they need and the system has not, as files in root."""
-    planned = apt("--simulate", "--no-install-recommends", "install", *DEBIAN)
+    wanted, whole = [*DEBIAN], set[str]()
+    if browser() is None and offered(BROWSER[0]):
+        wanted, whole = [*wanted, *BROWSER], {*BROWSER}  # its files lie beside one another
+    if shutil.which("llvm-objdump-22") is None and offered(DISASSEMBLER):
+        wanted.append(DISASSEMBLER)
+    planned = run(*apt("--simulate", "--no-install-recommends", "install", *wanted))
     # What the system has already is found there, but for drivers: theirs are taken as they are.
-    needed = sorted({*re.findall(r"^Inst (\S+) \(", planned, re.MULTILINE)})
+    needed = sorted({*re.findall(r"^Inst (\S+) \(", planned, re.MULTILINE)} | whole)
     if needed:
-        apt("download", *needed, cwd=packages)
+        run(*apt("download", *needed), cwd=packages)
     for package in sorted(packages.glob("*.deb")):
         run("dpkg", "-x", str(package), str(root))
 
@@ -106,6 +133,7 @@ def main() -> None:
     layer = described(root, "share/vulkan/explicit_layer.d/*khronos_validation.json",
                       FOLDER / "layers")  # fmt: skip
     egl = described(root, "share/glvnd/egl_vendor.d/*mesa.json", FOLDER / "egl")
+    has_browser = (root / "usr/lib/chromium" / BROWSER[0]).is_file() or browser() is not None
     pocl, llvmpipe = one(root, "lib/*/libpocl.so.2*"), one(root, "lib/*/dri/swrast_dri.so")
     (FOLDER / "opencl").mkdir()
     (FOLDER / "opencl" / "pocl.icd").write_text(f"{pocl}\n", encoding="utf-8")
@@ -118,9 +146,9 @@ def main() -> None:
         "__EGL_VENDOR_LIBRARY_FILENAMES": egl,
         "LIBGL_DRIVERS_PATH": llvmpipe and llvmpipe.parent,  # Mesa from 24.2 on has no such file
         "LD_LIBRARY_PATH": f"{libraries}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}",
-        "PATH": f"{root}/usr/bin:$PATH",
+        "PATH": f"{root}/usr/lib/chromium:{root}/usr/bin:$PATH",
         # The tests fail, and skip nothing, where one of these is not found.
-        "RLX_TEST_DEVICES": " ".join(DEVICES),
+        "RLX_TEST_DEVICES": " ".join([*DEVICES, *["webgpu"] * has_browser]),
     }
     text = "".join(f'export {name}="{value}"\n' for name, value in lines.items() if value)
     (FOLDER / "env").write_text(text, encoding="utf-8")

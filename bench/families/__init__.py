@@ -29,6 +29,8 @@ FAMILIES = {
     "warm": "bench.families.warm",
     "memory": "bench.families.memory",
     "resident": "bench.families.resident",
+    "busy": "bench.families.busy",
+    "speedup": "bench.families.speedup",
 }
 
 

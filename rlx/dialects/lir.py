@@ -29,15 +29,16 @@ This module must not use postponed annotations: the dialect classes read theirs 
 # pyright: reportGeneralTypeIssues=false, reportUntypedBaseClass=false, reportCallIssue=false
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 from rlx._mlir import ext, ir
 from rlx.dialects.verify import verifier
 from rlx.errors import IRError
 
-__all__ = ["ROLES", "Lir", "check_extent"]
+__all__ = ["ROLES", "Lir", "Role", "check_extent"]
 
-ROLES = ("arena", "packed", "error", "param", "constant", "input", "output")
+Role = Literal["arena", "packed", "error", "param", "constant", "input", "output"]
+ROLES: tuple[Role, ...] = get_args(Role)
 """The memories, in the order in which the arguments of an entry list them."""
 
 

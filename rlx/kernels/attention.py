@@ -112,7 +112,7 @@ def _grain(task_ns: float) -> int:
     return max(1, round(_GRAIN_NS / task_ns))
 
 
-_GRAIN_NS = 4000.0
+_GRAIN_NS = 1000.0
 _FMA_PER_NS = 6
 _BYTES_PER_NS = 20
 """What a fast core does: two vector FMA a cycle at 3 GHz, and reads from its outer caches."""
@@ -127,7 +127,7 @@ _TASKS = 16
 _KEY_BLOCK = 96
 """Keys a block, for all shapes: the bits of a row hang on it. A multiple of the key tiles."""
 
-_DECODE_KEY_BLOCK = 64
+_DECODE_KEY_BLOCK = 128
 """The same for decode: a block of K and of V stays in cache for all rows of a task."""
 
 _DECODE_TASKS = 4

@@ -31,6 +31,7 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "rlx.kernels.triton.contraction": ("TritonContractionConfig", "ProductTile"),
     "rlx.kernels.fft": ("FftConfig",),
     "rlx.kernels.conv": ("ConvConfig",),
+    "rlx.kernels.conv_channels_plan": ("ConvChannelsConfig",),
     "rlx.kernels.conv_layout": ("BlocksConfig", "PlanesConfig"),
     "rlx.kernels.pack_across": ("PackAcrossConfig",),
     "rlx.kernels.pool": ("PoolConfig", "PoolBackConfig"),

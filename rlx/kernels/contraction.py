@@ -5,8 +5,9 @@ A is [M, K] with contiguous rows or columns, B is packed in panels (``rlx.kernel
 of rows and a group of panels:
 
     for each strip of panels in the group:
-        the products (``contraction_products``):   sums in registers, then in the strip (scratch)
-        for each row, for each vector of columns:  epilogue, from the strip to C
+        the products (``contraction_products``), tile by tile:   sums in registers
+        the epilogue (``contraction_epilogue``) of each tile:    from there, or a strip of scratch,
+                                                                 to C
 
 Only the epilogue reads operands and writes C, each element once and none outside [M, N]: tiles
 may overlap at the last rows, and panels may be filled up or overlap. C may therefore be the very
@@ -18,13 +19,11 @@ whatever tile computes it, so its bits depend neither on M nor on the number of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 from rlx.kernels import amx
 from rlx.kernels.builder import KernelTarget, KernelText
+from rlx.kernels.contraction_epilogue import Rows, Strip, Task
 from rlx.kernels.contraction_plan import ContractionConfig, OperandKind, launch
-from rlx.kernels.contraction_products import Products, Rows, Strip, Task
+from rlx.kernels.contraction_products import Products
 from rlx.kernels.reg import Buffer, Reg
 
 __all__ = ["ContractionConfig", "OperandKind", "emit", "launch", "name"]
@@ -55,7 +54,7 @@ class _Emitter(Products):
         row0, panel0 = chunk * self.chunk_rows, group * self.group_panels
         panel_end = k.minimum(panel0 + self.group_panels, panels)
         rows = k.minimum(self.chunk_rows, self.m - row0)
-        sums = k.scratch(self.config.accumulate)
+        sums = self.sums()
         panel = self.panel_scratch() if self.config.plain_b else None
         distance = k.index(1) if self.config.across else self.lda
         a = Rows(self.a, batch * self.a_batch + row0 * distance, distance)
@@ -80,13 +79,12 @@ class _Emitter(Products):
 
     def panel_scratch(self) -> Buffer:
         """Scratch for a block of a panel, after the sums."""
-        sums = self.chunk_rows * self.strip_width * self.config.accumulate.bytes
-        return self.k.scratch(self.config.b, sums)
+        return self.k.scratch(self.config.b, self.sums_bytes)
 
     def convert(self, a: Rows, rows: Reg) -> Rows:
         """Rows of A in scratch, in the type in which a tile reads them."""
         k, dt, config = self.k, self.config.rows, self.config
-        wide = k.scratch(dt, self.chunk_rows * self.strip_width * config.accumulate.bytes)
+        wide = k.scratch(dt, self.sums_bytes)
         distance = self.depth + config.row_pad
 
         def row(r: Reg) -> None:
@@ -105,20 +103,13 @@ class _Emitter(Products):
         k.loop(0, rows, 1, row)
         return Rows(wide, k.index(0), distance)
 
-    def columns(self, count: Reg, lanes: int, body: Callable[[Reg, int], None]) -> None:
-        """Cover ``count`` columns by vectors of ``lanes``, and the rest one by one."""
-        if self.lanes:
-            self.k.vector_loop(count, lanes, body)
-        else:
-            self.k.loop(0, count, 1, lambda j: body(j, 0))
-
     def strip(self, s: Strip) -> None:
         """Compute the products of a strip, then its part of C."""
         if self.config.amx:
             self.amx_products(s)
+            self.finish_rest(s, self.k.index(0))
         else:
             self.products(s)
-        self.k.loop(0, s.task.rows, 1, partial(self.epilogue, s))
 
     def amx_products(self, s: Strip) -> None:
         """The products of a strip by AMX: rows of A beyond its last are whatever scratch holds."""
@@ -140,37 +131,3 @@ class _Emitter(Products):
             k.when(whole < t.rows, lambda: block(p, whole, 1))
 
         k.loop(s.begin, s.end, 1, panel)
-
-    def epilogue(self, s: Strip, r: Reg) -> None:
-        """Row ``r`` of a strip, from the sums to C."""
-        k, t, program = self.k, s.task, self.config.epilogue
-        m, n0 = t.row0 + r, s.begin * self.shape.width
-        count = k.minimum(self.n - n0, (s.end - s.begin) * self.shape.width)
-        sums = r * self.strip_width + (n0 - s.column)
-        c = t.batch * self.c_batch + m * self.ldc + n0
-        operands = [self.operand(i, t.batch, m, n0) for i in range(len(self.operands))]
-
-        def columns(j: Reg, lanes: int) -> None:
-            product = k.round_to(k.load(t.sums, sums + j, lanes), program.inputs[0])
-            values = [self.operand_value(x, j, lanes) for x in operands]
-            result = program.emit(k, [product, *values])[0]
-            k.store(k.splat(result, lanes) if lanes else result, self.c, c + j, lanes)
-
-        # With few registers, two vectors at a time: they share constants and hide latencies.
-        lanes = self.shape.width if self.shape.vectors == 2 else self.lanes
-        self.columns(count, lanes, columns)
-
-    def operand(self, i: int, batch: Reg, m: Reg, n0: Reg) -> Reg | tuple[Buffer, Reg]:
-        """What a row needs of an operand: its one value, or where its columns are."""
-        kind, buffer = self.config.operands[i], self.operands[i]
-        row_stride, batch_stride = self.operand_strides[i]
-        at = batch * batch_stride
-        if kind in ("full", "column"):
-            at = at + m * row_stride
-        return (buffer, at + n0) if kind in ("full", "row") else self.k.load(buffer, at)
-
-    def operand_value(self, x: Reg | tuple[Buffer, Reg], j: Reg, lanes: int) -> Reg:
-        if isinstance(x, Reg):
-            return x
-        buffer, at = x
-        return self.k.load(buffer, at + j, lanes)

@@ -159,7 +159,7 @@ def launch(
     tasks = batch * groups * -(-m // rows)
     wide = rows * (k + config.row_pad) if config.copies else 0
     strip = _strip_panels(m)
-    sums = rows * strip * shape.width
+    sums = (rows * strip + 1) * shape.width  # and a row of zeros
     block = _block_depth(config, shape, m, k)
     panel = block * shape.width if config.plain_b and m >= shape.rows else 0
     sizes, strides = (m, n, k, lda, ldb or n, ldc), (a_batch, b_batch, c_batch)

@@ -1,14 +1,16 @@
-"""The products of a contraction: blocks of K, panels and tiles, from A and B to sums in scratch.
+"""The products of a contraction: blocks of K, panels and tiles, from A and B to sums.
 
-``contraction`` has the loops around them and the epilogue. For a strip of panels:
+``contraction`` has the loops around them, and ``contraction_epilogue`` what follows. For a strip of
+panels:
 
     for each block of K, for each panel:
-        for each whole tile of rows: add to its sums in the strip
-    for each panel: the last rows, by smaller tiles, over all of K
+        for each whole tile of rows: add to its sums in the strip; after the last block, finish them
+    for each panel: the last rows, by smaller tiles, over all of K; finish them
 
 A block of a panel and a block of the rows of A stay in the L2 cache while they are used again. The
 sums wait in the strip for the next block to go on with them, so that an element stays one chain
-over K. The last rows read a panel but once, and so need no blocks.
+over K; those of the last block stay in registers where the epilogue is short. The last rows read a
+panel but once, and so need no blocks.
 
 A plain B, which nobody has packed, is read where it lies. The first tile of a panel puts what it
 reads into scratch as a panel, for the other tiles.
@@ -18,8 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlx.kernels.builder import Kernel, KernelTarget
-from rlx.kernels.contraction_plan import ContractionConfig
+from rlx.kernels.contraction_epilogue import Epilogue, Strip
 from rlx.kernels.contraction_tile import (
     PREFETCH_STEPS,
     REQUEST_ROWS,
@@ -28,43 +29,7 @@ from rlx.kernels.contraction_tile import (
 )
 from rlx.kernels.reg import Buffer, Reg
 
-__all__ = ["Products", "Rows", "Strip", "Task"]
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A task's rows of A: where the first one begins, and the distance between them."""
-
-    buffer: Buffer
-    offset: Reg
-    distance: Reg
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a task works on: ``rows`` rows from ``row0`` on, of A, and B from its offset ``b`` on.
-
-    ``sums`` is the scratch in which a strip of products waits for the epilogue, and ``panel`` that
-    for a block of a panel of a plain B.
-    """
-
-    batch: Reg
-    row0: Reg
-    rows: Reg
-    a: Rows
-    b: Reg
-    sums: Buffer
-    panel: Buffer | None
-
-
-@dataclass(frozen=True)
-class Strip:
-    """The panels [begin, end) of B that a task finishes together; sums begin at ``column``."""
-
-    task: Task
-    begin: Reg
-    end: Reg
-    column: Reg
+__all__ = ["Products"]
 
 
 @dataclass(frozen=True)
@@ -88,31 +53,26 @@ class _Panel:
     step: Reg
 
 
-class Products:
-    """Declares the arguments of a kernel, and emits the products of a strip."""
-
-    def __init__(self, name: str, config: ContractionConfig, target: KernelTarget) -> None:
-        self.k = k = Kernel(name, target)
-        self.config = config
-        self.shape = config.shape(target)
-        self.lanes = self.shape.lanes if self.shape.lanes > 1 else 0
-        self.a, self.b = k.buffer("a", config.a), k.buffer("b", config.b)
-        dtypes = config.epilogue.inputs[1:]
-        self.operands = [k.buffer(f"operand{i}", dt) for i, dt in enumerate(dtypes)]
-        self.c = k.buffer("c", config.c)
-        self.m, self.n, self.depth = k.size("m"), k.size("n"), k.size("depth")
-        self.lda, self.ldb, self.ldc = (k.size(f"ld{x}") for x in "abc")
-        self.a_batch, self.b_batch, self.c_batch = (k.size(f"{x}_batch") for x in "abc")
-        self.chunk_rows, self.group_panels = k.size("chunk_rows"), k.size("group_panels")
-        self.strip_panels, self.block_depth = k.size("strip_panels"), k.size("block_depth")
-        self.operand_strides = [
-            (k.size(f"operand{i}_row"), k.size(f"operand{i}_batch")) for i in range(len(dtypes))
-        ]
+class Products(Epilogue):
+    """Emits the products of a strip."""
 
     def start(self) -> None:
         """What the whole kernel needs once it has begun."""
-        self.strip_width = self.strip_panels * self.shape.width
+        super().start()
         self.near = self.k.index(PREFETCH_STEPS * self.shape.width)
+        self.zeros = self.chunk_rows * self.strip_width
+
+    def sums(self) -> Buffer:
+        """The scratch of the sums, a row of zeros after them."""
+        k, sums = self.k, self.k.scratch(self.config.accumulate)
+        for v in range(self.shape.vectors):
+            k.store(0, sums, self.zeros + v * self.shape.lanes, self.lanes)
+        return sums
+
+    @property
+    def sums_bytes(self) -> Reg:
+        """Size of the scratch of the sums."""
+        return (self.zeros + self.shape.width) * self.config.accumulate.bytes
 
     def column(self, panel: Reg) -> Reg:
         """The first column of a panel. The last one of a plain B ends with B: some of its columns
@@ -121,41 +81,93 @@ class Products:
         return self.k.minimum(first, self.n - self.shape.width) if self.config.plain_b else first
 
     def products(self, s: Strip) -> None:
-        """The sums of a strip."""
-        k, rows, lanes = self.k, self.shape.rows, self.shape.lanes
-        rest = s.task.rows % rows
-        whole = s.task.rows - rest
-        sums = s.task.sums
-        k.loop(0, whole * self.strip_width, lanes, lambda at: k.store(0, sums, at, self.lanes))
+        """A strip: its sums, and what becomes of them."""
+        k, task = self.k, s.task
+        rest = task.rows % self.shape.rows
+        whole = task.rows - rest
+        if self.overlaps:
+            rest = k.select(rest <= self.tails[-1][0], rest, 0)
+        tiled = task.rows - rest
 
         def block(first: Reg) -> None:
             depth = k.minimum(self.depth - first, self.block_depth)
-            a = s.task.a.offset + (first * self.lda if self.config.across else first)
+            a = task.a.offset + (first * self.lda if self.config.across else first)
             b = _Block(s, first, depth, a)
-            k.loop(s.begin, s.end, 1, lambda p: self.panel(b, p, whole))
+            k.loop(s.begin, s.end, 1, lambda p: self.panel(b, p, tiled, whole))
 
-        k.loop(0, k.select(whole > 0, self.depth, 0), self.block_depth, block)
-        over_all = _Block(s, k.index(0), self.depth, s.task.a.offset)
-        k.when(rest > 0, lambda: self.tail(over_all, whole, rest, self.shape.tail))
+        # Once where K is 0, too: the sums are 0 then.
+        k.loop(0, k.select(tiled > 0, k.maximum(self.depth, 1), 0), self.block_depth, block)
+        over_all = _Block(s, k.index(0), self.depth, task.a.offset)
+        k.when(rest > 0, lambda: self.tail(over_all, tiled, rest, self.tails))
+        self.finish_rest(s, whole)
 
-    def panel(self, b: _Block, p: Reg, whole: Reg) -> None:
-        """The whole tiles of a panel."""
-        k, rows, width = self.k, self.shape.rows, self.shape.width
+    @property
+    def overlaps(self) -> bool:
+        """Whether a whole tile serves one row less, and computes the last one twice. An A that lies
+        across would be read beyond it, and a plain B would be copied for nothing."""
+        return not (self.config.across or self.config.plain_b)
+
+    @property
+    def tails(self) -> tuple[tuple[int, int], ...]:
+        """The tiles of the last rows, smallest first."""
+        return self.shape.tail[:-1] if self.overlaps else self.shape.tail
+
+    def panel(self, b: _Block, p: Reg, tiled: Reg, whole: Reg) -> None:
+        """The whole tiles of a panel: ``tiled`` rows, of which ``whole`` fill theirs."""
+        k = self.k
         source, packed = self.source(b, p), b.strip.task.panel
+        complete = (b.first + b.depth >= self.depth) & self.is_whole(p)
 
         def tile(first: Reg, panel: _Panel, ahead: Reg | None, keep: Buffer | None = None) -> None:
-            at = [first + i if i else first for i in range(rows)]
-            self.tile(b, at, [panel], ahead, more=True, keep=keep)
+            rows = [first + i if i else first for i in range(self.shape.rows)]
+            if self.overlaps:
+                rows = [k.minimum(r, b.strip.task.rows - 1) for r in rows]
+            start = self.begin(b, rows, panel)
+            sums = self.tile(b, rows, [panel], ahead, start, successive=True, keep=keep)
 
-        following = self.depth * width
+            def store() -> None:
+                self.store(b.strip, rows, [p], sums)
+
+            def finish() -> None:
+                self.finish_tile(b.strip, p, first, sums)
+
+            done = complete & (first < whole)
+            if self.is_short:
+                k.when(done, finish, store)
+            else:
+                store()
+                k.when(done, finish)
+
+        rows = self.shape.rows
         if packed is None:
-            # The first tile of a panel may wait for memory; while a later one finds the panel in
-            # the cache, the next panel is on its way.
-            k.loop(0, whole, rows, lambda i: tile(i, source, k.select(i > 0, following, self.near)))
+            k.loop(0, tiled, rows, lambda i: tile(i, source, self.near))
         else:
             tile(k.index(0), source, None, packed)
-            copy = _Panel(p, packed, k.index(0), k.index(width))
-            k.loop(rows, whole, rows, lambda i: tile(i, copy, None))
+            copy = _Panel(p, packed, k.index(0), k.index(self.shape.width))
+            k.loop(rows, tiled, rows, lambda i: tile(i, copy, None))
+
+    def begin(self, b: _Block, rows: list[Reg], panel: _Panel) -> list[Reg]:
+        """The sums that a block goes on from; those of the first are a row of zeros."""
+        k, lanes = self.k, self.shape.lanes
+        is_first = k.compare("eq", b.first, 0)
+        at = k.select(is_first, self.zeros, self.column(panel.number) - b.strip.column)
+        distance = k.select(is_first, 0, self.strip_width)
+        return [
+            k.load(b.strip.task.sums, at + r * distance + v * lanes, self.lanes)
+            for r in rows
+            for v in range(self.shape.vectors)
+        ]
+
+    def store(self, s: Strip, rows: list[Reg], panels: list[Reg], sums: list[Reg]) -> None:
+        """The sums of a tile into the strip."""
+        columns = [
+            self.column(p) - s.column + v * self.shape.lanes
+            for p in panels
+            for v in range(self.shape.vectors)
+        ]
+        places = [at + c for at in [r * self.strip_width for r in rows] for c in columns]
+        for value, at in zip(sums, places, strict=True):
+            self.k.store(value, s.task.sums, at, self.lanes)
 
     def source(self, b: _Block, p: Reg) -> _Panel:
         """A panel in B."""
@@ -179,7 +191,10 @@ class Products:
         def run(p: Reg) -> None:
             at = [k.minimum(first + i, s.task.rows - 1) if i else first for i in range(rows)]
             side = [k.minimum(p + i, s.end - 1) if i else p for i in range(panels)]
-            self.tile(b, at, [self.source(b, q) for q in side], ahead)
+            zero = self.k.const(0, self.config.accumulate, self.lanes)
+            start = [zero] * (rows * panels * self.shape.vectors)
+            sums = self.tile(b, at, [self.source(b, q) for q in side], ahead, start)
+            self.store(s, at, side, sums)
 
         def all_panels() -> None:
             k.loop(s.begin, s.end, panels, run)
@@ -190,31 +205,23 @@ class Products:
             all_panels()
 
     def tile(
-        self, b: _Block, rows: list[Reg], panels: list[_Panel], ahead: Reg | None, *,
-        more: bool = False, keep: Buffer | None = None,
-    ) -> None:  # fmt: skip
-        """Compute a tile, and store its sums into the strip; ``more``: of successive rows, whose
-        sums go on from there. ``keep`` takes a copy of the panel."""
-        k, t, shape, config = self.k, b.strip.task, self.shape, self.config
-        vectors = [
-            self.column(p.number) - b.strip.column + v * shape.lanes
-            for p in panels
-            for v in range(shape.vectors)
-        ]
-        places = [row + v for row in [r * self.strip_width for r in rows] for v in vectors]
-        zero = k.const(0, config.accumulate, self.lanes)
-        sums = emit_tile(
-            k,
-            shape,
+        self, b: _Block, rows: list[Reg], panels: list[_Panel], ahead: Reg | None,
+        start: list[Reg], *, successive: bool = False, keep: Buffer | None = None,
+    ) -> list[Reg]:  # fmt: skip
+        """The sums of a tile, which go on from ``start``; ``successive`` says that its rows follow
+        each other. ``keep`` takes a copy of the panel."""
+        t, config = b.strip.task, self.config
+        return emit_tile(
+            self.k,
+            self.shape,
             TileOperands(
                 t.a.buffer, panels[0].buffer, panels[0].step, config.accumulate, config.group,
-                config.flips, self.lda if config.across else None, config.across and more, keep,
+                config.flips, self.lda if config.across else None, config.across and successive,
+                keep,
             ),
             rows=[b.a + r * t.a.distance for r in rows],
             panels=[p.at for p in panels],
             depth=b.depth,
             ahead=ahead,
-            start=[k.load(t.sums, at, self.lanes) if more else zero for at in places],
+            start=start,
         )  # fmt: skip
-        for value, at in zip(sums, places, strict=True):
-            k.store(value, t.sums, at, self.lanes)

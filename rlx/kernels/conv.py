@@ -18,7 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rlx.kernels import conv_channels
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
+from rlx.kernels.conv_channels_plan import ConvChannelsConfig
+from rlx.kernels.conv_epilogue import ConvEpilogue
 from rlx.kernels.conv_plan import (
     ConvConfig,
     ConvShape,
@@ -51,8 +54,10 @@ AHEAD = 8
 hardware does not look for the next one."""
 
 
-def emit(name: str, config: ConvConfig, target: KernelTarget) -> KernelText:
-    """The kernel of a config; ``launch`` gives its sizes."""
+def emit(name: str, config: ConvConfig | ConvChannelsConfig, target: KernelTarget) -> KernelText:
+    """The kernel of a config; the ``launch`` of its plan gives its sizes."""
+    if isinstance(config, ConvChannelsConfig):
+        return conv_channels.emit(name, config, target)
     return _Emitter(name, config, target).emit()
 
 
@@ -90,9 +95,7 @@ class _Emitter:
         self.strip_row = (self.tile.vectors + 2) * self.tile.lanes
         self.x, self.w = k.buffer("x", config.dtype), k.buffer("w", config.dtype)
         self.offsets = None if config.single else k.buffer("taps", i64)
-        dtypes = config.epilogue.inputs[1:]
-        self.operands = [k.buffer(f"operand{i}", dt) for i, dt in enumerate(dtypes)]
-        self.c = k.buffer("c", config.result)
+        self.epilogue = ConvEpilogue(k, config.epilogue, config.operands)
         self.x_image, self.x_slice = k.size("x_image"), k.size("x_slice")
         self.x_group, self.x_channel = k.size("x_group"), k.size("x_channel")
         self.c_image, self.c_slice = k.size("c_image"), k.size("c_slice")
@@ -227,31 +230,12 @@ class _Emitter:
             def row(r: Reg) -> None:
                 channel = panel.task.channel + panel.row0 + r
                 at = sums + r * self.strip_row
-                self.stretch(end - begin, at, c + r * self.c_channel, channel)
+                own = c + r * self.c_channel
+                self.epilogue.stretch(end - begin, self.strip, at, own, channel, self.lanes)
 
             k.when(end > begin, lambda: k.loop(0, panel.rows, 1, row) and None)
 
         k.loop(panel.begin / self.pitch, (panel.end - 1) / self.pitch + 1, 1, segment)
-
-    def stretch(self, count: Reg, sums: Reg, c: Reg, channel: Reg) -> None:
-        """``count`` results of an output channel, from the sums on, to ``c`` on."""
-        k, program = self.k, self.config.epilogue
-        numbers = {
-            i: k.load(self.operands[i], channel if kind == "channel" else 0)
-            for i, kind in enumerate(self.config.operands)
-            if kind != "full"
-        }
-
-        def part(j: Reg, lanes: int) -> None:
-            product = k.round_to(k.load(self.strip, sums + j, lanes), program.inputs[0])
-            values = [
-                numbers[i] if i in numbers else k.load(operand, c + j, lanes)
-                for i, operand in enumerate(self.operands)
-            ]
-            result = program.emit(k, [product, *values])[0]
-            k.store(k.splat(result, lanes) if lanes else result, self.c, c + j, lanes)
-
-        k.halving_loop(count, self.tile.lanes, part)
 
 
 def _least(k: Kernel, a: Reg | int, b: Reg | int) -> Reg:

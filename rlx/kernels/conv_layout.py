@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
-from rlx.kernels.conv_plan import ConvShape, Planes, Triple, tile_of
+from rlx.kernels.conv_plan import ConvShape, Planes, Triple
 from rlx.kernels.family import Launch
 from rlx.kernels.lanes import every
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import ceil_div
-from rlx.types import DType
+from rlx.types import DType, i32
 
 __all__ = ["BlocksConfig", "PlanesConfig", "blocks_launch", "emit", "name", "planes_launch"]
 
@@ -44,10 +44,11 @@ class PlanesConfig:
 
 @dataclass(frozen=True)
 class BlocksConfig:
-    """The element types of the weights and of the blocks."""
+    """The element types of the weights and of the blocks, and the output channels of a block."""
 
     source: DType
     target: DType
+    rows: int
 
 
 def planes_launch(
@@ -69,14 +70,13 @@ def planes_launch(
 
 def blocks_launch(
     config: BlocksConfig,
-    target: KernelTarget,
     shape: ConvShape,
     strides: tuple[int, int, int, int],
     first: int = 0,
 ) -> Launch:
     """``strides`` are the weights', in elements: of groups, outputs, channels and taps; ``first``
     is where the first tap lies. The kernel's buffers are the weights and the blocks."""
-    rows = tile_of(target, config.target).rows
+    rows = config.rows
     blocks = ceil_div(shape.outputs, rows)
     depth = shape.channels * shape.taps
     grain = max(1, GRAIN_BYTES // (depth * rows * config.target.bytes))
@@ -93,7 +93,7 @@ def emit(name: str, config: PlanesConfig | BlocksConfig, target: KernelTarget) -
 
 def _emit_blocks(name: str, config: BlocksConfig, target: KernelTarget) -> KernelText:
     k = Kernel(name, target)
-    rows = tile_of(target, config.target).rows
+    rows = config.rows
     source, packed = k.buffer("source", config.source), k.buffer("packed", config.target)
     outputs, channels, taps = k.size("outputs"), k.size("channels"), k.size("taps")
     blocks, by_group, by_output = k.size("blocks"), k.size("by_group"), k.size("by_output")
@@ -124,6 +124,7 @@ class _PlanesEmitter:
         self.k = k = Kernel(name, target)
         self.config = config
         self.lanes = target.lanes(config.target)
+        self.masked = target.masks and config.step in (1, 2) and not config.spread
         self.source, self.target = (
             k.buffer("source", config.source),
             k.buffer("planes", config.target),
@@ -154,14 +155,19 @@ class _PlanesEmitter:
         source = image * self.by_image + channel * self.by_channel
         to = image * self.to_image + channel * self.to_channel + number * (qz * qy * qx)
 
+        filled = self.filled(phase[2])
+
         def row(z: Reg, y: Reg) -> None:
             there, at = self.element(0, z, phase[0])
             inside, place = self.element(1, y, phase[1])
             start = source + at * self.by[0] + place * self.by[1]
             target = to + (z * qy + y) * qx
+            if self.masked:
+                self.masked_row(start, target, phase[2], filled, there & inside)
+                return
             k.when(
                 there & inside,
-                lambda: self.row(start, target, phase[2]),
+                lambda: self.row(start, target, phase[2], filled),
                 lambda: self.zeros(target, qx),
             )
 
@@ -181,24 +187,16 @@ class _PlanesEmitter:
         k = self.k
         k.halving_loop(count, self.lanes, lambda j, n: k.store(0.0, self.target, at + j, n))
 
-    def row(self, source: Reg, to: Reg, phase: Reg) -> None:
+    def row(self, source: Reg, to: Reg, phase: Reg, filled: tuple[Reg, Reg]) -> None:
         """A row of a plane from a row of the input."""
         if self.config.spread:
             self.zeros(to, self.size[2])
             self.spread_row(source, to)
             return
-        k, stride, low, size = self.k, self.stride[2], self.low[2], self.size[2]
-
-        def windows(places: Reg) -> Reg:
-            """How many places of the plane are before so many of the padded input."""
-            count = (places + (stride - 1)) / stride
-            count = k.select(count < size, count, size)
-            return k.select(places > 0, count, 0)
-
-        begin = windows(low - phase)
-        end = windows(low - phase + self.length[2])
-        start = source + (begin * stride + phase - low) * self.by[2]
-        step = stride * self.by[2]
+        k, size, low = self.k, self.size[2], self.low[2]
+        begin, end = filled
+        start = source + (begin * self.stride[2] + phase - low) * self.by[2]
+        step = self.stride[2] * self.by[2]
 
         def copy(j: Reg, lanes: int) -> None:
             x = every(k, self.source, start + j * step, self.config.step, step, lanes)
@@ -207,6 +205,44 @@ class _PlanesEmitter:
         self.zeros(to, begin)
         k.halving_loop(end - begin, self.lanes, copy)
         self.zeros(to + end, size - end)
+
+    def filled(self, phase: Reg) -> tuple[Reg, Reg]:
+        """The places of a row of a plane that have an element of the input."""
+        k, stride, low, size = self.k, self.stride[2], self.low[2], self.size[2]
+
+        def windows(places: Reg) -> Reg:
+            """How many places of the plane are before so many of the padded input."""
+            count = (places + (stride - 1)) / stride
+            count = k.select(count < size, count, size)
+            return k.select(places > 0, count, 0)
+
+        return windows(low - phase), windows(low - phase + self.length[2])
+
+    def masked_row(
+        self, source: Reg, to: Reg, phase: Reg, filled: tuple[Reg, Reg], there: Reg
+    ) -> None:
+        """A row of a plane, by masks: what is not read is zero. ``there`` is false for a row of
+        the padding."""
+        k, lanes, size, step = self.k, self.lanes, self.size[2], self.config.step
+        begin, end = (k.cast(k.select(there, n, 0), i32) for n in filled)
+        start = source + (phase - self.low[2]) * self.by[2]
+
+        def read(j: Reg, part: int) -> Reg:
+            """The elements of ``lanes / step`` places."""
+            places = k.constants([(part * lanes + n) // step for n in range(lanes)], i32)
+            places = places + k.cast(j, i32)
+            mask = (places >= begin) & (places < end)
+            if step > 1:  # those between two places may lie behind the last element
+                mask = mask & k.compare("eq", k.constants([n % step for n in range(lanes)], i32), 0)
+            return k.load(self.source, start + (j * step + part * lanes), lanes, mask)
+
+        def vector(j: Reg) -> None:
+            x = read(j, 0)
+            if step > 1:
+                x = k.shuffle(x, read(j, 1), range(0, 2 * lanes, 2))
+            k.store(x, self.target, to + j, lanes, k.first_lanes(size - j, lanes))
+
+        k.loop(0, size, lanes, vector)
 
     def spread_row(self, source: Reg, to: Reg) -> None:
         """The elements of a row, with zeros between them; a stride there is 1."""

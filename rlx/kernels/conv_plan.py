@@ -31,8 +31,11 @@ __all__ = [
     "OperandKind",
     "Planes",
     "Tile",
+    "Triple",
+    "cycles",
     "launch",
     "packed_size",
+    "plane_size",
     "planes",
     "tile_of",
 ]
@@ -130,9 +133,8 @@ def tile_of(target: KernelTarget, dt: DType) -> Tile:
     return Tile(8 if target.registers >= 32 else 4, 3, target.lanes(accumulate_type(dt)))
 
 
-def packed_size(target: KernelTarget, shape: ConvShape, dt: DType) -> int:
-    """Elements of the packed weights: [groups, blocks, channels, taps, rows of a tile]."""
-    rows = tile_of(target, dt).rows
+def packed_size(shape: ConvShape, rows: int) -> int:
+    """Elements of the packed weights: [groups, blocks, channels, taps, rows of a block]."""
     return shape.groups * ceil_div(shape.outputs, rows) * rows * shape.channels * shape.taps
 
 
@@ -142,17 +144,22 @@ FEW_COLUMNS = 256
 """Columns of an image up to which images are laid side by side if that fills vectors better."""
 
 
+def plane_size(shape: ConvShape) -> Triple:
+    """The size of a plane into which the input is copied."""
+    axes = zip(shape.out, shape.kernel, shape.dilation, shape.stride, strict=True)
+    z, y, x = (n + (k - 1) * d // s for n, k, d, s in axes)
+    return z, y, x
+
+
 def planes(shape: ConvShape, dt: DType, lanes: int, raw: bool) -> Planes | None:
     """The layout to copy the input into; None if it can stay as it is. ``raw`` says that it may: it
     is of type ``dt``, and each channel lies in row-major order."""
-    shifts = [(k - 1) * d for k, d in zip(shape.kernel, shape.dilation, strict=True)]
-    sizes = zip(shape.out, shifts, shape.stride, strict=True)
     phases = tuple(
         max((t * d) % s for t in range(k)) + 1
         for k, d, s in zip(shape.kernel, shape.dilation, shape.stride, strict=True)
     )
-    size = tuple(n + shift // s for n, shift, s in sizes)
-    assert len(size) == 3 and len(phases) == 3
+    size = plane_size(shape)
+    assert len(phases) == 3
     columns = math.prod(shape.out)
     whole = math.prod(size) * math.prod(phases)
     if shape.taps == 1 and shape.images > 1 and columns <= FEW_COLUMNS:
@@ -172,6 +179,24 @@ def planes(shape: ConvShape, dt: DType, lanes: int, raw: bool) -> Planes | None:
 def _apart(elements: int, dt: DType) -> int:
     """A distance between channels of so many elements that does not crowd few cache sets."""
     return elements + (64 // dt.bytes if elements * dt.bytes % SET_BYTES == 0 else 0)
+
+
+STEP_SHARE, STEP_SHARE_FEW_REGISTERS = 1.16, 2.5
+"""Cycles of a step for each that its multiply-adds take: it reads more than other kernels."""
+ROW_CYCLES = 6.5
+"""What the end of a vector of sums costs, in cycles."""
+
+
+def cycles(target: KernelTarget, shape: ConvShape, dt: DType) -> float:
+    """About the cycles of an image and a group, where two multiply-adds start in each."""
+    tile = tile_of(target, dt)
+    oz, oy, ox = shape.out
+    pitch = plane_size(shape)[2]
+    vectors = oz * ceil_div((oy - 1) * pitch + ox, tile.lanes)
+    depth = shape.channels * shape.taps
+    rows = ceil_div(shape.outputs, tile.rows) * tile.rows
+    share = STEP_SHARE if target.registers >= 32 else STEP_SHARE_FEW_REGISTERS
+    return rows * vectors * (depth * share / 2 + ROW_CYCLES)
 
 
 PANEL_BYTES = 384 * 1024

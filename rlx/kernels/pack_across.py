@@ -110,13 +110,16 @@ class _Emitter:
     def squares(self, source: Reg, to: Reg) -> None:
         """As many rows of a panel as a vector has lanes."""
         k, lanes = self.k, self.lanes
-        for v in range(0, self.width, lanes):
+
+        def square(v: Reg) -> None:
             at = source + self.stride * v
             columns = [
                 k.load(self.source, at + self.stride * n if n else at, lanes) for n in range(lanes)
             ]
             for n, row in enumerate(transposed(k, columns)):
-                k.store(row, self.packed, to + (n * self.width + v))
+                k.store(row, self.packed, to + v + n * self.width)
+
+        k.loop(0, self.width, lanes, square)
 
     def rest(self, source: Reg, to: Reg, first: Reg, count: Reg) -> None:
         """The rows from ``first`` on of a panel of ``count`` columns, and zeros behind them."""

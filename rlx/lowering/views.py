@@ -10,14 +10,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Literal
 
+from rlx.dialects.lir import Role
 from rlx.kernels.strides import row_major
 from rlx.types import DTYPES, DType
 
 __all__ = ["Memory", "Rounds", "View"]
-
-Role = Literal["arena", "packed", "error", "param", "constant", "input", "output"]
 
 
 @dataclass(eq=False)

@@ -97,7 +97,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.max_pool": ("mir.max_pool", "mir.max_pool_indices", "mir.max_pool_backward"),
     "rlx.ops.blocks": (
         "hir.linear", "hir.linear_fused", "hir.shared_linear_pair", "hir.swiglu",
-        "hir.residual_rms_norm", "hir.depthwise_conv1d_causal",
+        "hir.depthwise_conv1d_causal",
         "hir.residual_rms_norm", "hir.residual_layer_norm",
     ),
     "rlx.ops.norms": ("hir.group_norm", "hir.batch_norm", "hir.batch_norm_train"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, get_args
 
 from rlx.digest import digest
 from rlx.runtime.encoding import (
@@ -32,16 +32,15 @@ from rlx.targets.gpu.program import (
     Memory,
     Place,
     Repeat,
+    Role,
     Step,
 )
-from rlx.targets.gpu.work import Binding, Kernel
+from rlx.targets.gpu.work import Access, Binding, Kernel
 
 __all__ = ["DeviceVariant", "read_program", "write_program"]
 
-_ROLES: tuple[Literal["arena", "packed", "error", "param", "constant", "input", "output"], ...] = (
-    "arena", "packed", "error", "param", "constant", "input", "output",
-)  # fmt: skip
-_ACCESS: tuple[Literal["read", "read_write"], ...] = ("read", "read_write")
+_ROLES: tuple[Role, ...] = get_args(Role)
+_ACCESS: tuple[Access, ...] = get_args(Access)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,10 @@ from rlx.errors import DeviceError, did_you_mean
 if TYPE_CHECKING:
     from rlx.targets.base import Target
 
-__all__ = ["TARGETS", "Features", "best_features", "find_target", "parse_target", "presets", "rank"]
+__all__ = [
+    "TARGETS", "Features", "best_features", "features_of", "find_target", "parse_target", "presets",
+    "rank",
+]  # fmt: skip
 
 TARGETS = {
     "cpu": "rlx.targets.cpu",
@@ -59,13 +62,13 @@ def parse_target(text: str) -> tuple[str, Features]:
     """The target and the features that ``"cuda"`` or ``"cuda:sm_90"`` name; DeviceError lists those
     that there are. Nothing that compiles is imported."""
     name, _, wanted = text.partition(":")
-    module = _features(name)
+    module = features_of(name)
     return name, module.preset(wanted or module.DEFAULT)
 
 
 def presets(name: str) -> tuple[str, ...]:
     """The features of a target that have a name of their own; DeviceError for no target."""
-    return tuple(_features(name).PRESETS)
+    return tuple(features_of(name).PRESETS)
 
 
 def rank(name: str, features: Features) -> tuple[int, int]:
@@ -76,7 +79,7 @@ def rank(name: str, features: Features) -> tuple[int, int]:
 def best_features(name: str, found: Collection[str]) -> Features:
     """The features to compile for, where a device has what ``found`` names; DeviceError if RLX has
     none for it."""
-    return _features(name).best(frozenset(found))
+    return features_of(name).best(frozenset(found))
 
 
 def find_target(text: str) -> Target:
@@ -85,7 +88,8 @@ def find_target(text: str) -> Target:
     return importlib.import_module(TARGETS[name]).make_target(features.name)
 
 
-def _features(name: str) -> Any:
+def features_of(name: str) -> Any:
+    """The module ``features`` of a target; DeviceError if there is no such target."""
     if name not in TARGETS:
         raise DeviceError(
             f"no target is called {name!r}{did_you_mean(name, TARGETS)}; "

@@ -94,8 +94,10 @@ edit. -->
 
 What every op gives for reverse mode (vjp), forward mode (jvp), derivatives of these, and batches.
 Each is tested in f64 (and c128) against central differences, forward against reverse, and batches
-of the op and of both derivatives against a loop; most are held against JAX's, at ties, bends and
-ends of domains as well.
+of the op and of both derivatives against a loop. Each is held against JAX too: the result, both
+derivatives, the forward derivative of the reverse one, and batches of all of these, on the same
+function as JAX computes it (`test/support/jax_ops`); many at ties, bends and ends of domains as
+well. A test fails where an op that has derivatives has no counterpart there.
 
 - **rule**: the op has its own.
 - **expands**: by the ops that it stands for.

@@ -19,9 +19,15 @@ from typing import Any
 import pytest
 
 import rlx
+from rlx.compiler import compile_program
+from rlx.errors import UnsupportedError
 from rlx.ops.base import op_class
-from support import support_record
-from support.conformance import SETS, Finding, facts, gpu_targets, runnable
+from rlx.targets import find_target
+from rlx.types import f32
+from support import conformance, support_record
+from support.conformance import SETS, STANDS, Finding, facts, gpu_targets, runnable
+from support.judges import JUDGES, Judge
+from support.op_graphs import OpGraph
 from support.samples import cases, op_classes
 
 EXPECTED = os.environ.get("RLX_TEST_DEVICES", "").replace(",", " ").split()
@@ -49,7 +55,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[
     """The findings of every target that can run here."""
     folder = tmp_path_factory.mktemp("conformance")
     with ThreadPoolExecutor(2) as pool:
-        yield {t: pool.submit(_run, t, folder) for t in runnable()}
+        chosen = [t for t in gpu_targets() if t in runnable() or t in JUDGES]
+        yield {t: pool.submit(_run, t, folder) for t in chosen}
 
 
 def test_the_devices_that_must_be_there_are_targets() -> None:
@@ -75,10 +82,52 @@ def test_every_op_agrees_with_the_interpreter(
         f"{f}, and the record says {said}"
         for f in found
         if (f.op, f.dtype or None, f.sample) in recorded
+        and f.verdict != "assembled"
         and (said := RECORD.way(target, f.op, f.dtype)).refused != (f.verdict == "refused")
         and not said.partly
     ]
     assert not other, "run `make conformance`: " + "\n".join(other)
+
+
+@pytest.mark.parametrize("target", [t for t in JUDGES if t not in runnable()])
+def test_outside_judges_take_the_code_of_what_runs_nowhere(
+    target: str, runs: dict[str, Future[list[Finding]]]
+) -> None:
+    if missing := JUDGES[target].missing():
+        assert not EXPECTED, f"`make drivers` has it: {missing}"
+        pytest.skip(f"{target}: {missing} (or run `make drivers`)")
+    found = runs[target].result()
+    wrong = [str(f) for f in found if not f.good]
+    assert not wrong, "\n".join(wrong)
+    assert any(f.verdict == "assembled" for f in found)
+
+
+def test_a_judge_s_word_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def says(target: Any, kernels: Any, folder: Path) -> None:
+        raise AssertionError("line 7: no")
+
+    monkeypatch.setitem(JUDGES, "cuda", Judge(says, ("cuda:sm_80",), lambda: ""))
+    case = next(cases(f32))
+    (found,) = conformance.conforms("cuda", [case])
+    assert (found.verdict, found.text) == ("fails", "sm_80: line 7: no") and not found.good
+
+
+@pytest.mark.parametrize("target", STANDS)
+def test_the_ops_that_stand_for_others_need_every_family_and_storage(target: str) -> None:
+    chosen = [c for c in SETS["turning"](target) if c.op.name in STANDS[target]]
+    t = find_target(target)
+    ways, stored = set[str](), set[str]()
+    for case in chosen:
+        try:
+            program, report = compile_program(OpGraph.of_cases("case", [case]).graph, t)
+        except UnsupportedError:
+            continue
+        dispatch = report.compilation.dispatch
+        ways |= {name.partition(":")[0] for name in dispatch.native}
+        ways |= {"common" for _ in dispatch.common}
+        stored |= {b.dtype for k in program.kernels for b in k.bindings}
+    assert {*t.families, "common"} - ways == set()
+    assert {"f32", "f16", "i32", "i8", "bool", "u8"} <= stored
 
 
 def test_the_turning_cases_are_all_types_and_samples_once() -> None:

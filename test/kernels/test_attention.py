@@ -347,6 +347,15 @@ def test_rows_of_many_query_heads_split() -> None:
     assert np.array_equal(call.run(4), whole)
 
 
+def test_a_row_has_the_same_bits_whoever_is_beside_it() -> None:
+    """Query heads of a group go side by side, and what is left of them one by one."""
+    call = made(np.random.default_rng(18), (1, 7, 1, 1, 150, 3 * LANES), decode=True)
+    whole = call.run().copy()
+    for head in range(7):
+        q, out = (x[:, head : head + 1].copy() for x in (call.q, call.out))
+        assert np.array_equal(replace(call, q=q, out=out).run(), whole[:, head : head + 1])
+
+
 def guarded(values: Array) -> Array:
     """A copy that ends where a page without access begins."""
     page = mmap.PAGESIZE

@@ -171,15 +171,36 @@ def test_distances_between_rows() -> None:
     assert (wide_c[:, 21:] == 7.0).all()
 
 
-def test_in_place_residual() -> None:
-    """C may be the buffer of a full operand: every element is read and written once."""
+@pytest.mark.parametrize("m", [1, 7, 8, 20])
+def test_sums_of_nothing(m: int) -> None:
+    row = values(np.random.default_rng(m), (50,), f32)
+    config = ContractionConfig(f32, f32, adds(f32, 1), ("row",))
+    a, b = np.zeros((1, m, 0), np.float32), np.zeros((1, 0, 50), np.float32)
+    assert (product(a, packed(b, f32), 50, config, (row,)) == row).all()
+
+
+def gelu_and_add() -> Program:
+    """An epilogue that is too long for the registers of a tile: gelu of the product, plus one."""
+    steps = (Step("mir.gelu", (0,), (f32,), f32), Step("mir.add", (2, 1), (f32, f32), f32))
+    return Program((f32, f32), steps, (3,))
+
+
+@pytest.mark.parametrize("epilogue", [adds(f32, 1), gelu_and_add()], ids=["short", "long"])
+@pytest.mark.parametrize("m", [5, 7, 15, 16, 45])
+def test_in_place_residual(m: int, epilogue: Program) -> None:
+    """C may be the buffer of a full operand: every element is read and written once, in whole tiles
+    and panels, in those that lack rows or columns, and after more than one block of K."""
     rng = np.random.default_rng(3)
-    a, b, x = (values(rng, s, f32) for s in ((1, 45, 10), (1, 10, 70), (1, 45, 70)))
-    config = ContractionConfig(f32, f32, adds(f32, 1), ("full",))
-    apart = product(a, packed(b, f32), 70, config, (x,))
-    launch = contraction.launch(config, TARGET, m=45, n=70, k=10, operands=[(70, 0)])
-    run_launch(contraction, config, launch, [a, packed(b, f32), x, x])
-    assert (x == apart).all()
+    config = ContractionConfig(f32, f32, epilogue, ("full",))
+    for n, k in ((96, 10), (70, 10), (100, contraction_plan.BLOCK_DEPTH + 2)):
+        a, b, x = (values(rng, s, f32) for s in ((1, m, k), (1, k, n), (1, m, n)))
+        apart = product(a, packed(b, f32), n, config, (x,))
+        sums = product(a, packed(b, f32), n, ContractionConfig(f32, f32, plain(f32)))
+        if epilogue == adds(f32, 1):
+            assert (apart == sums + x).all()
+        launch = contraction.launch(config, TARGET, m=m, n=n, k=k, operands=[(n, 0)])
+        run_launch(contraction, config, launch, [a, packed(b, f32), x, x])
+        assert (x == apart).all()
 
 
 @pytest.mark.parametrize("dt", [f32, f64], ids=str)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.kernels import conv, conv_layout
-from rlx.kernels.conv import ConvConfig, ConvShape, Planes
+from rlx.kernels import conv, conv_channels_plan, conv_layout
+from rlx.kernels.conv import ConvConfig, ConvShape, OperandKind, Planes
 from rlx.kernels.conv_layout import BlocksConfig, PlanesConfig
 from rlx.kernels.conv_plan import tile_of
 from rlx.kernels.program import Program, Step
@@ -38,37 +38,47 @@ def values(shape: tuple[int, ...], dt: DType = f32) -> Array:
 
 
 def convolve(
-    x: Array, w: Array, shape: ConvShape, config: ConvConfig, features: Features,
-    operands: tuple[Array, ...] = (), *, raw: bool = True, pieces: int = 1,
+    x: Array, w: Array, shape: ConvShape, dt: DType, features: Features,
+    epilogue: Program | None = None, kinds: tuple[OperandKind, ...] = (),
+    operands: tuple[Array, ...] = (), *, channels: bool = False, raw: bool = True, pieces: int = 1,
     out: Array | None = None, hold: Callable[[Array], Array] = np.asarray,
 ) -> Array:  # fmt: skip
-    """The kernel on x [N, C, D, H, W] and w [Co, C / groups, ...]; nan is all around them."""
-    target, dt = kernel_target(features), config.dtype
-    lanes = tile_of(target, dt).lanes
+    """The kernel on x [N, C, D, H, W] and w [Co, C / groups, ...], with its vectors along the
+    columns or the output channels; nan is all around them."""
+    target, epilogue = kernel_target(features), epilogue or plain(dt)
+    lanes = 1 if channels else tile_of(target, dt).lanes
+    rows = conv_channels_plan.block_width(target, dt) if channels else tile_of(target, dt).rows
+    read = conv_channels_plan.read_as(target, shape) if channels else shape
     image, channel, *axes = element_strides(x)
-    layout = conv.planes(shape, dt, lanes, raw)
+    layout = conv.planes(read, dt, lanes, raw)
     planes = x
     if layout is None:
         layout = Planes(shape.size, (1, 1, 1), image, channel)
     else:
-        count = (shape.images - 1) * layout.image + x.shape[1] * layout.channel + lanes
+        room = 0 if channels else lanes
+        count = (shape.images - 1) * layout.image + x.shape[1] * layout.channel + room
         planes = hold(np.full(count, np.nan, dt.numpy))
-        layer = PlanesConfig.of(dt, dt, shape, axes[2])
+        layer = PlanesConfig.of(dt, dt, read, axes[2])
         strides = (image, channel, (axes[0], axes[1], axes[2]))
-        filling = conv_layout.planes_launch(layer, shape, layout, strides)
+        filling = conv_layout.planes_launch(layer, read, layout, strides)
         run_launch(conv_layout, layer, filling, [x, planes], pieces, features)
-    blocks = hold(np.full(conv.packed_size(target, shape, dt), np.nan, dt.numpy))
+    blocks = hold(np.full(conv.packed_size(shape, rows), np.nan, dt.numpy))
     depth = shape.channels * shape.taps
-    by = (shape.outputs * depth, depth, shape.taps, 1)
-    packing = conv_layout.blocks_launch(BlocksConfig(dt, dt), target, shape, by)
-    run_launch(conv_layout, BlocksConfig(dt, dt), packing, [w, blocks], pieces, features)
-    out = (
-        np.full((x.shape[0], len(w), *shape.out), np.nan, config.result.numpy)
-        if out is None
-        else out
+    packer = BlocksConfig(dt, dt, rows)
+    packing = conv_layout.blocks_launch(
+        packer, shape, (shape.outputs * depth, depth, shape.taps, 1)
     )
-    launch = conv.launch(config, target, shape, layout, shape.channels * layout.channel)
-    taps = [] if config.single else [np.asarray(layout.offsets(shape))]
+    run_launch(conv_layout, packer, packing, [w, blocks], pieces, features)
+    if out is None:
+        out = np.full((x.shape[0], len(w), *shape.out), np.nan, epilogue.results[0].numpy)
+    group = shape.channels * layout.channel
+    if channels:
+        config = conv_channels_plan.config_of(target, shape, layout, dt, epilogue, kinds)
+        launch = conv_channels_plan.launch(config, target, shape, layout, group)
+    else:
+        config = ConvConfig(dt, shape.taps == 1, epilogue, kinds)
+        launch = conv.launch(config, target, shape, layout, group)
+    taps = [] if config.single else [np.asarray(layout.offsets(read))]
     run_launch(conv, config, launch, [planes, blocks, *taps, *operands, out], pieces, features)
     return out
 
@@ -107,17 +117,20 @@ CASES = [
     ((2, 8, 9, 9), (8, 8, 1, 1), {"stride": 2}),
     ((1, 3, 16, 32), (8, 3, 1, 1), {}),  # channels that would crowd a cache set
     ((1, 2, 4, 40), (3, 2, 2, 3), {"stride": 3, "dilation": 2}),
+    ((2, 5, 31, 31), (33, 5, 1, 1), {"stride": 2}),  # read as it lies, every other element
+    ((1, 3, 5, 2), (40, 3, 3, 3), {"low": 1}),  # tiles of several rows, and of one row less
 ]
+WAYS = pytest.mark.parametrize("channels", [False, True], ids=["columns", "channels"])
 
 
 @pytest.mark.parametrize("isa", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_layouts_and_tiles(case: Any, isa: str) -> None:
+@WAYS
+def test_layouts_and_tiles(case: Any, isa: str, channels: bool) -> None:
     x, w = values(case[0]), values(case[1])
     shape, node = shape_of(*case[:2], **case[2])
-    config = ConvConfig(f32, shape.taps == 1, plain(f32))
     x5 = x[:, :, None]
-    found = convolve(x5, w, shape, config, features_of(isa), pieces=3)
+    found = convolve(x5, w, shape, f32, features_of(isa), channels=channels, pieces=3)
     np.testing.assert_allclose(found[:, :, 0], node.reference(x, w), rtol=1e-4, atol=1e-5)
 
 
@@ -130,55 +143,74 @@ def features_of(isa: str) -> Features:
 
 
 @pytest.mark.parametrize("columns", range(1, 100, 7))
-def test_every_number_of_columns(columns: int) -> None:
+@WAYS
+def test_every_number_of_columns(columns: int, channels: bool) -> None:
     """From less than a vector to several panels, the last of each width."""
     x, w = values((1, 3, 1, columns + 2)), values((9, 3, 1, 3))
     shape, node = shape_of(x.shape, w.shape)
-    found = convolve(x[:, :, None], w, shape, ConvConfig(f32, False, plain(f32)), host())
+    found = convolve(x[:, :, None], w, shape, f32, host(), channels=channels)
     np.testing.assert_allclose(found[:, :, 0], node.reference(x, w), rtol=1e-4, atol=1e-5)
 
 
-def test_f64() -> None:
+@WAYS
+def test_f64(channels: bool) -> None:
     x, w = values((2, 3, 9, 9), f64), values((5, 3, 3, 3), f64)
     shape, node = shape_of(x.shape, w.shape, low=1)
-    found = convolve(x[:, :, None], w, shape, ConvConfig(f64, False, plain(f64)), host())
+    found = convolve(x[:, :, None], w, shape, f64, host(), channels=channels)
     want = node.with_operands(placeholders([TensorType.of(a.shape, "f64") for a in (x, w)]))
     np.testing.assert_allclose(found[:, :, 0], want.reference(x, w), rtol=1e-12)
 
 
 @pytest.mark.parametrize("case", [CASES[0], CASES[4], CASES[8], CASES[9]], ids=str)
-def test_an_epilogue_may_read_where_it_writes(case: Any) -> None:
+@WAYS
+def test_an_epilogue_may_read_where_it_writes(case: Any, channels: bool) -> None:
     """Bias and residual, and the residual is the very buffer of the result."""
     x, w = values(case[0]), values(case[1])
     shape, node = shape_of(*case[:2], **case[2])
-    config = ConvConfig(f32, shape.taps == 1, BIAS_RESIDUAL, ("channel", "full"))
     bias = values((len(w),))
     out = values((x.shape[0], len(w), *shape.out))
     want = node.reference(x, w) + bias[:, None, None] + out[:, :, 0]
-    found = convolve(x[:, :, None], w, shape, config, host(), (bias, out), out=out, pieces=2)
+    found = convolve(
+        x[:, :, None], w, shape, f32, host(), BIAS_RESIDUAL, ("channel", "full"), (bias, out),
+        channels=channels, out=out, pieces=2,
+    )  # fmt: skip
     np.testing.assert_allclose(found[:, :, 0], want, rtol=1e-4, atol=1e-5)
 
 
 def test_bits_depend_neither_on_the_cut_nor_on_the_layout() -> None:
     x, w = values((2, 5, 14, 14)), values((20, 5, 3, 3))
     shape, _ = shape_of(x.shape, w.shape)
-    config = ConvConfig(f32, False, plain(f32))
-    one = convolve(x[:, :, None], w, shape, config, host())
+    one = convolve(x[:, :, None], w, shape, f32, host())
     for raw, pieces in ((True, 5), (False, 1), (False, 4)):
-        again = convolve(x[:, :, None], w, shape, config, host(), raw=raw, pieces=pieces)
-        assert again.tobytes() == one.tobytes()
-    first = convolve(x[:1, :, None], w, replace(shape, images=1), config, host())
+        for channels in (False, True):
+            again = convolve(
+                x[:, :, None], w, shape, f32, host(), raw=raw, pieces=pieces, channels=channels
+            )
+            assert again.tobytes() == one.tobytes()
+    first = convolve(x[:1, :, None], w, replace(shape, images=1), f32, host())
     assert first.tobytes() == one[:1].tobytes()
 
 
+def test_parts_of_the_channels_and_of_the_input_keep_the_bits() -> None:
+    """Deep enough for several parts, whose sums wait for the next."""
+    x, w = values((2, 600, 9, 9)), values((70, 600, 3, 3))
+    shape, _ = shape_of(x.shape, w.shape, low=1)
+    one = convolve(x[:, :, None], w, shape, f32, host())
+    again = convolve(x[:, :, None], w, shape, f32, host(), channels=True, pieces=3)
+    assert again.tobytes() == one.tobytes()
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_nothing_beyond_the_buffers_is_touched(case: Any) -> None:
+@WAYS
+def test_nothing_beyond_the_buffers_is_touched(case: Any, channels: bool) -> None:
     """Every buffer ends where a page without access begins."""
     x, w = guarded(values(case[0])), guarded(values(case[1]))
     shape, node = shape_of(*case[:2], **case[2])
-    config = ConvConfig(f32, shape.taps == 1, BIAS_RESIDUAL, ("channel", "full"))
     bias, out = guarded(values((len(w),))), guarded(np.zeros((len(x), len(w), *shape.out), "f4"))
-    found = convolve(x[:, :, None], w, shape, config, host(), (bias, out), out=out, hold=guarded)
+    found = convolve(
+        x[:, :, None], w, shape, f32, host(), BIAS_RESIDUAL, ("channel", "full"), (bias, out),
+        channels=channels, out=out, hold=guarded,
+    )  # fmt: skip
     want = node.reference(x, w) + bias[:, None, None]
     np.testing.assert_allclose(found[:, :, 0], want, rtol=1e-4, atol=1e-5)
 
@@ -188,12 +220,12 @@ def test_strided_input() -> None:
     x = values((2, 9, 18, 3))[:, :, ::2].transpose(0, 3, 1, 2)
     w = values((4, 3, 3, 3))
     shape, node = shape_of(x.shape, w.shape, low=1)
-    config = ConvConfig(f32, False, plain(f32))
-    found = convolve(x[:, :, None], w, shape, config, host(), raw=False)
+    found = convolve(x[:, :, None], w, shape, f32, host(), raw=False)
     np.testing.assert_allclose(found[:, :, 0], node.reference(x, w), rtol=1e-4, atol=1e-5)
 
 
-def test_a_large_layer_is_cut_for_threads() -> None:
+@WAYS
+def test_a_large_layer_is_cut_for_threads(channels: bool) -> None:
     for x, w, kind in (
         ((1, 512, 7, 7), (512, 512, 3, 3), {"low": 1}),
         ((1, 64, 56, 56), (64, 64, 3, 3), {"low": 1}),
@@ -201,11 +233,28 @@ def test_a_large_layer_is_cut_for_threads() -> None:
     ):
         shape, _ = shape_of(x, w, **kind)
         target = kernel_target(preset("x86-64-v4"))
-        config = ConvConfig(f32, shape.taps == 1, plain(f32))
-        layout = conv.planes(shape, f32, 16, raw=True)
+        layout = conv.planes(shape, f32, 1 if channels else 16, raw=True)
         layout = layout or Planes(shape.size, (1, 1, 1), 0, math.prod(shape.size))
-        found = conv.launch(config, target, shape, layout, 0)
+        if channels:
+            config = conv_channels_plan.config_of(target, shape, layout, f32, plain(f32), ())
+            found = conv_channels_plan.launch(config, target, shape, layout, 0)
+        else:
+            config = ConvConfig(f32, shape.taps == 1, plain(f32))
+            found = conv.launch(config, target, shape, layout, 0)
         assert found.range >= 8 and found.grain < found.range / 4
+
+
+def test_the_kernel_with_less_work_is_taken() -> None:
+    target = kernel_target(preset("x86-64-v4"))
+
+    def along_channels(x: tuple[int, ...], w: tuple[int, ...], **kind: int) -> bool:
+        return conv_channels_plan.suits(target, shape_of(x, w, **kind)[0], f32)
+
+    assert along_channels((1, 512, 7, 7), (512, 512, 3, 3), low=1)
+    assert along_channels((1, 128, 56, 56), (128, 128, 3, 3), low=1, stride=2)
+    assert not along_channels((1, 64, 56, 56), (64, 64, 1, 1))  # few channels to a sum
+    assert not along_channels((1, 64, 28, 28), (8, 64, 3, 3), low=1)  # few output channels
+    assert not along_channels((1, 96, 14, 14), (96, 1, 3, 3), low=1, groups=96)
 
 
 # -- through the compiler ------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from rlx import chain
 from rlx.graph import Graph
 from rlx.interpreter import evaluate
 from rlx.ops.base import Op
@@ -72,3 +73,19 @@ def check(case: Case, batched: list[bool]) -> None:
     ]
     for found, *rows in zip(run(results, feeds), *loop, strict=True):
         assert_close(found, np.stack(rows))
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.number == 0], ids=str)
+def test_a_batch_of_nothing_has_the_results_axes(case: Case) -> None:
+    """Of each operand alone: a Jacobian by an operand without elements makes such a batch."""
+    node = case.node()
+    for batched in patterns(node):
+        leaves = {
+            v: (Graph("none").input(f"x{i}", (0, *v.shape), v.dtype), True)
+            for i, (v, has) in enumerate(zip(node.operands, batched, strict=True))
+            if v is not None and has
+        }
+        found = chain.batch(node.results, leaves)
+        assert [(v.type, has) for v, has in found] == [
+            (v.type.with_shape((0, *v.shape)), True) for v in node.results
+        ]

@@ -8,30 +8,25 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from rlx.chain import batch, jvp, vjp
+from rlx.chain import batch
 from rlx.errors import ShapeError
 from rlx.graph import Graph
 from rlx.ops.base import Op
 from rlx.ops.value import Value
-from rlx.types import c128, f64
+from support.derived import SMOOTH, Derived, draw, has_derivatives
 from support.samples import Array, Case, cases, run
 from support.tolerances import assert_close
 
 SIZE = 2
 """Length of the new axis."""
 
-SMOOTH = (f64, c128)
-
-
-def differentiable(case: Case) -> bool:
-    types = [t for t in case.types if t is not None]
-    there = case.op.differentiable and case.sample.derivatives
-    return bool(there) and any(t.dtype in SMOOTH for t in types)
-
 
 CASES = {
     op: list(group)
-    for op, group in groupby(filter(differentiable, cases(*SMOOTH)), key=lambda case: case.op)
+    for op, group in groupby(
+        (c for c in cases(*SMOOTH) if has_derivatives(c) and c.sample.derivatives),
+        key=lambda case: case.op,
+    )
 }
 
 
@@ -50,44 +45,14 @@ def patterns(count: int, whole: bool) -> Iterator[list[bool]]:
         yield [i in s for i in range(count)]
 
 
-class Derived:
-    """An op with its vjp and its jvp: what is computed, and from which leaves."""
-
-    def __init__(self, case: Case) -> None:
-        node = case.node()
-        graph = node.present[0].graph
-        assert graph is not None
-        smooth = [v for v in node.operands if v is not None and v.dtype in SMOOTH]
-        given = [v for v in node.results if v.dtype in SMOOTH]
-        tangents = [graph.input(f"t{i}", v.shape, v.dtype) for i, v in enumerate(smooth)]
-        cotangents = [graph.input(f"u{i}", v.shape, v.dtype) for i, v in enumerate(given)]
-        seeds = iter(cotangents)
-        by_result = [next(seeds) if v.dtype in SMOOTH else None for v in node.results]
-        found = [
-            *vjp(node.results, smooth, by_result),
-            *jvp(node.results, smooth, tangents),
-        ]
-        self.outputs = [*node.results, *(v for v in found if v is not None)]
-        self.leaves = [*node.present, *tangents, *cotangents]
-
-
 @pytest.mark.parametrize("op", CASES, ids=lambda op: op.name)
 def test_batched_derivatives_are_a_loop(op: type[Op]) -> None:
     for case in CASES[op]:
-        derived = Derived(case)
+        node = case.node()
+        derived = Derived(node.present, node.results, order=1)
         draws = [draw(case, derived.leaves, seed) for seed in range(SIZE)]
         for pattern in patterns(len(derived.leaves), hasattr(op, "batch")):
             check(case, derived, draws, pattern)
-
-
-def draw(case: Case, leaves: Sequence[Value], seed: int) -> list[Array]:
-    """An array a leaf: those of the case, and random directions."""
-    arrays = [a for a in case.arrays(seed) if a is not None]
-    rng = np.random.default_rng(seed)
-    for v in leaves[len(arrays) :]:
-        a = rng.standard_normal(v.type.static_shape)
-        arrays.append(a + 1j * rng.standard_normal(a.shape) if v.dtype.is_complex else a)
-    return arrays
 
 
 def check(

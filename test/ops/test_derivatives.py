@@ -17,15 +17,12 @@ from rlx.graph import Graph
 from rlx.interpreter import evaluate
 from rlx.ops.base import Op
 from rlx.ops.value import Value
-from rlx.types import c128, f64
 from support import ad
+from support.derived import SMOOTH
 from support.samples import Case, cases, run
 from support.tolerances import STEP, assert_derivative
 
 Array = np.ndarray[Any, Any]
-
-
-SMOOTH = (f64, c128)
 
 
 def smooth(case: Case) -> bool:
@@ -34,7 +31,7 @@ def smooth(case: Case) -> bool:
     )
 
 
-ALL = [c for c in cases(f64, c128) if smooth(c)]
+ALL = [c for c in cases(*SMOOTH) if smooth(c)]
 """Cases with operands and results that could have derivatives."""
 
 # stop_gradient passes no derivative on, whatever its slope.

@@ -1,6 +1,7 @@
 """Derivatives against JAX's at ties, bends, poles and ends of domains, as a fixture keeps them.
 
-Where they differ on purpose is a table of ``docs/derivatives.md``, which is tested here too.
+``test_ops_jax`` compares every op with JAX itself; that none is missing there is tested here. Where
+derivatives differ on purpose is a table of ``docs/derivatives.md``, which is tested here too.
 """
 
 from __future__ import annotations
@@ -13,13 +14,21 @@ import numpy as np
 import pytest
 
 from rlx.chain import jvp, vjp
+from rlx.ops import OP_MODULES
+from rlx.ops.base import op_class
 from rlx.ops.constant import Constant
+from rlx.ops.control import Control
 from rlx.ops.movement import zeros
 from rlx.ops.value import Value
+from rlx.tools.derivative_page import CONTROL as EXAMPLES
 from rlx.tools.derivative_page import DIFFERENCES, Difference
 from support import ad
 from support.derivative_points import ROWS, Row, direction
+from support.derived import SMOOTH, has_derivatives
 from support.evaluate import call
+from support.jax_ops import OPS, WITHOUT
+from support.jax_ops.graphs import CONTROL
+from support.samples import cases, op_classes
 
 Array = np.ndarray[Any, Any]
 
@@ -47,6 +56,16 @@ def _whole(found: Sequence[Value | None], like: Sequence[Value]) -> list[Value]:
     """Derivatives with zeros for None."""
     pairs = zip(found, like, strict=True)
     return [zeros(x.shape, x.dtype) if v is None else v for v, x in pairs]
+
+
+def test_every_differentiable_op_has_a_counterpart_in_jax() -> None:
+    """Or a reason why not; where JAX is installed ``test_ops_jax`` compares them."""
+    differentiable = {op.name for op in op_classes() if op.differentiable}
+    compared = {c.op.name for c in cases(*SMOOTH) if has_derivatives(c)}
+    assert compared == differentiable, "an op has no sample on which derivatives can be compared"
+    assert differentiable - OPS.keys() == WITHOUT.keys()
+    with_bodies = {name for name in OP_MODULES if issubclass(op_class(name), Control)}
+    assert with_bodies == EXAMPLES.keys() == CONTROL.keys()
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.name)

@@ -32,11 +32,24 @@ from rlx.runtime.backend import registered
 from rlx.targets import TARGETS, find_target
 from rlx.targets.gpu.drivers import DRIVERS, probe
 from rlx.types import dtype
+from support import web
+from support.device import device_of
+from support.judges import JUDGES
 from support.op_graphs import OpGraph
 from support.samples import Case, cases
 from support.tolerances import TOLERANCES, Tolerance, assert_close
 
-__all__ = ["SETS", "SLOW", "Facts", "Finding", "conforms", "facts", "gpu_targets", "runnable"]
+__all__ = [
+    "SETS",
+    "SLOW",
+    "Facts",
+    "Finding",
+    "conforms",
+    "facts",
+    "gpu_targets",
+    "loses_products_with_zero",
+    "runnable",
+]
 
 BATCH = 100
 """Cases of a program: its file is read anew for each of its kernels."""
@@ -47,13 +60,18 @@ SLOW = {
 """Ops whose kernels take the compiler of a software driver minutes: they are compiled by RLX only
 there, and run where the target runs on hardware."""
 
-TAME = {
-    "vulkan": ("mir.linear_recurrence", "mir.reduce_prod", "hir.resize"),
-    "gpu": ("mir.linear_recurrence",),
-    "opengl": ("mir.linear_recurrence",),
-}
-"""Ops that get plain numbers only on a software driver. Their kernels multiply by a literal 0, and
-on lavapipe a factor that is nan or infinite is lost there, though SPIR-V says that it counts."""
+TAME = ("mir.linear_recurrence", "mir.reduce_prod", "hir.resize")
+"""Ops whose kernels multiply by a literal 0: they get plain numbers only on a device that
+``loses_products_with_zero``."""
+
+STANDS = {
+    web.NAME: (
+        "mir.add", "mir.argmax", "mir.attention", "mir.concat", "mir.cumsum", "mir.gather",
+        "mir.lt", "mir.matmul", "mir.reduce_max", "mir.softmax",
+    ),
+}  # fmt: skip
+"""Of a target whose driver takes long, the ops that run in the turning set: they need every kernel
+family and every type of storage. The driver's compiler alone is asked about the others."""
 
 SEEDS = ((0, False), (1, True))
 """Runs of a program: seeds, and whether some floats are nan, infinite or zero."""
@@ -101,6 +119,19 @@ class Finding:
         return f"{self.op}-{self.dtype}-{self.sample} {self.verdict}: {self.text}"
 
 
+@cache
+def loses_products_with_zero(target: str) -> bool:
+    """Whether a device takes -inf * 0 for 0, where the 0 is a literal of the kernel. SPIR-V forbids
+    it to a product that is marked NoContraction in a module that asks for
+    SignedZeroInfNanPreserve, as RLX's are. Mesa's llvmpipe does it all the same in version 22.3,
+    whose lp_build_mul gives zero wherever a factor is the constant zero; later ones ask whether nan
+    is to be kept."""
+    g = rlx.Graph("product")
+    g.set_outputs(g.input("x", [1]).leaky_relu(0.0))
+    (found,) = rlx.Session(device_of(target)).compile(g).run({"x": np.array([-np.inf], "f4")})
+    return not np.isnan(found[0])
+
+
 def gpu_targets() -> tuple[str, ...]:
     """The targets that are compiled for and are not the processor itself."""
     return tuple(t for t in TARGETS if t != "cpu")
@@ -108,6 +139,10 @@ def gpu_targets() -> tuple[str, ...]:
 
 def facts(target: str) -> Facts:
     """What there is to run a target's code here."""
+    if target == web.NAME:
+        why = web.why_not()
+        name = "" if why else web.device_name()
+        return Facts(target, "assembled" if why else "software", name, why)
     if not registered(target):
         return Facts(target, "assembled", why="there is no backend that runs its code")
     found = probe(target) if target in DRIVERS else None
@@ -127,7 +162,10 @@ def runnable() -> tuple[str, ...]:
 
 
 def _turning(target: str) -> list[Case]:
-    return _chosen(runnable().index(target) if target in runnable() else 0, len(runnable()) or 1)
+    turns = [t for t in runnable() if t not in STANDS]
+    if target in STANDS:
+        return _covering(target)
+    return _chosen(turns.index(target) if target in turns else 0, len(turns) or 1)
 
 
 def _covering(target: str) -> list[Case]:
@@ -162,11 +200,15 @@ SETS: dict[str, Callable[[str], list[Case]]] = {
 """The sets of cases by name."""
 
 
-def conforms(target: str, chosen: Sequence[Case]) -> Iterator[Finding]:
-    """Run cases on the device of a target, or compile them for it where it has none."""
+def conforms(target: str, chosen: Sequence[Case], *, wholly: bool = True) -> Iterator[Finding]:
+    """Run cases on the device of a target, or compile them for it where it has none. If not
+    ``wholly``, those of the ops that stand for the others run where there are such, and every case
+    is judged for one of the target's names."""
     here = facts(target)
     slow = SLOW.get(target, ()) if here.evidence == "software" else ()
     lacks = find_target(target).kernels.lacks
+    judge = JUDGES.get(target)
+    names = judge.names if judge and not judge.missing() else (target,)
     fit: dict[bool, list[Case]] = {True: [], False: []}
     for case in chosen:
         node = case.node()
@@ -174,42 +216,54 @@ def conforms(target: str, chosen: Sequence[Case]) -> Iterator[Finding]:
         if lacking:
             yield Finding.of(case, "refused", f"{lacking[0]}: {lacks[lacking[0]]}")
         else:
-            fit[here.runs and case.op.name not in slow].append(case)
+            stands = wholly or case.op.name in STANDS.get(target, (case.op.name,))
+            fit[here.runs and stands and case.op.name not in slow].append(case)
     for runs, found in fit.items():
-        for start in range(0, len(found), BATCH):
-            yield from _tried(target, found[start : start + BATCH], runs)
+        size = BATCH if wholly else min(BATCH, -(-len(found) // len(names)) or 1)
+        for n, start in enumerate(range(0, len(found), size)):
+            asked = names if wholly else (names[n % len(names)],)
+            yield from _tried(target, found[start : start + size], runs, asked)
 
 
-def _tried(target: str, batch: Sequence[Case], runs: bool) -> Iterator[Finding]:
+def _tried(
+    target: str, batch: Sequence[Case], runs: bool, names: Sequence[str]
+) -> Iterator[Finding]:
     """A batch as one program; where that cannot be, in halves, down to single cases."""
     try:
-        found = list(_run(target, batch) if runs else _compiled(target, batch))
+        if not runs or target in JUDGES:
+            _judged(target, batch, names)
+        ran = _run(target, batch) if runs else (Finding.of(c, "assembled") for c in batch)
+        found = list(ran)
     except RlxError as e:
         if len(batch) == 1:
             verdict = "refused" if isinstance(e, UnsupportedError) else "fails"
             yield Finding.of(batch[0], verdict, e.message)
             return
         half = len(batch) // 2
-        yield from _tried(target, batch[:half], runs)
-        yield from _tried(target, batch[half:], runs)
+        yield from _tried(target, batch[:half], runs, names)
+        yield from _tried(target, batch[half:], runs, names)
     else:
         yield from found
 
 
-def _compiled(target: str, batch: Sequence[Case]) -> Iterator[Finding]:
-    compile_program(OpGraph.of_cases("cases", batch).graph, find_target(target))
-    for case in batch:
-        yield Finding.of(case, "assembled")
+def _judged(target: str, batch: Sequence[Case], names: Sequence[str]) -> None:
+    """Compile a batch for names of a target, and ask its judge what it says of that."""
+    graph, judge = OpGraph.of_cases("cases", batch).graph, JUDGES.get(target)
+    for name in names:
+        found = find_target(name)
+        program, _ = compile_program(graph, found)
+        if judge and not judge.missing():
+            judge(found, program.kernels)
 
 
 def _run(target: str, batch: Sequence[Case]) -> Iterator[Finding]:
     made = OpGraph.of_cases("cases", batch)
-    compiled = rlx.Session(target).compile(made.graph)
+    compiled = rlx.Session(device_of(target)).compile(made.graph)
     wrong: dict[str, str] = {}
     for seed, special in SEEDS:
         feeds = made.feeds(seed, special=special)
         expected = interpret(made.graph, feeds)
-        tame = TAME.get(target, ()) if special and facts(target).evidence == "software" else ()
+        tame = TAME if special and loses_products_with_zero(target) else ()
         for case, a, b in zip(made.owners, compiled.run(feeds), expected, strict=True):
             if case.op.name in tame:
                 continue
@@ -248,7 +302,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.op:
         chosen = [c for c in chosen if any(o in c.op.name for o in args.op)]
     start = time.perf_counter()
-    found = list(conforms(args.target, chosen))
+    found = list(conforms(args.target, chosen, wholly=args.cases != "turning"))
     seconds = time.perf_counter() - start
     for f in found:
         if not f.good:

@@ -3,6 +3,7 @@ hardware."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -12,10 +13,10 @@ import rlx
 from rlx.runtime import backend
 from rlx.runtime.device import DeviceBackend
 from rlx.targets.gpu import drivers
-from support import cuda_emulator
+from support import cuda_emulator, web
 from support.drivers import STAND_INS, stand_in
 
-__all__ = ["APIS", "compiled", "session"]
+__all__ = ["APIS", "compiled", "device_of", "session"]
 
 APIS = ("opencl", "gpu", "vulkan", "opengl", "cuda", *STAND_INS)
 """The targets whose graphs run here, on a software device or a stand-in."""
@@ -25,12 +26,11 @@ def session(api: str) -> rlx.Session:
     """A session on the device of an API; without one the test is skipped."""
     if api == "cuda":
         return cuda_emulator.session()
-    if api in STAND_INS:
-        return rlx.Session(_registered(api))
-    found = drivers.probe(api)
-    if not found.found:
-        pytest.skip(f"{api}: {found.why} (or run `make drivers`)")
-    return rlx.Session(api)
+    if api not in (*STAND_INS, web.NAME):
+        found = drivers.probe(api)
+        if not found.found:
+            pytest.skip(f"{api}: {found.why} (or run `make drivers`)")
+    return rlx.Session(device_of(api))
 
 
 def compiled(api: str, graph: rlx.Graph, **options: Any) -> rlx.CompiledGraph:
@@ -40,12 +40,21 @@ def compiled(api: str, graph: rlx.Graph, **options: Any) -> rlx.CompiledGraph:
     return session(api).compile(graph, **options)
 
 
-def _registered(api: str) -> str:
-    """The name of a device that a stand-in is registered as, for tests alone."""
+def device_of(api: str) -> str:
+    """The device that runs what is compiled for a target: its own, or its stand-in under the name
+    that it is registered as, for tests alone."""
+    if api == web.NAME:
+        return _registered(api, web.WebBackend)
+    if api not in STAND_INS:
+        return api
     stand_in(api)  # skips where there is none
+    return _registered(api, lambda: DeviceBackend(api, _open(api)))
+
+
+def _registered(api: str, factory: Callable[[], Any]) -> str:
     name = f"stand-in for {api}"
     if not backend.registered(name):
-        backend.register_backend(name, lambda: DeviceBackend(api, _open(api)))
+        backend.register_backend(name, factory)
     return name
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
@@ -21,18 +22,20 @@ from rlx.dialects.export import to_mlir
 from rlx.errors import RlxError, UnsupportedError
 from rlx.graph import Graph
 from rlx.kernels import common
-from rlx.kernels.builder import KernelText
+from rlx.kernels.builder import Kernel, KernelText
 from rlx.kernels.common import CommonConfig
 from rlx.kernels.emit import emit_kernel
+from rlx.kernels.reg import Reg
 from rlx.lowering.base import Compilation, Options
 from rlx.lowering.pipeline import PIPELINE, run_passes
 from rlx.lowering.schedule import read_schedule
 from rlx.targets.base import Target
-from rlx.types import DType
+from rlx.types import DType, f16, f32, i64
 from support.samples import Case, cases
 
 __all__ = [
-    "Emitted", "assemble", "disassemble", "emit_samples", "hello", "kernels_of", "mlp", "validate",
+    "Emitted", "assemble", "disassemble", "emit_by_families", "emit_samples", "hello", "kernel_of",
+    "kernels_of", "mlp", "tool", "validate",
 ]  # fmt: skip
 
 Dispatch = Literal["common", "native"]
@@ -72,6 +75,17 @@ def kernels_of(
     ]
 
 
+def kernel_of(
+    target: Target, emit: Callable[..., Reg], *dtypes: DType, out: DType = f32
+) -> KernelText:
+    """A kernel of one function of a builder and registers, element by element."""
+    k = Kernel("k", target.kernels)
+    buffers = [k.buffer(f"in{n}", dt) for n, dt in enumerate(dtypes)]
+    y = k.buffer("out", out)
+    k.parallel(lambda i: k.store(emit(k, *(k.load(b, i) for b in buffers)), y, i))
+    return k.text()
+
+
 @dataclass
 class Emitted:
     """What a target made of the samples: kernels, the file that holds them all, and refusals by
@@ -108,6 +122,16 @@ def emit_samples(
     return out
 
 
+def emit_by_families(target: Target) -> Emitted:
+    """Every sample by the kernels of families: all of those have some, and none is refused."""
+    emitted = emit_samples(target, [f32, f16, i64], "native")
+    assert not emitted.refused
+    families = {re.sub(r"^k\d+_|_\d+$", "", k.name) for k in emitted.kernels}
+    blocks = {"gpu_attention", "gpu_contraction", "gpu_reduce", "rowwise"}
+    assert families == {"common", "copy", "elementwise", "gather", *blocks}
+    return emitted
+
+
 def _kernels_of_case(
     case: Case, target: Target, dispatch: Dispatch, prefix: str
 ) -> list[KernelText]:
@@ -125,42 +149,52 @@ def _kernels_of_case(
 
 def assemble(ptx: bytes, isa: str, folder: Path) -> None:
     """Have NVIDIA's assembler take a PTX file; without one the test is skipped."""
-    places = [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin"]
-    for package in map(importlib.util.find_spec, ("nvidia", "triton")):  # what `make drivers` has
-        for place in (package.submodule_search_locations or []) if package else []:
-            places += (p.parent for p in Path(place).glob("**/bin/ptxas"))
-    tool = _tool("ptxas", os.pathsep.join(map(str, places)))
     path = folder / "kernels.ptx"
     path.write_bytes(ptx)
-    _accepts([tool, f"-arch={isa}", str(path), "-o", str(folder / "kernels.cubin")])
+    _accepts([_needed("ptxas"), f"-arch={isa}", str(path), "-o", str(folder / "kernels.cubin")])
 
 
 def validate(spirv: bytes, folder: Path) -> None:
     """Have Khronos's validator take a SPIR-V file by Vulkan's rules; without one the test is
     skipped."""
-    tool = _tool("spirv-val")
     path = folder / "kernels.spv"
     path.write_bytes(spirv)
-    _accepts([tool, "--target-env", "vulkan1.1", str(path)])
+    _accepts([_needed("spirv-val"), "--target-env", "vulkan1.1", str(path)])
 
 
 def disassemble(hsaco: bytes, folder: Path) -> None:
     """Have LLVM's disassembler read the code of a HSACO, where one is here that knows all of the
     architectures: then it must know every instruction."""
-    tool = next((t for t in ("llvm-objdump-22", "llvm-objdump") if shutil.which(t)), None)
-    if tool is None:
-        return
-    version = subprocess.run([tool, "--version"], check=True, capture_output=True, text=True)
-    if int(version.stdout.partition("LLVM version ")[2].partition(".")[0]) < 20:
+    found = tool("llvm-objdump")
+    if found is None:
         return
     path = folder / "kernels.hsaco"
     path.write_bytes(hsaco)
-    listing = subprocess.run([tool, "-d", str(path)], check=True, capture_output=True, text=True)
+    listing = subprocess.run([found, "-d", str(path)], check=True, capture_output=True, text=True)
     assert "s_endpgm" in listing.stdout and "<unknown>" not in listing.stdout
 
 
-def _tool(name: str, folders: str = "") -> str:
-    found = shutil.which(name) or shutil.which(name, path=folders)
+@cache
+def tool(name: str) -> str | None:
+    """The path of a program that judges code, if it is here."""
+    if name == "llvm-objdump":
+        found = next((t for t in ("llvm-objdump-22", name) if shutil.which(t)), None)
+        return found if found and _version(found) >= 20 else None
+    places = [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin"]
+    if name == "ptxas":
+        for package in map(importlib.util.find_spec, ("nvidia", "triton")):  # `make drivers`
+            for place in (package.submodule_search_locations or []) if package else []:
+                places += (p.parent for p in Path(place).glob("**/bin/ptxas"))
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(map(str, places)))
+
+
+def _version(llvm: str) -> int:
+    said = subprocess.run([llvm, "--version"], check=True, capture_output=True, text=True).stdout
+    return int(said.partition("LLVM version ")[2].partition(".")[0])
+
+
+def _needed(name: str) -> str:
+    found = tool(name)
     if found is None:
         pytest.skip(f"{name} is not here, so nothing judges the emitted code (run `make drivers`)")
     return found

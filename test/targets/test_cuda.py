@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from rlx.targets.cuda.features import DEFAULT, PRESETS
 from rlx.targets.llvm.intrinsics import INTRINSICS, with_intrinsics
 from rlx.types import DTYPES, DType, bf16, bool_, f16, f32, f64, i8, i64
 from support import cuda_emulator
-from support.gpu import Dispatch, assemble, emit_samples, hello, kernels_of, mlp
+from support.gpu import assemble, emit_by_families, emit_samples, hello, kernel_of, kernels_of, mlp
 from support.tolerances import assert_close
 
 # An array is data; kernels of graphs read it from memory.
@@ -31,13 +32,8 @@ def ptx_of(kernels: list[KernelText], isa: str = DEFAULT) -> str:
     return make_target(isa).emitter.emit(kernels, "ptx").decode()
 
 
-def one(emit: object, *dtypes: DType, out: DType = f32) -> KernelText:
-    """A kernel of one function, element by element."""
-    k = Kernel("k", make_target().kernels)
-    buffers = [k.buffer(f"in{n}", dt) for n, dt in enumerate(dtypes)]
-    y = k.buffer("out", out)
-    k.parallel(lambda i: k.store(emit(k, *(k.load(b, i) for b in buffers)), y, i))  # type: ignore[operator]
-    return k.text()
+one = partial(kernel_of, make_target())
+"""A kernel of one function, element by element."""
 
 
 @pytest.mark.parametrize("isa", PRESETS)
@@ -210,10 +206,4 @@ def test_every_sample_of_every_type(dt: DType, isa: str, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_every_sample_by_the_families(tmp_path: Path) -> None:
-    dispatch: Dispatch = "native"
-    emitted = emit_samples(make_target(), [f32, f16, i64], dispatch)
-    assert not emitted.refused
-    families = {re.sub(r"^k\d+_|_\d+$", "", k.name) for k in emitted.kernels}
-    blocks = {"gpu_attention", "gpu_contraction", "gpu_reduce", "rowwise"}
-    assert families == {"common", "copy", "elementwise", "gather", *blocks}
-    assemble(emitted.file, DEFAULT, tmp_path)
+    assemble(emit_by_families(make_target()).file, DEFAULT, tmp_path)

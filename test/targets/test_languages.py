@@ -60,7 +60,7 @@ def source(text: KernelText, name: str) -> str:
 
 @ALL
 def test_a_table_has_every_statement(name: str) -> None:
-    optional = {"exact", "return", "before", "after"}
+    optional = {"exact", "opaque", "return", "before", "after"}
     assert set(LANGUAGES[name].rows) >= STATEMENTS - optional
 
 
@@ -97,6 +97,15 @@ def test_sums_keep_their_roundings_where_compilers_reorder() -> None:
     assert "rlx_exact(" in text and "group.z" in text
     assert "precise float" in source(one(lambda k, x: x * 2.0 + 1.0, f32), "glsl")
     assert "FP_CONTRACT OFF" in source(one(lambda k, x: x, f32), "opencl")
+
+
+@pytest.mark.parametrize("name", ["wgsl", "glsl", "hlsl"])
+def test_compilers_that_know_of_no_nan_do_not_see_a_zero(name: str) -> None:
+    hidden = LANGUAGES[name].rows["opaque"].partition("(")[0]
+    assert f"* {hidden}(" in source(one(lambda k, x: x * 0.0, f32), name)
+    assert f"- {hidden}(" in source(one(lambda k, x: x - x, f32), name)
+    assert f"/ {hidden}(" in source(one(lambda k, x: x / x, f32), name)
+    assert f"* {hidden}(" not in source(one(lambda k, x: x * 2.0, f32), name)
 
 
 def test_remainders_of_negative_numbers_are_by_the_quotient_where_they_are_not_defined() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from rlx.targets.rocm.emit import to_llvm
 from rlx.targets.rocm.features import DEFAULT, PRESETS, Features, best
 from rlx.targets.rocm.link import link
 from rlx.types import DTYPES, DType, bf16, bool_, f16, f32, f64, i8, i64
-from support.gpu import disassemble, emit_samples, hello, kernels_of, mlp
+from support.gpu import disassemble, emit_samples, hello, kernel_of, kernels_of, mlp
 from support.hsaco import Hsaco, check_hsaco, unpacked
 
 # An array is data; kernels of graphs read it from memory.
@@ -39,13 +40,8 @@ def assembly(kernels: list[KernelText], isa: str = DEFAULT) -> str:
     return make_target(isa).emitter.emit(kernels, "asm").decode()
 
 
-def one(emit: object, *dtypes: DType, out: DType = f32) -> KernelText:
-    """A kernel of one function, element by element."""
-    k = Kernel("k", make_target().kernels)
-    buffers = [k.buffer(f"in{n}", dt) for n, dt in enumerate(dtypes)]
-    y = k.buffer("out", out)
-    k.parallel(lambda i: k.store(emit(k, *(k.load(b, i) for b in buffers)), y, i))  # type: ignore[operator]
-    return k.text()
+one = partial(kernel_of, make_target())
+"""A kernel of one function, element by element."""
 
 
 @pytest.mark.parametrize("isa", PRESETS)

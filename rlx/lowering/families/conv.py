@@ -4,16 +4,21 @@ epilogue."""
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rlx._mlir import ir
-from rlx.kernels import conv, conv_layout
+from rlx.kernels import conv, conv_channels_plan, conv_layout
+from rlx.kernels.builder import KernelTarget
 from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.conv import ConvConfig, ConvShape, OperandKind, Planes
+from rlx.kernels.conv_channels_plan import ConvChannelsConfig
 from rlx.kernels.conv_layout import BlocksConfig, PlanesConfig
 from rlx.kernels.conv_plan import Triple, tile_of
-from rlx.kernels.strides import row_major
+from rlx.kernels.family import Launch
+from rlx.kernels.program import Program
+from rlx.kernels.strides import ceil_div, row_major
 from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
@@ -82,14 +87,88 @@ class Convolution:
         shape, dt = _shape(node), accumulate_type(node.out.dtype)
         x, w = (region.leaves[spread_source(v)] for v in node.present)
         source = lowering.view(x).expand(node.x.type.static_shape)
-        planes, layout, group = planes_of(lowering, source, shape, dt)
-        blocks = _blocks(lowering, w, node, shape, dt)
-        config = ConvConfig(dt, shape.taps == 1, program, tuple(kinds))
-        taps = [] if config.single else [lowering.literal(np.asarray(layout.offsets(shape)))]
-        launch = conv.launch(config, lowering.target.kernels, shape, layout, group)
+        way = _Way.of(lowering, shape, dt)
+        blocks = _blocks(lowering, w, node, shape, BlocksConfig(node.w.dtype, dt, way.rows))
         result = lowering.result(region.op.results[0])
-        views = [planes, blocks, *taps, *extra, result]
-        lowering.launch("conv", config, views, launch, region.flops)
+        count = way.images_at_once(source)
+        for first in range(0, shape.images, count):
+            images = min(count, shape.images - first)
+            planes, layout, group = way.planes(lowering, _images(source, first, images))
+            config, launch = way.plan(images, layout, group, program, tuple(kinds))
+            taps = [] if config.single else [lowering.literal(np.asarray(way.taps(layout)))]
+            own = [
+                _images(v, first, images) if kind == "full" else v
+                for v, kind in zip(extra, kinds, strict=True)
+            ]
+            views = [planes, blocks, *taps, *own, _images(result, first, images)]
+            lowering.launch("conv", config, views, launch, region.flops * images // shape.images)
+
+
+PLANES_BYTES = 2 << 20
+"""Planes that are filled before they are read: they stay in a cache."""
+MOST_LAUNCHES = 32
+"""Launches that a convolution is cut into at most."""
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a convolution is done: the convolution whose planes are read, the output channels of a
+    block of weights, and the lanes of a vector of columns. ``channels`` says that vectors lie along
+    the output channels."""
+
+    target: KernelTarget
+    shape: ConvShape
+    dtype: DType
+    channels: bool
+    read: ConvShape
+    rows: int
+    lanes: int
+
+    @staticmethod
+    def of(lowering: Lowering, shape: ConvShape, dt: DType) -> _Way:
+        """The way with less work."""
+        target = lowering.target.kernels
+        if conv_channels_plan.suits(target, shape, dt):
+            read = conv_channels_plan.read_as(target, shape)
+            rows = conv_channels_plan.block_width(target, dt)
+            return _Way(target, shape, dt, True, read, rows, 1)
+        tile = tile_of(target, dt)
+        return _Way(target, shape, dt, False, shape, tile.rows, tile.lanes)
+
+    def images_at_once(self, source: View) -> int:
+        """Images that are copied together; all if none is."""
+        layout = _layout(source, self.read, self.dtype, self.lanes)
+        if layout is None or layout.merged:
+            return self.shape.images
+        few = PLANES_BYTES // (layout.image * self.dtype.bytes)
+        return max(1, few, ceil_div(self.shape.images, MOST_LAUNCHES))
+
+    def planes(self, lowering: Lowering, source: View) -> tuple[View, Planes, int]:
+        """See ``planes_of``."""
+        read = replace(self.read, images=source.shape[0])
+        return planes_of(lowering, source, read, self.dtype, self.lanes)
+
+    def taps(self, layout: Planes) -> list[int]:
+        """Where the planes have each tap, from its window on."""
+        return layout.offsets(self.read)
+
+    def plan(
+        self, images: int, layout: Planes, group: int, program: Program,
+        kinds: tuple[OperandKind, ...],
+    ) -> tuple[ConvConfig | ConvChannelsConfig, Launch]:  # fmt: skip
+        """The kernel and its launch for some of the images."""
+        shape, target, dt = replace(self.shape, images=images), self.target, self.dtype
+        if self.channels:
+            config = conv_channels_plan.config_of(target, shape, layout, dt, program, kinds)
+            return config, conv_channels_plan.launch(config, target, shape, layout, group)
+        config = ConvConfig(dt, shape.taps == 1, program, kinds)
+        return config, conv.launch(config, target, shape, layout, group)
+
+
+def _images(v: View, first: int, count: int) -> View:
+    """So many images of a view, from the first on."""
+    rest = v.shape[1:]
+    return v.slice([first, *[0] * len(rest)], [count, *rest], [1] * len(v.shape))
 
 
 def triple(numbers: tuple[int, ...], fill: int) -> Triple:
@@ -126,15 +205,21 @@ def _shape(node: Conv | ConvTranspose) -> ConvShape:
     )  # fmt: skip
 
 
-def planes_of(
-    lowering: Lowering, source: View, shape: ConvShape, dt: DType
-) -> tuple[View, Planes, int]:
-    """The input as the kernel reads it, its layout, and the distance between groups."""
-    sizes, (image, channel, *axes) = source.shape[2:], source.strides
-    dense = zip(sizes, axes, row_major(sizes), strict=True)
+def _layout(source: View, shape: ConvShape, dt: DType, lanes: int) -> Planes | None:
+    """The layout to copy the input into; None if it is read as it lies."""
+    sizes = source.shape[2:]
+    dense = zip(sizes, source.strides[2:], row_major(sizes), strict=True)
     raw = source.dtype is dt and all(n == 1 or s == t for n, s, t in dense)
-    lanes = tile_of(lowering.target.kernels, dt).lanes
-    layout = conv.planes(shape, dt, lanes, raw)
+    return conv.planes(shape, dt, lanes, raw)
+
+
+def planes_of(
+    lowering: Lowering, source: View, shape: ConvShape, dt: DType, lanes: int
+) -> tuple[View, Planes, int]:
+    """The input as the kernel reads it, its layout, and the distance between groups. ``lanes`` are
+    those of a vector of columns."""
+    image, channel, *axes = source.strides
+    layout = _layout(source, shape, dt, lanes)
     if layout is None:
         return source, Planes(shape.size, (1, 1, 1), image, channel), shape.channels * channel
     channels = shape.groups * shape.channels
@@ -149,22 +234,30 @@ def planes_of(
 
 
 def _blocks(
-    lowering: Lowering, leaf: ir.Value, node: Conv | ConvTranspose, shape: ConvShape, dt: DType
+    lowering: Lowering,
+    leaf: ir.Value,
+    node: Conv | ConvTranspose,
+    shape: ConvShape,
+    config: BlocksConfig,
 ) -> View:
     """The weights in blocks. Those that depend on params alone are packed by the prologue, once
     for all uses."""
     static = lowering.static_of(leaf)
     if static is None:
-        return _packed(lowering, lowering.view(leaf), node, shape, dt)
-    key = ("blocks", static, node.groups, isinstance(node, ConvTranspose))
+        return _packed(lowering, lowering.view(leaf), node, shape, config)
+    key = ("blocks", static, node.groups, isinstance(node, ConvTranspose), config.rows)
     if key not in lowering.packs:
         with lowering.prologue_of(static):
-            lowering.packs[key] = _packed(lowering, lowering.view(static), node, shape, dt)
+            lowering.packs[key] = _packed(lowering, lowering.view(static), node, shape, config)
     return lowering.packs[key]
 
 
 def _packed(
-    lowering: Lowering, source: View, node: Conv | ConvTranspose, shape: ConvShape, dt: DType
+    lowering: Lowering,
+    source: View,
+    node: Conv | ConvTranspose,
+    shape: ConvShape,
+    config: BlocksConfig,
 ) -> View:
     source = source.expand(node.w.type.static_shape)
     own, taps = source.shape[:2], math.prod(source.shape[2:])
@@ -174,11 +267,9 @@ def _packed(
     group, first, second, tap = found.strides
     mirrored = isinstance(node, ConvTranspose)
     strides = (group, second, first, -tap) if mirrored else (group, first, second, tap)
-    target = lowering.target.kernels
-    packed = lowering.fresh(dt, (conv.packed_size(target, shape, dt),))
-    config = BlocksConfig(source.dtype, dt)
+    packed = lowering.fresh(config.target, (conv.packed_size(shape, config.rows),))
     start = (taps - 1) * tap if mirrored else 0
-    launch = conv_layout.blocks_launch(config, target, shape, strides, start)
+    launch = conv_layout.blocks_launch(config, shape, strides, start)
     lowering.launch("conv_layout", config, [found, packed], launch)
     return packed
 

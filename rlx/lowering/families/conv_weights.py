@@ -39,7 +39,10 @@ class ConvWeightsSelector:
         assert isinstance(node, ConvWeights)
         shape, target = _shape(node), lowering.target.kernels
         dt = accumulate_type(node.out.dtype)
-        planes, layout, group = planes_of(lowering, lowering.view(region.leaves[node.x]), shape, dt)
+        lanes = target.lanes(dt)
+        planes, layout, group = planes_of(
+            lowering, lowering.view(region.leaves[node.x]), shape, dt, lanes
+        )
         config = conv_weights.config_of(target, shape, dt, node.g.dtype)
         panels = _panels(lowering, lowering.view(region.leaves[node.g]), shape, config)
         offsets = lowering.literal(conv_weights.row_offsets(shape, layout))

@@ -8,7 +8,7 @@
 // in row-major order, and of the type of `ARRAYS`; f16 and bf16 are given as their bits. Outputs
 // without a name are called out0, out1, ...
 
-const ARRAYS = {
+export const ARRAYS = {
   f32: Float32Array, i32: Int32Array, u32: Uint32Array, i16: Int16Array, u16: Uint16Array,
   i8: Int8Array, u8: Uint8Array, bool: Uint8Array, f16: Uint16Array, bf16: Uint16Array,
   c64: Float32Array,
@@ -89,6 +89,11 @@ class Model {
   async kernel(k, module) {
     const types = k.bindings.map((access) => (access === "read" ? "read-only-storage" : "storage"));
     if (k.params) types.push("read-only-storage");
+    const most = this.device.limits.maxStorageBuffersPerShaderStage;
+    if (types.length > most)
+      throw new Error(
+        `rlx: kernel ${k.name} has ${types.length} buffers; WebGPU here allows ${most}`,
+      );
     const entries = types.map((type, binding) => ({
       binding, visibility: GPUShaderStage.COMPUTE, buffer: { type },
     }));

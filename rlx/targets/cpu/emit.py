@@ -83,11 +83,8 @@ class _Lowering:
                 self._with_lines = _mlir.Pipeline(_LINES, self._context)
                 self._modules_left = MODULES_PER_CONTEXT
             self._modules_left -= 1
-            module = _mlir.parse_module(text, self._context)
-            self._pipeline.run(module)
-            if lines:
-                self._with_lines.run(module)
-            return _mlir.translate_to_llvm_ir(module.operation)
+            pipelines = [self._pipeline, self._with_lines] if lines else [self._pipeline]
+            return _mlir.text_to_llvm_ir(text, pipelines, self._context)
 
 
 _lowering = _Lowering()

@@ -7,8 +7,9 @@ from functools import cache
 from typing import Literal, NamedTuple
 
 from rlx import knobs
-from rlx.errors import DeviceError, did_you_mean
+from rlx.errors import DeviceError
 from rlx.targets.llvm.machine import Machine
+from rlx.targets.presets import check_extras, find_preset
 
 __all__ = ["DEFAULT", "PRESETS", "Features", "best", "detect", "preset", "require", "selected"]
 
@@ -79,17 +80,8 @@ def preset(name: str) -> Features:
     if name == DEFAULT:
         return selected()
     isa, *extras = name.split("+")
-    if isa not in PRESETS:
-        hint = did_you_mean(isa, PRESETS)
-        raise DeviceError(f"unknown CPU {isa!r}{hint}; RLX emits code for {', '.join(PRESETS)}")
-    base = PRESETS[isa]
-    for extra in extras:
-        if extra not in _extras(base.arch, isa):
-            hint = did_you_mean(extra, _extras(base.arch, isa))
-            raise DeviceError(
-                f"unknown extra {extra!r} of {isa}{hint}; known are "
-                f"{', '.join(sorted(_extras(base.arch, isa))) or 'none'}"
-            )
+    base = find_preset(PRESETS, isa, "CPU", "code")
+    check_extras(isa, extras, sorted(_extras(base.arch, isa)))
     return Features(base.arch, isa, base.vector_bits, base.registers, base.has | set(extras))
 
 

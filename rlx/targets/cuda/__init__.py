@@ -9,42 +9,15 @@ Kernels run one thread a point of their parallel range. How a launcher calls the
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
-from rlx.errors import UnsupportedError
-from rlx.kernels.builder import KernelTarget, KernelText
-from rlx.kernels.gpu import FAMILIES
-from rlx.kernels.math import CPU_MATH
-from rlx.kernels.triton.machine import TritonMachine
-from rlx.targets import triton
-from rlx.targets.base import Target
 from rlx.targets.cuda.features import DEFAULT, SHARED_BYTES, Features, preset
-from rlx.targets.triton.compile import emit_with
 
-__all__ = ["STAGES", "make_target"]
+if TYPE_CHECKING:
+    from rlx.kernels.triton.machine import TritonMachine
+    from rlx.targets.base import Target
 
-STAGES = ("llvm", "ptx")
-
-
-class CudaEmitter:
-    """LLVM IR and PTX of kernels."""
-
-    def __init__(self, features: Features, machine: TritonMachine | None) -> None:
-        self.features, self.machine = features, machine
-
-    def emit(self, kernels: list[KernelText], stage: str) -> bytes:
-        return emit_with(kernels, stage, self.machine, lambda own: self._emit(own, stage))
-
-    def _emit(self, kernels: list[KernelText], stage: str) -> bytes:
-        from rlx.targets.cuda.emit import to_llvm, to_ptx
-
-        if stage == "llvm":
-            return to_llvm(kernels).encode()
-        if stage == "ptx":
-            return to_ptx(kernels, self.features).encode()
-        raise UnsupportedError(f"target cuda has no stage {stage!r}; it has {', '.join(STAGES)}")
-
-    def lines(self, kernel: KernelText) -> dict[str, list[int]]:
-        return {}
+__all__ = ["make_target"]
 
 
 def make_target(features: str | None = None) -> Target:
@@ -53,28 +26,28 @@ def make_target(features: str | None = None) -> Target:
     Raises DeviceError for an unknown capability, and ToolchainError where RLX_TRITON wants a Triton
     that is not here.
     """
+    from rlx.targets.triton import chosen
+
     found = preset(features or DEFAULT)
-    return _make(found, triton.chosen(found.triton))
+    return _make(found, chosen(found.triton))
 
 
 @cache
 def _make(found: Features, machine: TritonMachine | None) -> Target:
-    return Target(
-        name="cuda",
-        features=found,
-        kernels=KernelTarget(
-            name=found.name,
-            vector_bytes=0,
-            registers=0,
-            math=CPU_MATH,
-            frame="gpu",
-            shared_space="#gpu.address_space<workgroup>",
-            most_threads=1024,
-            shared_bytes=SHARED_BYTES,
-            has=found.instructions,
-            triton=machine,
-        ),
-        families=FAMILIES,
-        stages=STAGES,
-        emitter=CudaEmitter(found, machine),
+    # Imported here: drivers need nothing that compiles.
+    from rlx.targets.cuda import emit
+    from rlx.targets.gpu.target import gpu_target
+
+    return gpu_target(
+        "cuda",
+        found,
+        {
+            "llvm": lambda kernels: emit.to_llvm(kernels).encode(),
+            "ptx": lambda kernels: emit.to_ptx(kernels, found).encode(),
+        },
+        shared_space="#gpu.address_space<workgroup>",
+        most_threads=1024,
+        shared_bytes=SHARED_BYTES,
+        has=found.instructions,
+        triton=machine,
     )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
-from rlx.errors import DeviceError, did_you_mean
+from rlx.errors import DeviceError
 from rlx.kernels.triton.machine import TritonMachine
+from rlx.targets.gpu.profiles import Chip
 from rlx.targets.llvm.machine import Machine
+from rlx.targets.presets import find_preset
 from rlx.types import bf16, f16
 
 __all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "Features", "best", "preset", "runs"]
@@ -16,7 +19,7 @@ SHARED_BYTES = 48 << 10
 
 
 @dataclass(frozen=True)
-class Features:
+class Features(Chip):
     """A compute capability and the version of PTX that code for it is written in.
 
     The version is the oldest that knows the capability, so that every driver for such a GPU takes
@@ -24,18 +27,7 @@ class Features:
     on that alone, since it may use what no other has.
     """
 
-    isa: str
     ptx: int
-
-    @property
-    def name(self) -> str:
-        """The compute capability, such as ``sm_80``."""
-        return self.isa
-
-    @property
-    def has(self) -> frozenset[str]:
-        """What code for it needs: a GPU that runs it."""
-        return frozenset([self.isa])
 
     @property
     def instructions(self) -> frozenset[str]:
@@ -88,15 +80,7 @@ PRESETS: dict[str, Features] = {
 DEFAULT = "sm_75"
 """Without a capability by name, code runs on every GPU that RLX knows."""
 
-
-def preset(name: str) -> Features:
-    """The features called ``name``, such as ``sm_90``; DeviceError if there are none."""
-    if name not in PRESETS:
-        hint = did_you_mean(name, PRESETS)
-        raise DeviceError(
-            f"unknown compute capability {name!r}{hint}; RLX emits PTX for {', '.join(PRESETS)}"
-        )
-    return PRESETS[name]
+preset = partial(find_preset, PRESETS, kind="compute capability", emitted="PTX")
 
 
 def runs(capability: int) -> frozenset[str]:

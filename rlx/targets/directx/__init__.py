@@ -9,23 +9,10 @@ with the numbers of its bindings.
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING
+from functools import partial
 
-if TYPE_CHECKING:
-    from rlx.targets.base import Target
+from rlx.targets.gpu import source_target
 
 __all__ = ["make_target"]
 
-
-@cache
-def make_target(features: str | None = None) -> Target:
-    """The Direct3D target for a profile by name; by default sm5.0.
-
-    Raises DeviceError for an unknown profile.
-    """
-    from rlx.targets.directx.features import DEFAULT, SHARED_BYTES, preset
-    from rlx.targets.gpu.emit import text_target
-    from rlx.targets.gpu.languages.hlsl import HLSL
-
-    return text_target("directx", preset(features or DEFAULT), HLSL, shared_bytes=SHARED_BYTES)
+make_target = partial(source_target, "directx")

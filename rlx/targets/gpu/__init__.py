@@ -3,6 +3,7 @@
 language.py   what a shading language is: a table of templates, and no code
 languages/    one table a language
 printer.py    the one visitor that prints a kernel by a table
+target.py     a target, and what emits its stages
 emit.py       from kernel text in MLIR to the source that a driver compiles
 program.py    what a compile gives: kernels, buffers, and the steps that launch them
 work.py       what a driver is given, and what it gives back
@@ -12,24 +13,37 @@ features.py, launch.py   WebGPU: what its devices can do, and the driver of the 
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
+
+from rlx.targets import features_of
 
 if TYPE_CHECKING:
     from rlx.targets.base import Target
 
-__all__ = ["make_target"]
+__all__ = ["make_target", "source_target"]
+
+_LANGUAGES = {
+    "gpu": "wgsl", "webgpu": "wgsl", "opencl": "opencl", "metal": "metal", "opengl": "glsl",
+    "directx": "hlsl",
+}  # fmt: skip
+"""What the drivers of a target compile, by its name in ``languages``."""
 
 
 @cache
-def make_target(features: str | None = None) -> Target:
-    """The WebGPU target for a profile by name; by default ``webgpu``, which every device has.
+def source_target(name: str, features: str | None = None) -> Target:
+    """The target called ``name``, whose drivers take source, for a profile by name; by default that
+    of most devices.
 
     Raises DeviceError for an unknown profile.
     """
     # Imported here: drivers need nothing that compiles.
     from rlx.targets.gpu.emit import text_target
-    from rlx.targets.gpu.features import DEFAULT, preset
-    from rlx.targets.gpu.languages.wgsl import WGSL
+    from rlx.targets.gpu.languages import LANGUAGES
 
-    return text_target("gpu", preset(features or DEFAULT), WGSL)
+    module = features_of(name)
+    profile = module.preset(features or module.DEFAULT)
+    return text_target(name, profile, LANGUAGES[_LANGUAGES[name]])
+
+
+make_target = partial(source_target, "gpu")

@@ -12,62 +12,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlx import _mlir
-from rlx.errors import UnsupportedError
-from rlx.kernels.builder import KernelTarget, KernelText
-from rlx.kernels.gpu import FAMILIES
-from rlx.kernels.math import CPU_MATH
+from rlx.kernels.builder import KernelText
 from rlx.targets.base import Target, check_kernels
 from rlx.targets.gpu.language import Language
 from rlx.targets.gpu.printer import print_kernels
 from rlx.targets.gpu.profiles import Profile
+from rlx.targets.gpu.target import gpu_target
 
-__all__ = ["STAGES", "TextEmitter", "text_target", "to_source"]
-
-STAGES = ("source",)
+__all__ = ["text_target", "to_source"]
 
 PIPELINE = "builtin.module(canonicalize,cse)"
 
 
-def text_target(
-    name: str,
-    features: Profile,
-    language: Language,
-    *,
-    most_threads: int = 256,
-    shared_bytes: int = 16 << 10,
-) -> Target:
-    """A target whose drivers take source in a shading language. By default a group has as many work
-    items, and shares as much, as every device of WebGPU allows."""
-    return Target(
-        name=name,
-        features=features,
-        kernels=KernelTarget(
-            name=features.name, vector_bytes=0, registers=0, math=CPU_MATH, frame="gpu",
-            shared_space="", logical=True, index_bits=32, lacks=features.lacks,
-            most_threads=most_threads, shared_bytes=shared_bytes, fused=language.fused,
-        ),
-        families=FAMILIES,
-        stages=STAGES,
-        emitter=TextEmitter(name, language),
-    )  # fmt: skip
-
-
-class TextEmitter:
-    """The source of kernels in a shading language: the stage ``source``."""
-
-    def __init__(self, target: str, language: Language) -> None:
-        self.target, self.language = target, language
-
-    def emit(self, kernels: list[KernelText], stage: str) -> bytes:
-        """The source of kernels; UnsupportedError for another stage, or what the language lacks."""
-        if stage != "source":
-            listed = ", ".join(STAGES)
-            raise UnsupportedError(f"target {self.target} has no stage {stage!r}; it has {listed}")
-        return to_source(kernels, self.language).encode()
-
-    def lines(self, kernel: KernelText) -> dict[str, list[int]]:
-        """Nothing: the printer keeps no lines."""
-        return {}
+def text_target(name: str, profile: Profile, language: Language) -> Target:
+    """A target whose drivers take source in a shading language. A group has as many work items as
+    every device of WebGPU allows."""
+    return gpu_target(
+        name,
+        profile,
+        {"source": lambda kernels: to_source(kernels, language).encode()},
+        shared_space="",
+        logical=True,
+        index_bits=32,
+        lacks=profile.lacks,
+        most_threads=256,
+        shared_bytes=profile.shared_bytes,
+        fused=language.fused,
+    )
 
 
 def to_source(kernels: Sequence[KernelText], language: Language) -> str:

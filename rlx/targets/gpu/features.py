@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from rlx.targets.gpu.profiles import Profile, best_profile, find_profile
+from functools import partial
+
+from rlx.targets.gpu.profiles import Profile, best_profile
+from rlx.targets.presets import find_preset
 from rlx.types import f64, i64, u64
 
 __all__ = ["DEFAULT", "PRESETS", "best", "preset"]
@@ -14,12 +17,5 @@ DEFAULT = "webgpu"
 PRESETS = {DEFAULT: Profile(DEFAULT, dict.fromkeys((f64, i64, u64), _ELSEWHERE))}
 """WebGPU without extensions."""
 
-
-def preset(name: str) -> Profile:
-    """The profile called ``name``; DeviceError if there is none."""
-    return find_profile(PRESETS, name, "WebGPU", "WGSL")
-
-
-def best(found: frozenset[str]) -> Profile:
-    """The profile for a device that has what ``found`` names."""
-    return best_profile(PRESETS, found)
+preset = partial(find_preset, PRESETS, kind="WebGPU profile", emitted="WGSL")
+best = partial(best_profile, PRESETS)

@@ -25,6 +25,8 @@ STATEMENTS = frozenset(
     [
         # The result of a sum or product where it goes into another, if compilers reorder them.
         "exact",
+        # A float of which compilers that know of no nan must not know the value.
+        "opaque",
         # A value, a variable that is assigned later, and one with its first value.
         "let", "declare", "var", "assign",
         "for", "while", "unless", "if", "else", "end", "return",

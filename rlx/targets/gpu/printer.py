@@ -26,6 +26,8 @@ _PREDICATES = {"arith.cmpi": _CMPI, "arith.cmpf": _CMPF}
 
 _SUMS = frozenset(["arith.addf", "arith.subf", "arith.mulf"])
 _ROUNDED = _SUMS | {"math.fma"}
+_OF_ZERO = frozenset(["arith.mulf", "scf.for", "scf.while"])
+"""What a float 0 is a factor in, or may be: a loop of which a round is known is unrolled."""
 
 _INDEX_BITS = 32
 
@@ -167,7 +169,7 @@ class _Kernel:
             f"{op.name}{predicate}", op.name,
         ]  # fmt: skip
         template = self.find(keys, f"{op.name}{predicate} from {source} to {out}")
-        fields = {x: self.exact(op, v) for x, v in zip("abc", op.operands, strict=False)}
+        fields = {x: self.operand(op, n) for n, x in enumerate("abc"[: len(op.operands)])}
         fields |= {f"u{x}": self.unsigned(v) for x, v in zip("abc", op.operands, strict=False)}
         fields["t"], fields["ut"] = self.type(out), self.language.unsigned_types.get(out, "")
         text = template.removeprefix("u:").format(**fields)
@@ -175,17 +177,24 @@ class _Kernel:
             text = self.language.signed[out].format(e=text)
         self.let(op.results[0], text)
 
-    def exact(self, op: ir.Operation, v: ir.Value) -> str:
-        """An operand as it was rounded. The math functions and sums of two terms stand on every
-        rounding: where compilers reorder sums and products, they must not see one in another."""
-        name = self.names[v]
-        if (
-            "exact" not in self.language.rows
-            or op.name not in _SUMS
-            or isinstance(v.owner, ir.Block)
+    def operand(self, op: ir.Operation, n: int) -> str:
+        """Operand n, hidden where compilers would not keep what an op says: ``exact`` from those
+        that reorder sums and products, since the math functions and sums of two terms stand on
+        every rounding; ``opaque`` from those that know of no nan, and make 0 of a product with a
+        literal 0, or of a number less itself."""
+        v = op.operands[n]
+        if str(v.type) not in ("f16", "f32"):
+            return self.names[v]
+        maker = None if isinstance(v.owner, ir.Block) else v.owner.operation
+        key = ""
+        if op.name in _SUMS and maker is not None and maker.name in _ROUNDED:
+            key = "exact"
+        elif (op.name in _OF_ZERO and _is_zero(maker)) or (
+            op.name in ("arith.subf", "arith.divf") and n and v == op.operands[0]
         ):
-            return name
-        return self.row("exact", e=name) if v.owner.operation.name in _ROUNDED else name
+            key = "opaque"
+        row = self.language.rows.get(key) and key
+        return self.row(row, e=self.names[v]) if row else self.names[v]
 
     def constant(self, op: ir.Operation) -> None:
         result, value = op.results[0], op.attributes["value"]
@@ -264,12 +273,14 @@ class _Kernel:
             out.append(n)
         return out
 
-    def variables(self, first: Sequence[ir.Value], *groups: Sequence[ir.Value]) -> list[str]:
-        """Variables that start as ``first``; the values of ``groups`` are called like them."""
+    def variables(self, op: ir.Operation, at: int, *groups: Sequence[ir.Value]) -> list[str]:
+        """Variables of a loop that start as its operands from ``at`` on; the values of ``groups``
+        are called like them."""
         out: list[str] = []
-        for k, v in enumerate(first):
+        for k, v in enumerate(list(op.operands)[at:]):
             n = self.fresh()
-            self.line(self.row("var", t=self.type(str(v.type)), n=n, e=self.names[v]))
+            e = self.operand(op, at + k)
+            self.line(self.row("var", t=self.type(str(v.type)), n=n, e=e))
             for group in groups:
                 self.names[group[k]] = n
             out.append(n)
@@ -302,10 +313,10 @@ class _Kernel:
         self.assign(self.targets[-1], op.operands)
 
     def loop(self, op: ir.Operation) -> None:
-        lo, hi, step, *init = op.operands
+        lo, hi, step, *_ = op.operands
         block = op.regions[0].blocks[0]
         counter, *carried = block.arguments
-        targets = self.variables(init, carried, list(op.results))
+        targets = self.variables(op, 3, carried, list(op.results))
         self.names[counter] = i = self.fresh()
         names = {"lo": self.names[lo], "hi": self.names[hi], "step": self.names[step]}
         self.line(self.row("for", t=self.type(str(counter.type)), n=i, **names))
@@ -314,7 +325,7 @@ class _Kernel:
 
     def repeat(self, op: ir.Operation) -> None:
         before, after = (r.blocks[0] for r in op.regions)
-        targets = self.variables(list(op.operands), list(before.arguments))
+        targets = self.variables(op, 0, list(before.arguments))
         passed = self.declare(op.results)
         for arg, n in zip(after.arguments, passed, strict=True):
             self.names[arg] = n
@@ -350,6 +361,14 @@ def _stored(op: ir.Operation) -> Iterator[ir.Value]:
                 if inner.name == "memref.store":
                     yield inner.operands[1]
                 yield from _stored(inner)
+
+
+def _is_zero(op: ir.Operation | None) -> bool:
+    """Whether an op is a float 0 of either sign."""
+    if op is None or op.name != "arith.constant":
+        return False
+    value = op.attributes["value"]
+    return isinstance(value, ir.FloatAttr) and value.value == 0
 
 
 def _least(t: str) -> int:

@@ -20,7 +20,8 @@ from rlx.targets.gpu.work import Kernel, Triple
 from rlx.types import DTYPES
 
 __all__ = [
-    "Branch", "Dispatch", "For", "GpuProgram", "Memory", "Place", "Repeat", "Step", "groups",
+    "Branch", "Dispatch", "For", "GpuProgram", "Memory", "Place", "Repeat", "Role", "Step",
+    "groups",
 ]  # fmt: skip
 
 Signature = tuple[str, str, tuple[int, ...]]
@@ -29,12 +30,14 @@ WORD = 16
 """Bytes: what a view in a binding is counted from starts at a multiple of this, whatever a device
 allows. No element is longer."""
 
+Role = Literal["arena", "packed", "error", "param", "constant", "input", "output"]
+
 
 @dataclass(frozen=True)
 class Memory:
     """A buffer to allocate: what it is for, which of those it is, and its bytes."""
 
-    role: Literal["arena", "packed", "error", "param", "constant", "input", "output"]
+    role: Role
     index: int
     nbytes: int
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from rlx.targets.gpu.driver import Driver
 
 __all__ = [
+    "Access",
     "Binding",
     "Borrowed",
     "Buffer",
@@ -21,6 +22,7 @@ __all__ = [
     "Triple",
 ]
 
+Access = Literal["read", "read_write"]
 Triple = tuple[int, int, int]
 Range = tuple["Buffer", int, int]
 """A buffer, the first byte, and the number of bytes."""
@@ -56,7 +58,7 @@ class Binding:
     """
 
     dtype: str
-    access: Literal["read", "read_write"] = "read_write"
+    access: Access = "read_write"
 
 
 @dataclass(frozen=True)

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from rlx.targets.gpu.profiles import Profile, best_profile, find_profile
+from functools import partial
+
+from rlx.targets.gpu.profiles import Profile, best_profile
+from rlx.targets.presets import find_preset
 from rlx.types import f64
 
-__all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "best", "preset"]
+__all__ = ["DEFAULT", "PRESETS", "best", "preset"]
 
-SHARED_BYTES = 32 << 10
+_SHARED = 32 << 10
 """Local memory that every device of the full profile has."""
 
 DEFAULT = "opencl1.2"
 
 PRESETS = {
-    "opencl1.2-fp64": Profile("opencl1.2-fp64", {f64: "compile for a device with cl_khr_fp64"}),
-    DEFAULT: Profile(DEFAULT, has=frozenset(["float64"])),
+    "opencl1.2-fp64": Profile(
+        "opencl1.2-fp64", {f64: "compile for a device with cl_khr_fp64"}, shared_bytes=_SHARED
+    ),
+    DEFAULT: Profile(DEFAULT, has=frozenset(["float64"]), shared_bytes=_SHARED),
 }
 """``opencl1.2``, or ``opencl1.2-fp64`` for a device without doubles."""
 
-
-def preset(name: str) -> Profile:
-    """The profile called ``name``; DeviceError if there is none."""
-    return find_profile(PRESETS, name, "OpenCL", "OpenCL C")
-
-
-def best(found: frozenset[str]) -> Profile:
-    """The profile for a device that has what ``found`` names."""
-    return best_profile(PRESETS, found)
+preset = partial(find_preset, PRESETS, kind="OpenCL profile", emitted="OpenCL C")
+best = partial(best_profile, PRESETS)

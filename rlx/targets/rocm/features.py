@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
-from rlx.errors import DeviceError, did_you_mean
+from rlx.errors import DeviceError
 from rlx.kernels.triton.machine import TritonMachine
+from rlx.targets.gpu.profiles import Chip
 from rlx.targets.llvm.machine import Machine
+from rlx.targets.presets import find_preset
 from rlx.types import bf16, f16, f32
 
 __all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "Features", "best", "preset"]
@@ -16,7 +19,7 @@ SHARED_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
-class Features:
+class Features(Chip):
     """An architecture. Code for one runs on no other.
 
     ``wave`` is the number of threads that go in step, for which LLVM lays out the code: no kernel
@@ -24,19 +27,8 @@ class Features:
     ``rlx.kernels.gpu.matrix`` calls it.
     """
 
-    isa: str
     wave: int
     unit: str
-
-    @property
-    def name(self) -> str:
-        """The architecture, such as ``gfx942``."""
-        return self.isa
-
-    @property
-    def has(self) -> frozenset[str]:
-        """What code for it needs: a GPU of the architecture."""
-        return frozenset([self.isa])
 
     def triton(self, version: str, always: bool) -> TritonMachine:
         """The machine that Triton emits code for."""
@@ -68,15 +60,7 @@ PRESETS: dict[str, Features] = {
 DEFAULT = "gfx942"
 """The architecture where none is named."""
 
-
-def preset(name: str) -> Features:
-    """The features called ``name``, such as ``gfx942``; DeviceError if there are none."""
-    if name not in PRESETS:
-        hint = did_you_mean(name, PRESETS)
-        raise DeviceError(
-            f"unknown architecture {name!r}{hint}; RLX emits code for {', '.join(PRESETS)}"
-        )
-    return PRESETS[name]
+preset = partial(find_preset, PRESETS, kind="architecture", emitted="code")
 
 
 def best(found: frozenset[str]) -> Features:

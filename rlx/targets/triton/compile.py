@@ -6,6 +6,7 @@ Nothing is read from or left in Triton's own cache. The compiler's knobs in the 
 
 from __future__ import annotations
 
+import importlib
 import re
 import tempfile
 from collections.abc import Callable, Sequence
@@ -93,13 +94,16 @@ def compile_kernel(kernel: KernelText, machine: TritonMachine) -> Compiled:
 
 def _run(kernel: KernelText, machine: TritonMachine) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the stages give by their names, and what they say of the kernel."""
-    from triton import knobs
-    from triton._C.libtriton import ir
-    from triton.backends.compiler import GPUTarget, Language
-    from triton.compiler.compiler import make_backend
-
-    target = GPUTarget(machine.backend, machine.arch, machine.wave)
-    backend, context = make_backend(target), ir.context()
+    knobs, libtriton, backends, compiler = (
+        importlib.import_module(name)
+        for name in (
+            "triton.knobs", "triton._C.libtriton", "triton.backends.compiler",
+            "triton.compiler.compiler",
+        )
+    )  # fmt: skip
+    ir = libtriton.ir
+    target = backends.GPUTarget(machine.backend, machine.arch, machine.wave)
+    backend, context = compiler.make_backend(target), ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
     with tempfile.TemporaryDirectory() as folder:
@@ -116,7 +120,7 @@ def _run(kernel: KernelText, machine: TritonMachine) -> tuple[dict[str, Any], di
     }
     options = backend.parse_options(given)
     stages: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
-    backend.add_stages(stages, options, Language.TRITON)
+    backend.add_stages(stages, options, backends.Language.TRITON)
     said: dict[str, Any] = {"target": target, **options.__dict__}
     found: dict[str, Any] = {}
     with knobs.compilation.scope():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlx.errors import DeviceError, did_you_mean
+from rlx.targets.presets import check_extras, find_preset
 from rlx.types import DType, bf16, f16, f64, i8, i16, i64, u8, u16, u64
 
 __all__ = ["DEFAULT", "EXTRAS", "PRESETS", "Extra", "Features", "best", "preset"]
@@ -95,18 +95,9 @@ def preset(name: str) -> Features:
     Raises DeviceError for an unknown version or extra.
     """
     isa, *extras = name.split("+")
-    if isa not in PRESETS:
-        hint = did_you_mean(isa, PRESETS)
-        raise DeviceError(
-            f"unknown device profile {isa!r}{hint}; RLX emits SPIR-V for {', '.join(PRESETS)}"
-        )
-    for extra in extras:
-        if extra not in EXTRAS:
-            hint = did_you_mean(extra, EXTRAS)
-            raise DeviceError(
-                f"unknown extra {extra!r} of {isa}{hint}; known are {', '.join(EXTRAS)}"
-            )
-    return Features(isa, PRESETS[isa].has | set(extras))
+    base = find_preset(PRESETS, isa, "device profile", "SPIR-V")
+    check_extras(isa, extras, EXTRAS)
+    return Features(isa, base.has | set(extras))
 
 
 def best(found: frozenset[str]) -> Features:

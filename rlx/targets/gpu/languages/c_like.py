@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-__all__ = ["OPERATORS", "rows"]
+__all__ = ["LITERALS", "OPERATORS", "extremes", "long_literals", "rows"]
 
 Cast = Callable[[str, str], str]
 
@@ -83,6 +83,27 @@ OPERATORS: Mapping[str, str] = {
     "return": "return;",
 }
 """What reads alike in all of them."""
+
+
+LITERALS: Mapping[str, str] = {
+    "true": "true", "false": "false", "i8": "{v}", "i16": "{v}", "i32": "{v}", "i8 least": "{v}",
+    "i16 least": "{v}", "i32 least": "-2147483647 - 1", "index": "{v}", "f32": "{v}f",
+}  # fmt: skip
+"""Constants of up to 32 bits."""
+
+
+def long_literals(suffix: str) -> dict[str, str]:
+    """Constants of i64, which end in ``suffix``."""
+    return {"i64": f"{{v}}{suffix}", "i64 least": f"-9223372036854775807{suffix} - 1"}
+
+
+def extremes(text: str, suffix: str = "", **names: str) -> dict[str, str]:
+    """The helpers ``rlx_maximum`` and ``rlx_minimum`` of a float type by one template: ``order``
+    compares, and ``equal`` makes the bits of the result of the bits of two zeros."""
+    return {
+        f"rlx_{name}{suffix}": text.format(name=name + suffix, equal=equal, order=order, **names)
+        for name, equal, order in (("maximum", "&", ">"), ("minimum", "|", "<"))
+    }
 
 
 def rows(cast: Cast) -> dict[str, str]:

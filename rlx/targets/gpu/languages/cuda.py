@@ -22,15 +22,6 @@ static __device__ {t} rlx_{name}({t} a, {t} b) {{
 }}"""
 
 
-def _extremes() -> dict[str, str]:
-    helpers: dict[str, str] = {}
-    for name, equal, order in (("maximum", "&", ">"), ("minimum", "|", "<")):
-        for suffix, t, i in (("", "float", "int"), ("_double", "double", "longlong")):
-            text = _EXTREME.format(name=name + suffix, t=t, i=i, equal=equal, order=order)
-            helpers[f"rlx_{name}{suffix}"] = text
-    return helpers
-
-
 _FUNCTIONS = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "absf": "fabs", "roundeven": "rint"}
 
 CUDA = Language(
@@ -55,9 +46,9 @@ CUDA = Language(
         "i64": "(long long)({e})", "index": "(int)({e})",
     },
     literals={
-        "true": "true", "false": "false", "i8": "{v}", "i16": "{v}", "i32": "{v}",
-        "i8 least": "{v}", "i16 least": "{v}", "i32 least": "-2147483647 - 1", "index": "{v}",
-        "i64": "{v}LL", "i64 least": "-9223372036854775807LL - 1", "f32": "{v}f", "f64": "{v}",
+        **c_like.LITERALS,
+        **c_like.long_literals("LL"),
+        "f64": "{v}",
     },
     bits={
         "f16": "__ushort_as_half({v})", "f32": "__int_as_float({v})",
@@ -89,7 +80,10 @@ CUDA = Language(
         "between": ", ",
         "kernel": 'extern "C" __global__ void __launch_bounds__({x}) {name}({bindings}) {{',
     },
-    helpers=_extremes(),
+    helpers={
+        **c_like.extremes(_EXTREME, t="float", i="int"),
+        **c_like.extremes(_EXTREME, "_double", t="double", i="longlong"),
+    },
 )  # fmt: skip
 
 HIP = replace(CUDA, name="HIP C++", suffix=".hip", header="#include <hip/hip_runtime.h>\n"

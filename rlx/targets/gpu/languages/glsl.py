@@ -6,25 +6,19 @@ is defined.
 
 from __future__ import annotations
 
-from rlx.targets.gpu.language import Language
 from rlx.targets.gpu.languages import words
 
 __all__ = ["GLSL", "defined"]
 
-GLSL = Language(
+GLSL = words.language(
     name="GLSL",
     suffix=".comp",
     header="#version 430",
-    types=words.TYPES,
-    memory={"i8": "uint", "i16": "uint", "f16": "uint"},
-    unsigned_types=words.UNSIGNED_TYPES,
-    unsigned=words.UNSIGNED,
-    signed=words.SIGNED,
-    literals=words.LITERALS,
-    bits={"f32": "uintBitsToFloat({v}u)", "f16": "rlx_from_half({v}u)"},
+    f="uintBitsToFloat",
     rows={
         **words.rows("floatBitsToInt", "intBitsToFloat", "atomicAnd", "atomicOr"),
         "math.roundeven": "roundEven({a})",
+        "opaque": "uintBitsToFloat(floatBitsToUint({e}) | gl_WorkGroupID.z)",
         "let": "precise {t} {n} = {e};",
         "gpu.thread_id.x": "int(gl_LocalInvocationID.x)",
         "gpu.block_id.x": "int(gl_WorkGroupID.x)",
@@ -42,7 +36,6 @@ GLSL = Language(
         "after": "#endif",
     },
     helpers=words.helpers("uintBitsToFloat", "floatBitsToUint"),
-    fused=False,
 )
 
 

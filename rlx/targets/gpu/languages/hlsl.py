@@ -5,25 +5,19 @@ Its fused product and sum is ``mad``, which a driver may round twice, as it may 
 
 from __future__ import annotations
 
-from rlx.targets.gpu.language import Language
 from rlx.targets.gpu.languages import words
 
 __all__ = ["HLSL"]
 
-HLSL = Language(
+HLSL = words.language(
     name="HLSL",
     suffix=".hlsl",
     header="",
-    types=words.TYPES,
-    memory={"i8": "uint", "i16": "uint", "f16": "uint"},
-    unsigned_types=words.UNSIGNED_TYPES,
-    unsigned=words.UNSIGNED,
-    signed=words.SIGNED,
-    literals=words.LITERALS,
-    bits={"f32": "asfloat({v}u)", "f16": "rlx_from_half({v}u)"},
+    f="asfloat",
     rows={
         **words.rows("asint", "asfloat", "InterlockedAnd", "InterlockedOr"),
         "math.roundeven": "round({a})",
+        "opaque": "asfloat(asuint({e}) | group_number.z)",
         "math.fma": "mad({a}, {b}, {c})",
         "let": "precise {t} {n} = {e};",
         "gpu.thread_id.x": "int(thread_number.x)",
@@ -40,5 +34,4 @@ HLSL = Language(
         "void {name}(uint3 thread_number : SV_GroupThreadID, uint3 group_number : SV_GroupID) {{",
     },
     helpers=words.helpers("asfloat", "asuint"),
-    fused=False,
 )

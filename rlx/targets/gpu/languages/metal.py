@@ -37,9 +37,8 @@ METAL = Language(
         "index": "int({e})",
     },
     literals={
-        "true": "true", "false": "false", "i8": "{v}", "i16": "{v}", "i32": "{v}",
-        "i8 least": "{v}", "i16 least": "{v}", "i32 least": "-2147483647 - 1", "index": "{v}",
-        "i64": "{v}L", "i64 least": "-9223372036854775807L - 1", "f32": "{v}f",
+        **c_like.LITERALS,
+        **c_like.long_literals("L"),
     },
     bits={"f16": "as_type<half>(ushort({v}))", "f32": "as_type<float>({v}u)"},
     rows={
@@ -63,8 +62,5 @@ METAL = Language(
         "    uint3 thread_number [[thread_position_in_threadgroup]],\n"
         "    uint3 group_number [[threadgroup_position_in_grid]]) {{",
     },
-    helpers={
-        "rlx_maximum": _EXTREME.format(name="maximum", equal="&", order=">"),
-        "rlx_minimum": _EXTREME.format(name="minimum", equal="|", order="<"),
-    },
+    helpers=c_like.extremes(_EXTREME),
 )  # fmt: skip

@@ -37,10 +37,9 @@ OPENCL = Language(
         "index": "(int)({e})",
     },
     literals={
-        "true": "true", "false": "false", "i8": "{v}", "i16": "{v}", "i32": "{v}",
-        "i8 least": "{v}", "i16 least": "{v}", "i32 least": "-2147483647 - 1",
-        "index": "{v}", "i64": "{v}L", "i64 least": "-9223372036854775807L - 1",
-        "f32": "{v}f", "f64": "{v}",
+        **c_like.LITERALS,
+        **c_like.long_literals("L"),
+        "f64": "{v}",
     },
     bits={"f16": "{v}", "f32": "as_float({v})", "f64": "as_double({v}L)"},
     rows={
@@ -73,12 +72,7 @@ OPENCL = Language(
         "    return vload_half(0, (const __private half*)&x);\n}",
         "rlx_to_half": "ushort rlx_to_half(float x) {\n"
         "    ushort y;\n    vstore_half_rte(x, 0, (__private half*)&y);\n    return y;\n}",
-        **{
-            f"rlx_{name}{suffix}": _EXTREME.format(
-                name=name + suffix, t=t, i=i, equal=equal, order=order
-            )
-            for name, equal, order in (("maximum", "&", ">"), ("minimum", "|", "<"))
-            for suffix, t, i in (("", "float", "int"), ("_double", "double", "long"))
-        },
+        **c_like.extremes(_EXTREME, t="float", i="int"),
+        **c_like.extremes(_EXTREME, "_double", t="double", i="long"),
     },
 )  # fmt: skip

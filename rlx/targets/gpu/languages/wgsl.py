@@ -30,7 +30,7 @@ _FROM_HALF = """\
 fn rlx_from_half(h: u32) -> f32 {
     let sign = (h & 0x8000u) << 16u;
     let size = h & 0x7fffu;
-    if (size >= 0x7c00u) { return bitcast<f32>(sign | 0x7f800000u | (size & 0x3ffu) << 13u); }
+    if (size >= 0x7c00u) { return bitcast<f32>(sign | 0x7f800000u | ((size & 0x3ffu) << 13u)); }
     if (size < 0x400u) {
         return bitcast<f32>(sign | bitcast<u32>(f32(size) * 5.9604644775390625e-8f));
     }
@@ -127,6 +127,7 @@ WGSL = Language(
         **_packed("i16", 16, "rlx_part16({word}, {shift})", "{ua}"),
         **_packed("f16", 16, "rlx_from_half(({word} >> {shift}) & {mask})", "rlx_to_half({a})"),
         "exact": "rlx_exact({e}, group.z)",
+        "opaque": "rlx_exact({e}, group.z)",
         "let": "let {n}: {t} = {e};",
         "declare": "var {n}: {t};",
         "var": "var {n}: {t} = {e};",
@@ -160,8 +161,7 @@ WGSL = Language(
         "    return bitcast<i32>(word << (16u - shift)) >> 16u;\n}",
         "rlx_from_half": _FROM_HALF,
         "rlx_to_half": _TO_HALF,
-        "rlx_maximum": _EXTREME.format(name="maximum", equal="&", order=">"),
-        "rlx_minimum": _EXTREME.format(name="minimum", equal="|", order="<"),
+        **c_like.extremes(_EXTREME),
     },
     fused=False,
 )  # fmt: skip

@@ -6,26 +6,24 @@ half floats are. What a kernel writes so is atomic: other work items write other
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from rlx.targets.gpu.language import Language
 from rlx.targets.gpu.languages import c_like
 
-__all__ = ["LITERALS", "SIGNED", "TYPES", "UNSIGNED", "UNSIGNED_TYPES", "helpers", "rows"]
+__all__ = ["helpers", "language", "rows"]
 
-TYPES = {
+_TYPES = {
     "i1": "bool", "i8": "int", "i16": "int", "i32": "int", "index": "int", "f16": "float",
     "f32": "float",
 }  # fmt: skip
-UNSIGNED_TYPES = {"i8": "uint", "i16": "uint", "i32": "uint", "index": "uint"}
-UNSIGNED = {
+_UNSIGNED = {
     "i1": "uint({e})", "i8": "(uint({e}) & 0xffu)", "i16": "(uint({e}) & 0xffffu)",
     "i32": "uint({e})", "index": "uint({e})",
 }  # fmt: skip
-SIGNED = {
+_SIGNED = {
     "i8": "int(({e}) << 24u) >> 24", "i16": "int(({e}) << 16u) >> 16", "i32": "int({e})",
     "index": "int({e})",
-}  # fmt: skip
-LITERALS = {
-    "true": "true", "false": "false", "i8": "{v}", "i16": "{v}", "i32": "{v}", "i8 least": "{v}",
-    "i16 least": "{v}", "i32 least": "-2147483647 - 1", "index": "{v}", "f32": "{v}f",
 }  # fmt: skip
 
 _FROM_HALF = """\
@@ -61,13 +59,33 @@ float rlx_{name}(float a, float b) {{
 }}"""
 
 
+def language(
+    name: str, suffix: str, header: str, f: str, rows: Mapping[str, str], helpers: Mapping[str, str]
+) -> Language:
+    """A language of such rows and helpers, where ``f`` makes a float of bits."""
+    return Language(
+        name=name,
+        suffix=suffix,
+        header=header,
+        types=_TYPES,
+        memory=dict.fromkeys(("i8", "i16", "f16"), "uint"),
+        unsigned_types=dict.fromkeys(("i8", "i16", "i32", "index"), "uint"),
+        unsigned=_UNSIGNED,
+        signed=_SIGNED,
+        literals=c_like.LITERALS,
+        bits={"f32": f"{f}({{v}}u)", "f16": "rlx_from_half({v}u)"},
+        rows=rows,
+        helpers=helpers,
+        fused=False,
+    )
+
+
 def helpers(f: str, u: str) -> dict[str, str]:
     """The helpers, where ``f`` makes a float of bits and ``u`` bits of a float."""
     return {
         "rlx_from_half": _FROM_HALF.format(f=f, u=u),
         "rlx_to_half": _TO_HALF.format(f=f, u=u),
-        "rlx_maximum": _EXTREME.format(name="maximum", f=f, u=u, equal="&", order=">"),
-        "rlx_minimum": _EXTREME.format(name="minimum", f=f, u=u, equal="|", order="<"),
+        **c_like.extremes(_EXTREME, f=f, u=u),
     }
 
 

@@ -1,0 +1,28 @@
+"""What the ops are in JAX, each formulated from its definition: an outside judge.
+
+``OPS`` has a function for each, by family in the modules here. It can be read without JAX.
+"""
+
+from __future__ import annotations
+
+from support.jax_ops import (
+    axes,
+    blocks,
+    indexing,
+    matrices,
+    networks,
+    pointwise,
+    shapes,
+    splat,
+    windows,
+)
+from support.jax_ops.peer import Table
+
+__all__ = ["OPS", "WITHOUT"]
+
+FAMILIES = (axes, blocks, indexing, matrices, networks, pointwise, shapes, splat, windows)
+
+OPS: Table = {name: f for family in FAMILIES for name, f in family.OPS.items()} | pointwise.FLAT
+
+WITHOUT: dict[str, str] = {}
+"""Differentiable ops that JAX has no counterpart of, and why."""
