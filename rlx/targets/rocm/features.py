@@ -8,7 +8,7 @@ from functools import partial
 from rlx.errors import DeviceError
 from rlx.targets.gpu.profiles import Chip
 from rlx.targets.llvm.machine import Machine
-from rlx.targets.presets import find_preset
+from rlx.targets.lookup import find_preset
 
 __all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "Features", "best", "preset"]
 
