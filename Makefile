@@ -45,7 +45,7 @@ drivers: .drivers/env .venv/gpu.stamp
 	$(PYTHON) tools/get_drivers.py
 
 .venv/gpu.stamp: .venv/packages.stamp
-	$(PIP) install --no-build-isolation --editable '.[gpu]'
+	$(PIP) install --no-build-isolation --editable '.[gpu,triton]'
 	$(PIP) install nvidia-cuda-nvcc  # its ptxas judges PTX
 	touch $@
 

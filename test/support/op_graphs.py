@@ -17,7 +17,8 @@ __all__ = ["OpGraph", "unsaid"]
 
 Array = np.ndarray[Any, Any]
 
-SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0)
+SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, 2.5)
+"""Floats that are traps: the last lies half way between two integers."""
 
 ALL = tuple(range(9))
 
@@ -42,15 +43,21 @@ FINITE: dict[str, tuple[int, ...]] = {
 which are infinite and which are nan is not said."""
 
 PRODUCTS = (
-    "mir.matmul", "mir.dot_general", "mir.cumprod", "mir.linear_recurrence", "mir.reduce_mean",
+    "mir.matmul", "mir.dot_general", "mir.cumprod", "mir.linear_recurrence", "mir.reduce_prod",
 )  # fmt: skip
-"""The same of complex operands: no two libraries agree on products and quotients with infinite
-parts, nor whether a count that divides them has an imaginary part."""
+"""The same of complex operands: no two libraries agree on products with infinite parts, and in
+another order they are others."""
 
 
-def unsaid(op: str, operand: int, dt: DType) -> bool:
-    """Whether it is not said what an op makes of an operand of this type that is not finite."""
-    return operand in FINITE.get(op, ()) or (op in PRODUCTS and dt.is_complex)
+HIDING = ("mir.attention", "mir.attention_grad")
+"""Ops of ``FINITE`` that are there for the keys that a mask hides."""
+
+
+def unsaid(op: str, operand: int, dt: DType, mask: str = "any") -> bool:
+    """Whether it is not said what an op makes of an operand of this type that is not finite, where
+    keys are hidden by a kind of ``mask``."""
+    finite = operand in FINITE.get(op, ()) and not (op in HIDING and mask == "none")
+    return finite or (op in PRODUCTS and dt.is_complex)
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,8 @@ class OpGraph:
 
     def feeds(self, seed: int = 0, *, special: bool = False) -> dict[str, Array]:
         """Operands for all inputs. With ``special`` some of the floats that may be any are nan,
-        infinite or zero, and no array is contiguous that can be otherwise."""
+        infinite or zero, some of the integers the least, the largest, or one with the upper bit
+        alone, and no array is contiguous that can be otherwise."""
         rng = np.random.default_rng([seed, len(self.owners)])
         found: dict[str, Array] = {}
         for n, case in enumerate(self.cases):
@@ -94,7 +102,8 @@ class OpGraph:
                 if a is None:
                     continue
                 kind = case.sample.data.get(i, "normal")
-                if special and not unsaid(case.op.name, i, dtype(a.dtype)):
+                mask = case.sample.attrs.get("mask_kind", "none")
+                if special and not unsaid(case.op.name, i, dtype(a.dtype), mask):
                     found[_name(n, i)] = _scattered(_sprinkled(a, kind, rng))
                 else:
                     found[_name(n, i)] = a
@@ -106,11 +115,16 @@ def _name(case: int, operand: int) -> str:
 
 
 def _sprinkled(a: Array, kind: str, rng: np.random.Generator) -> Array:
-    if kind != "normal" or a.dtype.kind not in "fcV" or not a.size:
+    if kind != "normal" or a.dtype.kind not in "fcViu" or not a.size:
         return a
     a = a.copy()
     places = rng.random(a.shape) < min(0.2, 2 / a.size)
-    a[places] = rng.choice(SPECIAL, int(places.sum())).astype(a.dtype)
+    if a.dtype.kind in "iu":
+        least, most = np.iinfo(a.dtype).min, np.iinfo(a.dtype).max
+        traps = np.array([least, most, most - (most >> 1)], a.dtype)
+    else:
+        traps = np.array(SPECIAL).astype(a.dtype)
+    a[places] = rng.choice(traps, int(places.sum()))
     return a
 
 
