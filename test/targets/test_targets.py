@@ -20,6 +20,11 @@ def test_every_preset_is_a_target(name: str) -> None:
     assert find_target(name).features == parse_target(name)[1]
 
 
+def test_no_module_of_a_target_hides_a_function() -> None:
+    code = "import rlx.targets as t, rlx.targets.cpu.features\nprint(t.presets('cpu'))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_an_unknown_preset_lists_those_that_there_are(name: str) -> None:
     with pytest.raises(DeviceError) as e:
