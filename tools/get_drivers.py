@@ -36,8 +36,9 @@ BROWSER = ("chromium-headless-shell", "chromium-common")
 DISASSEMBLER = "llvm-22"
 """What reads the code of every AMD GPU that RLX compiles for."""
 
-DEVICES = ("vulkan", "gpu", "opencl", "opengl")
-"""What there is then to run on, "gpu" by the wgpu package that `make drivers` installs."""
+DEVICES = ("vulkan", "gpu", "opencl", "opengl", "metal", "directx")
+"""What there is then to run on: "gpu" by the wgpu package that `make drivers` installs, "metal" as
+C++, "directx" by glslang on Vulkan."""
 
 
 def run(*command: str, cwd: Path | None = None) -> str:

@@ -46,6 +46,7 @@ host reads what decides it.
 EVIDENCE = {
     "hardware": "ran on hardware",
     "software": "ran on a software driver",
+    "shim": "ran on the processor, compiled as C++ with a shim",
     "assembled": "assembled only",
 }
 """What is said of a target for ``evidence``."""

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +24,25 @@ from rlx.compiler import compile_program
 from rlx.errors import UnsupportedError
 from rlx.ops.base import op_class
 from rlx.targets import find_target
+from rlx.targets.gpu.emit import to_source
+from rlx.targets.gpu.languages import LANGUAGES
 from rlx.types import f32
 from support import conformance, support_record
-from support.conformance import SETS, STANDS, Finding, facts, gpu_targets, runnable
+from support.conformance import EXPECTED, SETS, STANDS, Finding, gpu_targets, need, runnable
 from support.judges import JUDGES, Judge
 from support.op_graphs import OpGraph
 from support.samples import cases, op_classes
-
-EXPECTED = os.environ.get("RLX_TEST_DEVICES", "").replace(",", " ").split()
 
 CASES = os.environ.get("RLX_TEST_CASES", "turning")
 
 SECONDS = 1500
 
 RECORD = support_record.read()
+
+PRINTED = {
+    "opencl": "opencl", "gpu": "wgsl", "metal": "metal", "opengl": "glsl", "directx": "hlsl",
+}  # fmt: skip
+"""The languages of targets that take source."""
 
 
 def _run(target: str, folder: Path) -> list[Finding]:
@@ -67,10 +73,7 @@ def test_the_devices_that_must_be_there_are_targets() -> None:
 def test_every_op_agrees_with_the_interpreter(
     target: str, runs: dict[str, Future[list[Finding]]]
 ) -> None:
-    here = facts(target)
-    if not here.runs:
-        assert target not in EXPECTED, f"RLX_TEST_DEVICES names {target}, but {here.why}"
-        pytest.skip(f"{target}: {here.why} (or run `make drivers`)")
+    need(target)
     found = runs[target].result()
     wrong = [str(f) for f in found if not f.good]
     assert not wrong, "\n".join(wrong)
@@ -187,3 +190,17 @@ def test_a_wrong_device_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     found = list(conformance.conforms("opencl", chosen))
     assert [f.verdict for f in found] == ["wrong", *["agrees"] * (len(chosen) - 1)]
     assert "Mismatched elements" in found[0].text and not found[0].good
+
+
+@pytest.mark.parametrize("target", PRINTED)
+def test_a_wrong_row_of_a_language_would_be_found(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need(target)
+    language = LANGUAGES[PRINTED[target]]
+    wrong = replace(language, rows={**language.rows, "arith.subf": "{b} - {a}"})
+    stages = {"source": lambda kernels: to_source(kernels, wrong).encode()}
+    monkeypatch.setattr(find_target(target).emitter, "stages", stages)
+    chosen = [c for c in cases() if c.op.name == "mir.sub" and str(c.dtype) == "f32"]
+    with rlx.knobs.cache.scoped(False):
+        assert any(f.verdict == "wrong" for f in conformance.conforms(target, chosen))

@@ -3,7 +3,6 @@ Llama's shape that writes a KV cache step by step."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 import rlx
 from rlx.interpreter import interpret
 from rlx.models import Embed, embed
-from support.conformance import facts, gpu_targets
+from support.conformance import gpu_targets, need
 from support.device import device_of, session
 from support.minilm import PACKAGE, minilm_dir
 
@@ -24,11 +23,7 @@ RELATIVE, ABSOLUTE = 2e-5, 2e-5
 
 @pytest.fixture(params=gpu_targets())
 def target(request: pytest.FixtureRequest) -> str:
-    here = facts(request.param)
-    if not here.runs:
-        named = request.param in os.environ.get("RLX_TEST_DEVICES", "")
-        assert not named, f"RLX_TEST_DEVICES names {request.param}, but {here.why}"
-        pytest.skip(f"{request.param}: {here.why} (or run `make drivers`)")
+    need(request.param)
     return request.param
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import rlx
 from rlx.compiler import compile_program
@@ -34,28 +36,26 @@ from rlx.targets.gpu.drivers import DRIVERS, probe
 from rlx.types import dtype
 from support import web
 from support.device import device_of
+from support.drivers import STAND_INS, why_no_stand_in
 from support.judges import JUDGES
+from support.metal import COMPILER
 from support.op_graphs import OpGraph
 from support.samples import Case, cases
 from support.tolerances import TOLERANCES, Tolerance, assert_close
 
 __all__ = [
-    "SETS",
-    "SLOW",
-    "Facts",
-    "Finding",
-    "conforms",
-    "facts",
-    "gpu_targets",
-    "loses_products_with_zero",
-    "runnable",
-]
+    "EXPECTED", "SETS", "SLOW", "STANDS", "Facts", "Finding", "conforms", "facts", "gpu_targets",
+    "loses_products_with_zero", "need", "runnable",
+]  # fmt: skip
+
+EXPECTED = os.environ.get("RLX_TEST_DEVICES", "").replace(",", " ").split()
+"""The targets whose devices, or stand-ins for them, must be there."""
 
 BATCH = 100
 """Cases of a program: its file is read anew for each of its kernels."""
 
 SLOW = {
-    **dict.fromkeys(("vulkan", "gpu", "opengl"), ("mir.pinv", "mir.svd", "mir.lstsq")),
+    **dict.fromkeys(("vulkan", "gpu", "opengl", "directx"), ("mir.pinv", "mir.svd", "mir.lstsq")),
 }
 """Ops whose kernels take the compiler of a software driver minutes: they are compiled by RLX only
 there, and run where the target runs on hardware."""
@@ -75,8 +75,9 @@ SEEDS = ((0, False), (1, True))
 
 @dataclass(frozen=True)
 class Facts:
-    """Where the code of a target runs here: on ``hardware``, on a ``software`` driver, or nowhere,
-    so that it is ``assembled`` only. ``why`` says what is missing."""
+    """Where the code of a target runs here: on ``hardware``, on a ``software`` driver, as C++ by
+    way of a ``shim``, or nowhere, so that it is ``assembled`` only. ``why`` says what is missing.
+    """
 
     target: str
     evidence: str
@@ -147,6 +148,9 @@ def facts(target: str) -> Facts:
         why = web.why_not()
         name = "" if why else web.device_name()
         return Facts(target, "assembled" if why else "software", name, why)
+    if target in STAND_INS:
+        why = why_no_stand_in(target)
+        return Facts(target, "assembled", why=why) if why else _stood_in(target)
     if not registered(target):
         return Facts(target, "assembled", why="there is no backend that runs its code")
     found = probe(target) if target in DRIVERS else None
@@ -159,10 +163,31 @@ def facts(target: str) -> Facts:
     return Facts(target, "software" if software else "hardware", rlx.full_name(target))
 
 
+def _stood_in(target: str) -> Facts:
+    if target == "metal":
+        return Facts(target, "shim", f"MSL as C++ ({COMPILER[0]})")
+    return Facts(target, "software", f"{rlx.full_name('vulkan')}, of SPIR-V by glslang")
+
+
+def _why_left_out(target: str) -> str:
+    here = facts(target)
+    if here.runs and target in STAND_INS and target not in EXPECTED:
+        return "what stands for its device is used where RLX_TEST_DEVICES names it"
+    return here.why
+
+
+def need(target: str) -> None:
+    """Skip the test of a target on which the tests run no case; where ``RLX_TEST_DEVICES`` names it
+    that is a failure."""
+    if why := _why_left_out(target):
+        assert target not in EXPECTED, f"RLX_TEST_DEVICES names {target}, but {why}"
+        pytest.skip(f"{target}: {why} (or run `make drivers`)")
+
+
 @cache
 def runnable() -> tuple[str, ...]:
-    """The targets that this machine has a device for."""
-    return tuple(t for t in gpu_targets() if facts(t).runs)
+    """The targets on which the tests run cases."""
+    return tuple(t for t in gpu_targets() if not _why_left_out(t))
 
 
 def _turning(target: str) -> list[Case]:

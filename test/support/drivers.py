@@ -21,11 +21,12 @@ from rlx.targets.gpu.streams import StreamDriver
 from rlx.targets.metal.launch import MetalDriver
 from rlx.targets.rocm.launch import RocmDriver
 from support.metal import COMPILER, StandIn
+from support.shaders import COMPILER as GLSLANG
 from support.shaders import ShaderDriver
 
 __all__ = [
     "MOCKED", "SOFTWARE", "STAND_INS", "Pair", "available", "counter", "kernels", "mocked", "pair",
-    "stand_in",
+    "stand_in", "why_no_stand_in",
 ]  # fmt: skip
 
 SOFTWARE = ("vulkan", "opencl", "gpu", "opengl")
@@ -190,14 +191,21 @@ def mocked(api: str) -> type[StreamDriver]:
     return type(base.__name__, (base,), {"libraries": (str(library),)})
 
 
+def why_no_stand_in(api: str) -> str:
+    """Why a target of ``STAND_INS`` cannot run here; "" if it can."""
+    compiler = COMPILER[0] if api == "metal" else GLSLANG
+    if shutil.which(compiler) is None:
+        return f"{compiler} is not on PATH, which compiles its kernels for tests"
+    return "" if api == "metal" else drivers.probe("vulkan").why
+
+
 @cache
 def stand_in(api: str) -> type[Driver]:
     """A driver for the kernels of a target that needs a system which this one is not."""
+    if why := why_no_stand_in(api):
+        pytest.skip(f"{api}: {why} (or run `make drivers`)")
     if api == "directx":
-        available("vulkan").close()
         return type("HlslOnVulkan", (ShaderDriver,), {"language": api})
-    if shutil.which(COMPILER[0]) is None:
-        pytest.skip(f"no {COMPILER[0]}, which compiles MSL for tests")
     folder = tempfile.mkdtemp(prefix="rlx-metal-")
     atexit.register(shutil.rmtree, folder)
     package = StandIn(Path(folder))

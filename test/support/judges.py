@@ -19,7 +19,7 @@ from support import web
 from support.gpu import assemble, disassemble, tool, validate
 from support.hsaco import check_hsaco
 from support.shaders import COMPILER as GLSLANG
-from support.shaders import glslang
+from support.shaders import Source, glslang
 
 __all__ = ["JUDGES", "Judge"]
 
@@ -63,8 +63,9 @@ def _spirv(target: Target, kernels: Sequence[Kernel], folder: Path) -> None:
 
 
 def _shader(target: Target, kernels: Sequence[Kernel], folder: Path) -> None:
+    source = Source(kernels[0].code.decode())
     for kernel in kernels:
-        validate(glslang(target.name, kernel.code.decode(), kernel.name), folder)
+        validate(glslang(target.name, source.of(kernel.name), kernel.name), folder)
 
 
 def _wgsl(target: Target, kernels: Sequence[Kernel], folder: Path) -> None:

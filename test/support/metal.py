@@ -1,7 +1,8 @@
 """A stand-in for PyObjC's package Metal: MSL compiled as C++, and run by the processor.
 
 It is for tests of the driver and of the MSL: what a Mac's own compiler refuses, it may take. The
-names are Metal's, as PyObjC spells them.
+names are Metal's, as PyObjC spells them. Commands fail whose threads do not meet at a barrier, or
+that write beside a buffer; memory that nothing wrote has nan in it.
 """
 
 from __future__ import annotations
@@ -24,9 +25,20 @@ HEADER = Path(__file__).parent.parent / "targets" / "fixtures" / "metal"
 COMPILER = (
     "g++", "-std=c++20", "-O1", "-march=native", "-ffp-contract=off", "-fno-strict-aliasing",
     "-shared", "-fPIC", "-Wno-attributes", "-Wno-unknown-pragmas", f"-I{HEADER}",
+    "-U_FORTIFY_SOURCE",  # it takes a jump to another stack for an error
+    "-Werror=frame-larger-than=16384",  # half of a fiber's stack
 )  # fmt: skip
 
-_KERNEL = re.compile(r"^kernel void (\w+)\((.*?)\) \{", re.MULTILINE | re.DOTALL)
+_KERNEL = re.compile(
+    r"^(?:\[\[max_total_threads_per_threadgroup\((\d+)\)\]\]\n)?kernel void (\w+)\((.*?)\) \{",
+    re.MULTILINE | re.DOTALL,
+)
+
+_GUARD = 64
+"""Bytes before and after a buffer that nothing writes."""
+
+_PAGE_FAULT = 3
+"""MTLCommandBufferErrorPageFault."""
 
 _Triple = ctypes.c_uint * 3
 
@@ -50,14 +62,19 @@ class _Error(NamedTuple):
 
 class _Buffer:
     def __init__(self, nbytes: int) -> None:
-        # Memory that a program did not write may be anything.
-        self.data = np.full(nbytes, 0xA5, np.uint8)
+        # Memory that a program did not write may be anything: as a float this is nan.
+        self.around = np.full(nbytes + 2 * _GUARD, 0xFF, np.uint8)
+        self.data = self.around[_GUARD:-_GUARD]
 
     def length(self) -> int:
         return self.data.nbytes
 
     def contents(self) -> Any:
         return SimpleNamespace(as_buffer=lambda n: memoryview(self.data)[:n])
+
+    def intact(self) -> bool:
+        """Whether nothing wrote beside it."""
+        return bool((self.around[:_GUARD] & self.around[-_GUARD:] == 0xFF).all())
 
 
 class _Options:
@@ -69,48 +86,84 @@ class _Options:
         assert not on, "fast maths loses nan"
 
 
+class _Function(NamedTuple):
+    name: str
+    run: Any
+    threads: int
+
+
 class _Library:
-    def __init__(self, path: Path, names: list[str]) -> None:
-        self.library, self.names = ctypes.CDLL(str(path)), names
+    def __init__(self, path: Path, kernels: list[re.Match[str]]) -> None:
+        self.library = ctypes.CDLL(str(path))
+        self.threads = {m[2]: int(m[1] or 1024) for m in kernels}
 
     def functionNames(self) -> list[str]:
-        return self.names
+        return list(self.threads)
 
-    def newFunctionWithName_(self, name: str) -> Any:
-        return getattr(self.library, f"run_{name}") if name in self.names else None
+    def newFunctionWithName_(self, name: str) -> _Function | None:
+        if name not in self.threads:
+            return None
+        run = getattr(self.library, f"run_{name}")
+        run.restype = ctypes.c_char_p
+        return _Function(name, run, self.threads[name])
 
 
 class _Pipeline(NamedTuple):
-    function: Any
+    function: _Function
     threads: int
 
     def maxTotalThreadsPerThreadgroup(self) -> int:
         return self.threads
 
 
+class _Step(NamedTuple):
+    """A launch: what the arguments are, and which of them are buffers."""
+
+    function: _Function
+    arguments: dict[int, int]
+    buffers: list[_Buffer]
+    groups: _Size
+    group: _Size
+
+    def run(self, backwards: bool) -> str:
+        """What is wrong with it, if something is."""
+        given = (ctypes.c_void_p * len(self.arguments))(
+            *(self.arguments[n] for n in range(len(self.arguments)))
+        )
+        said = self.function.run(given, _Triple(*self.groups), _Triple(*self.group), backwards)
+        if said is not None:
+            return f"{self.function.name}: {said.decode()}"
+        beside = [n for n, b in enumerate(self.buffers) if not b.intact()]
+        return f"{self.function.name} wrote beside its buffers {beside}" if beside else ""
+
+
 class _Encoder:
     """Runs each launch once the commands are committed."""
 
     def __init__(self) -> None:
-        self.steps: list[tuple[Any, dict[int, int], Any, Any]] = []
+        self.steps: list[_Step] = []
         self.pipeline: Any = None
         self.bound: dict[int, int] = {}
+        self.buffers: list[_Buffer] = []
         self.held: list[Any] = []
 
     def setComputePipelineState_(self, pipeline: _Pipeline) -> None:
-        self.pipeline, self.bound = pipeline, {}
+        self.pipeline, self.bound, self.buffers = pipeline, {}, []
 
     def setBuffer_offset_atIndex_(self, buffer: _Buffer, offset: int, at: int) -> None:
         assert 0 <= offset < buffer.length() and offset % 16 == 0
         self.bound[at] = buffer.data.ctypes.data + offset
+        self.buffers.append(buffer)
 
     def setBytes_length_atIndex_(self, data: bytes, length: int, at: int) -> None:
+        assert length <= 4096, "Metal's most"
         copy = ctypes.create_string_buffer(data, length)
         self.held.append(copy)
         self.bound[at] = ctypes.addressof(copy)
 
     def dispatchThreadgroups_threadsPerThreadgroup_(self, groups: _Size, group: _Size) -> None:
-        self.steps.append((self.pipeline.function, self.bound, groups, group))
+        assert group.width * group.height * group.depth <= self.pipeline.threads
+        self.steps.append(_Step(self.pipeline.function, self.bound, self.buffers, groups, group))
 
     def endEncoding(self) -> None:
         """Nothing is to be done."""
@@ -125,9 +178,12 @@ class _Commands:
 
     def commit(self) -> None:
         self.failed, self.owner.fails = self.owner.fails, None
-        for function, bound, groups, group in () if self.failed else self.encoder.steps:
-            buffers = (ctypes.c_void_p * len(bound))(*(bound[n] for n in range(len(bound))))
-            function(buffers, _Triple(*groups), _Triple(*group))
+        self.owner.commits += 1
+        for step in self.encoder.steps:
+            if self.failed:
+                break
+            if said := step.run(self.owner.commits % 2 == 0):
+                self.failed = _Error(said, _PAGE_FAULT)
 
     def waitUntilCompleted(self) -> None:
         """It is."""
@@ -151,6 +207,7 @@ class StandIn:
         self.folder = folder
         self.fails: _Error | None = None
         self.memory, self.threads = 1 << 30, 1024
+        self.commits = 0
 
     def fail(self, text: str, number: int) -> None:
         """Let the next commands end with an error."""
@@ -188,10 +245,11 @@ class StandIn:
         self, source: str, options: _Options, error: None
     ) -> tuple[_Library | None, _Error | None]:
         found = list(_KERNEL.finditer(source))
-        names = [m[1] for m in found]
-        ends = [*(m.start() for m in found), len(source)][1:]
-        calls = [_call(m, source[m.end() : end]) for m, end in zip(found, ends, strict=True)]
-        text = "\n".join([source, *calls])
+        starts = [*(m.start() for m in found), len(source)]
+        parts = [
+            _kernel(m, source[m.start() : end]) for m, end in zip(found, starts[1:], strict=True)
+        ]
+        text = "\n".join([source[: starts[0]], *parts])
         path = self.folder / f"{hashlib.sha256(text.encode()).hexdigest()}.cpp"
         library = path.with_suffix(".so")
         if not library.exists():
@@ -200,24 +258,38 @@ class StandIn:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 return None, _Error(done.stderr)
-        return _Library(library, names), None
+        return _Library(library, found), None
 
     def newComputePipelineStateWithFunction_error_(
-        self, function: Any, error: None
+        self, function: _Function, error: None
     ) -> tuple[_Pipeline | None, _Error | None]:
         if not self.threads:
             return None, _Error("no pipeline")
-        return _Pipeline(function, self.threads), None
+        return _Pipeline(function, min(self.threads, function.threads)), None
 
 
-def _call(kernel: re.Match[str], body: str) -> str:
-    """A C function that launches a kernel."""
-    name, count = kernel[1], kernel[2].count("[[buffer(")
+def _kernel(found: re.Match[str], text: str) -> str:
+    """A kernel, and a C function that launches it."""
+    name, count = found[2], found[3].count("[[buffer(")
     given = ", ".join(f"stand_in::buffer({n})" for n in range(count))
-    barriers = "true" if "threadgroup_barrier" in body else "false"
-    return (
-        f"static void thread_of_{name}(uint i) {{\n"
-        f"    {name}({given}, stand_in::thread(i), stand_in::group);\n}}\n"
-        f'extern "C" void run_{name}(void** buffers, const uint* groups, const uint* size) {{\n'
-        f"    stand_in::launch(thread_of_{name}, {barriers}, buffers, groups, size);\n}}\n"
-    )
+    barriers = "true" if "threadgroup_barrier" in text else "false"
+    ends, shared = "", "nullptr, nullptr"
+    if re.search(r"^ *threadgroup ", text, re.MULTILINE):
+        # The linker defines both for a section of such a name.
+        ends = f"extern char __start_shared_{name}[], __stop_shared_{name}[];"
+        shared = f"__start_shared_{name}, __stop_shared_{name}"
+    return f"""\
+#undef STAND_IN_SHARED
+#define STAND_IN_SHARED "shared_{name}"
+{text}
+static void thread_of_{name}(uint i) {{
+    {name}({given}, stand_in::thread(i), stand_in::group);
+}}
+extern "C" {{
+{ends}
+const char* run_{name}(void** buffers, const uint* groups, const uint* size, bool backwards) {{
+    return stand_in::launch(
+        thread_of_{name}, {barriers}, {{{shared}}}, buffers, groups, size, backwards);
+}}
+}}
+"""

@@ -17,7 +17,8 @@ __all__ = ["OpGraph", "unsaid"]
 
 Array = np.ndarray[Any, Any]
 
-SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0)
+SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, 2.5)
+"""Floats that are traps: the last lies half way between two integers."""
 
 ALL = tuple(range(9))
 
@@ -92,7 +93,8 @@ class OpGraph:
 
     def feeds(self, seed: int = 0, *, special: bool = False) -> dict[str, Array]:
         """Operands for all inputs. With ``special`` some of the floats that may be any are nan,
-        infinite or zero, and no array is contiguous that can be otherwise."""
+        infinite or zero, some of the integers the least, the largest, or one with the upper bit
+        alone, and no array is contiguous that can be otherwise."""
         rng = np.random.default_rng([seed, len(self.owners)])
         found: dict[str, Array] = {}
         for n, case in enumerate(self.cases):
@@ -113,11 +115,16 @@ def _name(case: int, operand: int) -> str:
 
 
 def _sprinkled(a: Array, kind: str, rng: np.random.Generator) -> Array:
-    if kind != "normal" or a.dtype.kind not in "fcV" or not a.size:
+    if kind != "normal" or a.dtype.kind not in "fcViu" or not a.size:
         return a
     a = a.copy()
     places = rng.random(a.shape) < min(0.2, 2 / a.size)
-    a[places] = rng.choice(SPECIAL, int(places.sum())).astype(a.dtype)
+    if a.dtype.kind in "iu":
+        least, most = np.iinfo(a.dtype).min, np.iinfo(a.dtype).max
+        traps = np.array([least, most, most - (most >> 1)], a.dtype)
+    else:
+        traps = np.array(SPECIAL).astype(a.dtype)
+    a[places] = rng.choice(traps, int(places.sum()))
     return a
 
 

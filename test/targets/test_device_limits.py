@@ -16,13 +16,13 @@ from rlx.interpreter import interpret
 from rlx.kernels.control import ROW
 from rlx.targets import find_target
 from rlx.targets.gpu.program import Dispatch
-from support.conformance import facts, gpu_targets, loses_products_with_zero
+from support.conformance import facts, gpu_targets, loses_products_with_zero, runnable
 from support.device import compiled
 from support.tolerances import assert_close
 
 rng = np.random.default_rng(0)
 
-RUNNABLE = [t for t in gpu_targets() if facts(t).runs] or ["vulkan"]
+RUNNABLE = runnable() or ("vulkan",)
 """Those that this machine has a device for; where there is none, one test a kind says so."""
 
 NARROW = ("f16", "bf16", "i8", "u8", "i16", "bool")

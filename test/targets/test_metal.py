@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rlx.errors import DeviceError, DeviceLostError, OutOfMemoryError, ToolchainError
 from rlx.targets import find_target
-from rlx.targets.gpu.driver import Driver
+from rlx.targets.gpu.driver import Binding, Driver, Kernel, Launch
 from rlx.targets.metal.launch import MetalDriver
 from support.drivers import kernels, pair, stand_in
 
@@ -80,3 +81,47 @@ def test_commands_that_fail_say_why(driver: Driver, package: Any) -> None:
         p.result()
     with pytest.raises(DeviceLostError, match="was lost"):
         driver.sync()
+
+
+# -- what the stand-in finds ---------------------------------------------------------------
+
+HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
+IDS = "uint3 t [[thread_position_in_threadgroup]], uint3 g [[threadgroup_position_in_grid]]) {\n"
+BARRIER = "threadgroup_barrier(mem_flags::mem_threadgroup);"
+
+
+def results(driver: Driver, body: str, times: int = 1) -> list[np.ndarray]:
+    """What a kernel of 8 threads that has a shared array ``s`` and writes ``y`` leaves there."""
+    text = f"{HEAD}kernel void k(device float* y [[buffer(0)]], {IDS}threadgroup float s[8];\n"
+    code = f"{text}int i = int(t.x);\n{body}\n}}\n".encode()
+    handle = driver.load(Kernel("k", code, (8, 1, 1), (Binding("f32"),)))
+    y = driver.allocate(32)
+    found: list[np.ndarray] = []
+    for _ in range(times):
+        driver.run([Launch(handle, (1, 1, 1), ((y, 0, 32),))])
+        found.append(np.frombuffer(driver.read(y, 0, 32), np.float32))
+    return found
+
+
+def test_threads_meet_at_barriers(driver: Driver) -> None:
+    (found,) = results(driver, f"s[i] = i;\n{BARRIER}\ny[i] = s[7 - i];")
+    assert found.tolist() == [7, 6, 5, 4, 3, 2, 1, 0]
+    body = f"for (int n = 0; n < i; ++n) {{\n{BARRIER}\n}}\ny[i] = 0;"
+    with pytest.raises(DeviceLostError, match="k: threads of a group are at different barriers"):
+        results(driver, body)
+
+
+def test_a_barrier_that_is_missing_shows(driver: Driver) -> None:
+    # Of threads that run in one order, those that come later see what the first wrote.
+    found = results(driver, f"if (i == 0) s[3] = 5;\ny[i] = s[3];\n{BARRIER}", times=2)
+    assert not all((f == 5).all() for f in found) and any((f == 5).all() for f in found)
+
+
+def test_shared_memory_that_nothing_wrote_is_nan(driver: Driver) -> None:
+    for found in results(driver, f"if (i < 4) s[i] = 1;\n{BARRIER}\ny[i] = s[i];", times=2):
+        np.testing.assert_array_equal(found, [1, 1, 1, 1, *[np.nan] * 4])
+
+
+def test_a_write_beside_a_buffer_shows(driver: Driver) -> None:
+    with pytest.raises(DeviceLostError, match=r"k wrote beside its buffers \[0\]"):
+        results(driver, "y[i + 1] = 0;")
