@@ -248,7 +248,9 @@ def conforms(target: str, chosen: Sequence[Case], *, wholly: bool = True) -> Ite
             stands = wholly or case.op.name in STANDS.get(target, (case.op.name,))
             fit[here.runs and stands and case.op.name not in slow].append(case)
     for runs, found in fit.items():
-        size = BATCH if wholly else min(BATCH, -(-len(found) // len(names)) or 1)
+        size = min(BATCH, judge.batch if judge else BATCH)
+        if not wholly:  # each name has a batch at least
+            size = min(size, -(-len(found) // len(names)) or 1)
         for n, start in enumerate(range(0, len(found), size)):
             asked = names if wholly else (names[n % len(names)],)
             yield from _tried(target, found[start : start + size], runs, asked)
@@ -259,7 +261,7 @@ def _tried(
 ) -> Iterator[Finding]:
     """A batch as one program; where that cannot be, in halves, down to single cases."""
     try:
-        if not runs or target in JUDGES:
+        if not runs or target in ("vulkan", web.NAME):  # whose driver has another compiler
             _judged(target, batch, names)
         ran = _run(target, batch) if runs else (Finding.of(c, "assembled") for c in batch)
         found = list(ran)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from rlx.errors import ToolchainError
 from rlx.targets.base import Target
@@ -26,11 +27,13 @@ __all__ = ["JUDGES", "Judge"]
 @dataclass(frozen=True)
 class Judge:
     """``says`` raises an error with what a program says of the kernels of one file, ``names`` are
-    the targets that it is asked about, and ``missing`` says why it is not here ("" if it is)."""
+    the targets that it is asked about, ``missing`` says why it is not here ("" if it is), and
+    ``batch`` how many cases a file may be of: some read it anew for each of its kernels."""
 
     says: Callable[[Target, Sequence[Kernel], Path], None]
     names: tuple[str, ...]
     missing: Callable[[], str]
+    batch: int = 100
 
     def __call__(self, target: Target, kernels: Sequence[Kernel]) -> None:
         """ToolchainError with what is said, if anything is."""
@@ -48,7 +51,7 @@ def _ptx(target: Target, kernels: Sequence[Kernel], folder: Path) -> None:
 
 def _hsaco(target: Target, kernels: Sequence[Kernel], folder: Path) -> None:
     code, features = kernels[0].code, target.features
-    listed = [
+    listed: list[Any] = [
         SimpleNamespace(name=k.name, block=k.workgroup[0], buffers=k.bindings) for k in kernels
     ]
     check_hsaco(code, features.isa, features.wave, listed)
@@ -78,7 +81,7 @@ JUDGES = {
     "cuda": Judge(_ptx, tuple(f"cuda:{isa}" for isa in CAPABILITIES), _without("ptxas")),
     "rocm": Judge(_hsaco, tuple(f"rocm:{isa}" for isa in ARCHITECTURES), _without("llvm-objdump")),
     "vulkan": Judge(_spirv, ("vulkan",), _without("spirv-val")),
-    "directx": Judge(_shader, ("directx",), _without(GLSLANG, "spirv-val")),
+    "directx": Judge(_shader, ("directx",), _without(GLSLANG, "spirv-val"), 20),
     "webgpu": Judge(_wgsl, ("webgpu",), web.why_not),
 }
 """The judges by target: NVIDIA's assembler of PTX for every capability, LLVM's disassembler and the
