@@ -19,7 +19,7 @@ from rlx.errors import KnobError
 __all__ = [
     "KNOBS", "Knob", "benchmark_pick", "cache", "cache_dir", "cache_size", "cpu", "deny_devices",
     "device", "device_chain", "devices", "dispatch_report", "fusion_report", "gpu", "ir_dump",
-    "kernel_dispatch", "log", "num_threads", "prefer_devices", "trace",
+    "kernel_dispatch", "log", "num_threads", "prefer_devices", "trace", "triton",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -129,6 +129,19 @@ gpu = Knob(
     "RLX_GPU", "", str, "machine", "a number from 0 on, or a part of a name",
     "The GPU to use, where an API has several; by default the one that is expected to be fastest."
     " `rlx devices` lists them.",
+)  # fmt: skip
+
+
+def _triton(text: str) -> str:
+    if text.lower() not in ("auto", "on", "off"):
+        raise ValueError
+    return text.lower()
+
+
+triton = Knob(
+    "RLX_TRITON", "auto", _triton, "machine", "auto, on or off",
+    "Whether the package triton, where it is installed, compiles products and attention for cuda"
+    " and rocm: auto where it brings matrix units, on for all element types that it takes.",
 )  # fmt: skip
 
 # -- devices ----------------------------------------------------------------------------------

@@ -24,6 +24,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Subprocesses have it too, and nothing is read from or left in the user's."""
     config.stash[_folder] = tempfile.TemporaryDirectory(prefix="rlx-test-cache-")
     _use_new_cache(config)
+    # What a target emits is the same whether or not there is a Triton, but in the tests of that and
+    # on the GPUs that a run of the tests is for.
+    if not os.environ.get("RLX_TEST_DEVICES"):
+        os.environ.setdefault("RLX_TRITON", "off")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -19,6 +19,7 @@ from typing import Literal
 from rlx.kernels.control import Control
 from rlx.kernels.memory import start_of
 from rlx.kernels.reg import Reg
+from rlx.kernels.triton.machine import TritonMachine
 from rlx.types import DType, f32
 
 __all__ = ["Kernel", "KernelTarget", "KernelText"]
@@ -42,7 +43,8 @@ class KernelTarget:
     says that memory is addressed through typed arrays, not pointers: then buffers have a run-time
     length. Numbers come in a buffer of their own, after all others, since every argument may take
     one of few bindings. As a binding must start at a round address, they include the element of
-    each buffer at which its view starts.
+    each buffer at which its view starts. ``triton`` is the machine as Triton's compiler is told of
+    it, where that makes kernels too.
     """
 
     name: str
@@ -61,6 +63,7 @@ class KernelTarget:
     lacks: Mapping[DType, str] = field(default_factory=dict[DType, str])
     has: frozenset[str] = frozenset()
     fused: bool = True
+    triton: TritonMachine | None = None
 
     @property
     def masks(self) -> bool:
@@ -82,6 +85,8 @@ class KernelText:
     pointer follows them. ``written`` are the numbers of the buffers that it stores to, as far as
     the builder made it; ``starts`` says that the sizes are followed by the first element of each
     buffer. On a GPU a block has ``block`` threads, and takes ``points`` of the parallel range.
+    Text of the frame "triton" is TTIR (``rlx.kernels.triton``); in its loops ``stages`` loads of an
+    operand are on their way at once.
     """
 
     name: str
@@ -94,6 +99,7 @@ class KernelText:
     starts: bool = False
     block: int = 0
     points: int = 0
+    stages: int = 0
 
 
 class Kernel(Control):

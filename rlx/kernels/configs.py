@@ -27,6 +27,8 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "rlx.kernels.reduce": ("ReduceConfig",),
     "rlx.kernels.rowwise": ("Reduce", "RowProgram", "RowwiseConfig"),
     "rlx.kernels.scatter": ("ScatterConfig",),
+    "rlx.kernels.triton.attention": ("TritonAttentionConfig", "AttentionTile"),
+    "rlx.kernels.triton.contraction": ("TritonContractionConfig", "ProductTile"),
     "rlx.kernels.fft": ("FftConfig",),
     "rlx.kernels.conv": ("ConvConfig",),
     "rlx.kernels.conv_channels_plan": ("ConvChannelsConfig",),

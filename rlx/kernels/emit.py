@@ -31,6 +31,8 @@ from rlx.kernels.family import Family
 from rlx.kernels.gpu import attention as gpu_attention
 from rlx.kernels.gpu import contraction as gpu_contraction
 from rlx.kernels.gpu import reduce as gpu_reduce
+from rlx.kernels.triton import attention as triton_attention
+from rlx.kernels.triton import contraction as triton_contraction
 
 __all__ = ["FAMILIES", "emit_kernel"]
 
@@ -57,6 +59,8 @@ FAMILIES: dict[str, Family] = {
     "reduce": reduce,
     "rowwise": rowwise,
     "scatter": scatter,
+    "triton_attention": triton_attention,
+    "triton_contraction": triton_contraction,
 }
 
 

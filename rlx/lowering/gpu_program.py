@@ -22,6 +22,7 @@ from rlx.targets.gpu.program import (
     groups,
 )
 from rlx.targets.gpu.work import Binding, Kernel
+from rlx.targets.triton.compile import compile_kernel
 from rlx.types import DTYPES
 
 __all__ = ["gpu_program"]
@@ -34,9 +35,10 @@ def gpu_program(schedule: Schedule, target: Target, symbols: dict[str, str]) -> 
     """
     named = {symbols[k.name]: k for k in schedule.kernels}  # equal kernels have one name
     texts = [emit_kernel(k.family, name, k.config, target.kernels) for name, k in named.items()]
-    # One file for all: a driver's compiler takes longer to start than for a kernel.
-    code = target.emitter.emit(texts, target.stages[-1]) if texts else b""
-    kernels = tuple(_kernel(text, code) for text in texts)
+    # One file for all but Triton's: a driver's compiler takes longer to start than for a kernel.
+    own = [text for text in texts if text.frame != "triton"]
+    code = target.emitter.emit(own, target.stages[-1]) if own else b""
+    kernels = tuple(_kernel(text, code, target) for text in texts)
     numbers = {name: n for n, name in enumerate(named)}
     builder = _Builder(schedule, {k: numbers[name] for k, name in symbols.items()}, texts)
     return GpuProgram(
@@ -47,13 +49,19 @@ def gpu_program(schedule: Schedule, target: Target, symbols: dict[str, str]) -> 
     )  # fmt: skip
 
 
-def _kernel(text: KernelText, code: bytes) -> Kernel:
+def _kernel(text: KernelText, code: bytes, target: Target) -> Kernel:
     bindings = tuple(
         Binding(dt.name, "read_write" if n in text.written else "read")
         for n, dt in enumerate(text.buffers)
     )
     params = len(text.sizes) + len(text.buffers)
-    return Kernel(text.name, code, (text.block, 1, 1), bindings, params)
+    if text.frame != "triton":
+        return Kernel(text.name, code, (text.block, 1, 1), bindings, params)
+    machine = target.kernels.triton
+    assert machine is not None, "TTIR is built for a machine"
+    made = compile_kernel(text, machine)
+    group = (made.threads, 1, 1)
+    return Kernel(text.name, made.code, group, bindings, params, made.shared, made.spare)
 
 
 class _Builder:

@@ -98,7 +98,7 @@ def write_program(w: Writer, variant: DeviceVariant, part: Callable[[str, Any], 
         w.text(kernel.name)
         w.words(*kernel.workgroup)
         w.each(kernel.bindings, _write_binding)
-        w.words(kernel.params)
+        w.words(kernel.params, kernel.shared, kernel.spare)
     w.words(len(p.prologue))
     kernels = {str(n): n for n in range(len(p.kernels))}
     for step, follows in p.prologue:
@@ -161,7 +161,7 @@ def read_program(
 def _read_kernel(r: Reader, codes: Sequence[bytes]) -> Kernel:
     code, name, size = codes[r.word()], r.text(), r.words(3)
     bindings = tuple(r.each(lambda r: Binding(r.text(), _ACCESS[r.word()])))
-    return Kernel(name, code, (size[0], size[1], size[2]), bindings, r.word())
+    return Kernel(name, code, (size[0], size[1], size[2]), bindings, *r.words(3))
 
 
 def _step(step: tuple[Any, ...]) -> Step:

@@ -54,7 +54,7 @@ std::string raw(float value, int64_t count) {
 
 uint64_t checksum(const std::string& bytes) { return rlx::checksum(bytes.data(), bytes.size()); }
 
-std::string container(const NamedParts& parts, uint32_t format = 3, uint32_t abi = 1) {
+std::string container(const NamedParts& parts, uint32_t format = 4, uint32_t abi = 1) {
   std::string entries, names, body;
   for (const auto& [name, data] : parts) names += name;
   const size_t start = 64 + 32 * parts.size() + names.size();
@@ -144,7 +144,8 @@ NamedParts device_parts() {
   program.words({kOutputs, 0, 4 * kSize});
   program.words({1, kObject});
   program.words({1, 0}).text("add").words({64, 1, 1, 2}).text("f32").words({0}).text("f32");
-  program.words({1, 3});  // access, and one number beside the starts of two views
+  // Access, and one number beside the starts of two views; shared memory, and null pointers.
+  program.words({1, 3, 100000, 2});
   program.words({1, 1, 0});  // a step of the prologue, which follows param 0
   program.words({0, 0, 1, 1, 1, 2, 4, 0, 0, 2, 0, 0, 1, kSize});
   program.words({2});
@@ -337,8 +338,12 @@ TEST(what_is_wrong_in_a_device_s_program_is_refused_by_name) {
                                             Writer().text("f33").bytes.substr(8) + words({1, 3}))));
   const std::string size = words({64, 1, 1, 2});
   CHECK_REFUSED("no group", read(changed(size, words({64, 0, 1, 2}))));
-  CHECK_REFUSED("access 2", read(changed(words({1, 3, 1, 1}), words({2, 3, 1, 1}))));
-  CHECK_REFUSED("2 buffers and 1 numbers", read(changed(words({1, 3, 1, 1}), words({1, 4, 1, 1}))));
+  const std::string kernel = words({1, 3, 100000, 2});
+  CHECK_REFUSED("shared memory 2147483648",
+                read(changed(kernel, words({1, 3, int64_t{1} << 31, 2}))));
+  CHECK_REFUSED("null pointers 16", read(changed(kernel, words({1, 3, 100000, 16}))));
+  CHECK_REFUSED("access 2", read(changed(kernel, words({2, 3, 100000, 2}))));
+  CHECK_REFUSED("2 buffers and 1 numbers", read(changed(kernel, words({1, 4, 100000, 2}))));
   const std::string first = words({0, 0, 1, 1, 1, 2, 4});
   CHECK_REFUSED("2147483648 groups",
                 read(changed(first, words({0, 0, int64_t{1} << 31, 1, 1, 2, 4}))));

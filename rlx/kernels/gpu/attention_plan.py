@@ -11,7 +11,7 @@ from rlx.kernels.family import Launch
 from rlx.kernels.gpu.tile import Tile, lay_out, power_below
 from rlx.kernels.strides import ceil_div
 
-__all__ = ["GpuAttentionConfig", "argument_names", "launch"]
+__all__ = ["GpuAttentionConfig", "argument_names", "argument_values", "launch"]
 
 SPAN = 256
 """Columns of the result that a block computes at most."""
@@ -98,19 +98,18 @@ def launch(
 ) -> tuple[GpuAttentionConfig, Launch]:
     """The kernel and its arguments. Buffers: q, k, v, [mask], out."""
     config = choose(base, target, s)
-    named = dict(
-        zip(
-            size_names(base),
-            size_values(base, s, per_task=0, splits=0, key_block=0),
-            strict=True,
-        )
-    )
     rows = s.queries * s.heads // s.key_heads
     blocks = ceil_div(rows, config.tile.height) * ceil_div(s.dim, config.span)
-    sizes = tuple(named[n] for n in argument_names(base))
-    return config, Launch(s.batch * s.key_heads * blocks, 1, sizes)
+    return config, Launch(s.batch * s.key_heads * blocks, 1, argument_values(base, s))
 
 
 def argument_names(base: AttentionConfig) -> list[str]:
     """The size arguments of a kernel, in order."""
     return [n for n in size_names(base) if n not in _CONSTANT]
+
+
+def argument_values(base: AttentionConfig, s: AttentionSizes) -> tuple[int, ...]:
+    """The values of ``argument_names``."""
+    values = size_values(base, s, per_task=0, splits=0, key_block=0)
+    named = dict(zip(size_names(base), values, strict=True))
+    return tuple(named[n] for n in argument_names(base))

@@ -10,6 +10,7 @@ from rlx.kernels.attention import AttentionConfig, AttentionSizes, Strides
 from rlx.kernels.attention_grad import AttentionGradConfig, AttentionGradSizes
 from rlx.kernels.gpu import attention as gpu_attention
 from rlx.lowering.families.base import Selector
+from rlx.lowering.families.gpu import triton
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.lowering.views import View
@@ -44,8 +45,10 @@ class AttentionSelector:
         sizes = AttentionSizes(out=_steps(rows), **call.sizes)
         target = lowering.target.kernels
         if lowering.shares:
-            by_blocks, launch = gpu_attention.launch(config, target, sizes)
             views = [*call.views, out]
+            if triton.attend(lowering, config, sizes, views, region.flops):
+                return
+            by_blocks, launch = gpu_attention.launch(config, target, sizes)
             lowering.launch("gpu_attention", by_blocks, views, launch, region.flops)
             return
         if attention.decodes(config, target, sizes):

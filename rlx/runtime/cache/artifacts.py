@@ -197,7 +197,7 @@ def _note(record: Record, seconds: float) -> dict[str, Any]:
         "seconds": seconds,
         "fused": record.fusion.fused,
         "missed": record.fusion.missed,
-        "dispatch": [ways.native, ways.common, ways.rewritten],
+        "dispatch": [ways.native, ways.common, ways.rewritten, ways.triton],
     }
 
 

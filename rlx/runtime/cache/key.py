@@ -11,6 +11,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 import rlx
+from rlx import knobs
 from rlx.digest import digest
 from rlx.graph import Graph
 from rlx.lowering.compilation import Options
@@ -88,6 +89,9 @@ def artifact_parts(
         ("graph", structure(whole)), ("dims", dims or "none"), *chosen,
         ("target", target), ("features", features),
     ]  # fmt: skip
+    if target in ("cuda", "rocm"):
+        mode, version = knobs.triton.get(), _version("triton", "triton")
+        named.append(("triton", mode if mode == "off" else f"{mode}, {version}"))
     return (*(Part(name, text) for name, text in named), *tools)
 
 

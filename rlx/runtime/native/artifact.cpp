@@ -18,6 +18,8 @@ namespace {
 constexpr size_t kMaxRank = 64;
 // Each variant has its own copy of the signatures.
 constexpr size_t kMaxVariants = 64;
+// More null pointers than any compiler of kernels asks for.
+constexpr size_t kMostSpare = 16;
 // The words of the shortest signature.
 constexpr size_t kSignatureWords = 3;
 
@@ -161,7 +163,7 @@ std::vector<int64_t> read_memories(Words& words, const Variant& variant) {
 std::vector<DeviceKernel> read_device_kernels(Words& words, const std::vector<Part>& parts) {
   const size_t objects = words.count();
   for (size_t i = 0; i < objects; ++i) read_part(words, parts, "objects/");
-  std::vector<DeviceKernel> kernels(words.count(7));
+  std::vector<DeviceKernel> kernels(words.count(9));
   for (DeviceKernel& kernel : kernels) {
     words.below(objects, "object");
     const std::string symbol = words.text();
@@ -174,6 +176,8 @@ std::vector<DeviceKernel> read_device_kernels(Words& words, const std::vector<Pa
       words.below(2, "access");
     }
     kernel.params = static_cast<int64_t>(words.below(size_t{1} << 31, "params"));
+    words.below(size_t{1} << 31, "shared memory");
+    words.below(kMostSpare, "null pointers");
   }
   return kernels;
 }

@@ -11,25 +11,33 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from rlx.targets.cuda.features import DEFAULT, SHARED_BYTES, preset
+from rlx.targets.cuda.features import DEFAULT, SHARED_BYTES, Features, preset
 
 if TYPE_CHECKING:
+    from rlx.kernels.triton.machine import TritonMachine
     from rlx.targets.base import Target
 
 __all__ = ["make_target"]
 
 
-@cache
 def make_target(features: str | None = None) -> Target:
     """The CUDA target for a compute capability by name ("sm_90"); by default the oldest one.
 
-    Raises DeviceError for an unknown capability.
+    Raises DeviceError for an unknown capability, and ToolchainError where RLX_TRITON wants a Triton
+    that is not here.
     """
+    from rlx.targets.triton import chosen
+
+    found = preset(features or DEFAULT)
+    return _make(found, chosen(found.triton))
+
+
+@cache
+def _make(found: Features, machine: TritonMachine | None) -> Target:
     # Imported here: drivers need nothing that compiles.
     from rlx.targets.cuda import emit
     from rlx.targets.gpu.target import gpu_target
 
-    found = preset(features or DEFAULT)
     return gpu_target(
         "cuda",
         found,
@@ -41,4 +49,5 @@ def make_target(features: str | None = None) -> Target:
         most_threads=1024,
         shared_bytes=SHARED_BYTES,
         has=found.instructions,
+        triton=machine,
     )

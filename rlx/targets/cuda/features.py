@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from rlx.errors import DeviceError
+from rlx.kernels.triton.machine import TritonMachine
 from rlx.targets.gpu.profiles import Chip
 from rlx.targets.llvm.machine import Machine
-from rlx.targets.presets import find_preset
+from rlx.targets.preset import find_preset
+from rlx.types import bf16, f16
 
 __all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "Features", "best", "preset", "runs"]
 
@@ -32,6 +34,27 @@ class Features(Chip):
         """The matrix units that kernels may use (``rlx.kernels.gpu.matrix``)."""
         newer = () if self.isa == "sm_75" else ("mma.m16n8k16",)
         return frozenset(["mma.m16n8k8", *newer])
+
+    def triton(self, version: str, always: bool) -> TritonMachine:
+        """The machine that Triton emits PTX for.
+
+        For 9.0 and later, Triton's code is for that capability alone. PTX that is to run on later
+        ones too is made for 8.9, with as much shared memory as all of them have.
+        """
+        capability, ptx = self.capability, self.ptx
+        own = self.isa.endswith("a")
+        if capability >= 90 and not own:
+            capability, ptx = 89, PRESETS["sm_89"].ptx
+        shared = (64 if capability < 80 else 227 if own else 99) << 10
+        stages, units = (2, ()) if capability < 80 else (4, (f16, bf16))
+        return TritonMachine(
+            version, "cuda", capability, 32, shared, stages, units, ptx, own, always
+        )
+
+    @property
+    def capability(self) -> int:
+        """The compute capability as a number: 90 for 9.0."""
+        return int(self.isa.removeprefix("sm_").rstrip("a"))
 
     @property
     def machine(self) -> Machine:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import ctypes as c
 from typing import Any
 
-from rlx.targets.cuda.features import runs
-from rlx.targets.gpu.driver import Limits
+from rlx.targets.cuda.features import SHARED_BYTES, runs
+from rlx.targets.gpu.driver import Kernel, Limits
 from rlx.targets.gpu.streams import StreamDriver, codes
 
 __all__ = ["CudaDriver"]
 
 # Of CUdevice_attribute.
-_INVOCATIONS, _WORKGROUP, _GROUPS, _SHARED = 1, (2, 3, 4), (5, 6, 7), 8
+_INVOCATIONS, _WORKGROUP, _GROUPS = 1, (2, 3, 4), (5, 6, 7)
 _MAJOR, _MINOR = 75, 76
+_SHARED = 97  # what a kernel may have that asks for it
+
+_DYNAMIC_SHARED = 8
+"""Of CUfunction_attribute: the bytes that launches may give a kernel, beyond 48 KiB."""
 
 _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6
 """Of CUjit_option: where to write what is wrong with code."""
@@ -46,6 +50,7 @@ _FUNCTIONS = {
     "load": "cuModuleLoadDataEx",
     "unload": "cuModuleUnload",
     "function": "cuModuleGetFunction",
+    "allow": "cuFuncSetAttribute",
     "launch": "cuLaunchKernel",
     "begin capture": "cuStreamBeginCapture_v2",
     "end capture": "cuStreamEndCapture",
@@ -56,7 +61,7 @@ _FUNCTIONS = {
 }
 
 _MORE = {"attribute": "pii", "retain": "pi", "release": "i", "reset": "i", "use": "p",
-        "load": "ppupp"}  # fmt: skip
+        "load": "ppupp", "allow": "pii"}  # fmt: skip
 
 
 class CudaDriver(StreamDriver):
@@ -110,6 +115,12 @@ class CudaDriver(StreamDriver):
         load = self.functions["load"]
         failed = self.library.plain(load, c.byref(module), code, 2, options, values)
         return module.value, failed, log.value.decode(errors="replace").strip()
+
+    def _load(self, module: int, kernel: Kernel) -> int:
+        function = super()._load(module, kernel)
+        if kernel.shared > SHARED_BYTES:
+            self.do("allow", function, _DYNAMIC_SHARED, kernel.shared)
+        return function
 
     def _leave(self) -> None:
         # What a fault left behind goes with the context, so that the next driver gets a new one.

@@ -343,6 +343,11 @@ class Driver(ABC):
                 f"{self}: kernel {kernel.name} has groups of {size} invocations; at most"
                 f" {limits.workgroup} and {limits.invocations} in all are possible"
             )
+        if kernel.shared > limits.shared:
+            raise DeviceError(
+                f"{self}: kernel {kernel.name} has groups that share {kernel.shared} bytes; at most"
+                f" {limits.shared} are possible"
+            )
         count = len(kernel.bindings) + (kernel.params > 0)
         if count > limits.bindings:
             raise DeviceError(

@@ -365,7 +365,9 @@ def _stored(op: ir.Operation) -> Iterator[ir.Value]:
 
 def _is_zero(op: ir.Operation | None) -> bool:
     """Whether an op is a float 0 of either sign."""
-    value = None if op is None or op.name != "arith.constant" else op.attributes["value"]
+    if op is None or op.name != "arith.constant":
+        return False
+    value = op.attributes["value"]
     return isinstance(value, ir.FloatAttr) and value.value == 0
 
 

@@ -255,10 +255,12 @@ class StreamDriver(Driver):
         values = [c.c_uint64(b.raw[0] + first) for b, first, _ in launch.buffers]
         if launch.params:
             values.append(c.c_uint64(params))
+        kernel = launch.handle.kernel
+        values += [c.c_uint64(0)] * kernel.spare
         arguments = (c.c_void_p * len(values))(*map(c.addressof, values))
-        size = launch.handle.kernel.workgroup
         self.do(
-            "launch", launch.handle.raw[0], *launch.groups, *size, 0, self.stream, arguments, None
+            "launch", launch.handle.raw[0], *launch.groups, *kernel.workgroup, kernel.shared,
+            self.stream, arguments, None,
         )  # fmt: skip
 
     def _forget(self, raw: tuple[int, int]) -> None:

@@ -9,8 +9,10 @@ from rlx.errors import UnsupportedError
 from rlx.kernels.builder import KernelTarget, KernelText
 from rlx.kernels.gpu import FAMILIES
 from rlx.kernels.math import CPU_MATH
+from rlx.kernels.triton.machine import TritonMachine
 from rlx.targets import Features
 from rlx.targets.base import Target
+from rlx.targets.triton.compile import emit_with
 
 __all__ = ["StageEmitter", "Stages", "gpu_target"]
 
@@ -34,22 +36,23 @@ def gpu_target(name: str, features: Features, stages: Stages, **kernels: Any) ->
         ),
         families=FAMILIES,
         stages=tuple(stages),
-        emitter=StageEmitter(name, stages),
+        emitter=StageEmitter(name, stages, kernels.get("triton")),
     )
 
 
 class StageEmitter:
-    """The files of kernels, by a function a stage."""
+    """The files of kernels, by a function a stage; those in TTIR for the machine that Triton is
+    told of."""
 
-    def __init__(self, target: str, stages: Stages) -> None:
-        self.target, self.stages = target, stages
+    def __init__(self, target: str, stages: Stages, machine: TritonMachine | None) -> None:
+        self.target, self.stages, self.machine = target, stages, machine
 
     def emit(self, kernels: list[KernelText], stage: str) -> bytes:
         """The file of a stage; UnsupportedError for one that the target does not have."""
         if stage not in self.stages:
             listed = ", ".join(self.stages)
             raise UnsupportedError(f"target {self.target} has no stage {stage!r}; it has {listed}")
-        return self.stages[stage](kernels)
+        return emit_with(kernels, stage, self.machine, self.stages[stage])
 
     def lines(self, kernel: KernelText) -> dict[str, list[int]]:
         """Nothing: no stage tells where its lines come from."""

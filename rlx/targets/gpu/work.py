@@ -68,7 +68,9 @@ class Kernel:
     ``code`` is the file that has it under ``name`` (SPIR-V, PTX or a cubin, a HSACO, OpenCL C,
     WGSL; the same bytes for several kernels are loaded once), ``workgroup`` the invocations of a
     group. Binding ``i`` of the code (argument ``i``) is ``bindings[i]``; the one after the last is
-    a read-only buffer of ``params`` 32-bit integers, if there are any.
+    a read-only buffer of ``params`` 32-bit integers, if there are any. ``spare`` null pointers
+    follow, and a group is given ``shared`` bytes of dynamic shared memory: what Triton's kernels
+    ask for.
     """
 
     name: str
@@ -76,6 +78,8 @@ class Kernel:
     workgroup: Triple
     bindings: tuple[Binding, ...]
     params: int = 0
+    shared: int = 0
+    spare: int = 0
 
 
 class Resource:

@@ -10,25 +10,33 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from rlx.targets.rocm.features import DEFAULT, SHARED_BYTES, preset
+from rlx.targets.rocm.features import DEFAULT, SHARED_BYTES, Features, preset
 
 if TYPE_CHECKING:
+    from rlx.kernels.triton.machine import TritonMachine
     from rlx.targets.base import Target
 
 __all__ = ["make_target"]
 
 
-@cache
 def make_target(features: str | None = None) -> Target:
     """The ROCm target for an architecture by name ("gfx90a"); by default gfx942.
 
-    Raises DeviceError for an unknown architecture.
+    Raises DeviceError for an unknown architecture, and ToolchainError where RLX_TRITON wants a
+    Triton that is not here.
     """
+    from rlx.targets.triton import chosen
+
+    found = preset(features or DEFAULT)
+    return _make(found, chosen(found.triton))
+
+
+@cache
+def _make(found: Features, machine: TritonMachine | None) -> Target:
     # Imported here: drivers need nothing that compiles.
     from rlx.targets.gpu.target import gpu_target
     from rlx.targets.rocm import emit
 
-    found = preset(features or DEFAULT)
     return gpu_target(
         "rocm",
         found,
@@ -44,4 +52,5 @@ def make_target(features: str | None = None) -> Target:
         most_threads=1024,
         shared_bytes=SHARED_BYTES,
         has=frozenset([found.unit]),
+        triton=machine,
     )

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from rlx.errors import DeviceError
+from rlx.kernels.triton.machine import TritonMachine
 from rlx.targets.gpu.profiles import Chip
 from rlx.targets.llvm.machine import Machine
-from rlx.targets.presets import find_preset
+from rlx.targets.preset import find_preset
+from rlx.types import bf16, f16, f32
 
 __all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "Features", "best", "preset"]
 
@@ -27,6 +29,16 @@ class Features(Chip):
 
     wave: int
     unit: str
+
+    def triton(self, version: str, always: bool) -> TritonMachine:
+        """The machine that Triton emits code for."""
+        # The units of Instinct also multiply f32 as it is; those of MI200 take subnormal numbers of
+        # f16 for 0.
+        units = (f16, bf16) if self.wave == 32 else (f16, bf16, f32)
+        units = (bf16, f32) if self.isa == "gfx90a" else units
+        return TritonMachine(
+            version, "hip", self.isa, self.wave, SHARED_BYTES, 2, units, always=always
+        )
 
     @property
     def machine(self) -> Machine:

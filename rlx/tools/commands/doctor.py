@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     work."""
     print(f"rlx {rlx.__version__}, Python {platform.python_version()}, {platform.platform()}")
     broken = False
-    for check in (_native, _compiler, _extras, _c_compiler, _cache, _devices, _knobs):
+    for check in (_native, _compiler, _extras, _triton, _c_compiler, _cache, _devices, _knobs):
         for what, there, text, needed in check():
             mark = "ok" if there else "MISSING" if needed else "-"
             print(f"{mark:8s}{what:12s} {text}")
@@ -64,6 +64,22 @@ def _compiler() -> Iterator[Finding]:
 def _extras() -> Iterator[Finding]:
     yield _package("tokenizers", "tokenizers", "for text models; pip install 'rlx[models]'")
     yield _package("onnx", "onnx", "for ONNX models; pip install 'rlx[onnx]'")
+
+
+def _triton() -> Iterator[Finding]:
+    """Whether products and attention for cuda and rocm are Triton's."""
+    from rlx.targets.triton import TESTED, installed, usable
+
+    version = installed()
+    if version is None:
+        hint = f"for matrix units of cuda and rocm; pip install 'rlx[triton]' (version {TESTED})"
+        yield Finding("triton", False, f"no package triton: {hint}")
+    elif not usable(version):
+        yield Finding("triton", False, f"triton {version} is not used: RLX calls version {TESTED}")
+    else:
+        off = knobs.triton.get() == "off"
+        use = "RLX_TRITON turns it off" if off else "products and attention for cuda and rocm"
+        yield Finding("triton", True, f"triton {version}: {use}")
 
 
 def _package(what: str, package: str, hint: str) -> Finding:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rlx._mlir import ir
 from rlx.kernels.gpu import contraction
 from rlx.kernels.program import Program
+from rlx.lowering.families.gpu import triton
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.lowering.views import View
@@ -52,6 +53,8 @@ def lower_product(
         (a, b), (m, n) = (_turned(b), _turned(a)), (n, m)
         operands, c = [_turned(v) for v in operands], _turned(c)
     views = [a, b, *operands, c]
+    if triton.product(lowering, program, views, (*lead, m, n, k), region.flops):
+        return
     config, launch = contraction.launch(
         program, lowering.target.kernels, (a.dtype, b.dtype), (*lead, m, n, k),
         [v.strides for v in views],
