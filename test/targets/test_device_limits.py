@@ -182,3 +182,18 @@ def test_arrays_that_lie_over_one_another_are_inputs(target: str) -> None:
     np.testing.assert_array_equal(base, before, "an input was written")
     found[1][...] = 0
     np.testing.assert_array_equal(f.run({"a": x, "b": y})[1], x)
+
+
+@pytest.mark.parametrize("target", RUNNABLE)
+def test_remainders_of_the_least_integer_keep_its_sign(target: str) -> None:
+    g = rlx.Graph("g")
+    feeds: dict[str, Any] = {}
+    outputs: list[rlx.Value] = []
+    for dt in ("i8", "i16", "i32"):
+        x, y = g.input(f"x_{dt}", [4], dt), g.input(f"y_{dt}", [4], dt)
+        least = np.iinfo(dt.replace("i", "int")).min
+        feeds[f"x_{dt}"] = np.array([least, least, least + 1, -7], dt.replace("i", "int"))
+        feeds[f"y_{dt}"] = np.array([5, -7, 3, 2], dt.replace("i", "int"))
+        outputs += [g.fmod(x, y), g.remainder(x, y)]
+    g.set_outputs(outputs)
+    agrees(target, g, feeds)

@@ -48,6 +48,7 @@ def to_spirv(kernels: Sequence[KernelText], features: Features) -> bytes:
     )
     module = _mlir.parse_module(text, _mlir.context())
     _set_group_sizes(module)
+    _take_remainders_by_quotients(module)
     _mlir.run_pipeline(module, PIPELINE)
     found = _only(module, "spirv.module")
     _keep_roundings(found)
@@ -77,6 +78,28 @@ def _set_group_sizes(module: ir.Module) -> None:
         sizes = list(ir.DenseI32ArrayAttr(op.attributes["known_block_size"]))
         text = f"#spirv.entry_point_abi<workgroup_size = {sizes}>"
         op.attributes["spirv.entry_point_abi"] = ir.Attribute.parse(text, module.context)
+
+
+def _take_remainders_by_quotients(module: ir.Module) -> None:
+    """Vulkan leaves the remainder of a negative number undefined, and what MLIR writes instead
+    loses the sign of that of the least integer."""
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "arith.remsi":
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op in found:
+        a, b = op.operands
+        with ir.InsertionPoint(op), op.location:
+            kind = [a.type]
+            quotient = ir.Operation.create("arith.divsi", kind, [a, b]).result
+            product = ir.Operation.create("arith.muli", kind, [quotient, b]).result
+            rest = ir.Operation.create("arith.subi", kind, [a, product]).result
+        op.results[0].replace_all_uses_with(rest)
+        op.erase()
 
 
 def _keep_roundings(module: ir.Operation) -> None:
