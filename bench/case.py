@@ -15,6 +15,10 @@ Run = Callable[[], Any]
 """A call of what a library prepared; gives its (first) result."""
 
 
+def _all(result: Array) -> Array:
+    return result
+
+
 @dataclass(frozen=True)
 class Tensor:
     """A tensor of a case: its shape and how its values are drawn.
@@ -28,6 +32,15 @@ class Tensor:
     scale: float = 1.0
     dtype: str = "float32"
 
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """NumPy's type of the elements."""
+        if self.dtype == "bfloat16":
+            import ml_dtypes
+
+            return np.dtype(ml_dtypes.bfloat16)
+        return np.dtype(self.dtype)
+
     def draw(self, name: str) -> Array:
         """The values, which depend on the name alone."""
         rng = np.random.default_rng(zlib.crc32(name.encode()))
@@ -35,7 +48,7 @@ class Tensor:
             return rng.integers(0, int(self.scale), self.shape)
         scale = self.scale / math.sqrt(self.shape[0]) if self.kind == "weight" else self.scale
         drawn = rng.standard_normal(self.shape, np.float32) * np.float32(scale)
-        return (drawn * 0.1 + 1 if self.kind == "gain" else drawn).astype(self.dtype)
+        return (drawn * 0.1 + 1 if self.kind == "gain" else drawn).astype(self.numpy)
 
 
 @dataclass(frozen=True)
@@ -60,6 +73,12 @@ class Case:
     runtimes: tuple[str, ...] | None = None
     quick: bool = False
     """Whether ``--quick`` takes it."""
+    moved: float = 0
+    """The bytes that it must read and write at least; 0 where nobody counts them."""
+    dtype: str = ""
+    """The element type, where cases of a run have several."""
+    checked: Callable[[Array], Array] = _all
+    """The part of a result that is compared with the reference, which has that part alone."""
 
     def feeds(self) -> dict[str, Array]:
         """What a call gets."""
@@ -72,7 +91,8 @@ class Case:
     def runs_on(self, runtime: str) -> bool:
         """Whether a library can run it."""
         if self.runtimes is None:
-            return runtime not in ("c", "sklearn")  # which have programs for some cases only
+            # Which have programs for some cases only.
+            return runtime not in ("c", "sklearn", "cublas")
         return runtime in self.runtimes
 
     def reference(self) -> Array:

@@ -15,9 +15,10 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def describe() -> dict[str, Any]:
-    """CPU, its features as RLX uses them, CPUs allowed, versions, and the revision."""
+def describe(device: str = "") -> dict[str, Any]:
+    """CPU, its features as RLX uses them, CPUs allowed, versions, the revision, and the device."""
     return {
+        **({"device": _device(device)} if device else {}),
         "cpu": _cpu(),
         "features": _features(),
         "cpus": len(os.sched_getaffinity(0))
@@ -44,6 +45,12 @@ def _features() -> list[str]:
     except ImportError:
         return []
     return sorted(detect().has)
+
+
+def _device(name: str) -> str:
+    from rlx.runtime.devices import full_name
+
+    return full_name(name)
 
 
 def _version(package: str) -> str | None:

@@ -45,6 +45,9 @@ class Row:
     first: float | None = None
     """Seconds from the arrays to the first result: compiling, packing, and one run."""
     flops: float = 0
+    moved: float = 0
+    """Bytes, as in ``Case``."""
+    dtype: str = ""
 
     @property
     def median(self) -> float:
@@ -83,6 +86,8 @@ class Options:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the processes get besides."""
     timeout: float = 300
+    device: str = ""
+    """The device that all run on; by default each has threads of the CPU."""
 
     def names(self, case: str) -> bool:
         """Whether a case's name is among those asked for."""
@@ -127,7 +132,8 @@ class Worker:
         python = self.options.pythons.get(self.runtime, sys.executable)
         with self.log.open("w") as log:
             return subprocess.Popen(
-                [python, "-m", "bench.worker", self.runtime, count], cwd=ROOT, env=environment,
+                [python, "-m", "bench.worker", self.runtime, count, self.options.device],
+                cwd=ROOT, env=environment,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
                 start_new_session=True,  # so that what it starts is stopped and ended with it
             )  # fmt: skip
@@ -241,7 +247,7 @@ class Bench:
                 continue
             yield name, Row(
                 family, case.name, self.threads, name, [], float("inf"), error=off,
-                first=answer["first_s"], flops=case.flops,
+                first=answer["first_s"], flops=case.flops, moved=case.moved, dtype=case.dtype,
             )  # fmt: skip
 
     def export(self, family: str, case: Case) -> dict[str, Any]:

@@ -20,6 +20,9 @@ from typing import Any
 
 from bench.measure import OURS, Failure, Row
 
+LIMITS = "gpu_limits"
+"""The family that finds what a device reaches."""
+
 Key = tuple[str, str, int]
 """Family, case, and threads."""
 
@@ -89,12 +92,52 @@ def comparison(rows: dict[str, Row]) -> Comparison | None:
     return Comparison(best.runtime, best.least / ours.least, middle / ours.median)
 
 
+class Rates:
+    """The columns that say how much is done in a second. Of a run on a device these are also parts
+    of what any library reached in the family ``LIMITS``: in work by element type, and in bytes."""
+
+    def __init__(self, results: Results, family: str) -> None:
+        self.device = "device" in results.machine
+        ours = [r for r in results.rows if r.runtime == OURS and r.family == family]
+        self.works = any(r.flops for r in ours)
+        self.moves = self.device and any(r.moved for r in ours)
+        limits = [r for r in results.rows if r.family == LIMITS]
+        self.most_moved = max((r.moved / r.least for r in limits if not r.flops), default=0)
+        self.most_work: dict[str, float] = {}
+        for r in limits:
+            self.most_work[r.dtype] = max(self.most_work.get(r.dtype, 0), r.flops / r.least)
+
+    @property
+    def head(self) -> list[str]:
+        """The names of the columns."""
+        work = "TFLOP/s (of the product)" if self.device else "GFLOP/s"
+        return [work] * self.works + ["GB/s (of the copy)"] * self.moves
+
+    def cells(self, row: Row | None) -> list[str]:
+        """Those of a case."""
+        if row is None:
+            return ["-"] * len(self.head)
+        cells = []
+        if self.works and self.device:
+            cells = [_rate(row.flops / row.least, 1e12, self.most_work.get(row.dtype, 0))]
+        elif self.works:
+            cells = [f"{row.flops / row.least / 1e9:.1f}" if row.flops else "-"]
+        if self.moves:
+            cells.append(_rate(row.moved / row.least, 1e9, self.most_moved))
+        return cells
+
+
+def _rate(rate: float, unit: float, most: float) -> str:
+    share = f" ({rate / most:.0%})" if most else ""
+    return f"{rate / unit:.3g}{share}" if rate else "-"
+
+
 def section(results: Results, family: str) -> str:
     """A table of a family: RLX's times, and the ratio of each peer."""
     found = results.cases(family)
     peers = list(dict.fromkeys(n for rows in found.values() for n in rows if n != OURS))
-    rates = any(rows[OURS].flops for rows in found.values() if OURS in rows)
-    head = ["case", "threads", "RLX least", "median", *(["GFLOP/s"] if rates else []), *peers]
+    rates = Rates(results, family)
+    head = ["case", "threads", "RLX least", "median", *rates.head, *peers]
     head += ["best peer / RLX (by medians)"] if peers else []
     lines = [_line(head), _line(["---"] * len(head))]
     for (_, case, threads), rows in found.items():
@@ -105,8 +148,7 @@ def section(results: Results, family: str) -> str:
             if ours
             else ["-", "-"]
         )
-        if rates:
-            cells.append(f"{ours.flops / ours.least / 1e9:.1f}" if ours and ours.flops else "-")
+        cells += rates.cells(ours)
         for peer in peers:
             cells.append(_ratio(rows[peer].least / ours.least) if ours and peer in rows else "-")
         best = comparison(rows)
@@ -190,9 +232,11 @@ def setting(results: Results) -> str:
     m = results.machine
     versions = ", ".join(f"{name} {v}" for name, v in m["versions"].items())
     loads = [s["load"] for s in results.starts]
+    device = f"{m['device']}; " if "device" in m else ""
     return (
-        f"{m['cpu']}, {m['cpus']} CPUs; RLX at revision {m['revision']}; {versions}. Load average"
-        f" as the families began: {min(loads, default=0):.1f} to {max(loads, default=0):.1f}."
+        f"{device}{m['cpu']}, {m['cpus']} CPUs; RLX at revision {m['revision']}; {versions}. Load"
+        f" average as the families began: {min(loads, default=0):.1f} to"
+        f" {max(loads, default=0):.1f}."
     )
 
 

@@ -2,7 +2,8 @@
 
 Requests are JSON objects, one a line, on standard input; answers likewise on standard output.
 ``{"prepare": [family, case], "out": FILE}`` makes the call, runs it, and saves its result as FILE.
-``{"time": seconds, "blocks": n, "clock": "wall" or "cpu"}`` runs it for about so long, n times.
+``{"time": seconds, "blocks": n, "clock": "wall" or "cpu"}`` runs it for about so long, n times. On
+a device a block begins and ends with a wait for it; the calls between are not waited for.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bench.device import Started
 
 WARM_SECONDS, WARM_RUNS = 0.2, 3
 
@@ -31,9 +35,10 @@ CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 class Service:
     """What was prepared last, in the process of a library."""
 
-    def __init__(self, runtime: str, threads: int) -> None:
-        self.runtime, self.threads = runtime, threads
+    def __init__(self, runtime: str, threads: int, device: str = "") -> None:
+        self.runtime, self.threads, self.device = runtime, threads, device
         self.run: Callable[[], Any] | None = None
+        self.wait: Callable[[], None] = _no_wait
         self.once = 0.0
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -48,19 +53,17 @@ class Service:
 
         start = time.perf_counter()
         case, out = find_case(*request["prepare"]), Path(request["out"])
-        if self.runtime in case.own:
-            make = partial(case.own[self.runtime], case, self.threads)
-        else:
-            library = importlib.import_module(f"bench.runtimes.{self.runtime}")
-            make = partial(library.prepare, case, self.threads, out.parent)
+        make = self.maker(case, out.parent)
         made = time.perf_counter()
-        self.run = make()
-        result = self.run()
+        prepared = make()
+        self.run, self.wait = prepared.call, prepared.wait
+        result = prepared.fetch(self.run())
         done = time.perf_counter()
         import numpy as np
 
-        result = result[0] if isinstance(result, tuple | list) and result else result
-        np.save(out, np.asarray(result))
+        if result.dtype.itemsize == 2:  # bfloat16 is no type of NumPy's files
+            result = result.astype(np.float32)
+        np.save(out, case.checked(result))
         used, warming = time.process_time(), time.perf_counter()
         self.warm()
         spent = time.perf_counter() - warming
@@ -69,6 +72,15 @@ class Service:
             "peak_mib": peak_mib(),
         }  # fmt: skip
 
+    def maker(self, case: Any, folder: Path) -> Callable[[], Started]:
+        """What makes the call; the library is imported."""
+        if self.runtime in case.own:
+            return partial(_on_host, partial(case.own[self.runtime], case, self.threads))
+        library = importlib.import_module(f"bench.runtimes.{self.runtime}")
+        if self.device and hasattr(library, "prepare_on"):
+            return partial(library.prepare_on, case, self.device)
+        return partial(_on_host, partial(library.prepare, case, self.threads, folder))
+
     def warm(self) -> None:
         """A few runs, the fastest of which says how many make a block."""
         assert self.run is not None
@@ -76,6 +88,7 @@ class Service:
         while len(times) < WARM_RUNS or time.perf_counter() - begin < WARM_SECONDS / 4:
             start = time.perf_counter()
             self.run()
+            self.wait()
             times.append(time.perf_counter() - start)
             if time.perf_counter() - begin > WARM_SECONDS:
                 break
@@ -92,11 +105,29 @@ class Service:
         else:
             run()
         for _ in range(blocks):
+            self.wait()
             start = now()
             for _ in range(count):
                 run()
+            self.wait()
             found.append((now() - start) / count)
         return {"seconds": found}
+
+
+def _on_host(make: Callable[[], Callable[[], Any]]) -> Started:
+    """A call that is done when it returns."""
+    import numpy as np
+
+    from bench.device import Started
+
+    def fetch(result: Any) -> Any:
+        return np.asarray(result[0] if isinstance(result, tuple | list) and result else result)
+
+    return Started(make(), _no_wait, fetch)
+
+
+def _no_wait() -> None:
+    pass
 
 
 def peak_mib() -> float:
@@ -113,7 +144,7 @@ def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
-def main(runtime: str, threads: int) -> None:
+def main(runtime: str, threads: int, device: str = "") -> None:
     """Answer requests until standard input ends."""
     _end_with_parent()
     if hasattr(os, "sched_setaffinity"):
@@ -121,7 +152,7 @@ def main(runtime: str, threads: int) -> None:
     # What libraries print goes to the log, also what they print from C.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    service = Service(runtime, threads)
+    service = Service(runtime, threads, device)
     for line in sys.stdin:
         try:
             answer = service.answer(json.loads(line))
@@ -141,4 +172,4 @@ def _end_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])

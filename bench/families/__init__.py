@@ -1,5 +1,5 @@
-"""The families of cases: each module has ``cases()``, or ``rows(options)`` where more than calls is
-measured."""
+"""The families of cases: each module has ``cases()``, or a function that is named, or
+``rows(options)`` where more than calls is measured."""
 
 from __future__ import annotations
 
@@ -33,17 +33,28 @@ FAMILIES = {
     "speedup": "bench.families.speedup",
 }
 
+DEVICE_FAMILIES = {
+    "gpu_limits": "bench.families.gpu:limits",
+    "gpu_gemm": "bench.families.gpu:gemm",
+    "gpu_attention": "bench.families.gpu:attention",
+    "gpu_decode": "bench.families.gpu:decode",
+    "gpu_bert": "bench.families.gpu:bert_base",
+    "gpu_minilm": "bench.families.gpu:mini_lm",
+}
+"""Those of a run on a device (``--device``)."""
+
 
 def family(name: str) -> ModuleType:
     """The module of a family."""
-    return importlib.import_module(FAMILIES[name])
+    return importlib.import_module((FAMILIES | DEVICE_FAMILIES)[name].partition(":")[0])
 
 
 @cache
 def cases(name: str) -> dict[str, Case]:
     """The cases of a family by name; none of one that has rows of its own."""
     module = family(name)
-    found = module.cases() if hasattr(module, "cases") else []
+    function = (FAMILIES | DEVICE_FAMILIES)[name].partition(":")[2] or "cases"
+    found = getattr(module, function)() if hasattr(module, function) else []
     by_name = {c.name: c for c in found}
     assert len(by_name) == len(found), f"two cases of {name} have one name"
     return by_name

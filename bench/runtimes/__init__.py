@@ -1,15 +1,21 @@
-"""The libraries that are compared, each in a module with ``prepare(case, threads, folder)``.
+"""The libraries that are compared, each in a module with ``prepare(case, threads, folder)``, or
+``prepare_on(case, device)`` where a device is asked for.
 
-A module is imported in the process of its library alone; ``prepare`` returns the call to time.
+A module is imported in the process of its library alone; ``prepare`` returns the call to time, and
+``prepare_on`` a ``Started``.
 """
 
 RUNTIMES = (
     "rlx", "torch", "inductor", "onnxruntime", "openvino", "jax", "iree", "numpy", "sklearn", "c",
 )  # fmt: skip
+ON_DEVICES = ("rlx", "torch", "inductor", "inductor_graphs", "cublas")
+"""Those that have a ``prepare_on(case, device)`` for GPUs; others may take part from the CPU."""
 """By name; "c" and "sklearn" have no module, and run what cases of their own have."""
 
 NEEDS = {
     "inductor": ("torch",),
+    "inductor_graphs": ("torch",),
+    "cublas": ("torch",),
     "onnxruntime": ("onnxruntime", "torch", "onnx"),
     "openvino": ("openvino", "torch"),
     "iree": ("iree.compiler", "iree.runtime", "jax"),

@@ -9,7 +9,8 @@ import torch
 from torch._inductor import config
 
 from bench.case import Case, Run
-from bench.runtimes.torch import arguments, module
+from bench.device import Started
+from bench.runtimes.torch import GPU, arguments, module, on_device, started
 
 
 def prepare(case: Case, threads: int, folder: Path) -> Run:
@@ -24,3 +25,22 @@ def prepare(case: Case, threads: int, folder: Path) -> Run:
             return f(*given)
 
     return run
+
+
+def compiled_on(case: Case, device: str, mode: str = "default") -> Started:
+    """The module compiled for the GPU that its inputs lie on."""
+    torch._dynamo.reset()
+    config.freezing = True
+    given, f = on_device(case, device), module(case).to(GPU)
+    compiled = torch.compile(f, dynamic=False, mode=mode)
+
+    def call() -> Any:
+        with torch.no_grad():
+            return compiled(*given)
+
+    return started(call)
+
+
+def prepare_on(case: Case, device: str) -> Started:
+    """torch.compile's default mode."""
+    return compiled_on(case, device)

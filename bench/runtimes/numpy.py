@@ -45,7 +45,7 @@ class NumpyOps(Formulas):
 
 
 def _wide(a: Array) -> Array:
-    kinds = {"f": np.float64, "c": np.complex128}
+    kinds = {"f": np.float64, "c": np.complex128, "V": np.float64}  # of bfloat16
     return a.astype(kinds[a.dtype.kind]) if a.dtype.kind in kinds else a
 
 

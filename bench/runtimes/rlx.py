@@ -7,7 +7,9 @@ from typing import Any
 
 import rlx
 from bench.case import Case, Run
+from bench.device import SHORT, Started
 from bench.runtimes.base import Ops
+from rlx.targets.gpu.drivers import shared_driver
 
 
 class RlxOps(Ops):
@@ -64,7 +66,7 @@ def graph_of(case: Case) -> rlx.Graph:
     if "graph" in case.own:
         return case.own["graph"](case)
     g = rlx.Graph(case.name)
-    types = {"float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128"}
+    types = {"complex64": "c64", "complex128": "c128", "float64": "f64", **SHORT}
     leaves = {
         name: make(name, t.shape, "i64" if t.kind == "ids" else types[t.dtype])
         for make, tensors in ((g.input, case.inputs), (g.param, case.params))
@@ -75,9 +77,9 @@ def graph_of(case: Case) -> rlx.Graph:
     return g
 
 
-def compiled(case: Case, threads: int) -> rlx.CompiledGraph:
+def compiled(case: Case, threads: int | None, device: str = "cpu") -> rlx.CompiledGraph:
     """The graph with its params set."""
-    f = rlx.Session("cpu", threads=threads).compile(graph_of(case))
+    f = rlx.Session(device, threads=threads).compile(graph_of(case))
     for name, value in case.values().items():
         f.set_param(name, value)
     return f
@@ -87,3 +89,13 @@ def prepare(case: Case, threads: int, folder: Path) -> Run:
     """A call by position; the results are new arrays."""
     f, feeds = compiled(case, threads), tuple(case.feeds().values())
     return lambda: f.run_slots(*feeds)[0]
+
+
+def prepare_on(case: Case, device: str) -> Started:
+    """A run on arrays that lie on the device, whose results stay there."""
+    f = compiled(case, None, device)
+    session = rlx.Session(device)
+    given = {name: session.to_device(a) for name, a in case.feeds().items()}
+    return Started(
+        lambda: f.run_on_device(given)[0], shared_driver(device).sync, lambda y: y.numpy()
+    )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
-from bench.case import Case, Run
+from bench.case import Array, Case, Run
+from bench.device import Started
 from bench.runtimes.base import Ops
+
+GPU = "cuda"
+"""What torch calls a GPU, whoever made it."""
 
 
 class TorchOps(Ops):
@@ -62,6 +68,13 @@ class TorchOps(Ops):
         return F.conv2d(x, w, b, stride, padding, 1, groups)
 
 
+def tensor(a: Array) -> torch.Tensor:
+    """A tensor on an array, also on one of NumPy's extension type bfloat16."""
+    if a.dtype.name == "bfloat16":
+        return torch.from_numpy(a.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(a)
+
+
 class Module(torch.nn.Module):
     """A case with its params."""
 
@@ -72,7 +85,7 @@ class Module(torch.nn.Module):
         self.leaves = torch.nn.ParameterDict()
         for name, value in case.values().items():
             kind = case.params[name].kind if name in case.params else ""
-            t = torch.from_numpy(value)
+            t = tensor(value)
             t = t.T.contiguous() if kind == "weight" else t
             self.leaves[name] = torch.nn.Parameter(t, requires_grad=False)
 
@@ -88,7 +101,39 @@ def module(case: Case, exporting: bool = False) -> torch.nn.Module:
 
 def arguments(case: Case) -> tuple[torch.Tensor, ...]:
     """The inputs as tensors."""
-    return tuple(torch.from_numpy(a) for a in case.feeds().values())
+    return tuple(tensor(a) for a in case.feeds().values())
+
+
+def has_gpu() -> bool:
+    """Whether this torch was built for a GPU that is here."""
+    return torch.cuda.is_available()
+
+
+def on_device(case: Case, device: str) -> tuple[torch.Tensor, ...]:
+    """The inputs on a GPU; RuntimeError for another device, or if there is none."""
+    if device not in ("cuda", "rocm") or not has_gpu():
+        raise RuntimeError(f"this torch ({torch.__version__}) has no device {device!r}")
+    return tuple(t.to(GPU) for t in arguments(case))
+
+
+def started(call: Callable[[], Any]) -> Started:
+    """A call on torch's GPU."""
+
+    def fetch(result: torch.Tensor) -> Array:
+        return result.float().cpu().numpy()
+
+    return Started(call, torch.cuda.synchronize, fetch)
+
+
+def prepare_on(case: Case, device: str) -> Started:
+    """The module as it is, with inputs that lie on the GPU."""
+    given, f = on_device(case, device), module(case).to(GPU)
+
+    def call() -> Any:
+        with torch.inference_mode():
+            return f(*given)
+
+    return started(call)
 
 
 def caller(f: Any, case: Case, threads: int) -> Run:

@@ -24,6 +24,7 @@ __all__ = [
     "config_of",
     "launch",
     "read_as",
+    "strip_rows",
     "suits",
 ]
 

@@ -220,6 +220,20 @@ class Program:
         Allocates nothing once as many calls were in flight together as are now (up to 16).
         """
 
+    def run_named(self, inputs: object) -> list[np.ndarray[Any, Any]] | None:
+        """Run on a dict of `inputs` by name; the results are new arrays of the declared shapes.
+
+        None, and nothing is run, for anything but a dict with an array (of no subclass) exactly as
+        declared for each input.
+        """
+
+    def run_named_into(self, inputs: object, outputs: object) -> bool:
+        """As `run_named`, into a list or tuple of `outputs`.
+
+        False, and nothing is run, for anything else, and where an output is no writable array as
+        declared or shares memory with an input or another output.
+        """
+
     def set_profiling(self, on: bool) -> None:
         """Switch the timing of launches on, from zero, or off."""
 

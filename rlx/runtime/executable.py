@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Executable", "as_array", "typed_array", "unknown"]
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 
 _one_profile = threading.Lock()
 
@@ -63,7 +64,9 @@ class Executable:
         except _native.Error as e:
             raise ArtifactError(f"the artifact is malformed: {e}") from None
         self._results = [DTYPES[dt].numpy for _, dt, _ in artifact.outputs]
+        # Whether arrays are given to the runtime as they are.
         self._plain = all(dt != "bf16" for _, dt, _ in (*artifact.inputs, *artifact.outputs))
+        self._direct = self._plain and not self.donate
 
     def _load(self, shared: Sequence[Weights]) -> None:
         artifact, variant = self.artifact, self.variant
@@ -106,6 +109,25 @@ class Executable:
         except _native.Error as error:
             raise self.refusal(error, inputs) from None
         return tuple(a.view(dt) for a, dt in zip(out, self._results, strict=True))
+
+    def run_named(self, inputs: Any) -> list[Array] | None:
+        """Run on arrays by name, if ``inputs`` is a dict with an array exactly as declared for each
+        input; else None, and nothing is run. The results are new arrays."""
+        return self._if_taken(self.program.run_named, inputs) if self._direct else None
+
+    def run_named_into(self, inputs: Any, outputs: Any) -> bool:
+        """As ``run_named``, into a list or tuple of arrays exactly as declared that share no memory
+        with the inputs or one another; whether that is what they are, and it was run."""
+        return self._direct and self._if_taken(self.program.run_named_into, inputs, outputs)
+
+    def _if_taken(self, run: Callable[..., T], *given: Any) -> T:
+        try:
+            return run(*given)
+        except _native.Fault as fault:
+            found = self.fault(fault)
+            raise found from found.__cause__
+        except _native.Error as error:
+            raise GraphError(str(error), caller()) from None
 
     def run_into(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run into the given arrays; no output may share memory with an input or a param, but a

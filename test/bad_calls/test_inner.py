@@ -107,6 +107,26 @@ def test_what_mlir_cannot_translate() -> None:
     module = parse("func.func @f() { return }")
     with pytest.raises(IRError, match="MLIR cannot translate to LLVM IR: .*"):
         _mlir.translate_to_llvm_ir(module.operation)
+    ctx = _mlir.context()
+    for text, passes, kind, said in (
+        ("func.func @f( {", "", IRError, "cannot parse the MLIR text: .*"),
+        ("func.func @f() { return }", "", IRError, "MLIR cannot translate to LLVM IR: .*"),
+        (
+            'func.func @f() { "arith.none"() : () -> () return }',
+            "convert-func-to-llvm",
+            IRError,
+            "cannot parse the MLIR text: .*arith.none",
+        ),
+        (
+            "func.func @f() { return }",
+            "arith-emulate-unsupported-floats{source-types=f99 target-type=f32}",
+            PassError,
+            "a compiler pass failed: .*'f99'",
+        ),
+    ):
+        with pytest.raises(kind, match=said):
+            pipeline = _mlir.Pipeline(f"builtin.module({passes})", ctx)
+            _mlir.text_to_llvm_ir(text, [pipeline], ctx)
     with (
         pytest.raises(PassError, match="doing it: no such thing"),
         _mlir.mlir_errors("doing it", PassError),

@@ -17,12 +17,13 @@ from rlx.kernels.conv import ConvConfig, ConvShape, OperandKind, Planes
 from rlx.kernels.conv_layout import BlocksConfig, PlanesConfig
 from rlx.kernels.conv_plan import tile_of
 from rlx.kernels.program import Program, Step
+from rlx.lowering.families import conv as families_conv
 from rlx.ops.base import placeholders
 from rlx.ops.conv import Conv
 from rlx.targets.cpu.features import Features, preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, TensorType, f32, f64
-from support.compiled import agrees
+from support.compiled import agrees, arrays
 from support.jit import host
 from support.runkernel import element_strides, guarded, run_launch
 
@@ -273,6 +274,20 @@ def test_conv_bias_activation_residual_is_one_kernel(dt: str) -> None:
     g.set_outputs([(x.conv2d(w, b, padding=1) + r).relu()])
     agrees(g)
     assert dispatched(g) == ["conv: conv+expand+add+add+relu"]
+
+
+@pytest.mark.parametrize("outputs", [9, 64], ids=["columns", "channels"])
+def test_a_batch_is_copied_for_some_images_at_a_time(
+    outputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of five images; the residual is cut with them."""
+    monkeypatch.setattr(families_conv, "PLANES_BYTES", 20_000)
+    g = rlx.Graph()
+    x, r = g.input("x", [5, 12, 10, 12]), g.input("r", [5, outputs, 10, 12])
+    w, b = g.param("w", [outputs, 12, 3, 3]), g.param("b", [outputs])
+    g.set_outputs([x.conv2d(w, b, padding=1) + r])
+    agrees(g, {n: a * 0.05 for n, a in arrays(g).items()})
+    assert len(re.findall(r"call @conv_\d+\(", rlx.inspect_pipeline(g, "cpu").lir)) == 3
 
 
 def test_every_rank_and_adjoint_goes_through_the_kernels() -> None:

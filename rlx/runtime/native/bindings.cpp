@@ -14,7 +14,7 @@
 #include "gil.h"
 #include "held_bytes.h"
 #include "parse.h"
-#include "program.h"
+#include "py_program.h"
 #include "weights.h"
 
 namespace nb = nanobind;
@@ -36,14 +36,6 @@ PyObject* new_exception(nb::module_& module, const char* name, const char* doc, 
   return type;
 }
 
-// Names inside a damaged object need not be UTF-8.
-nb::str to_str(const std::string& text) {
-  PyObject* str =
-      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace");
-  if (str == nullptr) throw nb::python_error();
-  return nb::steal<nb::str>(str);
-}
-
 void translate(const std::exception_ptr& failure, void*) {
   try {
     std::rethrow_exception(failure);
@@ -60,34 +52,6 @@ void translate(const std::exception_ptr& failure, void*) {
     instance.attr("site") = fault.site;
     PyErr_SetObject(fault_class, instance.ptr());
   }
-}
-
-// What numpy needs to make a new array for an output.
-struct OutputArray {
-  nb::object shape, dtype;
-};
-
-// bfloat16 is no type of numpy's own: its bits come back as uint16.
-const char* numpy_name(DType dtype) {
-  constexpr const char* kNames[] = {"float16", "uint16", "float32", "float64", "int8",
-                                    "int16",   "int32",  "int64",   "uint8",   "uint16",
-                                    "uint32",  "uint64", "bool",    "complex64", "complex128"};
-  return kNames[static_cast<size_t>(dtype)];
-}
-
-nb::tuple to_tuple(const std::vector<int64_t>& values) {
-  nb::list list;
-  for (int64_t value : values) list.append(value);
-  return nb::tuple(list);
-}
-
-nb::tuple to_tuple(const std::vector<Signature>& signatures) {
-  nb::list list;
-  for (const Signature& signature : signatures) {
-    list.append(
-        nb::make_tuple(signature.name, dtype_name(signature.dtype), to_tuple(signature.shape)));
-  }
-  return nb::tuple(list);
 }
 
 // Weights as Python holds them.
@@ -122,135 +86,6 @@ class PyWeights {
 
  private:
   std::shared_ptr<Weights> weights_;
-};
-
-// A program with what its calls from Python need besides.
-class PyProgram {
- public:
-  PyProgram(std::shared_ptr<Weights> weights, Schedule schedule)
-      : program_(std::move(weights), std::move(schedule)) {
-    nb::module_ numpy = nb::module_::import_("numpy");
-    empty_ = numpy.attr("empty");
-    for (const Signature& output : program_.schedule().outputs) {
-      arrays_.push_back({to_tuple(output.shape), numpy.attr("dtype")(numpy_name(output.dtype))});
-    }
-  }
-
-  const Schedule& schedule() const { return program_.schedule(); }
-
-  nb::tuple run_slots(const nb::args& inputs) {
-    Call call(*this);
-    call.take_inputs(inputs.ptr());
-    nb::tuple results = nb::steal<nb::tuple>(PyTuple_New(static_cast<Py_ssize_t>(arrays_.size())));
-    if (!results.is_valid()) throw nb::python_error();
-    for (size_t i = 0; i < arrays_.size(); ++i) {
-      PyObject* arguments[] = {arrays_[i].shape.ptr(), arrays_[i].dtype.ptr()};
-      PyObject* array = PyObject_Vectorcall(empty_.ptr(), arguments, 2, nullptr);
-      if (array == nullptr) throw nb::python_error();
-      PyTuple_SET_ITEM(results.ptr(), static_cast<Py_ssize_t>(i), array);
-      call.take(array, schedule().outputs[i], Role::kOutput);
-    }
-    call.run();
-    return results;
-  }
-
-  void run_into(nb::handle inputs, nb::handle outputs) {
-    Call call(*this);
-    nb::object in = fast_sequence(inputs, "inputs");
-    nb::object out = fast_sequence(outputs, "outputs");
-    call.take_inputs(in.ptr());
-    call.take_all(out.ptr(), "outputs", schedule().outputs, Role::kOutput);
-    call.run();
-  }
-
-  void set_profiling(bool on) { program_.set_profiling(on); }
-  uint32_t first_launch() const { return program_.launches().first; }
-
-  nb::list launch_times() const {
-    nb::list times;
-    const LaunchTime* time = program_.launch_times();
-    for (uint32_t i = 0; i < program_.launches().count; ++i, ++time) {
-      times.append(nb::make_tuple(time->nanoseconds.load(std::memory_order_relaxed),
-                                  time->calls.load(std::memory_order_relaxed)));
-    }
-    return times;
-  }
-
- private:
-  // The buffers of a call, kept for the next one so that a call allocates nothing.
-  struct Slots {
-    HeldBuffers held;
-    std::vector<void*> pointers;  // inputs, then outputs
-  };
-
-  class Call {
-   public:
-    explicit Call(PyProgram& owner) : owner_(owner), slots_(owner.slots_.take()) {
-      if (slots_ != nullptr) return;
-      const size_t count = owner.schedule().inputs.size() + owner.schedule().outputs.size();
-      slots_ = new Slots;
-      slots_->held.reserve(count);
-      slots_->pointers.reserve(count);
-    }
-
-    ~Call() {
-      slots_->held.release();
-      slots_->pointers.clear();
-      owner_.slots_.give(slots_);
-    }
-
-    void take(PyObject* object, const Signature& signature, Role role) {
-      slots_->pointers.push_back(slots_->held.take(object, signature, role));
-    }
-
-    // `objects` is a tuple or list.
-    void take_all(PyObject* objects, const char* what, const std::vector<Signature>& signatures,
-                  Role role) {
-      const Py_ssize_t count = PySequence_Fast_GET_SIZE(objects);
-      if (static_cast<size_t>(count) != signatures.size()) refuse_count(what, count, signatures);
-      for (Py_ssize_t i = 0; i < count; ++i) {
-        take(PySequence_Fast_GET_ITEM(objects, i), signatures[static_cast<size_t>(i)], role);
-      }
-    }
-
-    void take_inputs(PyObject* objects) {
-      take_all(objects, "inputs", owner_.schedule().inputs, Role::kInput);
-    }
-
-    void run() {
-      GilReleased released;
-      void** inputs = slots_->pointers.data();
-      owner_.program_.run(inputs, inputs + owner_.schedule().inputs.size());
-    }
-
-   private:
-    PyProgram& owner_;
-    Slots* slots_;
-  };
-
-  [[noreturn]] static void refuse_count(const char* what, Py_ssize_t count,
-                                        const std::vector<Signature>& signatures) {
-    std::string names;
-    for (const Signature& signature : signatures) {
-      names += (names.empty() ? " (" : ", ") + signature.name;
-    }
-    throw Error(what, std::to_string(count) + " buffers",
-                std::to_string(signatures.size()) + names + (names.empty() ? "" : ")"));
-  }
-
-  static nb::object fast_sequence(nb::handle value, const char* what) {
-    PyObject* fast = PySequence_Fast(value.ptr(), "");
-    if (fast == nullptr) {
-      PyErr_Clear();
-      throw Error(what, Py_TYPE(value.ptr())->tp_name, "a sequence of buffers");
-    }
-    return nb::steal(fast);
-  }
-
-  Program program_;
-  FreeList<Slots> slots_;
-  nb::object empty_;  // numpy.empty
-  std::vector<OutputArray> arrays_;
 };
 
 std::vector<std::shared_ptr<const ElfObject>> loaded(const std::vector<ObjectHandle>& handles) {
@@ -339,6 +174,8 @@ void bind_classes(nb::module_& module) {
            "functions"_a = nb::make_tuple())
       .def("run_slots", &PyProgram::run_slots)
       .def("run_into", &PyProgram::run_into, "inputs"_a, "outputs"_a)
+      .def("run_named", &PyProgram::run_named, "inputs"_a.none())
+      .def("run_named_into", &PyProgram::run_named_into, "inputs"_a.none(), "outputs"_a.none())
       .def("set_profiling", &PyProgram::set_profiling, "on"_a)
       .def("launch_times", &PyProgram::launch_times)
       .def_prop_ro("first_launch", &PyProgram::first_launch)

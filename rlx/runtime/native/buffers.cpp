@@ -1,5 +1,6 @@
 #include "buffers.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "error.h"
@@ -154,6 +155,17 @@ void* HeldBuffers::take(PyObject* object, const Signature& signature, Role role)
   }
   check(views_.back(), signature, role);
   return views_.back().buf;
+}
+
+bool HeldBuffers::last_is_apart() const {
+  const auto begin = [](const Py_buffer& view) { return reinterpret_cast<uintptr_t>(view.buf); };
+  const Py_buffer& last = views_.back();
+  const auto apart = [&](const Py_buffer& other) {
+    const auto size = [](const Py_buffer& view) { return static_cast<uintptr_t>(view.len); };
+    return size(last) == 0 || size(other) == 0 || begin(last) + size(last) <= begin(other) ||
+           begin(other) + size(other) <= begin(last);
+  };
+  return std::all_of(views_.begin(), views_.end() - 1, apart);
 }
 
 void HeldBuffers::release() noexcept {

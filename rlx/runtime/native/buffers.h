@@ -26,6 +26,9 @@ class HeldBuffers {
   // Takes any C-contiguous buffer; null, with Python's error set, if `object` has none.
   void* take(PyObject* object, int64_t* bytes);
 
+  // Whether the buffer that was taken last shares no byte with those taken before.
+  bool last_is_apart() const;
+
   void release() noexcept;
   void reserve(size_t count) { views_.reserve(count); }
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from rlx import knobs
 from rlx.errors import DeviceError
 from rlx.targets.llvm.machine import Machine
-from rlx.targets.presets import check_extras, find_preset
+from rlx.targets.preset import check_extras, find_preset
 
 __all__ = ["DEFAULT", "PRESETS", "Features", "best", "detect", "preset", "require", "selected"]
 

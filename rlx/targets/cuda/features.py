@@ -9,7 +9,7 @@ from rlx.errors import DeviceError
 from rlx.kernels.triton.machine import TritonMachine
 from rlx.targets.gpu.profiles import Chip
 from rlx.targets.llvm.machine import Machine
-from rlx.targets.presets import find_preset
+from rlx.targets.preset import find_preset
 from rlx.types import bf16, f16
 
 __all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "Features", "best", "preset", "runs"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from rlx.targets.gpu.profiles import Profile, best_profile
-from rlx.targets.presets import find_preset
+from rlx.targets.preset import find_preset
 from rlx.types import f64
 
 __all__ = ["DEFAULT", "PRESETS", "best", "preset"]

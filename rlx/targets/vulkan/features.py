@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlx.targets.presets import check_extras, find_preset
+from rlx.targets.preset import check_extras, find_preset
 from rlx.types import DType, bf16, f16, f64, i8, i16, i64, u8, u16, u64
 
 __all__ = ["DEFAULT", "EXTRAS", "PRESETS", "Extra", "Features", "best", "preset"]

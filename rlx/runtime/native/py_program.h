@@ -1,0 +1,259 @@
+// A program as Python holds it: buffers checked and held for the time of a call, results as arrays.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "buffers.h"
+#include "error.h"
+#include "gil.h"
+#include "program.h"
+#include "weights.h"
+
+namespace rlx {
+
+namespace nb = nanobind;
+
+// Names inside a damaged object need not be UTF-8.
+inline nb::str to_str(const std::string& text) {
+  PyObject* str =
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace");
+  if (str == nullptr) throw nb::python_error();
+  return nb::steal<nb::str>(str);
+}
+
+// What numpy needs to make a new array for an output.
+struct OutputArray {
+  nb::object shape, dtype;
+};
+
+// bfloat16 is no type of numpy's own: its bits come back as uint16.
+inline const char* numpy_name(DType dtype) {
+  constexpr const char* kNames[] = {"float16", "uint16", "float32", "float64", "int8",
+                                    "int16",   "int32",  "int64",   "uint8",   "uint16",
+                                    "uint32",  "uint64", "bool",    "complex64", "complex128"};
+  return kNames[static_cast<size_t>(dtype)];
+}
+
+inline nb::tuple to_tuple(const std::vector<int64_t>& values) {
+  nb::list list;
+  for (int64_t value : values) list.append(value);
+  return nb::tuple(list);
+}
+
+inline nb::tuple to_tuple(const std::vector<Signature>& signatures) {
+  nb::list list;
+  for (const Signature& signature : signatures) {
+    list.append(
+        nb::make_tuple(signature.name, dtype_name(signature.dtype), to_tuple(signature.shape)));
+  }
+  return nb::tuple(list);
+}
+
+// A program with what its calls from Python need besides.
+class PyProgram {
+ public:
+  PyProgram(std::shared_ptr<Weights> weights, Schedule schedule)
+      : program_(std::move(weights), std::move(schedule)) {
+    nb::module_ numpy = nb::module_::import_("numpy");
+    empty_ = numpy.attr("empty");
+    array_type_ = numpy.attr("ndarray");
+    for (const Signature& input : program_.schedule().inputs) names_.push_back(to_str(input.name));
+    for (const Signature& output : program_.schedule().outputs) {
+      arrays_.push_back({to_tuple(output.shape), numpy.attr("dtype")(numpy_name(output.dtype))});
+    }
+  }
+
+  const Schedule& schedule() const { return program_.schedule(); }
+
+  nb::tuple run_slots(const nb::args& inputs) {
+    Call call(*this);
+    call.take_inputs(inputs.ptr());
+    nb::tuple results = nb::steal<nb::tuple>(PyTuple_New(static_cast<Py_ssize_t>(arrays_.size())));
+    if (!results.is_valid()) throw nb::python_error();
+    for (size_t i = 0; i < arrays_.size(); ++i) {
+      PyTuple_SET_ITEM(results.ptr(), static_cast<Py_ssize_t>(i), call.new_output(i));
+    }
+    call.run();
+    return results;
+  }
+
+  // None, and nothing is run, for anything but a dict with an array as declared for each input.
+  nb::object run_named(nb::handle inputs) {
+    Call call(*this);
+    if (!call.take_named(inputs.ptr())) return nb::none();
+    nb::list results = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(arrays_.size())));
+    if (!results.is_valid()) throw nb::python_error();
+    for (size_t i = 0; i < arrays_.size(); ++i) {
+      PyList_SET_ITEM(results.ptr(), static_cast<Py_ssize_t>(i), call.new_output(i));
+    }
+    call.run();
+    return results;
+  }
+
+  // False, and nothing is run, for other inputs than run_named's, and for anything but arrays as
+  // declared for the outputs, which share no memory with the inputs or one another.
+  bool run_named_into(nb::handle inputs, nb::handle outputs) {
+    Call call(*this);
+    if (!call.take_named(inputs.ptr()) || !call.take_apart(outputs.ptr())) return false;
+    call.run();
+    return true;
+  }
+
+  void run_into(nb::handle inputs, nb::handle outputs) {
+    Call call(*this);
+    nb::object in = fast_sequence(inputs, "inputs");
+    nb::object out = fast_sequence(outputs, "outputs");
+    call.take_inputs(in.ptr());
+    call.take_all(out.ptr(), "outputs", schedule().outputs, Role::kOutput);
+    call.run();
+  }
+
+  void set_profiling(bool on) { program_.set_profiling(on); }
+  uint32_t first_launch() const { return program_.launches().first; }
+
+  nb::list launch_times() const {
+    nb::list times;
+    const LaunchTime* time = program_.launch_times();
+    for (uint32_t i = 0; i < program_.launches().count; ++i, ++time) {
+      times.append(nb::make_tuple(time->nanoseconds.load(std::memory_order_relaxed),
+                                  time->calls.load(std::memory_order_relaxed)));
+    }
+    return times;
+  }
+
+ private:
+  // The buffers of a call, kept for the next one so that a call allocates nothing.
+  struct Slots {
+    HeldBuffers held;
+    std::vector<void*> pointers;  // inputs, then outputs
+  };
+
+  class Call {
+   public:
+    explicit Call(PyProgram& owner) : owner_(owner), slots_(owner.slots_.take()) {
+      if (slots_ != nullptr) return;
+      const size_t count = owner.schedule().inputs.size() + owner.schedule().outputs.size();
+      slots_ = new Slots;
+      slots_->held.reserve(count);
+      slots_->pointers.reserve(count);
+    }
+
+    ~Call() {
+      slots_->held.release();
+      slots_->pointers.clear();
+      owner_.slots_.give(slots_);
+    }
+
+    void take(PyObject* object, const Signature& signature, Role role) {
+      slots_->pointers.push_back(slots_->held.take(object, signature, role));
+    }
+
+    // `objects` is a tuple or list.
+    void take_all(PyObject* objects, const char* what, const std::vector<Signature>& signatures,
+                  Role role) {
+      const Py_ssize_t count = PySequence_Fast_GET_SIZE(objects);
+      if (static_cast<size_t>(count) != signatures.size()) refuse_count(what, count, signatures);
+      for (Py_ssize_t i = 0; i < count; ++i) {
+        take(PySequence_Fast_GET_ITEM(objects, i), signatures[static_cast<size_t>(i)], role);
+      }
+    }
+
+    void take_inputs(PyObject* objects) {
+      take_all(objects, "inputs", owner_.schedule().inputs, Role::kInput);
+    }
+
+    // A new reference to a new array for an output.
+    PyObject* new_output(size_t index) {
+      const OutputArray& made = owner_.arrays_[index];
+      PyObject* arguments[] = {made.shape.ptr(), made.dtype.ptr()};
+      PyObject* array = PyObject_Vectorcall(owner_.empty_.ptr(), arguments, 2, nullptr);
+      if (array == nullptr) throw nb::python_error();
+      take(array, owner_.schedule().outputs[index], Role::kOutput);
+      return array;
+    }
+
+    bool take_named(PyObject* named) {
+      const std::vector<Signature>& signatures = owner_.schedule().inputs;
+      if (PyDict_CheckExact(named) == 0 ||
+          static_cast<size_t>(PyDict_GET_SIZE(named)) != signatures.size()) {
+        return false;
+      }
+      for (size_t i = 0; i < signatures.size(); ++i) {
+        PyObject* array = PyDict_GetItemWithError(named, owner_.names_[i].ptr());
+        if (array == nullptr) {
+          PyErr_Clear();
+          return false;
+        }
+        if (!take_array(array, signatures[i], Role::kInput)) return false;
+      }
+      return true;
+    }
+
+    bool take_apart(PyObject* outputs) {
+      const std::vector<Signature>& signatures = owner_.schedule().outputs;
+      if ((PyList_CheckExact(outputs) == 0 && PyTuple_CheckExact(outputs) == 0) ||
+          static_cast<size_t>(PySequence_Fast_GET_SIZE(outputs)) != signatures.size()) {
+        return false;
+      }
+      for (size_t i = 0; i < signatures.size(); ++i) {
+        PyObject* array = PySequence_Fast_GET_ITEM(outputs, static_cast<Py_ssize_t>(i));
+        if (!take_array(array, signatures[i], Role::kOutput)) return false;
+        if (!slots_->held.last_is_apart()) return false;
+      }
+      return true;
+    }
+
+    void run() {
+      GilReleased released;
+      void** inputs = slots_->pointers.data();
+      owner_.program_.run(inputs, inputs + owner_.schedule().inputs.size());
+    }
+
+   private:
+    // False unless it is an array of the signature, and of no subclass.
+    bool take_array(PyObject* object, const Signature& signature, Role role) {
+      if (reinterpret_cast<PyObject*>(Py_TYPE(object)) != owner_.array_type_.ptr()) return false;
+      try {
+        take(object, signature, role);
+      } catch (const Error&) {
+        return false;
+      }
+      return true;
+    }
+
+    PyProgram& owner_;
+    Slots* slots_;
+  };
+
+  [[noreturn]] static void refuse_count(const char* what, Py_ssize_t count,
+                                        const std::vector<Signature>& signatures) {
+    std::string names;
+    for (const Signature& signature : signatures) {
+      names += (names.empty() ? " (" : ", ") + signature.name;
+    }
+    throw Error(what, std::to_string(count) + " buffers",
+                std::to_string(signatures.size()) + names + (names.empty() ? "" : ")"));
+  }
+
+  static nb::object fast_sequence(nb::handle value, const char* what) {
+    PyObject* fast = PySequence_Fast(value.ptr(), "");
+    if (fast == nullptr) {
+      PyErr_Clear();
+      throw Error(what, Py_TYPE(value.ptr())->tp_name, "a sequence of buffers");
+    }
+    return nb::steal(fast);
+  }
+
+  Program program_;
+  FreeList<Slots> slots_;
+  nb::object empty_, array_type_;  // numpy.empty, numpy.ndarray
+  std::vector<nb::str> names_;     // of the inputs
+  std::vector<OutputArray> arrays_;
+};
+
+}  // namespace rlx
