@@ -26,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
     _use_new_cache(config)
     # What a target emits is the same whether or not there is a Triton, but in the tests of that and
     # on the GPUs that a run of the tests is for.
-    if not os.environ.get("RLX_TEST_DEVICES"):
+    if not {"cuda", "rocm"} & {*os.environ.get("RLX_TEST_DEVICES", "").replace(",", " ").split()}:
         os.environ.setdefault("RLX_TRITON", "off")
 
 

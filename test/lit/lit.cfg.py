@@ -1,7 +1,7 @@
 """The lit suite: IR in, IR out. ``.venv/bin/lit test/lit`` runs it from the root of the checkout.
 
-The tools run under the interpreter that runs lit. RLX_CPU is fixed, so that what a pass prints does
-not depend on the machine; a test that asks for another CPU says so with --target.
+The tools run under the interpreter that runs lit. RLX_CPU is fixed, and Triton off, so that what a
+pass prints does not depend on the machine; a test that asks for another CPU says so with --target.
 """
 
 import os
@@ -33,6 +33,7 @@ config.test_exec_root = str(root / "build" / "lit")
 config.environment.update(
     PYTHONPATH=os.pathsep.join([str(root), inputs, *filter(None, [os.environ.get("PYTHONPATH")])]),
     RLX_CPU="x86-64-v3",
+    RLX_TRITON="off",
 )
 config.substitutions += [
     ("%rlx-opt", f"{python} -m rlx.tools.opt"),

@@ -31,6 +31,7 @@ from rlx.lowering.compilation import Options
 from rlx.runtime.cache.key import artifact_parts
 from rlx.targets import find_target, triton
 from rlx.targets.cuda.features import preset
+from rlx.targets.triton import process
 from rlx.targets.triton.compile import compile_kernel
 from rlx.types import DType, bf16, f16, f32
 from support.drivers import counter, mocked, pair
@@ -235,6 +236,25 @@ def test_what_a_launch_cannot_give_is_refused() -> None:
     broken = replace(text, text=text.text.replace("tt.dot", "tt.dote"))
     with pytest.raises(ToolchainError, match=r"Triton 3\.\d\S* refused the kernel k for 80"):
         compile_kernel(broken, target.triton)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_compiler_that_crashes_is_an_error_and_the_next_one_starts_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = target_of("cuda:sm_80")
+    assert target.triton is not None
+    crashes = tmp_path / "crashes.py"
+    crashes.write_text("import os, sys; sys.stdin.readline(); print('oh', file=sys.stderr)\n"
+                       "sys.stderr.flush(); os.abort()", encoding="utf-8")  # fmt: skip
+    compile_kernel.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(process, "_SCRIPT", crashes)
+        patch.setattr(process, "_asker", process._Asker())
+        with pytest.raises(ToolchainError, match=r"refused the kernel k .*ended with -6: oh"):
+            compile_kernel(product(target, f16, (64, 64, 64)), target.triton)
+        patch.setattr(process, "_SCRIPT", process.Path(process.__file__).with_name("stages.py"))
+        assert compile_kernel(product(target, f16, (64, 64, 64)), target.triton).code
 
 
 def test_triton_is_used_as_the_knob_says() -> None:

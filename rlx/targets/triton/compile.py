@@ -6,18 +6,17 @@ Nothing is read from or left in Triton's own cache. The compiler's knobs in the 
 
 from __future__ import annotations
 
-import importlib
 import re
-import tempfile
+from base64 import b64decode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from rlx.errors import ToolchainError, UnsupportedError
 from rlx.kernels.builder import KernelText
 from rlx.kernels.triton.machine import TritonMachine
+from rlx.targets.triton.process import ask
 
 __all__ = ["Compiled", "compile_kernel", "emit_with"]
 
@@ -70,12 +69,11 @@ def compile_kernel(kernel: KernelText, machine: TritonMachine) -> Compiled:
     not got, or what no launch of ours gives it.
     """
     try:
-        found, said = _run(kernel, machine)
-    except Exception as e:  # the compiler raises what its stages do
-        reason = " ".join(str(e).split())[:400] or type(e).__name__
+        stages, said = _run(kernel, machine)
+    except ToolchainError as e:
         raise ToolchainError(
             f"Triton {machine.version} refused the kernel {kernel.name} for {machine.arch}:"
-            f" {reason}; with RLX_TRITON=off it is compiled without"
+            f" {e.message}; with RLX_TRITON=off it is compiled without"
         ) from e
     threads, shared = said["num_warps"] * machine.wave, said["shared"]
     scratch = max(said["global_scratch_size"] or 0, said["profile_scratch_size"] or 0)
@@ -86,54 +84,33 @@ def compile_kernel(kernel: KernelText, machine: TritonMachine) -> Compiled:
             f" of scratch, {threads} threads and {said['num_ctas']} blocks of a cluster; compile"
             " with RLX_TRITON=off"
         )
-    stages = {ours: _bytes(found[its]) for ours, its in STAGES.items() if its in found}
     code = stages["ptx" if machine.backend == "cuda" else "hsaco"]
     spare = _arguments(stages, kernel.name) - len(kernel.buffers) - 1
     return Compiled(code, threads, shared, spare, stages)
 
 
-def _run(kernel: KernelText, machine: TritonMachine) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the stages give by their names, and what they say of the kernel."""
-    knobs, libtriton, backends, compiler = (
-        importlib.import_module(name)
-        for name in (
-            "triton.knobs", "triton._C.libtriton", "triton.backends.compiler",
-            "triton.compiler.compiler",
-        )
-    )  # fmt: skip
-    ir = libtriton.ir
-    target = backends.GPUTarget(machine.backend, machine.arch, machine.wave)
-    backend, context = compiler.make_backend(target), ir.context()
-    ir.load_dialects(context)
-    backend.load_dialects(context)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.ttir"
-        path.write_text(kernel.text, encoding="utf-8")
-        module: Any = ir.parse_mlir_module(str(path), context)
-    module.context = context
-    given: dict[str, Any] = {
+def _run(kernel: KernelText, machine: TritonMachine) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """What the stages give by our names, and what they say of the kernel."""
+    options = {
         "num_warps": kernel.block // machine.wave,
         "num_stages": kernel.stages,
         # A multiply-add is where one is written, as everywhere.
         "enable_fp_fusion": False,
         **({"ptx_version": machine.ptx} if machine.ptx else {}),
     }
-    options = backend.parse_options(given)
-    stages: dict[str, Callable[[Any, dict[str, Any]], Any]] = {}
-    backend.add_stages(stages, options, backends.Language.TRITON)
-    said: dict[str, Any] = {"target": target, **options.__dict__}
-    found: dict[str, Any] = {}
-    with knobs.compilation.scope():
-        # Lines of a file that is gone would be in the code, and make no two compiles alike.
-        knobs.compilation.disable_line_info = True
-        for name, stage in stages.items():
-            if name != "cubin":  # the driver assembles PTX, for the GPU that it has
-                module = found[name] = stage(module, said)
-    return found, said
-
-
-def _bytes(text: str | bytes) -> bytes:
-    return text if isinstance(text, bytes) else text.encode()
+    answer = ask(
+        {
+            "text": kernel.text,
+            "backend": machine.backend,
+            "arch": machine.arch,
+            "wave": machine.wave,
+            "options": options,
+            "stages": list(STAGES.values()),
+        }
+    )
+    found = answer["found"]
+    texts = {ours: b64decode(found[its]) for ours, its in STAGES.items() if its in found}
+    return texts, answer["said"]
 
 
 def _arguments(stages: dict[str, bytes], name: str) -> int:
