@@ -59,9 +59,8 @@ CASES = [(target, dt, unit) for target, rows in TARGETS.items() for dt, unit in 
 @pytest.fixture
 def here() -> None:
     """A Triton that RLX calls."""
-    pytest.importorskip("triton")
-    if not triton.usable(triton.installed()):
-        pytest.skip(f"triton {triton.installed()} is not {triton.TESTED}")
+    if not triton.usable(triton.installed()):  # it is not imported: that is for its own process
+        pytest.skip(f"there is no Triton {triton.TESTED} (run `make drivers`)")
 
 
 def target_of(name: str) -> KernelTarget:
