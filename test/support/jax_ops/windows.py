@@ -35,7 +35,10 @@ def _conv_transpose(n: Any, x: Any, w: Any) -> Any:
 
 
 def _conv_weights(n: Any, x: Any, g: Any) -> Any:
-    """The gradient of JAX's convolution by the weights, which do not matter for it."""
+    """The gradient of JAX's convolution by the weights, which do not matter for it. JAX has none of
+    integers: those of the samples are exact in f64."""
+    if not jnp.issubdtype(x.dtype, jnp.inexact):
+        return _conv_weights(n, x.astype(float), g.astype(float)).astype(x.dtype)
     sizes = zip(x.shape[2:], g.shape[2:], n.taps, n.stride, n.low, n.dilation, strict=True)
     high = [(m - 1) * s + (k - 1) * d + 1 - lo - size for size, m, k, s, lo, d in sizes]
     w = jnp.zeros((g.shape[1], x.shape[1] // n.groups, *n.taps), x.dtype)
@@ -56,7 +59,8 @@ def _taps(n: Any, x: Any, fill: Any, low: Any, dilation: Any) -> Iterator[Any]:
 
 
 def _max_pool(n: Any, x: Any) -> Any:
-    return jnp.max(jnp.stack(list(_taps(n, x, -np.inf, n.low, n.dilation))), 0)
+    least = -np.inf if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.iinfo(x.dtype).min
+    return jnp.max(jnp.stack(list(_taps(n, x, least, n.low, n.dilation))), 0)
 
 
 def _mean_pool(n: Any, x: Any) -> Any:
