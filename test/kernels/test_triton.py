@@ -368,6 +368,10 @@ def test_tiles_fit_the_machine_and_the_sizes() -> None:
         assert tile(machine, 8192, 8192, 4096).shared_bytes(machine, f16) <= shared
     with pytest.raises(UnsupportedError, match="no tile fits 80's 512 bytes"):
         tile(replace(MACHINE, shared=512), 99, 99, 99)
+    step = Strides(0, 0, 64)
+    sizes = AttentionSizes(1, 1, 1, 64, 64, 64, 1.0, step, step, step, step)
+    with pytest.raises(UnsupportedError, match="attention: no tile fits 80's 512 bytes"):
+        attention.launch(AttentionConfig(f16), replace(MACHINE, shared=512), sizes, [0] * 4)
 
 
 def test_equal_facts_share_a_kernel() -> None:

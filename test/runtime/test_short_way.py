@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import rlx
 from rlx.errors import DTypeError, GraphError, NameError, ShapeError
+from rlx.runtime import _native
 from rlx.runtime.executable import Executable
 
 Array = np.ndarray[Any, Any]
@@ -146,3 +148,13 @@ def test_nothing_is_kept() -> None:
         f.run_into(given, outs)
         executable(f).run_named({**given, "y": None})
     assert [sys.getrefcount(a) for a in held] == before
+
+
+def test_what_the_runtime_has_no_memory_for_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*given: Any) -> None:
+        raise _native.Error("arena: found no memory, expected 64 bytes")
+
+    f = compiled()
+    monkeypatch.setattr(executable(f), "program", SimpleNamespace(run_named=fails))
+    with pytest.raises(GraphError, match=r"test_short_way\.py.*found no memory, expected 64 bytes"):
+        f.run(feeds())

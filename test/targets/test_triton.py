@@ -254,6 +254,7 @@ def test_a_compiler_that_crashes_is_an_error_and_the_next_one_starts_anew(
             compile_kernel(product(target, f16, (64, 64, 64)), target.triton)
         patch.setattr(process, "_SCRIPT", process.Path(process.__file__).with_name("stages.py"))
         assert compile_kernel(product(target, f16, (64, 64, 64)), target.triton).code
+        process._asker.end()
 
 
 def test_triton_is_used_as_the_knob_says() -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rlx.errors import UnsupportedError
 from rlx.kernels.builder import KernelText
 from rlx.kernels.control import ROW
 from rlx.kernels.reg import mlir_element
@@ -24,6 +23,8 @@ __all__ = ["Block", "Pointer", "Text", "register_type"]
 
 _POINTER = "!tt.ptr<"
 _FLOATS = ("f16", "bf16", "f32", "f64")
+_LEAST = {"f16": "0xFC00", "bf16": "0xFF80", "f32": "0xFF800000", "f64": "0xFFF0000000000000"}
+"""The bits of the negative infinity."""
 _WIDTHS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
 _IEEE = 2
 """Of ``tt.dot``'s precisions: products of f32 are f32's own, not those of fewer bits."""
@@ -388,8 +389,5 @@ def _literal(value: float | bool, kind: str) -> str:
     if kind not in _FLOATS:
         return str(int(value)) if kind != "i1" else str(bool(value)).lower()
     if value == float("-inf"):
-        bits = {"f32": "0xFF800000", "f16": "0xFC00", "bf16": "0xFF80"}
-        if kind not in bits:
-            raise UnsupportedError(f"no infinity of {kind} on blocks")
-        return bits[kind]
+        return _LEAST[kind]
     return f"{float(value):.17e}"

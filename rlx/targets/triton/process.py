@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +49,13 @@ class _Compiler:
         return {"error": f"its process ended with {code}: {' '.join(last)}", "ended": True}
 
     def end(self) -> None:
-        """Of a process that has ended."""
-        for stream in (self._process.stdin, self._process.stdout, self._said):
-            if stream is not None:
-                stream.close()
+        """Close its input, which ends it, and wait for that."""
+        assert self._process.stdin and self._process.stdout
+        with suppress(BrokenPipeError):  # it has ended
+            self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+        self._said.close()
 
 
 class _Asker:
@@ -71,8 +76,15 @@ class _Asker:
                 self.running = None
             return answer
 
+    def end(self) -> None:
+        """Leave no process behind."""
+        if self.running is not None and self.running.owner == os.getpid():
+            self.running.end()
+            self.running = None
+
 
 _asker = _Asker()
+atexit.register(_asker.end)
 
 
 def ask(request: dict[str, Any]) -> dict[str, Any]:
