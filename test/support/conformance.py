@@ -57,8 +57,8 @@ BATCH = 100
 SLOW = {
     **dict.fromkeys(("vulkan", "gpu", "opengl", "directx"), ("mir.pinv", "mir.svd", "mir.lstsq")),
 }
-"""Ops whose kernels take the compiler of a software driver minutes: they are compiled by RLX only
-there, and run where the target runs on hardware."""
+"""Ops whose kernels take the compiler of a software driver minutes: of the turning set they are
+compiled by RLX only there, and run where the target runs on hardware."""
 
 STANDS = {
     web.NAME: (
@@ -231,10 +231,10 @@ SETS: dict[str, Callable[[str], list[Case]]] = {
 
 def conforms(target: str, chosen: Sequence[Case], *, wholly: bool = True) -> Iterator[Finding]:
     """Run cases on the device of a target, or compile them for it where it has none. If not
-    ``wholly``, those of the ops that stand for the others run where there are such, and every case
-    is judged for one of the target's names."""
+    ``wholly``, slow ones are compiled only, those of the ops that stand for the others run where
+    there are such, and every case is judged for one of the target's names."""
     here = facts(target)
-    slow = SLOW.get(target, ()) if here.evidence == "software" else ()
+    slow = SLOW.get(target, ()) if here.evidence == "software" and not wholly else ()
     lacks = find_target(target).kernels.lacks
     judge = JUDGES.get(target)
     names = judge.names if judge and not judge.missing() else (target,)
