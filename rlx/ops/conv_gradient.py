@@ -159,8 +159,8 @@ class ConvWeights(Op, name="mir.conv_weights"):
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
-        """The elements of the new axis become groups; where their number is not known, which that of
-        groups must be, they become images."""
+        """The elements of the new axis become groups; images where their number is not known, as
+        that of groups must be."""
         count = next(v.shape[0] for v, has in zip(operands, batched, strict=True) if has)
         if not isinstance(count, int):
             if not self._planes_known():
@@ -173,7 +173,7 @@ class ConvWeights(Op, name="mir.conv_weights"):
                 for v, has in zip(operands, batched, strict=True)
             ]
             x, g = (v.reshape((count * v.shape[1], *v.shape[2:])) for v in each)
-            return by_taps(x, g, self.windows, self.groups, (count,))
+            return by_taps(x, g, self.windows, self.groups, (count, self.x.shape[0]))
 
         def wide(v: Value, has: bool) -> Value:
             both = v if has else v.expand((count, *v.shape))

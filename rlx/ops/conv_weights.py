@@ -23,10 +23,10 @@ CHANNELS = 8
 
 
 def by_taps(
-    x: Value, g: Value, windows: Windows, groups: int, examples: tuple[Dim, ...] = ()
+    x: Value, g: Value, windows: Windows, groups: int, apart: tuple[Dim, Dim] | None = None
 ) -> Value:
-    """The gradient as one product a tap, of which only N may be symbolic. With ``examples``, a
-    number, the images are those of so many examples, each of which has a gradient of its own.
+    """The gradient as one product a tap, of which only N may be symbolic. The images may be those
+    of examples that have gradients ``apart``: so many examples, with so many images each.
 
     x gets its padding, and g zeros behind its axes up to as many places; both as planes, in which a
     tap is a constant distance away, are multiplied along the places and summed over the images::
@@ -55,17 +55,17 @@ def by_taps(
     phases = {first: phase(first) for first, _ in taps}
     length = places - taps[-1][1]
     right = planes.narrow(3, 0, length).transpose([0, 1, 3, 2])
-    lead = len(examples)
+    lead = apart[:1] if apart else ()
     parts: list[Value] = []
     for first, distance in taps:
         left = phases[first].narrow(3, distance, length)
         each = MatMul(left, right).out
-        if examples:
-            each = each.reshape((*examples, images // examples[0], *each.shape[1:]))
-        total = ReduceSum(each, (lead,), False).out
-        order = [*range(lead + 1), lead + 2, lead + 1]
-        parts.append(total.transpose(order).reshape((*examples, outputs, channels, 1)))
-    return _joined(parts).reshape((*examples, outputs, channels, *kernel)).cast(to=dt)
+        if apart:
+            each = each.reshape((*apart, *each.shape[1:]))
+        total = ReduceSum(each, (len(lead),), False).out
+        order = [*range(total.rank - 2), total.rank - 1, total.rank - 2]
+        parts.append(total.transpose(order).reshape((*lead, outputs, channels, 1)))
+    return _joined(parts).reshape((*lead, outputs, channels, *kernel)).cast(to=dt)
 
 
 def _spatial(v: Value) -> tuple[int, ...]:

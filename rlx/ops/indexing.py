@@ -32,7 +32,7 @@ class _Box:
     steps: list[int]
 
     def of(self, value: Value) -> Value:
-        """The elements of ``value`` in the box; along an axis with a negative step from the last."""
+        """The elements of ``value`` in the box, those of a negative step from the last on."""
         back = [axis for axis, step in enumerate(self.steps) if step < 0]
         starts = [
             start + (size - 1) * step if step < 0 else start

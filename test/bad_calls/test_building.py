@@ -165,7 +165,7 @@ VALUES = [
     Bad(GraphError, "no truth value .* where", lambda g, x: bool(x)),
     Bad(GraphError, "no truth value .* where", lambda g, x: 0 < x.mean() < 1),
     Bad(GraphError, "compares no elements; write x.eq", lambda g, x: x == 0),
-    Bad(GraphError, "compares no elements; write x.eq", lambda g, x: np.ones(3) * (1.0 != x)),
+    Bad(GraphError, "compares no elements; write x.eq", lambda g, x: np.ones(3) * (x != 1.0)),
     Bad(GraphError, "compares no elements; write x.eq", lambda g, x: x == np.ones(3)),
     Bad(GraphError, "a Value has no elements yet", lambda g, x: float(x)),
     Bad(GraphError, "a Value has no elements yet", lambda g, x: int(x)),

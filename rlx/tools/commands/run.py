@@ -13,7 +13,9 @@ __all__ = ["add_arguments", "run"]
 
 def add_arguments(p: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    p.add_argument("file", help="an artifact that rlx compile wrote, a graph (.mlir) or a model (.onnx)")
+    p.add_argument(
+        "file", help="an artifact that rlx compile wrote, a graph (.mlir) or a model (.onnx)"
+    )
     add_graph_options(p)
     for option, what in (("--input", "an input"), ("--param", "a param that it does not carry")):
         p.add_argument(
