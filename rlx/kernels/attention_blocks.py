@@ -24,10 +24,12 @@ from rlx.kernels.attention_lanes import transpose
 from rlx.kernels.attention_mask import visible
 from rlx.kernels.attention_sums import Pair, Sums
 from rlx.kernels.math.exponential import exp2_share
-from rlx.kernels.reg import Reg
+from rlx.kernels.reg import Buffer, Reg
 from rlx.types import i32
 
 __all__ = ["Blocks"]
+
+CACHE_LINE = 64
 
 
 class Blocks(Sums):
@@ -43,7 +45,6 @@ class Blocks(Sums):
         self.kv_head = self.h // a.group
         first = t % a.splits * a.per_task * size
         rows = k.minimum(a.queries - first, a.per_task * size)
-        self.clear()
         k.loop(0, rows, size, lambda r: self.start(r, first + r, k.minimum(rows - r, size)))
         low, high = visible(k, a, self.config, first, rows)
 
@@ -92,6 +93,7 @@ class Blocks(Sums):
             ids = [k.minimum(lane + n, rows - 1) for n in range(t.lanes)]
             at = [start + n * a.q_row for n in ids]
             to = into + lane
+            self.request(a.q, [x + t.lanes * a.q_row for x in at])
 
             def put(column: Reg, x: Reg) -> None:
                 k.store(x * scale, self.scratch["queries"], to + column * t.queries)
@@ -154,12 +156,13 @@ class Blocks(Sums):
         start, stride = k.index(0), a.dim
         if keys is None:
             keys, start, stride = a.k, a.at("k", self.b, self.kv_head, p.at), a.k_row
-        adjust = self.adjustment(p)
 
         def some(j: Reg, *most: Reg) -> list[Reg]:
             # The last tile repeats the last key rather than read beyond it.
             ids = [k.minimum(j + n, p.keys - 1) for n in range(t.keys)]
             rows = [start + n * stride for n in ids]
+            if lanes == self.lanes:
+                k.when(p.copied <= j, lambda: self.request_keys(p, ids))
 
             def step(d: Reg, *sums: Reg) -> list[Reg]:
                 column = base + d * t.queries
@@ -172,17 +175,62 @@ class Blocks(Sums):
 
             zero = k.const(0.0, self.config.compute, t.lanes)
             sums = k.loop(0, a.dim, 1, step, [zero] * (t.keys * len(lanes)))
-            highest = list(most)
-            for n, x in enumerate(sums):
-                key, v = divmod(n, len(lanes))
-                s = adjust(x, ids[key], v)
-                k.store(s, self.scratch["scores"], (j + key) * t.queries + lanes[v])
-                # Unlike k.maximum this drops nan, which the weights then bring back.
-                highest[v] = k.select(s > highest[v], s, highest[v])
-            return highest
+            return self.seen(p, j, ids, lanes, sums, most)
 
         before = [k.load(self.scratch["peak"], p.r + v, t.lanes) for v in lanes]
         return k.loop(0, p.keys, t.keys, some, before)
+
+    def request(self, source: Buffer, rows: list[Reg]) -> None:
+        """Ask for rows that are read next. No machine looks ahead from row to row by itself where
+        they lie far apart."""
+        k, step = self.k, CACHE_LINE // self.config.dtype.bytes
+
+        def line(d: Reg) -> None:
+            for row in rows:
+                k.prefetch(source, row + d)
+
+        k.loop(0, self.args.dim, step, line)
+
+    def request_keys(self, p: Pair, ids: list[Reg]) -> None:
+        """What the first query rows ask for: the keys after ``ids``, and the rows of V of these."""
+        a = self.args
+        k_start, v_start = (a.at(x, self.b, self.kv_head, p.at) for x in ("k", "v"))
+        self.request(a.v, [v_start + n * a.v_row for n in ids])
+        if "keys" not in self.scratch:
+            self.request(a.k, [k_start + (n + len(ids)) * a.k_row for n in ids])
+
+    def seen(
+        self, p: Pair, j: Reg, ids: list[Reg], lanes: list[int], sums: list[Reg],
+        most: tuple[Reg, ...],
+    ) -> list[Reg]:  # fmt: skip
+        """Cap, mask and store a tile's scores of the keys ``ids``, which go to ``j`` and so on; the
+        highest so far."""
+        k, t, scores = self.k, self.tile, self.scratch["scores"]
+        adjust = self.adjustment(p)
+
+        def key(to: Reg, number: Reg, values: list[Reg], *most: Reg) -> list[Reg]:
+            out = []
+            for n, x in enumerate(values):
+                s = adjust(x, number, n)
+                k.store(s, scores, to * t.queries + lanes[n])
+                # Unlike k.maximum this drops nan, which the weights then bring back.
+                out.append(k.select(s > most[n], s, most[n]))
+            return out
+
+        width = len(lanes)
+        if not self.config.softcap:
+            for n, number in enumerate(ids):
+                most = tuple(key(j + n, number, sums[n * width : (n + 1) * width], *most))
+            return list(most)
+        # A cap is long code: one key at a time.
+        for n, x in enumerate(sums):
+            k.store(x, scores, (j + n // width) * t.queries + lanes[n % width])
+
+        def capped(i: Reg, *most: Reg) -> list[Reg]:
+            values = [k.load(scores, i * t.queries + lane, t.lanes) for lane in lanes]
+            return key(i, k.minimum(i, p.keys - 1), values, *most)
+
+        return k.loop(j, j + t.keys, 1, capped, list(most))
 
     def adjustment(self, p: Pair) -> Callable[[Reg, Reg, int], Reg]:
         """What happens to a vector of scores (key ``at + j``, queries of vector ``v``)."""

@@ -26,7 +26,7 @@ def scratch_lengths(
     width = padded(dim, tile)
     lengths = {
         "queries": blocks * (tile.queries * dim),
-        "sums": blocks * (tile.queries * width) + tile.columns,
+        "sums": blocks * (tile.queries * width),
         "peak": blocks * tile.queries,
         "total": blocks * tile.queries,
         "fade": blocks * 0 + tile.queries,
@@ -77,15 +77,9 @@ class Sums:
         starts, _ = offsets(lengths, k.index(0))
         self.scratch = {name: k.scratch(dt, at * dt.bytes) for name, at in starts.items()}
         self.width = padded(a.dim, tile)
-        self.zeros = a.per_task * (tile.queries * self.width)
         self.masking = Masking(k, config, a, unit=1.0 / math.log(2.0))
         self.lanes = [tile.lanes * v for v in range(tile.query_vectors)]
         self.parts = [tile.lanes * v for v in range(tile.dim_vectors)]
-
-    def clear(self) -> None:
-        """A row of zeros, which the sums of rows begin with."""
-        for part in self.parts:
-            self.k.store(0.0, self.scratch["sums"], self.zeros + part, self.tile.lanes)
 
     def add(self, p: Pair) -> None:
         """sums[query] = fade sums[query] + weights . V; after the last keys, the result."""
@@ -115,14 +109,17 @@ class Sums:
     def begin(self, p: Pair, d: Reg, row: Reg) -> list[Reg]:
         """What the sums of a tile go on from."""
         k, t, sums = self.k, self.tile, self.scratch["sums"]
-        start = k.select(p.begins, self.zeros, self.at(p, d, row))
-        distance = k.select(p.begins, 0, self.width)
-        found = []
-        for n in range(t.rows):
-            fade = k.load(self.scratch["fade"], row + n)
-            place = start + distance * n
-            found += [k.load(sums, place + part, t.lanes) * fade for part in self.parts]
-        return found
+
+        def faded() -> list[Reg]:
+            found, start = [], self.at(p, d, row)
+            for n in range(t.rows):
+                fade = k.load(self.scratch["fade"], row + n)
+                places = [start + self.width * n + part for part in self.parts]
+                found += [k.load(sums, place, t.lanes) * fade for place in places]
+            return found
+
+        zeros = [k.const(0.0, self.config.compute, t.lanes)] * (t.rows * t.dim_vectors)
+        return k.when(p.begins, lambda: zeros, faded, zeros)
 
     def products(self, p: Pair, d: Reg, row: Reg, near: Reg) -> list[Reg]:
         """The sums of a tile: rows of queries from ``row`` of the pair on, columns from ``d`` on.
