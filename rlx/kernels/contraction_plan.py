@@ -13,6 +13,7 @@ from rlx.kernels import amx
 from rlx.kernels.builder import KernelTarget
 from rlx.kernels.contraction_tile import (
     CACHE_LINE,
+    STRIP_PANELS,
     TASK_PANELS,
     TileShape,
     accumulate_type,
@@ -185,9 +186,9 @@ def _group_panels(config: ContractionConfig, shape: TileShape, m: int, n: int) -
 
 
 def _strip_panels(m: int) -> int:
-    """Panels that are finished together, epilogue included: those of a one-row tile, and else two,
-    so that the sums of a long chunk and a panel share the L1 cache."""
-    return TASK_PANELS // min(max(m, 1), 2)
+    """Panels that are finished together, epilogue included: those of a one-row tile, and else so
+    few that the sums of a long chunk and a panel share the L1 cache."""
+    return TASK_PANELS if m <= 1 else STRIP_PANELS
 
 
 BLOCK_DEPTH = 768

@@ -3,14 +3,14 @@
 ``contraction`` has the loops around them, and ``contraction_epilogue`` what follows. For a strip of
 panels:
 
-    for each block of K, for each panel:
-        for each whole tile of rows: add to its sums in the strip; after the last block, finish them
-    for each panel: the last rows, by smaller tiles, over all of K; finish them
+    for each block of K:
+        for each panel, for each whole tile of rows: add to its sums in the strip
+        for each panel, or some side by side: the last rows, by tiles of as many
+    finish them
 
 A block of a panel and a block of the rows of A stay in the L2 cache while they are used again. The
 sums wait in the strip for the next block to go on with them, so that an element stays one chain
-over K; those of the last block stay in registers where the epilogue is short. The last rows read a
-panel but once, and so need no blocks.
+over K. Whole tiles are finished in the last block, from registers where the epilogue is short.
 
 A plain B, which nobody has packed, is read where it lies. The first tile of a panel puts what it
 reads into scratch as a panel, for the other tiles.
@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from rlx.kernels.contraction_epilogue import Epilogue, Strip
 from rlx.kernels.contraction_tile import (
     PREFETCH_STEPS,
-    REQUEST_ROWS,
     TileOperands,
     emit_tile,
 )
@@ -83,47 +82,44 @@ class Products(Epilogue):
     def products(self, s: Strip) -> None:
         """A strip: its sums, and what becomes of them."""
         k, task = self.k, s.task
-        rest = task.rows % self.shape.rows
-        whole = task.rows - rest
-        if self.overlaps:
-            rest = k.select(rest <= self.tails[-1][0], rest, 0)
-        tiled = task.rows - rest
+        whole, step = self.cut(task.rows)
 
         def block(first: Reg) -> None:
             depth = k.minimum(self.depth - first, self.block_depth)
             a = task.a.offset + (first * self.lda if self.config.across else first)
             b = _Block(s, first, depth, a)
-            k.loop(s.begin, s.end, 1, lambda p: self.panel(b, p, tiled, whole))
+            k.loop(s.begin, s.end, 1, lambda p: self.panel(b, p, whole))
+
+            def rest(row: Reg) -> None:
+                self.tail(b, row, k.minimum(step, task.rows - row), self.shape.tail)
+
+            k.loop(whole, task.rows, step, rest)
 
         # Once where K is 0, too: the sums are 0 then.
-        k.loop(0, k.select(tiled > 0, k.maximum(self.depth, 1), 0), self.block_depth, block)
-        over_all = _Block(s, k.index(0), self.depth, task.a.offset)
-        k.when(rest > 0, lambda: self.tail(over_all, tiled, rest, self.tails))
+        k.loop(0, k.maximum(self.depth, 1), self.block_depth, block)
         self.finish_rest(s, whole)
 
-    @property
-    def overlaps(self) -> bool:
-        """Whether a whole tile serves one row less, and computes the last one twice. An A that lies
-        across would be read beyond it, and a plain B would be copied for nothing."""
-        return not (self.config.across or self.config.plain_b)
+    def cut(self, rows: Reg) -> tuple[Reg, Reg]:
+        """The rows of whole tiles, and those of each tile of the rest.
 
-    @property
-    def tails(self) -> tuple[tuple[int, int], ...]:
-        """The tiles of the last rows, smallest first."""
-        return self.shape.tail[:-1] if self.overlaps else self.shape.tail
+        A tile of very few rows waits for its panel as long as one of more. So a short rest shares
+        the rows of one whole tile.
+        """
+        k, most = self.k, self.shape.rows
+        rest = rows % most
+        shares = (rows > most) & (rest > 0) & (rest * 2 < most)
+        whole = rows - rest - k.select(shares, k.index(most), 0)
+        return whole, k.select(shares, (rest + (most + 1)) / 2, most)
 
-    def panel(self, b: _Block, p: Reg, tiled: Reg, whole: Reg) -> None:
-        """The whole tiles of a panel: ``tiled`` rows, of which ``whole`` fill theirs."""
+    def panel(self, b: _Block, p: Reg, whole: Reg) -> None:
+        """The whole tiles of a panel."""
         k = self.k
         source, packed = self.source(b, p), b.strip.task.panel
         complete = (b.first + b.depth >= self.depth) & self.is_whole(p)
 
         def tile(first: Reg, panel: _Panel, ahead: Reg | None, keep: Buffer | None = None) -> None:
             rows = [first + i if i else first for i in range(self.shape.rows)]
-            if self.overlaps:
-                rows = [k.minimum(r, b.strip.task.rows - 1) for r in rows]
-            start = self.begin(b, rows, panel)
-            sums = self.tile(b, rows, [panel], ahead, start, successive=True, keep=keep)
+            sums = self.tile(b, rows, [panel], ahead, keep)
 
             def store() -> None:
                 self.store(b.strip, rows, [p], sums)
@@ -131,30 +127,36 @@ class Products(Epilogue):
             def finish() -> None:
                 self.finish_tile(b.strip, p, first, sums)
 
-            done = complete & (first < whole)
             if self.is_short:
-                k.when(done, finish, store)
+                k.when(complete, finish, store)
             else:
                 store()
-                k.when(done, finish)
+                k.when(complete, finish)
 
         rows = self.shape.rows
         if packed is None:
-            k.loop(0, tiled, rows, lambda i: tile(i, source, self.near))
+            k.loop(0, whole, rows, lambda i: tile(i, source, self.near))
         else:
-            tile(k.index(0), source, None, packed)
-            copy = _Panel(p, packed, k.index(0), k.index(self.shape.width))
-            k.loop(rows, tiled, rows, lambda i: tile(i, copy, None))
 
-    def begin(self, b: _Block, rows: list[Reg], panel: _Panel) -> list[Reg]:
+            def tiles() -> None:
+                tile(k.index(0), source, None, packed)
+                copy = _Panel(p, packed, k.index(0), k.index(self.shape.width))
+                k.loop(rows, whole, rows, lambda i: tile(i, copy, None))
+
+            k.when(whole > 0, tiles)
+
+    def begin(self, b: _Block, rows: list[Reg], panels: list[_Panel]) -> list[Reg]:
         """The sums that a block goes on from; those of the first are a row of zeros."""
         k, lanes = self.k, self.shape.lanes
         is_first = k.compare("eq", b.first, 0)
-        at = k.select(is_first, self.zeros, self.column(panel.number) - b.strip.column)
+        columns = [
+            k.select(is_first, self.zeros, self.column(p.number) - b.strip.column) for p in panels
+        ]
         distance = k.select(is_first, 0, self.strip_width)
         return [
             k.load(b.strip.task.sums, at + r * distance + v * lanes, self.lanes)
             for r in rows
+            for at in columns
             for v in range(self.shape.vectors)
         ]
 
@@ -179,21 +181,20 @@ class Products(Epilogue):
         return _Panel(p, self.b, at, self.k.index(width * self.config.group))
 
     def tail(self, b: _Block, first: Reg, count: Reg, tiles: tuple[tuple[int, int], ...]) -> None:
-        """The last rows, by the smallest tile that holds them.
+        """``count`` rows from ``first`` on, by the tile that has as many.
 
-        Rows and panels that a tile has too many repeat its last ones: they compute the same sums
-        and store them to the same place.
+        Panels that a tile has too many repeat the last one: they compute the same sums and store
+        them to the same place. Panels side by side are streams in which the machine itself looks
+        ahead, and requests would be half of all reads of rows that do little but read.
         """
         k, s = self.k, b.strip
         (rows, panels), *larger = tiles
-        ahead = self.near if rows >= REQUEST_ROWS and not self.config.plain_b else None
+        ahead = self.near if panels == 1 and not self.config.plain_b else None
 
         def run(p: Reg) -> None:
-            at = [k.minimum(first + i, s.task.rows - 1) if i else first for i in range(rows)]
+            at = [first + i if i else first for i in range(rows)]
             side = [k.minimum(p + i, s.end - 1) if i else p for i in range(panels)]
-            zero = self.k.const(0, self.config.accumulate, self.lanes)
-            start = [zero] * (rows * panels * self.shape.vectors)
-            sums = self.tile(b, at, [self.source(b, q) for q in side], ahead, start)
+            sums = self.tile(b, at, [self.source(b, q) for q in side], ahead)
             self.store(s, at, side, sums)
 
         def all_panels() -> None:
@@ -206,22 +207,20 @@ class Products(Epilogue):
 
     def tile(
         self, b: _Block, rows: list[Reg], panels: list[_Panel], ahead: Reg | None,
-        start: list[Reg], *, successive: bool = False, keep: Buffer | None = None,
+        keep: Buffer | None = None,
     ) -> list[Reg]:  # fmt: skip
-        """The sums of a tile, which go on from ``start``; ``successive`` says that its rows follow
-        each other. ``keep`` takes a copy of the panel."""
+        """The sums of a tile of successive rows; ``keep`` takes a copy of the panel."""
         t, config = b.strip.task, self.config
         return emit_tile(
             self.k,
             self.shape,
             TileOperands(
                 t.a.buffer, panels[0].buffer, panels[0].step, config.accumulate, config.group,
-                config.flips, self.lda if config.across else None, config.across and successive,
-                keep,
+                config.flips, self.lda if config.across else None, keep,
             ),
             rows=[b.a + r * t.a.distance for r in rows],
             panels=[p.at for p in panels],
             depth=b.depth,
             ahead=ahead,
-            start=start,
+            start=self.begin(b, rows, panels),
         )  # fmt: skip
