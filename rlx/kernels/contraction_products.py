@@ -119,6 +119,7 @@ class Products(Epilogue):
 
         def tile(first: Reg, panel: _Panel, ahead: Reg | None, keep: Buffer | None = None) -> None:
             rows = [first + i if i else first for i in range(self.shape.rows)]
+            self.request_operands(b.strip, rows, p, complete)
             sums = self.tile(b, rows, [panel], ahead, keep)
 
             def store() -> None:
