@@ -121,7 +121,7 @@ class _Emitter(Products):
             work = amx.Block(
                 t.a.buffer, r * t.a.distance, t.a.distance, self.b, t.b + p * panel_size,
                 shape.vectors, t.sums, r * self.strip_width + (p - s.begin) * shape.width,
-                self.strip_width,
+                k.index(self.strip_width),
             )  # fmt: skip
             amx.emit_block(k, work, self.depth, tiles)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.contraction_plan import ContractionConfig
-from rlx.kernels.contraction_tile import CACHE_LINE
+from rlx.kernels.contraction_tile import CACHE_LINE, STRIP_PANELS
 from rlx.kernels.probe import step_cost
 from rlx.kernels.reg import Buffer, Reg
 
@@ -87,7 +87,8 @@ class Epilogue:
 
     def start(self) -> None:
         """What the whole kernel needs once it has begun."""
-        self.strip_width = self.strip_panels * self.shape.width
+        # A task of one row may have more panels in its only row.
+        self.strip_width = STRIP_PANELS * self.shape.width
 
     @property
     def is_short(self) -> bool:
@@ -96,16 +97,18 @@ class Epilogue:
         same = all(x is dt for x in (*program.inputs, *program.results))
         return same and dt.is_float and sum(map(step_cost, program.steps)) <= SHORT
 
-    def request_operands(self, s: Strip, rows: Sequence[Reg], panel: Reg, wanted: Reg) -> None:
+    def request_operands(self, s: Strip, first: Reg, panel: Reg, wanted: Reg) -> None:
         """Ask before a tile's products for what its epilogue reads of matrices: those of many rows
         are in no cache that is near, and the next tile would wait for them. If it is not
         ``wanted`` yet, the first row stands for all: that costs less than a branch."""
         k, t = self.k, s.task
         for i, kind in enumerate(self.config.operands):
             if kind == "full":
-                for r in rows:
-                    row = k.select(wanted, t.row0 + r, 0)
-                    buffer, at = self.place(i, t.batch, row, panel * self.shape.width)
+                row = k.select(wanted, t.row0 + first, 0)
+                buffer, at = self.place(i, t.batch, row, panel * self.shape.width)
+                distance = k.select(wanted, self.operand_strides[i][0], 0)
+                for r in range(self.shape.rows):
+                    at = at + distance if r else at
                     for j in range(0, self.shape.width, CACHE_LINE // buffer.dtype.bytes):
                         k.prefetch(buffer, at + j if j else at)
 

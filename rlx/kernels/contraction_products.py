@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from rlx.kernels.contraction_epilogue import Epilogue, Strip
 from rlx.kernels.contraction_tile import (
+    PLAIN_STEPS,
     PREFETCH_STEPS,
     TileOperands,
     emit_tile,
@@ -58,20 +59,24 @@ class Products(Epilogue):
     def start(self) -> None:
         """What the whole kernel needs once it has begun."""
         super().start()
-        self.near = self.k.index(PREFETCH_STEPS * self.shape.width)
+        near = self.k.index(PREFETCH_STEPS * self.shape.width)
+        self.near = self.ldb * PLAIN_STEPS if self.config.plain_b else near
         self.zeros = self.chunk_rows * self.strip_width
 
     def sums(self) -> Buffer:
-        """The scratch of the sums, a row of zeros after them."""
+        """The scratch of the sums, and after them a tile of zeros in rows of the same distance."""
         k, sums = self.k, self.k.scratch(self.config.accumulate)
-        for v in range(self.shape.vectors):
-            k.store(0, sums, self.zeros + v * self.shape.lanes, self.lanes)
+        for r in range(self.shape.rows):
+            for v in range(self.shape.vectors):
+                at = self.zeros + (r * self.strip_width + v * self.shape.lanes)
+                k.store(0, sums, at, self.lanes)
         return sums
 
     @property
     def sums_bytes(self) -> Reg:
         """Size of the scratch of the sums."""
-        return (self.zeros + self.shape.width) * self.config.accumulate.bytes
+        rows = self.chunk_rows + self.shape.rows
+        return rows * (self.strip_width * self.config.accumulate.bytes)
 
     def column(self, panel: Reg) -> Reg:
         """The first column of a panel. The last one of a plain B ends with B: some of its columns
@@ -93,7 +98,8 @@ class Products(Epilogue):
             def rest(row: Reg) -> None:
                 self.tail(b, row, k.minimum(step, task.rows - row), self.shape.tail)
 
-            k.loop(whole, task.rows, step, rest)
+            if self.config.rest:
+                k.loop(whole, task.rows, step, rest)
 
         # Once where K is 0, too: the sums are 0 then.
         k.loop(0, k.maximum(self.depth, 1), self.block_depth, block)
@@ -106,6 +112,8 @@ class Products(Epilogue):
         the rows of one whole tile.
         """
         k, most = self.k, self.shape.rows
+        if not self.config.rest:
+            return rows, k.index(most)
         rest = rows % most
         shares = (rows > most) & (rest > 0) & (rest * 2 < most)
         whole = rows - rest - k.select(shares, k.index(most), 0)
@@ -118,12 +126,11 @@ class Products(Epilogue):
         complete = (b.first + b.depth >= self.depth) & self.is_whole(p)
 
         def tile(first: Reg, panel: _Panel, ahead: Reg | None, keep: Buffer | None = None) -> None:
-            rows = [first + i if i else first for i in range(self.shape.rows)]
-            self.request_operands(b.strip, rows, p, complete)
-            sums = self.tile(b, rows, [panel], ahead, keep)
+            self.request_operands(b.strip, first, p, complete)
+            sums = self.tile(b, first, self.shape.rows, [panel], ahead, keep)
 
             def store() -> None:
-                self.store(b.strip, rows, [p], sums)
+                self.store(b.strip, first, [p], sums)
 
             def finish() -> None:
                 self.finish_tile(b.strip, p, first, sums)
@@ -146,29 +153,29 @@ class Products(Epilogue):
 
             k.when(whole > 0, tiles)
 
-    def begin(self, b: _Block, rows: list[Reg], panels: list[_Panel]) -> list[Reg]:
-        """The sums that a block goes on from; those of the first are a row of zeros."""
-        k, lanes = self.k, self.shape.lanes
-        is_first = k.compare("eq", b.first, 0)
-        columns = [
-            k.select(is_first, self.zeros, self.column(p.number) - b.strip.column) for p in panels
-        ]
-        distance = k.select(is_first, 0, self.strip_width)
+    def places(self, s: Strip, first: Reg, panels: list[Reg]) -> list[Reg]:
+        """Where the strip has the sums of the rows from ``first`` on, of some panels."""
+        return [first * self.strip_width + (self.column(p) - s.column) for p in panels]
+
+    def vectors(self, rows: int, places: list[Reg]) -> list[Reg]:
+        """The vectors of a tile, of which each panel begins at its place in the strip."""
+        steps = [v * self.shape.lanes for v in range(self.shape.vectors)]
         return [
-            k.load(b.strip.task.sums, at + r * distance + v * lanes, self.lanes)
-            for r in rows
-            for at in columns
-            for v in range(self.shape.vectors)
+            at + (r * self.strip_width + v) for r in range(rows) for at in places for v in steps
         ]
 
-    def store(self, s: Strip, rows: list[Reg], panels: list[Reg], sums: list[Reg]) -> None:
+    def begin(self, b: _Block, first: Reg, count: int, panels: list[_Panel]) -> list[Reg]:
+        """The sums that a block goes on from; those of the first one are zeros."""
+        k = self.k
+        is_first = k.compare("eq", b.first, 0)
+        places = self.places(b.strip, first, [p.number for p in panels])
+        places = [k.select(is_first, self.zeros, at) for at in places]
+        return [k.load(b.strip.task.sums, at, self.lanes) for at in self.vectors(count, places)]
+
+    def store(self, s: Strip, first: Reg, panels: list[Reg], sums: list[Reg]) -> None:
         """The sums of a tile into the strip."""
-        columns = [
-            self.column(p) - s.column + v * self.shape.lanes
-            for p in panels
-            for v in range(self.shape.vectors)
-        ]
-        places = [at + c for at in [r * self.strip_width for r in rows] for c in columns]
+        rows = len(sums) // (len(panels) * self.shape.vectors)
+        places = self.vectors(rows, self.places(s, first, panels))
         for value, at in zip(sums, places, strict=True):
             self.k.store(value, s.task.sums, at, self.lanes)
 
@@ -190,13 +197,12 @@ class Products(Epilogue):
         """
         k, s = self.k, b.strip
         (rows, panels), *larger = tiles
-        ahead = self.near if panels == 1 and not self.config.plain_b else None
+        ahead = self.near if panels == 1 else None
 
         def run(p: Reg) -> None:
-            at = [first + i if i else first for i in range(rows)]
             side = [k.minimum(p + i, s.end - 1) if i else p for i in range(panels)]
-            sums = self.tile(b, at, [self.source(b, q) for q in side], ahead)
-            self.store(s, at, side, sums)
+            sums = self.tile(b, first, rows, [self.source(b, q) for q in side], ahead)
+            self.store(s, first, side, sums)
 
         def all_panels() -> None:
             k.loop(s.begin, s.end, panels, run)
@@ -207,11 +213,15 @@ class Products(Epilogue):
             all_panels()
 
     def tile(
-        self, b: _Block, rows: list[Reg], panels: list[_Panel], ahead: Reg | None,
+        self, b: _Block, first: Reg, count: int, panels: list[_Panel], ahead: Reg | None,
         keep: Buffer | None = None,
     ) -> list[Reg]:  # fmt: skip
-        """The sums of a tile of successive rows; ``keep`` takes a copy of the panel."""
+        """The sums of a tile of ``count`` rows from ``first`` on; ``keep`` takes a copy of the
+        panel."""
         t, config = b.strip.task, self.config
+        rows = [b.a + first * t.a.distance]
+        for _ in range(1, count):
+            rows.append(rows[-1] + t.a.distance)
         return emit_tile(
             self.k,
             self.shape,
@@ -219,9 +229,9 @@ class Products(Epilogue):
                 t.a.buffer, panels[0].buffer, panels[0].step, config.accumulate, config.group,
                 config.flips, self.lda if config.across else None, keep,
             ),
-            rows=[b.a + r * t.a.distance for r in rows],
+            rows=rows,
             panels=[p.at for p in panels],
             depth=b.depth,
             ahead=ahead,
-            start=self.begin(b, rows, panels),
+            start=self.begin(b, first, count, panels),
         )  # fmt: skip

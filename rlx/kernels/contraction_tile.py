@@ -38,7 +38,8 @@ STRIP_PANELS = 2
 CACHE_LINE = 64
 PREFETCH_STEPS = 64
 """How many steps of k ahead a panel is requested; at its end that is the next panel's start."""
-
+PLAIN_STEPS = 8
+"""How many rows of a plain B ahead."""
 
 CONVERSION_REGISTERS = 2
 """What it takes to convert a column of B."""
