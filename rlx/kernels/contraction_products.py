@@ -66,10 +66,13 @@ class Products(Epilogue):
     def sums(self) -> Buffer:
         """The scratch of the sums, and after them a tile of zeros in rows of the same distance."""
         k, sums = self.k, self.k.scratch(self.config.accumulate)
-        for r in range(self.shape.rows):
+
+        def row(r: Reg) -> None:
             for v in range(self.shape.vectors):
-                at = self.zeros + (r * self.strip_width + v * self.shape.lanes)
+                at = self.zeros + r * self.strip_width + v * self.shape.lanes
                 k.store(0, sums, at, self.lanes)
+
+        k.loop(0, k.minimum(self.m, self.shape.rows), 1, row)
         return sums
 
     @property
