@@ -11,9 +11,12 @@ and after; see ``rowwise_plan`` for how a region becomes passes over a row.
             fold each reduction, and compute what has one value a row from it
 
 Between two passes everything waits for a few dozen instructions that depend on each other: side by
-side, rows share that time. The order of a reduction depends on the length of the row and on the
-vector width alone, and not on the rows beside it. Outputs must not overlap inputs: a pass may use
-an output's row before a later pass reads the input again.
+side, rows share that time. Memory waits too, while passes go over what is in a cache: so rows that
+are far off are asked for two rows ahead, each pass asking for its part of the lines.
+
+The order of a reduction depends on the length of the row and on the vector width alone, and not on
+the rows beside it. Outputs must not overlap inputs: a pass may use an output's row before a later
+pass reads the input again.
 """
 
 from __future__ import annotations
@@ -33,6 +36,12 @@ SHARE = 1 << 16
 """Instructions on elements that are worth a thread of their own: several microseconds."""
 
 ALIGN = 64
+
+FAR = 16 << 20
+"""Bytes of all rows from which they are far: below it, asking for them costs more than it saves."""
+
+FAR_ROWS = range(2 << 10, (32 << 10) + 1)
+"""Bytes of such a row: a shorter one comes too late, a longer one pushes out what was asked for."""
 
 SERIAL = 4
 """Elements of a row for each of the threads that share it: up to that, one does it all."""
@@ -64,7 +73,8 @@ def launch(
     )
     kinds = accesses(space)
     threads = _threads(columns) if blocks else 0
-    config = RowwiseConfig(program, kinds[: len(inputs)], kinds[len(inputs) :], threads)
+    far = not blocks and columns * widest(program) in FAR_ROWS and _bytes(program, space) >= FAR
+    config = RowwiseConfig(program, kinds[: len(inputs)], kinds[len(inputs) :], threads, far)
 
     planned = plan(config)
     scratch_row = -(-columns * widest(program) // ALIGN) * ALIGN
@@ -76,6 +86,13 @@ def launch(
     scratch_rows = planned.scratch_rows * (GROUP if columns * widest(program) <= SHORT_ROW else 1)
     tasks = ceil_div(rows.size, BLOCK // threads) if threads else rows.size
     return config, Launch(tasks, grain, tuple(sizes), scratch_rows * scratch_row)
+
+
+def _bytes(program: RowProgram, space: Space) -> int:
+    """The memory of the operands that have rows of their own."""
+    dtypes = [*program.inputs, *(program.dtypes[v] for v in program.outputs)]
+    apart = (dt for dt, s in zip(dtypes, space.strides, strict=True) if s[-1] and any(s[:-1]))
+    return space.size * sum(dt.bytes for dt in apart)
 
 
 def _threads(columns: int) -> int:
