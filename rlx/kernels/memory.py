@@ -52,9 +52,9 @@ class Memory(Arithmetic):
         return r
 
     def _form(self, dt: DType) -> DType:
-        """What an element is in memory. On GPUs a bf16 is an integer: SPIR-V has no such type
-        without an extension, and MLIR would silently take f32 for it."""
-        return u16 if dt is bf16 and self.target.frame == "gpu" else dt
+        """What an element is in memory. A bf16 is an integer: of masked ones LLVM makes calls of a
+        library, and SPIR-V has no such type without an extension."""
+        return u16 if dt is bf16 else dt
 
     def _element(self, dt: DType) -> str:
         return mlir_element(self._form(dt), memory=True)
@@ -72,7 +72,7 @@ class Memory(Arithmetic):
         if self._scratch is None:
             self._scratch = Buffer("%scratch", u8, f"memref<{FLAT}xi8>")
         at = self._index(offset)
-        name, elem = self.fresh(), mlir_element(dt, memory=True)
+        name, elem = self.fresh(), self._element(dt)
         kind = f"memref<{FLAT // dt.part.bytes}x{elem}>"
         self.line(f"{name} = memref.view %scratch[{at.name}][] : memref<{FLAT}xi8> to {kind}")
         return Buffer(name, dt, kind)

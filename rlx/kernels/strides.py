@@ -11,7 +11,7 @@ from typing import Literal
 
 from rlx.kernels.builder import Kernel
 from rlx.kernels.reg import Buffer, Reg
-from rlx.types import DType, bf16
+from rlx.types import DType
 
 __all__ = [
     "Access",
@@ -122,9 +122,8 @@ def run_time_strides(access: Access, strides: Strides) -> list[int]:
 
 
 def maskable(dt: DType) -> bool:
-    """Whether loads and stores of an element type take a mask: no pairs, and no bf16, of which LLVM
-    would make calls of a library."""
-    return not dt.is_complex and dt is not bf16
+    """Whether loads and stores of an element type take a mask: no pairs."""
+    return not dt.is_complex
 
 
 class Walked:
