@@ -26,7 +26,15 @@ from collections.abc import Sequence
 from rlx.kernels.family import Launch
 from rlx.kernels.rowwise_emit import BLOCK, GROUP, SHORT_ROW, emit, widest
 from rlx.kernels.rowwise_plan import Reduce, RowProgram, RowwiseConfig, plan
-from rlx.kernels.strides import Space, Strides, accesses, ceil_div, collapse, run_time_strides
+from rlx.kernels.strides import (
+    Space,
+    Strides,
+    accesses,
+    are_far,
+    ceil_div,
+    collapse,
+    run_time_strides,
+)
 
 __all__ = ["Reduce", "RowProgram", "RowwiseConfig", "emit", "launch"]
 
@@ -37,11 +45,9 @@ SHARE = 1 << 16
 
 ALIGN = 64
 
-FAR = 16 << 20
-"""Bytes of all rows from which they are far: below it, asking for them costs more than it saves."""
-
 FAR_ROWS = range(2 << 10, (32 << 10) + 1)
-"""Bytes of such a row: a shorter one comes too late, a longer one pushes out what was asked for."""
+"""Bytes of a row that is worth asking for: a shorter one comes too late, a longer one pushes out
+what was asked for."""
 
 SERIAL = 4
 """Elements of a row for each of the threads that share it: up to that, one does it all."""
@@ -73,7 +79,9 @@ def launch(
     )
     kinds = accesses(space)
     threads = _threads(columns) if blocks else 0
-    far = not blocks and columns * widest(program) in FAR_ROWS and _bytes(program, space) >= FAR
+    worth = not blocks and columns * widest(program) in FAR_ROWS
+    results = [program.dtypes[v] for v in program.outputs]
+    far = worth and are_far(space, [*program.inputs, *results])
     config = RowwiseConfig(program, kinds[: len(inputs)], kinds[len(inputs) :], threads, far)
 
     planned = plan(config)
@@ -86,13 +94,6 @@ def launch(
     scratch_rows = planned.scratch_rows * (GROUP if columns * widest(program) <= SHORT_ROW else 1)
     tasks = ceil_div(rows.size, BLOCK // threads) if threads else rows.size
     return config, Launch(tasks, grain, tuple(sizes), scratch_rows * scratch_row)
-
-
-def _bytes(program: RowProgram, space: Space) -> int:
-    """The memory of the operands that have rows of their own."""
-    dtypes = [*program.inputs, *(program.dtypes[v] for v in program.outputs)]
-    apart = (dt for dt, s in zip(dtypes, space.strides, strict=True) if s[-1] and any(s[:-1]))
-    return space.size * sum(dt.bytes for dt in apart)
 
 
 def _threads(columns: int) -> int:
