@@ -324,7 +324,7 @@ class _Emitter:
                     for o, b in zip(self.outputs, row.out_bases, strict=True)
                     if o.inner == "one"
                 ]
-                passes = self.plan.passes
+                passes = self.plan.passes[::-1]
                 asked = (stored + asked)[passes.index(p) :: len(passes)]
             elif p is not self.costly:
                 asked = []
