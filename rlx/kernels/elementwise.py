@@ -9,6 +9,8 @@ whatever the shape. Blocks depend on the shape alone, never on the number of thr
             operands that do not move along the row: loaded once
             for j in inner block, by vectors, the last of them masked: load, program, store
 
+Of operands that are far off, each round asks for the lines that come a few KB after its own.
+
 Outputs must not overlap inputs, unless the kernel is made for ``in_place``: then an output may be
 the same memory as an input with the same strides and element size, since every element is read
 before it is written, and once. Where the target has no masks, the last vector of a row does some
