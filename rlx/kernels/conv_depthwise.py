@@ -149,35 +149,57 @@ class _Emitter:
             k.store(value, self.strip, n * self.step, self.lanes)
         self.finish(plane, row0, column0)
 
-    def masks(self, x0: Reg) -> dict[tuple[int, int], Reg]:
-        """Which elements of the vectors of input from a column on are there; by the first of the
-        tap, in strides, and the number of the vector."""
+    def masks(self, x0: Reg) -> dict[int, Reg]:
+        """Which elements of the vectors of input from a column on are there, by the vectors'
+        numbers."""
         if not self.masked:
             return {}
-        k, step = self.k, self.config.stride[1]
-        width, found = k.cast(self.width, u32), {}
+        k, width = self.k, self.k.cast(self.width, u32)
         numbers = k.lane_numbers(i32, self.step)
-        for n in sorted({n for n, _ in self.config.places()}):
-            for v in range(self.tile.vectors * step):
-                places = numbers + k.cast(x0 + (n * step + v * self.step), i32)
-                found[n, v] = k.compare("lt", k.bitcast(places, u32), width)
+        found: dict[int, Reg] = {}
+        for n in self.vectors_read():
+            places = numbers + k.cast(x0 + n * self.step, i32)
+            found[n] = k.compare("lt", k.bitcast(places, u32), width)
         return found
+
+    def shifts(self) -> list[tuple[int, int, int]]:
+        """For each tap of a row: its place in a stride, and how many vectors and lanes on its
+        elements begin."""
+        places = (divmod(t * self.config.dilation[1], self.config.stride[1])
+                  for t in range(self.config.kernel[2]))
+        return [(part, *divmod(shift, self.step)) for shift, part in places]
+
+    def vectors_read(self) -> list[int]:
+        """The numbers of the vectors of input that a row of a tile needs."""
+        step = self.config.stride[1]
+        wanted = {
+            (v + n + more) * step + part
+            for _, n, lane in self.shifts() for v in range(self.tile.vectors)
+            for more in range(2 if lane else 1) for part in range(step)
+        }  # fmt: skip
+        return sorted(wanted)
 
     def row(
         self, plane: _Plane, at: Reg, a: int, uses: list[tuple[int, int]], own: list[Reg],
-        masks: dict[tuple[int, int], Reg],
+        masks: dict[int, Reg],
     ) -> list[Reg]:  # fmt: skip
         """The sums with an input row that is there added: each of ``uses`` is a row of windows and
         the row of taps that falls on it."""
         k, vectors, sums = self.k, self.tile.vectors, list(own)
-        step, columns = self.config.stride[1], self.config.kernel[2]
-        read: dict[tuple[int, int], Reg] = {}
-        for t, (n, part) in enumerate(self.config.places()):
-            for v in range(vectors * step):
-                if (n, v) not in read:
-                    place = at + (n * step + v * self.step)
-                    read[n, v] = k.load(self.x, place, self.lanes, masks.get((n, v)))
-            taken = [self.every(read, n, part, v) for v in range(vectors)]
+        columns = self.config.kernel[2]
+        read = {
+            n: k.load(self.x, at + n * self.step, self.lanes, masks.get(n))
+            for n in self.vectors_read()
+        }
+        parts = self.parts(read)
+        for t, (part, n, lane) in enumerate(self.shifts()):
+            taken: list[Reg] = []
+            for v in range(vectors):
+                x = parts[part, v + n]
+                if lane:
+                    lanes = range(lane, lane + self.step)
+                    x = k.shuffle(x, parts[part, v + n + 1], lanes)
+                taken.append(x)
             for u, (_, b) in enumerate(uses):
                 tap = (a * self.config.kernel[1] + b) * columns + t
                 factor = plane.held[tap] if plane.held else self.weight(plane.w + tap)
@@ -185,13 +207,15 @@ class _Emitter:
                     sums[u * vectors + v] = k.fma(factor, taken[v], sums[u * vectors + v])
         return sums
 
-    def every(self, read: dict[tuple[int, int], Reg], n: int, part: int, v: int) -> Reg:
-        """A vector of the elements of one place in each stride."""
-        step, lanes = self.config.stride[1], self.lanes
-        if step == 1 or not lanes:
-            return read[n, v * step + part]
-        low, high = read[n, 2 * v], read[n, 2 * v + 1]
-        return self.k.shuffle(low, high, range(part, 2 * lanes, 2))
+    def parts(self, read: dict[int, Reg]) -> dict[tuple[int, int], Reg]:
+        """Vectors of the elements of one place in each stride, by that and their number."""
+        step = self.config.stride[1]
+        if step == 1 or not self.lanes:
+            return {(n % step, n // step): x for n, x in read.items()}
+        return {
+            (part, n): self.k.shuffle(read[2 * n], read[2 * n + 1], range(part, 2 * self.lanes, 2))
+            for n in {n // 2 for n in read} for part in range(2)
+        }  # fmt: skip
 
     def finish(self, plane: _Plane, row0: Reg, column0: Reg) -> None:
         """The results of a tile."""
