@@ -25,6 +25,10 @@ from rlx.kernels.reg import Reg
 from rlx.types import i32, u32
 
 __all__ = ["emit"]
+import os
+DM=int(os.environ.get("DM","0"))
+PF=int(os.environ.get("PF","0"))
+
 
 
 def emit(name: str, config: ConvDepthwiseConfig, target: KernelTarget) -> KernelText:
@@ -59,13 +63,13 @@ class _Emitter:
         self.epilogue = ConvEpilogue(k, config.epilogue, config.operands)
         names = (
             "x_image", "x_channel", "x_z", "x_y", "depth", "height", "width", "low_z", "low_y",
-            "low_x", "stride_z", "dilation_z", "out_z", "out_y", "out_x", "groups", "outputs",
+            "stride_z", "dilation_z", "out_z", "out_y", "out_x", "groups", "outputs",
             "tiles", "panels", "task_groups", "group_tasks", "task_tiles", "tile_tasks",
             "task_panels", "panel_tasks",
         )  # fmt: skip
         (
             self.x_image, self.x_channel, self.x_z, self.x_y, self.depth, self.height, self.width,
-            self.low_z, self.low_y, self.low_x, self.stride_z, self.dilation_z, self.out_z,
+            self.low_z, self.low_y, self.stride_z, self.dilation_z, self.out_z,
             self.out_y, self.out_x, self.groups, self.outputs, self.tiles, self.panels,
             self.task_groups, self.group_tasks, self.task_tiles, self.tile_tasks, self.task_panels,
             self.panel_tasks,
@@ -119,7 +123,7 @@ class _Emitter:
         """The sums of a tile, and its results."""
         k, config, (rows, vectors) = self.k, self.config, (self.tile.rows, self.tile.vectors)
         row0, column0 = t * rows, p * (vectors * self.step)
-        y0, x0 = row0 * config.stride[0] - self.low_y, column0 * config.stride[1] - self.low_x
+        y0, x0 = row0 * config.stride[0] - self.low_y, column0 * config.stride[1]
         masks = self.masks(x0)
         zero = k.const(0.0, config.dtype, self.lanes)
         total = {(r, v): zero for r in range(rows) for v in range(vectors)}
@@ -145,39 +149,39 @@ class _Emitter:
 
                 found = k.when(there, row, lambda own=own: own, results=own)
                 total.update(zip(keys, found, strict=True))
-        for n, value in enumerate(total.values()):
-            k.store(value, self.strip, n * self.step, self.lanes)
-        self.finish(plane, row0, column0)
+        self.finish(plane, row0, column0, total)
 
     def masks(self, x0: Reg) -> dict[int, Reg]:
         """Which elements of the vectors of input from a column on are there, by the vectors'
-        numbers."""
+        numbers; of a whole row all are but those behind its end."""
         if not self.masked:
             return {}
         k, width = self.k, self.k.cast(self.width, u32)
         numbers = k.lane_numbers(i32, self.step)
         found: dict[int, Reg] = {}
         for n in self.vectors_read():
-            places = numbers + k.cast(x0 + n * self.step, i32)
-            found[n] = k.compare("lt", k.bitcast(places, u32), width)
+            if not self.config.row or n == self.config.row - 1:
+                places = numbers + k.cast(x0 + n * self.step, i32)
+                found[n] = k.compare("lt", k.bitcast(places, u32), width)
         return found
 
     def shifts(self) -> list[tuple[int, int, int]]:
         """For each tap of a row: its place in a stride, and how many vectors and lanes on its
         elements begin."""
-        places = (divmod(t * self.config.dilation[1], self.config.stride[1])
-                  for t in range(self.config.kernel[2]))
+        config = self.config
+        places = (divmod(t * config.dilation[1] - config.low, config.stride[1])
+                  for t in range(config.kernel[2]))
         return [(part, *divmod(shift, self.step)) for shift, part in places]
 
     def vectors_read(self) -> list[int]:
         """The numbers of the vectors of input that a row of a tile needs."""
-        step = self.config.stride[1]
+        step, row = self.config.stride[1], self.config.row
         wanted = {
             (v + n + more) * step + part
             for _, n, lane in self.shifts() for v in range(self.tile.vectors)
             for more in range(2 if lane else 1) for part in range(step)
         }  # fmt: skip
-        return sorted(wanted)
+        return sorted(n for n in wanted if not row or 0 <= n < row)
 
     def row(
         self, plane: _Plane, at: Reg, a: int, uses: list[tuple[int, int]], own: list[Reg],
@@ -191,14 +195,17 @@ class _Emitter:
             n: k.load(self.x, at + n * self.step, self.lanes, masks.get(n))
             for n in self.vectors_read()
         }
-        parts = self.parts(read)
+        if PF:
+            for n in range(self.config.row):
+                k.prefetch(self.x, at + (n * self.step + PF))
+        parts, zero = self.parts(read), k.const(0.0, self.config.dtype, self.lanes)
         for t, (part, n, lane) in enumerate(self.shifts()):
             taken: list[Reg] = []
             for v in range(vectors):
-                x = parts[part, v + n]
+                x = parts.get((part, v + n), zero)
                 if lane:
                     lanes = range(lane, lane + self.step)
-                    x = k.shuffle(x, parts[part, v + n + 1], lanes)
+                    x = k.shuffle(x, parts.get((part, v + n + 1), zero), lanes)
                 taken.append(x)
             for u, (_, b) in enumerate(uses):
                 tap = (a * self.config.kernel[1] + b) * columns + t
@@ -212,28 +219,36 @@ class _Emitter:
         step = self.config.stride[1]
         if step == 1 or not self.lanes:
             return {(n % step, n // step): x for n, x in read.items()}
+        zero = self.k.const(0.0, self.config.dtype, self.lanes)
         return {
-            (part, n): self.k.shuffle(read[2 * n], read[2 * n + 1], range(part, 2 * self.lanes, 2))
+            (part, n): self.k.shuffle(
+                read.get(2 * n, zero), read.get(2 * n + 1, zero), range(part, 2 * self.lanes, 2)
+            )
             for n in {n // 2 for n in read} for part in range(2)
         }  # fmt: skip
 
-    def finish(self, plane: _Plane, row0: Reg, column0: Reg) -> None:
-        """The results of a tile."""
+    def finish(
+        self, plane: _Plane, row0: Reg, column0: Reg, total: dict[tuple[int, int], Reg]
+    ) -> None:
+        """The results of a tile: of each row that is stored, the vectors and the part of one."""
         k, vectors, lanes = self.k, self.tile.vectors, self.lanes
         left = [self.out_x - (column0 + v * self.step) for v in range(vectors)]
         masks = [k.first_lanes(n, lanes) for n in left] if self.masked else None
         c = plane.c + row0 * self.out_x + column0
         numbers = self.epilogue.numbers(plane.channel)
 
-        def row(r: Reg) -> None:
-            at, own = r * (vectors * self.step), c + r * self.out_x
+        def row(r: int) -> None:
             for v in range(vectors):
-                sums, to = at + v * self.step, own + v * self.step
-                if masks is None:
+                to, value = c + (r * self.out_x + v * self.step), total[r, v]
+                last = v == vectors - 1
+                if not last and (self.config.row or DM):
+                    self.epilogue.part(value, numbers, to, lanes)
+                elif masks is None:
                     count = k.minimum(k.maximum(left[v], k.index(0)), k.index(self.step))
-                    self.epilogue.stretch(count, self.strip, sums, to, plane.channel, lanes)
+                    k.store(value, self.strip, 0, lanes)
+                    self.epilogue.stretch(count, self.strip, k.index(0), to, plane.channel, lanes)
                 else:
-                    total = k.load(self.strip, sums, lanes)
-                    self.epilogue.part(total, numbers, to, lanes, masks[v])
+                    self.epilogue.part(value, numbers, to, lanes, masks[v])
 
-        k.loop(0, k.minimum(self.out_y - row0, k.index(self.tile.rows)), 1, row)
+        for r in range(self.tile.rows):
+            k.when(row0 + r < self.out_y, lambda r=r: row(r))

@@ -29,7 +29,8 @@ class ConvDepthwiseConfig:
     """What the code depends on.
 
     ``dtype`` is what is multiplied and summed (f32 or f64), ``source`` what is read. ``stride`` and
-    ``dilation`` are those along rows and columns.
+    ``dilation`` are those along rows and columns, and ``low`` is the padding of columns. ``row`` is
+    how many vectors an input row fills, if a tile has all windows of a row; else 0.
     """
 
     dtype: DType
@@ -37,6 +38,8 @@ class ConvDepthwiseConfig:
     kernel: Triple
     stride: tuple[int, int]
     dilation: tuple[int, int]
+    low: int
+    row: int
     tile: DepthwiseTile
     epilogue: Program
     operands: tuple[OperandKind, ...] = ()
@@ -49,11 +52,6 @@ class ConvDepthwiseConfig:
     def rows_read(self) -> list[int]:
         """The input rows of a tile, from its first on."""
         return rows_read(self.tile.rows, self.kernel[1], self.stride[0], self.dilation[0])
-
-    def places(self) -> list[tuple[int, int]]:
-        """For each tap of a row: the vectors of input it lies in, and its place in a stride."""
-        step = self.stride[1]
-        return [divmod(t * self.dilation[1], step) for t in range(self.kernel[2])]
 
 
 def rows_read(rows: int, taps: int, stride: int, dilation: int) -> list[int]:
@@ -122,9 +120,13 @@ def config_of(
 ) -> ConvDepthwiseConfig:  # fmt: skip
     """The config for a convolution whose input has the type ``source`` where it is read."""
     (_, sy, sx), (_, dy, dx), (_, oy, ox) = shape.stride, shape.dilation, shape.out
-    sizes = (target.lanes(dt), accumulators(target), held_taps(target))
+    lanes = target.lanes(dt)
+    sizes = (lanes, accumulators(target), held_taps(target))
     tile = tile_of(sizes, (oy, ox), shape.kernel, (sy, sx), (dy, dx))
-    return ConvDepthwiseConfig(dt, source, shape.kernel, (sy, sx), (dy, dx), tile, epilogue, operands)
+    row = ceil_div(shape.size[2], lanes) if tile.vectors * lanes >= ox else 0
+    return ConvDepthwiseConfig(
+        dt, source, shape.kernel, (sy, sx), (dy, dx), shape.low[2], row, tile, epilogue, operands
+    )
 
 
 TASKS = 64
@@ -165,7 +167,7 @@ def launch(
     work = 2 * shape.taps * task_groups * shape.outputs * task_tiles * tile.rows
     work *= task_panels * tile.vectors * lanes
     sizes = (
-        image, channel, z, y, *shape.size, *shape.low, shape.stride[0], shape.dilation[0],
+        image, channel, z, y, *shape.size, *shape.low[:2], shape.stride[0], shape.dilation[0],
         *shape.out, shape.groups, shape.outputs, tiles, panels, task_groups, group_tasks,
         task_tiles, tile_tasks, task_panels, panel_tasks,
     )  # fmt: skip
