@@ -1,4 +1,4 @@
-"""The convolutions of ResNet-50, and depthwise ones of MobileNet and ConvNeXt, with bias and relu."""
+"""Convolutions with bias and relu: of ResNet-50, and depthwise ones."""
 
 from __future__ import annotations
 
@@ -56,17 +56,14 @@ def resnet50() -> list[Layer]:
     return list(dict.fromkeys(found))
 
 
-def depthwise(channels: int, kernel: int, stride: int, size: int) -> Layer:
-    """A layer that takes every channel by itself."""
-    return Layer(channels, channels, kernel, stride, size, channels)
-
-
 DEPTHWISE = [
-    *(depthwise(*at) for at in ((32, 3, 1, 112), (96, 3, 2, 112), (144, 3, 1, 56), (144, 3, 2, 56))),
-    *(depthwise(*at) for at in ((384, 3, 1, 14), (576, 3, 2, 14), (960, 3, 1, 7))),
-    *(depthwise(*at) for at in ((72, 5, 2, 56), (120, 5, 1, 28), (672, 5, 1, 14), (960, 5, 1, 7))),
-    *(depthwise(*at) for at in ((96, 7, 1, 56), (192, 7, 1, 28), (384, 7, 1, 14), (768, 7, 1, 7))),
-]
+    Layer(channels, channels, kernel, stride, size, channels)
+    for channels, kernel, stride, size in (
+        (32, 3, 1, 112), (96, 3, 2, 112), (144, 3, 1, 56), (144, 3, 2, 56), (384, 3, 1, 14),
+        (576, 3, 2, 14), (960, 3, 1, 7), (72, 5, 2, 56), (120, 5, 1, 28), (672, 5, 1, 14),
+        (960, 5, 1, 7), (96, 7, 1, 56), (192, 7, 1, 28), (384, 7, 1, 14), (768, 7, 1, 7),
+    )
+]  # fmt: skip
 """Of MobileNet (3x3 and 5x5) and ConvNeXt (7x7)."""
 
 

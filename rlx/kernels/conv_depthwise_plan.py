@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from itertools import product
 
 from rlx.kernels.builder import KernelTarget
 from rlx.kernels.conv_plan import ConvShape, OperandKind, Triple
@@ -70,8 +70,8 @@ def suits(shape: ConvShape) -> bool:
     return shape.channels == 1 and 1 < shape.taps <= MOST_TAPS and shape.stride[2] <= MOST_STRIDE
 
 
-def accumulators(target: KernelTarget) -> int:
-    """Registers for sums."""
+def most_sums(target: KernelTarget) -> int:
+    """Vectors of sums in registers at most."""
     return 24 if target.registers >= 32 else 10
 
 
@@ -80,38 +80,30 @@ def held_taps(target: KernelTarget) -> int:
     return 9 if target.registers >= 32 else 3
 
 
-SPLIT = 1.75
-"""Loads that one of a vector at any place takes the time of: most lie in two lines."""
+MOST_SIDE = 8
+"""Rows and vectors of a tile at most."""
 LATENCY = 4
 """Cycles from a multiply-add to the next of its sum."""
-ROW_CYCLES, VECTOR_CYCLES = 1.5, 3
-"""What an input row and the end of a vector of sums cost, in cycles."""
+ROW_CYCLES, EDGE_CYCLES, MOVE_CYCLES, VECTOR_CYCLES = 2, 2, 0.3, 3
+"""What costs besides: an input row, one of a tile that has no whole rows of windows, moving the
+lanes of a vector, and the end of a vector of sums."""
 
 
-@cache
-def tile_of(
-    target_sizes: tuple[int, int, int], out: tuple[int, int], kernel: Triple, stride: tuple[int, int],
-    dilation: tuple[int, int],
-) -> DepthwiseTile:  # fmt: skip
-    """The tile with the least work; ``target_sizes`` are lanes, sums and weights in registers."""
-    lanes, sums, held = target_sizes
-    oy, ox = out
-    taps, deep = math.prod(kernel), kernel[0]
-    loads = len({t * dilation[1] // stride[1] for t in range(kernel[2])}) * stride[1]
+def tile_of(target: KernelTarget, shape: ConvShape, dt: DType) -> DepthwiseTile:
+    """The tile with the least work."""
+    oy, columns = shape.out[1], ceil_div(shape.out[2], target.lanes(dt))
 
     def cycles(tile: DepthwiseTile) -> float:
         r, v = tile.rows, tile.vectors
-        rows = len(rows_read(r, kernel[1], stride[0], dilation[0])) * deep
-        read = rows * loads * v * SPLIT + (r * taps if taps > held else 0)
-        one = max(r * v * taps / 2, read / 2, LATENCY * taps) + rows * ROW_CYCLES
-        tiles = ceil_div(oy, r) * ceil_div(ceil_div(ox, lanes), v)
-        return tiles * (one + r * v * VECTOR_CYCLES)
+        rows = len(rows_read(r, shape.kernel[1], shape.stride[1], shape.dilation[1]))
+        rows *= shape.kernel[0]
+        one = max(r * v / 2, LATENCY) * shape.taps + r * v * VECTOR_CYCLES
+        one += rows * (ROW_CYCLES + EDGE_CYCLES * (v < columns))
+        one += rows * v * shape.kernel[2] * MOVE_CYCLES
+        return ceil_div(oy, r) * ceil_div(columns, v) * one
 
-    tiles = [
-        DepthwiseTile(r, v)
-        for r in range(1, min(8, oy) + 1) for v in range(1, 9) if r * v <= sums
-    ]  # fmt: skip
-    return min(tiles, key=cycles)
+    sides = product(range(1, min(MOST_SIDE, oy) + 1), range(1, min(MOST_SIDE, columns) + 1))
+    return min((DepthwiseTile(*t) for t in sides if math.prod(t) <= most_sums(target)), key=cycles)
 
 
 def config_of(
@@ -119,14 +111,12 @@ def config_of(
     operands: tuple[OperandKind, ...],
 ) -> ConvDepthwiseConfig:  # fmt: skip
     """The config for a convolution whose input has the type ``source`` where it is read."""
-    (_, sy, sx), (_, dy, dx), (_, oy, ox) = shape.stride, shape.dilation, shape.out
-    lanes = target.lanes(dt)
-    sizes = (lanes, accumulators(target), held_taps(target))
-    tile = tile_of(sizes, (oy, ox), shape.kernel, (sy, sx), (dy, dx))
-    row = ceil_div(shape.size[2], lanes) if tile.vectors * lanes >= ox else 0
+    tile, lanes = tile_of(target, shape, dt), target.lanes(dt)
+    row = ceil_div(shape.size[2], lanes) if tile.vectors * lanes >= shape.out[2] else 0
     return ConvDepthwiseConfig(
-        dt, source, shape.kernel, (sy, sx), (dy, dx), shape.low[2], row, tile, epilogue, operands
-    )
+        dt, source, shape.kernel, shape.stride[1:], shape.dilation[1:], shape.low[2], row, tile,
+        epilogue, operands,
+    )  # fmt: skip
 
 
 TASKS = 64
@@ -158,24 +148,25 @@ def launch(
         return each, ceil_div(count, each)
 
     tasks = shape.images * oz
-    task_groups, group_tasks = cut(shape.groups, tasks)
-    tasks *= group_tasks
+    channels = shape.groups * shape.outputs
+    task_channels, channel_tasks = cut(channels, tasks)
+    tasks *= channel_tasks
     task_tiles, tile_tasks = cut(tiles, tasks)
     tasks *= tile_tasks
     task_panels, panel_tasks = cut(panels, tasks)
     tasks *= panel_tasks
-    work = 2 * shape.taps * task_groups * shape.outputs * task_tiles * tile.rows
+    work = 2 * shape.taps * task_channels * task_tiles * tile.rows
     work *= task_panels * tile.vectors * lanes
     sizes = (
         image, channel, z, y, *shape.size, *shape.low[:2], shape.stride[0], shape.dilation[0],
-        *shape.out, shape.groups, shape.outputs, tiles, panels, task_groups, group_tasks,
+        *shape.out, channels, shape.outputs, tiles, panels, task_channels, channel_tasks,
         task_tiles, tile_tasks, task_panels, panel_tasks,
     )  # fmt: skip
     return Launch(
         tasks,
         max(1, GRAIN_FLOPS // max(1, work)),
         sizes,
-        scratch=tile.rows * tile.vectors * lanes * config.dtype.bytes,
+        scratch=lanes * config.dtype.bytes,
     )
 
 

@@ -229,8 +229,8 @@ class _Depthwise:
             return source, [], config, conv_depthwise_plan.launch(config, target, shape, strides)
         config = conv_depthwise_plan.config_of(target, shape, dt, dt, *end)
         read, layout = self.layout()
-        room = conv_depthwise_plan.slack(config, target)
-        planes = _filled(layer.lowering, source, replace(read, images=shape.images), dt, layout, room)
+        read, room = replace(read, images=shape.images), conv_depthwise_plan.slack(config, target)
+        planes = _filled(layer.lowering, source, read, dt, layout, room)
         _, y, x = layout.size
         shape = replace(shape, size=layout.size, low=(0, 0, 0))
         strides = layout.image, layout.channel, (y * x, x, 1)
