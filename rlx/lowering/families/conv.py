@@ -227,12 +227,12 @@ class _Depthwise:
             image, channel, *axes = source.strides
             strides = image, channel, triple(tuple(axes), 0)
             return source, [], config, conv_depthwise_plan.launch(config, target, shape, strides)
-        config = conv_depthwise_plan.config_of(target, shape, dt, dt, *end)
         read, layout = self.layout()
+        shape = replace(shape, size=layout.size, low=(0, 0, 0))
+        config = conv_depthwise_plan.config_of(target, shape, dt, dt, *end)
         read, room = replace(read, images=shape.images), conv_depthwise_plan.slack(config, target)
         planes = _filled(layer.lowering, source, read, dt, layout, room)
         _, y, x = layout.size
-        shape = replace(shape, size=layout.size, low=(0, 0, 0))
         strides = layout.image, layout.channel, (y * x, x, 1)
         return planes, [], config, conv_depthwise_plan.launch(config, target, shape, strides)
 
