@@ -44,11 +44,6 @@ class ConvDepthwiseConfig:
     epilogue: Program
     operands: tuple[OperandKind, ...] = ()
 
-    @property
-    def result(self) -> DType:
-        """The element type of the result."""
-        return self.epilogue.results[0]
-
     def rows_read(self) -> list[int]:
         """The input rows of a tile, from its first on."""
         return rows_read(self.tile.rows, self.kernel[1], self.stride[0], self.dilation[0])

@@ -96,7 +96,7 @@ def depthwise(
     image, channel, z, y, _ = element_strides(x)
     launch = conv_depthwise_plan.launch(config, target, shape, (image, channel, (z, y, 1)))
     if out is None:
-        out = np.full((len(x), len(w), *size), np.nan, config.result.numpy)
+        out = np.full((len(x), len(w), *size), np.nan, config.epilogue.results[0].numpy)
     run_launch(conv, config, launch, [x, w.astype(dt.numpy), *operands, out], pieces, features)
     return out
 
