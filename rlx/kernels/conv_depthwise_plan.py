@@ -56,13 +56,17 @@ def rows_read(rows: int, taps: int, stride: int, dilation: int) -> list[int]:
 
 MOST_TAPS = 64
 """Taps of a window at most: each is code of its own."""
+FEW_TAPS, FEW_OUTPUTS = 9, 4
+"""Taps or output channels a group up to which no other kernel was measured to be faster."""
 MOST_STRIDE = 2
 """The largest distance of neighbouring windows along a row that vectors are loaded for."""
 
 
 def suits(shape: ConvShape) -> bool:
-    """Whether the kernel can do a convolution: one channel a group, and few taps."""
-    return shape.channels == 1 and 1 < shape.taps <= MOST_TAPS and shape.stride[2] <= MOST_STRIDE
+    """Whether the kernel does a convolution: one channel a group, and few taps or few outputs."""
+    one = shape.channels == 1 and shape.stride[2] <= MOST_STRIDE
+    few = shape.taps <= FEW_TAPS or shape.outputs <= FEW_OUTPUTS
+    return one and few and 1 < shape.taps <= MOST_TAPS
 
 
 def most_sums(target: KernelTarget) -> int:

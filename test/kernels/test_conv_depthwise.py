@@ -201,6 +201,23 @@ def test_a_layer_is_cut_for_threads() -> None:
         assert found.range >= 16 and found.grain <= found.range / 2
 
 
+def test_what_other_kernels_do_better_is_left_to_them() -> None:
+    def suits(groups: int, channels: int, outputs: int, taps: int, stride: int = 1) -> bool:
+        image, kernel = (1, 56, 56), (1, taps, taps)
+        return conv_depthwise_plan.suits(
+            ConvShape(
+                1, groups, channels, outputs, image, image, kernel, (1, 1, stride), (0, 0, 0),
+                (1, 1, 1),
+            )
+        )  # fmt: skip
+
+    assert suits(32, 1, 1, 7, 2) and suits(1, 1, 64, 3)
+    assert not suits(32, 2, 1, 3)  # two channels a group
+    assert not suits(1, 1, 64, 7)  # many taps and outputs
+    assert not suits(32, 1, 1, 1) and not suits(32, 1, 1, 9)  # one tap, more than have code
+    assert not suits(32, 1, 1, 3, 3)  # windows far apart
+
+
 # -- through the compiler ------------------------------------------------------------------
 
 
