@@ -1,4 +1,4 @@
-"""The convolutions of ResNet-50 with bias and relu, and depthwise ones of MobileNet."""
+"""Convolutions with bias and relu: of ResNet-50, and depthwise ones."""
 
 from __future__ import annotations
 
@@ -57,11 +57,14 @@ def resnet50() -> list[Layer]:
 
 
 DEPTHWISE = [
-    Layer(32, 32, 3, 1, 112, 32),
-    Layer(144, 144, 3, 1, 56, 144),
-    Layer(384, 384, 3, 1, 14, 384),
-    Layer(960, 960, 3, 1, 7, 960),
-]
+    Layer(channels, channels, kernel, stride, size, channels)
+    for channels, kernel, stride, size in (
+        (32, 3, 1, 112), (96, 3, 2, 112), (144, 3, 1, 56), (144, 3, 2, 56), (384, 3, 1, 14),
+        (576, 3, 2, 14), (960, 3, 1, 7), (72, 5, 2, 56), (120, 5, 1, 28), (672, 5, 1, 14),
+        (960, 5, 1, 7), (96, 7, 1, 56), (192, 7, 1, 28), (384, 7, 1, 14), (768, 7, 1, 7),
+    )
+]  # fmt: skip
+"""Of MobileNet (3x3 and 5x5) and ConvNeXt (7x7)."""
 
 
 def case(layer: Layer, batch: int) -> Case:
@@ -85,6 +88,5 @@ def case(layer: Layer, batch: int) -> Case:
 
 
 def cases() -> list[Case]:
-    """Every layer for one image and for eight; depthwise ones for one."""
-    found = [case(layer, batch) for batch in (1, 8) for layer in resnet50()]
-    return found + [case(layer, 1) for layer in DEPTHWISE]
+    """Every layer for one image and for eight."""
+    return [case(layer, batch) for batch in (1, 8) for layer in (*resnet50(), *DEPTHWISE)]

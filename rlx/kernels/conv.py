@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rlx.kernels import conv_channels
+from rlx.kernels import conv_channels, conv_depthwise
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.conv_channels_plan import ConvChannelsConfig
+from rlx.kernels.conv_depthwise_plan import ConvDepthwiseConfig
 from rlx.kernels.conv_epilogue import ConvEpilogue
 from rlx.kernels.conv_plan import (
     ConvConfig,
@@ -54,10 +55,14 @@ AHEAD = 8
 hardware does not look for the next one."""
 
 
-def emit(name: str, config: ConvConfig | ConvChannelsConfig, target: KernelTarget) -> KernelText:
+def emit(
+    name: str, config: ConvConfig | ConvChannelsConfig | ConvDepthwiseConfig, target: KernelTarget
+) -> KernelText:
     """The kernel of a config; the ``launch`` of its plan gives its sizes."""
     if isinstance(config, ConvChannelsConfig):
         return conv_channels.emit(name, config, target)
+    if isinstance(config, ConvDepthwiseConfig):
+        return conv_depthwise.emit(name, config, target)
     return _Emitter(name, config, target).emit()
 
 

@@ -47,11 +47,6 @@ class ConvChannelsConfig:
     epilogue: Program
     operands: tuple[OperandKind, ...] = ()
 
-    @property
-    def result(self) -> DType:
-        """The element type of the result."""
-        return self.epilogue.results[0]
-
 
 def most_windows(target: KernelTarget) -> int:
     """Windows of the tile that fills the register file."""

@@ -59,11 +59,6 @@ class ConvConfig:
     epilogue: Program
     operands: tuple[OperandKind, ...] = ()
 
-    @property
-    def result(self) -> DType:
-        """The element type of the result."""
-        return self.epilogue.results[0]
-
 
 @dataclass(frozen=True)
 class ConvShape:

@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from rlx._mlir import ir
-from rlx.kernels import conv, conv_channels_plan, conv_layout
+from rlx.kernels import conv, conv_channels_plan, conv_depthwise_plan, conv_layout
 from rlx.kernels.builder import KernelTarget
 from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.conv import ConvConfig, ConvShape, OperandKind, Planes
 from rlx.kernels.conv_channels_plan import ConvChannelsConfig
+from rlx.kernels.conv_depthwise_plan import ConvDepthwiseConfig
 from rlx.kernels.conv_layout import BlocksConfig, PlanesConfig
-from rlx.kernels.conv_plan import Triple, tile_of
+from rlx.kernels.conv_plan import Triple, plane_size, tile_of
 from rlx.kernels.family import Launch
 from rlx.kernels.program import Program
 from rlx.kernels.strides import ceil_div, row_major
@@ -87,15 +89,14 @@ class Convolution:
         shape, dt = _shape(node), accumulate_type(node.out.dtype)
         x, w = (region.leaves[spread_source(v)] for v in node.present)
         source = lowering.view(x).expand(node.x.type.static_shape)
-        way = _Way.of(lowering, shape, dt)
+        layer = _Layer(lowering, shape, dt, program, tuple(kinds))
+        way = _way(layer, source)
         blocks = _blocks(lowering, w, node, shape, BlocksConfig(node.w.dtype, dt, way.rows))
         result = lowering.result(region.op.results[0])
         count = way.images_at_once(source)
         for first in range(0, shape.images, count):
             images = min(count, shape.images - first)
-            planes, layout, group = way.planes(lowering, _images(source, first, images))
-            config, launch = way.plan(images, layout, group, program, tuple(kinds))
-            taps = [] if config.single else [lowering.literal(np.asarray(way.taps(layout)))]
+            planes, taps, config, launch = way.plan(_images(source, first, images))
             own = [
                 _images(v, first, images) if kind == "full" else v
                 for v, kind in zip(extra, kinds, strict=True)
@@ -111,58 +112,137 @@ MOST_LAUNCHES = 32
 
 
 @dataclass(frozen=True)
-class _Way:
-    """How a convolution is done: the convolution whose planes are read, the output channels of a
-    block of weights, and the lanes of a vector of columns. ``channels`` says that vectors lie along
-    the output channels."""
+class _Layer:
+    """A convolution and its epilogue; ``dtype`` is what is summed."""
 
-    target: KernelTarget
+    lowering: Lowering
     shape: ConvShape
     dtype: DType
-    channels: bool
-    read: ConvShape
-    rows: int
-    lanes: int
+    program: Program
+    kinds: tuple[OperandKind, ...]
 
-    @staticmethod
-    def of(lowering: Lowering, shape: ConvShape, dt: DType) -> _Way:
-        """The way with less work."""
-        target = lowering.target.kernels
-        if conv_channels_plan.suits(target, shape, dt):
-            read = conv_channels_plan.read_as(target, shape)
-            rows = conv_channels_plan.block_width(target, dt)
-            return _Way(target, shape, dt, True, read, rows, 1)
-        tile = tile_of(target, dt)
-        return _Way(target, shape, dt, False, shape, tile.rows, tile.lanes)
+    @property
+    def target(self) -> KernelTarget:
+        """What kernels know of the machine."""
+        return self.lowering.target.kernels
+
+
+_Plan = tuple[View, list[View], ConvConfig | ConvChannelsConfig | ConvDepthwiseConfig, Launch]
+"""The input as a kernel reads it, the offsets of its taps, the kernel and its launch."""
+
+
+class _Way(Protocol):
+    """How a convolution is done: by which kernel, on what layout of the input."""
+
+    @property
+    def rows(self) -> int:
+        """The output channels of a block of weights."""
+        ...
 
     def images_at_once(self, source: View) -> int:
         """Images that are copied together; all if none is."""
-        layout = _layout(source, self.read, self.dtype, self.lanes)
-        if layout is None or layout.merged:
-            return self.shape.images
-        few = PLANES_BYTES // (layout.image * self.dtype.bytes)
-        return max(1, few, ceil_div(self.shape.images, MOST_LAUNCHES))
+        ...
 
-    def planes(self, lowering: Lowering, source: View) -> tuple[View, Planes, int]:
-        """See ``planes_of``."""
-        read = replace(self.read, images=source.shape[0])
-        return planes_of(lowering, source, read, self.dtype, self.lanes)
+    def plan(self, source: View) -> _Plan:
+        """The kernel for some of the images."""
+        ...
 
-    def taps(self, layout: Planes) -> list[int]:
-        """Where the planes have each tap, from its window on."""
-        return layout.offsets(self.read)
 
-    def plan(
-        self, images: int, layout: Planes, group: int, program: Program,
-        kinds: tuple[OperandKind, ...],
-    ) -> tuple[ConvConfig | ConvChannelsConfig, Launch]:  # fmt: skip
-        """The kernel and its launch for some of the images."""
-        shape, target, dt = replace(self.shape, images=images), self.target, self.dtype
+def _way(layer: _Layer, source: View) -> _Way:
+    """The way with the least work."""
+    target, shape, dt = layer.target, layer.shape, layer.dtype
+    if conv_depthwise_plan.suits(shape):
+        return _Depthwise(layer)
+    if conv_channels_plan.suits(target, shape, dt):
+        read = conv_channels_plan.read_as(target, shape)
+        return _OnPlanes(layer, read, conv_channels_plan.block_width(target, dt), 1, True)
+    tile = tile_of(target, dt)
+    return _OnPlanes(layer, shape, tile.rows, tile.lanes, False)
+
+
+@dataclass(frozen=True)
+class _OnPlanes:
+    """On planes of the convolution ``read``, with vectors of ``lanes`` columns, or along the output
+    ``channels``."""
+
+    layer: _Layer
+    read: ConvShape
+    rows: int
+    lanes: int
+    channels: bool
+
+    def images_at_once(self, source: View) -> int:
+        """See ``_Way``."""
+        return _at_once(_layout(source, self.read, self.layer.dtype, self.lanes), self.layer)
+
+    def plan(self, source: View) -> _Plan:
+        """See ``_Way``."""
+        layer, images = self.layer, source.shape[0]
+        target, dt, kinds = layer.target, layer.dtype, layer.kinds
+        shape, read = replace(layer.shape, images=images), replace(self.read, images=images)
+        planes, layout, group = planes_of(layer.lowering, source, read, dt, self.lanes)
         if self.channels:
-            config = conv_channels_plan.config_of(target, shape, layout, dt, program, kinds)
-            return config, conv_channels_plan.launch(config, target, shape, layout, group)
-        config = ConvConfig(dt, shape.taps == 1, program, kinds)
-        return config, conv.launch(config, target, shape, layout, group)
+            config = conv_channels_plan.config_of(target, shape, layout, dt, layer.program, kinds)
+            launch = conv_channels_plan.launch(config, target, shape, layout, group)
+        else:
+            config = ConvConfig(dt, shape.taps == 1, layer.program, kinds)
+            launch = conv.launch(config, target, shape, layout, group)
+        offsets = np.asarray(layout.offsets(read))
+        taps = [] if config.single else [layer.lowering.literal(offsets)]
+        return planes, taps, config, launch
+
+
+@dataclass(frozen=True)
+class _Depthwise:
+    """On the input as it lies; where it has gaps, or the target no masks, on planes."""
+
+    layer: _Layer
+    rows = 1
+
+    def direct(self, source: View) -> bool:
+        """Whether the input is read as it lies."""
+        last = source.strides[-1] == 1 or source.shape[-1] == 1
+        return self.layer.target.masks and last and max(self.layer.shape.spread) == 1
+
+    def layout(self) -> tuple[ConvShape, Planes]:
+        """What the planes hold, and how: no phases."""
+        shape = self.layer.shape
+        z, y, x = ((n - 1) * s + 1 for n, s in zip(shape.out, shape.stride, strict=True))
+        read = replace(shape, out=(z, y, x), stride=(1, 1, 1))
+        size = plane_size(read)
+        whole = math.prod(size)
+        return read, Planes(size, (1, 1, 1), shape.groups * whole, whole)
+
+    def images_at_once(self, source: View) -> int:
+        """See ``_Way``."""
+        return _at_once(None if self.direct(source) else self.layout()[1], self.layer)
+
+    def plan(self, source: View) -> _Plan:
+        """See ``_Way``."""
+        layer, target = self.layer, self.layer.target
+        shape, dt = replace(layer.shape, images=source.shape[0]), layer.dtype
+        end = layer.program, layer.kinds
+        if self.direct(source):
+            config = conv_depthwise_plan.config_of(target, shape, dt, source.dtype, *end)
+            image, channel, *axes = source.strides
+            strides = image, channel, triple(tuple(axes), 0)
+            return source, [], config, conv_depthwise_plan.launch(config, target, shape, strides)
+        read, layout = self.layout()
+        shape = replace(shape, size=layout.size, low=(0, 0, 0))
+        config = conv_depthwise_plan.config_of(target, shape, dt, dt, *end)
+        read, room = replace(read, images=shape.images), conv_depthwise_plan.slack(config, target)
+        planes = _filled(layer.lowering, source, read, dt, layout, room)
+        _, y, x = layout.size
+        strides = layout.image, layout.channel, (y * x, x, 1)
+        return planes, [], config, conv_depthwise_plan.launch(config, target, shape, strides)
+
+
+def _at_once(layout: Planes | None, layer: _Layer) -> int:
+    """Images that are copied into planes together; all if none is."""
+    if layout is None or layout.merged:
+        return layer.shape.images
+    few = PLANES_BYTES // (layout.image * layer.dtype.bytes)
+    return max(1, few, ceil_div(layer.shape.images, MOST_LAUNCHES))
 
 
 def _images(v: View, first: int, count: int) -> View:
@@ -218,19 +298,27 @@ def planes_of(
 ) -> tuple[View, Planes, int]:
     """The input as the kernel reads it, its layout, and the distance between groups. ``lanes`` are
     those of a vector of columns."""
-    image, channel, *axes = source.strides
     layout = _layout(source, shape, dt, lanes)
     if layout is None:
+        image, channel = source.strides[:2]
         return source, Planes(shape.size, (1, 1, 1), image, channel), shape.channels * channel
-    channels = shape.groups * shape.channels
-    size = (shape.images - 1) * layout.image + channels * layout.channel
     # The last vector of few columns reads on behind its plane.
-    planes = lowering.fresh(dt, (size + lanes,))
-    z, y, x = (*[0] * (3 - len(axes)), *axes)
+    planes = _filled(lowering, source, shape, dt, layout, lanes)
+    return planes, layout, shape.channels * layout.channel
+
+
+def _filled(
+    lowering: Lowering, source: View, shape: ConvShape, dt: DType, layout: Planes, room: int
+) -> View:
+    """Planes of the input, and ``room`` elements behind them that may be read."""
+    image, channel, *axes = source.strides
+    size = (shape.images - 1) * layout.image + shape.groups * shape.channels * layout.channel
+    planes = lowering.fresh(dt, (size + room,))
+    z, y, x = triple(tuple(axes), 0)
     config = PlanesConfig.of(source.dtype, dt, shape, x)
     launch = conv_layout.planes_launch(config, shape, layout, (image, channel, (z, y, x)))
     lowering.launch("conv_layout", config, [source, planes], launch)
-    return planes, layout, shape.channels * layout.channel
+    return planes
 
 
 def _blocks(
@@ -260,12 +348,14 @@ def _packed(
     config: BlocksConfig,
 ) -> View:
     source = source.expand(node.w.type.static_shape)
+    mirrored = isinstance(node, ConvTranspose)
+    if config.rows == 1 and config.source is config.target and source.is_dense and not mirrored:
+        return source
     own, taps = source.shape[:2], math.prod(source.shape[2:])
     wanted = (shape.groups, own[0] // shape.groups, own[1], taps)
     found = source.reshape(wanted) or lowering.copied(source).reshape(wanted)
     assert found is not None, "a dense view takes any shape"
     group, first, second, tap = found.strides
-    mirrored = isinstance(node, ConvTranspose)
     strides = (group, second, first, -tap) if mirrored else (group, first, second, tap)
     packed = lowering.fresh(config.target, (conv.packed_size(shape, config.rows),))
     start = (taps - 1) * tap if mirrored else 0
