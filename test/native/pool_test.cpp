@@ -76,12 +76,13 @@ struct Seats {
   std::atomic<int> workers_first{-1}, workers_last{-2}, callers{-1};
 };
 
-// Of two chunks, the caller's ends when a worker has begun the other, which stands still, as if
-// another process had its CPU, until it is where the caller was; in vain for seconds at most.
+// Of two chunks, the caller's ends a while after a worker has begun the other, which stands still,
+// as if another process had its CPU, until it is where the caller was; in vain for seconds at most.
 void stand_still(int64_t, int64_t, void* const* buffers, const int64_t*, void*) {
   auto* seats = static_cast<Seats*>(buffers[0]);
   if (std::this_thread::get_id() == seats->caller) {
     while (seats->workers_first.load() < 0) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
     seats->callers.store(current_cpu());
   } else {
     seats->workers_first.store(current_cpu());
