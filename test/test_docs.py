@@ -199,7 +199,7 @@ def test_the_generated_pages_are_up_to_date() -> None:
         assert written == text(), f"docs/{name} is old: run tools/make_docs.py"
 
 
-@pytest.mark.parametrize("name", ["autodiff", "devices", "fourier"])
+@pytest.mark.parametrize("name", ["autodiff", "devices", "fourier", "linalg"])
 def test_the_examples_of_a_page_run(name: str) -> None:
     page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {})

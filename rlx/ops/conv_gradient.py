@@ -133,11 +133,14 @@ class ConvWeights(Op, name="mir.conv_weights"):
     def expand(self) -> Value:
         x, g, windows, groups = self.x, self.g, self.windows, self.groups
         channels = self.out.shape[1]
-        known = all(isinstance(d, int) for d in (*x.shape[1:], *g.shape[1:]))
-        few = known and math.prod(self.taps) <= TAPS
+        few = self._planes_known() and math.prod(self.taps) <= TAPS
         if few and isinstance(channels, int) and channels >= CHANNELS:
             return by_taps(x, g, windows, groups)
         return over_images(x, g, windows, self.high, groups)
+
+    def _planes_known(self) -> bool:
+        """Whether all sizes but the number of images are numbers."""
+        return all(isinstance(d, int) for v in (self.x, self.g) for d in v.shape[1:])
 
     def _geometry(self) -> tuple[Any, ...]:
         return self.stride, self.low, self.high, self.dilation, self.groups
@@ -156,9 +159,21 @@ class ConvWeights(Op, name="mir.conv_weights"):
         return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
-        """The elements of the new axis become groups."""
-        v = next(v for v, has in zip(operands, batched, strict=True) if has)
-        count = v.type.static_shape[0]
+        """The elements of the new axis become groups; images where their number is not known, as
+        that of groups must be."""
+        count = next(v.shape[0] for v, has in zip(operands, batched, strict=True) if has)
+        if not isinstance(count, int):
+            if not self._planes_known():
+                raise ShapeError(
+                    f"{self.short}: there are {count} examples of {self.x.type}; one of both must"
+                    " be known: give vmap a number as axis_size, or bind the dims of the images"
+                )
+            each = [
+                v if has else v.expand((count, *v.shape))
+                for v, has in zip(operands, batched, strict=True)
+            ]
+            x, g = (v.reshape((count * v.shape[1], *v.shape[2:])) for v in each)
+            return by_taps(x, g, self.windows, self.groups, (count, self.x.shape[0]))
 
         def wide(v: Value, has: bool) -> Value:
             both = v if has else v.expand((count, *v.shape))

@@ -12,6 +12,7 @@ from rlx.ops.reduce import ReduceSum
 from rlx.ops.slicing import Concat, Pad, Slice
 from rlx.ops.value import Value
 from rlx.ops.window import Windows
+from rlx.types import Dim
 
 __all__ = ["CHANNELS", "TAPS", "by_taps", "over_images"]
 
@@ -21,8 +22,11 @@ CHANNELS = 8
 """Channels of a group from which on it is: fewer make thin products."""
 
 
-def by_taps(x: Value, g: Value, windows: Windows, groups: int) -> Value:
-    """The gradient as one product a tap, of which only N may be symbolic.
+def by_taps(
+    x: Value, g: Value, windows: Windows, groups: int, apart: tuple[Dim, Dim] | None = None
+) -> Value:
+    """The gradient as one product a tap, of which only N may be symbolic. The images may be those
+    of examples that have gradients ``apart``: so many examples, with so many images each.
 
     x gets its padding, and g zeros behind its axes up to as many places; both as planes, in which a
     tap is a constant distance away, are multiplied along the places and summed over the images::
@@ -51,12 +55,17 @@ def by_taps(x: Value, g: Value, windows: Windows, groups: int) -> Value:
     phases = {first: phase(first) for first, _ in taps}
     length = places - taps[-1][1]
     right = planes.narrow(3, 0, length).transpose([0, 1, 3, 2])
+    lead = apart[:1] if apart else ()
     parts: list[Value] = []
     for first, distance in taps:
         left = phases[first].narrow(3, distance, length)
-        total = ReduceSum(MatMul(left, right).out, (0,), False).out
-        parts.append(total.transpose([0, 2, 1]).reshape((outputs, channels, 1)))
-    return _joined(parts).reshape((outputs, channels, *kernel)).cast(to=dt)
+        each = MatMul(left, right).out
+        if apart:
+            each = each.reshape((*apart, *each.shape[1:]))
+        total = ReduceSum(each, (len(lead),), False).out
+        order = [*range(total.rank - 2), total.rank - 1, total.rank - 2]
+        parts.append(total.transpose(order).reshape((*lead, outputs, channels, 1)))
+    return _joined(parts).reshape((*lead, outputs, channels, *kernel)).cast(to=dt)
 
 
 def _spatial(v: Value) -> tuple[int, ...]:
@@ -90,7 +99,7 @@ def _joined(parts: Sequence[Value]) -> Value:
     if len(parts) == 1:
         return parts[0]
     half = len(parts) // 2
-    return Concat(_joined(parts[:half]), _joined(parts[half:]), 2).out
+    return Concat(_joined(parts[:half]), _joined(parts[half:]), parts[0].rank - 1).out
 
 
 def over_images(x: Value, g: Value, windows: Windows, high: tuple[int, ...], groups: int) -> Value:

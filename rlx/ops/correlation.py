@@ -89,10 +89,14 @@ class Correlation(Op):
     def into_groups(self, x: Value, w: Value) -> Value:
         """Operands that both have a new leading axis: its elements become groups."""
         count, n, c = x.shape[:3]
+        if not isinstance(count, int):
+            raise ShapeError(
+                f"{self.short}: images and weights that both differ from example to example become"
+                f" groups, whose number is not known ({count}); give vmap a number as axis_size"
+            )
         wide = x.transpose([1, 0, *range(2, x.rank)]).reshape((n, count * c, *x.shape[3:]))
         many = w.reshape((count * w.shape[1], *w.shape[2:]))
-        groups = count if isinstance(count, int) else x.type.static_shape[0]
-        out = self.with_operands([wide, many], groups=groups * self.groups).out
+        out = self.with_operands([wide, many], groups=count * self.groups).out
         split = out.reshape((n, count, self.out.shape[1], *self.out.shape[2:]))
         return split.transpose([1, 0, *range(2, split.rank)])
 

@@ -15,6 +15,7 @@ from rlx.ops.along import joined
 from rlx.ops.builders import located
 from rlx.ops.constant import Constant
 from rlx.ops.gather import Gather
+from rlx.ops.rearrange import Flip
 from rlx.ops.slicing import Slice
 from rlx.ops.value import Value
 from rlx.types import Dim
@@ -30,11 +31,22 @@ class _Box:
     sizes: list[Dim]
     steps: list[int]
 
+    def of(self, value: Value) -> Value:
+        """The elements of ``value`` in the box, those of a negative step from the last on."""
+        back = [axis for axis, step in enumerate(self.steps) if step < 0]
+        starts = [
+            start + (size - 1) * step if step < 0 else start
+            for start, size, step in zip(self.starts, self.sizes, self.steps, strict=True)
+        ]
+        if any(start != 0 for start in starts) or tuple(self.sizes) != value.shape:
+            value = Slice.build(value, starts, self.sizes, [abs(step) for step in self.steps])
+        return Flip.build(value, back) if back else value
+
 
 @located
 def index(value: Value, key: Any) -> Value:
-    """``value[key]``. The key is made of integers, slices with positive steps, None, Ellipsis, and
-    integer tensors or arrays side by side, which broadcast and pick along their axes together.
+    """``value[key]``. The key is made of integers, slices, None, Ellipsis, and integer tensors or
+    arrays side by side, which broadcast and pick along their axes together.
 
     Raises ShapeError for an index outside its axis and GraphError for a key of another kind, such
     as a mask, whose result would have a shape that depends on data.
@@ -63,9 +75,7 @@ def index(value: Value, key: Any) -> Value:
         box.starts.append(start)
         box.sizes.append(size)
         box.steps.append(step)
-    whole = all(s == 0 for s in box.starts) and tuple(box.sizes) == value.shape
-    out = value if whole else Slice.build(value, box.starts, box.sizes, box.steps)
-    out = out.reshape(shape)
+    out = box.of(value).reshape(shape)
     if len(picks) < 2:
         return Gather.build(out, picks[0], first) if picks else out
     flat, rows = joined("index", out, picks, "fault", first)
@@ -141,12 +151,12 @@ def _range(s: slice, dim: Dim, axis: int) -> tuple[Dim, Dim, int]:
             " offset that is a tensor use gather"
         ) from None
     step = 1 if step is None else step
-    if step < 1:
-        raise ShapeError(f"axis {axis}: a slice needs a step of at least 1, found {step}")
+    if step == 0:
+        raise ShapeError(f"axis {axis}: the step of a slice must not be 0")
     if isinstance(dim, SymDim):
         return _symbolic_range(start, stop, step, dim, axis)
-    first, last, _ = slice(start, stop).indices(dim)
-    return first, max(0, -(-(last - first) // step)), step
+    taken = range(*slice(start, stop, step).indices(dim))
+    return (taken.start, len(taken), step) if taken else (0, 0, 1)
 
 
 def _symbolic_range(
@@ -154,10 +164,12 @@ def _symbolic_range(
 ) -> tuple[Dim, Dim, int]:
     """The same along a symbolic dim: the bounds are taken as they are, and checked when it is
     bound, since NumPy's clipping to the length cannot be written as a polynomial."""
+    if step == -1 and start is None and stop is None:
+        return dim - 1, dim, step
     first: Dim = 0 if start is None else dim + start if start < 0 else start
     last: Dim = dim if stop is None else dim + stop if stop < 0 else stop
     length = last - first
-    if isinstance(length, int):
+    if isinstance(length, int) and step > 0:
         return first, max(0, -(-length // step)), step
     if step != 1:
         raise ShapeError(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rlx.errors import GraphError, ShapeError
 from rlx.ops.builders import ValueOps, located
 from rlx.ops.location import caller
@@ -209,6 +211,19 @@ class Value(ValueOps):
 
     def __ge__(self, o: Any) -> Value:
         return self.ge(o)
+
+    def __eq__(self, o: object) -> bool:
+        """Whether both are the same Value, by which sets and dictionaries hold Values. GraphError
+        for a number or array, with which that would be a comparison that is always False."""
+        if isinstance(o, bool | int | float | complex | np.ndarray | np.generic):
+            raise GraphError(
+                "== asks whether two Values are one and compares no elements; write x.eq(y) or"
+                " x.ne(y)",
+                caller(),
+            )
+        return True if self is o else NotImplemented
+
+    __hash__ = object.__hash__
 
     # NumPy arrays on the left would otherwise try to broadcast over the Value.
     __array_ufunc__ = None

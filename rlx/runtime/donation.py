@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rlx.errors import GraphError
 from rlx.graph import Graph
@@ -13,6 +14,12 @@ __all__ = ["check_donations"]
 
 def check_donations(graph: Graph, donate: Sequence[tuple[int, int]]) -> None:
     """GraphError unless each pair names an input and an output of one type, once each."""
+    if not isinstance(donate, Sequence) or not all(map(_is_pair, donate)):
+        raise GraphError(
+            "donate takes pairs of an input and an output, each by its position, such as"
+            f" ((0, 1),); found {donate!r}",
+            caller(),
+        )
     for i, o in donate:
         if not 0 <= i < len(graph.inputs) or not 0 <= o < len(graph.outputs):
             raise GraphError(
@@ -29,3 +36,7 @@ def check_donations(graph: Graph, donate: Sequence[tuple[int, int]]) -> None:
             )
     if any(len(set(side)) < len(donate) for side in zip(*donate, strict=True)):
         raise GraphError(f"donate names an input or an output twice: {donate}", caller())
+
+
+def _is_pair(x: Any) -> bool:
+    return isinstance(x, Sequence) and [type(part) for part in x] == [int, int]

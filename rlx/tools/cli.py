@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from rlx.errors import RlxError
+from rlx.ops.location import caller
 
 __all__ = ["COMMANDS", "main"]
 
@@ -21,7 +22,7 @@ COMMANDS = {
     "embed": "similarities of sentences under a sentence encoder",
     "export-web": "a folder that a web page loads, and runs on WebGPU",
     "reduce": "the part of a graph that makes it fail, as a test",
-    "run": "an artifact or an ONNX model on arrays from files",
+    "run": "an artifact, a graph's text or an ONNX model on arrays from files",
     "view": "a compile as one HTML page, every level linked to the next",
 }
 """What each command does. Its module has ``add_arguments(parser)`` and ``run(args) -> int``, and is
@@ -45,12 +46,14 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     words = [a for a in argv if not a.startswith("-")]
     args = parser(words[0] if words else None).parse_args(argv)
+    here = caller()
     try:
         return _module(args.command).run(args)
     except RlxError as e:
         if args.debug:
             raise
-        print(f"rlx: {e}", file=sys.stderr)
+        # What called this is no file of the user's.
+        print(f"rlx: {e.message if e.location == here else e}", file=sys.stderr)
         return 1
     except OSError as e:
         if args.debug or e.filename is None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from rlx.errors import ShapeError
 from rlx.tools.arrays import many_arrays, named_arrays, pair
 from rlx.tools.options import add_dims
 
 if TYPE_CHECKING:
     from rlx.graph import Graph
 
-__all__ = ["add_graph_options", "add_params", "graph_from", "params_from"]
+__all__ = [
+    "add_graph_options", "add_params", "graph_from", "is_graph", "params_from", "sized_graph_from",
+]  # fmt: skip
 
 
 def add_graph_options(p: argparse.ArgumentParser) -> None:
@@ -40,6 +43,11 @@ def params_from(args: argparse.Namespace, graph: Graph) -> dict[str, Any]:
     return params
 
 
+def is_graph(path: str) -> bool:
+    """Whether a file is a graph, by its name."""
+    return path.endswith((".mlir", ".onnx"))
+
+
 def graph_from(path: str, args: argparse.Namespace) -> Graph:
     """The graph of a file, with the dims that the command line binds; RlxError for one that cannot
     be read."""
@@ -53,3 +61,13 @@ def graph_from(path: str, args: argparse.Namespace) -> Graph:
 
     graph = load(path)
     return graph.bind(dims) if dims else graph
+
+
+def sized_graph_from(path: str, args: argparse.Namespace) -> Graph:
+    """The same; ShapeError if the command line leaves a dim without a size."""
+    graph = graph_from(path, args)
+    if graph.symbols:
+        names = sorted(graph.symbols)
+        listed = " ".join(f"--dim {n}=SIZE" for n in names)
+        raise ShapeError(f"{path} has dims without a size: {', '.join(names)}; give {listed}")
+    return graph

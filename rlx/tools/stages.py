@@ -60,7 +60,8 @@ def _check_entry(module: ir.Module, name: str) -> None:
         mark = ir.DictAttr(marks[i]) if i < len(marks) else ir.DictAttr.get({})
         _check_argument(f"argument {i} of @main", arg, mark, names, place_of(main))
         if name == "mir-to-lir" and not arg.type.has_static_shape:
-            message = f"argument {i} of @main is {arg.type}; {name} needs the size of every dim"
+            message = f"argument {i} of @main is {arg.type}; {name} needs the size of every dim:"
+            message += " write them into the text, or save graph.bind({...})"
             raise UnsupportedError(message, place_of(main))
     _check_prologue(found.get("prologue"), main, marks, name)
     for f in (main, found.get("prologue")):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rlx
 from rlx.errors import GraphError, RlxError, ShapeError
 from rlx.graph import Graph
 from rlx.ops.base import placeholders
@@ -157,6 +158,41 @@ def test_a_symbolic_batch() -> None:
     gx, gw = vjp([y], [x, w], [g.input("g", ["batch", 4, 2, 2])])
     assert gx is not None and gw is not None
     assert (gx.shape, gw.shape) == (x.shape, w.shape)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("options", [{"padding": 1, "stride": (2, 1)}, {"groups": 2}])
+def test_the_gradients_of_a_number_of_examples_that_is_not_known(
+    options: dict[str, Any], shared: bool
+) -> None:
+    g = Graph()
+    x, w = g.input("x", [2, 4, 7, 6], "f64"), g.input("w", [6, 4 // options.get("groups", 1), 3, 2])
+    s = g.input("s", [], "f64")
+    y = (x if shared else x * s).conv2d(w.cast("f64"), **options)
+    g.set_outputs((y * s).tanh().sum())
+    slope = rlx.grad(g, "w")
+    rng = np.random.default_rng(0)
+    feeds: dict[str, Any] = {"s": rng.standard_normal(3)}
+    feeds["x"] = rng.standard_normal(x.type.static_shape)
+    feeds["w"] = rng.standard_normal(w.type.static_shape).astype(np.float32)
+    each = rlx.vmap(slope, {"s": 0}, "n")
+    expected = [rlx.interpret(slope, {**feeds, "s": np.asarray(s)})[0] for s in feeds["s"]]
+    np.testing.assert_allclose(rlx.interpret(each, feeds)[0], expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        rlx.Session("cpu").compile(each).run(feeds)[0], expected, rtol=1e-5, atol=1e-6
+    )
+
+
+def test_a_number_of_examples_that_must_be_known() -> None:
+    g = Graph()
+    x, w = g.input("x", [1, 2, "h", 5]), g.input("w", [3, 2, 3, 3])
+    y = x.conv2d(w)
+    g.set_outputs(y)
+    with pytest.raises(ShapeError, match=r"conv: images and weights .* not known \(n\); give vmap"):
+        rlx.vmap(g, {"x": 0, "w": 0}, "n")
+    g.set_outputs(y.sum())
+    with pytest.raises(ShapeError, match="there are n examples of 1x2xhx5xf32; one of both"):
+        rlx.vmap(rlx.grad(g, "w"), {"x": 0}, "n")
 
 
 X, W = "1x2x5x5", "3x2x3x3"

@@ -74,6 +74,9 @@ KEYS: list[Any] = [
     (..., np.array([3, 0], np.uint8)), (None, [0, 1]), [],
     ([0, 1], [2, -1]), ([[0], [1]], [0, 2]), (slice(None), [0, 2], [1, -4]), ([1, 0], 2, [3, 0]),
     (..., [[0, 1]], np.array([[3], [2]], np.int8)), ([0], [1], [2]), (None, [1], [0], slice(1, 3)),
+    slice(None, None, -1), (slice(None, None, -1), slice(1, None), slice(None, None, -2)),
+    (..., slice(-2, 0, -2)), (..., slice(9, None, -3)), (..., slice(1, 3, -1)),
+    (slice(None, None, -1), [2, 0]), (None, slice(0, None, -1), 1),
 ]  # fmt: skip
 
 
@@ -85,12 +88,18 @@ def test_indexing_is_numpys(key: Any) -> None:
     assert (got == want).all()
 
 
+def test_a_symbolic_axis_is_reversed_whole(symbolic: Value) -> None:
+    assert symbolic[:, ::-1].type == symbolic.type
+    with pytest.raises(ShapeError, match="a step of -1 along the symbolic dim"):
+        symbolic[:-1, 1::-1]
+
+
 @pytest.mark.parametrize(
     ("key", "error", "match"),
     [
         (2, ShapeError, "index 2 is out of range for axis 0"),
         ((0, 0, 0, 0), ShapeError, "4 indices for a tensor of rank 3"),
-        (slice(None, None, -1), ShapeError, "step of at least 1"),
+        (slice(None, None, 0), ShapeError, "axis 0: the step of a slice must not be 0"),
         ((..., 0, ...), GraphError, "one Ellipsis"),
         (np.ones((2, 3, 4), bool), GraphError, "where"),
         (True, GraphError, "where"),

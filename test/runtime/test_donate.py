@@ -153,6 +153,9 @@ def test_any_graph_of_updates(data: st.DataObject) -> None:
     [
         (((0, 5),), "pairs input 0 with output 5; there are 2 inputs and 2 outputs"),
         (((1, 0),), "input 'n' is i64, and output 0, which donate would write over it, is 3xf32"),
+        ((("a", 0),), r"each by its position, such as \(\(0, 1\),\); found \(\('a', 0\),\)"),
+        ((0, 0), r"takes pairs .* found \(0, 0\)"),
+        (3, "takes pairs .* found 3"),
         (((0, 0), (0, 1)), "donate names an input or an output twice"),
     ],
 )

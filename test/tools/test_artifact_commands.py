@@ -72,6 +72,13 @@ def test_a_graph_is_compiled_and_run(
 
 
 @pytest.mark.usefixtures("here")
+def test_a_graph_is_run_as_it_is() -> None:
+    given = ("--param", "w=w.npy", "--param", "b=b.npy")
+    assert main(["run", "small.mlir", "--input", "x=x.npy", *given, *OUT]) == 0
+    check_outputs()
+
+
+@pytest.mark.usefixtures("here")
 def test_outputs_are_printed_without_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*COMPILE, "--params", "both.npz"]) == 0
     assert main(list(RUN)) == 0
@@ -101,7 +108,7 @@ def test_an_artifact_for_a_gpu_that_is_not_here(capsys: pytest.CaptureFixture[st
     [
         ((*COMPILE, "--target", "cuda:sm_1"), "RLX emits PTX for sm_75, sm_80"),
         ((*COMPILE, "--target", "vulcan"), "did you mean 'vulkan'"),
-        (("compile", "small.mlir", "-o", "a.rlx"), "batch of graph 'small' has none"),
+        (("compile", "small.mlir", "-o", "a.rlx"), "without a size: batch; give --dim batch=SIZE"),
         (("compile", "none.mlir", "-o", "a.rlx"), "cannot read none.mlir"),
         ((*COMPILE, "--params", "x.npy"), "one array without a name"),
         ((*COMPILE, "--params", "none.npz"), "cannot read none.npz"),
@@ -109,7 +116,8 @@ def test_an_artifact_for_a_gpu_that_is_not_here(capsys: pytest.CaptureFixture[st
         ((*COMPILE, "--param", "v=w.npy"), "no param is called 'v'"),
         ((*COMPILE, "--param", "w=x.npy"), "'w' has shape"),
         ((*COMPILE, "--target", "cpu:486"), "unknown CPU '486'"),
-        (("run", "small.mlir"), "expected an RLX artifact"),
+        (("run", "both.npz"), "expected an RLX artifact"),
+        (("run", "small.mlir"), "nothing was given for the input 'x'"),
         ((*RUN, "--output", "y.npy"), "has 2 outputs, found 1 --output"),
         (("run", "small.rlx", "--input", "y=x.npy"), "no input is called 'y'"),
         (RUN, "no value was set for param 'w'"),
@@ -129,6 +137,7 @@ def test_what_is_wrong_is_said_in_one_line(
     assert message in err
     assert err.startswith("rlx: ")
     assert err.count("\n") == 1
+    assert __file__ not in err  # the place of a command's error is not where it was called
 
 
 def test_wrong_usage_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

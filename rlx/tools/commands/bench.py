@@ -6,10 +6,9 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from rlx.errors import ShapeError
 from rlx.tools.arrays import named_arrays, pair
 from rlx.tools.feeds import random_arrays
-from rlx.tools.graphs import add_graph_options, graph_from
+from rlx.tools.graphs import add_graph_options, sized_graph_from
 
 if TYPE_CHECKING:
     from rlx.runtime.session import CompiledGraph, Session
@@ -53,9 +52,4 @@ def _compiled(session: Session, args: argparse.Namespace) -> CompiledGraph:
     """The file, compiled if it is not yet."""
     if args.graph.endswith(".rlx"):
         return session.load(args.graph)
-    graph = graph_from(args.graph, args)
-    if graph.symbols:
-        names = sorted(graph.symbols)
-        listed = " ".join(f"--dim {n}=SIZE" for n in names)
-        raise ShapeError(f"{args.graph} has dims without a size: {', '.join(names)}; give {listed}")
-    return session.compile(graph)
+    return session.compile(sized_graph_from(args.graph, args))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rlx.tools.graphs import add_graph_options, add_params, graph_from, params_from
+from rlx.tools.graphs import add_graph_options, add_params, params_from, sized_graph_from
 
 __all__ = ["add_arguments", "run"]
 
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     """Compile and write the file; what was made goes to stderr."""
     import rlx
 
-    graph = graph_from(args.graph, args)
+    graph = sized_graph_from(args.graph, args)
     made = rlx.compile_artifact(graph, args.target or "cpu", params=params_from(args, graph))
     made.save(args.output)
     machines = ", ".join(v.features for v in made.variants)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rlx.tools.graphs import add_graph_options, add_params, graph_from, params_from
+from rlx.tools.graphs import add_graph_options, add_params, params_from, sized_graph_from
 
 __all__ = ["add_arguments", "run"]
 
@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     import rlx
     from rlx.runtime.web import write_bundle
 
-    graph = graph_from(args.graph, args)
+    graph = sized_graph_from(args.graph, args)
     made = rlx.compile_artifact(graph, "webgpu", params=params_from(args, graph))
     names = write_bundle(made, args.output)
     print(f"{args.output}: {', '.join(names)}; serve it and open index.html", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""``rlx run model.rlx --input x=x.npy``: an artifact or an ONNX model on arrays."""
+"""``rlx run model.rlx --input x=x.npy``: an artifact, a graph or an ONNX model on arrays."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import argparse
 
 from rlx.errors import RlxError
 from rlx.tools.arrays import named_arrays, pair, save_array
-from rlx.tools.graphs import add_graph_options, graph_from
+from rlx.tools.graphs import add_graph_options, graph_from, is_graph
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(p: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    p.add_argument("file", help="an artifact that rlx compile wrote, or an ONNX model (.onnx)")
+    p.add_argument(
+        "file", help="an artifact that rlx compile wrote, a graph (.mlir) or a model (.onnx)"
+    )
     add_graph_options(p)
     for option, what in (("--input", "an input"), ("--param", "a param that it does not carry")):
         p.add_argument(
@@ -31,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from rlx.runtime.artifact import Artifact
     from rlx.runtime.session import Session
 
-    if args.file.endswith(".onnx"):
+    if is_graph(args.file):
         f = Session("cpu", threads=args.threads).compile(graph_from(args.file, args))
     else:
         artifact = Artifact.load(args.file)

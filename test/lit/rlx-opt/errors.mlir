@@ -33,7 +33,7 @@ func.func @main() {
 // -----
 
 // A dim that is not bound has no size to compile for.
-// expected-error@+1 {{argument 0 of @main is tensor<?xf32, ["n"]>; mir-to-lir needs the size of every dim}}
+// expected-error@+1 {{argument 0 of @main is tensor<?xf32, ["n"]>; mir-to-lir needs the size of every dim: write them into the text, or save graph.bind({...})}}
 func.func @main(%x: tensor<?xf32, ["n"]> {rlx.input = "x"}) -> tensor<?xf32, ["n"]> {
   %0 = "mir.neg"(%x) : (tensor<?xf32, ["n"]>) -> tensor<?xf32, ["n"]>
   return %0 : tensor<?xf32, ["n"]>
