@@ -35,7 +35,6 @@ def first_results(
     options: Options, family: str, case: Case, threads: int
 ) -> Iterator[Row | Failure]:
     """The rows of a case: seconds, and MiB."""
-    of = {"family": "start", "threads": threads}
     times: dict[str, list[float]] = {}
     memory: dict[str, list[float]] = {}
     with Bench(options, threads) as bench:
@@ -58,4 +57,4 @@ def first_results(
     for what, unit, found in (("first result", "s", times), ("memory", "MiB", memory)):
         for name, values in found.items():
             label = f"{family} {case.name}, {what}"
-            yield Row(case=label, runtime=name, values=values, least=min(values), unit=unit, **of)
+            yield Row("start", label, threads, name, values, min(values), unit)

@@ -18,7 +18,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -66,12 +67,18 @@ print(vector[:16].tolist(), [])
 
 LIBRARIES = (OURS, "onnxruntime", "onnxruntime, optimised")
 
-Measure = tuple[float, float, str]
+
+class Measure(NamedTuple):
+    """Seconds by the wall clock and of the CPU, of a process until it says or until its end, and
+    what it printed last."""
+
+    wall: float
+    cpu: float
+    printed: str
 
 
 def run(command: list[str], cache: str | None = None) -> Measure:
-    """Seconds by the wall clock and of the CPU, of a process until it says or until its end, and
-    what it printed last."""
+    """Run a new process to its end."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
@@ -90,7 +97,7 @@ def run(command: list[str], cache: str | None = None) -> Measure:
     for line in lines:
         if line.startswith("clocks "):
             end, cpu = map(float, line.split()[1:])
-    return end - start, cpu, lines[-1] if lines else ""
+    return Measure(end - start, cpu, lines[-1] if lines else "")
 
 
 def commands(options: Options, bench: Bench) -> dict[str, list[str]]:
@@ -151,12 +158,12 @@ def _rounds(bench: Bench) -> Iterator[Row | Failure]:
     for _ in range(options.rounds):
         for name, command in listed.items():
             found.setdefault(name, []).append(run(command, cache))
-    for i, what in enumerate(("wall clock", "CPU time")):
-        yield Row("warm", f"cold, {what}", bench.threads, OURS, [cold[i]], cold[i])
+    for what, clock in (("wall clock", attrgetter("wall")), ("CPU time", attrgetter("cpu"))):
+        yield Row("warm", f"cold, {what}", bench.threads, OURS, [clock(cold)], clock(cold))
         for name, measures in found.items():
-            values = [m[i] for m in measures]
+            values = [clock(m) for m in measures]
             case, runtime = (what, name) if name in LIBRARIES else (f"{name}, {what}", OURS)
             yield Row("warm", case, bench.threads, runtime, values, min(values))
-    wrong = check({name: found[name][-1][2] for name in LIBRARIES if name in found})
+    wrong = check({name: found[name][-1].printed for name in LIBRARIES if name in found})
     if wrong:
         yield Failure("warm", "vectors", bench.threads, OURS, wrong)

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "affinity.h"
 #include "check.h"
 #include "thread_count.h"
 
@@ -68,6 +69,50 @@ TEST(sleeping_workers_wake) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     check_one_launch(16, 1);
   }
+}
+
+struct Seats {
+  std::thread::id caller;
+  std::atomic<int> workers_first{-1}, workers_last{-2}, callers{-1};
+};
+
+// Of two chunks, the caller's ends a while after a worker has begun the other, which stands still,
+// as if another process had its CPU, until it is where the caller was; in vain for seconds at most.
+void stand_still(int64_t, int64_t, void* const* buffers, const int64_t*, void*) {
+  auto* seats = static_cast<Seats*>(buffers[0]);
+  if (std::this_thread::get_id() == seats->caller) {
+    while (seats->workers_first.load() < 0) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    seats->callers.store(current_cpu());
+  } else {
+    seats->workers_first.store(current_cpu());
+    for (int nap = 0; nap < 50 && seats->workers_last.load() != seats->callers.load(); ++nap) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      seats->workers_last.store(current_cpu());
+    }
+  }
+}
+
+TEST(a_worker_that_was_put_aside_gets_the_callers_cpu_and_leaves_it) {
+  std::thread([] {
+    const Affinity allowed;
+    const int here = current_cpu();
+    Pool::instance().set_threads(1);
+    check_one_launch(2, 1);
+    Pool::instance().set_threads(2);
+    check_one_launch(2, 1);  // starts the worker, which may go anywhere
+    if (allowed.count() < 2 || cpu_time_ns() < 0 || !allowed.move(pthread_self(), here)) return;
+    for (int i = 0; i < 3; ++i) {
+      Seats seats;
+      seats.caller = std::this_thread::get_id();
+      void* buffers[] = {&seats};
+      Pool::instance().run({stand_still, 2, 1, 0, buffers, nullptr});
+      CHECK(seats.callers == here);
+      CHECK(seats.workers_last == here);
+      // The first time the system may have put it anywhere.
+      CHECK(i == 0 || seats.workers_first != here);
+    }
+  }).join();
 }
 
 void use_scratch(int64_t begin, int64_t end, void* const* buffers, const int64_t* sizes,

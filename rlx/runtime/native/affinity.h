@@ -1,11 +1,13 @@
-// Which CPUs a thread may run on, and which one it runs on.
+// Which CPUs a thread may run on, which one it runs on, and how long it has run.
 #pragma once
 
 #if defined(__linux__)
 #include <sched.h>
 #endif
 
+#include <cstdint>
 #include <memory>
+#include <thread>
 
 namespace rlx {
 
@@ -18,6 +20,13 @@ inline int current_cpu() {
 #endif
 }
 
+using ThreadHandle = std::thread::native_handle_type;
+
+// Nanoseconds that this thread, or another one of the process, has run, up to now if it is running;
+// -1 where the system does not tell.
+int64_t cpu_time_ns();
+int64_t cpu_time_ns(ThreadHandle thread);
+
 // The CPUs that the thread which made it could use then.
 class Affinity {
  public:
@@ -26,6 +35,9 @@ class Affinity {
   int count() const;
   // Moves this thread, at once, to the CPUs of the set other than `cpu`, unless there is no other.
   void avoid(int cpu) const;
+  // Moves another thread, at once, to `cpu` alone. False, and nothing is changed, if `cpu` is not
+  // of the set, or where the system moves no thread.
+  bool move(ThreadHandle thread, int cpu) const;
 
  private:
   struct Free {

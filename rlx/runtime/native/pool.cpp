@@ -27,6 +27,8 @@ static_assert(kChunksPerThread * kMaxThreads <= static_cast<int64_t>(kChunkMask)
 // for may need this very CPU.
 constexpr int kWorkerSpins = 3000;
 constexpr int kCallerSpins = 1000;
+// How long a thread's CPU time is watched: a few microseconds.
+constexpr int kJudgeSpins = 100;
 
 std::byte* thread_scratch(size_t bytes) {
   thread_local AlignedBuffer scratch;
@@ -66,12 +68,16 @@ void Pool::Crew::resize(int workers) {
     quit_.store(true, std::memory_order_relaxed);
     epoch_.fetch_add(1, std::memory_order_seq_cst);
     wake_all(epoch_);
-    for (std::thread& worker : workers_) worker.join();
+    for (const auto& worker : workers_) worker->thread.join();
     workers_.clear();
     quit_.store(false, std::memory_order_relaxed);
   }
   while (static_cast<int>(workers_.size()) < workers) {
-    workers_.emplace_back([this, n = static_cast<int>(workers_.size()) + 1] { work(n); });
+    const int number = static_cast<int>(workers_.size()) + 1;
+    auto worker = std::make_unique<Worker>();
+    workers_.reserve(workers_.size() + 1);  // a thread that has started is surely kept
+    worker->thread = std::thread([this, self = worker.get(), number] { work(*self, number); });
+    workers_.push_back(std::move(worker));
   }
 }
 
@@ -127,20 +133,49 @@ void Pool::Crew::wait_for_chunks(uint32_t chunks) {
     if (done_.load(std::memory_order_acquire) == chunks) return;
     spin_pause();
   }
+  lend_cpu();
   caller_sleeps_.store(true, std::memory_order_seq_cst);
   uint32_t done;
   while ((done = done_.load(std::memory_order_seq_cst)) != chunks) wait_while_equal(done_, done);
   caller_sleeps_.store(false, std::memory_order_relaxed);
 }
 
-void Pool::Crew::work(int number) {
+// Moves the workers that the system has put aside over a chunk to the CPU that the caller is about
+// to leave; they would else wait some milliseconds, a time slice of what runs on theirs. They are
+// known by their CPU time, which stands still.
+void Pool::Crew::lend_cpu() {
+  const int64_t callers_ns = cpu_time_ns();
+  if (callers_ns < 0) return;
+  for (const auto& worker : workers_) {
+    if (worker->drains.load(std::memory_order_relaxed)) {
+      worker->run_ns = cpu_time_ns(worker->thread.native_handle());
+    }
+  }
+  for (int spin = 0; spin < kJudgeSpins; ++spin) spin_pause();
+  // A clock that stands still for the caller too is too coarse to judge by.
+  if (cpu_time_ns() == callers_ns) return;
+  const int cpu = current_cpu();
+  caller_cpu_.store(cpu, std::memory_order_relaxed);
+  for (const auto& worker : workers_) {
+    if (!worker->drains.load(std::memory_order_relaxed)) continue;
+    const ThreadHandle thread = worker->thread.native_handle();
+    const int64_t run_ns = cpu_time_ns(thread);
+    if (run_ns < 0 || run_ns != worker->run_ns) continue;
+    // Set after the move, so that the worker undoes a move that has been made.
+    if (worker->allowed.move(thread, cpu)) worker->moved.store(true, std::memory_order_release);
+  }
+}
+
+void Pool::Crew::work(Worker& self, int number) {
   block_signals();
   Trace::name_worker(number);
-  const Affinity allowed;
   uint32_t seen = epoch_.load(std::memory_order_acquire);
   while (!quit_.load(std::memory_order_relaxed)) {
-    make_way(allowed);
+    make_way(self);
+    self.drains.store(true, std::memory_order_relaxed);
     drain();
+    self.drains.store(false, std::memory_order_relaxed);
+    make_way(self);
     while (!sleep_until_new(seen)) {
     }
     seen = epoch_.load(std::memory_order_acquire);
@@ -148,10 +183,13 @@ void Pool::Crew::work(int number) {
 }
 
 // A worker that finds itself on the caller's CPU keeps the caller from running, for milliseconds if
-// it spins: the system often wakes it there, and moves neither in less time than a launch takes.
-void Pool::Crew::make_way(const Affinity& allowed) {
-  const int cpu = current_cpu();
-  if (cpu == caller_cpu_.load(std::memory_order_relaxed)) allowed.avoid(cpu);
+// it spins: the system often wakes it there, and moves neither in less time than a launch takes. A
+// worker that was moved there may go everywhere else again, wherever the caller is now.
+void Pool::Crew::make_way(Worker& self) {
+  const int callers = caller_cpu_.load(std::memory_order_relaxed);
+  const bool moved = self.moved.load(std::memory_order_acquire);
+  if (moved) self.moved.store(false, std::memory_order_relaxed);
+  if (moved || current_cpu() == callers) self.allowed.avoid(callers);
 }
 
 // True when the epoch is no longer `seen`; else the worker has slept, or tried to.

@@ -1,10 +1,12 @@
 // The thread pool. A launch is cut into chunks that are claimed one by one; its end waits for the
-// chunks, never for the workers, so a worker that the system has put aside delays nobody.
+// chunks, never for the workers, so a worker that the system has put aside delays nobody, unless it
+// holds a chunk: then the caller, which has nothing else to do, lends it its CPU.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -64,12 +66,22 @@ class Pool final : public ForkAware {
     bool run(const Task& task, int64_t chunk, uint32_t chunks);
 
    private:
-    void work(int number);
+    struct Worker {
+      const Affinity allowed;  // of the thread that made the worker, and so the worker's too
+      std::thread thread;
+      int64_t run_ns = 0;  // what lend_cpu has seen of its CPU time
+      // Hints: a wrong one costs time and nothing else.
+      alignas(kCacheLine) std::atomic<bool> drains{false};
+      std::atomic<bool> moved{false};
+    };
+
+    void work(Worker& self, int number);
     bool sleep_until_new(uint32_t seen);
-    void make_way(const Affinity& allowed);
+    void make_way(Worker& self);
     void drain();
     void publish(const Task& task, int64_t chunk, uint32_t chunks);
     void wait_for_chunks(uint32_t chunks);
+    void lend_cpu();
 
     // The job. Written by the publisher before it stores a ticket with chunks left. Read only by
     // one that has claimed a chunk, and so before the job can end and be overwritten.
@@ -83,13 +95,13 @@ class Pool final : public ForkAware {
     alignas(kCacheLine) std::atomic<uint64_t> ticket_{0};
     alignas(kCacheLine) std::atomic<uint32_t> done_{0};  // chunks finished of the current job
     std::atomic<bool> caller_sleeps_{false};
-    std::atomic<int> caller_cpu_{-1};  // where the caller was when it published
+    std::atomic<int> caller_cpu_{-1};  // where the caller was when it published, or lent its CPU
     std::atomic<bool> out_of_memory_{false};
     alignas(kCacheLine) std::atomic<uint32_t> epoch_{0};  // workers sleep on this word
     std::atomic<int> sleepers_{0};
     std::atomic<bool> quit_{false};
     alignas(kCacheLine) std::atomic<bool> busy_{false};
-    std::vector<std::thread> workers_;
+    std::vector<std::unique_ptr<Worker>> workers_;
   };
 
   Crew* crew_;
