@@ -237,6 +237,7 @@ class DeviceExecutable:
         for run, follows in self._prologues:
             if self._changed.intersection(follows) or (not follows and not self._started):
                 run.steps.run(())
+        self._check_faults()  # what it made with one is of no use: the next run makes it again
         self._changed.clear()
         self._started = True
 
