@@ -50,7 +50,9 @@ def main(argv: list[str] | None = None) -> int:
     except RlxError as e:
         if args.debug:
             raise
-        print(f"rlx: {e}", file=sys.stderr)
+        # A place in what started the command is none of the user's.
+        print(f"rlx: {e.message if e.location and _is_launcher(e.location[0]) else e}",
+              file=sys.stderr)  # fmt: skip
         return 1
     except OSError as e:
         if args.debug or e.filename is None:
@@ -59,6 +61,12 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _is_launcher(file: str) -> bool:
+    from rlx.ops.location import caller
+
+    return file == caller()[0]
 
 
 def _module(name: str) -> Any:

@@ -129,6 +129,7 @@ def test_what_is_wrong_is_said_in_one_line(
     assert message in err
     assert err.startswith("rlx: ")
     assert err.count("\n") == 1
+    assert __file__ not in err, "what started the command is no place of the user's"
 
 
 def test_wrong_usage_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

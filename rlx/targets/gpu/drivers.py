@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import importlib
+import os
 import threading
 from dataclasses import dataclass
 from functools import cache
 
 from rlx import knobs
 from rlx.errors import DeviceError, did_you_mean
-from rlx.targets.gpu.driver import Driver
+from rlx.targets.gpu.driver import FORKED, Driver
 
 __all__ = ["DRIVERS", "Probe", "close_drivers", "open_driver", "opened", "probe", "shared_driver"]
 
@@ -45,6 +47,22 @@ class Probe:
 
 _shared: dict[str, Driver] = {}
 _lock = threading.RLock()
+_users: dict[str, int] = {}
+"""The process that was the first to call the library of each API: this one, or what it was forked
+off. Such a library has threads and connections that a child has not."""
+
+
+def _leave_to_the_parent() -> None:
+    """In a new child: what the drivers hold is never let go of, since libraries that free it would
+    wait for threads that are not here."""
+    global _lock  # noqa: PLW0603 -- a thread that held it is not here either
+    _lock = threading.RLock()
+    for driver in _shared.values():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(driver))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 def open_driver(api: str) -> Driver:
@@ -54,6 +72,8 @@ def open_driver(api: str) -> Driver:
             f"no driver is called {api!r}{did_you_mean(api, DRIVERS)}; there are"
             f" {', '.join(DRIVERS)}"
         )
+    if _users.setdefault(api, os.getpid()) != os.getpid():
+        raise DeviceError(FORKED.format(api))
     module, _, name = DRIVERS[api].partition(":")
     return getattr(importlib.import_module(module), name)()
 
