@@ -214,7 +214,7 @@ def test_the_first_fault_is_told_and_not_what_followed_from_it() -> None:
         raise ValueError("it was given what a fault left")
 
     f = compiled(lambda x, y: second(SUMS["python"](x, y)), [2], [2])
-    with pytest.raises(FaultError, match="too large$") as e:
+    with pytest.raises(FaultError, match=r"too large$") as e:
         f.run({"x0": np.full(2, 1e31, np.float32), "x1": np.zeros(2, np.float32)})
     assert "too large" in str(e.value.__cause__)
 

@@ -30,7 +30,7 @@ from rlx.errors import (
 from rlx.graph import Graph, check_param
 from rlx.runtime.backend import registered, why_not
 from rlx.runtime.cost import estimate_ns
-from rlx.runtime.devices import available_devices, first_unsupported_op, supports_graph
+from rlx.runtime.devices import available_devices, supports_graph, why_unsupported
 from rlx.runtime.executable import typed_array, unknown
 from rlx.runtime.hardware import is_software, label
 from rlx.runtime.policy import DevicePolicy
@@ -143,8 +143,7 @@ class GraphDevices:
         why = why_not(device)
         able = not why and supports_graph(device, self._graph)
         if not why and not able:
-            found = first_unsupported_op(device, self._graph)
-            why = f"it does not run {found[1].name}" if found else "it does not run the graph"
+            why = why_unsupported(device, self._graph)
         here, known = not why_not(device), registered(device)
         return DeviceCandidate(device, label(device), here, known, able, device == best, why)
 

@@ -32,12 +32,13 @@ DRIVERS = {
 @dataclass(frozen=True)
 class Probe:
     """What a driver finds here: a device by its name, or ``why`` there is none. ``software`` says
-    that the device is this machine's processor."""
+    that the device is this machine's processor, ``features`` what it has, as its driver does."""
 
     api: str
     name: str = ""
     software: bool = False
     why: str = ""
+    features: frozenset[str] = frozenset()
 
     @property
     def found(self) -> bool:
@@ -106,7 +107,7 @@ def _probe(api: str, wanted: str) -> Probe:
     except DeviceError as e:
         return Probe(api, why=e.message)
     try:
-        return Probe(api, driver.name, driver.software)
+        return Probe(api, driver.name, driver.software, features=driver.features)
     finally:
         driver.close()
 
