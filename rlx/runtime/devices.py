@@ -9,7 +9,7 @@ from rlx.graph import Graph
 from rlx.ops.base import Op, op_class
 from rlx.runtime.backend import backend_for, devices, why_not
 from rlx.runtime.hardware import DEVICE_PRIORITY, Device, found_by_driver, is_software, label
-from rlx.targets import best_features, features_of
+from rlx.targets import features_of
 from rlx.targets.gpu.drivers import DRIVERS, opened
 from rlx.types import DType
 
@@ -130,7 +130,7 @@ def _lacking(device: str) -> frozenset[DType]:
     if not hasattr(module.PRESETS[module.DEFAULT], "lacks"):
         return frozenset()  # a GPU of a maker whose own code has them all
     found = found_by_driver(device)
-    return frozenset(best_features(device, found.features).lacks if found else ())
+    return frozenset(module.best(found.features).lacks if found else ())
 
 
 def supports_graph(device: str, graph: Graph) -> bool:
