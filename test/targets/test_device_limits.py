@@ -129,7 +129,7 @@ def test_what_needs_longer_indices_is_refused_or_has_them(target: str, build: An
 @pytest.mark.parametrize("target", ["vulkan", "opencl"])
 def test_the_last_round_of_a_loop_stays_within_32_bits(target: str) -> None:
     g = rlx.Graph("g")
-    g.set_outputs(g.input("x", [(1 << 31) - 300], "i8").max([0]))
+    g.set_outputs(g.input("x", [(1 << 31) - 300], "i8").max(axes=[0]))
     with pytest.raises(UnsupportedError, match="take 32-bit sizes"):
         compile_program(g, find_target(target))
 

@@ -83,6 +83,8 @@ def shared_driver(api: str) -> Driver:
     """The driver that this process has open for an API; a new one if the last lost its device."""
     with _lock:
         found = _shared.get(api)
+        if found is not None:
+            found.check_process()
         if found is None or found.lost or found.closed:
             if found is not None:
                 found.close()
