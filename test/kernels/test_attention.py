@@ -14,12 +14,12 @@ from rlx.kernels import attention
 from rlx.kernels.attention import AttentionConfig, AttentionSizes, MaskKind, Strides
 from rlx.kernels.attention_args import tile_for
 from rlx.targets.cpu import emit
-from rlx.targets.cpu.features import preset
+from rlx.targets.cpu.features import Features, preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, bf16, bool_, f16, f32, f64, i8, i64, u8
 from support import jit as loader
 from support.jit import host
-from support.runkernel import element_strides, run_launch
+from support.runkernel import element_strides, features_of, run_launch
 
 Array = np.ndarray[Any, Any]
 
@@ -43,6 +43,7 @@ class Call:
     softcap: float = 0.0
     window: int = 3
     decode: bool = False
+    features: Features | None = None
 
     @property
     def config(self) -> AttentionConfig:
@@ -72,11 +73,12 @@ class Call:
         )  # fmt: skip
 
     def run(self, pieces: int = 1) -> Array:
-        launch = attention.launch(self.config, TARGET, self.sizes)
+        target = kernel_target(self.features) if self.features else TARGET
+        launch = attention.launch(self.config, target, self.sizes)
         masks = [] if self.mask_array is None else [self.mask_array]
         self.out[...] = np.nan
         arrays = [self.q, self.k, self.v, *masks, self.out]
-        run_launch(attention, self.config, launch, arrays, pieces)
+        run_launch(attention, self.config, launch, arrays, pieces, self.features)
         return self.out
 
     def expected(self) -> Array:
@@ -168,6 +170,15 @@ SHAPES = [
 @pytest.mark.parametrize("mask", MASKS)
 def test_shapes_and_masks(shape: tuple[int, ...], mask: MaskKind) -> None:
     made(np.random.default_rng(0), shape, mask=mask).check()
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("dt", [f32, f64, bf16], ids=str)
+def test_without_avx512(mask: MaskKind, dt: DType) -> None:
+    features = features_of("x86-64-v3")
+    for dim in (20, 64):
+        shape = (1, 4, 2, 45, 141, dim)
+        made(np.random.default_rng(19), shape, dt, "qkv", mask=mask, features=features).check()
 
 
 @pytest.mark.parametrize("layout", ["qkv", "bhsd", "bshd"])
@@ -284,7 +295,7 @@ def test_the_same_bits_however_the_range_is_cut(mask: MaskKind, decode: bool) ->
 
 
 @pytest.mark.parametrize("decode", [False, True])
-@pytest.mark.parametrize("keys", [30, 96, 130])
+@pytest.mark.parametrize("keys", [30, 128, 140])
 def test_hidden_keys_at_the_end_change_no_bit(keys: int, decode: bool) -> None:
     rng = np.random.default_rng(10)
     dim, most = 4 * LANES, keys + 120

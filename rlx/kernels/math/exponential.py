@@ -26,7 +26,7 @@ from rlx.kernels.math.core import (
 from rlx.kernels.reg import Reg
 from rlx.types import f32, f64, u32
 
-__all__ = ["EXP", "exp", "exp2", "exp_moderate", "expm1", "half_exp", "tanh"]
+__all__ = ["EXP", "exp", "exp2", "exp2_share", "exp_moderate", "expm1", "half_exp", "tanh"]
 
 _LOG2_E = 1.4426950408889634
 _LN2 = 0.6931471805599453
@@ -68,6 +68,12 @@ _ROOTS = tuple(int(np.float32(2.0 ** (k / 16)).view(np.uint32)) for k in range(1
 _ROOT_BITS = 4
 _ROOT_FIELD = 23 - _ROOT_BITS
 _SHORT = (0.5000162124633789, 0.16666939854621887)
+# 2^r on |r| ≤ 1/2
+_EXP2 = {
+    f32: (1.0, 0.6931470036506653, 0.24022246897220612, 0.0555071085691452, 0.009671293199062347,
+          0.0013269555056467652),
+    f64: tuple(c * _LN2**i for i, c in enumerate(EXP[f64].polynomial)),
+}
 # tanh x = x + x·z·P(z), z = x², |x| ≤ 5/8
 _TANH = {
     f32: (-0.3333333134651184, 0.13333222270011902, -0.053948454558849335, 0.021708663552999496,
@@ -212,6 +218,21 @@ def exp_moderate(x: Reg) -> Reg:
     if _has_instruction(p):
         return _by_instruction(p, n)
     return p * power_of_two(whole + format_of(x).bias, x.dtype)
+
+
+def exp2_share(x: Reg) -> Reg:
+    """2^x where that is added to a 1 or to a multiple of it: 0 below -120, which is less than
+    rounding, and within 2 units of the last place else; x is at most 120. nan stays."""
+    k = x.k
+    if _has_instruction(x):
+        n = k.round_even(x)
+        found = _by_instruction(horner(x - n, _EXP2[x.dtype]), n)
+    else:
+        # Far below, n is no number, and what comes of it is not taken.
+        n, whole = round_scaled(x, 1.0)
+        power = power_of_two(whole + format_of(x).bias, x.dtype)
+        found = horner(x - n, _EXP2[x.dtype]) * power
+    return k.select(x < -120.0, 0.0, found)
 
 
 def tanh(x: Reg) -> Reg:
