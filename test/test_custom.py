@@ -208,6 +208,17 @@ def test_what_a_python_kernel_raises_is_the_cause() -> None:
     assert isinstance(e.value.__cause__, ValueError)
 
 
+def test_the_first_fault_is_told_and_not_what_followed_from_it() -> None:
+    @rlx.custom_op("mine.second", infer=same)
+    def second(x: Array) -> Array:
+        raise ValueError("it was given what a fault left")
+
+    f = compiled(lambda x, y: second(SUMS["python"](x, y)), [2], [2])
+    with pytest.raises(FaultError, match=r"too large$") as e:
+        f.run({"x0": np.full(2, 1e31, np.float32), "x1": np.zeros(2, np.float32)})
+    assert "too large" in str(e.value.__cause__)
+
+
 def test_an_interrupt_is_no_fault() -> None:
     @rlx.custom_op("mine.interrupted", infer=same)
     def interrupted(x: Array) -> Array:

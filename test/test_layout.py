@@ -353,6 +353,15 @@ def test_no_file_names_a_place_of_one_machine(pattern: re.Pattern[str]) -> None:
     assert not found
 
 
+def test_the_top_of_the_tree_has_what_belongs_there() -> None:
+    """A dump that is left there would be read as a part of the project by whoever looks first."""
+    found = {p.name for p in tracked() if p.parent == ROOT}
+    assert found == {
+        ".clang-format", ".gitignore", "CHANGELOG.md", "CMakeLists.txt", "CONTRIBUTING.md",
+        "LICENSE", "Makefile", "README.md", "pyproject.toml",
+    }  # fmt: skip
+
+
 def test_the_patterns_find_what_they_look_for() -> None:
     assert PLACES.search("model = '/" + "home/someone/model'")
     assert not PLACES.search("test/" + "home/page")

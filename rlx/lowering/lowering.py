@@ -352,8 +352,8 @@ class Lowering:
                     self.location,
                 )
         most = max(launch.range, *launch.sizes, 0)
-        # The last row of a grid may reach beyond the range.
-        if max(most, launch.range + ROW * kernels.block) >= 1 << 31:
+        # The last row of a grid, and the last round of a loop, go beyond what they count.
+        if most + ROW * kernels.block >= 1 << 31:
             raise UnsupportedError(
                 f"{family} kernel: a range or stride of {most} elements, where GPU kernels take "
                 "32-bit sizes; split the tensor, or compile for cpu",

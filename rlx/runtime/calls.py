@@ -14,7 +14,7 @@ from rlx.ops.value import Value
 from rlx.runtime.encoding import Array, Signature
 from rlx.runtime.executable import as_array, typed_array
 
-__all__ = ["check_outputs", "lies_on_a_device", "of_the_host", "shape_of"]
+__all__ = ["check_outputs", "check_state", "lies_on_a_device", "of_the_host", "shape_of"]
 
 _HOST = 1
 """DLPack's number for the host's memory."""
@@ -66,3 +66,34 @@ def check_outputs(
                     f"output {i} shares memory with {what}; give it its own array", caller()
                 )
         taken.append((f"output {i}", out))
+
+
+def check_state(graph: Graph, state: Mapping[str, Any], given: Sequence[Any], donated: Any) -> None:
+    """Refuse ``state`` unless it is the inputs of which the numbers are ``donated``, and memory of
+    which shares none with another input of the ``given`` ones: a run writes it."""
+    names = [str(v.name) for v in graph.inputs]
+    wanted = [names[i] for i in donated]
+    if set(wanted) != set(state):
+        listed = ", ".join(map(repr, wanted)) or "none"
+        found = ", ".join(map(repr, state)) or "none"
+        raise GraphError(f"the donated inputs are {listed}; found {found} as state", caller())
+    places = sorted((*_extent(a), i) for i, a in enumerate(given))
+    last, end, kind = -1, 0, ""
+    for space, begin, stop, i in places:
+        if space == kind and begin < end and begin < stop and (i in donated or last in donated):
+            one, other = (i, last) if i in donated else (last, i)
+            raise GraphError(
+                f"state {names[one]!r} shares memory with input {names[other]!r}, and is written"
+                " while that is read; give it its own array",
+                caller(),
+            )
+        if space != kind or stop > end:
+            last, end, kind = i, stop, space
+
+
+def _extent(a: Any) -> tuple[str, int, int]:
+    """Where an array lies: the kind of memory, the first byte, and the end."""
+    if isinstance(a, np.ndarray):
+        begin = a.__array_interface__["data"][0]
+        return "host", begin, begin + a.nbytes
+    return a.extent

@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -113,7 +114,7 @@ class DeviceExecutable:
     def set_param(self, name: str, value: Array) -> None:
         """Copy a param of its declared type and shape to the device."""
         number = self._names[name]
-        with self._lock:
+        with self._turn():
             self._write(self._of["param", number], value)
             self._changed.add(number)
 
@@ -123,7 +124,7 @@ class DeviceExecutable:
 
     def run_slots(self, *inputs: Any) -> tuple[Array, ...]:
         """Run on inputs in declared order; the results are new arrays."""
-        with self._lock:
+        with self._turn():
             buffers = self._bound(inputs, in_place=False)
             self._execute(buffers)
             return tuple(self._output(buffers, n) for n in range(len(self.program.outputs)))
@@ -136,7 +137,7 @@ class DeviceExecutable:
     def run_on_device(self, inputs: Sequence[Any]) -> list[DeviceArray]:
         """Run, with results that stay in the memory of the device."""
         outputs = self.program.outputs
-        with self._lock:
+        with self._turn():
             buffers = self._bound(inputs, in_place=False)
             made: list[DeviceArray] = []
             for n, (_, dt, shape) in enumerate(outputs):
@@ -153,7 +154,7 @@ class DeviceExecutable:
 
     def run_in_place(self, inputs: Sequence[Any]) -> list[Array]:
         """Run with donated outputs written over their inputs; the others are new arrays."""
-        with self._lock:
+        with self._turn():
             buffers = self._bound(inputs, in_place=True)
             self._execute(buffers)
             for i, o in self.donate.items():
@@ -191,6 +192,13 @@ class DeviceExecutable:
         self._prologue()
         self._main(buffers).steps.run(())
         self._check_faults()
+
+    @contextmanager
+    def _turn(self) -> Generator[None]:
+        """Alone. In a process that was forked off, what another thread held is held for ever."""
+        self.driver.check_process()
+        with self._lock:
+            yield
 
     def profile(self, inputs: Sequence[Array], runs: int) -> Any:
         """UnsupportedError: the launches of a device are not timed."""
@@ -237,6 +245,7 @@ class DeviceExecutable:
         for run, follows in self._prologues:
             if self._changed.intersection(follows) or (not follows and not self._started):
                 run.steps.run(())
+        self._check_faults()  # what it made with one is of no use: the next run makes it again
         self._changed.clear()
         self._started = True
 

@@ -37,6 +37,15 @@ class DeviceArray:
         """The API of the device."""
         return self.buffer.driver.api
 
+    @property
+    def extent(self) -> tuple[str, int, int]:
+        """The device, and the first byte and the end in its memory; where that has no addresses,
+        numbers that no other buffer has."""
+        if self.device in dlpack.ADDRESSED:
+            begin = self.buffer.raw[0]
+            return self.device, begin, begin + self.buffer.nbytes
+        return self.device, id(self.buffer), id(self.buffer) + 1
+
     def numpy(self) -> Array:
         """A copy in the host's memory, once the device has made what is in it."""
         out = np.empty(self.shape, DTYPES[self.dtype].numpy)
@@ -56,6 +65,9 @@ class DeviceArray:
         if self.device not in dlpack.ADDRESSED:
             raise BufferError(f"memory of {driver} has no address to hand over; call numpy()")
         driver.sync()
+        # Whoever takes it may have work of its own under way when it lets it go: a run would not
+        # wait for that, but to free the memory does.
+        self._pool = None
         place = self.__dlpack_device__()
         return dlpack.exported(self.buffer.raw[0], self.dtype, self.shape, place, self)
 

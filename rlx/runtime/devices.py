@@ -9,7 +9,9 @@ from rlx.graph import Graph
 from rlx.ops.base import Op, op_class
 from rlx.runtime.backend import backend_for, devices, why_not
 from rlx.runtime.hardware import DEVICE_PRIORITY, Device, found_by_driver, is_software, label
-from rlx.targets.gpu.drivers import opened
+from rlx.targets import features_of
+from rlx.targets.gpu.drivers import DRIVERS, opened
+from rlx.types import DType
 
 __all__ = [
     "DEVICE_PRIORITY",
@@ -27,6 +29,7 @@ __all__ = [
     "supports",
     "supports_graph",
     "supports_run_slots",
+    "why_unsupported",
 ]
 
 
@@ -87,23 +90,47 @@ def fastest_among(candidates: Iterable[str]) -> str:
 
 def supports(device: str, op: str | type[Op]) -> bool:
     """Whether a device runs an op, given by class or full name ("mir.gelu"); False if the device is
-    not available. The interpreter runs every op; what a backend from outside runs it says as it
-    compiles. GraphError for an unknown op."""
+    not available. The interpreter runs every op, and a GPU those that come with no kernel of their
+    own; what a backend from outside runs it says as it compiles. GraphError for an unknown op."""
     from rlx.ops.control import Control
     from rlx.ops.kinds import runnable
 
     cls = op_class(op) if isinstance(op, str) else op
-    if device != "cpu":
-        return is_available(device)
-    return issubclass(cls, Control) or runnable(cls)
+    if device == "cpu":
+        return issubclass(cls, Control) or runnable(cls)
+    return is_available(device) and not (device in DRIVERS and hasattr(cls, "kernel"))
 
 
 def first_unsupported_op(device: str, graph: Graph) -> tuple[int, Op] | None:
-    """The first node that a device does not run, with its number; None if it runs them all."""
+    """The first node that a device does not run, or not on elements of its types, with its number;
+    None if it runs them all."""
+    lacking = _lacking(device)
     for number, node in enumerate(graph.nodes()):
-        if not supports(device, type(node)):
+        types = {v.dtype for v in (*node.present, *node.results)}
+        if not supports(device, type(node)) or not lacking.isdisjoint(types):
             return number, node
     return None
+
+
+def why_unsupported(device: str, graph: Graph) -> str:
+    """What of a graph an available device does not run; "" if it runs all of it."""
+    found = first_unsupported_op(device, graph)
+    if found is None:
+        return ""
+    _, op = found
+    types = dict.fromkeys(v.dtype.name for v in (*op.present, *op.results))
+    return f"it does not run {op.name} of {', '.join(types)}"
+
+
+def _lacking(device: str) -> frozenset[DType]:
+    """The element types that an available device does without."""
+    if device not in DRIVERS or not is_available(device):
+        return frozenset()
+    module = features_of(device)
+    if not hasattr(module.PRESETS[module.DEFAULT], "lacks"):
+        return frozenset()  # a GPU of a maker whose own code has them all
+    found = found_by_driver(device)
+    return frozenset(module.best(found.features).lacks if found else ())
 
 
 def supports_graph(device: str, graph: Graph) -> bool:

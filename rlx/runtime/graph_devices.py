@@ -30,7 +30,7 @@ from rlx.errors import (
 from rlx.graph import Graph, check_param
 from rlx.runtime.backend import registered, why_not
 from rlx.runtime.cost import estimate_ns
-from rlx.runtime.devices import available_devices, first_unsupported_op, supports_graph
+from rlx.runtime.devices import available_devices, supports_graph, why_unsupported
 from rlx.runtime.executable import typed_array, unknown
 from rlx.runtime.hardware import is_software, label
 from rlx.runtime.policy import DevicePolicy
@@ -143,17 +143,9 @@ class GraphDevices:
         why = why_not(device)
         able = not why and supports_graph(device, self._graph)
         if not why and not able:
-            found = first_unsupported_op(device, self._graph)
-            why = f"it does not run {found[1].name}" if found else "it does not run the graph"
-        return DeviceCandidate(
-            device,
-            label(device),
-            not why_not(device),
-            registered(device),
-            able,
-            device == best,
-            why,
-        )
+            why = why_unsupported(device, self._graph)
+        here, known = not why_not(device), registered(device)
+        return DeviceCandidate(device, label(device), here, known, able, device == best, why)
 
     def fastest(self) -> str:
         """The device that the policy's strategy names, without running the graph: the first of its
@@ -214,16 +206,16 @@ class GraphDevices:
 
     def set_param(self, name: str, value: Any) -> None:
         """Set a param on every device that the graph is compiled for, and on those for which it
-        will be. Raises as ``CompiledGraph.set_param`` does."""
+        will be: one that fails now is compiled for anew. Raises NameError, DTypeError or ShapeError
+        for what does not fit."""
         types = {str(v.name): v.type for v in self._graph.params}
         if name not in types:
             raise unknown(name, list(types), "param")
         t = types[name]
         held = check_param(name, typed_array(value, name, t.dtype.name, "param"), t).copy()
         with self._lock:
-            for compiled in self._compiled.values():
-                compiled.set_param(name, held)
             self._params[name] = held
+            self._write({name: held})
 
     def set_param_typed(self, name: str, data: bytes, dtype: str) -> None:
         """As ``set_param``, from the bytes of a flat array of a dtype ("f32")."""
@@ -234,9 +226,15 @@ class GraphDevices:
     def sync_params_to_all(self) -> None:
         """Set every param again on every device that the graph is compiled for."""
         with self._lock:
-            for compiled in self._compiled.values():
-                for name, value in self._params.items():
+            self._write(self._params)
+
+    def _write(self, params: Mapping[str, Array]) -> None:
+        for device, compiled in list(self._compiled.items()):
+            try:
+                for name, value in params.items():
                     compiled.set_param(name, value)
+            except DeviceError:
+                del self._compiled[device]
 
     # -- compiles --------------------------------------------------------------------------
 

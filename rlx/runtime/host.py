@@ -50,9 +50,9 @@ class _Function:
             results = [_array(buffers[first + n], t) for n, t in enumerate(self.results)]
             self.call(*operands, *results)
         except BaseException as e:
-            _raised.error = e
             record = (ctypes.c_int64 * 2).from_address(buffers[count])
-            if record[0] == 0:
+            if record[0] == 0:  # else another kernel's fault is told, and this one followed from it
+                _raised.error = e
                 record[1], record[0] = sizes[0], 1
 
 

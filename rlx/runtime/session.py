@@ -25,7 +25,7 @@ from rlx.precision import (
 )
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.backend import Backend, Loaded, Weights, backend_for, signature_of
-from rlx.runtime.calls import check_outputs, of_the_host, shape_of
+from rlx.runtime.calls import check_outputs, check_state, of_the_host, shape_of
 from rlx.runtime.donation import check_donations
 from rlx.runtime.executable import Executable, as_array, typed_array, unknown
 from rlx.types import TensorType
@@ -297,12 +297,14 @@ class CompiledGraph:
         by name, or arrays of the device, over which their outputs are written. Returns the other
         outputs in order.
 
-        A run that fails may leave some of ``state`` written. Raises as ``run`` does.
+        A run that fails may leave some of ``state`` written. Raises as ``run`` does, and GraphError
+        for ``state`` that is not what was donated, or shares memory with another input.
         """
         for name, a in state.items():
             if isinstance(a, np.ndarray) and not (a.flags.c_contiguous and a.flags.writeable):
                 raise ShapeError(f"state {name!r} must be contiguous and writable", caller())
         executable, ready = self._prepare({**inputs, **state})
+        check_state(self.graph, state, ready, dict(self.options.get("donate", ())))
         return executable.run_in_place(ready)
 
     def profile(self, inputs: Mapping[str, Any] | None = None, runs: int = 20) -> Profile:

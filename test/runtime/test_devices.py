@@ -144,6 +144,38 @@ def test_waiting_for_a_device_waits_for_its_driver(monkeypatch: pytest.MonkeyPat
     assert waited
 
 
+def test_a_device_runs_no_graph_of_types_that_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlx.runtime.backend._registry", dict(HOST))
+    for device in ("gpu", "vulkan", "cuda", "mine"):
+        rlx.register_backend(device, InterpreterBackend)
+    has = {"vulkan": frozenset(["int64"])}
+    found = lambda api: Probe(api, "it", features=has.get(api, frozenset()))
+    monkeypatch.setattr(hardware, "probe", found)
+    g = rlx.Graph()
+    x = g.input("x", [4])
+    g.set_outputs([x + 1.0, x.cast("i64"), x.cast("f64")])
+    op = {d: rlx.first_unsupported_op(d, g) for d in rlx.available_devices()}
+    assert [n and n[0] for n in (op["gpu"], op["vulkan"])] == [2, 3]
+    assert rlx.devices_for(g) == ("cuda", "cpu", "interpret", "mine")
+    r = GraphDevices(g)
+    blockers = {c.device: c.blocker for c in r.report()}
+    assert blockers["gpu"] == "it does not run mir.cast of f32, i64"
+    assert blockers["vulkan"] == "it does not run mir.cast of f32, f64" and not blockers["cuda"]
+    with pytest.raises(UnsupportedError, match=r"Vulkan cannot lower .* mir.cast of f32, f64"):
+        r.compile("vulkan")
+
+
+def test_a_gpu_runs_no_kernel_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlx.runtime.backend._registry", dict(HOST))
+    rlx.register_backend("cuda", InterpreterBackend)
+    monkeypatch.setattr(hardware, "probe", lambda api: Probe(api, "it"))
+    same = rlx.custom_op("test.same", infer=lambda x: x)(lambda x: x)
+    g = rlx.Graph()
+    g.set_outputs(same(g.input("x", [4])))
+    assert rlx.devices_for(g) == ("cpu", "interpret")
+    assert GraphDevices(g).fastest() in ("cpu", "interpret")
+
+
 def test_what_a_device_makes_of_a_graph() -> None:
     legal, report = rlx.legalize_graph_for_device_with_report(graph(), "cpu")
     assert "mir.matmul" in str(legal) or "mir.dot" in str(legal)
@@ -316,7 +348,7 @@ def test_a_report_says_what_blocks_each_device(monkeypatch: pytest.MonkeyPatch) 
     assert "interpret" not in found
     monkeypatch.setattr("rlx.runtime.devices.supports", lambda device, op: False)
     r.invalidate_cache()
-    assert {c.device: c for c in r.report()}["cpu"].blocker == "it does not run mir.matmul"
+    assert {c.device: c for c in r.report()}["cpu"].blocker == "it does not run mir.matmul of f32"
     with pytest.raises(UnsupportedError, match=r"CPU cannot lower this graph .* does not run mir"):
         r.compile("cpu")
 

@@ -178,3 +178,48 @@ def test_state_that_cannot_be_written_and_artifacts_are_refused() -> None:
         f.run_in_place({}, {"a": frozen})
     with pytest.raises(rlx.RlxError, match="an artifact has no donated inputs"):
         rlx.compile_artifact(g, donate=((0, 0),))
+
+
+def shared_and_apart() -> tuple[rlx.Graph, Array]:
+    g = rlx.Graph()
+    a, b, c = (g.input(n, [8]) for n in "abc")
+    g.set_outputs([a + b.flip(0), b * 2.0 + c])
+    return g, np.arange(32, dtype=np.float32)
+
+
+@pytest.mark.parametrize("device", ["cpu", "interpret"])
+def test_state_that_is_read_as_another_input_too_is_refused(device: str) -> None:
+    g, room = shared_and_apart()
+    one = rlx.Session(device).compile(g, donate=((0, 0),))
+    both = rlx.Session(device).compile(g, donate=((0, 0), (1, 1)))
+    a, b, c = room[:8], room[8:16], room[16:24]
+    shared = "state 'a' shares memory with input 'b', and is written while"
+    with pytest.raises(rlx.RlxError, match=shared):
+        one.run_in_place({"b": a, "c": c}, {"a": a})
+    with pytest.raises(rlx.RlxError, match="state 'a' shares memory with input 'c'"):
+        one.run_in_place({"b": room[:8], "c": room[7:15]}, {"a": room[14:22]})
+    with pytest.raises(rlx.RlxError, match="state 'b' shares memory with input 'a'"):
+        both.run_in_place({"c": c}, {"a": a, "b": room[4:12]})
+    np.testing.assert_array_equal(room, np.arange(32))
+    expected = rlx.interpret(g, {"a": b, "b": a, "c": a})
+    (rest,) = one.run_in_place({"b": a, "c": a}, {"a": b})  # both are only read
+    np.testing.assert_array_equal(b, expected[0])
+    np.testing.assert_array_equal(rest, expected[1])
+
+
+@pytest.mark.parametrize("state", [(), ("a", "b")])
+def test_state_is_what_was_donated(state: tuple[str, ...]) -> None:
+    g, room = shared_and_apart()
+    f = rlx.Session("cpu").compile(g, donate=((0, 0),))
+    feeds = {"a": room[:8], "b": room[8:16], "c": room[16:24]}
+    given = {n: feeds.pop(n) for n in state}
+    with pytest.raises(rlx.RlxError, match=r"the donated inputs are 'a'; found .* as state"):
+        f.run_in_place(feeds, given)
+
+
+def test_nothing_lies_over_an_empty_array() -> None:
+    g = rlx.Graph()
+    a, b = g.input("a", [0]), g.input("b", [0])
+    g.set_outputs([a + b])
+    x = np.empty(0, np.float32)
+    assert rlx.Session("cpu").compile(g, donate=((0, 0),)).run_in_place({"b": x}, {"a": x}) == []

@@ -121,6 +121,30 @@ def test_a_device_that_fails_in_the_middle_of_a_run_is_followed_by_the_next(
     assert_close(found, r.run("cpu", feeds)[0])
 
 
+def test_a_param_is_set_on_all_though_a_device_is_lost() -> None:
+    r, feeds = runner(5)
+    assert r.warm_all() == {}
+    drivers.shared_driver("vulkan").lost = "pulled out"
+    r.set_param("w", np.full((5, 5), 0.5, np.float32))
+    expected = r.run("cpu", feeds)[0]
+    assert_close(r.run("gpu", feeds)[0], expected)
+    assert_close(r.run("vulkan", feeds)[0], expected)  # opened and compiled for anew
+    drivers.shared_driver("vulkan").lost = "pulled out"
+    r.sync_params_to_all()
+    assert_close(r.run("vulkan", feeds)[0], expected)
+
+
+def test_a_device_that_another_runner_has_opened_again_is_found_again() -> None:
+    (one, feeds), (two, others) = runner(5), runner(6)
+    for r, given in ((one, feeds), (two, others)):
+        r.run("vulkan", given)
+    drivers.shared_driver("vulkan").lost = "pulled out"
+    for r, given in ((one, feeds), (two, others)):
+        assert r.run_try(["vulkan", "cpu"], given)[0] == "cpu"
+        assert "DeviceLostError" in r.attempts[0][1]
+        assert r.run_try(["vulkan", "cpu"], given)[0] == "vulkan"
+
+
 def test_all_that_fail_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     r, feeds = runner(3)
     for api in GPUS:

@@ -187,6 +187,7 @@ class _Commands:
 
     def waitUntilCompleted(self) -> None:
         """It is."""
+        self.owner.waits += 1
 
     def status(self) -> int:
         return 5 if self.failed else 4
@@ -207,7 +208,7 @@ class StandIn:
         self.folder = folder
         self.fails: _Error | None = None
         self.memory, self.threads = 1 << 30, 1024
-        self.commits = 0
+        self.commits = self.waits = 0
 
     def fail(self, text: str, number: int) -> None:
         """Let the next commands end with an error."""

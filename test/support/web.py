@@ -136,10 +136,7 @@ class _InBrowser(Interpreted):
         try:
             found = page().ask(_RUN % self._model, *(a.tobytes() for a in given))
         except BrowserError as e:
-            if fault := re.fullmatch(r"rlx: (.+?):(\d+): (.*)", str(e), re.DOTALL):
-                file, line, message = fault.groups()
-                raise FaultError(message, (file, int(line))) from None
-            raise ToolchainError(f"the page: {e}") from None
+            raise _fault(str(e)) or ToolchainError(f"the page: {e}") from None
         return tuple(self._outputs(found))
 
     def _load(self) -> None:
@@ -154,7 +151,7 @@ class _InBrowser(Interpreted):
         if limit := next((text for text in said if "WebGPU here allows" in text), None):
             raise UnsupportedError(limit)
         if said:
-            raise ToolchainError(f"the page has messages: {said}")
+            raise _fault(said[-1]) or ToolchainError(f"the page has messages: {said}")
         self._drop()
         self._model, self._loaded = number, dict(params)
         self._drop = weakref.finalize(self, _gone.append, number)
@@ -166,3 +163,9 @@ class _InBrowser(Interpreted):
             yield np.frombuffer(found, kind, count, at).reshape(shape).copy()
             at += count * np.dtype(kind).itemsize
         assert at == len(found)
+
+
+def _fault(said: str) -> FaultError | None:
+    """The fault of a program, if that is what ``rlx.js`` said."""
+    found = re.fullmatch(r"rlx: (.+?):(\d+): (.*)", said, re.DOTALL)
+    return FaultError(found[3], (found[1], int(found[2]))) if found else None

@@ -126,6 +126,14 @@ def test_what_needs_longer_indices_is_refused_or_has_them(target: str, build: An
         assert find_target(target).kernels.index_bits == 64
 
 
+@pytest.mark.parametrize("target", ["vulkan", "opencl"])
+def test_the_last_round_of_a_loop_stays_within_32_bits(target: str) -> None:
+    g = rlx.Graph("g")
+    g.set_outputs(g.input("x", [(1 << 31) - 300], "i8").max(axes=[0]))
+    with pytest.raises(UnsupportedError, match="take 32-bit sizes"):
+        compile_program(g, find_target(target))
+
+
 @pytest.mark.parametrize("target", gpu_targets())
 def test_the_longest_tensor_that_fits_is_taken(target: str) -> None:
     n = (1 << 31) - 2 * ROW * 256

@@ -118,6 +118,22 @@ def test_a_fault_names_the_user_s_line(api: str) -> None:
     assert_close(f.run({"x": a, "i": np.array([0, 3, 1], np.int32)})[0], a[[0, 3, 1]])
 
 
+@pytest.mark.parametrize("api", [*APIS, "webgpu"])
+def test_a_fault_of_what_params_alone_decide_is_one_of_every_run(api: str) -> None:
+    g = rlx.Graph("g")
+    table, i = g.param("table", [3, 2]), g.param("i", [2], "i32")
+    g.set_outputs(g.input("x", [2, 2]) + table.gather(i))
+    f = compiled(api, g)
+    f.set_param("table", floats(3, 2))
+    f.set_param("i", np.int32([1, 3]))
+    feeds = {"x": np.zeros((2, 2), np.float32)}
+    for _ in range(2):
+        with pytest.raises(FaultError, match="gather: index out of range"):
+            f.run(feeds)
+    f.set_param("i", np.int32([1, 2]))
+    assert_close(f.run(feeds)[0], interpret(g, feeds, f._params)[0])
+
+
 def test_a_program_is_plain_data() -> None:
     g = rlx.Graph("g")
     x = g.input("x", [300, 200])

@@ -147,6 +147,18 @@ def test_donated_state_is_written_in_place(api: str) -> None:
     assert np.abs(new[4]).sum() > 0
 
 
+@pytest.mark.parametrize("api", APIS)
+def test_state_that_is_read_as_another_input_too_is_refused(api: str) -> None:
+    g = rlx.Graph("g")
+    g.set_outputs(g.input("x", [8]) + g.input("y", [8]).flip(0))
+    f = compiled(api, g, donate=((0, 0),))
+    there = session(api).to_device(np.arange(8, dtype=np.float32))
+    with pytest.raises(GraphError, match="state 'x' shares memory with input 'y'"):
+        f.run_in_place({"y": there}, {"x": there})
+    np.testing.assert_array_equal(there.numpy(), np.arange(8))
+    np.testing.assert_array_equal(f.run({"x": there, "y": there})[0], np.full(8, 7))
+
+
 def test_arrays_that_do_not_fit_are_refused() -> None:
     f = compiled("cuda", decoder())
     f.set_param("w", W)
@@ -281,6 +293,24 @@ def test_memory_of_ours_goes_to_another_library_and_comes_back() -> None:
     there = s.to_device(a)
     there.__dlpack__()  # a capsule that nobody takes
     assert not dlpack._given
+
+
+def test_memory_that_was_given_away_is_written_by_no_later_run() -> None:
+    # Another library lets go of it while its own stream still reads it.
+    g = rlx.Graph("g")
+    g.set_outputs(g.input("x", [4]) * 2.0)
+    f = compiled("cuda", g)
+    feeds = {"x": np.ones(4, np.float32)}
+    (y,) = f.run_on_device(feeds)
+    kept = y.buffer
+    dlpack.imported(y.__dlpack__(), "it").release()
+    del y
+    gc.collect()
+    (z,) = f.run_on_device(feeds)
+    assert z.buffer is not kept
+    again = z.buffer
+    del z
+    assert f.run_on_device(feeds)[0].buffer is again, "what nobody else had is used again"
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,13 @@ def test_commands_that_fail_say_why(driver: Driver, package: Any) -> None:
         driver.sync()
     driver.run(work)
     assert (p.result() == p.y + p.x).all(), "only those commands failed"
+    package.fail("not enough memory", 8)
+    driver.run(work)
+    driver.run(work)
+    before = package.waits
+    with pytest.raises(OutOfMemoryError):
+        driver.sync()
+    assert package.waits == before + 2, "those behind what failed are waited for too"
     package.fail("page fault", 3)
     driver.run(work)
     with pytest.raises(DeviceLostError, match="page fault"):

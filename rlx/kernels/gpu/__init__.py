@@ -7,9 +7,9 @@ attention.py, attention_plan.py   attention, and how its pieces are chosen
 reduce.py                         reductions
 
 Rows are ``rlx.kernels.rowwise``'s, which serves CPUs too. Blocks are as large as the target allows,
-and share as much as it has; how many of their threads run in step is never asked, but
-by matrix units. No loop ends at
-another place for another thread of the block: PoCL compiles such a loop wrongly.
+and share as much as it has; how many of their threads run in step is never asked, but by matrix
+units. No loop ends at another place for another thread of the block: PoCL compiles such a loop
+wrongly.
 """
 
 __all__ = ["FAMILIES"]

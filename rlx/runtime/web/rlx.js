@@ -84,6 +84,7 @@ class Model {
       const error = await device.popErrorScope();
       if (error) throw new Error(`rlx: ${error.message}`);
     }
+    await this.check();
   }
 
   async kernel(k, module) {

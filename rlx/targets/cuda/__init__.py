@@ -8,10 +8,10 @@ Kernels run one thread a point of their parallel range. How a launcher calls the
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
-from rlx.targets.cuda.features import DEFAULT, SHARED_BYTES, Features, preset
+from rlx.targets.cuda import features
+from rlx.targets.triton import maker
 
 if TYPE_CHECKING:
     from rlx.kernels.triton.machine import TritonMachine
@@ -20,20 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["make_target"]
 
 
-def make_target(features: str | None = None) -> Target:
-    """The CUDA target for a compute capability by name ("sm_90"); by default the oldest one.
-
-    Raises DeviceError for an unknown capability, and ToolchainError where RLX_TRITON wants a Triton
-    that is not here.
-    """
-    from rlx.targets.triton import chosen
-
-    found = preset(features or DEFAULT)
-    return _make(found, chosen(found.triton))
-
-
-@cache
-def _make(found: Features, machine: TritonMachine | None) -> Target:
+def _made(found: features.Features, machine: TritonMachine | None) -> Target:
     # Imported here: drivers need nothing that compiles.
     from rlx.targets.cuda import emit
     from rlx.targets.gpu.target import gpu_target
@@ -47,7 +34,10 @@ def _make(found: Features, machine: TritonMachine | None) -> Target:
         },
         shared_space="#gpu.address_space<workgroup>",
         most_threads=1024,
-        shared_bytes=SHARED_BYTES,
+        shared_bytes=features.SHARED_BYTES,
         has=found.instructions,
         triton=machine,
     )
+
+
+make_target = maker(features, _made)

@@ -14,11 +14,12 @@ same for all is here: checks, locks, lifetimes, and what happens after a failure
 
 The work of a driver is in order: a launch sees what earlier launches, writes and runs wrote.
 ``run`` need not wait for the device; ``read`` and ``sync`` do. Every method may be called from any
-thread; calls take turns.
+thread; calls take turns. A driver is its process's own: what was forked off cannot use it.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -42,16 +43,16 @@ from rlx.targets.gpu.work import (
 from rlx.types import DTYPES
 
 __all__ = [
-    "Binding",
-    "Buffer",
-    "Driver",
-    "Handle",
-    "Kernel",
-    "Launch",
-    "Limits",
-    "Recording",
+    "FORKED", "Binding", "Buffer", "Driver", "Handle", "Kernel", "Launch", "Limits", "Recording",
     "Resource",
-]
+]  # fmt: skip
+
+
+FORKED = (
+    "{}: it was opened before this process was forked off, and a device does not go along; start"
+    ' processes by multiprocessing\'s "spawn", or fork before a device is looked for'
+)
+"""Why a driver is of no use, to be formatted with what is called so."""
 
 
 class Driver(ABC):
@@ -69,7 +70,7 @@ class Driver(ABC):
     software = False
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock, self.process = threading.RLock(), os.getpid()
         self.lost: str = ""
         self.closed = False
         self.allocated = 0
@@ -171,6 +172,8 @@ class Driver(ABC):
 
     def close(self) -> None:
         """Free all that the driver holds, and the driver. Later calls of it are DeviceErrors."""
+        if self.process != os.getpid():
+            return  # the device is the parent's, and so is what another thread of it may hold
         with self.lock:
             if self.closed:
                 return
@@ -236,8 +239,9 @@ class Driver(ABC):
     @contextmanager
     def _call(self) -> Generator[None]:
         """One call: alone, on a driver that is open and has its device."""
+        self.check_process()
         with self.lock:
-            if self.closed:
+            if self.closed and not self.lost:
                 raise DeviceError(f"{self}: the driver was closed; open another")
             try:
                 if not self.lost:
@@ -245,14 +249,21 @@ class Driver(ABC):
                     self._reap()
                 if self.lost:
                     raise DeviceLostError(
-                        f"{self}: the device was lost ({self.lost}); open it again"
+                        f"{self}: the device was lost ({self.lost}); open it again by a new"
+                        " Session, and compile again"
                     )
                 yield
             except DeviceLostError as e:
                 self.lost = self.lost or e.message
                 raise
             finally:
-                self._exit()
+                if not self.closed:
+                    self._exit()
+
+    def check_process(self) -> None:
+        """DeviceError in a process that was forked off the one that opened the driver."""
+        if self.process != os.getpid():
+            raise DeviceError(FORKED.format(self))
 
     def _keep(self, resource: Any) -> Any:
         self._live.add(resource)
@@ -266,14 +277,18 @@ class Driver(ABC):
 
     def free(self, resource: Resource) -> None:
         """Free a resource, and the recordings that need it, once the device is done with it."""
+        if self.process != os.getpid():
+            return
         with self.lock:
             for other in list(self._live):
                 if isinstance(other, Recording) and other.needs(resource):
                     self.drop(other)
             self.drop(resource)
             if not self.closed and not self.lost:
-                self._reap()
-                self._exit()
+                try:
+                    self._reap()
+                finally:
+                    self._exit()
 
     def _reap(self) -> None:
         """Free what was dropped, after the device is done with it."""

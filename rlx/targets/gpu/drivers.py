@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import importlib
+import os
 import threading
 from dataclasses import dataclass
 from functools import cache
 
 from rlx import knobs
 from rlx.errors import DeviceError, did_you_mean
-from rlx.targets.gpu.driver import Driver
+from rlx.targets.gpu.driver import FORKED, Driver
 
 __all__ = ["DRIVERS", "Probe", "close_drivers", "open_driver", "opened", "probe", "shared_driver"]
 
@@ -30,12 +32,13 @@ DRIVERS = {
 @dataclass(frozen=True)
 class Probe:
     """What a driver finds here: a device by its name, or ``why`` there is none. ``software`` says
-    that the device is this machine's processor."""
+    that the device is this machine's processor, ``features`` what it has, as its driver does."""
 
     api: str
     name: str = ""
     software: bool = False
     why: str = ""
+    features: frozenset[str] = frozenset()
 
     @property
     def found(self) -> bool:
@@ -45,6 +48,22 @@ class Probe:
 
 _shared: dict[str, Driver] = {}
 _lock = threading.RLock()
+_users: dict[str, int] = {}
+"""The process that was the first to call the library of each API: this one, or what it was forked
+off. Such a library has threads and connections that a child has not."""
+
+
+def _leave_to_the_parent() -> None:
+    """In a new child: what the drivers hold is never let go of, since libraries that free it would
+    wait for threads that are not here."""
+    global _lock  # noqa: PLW0603 -- a thread that held it is not here either
+    _lock = threading.RLock()
+    for driver in _shared.values():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(driver))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 def open_driver(api: str) -> Driver:
@@ -54,6 +73,8 @@ def open_driver(api: str) -> Driver:
             f"no driver is called {api!r}{did_you_mean(api, DRIVERS)}; there are"
             f" {', '.join(DRIVERS)}"
         )
+    if _users.setdefault(api, os.getpid()) != os.getpid():
+        raise DeviceError(FORKED.format(api))
     module, _, name = DRIVERS[api].partition(":")
     return getattr(importlib.import_module(module), name)()
 
@@ -62,6 +83,8 @@ def shared_driver(api: str) -> Driver:
     """The driver that this process has open for an API; a new one if the last lost its device."""
     with _lock:
         found = _shared.get(api)
+        if found is not None:
+            found.check_process()
         if found is None or found.lost or found.closed:
             if found is not None:
                 found.close()
@@ -86,7 +109,7 @@ def _probe(api: str, wanted: str) -> Probe:
     except DeviceError as e:
         return Probe(api, why=e.message)
     try:
-        return Probe(api, driver.name, driver.software)
+        return Probe(api, driver.name, driver.software, features=driver.features)
     finally:
         driver.close()
 

@@ -56,7 +56,6 @@ class Language:
     """
 
     name: str
-    suffix: str
     header: str
     types: Mapping[str, str]
     unsigned_types: Mapping[str, str]

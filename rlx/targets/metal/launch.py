@@ -176,14 +176,12 @@ class MetalDriver(Driver):
 
     def _sync(self) -> None:
         done, self.submitted = self.submitted, []
-        for commands in done:
+        for commands in done:  # all of them, though one has failed: what is read next is theirs
             commands.waitUntilCompleted()
-            if commands.status() == _FAILED:
-                error = commands.error()
-                text = f"Metal: {error.localizedDescription()}"
-                raise (OutOfMemoryError if error.code() == _OUT_OF_MEMORY else DeviceLostError)(
-                    text
-                )
+        for error in [c.error() for c in done if c.status() == _FAILED][:1]:
+            lost = error.code() != _OUT_OF_MEMORY
+            kind = DeviceLostError if lost else OutOfMemoryError
+            raise kind(f"Metal: {error.localizedDescription()}")
 
     def _close(self) -> None:
         self.submitted = []

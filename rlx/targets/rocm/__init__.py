@@ -7,10 +7,10 @@ How a launcher calls kernels is in ``rlx.targets.rocm.emit``.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
-from rlx.targets.rocm.features import DEFAULT, SHARED_BYTES, Features, preset
+from rlx.targets.rocm import features
+from rlx.targets.triton import maker
 
 if TYPE_CHECKING:
     from rlx.kernels.triton.machine import TritonMachine
@@ -19,20 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["make_target"]
 
 
-def make_target(features: str | None = None) -> Target:
-    """The ROCm target for an architecture by name ("gfx90a"); by default gfx942.
-
-    Raises DeviceError for an unknown architecture, and ToolchainError where RLX_TRITON wants a
-    Triton that is not here.
-    """
-    from rlx.targets.triton import chosen
-
-    found = preset(features or DEFAULT)
-    return _make(found, chosen(found.triton))
-
-
-@cache
-def _make(found: Features, machine: TritonMachine | None) -> Target:
+def _made(found: features.Features, machine: TritonMachine | None) -> Target:
     # Imported here: drivers need nothing that compiles.
     from rlx.targets.gpu.target import gpu_target
     from rlx.targets.rocm import emit
@@ -50,7 +37,10 @@ def _make(found: Features, machine: TritonMachine | None) -> Target:
         stack_space="5",
         shared_space="#gpu.address_space<workgroup>",
         most_threads=1024,
-        shared_bytes=SHARED_BYTES,
+        shared_bytes=features.SHARED_BYTES,
         has=frozenset([found.unit]),
         triton=machine,
     )
+
+
+make_target = maker(features, _made)

@@ -9,12 +9,16 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from rlx import knobs
 from rlx.errors import ToolchainError
 from rlx.kernels.triton.machine import TritonMachine
 
-__all__ = ["TESTED", "chosen", "installed", "usable"]
+if TYPE_CHECKING:
+    from rlx.targets.base import Target
+
+__all__ = ["TESTED", "chosen", "installed", "maker", "usable"]
 
 TESTED = "3.9"
 """The version whose compiler is called: its Python interface is not the same in all."""
@@ -56,3 +60,22 @@ def chosen(machine: Callable[[str, bool], TritonMachine | None]) -> TritonMachin
             " pip install 'rlx[triton]'"
         )
     return None
+
+
+def maker(
+    features: Any, made: Callable[[Any, TritonMachine | None], Target]
+) -> Callable[[str | None], Target]:
+    """``make_target`` of a target for which Triton may compile, by its module ``features`` and what
+    makes it for features and a machine."""
+    made = cache(made)
+
+    def make_target(name: str | None = None) -> Target:
+        """The target for a GPU by name; by default that of ``features.DEFAULT``.
+
+        Raises DeviceError for an unknown name, and ToolchainError where RLX_TRITON wants a Triton
+        that is not here.
+        """
+        found = features.preset(name or features.DEFAULT)
+        return made(found, chosen(found.triton))
+
+    return make_target

@@ -26,7 +26,6 @@ _FUNCTIONS = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "absf": "fabs", 
 
 CUDA = Language(
     name="CUDA C++",
-    suffix=".cu",
     header="#include <cuda_fp16.h>",
     types={
         "i1": "bool", "i8": "signed char", "i16": "short", "i32": "int", "i64": "long long",
@@ -86,5 +85,5 @@ CUDA = Language(
     },
 )  # fmt: skip
 
-HIP = replace(CUDA, name="HIP C++", suffix=".hip", header="#include <hip/hip_runtime.h>\n"
+HIP = replace(CUDA, name="HIP C++", header="#include <hip/hip_runtime.h>\n"
               "#include <hip/hip_fp16.h>")  # fmt: skip

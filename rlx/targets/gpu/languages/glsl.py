@@ -12,7 +12,6 @@ __all__ = ["GLSL", "defined"]
 
 GLSL = words.language(
     name="GLSL",
-    suffix=".comp",
     header="#version 430",
     f="uintBitsToFloat",
     rows={

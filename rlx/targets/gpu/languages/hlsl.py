@@ -11,7 +11,6 @@ __all__ = ["HLSL"]
 
 HLSL = words.language(
     name="HLSL",
-    suffix=".hlsl",
     header="",
     f="asfloat",
     rows={

@@ -19,7 +19,6 @@ static inline float rlx_{name}(float a, float b) {{
 
 METAL = Language(
     name="Metal",
-    suffix=".metal",
     header="#include <metal_stdlib>\nusing namespace metal;\n#pragma clang fp contract(off)",
     types={
         "i1": "bool", "i8": "char", "i16": "short", "i32": "int", "i64": "long", "index": "int",

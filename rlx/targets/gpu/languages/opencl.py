@@ -19,7 +19,6 @@ _EXTREME = """\
 
 OPENCL = Language(
     name="OpenCL C",
-    suffix=".cl",
     header="#pragma OPENCL FP_CONTRACT OFF",
     types={
         "i1": "bool", "i8": "char", "i16": "short", "i32": "int", "i64": "long", "index": "int",

@@ -70,7 +70,6 @@ def _packed(element: str, bits: int, load: str, value: str) -> dict[str, str]:
 
 WGSL = Language(
     name="WGSL",
-    suffix=".wgsl",
     header="",
     types={
         "i1": "bool", "i8": "i32", "i16": "i32", "i32": "i32", "index": "i32",

@@ -60,12 +60,11 @@ float rlx_{name}(float a, float b) {{
 
 
 def language(
-    name: str, suffix: str, header: str, f: str, rows: Mapping[str, str], helpers: Mapping[str, str]
+    name: str, header: str, f: str, rows: Mapping[str, str], helpers: Mapping[str, str]
 ) -> Language:
     """A language of such rows and helpers, where ``f`` makes a float of bits."""
     return Language(
         name=name,
-        suffix=suffix,
         header=header,
         types=_TYPES,
         memory=dict.fromkeys(("i8", "i16", "f16"), "uint"),
