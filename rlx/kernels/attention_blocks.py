@@ -40,16 +40,17 @@ def scratch_lengths(
     """The scratch arrays of a task of ``blocks`` query blocks, in elements of the compute type."""
     width = padded(dim, tile)
     lengths = {
-        "queries": blocks * (tile.queries * dim),
+        "queries": blocks * (tile.queries * (dim // 2 if config.pairs else dim)),
         "sums": blocks * (tile.queries * width),
         "peak": blocks * tile.queries,
         "total": blocks * tile.queries,
         "highest": blocks * 0 + tile.queries,
         "fade": blocks * 0 + tile.queries,
-        "values": key_block * width,
+        # Pairs of bf16 lie in one word.
+        "values": key_block // 2 * width if config.pairs else key_block * width,
         "scores": (key_block + (tile.keys - 1)) * tile.queries,
     }
-    if config.dtype is not config.compute:
+    if config.dtype is not config.compute and not config.pairs:
         lengths["keys"] = key_block * dim
     if config.mask == "custom":
         lengths["kept"] = key_block
@@ -66,8 +67,8 @@ class Blocks:
         self.args = a = Arguments(k, config)
         dt = config.compute
         lengths = scratch_lengths(tile, config, a.dim, a.key_block, a.per_task)
-        starts, _ = offsets(lengths, k.index(0))
-        self.scratch = {name: k.scratch(dt, at * dt.bytes) for name, at in starts.items()}
+        self.starts, _ = offsets(lengths, k.index(0))
+        self.scratch = {name: k.scratch(dt, at * dt.bytes) for name, at in self.starts.items()}
         self.width = padded(a.dim, tile)
         self.scale = a.float("scale")
         self.masking = Masking(k, config, a)
@@ -119,7 +120,17 @@ class Blocks:
     # -- copies into scratch -----------------------------------------------------------------
 
     def start(self, r: Reg, first: Reg, rows: Reg) -> None:
-        """Transpose a block of scaled query rows into scratch, and clear its sums."""
+        """Copy a block of query rows into scratch, and clear its sums."""
+        k, t, width = self.k, self.tile, self.width
+        self.copy_queries(r, first, rows)
+        zero, sums = k.const(0.0, self.config.compute, t.lanes), self.scratch["sums"]
+        k.loop(r * width, (r + t.queries) * width, t.lanes, lambda n: k.store(zero, sums, n))
+        for v in self.lanes:
+            k.store(k.const(-math.inf, self.config.compute, t.lanes), self.scratch["peak"], r + v)
+            k.store(zero, self.scratch["total"], r + v)
+
+    def copy_queries(self, r: Reg, first: Reg, rows: Reg) -> None:
+        """Transpose a block of query rows into scratch, scaled."""
         k, a, t = self.k, self.args, self.tile
         scale = k.splat(self.scale, t.lanes)
         into, start = r * a.dim, a.at("q", self.b, self.h, first)
@@ -135,12 +146,6 @@ class Blocks:
             transpose(k, a.q, at, a.dim, put)
 
         k.loop(0, rows, t.lanes, some)
-        zero = k.const(0.0, self.config.compute, t.lanes)
-        sums, width = self.scratch["sums"], self.width
-        k.loop(r * width, (r + t.queries) * width, t.lanes, lambda n: k.store(zero, sums, n))
-        for v in self.lanes:
-            k.store(k.const(-math.inf, self.config.compute, t.lanes), self.scratch["peak"], r + v)
-            k.store(zero, self.scratch["total"], r + v)
 
     def copy_keys(self, at: Reg, count: Reg) -> None:
         """Copy rows ``[at, at + count)`` of V, and of K if it must be converted.
@@ -162,9 +167,13 @@ class Blocks:
 
             k.vector_loop(a.dim, lanes, part)
             if self.config.mask == "custom":
-                k.store(self.masking.kept(self.b, at + j), self.scratch["kept"], j)
+                self.keep(at, j)
 
         k.loop(0, count, 1, row)
+
+    def keep(self, at: Reg, j: Reg) -> None:
+        """Note whether a custom mask keeps the key ``at + j``."""
+        self.k.store(self.masking.kept(self.b, at + j), self.scratch["kept"], j)
 
     def copy_bias(self, first: Reg, rows: Reg, at: Reg, count: Reg) -> None:
         """Transpose the block's part of the bias into scratch."""
@@ -240,7 +249,7 @@ class Blocks:
         ``fade`` is what the earlier sums count for under the new peak. A peak of -inf means that
         no key had a finite score so far; 0 in its place makes their weights 0 and not nan.
         """
-        k, t, scores = self.k, self.tile, self.scratch["scores"]
+        k, t = self.k, self.tile
         peak, total = self.scratch["peak"], self.scratch["total"]
 
         def queries(lane: Reg) -> None:
@@ -249,18 +258,24 @@ class Blocks:
             safe = k.select(k.compare("eq", most, -math.inf), 0.0, most)
             fade = weight_of(k.load(peak, at, t.lanes) - safe)
 
-            def weight(j: Reg, sums: Reg) -> Reg:
-                to = lane + j * t.queries
-                w = weight_of(k.load(scores, to, t.lanes) - safe)
-                k.store(w, scores, to)
-                return sums + w
-
-            (sums,) = k.loop(0, count, 1, weight, [k.load(total, at, t.lanes) * fade])
+            sums = self.weights(lane, count, safe, k.load(total, at, t.lanes) * fade)
             k.store(most, peak, at)
             k.store(sums, total, at)
             k.store(fade, self.scratch["fade"], lane)
 
         k.loop(0, rows, t.lanes, queries)
+
+    def weights(self, lane: Reg, count: Reg, peak: Reg, total: Reg) -> Reg:
+        """Turn the scores of a vector of queries into weights; ``total`` and what they add to."""
+        k, t, scores = self.k, self.tile, self.scratch["scores"]
+
+        def weight(j: Reg, sums: Reg) -> Reg:
+            to = lane + j * t.queries
+            w = weight_of(k.load(scores, to, t.lanes) - peak)
+            k.store(w, scores, to)
+            return sums + w
+
+        return k.loop(0, count, 1, weight, [total])[0]
 
     def adjustment(self, first: Reg, at: Reg) -> Callable[[Reg, Reg, int], Reg]:
         """What happens to a vector of scores (key ``at + j``, queries of vector ``v``)."""
@@ -280,7 +295,24 @@ class Blocks:
     def weigh(self, r: Reg, rows: Reg, count: Reg) -> None:
         """sums[query] = fade sums[query] + weights . V."""
         k, t = self.k, self.tile
-        sums, values, scores = (self.scratch[n] for n in ("sums", "values", "scores"))
+        values, scores = (self.scratch[n] for n in ("values", "scores"))
+        parts = [t.lanes * v for v in range(t.dim_vectors)]
+
+        def step(d: Reg, row: Reg, j: Reg, *acc: Reg) -> list[Reg]:
+            from_v, from_w = d + j * self.width, row + j * t.queries
+            vs = [k.load(values, from_v + p, t.lanes) for p in parts]
+            out = []
+            for n in range(t.rows):
+                w = k.splat(k.load(scores, from_w + n), t.lanes)
+                out += [k.fma(w, x, acc[n * len(parts) + v]) for v, x in enumerate(vs)]
+            return out
+
+        self.add_up(r, rows, count, step)
+
+    def add_up(self, r: Reg, rows: Reg, count: Reg, step: Callable[..., list[Reg]]) -> None:
+        """Fade the sums, and add ``count`` steps to each tile of them: ``step(d, row, j, *sums)``
+        is the j-th, of the columns from ``d`` and the queries from ``row`` on."""
+        k, t, sums = self.k, self.tile, self.scratch["sums"]
 
         def some(d: Reg, row: Reg) -> None:
             starts = [(r + row) * self.width + d]
@@ -291,16 +323,7 @@ class Blocks:
                 fade = k.load(self.scratch["fade"], row + n)
                 acc += [k.load(sums, start + p, t.lanes) * fade for p in parts]
 
-            def step(j: Reg, *acc: Reg) -> list[Reg]:
-                from_v, from_w = d + j * self.width, row + j * t.queries
-                vs = [k.load(values, from_v + p, t.lanes) for p in parts]
-                out = []
-                for n in range(t.rows):
-                    w = k.splat(k.load(scores, from_w + n), t.lanes)
-                    out += [k.fma(w, x, acc[n * len(parts) + v]) for v, x in enumerate(vs)]
-                return out
-
-            acc = k.loop(0, count, 1, step, acc)
+            acc = k.loop(0, count, 1, partial(step, d, row), acc)
             for n, start in enumerate(starts):
                 for v, p in enumerate(parts):
                     k.store(acc[n * len(parts) + v], sums, start + p)

@@ -43,6 +43,7 @@ class Call:
     softcap: float = 0.0
     window: int = 3
     decode: bool = False
+    pairs: bool = False
 
     @property
     def config(self) -> AttentionConfig:
@@ -54,6 +55,7 @@ class Call:
             None if array is None else of[array.dtype],
             softcap=bool(self.softcap),
             decode=self.decode,
+            pairs=self.pairs,
         )
 
     @property
