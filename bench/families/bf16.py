@@ -1,7 +1,7 @@
 """MiniLM-L6-v2 and BERT-base multiplied in bf16: f32 weights, which each library rounds.
 
-RLX keeps the sums of products and all between them in f32. torch has everything in bf16, OpenVINO what
-it chooses.
+RLX keeps the sums of products and all between them in f32. torch has everything in bf16, OpenVINO
+what it chooses.
 """
 
 from __future__ import annotations

@@ -120,9 +120,7 @@ class Pairs(Blocks):
                 for v in range(t.dim_vectors)
             ]
             from_w = row + j * t.queries
-            ws = [
-                k.splat(k.load(self.words["scores"], from_w + n), t.lanes) for n in range(t.rows)
-            ]
+            ws = [k.splat(k.load(self.words["scores"], from_w + n), t.lanes) for n in range(t.rows)]
             pairs = [(w, x) for w in ws for x in vs]
             return [dot(k, *xy, total) for xy, total in zip(pairs, acc, strict=True)]
 

@@ -117,13 +117,17 @@ class Products(Epilogue):
         k = self.k
         source, packed = self.source(b, p), b.strip.task.panel
         complete = (b.first + b.depth >= self.depth) & self.is_whole(p)
+        flip = self.flip(b, source)
 
         def tile(first: Reg, panel: _Panel, ahead: Reg | None, keep: Buffer | None = None) -> None:
             rows = [first + i if i else first for i in range(self.shape.rows)]
             if self.overlaps:
                 rows = [k.minimum(r, b.strip.task.rows - 1) for r in rows]
             start = self.begin(b, rows, panel)
-            sums = self.tile(b, rows, [panel], ahead, start, successive=True, keep=keep)
+            if flip:
+                start = [x - flip[n % len(flip)] for n, x in enumerate(start)]
+            operands = self.operands_of(b, panel, successive=True, keep=keep, flipped=False)
+            sums = self.tile(b, rows, [panel], ahead, start, operands)
 
             def store() -> None:
                 self.store(b.strip, rows, [p], sums)
@@ -145,6 +149,17 @@ class Products(Epilogue):
             tile(k.index(0), source, None, packed)
             copy = _Panel(p, packed, k.index(0), k.index(self.shape.width))
             k.loop(rows, tiled, rows, lambda i: tile(i, copy, None))
+
+    def flip(self, b: _Block, panel: _Panel) -> list[Reg]:
+        """What flipped sign bits add to every row of a panel's block; nothing where none are."""
+        if not self.config.flips:
+            return []
+        zeros = [self.k.const(0, self.config.accumulate, self.lanes)] * self.shape.vectors
+        operands = self.operands_of(b, panel, flipped=False)
+        return emit_tile(
+            self.k, self.shape, operands, rows=[None], panels=[panel.at], depth=b.depth, ahead=None,
+            start=zeros,
+        )  # fmt: skip
 
     def begin(self, b: _Block, rows: list[Reg], panel: _Panel) -> list[Reg]:
         """The sums that a block goes on from; those of the first are a row of zeros."""
@@ -193,7 +208,8 @@ class Products(Epilogue):
             side = [k.minimum(p + i, s.end - 1) if i else p for i in range(panels)]
             zero = self.k.const(0, self.config.accumulate, self.lanes)
             start = [zero] * (rows * panels * self.shape.vectors)
-            sums = self.tile(b, at, [self.source(b, q) for q in side], ahead, start)
+            sources = [self.source(b, q) for q in side]
+            sums = self.tile(b, at, sources, ahead, start, self.operands_of(b, sources[0]))
             self.store(s, at, side, sums)
 
         def all_panels() -> None:
@@ -204,24 +220,31 @@ class Products(Epilogue):
         else:
             all_panels()
 
+    def operands_of(
+        self, b: _Block, panel: _Panel, *, successive: bool = False, keep: Buffer | None = None,
+        flipped: bool = True,
+    ) -> TileOperands:  # fmt: skip
+        """What a tile reads; ``successive`` says that its rows follow each other. ``keep`` takes a
+        copy of the panel. ``flipped`` says that the tile takes off what flipped sign bits add."""
+        config = self.config
+        return TileOperands(
+            b.strip.task.a.buffer, panel.buffer, panel.step, config.accumulate, config.group,
+            flipped and config.flips, self.lda if config.across else None,
+            config.across and successive, keep,
+        )  # fmt: skip
+
     def tile(
         self, b: _Block, rows: list[Reg], panels: list[_Panel], ahead: Reg | None,
-        start: list[Reg], *, successive: bool = False, keep: Buffer | None = None,
+        start: list[Reg], operands: TileOperands,
     ) -> list[Reg]:  # fmt: skip
-        """The sums of a tile, which go on from ``start``; ``successive`` says that its rows follow
-        each other. ``keep`` takes a copy of the panel."""
-        t, config = b.strip.task, self.config
+        """The sums of a tile, which go on from ``start``."""
         return emit_tile(
             self.k,
             self.shape,
-            TileOperands(
-                t.a.buffer, panels[0].buffer, panels[0].step, config.accumulate, config.group,
-                config.flips, self.lda if config.across else None, config.across and successive,
-                keep,
-            ),
-            rows=[b.a + r * t.a.distance for r in rows],
+            operands,
+            rows=[b.a + r * b.strip.task.a.distance for r in rows],
             panels=[p.at for p in panels],
             depth=b.depth,
             ahead=ahead,
             start=start,
-        )  # fmt: skip
+        )

@@ -146,7 +146,7 @@ def emit_tile(
     shape: TileShape,
     operands: TileOperands,
     *,
-    rows: list[Reg],
+    rows: Sequence[Reg | None],
     panels: list[Reg],
     depth: Reg,
     ahead: Reg | None,
@@ -154,9 +154,9 @@ def emit_tile(
 ) -> list[Reg]:
     """Emit a tile; returns its accumulators in the order row, panel, vector.
 
-    ``rows`` and ``panels`` are the element offsets of the tile's rows of A and panels of B, and
-    ``depth`` is the number of elements of a row, a multiple of the group. B is requested ``ahead``
-    elements before it is read, and an A that lies across some steps before.
+    ``rows`` and ``panels`` are the element offsets of the tile's rows of A and panels of B, None for
+    a row of FLIP, and ``depth`` is the number of elements of a row, a multiple of the group. B is
+    requested ``ahead`` elements before it is read, and an A that lies across some steps before.
     """
     o = operands
     lanes = shape.lanes if shape.lanes > 1 else 0
@@ -164,7 +164,7 @@ def emit_tile(
     lines = range(0, width, CACHE_LINE // o.b.dtype.bytes)
     count = len(panels) * shape.vectors
 
-    def loop(rows: Sequence[Reg | None], init: Sequence[Reg], prefetch: bool) -> list[Reg]:
+    def loop(rows: Sequence[Reg | None], init: Sequence[Reg]) -> list[Reg]:
         def one(i: Reg, *acc: Reg) -> list[Reg]:
             at = [p + i * o.b_step for p in panels]
             columns = [
@@ -176,7 +176,7 @@ def emit_tile(
                 for v, x in enumerate(columns):
                     k.store(x, o.keep, i * width + v * shape.lanes, lanes)
             wanted: list[Reg] = []
-            if ahead is not None and prefetch:
+            if ahead is not None:
                 wanted = [p + ahead + n if n else p + ahead for p in at for n in lines]
             if o.step is not None:
                 k.prefetch(o.a, o.address(rows, 0, i + ROWS_AHEAD))
@@ -195,11 +195,9 @@ def emit_tile(
         return k.loop(0, depth / o.group if o.group > 1 else depth, 1, one, init)
 
     if not o.flipped:
-        return loop(rows, start, prefetch=True)
-    inside = (len(rows) + 1) * count <= shape.rows * shape.vectors  # else registers lack
-    zeros = [k.const(0, o.sums, lanes)] * count
-    sums = loop([*rows, None], [*start, *zeros], True) if inside else loop(rows, start, True)
-    extra = sums[-count:] if inside else loop([None], zeros, prefetch=False)
+        return loop(rows, start)
+    sums = loop([*rows, None], [*start, *[k.const(0, o.sums, lanes)] * count])
+    extra = sums[-count:]
     return [x - extra[n % count] for n, x in enumerate(sums[: len(rows) * count])]
 
 

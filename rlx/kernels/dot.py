@@ -74,9 +74,7 @@ def paired(k: Kernel, first: Reg, second: Reg) -> Reg:
     order = [n // 2 + n % 2 * _LANES for n in range(2 * _LANES)]
     text = f"vector.shuffle {rounded.name}, {rounded.name} {order} : {kind}, {kind}"
     mixed = k.op(text, u32, _LANES)
-    return k.op(
-        f"vector.bitcast {mixed.name} : {kind} to {mlir_type(u32, _LANES)}", u32, _LANES
-    )
+    return k.op(f"vector.bitcast {mixed.name} : {kind} to {mlir_type(u32, _LANES)}", u32, _LANES)
 
 
 def parts(k: Kernel, x: Reg) -> tuple[Reg, Reg]:

@@ -175,9 +175,8 @@ def _by_table(x: Reg, moderate: bool = False) -> Reg:
 
 
 def _power(shifted: Reg) -> Reg:
-    """2^m · 2^(k/16) for whole registers whose last bits are k and, before them, m, for which 2^m is
-    normal: the roots less k in the place where the shift puts it, so that the sum has m as its
-    exponent."""
+    """2^m · 2^(k/16) for whole registers whose last bits are m and then k; 2^m is normal. The roots
+    come less k in the place where the shift puts it, so that the sum has m as its exponent."""
     fields = [word - (i << _ROOT_FIELD) for i, word in enumerate(_ROOTS)]
     word = _picked(fields, bits(shifted)) + (bits(shifted) << _ROOT_FIELD)
     return shifted.k.bitcast(word, f32)
