@@ -154,8 +154,8 @@ def emit_tile(
 ) -> list[Reg]:
     """Emit a tile; returns its accumulators in the order row, panel, vector.
 
-    ``rows`` and ``panels`` are the element offsets of the tile's rows of A and panels of B, None for
-    a row of FLIP, and ``depth`` is the number of elements of a row, a multiple of the group. B is
+    ``rows`` and ``panels`` are the element offsets of the tile's rows of A, None for one of FLIP,
+    and panels of B; ``depth`` is the number of elements of a row, a multiple of the group. B is
     requested ``ahead`` elements before it is read, and an A that lies across some steps before.
     """
     o = operands
