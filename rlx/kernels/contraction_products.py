@@ -18,6 +18,7 @@ reads into scratch as a panel, for the other tiles.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlx.kernels.contraction_epilogue import Epilogue, Strip
@@ -117,17 +118,19 @@ class Products(Epilogue):
         k = self.k
         source, packed = self.source(b, p), b.strip.task.panel
         complete = (b.first + b.depth >= self.depth) & self.is_whole(p)
-        flip = self.flip(b, source)
 
-        def tile(first: Reg, panel: _Panel, ahead: Reg | None, keep: Buffer | None = None) -> None:
+        def tile(
+            first: Reg,
+            panel: _Panel,
+            ahead: Reg | None,
+            keep: Buffer | None = None,
+            extra: Sequence[Reg] = (),
+        ) -> Sequence[Reg]:
             rows = [first + i if i else first for i in range(self.shape.rows)]
             if self.overlaps:
                 rows = [k.minimum(r, b.strip.task.rows - 1) for r in rows]
             start = self.begin(b, rows, panel)
-            if flip:
-                start = [x - flip[n % len(flip)] for n, x in enumerate(start)]
-            operands = self.operands_of(b, panel, successive=True, keep=keep, flipped=False)
-            sums = self.tile(b, rows, [panel], ahead, start, operands)
+            sums, extra = self.tile(b, rows, [panel], ahead, start, True, keep, extra)
 
             def store() -> None:
                 self.store(b.strip, rows, [p], sums)
@@ -141,25 +144,19 @@ class Products(Epilogue):
             else:
                 store()
                 k.when(done, finish)
+            return extra
 
         rows = self.shape.rows
-        if packed is None:
-            k.loop(0, tiled, rows, lambda i: tile(i, source, self.near))
-        else:
+        if packed is not None:
             tile(k.index(0), source, None, packed)
             copy = _Panel(p, packed, k.index(0), k.index(self.shape.width))
             k.loop(rows, tiled, rows, lambda i: tile(i, copy, None))
-
-    def flip(self, b: _Block, panel: _Panel) -> list[Reg]:
-        """What flipped sign bits add to every row of a panel's block; nothing where none are."""
-        if not self.config.flips:
-            return []
-        zeros = [self.k.const(0, self.config.accumulate, self.lanes)] * self.shape.vectors
-        operands = self.operands_of(b, panel, flipped=False)
-        return emit_tile(
-            self.k, self.shape, operands, rows=[None], panels=[panel.at], depth=b.depth, ahead=None,
-            start=zeros,
-        )  # fmt: skip
+        elif self.config.flips:
+            # The first tile finds for all what flipped sign bits add to a row.
+            extra = tile(k.index(0), source, self.near)
+            k.loop(rows, tiled, rows, lambda i: tile(i, source, self.near, extra=extra))
+        else:
+            k.loop(0, tiled, rows, lambda i: tile(i, source, self.near))
 
     def begin(self, b: _Block, rows: list[Reg], panel: _Panel) -> list[Reg]:
         """The sums that a block goes on from; those of the first are a row of zeros."""
@@ -208,8 +205,7 @@ class Products(Epilogue):
             side = [k.minimum(p + i, s.end - 1) if i else p for i in range(panels)]
             zero = self.k.const(0, self.config.accumulate, self.lanes)
             start = [zero] * (rows * panels * self.shape.vectors)
-            sources = [self.source(b, q) for q in side]
-            sums = self.tile(b, at, sources, ahead, start, self.operands_of(b, sources[0]))
+            sums, _ = self.tile(b, at, [self.source(b, q) for q in side], ahead, start)
             self.store(s, at, side, sums)
 
         def all_panels() -> None:
@@ -220,31 +216,33 @@ class Products(Epilogue):
         else:
             all_panels()
 
-    def operands_of(
-        self, b: _Block, panel: _Panel, *, successive: bool = False, keep: Buffer | None = None,
-        flipped: bool = True,
-    ) -> TileOperands:  # fmt: skip
-        """What a tile reads; ``successive`` says that its rows follow each other. ``keep`` takes a
-        copy of the panel. ``flipped`` says that the tile takes off what flipped sign bits add."""
-        config = self.config
-        return TileOperands(
-            b.strip.task.a.buffer, panel.buffer, panel.step, config.accumulate, config.group,
-            flipped and config.flips, self.lda if config.across else None,
-            config.across and successive, keep,
-        )  # fmt: skip
-
     def tile(
         self, b: _Block, rows: list[Reg], panels: list[_Panel], ahead: Reg | None,
-        start: list[Reg], operands: TileOperands,
-    ) -> list[Reg]:  # fmt: skip
-        """The sums of a tile, which go on from ``start``."""
-        return emit_tile(
+        start: list[Reg], successive: bool = False, keep: Buffer | None = None,
+        extra: Sequence[Reg] = (),
+    ) -> tuple[list[Reg], Sequence[Reg]]:  # fmt: skip
+        """The sums of a tile, which go on from ``start``, and what flipped sign bits have added to
+        each row of it before that was taken off: it is ``extra`` where that is known.
+
+        ``successive`` says that the rows follow each other. ``keep`` takes a copy of the panel.
+        """
+        t, config = b.strip.task, self.config
+        flipped = config.flips and not extra
+        sums = emit_tile(
             self.k,
             self.shape,
-            operands,
-            rows=[b.a + r * b.strip.task.a.distance for r in rows],
+            TileOperands(
+                t.a.buffer, panels[0].buffer, panels[0].step, config.accumulate, config.group,
+                flipped, self.lda if config.across else None, config.across and successive, keep,
+            ),
+            rows=[b.a + r * t.a.distance for r in rows],
             panels=[p.at for p in panels],
             depth=b.depth,
             ahead=ahead,
             start=start,
-        )
+        )  # fmt: skip
+        if flipped:
+            sums, extra = sums[: len(start)], sums[len(start) :]
+        if extra:
+            sums = [x - extra[n % len(extra)] for n, x in enumerate(sums)]
+        return sums, extra

@@ -146,17 +146,18 @@ def emit_tile(
     shape: TileShape,
     operands: TileOperands,
     *,
-    rows: Sequence[Reg | None],
+    rows: Sequence[Reg],
     panels: list[Reg],
     depth: Reg,
     ahead: Reg | None,
     start: Sequence[Reg],
 ) -> list[Reg]:
-    """Emit a tile; returns its accumulators in the order row, panel, vector.
+    """Emit a tile; returns its accumulators in the order row, panel, vector, and after them where
+    rows are flipped what that has added to each row.
 
-    ``rows`` and ``panels`` are the element offsets of the tile's rows of A, None for one of FLIP,
-    and panels of B; ``depth`` is the number of elements of a row, a multiple of the group. B is
-    requested ``ahead`` elements before it is read, and an A that lies across some steps before.
+    ``rows`` and ``panels`` are the element offsets of the tile's rows of A and panels of B, and
+    ``depth`` is the number of elements of a row, a multiple of the group. B is requested ``ahead``
+    elements before it is read, and an A that lies across some steps before.
     """
     o = operands
     lanes = shape.lanes if shape.lanes > 1 else 0
@@ -196,9 +197,7 @@ def emit_tile(
 
     if not o.flipped:
         return loop(rows, start)
-    sums = loop([*rows, None], [*start, *[k.const(0, o.sums, lanes)] * count])
-    extra = sums[-count:]
-    return [x - extra[n % count] for n, x in enumerate(sums[: len(rows) * count])]
+    return loop([*rows, None], [*start, *[k.const(0, o.sums, lanes)] * count])
 
 
 def _column(k: Kernel, o: TileOperands, at: Reg, lanes: int) -> Reg:
