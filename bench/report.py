@@ -20,8 +20,8 @@ from typing import Any
 
 from bench.measure import OURS, Failure, Row
 
-LIMITS = "gpu_limits"
-"""The family that finds what a device reaches."""
+LIMITS = ("limits", "gpu_limits")
+"""The families that find what the machine or a device reaches."""
 
 Key = tuple[str, str, int]
 """Family, case, and threads."""
@@ -93,38 +93,51 @@ def comparison(rows: dict[str, Row]) -> Comparison | None:
 
 
 class Rates:
-    """The columns that say how much is done in a second. Of a run on a device these are also parts
-    of what any library reached in the family ``LIMITS``: in work by element type, and in bytes."""
+    """The columns that say how much is done in a second, and what part that is of what was reached
+    in the family ``LIMITS`` of the same run, if it has that: by as many threads, in bytes, and in
+    work by element type. On a device any library may have reached it.
+    """
 
     def __init__(self, results: Results, family: str) -> None:
         self.device = "device" in results.machine
         ours = [r for r in results.rows if r.runtime == OURS and r.family == family]
         self.works = any(r.flops for r in ours)
-        self.moves = self.device and any(r.moved for r in ours)
-        limits = [r for r in results.rows if r.family == LIMITS]
-        self.most_moved = max((r.moved / r.least for r in limits if not r.flops), default=0)
-        self.most_work: dict[str, float] = {}
-        for r in limits:
-            self.most_work[r.dtype] = max(self.most_work.get(r.dtype, 0), r.flops / r.least)
+        self.moves = any(r.moved for r in ours)
+        self.most_moved: dict[int, float] = {}
+        self.most_work: dict[tuple[int, str], float] = {}
+        for r in results.rows:
+            if r.family in LIMITS and r.flops:
+                _raise(self.most_work, (r.threads, r.dtype), r.flops / r.least)
+            elif r.family in LIMITS:
+                _raise(self.most_moved, r.threads, r.moved / r.least)
 
     @property
     def head(self) -> list[str]:
         """The names of the columns."""
-        work = "TFLOP/s (of the product)" if self.device else "GFLOP/s"
-        return [work] * self.works + ["GB/s (of the copy)"] * self.moves
+        work, moved = "TFLOP/s" if self.device else "GFLOP/s", "GB/s"
+        if self.most_work:
+            work += " (of the product)" if self.device else " (of the peak)"
+        if self.most_moved:
+            moved += " (of the copy)" if self.device else " (of memory)"
+        return [work] * self.works + [moved] * self.moves
 
     def cells(self, row: Row | None) -> list[str]:
         """Those of a case."""
         if row is None:
             return ["-"] * len(self.head)
         cells = []
-        if self.works and self.device:
-            cells = [_rate(row.flops / row.least, 1e12, self.most_work.get(row.dtype, 0))]
-        elif self.works:
-            cells = [f"{row.flops / row.least / 1e9:.1f}" if row.flops else "-"]
+        if self.works:
+            unit = 1e12 if self.device else 1e9
+            most = self.most_work.get((row.threads, row.dtype), 0)
+            cells.append(_rate(row.flops / row.least, unit, most))
         if self.moves:
-            cells.append(_rate(row.moved / row.least, 1e9, self.most_moved))
+            most = self.most_moved.get(row.threads, 0)
+            cells.append(_rate(row.moved / row.least, 1e9, most))
         return cells
+
+
+def _raise(most: dict[Any, float], key: Any, rate: float) -> None:
+    most[key] = max(most.get(key, 0), rate)
 
 
 def _rate(rate: float, unit: float, most: float) -> str:

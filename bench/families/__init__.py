@@ -10,6 +10,7 @@ from types import ModuleType
 from bench.case import Case
 
 FAMILIES = {
+    "limits": "bench.families.limits",
     "gemm": "bench.families.gemm",
     "attention": "bench.families.attention",
     "softmax": "bench.families.softmax",

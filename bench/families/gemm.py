@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.case import Case, Tensor
 
-ROWS = (1, 8, 32, 128, 512, 1024)
+ROWS = (1, 4, 8, 32, 128, 512, 1024)
 LAYERS = {
     "minilm": ((384, 1152, "bias"), (384, 384, "residual"), (384, 1536, "gelu"),
                (1536, 384, "residual")),
@@ -41,7 +41,7 @@ def layer(model: str, m: int, k: int, n: int, epilogue: str) -> Case:
     quick = (m, n) in QUICK and (model != "llama" or n == 8192)
     return Case(
         f"{model} {m}x{k}x{n} {epilogue}", lambda f, **t: build(f, epilogue, **t), inputs, params,
-        flops=2 * m * k * n, quick=quick,
+        flops=2 * m * k * n, quick=quick, moved=_bytes(m, k, n),
     )  # fmt: skip
 
 
@@ -50,8 +50,12 @@ def bare(m: int, k: int, n: int) -> Case:
     inputs = {"a": Tensor((m, k)), "b": Tensor((k, n), scale=k**-0.5)}
     return Case(
         f"inputs {m}x{k}x{n}", lambda f, a, b: f.matmul(a, b), inputs, flops=2 * m * k * n,
-        quick=m == 512,
+        quick=m == 512, moved=_bytes(m, k, n),
     )  # fmt: skip
+
+
+def _bytes(m: int, k: int, n: int) -> int:
+    return 4 * (m * k + k * n + m * n)
 
 
 def cases() -> list[Case]:

@@ -53,7 +53,7 @@ def test_a_run_makes_a_report(device: str, tmp_path: Path) -> None:
         assert all("has no device" in f.reason for f in found.failures)
     page = report.page(found)
     assert f"| {CASE} |" in page and device.lower() in found.machine["device"].lower()
-    assert "| TFLOP/s (of the product) | GB/s (of the copy) | numpy |" in page
+    assert "| TFLOP/s | GB/s | numpy |" in page
 
 
 def test_rates_are_parts_of_what_the_device_reached() -> None:
@@ -68,10 +68,26 @@ def test_rates_are_parts_of_what_the_device_reached() -> None:
         row("gpu_bert", 1.0, flops=2e14, dtype="bf16"),
     ]  # fmt: skip
     product, model, limit = found.rows[3], found.rows[4], found.rows[1]
+    head = ["TFLOP/s (of the product)", "GB/s (of the copy)"]
+    assert report.Rates(found, "gpu_gemm").head == head
     assert report.Rates(found, "gpu_gemm").cells(product) == ["200 (25%)", "500 (25%)"]
     assert report.Rates(found, "gpu_bert").cells(model) == ["200"], "no limit in bf16 was found"
     assert report.Rates(found, "gpu_limits").cells(limit) == ["1e+03 (50%)"]
     assert report.Rates(found, "gpu_gemm").cells(None) == ["-", "-"]
+
+
+def test_rates_are_parts_of_what_as_many_threads_reached() -> None:
+    def row(family: str, threads: int, **facts: float) -> Row:
+        return Row(family, "c", threads, "rlx", [1.0], 1.0, **facts)  # type: ignore[arg-type]
+
+    found = report.Results({}, {})
+    found.rows = [row("limits", 1, flops=2e11), row("limits", 2, flops=4e11),
+                  row("limits", 2, moved=5e10), row("gemm", 1, flops=1e11, moved=1e10),
+                  row("gemm", 2, flops=1e11, moved=1e10)]  # fmt: skip
+    rates = report.Rates(found, "gemm")
+    assert rates.head == ["GFLOP/s (of the peak)", "GB/s (of memory)"]
+    assert rates.cells(found.rows[3]) == ["100 (50%)", "10"], "memory by one thread is not known"
+    assert rates.cells(found.rows[4]) == ["100 (25%)", "10 (20%)"]
 
 
 def test_wrong_numbers_are_not_timed(device: str) -> None:

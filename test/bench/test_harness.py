@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 from bench import __main__ as program  # noqa: E402
 from bench import report  # noqa: E402
 from bench.case import Case, Tensor  # noqa: E402
-from bench.families import FAMILIES, cases, find_case  # noqa: E402
+from bench.families import FAMILIES, cases, find_case, limits  # noqa: E402
 from bench.measure import Bench, Failure, Options, Row, difference  # noqa: E402
 from bench.runtimes import RUNTIMES  # noqa: E402
 
@@ -73,7 +73,7 @@ def test_a_ratio_is_the_best_peers_time_over_ours_and_losses_are_listed() -> Non
         row("rlx", 2e-3, 4e-3, 3e-3), row("torch", 5e-3, 6e-3), row("jax", 1e-3, 9e-3, 12e-3),
         row("rlx", 1e-3, case="won"), row("jax", 2e-3, case="won"),
     )  # fmt: skip
-    assert "| c | 1 | 2 ms | 3 ms | 1.0 | 2.50 | **0.50** | **0.50** (1.83) jax |" in (
+    assert "| c | 1 | 2 ms | 3 ms | 1 | 2.50 | **0.50** | **0.50** (1.83) jax |" in (
         report.section(found, "f")
     )
     assert "| f: c | 1 | 0.50 | 1.83 | jax |" in report.losses(found)
@@ -173,3 +173,10 @@ def test_the_decoders_step_takes_little_more_than_what_pytorch_saves() -> None:
     found = arenas()
     assert found["all"] < 1.1 * 77.75e6
     assert found["operands of blocks"] < found["products"] < 0.7 * found["all"]
+
+
+def test_limits_of_the_machine_are_measured() -> None:
+    flops, moved = limits.rows(Options(rounds=1))
+    assert isinstance(flops, Row) and isinstance(moved, Row)
+    assert 1e9 < flops.flops / flops.least < 1e13 and not flops.moved
+    assert 1e8 < moved.moved / moved.least < 1e13 and not moved.flops

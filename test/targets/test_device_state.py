@@ -176,10 +176,10 @@ def test_the_host_has_no_memory_of_its_own() -> None:
 
 
 def test_arrays_of_another_device_are_refused() -> None:
-    there = session("opencl").to_device(np.zeros((N, WIDTH), np.float32))
+    there = session("metal").to_device(np.zeros((N, WIDTH), np.float32))
     f = compiled("cuda", decoder())
     f.set_param("w", W)
-    with pytest.raises(GraphError, match=r"input 'cache' lies on opencl.*runs on cuda \(Mock GPU"):
+    with pytest.raises(GraphError, match=r"input 'cache' lies on metal.*runs on cuda \(Mock GPU"):
         f.run({"x": np.ones((1, WIDTH), np.float32), "at": at(0), "cache": there})
     with pytest.raises(BufferError, match="no address to hand over"):
         there.__dlpack__()
