@@ -10,7 +10,8 @@ nanobind_add_module(_native NB_STATIC
   ${native}/bindings.cpp
   ${native}/buffers.cpp
   ${native}/parse.cpp
-  ${native}/function_bindings.cpp)
+  ${native}/function_bindings.cpp
+  ${native}/result_array.cpp)
 target_link_libraries(_native PRIVATE rlx_runtime)
 rlx_compile_options(_native)
 install(TARGETS _native LIBRARY DESTINATION rlx/runtime)

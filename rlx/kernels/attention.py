@@ -34,9 +34,10 @@ from rlx.kernels.attention_args import (
     size_values,
     tile_for,
 )
-from rlx.kernels.attention_blocks import Blocks, scratch_lengths
+from rlx.kernels.attention_blocks import Blocks
 from rlx.kernels.attention_decode import Decode, decode_lengths
 from rlx.kernels.attention_pairs import Pairs
+from rlx.kernels.attention_sums import scratch_lengths
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.dot import group_of
 from rlx.kernels.family import Launch
@@ -133,7 +134,7 @@ _TASKS = 16
 """Tasks enough to balance a few threads; more would copy K and V more often."""
 
 
-_KEY_BLOCK = 96
+_KEY_BLOCK = 128
 """Keys a block, for all shapes: the bits of a row hang on it. A multiple of the key tiles."""
 
 _DECODE_KEY_BLOCK = 128

@@ -1,13 +1,16 @@
 """Attention by blocks of queries and keys, with an online softmax (FlashAttention-2, Dao 2023).
 
-A task is one head and a few blocks of query rows. Per block of keys it copies V into scratch
-(dense, as the compute type; in place, rows a multiple of 4 KB apart would evict each other), and
-for every block of query rows it makes the scores, turns them into weights, and adds the weighted
-rows of V to the sums. K, read in order, stays in place unless its elements must be converted.
+A task is one head and a few blocks of query rows. For every block of keys and of query rows it
+makes the scores, turns them into weights, and adds the weighted rows of V to the sums. The last
+block of keys divides them by the total and writes them out. K, read in order, stays in place unless
+its elements must be converted. The first rows that need a row of V read it in place, and store it
+into scratch for the others, in the time of their multiply-adds (dense, as the compute type: in
+place, rows a multiple of 4 KB apart would evict each other).
 
 Queries lie side by side in the lanes: Q is transposed once, scores are ``[key][query]``, and the
 softmax goes over keys without crossing a lane. So no length needs a mask or a tail: keys come one
-by one, and lanes beyond the last query hold values that nobody reads.
+by one, and lanes beyond the last query repeat it. Scores count in 1 / ln 2, so that weights are
+powers of two.
 """
 
 from __future__ import annotations
@@ -16,63 +19,21 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from rlx.kernels.attention_args import (
-    Arguments,
-    AttentionConfig,
-    Count,
-    Tile,
-    offsets,
-    padded,
-    positions,
-)
+from rlx.kernels.attention_args import positions
 from rlx.kernels.attention_lanes import transpose
-from rlx.kernels.attention_mask import Masking, visible, weight_of
-from rlx.kernels.builder import Kernel
-from rlx.kernels.reg import Reg
+from rlx.kernels.attention_mask import visible
+from rlx.kernels.attention_sums import Pair, Sums
+from rlx.kernels.math.exponential import exp2_share
+from rlx.kernels.reg import Buffer, Reg
 from rlx.types import i32
 
-__all__ = ["Blocks", "scratch_lengths"]
+__all__ = ["Blocks"]
+
+CACHE_LINE = 64
 
 
-def scratch_lengths(
-    tile: Tile, config: AttentionConfig, dim: Count, key_block: Count, blocks: Count
-) -> dict[str, Count]:
-    """The scratch arrays of a task of ``blocks`` query blocks, in elements of the compute type."""
-    width = padded(dim, tile)
-    lengths = {
-        "queries": blocks * (tile.queries * (dim // 2 if config.pairs else dim)),
-        "sums": blocks * (tile.queries * width),
-        "peak": blocks * tile.queries,
-        "total": blocks * tile.queries,
-        "highest": blocks * 0 + tile.queries,
-        "fade": blocks * 0 + tile.queries,
-        # Pairs of bf16 lie in one word.
-        "values": key_block // 2 * width if config.pairs else key_block * width,
-        "scores": (key_block + (tile.keys - 1)) * tile.queries,
-    }
-    if config.dtype is not config.compute and not config.pairs:
-        lengths["keys"] = key_block * dim
-    if config.mask == "custom":
-        lengths["kept"] = key_block
-    if config.mask == "bias":
-        lengths["bias"] = key_block * tile.queries
-    return lengths
-
-
-class Blocks:
+class Blocks(Sums):
     """Emits the body of the kernel, a phase a method."""
-
-    def __init__(self, k: Kernel, config: AttentionConfig, tile: Tile) -> None:
-        self.k, self.config, self.tile = k, config, tile
-        self.args = a = Arguments(k, config)
-        dt = config.compute
-        lengths = scratch_lengths(tile, config, a.dim, a.key_block, a.per_task)
-        self.starts, _ = offsets(lengths, k.index(0))
-        self.scratch = {name: k.scratch(dt, at * dt.bytes) for name, at in self.starts.items()}
-        self.width = padded(a.dim, tile)
-        self.scale = a.float("scale")
-        self.masking = Masking(k, config, a)
-        self.lanes = [tile.lanes * v for v in range(tile.query_vectors)]
 
     # -- the order of work -------------------------------------------------------------------
 
@@ -90,55 +51,57 @@ class Blocks:
         def key_block(at: Reg) -> None:
             count = k.minimum(a.key_block, high - at)
             self.copy_keys(at, count)
-            k.loop(0, rows, size, lambda r: self.pair(r, first + r, rows - r, at, count))
+
+            def query_block(r: Reg, copied: Reg) -> list[Reg]:
+                return self.meet(r, first + r, k.minimum(rows - r, size), at, count, copied)
+
+            k.loop(0, rows, size, query_block, [k.index(0)])
 
         k.loop(low - low % a.key_block, high, a.key_block, key_block)
-        k.loop(0, rows, 1, lambda r: self.finish(r, first + r))
 
-    def pair(self, r: Reg, first: Reg, rows: Reg, at: Reg, count: Reg) -> None:
-        """Keys ``[at, at + count)`` on the block of query rows that starts at ``r`` of the task."""
-        k, a, t = self.k, self.args, self.tile
-        rows = k.minimum(rows, t.queries)
+    def meet(self, r: Reg, first: Reg, rows: Reg, at: Reg, count: Reg, copied: Reg) -> list[Reg]:
+        """Keys ``[at, at + count)`` on a block of query rows, if they see any; how many of the rows
+        of V are then in scratch."""
+        k, a, lanes = self.k, self.args, self.lanes
         low, high = visible(k, a, self.config, first, rows)
-        seen = k.minimum(at + count, high) - at
+        end = at + count
+        seen = k.minimum(end, high) - at
+        begins, ends = k.compare("le", at, low), k.compare("ge", end, high)
+        pair = Pair(r, first, rows, at, seen, copied, begins, ends)
 
-        def scores(lanes: list[int]) -> None:
-            self.score(r, at, seen, lanes)
+        def work() -> list[Reg]:
             if self.config.mask == "bias":
-                self.copy_bias(first, rows, at, seen)
-            self.mask(r, first, at, seen, lanes)
-
-        def work() -> None:
+                self.copy_bias(pair)
             # The last block may have few queries: then one vector of them is enough.
-            narrow, wide = (partial(scores, lanes) for lanes in (self.lanes[:1], self.lanes))
-            k.when(rows <= t.lanes, narrow, wide)
-            self.soften(r, rows, seen)
-            self.weigh(r, rows, seen)
+            narrow, wide = (partial(self.weights, pair, some) for some in (lanes[:1], lanes))
+            k.when(rows <= self.tile.lanes, narrow, wide)
+            self.add(pair)
+            return [k.maximum(copied, seen)]
 
-        k.when(k.compare("gt", seen, 0) & k.compare("lt", low, at + count), work)
+        wanted = k.compare("gt", seen, 0) & k.compare("lt", low, end)
+        return k.when(wanted, work, lambda: [copied], [copied])
 
     # -- copies into scratch -----------------------------------------------------------------
 
     def start(self, r: Reg, first: Reg, rows: Reg) -> None:
-        """Copy a block of query rows into scratch, and clear its sums."""
-        k, t, width = self.k, self.tile, self.width
+        """Copy a block of query rows into scratch; they have seen no key yet."""
+        k, t, dt = self.k, self.tile, self.config.compute
         self.copy_queries(r, first, rows)
-        zero, sums = k.const(0.0, self.config.compute, t.lanes), self.scratch["sums"]
-        k.loop(r * width, (r + t.queries) * width, t.lanes, lambda n: k.store(zero, sums, n))
         for v in self.lanes:
-            k.store(k.const(-math.inf, self.config.compute, t.lanes), self.scratch["peak"], r + v)
-            k.store(zero, self.scratch["total"], r + v)
+            k.store(k.const(-math.inf, dt, t.lanes), self.scratch["peak"], r + v)
+            k.store(k.const(0.0, dt, t.lanes), self.scratch["total"], r + v)
 
     def copy_queries(self, r: Reg, first: Reg, rows: Reg) -> None:
         """Transpose a block of query rows into scratch, scaled."""
         k, a, t = self.k, self.args, self.tile
-        scale = k.splat(self.scale, t.lanes)
+        scale = k.splat(self.masking.scaled("scale"), t.lanes)
         into, start = r * a.dim, a.at("q", self.b, self.h, first)
 
         def some(lane: Reg) -> None:
             ids = [k.minimum(lane + n, rows - 1) for n in range(t.lanes)]
             at = [start + n * a.q_row for n in ids]
             to = into + lane
+            self.request(a.q, [x + t.lanes * a.q_row for x in at])
 
             def put(column: Reg, x: Reg) -> None:
                 k.store(x * scale, self.scratch["queries"], to + column * t.queries)
@@ -148,63 +111,67 @@ class Blocks:
         k.loop(0, rows, t.lanes, some)
 
     def copy_keys(self, at: Reg, count: Reg) -> None:
-        """Copy rows ``[at, at + count)`` of V, and of K if it must be converted.
-
-        Columns of V beyond the head dim stay as they are: they end in sums that nobody reads.
-        """
-        k, a, lanes = self.k, self.args, self.tile.lanes
-        keys, values = self.scratch.get("keys"), self.scratch["values"]
-        start_k, start_v = (a.at(x, self.b, self.kv_head, at) for x in ("k", "v"))
+        """Convert ``count`` rows of K, and what a custom mask says of them, where need be."""
+        k, a, keys = self.k, self.args, self.scratch.get("keys")
+        start = a.at("k", self.b, self.kv_head, at)
 
         def row(j: Reg) -> None:
-            from_v, to_v = start_v + j * a.v_row, j * self.width
-            from_k, to_k = start_k + j * a.k_row, j * a.dim
+            source, to = start + j * a.k_row, j * a.dim
 
             def part(d: Reg, n: int) -> None:
-                k.store(k.load(a.v, from_v + d, n), values, to_v + d)
-                if keys is not None:
-                    k.store(k.load(a.k, from_k + d, n), keys, to_k + d)
+                assert keys is not None
+                k.store(k.load(a.k, source + d, n), keys, to + d)
 
-            k.vector_loop(a.dim, lanes, part)
+            if keys is not None:
+                k.vector_loop(a.dim, self.tile.lanes, part)
             if self.config.mask == "custom":
-                self.keep(at, j)
+                self.note(at, j)
 
-        k.loop(0, count, 1, row)
+        if keys is not None or self.config.mask == "custom":
+            k.loop(0, count, 1, row)
 
-    def keep(self, at: Reg, j: Reg) -> None:
+    def note(self, at: Reg, j: Reg) -> None:
         """Note whether a custom mask keeps the key ``at + j``."""
         self.k.store(self.masking.kept(self.b, at + j), self.scratch["kept"], j)
 
-    def copy_bias(self, first: Reg, rows: Reg, at: Reg, count: Reg) -> None:
-        """Transpose the block's part of the bias into scratch."""
+    def copy_bias(self, p: Pair) -> None:
+        """Transpose the pair's part of the bias into scratch."""
         k, a, t = self.k, self.args, self.tile
         assert a.mask is not None
         bias, source = self.scratch["bias"], a.mask
 
         def some(lane: Reg) -> None:
-            ids = [k.minimum(lane + n, rows - 1) for n in range(t.lanes)]
-            starts = [a.at("mask", self.b, self.h, first + n) + at for n in ids]
+            ids = [k.minimum(lane + n, p.rows - 1) for n in range(t.lanes)]
+            starts = [a.at("mask", self.b, self.h, p.first + n) + p.at for n in ids]
 
             def put(j: Reg, x: Reg) -> None:
                 k.store(k.cast(x, self.config.compute), bias, j * t.queries + lane)
 
-            transpose(k, source, starts, count, put)
+            transpose(k, source, starts, p.keys, put)
 
-        k.loop(0, rows, t.lanes, some)
+        k.loop(0, p.rows, t.lanes, some)
 
-    # -- the arithmetic ----------------------------------------------------------------------
+    # -- the weights -------------------------------------------------------------------------
 
-    def score(self, r: Reg, at: Reg, count: Reg, lanes: list[int]) -> None:
-        """scores[key][query] = K . (scale Q), for ``count`` keys rounded up to whole tiles."""
+    def weights(self, p: Pair, lanes: list[int]) -> None:
+        """The weights of the pair's keys for the vectors of queries at ``lanes``, into scratch."""
+        self.soften(p, lanes, self.score(p, lanes))
+
+    def score(self, p: Pair, lanes: list[int]) -> list[Reg]:
+        """scores[key][query] = K . (scale Q), capped and masked, for the pair's keys rounded up to
+        whole tiles; returns the highest that each query has met so far."""
         k, a, t = self.k, self.args, self.tile
-        queries, keys, base = self.scratch["queries"], self.scratch.get("keys"), r * a.dim
+        queries, keys, base = self.scratch["queries"], self.scratch.get("keys"), p.r * a.dim
         start, stride = k.index(0), a.dim
         if keys is None:
-            keys, start, stride = a.k, a.at("k", self.b, self.kv_head, at), a.k_row
+            keys, start, stride = a.k, a.at("k", self.b, self.kv_head, p.at), a.k_row
 
-        def some(j: Reg) -> None:
+        def some(j: Reg, *most: Reg) -> list[Reg]:
             # The last tile repeats the last key rather than read beyond it.
-            rows = [start + k.minimum(j + n, count - 1) * stride for n in range(t.keys)]
+            ids = [k.minimum(j + n, p.keys - 1) for n in range(t.keys)]
+            rows = [start + n * stride for n in ids]
+            if lanes == self.lanes:
+                k.when(p.copied <= j, lambda: self.request_keys(p, ids))
 
             def step(d: Reg, *sums: Reg) -> list[Reg]:
                 column = base + d * t.queries
@@ -217,70 +184,69 @@ class Blocks:
 
             zero = k.const(0.0, self.config.compute, t.lanes)
             sums = k.loop(0, a.dim, 1, step, [zero] * (t.keys * len(lanes)))
-            to = [(j + n) * t.queries + v for n in range(t.keys) for v in lanes]
-            for x, place in zip(sums, to, strict=True):
-                k.store(x, self.scratch["scores"], place)
+            return self.seen(p, j, ids, lanes, sums, most)
 
-        k.loop(0, count, t.keys, some)
+        before = [k.load(self.scratch["peak"], p.r + v, t.lanes) for v in lanes]
+        return k.loop(0, p.keys, t.keys, some, before)
 
-    def mask(self, r: Reg, first: Reg, at: Reg, count: Reg, lanes: list[int]) -> None:
-        """Apply softcap and mask to the block's scores, and find the highest of each query."""
+    def request(self, source: Buffer, rows: list[Reg]) -> None:
+        """Ask for rows that are read next. No machine looks ahead from row to row by itself where
+        they lie far apart."""
+        k, step = self.k, CACHE_LINE // self.config.dtype.bytes
+
+        def line(d: Reg) -> None:
+            for row in rows:
+                k.prefetch(source, row + d)
+
+        k.loop(0, self.args.dim, step, line)
+
+    def request_keys(self, p: Pair, ids: list[Reg]) -> None:
+        """What the first query rows ask for: the keys after ``ids``, and the rows of V of these."""
+        a = self.args
+        k_start, v_start = (a.at(x, self.b, self.kv_head, p.at) for x in ("k", "v"))
+        self.request(a.v, [v_start + n * a.v_row for n in ids])
+        if "keys" not in self.scratch:
+            self.request(a.k, [k_start + (n + len(ids)) * a.k_row for n in ids])
+
+    def seen(
+        self, p: Pair, j: Reg, ids: list[Reg], lanes: list[int], sums: list[Reg],
+        most: tuple[Reg, ...],
+    ) -> list[Reg]:  # fmt: skip
+        """Cap, mask and store a tile's scores of the keys ``ids``, which go to ``j`` and so on; the
+        highest so far."""
         k, t, scores = self.k, self.tile, self.scratch["scores"]
-        adjust = self.adjustment(first, at)
+        adjust = self.adjustment(p)
 
-        def highest(j: Reg, *most: Reg) -> list[Reg]:
-            out, row = [], j * t.queries
-            for v, lane in enumerate(lanes):
-                raw = k.load(scores, row + lane, t.lanes)
-                s = adjust(raw, j, v)
-                if s is not raw:
-                    k.store(s, scores, row + lane)
+        def key(to: Reg, number: Reg, values: list[Reg], *most: Reg) -> list[Reg]:
+            out = []
+            for n, x in enumerate(values):
+                s = adjust(x, number, n)
+                k.store(s, scores, to * t.queries + lanes[n])
                 # Unlike k.maximum this drops nan, which the weights then bring back.
-                out.append(k.select(s > most[v], s, most[v]))
+                out.append(k.select(s > most[n], s, most[n]))
             return out
 
-        before = [k.load(self.scratch["peak"], r + v, t.lanes) for v in lanes]
-        for v, most in zip(lanes, k.loop(0, count, 1, highest, before), strict=True):
-            k.store(most, self.scratch["highest"], v)
+        width = len(lanes)
+        if not self.config.softcap:
+            for n, number in enumerate(ids):
+                most = tuple(key(j + n, number, sums[n * width : (n + 1) * width], *most))
+            return list(most)
+        # A cap is long code: one key at a time.
+        for n, x in enumerate(sums):
+            k.store(x, scores, (j + n // width) * t.queries + lanes[n % width])
 
-    def soften(self, r: Reg, rows: Reg, count: Reg) -> None:
-        """Turn the block's scores into weights exp(score - peak); update peaks and totals.
+        def capped(i: Reg, *most: Reg) -> list[Reg]:
+            values = [k.load(scores, i * t.queries + lane, t.lanes) for lane in lanes]
+            return key(i, k.minimum(i, p.keys - 1), values, *most)
 
-        ``fade`` is what the earlier sums count for under the new peak. A peak of -inf means that
-        no key had a finite score so far; 0 in its place makes their weights 0 and not nan.
-        """
-        k, t = self.k, self.tile
-        peak, total = self.scratch["peak"], self.scratch["total"]
+        return k.loop(j, j + t.keys, 1, capped, list(most))
 
-        def queries(lane: Reg) -> None:
-            at = r + lane
-            most = k.load(self.scratch["highest"], lane, t.lanes)
-            safe = k.select(k.compare("eq", most, -math.inf), 0.0, most)
-            fade = weight_of(k.load(peak, at, t.lanes) - safe)
-
-            sums = self.weights(lane, count, safe, k.load(total, at, t.lanes) * fade)
-            k.store(most, peak, at)
-            k.store(sums, total, at)
-            k.store(fade, self.scratch["fade"], lane)
-
-        k.loop(0, rows, t.lanes, queries)
-
-    def weights(self, lane: Reg, count: Reg, peak: Reg, total: Reg) -> Reg:
-        """Turn the scores of a vector of queries into weights; ``total`` and what they add to."""
-        k, t, scores = self.k, self.tile, self.scratch["scores"]
-
-        def weight(j: Reg, sums: Reg) -> Reg:
-            to = lane + j * t.queries
-            w = weight_of(k.load(scores, to, t.lanes) - peak)
-            k.store(w, scores, to)
-            return sums + w
-
-        return k.loop(0, count, 1, weight, [total])[0]
-
-    def adjustment(self, first: Reg, at: Reg) -> Callable[[Reg, Reg, int], Reg]:
+    def adjustment(self, p: Pair) -> Callable[[Reg, Reg, int], Reg]:
         """What happens to a vector of scores (key ``at + j``, queries of vector ``v``)."""
         k, t, masking = self.k, self.tile, self.masking
-        own = [positions(k, masking.position(first) + v, t.lanes) for v in self.lanes]
+        last = k.cast(masking.position(p.first + p.rows - 1), i32)
+        first = masking.position(p.first)
+        own = [k.minimum(positions(k, first + v, t.lanes), last) for v in self.lanes]
 
         def adjust(s: Reg, j: Reg, v: int) -> Reg:
             def extra() -> Reg:
@@ -288,58 +254,43 @@ class Blocks:
                     return k.splat(k.load(self.scratch["kept"], j), t.lanes)
                 return k.load(self.scratch["bias"], j * t.queries + self.lanes[v], t.lanes)
 
-            return masking.adjust(s, k.splat(k.cast(at + j, i32), t.lanes), own[v], extra)
+            return masking.adjust(s, k.splat(k.cast(p.at + j, i32), t.lanes), own[v], extra)
 
         return adjust
 
-    def weigh(self, r: Reg, rows: Reg, count: Reg) -> None:
-        """sums[query] = fade sums[query] + weights . V."""
-        k, t = self.k, self.tile
-        values, scores = (self.scratch[n] for n in ("values", "scores"))
-        parts = [t.lanes * v for v in range(t.dim_vectors)]
+    def soften(self, p: Pair, lanes: list[int], most: list[Reg]) -> None:
+        """Turn the pair's scores into weights 2^(score - peak); update peaks and totals.
 
-        def step(d: Reg, row: Reg, j: Reg, *acc: Reg) -> list[Reg]:
-            from_v, from_w = d + j * self.width, row + j * t.queries
-            vs = [k.load(values, from_v + p, t.lanes) for p in parts]
+        ``fade`` is what the earlier sums count for under the new peak. A peak of -inf means that
+        no key had a finite score so far; 0 in its place makes their weights 0 and not nan.
+        """
+        k, t = self.k, self.tile
+        peak, total = self.scratch["peak"], self.scratch["total"]
+        safe = [k.select(k.compare("eq", m, -math.inf), 0.0, m) for m in most]
+        faded = []
+        for v, m in zip(lanes, safe, strict=True):
+            fade = exp2_share(k.load(peak, p.r + v, t.lanes) - m)
+            k.store(fade, self.scratch["fade"], v)
+            faded.append(k.load(total, p.r + v, t.lanes) * fade)
+        sums = self.exponentials(p, lanes, safe, faded)
+        for v, m, x in zip(lanes, most, sums, strict=True):
+            k.store(m, peak, p.r + v)
+            k.store(x, total, p.r + v)
+            k.store(1.0 / x, self.scratch["inverse"], v)
+
+    def exponentials(
+        self, p: Pair, lanes: list[int], peaks: list[Reg], totals: list[Reg]
+    ) -> list[Reg]:
+        """Put 2^(score - peak) in the place of scores; ``totals`` and what they add to."""
+        k, t, scores = self.k, self.tile, self.scratch["scores"]
+
+        def weight(j: Reg, *sums: Reg) -> list[Reg]:
             out = []
-            for n in range(t.rows):
-                w = k.splat(k.load(scores, from_w + n), t.lanes)
-                out += [k.fma(w, x, acc[n * len(parts) + v]) for v, x in enumerate(vs)]
+            for v, m, before in zip(lanes, peaks, sums, strict=True):
+                at = j * t.queries + v
+                w = exp2_share(k.load(scores, at, t.lanes) - m)
+                k.store(w, scores, at)
+                out.append(before + w)
             return out
 
-        self.add_up(r, rows, count, step)
-
-    def add_up(self, r: Reg, rows: Reg, count: Reg, step: Callable[..., list[Reg]]) -> None:
-        """Fade the sums, and add ``count`` steps to each tile of them: ``step(d, row, j, *sums)``
-        is the j-th, of the columns from ``d`` and the queries from ``row`` on."""
-        k, t, sums = self.k, self.tile, self.scratch["sums"]
-
-        def some(d: Reg, row: Reg) -> None:
-            starts = [(r + row) * self.width + d]
-            starts += [starts[0] + self.width * n for n in range(1, t.rows)]
-            parts = [t.lanes * v for v in range(t.dim_vectors)]
-            acc = []
-            for n, start in enumerate(starts):
-                fade = k.load(self.scratch["fade"], row + n)
-                acc += [k.load(sums, start + p, t.lanes) * fade for p in parts]
-
-            acc = k.loop(0, count, 1, partial(step, d, row), acc)
-            for n, start in enumerate(starts):
-                for v, p in enumerate(parts):
-                    k.store(acc[n * len(parts) + v], sums, start + p)
-
-        k.loop(
-            0, self.width, t.columns, lambda d: k.loop(0, rows, t.rows, lambda row: some(d, row))
-        )
-
-    def finish(self, r: Reg, row: Reg) -> None:
-        """Divide a row's sums by its total and write it out."""
-        k, a = self.k, self.args
-        inverse = 1.0 / k.load(self.scratch["total"], r)
-        at, to = r * self.width, a.at("out", self.b, self.h, row)
-        sums = self.scratch["sums"]
-        k.vector_loop(
-            a.dim,
-            self.tile.lanes,
-            lambda d, n: k.store(k.load(sums, at + d, n) * inverse, a.out, to + d),
-        )
+        return k.loop(0, p.keys, 1, weight, totals)

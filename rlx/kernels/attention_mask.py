@@ -57,6 +57,8 @@ class Masking:
     k: Kernel
     config: ScoresConfig
     args: Arguments
+    unit: float = 1.0
+    """What a score of 1 is in the vectors: those of base 2 count in 1 / ln 2."""
 
     def kept(self, b: Reg, key: Reg) -> Reg:
         """Whether a custom mask keeps a key, as 1 or 0 of the compute type."""
@@ -71,12 +73,16 @@ class Masking:
     def adjust(self, s: Reg, key: Reg, query: Reg, extra: Callable[[], Reg]) -> Reg:
         """Softcap and mask; see ``masked``."""
         if self.config.softcap:
-            s = self.bounded(s) * self.args.float("softcap")
+            s = self.bounded(s) * self.scaled("softcap")
         return self.masked(s, key, query, extra)
 
     def bounded(self, s: Reg) -> Reg:
         """A score under the softcap, as a share of it."""
-        return self.k.tanh(s * (1.0 / self.args.float("softcap")))
+        return self.k.tanh(s * (1.0 / self.scaled("softcap")))
+
+    def scaled(self, name: str) -> Reg:
+        """A size argument that carries a float, in units of the scores."""
+        return self.args.float(name) * self.unit
 
     def masked(self, s: Reg, key: Reg, query: Reg, extra: Callable[[], Reg]) -> Reg:
         """A score under the mask. ``key`` and ``query`` are positions as vectors of i32; ``extra``
@@ -84,12 +90,12 @@ class Masking:
         """
         k, mask = self.k, self.config.mask
         if mask == "bias":
-            return s + extra()
+            return s + extra() if self.unit == 1.0 else k.fma(extra(), self.unit, s)
         if mask == "custom":
-            return k.select(extra() > 0.5, s, HIDDEN)
+            return k.select(extra() > 0.5, s, HIDDEN * self.unit)
         if mask == "none":
             return s
         seen = key <= query
         if mask == "window":
             seen = seen & (key >= query - k.cast(self.args.window, i32))
-        return k.select(seen, s, HIDDEN)
+        return k.select(seen, s, HIDDEN * self.unit)

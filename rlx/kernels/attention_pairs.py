@@ -2,9 +2,9 @@
 
 As ``attention_blocks``, with words of two elements in place of floats: queries ``[dim / 2][query]``
 and rows of K by neighbours along the head's dim, weights ``[key / 2][query]`` and V by neighbouring
-keys. K stays in place. The scores are exact products, summed in f32 and scaled then; the weights
-are rounded to bf16, and so is what their total counts. Of an odd number of keys the last word has a
-weight of 0.
+keys, which are put side by side before the rows of queries read them. K stays in place. The scores
+are exact products, summed in f32 and scaled then; the weights are rounded to bf16, and so is what
+their total counts. Of an odd number of keys the last word has a weight of 0.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ from __future__ import annotations
 from rlx.kernels.attention_args import AttentionConfig, Tile
 from rlx.kernels.attention_blocks import Blocks
 from rlx.kernels.attention_lanes import transpose_by
+from rlx.kernels.attention_sums import Pair
 from rlx.kernels.builder import Kernel
 from rlx.kernels.dot import dot, paired, parts, word, words
-from rlx.kernels.math.exponential import weight_bf16
+from rlx.kernels.math.exponential import exp2_bf16
 from rlx.kernels.reg import Reg
 from rlx.types import u32
 
 __all__ = ["Pairs"]
+
+_WORDS = ("queries", "values", "scores")
+"""The scratch arrays that hold words, of which the last has scores at first."""
 
 
 class Pairs(Blocks):
@@ -29,6 +33,7 @@ class Pairs(Blocks):
         self.words = {name: k.scratch(u32, self.starts[name] * u32.bytes) for name in _WORDS}
 
     def copy_queries(self, r: Reg, first: Reg, rows: Reg) -> None:
+        """Transpose a block of query rows into scratch, by words."""
         k, a, t = self.k, self.args, self.tile
         into, start = r * (a.dim / 2), a.at("q", self.b, self.h, first)
 
@@ -37,95 +42,108 @@ class Pairs(Blocks):
             return words(k, a.q, at, lanes) if lanes else word(k, a.q, at)
 
         def some(lane: Reg) -> None:
-            rows_at = [start + k.minimum(lane + n, rows - 1) * a.q_row for n in range(t.lanes)]
+            at = [start + k.minimum(lane + n, rows - 1) * a.q_row for n in range(t.lanes)]
+            self.request(a.q, [x + t.lanes * a.q_row for x in at])
 
             def put(column: Reg, x: Reg) -> None:
                 k.store(x, self.words["queries"], into + lane + column * t.queries)
 
-            transpose_by(k, load, rows_at, a.dim / 2, put)
+            transpose_by(k, load, at, a.dim / 2, put)
 
         k.loop(0, rows, t.lanes, some)
 
     def copy_keys(self, at: Reg, count: Reg) -> None:
-        """Interleave rows ``[at, at + count)`` of V by twos; beside a last one are zeros."""
-        k, a = self.k, self.args
-        start = a.at("v", self.b, self.kv_head, at)
-        whole = count - count % 2
-
-        def rows(j: Reg, *others: Reg) -> None:
-            first, to = start + j * a.v_row, j / 2 * self.width
-
-            def part(d: Reg, n: int) -> None:
-                x = k.bitcast(k.load(a.v, first + d, n), u32) >> 16
-                for other in others:
-                    x = x | k.bitcast(k.load(a.v, start + other * a.v_row + d, n), u32)
-                k.store(x, self.words["values"], to + d)
-
-            k.vector_loop(a.dim, self.tile.lanes, part)
-
-        k.loop(0, whole, 2, lambda j: rows(j, j + 1))
-        k.when(whole < count, lambda: rows(whole))
-        if self.config.mask == "custom":
-            k.loop(0, count, 1, lambda j: self.keep(at, j))
-
-    def score(self, r: Reg, at: Reg, count: Reg, lanes: list[int]) -> None:
-        """scores[key][query] = scale (K . Q), for ``count`` keys rounded up to whole tiles."""
+        """Put ``count`` rows of V side by side by twos, panel by panel; beside a last one are
+        zeros."""
         k, a, t = self.k, self.args, self.tile
-        pairs, start = a.dim / 2, a.at("k", self.b, self.kv_head, at)
-        base, scale = r * pairs, k.splat(self.scale, t.lanes)
+        start, whole = a.at("v", self.b, self.kv_head, at), count - count % 2
 
-        def some(j: Reg) -> None:
-            rows = [start + k.minimum(j + n, count - 1) * a.k_row for n in range(t.keys)]
+        def panel(d: Reg) -> None:
+            columns = k.minimum(a.dim - d, t.columns)
+            k.loop(0, whole, 2, lambda j: rows(d, columns, j, j + 1))
+            k.when(whole < count, lambda: rows(d, columns, whole))
+
+        def rows(d: Reg, columns: Reg, j: Reg, *others: Reg) -> None:
+            to = self.place(d, j / 2)
+
+            def part(c: Reg, n: int) -> None:
+                at = start + d + c
+                x = k.bitcast(k.load(a.v, at + j * a.v_row, n), u32) >> 16
+                for other in others:
+                    x = x | k.bitcast(k.load(a.v, at + other * a.v_row, n), u32)
+                k.store(x, self.words["values"], to + c)
+
+            k.vector_loop(columns, t.lanes, part)
+
+        k.loop(0, self.width, t.columns, panel)
+        if self.config.mask == "custom":
+            k.loop(0, count, 1, lambda j: self.note(at, j))
+
+    def place(self, d: Reg, j: Reg) -> Reg:
+        """Where the j-th pair of rows of V has its columns from ``d`` on."""
+        return d * (self.args.key_block / 2) + j * self.tile.columns
+
+    def score(self, p: Pair, lanes: list[int]) -> list[Reg]:
+        """scores[key][query] = scale (K . Q), and as ``Blocks`` says."""
+        k, a, t = self.k, self.args, self.tile
+        pairs, start = a.dim / 2, a.at("k", self.b, self.kv_head, p.at)
+        base, scale = p.r * pairs, k.splat(self.masking.scaled("scale"), t.lanes)
+
+        def some(j: Reg, *most: Reg) -> list[Reg]:
+            ids = [k.minimum(j + n, p.keys - 1) for n in range(t.keys)]
+            rows = [start + n * a.k_row for n in ids]
 
             def step(d: Reg, *sums: Reg) -> list[Reg]:
                 column = base + d * t.queries
                 q = [k.load(self.words["queries"], column + v, t.lanes) for v in lanes]
                 keys = [k.splat(word(k, a.k, row + d * 2), t.lanes) for row in rows]
-                pairs = [(key, x) for key in keys for x in q]
-                return [dot(k, *xy, total) for xy, total in zip(pairs, sums, strict=True)]
+                met = [(key, x) for key in keys for x in q]
+                return [dot(k, *xy, total) for xy, total in zip(met, sums, strict=True)]
 
             zero = k.const(0.0, self.config.compute, t.lanes)
             sums = k.loop(0, pairs, 1, step, [zero] * (t.keys * len(lanes)))
-            to = [(j + n) * t.queries + v for n in range(t.keys) for v in lanes]
-            for x, place in zip(sums, to, strict=True):
-                k.store(x * scale, self.scratch["scores"], place)
+            return self.seen(p, j, ids, lanes, [x * scale for x in sums], most)
 
-        k.loop(0, count, t.keys, some)
+        before = [k.load(self.scratch["peak"], p.r + v, t.lanes) for v in lanes]
+        return k.loop(0, p.keys, t.keys, some, before)
 
-    def weights(self, lane: Reg, count: Reg, peak: Reg, total: Reg) -> Reg:
+    def exponentials(
+        self, p: Pair, lanes: list[int], peaks: list[Reg], totals: list[Reg]
+    ) -> list[Reg]:
+        """Put words of two weights in the place of scores; ``totals`` and what they add to."""
         k, t = self.k, self.tile
-        whole = count - count % 2
+        whole = p.keys - p.keys % 2
 
-        def weight(j: Reg) -> Reg:
-            return weight_bf16(k.load(self.scratch["scores"], lane + j * t.queries, t.lanes) - peak)
+        def put(j: Reg, last: bool, *sums: Reg) -> list[Reg]:
+            out = []
+            for v, m, before in zip(lanes, peaks, sums, strict=True):
 
-        def put(j: Reg, total: Reg, other: Reg) -> Reg:
-            # In the place of scores that are no longer needed.
-            x = paired(k, weight(j), other)
-            k.store(x, self.words["scores"], lane + j / 2 * t.queries)
-            first, second = parts(k, x)
-            return total + (first + second)
+                def weight(j: Reg, v: int = v, m: Reg = m) -> Reg:
+                    return exp2_bf16(k.load(self.scratch["scores"], v + j * t.queries, t.lanes) - m)
 
-        (total,) = k.loop(0, whole, 2, lambda j, x: put(j, x, weight(j + 1)), [total])
-        zero = k.const(0.0, self.config.compute, t.lanes)
-        return k.when(whole < count, lambda: put(whole, total, zero), lambda: total, [total])[0]
+                other = k.const(0.0, self.config.compute, t.lanes) if last else weight(j + 1)
+                x = paired(k, weight(j), other)
+                # In the place of scores that are no longer needed.
+                k.store(x, self.words["scores"], v + j / 2 * t.queries)
+                one, two = parts(k, x)
+                out.append(before + (one + two))
+            return out
 
-    def weigh(self, r: Reg, rows: Reg, count: Reg) -> None:
-        """sums[query] = fade sums[query] + weights . V."""
+        sums = k.loop(0, whole, 2, lambda j, *x: put(j, False, *x), totals)
+        return k.when(whole < p.keys, lambda: put(whole, True, *sums), lambda: sums, sums)
+
+    def products(self, p: Pair, d: Reg, row: Reg, near: Reg) -> list[Reg]:
+        """The sums of a tile: queries from ``row`` of the pair on, columns from ``d`` on."""
         k, t = self.k, self.tile
 
-        def step(d: Reg, row: Reg, j: Reg, *acc: Reg) -> list[Reg]:
-            vs = [
-                k.load(self.words["values"], d + j * self.width + t.lanes * v, t.lanes)
-                for v in range(t.dim_vectors)
-            ]
-            from_w = row + j * t.queries
-            ws = [k.splat(k.load(self.words["scores"], from_w + n), t.lanes) for n in range(t.rows)]
-            pairs = [(w, x) for w in ws for x in vs]
-            return [dot(k, *xy, total) for xy, total in zip(pairs, acc, strict=True)]
+        def step(j: Reg, *acc: Reg) -> list[Reg]:
+            at, start = self.place(d, j), row + j * t.queries
+            vs = [k.load(self.words["values"], at + part, t.lanes) for part in self.parts]
+            ws = [k.splat(k.load(self.words["scores"], start + n), t.lanes) for n in range(t.rows)]
+            met = [(w, x) for w in ws for x in vs]
+            return [dot(k, *xy, total) for xy, total in zip(met, acc, strict=True)]
 
-        self.add_up(r, rows, (count + 1) / 2, step)
+        return k.loop(0, (p.keys + 1) / 2, 1, step, self.begin(p, d, row))
 
-
-_WORDS = ("queries", "values", "scores")
-"""The scratch arrays that hold words, of which the last has scores at first."""
+    def copy(self, p: Pair, d: Reg, count: Reg) -> None:
+        """All of V is in scratch."""

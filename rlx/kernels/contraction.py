@@ -66,7 +66,7 @@ class _Emitter(Products):
         if panel is not None:
             # The last panel shares columns with the one before: sums that whole tiles add to must
             # not be those of both, so it has a strip of its own.
-            whole = k.select(rows < self.shape.rows, panel_end, self.n / self.shape.width)
+            whole = k.select(self.m < self.shape.rows, panel_end, self.n / self.shape.width)
             whole = k.minimum(whole, panel_end)
 
         def strip(begin: Reg) -> None:
@@ -121,7 +121,7 @@ class _Emitter(Products):
             work = amx.Block(
                 t.a.buffer, r * t.a.distance, t.a.distance, self.b, t.b + p * panel_size,
                 shape.vectors, t.sums, r * self.strip_width + (p - s.begin) * shape.width,
-                self.strip_width,
+                k.index(self.strip_width),
             )  # fmt: skip
             amx.emit_block(k, work, self.depth, tiles)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from rlx.kernels.bfloat import rounds_fast
 from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.contraction_plan import ContractionConfig
+from rlx.kernels.contraction_tile import CACHE_LINE, STRIP_PANELS
 from rlx.kernels.probe import step_cost
 from rlx.kernels.reg import Buffer, Reg
 from rlx.ops.cast import Cast
@@ -89,7 +90,8 @@ class Epilogue:
 
     def start(self) -> None:
         """What the whole kernel needs once it has begun."""
-        self.strip_width = self.strip_panels * self.shape.width
+        # A task of one row may have more panels in its only row.
+        self.strip_width = STRIP_PANELS * self.shape.width
 
     @property
     def is_short(self) -> bool:
@@ -100,6 +102,21 @@ class Epilogue:
             steps, result = steps[:-1], steps[-1].dtypes[0]
         same = all(x is dt for x in (*program.inputs, result))
         return same and dt.is_float and sum(map(step_cost, steps)) <= SHORT
+
+    def request_operands(self, s: Strip, first: Reg, panel: Reg, wanted: Reg) -> None:
+        """Ask before a tile's products for what its epilogue reads of matrices: those of many rows
+        are in no cache that is near, and the next tile would wait for them. If it is not
+        ``wanted`` yet, the first row stands for all: that costs less than a branch."""
+        k, t = self.k, s.task
+        for i, kind in enumerate(self.config.operands):
+            if kind == "full":
+                row = k.select(wanted, t.row0 + first, 0)
+                buffer, at = self.place(i, t.batch, row, panel * self.shape.width)
+                distance = k.select(wanted, self.operand_strides[i][0], 0)
+                for r in range(self.shape.rows):
+                    at = at + distance if r else at
+                    for j in range(0, self.shape.width, CACHE_LINE // buffer.dtype.bytes):
+                        k.prefetch(buffer, at + j if j else at)
 
     def finish_tile(self, s: Strip, panel: Reg, first: Reg, sums: Sequence[Reg]) -> None:
         """The rows from ``first`` on of a whole tile and a whole panel. A short epilogue takes the
@@ -168,12 +185,19 @@ class Epilogue:
 
     def operand(self, i: int, batch: Reg, m: Reg, n0: Reg) -> Operand:
         """What a row needs of an operand."""
-        kind, buffer = self.config.operands[i], self.operands[i]
+        buffer, at = self.place(i, batch, m, n0)
+        return (
+            (buffer, at) if self.config.operands[i] in ("full", "row") else self.k.load(buffer, at)
+        )
+
+    def place(self, i: int, batch: Reg, m: Reg, n0: Reg) -> tuple[Buffer, Reg]:
+        """Where an operand has what belongs to row ``m`` from column ``n0`` on."""
+        kind = self.config.operands[i]
         row_stride, batch_stride = self.operand_strides[i]
         at = batch * batch_stride
         if kind in ("full", "column"):
             at = at + m * row_stride
-        return (buffer, at + n0) if kind in ("full", "row") else self.k.load(buffer, at)
+        return self.operands[i], at + n0 if kind in ("full", "row") else at
 
     def operand_value(self, x: Operand, j: Reg, lanes: int) -> Reg:
         """An operand at some columns."""

@@ -6,13 +6,14 @@ The emitter is in ``contraction``; both go by the order of the size arguments th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rlx.kernels import amx
 from rlx.kernels.builder import KernelTarget
 from rlx.kernels.contraction_tile import (
     CACHE_LINE,
+    STRIP_PANELS,
     TASK_PANELS,
     TileShape,
     accumulate_type,
@@ -38,7 +39,8 @@ class ContractionConfig:
     is a multiple of (``rlx.kernels.dot``), and ``amx`` says that AMX multiplies. ``across``: the
     elements of a column of A are neighbours, not those of a row; a tile reads them as they are.
     ``plain_b``: B is not packed but [K, N] with adjacent columns, at least as many as a panel has;
-    ``narrow`` says which tile multiplies it.
+    ``narrow`` says which tile multiplies it. ``rest``: there may be rows that fill no tile, which
+    have tiles of their own; these are half of the code (``for_rows``).
     """
 
     a: DType
@@ -50,6 +52,7 @@ class ContractionConfig:
     across: bool = False
     plain_b: bool = False
     narrow: bool = False
+    rest: bool = True
 
     def __post_init__(self) -> None:
         if f64 in (self.a, self.b) and self.a is not self.b:
@@ -100,6 +103,10 @@ class ContractionConfig:
         """The tile of registers."""
         return tile_shape(target, self.b, self.narrow)
 
+    def for_rows(self, target: KernelTarget, m: int) -> ContractionConfig:
+        """The least that serves products of ``m`` rows."""
+        return replace(self, rest=not self.amx and m % self.shape(target).rows > 0)
+
     def tile_rows(self, shape: TileShape) -> int:
         """Rows that a task has a multiple of in scratch."""
         return 2 * amx.ROWS if self.amx else shape.rows
@@ -143,6 +150,8 @@ def launch(
     shape = config.shape(target)
     if config.plain_b and n < shape.width:
         raise ValueError(f"contraction: a plain B has {shape.width} columns or more, not {n}")
+    if not config.rest and config.for_rows(target, m).rest:
+        raise ValueError(f"contraction: {m} rows fill no tiles of {shape.rows}; use for_rows")
     dense = m if config.across else k
     lda, ldc = dense if lda is None else lda, n if ldc is None else ldc
     a_batch = m * k if a_batch is None else a_batch
@@ -158,8 +167,8 @@ def launch(
     rows = _chunk_rows(config, shape, m, k, batch * groups)
     tasks = batch * groups * -(-m // rows)
     wide = rows * (k + config.row_pad) if config.copies else 0
-    strip = _strip_panels(m)
-    sums = (rows * strip + 1) * shape.width  # and a row of zeros
+    strip = _strip_panels(config, m)
+    sums = (rows + shape.rows) * STRIP_PANELS * shape.width  # and a tile of zeros
     block = _block_depth(config, shape, m, k)
     panel = block * shape.width if config.plain_b and m >= shape.rows else 0
     sizes, strides = (m, n, k, lda, ldb or n, ldc), (a_batch, b_batch, c_batch)
@@ -178,16 +187,16 @@ def _group_panels(config: ContractionConfig, shape: TileShape, m: int, n: int) -
     with one strip.
     """
     panels = -(-n // shape.width)
-    most = TASK_PANELS if config.copies else _strip_panels(m)
+    most = TASK_PANELS if config.copies else _strip_panels(config, m)
     groups = -(-panels // most)
     per_group = max(1, groups // 4) if config.copies and m > shape.rows else 1
     return -(-groups // per_group), per_group * most
 
 
-def _strip_panels(m: int) -> int:
-    """Panels that are finished together, epilogue included: those of a one-row tile, and else two,
-    so that the sums of a long chunk and a panel share the L1 cache."""
-    return TASK_PANELS // min(max(m, 1), 2)
+def _strip_panels(config: ContractionConfig, m: int) -> int:
+    """Panels that are finished together, epilogue included: those of a one-row tile, and else so
+    few that the sums of a long chunk and a panel share the L1 cache."""
+    return TASK_PANELS if m <= 1 and not config.amx else STRIP_PANELS
 
 
 BLOCK_DEPTH = 768

@@ -3,14 +3,14 @@
 ``contraction`` has the loops around them, and ``contraction_epilogue`` what follows. For a strip of
 panels:
 
-    for each block of K, for each panel:
-        for each whole tile of rows: add to its sums in the strip; after the last block, finish them
-    for each panel: the last rows, by smaller tiles, over all of K; finish them
+    for each block of K:
+        for each panel, for each whole tile of rows: add to its sums in the strip
+        for each panel, or some side by side: the last rows, by tiles of as many
+    finish them
 
 A block of a panel and a block of the rows of A stay in the L2 cache while they are used again. The
 sums wait in the strip for the next block to go on with them, so that an element stays one chain
-over K; those of the last block stay in registers where the epilogue is short. The last rows read a
-panel but once, and so need no blocks.
+over K. Whole tiles are finished in the last block, from registers where the epilogue is short.
 
 A plain B, which nobody has packed, is read where it lies. The first tile of a panel puts what it
 reads into scratch as a panel, for the other tiles.
@@ -23,8 +23,8 @@ from dataclasses import dataclass
 
 from rlx.kernels.contraction_epilogue import Epilogue, Strip
 from rlx.kernels.contraction_tile import (
+    PLAIN_STEPS,
     PREFETCH_STEPS,
-    REQUEST_ROWS,
     TileOperands,
     emit_tile,
 )
@@ -60,20 +60,27 @@ class Products(Epilogue):
     def start(self) -> None:
         """What the whole kernel needs once it has begun."""
         super().start()
-        self.near = self.k.index(PREFETCH_STEPS * self.shape.width)
+        near = self.k.index(PREFETCH_STEPS * self.shape.width)
+        self.near = self.ldb * PLAIN_STEPS if self.config.plain_b else near
         self.zeros = self.chunk_rows * self.strip_width
 
     def sums(self) -> Buffer:
-        """The scratch of the sums, a row of zeros after them."""
+        """The scratch of the sums, and after them a tile of zeros in rows of the same distance."""
         k, sums = self.k, self.k.scratch(self.config.accumulate)
-        for v in range(self.shape.vectors):
-            k.store(0, sums, self.zeros + v * self.shape.lanes, self.lanes)
+
+        def row(r: Reg) -> None:
+            for v in range(self.shape.vectors):
+                at = self.zeros + r * self.strip_width + v * self.shape.lanes
+                k.store(0, sums, at, self.lanes)
+
+        k.loop(0, k.minimum(self.m, self.shape.rows), 1, row)
         return sums
 
     @property
     def sums_bytes(self) -> Reg:
         """Size of the scratch of the sums."""
-        return (self.zeros + self.shape.width) * self.config.accumulate.bytes
+        rows = self.chunk_rows + self.shape.rows
+        return rows * (self.strip_width * self.config.accumulate.bytes)
 
     def column(self, panel: Reg) -> Reg:
         """The first column of a panel. The last one of a plain B ends with B: some of its columns
@@ -84,37 +91,40 @@ class Products(Epilogue):
     def products(self, s: Strip) -> None:
         """A strip: its sums, and what becomes of them."""
         k, task = self.k, s.task
-        rest = task.rows % self.shape.rows
-        whole = task.rows - rest
-        if self.overlaps:
-            rest = k.select(rest <= self.tails[-1][0], rest, 0)
-        tiled = task.rows - rest
+        whole, step = self.cut(task.rows)
 
         def block(first: Reg) -> None:
             depth = k.minimum(self.depth - first, self.block_depth)
             a = task.a.offset + (first * self.lda if self.config.across else first)
             b = _Block(s, first, depth, a)
-            k.loop(s.begin, s.end, 1, lambda p: self.panel(b, p, tiled, whole))
+            k.loop(s.begin, s.end, 1, lambda p: self.panel(b, p, whole))
+
+            def rest(row: Reg) -> None:
+                self.tail(b, row, k.minimum(step, task.rows - row), self.shape.tail)
+
+            if self.config.rest:
+                k.loop(whole, task.rows, step, rest)
 
         # Once where K is 0, too: the sums are 0 then.
-        k.loop(0, k.select(tiled > 0, k.maximum(self.depth, 1), 0), self.block_depth, block)
-        over_all = _Block(s, k.index(0), self.depth, task.a.offset)
-        k.when(rest > 0, lambda: self.tail(over_all, tiled, rest, self.tails))
+        k.loop(0, k.maximum(self.depth, 1), self.block_depth, block)
         self.finish_rest(s, whole)
 
-    @property
-    def overlaps(self) -> bool:
-        """Whether a whole tile serves one row less, and computes the last one twice. An A that lies
-        across would be read beyond it, and a plain B would be copied for nothing."""
-        return not (self.config.across or self.config.plain_b)
+    def cut(self, rows: Reg) -> tuple[Reg, Reg]:
+        """The rows of whole tiles, and those of each tile of the rest.
 
-    @property
-    def tails(self) -> tuple[tuple[int, int], ...]:
-        """The tiles of the last rows, smallest first."""
-        return self.shape.tail[:-1] if self.overlaps else self.shape.tail
+        A tile of very few rows waits for its panel as long as one of more. So a short rest shares
+        the rows of one whole tile.
+        """
+        k, most = self.k, self.shape.rows
+        if not self.config.rest:
+            return rows, k.index(most)
+        rest = rows % most
+        shares = (rows > most) & (rest > 0) & (rest * 2 < most)
+        whole = rows - rest - k.select(shares, k.index(most), 0)
+        return whole, k.select(shares, (rest + (most + 1)) / 2, most)
 
-    def panel(self, b: _Block, p: Reg, tiled: Reg, whole: Reg) -> None:
-        """The whole tiles of a panel: ``tiled`` rows, of which ``whole`` fill theirs."""
+    def panel(self, b: _Block, p: Reg, whole: Reg) -> None:
+        """The whole tiles of a panel."""
         k = self.k
         source, packed = self.source(b, p), b.strip.task.panel
         complete = (b.first + b.depth >= self.depth) & self.is_whole(p)
@@ -126,58 +136,64 @@ class Products(Epilogue):
             keep: Buffer | None = None,
             extra: Sequence[Reg] = (),
         ) -> Sequence[Reg]:
-            rows = [first + i if i else first for i in range(self.shape.rows)]
-            if self.overlaps:
-                rows = [k.minimum(r, b.strip.task.rows - 1) for r in rows]
-            start = self.begin(b, rows, panel)
-            sums, extra = self.tile(b, rows, [panel], ahead, start, True, keep, extra)
+            self.request_operands(b.strip, first, p, complete)
+            sums, extra = self.tile(b, first, self.shape.rows, [panel], ahead, keep, extra)
 
             def store() -> None:
-                self.store(b.strip, rows, [p], sums)
+                self.store(b.strip, first, [p], sums)
 
             def finish() -> None:
                 self.finish_tile(b.strip, p, first, sums)
 
-            done = complete & (first < whole)
             if self.is_short:
-                k.when(done, finish, store)
+                k.when(complete, finish, store)
             else:
                 store()
-                k.when(done, finish)
+                k.when(complete, finish)
             return extra
 
         rows = self.shape.rows
-        if packed is not None:
+
+        def copied() -> None:
             tile(k.index(0), source, None, packed)
-            copy = _Panel(p, packed, k.index(0), k.index(self.shape.width))
-            k.loop(rows, tiled, rows, lambda i: tile(i, copy, None))
-        elif self.config.flips:
+            copy = _Panel(p, packed, k.index(0), k.index(self.shape.width)) if packed else source
+            k.loop(rows, whole, rows, lambda i: tile(i, copy, None))
+
+        def flipped() -> None:
             # The first tile finds for all what flipped sign bits add to a row.
             extra = tile(k.index(0), source, self.near)
-            k.loop(rows, tiled, rows, lambda i: tile(i, source, self.near, extra=extra))
+            k.loop(rows, whole, rows, lambda i: tile(i, source, self.near, extra=extra))
+
+        if packed is not None:
+            k.when(whole > 0, copied)
+        elif self.config.flips:
+            k.when(whole > 0, flipped)
         else:
-            k.loop(0, tiled, rows, lambda i: tile(i, source, self.near))
+            k.loop(0, whole, rows, lambda i: tile(i, source, self.near))
 
-    def begin(self, b: _Block, rows: list[Reg], panel: _Panel) -> list[Reg]:
-        """The sums that a block goes on from; those of the first are a row of zeros."""
-        k, lanes = self.k, self.shape.lanes
-        is_first = k.compare("eq", b.first, 0)
-        at = k.select(is_first, self.zeros, self.column(panel.number) - b.strip.column)
-        distance = k.select(is_first, 0, self.strip_width)
+    def places(self, s: Strip, first: Reg, panels: list[Reg]) -> list[Reg]:
+        """Where the strip has the sums of the rows from ``first`` on, of some panels."""
+        return [first * self.strip_width + (self.column(p) - s.column) for p in panels]
+
+    def vectors(self, rows: int, places: list[Reg]) -> list[Reg]:
+        """The vectors of a tile, of which each panel begins at its place in the strip."""
+        steps = [v * self.shape.lanes for v in range(self.shape.vectors)]
         return [
-            k.load(b.strip.task.sums, at + r * distance + v * lanes, self.lanes)
-            for r in rows
-            for v in range(self.shape.vectors)
+            at + (r * self.strip_width + v) for r in range(rows) for at in places for v in steps
         ]
 
-    def store(self, s: Strip, rows: list[Reg], panels: list[Reg], sums: list[Reg]) -> None:
+    def begin(self, b: _Block, first: Reg, count: int, panels: list[_Panel]) -> list[Reg]:
+        """The sums that a block goes on from; those of the first one are zeros."""
+        k = self.k
+        is_first = k.compare("eq", b.first, 0)
+        places = self.places(b.strip, first, [p.number for p in panels])
+        places = [k.select(is_first, self.zeros, at) for at in places]
+        return [k.load(b.strip.task.sums, at, self.lanes) for at in self.vectors(count, places)]
+
+    def store(self, s: Strip, first: Reg, panels: list[Reg], sums: list[Reg]) -> None:
         """The sums of a tile into the strip."""
-        columns = [
-            self.column(p) - s.column + v * self.shape.lanes
-            for p in panels
-            for v in range(self.shape.vectors)
-        ]
-        places = [at + c for at in [r * self.strip_width for r in rows] for c in columns]
+        rows = len(sums) // (len(panels) * self.shape.vectors)
+        places = self.vectors(rows, self.places(s, first, panels))
         for value, at in zip(sums, places, strict=True):
             self.k.store(value, s.task.sums, at, self.lanes)
 
@@ -191,22 +207,22 @@ class Products(Epilogue):
         return _Panel(p, self.b, at, self.k.index(width * self.config.group))
 
     def tail(self, b: _Block, first: Reg, count: Reg, tiles: tuple[tuple[int, int], ...]) -> None:
-        """The last rows, by the smallest tile that holds them.
+        """``count`` rows from ``first`` on, by the tile that has as many.
 
-        Rows and panels that a tile has too many repeat its last ones: they compute the same sums
-        and store them to the same place.
+        Panels that a tile has too many repeat the last one: they compute the same sums and store
+        them to the same place. Panels side by side are streams in which the machine itself looks
+        ahead, and requests would be half of all reads of rows that do little but read.
         """
         k, s = self.k, b.strip
         (rows, panels), *larger = tiles
-        ahead = self.near if rows >= REQUEST_ROWS and not self.config.plain_b else None
+        if self.config.flips and (rows + 1) * panels > self.shape.rows + 1:
+            panels = 1  # what flipped sign bits add takes the registers of a row
+        ahead = self.near if panels == 1 else None
 
         def run(p: Reg) -> None:
-            at = [k.minimum(first + i, s.task.rows - 1) if i else first for i in range(rows)]
             side = [k.minimum(p + i, s.end - 1) if i else p for i in range(panels)]
-            zero = self.k.const(0, self.config.accumulate, self.lanes)
-            start = [zero] * (rows * panels * self.shape.vectors)
-            sums, _ = self.tile(b, at, [self.source(b, q) for q in side], ahead, start)
-            self.store(s, at, side, sums)
+            sums, _ = self.tile(b, first, rows, [self.source(b, q) for q in side], ahead)
+            self.store(s, first, side, sums)
 
         def all_panels() -> None:
             k.loop(s.begin, s.end, panels, run)
@@ -217,25 +233,26 @@ class Products(Epilogue):
             all_panels()
 
     def tile(
-        self, b: _Block, rows: list[Reg], panels: list[_Panel], ahead: Reg | None,
-        start: list[Reg], successive: bool = False, keep: Buffer | None = None,
-        extra: Sequence[Reg] = (),
+        self, b: _Block, first: Reg, count: int, panels: list[_Panel], ahead: Reg | None,
+        keep: Buffer | None = None, extra: Sequence[Reg] = (),
     ) -> tuple[list[Reg], Sequence[Reg]]:  # fmt: skip
-        """The sums of a tile, which go on from ``start``, and what flipped sign bits have added to
-        each row of it before that was taken off: it is ``extra`` where that is known.
-
-        ``successive`` says that the rows follow each other. ``keep`` takes a copy of the panel.
-        """
+        """The sums of a tile of ``count`` rows from ``first`` on, and what flipped sign bits have
+        added to each row of it before that was taken off: it is ``extra`` where that is known.
+        ``keep`` takes a copy of the panel."""
         t, config = b.strip.task, self.config
         flipped = config.flips and not extra
+        rows = [b.a + first * t.a.distance]
+        for _ in range(1, count):
+            rows.append(rows[-1] + t.a.distance)
+        start = self.begin(b, first, count, panels)
         sums = emit_tile(
             self.k,
             self.shape,
             TileOperands(
                 t.a.buffer, panels[0].buffer, panels[0].step, config.accumulate, config.group,
-                flipped, self.lda if config.across else None, config.across and successive, keep,
+                flipped, self.lda if config.across else None, keep,
             ),
-            rows=[b.a + r * t.a.distance for r in rows],
+            rows=rows,
             panels=[p.at for p in panels],
             depth=b.depth,
             ahead=ahead,

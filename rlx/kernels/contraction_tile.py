@@ -32,50 +32,59 @@ __all__ = [
 
 TASK_PANELS = 4
 """Panels of a task, and of a tile of one row."""
+STRIP_PANELS = 2
+"""Panels of a task of more rows, and of a tile of few."""
 
 CACHE_LINE = 64
 PREFETCH_STEPS = 64
 """How many steps of k ahead a panel is requested; at its end that is the next panel's start."""
+PLAIN_STEPS = 8
+"""How many rows of a plain B ahead."""
 
+CONVERSION_REGISTERS = 2
+"""What it takes to convert a column of B."""
 
 ROWS_AHEAD = 16
 """How many steps of k ahead an A that lies across is requested."""
-REQUEST_ROWS = 4
-"""Rows from which on a tile requests B. One of fewer rows does little but read, and the machine
-itself looks ahead in its streams: requests would be half of all reads."""
 
 
 @dataclass(frozen=True)
 class TileShape:
     """The tile that fills the register file: ``rows`` times ``vectors`` accumulators.
 
-    ``lanes`` counts elements of the accumulate type; ``width`` is the columns of a panel.
+    ``lanes`` counts elements of the accumulate type; ``width`` is the columns of a panel, and
+    ``registers`` those for sums, columns and a value of A.
     """
 
     rows: int
     vectors: int
     lanes: int
+    registers: int
 
     @property
     def width(self) -> int:
         """Columns of the tile."""
         return self.vectors * self.lanes
 
-    def computed(self, m: int, n: int) -> int:
-        """Elements that tiles compute for a product of ``m`` rows and ``n`` columns."""
-        rest = m % self.rows
-        rows = m - rest + (min(r for r, _ in self.tail if r >= rest) if rest else 0)
-        return rows * -(-n // self.width) * self.width
+    def computed(self, n: int) -> int:
+        """Columns that tiles compute for ``n``."""
+        return -(-n // self.width) * self.width
 
     @property
     def tail(self) -> tuple[tuple[int, int], ...]:
-        """(rows, panels) of the tiles for the last rows, smallest first.
+        """(rows, panels) of the tiles for fewer rows: one for every number, smallest first.
 
-        The fewer rows, the more panels side by side: enough independent chains to hide the
-        latency of a multiply-add, and as many streams for the memory.
+        Few rows take panels side by side, as long as sums and columns have registers: enough
+        independent chains to hide the latency of a multiply-add, and as many streams for the
+        memory.
         """
-        small = [(r, max(1, TASK_PANELS // r)) for r in (1, 2, 4, 6) if r < self.rows]
-        return (*small, (self.rows, 1))
+        return tuple((r, self._side_by_side(r)) for r in range(1, self.rows))
+
+    def _side_by_side(self, rows: int) -> int:
+        if rows == 1:
+            return TASK_PANELS
+        fits = STRIP_PANELS * self.vectors * (rows + 1) + 1 <= self.registers
+        return STRIP_PANELS if fits and STRIP_PANELS * rows <= self.rows else 1
 
 
 def accumulate_type(*dtypes: DType) -> DType:
@@ -90,11 +99,12 @@ def tile_shape(target: KernelTarget, dt: DType, narrow: bool = False) -> TileSha
     """The tile for operands of type ``dt``; B's vectors and one value of A need registers too.
     ``narrow`` asks for one of fewer columns, where a wide one has more than two vectors."""
     lanes = target.lanes(accumulate_type(dt))
+    registers = target.registers - (0 if dt is accumulate_type(dt) else CONVERSION_REGISTERS)
     if target.registers >= 32:
-        return TileShape(8, 2 if narrow else 3, lanes)
+        return TileShape(8, 2 if narrow else 3, lanes, registers)
     if target.registers >= 16:
-        return TileShape(6, 2, lanes)
-    return TileShape(2, 2, lanes)
+        return TileShape(6, 2, lanes, registers)
+    return TileShape(2, 2, lanes, registers)
 
 
 def panel_width(target: KernelTarget, dt: DType) -> int:
@@ -115,8 +125,8 @@ class TileOperands:
     ``flipped`` says that the sign bits of A are flipped, which makes it of the other signedness: an
     instruction takes one unsigned and one signed operand. That adds to each element of A what
     FLIP in its place gives, and the tile takes it off again. ``step`` is the distance of two
-    elements of a row of A that lies across, and None else; ``neighbours`` says that there the
-    elements of the tile's rows lie side by side.
+    elements of a row of A that lies across, and None else: there, the elements of the tile's rows
+    lie side by side.
     """
 
     a: Buffer
@@ -126,16 +136,14 @@ class TileOperands:
     group: int = 1
     flipped: bool = False
     step: Reg | None = None
-    neighbours: bool = False
     keep: Buffer | None = None
 
     def address(self, rows: Sequence[Reg | None], n: int, i: Reg) -> Reg:
         """Where the row ``n`` has its element or group of step ``i``."""
-        along = i * self.group if self.step is None else i * self.step
         first, row = rows[0], rows[n]
         assert first is not None and row is not None
         # One address with the rows as displacements, where that can be said.
-        return (first + along) + n if self.neighbours else row + along
+        return row + i * self.group if self.step is None else (first + i * self.step) + n
 
 
 FLIP = 0x80808080

@@ -90,7 +90,7 @@ def store_words(k: Kernel, x: Reg, b: Buffer, at: Reg) -> None:
 
 
 def _kind(b: Buffer, lanes: int) -> str:
-    element = "bf16" if b.dtype is bf16 else "i8"
+    element = "i16" if b.dtype is bf16 else "i8"
     return f"vector<{lanes * (4 // b.dtype.bytes)}x{element}>"
 
 

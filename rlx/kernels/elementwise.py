@@ -33,6 +33,7 @@ from rlx.kernels.strides import (
     Strided,
     Strides,
     accesses,
+    are_far,
     ceil_div,
     collapse,
     order_for_output,
@@ -50,6 +51,16 @@ BLOCK = 4096
 SHARE = 1 << 16
 """Instructions on elements that are worth a thread of their own: several microseconds."""
 
+AHEAD = 6 << 10
+"""Bytes between an element and the one that is asked for beside it. The machine looks ahead too,
+but not beyond a page."""
+
+SHORT_RUN = 256
+"""Elements of the inner dim below which the lines that come next may lie elsewhere."""
+
+LINE = 64
+"""Bytes of a cache line."""
+
 SHORT_PROGRAM = 8
 """Up to this cost the loop's own instructions count, so more vectors go in a round."""
 
@@ -58,7 +69,8 @@ SHORT_PROGRAM = 8
 class ElementwiseConfig:
     """A program, and how each of its inputs and outputs moves along the dims of the space.
 
-    The inputs numbered in ``counted`` have no memory: they are their own offsets.
+    The inputs numbered in ``counted`` have no memory: they are their own offsets. ``far`` operands
+    are mostly in no cache of a CPU's own.
     """
 
     program: Program
@@ -66,6 +78,7 @@ class ElementwiseConfig:
     outputs: tuple[Access, ...]
     in_place: bool = False
     counted: tuple[int, ...] = ()
+    far: bool = False
 
     @property
     def rank(self) -> int:
@@ -108,9 +121,10 @@ def launch(
     space = _inner_last(collapse(order_for_output(space, first_output)), first_output)
     kinds = accesses(space)
     ends = kinds[:first_output], kinds[first_output:]
-    config = ElementwiseConfig(program, *ends, in_place, tuple(counted))
-
     *outer, inner = space.shape
+    worth = block > 1 and inner >= SHORT_RUN
+    far = worth and are_far(space, [*program.inputs, *program.results])
+    config = ElementwiseConfig(program, *ends, in_place, tuple(counted), far)
     inner_block = min(block, max(1, inner))
     blocks = [inner_block]
     tasks = ceil_div(inner, inner_block)
@@ -240,6 +254,8 @@ class _Emitter:
     ) -> None:
         """One vector or one element: every load comes before the first store."""
         k, n = self.k, len(self.inputs)
+        if self.config.far and lanes and mask is None:
+            self.prefetch(bases, j, lanes)
         regs = dict(fixed)
         for v, operand in enumerate(self.inputs):
             if v not in regs:
@@ -251,6 +267,14 @@ class _Emitter:
             bases[n:], self.outputs, self.config.program.outputs, strict=True
         ):
             operand.store(regs[v], base, j, lanes, mask)
+
+    def prefetch(self, bases: list[Reg], j: Reg, lanes: int) -> None:
+        """Ask for the lines that come after those of a vector, to read or to write them."""
+        for n, (o, base) in enumerate(zip((*self.inputs, *self.outputs), bases, strict=True)):
+            if isinstance(o, Strided) and o.inner == "one" and "zero" not in o.access:
+                first = base + (j + AHEAD // o.dtype.bytes)
+                for at in range(0, lanes, max(1, LINE // o.dtype.bytes)):
+                    self.k.prefetch(o.buffer, first + at if at else first, n >= len(self.inputs))
 
 
 def walk(

@@ -53,9 +53,9 @@ class Memory(Arithmetic):
         return r
 
     def _form(self, dt: DType) -> DType:
-        """What an element is in memory. On GPUs a bf16 is an integer: SPIR-V has no such type
-        without an extension, and MLIR would silently take f32 for it."""
-        return u16 if dt is bf16 and self.target.frame == "gpu" else dt
+        """What an element is in memory. A bf16 is an integer: of masked ones LLVM makes calls of a
+        library, and SPIR-V has no such type without an extension."""
+        return u16 if dt is bf16 else dt
 
     def _element(self, dt: DType) -> str:
         return mlir_element(self._form(dt), memory=True)
@@ -73,7 +73,7 @@ class Memory(Arithmetic):
         if self._scratch is None:
             self._scratch = Buffer("%scratch", u8, f"memref<{FLAT}xi8>")
         at = self._index(offset)
-        name, elem = self.fresh(), mlir_element(dt, memory=True)
+        name, elem = self.fresh(), self._element(dt)
         kind = f"memref<{FLAT // dt.part.bytes}x{elem}>"
         self.line(f"{name} = memref.view %scratch[{at.name}][] : memref<{FLAT}xi8> to {kind}")
         return Buffer(name, dt, kind)
@@ -208,9 +208,11 @@ class Memory(Arithmetic):
         """The mask of the first ``count`` of ``lanes``."""
         return self.compare("lt", self.lane_numbers(i32, lanes), self.cast(count, i32))
 
-    def prefetch(self, b: Buffer, at: Reg) -> None:
-        """Ask for the cache line of an element; any address is allowed."""
-        self.line(f"memref.prefetch {b.name}[{at.name}], read, locality<3>, data : {b.mlir}")
+    def prefetch(self, b: Buffer, at: Reg, write: bool = False) -> None:
+        """Ask for the cache line of an element, to ``write`` it or to read; any address is
+        allowed."""
+        verb = "write" if write else "read"
+        self.line(f"memref.prefetch {b.name}[{at.name}], {verb}, locality<3>, data : {b.mlir}")
 
     def round_to(self, x: Reg, dt: DType) -> Reg:
         """What storing an f32 as ``dt`` and reading it back gives; other types pass unchanged."""

@@ -11,9 +11,12 @@ and after; see ``rowwise_plan`` for how a region becomes passes over a row.
             fold each reduction, and compute what has one value a row from it
 
 Between two passes everything waits for a few dozen instructions that depend on each other: side by
-side, rows share that time. The order of a reduction depends on the length of the row and on the
-vector width alone, and not on the rows beside it. Outputs must not overlap inputs: a pass may use
-an output's row before a later pass reads the input again.
+side, rows share that time. Memory waits too, while passes go over what is in a cache: so rows that
+are far off are asked for two rows ahead, each pass asking for its part of the lines.
+
+The order of a reduction depends on the length of the row and on the vector width alone, and not on
+the rows beside it. Outputs must not overlap inputs: a pass may use an output's row before a later
+pass reads the input again.
 """
 
 from __future__ import annotations
@@ -23,7 +26,15 @@ from collections.abc import Sequence
 from rlx.kernels.family import Launch
 from rlx.kernels.rowwise_emit import BLOCK, GROUP, SHORT_ROW, emit, widest
 from rlx.kernels.rowwise_plan import Reduce, RowProgram, RowwiseConfig, plan
-from rlx.kernels.strides import Space, Strides, accesses, ceil_div, collapse, run_time_strides
+from rlx.kernels.strides import (
+    Space,
+    Strides,
+    accesses,
+    are_far,
+    ceil_div,
+    collapse,
+    run_time_strides,
+)
 
 __all__ = ["Reduce", "RowProgram", "RowwiseConfig", "emit", "launch"]
 
@@ -33,6 +44,10 @@ SHARE = 1 << 16
 """Instructions on elements that are worth a thread of their own: several microseconds."""
 
 ALIGN = 64
+
+FAR_ROWS = range(2 << 10, (32 << 10) + 1)
+"""Bytes of a row that is worth asking for: a shorter one comes too late, a longer one pushes out
+what was asked for."""
 
 SERIAL = 4
 """Elements of a row for each of the threads that share it: up to that, one does it all."""
@@ -64,7 +79,10 @@ def launch(
     )
     kinds = accesses(space)
     threads = _threads(columns) if blocks else 0
-    config = RowwiseConfig(program, kinds[: len(inputs)], kinds[len(inputs) :], threads)
+    worth = not blocks and columns * widest(program) in FAR_ROWS
+    results = [program.dtypes[v] for v in program.outputs]
+    far = worth and are_far(space, [*program.inputs, *results])
+    config = RowwiseConfig(program, kinds[: len(inputs)], kinds[len(inputs) :], threads, far)
 
     planned = plan(config)
     scratch_row = -(-columns * widest(program) // ALIGN) * ALIGN

@@ -29,6 +29,9 @@ GROUP = 2
 SHORT_ROW = 4 << 10
 """Bytes of a row up to which the work between two passes counts."""
 
+AHEAD = 2
+"""Rows that lie between a row and the one that is asked for beside it."""
+
 GROUPED_PASSES = 3
 """Passes from which rows go side by side: with fewer, memory is slower for it."""
 
@@ -145,7 +148,7 @@ class _Emitter:
     def rows(self, first: Reg, count: int) -> None:
         """Some rows side by side, by one thread; or one by several."""
         self.group = [self.row(n, first + n if n else first) for n in range(count)]
-        after = range(count, 2 * count) if count > 1 else ()
+        after = range(AHEAD, AHEAD + count) if count > 1 or self.config.far else ()
         self.next_group = [self.row(n, first + n) for n in after]
         for p in self.plan.passes:
             self.run(p)
@@ -273,8 +276,8 @@ class _Emitter:
         store."""
         k = self.k
         found = [{v: self.spread(x, lanes) for v, x in own.items()} for own in fixed]
-        if p is self.costly and mask is None:
-            self.prefetch(j, lanes)
+        if lanes and mask is None:
+            self.prefetch(p, j, lanes)
         for row, regs in zip(self.group, found, strict=True):
             for v in p.values:
                 step = self.program.step(v)
@@ -310,13 +313,24 @@ class _Emitter:
             return x
         return self.k.shuffle(x, x, [n % x.lanes for n in range(lanes)])
 
-    def prefetch(self, j: Reg, lanes: int) -> None:
+    def prefetch(self, p: Pass, j: Reg, lanes: int) -> None:
         """Ask for the rows that come next: while a row is computed, memory has time."""
+        moving = [n for n, o in enumerate(self.inputs) if o.inner == "one" and n not in self.shared]
         for row in self.next_group:
-            for v, operand in enumerate(self.inputs):
-                if operand.inner == "one" and v not in self.shared:
-                    for n in range(0, lanes, max(1, self.lanes)):
-                        self.k.prefetch(operand.buffer, row.in_bases[v] + (j + n if n else j))
+            asked = [(self.inputs[n].buffer, row.in_bases[n], False) for n in moving]
+            if self.config.far:  # a fair part of the lines in each pass, and those to be written
+                stored = [
+                    (o.buffer, b, True)
+                    for o, b in zip(self.outputs, row.out_bases, strict=True)
+                    if o.inner == "one"
+                ]
+                passes = self.plan.passes[::-1]
+                asked = (stored + asked)[passes.index(p) :: len(passes)]
+            elif p is not self.costly:
+                asked = []
+            for buffer, base, write in asked:
+                for n in range(0, lanes, self.lanes):
+                    self.k.prefetch(buffer, base + (j + n if n else j), write)
 
     def is_own_output(self, v: int) -> bool:
         """Whether a kept value lies in the output that it is."""

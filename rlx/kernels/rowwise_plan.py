@@ -73,13 +73,15 @@ class RowwiseConfig:
     """A region, and how its operands move: along each leading dim, and last along the row.
 
     An input is "zero" along the row if it has one value a row; an output that is gets one.
-    ``threads`` of a GPU's block share a row; 0: one does it alone.
+    ``threads`` of a GPU's block share a row; 0: one does it alone. ``far`` operands are mostly in
+    no cache of a CPU's own.
     """
 
     program: RowProgram
     inputs: tuple[Access, ...]
     outputs: tuple[Access, ...]
     threads: int = 0
+    far: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,14 @@ All strides count elements. A broadcast operand has stride 0 along the dims that
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from rlx.kernels.builder import Kernel
 from rlx.kernels.reg import Buffer, Reg
-from rlx.types import DType, bf16
+from rlx.types import DType
 
 __all__ = [
     "Access",
@@ -20,6 +21,7 @@ __all__ = [
     "Strided",
     "Strides",
     "accesses",
+    "are_far",
     "broadcast_strides",
     "ceil_div",
     "collapse",
@@ -57,6 +59,20 @@ class Space:
             tuple(self.shape[d] for d in order),
             tuple(tuple(s[d] for d in order) for s in self.strides),
         )
+
+
+FAR = 16 << 20
+"""Bytes from which operands are far: below it, asking for them costs more than it saves."""
+
+
+def are_far(space: Space, dtypes: Sequence[DType]) -> bool:
+    """Whether operands are together so large that they are mostly in no cache that a CPU has
+    alone."""
+    sizes = (
+        dt.bytes * math.prod(n for n, step in zip(space.shape, s, strict=True) if step)
+        for dt, s in zip(dtypes, space.strides, strict=True)
+    )
+    return sum(sizes) >= FAR
 
 
 def row_major(shape: Sequence[int]) -> Strides:
@@ -122,9 +138,8 @@ def run_time_strides(access: Access, strides: Strides) -> list[int]:
 
 
 def maskable(dt: DType) -> bool:
-    """Whether loads and stores of an element type take a mask: no pairs, and no bf16, of which LLVM
-    would make calls of a library."""
-    return not dt.is_complex and dt is not bf16
+    """Whether loads and stores of an element type take a mask: no pairs."""
+    return not dt.is_complex
 
 
 class Walked:

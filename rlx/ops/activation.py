@@ -141,7 +141,7 @@ class Silu(Activation, name="mir.silu"):
         return in_double(lambda v: v * _sigmoid(v), x)
 
     def scalar(self, k: Any, x: Any) -> Any:
-        return x * k.sigmoid(x)
+        return x / (k.exp(-x) + 1.0)
 
     def slope(self, x: Value, y: Value) -> Value:
         s = x.sigmoid()
@@ -178,7 +178,8 @@ class GeluApprox(Activation, name="mir.gelu_approx"):
         )
 
     def scalar(self, k: Any, x: Any) -> Any:
-        return x * k.sigmoid(x * (x * x * GELU_CUBIC + 1.0) * (2.0 * SQRT_2_OVER_PI))
+        z = x * (x * x * GELU_CUBIC + 1.0) * (2.0 * SQRT_2_OVER_PI)
+        return x / (k.exp(-z) + 1.0)
 
     def slope(self, x: Value, y: Value) -> Value:
         square = x * x

@@ -192,6 +192,13 @@ class Weights:
     def first_launch(self) -> int:
         """The number of the first launch of the prologue; the others follow it."""
 
+class ResultMemory:
+    """The memory of a result of 64 KiB or more, the `base` of its array; a writable buffer.
+
+    It is 64-byte aligned, and used for another result once the last array, view or export of it is
+    gone. At most 128 MiB wait for that; what has waited longest is freed first.
+    """
+
 class Program:
     """An immutable schedule over compiled objects; safe to call from many threads at once.
 

@@ -20,6 +20,7 @@ from rlx.types import DType, bf16, bool_, f16, f32, f64, i8, i64, u8
 from support import jit as loader
 from support.attention_calls import LANES, MASKS, TARGET, TOLERANCE, made
 from support.jit import host
+from support.runkernel import features_of
 
 Array = np.ndarray[Any, Any]
 
@@ -38,6 +39,15 @@ SHAPES = [
 @pytest.mark.parametrize("mask", MASKS)
 def test_shapes_and_masks(shape: tuple[int, ...], mask: MaskKind) -> None:
     made(np.random.default_rng(0), shape, mask=mask).check()
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("dt", [f32, f64, bf16], ids=str)
+def test_without_avx512(mask: MaskKind, dt: DType) -> None:
+    features = features_of("x86-64-v3")
+    for dim in (20, 64):
+        shape = (1, 4, 2, 45, 141, dim)
+        made(np.random.default_rng(19), shape, dt, "qkv", mask=mask, features=features).check()
 
 
 @pytest.mark.parametrize("layout", ["qkv", "bhsd", "bshd"])
@@ -154,7 +164,7 @@ def test_the_same_bits_however_the_range_is_cut(mask: MaskKind, decode: bool) ->
 
 
 @pytest.mark.parametrize("decode", [False, True])
-@pytest.mark.parametrize("keys", [30, 96, 130])
+@pytest.mark.parametrize("keys", [30, 128, 140])
 def test_hidden_keys_at_the_end_change_no_bit(keys: int, decode: bool) -> None:
     rng = np.random.default_rng(10)
     dim, most = 4 * LANES, keys + 120

@@ -13,7 +13,7 @@ from rlx.kernels import attention
 from rlx.kernels.attention import AttentionConfig, AttentionSizes, MaskKind, Strides
 from rlx.kernels.builder import Kernel
 from rlx.kernels.dot import group_of, paired
-from rlx.kernels.math.exponential import weight_bf16
+from rlx.kernels.math.exponential import exp2_bf16
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
@@ -134,25 +134,25 @@ def test_nothing_beyond_the_buffers_is_touched(mask: MaskKind) -> None:
 
 @runs
 def test_weights() -> None:
-    """e^x, of whole registers, and the pairs that it is rounded to."""
+    """2^x, of whole registers, and the pairs that it is rounded to."""
     k = Kernel("weights", TARGET)
     x, out, both = k.buffer("x", f32), k.buffer("out", f32), k.buffer("both", u32)
 
     def body(i: Any) -> None:
-        w = weight_bf16(k.load(x, i * 16, 16))
+        w = exp2_bf16(k.load(x, i * 16, 16))
         k.store(w, out, i * 16)
         k.store(paired(k, w, k.const(1.0, f32, 16)), both, i * 16)
 
     k.parallel(body)
-    given = np.linspace(-100, 0, 16 * 4096, dtype=np.float32)
-    given[:4] = -np.inf, -1e9, np.nan, -88
+    given = np.linspace(-140, 0, 16 * 4096, dtype=np.float32)
+    given[:4] = -np.inf, -1e9, np.nan, -127
     found, words = np.empty_like(given), np.empty(given.shape, np.uint32)
     jit(k.text())(0, 4096, [given, found, words], [])
-    exact = np.exp(given.astype(np.float64))
-    normal = given > -87.3
-    assert (np.abs(found - exact) <= 2.0**-18 * exact)[normal].all()
+    exact = np.exp2(given.astype(np.float64))
+    normal = given > -125.9
+    assert (np.abs(found - exact) <= 2.0**-17 * exact)[normal].all()
     assert np.isnan(found[2]) and (words[[0, 1, 3]] == 0x3F800000).all()
-    assert (np.abs(found[given <= -88]) < 2.0**-126).all()
+    assert (np.abs(found[given <= -127]) < 2.0**-126).all()
     assert np.array_equal(words[normal] & 0xFFFF, found[normal].astype(bf16.numpy).view(np.uint16))
 
 

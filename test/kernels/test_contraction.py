@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.kernels import contraction, contraction_plan, pack, pack_across
+from rlx.kernels import contraction, contraction_plan, contraction_tile, pack, pack_across
 from rlx.kernels.contraction import ContractionConfig
 from rlx.kernels.pack import PackConfig
 from rlx.kernels.pack_across import PackAcrossConfig
@@ -291,9 +291,11 @@ def test_bits_do_not_depend_on_rows_or_cuts(dt: DType) -> None:
     assert (single.reshape(whole.shape) == whole).all()
 
 
-def test_bits_do_not_depend_on_blocks_of_k(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(11)
-    m, n, k = 21, 100, 1100
+@pytest.mark.parametrize("m", [10, 12, 21])
+def test_bits_do_not_depend_on_blocks_of_k(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those of whole tiles, and not those of the last rows, by one panel or side by side."""
+    rng = np.random.default_rng(m)
+    n, k = 100, 1100
     a, b = values(rng, (1, m, k), f32), values(rng, (1, k, n), f32)
     panels, config = packed(b, f32), ContractionConfig(f32, f32, plain(f32))
     blocks = product(a, panels, n, config)
@@ -303,6 +305,21 @@ def test_bits_do_not_depend_on_blocks_of_k(monkeypatch: pytest.MonkeyPatch) -> N
     for steps in (4, 76, 4096):
         monkeypatch.setattr(contraction_plan, "BLOCK_DEPTH", steps)
         assert (product(a, panels, n, config) == blocks).all()
+
+
+@pytest.mark.parametrize("tiles", [1, 3, 17])
+def test_a_kernel_without_tiles_for_a_rest(tiles: int) -> None:
+    """It serves the rows that fill tiles, with the same bits, and refuses others."""
+    rng = np.random.default_rng(tiles)
+    config = ContractionConfig(f32, f32, plain(f32))
+    rows = config.shape(TARGET).rows
+    m, n, k = rows * tiles, 75, 40
+    whole = config.for_rows(TARGET, m)
+    assert not whole.rest and config.for_rows(TARGET, m + 1) == config
+    a, b = values(rng, (2, m, k), f32), values(rng, (2, k, n), f32)
+    assert (product(a, packed(b, f32), n, whole) == product(a, packed(b, f32), n, config)).all()
+    with pytest.raises(ValueError, match=f"{rows + 1} rows fill no tiles of {rows}; use for_rows"):
+        contraction.launch(whole, TARGET, m=rows + 1, n=n, k=k)
 
 
 def test_bits_do_not_depend_on_where_a_column_is() -> None:
@@ -425,6 +442,26 @@ def test_tiles_of_other_targets(vector_bytes: int, registers: int) -> None:
 
 
 # -- code --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "aarch64"])
+def test_every_number_of_rows_has_a_tile(cpu: str) -> None:
+    """Those fewer than a whole tile has, of panels whose sums and columns have registers."""
+    target = kernel_target(preset(cpu))
+    for dt in (f32, bf16):
+        shape = contraction_tile.tile_shape(target, dt)
+        assert [rows for rows, _ in shape.tail] == [*range(1, shape.rows)]
+        for rows, panels in shape.tail[1:]:
+            assert rows * panels <= shape.rows
+            assert (rows + 1) * panels * shape.vectors < target.registers
+
+
+def test_only_matrices_are_requested_for_an_epilogue() -> None:
+    config = ContractionConfig(f32, f32, adds(f32, 4), KINDS)
+    text = contraction.emit("product", config, TARGET).text
+    shape = config.shape(TARGET)
+    requests = [text.count(f"memref.prefetch %operand{i}") for i in range(4)]
+    assert requests == [0, shape.rows * shape.width * f32.bytes // 64, 0, 0]
 
 
 KINDS_OF_B: dict[str, dict[str, Any]] = {

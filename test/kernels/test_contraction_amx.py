@@ -99,7 +99,17 @@ def test_products(types: tuple[DType, DType]) -> None:
     pack_kernel = jit(pack.emit("pack", packing, TARGET), AMX if HAS_AMX else None)
     rng = np.random.default_rng(0)
     k = 3 * amx.ROW_BYTES // types[0].bytes
-    for m, n in ((1, 5), (16, 48), (17, 50), (31, 200), (32, 96), (33, 49), (70, 250), (150, 48)):
+    for m, n in (
+        (1, 5),
+        (1, 200),
+        (16, 48),
+        (17, 50),
+        (31, 200),
+        (32, 96),
+        (33, 49),
+        (70, 250),
+        (150, 48),
+    ):
         a, b = guarded(values(rng, (m, k), types[0])), guarded(values(rng, (k, n), types[1]))
         row = guarded(values(rng, (n,), sums if sums is f32 else i8).astype(sums.numpy))
         panels = guarded(np.zeros(pack.packed_bytes(TARGET, types[1], k, n), np.uint8))

@@ -25,7 +25,7 @@ from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, TensorType, f32, f64
 from support.compiled import agrees, arrays
 from support.jit import host
-from support.runkernel import element_strides, guarded, run_launch
+from support.runkernel import element_strides, features_of, guarded, run_launch
 
 Array = np.ndarray[Any, Any]
 
@@ -133,14 +133,6 @@ def test_layouts_and_tiles(case: Any, isa: str, channels: bool) -> None:
     x5 = x[:, :, None]
     found = convolve(x5, w, shape, f32, features_of(isa), channels=channels, pieces=3)
     np.testing.assert_allclose(found[:, :, 0], node.reference(x, w), rtol=1e-4, atol=1e-5)
-
-
-def features_of(isa: str) -> Features:
-    """A preset that this machine has."""
-    wanted = preset(isa)
-    if wanted.arch != host().arch or not wanted.has <= host().has:
-        pytest.skip(f"this machine has no {isa}")
-    return wanted
 
 
 @pytest.mark.parametrize("columns", range(1, 100, 7))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -248,6 +250,35 @@ def test_one_kernel_serves_every_shape() -> None:
         for shape in ((5, 7), (128, 1536), (2, 9, 33), (1000, 4))
     }
     assert len(configs) == 1
+
+
+def test_large_operands_are_asked_for_ahead() -> None:
+    """To read and to write, in memory of their own: neither a number nor a row that all share."""
+    x = (2048, 1024)
+
+    def launched(rows: int, columns: int, block: int = elementwise.BLOCK) -> ElementwiseConfig:
+        ends = [(columns, 1), (0, 1)], [(columns, 1)]
+        return elementwise.launch(GELU_CHAIN, (rows, columns), *ends, block)[0]
+
+    far = launched(*x)
+    assert far.far and not launched(x[0] - 1, x[1]).far  # 2 x 8 MiB
+    assert not launched(x[0] * 8, x[1] // 8).far  # short rows
+    assert not launched(*x, block=1).far  # a GPU
+    texts = [elementwise.emit("k", c, kernel_target(preset("x86-64-v4"))).text
+             for c in (far, replace(far, far=False))]  # fmt: skip
+    asked = [set(re.findall(r"prefetch %(\w+)\[.*?\], (\w+)", text)) for text in texts]
+    assert asked == [{("in0", "read"), ("out0", "write")}, set()]
+
+
+@pytest.mark.parametrize("columns", [33, 1500])
+def test_what_is_asked_for_ahead_need_not_be_there(columns: int) -> None:
+    """The pages behind the operands cannot be touched."""
+    inputs = [guarded(normal(5, columns)), guarded(normal(columns, seed=1))]
+    near, out = (guarded(np.zeros((5, columns), np.float32)) for _ in range(2))
+    config, launch = plan(GELU_CHAIN, inputs, [out])
+    run_launch(elementwise, config, launch, [*inputs, near])
+    run_launch(elementwise, replace(config, far=True), launch, [*inputs, out])
+    assert out.tobytes() == near.tobytes()
 
 
 def test_vector_and_single_elements_agree() -> None:

@@ -14,9 +14,13 @@ import scipy.special
 
 from rlx.kernels.builder import Kernel
 from rlx.kernels.math import BOUNDS, CPU_MATH
+from rlx.kernels.math.exponential import exp2_share
+from rlx.kernels.reg import Reg
+from rlx.targets.cpu.features import Features
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, f32, f64
 from support.jit import host, jit
+from support.runkernel import features_of
 
 Array = np.ndarray[Any, Any]
 INF, NAN = math.inf, math.nan
@@ -42,18 +46,29 @@ needs_extended = pytest.mark.skipif(not EXTENDED, reason="long double is no wide
 @cache
 def compiled(name: str, dt: DType, operands: int = 1, scalar: bool = False) -> Callable[..., Array]:
     """The function over arrays, by a kernel of one vector (or scalar) an index."""
-    target = kernel_target(host())
+    return applied(lambda k, *xs: k.call(name, *xs), dt, operands, scalar)
+
+
+def applied(
+    function: Callable[..., Reg],
+    dt: DType,
+    operands: int = 1,
+    scalar: bool = False,
+    features: Features | None = None,
+) -> Callable[..., Array]:
+    """The same of ``function(kernel, *registers)``."""
+    target = kernel_target(features or host())
     lanes = 0 if scalar else target.lanes(dt)
-    k = Kernel(f"apply_{name}", target)
+    k = Kernel("apply", target)
     inputs = [k.buffer(f"x{n}", dt) for n in range(operands)]
     out = k.buffer("y", dt)
 
     def body(i: Any) -> None:
         at = i * (lanes or 1)
-        k.store(k.call(name, *(k.load(b, at, lanes) for b in inputs)), out, at)
+        k.store(function(k, *(k.load(b, at, lanes) for b in inputs)), out, at)
 
     k.parallel(body)
-    call = jit(k.text())
+    call = jit(k.text(), features)
 
     def apply(*xs: Array) -> Array:
         size = xs[0].size
@@ -106,6 +121,19 @@ def test_f32_every_pattern(name: str) -> None:
         x = np.arange(start, start + part, dtype=np.uint64).astype(np.uint32).view(np.float32)
         error = worst(compiled(name, f32)(x), reference(name, x, np.float64))
         assert error <= BOUNDS[name][0], f"{name} in [{x[0]}, {x[-1]}]: {error} ulp"
+
+
+@pytest.mark.parametrize("isa", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize(
+    ("dt", "wider"),
+    [(f32, np.float64), pytest.param(f64, np.longdouble, marks=needs_extended)],
+)
+def test_shares(dt: DType, wider: Any, isa: str) -> None:
+    share = applied(lambda _, x: exp2_share(x), dt, features=features_of(isa))
+    x = np.linspace(-120, 120, 100_001).astype(dt.numpy)
+    assert worst(share(x), np.exp2(x.astype(wider))) <= 2
+    ends = np.array([0, -0.0, -120.1, -300, -1e9, -1e38, -INF, NAN], dt.numpy)
+    np.testing.assert_array_equal(share(ends), [1, 1, 0, 0, 0, 0, 0, NAN])
 
 
 def f64_points() -> Array:

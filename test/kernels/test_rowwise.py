@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,12 @@ from rlx.graph import Graph
 from rlx.interpreter import interpret
 from rlx.kernels import rowwise
 from rlx.kernels.builder import KernelTarget
+from rlx.kernels.family import Launch
 from rlx.kernels.probe import step_cost
 from rlx.kernels.program import Step
 from rlx.kernels.rowwise_emit import GROUP
 from rlx.kernels.rowwise_match import row_region
-from rlx.kernels.rowwise_plan import Reduce, RowProgram, Slot, plan
+from rlx.kernels.rowwise_plan import Reduce, RowProgram, RowwiseConfig, Slot, plan
 from rlx.kernels.rowwise_region import NotRowwise, RowRegion
 from rlx.ops.constant import Constant
 from rlx.ops.value import Value
@@ -266,6 +269,53 @@ def test_a_row_beside_another_has_the_bits_of_one_alone(columns: int) -> None:
     for build, shapes in ((softmax, [(5, columns)]), (layer_norm, norm_shapes(5, columns))):
         built = Built(build, shapes)
         assert built.run()[0].tobytes() == built.run(pieces=5)[0].tobytes()
+
+
+def far_and_near(built: Built) -> tuple[RowwiseConfig, RowwiseConfig, Launch]:
+    config, launch = built.region.launch(*built.region.dense_strides())
+    assert not config.far
+    return replace(config, far=True), config, launch
+
+
+FAR_REGIONS = {
+    "rms_norm": (lambda x, g: x.rms_norm(g), 1),
+    "layer_norm": (lambda x, y, g, b: (x + y).layer_norm(g, b), 2),
+    "softmax": (softmax, 0),
+}
+
+
+@pytest.mark.parametrize("name", FAR_REGIONS)
+@pytest.mark.parametrize("columns", [33, 1024, 1500])
+def test_rows_that_are_asked_for_ahead_have_the_same_bits(name: str, columns: int) -> None:
+    """Also those behind the last: the pages there cannot be touched."""
+    build, fixed = FAR_REGIONS[name]
+    moving = build.__code__.co_argcount - fixed
+    built = Built(build, [(5, columns)] * moving + [(columns,)] * fixed)
+    far, near, launch = far_and_near(built)
+    inputs = [guarded(built.feeds[i.value.name or ""]) for i in built.region.inputs]
+    results = [guarded(np.zeros((5, columns), np.float32)) for _ in range(2)]
+    for config, out in zip((far, near), results, strict=True):
+        run_launch(rowwise, config, launch, [*inputs, out])
+    assert results[0].tobytes() == results[1].tobytes()
+
+
+def test_large_operands_are_asked_for_ahead() -> None:
+    """Each line once, those to be written too, and never the gain, which all rows share."""
+    program = Built(FAR_REGIONS["rms_norm"][0], [(5, 1024), (1024,)]).region.program
+
+    def launched(rows: int, columns: int = 1024, **kind: bool) -> RowwiseConfig:
+        strides = [(columns, 1), (0, 1)]
+        return rowwise.launch(program, (rows, columns), strides, [(columns, 1)], **kind)[0]
+
+    assert launched(2048).far and not launched(2047).far  # 2 x 8 MiB
+    assert not launched(1024, 8193).far and not launched(8192, 511).far
+    assert not launched(2048, blocks=True).far
+    texts = [rowwise.emit("k", c, kernel_target(preset("x86-64-v4"))).text for c in (
+        launched(2048), launched(8)
+    )]  # fmt: skip
+    asked = [re.findall(r"prefetch %(\w+)\[.*?\], (\w+)", text) for text in texts]
+    assert set(asked[0]) == {("in0", "read"), ("out0", "write")}
+    assert not asked[1]
 
 
 def test_nans_leave_out_a_maximum_that_a_sum_makes_good() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.kernels import attention
 from rlx.kernels.attention import AttentionConfig, AttentionSizes, MaskKind, Strides
+from rlx.targets.cpu.features import Features
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, bf16, bool_, f16, f32, f64, i8, i64, u8
 from support.jit import host
@@ -39,6 +40,7 @@ class Call:
     window: int = 3
     decode: bool = False
     pairs: bool = False
+    features: Features | None = None
 
     @property
     def config(self) -> AttentionConfig:
@@ -69,11 +71,12 @@ class Call:
         )  # fmt: skip
 
     def run(self, pieces: int = 1) -> Array:
-        launch = attention.launch(self.config, TARGET, self.sizes)
+        target = kernel_target(self.features) if self.features else TARGET
+        launch = attention.launch(self.config, target, self.sizes)
         masks = [] if self.mask_array is None else [self.mask_array]
         self.out[...] = np.nan
         arrays = [self.q, self.k, self.v, *masks, self.out]
-        run_launch(attention, self.config, launch, arrays, pieces)
+        run_launch(attention, self.config, launch, arrays, pieces, self.features)
         return self.out
 
     def expected(self) -> Array:

@@ -11,13 +11,14 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 
 from rlx.kernels.family import Launch
-from rlx.targets.cpu.features import Features
+from rlx.targets.cpu.features import Features, preset
 from rlx.targets.cpu.target import kernel_target
 from support.jit import Call, host, jit
 
-__all__ = ["compiled", "element_strides", "guarded", "run_launch"]
+__all__ = ["compiled", "element_strides", "features_of", "guarded", "run_launch"]
 
 Array = np.ndarray[Any, Any]
 
@@ -66,3 +67,11 @@ def guarded(values: Array) -> Array:
     copy = base[size - values.nbytes : size].view(values.dtype).reshape(values.shape)
     copy[...] = values
     return copy
+
+
+def features_of(isa: str) -> Features:
+    """A preset that this machine has."""
+    wanted = preset(isa)
+    if wanted.arch != host().arch or not wanted.has <= host().has:
+        pytest.skip(f"this machine has no {isa}")
+    return wanted

@@ -26,7 +26,9 @@ from rlx.kernels.math.core import (
 from rlx.kernels.reg import Reg
 from rlx.types import f32, f64, u32
 
-__all__ = ["EXP", "exp", "exp2", "exp_moderate", "expm1", "half_exp", "tanh", "weight_bf16"]
+__all__ = [
+    "EXP", "exp", "exp2", "exp2_bf16", "exp2_share", "exp_moderate", "expm1", "half_exp", "tanh",
+]  # fmt: skip
 
 _LOG2_E = 1.4426950408889634
 _LN2 = 0.6931471805599453
@@ -68,6 +70,12 @@ _ROOTS = tuple(int(np.float32(2.0 ** (k / 16)).view(np.uint32)) for k in range(1
 _ROOT_BITS = 4
 _ROOT_FIELD = 23 - _ROOT_BITS
 _SHORT = (0.5000162124633789, 0.16666939854621887)
+# 2^r on |r| ≤ 1/2
+_EXP2 = {
+    f32: (1.0, 0.6931470036506653, 0.24022246897220612, 0.0555071085691452, 0.009671293199062347,
+          0.0013269555056467652),
+    f64: tuple(c * _LN2**i for i, c in enumerate(EXP[f64].polynomial)),
+}
 # tanh x = x + x·z·P(z), z = x², |x| ≤ 5/8
 _TANH = {
     f32: (-0.3333333134651184, 0.13333222270011902, -0.053948454558849335, 0.021708663552999496,
@@ -182,16 +190,16 @@ def _power(shifted: Reg) -> Reg:
     return shifted.k.bitcast(word, f32)
 
 
-def weight_bf16(x: Reg) -> Reg:
-    """e^x of f32 for x ≤ 0, to be rounded to bf16 by an instruction that takes subnormal numbers
-    for 0, on registers of AVX-512: within 2^-18 of it, and subnormal from -88 on."""
+def exp2_bf16(x: Reg) -> Reg:
+    """2^x of f32 for x ≤ 0, to be rounded to bf16 by an instruction that takes subnormal numbers
+    for 0, on registers of AVX-512: within 2^-17 of it, and subnormal or 0 below -126.9."""
     k = x.k
-    x = k.select(x < -88.0, -88.0, x)
+    x = k.select(x < -127.0, -127.0, x)
     rounder = format_of(x).rounder / 2**_ROOT_BITS
-    shifted = k.fma(x, _LOG2_E, rounder)
-    r = k.fma(shifted - rounder, -_LN2, x)
+    shifted = x + rounder
+    r = x - (shifted - rounder)
     root = _power(shifted)
-    return k.fma(root, r * k.fma(r, 0.5, 1.0), root)
+    return k.fma(root, r * k.fma(r, _LN2**2 / 2, _LN2), root)
 
 
 def _picked(words: Sequence[int], index: Reg) -> Reg:
@@ -230,6 +238,21 @@ def exp_moderate(x: Reg) -> Reg:
     if _has_instruction(p):
         return _by_instruction(p, n)
     return p * power_of_two(whole + format_of(x).bias, x.dtype)
+
+
+def exp2_share(x: Reg) -> Reg:
+    """2^x where that is added to a 1 or to a multiple of it: 0 below -120, which is less than
+    rounding, and within 2 units of the last place else; x is at most 120. nan stays."""
+    k = x.k
+    if _has_instruction(x):
+        n = k.round_even(x)
+        found = _by_instruction(horner(x - n, _EXP2[x.dtype]), n)
+    else:
+        # Far below, n is no number, and what comes of it is not taken.
+        n, whole = round_scaled(x, 1.0)
+        power = power_of_two(whole + format_of(x).bias, x.dtype)
+        found = horner(x - n, _EXP2[x.dtype]) * power
+    return k.select(x < -120.0, 0.0, found)
 
 
 def tanh(x: Reg) -> Reg:

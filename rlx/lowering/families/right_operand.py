@@ -145,7 +145,7 @@ def _plain(target: KernelTarget, source: View, g: Geometry, panels: Panels) -> R
     if flat is None or flat.strides[2] != 1:
         return None
     tiles = (tile_shape(target, dt, narrow) for narrow in (True, False))
-    few, many = (tile.computed(g.m, g.n) for tile in tiles)
+    few, many = (tile.computed(g.n) for tile in tiles)
     return RightOperand(flat, 0, g.n, flat.strides[0], flat.strides[1], few < many)
 
 

@@ -15,6 +15,7 @@
 #include "held_bytes.h"
 #include "parse.h"
 #include "py_program.h"
+#include "result_array.h"
 #include "weights.h"
 
 namespace nb = nanobind;
@@ -202,6 +203,7 @@ NB_MODULE(_native, module) {
   module.attr("BASE_FIRST_PARAM") = kBaseFirstParam;
   module.attr("FAULT_LOOP_LIMIT") = kFaultLoopLimit;
   bind_functions(module);
+  bind_result_memory(module);
   bind_classes(module);
 }
 

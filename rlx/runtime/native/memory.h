@@ -27,6 +27,7 @@ class AlignedBuffer {
   // nothing was ever allocated); what was held before is then still held.
   std::byte* reserve(size_t bytes) noexcept;
   std::byte* data() const { return data_; }
+  size_t capacity() const { return capacity_; }
 
  private:
   size_t alignment_;

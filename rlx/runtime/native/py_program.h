@@ -12,6 +12,7 @@
 #include "error.h"
 #include "gil.h"
 #include "program.h"
+#include "result_array.h"
 #include "weights.h"
 
 namespace rlx {
@@ -29,6 +30,7 @@ inline nb::str to_str(const std::string& text) {
 // What numpy needs to make a new array for an output.
 struct OutputArray {
   nb::object shape, dtype;
+  size_t bytes;
 };
 
 // bfloat16 is no type of numpy's own: its bits come back as uint16.
@@ -64,7 +66,8 @@ class PyProgram {
     array_type_ = numpy.attr("ndarray");
     for (const Signature& input : program_.schedule().inputs) names_.push_back(to_str(input.name));
     for (const Signature& output : program_.schedule().outputs) {
-      arrays_.push_back({to_tuple(output.shape), numpy.attr("dtype")(numpy_name(output.dtype))});
+      arrays_.push_back({to_tuple(output.shape), numpy.attr("dtype")(numpy_name(output.dtype)),
+                         static_cast<size_t>(output.bytes())});
     }
   }
 
@@ -170,8 +173,15 @@ class PyProgram {
     // A new reference to a new array for an output.
     PyObject* new_output(size_t index) {
       const OutputArray& made = owner_.arrays_[index];
-      PyObject* arguments[] = {made.shape.ptr(), made.dtype.ptr()};
-      PyObject* array = PyObject_Vectorcall(owner_.empty_.ptr(), arguments, 2, nullptr);
+      PyObject* arguments[] = {made.shape.ptr(), made.dtype.ptr(), nullptr};
+      PyObject* array = nullptr;
+      if (made.bytes < kLeastKept) {
+        array = PyObject_Vectorcall(owner_.empty_.ptr(), arguments, 2, nullptr);
+      } else {
+        const nb::object memory = result_memory(made.bytes);
+        arguments[2] = memory.ptr();
+        array = PyObject_Vectorcall(owner_.array_type_.ptr(), arguments, 3, nullptr);
+      }
       if (array == nullptr) throw nb::python_error();
       take(array, owner_.schedule().outputs[index], Role::kOutput);
       return array;
