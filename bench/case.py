@@ -77,6 +77,8 @@ class Case:
     """The bytes that it must read and write at least; 0 where nobody counts them."""
     dtype: str = ""
     """The element type, where cases of a run have several."""
+    precision: str = "f32"
+    """In what every library is told to multiply what the case declares f32."""
     checked: Callable[[Array], Array] = _all
     """The part of a result that is compared with the reference, which has that part alone."""
 

@@ -20,6 +20,7 @@ FAMILIES = {
     "minilm": "bench.families.minilm",
     "bert": "bench.families.bert",
     "llama": "bench.families.llama",
+    "bf16": "bench.families.bf16",
     "fft": "bench.families.fft",
     "linalg": "bench.families.linalg",
     "loop": "bench.families.loop",

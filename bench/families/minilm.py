@@ -99,7 +99,8 @@ def embed(case: Case, threads: int) -> Run:
     """What a user of RLX runs."""
     from rlx.models import Embed
 
-    encoder, feeds = Embed.from_dir(model_dir(), threads=threads), case.feeds()
+    encoder = Embed.from_dir(model_dir(), precision=case.precision, threads=threads)
+    feeds = case.feeds()
     return lambda: encoder.encode_ids(feeds["ids"], feeds["mask"])
 
 

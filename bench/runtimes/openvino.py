@@ -11,11 +11,12 @@ from bench.runtimes import EXPORTED
 
 
 def prepare(case: Case, threads: int, folder: Path) -> Run:
-    """A request in f32, for the latency of one call; nothing is copied around it."""
+    """A request in the case's precision, for the latency of one call; nothing is copied around
+    it."""
     settings = {
         "INFERENCE_NUM_THREADS": threads,
         "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": case.precision,
     }
     file = str(folder / EXPORTED["openvino"])
     compiled = openvino.Core().compile_model(file, "CPU", settings)

@@ -79,7 +79,7 @@ def graph_of(case: Case) -> rlx.Graph:
 
 def compiled(case: Case, threads: int | None, device: str = "cpu") -> rlx.CompiledGraph:
     """The graph with its params set."""
-    f = rlx.Session(device, threads=threads).compile(graph_of(case))
+    f = rlx.Session(device, case.precision, threads=threads).compile(graph_of(case))
     for name, value in case.values().items():
         f.set_param(name, value)
     return f

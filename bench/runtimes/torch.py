@@ -96,12 +96,20 @@ class Module(torch.nn.Module):
 
 def module(case: Case, exporting: bool = False) -> torch.nn.Module:
     """The case as a module in evaluation mode."""
-    return case.own.get("module", Module)(case, exporting).eval()
+    made = case.own.get("module", Module)(case, exporting).eval()
+    # What reads a file rounds for itself.
+    return made if exporting else rounded(made, case)
 
 
 def arguments(case: Case) -> tuple[torch.Tensor, ...]:
     """The inputs as tensors."""
     return tuple(tensor(a) for a in case.feeds().values())
+
+
+def rounded(x: Any, case: Case) -> Any:
+    """A module, or a tensor of floats, in the case's precision."""
+    short = case.precision == "bf16" and (not torch.is_tensor(x) or x.is_floating_point())
+    return x.to(torch.bfloat16) if short else x
 
 
 def has_gpu() -> bool:
@@ -139,11 +147,13 @@ def prepare_on(case: Case, device: str) -> Started:
 def caller(f: Any, case: Case, threads: int) -> Run:
     """A call without derivatives."""
     torch.set_num_threads(threads)
-    given = arguments(case)
+    given = [rounded(t, case) for t in arguments(case)]
 
     def run() -> Any:
         with torch.inference_mode():
-            return f(*given)
+            result = f(*given)
+        # NumPy has no bf16; the results of such cases are small.
+        return result.float() if case.precision == "bf16" else result
 
     return run
 

@@ -77,7 +77,7 @@ def emit_block(k: Kernel, block: Block, depth: Reg, tiles: int) -> None:
                 out[n] = _multiply(k, x, y, out[n], o)
         return out
 
-    zeros = [_zero(k, total, n) for n in range(tiles * o.vectors)]
+    zeros = [_zero(k, total) for _ in range(tiles * o.vectors)]
     for n, value in enumerate(k.loop(0, depth / step, 1, body, zeros)):
         r, v = divmod(n, o.vectors)
         at = o.sums_at + o.sums_row * (r * ROWS) + v * _COLUMNS
@@ -102,11 +102,7 @@ def _window(k: Kernel, b: Buffer, at: Reg, row: Reg, columns: int) -> tuple[str,
     return name, kind
 
 
-# The instructions, each by a function: a test runs them in memory where a CPU has none.
-
-
-def _zero(k: Kernel, tile: DType, n: int) -> Reg:
-    """The ``n``-th tile of sums."""
+def _zero(k: Kernel, tile: DType) -> Reg:
     return k.op(f"x86.amx.tile_zero : {tile.name}", tile, 0)
 
 

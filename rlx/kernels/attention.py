@@ -36,8 +36,10 @@ from rlx.kernels.attention_args import (
 )
 from rlx.kernels.attention_blocks import Blocks
 from rlx.kernels.attention_decode import Decode, decode_lengths
+from rlx.kernels.attention_pairs import Pairs
 from rlx.kernels.attention_sums import scratch_lengths
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
+from rlx.kernels.dot import group_of
 from rlx.kernels.family import Launch
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "emit",
     "launch",
     "name",
+    "pairs",
 ]
 
 name = "attention"
@@ -60,13 +63,19 @@ def decodes(config: AttentionConfig, target: KernelTarget, sizes: AttentionSizes
     return sizes.dim % tile.lanes == 0 and 8 * sizes.queries <= 3 * tile.queries
 
 
+def pairs(config: AttentionConfig, target: KernelTarget, sizes: AttentionSizes) -> bool:
+    """Whether the variant ``pairs`` can run these sizes."""
+    return group_of(target, config.dtype, config.dtype) == 2 and sizes.dim % 2 == 0
+
+
 def emit(name: str, config: AttentionConfig, target: KernelTarget) -> KernelText:
     """The kernel of a config. Buffers: q, k, v, [mask], out; sizes and scratch by ``launch``."""
     k = Kernel(name, target)
     if config.decode:
         k.parallel(Decode(k, config, target.lanes(config.compute)).task)
     else:
-        k.parallel(Blocks(k, config, tile_for(target, config.compute)).task)
+        kind = Pairs if config.pairs else Blocks
+        k.parallel(kind(k, config, tile_for(target, config.compute)).task)
     return k.text()
 
 

@@ -62,9 +62,11 @@ class ScoresConfig:
 @dataclass(frozen=True)
 class AttentionConfig(ScoresConfig):
     """The config of attention. ``decode`` asks for the variant that streams the keys once for few
-    query rows (see ``decodes``)."""
+    query rows (see ``decodes``), ``pairs`` for the one that multiplies pairs of bf16 (see
+    ``pairs``)."""
 
     decode: bool = False
+    pairs: bool = False
 
     arrays = ("q", "k", "v", "out")
     # Query blocks (for decode: rows) of a task, tasks of a head, keys of a block.

@@ -84,8 +84,16 @@ class Blocks(Sums):
     # -- copies into scratch -----------------------------------------------------------------
 
     def start(self, r: Reg, first: Reg, rows: Reg) -> None:
-        """Transpose a block of scaled query rows into scratch; they have seen no key yet."""
-        k, a, t, dt = self.k, self.args, self.tile, self.config.compute
+        """Copy a block of query rows into scratch; they have seen no key yet."""
+        k, t, dt = self.k, self.tile, self.config.compute
+        self.copy_queries(r, first, rows)
+        for v in self.lanes:
+            k.store(k.const(-math.inf, dt, t.lanes), self.scratch["peak"], r + v)
+            k.store(k.const(0.0, dt, t.lanes), self.scratch["total"], r + v)
+
+    def copy_queries(self, r: Reg, first: Reg, rows: Reg) -> None:
+        """Transpose a block of query rows into scratch, scaled."""
+        k, a, t = self.k, self.args, self.tile
         scale = k.splat(self.masking.scaled("scale"), t.lanes)
         into, start = r * a.dim, a.at("q", self.b, self.h, first)
 
@@ -101,9 +109,6 @@ class Blocks(Sums):
             transpose(k, a.q, at, a.dim, put)
 
         k.loop(0, rows, t.lanes, some)
-        for v in self.lanes:
-            k.store(k.const(-math.inf, dt, t.lanes), self.scratch["peak"], r + v)
-            k.store(k.const(0.0, dt, t.lanes), self.scratch["total"], r + v)
 
     def copy_keys(self, at: Reg, count: Reg) -> None:
         """Convert ``count`` rows of K, and what a custom mask says of them, where need be."""
@@ -120,10 +125,14 @@ class Blocks(Sums):
             if keys is not None:
                 k.vector_loop(a.dim, self.tile.lanes, part)
             if self.config.mask == "custom":
-                k.store(self.masking.kept(self.b, at + j), self.scratch["kept"], j)
+                self.note(at, j)
 
         if keys is not None or self.config.mask == "custom":
             k.loop(0, count, 1, row)
+
+    def note(self, at: Reg, j: Reg) -> None:
+        """Note whether a custom mask keeps the key ``at + j``."""
+        self.k.store(self.masking.kept(self.b, at + j), self.scratch["kept"], j)
 
     def copy_bias(self, p: Pair) -> None:
         """Transpose the pair's part of the bias into scratch."""
@@ -255,26 +264,33 @@ class Blocks(Sums):
         ``fade`` is what the earlier sums count for under the new peak. A peak of -inf means that
         no key had a finite score so far; 0 in its place makes their weights 0 and not nan.
         """
-        k, t, scores = self.k, self.tile, self.scratch["scores"]
+        k, t = self.k, self.tile
         peak, total = self.scratch["peak"], self.scratch["total"]
         safe = [k.select(k.compare("eq", m, -math.inf), 0.0, m) for m in most]
+        faded = []
+        for v, m in zip(lanes, safe, strict=True):
+            fade = exp2_share(k.load(peak, p.r + v, t.lanes) - m)
+            k.store(fade, self.scratch["fade"], v)
+            faded.append(k.load(total, p.r + v, t.lanes) * fade)
+        sums = self.exponentials(p, lanes, safe, faded)
+        for v, m, x in zip(lanes, most, sums, strict=True):
+            k.store(m, peak, p.r + v)
+            k.store(x, total, p.r + v)
+            k.store(1.0 / x, self.scratch["inverse"], v)
+
+    def exponentials(
+        self, p: Pair, lanes: list[int], peaks: list[Reg], totals: list[Reg]
+    ) -> list[Reg]:
+        """Put 2^(score - peak) in the place of scores; ``totals`` and what they add to."""
+        k, t, scores = self.k, self.tile, self.scratch["scores"]
 
         def weight(j: Reg, *sums: Reg) -> list[Reg]:
             out = []
-            for v, m, before in zip(lanes, safe, sums, strict=True):
+            for v, m, before in zip(lanes, peaks, sums, strict=True):
                 at = j * t.queries + v
                 w = exp2_share(k.load(scores, at, t.lanes) - m)
                 k.store(w, scores, at)
                 out.append(before + w)
             return out
 
-        faded = []
-        for v, m in zip(lanes, safe, strict=True):
-            fade = exp2_share(k.load(peak, p.r + v, t.lanes) - m)
-            k.store(fade, self.scratch["fade"], v)
-            faded.append(k.load(total, p.r + v, t.lanes) * fade)
-        sums = k.loop(0, p.keys, 1, weight, faded)
-        for v, m, x in zip(lanes, most, sums, strict=True):
-            k.store(m, peak, p.r + v)
-            k.store(x, total, p.r + v)
-            k.store(1.0 / x, self.scratch["inverse"], v)
+        return k.loop(0, p.keys, 1, weight, totals)

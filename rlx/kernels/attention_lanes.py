@@ -8,7 +8,7 @@ from rlx.kernels.builder import Kernel
 from rlx.kernels.lanes import transposed
 from rlx.kernels.reg import Buffer, Reg
 
-__all__ = ["sum_lanes", "transpose"]
+__all__ = ["sum_lanes", "transpose", "transpose_by"]
 
 
 def transpose(
@@ -16,15 +16,27 @@ def transpose(
 ) -> None:
     """Call ``put(column, vector over rows)`` for all columns of the rows that start at ``rows``:
     by squares, and the last columns element by element."""
+    transpose_by(k, lambda row, c, lanes: k.load(source, row + c, lanes), rows, columns, put)
+
+
+def transpose_by(
+    k: Kernel,
+    load: Callable[[Reg, Reg, int], Reg],
+    rows: Sequence[Reg],
+    columns: Reg,
+    put: Callable[[Reg, Reg], None],
+) -> None:
+    """As ``transpose``, of rows from which ``load(row, column, lanes)`` takes a vector, or a scalar
+    where ``lanes`` is 0."""
     n = len(rows)
     whole = columns - columns % n
 
     def square(c: Reg) -> None:
-        for i, x in enumerate(transposed(k, [k.load(source, at + c, n) for at in rows])):
+        for i, x in enumerate(transposed(k, [load(at, c, n) for at in rows])):
             put(c + i if i else c, x)
 
     def column(c: Reg) -> None:
-        put(c, k.from_elements([k.load(source, at + c) for at in rows]))
+        put(c, k.from_elements([load(at, c, 0) for at in rows]))
 
     k.loop(0, whole, n, square)
     k.loop(whole, columns, 1, column)

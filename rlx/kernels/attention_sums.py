@@ -25,16 +25,17 @@ def scratch_lengths(
     """The scratch arrays of a task of ``blocks`` query blocks, in elements of the compute type."""
     width = padded(dim, tile)
     lengths = {
-        "queries": blocks * (tile.queries * dim),
+        # Pairs of bf16 lie in one word.
+        "queries": blocks * (tile.queries * (dim // 2 if config.pairs else dim)),
         "sums": blocks * (tile.queries * width),
         "peak": blocks * tile.queries,
         "total": blocks * tile.queries,
         "fade": blocks * 0 + tile.queries,
         "inverse": blocks * 0 + tile.queries,
-        "values": key_block * width,
+        "values": key_block // 2 * width if config.pairs else key_block * width,
         "scores": (key_block + (tile.keys - 1)) * tile.queries,
     }
-    if config.dtype is not config.compute:
+    if config.dtype is not config.compute and not config.pairs:
         lengths["keys"] = key_block * dim
     if config.mask == "custom":
         lengths["kept"] = key_block
@@ -74,8 +75,8 @@ class Sums:
         self.args = a = Arguments(k, config)
         dt = config.compute
         lengths = scratch_lengths(tile, config, a.dim, a.key_block, a.per_task)
-        starts, _ = offsets(lengths, k.index(0))
-        self.scratch = {name: k.scratch(dt, at * dt.bytes) for name, at in starts.items()}
+        self.starts, _ = offsets(lengths, k.index(0))
+        self.scratch = {name: k.scratch(dt, at * dt.bytes) for name, at in self.starts.items()}
         self.width = padded(a.dim, tile)
         self.masking = Masking(k, config, a, unit=1.0 / math.log(2.0))
         self.lanes = [tile.lanes * v for v in range(tile.query_vectors)]

@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rlx.kernels.bfloat import rounds_fast
 from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.contraction_plan import ContractionConfig
 from rlx.kernels.contraction_tile import CACHE_LINE, STRIP_PANELS
 from rlx.kernels.probe import step_cost
 from rlx.kernels.reg import Buffer, Reg
+from rlx.ops.cast import Cast
+from rlx.types import bf16
 
 __all__ = ["Epilogue", "Rows", "Strip", "Task"]
 
@@ -94,8 +97,11 @@ class Epilogue:
     def is_short(self) -> bool:
         """Whether a tile finishes its sums in registers."""
         program, dt = self.config.epilogue, self.config.accumulate
-        same = all(x is dt for x in (*program.inputs, *program.results))
-        return same and dt.is_float and sum(map(step_cost, program.steps)) <= SHORT
+        steps, result = program.steps, program.results[0]
+        if steps and result is bf16 and steps[-1].op == Cast.name and rounds_fast(self.k.target):
+            steps, result = steps[:-1], steps[-1].dtypes[0]
+        same = all(x is dt for x in (*program.inputs, result))
+        return same and dt.is_float and sum(map(step_cost, steps)) <= SHORT
 
     def request_operands(self, s: Strip, first: Reg, panel: Reg, wanted: Reg) -> None:
         """Ask before a tile's products for what its epilogue reads of matrices: those of many rows

@@ -200,15 +200,16 @@ def _strip_panels(config: ContractionConfig, m: int) -> int:
 
 
 BLOCK_DEPTH = 768
-"""Steps of k of a block: that of a panel and that of a chunk's rows stay in the L2 cache, and to
-store and load the sums takes no time beside them."""
+"""Steps of k of a block of f32, and more of shorter elements: that of a panel and that of a chunk's
+rows stay in the L2 cache, and to store and load the sums takes no time beside them."""
 
 
 def _block_depth(config: ContractionConfig, shape: TileShape, m: int, k: int) -> int:
     """Steps of k of a block: equal shares, of whole groups; all, if a panel is read but once."""
     if m < shape.rows or (m == shape.rows and not config.plain_b):
         return max(k, 1)
-    share = -(-k // max(1, -(-k // BLOCK_DEPTH)))
+    most = BLOCK_DEPTH * max(1, 4 // config.rows.bytes)
+    share = -(-k // max(1, -(-k // most)))
     return max(1, -(-share // GROUP)) * GROUP
 
 

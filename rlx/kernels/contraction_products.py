@@ -18,6 +18,7 @@ reads into scratch as a panel, for the other tiles.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlx.kernels.contraction_epilogue import Epilogue, Strip
@@ -128,9 +129,15 @@ class Products(Epilogue):
         source, packed = self.source(b, p), b.strip.task.panel
         complete = (b.first + b.depth >= self.depth) & self.is_whole(p)
 
-        def tile(first: Reg, panel: _Panel, ahead: Reg | None, keep: Buffer | None = None) -> None:
+        def tile(
+            first: Reg,
+            panel: _Panel,
+            ahead: Reg | None,
+            keep: Buffer | None = None,
+            extra: Sequence[Reg] = (),
+        ) -> Sequence[Reg]:
             self.request_operands(b.strip, first, p, complete)
-            sums = self.tile(b, first, self.shape.rows, [panel], ahead, keep)
+            sums, extra = self.tile(b, first, self.shape.rows, [panel], ahead, keep, extra)
 
             def store() -> None:
                 self.store(b.strip, first, [p], sums)
@@ -143,18 +150,26 @@ class Products(Epilogue):
             else:
                 store()
                 k.when(complete, finish)
+            return extra
 
         rows = self.shape.rows
-        if packed is None:
-            k.loop(0, whole, rows, lambda i: tile(i, source, self.near))
+
+        def copied() -> None:
+            tile(k.index(0), source, None, packed)
+            copy = _Panel(p, packed, k.index(0), k.index(self.shape.width)) if packed else source
+            k.loop(rows, whole, rows, lambda i: tile(i, copy, None))
+
+        def flipped() -> None:
+            # The first tile finds for all what flipped sign bits add to a row.
+            extra = tile(k.index(0), source, self.near)
+            k.loop(rows, whole, rows, lambda i: tile(i, source, self.near, extra=extra))
+
+        if packed is not None:
+            k.when(whole > 0, copied)
+        elif self.config.flips:
+            k.when(whole > 0, flipped)
         else:
-
-            def tiles() -> None:
-                tile(k.index(0), source, None, packed)
-                copy = _Panel(p, packed, k.index(0), k.index(self.shape.width))
-                k.loop(rows, whole, rows, lambda i: tile(i, copy, None))
-
-            k.when(whole > 0, tiles)
+            k.loop(0, whole, rows, lambda i: tile(i, source, self.near))
 
     def places(self, s: Strip, first: Reg, panels: list[Reg]) -> list[Reg]:
         """Where the strip has the sums of the rows from ``first`` on, of some panels."""
@@ -200,11 +215,13 @@ class Products(Epilogue):
         """
         k, s = self.k, b.strip
         (rows, panels), *larger = tiles
+        if self.config.flips and (rows + 1) * panels > self.shape.rows + 1:
+            panels = 1  # what flipped sign bits add takes the registers of a row
         ahead = self.near if panels == 1 else None
 
         def run(p: Reg) -> None:
             side = [k.minimum(p + i, s.end - 1) if i else p for i in range(panels)]
-            sums = self.tile(b, first, rows, [self.source(b, q) for q in side], ahead)
+            sums, _ = self.tile(b, first, rows, [self.source(b, q) for q in side], ahead)
             self.store(s, first, side, sums)
 
         def all_panels() -> None:
@@ -217,24 +234,32 @@ class Products(Epilogue):
 
     def tile(
         self, b: _Block, first: Reg, count: int, panels: list[_Panel], ahead: Reg | None,
-        keep: Buffer | None = None,
-    ) -> list[Reg]:  # fmt: skip
-        """The sums of a tile of ``count`` rows from ``first`` on; ``keep`` takes a copy of the
-        panel."""
+        keep: Buffer | None = None, extra: Sequence[Reg] = (),
+    ) -> tuple[list[Reg], Sequence[Reg]]:  # fmt: skip
+        """The sums of a tile of ``count`` rows from ``first`` on, and what flipped sign bits have
+        added to each row of it before that was taken off: it is ``extra`` where that is known.
+        ``keep`` takes a copy of the panel."""
         t, config = b.strip.task, self.config
+        flipped = config.flips and not extra
         rows = [b.a + first * t.a.distance]
         for _ in range(1, count):
             rows.append(rows[-1] + t.a.distance)
-        return emit_tile(
+        start = self.begin(b, first, count, panels)
+        sums = emit_tile(
             self.k,
             self.shape,
             TileOperands(
                 t.a.buffer, panels[0].buffer, panels[0].step, config.accumulate, config.group,
-                config.flips, self.lda if config.across else None, keep,
+                flipped, self.lda if config.across else None, keep,
             ),
             rows=rows,
             panels=[p.at for p in panels],
             depth=b.depth,
             ahead=ahead,
-            start=self.begin(b, first, count, panels),
+            start=start,
         )  # fmt: skip
+        if flipped:
+            sums, extra = sums[: len(start)], sums[len(start) :]
+        if extra:
+            sums = [x - extra[n % len(extra)] for n, x in enumerate(sums)]
+        return sums, extra

@@ -154,13 +154,14 @@ def emit_tile(
     shape: TileShape,
     operands: TileOperands,
     *,
-    rows: list[Reg],
+    rows: Sequence[Reg],
     panels: list[Reg],
     depth: Reg,
     ahead: Reg | None,
     start: Sequence[Reg],
 ) -> list[Reg]:
-    """Emit a tile; returns its accumulators in the order row, panel, vector.
+    """Emit a tile; returns its accumulators in the order row, panel, vector, and after them where
+    rows are flipped what that has added to each row.
 
     ``rows`` and ``panels`` are the element offsets of the tile's rows of A and panels of B, and
     ``depth`` is the number of elements of a row, a multiple of the group. B is requested ``ahead``
@@ -172,7 +173,7 @@ def emit_tile(
     lines = range(0, width, CACHE_LINE // o.b.dtype.bytes)
     count = len(panels) * shape.vectors
 
-    def loop(rows: Sequence[Reg | None], init: Sequence[Reg], prefetch: bool) -> list[Reg]:
+    def loop(rows: Sequence[Reg | None], init: Sequence[Reg]) -> list[Reg]:
         def one(i: Reg, *acc: Reg) -> list[Reg]:
             at = [p + i * o.b_step for p in panels]
             columns = [
@@ -184,7 +185,7 @@ def emit_tile(
                 for v, x in enumerate(columns):
                     k.store(x, o.keep, i * width + v * shape.lanes, lanes)
             wanted: list[Reg] = []
-            if ahead is not None and prefetch:
+            if ahead is not None:
                 wanted = [p + ahead + n if n else p + ahead for p in at for n in lines]
             if o.step is not None:
                 k.prefetch(o.a, o.address(rows, 0, i + ROWS_AHEAD))
@@ -203,12 +204,8 @@ def emit_tile(
         return k.loop(0, depth / o.group if o.group > 1 else depth, 1, one, init)
 
     if not o.flipped:
-        return loop(rows, start, prefetch=True)
-    inside = (len(rows) + 1) * count <= shape.rows * shape.vectors  # else registers lack
-    zeros = [k.const(0, o.sums, lanes)] * count
-    sums = loop([*rows, None], [*start, *zeros], True) if inside else loop(rows, start, True)
-    extra = sums[-count:] if inside else loop([None], zeros, prefetch=False)
-    return [x - extra[n % count] for n, x in enumerate(sums[: len(rows) * count])]
+        return loop(rows, start)
+    return loop([*rows, None], [*start, *[k.const(0, o.sums, lanes)] * count])
 
 
 def _column(k: Kernel, o: TileOperands, at: Reg, lanes: int) -> Reg:

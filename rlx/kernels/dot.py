@@ -14,12 +14,13 @@ from collections.abc import Sequence
 
 from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.reg import Buffer, Reg, mlir_type
-from rlx.types import DType, bf16, i8, u8, u32
+from rlx.types import DType, bf16, f32, i8, u8, u32
 
-__all__ = ["dot", "group_of", "joined", "store_words", "word", "words"]
+__all__ = ["dot", "group_of", "joined", "paired", "parts", "store_words", "word", "words"]
 
 _LANES = 16
 _BF16 = "llvm.x86.avx512bf16.dpbf16ps.512"
+_ROUND = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
 _I8 = "llvm.x86.avx512.vpdpbusd.512"
 
 
@@ -59,6 +60,26 @@ def joined(k: Kernel, elements: Sequence[Reg], dt: DType) -> Reg:
         out = part if out is None else out | part
     assert out is not None
     return out
+
+
+def paired(k: Kernel, first: Reg, second: Reg) -> Reg:
+    """Pairs of vectors of f32, each rounded to bf16; subnormal numbers count as 0."""
+    kind = f"vector<{2 * _LANES}xbf16>"
+    rounded = k.op(
+        f'llvm.call_intrinsic "{_ROUND}"({second.name}, {first.name}) :'
+        f" ({second.mlir}, {first.mlir}) -> {kind}",
+        u32,
+        _LANES,
+    )
+    order = [n // 2 + n % 2 * _LANES for n in range(2 * _LANES)]
+    text = f"vector.shuffle {rounded.name}, {rounded.name} {order} : {kind}, {kind}"
+    mixed = k.op(text, u32, _LANES)
+    return k.op(f"vector.bitcast {mixed.name} : {kind} to {mlir_type(u32, _LANES)}", u32, _LANES)
+
+
+def parts(k: Kernel, x: Reg) -> tuple[Reg, Reg]:
+    """The numbers of vectors of pairs of bf16, as f32."""
+    return k.bitcast(x << 16, f32), k.bitcast(x & 0xFFFF0000, f32)
 
 
 def store_words(k: Kernel, x: Reg, b: Buffer, at: Reg) -> None:

@@ -33,6 +33,7 @@ class Emitter:
         self._depth = 2
         self._scratch: Buffer | None = None
         self._written: set[str] = set()
+        self._rounded: dict[tuple[str, DType], str] = {}
         self._block = self._points = target.block
 
     @property

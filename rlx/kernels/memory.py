@@ -6,6 +6,7 @@ import math
 import re
 
 from rlx.kernels.arithmetic import Arithmetic
+from rlx.kernels.bfloat import rounded_to_bf16
 from rlx.kernels.complex import Complex, pair, parts
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg, mlir_element, mlir_type
 from rlx.types import DType, bf16, bool_, f16, f32, i32, i64, u8, u16, u32
@@ -217,7 +218,10 @@ class Memory(Arithmetic):
         """What storing an f32 as ``dt`` and reading it back gives; other types pass unchanged."""
         if dt not in (f16, bf16):
             return x
-        return self._from_memory(self._to_memory(x, dt), dt, x.lanes)
+        raw = self._to_memory(x, dt)
+        out = self._from_memory(raw, dt, x.lanes)
+        self._rounded[out.name, dt] = raw
+        return out
 
     def _from_memory(self, raw: str, dt: DType, lanes: int) -> Reg:
         if dt is bool_:
@@ -233,6 +237,8 @@ class Memory(Arithmetic):
         return self.reg(raw, dt, lanes)
 
     def _to_memory(self, v: Reg, dt: DType) -> str:
+        if (v.name, dt) in self._rounded:
+            return self._rounded[v.name, dt]
         if dt is bool_:
             byte = f"{mlir_type(bool_, v.lanes)} to {mlir_type(u8, v.lanes)}"
             return self.op(f"arith.extui {v.name} : {byte}", u8, v.lanes).name
@@ -241,12 +247,7 @@ class Memory(Arithmetic):
             half = f"{v.mlir} to {mlir_type(f16, v.lanes)}"
             return self.op(f"arith.truncf {v.name} : {half}", f16, v.lanes).name
         if dt is bf16:
-            # Round to nearest even on the bits: LLVM would call a library function for fptrunc.
-            bits = self.bitcast(v, u32)
-            even = (bits + 0x7FFF) + ((bits >> 16) & 1)
-            quiet = bits | 0x400000
-            rounded = self.select(self.compare("ne", v, v), quiet, even) >> 16
-            word = self.cast(rounded, u16)
+            word = rounded_to_bf16(self.kernel, v)
             return self._bitcast(word.name, u16, self._form(bf16), v.lanes).name
         return v.name
 

@@ -1,29 +1,27 @@
 """Products by AMX: the code for CPUs that have it, and what it computes.
 
-This machine may have no AMX. Then each tile instruction is replaced by loops over memory, so that
-all around it, addresses, strips and tails, is run.
+This machine may have no AMX. Then the tile instructions of the emitted text are calls of what they
+compute (``support.amx``), and all around them is run as it is.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
 from rlx.kernels import amx, contraction, pack
-from rlx.kernels.builder import Kernel
 from rlx.kernels.contraction import ContractionConfig
 from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.pack import PackConfig
 from rlx.kernels.program import Program, Step
-from rlx.kernels.reg import Buffer, Reg
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
-from rlx.types import DType, bf16, f16, f32, i8, i32, u8
+from rlx.types import DType, bf16, f16, f32, i8, u8
+from support.amx import Tiles, jit_with_tiles
 from support.jit import host, jit
 from support.runkernel import guarded
 
@@ -80,58 +78,7 @@ def test_what_it_serves() -> None:
         assert amx.serves(kernel_target(preset(name)), a, b, k) is served, name
 
 
-# -- tiles in memory ---------------------------------------------------------------------------
-
-
-@dataclass
-class View:
-    """A tile that is read from memory."""
-
-    buffer: Buffer
-    at: Reg
-    row: Reg
-
-    def get(self, k: Kernel, i: Reg, j: Reg, dt: DType) -> Reg:
-        return k.cast(k.load(self.buffer, self.at + i * self.row + j), dt)
-
-
-def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tile of sums becomes a part of an array on the stack, by its offset, that is changed in
-    place; one of an operand the place that it is read from."""
-    arrays: dict[Kernel, Buffer] = {}
-
-    def grid(k: Kernel, body: Any) -> None:
-        k.loop(0, 16, 1, lambda i: k.loop(0, 16, 1, lambda j: body(i, j)))
-
-    def zero(k: Kernel, tile: DType, n: int) -> Reg:
-        sums = f32 if tile.name.endswith("f32>") else i32
-        array = arrays.setdefault(k, k.stack(sums, 6 * 256))
-        grid(k, lambda i, j: k.store(0, array, i * 16 + j + n * 256))
-        return k.index(n * 256)
-
-    def multiply(k: Kernel, x: View, y: View, total: Reg, o: amx.Block) -> Reg:
-        array, group = arrays[k], 4 // o.b.dtype.bytes
-
-        def element(i: Reg, j: Reg) -> None:
-            def step(p: Reg, value: Reg) -> Reg:
-                for q in range(group):
-                    left = x.get(k, i, p * group + q, array.dtype)
-                    value = value + left * y.get(k, p, j * group + q, array.dtype)
-                return value
-
-            at = total + i * 16 + j
-            k.store(k.loop(0, 16, 1, step, [k.load(array, at)])[0], array, at)
-
-        grid(k, element)
-        return total
-
-    def store(k: Kernel, x: Reg, b: Buffer, at: Reg, row: Reg) -> None:
-        grid(k, lambda i, j: k.store(k.load(arrays[k], x + i * 16 + j), b, at + i * row + j))
-
-    monkeypatch.setattr(amx, "_zero", zero)
-    monkeypatch.setattr(amx, "_load", lambda k, b, at, row, tile, columns: View(b, at, row))
-    monkeypatch.setattr(amx, "_multiply", multiply)
-    monkeypatch.setattr(amx, "_store", store)
+# -- arithmetic -----------------------------------------------------------------------------------
 
 
 def values(rng: np.random.Generator, shape: tuple[int, ...], dt: DType) -> Array:
@@ -142,12 +89,12 @@ def values(rng: np.random.Generator, shape: tuple[int, ...], dt: DType) -> Array
 
 
 @pytest.mark.parametrize("types", TYPES, ids=str)
-def test_products(types: tuple[DType, DType], monkeypatch: pytest.MonkeyPatch) -> None:
-    if not HAS_AMX:
-        in_memory(monkeypatch)
+def test_products(types: tuple[DType, DType]) -> None:
     config = config_of(*types)
     sums = config.accumulate
-    product = jit(contraction.emit("product", config, TARGET), AMX if HAS_AMX else None)
+    kernel, tiles = contraction.emit("product", config, TARGET), Tiles()
+    product = jit(kernel, AMX) if HAS_AMX else jit_with_tiles(kernel, AMX, tiles)
+    assert HAS_AMX or tiles.counts[INSTRUCTIONS[types]] == 6 + 3
     packing = PackConfig(types[1], True, config.group)
     pack_kernel = jit(pack.emit("pack", packing, TARGET), AMX if HAS_AMX else None)
     rng = np.random.default_rng(0)

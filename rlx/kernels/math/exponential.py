@@ -26,7 +26,9 @@ from rlx.kernels.math.core import (
 from rlx.kernels.reg import Reg
 from rlx.types import f32, f64, u32
 
-__all__ = ["EXP", "exp", "exp2", "exp2_share", "exp_moderate", "expm1", "half_exp", "tanh"]
+__all__ = [
+    "EXP", "exp", "exp2", "exp2_bf16", "exp2_share", "exp_moderate", "expm1", "half_exp", "tanh",
+]  # fmt: skip
 
 _LOG2_E = 1.4426950408889634
 _LN2 = 0.6931471805599453
@@ -174,12 +176,30 @@ def _by_table(x: Reg, moderate: bool = False) -> Reg:
     r = k.fma(n, -c.ln2[1], k.fma(n, -c.ln2[0], x))
     rest = r * k.fma(k.fma(r, _SHORT[1], _SHORT[0]), r, 1.0)
     if moderate:
-        # The roots less k in the place where the shift puts it: the sum has m as its exponent.
-        fields = [word - (i << _ROOT_FIELD) for i, word in enumerate(_ROOTS)]
-        root = k.bitcast(_picked(fields, bits(shifted)) + (bits(shifted) << _ROOT_FIELD), f32)
+        root = _power(shifted)
         return k.fma(root, rest, root)
     root = k.bitcast(_picked(_ROOTS, bits(shifted)), f32)
     return _by_instruction(k.fma(root, rest, root), n)  # which takes the floor of n
+
+
+def _power(shifted: Reg) -> Reg:
+    """2^m · 2^(k/16) for whole registers whose last bits are m and then k; 2^m is normal. The roots
+    come less k in the place where the shift puts it, so that the sum has m as its exponent."""
+    fields = [word - (i << _ROOT_FIELD) for i, word in enumerate(_ROOTS)]
+    word = _picked(fields, bits(shifted)) + (bits(shifted) << _ROOT_FIELD)
+    return shifted.k.bitcast(word, f32)
+
+
+def exp2_bf16(x: Reg) -> Reg:
+    """2^x of f32 for x ≤ 0, to be rounded to bf16 by an instruction that takes subnormal numbers
+    for 0, on registers of AVX-512: within 2^-17 of it, and subnormal or 0 below -126.9."""
+    k = x.k
+    x = k.select(x < -127.0, -127.0, x)
+    rounder = format_of(x).rounder / 2**_ROOT_BITS
+    shifted = x + rounder
+    r = x - (shifted - rounder)
+    root = _power(shifted)
+    return k.fma(root, r * k.fma(r, _LN2**2 / 2, _LN2), root)
 
 
 def _picked(words: Sequence[int], index: Reg) -> Reg:

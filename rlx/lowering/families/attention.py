@@ -53,6 +53,8 @@ class AttentionSelector:
             return
         if attention.decodes(config, target, sizes):
             config = replace(config, decode=True)
+        elif attention.pairs(config, target, sizes):
+            config = replace(config, pairs=True)
         launch = attention.launch(config, target, sizes)
         lowering.launch("attention", config, [*call.views, out], launch, region.flops)
 

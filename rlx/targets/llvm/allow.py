@@ -53,7 +53,8 @@ _X86 = _words(
     x86.avx512.vpdpbusd.128 x86.avx512.vpdpbusd.256 x86.avx512.vpdpbusd.512
     x86.avx512.vpdpbusds.128 x86.avx512.vpdpbusds.256 x86.avx512.vpdpbusds.512
     x86.avx512.mask.scalef.ps.512 x86.avx512.mask.scalef.pd.512
-    x86.avx512.permvar.si.512
+    x86.avx512.permvar.si.512 x86.avx512.fpclass.ps.512
+    x86.avx512bf16.cvtneps2bf16.512 x86.avx512bf16.cvtne2ps2bf16.512
     x86.avx512bf16.dpbf16ps.128 x86.avx512bf16.dpbf16ps.256 x86.avx512bf16.dpbf16ps.512
     x86.tilezero.internal x86.tileloadd64.internal x86.tilestored64.internal
     x86.tdpbf16ps.internal x86.tdpbssd.internal x86.tdpbsud.internal x86.tdpbusd.internal
