@@ -43,11 +43,17 @@ class Results:
         (self.rows if isinstance(found, Row) else self.failures).append(found)  # type: ignore[arg-type]
 
     def replace(self, other: Results) -> None:
-        """Take the families of another run in place of those that are here."""
-        names = {start["family"] for start in other.starts}
-        self.starts = [s for s in self.starts if s["family"] not in names] + other.starts
-        self.rows = [r for r in self.rows if r.family not in names] + other.rows
-        self.failures = [f for f in self.failures if f.family not in names] + other.failures
+        """Take what another run found of a family by some number of threads in place of what is
+        here."""
+
+        def is_here(x: Row | Failure) -> bool:
+            return (x.family, x.threads) not in found
+
+        found = {(x.family, x.threads) for x in (*other.rows, *other.failures)}
+        self.rows = [r for r in self.rows if is_here(r)] + other.rows
+        self.failures = [f for f in self.failures if is_here(f)] + other.failures
+        families = {family for family, _, _ in self.cases()}
+        self.starts = [s for s in self.starts if s["family"] in families] + other.starts
         self.options["commands"] += other.options["commands"]
 
     def write(self, file: Path) -> None:
@@ -284,7 +290,7 @@ def main(argv: list[str]) -> int:
         "results",
         type=Path,
         nargs="+",
-        help="JSON files; families of later ones replace those of earlier ones",
+        help="JSON files; what a later one has of a family, by threads, replaces what is before",
     )
     p.add_argument("--docs", type=Path, help="the page to write into")
     p.add_argument("--plot", type=Path, help="an SVG to draw; needs matplotlib")

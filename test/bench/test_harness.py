@@ -180,3 +180,17 @@ def test_limits_of_the_machine_are_measured() -> None:
     assert isinstance(flops, Row) and isinstance(moved, Row)
     assert 1e9 < flops.flops / flops.least < 1e13 and not flops.moved
     assert 1e8 < moved.moved / moved.least < 1e13 and not moved.flops
+
+
+def test_a_later_run_replaces_a_family_by_as_many_threads() -> None:
+    def run(time: str, *of: tuple[str, int, float]) -> report.Results:
+        rows = [Row(f, "c", threads, "rlx", [s], s) for f, threads, s in of]
+        starts = [{"family": f, "time": time, "load": 0.0} for f, _, _ in of]
+        return report.Results({}, {"commands": [[time]]}, starts, rows)
+
+    found = run("first", ("gemm", 1, 1.0), ("gemm", 2, 2.0), ("norm", 1, 3.0))
+    found.replace(run("second", ("gemm", 2, 4.0), ("softmax", 1, 5.0)))
+    times = {(r.family, r.threads): r.least for r in found.rows}
+    assert times == {("gemm", 1): 1.0, ("gemm", 2): 4.0, ("norm", 1): 3.0, ("softmax", 1): 5.0}
+    assert found.options["commands"] == [["first"], ["second"]]
+    assert {s["family"] for s in found.starts} == {"gemm", "norm", "softmax"}
