@@ -14,7 +14,7 @@ from rlx.interpreter import interpret
 from rlx.ops.base import Op
 from support.op_graphs import OpGraph
 from support.samples import op_classes
-from support.tolerances import assert_close
+from support.tolerances import assert_close, tolerance_of
 
 
 @pytest.mark.parametrize("dispatch", ["native", "common"])
@@ -26,7 +26,8 @@ def test_compiled_op_agrees_with_the_interpreter(op: type[Op], dispatch: str) ->
     found = compiled.run(feeds)
     for case, a, b in zip(owners, found, interpret(g, feeds), strict=True):
         try:
-            assert_close(a, b)
+            # Attention rounds its weights to 16 bits where the machine multiplies pairs of them.
+            assert_close(a, b, tolerance_of(op.name, b) if a.itemsize == 2 else None)
         except AssertionError as e:
             pytest.fail(f"{case}: {e}")
     again = compiled.run(feeds)

@@ -33,7 +33,6 @@ from rlx.interpreter import interpret
 from rlx.runtime.backend import registered
 from rlx.targets import TARGETS, find_target
 from rlx.targets.gpu.drivers import DRIVERS, probe
-from rlx.types import dtype
 from support import web
 from support.device import device_of
 from support.drivers import STAND_INS, why_no_stand_in
@@ -41,7 +40,7 @@ from support.judges import JUDGES
 from support.metal import COMPILER
 from support.op_graphs import OpGraph
 from support.samples import Case, cases
-from support.tolerances import TOLERANCES, Tolerance, assert_close
+from support.tolerances import assert_close, tolerance_of
 
 __all__ = [
     "EXPECTED", "SETS", "SLOW", "STANDS", "Facts", "Finding", "conforms", "facts", "gpu_targets",
@@ -299,22 +298,13 @@ def _run(target: str, batch: Sequence[Case]) -> Iterator[Finding]:
             if loses and _multiplies_by_zero(case):
                 continue
             try:
-                assert_close(a, b, _tolerance(case, b))
+                assert_close(a, b, tolerance_of(case.op.name, b))
             except AssertionError as e:
                 wrong.setdefault(str(case), f"seed {seed}, special={special}: {_one_line(e)}")
     for case in batch:
         yield Finding.of(
             case, "wrong" if str(case) in wrong else "agrees", wrong.get(str(case), "")
         )
-
-
-def _tolerance(case: Case, expected: np.ndarray[Any, Any]) -> Tolerance | None:
-    """That of the type; the terms of a layer cancel, so there it is of the largest element."""
-    t = TOLERANCES.get(dtype(expected.dtype))
-    if t is None or not case.op.name.startswith("hir.") or not expected.size:
-        return None
-    finite = np.abs(expected[np.isfinite(expected)])
-    return Tolerance(t.relative, t.absolute * max(1.0, float(finite.max(initial=0))))
 
 
 def _one_line(e: AssertionError) -> str:

@@ -9,7 +9,15 @@ import numpy as np
 
 from rlx.types import DType, bf16, c64, c128, dtype, f16, f32, f64
 
-__all__ = ["EXACT", "STEP", "TOLERANCES", "Tolerance", "assert_close", "assert_derivative"]
+__all__ = [
+    "EXACT",
+    "STEP",
+    "TOLERANCES",
+    "Tolerance",
+    "assert_close",
+    "assert_derivative",
+    "tolerance_of",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -59,6 +67,16 @@ def assert_close(found: Any, expected: Any, tolerance: Tolerance | None = None) 
     np.testing.assert_allclose(
         found.astype(np.float64), expected.astype(np.float64), rtol=t.relative, atol=t.absolute
     )
+
+
+def tolerance_of(op: str, expected: Array) -> Tolerance | None:
+    """That of the type; None for exact ones. The terms of a layer (``hir.``) cancel, and what is
+    left has the roundings of the largest: so there it is of the largest element."""
+    t = TOLERANCES.get(dtype(expected.dtype))
+    if t is None or not op.startswith("hir.") or not expected.size:
+        return t
+    finite = np.abs(expected[np.isfinite(expected)]).astype(np.float64)
+    return Tolerance(t.relative, t.absolute * max(1.0, float(finite.max(initial=0))))
 
 
 def _assert_close_complex(found: Array, expected: Array, t: Tolerance) -> None:
