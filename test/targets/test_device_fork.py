@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+import rlx
+from rlx.errors import DeviceError
 from rlx.targets.gpu import drivers
+from support.device import compiled
 
 _PROGRAM = """
 import faulthandler, os, sys, threading
@@ -45,3 +50,19 @@ def test_a_fork_is_told_that_the_device_stays_with_its_parent(api: str) -> None:
     ran = subprocess.run(words, capture_output=True, text=True, timeout=900, check=False)
     assert ran.returncode == 3, ran.stderr
     assert ran.stdout.count("opened before this process was forked off") == 3, ran.stdout
+
+
+def test_in_a_fork_no_library_of_gpus_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drivers, "_user", os.getpid() + 1)
+    with pytest.raises(DeviceError, match="opencl: libraries of GPUs were called before this pro"):
+        drivers.open_driver("opencl")
+
+
+def test_in_a_fork_no_driver_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = rlx.Graph("g")
+    g.set_outputs(g.input("x", [4]) + 1.0)
+    f = compiled("cuda", g)
+    driver = f.backend.driver  # type: ignore[attr-defined]
+    monkeypatch.setattr(driver, "process", os.getpid() + 1)
+    with pytest.raises(DeviceError, match=r"cuda \(.*\): it was opened before this process was"):
+        f.run({"x": np.zeros(4, np.float32)})

@@ -49,10 +49,10 @@ __all__ = [
 
 
 FORKED = (
-    "{}: it was opened before this process was forked off, and a device does not go along; start"
+    "{} before this process was forked off, and a device does not go along; start"
     ' processes by multiprocessing\'s "spawn", or fork before a device is looked for'
 )
-"""Why a driver is of no use, to be formatted with what is called so."""
+"""Why a driver is of no use, to be formatted with what happened."""
 
 
 class Driver(ABC):
@@ -263,7 +263,7 @@ class Driver(ABC):
     def check_process(self) -> None:
         """DeviceError in a process that was forked off the one that opened the driver."""
         if self.process != os.getpid():
-            raise DeviceError(FORKED.format(self))
+            raise DeviceError(FORKED.format(f"{self}: it was opened"))
 
     def _keep(self, resource: Any) -> Any:
         self._live.add(resource)

@@ -48,9 +48,10 @@ class Probe:
 
 _shared: dict[str, Driver] = {}
 _lock = threading.RLock()
-_users: dict[str, int] = {}
-"""The process that was the first to call the library of each API: this one, or what it was forked
-off. Such a library has threads and connections that a child has not."""
+_user = 0
+"""The process that was the first to call the library of any API: this one, or what it was forked
+off. Such libraries have threads and connections that a child has not, and several APIs can lie
+on one: then a child's own device hangs as the process ends, by lavapipe's exit handler."""
 
 
 def _leave_to_the_parent() -> None:
@@ -73,8 +74,10 @@ def open_driver(api: str) -> Driver:
             f"no driver is called {api!r}{did_you_mean(api, DRIVERS)}; there are"
             f" {', '.join(DRIVERS)}"
         )
-    if _users.setdefault(api, os.getpid()) != os.getpid():
-        raise DeviceError(FORKED.format(api))
+    global _user  # noqa: PLW0603
+    _user = _user or os.getpid()
+    if _user != os.getpid():
+        raise DeviceError(FORKED.format(f"{api}: libraries of GPUs were called"))
     module, _, name = DRIVERS[api].partition(":")
     return getattr(importlib.import_module(module), name)()
 
