@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from rlx.kernels.bfloat import rounds_fast
 from rlx.kernels.builder import Kernel, KernelTarget
-from rlx.kernels.contraction_plan import ContractionConfig
+from rlx.kernels.contraction_plan import SHORT, ContractionConfig
 from rlx.kernels.contraction_tile import CACHE_LINE, STRIP_PANELS
 from rlx.kernels.probe import step_cost
 from rlx.kernels.reg import Buffer, Reg
@@ -22,9 +22,6 @@ from rlx.ops.cast import Cast
 from rlx.types import bf16
 
 __all__ = ["Epilogue", "Rows", "Strip", "Task"]
-
-SHORT = 6
-"""Instructions of an epilogue up to which a tile's code has it once for each of its vectors."""
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,17 @@ from rlx.kernels.contraction_tile import (
     tile_shape,
 )
 from rlx.kernels.family import Launch
+from rlx.kernels.probe import step_cost
 from rlx.kernels.program import Program
 from rlx.types import DType, f64, i8, u8
 
-__all__ = ["ContractionConfig", "OperandKind", "launch"]
+__all__ = ["SHORT", "ContractionConfig", "OperandKind", "launch"]
 
 OperandKind = Literal["row", "full", "column", "scalar"]
 """What an epilogue operand is: a row [N], a matrix [M, N], a column [M], or one element."""
+
+SHORT = 6
+"""Instructions of an epilogue up to which a tile's code has it once for each of its vectors."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +108,11 @@ class ContractionConfig:
         return tile_shape(target, self.b, self.narrow)
 
     def for_rows(self, target: KernelTarget, m: int) -> ContractionConfig:
-        """The least that serves products of ``m`` rows."""
-        return replace(self, rest=not self.amx and m % self.shape(target).rows > 0)
+        """The least that serves products of ``m`` rows. A long epilogue keeps all tiles: of one
+        that stands in a single place LLVM computes the constants before the multiply-adds, and the
+        sums have no registers (products that end in silu took half as long again)."""
+        long = sum(map(step_cost, self.epilogue.steps)) > SHORT
+        return replace(self, rest=not self.amx and (long or m % self.shape(target).rows > 0))
 
     def tile_rows(self, shape: TileShape) -> int:
         """Rows that a task has a multiple of in scratch."""
@@ -150,7 +157,7 @@ def launch(
     shape = config.shape(target)
     if config.plain_b and n < shape.width:
         raise ValueError(f"contraction: a plain B has {shape.width} columns or more, not {n}")
-    if not config.rest and config.for_rows(target, m).rest:
+    if not (config.rest or config.amx) and m % shape.rows:
         raise ValueError(f"contraction: {m} rows fill no tiles of {shape.rows}; use for_rows")
     dense = m if config.across else k
     lda, ldc = dense if lda is None else lda, n if ldc is None else ldc
