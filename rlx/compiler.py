@@ -101,7 +101,7 @@ def _compile_device(schedule: Schedule, target: Target, report: CompileReport) -
 
     with report.compilation.timed("kernels"):
         symbols = {k.name: _symbol(_digest(_dependences(k, target)), k) for k in schedule.kernels}
-        program = gpu_program(schedule, target, symbols)
+        program = gpu_program(schedule, target, symbols, report.compilation.options.most_rounds)
     report.kernels_made += len(program.kernels)
     features = target.features
     variant = DeviceVariant(features.name, target.name, tuple(sorted(features.has)), program)

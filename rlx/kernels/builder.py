@@ -44,7 +44,8 @@ class KernelTarget:
     length. Numbers come in a buffer of their own, after all others, since every argument may take
     one of few bindings. As a binding must start at a round address, they include the element of
     each buffer at which its view starts. ``triton`` is the machine as Triton's compiler is told of
-    it, where that makes kernels too.
+    it, where that makes kernels too. ``watches`` says that the machine may end a loop before its
+    time: then a kernel records that as a fault, at the site of its size ``ROUNDS_SITE``.
     """
 
     name: str
@@ -64,6 +65,7 @@ class KernelTarget:
     has: frozenset[str] = frozenset()
     fused: bool = True
     triton: TritonMachine | None = None
+    watches: bool = False
 
     @property
     def masks(self) -> bool:
@@ -107,6 +109,7 @@ class Kernel(Control):
 
     def text(self) -> KernelText:
         """The finished function."""
+        self._close_watch()
         args = [f"{b.name}: {b.mlir}" for b in self._buffers]
         if self.target.frame == "gpu":
             sizes, casts = self._gpu_sizes()

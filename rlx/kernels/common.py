@@ -17,7 +17,6 @@ import numpy as np
 from rlx.errors import GraphError, UnsupportedError
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
-from rlx.kernels.faults import record_fault
 from rlx.kernels.matrix import LINE_BYTES, Matrix, padded
 from rlx.kernels.probe import Probe
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg
@@ -248,7 +247,7 @@ class LoopBuilder:
             self.messages.append(message)
         if self._error is None:
             self._error = (self.k.error_record(), self.k.size("site"))
-        record_fault(self.k, cond, *self._error, self.messages.index(message) + 1)
+        self.k.record_fault(cond, *self._error, self.messages.index(message) + 1)
 
     # -- pointwise ops ---------------------------------------------------------------------
 

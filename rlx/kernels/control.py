@@ -6,14 +6,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from rlx.kernels.complex import flat, gathered
-from rlx.kernels.memory import Memory
+from rlx.kernels.memory import ERROR, Memory
 from rlx.kernels.reg import INDEX, Buffer, Reg
 from rlx.types import DType, bool_, i32
 
-__all__ = ["ROW", "Control"]
+__all__ = ["ROUNDS_SITE", "ROW", "Control"]
 
 ROW = 1 << 15
 """Blocks of a GPU's grid along x, where there are more: devices take less than 65536."""
+
+ROUNDS_SITE = "rounds_site"
+"""The size that brings the site of the fault that a loop was cut."""
 
 Body = Callable[..., Sequence[Reg] | Reg | None]
 
@@ -127,6 +130,18 @@ class Control(Memory):
         result the last.
         """
         lo, hi, step = (self._index(v) for v in (lo, hi, step))
+        if not self.target.watches:
+            return self._loop(lo, hi, step, body, init)
+
+        def watched(i: Reg, _: Reg, *carried: Reg) -> list[Reg]:
+            out = body(i, *carried)
+            return [i + step, *([out] if isinstance(out, Reg) else out or ())[: len(init)]]
+
+        following, *results = self._loop(lo, hi, step, watched, [lo, *init])
+        self._record_cut(following < hi)
+        return results
+
+    def _loop(self, lo: Reg, hi: Reg, step: Reg, body: Body, init: Sequence[Reg]) -> list[Reg]:
         i = self.reg(self.fresh(), INDEX)
         head = f"scf.for {i.name} = {lo.name} to {hi.name} step {step.name}"
         if not init:
@@ -150,15 +165,47 @@ class Control(Memory):
         args, carried = ([self.reg(self.fresh(), r.dtype, r.lanes) for r in init] for _ in "ab")
         name, types = self.fresh(), ", ".join(r.mlir for r in init)
         pairs = ", ".join(f"{a.name} = {r.name}" for a, r in zip(args, init, strict=True))
-        self.line(f"{name}:{len(init)} = scf.while ({pairs}) : ({types}) -> ({types}) {{")
+        # A loop that is watched gives what its test said last, too.
+        told = [self.reg(self.fresh(), bool_)] if self.target.watches else []
+        given = ", ".join([types, *(r.mlir for r in told)])
+        count = len(init) + len(told)
+        self.line(f"{name}:{count} = scf.while ({pairs}) : ({types}) -> ({given}) {{")
         self._depth += 1
         more = test(*args)
-        names = ", ".join(a.name for a in args)
-        self.line(f"scf.condition({more.name}) {names} : {types}")
+        names = ", ".join(r.name for r in (*args, *(more for _ in told)))
+        self.line(f"scf.condition({more.name}) {names} : {given}")
         self._depth -= 1
-        head = ", ".join(f"{c.name}: {c.mlir}" for c in carried)
+        head = ", ".join(f"{c.name}: {c.mlir}" for c in (*carried, *told))
         self._region(f"}} do {{ ^bb0({head}):", lambda: body(*carried), init)
+        if told:
+            self._record_cut(self.reg(f"{name}#{len(init)}", bool_))
         return self._results(name, init)
+
+    def record_fault(self, cond: Reg, error: Buffer, site: Reg, code: int) -> None:
+        """If ``cond``, write ``code`` and ``site`` to the record ``error``, unless it holds a
+        fault.
+
+        The record is two words, code and site. Threads may record at once: each word is one aligned
+        store, which does not tear, and any of their faults is a right answer. All threads of a
+        launch write the same site, but of loops that are watched.
+        """
+
+        def record() -> None:
+            self.store(self.cast(site, error.dtype), error, 1)
+            self.store(code, error, 0)
+
+        self.when(cond, lambda: self.when(self.compare("eq", self.load(error, 0), 0), record))
+
+    def _record_cut(self, cond: Reg) -> None:
+        """If ``cond``, a loop was cut: record that as a fault."""
+        if self._watch is None:
+            self._watch = self._buffer(ERROR, self._error_type), self.size(ROUNDS_SITE)
+        self.record_fault(cond, *self._watch, 1)
+
+    def _close_watch(self) -> None:
+        """Declare the record of faults after all other buffers, if only watched loops have one."""
+        if self._watch is not None and all(b.name != f"%{ERROR}" for b in self._buffers):
+            self.error_record()
 
     def when(
         self,

@@ -35,6 +35,7 @@ class Emitter:
         self._written: set[str] = set()
         self._rounded: dict[tuple[str, DType], str] = {}
         self._block = self._points = target.block
+        self._watch: tuple[Buffer, Reg] | None = None
 
     @property
     def kernel(self) -> Kernel:

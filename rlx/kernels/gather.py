@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.elementwise import BLOCK, walk
 from rlx.kernels.family import Launch
-from rlx.kernels.faults import record_fault
 from rlx.kernels.reg import INDEX, Reg
 from rlx.kernels.strides import Strides, ceil_div
 from rlx.ops.places import place
@@ -137,7 +136,7 @@ class _Emitter:
         the first row taken."""
         inside, outside = place(self.k, index, self.length, self.config.mode)
         if self.fault is not None:
-            record_fault(self.k, outside, *self.fault, 1)
+            self.k.record_fault(outside, *self.fault, 1)
         return self.k.cast(inside, INDEX), outside
 
     def clear(self, target: Reg, begin: Reg, end: Reg) -> None:

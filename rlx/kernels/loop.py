@@ -17,7 +17,6 @@ from typing import TypeAlias
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
-from rlx.kernels.faults import record_fault
 from rlx.kernels.program import Step
 from rlx.kernels.reg import Buffer, Reg
 from rlx.types import DType, bf16, f16, f32, i64
@@ -238,7 +237,7 @@ class _Emitter:
             if site is not None and round_ is not None:
                 assert self.error is not None
                 over = more & (round_ >= step.limit)
-                record_fault(k, over, self.error, site, OVER_LIMIT)
+                k.record_fault(over, self.error, site, OVER_LIMIT)
             if watched:
                 assert self.error is not None
                 more = more & k.compare("eq", k.load(self.error, 0), 0)

@@ -13,6 +13,9 @@ from rlx.types import DType, bf16, bool_, f16, f32, i32, i64, u8, u16, u32
 
 __all__ = ["Memory", "start_of"]
 
+ERROR = "error"
+"""The name of the argument that takes faults."""
+
 FLAT = 1 << 40
 """Declared length of flat buffers: a static shape is what MLIR's bare-pointer convention needs."""
 
@@ -30,12 +33,16 @@ class Memory(Arithmetic):
 
     def buffer(self, name: str, dt: DType) -> Buffer:
         """Declare a buffer argument. UnsupportedError for an element type that the target lacks."""
+        b = self._buffer(name, dt)
+        self._argument(name)
+        self._buffers.append(b)
+        return b
+
+    def _buffer(self, name: str, dt: DType) -> Buffer:
         self._require(dt)
         length = "?" if self.target.logical else FLAT
         kind = f"memref<{length}x{self._element(dt)}{self._space()}>"
-        b = Buffer(self._argument(name), dt, kind)
-        self._buffers.append(b)
-        return b
+        return Buffer(f"%{name}", dt, kind)
 
     def _space(self) -> str:
         """The end of the type of an argument: where it lies."""
@@ -44,7 +51,11 @@ class Memory(Arithmetic):
     def error_record(self) -> Buffer:
         """Declare the argument that takes faults: two words, of 32 bits on GPUs, which may have
         no longer ones."""
-        return self.buffer("error", i32 if self.target.frame == "gpu" else i64)
+        return self.buffer(ERROR, self._error_type)
+
+    @property
+    def _error_type(self) -> DType:
+        return i32 if self.target.frame == "gpu" else i64
 
     def size(self, name: str) -> Reg:
         """Declare a run-time index argument: a dim, a stride, an offset."""

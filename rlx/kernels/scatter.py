@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.elementwise import BLOCK, walk
 from rlx.kernels.family import Launch
-from rlx.kernels.faults import record_fault
 from rlx.kernels.reg import INDEX, Buffer, Reg
 from rlx.kernels.strides import ceil_div
 from rlx.ops.places import place
@@ -180,7 +179,7 @@ class _Emitter:
             index = k.load(self.indices, indices + n)
             inside, outside = place(k, index, self.length, self.config.mode)
             if self.fault is not None:
-                record_fault(k, outside, *self.fault, 1)
+                k.record_fault(outside, *self.fault, 1)
             at = k.cast(inside, INDEX)
             mine = (at >= low) & (at < high)
             if self.config.mode == "fill":

@@ -56,7 +56,8 @@ class Options:
     the first stay unfused, and of the second one that no kernel family claims is an
     UnsupportedError with the families' reasons. ``fuse`` False keeps ops apart. ``donate`` pairs
     positions of inputs with those of outputs, of one type each, that may be written over them
-    (``CompiledGraph.run_in_place``).
+    (``CompiledGraph.run_in_place``). ``most_rounds`` is that of a GPU's driver that ends loops
+    after so many rounds (``Driver.most_rounds``), by default of the device that a session compiles for.
     """
 
     dispatch: Literal["native", "common"] = field(default_factory=_dispatch)
@@ -64,12 +65,15 @@ class Options:
     force_common: tuple[str, ...] = ()
     force_native: tuple[str, ...] = ()
     donate: tuple[tuple[int, int], ...] = ()
+    most_rounds: int | None = None
 
     def __post_init__(self) -> None:
         if self.dispatch not in ("native", "common"):
             raise GraphError(f"dispatch is 'native' or 'common', found {self.dispatch!r}")
         if not isinstance(self.fuse, bool):
             raise GraphError(f"fuse is True or False, found {self.fuse!r}")
+        if self.most_rounds is not None and self.most_rounds < 1:
+            raise GraphError(f"most_rounds is None or a number from 1 on, found {self.most_rounds}")
         for name in ("force_common", "force_native"):
             object.__setattr__(self, name, _mir_ops(name, getattr(self, name)))
         if both := sorted({*self.force_common} & {*self.force_native}):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rlx.kernels.builder import KernelText
+from rlx.kernels.control import ROUNDS_SITE
 from rlx.kernels.emit import emit_kernel
 from rlx.lowering.schedule import Schedule
 from rlx.targets.base import Target
@@ -21,6 +23,7 @@ from rlx.targets.gpu.program import (
     Step,
     groups,
 )
+from rlx.targets.gpu.rounds import Rounds
 from rlx.targets.gpu.work import Binding, Kernel
 from rlx.targets.triton.compile import compile_kernel
 from rlx.types import DTYPES
@@ -28,24 +31,38 @@ from rlx.types import DTYPES
 __all__ = ["gpu_program"]
 
 
-def gpu_program(schedule: Schedule, target: Target, symbols: dict[str, str]) -> GpuProgram:
-    """The program of a schedule. ``symbols`` are the names that the kernels have in their code.
+def gpu_program(
+    schedule: Schedule, target: Target, symbols: dict[str, str], most_rounds: int | None = None
+) -> GpuProgram:
+    """The program of a schedule. ``symbols`` are the names that the kernels have in their code. If
+    the device ends loops after ``most_rounds``, kernels whose rounds depend on data tell of it.
 
     Raises UnsupportedError for a kernel that the target's language cannot say.
     """
     named = {symbols[k.name]: k for k in schedule.kernels}  # equal kernels have one name
-    texts = [emit_kernel(k.family, name, k.config, target.kernels) for name, k in named.items()]
+    numbers = {name: n for n, name in enumerate(named)}
+    numbers = {k: numbers[name] for k, name in symbols.items()}
+
+    def emitted(watched: Container[int]) -> list[KernelText]:
+        plain, watching = target.kernels, replace(target.kernels, watches=True)
+        return [
+            emit_kernel(k.family, name, k.config, watching if n in watched else plain)
+            for n, (name, k) in enumerate(named.items())
+        ]
+
+    texts = emitted(())
+    builder = _Builder(schedule, numbers, texts)
+    if most_rounds is not None and builder.unknown:
+        texts = emitted(builder.unknown)
+        builder = _Builder(schedule, numbers, texts, most_rounds)
     # One file for all but Triton's: a driver's compiler takes longer to start than for a kernel.
     own = [text for text in texts if text.frame != "triton"]
     code = target.emitter.emit(own, target.stages[-1]) if own else b""
     kernels = tuple(_kernel(text, code, target) for text in texts)
-    numbers = {name: n for n, name in enumerate(named)}
-    builder = _Builder(schedule, {k: numbers[name] for k, name in symbols.items()}, texts)
     return GpuProgram(
         schedule.target, kernels, tuple(builder.memories),
         schedule.params, schedule.inputs, schedule.outputs, schedule.constants,
-        tuple((builder.step(step), follows) for step, follows in schedule.prologue),
-        builder.steps(schedule.main), schedule.launches, schedule.sites,
+        builder.prologue, builder.main, schedule.launches, builder.sites, tuple(builder.rounds),
     )  # fmt: skip
 
 
@@ -65,12 +82,24 @@ def _kernel(text: KernelText, code: bytes, target: Target) -> Kernel:
 
 
 class _Builder:
-    """Numbers the memories, and reads the steps."""
+    """Numbers the memories, and reads the steps.
+
+    ``rounds`` are those of the launches in order, ``unknown`` the kernels of launches of which they
+    are not known.
+    """
 
     def __init__(
-        self, schedule: Schedule, kernels: dict[str, int], texts: Sequence[KernelText]
+        self,
+        schedule: Schedule,
+        kernels: dict[str, int],
+        texts: Sequence[KernelText],
+        most_rounds: int | None = None,
     ) -> None:
-        self.kernels, self.texts = kernels, texts
+        self.kernels, self.texts, self.most_rounds = kernels, texts, most_rounds
+        self.counts = [Rounds(text) for text in texts]
+        self.rounds: list[int | None] = []
+        self.unknown: set[int] = set()
+        self.launches, self.sites = schedule.launches, list(schedule.sites)
         self.memories: list[Memory] = []
         # For each base of the schedule, the first of its memories, and where its slots begin.
         self.bases: list[tuple[int, list[int]]] = []
@@ -86,6 +115,8 @@ class _Builder:
         ):  # fmt: skip
             for n, (_, dt, shape) in enumerate(found):
                 self._add(role, [_bytes(dt, shape)], index=n)
+        self.prologue = tuple((self.step(s), follows) for s, follows in schedule.prologue)
+        self.main = self.steps(schedule.main)
 
     def _add(
         self, role: Any, sizes: Sequence[int], starts: Sequence[int] = (0,), index: int = 0
@@ -109,9 +140,29 @@ class _Builder:
         _, name, count, _, _, refs, sizes = step
         number, given = self.kernels[name], iter(sizes)
         text = self.texts[number]
-        params = tuple(count if n == "range" else next(given) for n in text.sizes)
-        places = tuple(self.place(r) for r in refs)
-        return Dispatch(number, groups(count, text.points), places, params)
+        grid, places = groups(count, text.points), [self.place(r) for r in refs]
+        known = {"range": count}
+        if ROUNDS_SITE in text.sizes:
+            self.rounds.append(0)
+            known[ROUNDS_SITE] = self.site()
+            if len(places) < len(text.buffers):
+                places.append(Place([m.role for m in self.memories].index("error"), 0))
+        params = tuple(known[n] if n in known else next(given) for n in text.sizes)
+        if ROUNDS_SITE not in text.sizes:
+            self.rounds.append(self.counts[number].of(grid, params))
+            if self.rounds[-1] is None:
+                self.unknown.add(number)
+        return Dispatch(number, grid, tuple(places), params)
+
+    def site(self) -> int:
+        """The number of a new fault site: a loop of the launch at hand was cut."""
+        ops, file, line, *_ = self.launches[len(self.rounds) - 1]
+        message = (
+            f"{ops}: its loops take more rounds than the {self.most_rounds} after which the device's"
+            " driver ends all loops; run it on smaller tensors, or on another device (cpu, opencl)"
+        )
+        self.sites.append((message, file, line))
+        return len(self.sites) - 1
 
     def branch(self, step: Any) -> Step:
         _, flag, then, otherwise = step

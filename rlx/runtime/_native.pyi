@@ -56,7 +56,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 ABI_VERSION: Literal[1]
-ARTIFACT_FORMAT: Literal[3]
+ARTIFACT_FORMAT: Literal[5]
 BASE_ARENA: Literal[0]
 BASE_PACKED: Literal[1]
 BASE_ERROR: Literal[2]

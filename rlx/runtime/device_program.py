@@ -106,6 +106,7 @@ def write_program(w: Writer, variant: DeviceVariant, part: Callable[[str, Any], 
         write_step(w, _plain(step), kernels)
     w.each(p.main, lambda w, s: write_step(w, _plain(s), kernels))
     write_facts(w, p.launches, p.sites)
+    w.each(p.rounds, lambda w, n: w.words(-1 if n is None else n))
 
 
 def _write_binding(w: Writer, binding: Binding) -> None:
@@ -155,6 +156,7 @@ def read_program(
     return GpuProgram(
         target, kernels, memories, params, inputs, outputs, constants,
         tuple((step, follows) for follows, step in prologue), main, *read_facts(r),
+        tuple(None if n < 0 else n for n in r.list()),
     )  # fmt: skip
 
 

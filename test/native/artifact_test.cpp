@@ -54,7 +54,7 @@ std::string raw(float value, int64_t count) {
 
 uint64_t checksum(const std::string& bytes) { return rlx::checksum(bytes.data(), bytes.size()); }
 
-std::string container(const NamedParts& parts, uint32_t format = 4, uint32_t abi = 1) {
+std::string container(const NamedParts& parts, uint32_t format = 5, uint32_t abi = 1) {
   std::string entries, names, body;
   for (const auto& [name, data] : parts) names += name;
   const size_t start = 64 + 32 * parts.size() + names.size();

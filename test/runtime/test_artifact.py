@@ -164,8 +164,8 @@ def with_header(data: bytes, at: int, form: str, value: int) -> bytes:
 def test_other_files_formats_and_versions_are_refused(data: bytes) -> None:
     refused(b"", "expected an RLX artifact")
     refused(b"\x7fELF" + data[4:], "expected an RLX artifact")
-    refused(with_header(data, 8, "<I", 5), "found format 5, expected format 4", "newer")
-    refused(with_header(data, 8, "<I", 0), "found format 0, expected format 4", "compile")
+    refused(with_header(data, 8, "<I", 6), "found format 6, expected format 5", "newer")
+    refused(with_header(data, 8, "<I", 0), "found format 0, expected format 5", "compile")
     refused(with_header(data, 12, "<I", 99), "runtime ABI 99, expected ABI 1", "compile")
 
 

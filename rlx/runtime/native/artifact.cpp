@@ -130,6 +130,19 @@ void read_schedule(const Part& part, const std::vector<Part>& parts, Variant& va
   check_schedule(variant.schedule, variant.prologue, Kernels::kNumbers);
 }
 
+// The most rounds that an invocation of each launch makes in its loops, -1 if that is not known.
+void read_rounds(Words& words, const Variant& variant) {
+  const std::vector<int64_t> rounds = words.list();
+  const size_t expected = launch_count(variant.prologue) + launch_count(variant.schedule.main);
+  if (rounds.size() != expected) {
+    words.refuse("rounds of " + std::to_string(rounds.size()) + " launches",
+                 std::to_string(expected));
+  }
+  for (int64_t most : rounds) {
+    if (most < -1) words.refuse(number(most) + " rounds", "-1 or more");
+  }
+}
+
 // The sizes of a device's memories. Those of params, constants, inputs and outputs, and the error
 // record of 8 bytes, are there once each, in order; the others have any size.
 std::vector<int64_t> read_memories(Words& words, const Variant& variant) {
@@ -191,6 +204,7 @@ void read_program(const Part& part, const std::vector<Part>& parts, Variant& var
   const std::vector<DeviceKernel> kernels = read_device_kernels(words, parts);
   read_steps(words, variant, StepReader(words, kernels.size(), &kernels));
   read_facts(words, variant);
+  read_rounds(words, variant);
   words.end();
   check_steps("main", variant.schedule.main, sizes);
   for (const PrologueStep& item : variant.prologue.steps) {

@@ -128,7 +128,9 @@ class GpuProgram:
     was set, and once if there are none. ``launches`` says what each dispatch is for, those of the
     prologue first: its ops, the user's file and line; its flops, and the bytes it moves. ``sites``
     are the messages of faults with the user's line: an error record, two words of 32 bits, holds a
-    code and the number of a site.
+    code and the number of a site. ``rounds`` is for each launch the most rounds that an invocation
+    makes in its loops, None if that depends on data; a kernel that tells of loops that are cut has
+    0.
     """
 
     target: str
@@ -142,6 +144,7 @@ class GpuProgram:
     main: tuple[Step, ...]
     launches: list[tuple[str, str, int, int, int]]
     sites: list[tuple[str, str, int]]
+    rounds: tuple[int | None, ...] = ()
 
 
 def groups(count: int, points: int) -> Triple:
