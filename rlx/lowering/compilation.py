@@ -56,8 +56,8 @@ class Options:
     the first stay unfused, and of the second one that no kernel family claims is an
     UnsupportedError with the families' reasons. ``fuse`` False keeps ops apart. ``donate`` pairs
     positions of inputs with those of outputs, of one type each, that may be written over them
-    (``CompiledGraph.run_in_place``). ``most_rounds`` is that of a GPU's driver that ends loops
-    after so many rounds (``Driver.most_rounds``), by default of the device that a session compiles for.
+    (``CompiledGraph.run_in_place``). ``most_rounds`` says that a GPU's driver ends loops
+    after so many rounds (``rlx.targets.gpu.loop_limit``); a session knows it of its device.
     """
 
     dispatch: Literal["native", "common"] = field(default_factory=_dispatch)

@@ -158,8 +158,8 @@ class _Builder:
         """The number of a new fault site: a loop of the launch at hand was cut."""
         ops, file, line, *_ = self.launches[len(self.rounds) - 1]
         message = (
-            f"{ops}: its loops take more rounds than the {self.most_rounds} after which the device's"
-            " driver ends all loops; run it on smaller tensors, or on another device (cpu, opencl)"
+            f"{ops}: its loops take more rounds than the {self.most_rounds} after which the driver"
+            " ends all loops; run it on smaller tensors, or on another device (cpu, opencl)"
         )
         self.sites.append((message, file, line))
         return len(self.sites) - 1

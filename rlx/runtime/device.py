@@ -21,6 +21,7 @@ from rlx.runtime.device_array import DeviceArray, accepted, put
 from rlx.targets import best_features, find_target
 from rlx.targets.gpu.driver import Driver
 from rlx.targets.gpu.drivers import shared_driver
+from rlx.targets.gpu.loop_limit import check_rounds, most_rounds
 from rlx.targets.gpu.program import Branch, Dispatch, For, GpuProgram, Repeat, Step
 from rlx.targets.gpu.work import Buffer, Launch, Recording
 
@@ -48,7 +49,7 @@ class DeviceBackend:
         from rlx.runtime.cache.artifacts import find_or_compile
 
         features, chosen = best_features(self.name, self.driver.features).name, Options.of(options)
-        chosen = replace(chosen, most_rounds=self.driver.most_rounds)
+        chosen = replace(chosen, most_rounds=most_rounds(str(self.driver)))
         artifact, report = find_or_compile(
             graph, (self.name, features), chosen, lambda: find_target(f"{self.name}:{features}")
         )
@@ -61,7 +62,7 @@ class DeviceBackend:
         driver = self.driver
         variant = artifact.fitting(self.name, driver.features, str(driver))
         assert not isinstance(variant, Variant)
-        _check_rounds(variant.program, driver)
+        check_rounds(variant.program, str(driver))
         made = DeviceExecutable(variant.program, driver, report, donate)
         for name, value in artifact.values.items():
             made.set_param(name, value)
@@ -73,26 +74,6 @@ class DeviceBackend:
 
     def set_threads(self, n: int) -> None:
         """The host only waits for the device; any number is accepted."""
-
-
-def _check_rounds(program: GpuProgram, driver: Driver) -> None:
-    """UnsupportedError for a launch whose loops the driver may end before their time."""
-    most = driver.most_rounds
-    if most is None:
-        return
-    for (ops, file, line, *_), rounds in zip(program.launches, program.rounds, strict=True):
-        if rounds is None:
-            what = "has loops whose rounds depend on data"
-            todo = f"compile it with most_rounds={most}, so that it tells of loops that are cut"
-        elif rounds > most:
-            what = f"makes up to {rounds} rounds of its loops"
-            todo = "split the tensor, or run it on a device that has no such limit (cpu, opencl)"
-        else:
-            continue
-        raise UnsupportedError(
-            f"{ops}: its kernel {what}, and {driver} silently ends loops after {most} in all; {todo}",
-            (file, line),
-        )
 
 
 @dataclass(frozen=True)

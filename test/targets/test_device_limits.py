@@ -11,13 +11,16 @@ import pytest
 
 import rlx
 from rlx.compiler import compile_program
-from rlx.errors import UnsupportedError
+from rlx.errors import FaultError, UnsupportedError
 from rlx.interpreter import interpret
 from rlx.kernels.control import ROW
+from rlx.lowering.compilation import Options
 from rlx.targets import find_target
+from rlx.targets.gpu.loop_limit import most_rounds
 from rlx.targets.gpu.program import Dispatch
+from support import web
 from support.conformance import facts, gpu_targets, loses_products_with_zero, runnable
-from support.device import compiled
+from support.device import compiled, device_of
 from support.tolerances import assert_close
 
 rng = np.random.default_rng(0)
@@ -205,3 +208,107 @@ def test_remainders_of_the_least_integer_keep_its_sign(target: str) -> None:
         outputs += [g.fmod(x, y), g.remainder(x, y)]
     g.set_outputs(outputs)
     agrees(target, g, feeds)
+
+
+def cut(target: str) -> bool:
+    """Whether the device of a target ends loops before their time."""
+    return most_rounds(facts(target).device) is not None
+
+
+def long_loops(n: int) -> tuple[rlx.Graph, dict[str, Any]]:
+    g = rlx.Graph("g")
+    g.set_outputs(g.input("x", [n]).cumsum(0))
+    a = np.ones(n, np.float32)
+    a[-1] = 5
+    return g, {"x": a}
+
+
+def image(channels: int) -> tuple[rlx.Graph, dict[str, Any]]:
+    shape = (1, channels, 7, 7)
+    g = rlx.Graph("g")
+    g.set_outputs(g.conv2d(g.input("x", shape), g.input("w", shape)))
+    a = np.ones(shape, np.float32)
+    a[0, -1, -1, -1] = 1000
+    return g, {"x": a, "w": np.ones(shape, np.float32)}
+
+
+@pytest.mark.parametrize("target", RUNNABLE)
+@pytest.mark.parametrize(
+    ("build", "fits", "over"),
+    [(long_loops, 65_534, 65_537), (image, 1_300, 2_000)],
+    ids=["one loop", "loops in loops"],
+)
+def test_no_loop_is_cut(target: str, build: Any, fits: int, over: int) -> None:
+    if target == web.NAME:
+        pytest.skip("a browser does not say what it runs on")
+    agrees(target, *build(fits))
+    if not cut(target):
+        agrees(target, *build(over))
+        return
+    with pytest.raises(UnsupportedError, match=r"makes up to \d+ rounds .* 65536 in all") as e:
+        compiled(target, build(over)[0])
+    assert e.value.location is not None and e.value.location[0] == __file__
+
+
+def gaussians(n: int) -> tuple[rlx.Graph, dict[str, Any]]:
+    """So many that reach all pixels of one tile, and hide little of what is behind them."""
+    g = rlx.Graph("g")
+    feeds = {
+        "means": np.full((n, 2), 8, np.float32),
+        "conics": np.tile(np.array([1, 0, 1], np.float32), (n, 1)),
+        "colors": np.ones((n, 1), np.float32),
+        "opacities": np.full(n, 0.005, np.float32),
+        "radii": np.full(n, 16, np.int32),
+    }
+    given = [g.input(name, a.shape, str(a.dtype)) for name, a in feeds.items()]
+    g.set_outputs(g.rasterize_gaussians(*given, width=16, height=16))
+    return g, feeds
+
+
+@pytest.mark.parametrize("target", RUNNABLE)
+def test_a_loop_whose_rounds_depend_on_data_tells_that_it_was_cut(target: str) -> None:
+    if target == web.NAME:
+        pytest.skip("a browser does not say what it runs on")
+    agrees(target, *gaussians(20))
+    graph, feeds = gaussians(300)
+    if not cut(target):
+        agrees(target, graph, feeds)
+        return
+    run = compiled(target, graph)
+    with pytest.raises(FaultError, match="more rounds than the 65536") as e:
+        run.run(feeds)
+    assert e.value.location is not None and e.value.location[0] == __file__
+    assert run.run({**feeds, "radii": np.zeros(300, np.int32)})[0].max() == 0
+
+
+@pytest.mark.parametrize("target", RUNNABLE)
+def test_what_was_compiled_elsewhere_is_refused_where_its_loops_may_be_cut(target: str) -> None:
+    if target == web.NAME or not cut(target):
+        pytest.skip(f"{target}: its device cuts no loops, or does not say so")
+    found = rlx.Session(device_of(target))
+    for build, n, match in (
+        (long_loops, 65_537, "up to 65538 rounds"), (gaussians, 20, "most_rounds=65536"),
+    ):  # fmt: skip
+        graph, feeds = build(n)
+        with pytest.raises(UnsupportedError, match=match):
+            found.load(rlx.compile_artifact(graph, target))
+    told = found.load(rlx.compile_artifact(graph, target, most_rounds=65_536))
+    assert_close(told.run(feeds)[0], interpret(graph, feeds)[0])
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda g: g.input("x", [999]) + 1.0, 0),
+        # A loop's rounds, and the one that ends it.
+        (lambda g: g.input("x", [999]).cumsum(0), 1_000),
+        (lambda g: g.input("x", [3, 20, 40]).sum(axis=[1, 2]), 20 * (1 + 41) + 1),
+        (lambda g: g.input("x", [999]).sort(0), None),  # as the data has it
+    ],
+    ids=["no loop", "one loop", "loops in loops", "data"],
+)
+def test_rounds_of_kernels(build: Any, expected: int | None) -> None:
+    g = rlx.Graph("g")
+    g.set_outputs(build(g))
+    program, _ = compile_program(g, find_target("vulkan"), Options(dispatch="common"))
+    assert program.rounds[-1] == expected

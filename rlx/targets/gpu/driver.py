@@ -55,19 +55,12 @@ FORKED = (
 """Why a driver is of no use, to be formatted with what happened."""
 
 
-_LLVMPIPE_ROUNDS = 1 << 16
-"""Mesa's llvmpipe, which OpenGL, Vulkan and what stands on them have for processors, counts the ends
-of rounds up to 65,535 (LP_MAX_TGSI_LOOP_ITERATIONS). The end after that is of no matter: in that
-round the last loop finds that it is over."""
-
-
 class Driver(ABC):
     """One device through one API. Subclasses implement the methods with a leading underscore.
 
     ``name`` is the device's own name, ``limits`` what launches may ask, ``features`` what it can do
     beyond every device of its kind, in the words of ``rlx.targets.<api>.features``; ``software``
-    says that the device is this machine's processor. ``most_rounds`` is after how many rounds in
-    all loops of an invocation the device ends them, without a word; None if it does not.
+    says that the device is this machine's processor.
     """
 
     api: str
@@ -84,11 +77,6 @@ class Driver(ABC):
         self._live: weakref.WeakSet[Resource] = weakref.WeakSet()
         self._dropped: deque[tuple[str, Any]] = deque()
         self._modules: dict[bytes, list[Any]] = {}
-
-    @property
-    def most_rounds(self) -> int | None:
-        """See the class."""
-        return _LLVMPIPE_ROUNDS if "llvmpipe" in self.name.lower() else None
 
     # -- memory ----------------------------------------------------------------------------
 

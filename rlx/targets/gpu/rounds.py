@@ -216,10 +216,10 @@ class _Reader:
         """The same number, if it surely fits."""
         found, kind = self.value(op.operands[0]), op.results[0].type
         bits = kind.width if isinstance(kind, ir.IntegerType) else 32
-        fits = found.low is not None and found.high is not None
-        fits = fits and -1 << (bits - 1) <= found.low and found.high < 1 << (bits - 1)
-        signless = op.name == "arith.extui" and (found.low is None or found.low < 0)
-        return found if fits and not signless else None
+        low, high = found.low, found.high
+        if low is None or high is None or (op.name == "arith.extui" and low < 0):
+            return None
+        return found if -1 << (bits - 1) <= low and high < 1 << (bits - 1) else None
 
 
 def _constant(_: _Reader, op: ir.Operation) -> Sum:
