@@ -207,7 +207,14 @@ class _Reader:
         return between(0, b.high - 1 if a.high is None else min(a.high, b.high - 1))
 
     def chosen(self, op: ir.Operation) -> Sum | None:
-        a, b = (self.value(v) for v in list(op.operands)[1:])
+        condition, *sides = op.operands
+        a, b = (self.value(v) for v in sides)
+        test = None if isinstance(condition.owner, ir.Block) else condition.owner.operation
+        if test is not None and test.name == "arith.cmpi":
+            kind = ir.IntegerAttr(test.attributes["predicate"]).value
+            kind = kind if list(test.operands) == sides else _SWAPPED.get(kind)
+            if set(test.operands) == set(sides) and kind in (*_LESS, *_MORE):
+                return lower(a, b) if kind in _LESS else higher(a, b)
         low = None if a.low is None or b.low is None else min(a.low, b.low)
         high = None if a.high is None or b.high is None else max(a.high, b.high)
         return between(low, high)
@@ -241,6 +248,7 @@ def _corners(a: Sum, b: Sum, f: Callable[[int, int], int]) -> Sum | None:
 # arith.cmpi's predicates: by how much a is less than b at least, or more.
 _LESS, _MORE = {2: 1, 3: 0}, {4: 1, 5: 0}
 _OPPOSITE = {2: 5, 3: 4, 4: 3, 5: 2}
+_SWAPPED = {2: 4, 3: 5, 4: 2, 5: 3}
 
 _VALUES: dict[str, Callable[[_Reader, ir.Operation], Sum | None]] = {
     "arith.constant": _constant,
