@@ -51,9 +51,9 @@ def gpu_program(
         ]
 
     texts = emitted(())
-    builder = _Builder(schedule, numbers, texts)
-    if most_rounds is not None and builder.unknown:
-        texts = emitted(builder.unknown)
+    builder = _Builder(schedule, numbers, texts, most_rounds)
+    if most_rounds is not None and builder.unsure:
+        texts = emitted(builder.unsure)
         builder = _Builder(schedule, numbers, texts, most_rounds)
     # One file for all but Triton's: a driver's compiler takes longer to start than for a kernel.
     own = [text for text in texts if text.frame != "triton"]
@@ -84,8 +84,8 @@ def _kernel(text: KernelText, code: bytes, target: Target) -> Kernel:
 class _Builder:
     """Numbers the memories, and reads the steps.
 
-    ``rounds`` are those of the launches in order, ``unknown`` the kernels of launches of which they
-    are not known.
+    ``rounds`` are those of the launches in order; ``unsure`` are the kernels of which data decides
+    whether they make more than ``most_rounds``.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class _Builder:
         self.kernels, self.texts, self.most_rounds = kernels, texts, most_rounds
         self.counts = [Rounds(text) for text in texts]
         self.rounds: list[int | None] = []
-        self.unknown: set[int] = set()
+        self.unsure: set[int] = set()
         self.launches, self.sites = schedule.launches, list(schedule.sites)
         self.memories: list[Memory] = []
         # For each base of the schedule, the first of its memories, and where its slots begin.
@@ -149,9 +149,10 @@ class _Builder:
                 places.append(Place([m.role for m in self.memories].index("error"), 0))
         params = tuple(known[n] if n in known else next(given) for n in text.sizes)
         if ROUNDS_SITE not in text.sizes:
-            self.rounds.append(self.counts[number].of(grid, params))
-            if self.rounds[-1] is None:
-                self.unknown.add(number)
+            most, sure = self.counts[number].of(grid, params)
+            self.rounds.append(most)
+            if not sure and (most is None or most > (self.most_rounds or most)):
+                self.unsure.add(number)
         return Dispatch(number, grid, tuple(places), params)
 
     def site(self) -> int:

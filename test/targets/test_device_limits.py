@@ -18,6 +18,7 @@ from rlx.lowering.compilation import Options
 from rlx.targets import find_target
 from rlx.targets.gpu.loop_limit import most_rounds
 from rlx.targets.gpu.program import Dispatch
+from rlx.types import i64
 from support import web
 from support.conformance import facts, gpu_targets, loses_products_with_zero, runnable
 from support.device import compiled, device_of
@@ -315,6 +316,18 @@ def test_rounds_of_kernels(build: Any, expected: int | None) -> None:
     g.set_outputs(build(g))
     program, _ = compile_program(g, find_target("vulkan"), Options(dispatch="common"))
     assert program.rounds[-1] == expected
+
+
+@pytest.mark.parametrize("target", RUNNABLE)
+def test_loops_that_data_may_skip_run_on_a_device_that_cuts_them(target: str) -> None:
+    # Of 32,000 elements few are among the largest that were met: only those are put in their place.
+    g = rlx.Graph("g")
+    x = g.input("x", [32_000])
+    g.set_outputs(x.topk(5))
+    feeds = {"x": rng.standard_normal(32_000).astype(np.float32)}
+    if i64 in find_target(target).kernels.lacks:
+        pytest.skip(f"{target} has no i64, the type of indices")
+    agrees(target, g, feeds)
 
 
 def test_a_thread_of_a_large_tensor_makes_few_rounds() -> None:

@@ -3,7 +3,7 @@
 Read off the kernel's text for the numbers of a launch. It is an upper bound: of each loop the most
 rounds that its bounds allow, of loops in loops the product, and of a branch both sides, which
 devices with vectors of invocations take in turn. The round in which a loop finds itself at its end
-counts too. Where the rounds of a loop depend on data there is no bound.
+counts too. Where the bounds of a loop depend on data there is no bound of its rounds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlx import _mlir
 from rlx._mlir import ir
@@ -20,7 +20,15 @@ from rlx.kernels.builder import KernelText
 from rlx.targets.gpu.intervals import Sum, Unknown, between, higher, lower, unknown
 from rlx.targets.gpu.work import Triple
 
-__all__ = ["Rounds"]
+__all__ = ["Most", "Rounds"]
+
+
+class Most(NamedTuple):
+    """The most rounds, None if that is not known; ``sure`` says that no data decides whether loops
+    run at all, so that some invocation makes about as many."""
+
+    rounds: int | None
+    sure: bool = True
 
 
 class Rounds:
@@ -28,19 +36,20 @@ class Rounds:
 
     def __init__(self, kernel: KernelText) -> None:
         self.kernel = kernel
-        self._found: dict[Any, int | None] = {}
+        self._found: dict[Any, Most] = {}
 
-    def of(self, groups: Triple, params: Sequence[int]) -> int | None:
-        """The most rounds of an invocation, of a launch on ``groups`` with such ``params``; None if
-        that is not known."""
+    def of(self, groups: Triple, params: Sequence[int]) -> Most:
+        """The most rounds of an invocation, of a launch on ``groups`` with such ``params``."""
         kernel, text = self.kernel, self.kernel.text
         if kernel.frame == "triton" or "scf.while" in text:
-            return None
+            return Most(None, sure=False)
         if "scf.for" not in text:
-            return 0
+            return Most(0)
         key = (groups, tuple(params))
         if key not in self._found:
-            self._found[key] = _Reader(kernel, self._function, groups, params).rounds(self._loops)
+            reader = _Reader(kernel, self._function, groups, params)
+            rounds = reader.rounds(self._loops)
+            self._found[key] = Most(rounds, rounds is not None and reader.sure)
         return self._found[key]
 
     @cached_property
@@ -91,6 +100,7 @@ class _Reader:
         self.kernel, self.groups, self.params = kernel, groups, params
         self.sizes = list(function.arguments)[len(kernel.buffers)]
         self.known: dict[ir.Value, Sum] = {}
+        self.sure = True
 
     # -- loops -----------------------------------------------------------------------------
 
@@ -123,7 +133,8 @@ class _Reader:
         kept, total = self.known, 0
         for inside, holds in zip(part.inside, (True, False), strict=True):
             self.known = dict(kept)
-            self.suppose(part.op.operands[0], holds)
+            if not self.suppose(part.op.operands[0], holds) and inside:
+                self.sure = False
             found = self.rounds(inside)
             self.known = kept
             if found is None:
@@ -131,22 +142,25 @@ class _Reader:
             total += found
         return total
 
-    def suppose(self, condition: ir.Value, holds: bool) -> None:
-        """Keep what a condition says of the integers that it compares."""
+    def suppose(self, condition: ir.Value, holds: bool) -> bool:
+        """Keep what a condition says of the integers that it compares; whether those are of the
+        launch, and not of data."""
         if isinstance(condition.owner, ir.Block):
-            return
+            return False
         op = condition.owner.operation
         if op.name == "arith.andi" and holds:
-            for v in op.operands:
-                self.suppose(v, holds)
-        elif op.name == "arith.cmpi":
-            a, b = op.operands
-            kind = ir.IntegerAttr(op.attributes["predicate"]).value
-            kind = kind if holds else _OPPOSITE.get(kind)
-            if kind in _LESS:
-                self.keep_less(a, b, _LESS[kind])
-            elif kind in _MORE:
-                self.keep_less(b, a, _MORE[kind])
+            return all([self.suppose(v, holds) for v in op.operands])
+        if op.name != "arith.cmpi":
+            return False
+        a, b = op.operands
+        of_launch = all(s.low is not None and s.high is not None for s in self.values(op))
+        kind = ir.IntegerAttr(op.attributes["predicate"]).value
+        kind = kind if holds else _OPPOSITE.get(kind)
+        if kind in _LESS:
+            self.keep_less(a, b, _LESS[kind])
+        elif kind in _MORE:
+            self.keep_less(b, a, _MORE[kind])
+        return of_launch
 
     def keep_less(self, a: ir.Value, b: ir.Value, by: int) -> None:
         x, y = self.value(a), self.value(b)
