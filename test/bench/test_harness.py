@@ -16,7 +16,8 @@ sys.path.insert(0, str(ROOT))
 from bench import __main__ as program  # noqa: E402
 from bench import report  # noqa: E402
 from bench.case import Case, Tensor  # noqa: E402
-from bench.families import FAMILIES, cases, find_case, limits  # noqa: E402
+from bench.families import FAMILIES, busy, cases, find_case, limits  # noqa: E402
+from bench.families.calls_process import Call, waiting  # noqa: E402
 from bench.measure import Bench, Failure, Options, Row, difference  # noqa: E402
 from bench.runtimes import RUNTIMES  # noqa: E402
 
@@ -194,3 +195,29 @@ def test_a_later_run_replaces_a_family_by_as_many_threads() -> None:
     assert times == {("gemm", 1): 1.0, ("gemm", 2): 4.0, ("norm", 1): 3.0, ("softmax", 1): 5.0}
     assert found.options["commands"] == [["first"], ["second"]]
     assert {s["family"] for s in found.starts} == {"gemm", "norm", "softmax"}
+
+
+def test_stalls_of_a_caller_that_was_put_aside_are_told_apart() -> None:
+    def of(*calls: Call) -> dict[str, float]:
+        return {row.case: row.least for row in busy.of_calls("c", 2, calls, alone=1.0)}
+
+    found = of(Call(9.0, 8.0), Call(1.5, 0.04), Call(1.0, 0.0), Call(2.0, 0.06))
+    assert found["c, longest of 4"] == found["c, longest / alone"] == 9
+    assert found["c, caller put aside, of 4"] == 2
+    assert found["c, longest of the others"] == found["c, longest of the others / alone"] == 1.5
+    assert "c, longest of the others" not in of(Call(9.0, 8.0))
+    unknown = of(Call(9.0, None), Call(1.0, None))
+    assert list(unknown) == [
+        "c, median of 2",
+        "c, p99 of 2",
+        "c, longest of 2",
+        "c, longest / alone",
+    ]
+
+
+def test_the_time_a_thread_waits_for_a_cpu_is_counted() -> None:
+    waited = waiting()
+    if waited is None:
+        pytest.skip("this system does not count it")
+    before, contents = waited(), Path("/proc/thread-self/schedstat").read_text().split()
+    assert before <= int(contents[1]) <= waited()
