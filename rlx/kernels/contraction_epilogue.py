@@ -16,6 +16,7 @@ from rlx.kernels.bfloat import rounds_fast
 from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.contraction_plan import SHORT, ContractionConfig
 from rlx.kernels.contraction_tile import CACHE_LINE, STRIP_PANELS
+from rlx.kernels.elementwise import walk
 from rlx.kernels.probe import step_cost
 from rlx.kernels.reg import Buffer, Reg
 from rlx.ops.cast import Cast
@@ -140,7 +141,7 @@ class Epilogue:
 
         def row(r: Reg) -> None:
             n0 = k.select(r < whole, s.end - 1, s.begin) * width
-            self.columns(k.minimum(self.n, s.end * width) - n0, self.step, self.row(s, r, n0))
+            self.columns(k.minimum(self.n, s.end * width) - n0, self.row(s, r, n0))
 
         k.loop(k.select(s.end * width > self.n, 0, whole), s.task.rows, 1, row)
 
@@ -154,29 +155,27 @@ class Epilogue:
         latencies."""
         return self.shape.width if self.shape.vectors == 2 else self.shape.lanes
 
-    def columns(self, count: Reg, lanes: int, body: Callable[[Reg, int], None]) -> None:
-        """Cover ``count`` columns by vectors of ``lanes``, and the rest one by one."""
-        if self.lanes:
-            self.k.vector_loop(count, lanes, body)
-        else:
-            self.k.loop(0, count, 1, lambda j: body(j, 0))
+    def columns(self, count: Reg, body: Callable[..., None]) -> None:
+        """Cover ``count`` columns by vectors, and the last ones by a part of one (``walk``)."""
+        vectors = self.step // self.shape.lanes
+        walk(self.k, self.k.index(0), count, body, lanes=self.lanes, vectors=vectors, masked=True)
 
     def row(
         self, s: Strip, r: Reg, n0: Reg, sums: Sequence[Reg] | None = None
-    ) -> Callable[[Reg, int], None]:
-        """What emits some columns of a row of C, counted from ``n0``: ``sums`` are the vectors from
-        there on, which are in the strip else."""
+    ) -> Callable[..., None]:
+        """What emits some columns of a row of C, counted from ``n0``, or those that a mask has:
+        ``sums`` are the vectors from there on, which are in the strip else."""
         k, t, program = self.k, s.task, self.config.epilogue
         m = t.row0 + r
         at, c = r * self.strip_width + (n0 - s.column), t.batch * self.c_batch + m * self.ldc + n0
         operands = [self.operand(i, t.batch, m, n0) for i in range(len(self.operands))]
         left = iter(sums or ())
 
-        def columns(j: Reg, lanes: int) -> None:
-            product = next(left, None) or k.load(t.sums, at + j, lanes)
-            values = [self.operand_value(x, j, lanes) for x in operands]
+        def columns(j: Reg, lanes: int, mask: Reg | None = None) -> None:
+            product = next(left, None) or k.load(t.sums, at + j, lanes, mask)
+            values = [self.operand_value(x, j, lanes, mask) for x in operands]
             result = program.emit(k, [k.round_to(product, program.inputs[0]), *values])[0]
-            k.store(k.splat(result, lanes) if lanes else result, self.c, c + j, lanes)
+            k.store(k.splat(result, lanes) if lanes else result, self.c, c + j, lanes, mask)
 
         return columns
 
@@ -196,9 +195,9 @@ class Epilogue:
             at = at + m * row_stride
         return self.operands[i], at + n0 if kind in ("full", "row") else at
 
-    def operand_value(self, x: Operand, j: Reg, lanes: int) -> Reg:
-        """An operand at some columns."""
+    def operand_value(self, x: Operand, j: Reg, lanes: int, mask: Reg | None) -> Reg:
+        """An operand at some columns, or those that a mask has."""
         if isinstance(x, Reg):
             return x
         buffer, at = x
-        return self.k.load(buffer, at + j, lanes)
+        return self.k.load(buffer, at + j, lanes, mask)

@@ -464,6 +464,18 @@ def test_only_matrices_are_requested_for_an_epilogue() -> None:
     assert requests == [0, shape.rows * shape.width * f32.bytes // 64, 0, 0]
 
 
+@pytest.mark.parametrize("cpu, masks", [("x86-64-v3", False), ("x86-64-v4", True)])
+@pytest.mark.parametrize("a", [f32, bf16], ids=str)
+def test_the_last_columns_are_a_part_of_a_vector(cpu: str, masks: bool, a: DType) -> None:
+    """Where the target has masks, nothing is done one by one: not C, and not the rows of A that are
+    copied."""
+    target = kernel_target(preset(cpu))
+    config = ContractionConfig(a, f32, gelu_and_add(), ("full",))
+    text = contraction.emit("product", config, target).text
+    assert text.count("vector.maskedstore") == (1 + config.copies if masks else 0)
+    assert bool(re.search(r"memref.store %\S+, %c\[", text)) != masks
+
+
 KINDS_OF_B: dict[str, dict[str, Any]] = {
     "packed": {},
     "plain": {"plain_b": True},
