@@ -95,8 +95,8 @@ class Case:
     checked: Callable[[Array], Array] = _all
     """The part of a result that is compared with the reference, which has that part alone."""
     padded: str = ""
-    """Of a ragged case the name of one with its sizes rounded up. If its family has that, what being
-    ragged costs is measured against it."""
+    """Of a ragged case the name of one with its sizes rounded up. If its family has that, what
+    being ragged costs is measured against it."""
     part: float = 0
     """How much of the work of the ``padded`` case it has."""
 

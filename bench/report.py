@@ -180,8 +180,8 @@ def section(results: Results, family: str) -> str:
 
 
 def ragged(results: Results, family: str) -> list[str]:
-    """Lines of a table: how much longer each library takes for the same work where sizes are ragged,
-    beside the padded neighbour; none if no case has one."""
+    """Lines of a table: how much longer each library takes for as much work where sizes are
+    ragged, beside the padded neighbour; none if no case has one."""
     found = results.cases(family)
     by_library = {
         key: _ragged_cost(rows, found.get((family, next(iter(rows.values())).padded, key[2]), {}))

@@ -507,6 +507,21 @@ def test_the_tile_stays_in_registers(cpu: str, dt: DType, b: str) -> None:
         assert not re.search(r"mm\d+.*\(%rsp\)|\(%rsp\).*mm\d+|\bq\d+.*\[sp", loop)
 
 
+@pytest.mark.parametrize("b", KINDS_OF_B)
+def test_a_long_epilogue_takes_no_registers_of_a_tile(b: str) -> None:
+    """Its constants are those of a function, whether it stands in one place or in several."""
+    features = preset("x86-64-v4")
+    config = ContractionConfig(f32, f32, gelu_and_add(), ("full",), **KINDS_OF_B[b])
+    shape = config.shape(kernel_target(features))
+    for rest in (False, True):
+        kernel = contraction.emit("product", replace(config, rest=rest), kernel_target(features))
+        blocks = re.split(r"^\.L\w+:", emit.to_assembly([kernel], features), flags=re.M)
+        tiles = [x for x in blocks if x.count("vfmadd") >= 12 and "vbroadcastss\t(%r" in x]
+        assert len(tiles) >= (len(shape.tail) - 1 if rest else 1)
+        for tile in tiles:
+            assert not re.search(r"mm\d+.*\(%rsp\)|\(%rsp\).*mm\d+", tile)
+
+
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "aarch64"])
 def test_objects_for_every_cpu(cpu: str) -> None:
     features = preset(cpu)
