@@ -528,6 +528,7 @@ def test_objects_for_every_cpu(cpu: str) -> None:
     target = kernel_target(features)
     kernels = [
         contraction.emit("product", ContractionConfig(f16, f16, adds(f16, 4), KINDS), target),
+        contraction.emit("long", ContractionConfig(f32, f32, gelu_and_add(), ("full",)), target),
         pack.emit("pack_rows", PackConfig(bf16, adjacent_columns=True), target),
         pack.emit("pack_columns", PackConfig(f64, adjacent_columns=False), target),
     ]
