@@ -308,7 +308,7 @@ def test_a_gpu_kernel_has_no_scratch_and_no_functions() -> None:
     with pytest.raises(TypeError, match="no scratch"):
         kernel("gpu").scratch(f32)
     with pytest.raises(TypeError, match="a GPU kernel is one function"):
-        kernel("gpu").outline("f", [], [], list)
+        kernel("gpu").outline("f", [], [], lambda: None)
 
 
 def test_gpu_frame() -> None:
