@@ -82,6 +82,33 @@ def test_a_ratio_is_the_best_peers_time_over_ours_and_losses_are_listed() -> Non
     assert "| f | 1 | 2 | 1 | 2.50 | 1.00 | 1.00 | c: 0.50 (jax) |" in report.summary(found)
 
 
+def test_a_ragged_case_is_compared_with_its_padded_neighbour_by_work() -> None:
+    ragged = {"padded": "8x8", "part": 0.75}
+    found = results(
+        *(replace(row(who, 3e-3, 6e-3, case="7x7"), **ragged) for who in ("rlx", "torch")),
+        row("rlx", 4e-3, 5e-3, case="8x8"),
+        replace(row("rlx", 1e-3, case="9x9"), padded="16x16", part=0.5),
+    )
+    lines = report.section(found, "f").splitlines()
+    assert lines[-3:] == [
+        "| ragged case | threads | beside | time of rlx |", "| --- | --- | --- | --- |",
+        "| 7x7 | 1 | 8x8 | +0% (+33%) |",
+    ]  # fmt: skip
+    assert "ragged" not in report.section(results(row("rlx", 1e-3)), "f")
+
+
+@pytest.mark.parametrize("name", ["gemm", "attention", "softmax", "norm", "activation"])
+def test_the_ragged_cases_of_a_family_have_neighbours(name: str) -> None:
+    found = cases(name)
+    pairs = [(case, found[case.padded]) for case in found.values() if case.padded in found]
+    assert pairs
+    for case, beside in pairs:
+        assert not beside.padded
+        assert 0.8 < case.part < 1
+        if case.flops:
+            assert case.part == pytest.approx(case.flops / beside.flops)
+
+
 def test_a_page_keeps_what_is_around_the_generated_part() -> None:
     text = "before\n<!-- bench -->\nold\n<!-- /bench -->\nafter\n"
     assert report.insert(text, "new") == "before\n<!-- bench -->\n\nnew\n\n<!-- /bench -->\nafter\n"
