@@ -284,7 +284,7 @@ def setting(results: Results) -> str:
     loads = [s["load"] for s in results.starts]
     device = f"{m['device']}; " if "device" in m else ""
     return (
-        f"{device}{m['cpu']}, {m['cpus']} CPUs; RLX at revision {m['revision']}; {versions}. Load"
+        f"{device}{m['cpu']}, {m['cpus']} CPUs; {versions}. Load"
         f" average as the families began: {min(loads, default=0):.1f} to"
         f" {max(loads, default=0):.1f}."
     )
@@ -292,10 +292,12 @@ def setting(results: Results) -> str:
 
 def page(results: Results) -> str:
     """All tables."""
-    commands = (shlex.join(["python", "-m", "bench", *c]) for c in results.options["commands"])
-    shown = "\n".join(commands)
+    shown = ["```sh"]
+    for c in results.options["commands"]:
+        command = shlex.join(["python", "-m", "bench", *c["arguments"]])
+        shown.append(f"{command}  # RLX at revision {c['revision']}")
     parts = [
-        f"```sh\n{shown}\n```",
+        "\n".join([*shown, "```"]),
         setting(results),
         "Geometric means over the cases of a family:", summary(results),
         "### Losses", losses(results),

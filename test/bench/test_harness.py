@@ -63,7 +63,7 @@ def row(runtime: str, *seconds: float, case: str = "c") -> Row:
 
 def results(*rows: Row) -> report.Results:
     machine = {"cpu": "A", "cpus": 2, "revision": "r", "versions": {"numpy": "2"}}
-    found = report.Results(machine, {"commands": [["f"]]})
+    found = report.Results(machine, {"commands": [{"arguments": ["f"], "revision": "r"}]})
     for r in rows:
         found.add(r)
     return found
@@ -214,13 +214,17 @@ def test_a_later_run_replaces_a_family_by_as_many_threads() -> None:
     def run(time: str, *of: tuple[str, int, float]) -> report.Results:
         rows = [Row(f, "c", threads, "rlx", [s], s) for f, threads, s in of]
         starts = [{"family": f, "time": time, "load": 0.0} for f, _, _ in of]
-        return report.Results({}, {"commands": [[time]]}, starts, rows)
+        command = {"arguments": [time], "revision": f"of the {time}"}
+        machine = {"cpu": "A", "cpus": 2, "versions": {}}
+        return report.Results(machine, {"commands": [command]}, starts, rows)
 
     found = run("first", ("gemm", 1, 1.0), ("gemm", 2, 2.0), ("norm", 1, 3.0))
     found.replace(run("second", ("gemm", 2, 4.0), ("softmax", 1, 5.0)))
     times = {(r.family, r.threads): r.least for r in found.rows}
     assert times == {("gemm", 1): 1.0, ("gemm", 2): 4.0, ("norm", 1): 3.0, ("softmax", 1): 5.0}
-    assert found.options["commands"] == [["first"], ["second"]]
+    page = report.page(found)
+    for time in ("first", "second"):
+        assert f"python -m bench {time}  # RLX at revision of the {time}" in page
     assert {s["family"] for s in found.starts} == {"gemm", "norm", "softmax"}
 
 
