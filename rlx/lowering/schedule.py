@@ -117,7 +117,7 @@ def _kernel(name: str, f: ir.Operation) -> KernelRef:
         raise IRError(f"kernel @{name} needs lir.config", place_of(f))
     family = _read(f.attributes, "lir.family", ir.StringAttr, place_of(f)).value
     try:
-        return KernelRef(name, family, decode(f.attributes["lir.config"], config_classes()))
+        return KernelRef(name, family, decode(f.attributes["lir.config"], config_classes))
     except (TypeError, ValueError, KeyError) as e:
         raise IRError(f"the config of @{name} is not one of {family}: {e}", place_of(f)) from e
 

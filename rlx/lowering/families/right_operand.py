@@ -269,12 +269,14 @@ def _pack(
     fill: bool = True,
 ) -> None:
     k, n = source.shape
-    if panels.turn(source) and column == 0 and fill:
+    width = panel_width(lowering.target.kernels, panels.dtype)
+    if panels.turn(source) and column % width == 0 and (fill or n % width == 0):
         across = PackAcrossConfig(panels.dtype)
         turning = pack_across.launch(
             across, lowering.target.kernels, k=k, n=n, column_stride=source.strides[1]
         )
-        lowering.launch("pack_across", across, [source, packed], turning)
+        whole = packed.slice([column * k], [packed.size - column * k], [1])
+        lowering.launch("pack_across", across, [source, whole], turning)
         return
     config = panels.config(source)
     launch = pack.launch(

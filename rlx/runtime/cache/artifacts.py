@@ -5,8 +5,10 @@ A hit needs neither MLIR nor LLVM: they are imported where something has to be c
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -143,12 +145,13 @@ def _compiled(
     cache: str,
 ) -> tuple[Artifact, CompileReport]:
     preload()
-    from rlx.compiler import compile_structure
+    with _no_collections():
+        from rlx.compiler import compile_structure
 
-    start = Tick.now()
-    shelf = Shelf(keep[0], keep[1].tools) if keep else None
-    with Places(graph).errors():
-        artifact, report = compile_structure(graph, make_target(), options, shelf)
+        start = Tick.now()
+        shelf = Shelf(keep[0], keep[1].tools) if keep else None
+        with Places(graph).errors():
+            artifact, report = compile_structure(graph, make_target(), options, shelf)
     if any(v.functions for v in artifact.variants):
         keep, cache = None, "not used: it has kernels in Python"
     report.cache = cache
@@ -161,6 +164,20 @@ def _compiled(
             if shared.unchanged():
                 store.write((key, entry))
     return artifact, report
+
+
+@contextmanager
+def _no_collections() -> Generator[None]:
+    """Python's collector rests. It runs by how much was allocated: a compile and the modules that
+    it loads keep nearly all of that, and looking through it took 30 ms of a process's first one."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _read(store: Store, key: Key, options: Options) -> tuple[Artifact, CompileReport] | None:
