@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from torch_mlir._mlir_libs._mlir import (  # pyright: ignore[reportMissingImports]
         func,  # pyright: ignore[reportAttributeAccessIssue]
         ir,  # pyright: ignore[reportAttributeAccessIssue]
-        irdl as _mlirDialectsIRDL,  # pyright: ignore[reportAttributeAccessIssue]
         passmanager,  # pyright: ignore[reportAttributeAccessIssue]
         rewrite,  # pyright: ignore[reportAttributeAccessIssue]
+    )
+    from torch_mlir._mlir_libs._mlir import (
+        irdl as _mlirDialectsIRDL,  # pyright: ignore[reportAttributeAccessIssue]
     )
 else:
 

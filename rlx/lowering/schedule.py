@@ -18,6 +18,7 @@ from rlx.errors import IRError, UnsupportedError
 from rlx.kernels.configs import config_classes
 from rlx.lowering.base import functions
 from rlx.lowering.config import decode
+from rlx.records import frozen
 
 __all__ = ["KernelRef", "Schedule", "read_schedule"]
 
@@ -28,7 +29,7 @@ Place = tuple[str, int]
 SIGNED = ("param", "constant", "input", "output")
 
 
-@dataclass(frozen=True)
+@frozen
 class KernelRef:
     """A kernel that a schedule calls: its name there, its family, and its config."""
 
