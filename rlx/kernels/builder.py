@@ -123,7 +123,7 @@ class Kernel(Control):
             if self._scratch:
                 args.append(f"{self._scratch.name}: {self._scratch.mlir}")
             start = f"  func.func @{self.name}({', '.join(args)}) {{"
-            body = [start, *self._head, *self._lines, "    return", "  }"]
+            body = [start, *self._head, *self._lines, "    return", "  }", *self._functions]
         return KernelText(
             self.name,
             "\n".join(body),

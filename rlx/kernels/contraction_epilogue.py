@@ -121,12 +121,7 @@ class Epilogue:
         k, width, vectors = self.k, self.shape.width, self.shape.vectors
         n0 = panel * width
         if not self.is_short:
-
-            def row(r: Reg) -> None:
-                one = self.row(s, r, n0)
-                k.loop(0, width, self.step, lambda j: one(j, self.step if self.lanes else 0))
-
-            k.loop(first, first + self.shape.rows, 1, row)
+            self.finish_long(s, first, n0)
             return
         for n in range(self.shape.rows):
             one = self.row(s, first + n if n else first, n0, sums[n * vectors : (n + 1) * vectors])
@@ -137,12 +132,38 @@ class Epilogue:
         """What of a strip no ``finish_tile`` has done: rows from ``whole`` on, and in those before
         the last columns of B, which fill no panel."""
         k, width = self.k, self.shape.width
+        if not (self.config.rest or self.config.edge):
+            return
 
         def row(r: Reg) -> None:
             n0 = k.select(r < whole, s.end - 1, s.begin) * width
-            self.columns(k.minimum(self.n, s.end * width) - n0, self.step, self.row(s, r, n0))
+            count, one = k.minimum(self.n, s.end * width) - n0, self.row(s, r, n0)
+            if self.config.edge or not self.lanes:
+                self.columns(count, self.step, one)
+            else:
+                k.loop(0, count, self.step, lambda j: one(j, self.step))
 
         k.loop(k.select(s.end * width > self.n, 0, whole), s.task.rows, 1, row)
+
+    def finish_long(self, s: Strip, first: Reg, n0: Reg) -> None:
+        """Finish the rows of a whole tile from what is in the strip. The code is a function of its
+        own: LLVM would compute the constants before the multiply-adds of the tile around it, and
+        the sums have no registers (products that end in silu took half as long again)."""
+        k, t = self.k, s.task
+        strides = [x for pair in self.operand_strides for x in pair]
+        sees = [t.sums, self.c, *self.operands, t.batch, t.row0, s.column, first, n0]
+        sees += [self.c_batch, self.ldc, *strides]
+
+        lanes = self.step if self.lanes else 0
+
+        def row(r: Reg) -> None:
+            one = self.row(s, r, n0)
+            k.loop(0, self.shape.width, self.step, lambda j: one(j, lanes))
+
+        def tile() -> None:
+            k.loop(first, first + self.shape.rows, 1, row)
+
+        k.function(sees, tile)(sees)
 
     def is_whole(self, panel: Reg) -> Reg:
         """Whether B fills a panel by itself."""

@@ -21,7 +21,6 @@ from rlx.kernels.contraction_tile import (
     tile_shape,
 )
 from rlx.kernels.family import Launch
-from rlx.kernels.probe import step_cost
 from rlx.kernels.program import Program
 from rlx.records import frozen
 from rlx.types import DType, f64, i8, u8
@@ -45,7 +44,8 @@ class ContractionConfig:
     elements of a column of A are neighbours, not those of a row; a tile reads them as they are.
     ``plain_b``: B is not packed but [K, N] with adjacent columns, at least as many as a panel has;
     ``narrow`` says which tile multiplies it. ``rest``: there may be rows that fill no tile, which
-    have tiles of their own; these are half of the code (``for_rows``).
+    have tiles of their own; these are half of the code. ``edge``: there may be columns that fill no
+    panel, which the epilogue takes one by one (``for_sizes``).
     """
 
     a: DType
@@ -58,6 +58,7 @@ class ContractionConfig:
     plain_b: bool = False
     narrow: bool = False
     rest: bool = True
+    edge: bool = True
 
     def __post_init__(self) -> None:
         if f64 in (self.a, self.b) and self.a is not self.b:
@@ -108,12 +109,11 @@ class ContractionConfig:
         """The tile of registers."""
         return tile_shape(target, self.b, self.narrow)
 
-    def for_rows(self, target: KernelTarget, m: int) -> ContractionConfig:
-        """The least that serves products of ``m`` rows. A long epilogue keeps all tiles: of one
-        that stands in a single place LLVM computes the constants before the multiply-adds, and the
-        sums have no registers (products that end in silu took half as long again)."""
-        long = sum(map(step_cost, self.epilogue.steps)) > SHORT
-        return replace(self, rest=not self.amx and (long or m % self.shape(target).rows > 0))
+    def for_sizes(self, target: KernelTarget, m: int, n: int) -> ContractionConfig:
+        """The least that serves products of ``m`` rows and ``n`` columns."""
+        shape = self.shape(target)
+        rest, edge = m % shape.rows > 0, n % shape.width > 0
+        return replace(self, rest=rest and not self.amx, edge=edge or self.amx)
 
     def tile_rows(self, shape: TileShape) -> int:
         """Rows that a task has a multiple of in scratch."""
@@ -159,7 +159,9 @@ def launch(
     if config.plain_b and n < shape.width:
         raise ValueError(f"contraction: a plain B has {shape.width} columns or more, not {n}")
     if not (config.rest or config.amx) and m % shape.rows:
-        raise ValueError(f"contraction: {m} rows fill no tiles of {shape.rows}; use for_rows")
+        raise ValueError(f"contraction: {m} rows fill no tiles of {shape.rows}; use for_sizes")
+    if not config.edge and n % shape.width:
+        raise ValueError(f"contraction: {n} columns fill no panels of {shape.width}; use for_sizes")
     dense = m if config.across else k
     lda, ldc = dense if lda is None else lda, n if ldc is None else ldc
     a_batch = m * k if a_batch is None else a_batch

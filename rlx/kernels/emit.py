@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterable
 from typing import Any
 
 from rlx.errors import IRError
 from rlx.kernels.builder import KernelTarget, KernelText
 from rlx.kernels.family import Family
 
-__all__ = ["FAMILIES", "emit_kernel"]
+__all__ = ["FAMILIES", "emit_kernel", "load_families"]
 
 FAMILIES = {
     **{name: f"rlx.kernels.{name}" for name in (
@@ -24,6 +25,12 @@ FAMILIES = {
     "triton_contraction": "rlx.kernels.triton.contraction",
 }  # fmt: skip
 """The module of each family, loaded when a kernel of it is made."""
+
+
+def load_families(names: Iterable[str]) -> None:
+    """Load the modules of families, which takes longer than to make a kernel."""
+    for name in names:
+        importlib.import_module(FAMILIES[name])
 
 
 def emit_kernel(family: str, name: str, config: Any, target: KernelTarget) -> KernelText:

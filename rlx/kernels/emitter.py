@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from rlx.errors import UnsupportedError
@@ -24,6 +24,7 @@ class Emitter:
         self.name, self.target = name, target
         self._head: list[str] = []
         self._lines: list[str] = []
+        self._functions: list[str] = []
         self._buffers: list[Buffer] = []
         self._shared: list[str] = []
         self._folds: list[Buffer] = []
@@ -63,6 +64,29 @@ class Emitter:
         name = self.fresh()
         self.line(f"{name} = {text}")
         return self.reg(name, dt, lanes)
+
+    def function(
+        self, sees: Sequence[Reg | Buffer], body: Callable[[], None]
+    ) -> Callable[[Sequence[Reg | Buffer]], None]:
+        """Emit ``body`` as a function of its own; gives what emits a call of it.
+
+        Of all values it sees those of ``sees`` alone, and a call gives values for them. LLVM moves
+        nothing from a function into its callers: constants take registers while it runs.
+        """
+        name = f"{self.name}_part{len(self._functions)}"
+        outside = self._head, self._lines, self._constants, self._rounded, self._depth
+        self._head, self._lines, self._constants, self._rounded, self._depth = [], [], {}, {}, 2
+        body()
+        params = ", ".join(f"{v.name}: {v.mlir}" for v in sees)
+        lines = [f"  func.func private @{name}({params}) {{", *self._head, *self._lines]
+        self._head, self._lines, self._constants, self._rounded, self._depth = outside
+        self._functions += [*lines, "    return", "  }"]
+        types = ", ".join(v.mlir for v in sees)
+
+        def call(given: Sequence[Reg | Buffer]) -> None:
+            self.line(f"func.call @{name}({', '.join(v.name for v in given)}) : ({types}) -> ()")
+
+        return call
 
     def _require(self, dt: DType) -> None:
         lacks = self.target.lacks

@@ -307,19 +307,26 @@ def test_bits_do_not_depend_on_blocks_of_k(m: int, monkeypatch: pytest.MonkeyPat
         assert (product(a, panels, n, config) == blocks).all()
 
 
+@pytest.mark.parametrize("long", [False, True])
 @pytest.mark.parametrize("tiles", [1, 3, 17])
-def test_a_kernel_without_tiles_for_a_rest(tiles: int) -> None:
-    """It serves the rows that fill tiles, with the same bits, and refuses others."""
+def test_a_kernel_without_tiles_for_a_rest(tiles: int, long: bool) -> None:
+    """It serves the rows and columns that fill tiles, with the same bits, and refuses others."""
     rng = np.random.default_rng(tiles)
-    config = ContractionConfig(f32, f32, plain(f32))
-    rows = config.shape(TARGET).rows
-    m, n, k = rows * tiles, 75, 40
-    whole = config.for_rows(TARGET, m)
-    assert not whole.rest and config.for_rows(TARGET, m + 1) == config
-    a, b = values(rng, (2, m, k), f32), values(rng, (2, k, n), f32)
-    assert (product(a, packed(b, f32), n, whole) == product(a, packed(b, f32), n, config)).all()
-    with pytest.raises(ValueError, match=f"{rows + 1} rows fill no tiles of {rows}; use for_rows"):
-        contraction.launch(whole, TARGET, m=rows + 1, n=n, k=k)
+    gelu = Program((f32,), (Step("mir.gelu", (0,), (f32,), f32),), (1,))
+    config = ContractionConfig(f32, f32, gelu if long else plain(f32))
+    rows, width = config.shape(TARGET).rows, config.shape(TARGET).width
+    k = 40
+    for m, n in ((rows * tiles, 75), (rows * tiles, 2 * width), (rows * tiles + 3, 2 * width)):
+        least = config.for_sizes(TARGET, m, n)
+        assert (least.rest, least.edge) == (m % rows > 0, n % width > 0)
+        a, b = values(rng, (2, m, k), f32), values(rng, (2, k, n), f32)
+        assert (product(a, packed(b, f32), n, least) == product(a, packed(b, f32), n, config)).all()
+    assert config.for_sizes(TARGET, rows + 1, width + 1) == config
+    whole = config.for_sizes(TARGET, rows, width)
+    with pytest.raises(ValueError, match=f"{rows + 1} rows fill no tiles of {rows}; use for_sizes"):
+        contraction.launch(whole, TARGET, m=rows + 1, n=width, k=k)
+    with pytest.raises(ValueError, match=f"{width + 1} columns fill no panels of {width}; use for"):
+        contraction.launch(whole, TARGET, m=rows, n=width + 1, k=k)
 
 
 def test_bits_do_not_depend_on_where_a_column_is() -> None:

@@ -8,6 +8,7 @@ symbol ``NAME`` is the frame by which the runtime calls every kernel alike::
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
 
@@ -61,9 +62,7 @@ def to_llvm(kernels: Sequence[KernelText], features: Features, *, lines: bool = 
     check_kernels(kernels, "cpu")
     bodies = "\n".join(_as_body(k) for k in kernels)
     # The module's own head stands before the first line, so that kernel lines count from 1.
-    text = to_llvm22(_lowering.translate(f"module {{{bodies}\n}}", lines))
-    for k in kernels:
-        text = _internal(text, k.name)
+    text = _internal(to_llvm22(_lowering.translate(f"module {{{bodies}\n}}", lines)))
     frames = "\n".join(_frame(k) for k in kernels)
     return f"{text}\n{frames}\nattributes #1000 = {{ {_FUNCTION_ATTRIBUTES} }}\n"
 
@@ -94,13 +93,12 @@ def _as_body(k: KernelText) -> str:
     return k.text.replace(f"func.func @{k.name}(", f"func.func @{k.name}_body(", 1)
 
 
-def _internal(text: str, name: str) -> str:
-    """Make the body local to the object and give it our attributes."""
-    start = text.index(f"define void @{name}_body(")
-    brace = text.index(" {\n", start)
-    signature, debug, scope = text[start:brace].partition(" !dbg")
-    signature = signature.replace("define void", "define internal void", 1)
-    return f"{text[:start]}{signature} #1000{debug}{scope}{text[brace:]}"
+def _internal(text: str) -> str:
+    """Make the functions local to the object and give them our attributes."""
+    return _DEFINED.sub(r"\ndefine internal void\1 #1000\2 {\n", text)
+
+
+_DEFINED = re.compile(r"\ndefine void( @.*?)( !dbg !\d+)? \{\n")
 
 
 def _frame(k: KernelText) -> str:
