@@ -5,6 +5,9 @@ a builder and an adaptor of each op. Nothing here uses those, and for all ops of
 of every process that compiles; the text takes 4.
 """
 
+# The bindings have no types for a checker.
+# pyright: reportUntypedBaseClass=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -35,7 +38,7 @@ class Field(NamedTuple):
 
     name: str
     of: str
-    count: str = ""
+    variadicity: str = ""
 
 
 class OpDeclaration(NamedTuple):
@@ -63,7 +66,7 @@ class OpDeclaration(NamedTuple):
                 # A value a field: fields that share one would have to be of one type.
                 value = f"%{len(rows)}"
                 rows.append(f"{value} = irdl.{f.of}")
-                listed.append(form.format(f.name, f"{f.count} {value}".lstrip()))
+                listed.append(form.format(f.name, f"{f.variadicity} {value}".lstrip()))
             return listed
 
         operands = constrained(self.operands, "{}: {}")
