@@ -16,7 +16,7 @@ from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.contraction_plan import SHORT, ContractionConfig
 from rlx.kernels.contraction_tile import CACHE_LINE, STRIP_PANELS
 from rlx.kernels.probe import step_cost
-from rlx.kernels.reg import Buffer, Reg
+from rlx.kernels.reg import INDEX, Buffer, Reg
 from rlx.ops.cast import Cast
 from rlx.records import frozen
 from rlx.types import bf16
@@ -84,6 +84,7 @@ class Epilogue:
         self.operand_strides = [
             (k.size(f"operand{i}_row"), k.size(f"operand{i}_batch")) for i in range(len(dtypes))
         ]
+        self._finish: Callable[[Sequence[Reg | Buffer]], None] | None = None
 
     def start(self) -> None:
         """What the whole kernel needs once it has begun."""
@@ -151,19 +152,21 @@ class Epilogue:
         the sums have no registers (products that end in silu took half as long again)."""
         k, t = self.k, s.task
         strides = [x for pair in self.operand_strides for x in pair]
-        sees = [t.sums, self.c, *self.operands, t.batch, t.row0, s.column, first, n0]
-        sees += [self.c_batch, self.ldc, *strides]
+        fixed = [t.batch, t.row0, s.column, self.c_batch, self.ldc, *strides]
+        sees = [t.sums, self.c, *self.operands, *fixed]
+        if self._finish is None:
+            begin, column = k.reg(k.fresh(), INDEX), k.reg(k.fresh(), INDEX)
+            lanes = self.step if self.lanes else 0
 
-        lanes = self.step if self.lanes else 0
+            def row(r: Reg) -> None:
+                one = self.row(s, r, column)
+                k.loop(0, self.shape.width, self.step, lambda j: one(j, lanes))
 
-        def row(r: Reg) -> None:
-            one = self.row(s, r, n0)
-            k.loop(0, self.shape.width, self.step, lambda j: one(j, lanes))
+            def tile() -> None:
+                k.loop(begin, begin + self.shape.rows, 1, row)
 
-        def tile() -> None:
-            k.loop(first, first + self.shape.rows, 1, row)
-
-        k.function(sees, tile)(sees)
+            self._finish = k.function([*sees, begin, column], tile)
+        self._finish([*sees, first, n0])
 
     def is_whole(self, panel: Reg) -> Reg:
         """Whether B fills a panel by itself."""

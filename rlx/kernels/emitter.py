@@ -70,9 +70,12 @@ class Emitter:
     ) -> Callable[[Sequence[Reg | Buffer]], None]:
         """Emit ``body`` as a function of its own; gives what emits a call of it.
 
-        Of all values it sees those of ``sees`` alone, and a call gives values for them. LLVM moves
-        nothing from a function into its callers: constants take registers while it runs.
+        Of all values it sees those of ``sees`` alone, which are no constants, and a call gives
+        values for them. LLVM moves nothing from a function into its callers: its constants take
+        registers while it runs.
         """
+        if known := sorted({v.name for v in sees} & {*self._constants.values()}):
+            raise self._refuse(f"a function has its own constants; leave out {', '.join(known)}")
         name = f"{self.name}_part{len(self._functions)}"
         outside = self._head, self._lines, self._constants, self._rounded, self._depth
         self._head, self._lines, self._constants, self._rounded, self._depth = [], [], {}, {}, 2
