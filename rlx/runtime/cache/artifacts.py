@@ -5,10 +5,8 @@ A hit needs neither MLIR nor LLVM: they are imported where something has to be c
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -146,18 +144,18 @@ def _compiled(
     cache: str,
 ) -> tuple[Artifact, CompileReport]:
     preload()
-    with _no_collections():
-        start, target = Tick.now(), make_target()
-        # What needs none of the libraries is imported while they are being loaded.
-        from rlx.kernels.emit import load_families
+    target = make_target()
+    # What needs none of the libraries is imported while they are being loaded.
+    from rlx.kernels.emit import load_families
 
-        load_all()
-        load_families(target.families)
-        from rlx.compiler import compile_structure
+    load_all()
+    load_families(target.families)
+    from rlx.compiler import compile_structure
 
-        shelf = Shelf(keep[0], keep[1].tools) if keep else None
-        with Places(graph).errors():
-            artifact, report = compile_structure(graph, target, options, shelf)
+    start = Tick.now()
+    shelf = Shelf(keep[0], keep[1].tools) if keep else None
+    with Places(graph).errors():
+        artifact, report = compile_structure(graph, target, options, shelf)
     if any(v.functions for v in artifact.variants):
         keep, cache = None, "not used: it has kernels in Python"
     report.cache = cache
@@ -170,20 +168,6 @@ def _compiled(
             if shared.unchanged():
                 store.write((key, entry))
     return artifact, report
-
-
-@contextmanager
-def _no_collections() -> Generator[None]:
-    """Python's collector rests. It runs by how much was allocated: a compile and the modules that
-    it loads keep nearly all of that, and looking through it took 30 ms of a process's first one."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _read(store: Store, key: Key, options: Options) -> tuple[Artifact, CompileReport] | None:
