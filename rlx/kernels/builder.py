@@ -123,7 +123,8 @@ class Kernel(Control):
             if self._scratch:
                 args.append(f"{self._scratch.name}: {self._scratch.mlir}")
             start = f"  func.func @{self.name}({', '.join(args)}) {{"
-            body = [start, *self._head, *self._lines, "    return", "  }", *self._functions]
+            body = [start, *self._head, *self._lines, "    return", "  }"]
+            body += [line for lines in self._functions.values() for line in lines]
         return KernelText(
             self.name,
             "\n".join(body),

@@ -44,8 +44,7 @@ class ContractionConfig:
     elements of a column of A are neighbours, not those of a row; a tile reads them as they are.
     ``plain_b``: B is not packed but [K, N] with adjacent columns, at least as many as a panel has;
     ``narrow`` says which tile multiplies it. ``rest``: there may be rows that fill no tile, which
-    have tiles of their own; these are half of the code. ``edge``: there may be columns that fill no
-    panel, which the epilogue takes one by one (``for_sizes``).
+    have tiles of their own; these are half of the code (``for_rows``).
     """
 
     a: DType
@@ -58,7 +57,6 @@ class ContractionConfig:
     plain_b: bool = False
     narrow: bool = False
     rest: bool = True
-    edge: bool = True
 
     def __post_init__(self) -> None:
         if f64 in (self.a, self.b) and self.a is not self.b:
@@ -109,11 +107,9 @@ class ContractionConfig:
         """The tile of registers."""
         return tile_shape(target, self.b, self.narrow)
 
-    def for_sizes(self, target: KernelTarget, m: int, n: int) -> ContractionConfig:
-        """The least that serves products of ``m`` rows and ``n`` columns."""
-        shape = self.shape(target)
-        rest, edge = m % shape.rows > 0, n % shape.width > 0
-        return replace(self, rest=rest and not self.amx, edge=edge or self.amx)
+    def for_rows(self, target: KernelTarget, m: int) -> ContractionConfig:
+        """The least that serves products of ``m`` rows."""
+        return replace(self, rest=not self.amx and m % self.shape(target).rows > 0)
 
     def tile_rows(self, shape: TileShape) -> int:
         """Rows that a task has a multiple of in scratch."""
@@ -159,9 +155,7 @@ def launch(
     if config.plain_b and n < shape.width:
         raise ValueError(f"contraction: a plain B has {shape.width} columns or more, not {n}")
     if not (config.rest or config.amx) and m % shape.rows:
-        raise ValueError(f"contraction: {m} rows fill no tiles of {shape.rows}; use for_sizes")
-    if not config.edge and n % shape.width:
-        raise ValueError(f"contraction: {n} columns fill no panels of {shape.width}; use for_sizes")
+        raise ValueError(f"contraction: {m} rows fill no tiles of {shape.rows}; use for_rows")
     dense = m if config.across else k
     lda, ldc = dense if lda is None else lda, n if ldc is None else ldc
     a_batch = m * k if a_batch is None else a_batch

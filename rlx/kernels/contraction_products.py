@@ -127,9 +127,7 @@ class Products(Epilogue):
         """The whole tiles of a panel."""
         k = self.k
         source, packed = self.source(b, p), b.strip.task.panel
-        complete = b.first + b.depth >= self.depth
-        if self.config.edge:
-            complete = complete & self.is_whole(p)
+        complete = (b.first + b.depth >= self.depth) & self.is_whole(p)
 
         def tile(
             first: Reg,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from rlx.errors import UnsupportedError
@@ -24,7 +24,6 @@ class Emitter:
         self.name, self.target = name, target
         self._head: list[str] = []
         self._lines: list[str] = []
-        self._functions: list[str] = []
         self._buffers: list[Buffer] = []
         self._shared: list[str] = []
         self._folds: list[Buffer] = []
@@ -32,6 +31,7 @@ class Emitter:
         self._constants: dict[str, str] = {}
         self._count = 0
         self._depth = 2
+        self._functions: dict[str, list[str]] = {}
         self._scratch: Buffer | None = None
         self._written: set[str] = set()
         self._rounded: dict[tuple[str, DType], str] = {}
@@ -64,32 +64,6 @@ class Emitter:
         name = self.fresh()
         self.line(f"{name} = {text}")
         return self.reg(name, dt, lanes)
-
-    def function(
-        self, sees: Sequence[Reg | Buffer], body: Callable[[], None]
-    ) -> Callable[[Sequence[Reg | Buffer]], None]:
-        """Emit ``body`` as a function of its own; gives what emits a call of it.
-
-        Of all values it sees those of ``sees`` alone, which are no constants, and a call gives
-        values for them. LLVM moves nothing from a function into its callers: its constants take
-        registers while it runs.
-        """
-        if known := sorted({v.name for v in sees} & {*self._constants.values()}):
-            raise self._refuse(f"a function has its own constants; leave out {', '.join(known)}")
-        name = f"{self.name}_part{len(self._functions)}"
-        outside = self._head, self._lines, self._constants, self._rounded, self._depth
-        self._head, self._lines, self._constants, self._rounded, self._depth = [], [], {}, {}, 2
-        body()
-        params = ", ".join(f"{v.name}: {v.mlir}" for v in sees)
-        lines = [f"  func.func private @{name}({params}) {{", *self._head, *self._lines]
-        self._head, self._lines, self._constants, self._rounded, self._depth = outside
-        self._functions += [*lines, "    return", "  }"]
-        types = ", ".join(v.mlir for v in sees)
-
-        def call(given: Sequence[Reg | Buffer]) -> None:
-            self.line(f"func.call @{name}({', '.join(v.name for v in given)}) : ({types}) -> ()")
-
-        return call
 
     def _require(self, dt: DType) -> None:
         lacks = self.target.lacks

@@ -307,26 +307,19 @@ def test_bits_do_not_depend_on_blocks_of_k(m: int, monkeypatch: pytest.MonkeyPat
         assert (product(a, panels, n, config) == blocks).all()
 
 
-@pytest.mark.parametrize("long", [False, True])
 @pytest.mark.parametrize("tiles", [1, 3, 17])
-def test_a_kernel_without_tiles_for_a_rest(tiles: int, long: bool) -> None:
-    """It serves the rows and columns that fill tiles, with the same bits, and refuses others."""
+def test_a_kernel_without_tiles_for_a_rest(tiles: int) -> None:
+    """It serves the rows that fill tiles, with the same bits, and refuses others."""
     rng = np.random.default_rng(tiles)
-    gelu = Program((f32,), (Step("mir.gelu", (0,), (f32,), f32),), (1,))
-    config = ContractionConfig(f32, f32, gelu if long else plain(f32))
-    rows, width = config.shape(TARGET).rows, config.shape(TARGET).width
-    k = 40
-    for m, n in ((rows * tiles, 75), (rows * tiles, 2 * width), (rows * tiles + 3, 2 * width)):
-        least = config.for_sizes(TARGET, m, n)
-        assert (least.rest, least.edge) == (m % rows > 0, n % width > 0)
-        a, b = values(rng, (2, m, k), f32), values(rng, (2, k, n), f32)
-        assert (product(a, packed(b, f32), n, least) == product(a, packed(b, f32), n, config)).all()
-    assert config.for_sizes(TARGET, rows + 1, width + 1) == config
-    whole = config.for_sizes(TARGET, rows, width)
-    with pytest.raises(ValueError, match=f"{rows + 1} rows fill no tiles of {rows}; use for_sizes"):
-        contraction.launch(whole, TARGET, m=rows + 1, n=width, k=k)
-    with pytest.raises(ValueError, match=f"{width + 1} columns fill no panels of {width}; use for"):
-        contraction.launch(whole, TARGET, m=rows, n=width + 1, k=k)
+    config = ContractionConfig(f32, f32, plain(f32))
+    rows = config.shape(TARGET).rows
+    m, n, k = rows * tiles, 75, 40
+    whole = config.for_rows(TARGET, m)
+    assert not whole.rest and config.for_rows(TARGET, m + 1) == config
+    a, b = values(rng, (2, m, k), f32), values(rng, (2, k, n), f32)
+    assert (product(a, packed(b, f32), n, whole) == product(a, packed(b, f32), n, config)).all()
+    with pytest.raises(ValueError, match=f"{rows + 1} rows fill no tiles of {rows}; use for_rows"):
+        contraction.launch(whole, TARGET, m=rows + 1, n=n, k=k)
 
 
 def test_bits_do_not_depend_on_where_a_column_is() -> None:
@@ -471,6 +464,18 @@ def test_only_matrices_are_requested_for_an_epilogue() -> None:
     assert requests == [0, shape.rows * shape.width * f32.bytes // 64, 0, 0]
 
 
+@pytest.mark.parametrize("cpu, masks", [("x86-64-v3", False), ("x86-64-v4", True)])
+@pytest.mark.parametrize("a", [f32, bf16], ids=str)
+def test_the_last_columns_are_a_part_of_a_vector(cpu: str, masks: bool, a: DType) -> None:
+    """Where the target has masks, nothing is done one by one: not C, and not the rows of A that are
+    copied."""
+    target = kernel_target(preset(cpu))
+    config = ContractionConfig(a, f32, gelu_and_add(), ("full",))
+    text = contraction.emit("product", config, target).text
+    assert text.count("vector.maskedstore") == (1 + config.copies if masks else 0)
+    assert bool(re.search(r"memref.store %\S+, %c\[", text)) != masks
+
+
 KINDS_OF_B: dict[str, dict[str, Any]] = {
     "packed": {},
     "plain": {"plain_b": True},
@@ -502,12 +507,28 @@ def test_the_tile_stays_in_registers(cpu: str, dt: DType, b: str) -> None:
         assert not re.search(r"mm\d+.*\(%rsp\)|\(%rsp\).*mm\d+|\bq\d+.*\[sp", loop)
 
 
+@pytest.mark.parametrize("b", KINDS_OF_B)
+def test_a_long_epilogue_takes_no_registers_of_a_tile(b: str) -> None:
+    """Its constants are those of a function, whether it stands in one place or in several."""
+    features = preset("x86-64-v4")
+    config = ContractionConfig(f32, f32, gelu_and_add(), ("full",), **KINDS_OF_B[b])
+    shape = config.shape(kernel_target(features))
+    for rest in (False, True):
+        kernel = contraction.emit("product", replace(config, rest=rest), kernel_target(features))
+        blocks = re.split(r"^\.L\w+:", emit.to_assembly([kernel], features), flags=re.M)
+        tiles = [x for x in blocks if x.count("vfmadd") >= 12 and "vbroadcastss\t(%r" in x]
+        assert len(tiles) >= (len(shape.tail) - 1 if rest else 1)
+        for tile in tiles:
+            assert not re.search(r"mm\d+.*\(%rsp\)|\(%rsp\).*mm\d+", tile)
+
+
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "aarch64"])
 def test_objects_for_every_cpu(cpu: str) -> None:
     features = preset(cpu)
     target = kernel_target(features)
     kernels = [
         contraction.emit("product", ContractionConfig(f16, f16, adds(f16, 4), KINDS), target),
+        contraction.emit("long", ContractionConfig(f32, f32, gelu_and_add(), ("full",)), target),
         pack.emit("pack_rows", PackConfig(bf16, adjacent_columns=True), target),
         pack.emit("pack_columns", PackConfig(f64, adjacent_columns=False), target),
     ]
