@@ -156,6 +156,7 @@ NamedParts device_parts() {
   program.words({2}).text("model.py").text("add");
   program.words({3}).words({1, 0, 7, 0, 0}).words({1, 0, 8, 0, 0}).words({1, 0, 9, 0, 0});
   program.words({1}).text("bad data").words({0, 9});
+  program.words({3, 0, -1, 70000});  // the rounds of the launches, of one not known
   return {{"manifest", manifest.bytes},
           {"variants/0", program.bytes},
           {"objects/a1", "code"},
@@ -250,8 +251,8 @@ TEST(an_artifact_loads_from_a_file) {
 Artifact read(const std::string& file) { return read_artifact(file.data(), file.size()); }
 
 TEST(what_is_not_for_this_machine_or_version_is_refused) {
-  CHECK_REFUSED("format 5", read(container(parts(), 5)));
-  CHECK_REFUSED("runtime ABI 7", read(container(parts(), 4, 7)));
+  CHECK_REFUSED("format 6", read(container(parts(), 6)));
+  CHECK_REFUSED("runtime ABI 7", read(container(parts(), 5, 7)));
   CHECK_REFUSED("needs riscv64", load_artifact(read(container(parts("riscv64"))), nullptr));
   const std::string here = machine_name(host_machine());
   const std::string file = container(parts(here, {"avx2000"}));
@@ -355,6 +356,9 @@ TEST(what_is_wrong_in_a_device_s_program_is_refused_by_name) {
   CHECK_REFUSED("a move by 133 bytes", read(changed(move, words({0, 0, 1, 0, 133, 1, kSize}))));
   CHECK_REFUSED("number 4294967296",
                 read(changed(move, words({0, 0, 1, 0, 4, 1, int64_t{1} << 32}))));
+  const std::string rounds = words({3, 0, -1, 70000});
+  CHECK_REFUSED("-2 rounds", read(changed(rounds, words({3, 0, -2, 70000}))));
+  CHECK_REFUSED("rounds of 2 launches", read(changed(rounds, words({2, 0, -1}))));
   CHECK_REFUSED("the target 'cuda'", load_artifact(read(container(device_parts())), nullptr));
 }
 

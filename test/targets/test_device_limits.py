@@ -18,7 +18,7 @@ from rlx.lowering.compilation import Options
 from rlx.targets import find_target
 from rlx.targets.gpu.loop_limit import most_rounds
 from rlx.targets.gpu.program import Dispatch
-from rlx.types import i64
+from rlx.types import DTYPES, i64
 from support import web
 from support.conformance import facts, gpu_targets, loses_products_with_zero, runnable
 from support.device import compiled, device_of
@@ -42,7 +42,7 @@ def agrees(target: str, g: rlx.Graph, feeds: dict[str, Any]) -> None:
 def values(shape: tuple[int, ...], dt: str) -> Any:
     if dt == "bool":
         return rng.integers(0, 2, shape).astype(bool)
-    return (rng.standard_normal(shape) * 5).astype(rlx.types.DTYPES[dt].numpy)
+    return (rng.standard_normal(shape) * 5).astype(DTYPES[dt].numpy)
 
 
 @pytest.mark.parametrize("target", RUNNABLE)
