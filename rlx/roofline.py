@@ -36,7 +36,7 @@ PIECE = 1 << 16
 """Elements that one index streams through: 256 KiB."""
 
 STREAMS = 4
-"""Vectors in flight of a stream."""
+"""Places from which one index reads at a time: a thread reads faster than from one alone."""
 
 CACHES, LEAST_BYTES, MOST_BYTES = 4, 64 << 20, 256 << 20
 """A block of memory is so many last caches, within these limits."""
@@ -143,11 +143,12 @@ def _read(target: KernelTarget) -> KernelText:
 
     def index(i: Reg) -> None:
         def step(at: Reg, *sums: Reg) -> list[Reg]:
-            loads = [k.load(source, i * PIECE + at + n * lanes, lanes) for n in range(STREAMS)]
+            places = [i * PIECE + n * (PIECE // STREAMS) + at for n in range(STREAMS)]
+            loads = [k.load(source, place, lanes) for place in places]
             return [s + x for s, x in zip(sums, loads, strict=True)]
 
         zero = k.const(0.0, f32, lanes)
-        sums = k.loop(0, PIECE, STREAMS * lanes, step, [zero] * STREAMS)
+        sums = k.loop(0, PIECE // STREAMS, lanes, step, [zero] * STREAMS)
         k.store(_sum(sums), out, i * lanes, lanes)
 
     k.parallel(index)

@@ -121,6 +121,7 @@ class Kernel(Control):
                 args.append(f"{self._scratch.name}: {self._scratch.mlir}")
             start = f"  func.func @{self.name}({', '.join(args)}) {{"
             body = [start, *self._head, *self._lines, "    return", "  }"]
+            body += [line for lines in self._functions.values() for line in lines]
         return KernelText(
             self.name,
             "\n".join(body),
