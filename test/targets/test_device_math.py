@@ -43,7 +43,10 @@ FEW = {web.NAME: ("exp", "log2", "sin", "pow", "rem")}
 """The functions that stand for the others where a driver takes long."""
 
 ANGLES = [255.0, 32767.0, 12345.678, 99999.9, 1e9, 1e30]
-REMAINDERS = [(9.3e18, 127.0), (3.3e38, 1e5), (3.3e38, 1.2e38), (2.0**60, 3.0), (7e20, 2.9e-30)]
+REMAINDERS = [
+    (9.3e18, 127.0), (3.3e38, 1e5), (3.3e38, 1.2e38), (2.0**60, 3.0), (7e20, 2.9e-30),
+    (7506.534, 2.0685724e-38),
+]  # fmt: skip
 
 
 def operands(name: str, dt: DType) -> list[Array]:

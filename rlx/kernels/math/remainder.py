@@ -6,7 +6,15 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rlx.kernels.math.core import absolute, format_of, leading, sign_of, toggle_sign
+from rlx.kernels.math.core import (
+    absolute,
+    bits,
+    format_of,
+    leading,
+    power_of_two,
+    sign_of,
+    toggle_sign,
+)
 from rlx.kernels.reg import Reg
 from rlx.types import f32, f64
 
@@ -26,6 +34,9 @@ _HALF_STEPS = {f32: 30, f64: 90}
 
 _SURPLUS = {f32: 1 + 2.0**-21, f64: 1 + 2.0**-50}
 """A quotient times this is not below the right one, if the device's is within 2.5 units of it."""
+
+_LAST = {f32: 2.0**-11, f64: 2.0**-25}
+"""The last place of a quotient of half the bits, beside its first."""
 
 _SCALES = {f32: (2.0**30, 2.0**64), f64: (2.0**300, 2.0**512)}
 """A number is large from the first on; smaller ones are multiplied by the second."""
@@ -77,24 +88,26 @@ def _step(r: Reg, size: Reg) -> Reg:
     return k.select(absolute(quotient) < math.inf, k.fma(-whole, size, r), r)
 
 
-def _half_step(r: Reg, size: Reg) -> Reg:
-    """The same without a fused multiply-add, and where divisions are as rough as shading languages
-    allow: the quotient has half the bits, so that its products with the halves of size are exact.
+def _half_step(t: Reg, size: Reg) -> Reg:
+    """The same for t ≥ 0 without a fused multiply-add, and where divisions are as rough as shading
+    languages allow: the quotient has half the bits, so that its products with the halves of size
+    are exact. From 0 to the last place of the quotient, in size, is left.
 
-    So are the differences: the first is of numbers near to each other, and the second is at most
-    the last place of the quotient in size, or little below 0.
+    The differences are exact too: the first is of numbers near to each other, and the second is at
+    most that last place, or little below 0. Then the quotient was too large by its last place.
     """
-    k, dt, t = r.k, r.dtype, absolute(r)
+    k, dt, form = t.k, t.dtype, format_of(t)
     quotient = t / size * _SURPLUS[dt]
     whole = leading(k.floor(quotient))
+    place = power_of_two(bits(whole) >> form.mantissa, dt) * _LAST[dt]
     # No product may overflow, nor be subnormal, which some devices take for 0. If the quotient is
     # from 1 to inf, size is near enough to t for either scale.
     bound, up = _SCALES[dt]
     large = t >= bound
-    scale = k.select(large, k.const(0.25, dt, r.lanes), up)
+    scale = k.select(large, k.const(0.25, dt, t.lanes), up)
     divisor = size * scale
     high = leading(divisor)
     rest = (t * scale - whole * high) - whole * (divisor - high)
-    rest = rest * k.select(large, k.const(4.0, dt, r.lanes), 1.0 / up)
-    divided = (quotient >= 1.0) & (quotient < math.inf)
-    return toggle_sign(k.select(divided, rest, t), sign_of(r))
+    rest = k.select(rest < 0.0, rest + k.select(place > 1.0, place, 1.0) * divisor, rest)
+    rest = rest * k.select(large, k.const(4.0, dt, t.lanes), 1.0 / up)
+    return k.select((quotient >= 1.0) & (quotient < math.inf), rest, t)
