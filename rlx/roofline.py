@@ -10,7 +10,6 @@ of a second.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.reg import Reg
+from rlx.records import frozen
 from rlx.runtime import _native
 from rlx.targets.base import Target
 from rlx.targets.cpu import make_target
@@ -45,7 +45,7 @@ RUNS, SECONDS = 5, 0.06
 """Launches for one figure, and for how long to go on with them."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Roofline:
     """Flops and bytes a second that ``threads`` threads reach: in f32, and from memory beyond the
     caches."""

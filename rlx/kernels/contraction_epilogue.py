@@ -10,7 +10,6 @@ a whole panel, finds them in the strip.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from rlx.kernels.bfloat import rounds_fast
 from rlx.kernels.builder import Kernel, KernelTarget
@@ -20,12 +19,13 @@ from rlx.kernels.elementwise import walk
 from rlx.kernels.probe import step_cost
 from rlx.kernels.reg import Buffer, Reg
 from rlx.ops.cast import Cast
+from rlx.records import frozen
 from rlx.types import bf16
 
 __all__ = ["Epilogue", "Rows", "Strip", "Task"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Rows:
     """A task's rows of A: where the first one begins, and the distance between them."""
 
@@ -34,7 +34,7 @@ class Rows:
     distance: Reg
 
 
-@dataclass(frozen=True)
+@frozen
 class Task:
     """What a task works on: ``rows`` rows from ``row0`` on, of A, and B from its offset ``b`` on.
 
@@ -51,7 +51,7 @@ class Task:
     panel: Buffer | None
 
 
-@dataclass(frozen=True)
+@frozen
 class Strip:
     """The panels [begin, end) of B that a task finishes together; sums begin at ``column``."""
 
@@ -61,7 +61,7 @@ class Strip:
     column: Reg
 
 
-@dataclass(frozen=True)
+@frozen
 class Places:
     """Where a row begins: its sums in the strip, in C, and in the operands."""
 

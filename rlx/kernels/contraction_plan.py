@@ -6,7 +6,7 @@ The emitter is in ``contraction``; both go by the order of the size arguments th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from rlx.kernels import amx
@@ -22,6 +22,7 @@ from rlx.kernels.contraction_tile import (
 )
 from rlx.kernels.family import Launch
 from rlx.kernels.program import Program
+from rlx.records import frozen
 from rlx.types import DType, f64, i8, u8
 
 __all__ = ["SHORT", "ContractionConfig", "OperandKind", "launch"]
@@ -33,7 +34,7 @@ SHORT = 6
 """Instructions of an epilogue up to which a tile's code has it once for each of its vectors."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ContractionConfig:
     """What the code depends on.
 

@@ -11,9 +11,9 @@ format before the high ones are fitted; see J.-M. Muller, Elementary Functions (
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rlx.kernels.reg import Number, Reg
+from rlx.records import frozen
 from rlx.types import DType, f32, f64, u32, u64
 
 __all__ = [
@@ -29,7 +29,7 @@ LN2 = {
 """ln 2 in two parts, of which the first has trailing zeros: times an exponent it is exact."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Format:
     """An IEEE 754 binary format: width of the mantissa field, exponent bias, type of its bits."""
 
