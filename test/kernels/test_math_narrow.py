@@ -74,8 +74,9 @@ class TwoRoundings(Kernel):
         return result
 
 
-class RoughDivision(TwoRoundings):
-    """As this, with quotients that are two units off, to the side of ``sign``."""
+class RoughDivision(Kernel):
+    """A builder for a machine whose quotients are two units off, to the side of ``sign``; an OpenCL
+    device may be one."""
 
     sign = 1
 
@@ -98,7 +99,13 @@ def compiled(
 ) -> Callable[..., Array]:
     dt, fused, doubles = machine
     lacks = {} if doubles else {f64: "a test"}
-    target = replace(kernel_target(host()), lacks=lacks, has=frozenset[str](), fused=fused)
+    target = replace(
+        kernel_target(host()),
+        lacks=lacks,
+        has=frozenset[str](),
+        fused=fused,
+        rounded_quotients=not (builder and issubclass(builder, RoughDivision)),
+    )
     k = (builder or (Kernel if fused else TwoRoundings))("apply", target)
     inputs = [k.buffer(f"x{n}", dt) for n in range(operands)]
     out = k.buffer("y", dt)
@@ -178,9 +185,23 @@ def test_functions_of_two_numbers(name: str, machine: Machine) -> None:
         holds(name, machine, *pairs(machine[0]))
 
 
-@on(DOUBLES, F64)
-@pytest.mark.parametrize("builder", [RoughDivision, RoughDivisionBelow])
-def test_remainders_are_exact_by_rough_quotients(builder: type[Kernel], machine: Machine) -> None:
-    for two in (pairs(machine[0]), powers(machine[0])):
+class RoughDivisionTwoRoundings(RoughDivision, TwoRoundings):
+    """A machine that is both."""
+
+
+class RoughDivisionBelowTwoRoundings(RoughDivisionBelow, TwoRoundings):
+    """The same to the other side."""
+
+
+ROUGH = [
+    RoughDivision, RoughDivisionBelow, RoughDivisionTwoRoundings, RoughDivisionBelowTwoRoundings,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dt", [f32, pytest.param(f64, marks=needs_extended)], ids=str)
+@pytest.mark.parametrize("builder", ROUGH)
+def test_remainders_are_exact_by_rough_quotients(builder: type[Kernel], dt: DType) -> None:
+    machine = dt, not issubclass(builder, TwoRoundings), True
+    for two in (pairs(dt), powers(dt)):
         x, y = (part[::2].copy() for part in two)
         assert worst(compiled("rem", 2, machine, builder)(x, y), reference("rem", x, y)) == 0

@@ -65,7 +65,8 @@ def _further(left: Reg, size: Reg) -> Reg:
     k = left.k
     larger = size * _LIFT[left.dtype]
     largest = larger * _LIFT[left.dtype]
-    one, count = _step_of(k), (_STEPS if k.target.fused else _HALF_STEPS)[left.dtype]
+    one = _step_of(k)
+    count = (_STEPS if one is _step else _HALF_STEPS)[left.dtype]
 
     def step(_: Reg, r: Reg) -> Reg:
         # One that has overflowed is above every r.
@@ -76,7 +77,7 @@ def _further(left: Reg, size: Reg) -> Reg:
 
 
 def _step_of(k: Kernel) -> Callable[[Reg, Reg], Reg]:
-    return _step if k.target.fused else _half_step
+    return _step if k.target.fused and k.target.rounded_quotients else _half_step
 
 
 def _step(r: Reg, size: Reg) -> Reg:
@@ -89,8 +90,8 @@ def _step(r: Reg, size: Reg) -> Reg:
 
 
 def _half_step(t: Reg, size: Reg) -> Reg:
-    """The same for t ≥ 0 without a fused multiply-add, and where divisions are as rough as shading
-    languages allow: the quotient has half the bits, so that its products with the halves of size
+    """The same for t ≥ 0 without a fused multiply-add, or where divisions are as rough as languages
+    of GPUs allow: the quotient has half the bits, so that its products with the halves of size
     are exact. From 0 to the last place of the quotient, in size, is left.
 
     The differences are exact too: the first is of numbers near to each other, and the second is at

@@ -38,6 +38,7 @@ def text_target(name: str, profile: Profile, language: Language) -> Target:
         most_threads=256,
         shared_bytes=profile.shared_bytes,
         fused=language.fused,
+        rounded_quotients=language.rounded_quotients,
     )
 
 

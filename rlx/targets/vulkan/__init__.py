@@ -44,4 +44,5 @@ def make_target(features: str | None = None) -> Target:
         most_threads=found.most_threads,
         lacks=found.lacks,
         fused=False,
+        rounded_quotients=False,
     )
