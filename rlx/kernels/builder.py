@@ -37,7 +37,8 @@ class KernelTarget:
     types that the machine cannot compute with, each with what would provide it; ``index_bits`` is
     the width of an index, which bounds the elements of a buffer. ``has`` names the instructions
     beyond the common ones that a kernel may use, as CPUID does. ``fused`` says that a multiply-add
-    in f32 rounds once; several languages leave that to the device.
+    rounds once, in every type of floats, and ``rounded_quotients`` that a division rounds right;
+    several languages leave that to the device.
 
     The rest is for the GPU frame: ``block`` threads a block, where nothing asks for more, and at
     most ``most_threads``, which share at most ``shared_bytes``; ``buffer_space`` and
@@ -45,7 +46,8 @@ class KernelTarget:
     ``shared_space`` into those of memory that a block shares (None: there is none yet); ``logical``
     says that memory is addressed through typed arrays, not pointers: then buffers have a run-time
     length. Numbers come in a buffer of their own, after all others, since every argument may take
-    one of few bindings. As a binding must start at a round address, they include the element of
+    one of few bindings: it is one of the ``most_buffers`` that a kernel may have (None: any
+    number). As a binding must start at a round address, they include the element of
     each buffer at which its view starts. ``triton`` is the machine as Triton's compiler is told of
     it, where that makes kernels too. ``watches`` says that the machine may end a loop before its
     time: then a kernel records that as a fault, at the site of its size ``ROUNDS_SITE``.
@@ -62,11 +64,13 @@ class KernelTarget:
     block: int = 128
     most_threads: int = 128
     shared_bytes: int = 16 << 10
+    most_buffers: int | None = None
     index_bits: int = 64
     shared_space: str | None = None
     lacks: Mapping[DType, str] = field(default_factory=dict[DType, str])
     has: frozenset[str] = frozenset()
     fused: bool = True
+    rounded_quotients: bool = True
     triton: TritonMachine | None = None
     watches: bool = False
 
@@ -74,6 +78,14 @@ class KernelTarget:
     def masks(self) -> bool:
         """Whether loads and stores of any element take a mask at no cost."""
         return "avx512bw" in self.has
+
+    def too_many(self, views: int) -> str | None:
+        """What to say of a kernel with so many buffers, its numbers not counted, if it cannot bind
+        them; else None."""
+        found = views + (self.frame == "gpu")
+        if self.most_buffers is None or found <= self.most_buffers:
+            return None
+        return f"it binds {found} buffers, and a kernel of {self.name} {self.most_buffers} at most"
 
     def lanes(self, dt: DType = f32) -> int:
         """Lanes of one vector register for elements as they are computed with (16 bit as f32; of

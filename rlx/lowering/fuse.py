@@ -16,7 +16,7 @@ from rlx._mlir import ir
 from rlx.dialects.bridge import create, is_mir, place_of
 from rlx.dialects.convert import from_type
 from rlx.lowering.base import Compilation, RulePass, functions
-from rlx.lowering.families import claim
+from rlx.lowering.families import buffers_of, claim
 from rlx.lowering.formats import is_format
 from rlx.lowering.growth import LONGEST, Group, Growth, extend
 from rlx.lowering.region import iter_users, producer, sole_user, users
@@ -43,6 +43,15 @@ ROW_ROOTS = {
 }  # fmt: skip
 CHEAP = {Constant.name, Expand.name}
 """Ops that cost nothing inside a region, where they are an immediate or an address: copied in."""
+
+
+_STORED = "what the next region makes is stored once and read again"
+
+
+class _Full(str):
+    """Why a region cannot grow that its family would run: a kernel cannot bind more buffers."""
+
+    __slots__ = ()
 
 
 class Fuse(RulePass):
@@ -107,7 +116,8 @@ class _Fuser:
 
         growth = self.extend(pattern, group, group.last.results, follows, lambda op: op.results)
         for op, reason in growth.refused:
-            self.miss(pattern, op, reason)
+            if not isinstance(reason, _Full):
+                self.miss(pattern, op, reason)
         if not growth.refused and sole_user(group.last.results[0]) is None:
             self.miss_users(pattern, group.last)
 
@@ -144,9 +154,12 @@ class _Fuser:
                 pattern,
                 growth.left,
                 f"the region has {LONGEST} ops, as many as one may have",
-                "what the next region makes is stored once and read again",
+                _STORED,
                 MissReason.LENGTH,
             )
+        for op, reason in growth.refused:
+            if isinstance(reason, _Full):
+                self.miss(pattern, op, reason, _STORED, MissReason.BUFFERS)
         return growth
 
     def only_used_by(self, v: ir.Value, group: Group) -> bool:
@@ -184,7 +197,12 @@ class _Fuser:
     def refusal(self, pattern: str, group: Group) -> str | None:
         """Why the family does not run the group as a region; None if it does."""
         ops = self.with_cheap(pattern, group.ops)
-        return claim(pattern, self.compilation.regions.of_ops(ops, ops[-1]))
+        region = self.compilation.regions.of_ops(ops, ops[-1])
+        refused = claim(pattern, region)
+        if refused is None:
+            many = self.compilation.target.kernels.too_many(buffers_of(region))
+            return many and _Full(many)
+        return refused
 
     # -- the region ------------------------------------------------------------------------
 

@@ -292,6 +292,7 @@ class Lowering:
         ``moved`` the bytes that it reads and writes: by default its views, each once."""
         if launch.range == 0:
             return
+        self._check_buffers(family, views)
         self._check_width(family, views, launch)
         key = (family, config)
         name = self.kernels.setdefault(key, f"{family}_{len(self.kernels)}")
@@ -335,6 +336,16 @@ class Lowering:
             if b.last >= start:
                 b.first, b.last = min(b.first, start), max(b.last, self._clock)
         self._clock += 1
+
+    def _check_buffers(self, family: str, views: Sequence[View]) -> None:
+        """Refuse a kernel that no device of the target's could bind."""
+        reason = self.target.kernels.too_many(len(views))
+        if reason is not None:
+            raise UnsupportedError(
+                f"{family} kernel of {self.ops}: {reason}; split the op, or compile for devices"
+                " that bind more (docs/devices.md, Buffers of a kernel)",
+                self.location,
+            )
 
     def _check_width(self, family: str, views: Sequence[View], launch: Launch) -> None:
         """Refuse a launch for a GPU beyond its integers: sizes have 32 bits, and indices may."""

@@ -26,10 +26,11 @@ __all__ = [
 
 class MissReason(StrEnum):
     """Why a pattern did not apply: what else uses a value, what the kernel family cannot run, or
-    that the region would be too long."""
+    that the region would be too long, or bind more buffers than a kernel of the target may."""
 
     SEVERAL_USES = "several uses"
     LENGTH = "longest region"
+    BUFFERS = "most buffers"
     REFUSED = "refused by the kernel family"
 
 

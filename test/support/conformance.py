@@ -40,6 +40,7 @@ from support.judges import JUDGES
 from support.metal import COMPILER
 from support.op_graphs import OpGraph
 from support.samples import Case, cases
+from support.support_record import HERE
 from support.tolerances import assert_close, tolerance_of
 
 __all__ = [
@@ -236,7 +237,7 @@ def conforms(target: str, chosen: Sequence[Case], *, wholly: bool = True) -> Ite
     slow = SLOW.get(target, ()) if here.evidence == "software" and not wholly else ()
     lacks = find_target(target).kernels.lacks
     judge = JUDGES.get(target)
-    names = judge.names if judge and not judge.missing() else (target,)
+    names = judge.names if judge and not judge.missing() else (HERE.get(target, target),)
     fit: dict[bool, list[Case]] = {True: [], False: []}
     for case in chosen:
         node = case.node()

@@ -82,7 +82,7 @@ JUDGES = {
     "rocm": Judge(_hsaco, tuple(f"rocm:{isa}" for isa in ARCHITECTURES), _without("llvm-objdump")),
     "vulkan": Judge(_spirv, ("vulkan",), _without("spirv-val")),
     "directx": Judge(_shader, ("directx",), _without(GLSLANG, "spirv-val"), 20),
-    "webgpu": Judge(_wgsl, ("webgpu",), web.why_not),
+    "webgpu": Judge(_wgsl, (web.PAGE,), web.why_not),
 }
 """The judges by target: NVIDIA's assembler of PTX for every capability, LLVM's disassembler and the
 rules of ROCm's loader, Khronos's validator, its compiler of HLSL, and Chromium's Tint. What is not

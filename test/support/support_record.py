@@ -109,6 +109,13 @@ def _by_kind() -> dict[tuple[str, str], list[Case]]:
     return found
 
 
+HERE = {
+    "gpu": "gpu:webgpu+buffers16", "opengl": "opengl:opengl4.3+buffers16",
+    "webgpu": "webgpu:webgpu+buffers10",
+}  # fmt: skip
+"""What the devices bind on which ops were found to run, where every device binds fewer buffers."""
+
+
 def way_of(target: str, op: type[Op], dtype: str) -> str:
     """``native`` if only kernel families run the first sample of an op with an element type that is
     not refused, ``common`` if a loop nest has a part in it."""
@@ -116,7 +123,7 @@ def way_of(target: str, op: type[Op], dtype: str) -> str:
     for case in _by_kind()[op.name, dtype]:
         graph = OpGraph.of_cases(op.name, [case]).graph
         try:
-            report = rlx.dispatch_report_for_device(graph, target)
+            report = rlx.dispatch_report_for_device(graph, HERE.get(target, target))
         except UnsupportedError as e:
             refusal = e
         else:

@@ -46,6 +46,7 @@ def test_a_device_gets_what_it_has(name: str) -> None:
 
 def test_a_device_gets_the_best_that_it_runs() -> None:
     from rlx.targets.cuda.features import runs
+    from rlx.targets.gpu.profiles import buffer_words
     from rlx.targets.vulkan.features import EXTRAS
 
     assert best_features("cuda", runs(90)).name == "sm_90a"
@@ -53,11 +54,16 @@ def test_a_device_gets_the_best_that_it_runs() -> None:
     assert best_features("cuda", runs(103)).name == "sm_100"
     with pytest.raises(DeviceError, match="older than sm_75"):
         best_features("cuda", runs(60))
-    everything = frozenset([*EXTRAS, "unheard of"])
+    everything = frozenset([*EXTRAS, *buffer_words(31), "unheard of"])
     assert best_features("vulkan", everything).name == "vulkan1.2"
     assert best_features("vulkan", everything - {"float64"}).name == (
-        "vulkan1.1+float16+int16+int64+int8+nans"
+        "vulkan1.1+buffers16+float16+int16+int64+int8+nans"
     )
+    assert best_features("vulkan", frozenset(EXTRAS)).name.startswith("vulkan1.1+float16")
+    assert best_features("gpu", buffer_words(40)).name == "webgpu+buffers32"
+    assert best_features("gpu", buffer_words(8)).name == "webgpu"
+    assert best_features("opengl", buffer_words(1 << 20)).name == "opengl4.3+buffers512"
+    assert best_features("metal", buffer_words(40)).name == "metal2.4"
     assert best_features("opencl", frozenset()).name == "opencl1.2-fp64"
 
 

@@ -202,7 +202,8 @@ def test_a_kernel_for_a_cpu_is_refused() -> None:
 def test_features_by_name() -> None:
     assert make_target("vulkan1.1+int64").features.name == "vulkan1.1+int64"
     assert make_target("vulkan1.1+int64").features.capabilities == ("Shader", "Int64")
-    assert set(make_target().features.has) == set(EXTRAS)
+    assert set(make_target().features.has) == {*EXTRAS, "buffers10", "buffers16"}
+    assert make_target("vulkan1.2+buffers32").features.name == "vulkan1.2+buffers32"
     with pytest.raises(DeviceError, match=r"'vulkan1\.3'.*RLX emits SPIR-V for"):
         make_target("vulkan1.3")
     with pytest.raises(DeviceError, match=r"unknown extra 'int46'.*did you mean 'int64'"):

@@ -25,10 +25,11 @@ from rlx.lowering.families import (
     rowwise,
     scatter,
 )
-from rlx.lowering.families.base import Selector
+from rlx.lowering.families.base import Selector, spread_source
 from rlx.lowering.region import Region
+from rlx.ops.movement import Expand
 
-__all__ = ["SELECTORS", "claim", "not_native", "select"]
+__all__ = ["SELECTORS", "buffers_of", "claim", "not_native", "select"]
 
 SELECTORS: dict[str, Selector] = {
     "fft": fft.SELECTOR,
@@ -53,6 +54,17 @@ SELECTORS: dict[str, Selector] = {
 def claim(family: str, region: Region) -> str | None:
     """None if the family runs the region, else why not."""
     return region.body.fact(f"{family} claims", lambda: SELECTORS[family].claim(region))
+
+
+def buffers_of(region: Region) -> int:
+    """The buffers that the kernel of a fused region binds: what it reads, and its results. An
+    operand that is read in two shapes is two of them."""
+
+    def count() -> int:
+        read = (v for n in region.nodes if not isinstance(n, Expand) for v in n.present)
+        return len({v for v in read if spread_source(v) in region.leaves} | {*region.outs})
+
+    return region.body.fact("buffers", count)
 
 
 def not_native(

@@ -12,10 +12,16 @@ from rlx.targets.llvm.machine import Machine
 from rlx.targets.preset import find_preset
 from rlx.types import bf16, f16
 
-__all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "Features", "best", "preset", "runs"]
+__all__ = [
+    "DEFAULT", "MOST_BUFFERS", "PRESETS", "SHARED_BYTES", "Features", "best", "preset", "runs",
+]  # fmt: skip
 
 SHARED_BYTES = 48 << 10
 """Shared memory that a block may have on every GPU, without asking for more."""
+
+MOST_BUFFERS = 4096 // 8 - 2
+"""Pointers in the 4096 bytes of a kernel's parameters, without the two that Triton's kernels have
+besides."""
 
 
 @dataclass(frozen=True)

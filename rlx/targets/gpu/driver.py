@@ -363,7 +363,7 @@ class Driver(ABC):
                 f"{self}: kernel {kernel.name} has groups that share {kernel.shared} bytes; at most"
                 f" {limits.shared} are possible"
             )
-        count = len(kernel.bindings) + (kernel.params > 0)
+        count = len(kernel.bindings) + (kernel.params > 0) + kernel.spare
         if count > limits.bindings:
             raise DeviceError(
                 f"{self}: kernel {kernel.name} binds {count} buffers; at most"

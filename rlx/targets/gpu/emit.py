@@ -37,7 +37,9 @@ def text_target(name: str, profile: Profile, language: Language) -> Target:
         lacks=profile.lacks,
         most_threads=256,
         shared_bytes=profile.shared_bytes,
+        most_buffers=profile.most_buffers,
         fused=language.fused,
+        rounded_quotients=language.rounded_quotients,
     )
 
 

@@ -52,7 +52,8 @@ class Language:
     are templates of constants, of ``{v}`` as a decimal, and ``bits`` those of ``{v}`` as an
     integer with the bits of a float that has no literal. ``helpers`` are functions that rows call,
     printed where they are used: a helper's name starts with ``rlx_``. ``fused`` says that its
-    multiply-add rounds once on every device.
+    multiply-add rounds once on every device, and ``rounded_quotients`` that its division of floats
+    rounds right.
     """
 
     name: str
@@ -67,3 +68,4 @@ class Language:
     helpers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     memory: Mapping[str, str] = field(default_factory=dict[str, str])
     fused: bool = True
+    rounded_quotients: bool = False

@@ -10,6 +10,7 @@ from typing import Any
 from rlx.errors import DeviceError, DeviceLostError, OutOfMemoryError, ToolchainError
 from rlx.targets.gpu.driver import Driver, Kernel, Launch, Limits
 from rlx.targets.gpu.library import choose
+from rlx.targets.gpu.profiles import buffer_words
 
 __all__ = ["WebGpuDriver"]
 
@@ -69,7 +70,7 @@ class WebGpuDriver(Driver):
             **{k: has[k] for k in ("buffer", "binding", "bindings", "invocations", "shared")},
         )
         extras = [e for e in _EXTRAS if e in adapter.features]
-        self.features = frozenset(_EXTRAS[e] for e in extras)
+        self.features = buffer_words(has["bindings"]) | {_EXTRAS[e] for e in extras}
         with self._failures():
             self.device = adapter.request_device_sync(
                 required_features=extras,

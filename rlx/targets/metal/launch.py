@@ -12,11 +12,9 @@ from typing import Any, NamedTuple
 from rlx.errors import DeviceError, DeviceLostError, OutOfMemoryError, ToolchainError
 from rlx.targets.gpu.driver import Driver, Kernel, Launch, Limits
 from rlx.targets.gpu.library import choose
+from rlx.targets.metal.features import BUFFERS
 
 __all__ = ["MetalDriver"]
-
-_ARGUMENTS = 31
-"""Buffers of a kernel: entries of Metal's buffer argument table, on every GPU."""
 
 _ALIGNMENT = 16
 """Offsets of buffers in the device address space are multiples of an element, 16 bytes at most."""
@@ -75,7 +73,7 @@ class MetalDriver(Driver):
             invocations=most.width,
             shared=self.device.maxThreadgroupMemoryLength(),
             binding=largest,
-            bindings=_ARGUMENTS,
+            bindings=BUFFERS,
             alignment=_ALIGNMENT,
             buffer=largest,
         )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from rlx.targets.gpu.profiles import Profile, best_profile
-from rlx.targets.preset import find_preset
+from rlx.targets.gpu.profiles import BUFFERS, Profile, best_profile, find_profile
 from rlx.types import f64, i64, u64
 
 __all__ = ["DEFAULT", "PRESETS", "best", "preset"]
@@ -18,9 +17,15 @@ _SHARED = 32 << 10
 DEFAULT = "opengl4.3"
 
 PRESETS = {
-    DEFAULT: Profile(DEFAULT, dict.fromkeys((f64, i64, u64), _ELSEWHERE), shared_bytes=_SHARED)
+    DEFAULT: Profile(
+        DEFAULT,
+        dict.fromkeys((f64, i64, u64), _ELSEWHERE),
+        shared_bytes=_SHARED,
+        extras=frozenset(BUFFERS),
+    )
 }
-"""By versions of OpenGL: 4.3 is the first with compute shaders."""
+"""By versions of OpenGL: 4.3 is the first with compute shaders; every device binds 8 buffers, as
+those of WebGPU do, and ``opengl4.3+buffers16`` is for one that binds more."""
 
-preset = partial(find_preset, PRESETS, kind="OpenGL profile", emitted="GLSL")
+preset = partial(find_profile, PRESETS, kind="OpenGL profile", emitted="GLSL")
 best = partial(best_profile, PRESETS)

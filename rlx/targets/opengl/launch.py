@@ -9,6 +9,7 @@ from rlx.errors import OutOfMemoryError, ToolchainError
 from rlx.targets.gpu.driver import Driver, Kernel, Launch, Limits
 from rlx.targets.gpu.languages.glsl import defined
 from rlx.targets.gpu.library import address, choose
+from rlx.targets.gpu.profiles import buffer_words
 from rlx.targets.gpu.work import Triple
 from rlx.targets.opengl.api import Context, contexts
 
@@ -17,7 +18,8 @@ __all__ = ["OpenGLDriver"]
 # The specification's values.
 _COMPUTE, _STORAGE, _DYNAMIC_COPY, _ALL_BARRIERS = 0x91B9, 0x90D2, 0x88EA, 0xFFFFFFFF
 _COMPILED, _LINKED, _GROUP = 0x8B81, 0x8B82, 0x8267
-_BLOCKS, _BLOCK_SIZE, _ALIGNMENT = 0x90DB, 0x90DE, 0x90DF
+_BLOCK_SIZE, _ALIGNMENT = 0x90DE, 0x90DF
+_BLOCKS = 0x90DB, 0x90DC, 0x90DD  # of a compute shader, of a program, of all bindings
 _SHARED, _INVOCATIONS, _GROUPS, _GROUP_SIZE = 0x8262, 0x90EB, 0x91BE, 0x91BF
 
 _LOG_BYTES = 1 << 14
@@ -48,6 +50,7 @@ class OpenGLDriver(Driver):
         self.name, self.software = self.gl.name, self.gl.software
         self._enter()
         self.limits = self._limits()
+        self.features = buffer_words(self.limits.bindings)
         self._exit()
 
     def _limits(self) -> Limits:
@@ -59,7 +62,7 @@ class OpenGLDriver(Driver):
             invocations=number(_INVOCATIONS),
             shared=number(_SHARED),
             binding=largest,
-            bindings=number(_BLOCKS),
+            bindings=min(map(number, _BLOCKS)),
             alignment=max(16, number(_ALIGNMENT)),
             buffer=largest,
         )

@@ -38,6 +38,7 @@ def _made(found: features.Features, machine: TritonMachine | None) -> Target:
         shared_space="#gpu.address_space<workgroup>",
         most_threads=1024,
         shared_bytes=features.SHARED_BYTES,
+        most_buffers=features.MOST_BUFFERS,
         has=frozenset([found.unit]),
         triton=machine,
     )

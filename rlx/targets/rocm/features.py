@@ -12,10 +12,14 @@ from rlx.targets.llvm.machine import Machine
 from rlx.targets.preset import find_preset
 from rlx.types import bf16, f16, f32
 
-__all__ = ["DEFAULT", "PRESETS", "SHARED_BYTES", "Features", "best", "preset"]
+__all__ = ["DEFAULT", "MOST_BUFFERS", "PRESETS", "SHARED_BYTES", "Features", "best", "preset"]
 
 SHARED_BYTES = 64 << 10
 """LDS that a work group may have on every one of them."""
+
+MOST_BUFFERS = 4096 // 8 - 2
+"""Pointers in the bytes of arguments that a launch takes, without the two that Triton's kernels
+have besides."""
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ def make_target(features: str | None = None) -> Target:
         logical=True,
         index_bits=32,
         most_threads=found.most_threads,
+        most_buffers=found.most_buffers,
         lacks=found.lacks,
         fused=False,
+        rounded_quotients=False,
     )

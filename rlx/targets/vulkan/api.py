@@ -86,7 +86,8 @@ _STRUCTURES: dict[str, tuple[str, int | None]] = {
     "Properties": (
         "u:apiVersion u:driver u:vendor u:device u:type u*64:name u*4:uuid"
         " u:_gap u*7:_images u:storageRange u*3:_counts q:granularity q:sparse"
-        " u*3:_sets u:storageBuffers u*34:_stages"
+        " u*3:_sets u:storageBuffers u*3:_ofStage u:resources u*3:_ofSet u:storageOfSet"
+        " u*26:_stages"
         " u:shared u*3:groups u:invocations u*3:workgroup u*13:_draws"
         " q:mapAlignment q:texelAlignment q:uniformAlignment q:storageAlignment u*128:_rest", None),
 }  # fmt: skip

@@ -133,7 +133,7 @@ class Device:
             invocations=p.invocations,
             shared=p.shared,
             binding=min(p.storageRange, largest),
-            bindings=p.storageBuffers,
+            bindings=min(p.storageBuffers, p.resources, p.storageOfSet),
             alignment=max(16, p.storageAlignment),
             buffer=largest,
         )

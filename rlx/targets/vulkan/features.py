@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlx.targets.gpu.profiles import BUFFERS, buffer_words, most_of
 from rlx.targets.preset import check_extras, find_preset
 from rlx.types import DType, bf16, f16, f64, i8, i16, i64, u8, u16, u64
 
@@ -39,7 +40,7 @@ shaderInt8 and storageBuffer8BitAccess, and so on."""
 
 @dataclass(frozen=True)
 class Features:
-    """A version of Vulkan, and the extras that a device has."""
+    """A version of Vulkan, and what a device has: extras, and words for its number of buffers."""
 
     isa: str
     has: frozenset[str]
@@ -47,7 +48,9 @@ class Features:
     @property
     def name(self) -> str:
         """``vulkan1.1+int64``: the version and what goes beyond its preset."""
-        return "+".join([self.isa, *sorted(self.has - PRESETS[self.isa].has)])
+        beyond = self.has - PRESETS[self.isa].has
+        most = [f"buffers{self.most_buffers}"] if beyond & BUFFERS.keys() else []
+        return "+".join([self.isa, *most, *sorted(beyond - BUFFERS.keys())])
 
     @property
     def lacks(self) -> dict[DType, str]:
@@ -65,15 +68,21 @@ class Features:
         return 128 if self.isa == "vulkan1.1" else 256
 
     @property
+    def most_buffers(self) -> int:
+        """Buffers that a kernel may bind. Vulkan asks for 4, with which few programs could do;
+        WebGPU, and so every browser, asks for 8."""
+        return most_of(self.has, 8)
+
+    @property
     def capabilities(self) -> tuple[str, ...]:
         """The SPIR-V capabilities that code may use."""
-        found = {c for name in self.has for c in EXTRAS[name].capabilities}
+        found = {c for name in self.has & EXTRAS.keys() for c in EXTRAS[name].capabilities}
         return ("Shader", *sorted(found))
 
     @property
     def extensions(self) -> tuple[str, ...]:
         """The SPIR-V extensions that code may use."""
-        found = {e for name in self.has for e in EXTRAS[name].extensions}
+        found = {e for name in self.has & EXTRAS.keys() for e in EXTRAS[name].extensions}
         return ("SPV_KHR_storage_buffer_storage_class", *sorted(found))
 
 
@@ -82,7 +91,7 @@ PRESETS: dict[str, Features] = {
     for f in (
         # What every device has; and what those of desktops, and software devices, mostly have.
         Features("vulkan1.1", frozenset()),
-        Features("vulkan1.2", frozenset(EXTRAS)),
+        Features("vulkan1.2", frozenset(EXTRAS) | buffer_words(16)),
     )
 }
 
@@ -90,17 +99,18 @@ DEFAULT = "vulkan1.2"
 
 
 def preset(name: str) -> Features:
-    """The features called ``name``, such as ``vulkan1.2`` or ``vulkan1.1+int64``.
+    """The features called ``name``, such as ``vulkan1.2+buffers32`` or ``vulkan1.1+int64``.
 
     Raises DeviceError for an unknown version or extra.
     """
     isa, *extras = name.split("+")
     base = find_preset(PRESETS, isa, "device profile", "SPIR-V")
-    check_extras(isa, extras, EXTRAS)
-    return Features(isa, base.has | set(extras))
+    check_extras(isa, extras, [*EXTRAS, *BUFFERS])
+    words = buffer_words(most_of(frozenset(extras), 0))
+    return Features(isa, base.has | set(extras) | words)
 
 
 def best(found: frozenset[str]) -> Features:
-    """The extras among ``found``, which every version goes with."""
+    """The extras and the buffers among ``found``, which every version goes with."""
     isa = [f.isa for f in PRESETS.values() if f.has <= found][-1]
-    return Features(isa, found & EXTRAS.keys())
+    return Features(isa, found & (EXTRAS.keys() | BUFFERS.keys()))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rlx.targets.gpu.driver import Driver, Kernel, Launch
 from rlx.targets.gpu.library import address
+from rlx.targets.gpu.profiles import buffer_words
 from rlx.targets.gpu.work import Triple
 from rlx.targets.vulkan import api
 from rlx.targets.vulkan.api import Vulkan, make
@@ -59,7 +60,8 @@ class VulkanDriver(Driver):
         self.vk = Vulkan()
         found = self.opened = Device(self.vk)
         self.name, self.software = found.name, found.software
-        self.features, self.limits = found.features, found.limits
+        self.limits = found.limits
+        self.features = found.features | buffer_words(self.limits.bindings)
         self.device = found.handle
         self.pool, self.staging = 0, _Memory(0, 0, 0)
         try:

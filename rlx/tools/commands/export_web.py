@@ -14,6 +14,12 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     p.add_argument("graph", help="a graph's text, as rlx.save writes it, or an ONNX model (.onnx)")
     p.add_argument("-o", dest="output", required=True, metavar="DIR", help="the folder")
+    p.add_argument(
+        "--profile",
+        default="webgpu",
+        help="what pages need: webgpu, which every device has, or webgpu+buffers10, +buffers16, ..."
+        " for kernels of more buffers",
+    )
     add_graph_options(p)
     add_params(p)
 
@@ -24,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from rlx.runtime.web import write_bundle
 
     graph = sized_graph_from(args.graph, args)
-    made = rlx.compile_artifact(graph, "webgpu", params=params_from(args, graph))
+    made = rlx.compile_artifact(graph, f"webgpu:{args.profile}", params=params_from(args, graph))
     names = write_bundle(made, args.output)
     print(f"{args.output}: {', '.join(names)}; serve it and open index.html", file=sys.stderr)
     return 0
