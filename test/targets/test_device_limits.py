@@ -15,7 +15,8 @@ from rlx.errors import FaultError, UnsupportedError
 from rlx.interpreter import interpret
 from rlx.kernels.control import ROW
 from rlx.lowering.compilation import Options
-from rlx.targets import find_target
+from rlx.targets import best_features, find_target
+from rlx.targets.gpu.drivers import shared_driver
 from rlx.targets.gpu.loop_limit import most_rounds
 from rlx.targets.gpu.program import Dispatch
 from rlx.types import DTYPES, i64
@@ -290,13 +291,15 @@ def test_what_was_compiled_elsewhere_is_refused_where_its_loops_may_be_cut(targe
     if target in STAND_INS:
         pytest.skip(f"{target}: sessions load no artifacts for what stands for it")
     found = rlx.Session(device_of(target))
+    features = best_features(target, shared_driver(target).features)
+    name = f"{target}:{features.name}"
     for build, n, match in (
         (long_loops, 65_537, "up to 65538 rounds"), (gaussians, 20, "most_rounds=65536"),
     ):  # fmt: skip
         graph, feeds = build(n)
         with pytest.raises(UnsupportedError, match=match):
-            found.load(rlx.compile_artifact(graph, target))
-    told = found.load(rlx.compile_artifact(graph, target, most_rounds=65_536))
+            found.load(rlx.compile_artifact(graph, name))
+    told = found.load(rlx.compile_artifact(graph, name, most_rounds=65_536))
     assert_close(told.run(feeds)[0], interpret(graph, feeds)[0])
 
 
