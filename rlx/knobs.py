@@ -169,7 +169,8 @@ prefer_devices = Knob(
 
 device = Knob(
     "RLX_DEVICE", "", str.lower, "devices", "the name of a device",
-    "The device that GraphDevices takes where no other is asked for, if it can run the graph.",
+    "The device that GraphDevices takes where no other is asked for, if it can run the graph. Any"
+    " name of it will do (vk, Vulkan); one of no device is a DeviceError, here and in the lists.",
 )  # fmt: skip
 
 device_chain = Knob(

@@ -26,7 +26,8 @@ LAYERS = (
     "compat_calls", "dims", "types", "ops", "optim", "random", "graph", "rebuild", "chain",
     "control", "custom", "linalg", "sparse", "splat", "interpreter", "text", "precision",
     "autodiff", "quant", "_mlir", "dialects", "kernels", "targets", "lowering", "runtime",
-    "compiler", "modules", "inspect", "view", "staged", "roofline", "models", "frontends", "training", "prelude", "tools",
+    "compiler", "modules", "inspect", "view", "staged", "roofline", "models", "frontends",
+    "training", "prelude", "tools",
 )  # fmt: skip
 """The modules and packages of ``rlx``, lowest first: each imports only what stands before it."""
 
