@@ -49,9 +49,9 @@ def main(argv: list[str]) -> int:
     names = args.families or list(DEVICE_FAMILIES if args.device else FAMILIES)
     if args.save:
         return save(names, options, args.save)
-    results = report.Results(
-        describe(args.device), {"commands": [repeatable(argv)], "rounds": options.rounds}
-    )
+    machine = describe(args.device)
+    command = {"arguments": repeatable(argv), "revision": machine["revision"]}
+    results = report.Results(machine, {"commands": [command], "rounds": options.rounds})
     for title, found in parts(names, options):
         name = title.split(",")[0]
         results.starts.append({"family": name, "time": clock(), "load": load_average()})

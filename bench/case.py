@@ -19,6 +19,19 @@ def _all(result: Array) -> Array:
     return result
 
 
+WHOLE = 8
+"""Elements of the shortest vector that kernels take, and rows of their tiles."""
+
+
+def padded(name: Callable[..., str], *sizes: int) -> dict[str, Any]:
+    """The fields of a case that name its padded neighbour, if any of its sizes is ragged. ``name``
+    makes names of sizes."""
+    whole = [n if n == 1 else -(-n // WHOLE) * WHOLE for n in sizes]
+    if whole == list(sizes):
+        return {}
+    return {"padded": name(*whole), "part": math.prod(sizes) / math.prod(whole)}
+
+
 @dataclass(frozen=True)
 class Tensor:
     """A tensor of a case: its shape and how its values are drawn.
@@ -81,6 +94,11 @@ class Case:
     """In what every library is told to multiply what the case declares f32."""
     checked: Callable[[Array], Array] = _all
     """The part of a result that is compared with the reference, which has that part alone."""
+    padded: str = ""
+    """Of a ragged case the name of one with its sizes rounded up. If its family has that, what
+    being ragged costs is measured against it."""
+    part: float = 0
+    """How much of the work of the ``padded`` case it has."""
 
     def feeds(self) -> dict[str, Array]:
         """What a call gets."""

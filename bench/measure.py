@@ -48,6 +48,9 @@ class Row:
     moved: float = 0
     """Bytes, as in ``Case``."""
     dtype: str = ""
+    padded: str = ""
+    part: float = 0
+    """Those of ``Case``."""
 
     @property
     def median(self) -> float:
@@ -248,6 +251,7 @@ class Bench:
             yield name, Row(
                 family, case.name, self.threads, name, [], float("inf"), error=off,
                 first=answer["first_s"], flops=case.flops, moved=case.moved, dtype=case.dtype,
+                padded=case.padded, part=case.part,
             )  # fmt: skip
 
     def export(self, family: str, case: Case) -> dict[str, Any]:

@@ -176,7 +176,38 @@ def section(results: Results, family: str) -> str:
         lines.append(_line(cells))
     failures = [f for f in results.failures if f.family == family]
     notes = [f"- {f.runtime} did not run {f.case} ({f.threads} T): {f.reason}" for f in failures]
-    return "\n".join([*lines, *([""] if notes else []), *notes])
+    return "\n".join([*lines, *([""] if notes else []), *notes, *ragged(results, family)])
+
+
+def ragged(results: Results, family: str) -> list[str]:
+    """Lines of a table: how much longer each library takes for as much work where sizes are
+    ragged, beside the padded neighbour; none if no case has one."""
+    found = results.cases(family)
+    by_library = {
+        key: _ragged_cost(rows, found.get((family, next(iter(rows.values())).padded, key[2]), {}))
+        for key, rows in found.items()
+    }
+    names = list(dict.fromkeys(name for costs in by_library.values() for name in costs))
+    if not names:
+        return []
+    head = _line(["ragged case", "threads", "beside", *(f"time of {name}" for name in names)])
+    lines = ["", head, _line(["---"] * (3 + len(names)))]
+    for key, costs in by_library.items():
+        if costs:
+            beside = next(iter(found[key].values())).padded
+            cells = [costs.get(name, "-") for name in names]
+            lines.append(_line([key[1], str(key[2]), beside, *cells]))
+    return lines
+
+
+def _ragged_cost(rows: dict[str, Row], padded: dict[str, Row]) -> dict[str, str]:
+    """By library: the least time of an equal share of work, and in brackets the median."""
+
+    def cost(row: Row, beside: Row) -> str:
+        least, median = row.least / beside.least, row.median / beside.median
+        return f"{least / row.part - 1:+.0%} ({median / row.part - 1:+.0%})"
+
+    return {name: cost(row, padded[name]) for name, row in rows.items() if name in padded}
 
 
 def _line(cells: list[str]) -> str:
@@ -253,7 +284,7 @@ def setting(results: Results) -> str:
     loads = [s["load"] for s in results.starts]
     device = f"{m['device']}; " if "device" in m else ""
     return (
-        f"{device}{m['cpu']}, {m['cpus']} CPUs; RLX at revision {m['revision']}; {versions}. Load"
+        f"{device}{m['cpu']}, {m['cpus']} CPUs; {versions}. Load"
         f" average as the families began: {min(loads, default=0):.1f} to"
         f" {max(loads, default=0):.1f}."
     )
@@ -261,10 +292,12 @@ def setting(results: Results) -> str:
 
 def page(results: Results) -> str:
     """All tables."""
-    commands = (shlex.join(["python", "-m", "bench", *c]) for c in results.options["commands"])
-    shown = "\n".join(commands)
+    shown = ["```sh"]
+    for c in results.options["commands"]:
+        command = shlex.join(["python", "-m", "bench", *c["arguments"]])
+        shown.append(f"{command}  # RLX at revision {c['revision']}")
     parts = [
-        f"```sh\n{shown}\n```",
+        "\n".join([*shown, "```"]),
         setting(results),
         "Geometric means over the cases of a family:", summary(results),
         "### Losses", losses(results),

@@ -3,7 +3,7 @@
 Another provider of the same upstream bindings is a change of this file alone. Importing it costs
 about 0.1 s, so only compiling imports it; building a graph and running an artifact do not.
 
-``ir``, ``passmanager``, ``rewrite`` and ``ext`` are the upstream modules. The functions below wrap
+``ir``, ``passmanager``, ``rewrite`` and ``func`` are the upstream modules. The functions below wrap
 what upstream leaves raw: the errors, which become ``rlx.errors``, and the translation to LLVM IR,
 which has no Python binding and is called through MLIR's C API.
 """
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     # The package has no stubs for these. A type checker is shown where they live, which it cannot
     # read, so that it takes them for unknown and not for empty.
     from torch_mlir._mlir_libs._mlir import (  # pyright: ignore[reportMissingImports]
-        ext,  # pyright: ignore[reportAttributeAccessIssue]
         func,  # pyright: ignore[reportAttributeAccessIssue]
         ir,  # pyright: ignore[reportAttributeAccessIssue]
         passmanager,  # pyright: ignore[reportAttributeAccessIssue]
         rewrite,  # pyright: ignore[reportAttributeAccessIssue]
+    )
+    from torch_mlir._mlir_libs._mlir import (
+        irdl as _mlirDialectsIRDL,  # pyright: ignore[reportAttributeAccessIssue]
     )
 else:
 
@@ -52,7 +54,8 @@ else:
     try:
         with _of_its_own():
             from torch_mlir import ir, passmanager, rewrite
-            from torch_mlir.dialects import ext, func
+            from torch_mlir._mlir_libs import _mlirDialectsIRDL
+            from torch_mlir.dialects import func
     except ImportError as error:
         raise ToolchainError(
             "compiling needs MLIR, and the package torch-mlir is not installed; "
@@ -63,9 +66,9 @@ __all__ = [
     "Pipeline",
     "context",
     "dialect_names",
-    "ext",
     "func",
     "ir",
+    "load_irdl",
     "mlir_errors",
     "object_bytes",
     "parse_module",
@@ -80,7 +83,7 @@ __all__ = [
 # For every op that reaches Python the bindings look for a module of its dialect's name, and where
 # there is none they search the whole import path again, 20 us an op. Ours get an empty module.
 for _dialect in ("hir", "mir", "lir"):
-    _name = f"{ext.__package__}.{_dialect}"
+    _name = f"{func.__package__}.{_dialect}"
     sys.modules.setdefault(_name, ModuleType(_name))
 
 
@@ -115,6 +118,13 @@ def parse_module(text: str | bytes, ctx: ir.Context) -> ir.Module:
     """Parse MLIR text, or bytecode; IRError says where it is wrong."""
     with mlir_errors("cannot parse the MLIR text", IRError):
         return ir.Module.parse(text, ctx)
+
+
+def load_irdl(module: ir.Module) -> None:
+    """Declare the dialects that a module of the ``irdl`` dialect describes in its context; IRError
+    says which one it cannot."""
+    with mlir_errors("cannot declare the dialect", IRError):
+        _mlirDialectsIRDL.load_dialects(module)
 
 
 class Pipeline:

@@ -8,13 +8,14 @@ RLX: errors instead of panics, values instead of node numbers, options by name.
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
 from typing import Any
+
+from rlx.records import frozen
 
 __all__ = ["AREAS", "LATER", "NAMES", "Name"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Name:
     """Where a name is found ("module:attribute"), and how it differs, if it does."""
 

@@ -10,7 +10,7 @@ compared, written to a file and edited on the way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from rlx.errors import IRError, UnsupportedError
 from rlx.graph import Graph
+from rlx.records import frozen
 from rlx.text import graph_text, parse_graph
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class FusionPolicy(StrEnum):
     DIRECT = "direct"
 
 
-@dataclass(frozen=True)
+@frozen
 class GraphModule:
     """A graph at one level. ``text`` is the module's own; ``located`` has places too.
 

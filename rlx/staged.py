@@ -9,7 +9,6 @@ compiled = rlx.Session("cpu").compile_module(p.plan_lir(fused))
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, get_args, get_type_hints
 
@@ -21,6 +20,7 @@ from rlx.lowering.legalize import Legalize
 from rlx.lowering.levels import passes_between
 from rlx.lowering.report import DispatchReport, FusionReport
 from rlx.modules import GraphModule, GraphStage, LirModule, MirModule
+from rlx.records import frozen
 from rlx.runtime.backend import device_name
 from rlx.runtime.devices import is_available
 from rlx.runtime.hardware import found_by_driver, label
@@ -54,7 +54,7 @@ KernelDispatchPolicy = StrEnum(
 """The values of ``Options.dispatch``."""
 
 
-@dataclass(frozen=True)
+@frozen
 class CompileResult:
     """A schedule, and what its compile said: fusions, kernels, and seconds by pass."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bench.case import Case, Tensor
+from bench.case import Case, Tensor, padded
 
-SHAPES = ((1, 3072), (128, 3072), (77, 1001), (512, 8192))
+SHAPES = ((1, 3072), (128, 3072), (77, 1001), (80, 1008), (512, 8192))
 
 CHAINS: dict[str, Callable[..., Any]] = {
     "gelu": lambda f, x: f.gelu(x),
@@ -24,7 +24,11 @@ def case(name: str, m: int, n: int) -> Case:
         {"y": Tensor((m, n))} if "y" in name.split("*", 1)[-1] else {}
     )
     params = {"b": Tensor((n,))} if "b)" in name else {}
-    return Case(f"{name} {m}x{n}", CHAINS[name], inputs, params, quick=(m, n) in SHAPES[1:3])
+    named = (name + " {}x{}").format
+    return Case(
+        named(m, n), CHAINS[name], inputs, params, quick=(m, n) in SHAPES[1:3],
+        **padded(named, m, n),
+    )  # fmt: skip
 
 
 def cases() -> list[Case]:

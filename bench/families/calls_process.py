@@ -1,20 +1,37 @@
 """A process that embeds with MiniLM, for the families ``busy`` and ``speedup``: a file to run.
 
 Arguments: the model's directory, batch, tokens and threads. For each line of standard input, a
-number, it makes so many calls and answers with a line of JSON: the seconds of each.
+number, it makes so many calls and answers with a line of JSON: a ``Call`` for each.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.families.minilm import model_dir
 from bench.measure import ROOT
+
+
+class Call(NamedTuple):
+    """What a call took."""
+
+    seconds: float
+    waited: float | None
+    """Seconds of them in which the calling thread could have run, but something else had its CPU;
+    None where the system does not tell."""
+
+
+def median(calls: Iterable[Call]) -> float:
+    """The seconds of the middle one."""
+    return statistics.median(call.seconds for call in calls)
 
 
 class Calls:
@@ -35,13 +52,13 @@ class Calls:
         self._process.stdin.write(f"{count}\n")
         self._process.stdin.flush()
 
-    def end(self) -> list[float]:
-        """The seconds of each of the calls that were begun."""
+    def end(self) -> list[Call]:
+        """The calls that were begun."""
         assert self._process.stdout
-        return json.loads(self._process.stdout.readline())
+        return [Call(*call) for call in json.loads(self._process.stdout.readline())]
 
-    def time(self, count: int) -> list[float]:
-        """The seconds of each of so many calls."""
+    def time(self, count: int) -> list[Call]:
+        """So many calls."""
         self.begin(count)
         return self.end()
 
@@ -49,6 +66,21 @@ class Calls:
         """End the process."""
         self._process.kill()
         self._process.communicate()
+
+
+def waiting() -> Callable[[], int] | None:
+    """A function that reads how many ns this thread has waited for a CPU, being ready to run; None
+    where the system does not tell."""
+    try:
+        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+    except OSError:
+        return None
+
+    def read() -> list[int]:
+        return [int(field) for field in os.pread(file, 100, 0).split()]
+
+    # Where nothing is counted, it has not run either.
+    return (lambda: read()[1]) if read()[0] else None
 
 
 def serve(model: Path, batch: int, tokens: int, threads: int) -> None:
@@ -60,13 +92,16 @@ def serve(model: Path, batch: int, tokens: int, threads: int) -> None:
     encoder = Embed.from_dir(model, threads=threads)
     ids = np.full((batch, tokens), 2000)
     mask = np.ones_like(ids)
+    waited = waiting()
     for line in sys.stdin:
-        seconds: list[float] = []
+        calls: list[Call] = []
         for _ in range(int(line)):
+            before = waited() if waited else 0
             start = time.perf_counter()
             encoder.encode_ids(ids, mask)
-            seconds.append(time.perf_counter() - start)
-        print(json.dumps(seconds), flush=True)
+            seconds = time.perf_counter() - start
+            calls.append(Call(seconds, (waited() - before) / 1e9 if waited else None))
+        print(json.dumps(calls), flush=True)
 
 
 if __name__ == "__main__":

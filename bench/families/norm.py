@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bench.case import Case, Tensor
+from bench.case import Case, Tensor, padded
 
-SHAPES = ((1, 768), (128, 384), (128, 768), (77, 1001), (512, 2048), (4096, 768))
+SHAPES = ((1, 768), (128, 384), (128, 768), (77, 1001), (80, 1008), (512, 2048),
+          (4096, 768))  # fmt: skip
 
 KINDS: dict[str, Callable[..., Any]] = {
     "layer_norm": lambda f, x, g, b: f.layer_norm(x, g, b),
@@ -23,7 +24,10 @@ def case(kind: str, m: int, n: int) -> Case:
     params = {"g": Tensor((n,), "gain")}
     if "layer" in kind:
         params["b"] = Tensor((n,))
-    return Case(f"{kind} {m}x{n}", KINDS[kind], inputs, params, quick=(m, n) in SHAPES[2:4])
+    name = (kind + " {}x{}").format
+    return Case(
+        name(m, n), KINDS[kind], inputs, params, quick=(m, n) in SHAPES[2:4], **padded(name, m, n)
+    )
 
 
 def cases() -> list[Case]:

@@ -6,11 +6,10 @@ processes of one thread, side by side, each keep 95 % of the speed of one alone.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
-from bench.families.calls_process import Calls
+from bench.families.calls_process import Calls, median
 from bench.measure import OURS, Failure, Options, Row
 
 SHAPE = (8, 128)
@@ -26,11 +25,11 @@ def rows(options: Options) -> Iterator[Row | Failure]:
             stack.enter_context(closing(Calls(*SHAPE, threads))) for threads in (1, 1, 2)
         )
         for _ in range(options.rounds):
-            alone = statistics.median(one.time(CALLS))
+            alone = median(one.time(CALLS))
             one.begin(CALLS)
             other.begin(CALLS)
-            beside = max(statistics.median(p.end()) for p in (one, other))
-            together = statistics.median(two.time(CALLS))
+            beside = max(median(p.end()) for p in (one, other))
+            together = median(two.time(CALLS))
             if alone >= KEPT * beside:
                 gains.append(alone / together)
     if gains:

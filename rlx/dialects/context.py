@@ -12,14 +12,14 @@ __all__ = ["SharedContext", "make_context", "parse"]
 
 def make_context() -> ir.Context:
     """A new context with hir, mir and lir loaded, and the dialects of ops from outside."""
-    from rlx.dialects.lir import Lir
-    from rlx.dialects.tensor import Hir, Mir, dialects_of, foreign
+    from rlx.dialects.lir import load_lir
+    from rlx.dialects.tensor import load_tensor_dialects
 
     forget_types()  # else the types of contexts that are no longer used would keep them alive
     ctx = _mlir.context()
     with ctx:
-        for dialect in (Hir, Mir, Lir, *dialects_of(foreign())):
-            dialect.load()
+        load_tensor_dialects()
+        load_lir()
     return ctx
 
 

@@ -21,29 +21,31 @@ of the loops around it, by so many bytes each:
       "lir.count"(%i, %counter) : (index, memref<?xi64>) -> ()
       func.call @add_0(...) ...
     }
-
-This module must not use postponed annotations: the dialect classes read theirs at run time.
 """
 
-# The bindings type their dialect classes at run time, from keyword arguments of the class.
-# pyright: reportGeneralTypeIssues=false, reportUntypedBaseClass=false, reportCallIssue=false
+from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
-from rlx._mlir import ext, ir
+from rlx._mlir import ir
+from rlx.dialects.declare import (
+    ANY,
+    INDEX,
+    INTEGER,
+    INTEGER_TYPE,
+    MEMREF,
+    Field,
+    OpDeclaration,
+    load_dialect,
+)
 from rlx.dialects.verify import verifier
 from rlx.errors import IRError
 
-__all__ = ["ROLES", "Lir", "Role", "check_extent"]
+__all__ = ["ROLES", "Role", "check_extent", "load_lir"]
 
 Role = Literal["arena", "packed", "error", "param", "constant", "input", "output"]
 ROLES: tuple[Role, ...] = get_args(Role)
 """The memories, in the order in which the arguments of an entry list them."""
-
-
-class Lir(ext.Dialect, name="lir"):
-    """Schedules: views of memory, launches, structured control."""
 
 
 def _bytes(t: Any) -> int:
@@ -100,21 +102,6 @@ def check_extent(op: Any, moved: int = 0) -> None:
             raise IRError(f"bytes {offset + moved} to {end} of a memory of {size} bytes")
 
 
-class View(Lir.Operation, name="view", traits=[ext.Pure]):
-    """A strided tensor at a byte offset of a memory; strides count elements. Each of ``rounds``
-    adds as many bytes to the offset as ``moves`` says."""
-
-    base: ext.Operand[ir.MemRefType]
-    rounds: Sequence[ext.Operand[ir.IndexType]]
-    offset: ir.IntegerAttr
-    shape: Any
-    strides: Any
-    result: ext.Result[ir.MemRefType]
-
-    verify_invariants = staticmethod(_check_view)
-    verify_region_invariants = staticmethod(lambda op: True)
-
-
 def _types(values: Any) -> str:
     return " and ".join(str(v.type) for v in values) or "nothing"
 
@@ -132,16 +119,6 @@ def _check_test(op: Any) -> None:
     raise IRError(f"it reads a view of i8 and gives an i1, found {found}")
 
 
-class Test(Lir.Operation, name="test"):
-    """Read a bool (one byte, not zero) when the step after it runs."""
-
-    place: ext.Operand[ir.MemRefType]
-    result: ext.Result[ir.IntegerType]
-
-    verify_invariants = staticmethod(_check_test)
-    verify_region_invariants = staticmethod(lambda op: True)
-
-
 @verifier
 def _check_count(op: Any) -> None:
     values = list(op.operands)
@@ -150,11 +127,28 @@ def _check_count(op: Any) -> None:
     raise IRError(f"it stores an index in a view of i64, found {_types(values)}")
 
 
-class Count(Lir.Operation, name="count"):
-    """Store the round of a loop, from 0, before the steps of the round run."""
+VIEW = OpDeclaration(
+    "view",
+    [Field("base", MEMREF), Field("rounds", INDEX, "variadic")],
+    [Field("offset", INTEGER), Field("shape", ANY), Field("strides", ANY)],
+    [Field("result", MEMREF)],
+    verify=_check_view,
+)
+"""A strided tensor at a byte offset of a memory; strides count elements. Each of ``rounds`` adds as
+many bytes to the offset as ``moves`` says."""
 
-    round: ext.Operand[ir.IndexType]
-    place: ext.Operand[ir.MemRefType]
+TEST = OpDeclaration(
+    "test", [Field("place", MEMREF)], (), [Field("result", INTEGER_TYPE)],
+    verify=_check_test, pure=False,
+)  # fmt: skip
+"""Read a bool (one byte, not zero) when the step after it runs."""
 
-    verify_invariants = staticmethod(_check_count)
-    verify_region_invariants = staticmethod(lambda op: True)
+COUNT = OpDeclaration(
+    "count", [Field("round", INDEX), Field("place", MEMREF)], verify=_check_count, pure=False
+)
+"""Store the round of a loop, from 0, before the steps of the round run."""
+
+
+def load_lir() -> None:
+    """Declare lir in the current context."""
+    load_dialect("lir", [VIEW, TEST, COUNT])

@@ -3,43 +3,34 @@
 ``mir`` also has the two structural ops of fusion: ``mir.fused``, a region over outer values, and
 its terminator ``mir.yield``. The declarations stay here and are never written twice: a new op class
 is a new MLIR op with its verifier.
-
-This module must not use postponed annotations: the dialect classes read theirs at run time.
 """
 
-# The bindings type their dialect classes at run time, from keyword arguments of the class.
-# pyright: reportGeneralTypeIssues=false, reportUntypedBaseClass=false, reportCallIssue=false
+from __future__ import annotations
 
-from functools import cache
-from typing import Any, Optional
+from collections.abc import Iterable
 
-from rlx._mlir import ext, ir
+from rlx._mlir import ir
 from rlx.dialects.bridge import check_attributes, node_of
 from rlx.dialects.convert import from_type
+from rlx.dialects.declare import (
+    ANY,
+    FLOAT,
+    INTEGER,
+    STRING,
+    TENSOR,
+    TYPE,
+    Field,
+    OpDeclaration,
+    load_dialect,
+)
 from rlx.dialects.verify import verifier
 from rlx.errors import IRError
 from rlx.ops import load_all
 from rlx.ops.base import OWN_DIALECTS, Op, op_class, registry
 
-__all__ = ["Hir", "Mir", "dialects_of", "foreign"]
+__all__ = ["foreign", "load_tensor_dialects"]
 
-Tensor = ext.Operand[ir.RankedTensorType]
-
-
-class Hir(ext.Dialect, name="hir"):
-    """Blocks as the model builder said them; a hir module holds mir ops too."""
-
-
-class Mir(ext.Dialect, name="mir"):
-    """Primitive and composite tensor ops."""
-
-
-_ATTRIBUTES = {
-    "int": ir.IntegerAttr,
-    "float": ir.FloatAttr,
-    "str": ir.StringAttr,
-    "DType": ir.TypeAttr,
-}
+_ATTRIBUTES = {"int": INTEGER, "float": FLOAT, "str": STRING, "DType": TYPE}
 
 
 @verifier
@@ -54,25 +45,13 @@ def _as_inferred(op: ir.Operation) -> None:
         raise IRError(f"result is {listed[0]}, expected {listed[1]}")
 
 
-def _declare(dialect: Any, cls: type[Op]) -> None:
-    notes: dict[str, Any] = {}
-    for f in cls.operand_fields:
-        notes[f"{f.name}_"] = Optional[Tensor] if f.optional else Tensor  # noqa: UP045
-    for a in cls.attr_fields:
-        notes[a.name] = _ATTRIBUTES.get(a.kind, Any)
-    for i in range(cls.result_count):
-        notes[f"result{i}"] = ext.Result[ir.RankedTensorType]
-    body = {
-        "__annotations__": notes,
-        "verify_invariants": staticmethod(_as_inferred),
-        "verify_region_invariants": lambda op: True,
-    }
-    type(
-        cls.__name__ + "Op",
-        (dialect.Operation,),
-        body,
-        name=cls.name.split(".")[1],
-        traits=[ext.Pure],
+def _declared(cls: type[Op]) -> OpDeclaration:
+    return OpDeclaration(
+        cls.name.partition(".")[2],
+        [Field(f.name, TENSOR, "optional" * f.optional) for f in cls.operand_fields],
+        [Field(a.name, _ATTRIBUTES.get(a.kind, ANY)) for a in cls.attr_fields],
+        [Field(f"result{i}", TENSOR) for i in range(cls.result_count)],
+        verify=_as_inferred,
     )
 
 
@@ -86,25 +65,21 @@ def _ends_in_yield(op: ir.Operation) -> None:
         raise IRError("it must yield its result")
 
 
-class Fused(Mir.Operation, name="fused", traits=[ext.Pure]):
-    """A region that one kernel runs. It means what its body means; ``kind`` is a hint.
+FUSED = OpDeclaration(
+    "fused",
+    attributes=[Field("kind", STRING)],
+    results=[Field("result", TENSOR)],
+    regions=["body"],
+    verify=_ends_in_yield,
+)
+"""A region that one kernel runs. It means what its body means; ``kind`` is a hint.
 
-    The body uses outer values directly: an IRDL variadic must be of one type, so the op cannot list
-    its operands. Fusing is moving ops in, un-fusing is moving them out.
-    """
+The body uses outer values directly: an IRDL variadic must be of one type, so the op cannot list its
+operands. Fusing is moving ops in, un-fusing is moving them out.
+"""
 
-    kind: ir.StringAttr
-    result: ext.Result[ir.RankedTensorType]
-    body: ext.Region
-
-    verify_invariants = staticmethod(lambda op: True)
-    verify_region_invariants = staticmethod(_ends_in_yield)
-
-
-class Yield(Mir.Operation, name="yield", traits=[ir.IsTerminatorTrait]):
-    """Ends the body of ``mir.fused``."""
-
-    value: ext.Operand[ir.RankedTensorType]
+YIELD = OpDeclaration("yield", operands=[Field("value", TENSOR)], pure=False, terminator=True)
+"""Ends the body of ``mir.fused``."""
 
 
 def foreign() -> tuple[type[Op], ...]:
@@ -112,18 +87,16 @@ def foreign() -> tuple[type[Op], ...]:
     return tuple(c for c in registry.values() if c.dialect not in OWN_DIALECTS)
 
 
-@cache
-def dialects_of(classes: tuple[type[Op], ...]) -> tuple[Any, ...]:
-    """Dialects that declare these op classes."""
-    made: dict[str, Any] = {}
-    for cls in classes:
-        if cls.dialect not in made:
-            made[cls.dialect] = type(cls.dialect, (ext.Dialect,), {}, name=cls.dialect)
-        _declare(made[cls.dialect], cls)
-    return tuple(made.values())
+def load_tensor_dialects() -> None:
+    """Declare hir, mir and the dialects of ops from outside in the current context."""
+    load_all()
+    ops: dict[str, list[OpDeclaration]] = {"hir": [], "mir": [FUSED, YIELD]}
+    for cls in _declarable(registry.values()):
+        ops.setdefault(cls.dialect, []).append(_declared(cls))
+    for name, declared in ops.items():
+        load_dialect(name, declared)
 
 
-load_all()
-for _cls in list(registry.values()):
-    if _cls.dialect in ("hir", "mir"):
-        _declare({"hir": Hir, "mir": Mir}[_cls.dialect], _cls)
+def _declarable(classes: Iterable[type[Op]]) -> list[type[Op]]:
+    """All but control ops, which MLIR has as calls."""
+    return [c for c in classes if c.dialect in ("hir", "mir") or c.dialect not in OWN_DIALECTS]

@@ -8,10 +8,9 @@ as 0. Those of 8-bit integers are exact and wrap in i32, whatever the signs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.reg import Buffer, Reg
+from rlx.records import frozen
 from rlx.types import DType, bf16, i8, u8
 
 __all__ = ["ROWS", "Block", "emit_block", "serves"]
@@ -35,7 +34,7 @@ def serves(target: KernelTarget, a: DType, b: DType, k: int) -> bool:
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class Block:
     """What a block of tiles works on: A from ``a_at`` on with rows ``a_row`` elements apart, a
     panel of B of ``vectors`` times 16 columns from ``b_at`` on, and where its sums go."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import gcd
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.reg import Buffer, Reg
+from rlx.records import frozen
 from rlx.types import DType, f32, f64, i32, i64
 
 __all__ = [
@@ -27,7 +27,7 @@ MaskKind = Literal["none", "causal", "window", "custom", "bias"]
 Count = TypeVar("Count", int, Reg)
 
 
-@dataclass(frozen=True)
+@frozen
 class ScoresConfig:
     """What the emitted code of attention and of its gradients depends on.
 
@@ -59,7 +59,7 @@ class ScoresConfig:
         return f64 if self.dtype is f64 else f32
 
 
-@dataclass(frozen=True)
+@frozen
 class AttentionConfig(ScoresConfig):
     """The config of attention. ``decode`` asks for the variant that streams the keys once for few
     query rows (see ``decodes``), ``pairs`` for the one that multiplies pairs of bf16 (see
@@ -73,7 +73,7 @@ class AttentionConfig(ScoresConfig):
     plan = ("per_task", "splits", "key_block")
 
 
-@dataclass(frozen=True)
+@frozen
 class AttentionGradConfig(ScoresConfig):
     """The config of attention's gradients."""
 
@@ -92,7 +92,7 @@ class Strides(NamedTuple):
 BROADCAST = Strides(0, 0, 0)
 
 
-@dataclass(frozen=True)
+@frozen
 class AttentionSizes:
     """One call: q [batch, heads, queries, dim], k and v [batch, key_heads, keys, dim].
 
@@ -121,7 +121,7 @@ class AttentionSizes:
             raise ValueError(f"attention has no meaning for these sizes: {self}")
 
 
-@dataclass(frozen=True)
+@frozen
 class AttentionGradSizes(AttentionSizes):
     """One call of the gradients; ``out`` is how their cotangent lies, ``dq`` and so on they."""
 
@@ -135,7 +135,7 @@ class AttentionGradSizes(AttentionSizes):
         return self.out
 
 
-@dataclass(frozen=True)
+@frozen
 class Tile:
     """Register tiles: ``keys`` x ``query_vectors`` of scores, ``rows`` x ``dim_vectors`` of sums.
 

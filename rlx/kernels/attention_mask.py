@@ -6,12 +6,12 @@ For kernels that lay queries side by side in lanes, and for those that lay keys 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rlx.kernels.attention_args import Arguments, ScoresConfig
 from rlx.kernels.builder import Kernel
 from rlx.kernels.math.exponential import exp_moderate
 from rlx.kernels.reg import Reg
+from rlx.records import frozen
 from rlx.types import i32
 
 __all__ = ["HIDDEN", "Masking", "visible", "weight_of"]
@@ -50,7 +50,7 @@ def keeps(k: Kernel, x: Reg) -> Reg:
     return x >= 1 if x.dtype.is_int else x
 
 
-@dataclass(frozen=True)
+@frozen
 class Masking:
     """Emits what lies between a product and the softmax, on vectors of scores."""
 

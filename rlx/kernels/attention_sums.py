@@ -9,12 +9,12 @@ place, rows a multiple of 4 KB apart would evict each other).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from rlx.kernels.attention_args import Arguments, AttentionConfig, Count, Tile, offsets, padded
 from rlx.kernels.attention_mask import Masking
 from rlx.kernels.builder import Kernel
 from rlx.kernels.reg import Reg
+from rlx.records import frozen
 
 __all__ = ["Pair", "Sums", "scratch_lengths"]
 
@@ -44,7 +44,7 @@ def scratch_lengths(
     return lengths
 
 
-@dataclass(frozen=True)
+@frozen
 class Pair:
     """A block of ``rows`` query rows, from ``r`` on in the task and ``first`` in the head, and the
     ``keys`` keys from ``at`` on that they see.

@@ -13,19 +13,22 @@ arithmetic, memory, control.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import field
+from typing import TYPE_CHECKING, Literal
 
 from rlx.kernels.control import Control
 from rlx.kernels.memory import start_of
 from rlx.kernels.reg import Reg
-from rlx.kernels.triton.machine import TritonMachine
+from rlx.records import frozen
 from rlx.types import DType, f32
+
+if TYPE_CHECKING:
+    from rlx.kernels.triton.machine import TritonMachine
 
 __all__ = ["Kernel", "KernelTarget", "KernelText"]
 
 
-@dataclass(frozen=True)
+@frozen
 class KernelTarget:
     """What kernels may know of the machine.
 
@@ -77,7 +80,7 @@ class KernelTarget:
         return max(1, self.vector_bytes // width) if self.vector_bytes else 1
 
 
-@dataclass(frozen=True)
+@frozen
 class KernelText:
     """A finished kernel: MLIR text of one function, and the arguments after begin and end.
 
@@ -121,6 +124,7 @@ class Kernel(Control):
                 args.append(f"{self._scratch.name}: {self._scratch.mlir}")
             start = f"  func.func @{self.name}({', '.join(args)}) {{"
             body = [start, *self._head, *self._lines, "    return", "  }"]
+            body += [line for lines in self._functions.values() for line in lines]
         return KernelText(
             self.name,
             "\n".join(body),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -23,6 +22,7 @@ from rlx.kernels.probe import Probe
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg
 from rlx.kernels.strides import row_major
 from rlx.ops.base import Op, op_class, placeholders
+from rlx.records import frozen
 from rlx.types import DType, TensorType, bf16, f16, f32
 
 __all__ = ["CommonConfig", "LoopBuilder", "Room", "emit", "faults", "launch", "workspaces"]
@@ -35,7 +35,7 @@ SHARE = 1 << 14
 Index = Reg | int
 
 
-@dataclass(frozen=True)
+@frozen
 class Room:
     """Memory that a loop nest writes and reads again: a result, or a workspace of its own."""
 
@@ -43,7 +43,7 @@ class Room:
     type: TensorType
 
 
-@dataclass(frozen=True)
+@frozen
 class CommonConfig:
     """An op on operands of static shape (None: an absent optional operand)."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from functools import cache
+from collections.abc import Iterator, Mapping
 
 __all__ = ["config_classes"]
 
@@ -41,11 +41,21 @@ _CLASSES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-@cache
-def config_classes() -> dict[str, type]:
-    """Config classes, and the classes that configs are made of."""
-    return {
-        name: getattr(importlib.import_module(module), name)
-        for module, names in _CLASSES.items()
-        for name in names
-    }
+class _Classes(Mapping[str, type]):
+    """Classes by name, each module loaded when one of its classes is asked for."""
+
+    def __init__(self) -> None:
+        self._modules = {name: module for module, names in _CLASSES.items() for name in names}
+
+    def __getitem__(self, name: str) -> type:
+        return getattr(importlib.import_module(self._modules[name]), name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
+config_classes: Mapping[str, type] = _Classes()
+"""Config classes, and the classes that configs are made of."""

@@ -90,15 +90,15 @@ class _Emitter(Products):
         def row(r: Reg) -> None:
             source, target = a.offset + r * a.distance, r * distance
 
-            def copy(j: Reg, lanes: int) -> None:
-                x = k.load(a.buffer, source + j, lanes)
+            def copy(j: Reg, lanes: int, mask: Reg | None = None) -> None:
+                x = k.load(a.buffer, source + j, lanes, mask)
                 if config.flips:
                     x = k.bitcast(x, dt) ^ 0x80
                 elif dt is not config.a:
                     x = k.cast(x, dt)
-                k.store(x, wide, target + j, lanes)
+                k.store(x, wide, target + j, lanes, mask)
 
-            self.columns(self.depth, self.lanes, copy)
+            self.columns(self.depth, copy)
 
         k.loop(0, rows, 1, row)
         return Rows(wide, k.index(0), distance)

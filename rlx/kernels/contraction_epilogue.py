@@ -10,21 +10,22 @@ a whole panel, finds them in the strip.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from rlx.kernels.bfloat import rounds_fast
 from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.contraction_plan import SHORT, ContractionConfig
 from rlx.kernels.contraction_tile import CACHE_LINE, STRIP_PANELS
+from rlx.kernels.elementwise import walk
 from rlx.kernels.probe import step_cost
 from rlx.kernels.reg import Buffer, Reg
 from rlx.ops.cast import Cast
+from rlx.records import frozen
 from rlx.types import bf16
 
 __all__ = ["Epilogue", "Rows", "Strip", "Task"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Rows:
     """A task's rows of A: where the first one begins, and the distance between them."""
 
@@ -33,7 +34,7 @@ class Rows:
     distance: Reg
 
 
-@dataclass(frozen=True)
+@frozen
 class Task:
     """What a task works on: ``rows`` rows from ``row0`` on, of A, and B from its offset ``b`` on.
 
@@ -50,7 +51,7 @@ class Task:
     panel: Buffer | None
 
 
-@dataclass(frozen=True)
+@frozen
 class Strip:
     """The panels [begin, end) of B that a task finishes together; sums begin at ``column``."""
 
@@ -58,6 +59,15 @@ class Strip:
     begin: Reg
     end: Reg
     column: Reg
+
+
+@frozen
+class Places:
+    """Where a row begins: its sums in the strip, in C, and in the operands."""
+
+    sums: Reg
+    c: Reg
+    operands: list[Reg]
 
 
 Operand = Reg | tuple[Buffer, Reg]
@@ -108,7 +118,8 @@ class Epilogue:
         for i, kind in enumerate(self.config.operands):
             if kind == "full":
                 row = k.select(wanted, t.row0 + first, 0)
-                buffer, at = self.place(i, t.batch, row, panel * self.shape.width)
+                buffer = self.operands[i]
+                at = self.place(i, t.batch, row, panel * self.shape.width)
                 distance = k.select(wanted, self.operand_strides[i][0], 0)
                 for r in range(self.shape.rows):
                     at = at + distance if r else at
@@ -121,15 +132,11 @@ class Epilogue:
         k, width, vectors = self.k, self.shape.width, self.shape.vectors
         n0 = panel * width
         if not self.is_short:
-
-            def row(r: Reg) -> None:
-                one = self.row(s, r, n0)
-                k.loop(0, width, self.step, lambda j: one(j, self.step if self.lanes else 0))
-
-            k.loop(first, first + self.shape.rows, 1, row)
+            self.finish_rows(s, first, k.index(self.shape.rows), n0, k.index(width))
             return
         for n in range(self.shape.rows):
-            one = self.row(s, first + n if n else first, n0, sums[n * vectors : (n + 1) * vectors])
+            places = self.row_places(s, first + n if n else first, n0)
+            one = self.row(s.task.sums, places, sums[n * vectors : (n + 1) * vectors])
             for v in range(vectors):
                 one(k.index(v * self.shape.lanes), self.lanes)
 
@@ -137,12 +144,43 @@ class Epilogue:
         """What of a strip no ``finish_tile`` has done: rows from ``whole`` on, and in those before
         the last columns of B, which fill no panel."""
         k, width = self.k, self.shape.width
+        end = k.minimum(self.n, s.end * width)
 
-        def row(r: Reg) -> None:
-            n0 = k.select(r < whole, s.end - 1, s.begin) * width
-            self.columns(k.minimum(self.n, s.end * width) - n0, self.step, self.row(s, r, n0))
+        def rest(first: Reg, last: Reg, begin: Reg) -> None:
+            n0 = begin * width
+            k.when(first < last, lambda: self.finish_rows(s, first, last - first, n0, end - n0))
 
-        k.loop(k.select(s.end * width > self.n, 0, whole), s.task.rows, 1, row)
+        rest(k.select(s.end * width > self.n, 0, whole), whole, s.end - 1)
+        rest(whole, s.task.rows, s.begin)
+
+    def finish_rows(self, s: Strip, first: Reg, rows: Reg, n0: Reg, count: Reg) -> None:
+        """``count`` columns from ``n0`` on of ``rows`` rows, whose sums are in the strip.
+
+        A long epilogue is a function: LLVM would have its constants in registers throughout, and
+        some of the sums of a tile in memory. AMX has its sums elsewhere, and a call would cost it
+        the shape of its tiles."""
+        k, t, places = self.k, s.task, self.row_places(s, first, n0)
+        distances = [
+            stride if kind in ("full", "column") else k.index(0)
+            for kind, (stride, _) in zip(self.config.operands, self.operand_strides, strict=True)
+        ]
+
+        def body(rows: Reg, count: Reg, sums: Reg, c: Reg, ldc: Reg, *of_operands: Reg) -> None:
+            half = len(of_operands) // 2
+
+            def row(r: Reg) -> None:
+                pairs = zip(of_operands[:half], of_operands[half:], strict=True)
+                operands = [at + r * distance for at, distance in pairs]
+                found = Places(sums + r * self.strip_width, c + r * ldc, operands)
+                self.columns(count, self.row(t.sums, found))
+
+            k.loop(0, rows, 1, row)
+
+        given = rows, count, places.sums, places.c, self.ldc, *places.operands, *distances
+        if self.is_short or self.config.amx:
+            body(*given)
+        else:
+            k.outline("finish", [t.sums, *self.operands, self.c], given, body)
 
     def is_whole(self, panel: Reg) -> Reg:
         """Whether B fills a panel by itself."""
@@ -154,51 +192,50 @@ class Epilogue:
         latencies."""
         return self.shape.width if self.shape.vectors == 2 else self.shape.lanes
 
-    def columns(self, count: Reg, lanes: int, body: Callable[[Reg, int], None]) -> None:
-        """Cover ``count`` columns by vectors of ``lanes``, and the rest one by one."""
-        if self.lanes:
-            self.k.vector_loop(count, lanes, body)
-        else:
-            self.k.loop(0, count, 1, lambda j: body(j, 0))
+    def columns(self, count: Reg, body: Callable[..., None]) -> None:
+        """Cover ``count`` columns by vectors, and the last ones by a part of one (``walk``)."""
+        vectors = self.step // self.shape.lanes
+        walk(self.k, self.k.index(0), count, body, lanes=self.lanes, vectors=vectors, masked=True)
 
-    def row(
-        self, s: Strip, r: Reg, n0: Reg, sums: Sequence[Reg] | None = None
-    ) -> Callable[[Reg, int], None]:
-        """What emits some columns of a row of C, counted from ``n0``: ``sums`` are the vectors from
-        there on, which are in the strip else."""
-        k, t, program = self.k, s.task, self.config.epilogue
-        m = t.row0 + r
-        at, c = r * self.strip_width + (n0 - s.column), t.batch * self.c_batch + m * self.ldc + n0
-        operands = [self.operand(i, t.batch, m, n0) for i in range(len(self.operands))]
-        left = iter(sums or ())
+    def row_places(self, s: Strip, r: Reg, n0: Reg) -> Places:
+        """Those of the row ``r`` of a task, from column ``n0`` on."""
+        t, m = s.task, s.task.row0 + r
+        sums, c = r * self.strip_width + (n0 - s.column), t.batch * self.c_batch + m * self.ldc + n0
+        return Places(sums, c, [self.place(i, t.batch, m, n0) for i in range(len(self.operands))])
 
-        def columns(j: Reg, lanes: int) -> None:
-            product = next(left, None) or k.load(t.sums, at + j, lanes)
-            values = [self.operand_value(x, j, lanes) for x in operands]
-            result = program.emit(k, [k.round_to(product, program.inputs[0]), *values])[0]
-            k.store(k.splat(result, lanes) if lanes else result, self.c, c + j, lanes)
-
-        return columns
-
-    def operand(self, i: int, batch: Reg, m: Reg, n0: Reg) -> Operand:
-        """What a row needs of an operand."""
-        buffer, at = self.place(i, batch, m, n0)
-        return (
-            (buffer, at) if self.config.operands[i] in ("full", "row") else self.k.load(buffer, at)
-        )
-
-    def place(self, i: int, batch: Reg, m: Reg, n0: Reg) -> tuple[Buffer, Reg]:
+    def place(self, i: int, batch: Reg, m: Reg, n0: Reg) -> Reg:
         """Where an operand has what belongs to row ``m`` from column ``n0`` on."""
         kind = self.config.operands[i]
         row_stride, batch_stride = self.operand_strides[i]
         at = batch * batch_stride
         if kind in ("full", "column"):
             at = at + m * row_stride
-        return self.operands[i], at + n0 if kind in ("full", "row") else at
+        return at + n0 if kind in ("full", "row") else at
 
-    def operand_value(self, x: Operand, j: Reg, lanes: int) -> Reg:
-        """An operand at some columns."""
+    def row(
+        self, strip: Buffer, places: Places, sums: Sequence[Reg] | None = None
+    ) -> Callable[..., None]:
+        """What emits some columns of a row of C, counted from its places, or those that a mask has:
+        ``sums`` are the vectors from there on, which are in the strip else."""
+        k, program = self.k, self.config.epilogue
+        kinds = self.config.operands
+        operands: list[Operand] = [
+            (buffer, at) if kind in ("full", "row") else k.load(buffer, at)
+            for kind, buffer, at in zip(kinds, self.operands, places.operands, strict=True)
+        ]
+        left = iter(sums or ())
+
+        def columns(j: Reg, lanes: int, mask: Reg | None = None) -> None:
+            product = next(left, None) or k.load(strip, places.sums + j, lanes, mask)
+            values = [self.operand_value(x, j, lanes, mask) for x in operands]
+            result = program.emit(k, [k.round_to(product, program.inputs[0]), *values])[0]
+            k.store(k.splat(result, lanes) if lanes else result, self.c, places.c + j, lanes, mask)
+
+        return columns
+
+    def operand_value(self, x: Operand, j: Reg, lanes: int, mask: Reg | None) -> Reg:
+        """An operand at some columns, or those that a mask has."""
         if isinstance(x, Reg):
             return x
         buffer, at = x
-        return self.k.load(buffer, at + j, lanes)
+        return self.k.load(buffer, at + j, lanes, mask)

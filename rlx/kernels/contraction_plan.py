@@ -6,7 +6,7 @@ The emitter is in ``contraction``; both go by the order of the size arguments th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from rlx.kernels import amx
@@ -21,8 +21,8 @@ from rlx.kernels.contraction_tile import (
     tile_shape,
 )
 from rlx.kernels.family import Launch
-from rlx.kernels.probe import step_cost
 from rlx.kernels.program import Program
+from rlx.records import frozen
 from rlx.types import DType, f64, i8, u8
 
 __all__ = ["SHORT", "ContractionConfig", "OperandKind", "launch"]
@@ -34,7 +34,7 @@ SHORT = 6
 """Instructions of an epilogue up to which a tile's code has it once for each of its vectors."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ContractionConfig:
     """What the code depends on.
 
@@ -108,11 +108,8 @@ class ContractionConfig:
         return tile_shape(target, self.b, self.narrow)
 
     def for_rows(self, target: KernelTarget, m: int) -> ContractionConfig:
-        """The least that serves products of ``m`` rows. A long epilogue keeps all tiles: of one
-        that stands in a single place LLVM computes the constants before the multiply-adds, and the
-        sums have no registers (products that end in silu took half as long again)."""
-        long = sum(map(step_cost, self.epilogue.steps)) > SHORT
-        return replace(self, rest=not self.amx and (long or m % self.shape(target).rows > 0))
+        """The least that serves products of ``m`` rows."""
+        return replace(self, rest=not self.amx and m % self.shape(target).rows > 0)
 
     def tile_rows(self, shape: TileShape) -> int:
         """Rows that a task has a multiple of in scratch."""

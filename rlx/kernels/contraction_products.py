@@ -19,7 +19,6 @@ reads into scratch as a panel, for the other tiles.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rlx.kernels.contraction_epilogue import Epilogue, Strip
 from rlx.kernels.contraction_tile import (
@@ -29,11 +28,12 @@ from rlx.kernels.contraction_tile import (
     emit_tile,
 )
 from rlx.kernels.reg import Buffer, Reg
+from rlx.records import frozen
 
 __all__ = ["Products"]
 
 
-@dataclass(frozen=True)
+@frozen
 class _Block:
     """``depth`` steps of k from ``first`` on, of the panels of a strip; its rows of A begin at
     ``a``."""
@@ -44,7 +44,7 @@ class _Block:
     a: Reg
 
 
-@dataclass(frozen=True)
+@frozen
 class _Panel:
     """A panel's block: where it begins, and the distance between its rows."""
 

@@ -12,11 +12,11 @@ the products of a group.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.dot import dot, word, words
 from rlx.kernels.reg import Buffer, Reg
+from rlx.records import frozen
 from rlx.types import DType, f32, f64, i32, u8, u32
 
 __all__ = [
@@ -48,7 +48,7 @@ ROWS_AHEAD = 16
 """How many steps of k ahead an A that lies across is requested."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TileShape:
     """The tile that fills the register file: ``rows`` times ``vectors`` accumulators.
 
@@ -118,7 +118,7 @@ def packed_bytes(target: KernelTarget, dt: DType, k: int, n: int, batch: int = 1
     return batch * -(-n // width) * width * k * dt.bytes
 
 
-@dataclass(frozen=True)
+@frozen
 class TileOperands:
     """What a tile reads: the rows of A, packed B, and the type and group of the sums.
 

@@ -180,6 +180,33 @@ class Control(Memory):
             self._region("} else {", otherwise, results)
         return self._results(name, results)
 
+    def outline(
+        self,
+        name: str,
+        buffers: Sequence[Buffer],
+        indices: Sequence[Reg],
+        body: Callable[..., None],
+    ) -> None:
+        """Call the function ``name`` of a CPU kernel with buffers and indices. The first call
+        defines it, by ``body(*indices)``, which may use these buffers and registers and no others.
+
+        It is for what needs many constants: no loop around it keeps them in registers.
+        """
+        if self.target.frame != "cpu":
+            raise self._refuse("a GPU kernel is one function")
+        if name not in self._functions:
+            outside = self._lines, self._head, self._constants, self._rounded, self._depth
+            self._lines, self._head, self._constants, self._rounded, self._depth = [], [], {}, {}, 2
+            args = [self.reg(self.fresh(), INDEX) for _ in indices]
+            body(*args)
+            heads = [f"{b.name}: {b.mlir}" for b in buffers] + [f"{a.name}: index" for a in args]
+            start = f"  func.func private @{self.name}_{name}({', '.join(heads)}) {{"
+            self._functions[name] = [start, *self._head, *self._lines, "    return", "  }"]
+            self._lines, self._head, self._constants, self._rounded, self._depth = outside
+        values = ", ".join(x.name for x in (*buffers, *indices))
+        types = ", ".join([b.mlir for b in buffers] + ["index"] * len(indices))
+        self.line(f"func.call @{self.name}_{name}({values}) : ({types}) -> ()")
+
     def _results(self, name: str, like: Sequence[Reg]) -> list[Reg]:
         regs = [self.reg(f"{name}#{n}", r.dtype, r.lanes) for n, r in enumerate(flat(like))]
         return gathered(regs, like)

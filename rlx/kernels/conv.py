@@ -16,7 +16,6 @@ fused multiply-adds over channels and taps, whatever the tile, so its bits do no
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rlx.kernels import conv_channels, conv_depthwise
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
@@ -34,6 +33,7 @@ from rlx.kernels.conv_plan import (
     tile_of,
 )
 from rlx.kernels.reg import Reg
+from rlx.records import frozen
 from rlx.types import i64
 
 __all__ = [
@@ -66,7 +66,7 @@ def emit(
     return _Emitter(name, config, target).emit()
 
 
-@dataclass(frozen=True)
+@frozen
 class _Task:
     """Where a task's planes, packed weights and results begin; ``channel`` is its first output
     channel among all, which is where the epilogue's numbers a channel begin."""
@@ -77,7 +77,7 @@ class _Task:
     channel: Reg
 
 
-@dataclass(frozen=True)
+@frozen
 class _Panel:
     """The columns [begin, end) and ``rows`` output channels from ``row0`` on, of a task."""
 

@@ -17,7 +17,6 @@ on no cut.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.conv_channels_plan import (
@@ -29,6 +28,7 @@ from rlx.kernels.conv_channels_plan import (
 from rlx.kernels.conv_epilogue import ConvEpilogue
 from rlx.kernels.lanes import transposed
 from rlx.kernels.reg import Reg
+from rlx.records import frozen
 from rlx.types import i32, i64
 
 __all__ = ["emit"]
@@ -47,7 +47,7 @@ hardware does not look for the next one."""
 LINE_BYTES = 64
 
 
-@dataclass(frozen=True)
+@frozen
 class _Block:
     """A block of output channels: where its weights begin, its first channel, and how many."""
 

@@ -7,7 +7,7 @@ elements from the next, which is known when the kernel is made.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rlx.kernels import conv_plan
 from rlx.kernels.builder import KernelTarget
@@ -15,6 +15,7 @@ from rlx.kernels.conv_plan import ConvShape, OperandKind, Planes, Triple
 from rlx.kernels.family import Launch
 from rlx.kernels.program import Program
 from rlx.kernels.strides import ceil_div
+from rlx.records import frozen
 from rlx.types import DType
 
 __all__ = [
@@ -35,7 +36,7 @@ TileSize = tuple[int, int]
 """Rows and columns of windows."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ConvChannelsConfig:
     """What the code depends on: as in ``ConvConfig``, and ``step``, the elements from a window to
     the next, and the one or two tiles that make up a line."""
@@ -70,7 +71,7 @@ def read_as(target: KernelTarget, shape: ConvShape) -> ConvShape:
     return replace(shape, out=(z, y, x), stride=(1, 1, 1))
 
 
-@dataclass(frozen=True)
+@frozen
 class _Lines:
     """The windows of an image: ``slices`` of ``count`` lines of ``length`` units. A unit is a
     window, or a row of them; ``windows`` is how many that are. ``tiles`` make up a line, of which

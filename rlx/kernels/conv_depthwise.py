@@ -15,12 +15,12 @@ depend on no cut.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.conv_depthwise_plan import ConvDepthwiseConfig, held_taps
 from rlx.kernels.conv_epilogue import ConvEpilogue
 from rlx.kernels.reg import Reg
+from rlx.records import frozen
 from rlx.types import i32, u32
 
 __all__ = ["emit"]
@@ -31,7 +31,7 @@ def emit(name: str, config: ConvDepthwiseConfig, target: KernelTarget) -> Kernel
     return _Emitter(name, config, target).emit()
 
 
-@dataclass(frozen=True)
+@frozen
 class _Channel:
     """An output channel of an image, in one slice: where its input, its weights and its result
     begin, its number, and its weights if they stay in registers."""
@@ -43,7 +43,7 @@ class _Channel:
     held: Sequence[Reg]
 
 
-@dataclass(frozen=True)
+@frozen
 class _Tile:
     """The first row and column of windows of a tile, the masks of the vectors of input that are not
     read whole, by their numbers, and whether the image may end before its last vector does."""

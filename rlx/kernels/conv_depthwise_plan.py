@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import product
 
 from rlx.kernels.builder import KernelTarget
@@ -11,12 +10,13 @@ from rlx.kernels.conv_plan import ConvShape, OperandKind, Triple
 from rlx.kernels.family import Launch
 from rlx.kernels.program import Program
 from rlx.kernels.strides import ceil_div
+from rlx.records import frozen
 from rlx.types import DType
 
 __all__ = ["ConvDepthwiseConfig", "DepthwiseTile", "config_of", "launch", "slack", "suits"]
 
 
-@dataclass(frozen=True)
+@frozen
 class DepthwiseTile:
     """``rows`` of windows times ``vectors`` of them in registers."""
 
@@ -24,7 +24,7 @@ class DepthwiseTile:
     vectors: int
 
 
-@dataclass(frozen=True)
+@frozen
 class ConvDepthwiseConfig:
     """What the code depends on.
 

@@ -7,7 +7,6 @@ channels, taps, rows of a block], the last block filled up with zeros. Both wide
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
@@ -16,6 +15,7 @@ from rlx.kernels.family import Launch
 from rlx.kernels.lanes import every
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import ceil_div
+from rlx.records import frozen
 from rlx.types import DType, i32
 
 __all__ = ["BlocksConfig", "PlanesConfig", "blocks_launch", "emit", "name", "planes_launch"]
@@ -25,7 +25,7 @@ name = "conv_layout"
 GRAIN_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True)
+@frozen
 class PlanesConfig:
     """What the code depends on: the element types, the distance in the input of neighbours in a
     plane (1, 2, or 0 for any), and whether there are zeros between the elements."""
@@ -42,7 +42,7 @@ class PlanesConfig:
         return PlanesConfig(source, target, step if step in (1, 2) else 0, max(shape.spread) > 1)
 
 
-@dataclass(frozen=True)
+@frozen
 class BlocksConfig:
     """The element types of the weights and of the blocks, and the output channels of a block."""
 

@@ -14,7 +14,6 @@ that needs neither padding nor phases is such a plane as it lies in memory.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
@@ -23,6 +22,7 @@ from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.family import Launch
 from rlx.kernels.program import Program
 from rlx.kernels.strides import ceil_div
+from rlx.records import frozen
 from rlx.types import DType
 
 __all__ = [
@@ -46,7 +46,7 @@ OperandKind = Literal["full", "channel", "scalar"]
 """What an epilogue operand is: of the result's shape, one number a channel, or one number."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ConvConfig:
     """What the code depends on.
 
@@ -60,7 +60,7 @@ class ConvConfig:
     operands: tuple[OperandKind, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class ConvShape:
     """A convolution, with three spatial axes (missing ones have size 1).
 
@@ -86,7 +86,7 @@ class ConvShape:
         return math.prod(self.kernel)
 
 
-@dataclass(frozen=True)
+@frozen
 class Planes:
     """The layout of the input: ``size`` and ``phases`` of a plane, and strides in elements.
 
@@ -113,7 +113,7 @@ class Planes:
         return found
 
 
-@dataclass(frozen=True)
+@frozen
 class Tile:
     """``rows`` output channels times up to ``vectors`` vectors of ``lanes`` columns in registers;
     a last panel may have one vector more, for half the rows at a time."""

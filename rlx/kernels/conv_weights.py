@@ -18,7 +18,6 @@ chain of fused multiply-adds, so its bits do not depend on threads or tiles.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -28,6 +27,7 @@ from rlx.kernels.conv_plan import ConvShape, Planes
 from rlx.kernels.family import Launch
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import ceil_div
+from rlx.records import frozen
 from rlx.types import DType, i64
 
 __all__ = ["ConvWeightsConfig", "config_of", "emit", "launch", "name", "row_offsets"]
@@ -42,7 +42,7 @@ GRAIN_FLOPS = 400_000
 """Work of the smallest share worth handing to another thread."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ConvWeightsConfig:
     """What the code depends on: the type of planes, sums and result, that of what is packed, and
     the vectors of a panel."""

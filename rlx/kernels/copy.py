@@ -14,7 +14,6 @@ every element of the other; such a copy goes by tiles, transposed in registers:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rlx.kernels import elementwise
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
@@ -24,6 +23,7 @@ from rlx.kernels.lanes import transposed
 from rlx.kernels.program import Program, Step
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import Space, Strides, ceil_div, collapse, order_for_output
+from rlx.records import frozen
 from rlx.types import DTYPES, DType
 
 __all__ = ["CopyConfig", "TransposeConfig", "emit", "fill_launch", "launch"]
@@ -39,7 +39,7 @@ SHARE_BYTES = 1 << 17
 """Bytes of the target that are worth a thread of their own."""
 
 
-@dataclass(frozen=True)
+@frozen
 class TransposeConfig:
     """A copy by tiles of elements of ``bits``; the last of ``rank`` dims is contiguous in the
     target, the one before it in the source."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rlx.digest import digest
 from rlx.errors import GraphError, ToolchainError
 from rlx.kernels.builder import KernelTarget, KernelText
@@ -13,6 +11,7 @@ from rlx.kernels.memory import FLAT
 from rlx.kernels.reg import mlir_element
 from rlx.ops.base import Op
 from rlx.ops.custom import CKernel, CustomKernel, MlirKernel, PythonKernel
+from rlx.records import frozen
 from rlx.types import DType, i64
 
 __all__ = ["CustomConfig", "emit", "faults", "kernel_of", "launch"]
@@ -22,7 +21,7 @@ name = "custom"
 _LANGUAGES: dict[type, str] = {CKernel: "c", MlirKernel: "mlir", PythonKernel: "python"}
 
 
-@dataclass(frozen=True)
+@frozen
 class CustomConfig:
     """A kernel of an op on operands of static shape, in a language; ``digest`` is that of its
     source."""

@@ -20,7 +20,6 @@ elements again, or with ``in_place`` the last elements go one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
@@ -41,6 +40,7 @@ from rlx.kernels.strides import (
     order_for_output,
     run_time_strides,
 )
+from rlx.records import frozen
 from rlx.types import DType
 
 __all__ = ["BLOCK", "ElementwiseConfig", "emit", "launch"]
@@ -67,7 +67,7 @@ SHORT_PROGRAM = 8
 """Up to this cost the loop's own instructions count, so more vectors go in a round."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ElementwiseConfig:
     """A program, and how each of its inputs and outputs moves along the dims of the space.
 

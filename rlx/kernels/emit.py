@@ -2,70 +2,40 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterable
 from typing import Any
 
 from rlx.errors import IRError
-from rlx.kernels import (
-    attention,
-    attention_grad,
-    common,
-    contraction,
-    conv,
-    conv_layout,
-    conv_weights,
-    copy,
-    custom,
-    elementwise,
-    fft,
-    gather,
-    loop,
-    pack,
-    pack_across,
-    pool,
-    reduce,
-    rowwise,
-    scatter,
-)
 from rlx.kernels.builder import KernelTarget, KernelText
 from rlx.kernels.family import Family
-from rlx.kernels.gpu import attention as gpu_attention
-from rlx.kernels.gpu import contraction as gpu_contraction
-from rlx.kernels.gpu import reduce as gpu_reduce
-from rlx.kernels.triton import attention as triton_attention
-from rlx.kernels.triton import contraction as triton_contraction
 
-__all__ = ["FAMILIES", "emit_kernel"]
+__all__ = ["FAMILIES", "emit_kernel", "load_families"]
 
-FAMILIES: dict[str, Family] = {
-    "attention": attention,
-    "attention_grad": attention_grad,
-    "common": common,
-    "contraction": contraction,
-    "conv": conv,
-    "conv_layout": conv_layout,
-    "conv_weights": conv_weights,
-    "copy": copy,
-    "custom": custom,
-    "elementwise": elementwise,
-    "fft": fft,
-    "gather": gather,
-    "gpu_attention": gpu_attention,
-    "gpu_contraction": gpu_contraction,
-    "gpu_reduce": gpu_reduce,
-    "loop": loop,
-    "pack": pack,
-    "pack_across": pack_across,
-    "pool": pool,
-    "reduce": reduce,
-    "rowwise": rowwise,
-    "scatter": scatter,
-    "triton_attention": triton_attention,
-    "triton_contraction": triton_contraction,
-}
+FAMILIES = {
+    **{name: f"rlx.kernels.{name}" for name in (
+        "attention", "attention_grad", "common", "contraction", "conv", "conv_layout",
+        "conv_weights", "copy", "custom", "elementwise", "fft", "gather", "loop", "pack",
+        "pack_across", "pool", "reduce", "rowwise", "scatter",
+    )},
+    "gpu_attention": "rlx.kernels.gpu.attention",
+    "gpu_contraction": "rlx.kernels.gpu.contraction",
+    "gpu_reduce": "rlx.kernels.gpu.reduce",
+    "triton_attention": "rlx.kernels.triton.attention",
+    "triton_contraction": "rlx.kernels.triton.contraction",
+}  # fmt: skip
+"""The module of each family, loaded when a kernel of it is made."""
+
+
+def load_families(names: Iterable[str]) -> None:
+    """Load the modules of families, which takes longer than to make a kernel."""
+    for name in names:
+        importlib.import_module(FAMILIES[name])
 
 
 def emit_kernel(family: str, name: str, config: Any, target: KernelTarget) -> KernelText:
     """The text of the kernel ``name`` of a family; IRError for a family that does not exist."""
     if family not in FAMILIES:
         raise IRError(f"no kernel family is called {family!r}; there are {', '.join(FAMILIES)}")
-    return FAMILIES[family].emit(name, config, target)
+    found: Family = importlib.import_module(FAMILIES[family])  # pyright: ignore[reportAssignmentType]
+    return found.emit(name, config, target)

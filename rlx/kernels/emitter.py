@@ -31,6 +31,7 @@ class Emitter:
         self._constants: dict[str, str] = {}
         self._count = 0
         self._depth = 2
+        self._functions: dict[str, list[str]] = {}
         self._scratch: Buffer | None = None
         self._written: set[str] = set()
         self._rounded: dict[tuple[str, DType], str] = {}

@@ -8,15 +8,15 @@ its buffers and sizes; both functions stand side by side in the family's file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rlx.kernels.builder import KernelTarget, KernelText
+from rlx.records import frozen
 
 __all__ = ["Family", "Launch"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Launch:
     """The run-time side of a kernel: its parallel range, and its size arguments in order.
 

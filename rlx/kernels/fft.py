@@ -12,7 +12,6 @@ An inverse transform is the forward one with the parts exchanged at both ends.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
@@ -21,6 +20,7 @@ from rlx.kernels.family import Launch
 from rlx.kernels.fft_butterfly import Pair, butterfly, interleaved, times
 from rlx.kernels.fft_plan import Pass, passes_of, table_of, untangling
 from rlx.kernels.reg import Buffer, Reg
+from rlx.records import frozen
 from rlx.types import DType, complex_of
 
 __all__ = ["FftConfig", "emit", "launch", "table"]
@@ -36,7 +36,7 @@ PADDING = 192
 Kind = Literal["complex", "from_real", "to_real"]
 
 
-@dataclass(frozen=True)
+@frozen
 class FftConfig:
     """A transform of rows of ``n`` elements, real ones on one side unless it is complex.
 

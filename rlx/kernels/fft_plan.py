@@ -13,12 +13,12 @@ with w = exp(-2 pi i / length) and v = exp(-2 pi i / r).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rlx.ops.fft_plan import prime_factors, roots
+from rlx.records import frozen
 
 __all__ = ["LARGEST_RADIX", "Pass", "passes_of", "table_of", "untangling"]
 
@@ -26,7 +26,7 @@ LARGEST_RADIX = 13
 """The largest prime factor that a pass takes: its work grows by the square."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Pass:
     """One pass. ``table`` is the place of its roots among all: w**(p * k) for k from 1.
 

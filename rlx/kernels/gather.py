@@ -11,7 +11,6 @@ that one kernel serves every element type of a width.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.elementwise import BLOCK, walk
@@ -20,6 +19,7 @@ from rlx.kernels.faults import record_fault
 from rlx.kernels.reg import INDEX, Reg
 from rlx.kernels.strides import Strides, ceil_div
 from rlx.ops.places import place
+from rlx.records import frozen
 from rlx.types import DTYPES, DType
 
 __all__ = ["GatherConfig", "emit", "launch"]
@@ -33,7 +33,7 @@ VECTORS = 4
 """Vectors of a round: enough loads in flight for a row that no cache holds."""
 
 
-@dataclass(frozen=True)
+@frozen
 class GatherConfig:
     """Elements of ``bits`` (8 to 64) by indices of a type; ``mode`` is that of the op."""
 

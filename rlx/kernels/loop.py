@@ -12,7 +12,6 @@ the i64[2] ``error`` and a size ``site`` for each such loop, in the order of the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
@@ -20,6 +19,7 @@ from rlx.kernels.family import Launch
 from rlx.kernels.faults import record_fault
 from rlx.kernels.program import Step
 from rlx.kernels.reg import Buffer, Reg
+from rlx.records import frozen
 from rlx.types import DType, bf16, f16, f32, i64
 
 __all__ = [
@@ -42,7 +42,7 @@ OVER_LIMIT = 1
 """The code of the fault that a loop has met its limit."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Row:
     """What a value is: so many elements of a type."""
 
@@ -50,14 +50,14 @@ class Row:
     size: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Literal:
     """Numbers of a type, as text (``Step.literal``)."""
 
     steps: tuple[Step, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Move:
     """Elements of the arguments, laid end to end, in another order."""
 
@@ -65,7 +65,7 @@ class Move:
     sources: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Apply:
     """A pointwise op on every element of arguments of equal sizes."""
 
@@ -73,7 +73,7 @@ class Apply:
     args: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class If:
     """One of two blocks, by the bool that is the first of the arguments; what they give."""
 
@@ -83,7 +83,7 @@ class If:
     args: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class While:
     """A body that replaces the first ``carries`` arguments while a test of all is true; more than
     ``limit`` rounds, if it is not -1, are a fault."""
@@ -95,7 +95,7 @@ class While:
     limit: int
 
 
-@dataclass(frozen=True)
+@frozen
 class For:
     """A body that is run for each round: it takes the round and the arguments, and replaces the
     first ``carries`` of them.
@@ -117,7 +117,7 @@ class For:
 Part: TypeAlias = "Literal | Move | Apply | If | While | For"
 
 
-@dataclass(frozen=True)
+@frozen
 class Rows:
     """A block: what it takes, its steps, and the numbers of the values that it gives."""
 
@@ -126,7 +126,7 @@ class Rows:
     outputs: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class LoopConfig:
     """A block on the kernel's inputs, whose loop is a step of it.
 

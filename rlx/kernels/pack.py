@@ -9,13 +9,12 @@ begin and end inside a panel, so launches for one destination run one after the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.contraction_tile import packed_bytes, panel_width, tile_shape
 from rlx.kernels.dot import joined, store_words
 from rlx.kernels.family import Launch
 from rlx.kernels.reg import Reg
+from rlx.records import frozen
 from rlx.types import DType
 
 __all__ = ["PackConfig", "emit", "launch", "name", "packed_bytes", "panel_width"]
@@ -25,7 +24,7 @@ name = "pack"
 GRAIN_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True)
+@frozen
 class PackConfig:
     """What the code depends on: the element type of the panels, whether columns are adjacent
     (stride 1), the group, and the element type of the source: f32 may become a 16-bit float."""

@@ -12,14 +12,13 @@ are read, and transposed in registers:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.contraction_tile import accumulate_type, panel_width
 from rlx.kernels.family import Launch
 from rlx.kernels.lanes import transposed
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import ceil_div
+from rlx.records import frozen
 from rlx.types import DType
 
 __all__ = ["PackAcrossConfig", "emit", "launch", "name", "packed_size"]
@@ -29,7 +28,7 @@ name = "pack_across"
 GRAIN_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True)
+@frozen
 class PackAcrossConfig:
     """What the code depends on: the element type, and the columns of a panel, whole vectors; 0 for
     those of the contraction family."""

@@ -13,7 +13,6 @@ Indices are 32-bit inside, and the way back is summed in f32 for 16-bit floats.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
@@ -23,6 +22,7 @@ from rlx.kernels.lanes import every
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import ceil_div
 from rlx.ops.reduce import bound
+from rlx.records import frozen
 from rlx.types import DType, bf16, f16, f32, i32, i64
 
 __all__ = [
@@ -45,7 +45,7 @@ SHARE = 1 << 15
 """Taps that are worth a thread of their own."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PoolConfig:
     """What the code depends on: the largest element or its place, the element type, the taps along
     three axes, and the distance of neighbouring windows along the last (1, 2, or 0 for any)."""
@@ -56,7 +56,7 @@ class PoolConfig:
     step: Literal[0, 1, 2]
 
 
-@dataclass(frozen=True)
+@frozen
 class PoolBackConfig:
     """The way back for an element type."""
 
@@ -68,7 +68,7 @@ class PoolBackConfig:
         return f32 if self.dtype in (f16, bf16) else self.dtype
 
 
-@dataclass(frozen=True)
+@frozen
 class PoolShape:
     """Planes and windows along three axes (missing ones have size 1)."""
 

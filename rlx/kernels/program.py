@@ -8,12 +8,12 @@ family, contraction epilogues and the row-wise family all emit it by the same fu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlx.kernels.reg import Number, Reg
 from rlx.ops.base import op_class, placeholders
 from rlx.ops.constant import Constant
+from rlx.records import frozen
 from rlx.types import DType, TensorType, bf16, f16, f32
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Program", "Step"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Step:
     """One pointwise op. ``args`` are value numbers: the program's inputs first, then its steps.
 
@@ -68,7 +68,7 @@ def _number(text: str, dt: DType) -> Number:
     return float.fromhex(text) if dt.is_float else int(text)
 
 
-@dataclass(frozen=True)
+@frozen
 class Program:
     """Pointwise ops in order over ``inputs``; ``outputs`` are value numbers."""
 

@@ -16,7 +16,6 @@ sizes alone, so the order of a sum does not depend on the vectors and threads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.elementwise import walk
@@ -24,6 +23,7 @@ from rlx.kernels.family import Launch
 from rlx.kernels.folding import ReduceKind, Total, add, settle, start
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import Strides, ceil_div, maskable
+from rlx.records import frozen
 from rlx.types import DType, bf16, f16, f32
 
 __all__ = ["ReduceConfig", "accumulate_type", "emit", "launch", "rows_of_part"]
@@ -44,7 +44,7 @@ VECTORS = 4
 """Vectors of a round: as many independent sums as hide the latency of an addition."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ReduceConfig:
     """A reduction of elements of ``dtype`` to the type ``out``. 16-bit floats accumulate in f32."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from math import prod
@@ -13,6 +12,7 @@ from rlx.kernels.folding import ReduceKind, Total, add, fold, start
 from rlx.kernels.reg import Buffer, Reg
 from rlx.kernels.rowwise_plan import Pass, Reduce, RowProgram, RowwiseConfig, plan
 from rlx.kernels.strides import Strided, maskable
+from rlx.records import frozen
 from rlx.types import DType, bf16, f16, f32
 
 __all__ = ["BLOCK", "GROUP", "SHORT_ROW", "emit", "widest"]
@@ -55,7 +55,7 @@ def emit(name: str, config: RowwiseConfig, target: KernelTarget) -> KernelText:
     return _Emitter(name, config, target).emit()
 
 
-@dataclass(frozen=True)
+@frozen
 class _Row:
     """A row that is worked on: where each operand's row starts, and its scalars so far."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from rlx.errors import ShapeError
 from rlx.graph import topological
@@ -21,6 +20,7 @@ from rlx.ops.cast import Cast
 from rlx.ops.constant import Constant, literal
 from rlx.ops.movement import Expand, Reshape
 from rlx.ops.value import Value
+from rlx.records import frozen
 from rlx.types import DType, bf16, bool_, broadcast_shapes, f16, f32
 
 __all__ = ["row_region"]
@@ -30,7 +30,7 @@ class _Refused(Exception):
     pass
 
 
-@dataclass(frozen=True)
+@frozen
 class _Form:
     """A value of the region. ``ref`` is the number of its step, or ~n for input n; ``short`` says
     that a reduction has dropped the trailing axes from its shape. A number has the shape ()

@@ -14,7 +14,6 @@ later, or in scratch.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
@@ -22,6 +21,7 @@ from rlx.kernels.folding import ReduceKind
 from rlx.kernels.probe import step_cost
 from rlx.kernels.program import Step
 from rlx.kernels.strides import Access
+from rlx.records import frozen
 from rlx.types import DType, bf16, f16
 
 __all__ = ["Pass", "Plan", "Reduce", "RowProgram", "RowwiseConfig", "Slot", "plan"]
@@ -32,7 +32,7 @@ KEEP_COST = 3
 GATHER_COST = 8
 
 
-@dataclass(frozen=True)
+@frozen
 class Reduce:
     """A reduction along the row of the value ``arg``, done in ``accumulate``, giving ``dtype``."""
 
@@ -42,7 +42,7 @@ class Reduce:
     dtype: DType
 
 
-@dataclass(frozen=True)
+@frozen
 class RowProgram:
     """Pointwise steps and reductions in order over ``inputs``; ``outputs`` are value numbers, which
     count the inputs first."""
@@ -68,7 +68,7 @@ class RowProgram:
         return self.steps[v - len(self.inputs)] if v >= len(self.inputs) else None
 
 
-@dataclass(frozen=True)
+@frozen
 class RowwiseConfig:
     """A region, and how its operands move: along each leading dim, and last along the row.
 
@@ -84,7 +84,7 @@ class RowwiseConfig:
     far: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Slot:
     """Where a kept value lies: in the row of an output, or in a row of scratch."""
 
@@ -92,7 +92,7 @@ class Slot:
     index: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Pass:
     """One walk along the row.
 
@@ -108,7 +108,7 @@ class Pass:
     cost: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Plan:
     """How a region runs: the passes in order, and where values wait between them.
 

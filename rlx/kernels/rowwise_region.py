@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rlx.errors import PassError
 from rlx.kernels import rowwise
@@ -12,13 +11,14 @@ from rlx.kernels.family import Launch
 from rlx.kernels.rowwise_plan import RowProgram, RowwiseConfig
 from rlx.kernels.strides import Strides, broadcast_strides, row_major
 from rlx.ops.value import Value
+from rlx.records import frozen
 
 __all__ = ["Dims", "NotRowwise", "RowInput", "RowRegion"]
 
 Dims = tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class RowInput:
     """An outer value and the shape in which the region reads it.
 
@@ -31,7 +31,7 @@ class RowInput:
     through: tuple[Dims, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class RowRegion:
     """A row-wise region. Its rows run along the last ``trailing`` axes of ``shape``.
 
@@ -90,7 +90,7 @@ class RowRegion:
         return step if [s for _, s in real] == dense else None
 
 
-@dataclass(frozen=True)
+@frozen
 class NotRowwise:
     """Why a region is not row-wise."""
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.elementwise import BLOCK, walk
@@ -27,6 +26,7 @@ from rlx.kernels.reg import INDEX, Buffer, Reg
 from rlx.kernels.strides import ceil_div
 from rlx.ops.places import place
 from rlx.ops.scattering import accumulator, combine
+from rlx.records import frozen
 from rlx.types import DType
 
 __all__ = ["ScatterConfig", "emit", "launch"]
@@ -46,7 +46,7 @@ VECTORS = 4
 """Vectors of a round."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ScatterConfig:
     """Updates of a type by indices of a type; ``reduction`` and ``mode`` are those of the op.
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from rlx.kernels.builder import Kernel
 from rlx.kernels.reg import Buffer, Reg
+from rlx.records import frozen
 from rlx.types import DType
 
 __all__ = [
@@ -38,7 +38,7 @@ Access = tuple[Literal["zero", "one", "any"], ...]
 run-time argument. "one" is used for the innermost dim only."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Space:
     """A shape, and for every operand its stride along each dim."""
 

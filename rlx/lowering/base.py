@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rlx._mlir import ir
 from rlx.lowering.compilation import Compilation, Options
+from rlx.records import frozen
 
 __all__ = ["Compilation", "Options", "Pass", "RulePass", "argument_marks", "functions"]
 
@@ -31,7 +31,7 @@ class Pass(ABC):
         """
 
 
-@dataclass(frozen=True)
+@frozen
 class RulePass(Pass):
     """A pass made of rules, each of which improves a module and is right to leave out."""
 

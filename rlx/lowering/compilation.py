@@ -18,6 +18,7 @@ from rlx.errors import GraphError, did_you_mean
 from rlx.lowering.report import ArenaBuffer, DispatchReport, FusionReport, times_text
 from rlx.ops import OP_MODULES
 from rlx.ops.builders import located
+from rlx.records import frozen
 from rlx.tracing import span
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def _mir_ops(option: str, given: Any) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-@dataclass(frozen=True)
+@frozen
 class Options:
     """What a user may choose about a compile.
 

@@ -6,6 +6,7 @@ becomes a dictionary whose key ``is`` names the class; classes are found by that
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -39,7 +40,7 @@ def encode(value: Any) -> ir.Attribute:
     raise TypeError(f"a kernel config cannot hold a {type(value).__name__}")
 
 
-def decode(a: ir.Attribute, classes: dict[str, type]) -> Any:
+def decode(a: ir.Attribute, classes: Mapping[str, type]) -> Any:
     """The inverse of ``encode``; ``classes`` maps the names of the dataclasses."""
     if isinstance(a, ir.DictAttr):
         items = {named.name: named.attr for named in a}

@@ -8,7 +8,7 @@ so a weight that is only packed is never copied in between.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from rlx._mlir import ir
@@ -27,11 +27,12 @@ from rlx.ops.base import Op
 from rlx.ops.constant import Constant
 from rlx.ops.movement import Expand, Reshape, Transpose
 from rlx.ops.slicing import Slice
+from rlx.records import frozen
 
 __all__ = ["MirToLir"]
 
 
-@dataclass(frozen=True)
+@frozen
 class _End:
     """A returned value, the output where it is wanted, and whether an input was donated for it."""
 

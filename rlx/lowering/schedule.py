@@ -18,6 +18,7 @@ from rlx.errors import IRError, UnsupportedError
 from rlx.kernels.configs import config_classes
 from rlx.lowering.base import functions
 from rlx.lowering.config import decode
+from rlx.records import frozen
 
 __all__ = ["KernelRef", "Schedule", "read_schedule"]
 
@@ -28,7 +29,7 @@ Place = tuple[str, int]
 SIGNED = ("param", "constant", "input", "output")
 
 
-@dataclass(frozen=True)
+@frozen
 class KernelRef:
     """A kernel that a schedule calls: its name there, its family, and its config."""
 
@@ -117,7 +118,7 @@ def _kernel(name: str, f: ir.Operation) -> KernelRef:
         raise IRError(f"kernel @{name} needs lir.config", place_of(f))
     family = _read(f.attributes, "lir.family", ir.StringAttr, place_of(f)).value
     try:
-        return KernelRef(name, family, decode(f.attributes["lir.config"], config_classes()))
+        return KernelRef(name, family, decode(f.attributes["lir.config"], config_classes))
     except (TypeError, ValueError, KeyError) as e:
         raise IRError(f"the config of @{name} is not one of {family}: {e}", place_of(f)) from e
 

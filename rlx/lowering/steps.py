@@ -9,11 +9,12 @@ from typing import TypeAlias
 from rlx.kernels.family import Launch
 from rlx.lowering.views import Rounds, View
 from rlx.ops.base import Location
+from rlx.records import frozen
 
 __all__ = ["Branch", "For", "Launched", "Repeat", "Site", "Step", "launches"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Site:
     """A place where a run may fault: what is wrong then, and the user's line."""
 

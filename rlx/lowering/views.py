@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from rlx.dialects.lir import Role
 from rlx.kernels.strides import row_major
+from rlx.records import frozen
 from rlx.types import DTYPES, DType
 
 __all__ = ["Memory", "Rounds", "View"]
@@ -46,7 +47,7 @@ class Rounds:
     count: int
 
 
-@dataclass(frozen=True)
+@frozen
 class View:
     """A strided tensor: ``start`` and ``strides`` count elements of ``dtype``.
 

@@ -7,11 +7,12 @@ and every device runs the same graph.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import TypeVar
 
 from rlx.errors import DTypeError, GraphError, did_you_mean
+from rlx.records import frozen
 from rlx.types import DType, bf16, dtype, f16, f32
 
 __all__ = [
@@ -62,7 +63,7 @@ class OpClass(StrEnum):
     MOVEMENT = "movement"
 
 
-@dataclass(frozen=True)
+@frozen
 class Types:
     """The element type for each class of ops that is declared f32; None leaves it as it is.
 

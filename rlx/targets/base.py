@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from rlx.errors import ToolchainError
 from rlx.kernels.builder import KernelTarget, KernelText
+from rlx.records import frozen
 
 __all__ = ["BINARY_STAGES", "Emitter", "Target", "check_kernels"]
 
@@ -42,7 +42,7 @@ class Emitter(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@frozen
 class Target:
     """A target for which graphs are compiled.
 

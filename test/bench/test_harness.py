@@ -16,7 +16,8 @@ sys.path.insert(0, str(ROOT))
 from bench import __main__ as program  # noqa: E402
 from bench import report  # noqa: E402
 from bench.case import Case, Tensor  # noqa: E402
-from bench.families import FAMILIES, cases, find_case, limits  # noqa: E402
+from bench.families import FAMILIES, busy, cases, find_case, limits  # noqa: E402
+from bench.families.calls_process import Call, waiting  # noqa: E402
 from bench.measure import Bench, Failure, Options, Row, difference  # noqa: E402
 from bench.runtimes import RUNTIMES  # noqa: E402
 
@@ -62,7 +63,7 @@ def row(runtime: str, *seconds: float, case: str = "c") -> Row:
 
 def results(*rows: Row) -> report.Results:
     machine = {"cpu": "A", "cpus": 2, "revision": "r", "versions": {"numpy": "2"}}
-    found = report.Results(machine, {"commands": [["f"]]})
+    found = report.Results(machine, {"commands": [{"arguments": ["f"], "revision": "r"}]})
     for r in rows:
         found.add(r)
     return found
@@ -79,6 +80,33 @@ def test_a_ratio_is_the_best_peers_time_over_ours_and_losses_are_listed() -> Non
     assert "| f: c | 1 | 0.50 | 1.83 | jax |" in report.losses(found)
     assert "won" not in report.losses(found)
     assert "| f | 1 | 2 | 1 | 2.50 | 1.00 | 1.00 | c: 0.50 (jax) |" in report.summary(found)
+
+
+def test_a_ragged_case_is_compared_with_its_padded_neighbour_by_work() -> None:
+    ragged = {"padded": "8x8", "part": 0.75}
+    found = results(
+        *(replace(row(who, 3e-3, 6e-3, case="7x7"), **ragged) for who in ("rlx", "torch")),
+        row("rlx", 4e-3, 5e-3, case="8x8"),
+        replace(row("rlx", 1e-3, case="9x9"), padded="16x16", part=0.5),
+    )
+    lines = report.section(found, "f").splitlines()
+    assert lines[-3:] == [
+        "| ragged case | threads | beside | time of rlx |", "| --- | --- | --- | --- |",
+        "| 7x7 | 1 | 8x8 | +0% (+33%) |",
+    ]  # fmt: skip
+    assert "ragged" not in report.section(results(row("rlx", 1e-3)), "f")
+
+
+@pytest.mark.parametrize("name", ["gemm", "attention", "softmax", "norm", "activation"])
+def test_the_ragged_cases_of_a_family_have_neighbours(name: str) -> None:
+    found = cases(name)
+    pairs = [(case, found[case.padded]) for case in found.values() if case.padded in found]
+    assert pairs
+    for case, beside in pairs:
+        assert not beside.padded
+        assert 0.8 < case.part < 1
+        if case.flops:
+            assert case.part == pytest.approx(case.flops / beside.flops)
 
 
 def test_a_page_keeps_what_is_around_the_generated_part() -> None:
@@ -186,11 +214,41 @@ def test_a_later_run_replaces_a_family_by_as_many_threads() -> None:
     def run(time: str, *of: tuple[str, int, float]) -> report.Results:
         rows = [Row(f, "c", threads, "rlx", [s], s) for f, threads, s in of]
         starts = [{"family": f, "time": time, "load": 0.0} for f, _, _ in of]
-        return report.Results({}, {"commands": [[time]]}, starts, rows)
+        command = {"arguments": [time], "revision": f"of the {time}"}
+        machine = {"cpu": "A", "cpus": 2, "versions": {}}
+        return report.Results(machine, {"commands": [command]}, starts, rows)
 
     found = run("first", ("gemm", 1, 1.0), ("gemm", 2, 2.0), ("norm", 1, 3.0))
     found.replace(run("second", ("gemm", 2, 4.0), ("softmax", 1, 5.0)))
     times = {(r.family, r.threads): r.least for r in found.rows}
     assert times == {("gemm", 1): 1.0, ("gemm", 2): 4.0, ("norm", 1): 3.0, ("softmax", 1): 5.0}
-    assert found.options["commands"] == [["first"], ["second"]]
+    page = report.page(found)
+    for time in ("first", "second"):
+        assert f"python -m bench {time}  # RLX at revision of the {time}" in page
     assert {s["family"] for s in found.starts} == {"gemm", "norm", "softmax"}
+
+
+def test_stalls_of_a_caller_that_was_put_aside_are_told_apart() -> None:
+    def of(*calls: Call) -> dict[str, float]:
+        return {row.case: row.least for row in busy.of_calls("c", 2, calls, alone=1.0)}
+
+    found = of(Call(9.0, 8.0), Call(1.5, 0.04), Call(1.0, 0.0), Call(2.0, 0.06))
+    assert found["c, longest of 4"] == found["c, longest / alone"] == 9
+    assert found["c, caller put aside, of 4"] == 2
+    assert found["c, longest of the others"] == found["c, longest of the others / alone"] == 1.5
+    assert "c, longest of the others" not in of(Call(9.0, 8.0))
+    unknown = of(Call(9.0, None), Call(1.0, None))
+    assert list(unknown) == [
+        "c, median of 2",
+        "c, p99 of 2",
+        "c, longest of 2",
+        "c, longest / alone",
+    ]
+
+
+def test_the_time_a_thread_waits_for_a_cpu_is_counted() -> None:
+    waited = waiting()
+    if waited is None:
+        pytest.skip("this system does not count it")
+    before, contents = waited(), Path("/proc/thread-self/schedstat").read_text().split()
+    assert before <= int(contents[1]) <= waited()

@@ -227,6 +227,30 @@ def test_control_flow() -> None:
     assert got.tolist() == [0, 1, 16, 111]
 
 
+def test_a_function_of_a_kernel_is_defined_once_and_called_with_what_it_needs() -> None:
+    k = Kernel("k", TARGET)
+    x, y, bias = k.buffer("x", f32), k.buffer("y", f32), k.size("bias")
+
+    def scale(i: Reg, factor: Reg) -> None:
+        k.store(k.load(x, i) * k.cast(factor, f32) + 0.5, y, i)
+
+    def body(i: Reg) -> None:
+        half = k.load(x, i) * 0.5  # a constant of the kernel's, and a register that is not given
+        k.store(half, y, i)
+        k.when(i < 2, lambda: k.outline("scale", [x, y], [i, bias], scale))
+        k.when(i > 2, lambda: k.outline("scale", [x, y], [i, bias + 1], scale))
+        k.store(k.load(y, i) + half * 0.5, y, i)
+
+    k.parallel(body)
+    text = k.text()
+    assert text.text.count("func.func private @k_scale(") == 1
+    assert text.text.count("func.call @k_scale(") == 2
+    assert text.written == (1,)
+    found, given = np.zeros(4, np.float32), np.arange(4, dtype=np.float32)
+    jit(text)(0, 4, [given, found], [10])
+    assert (found == given * 0.25 + [0.5, 10.5, 1, 33.5]).all()
+
+
 def test_stack_is_taken_once() -> None:
     k = Kernel("k", TARGET)
     y = k.buffer("y", f32)
@@ -280,9 +304,11 @@ def test_refused(emit: Callable[[Kernel], object], message: str) -> None:
         emit(kernel())
 
 
-def test_a_gpu_kernel_has_no_scratch() -> None:
+def test_a_gpu_kernel_has_no_scratch_and_no_functions() -> None:
     with pytest.raises(TypeError, match="no scratch"):
         kernel("gpu").scratch(f32)
+    with pytest.raises(TypeError, match="a GPU kernel is one function"):
+        kernel("gpu").outline("f", [], [], lambda: None)
 
 
 def test_gpu_frame() -> None:

@@ -464,6 +464,18 @@ def test_only_matrices_are_requested_for_an_epilogue() -> None:
     assert requests == [0, shape.rows * shape.width * f32.bytes // 64, 0, 0]
 
 
+@pytest.mark.parametrize("cpu, masks", [("x86-64-v3", False), ("x86-64-v4", True)])
+@pytest.mark.parametrize("a", [f32, bf16], ids=str)
+def test_the_last_columns_are_a_part_of_a_vector(cpu: str, masks: bool, a: DType) -> None:
+    """Where the target has masks, nothing is done one by one: not C, and not the rows of A that are
+    copied."""
+    target = kernel_target(preset(cpu))
+    config = ContractionConfig(a, f32, gelu_and_add(), ("full",))
+    text = contraction.emit("product", config, target).text
+    assert text.count("vector.maskedstore") == (1 + config.copies if masks else 0)
+    assert bool(re.search(r"memref.store %\S+, %c\[", text)) != masks
+
+
 KINDS_OF_B: dict[str, dict[str, Any]] = {
     "packed": {},
     "plain": {"plain_b": True},
@@ -495,12 +507,28 @@ def test_the_tile_stays_in_registers(cpu: str, dt: DType, b: str) -> None:
         assert not re.search(r"mm\d+.*\(%rsp\)|\(%rsp\).*mm\d+|\bq\d+.*\[sp", loop)
 
 
+@pytest.mark.parametrize("b", KINDS_OF_B)
+def test_a_long_epilogue_takes_no_registers_of_a_tile(b: str) -> None:
+    """Its constants are those of a function, whether it stands in one place or in several."""
+    features = preset("x86-64-v4")
+    config = ContractionConfig(f32, f32, gelu_and_add(), ("full",), **KINDS_OF_B[b])
+    shape = config.shape(kernel_target(features))
+    for rest in (False, True):
+        kernel = contraction.emit("product", replace(config, rest=rest), kernel_target(features))
+        blocks = re.split(r"^\.L\w+:", emit.to_assembly([kernel], features), flags=re.M)
+        tiles = [x for x in blocks if x.count("vfmadd") >= 12 and "vbroadcastss\t(%r" in x]
+        assert len(tiles) >= (len(shape.tail) - 1 if rest else 1)
+        for tile in tiles:
+            assert not re.search(r"mm\d+.*\(%rsp\)|\(%rsp\).*mm\d+", tile)
+
+
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "aarch64"])
 def test_objects_for_every_cpu(cpu: str) -> None:
     features = preset(cpu)
     target = kernel_target(features)
     kernels = [
         contraction.emit("product", ContractionConfig(f16, f16, adds(f16, 4), KINDS), target),
+        contraction.emit("long", ContractionConfig(f32, f32, gelu_and_add(), ("full",)), target),
         pack.emit("pack_rows", PackConfig(bf16, adjacent_columns=True), target),
         pack.emit("pack_columns", PackConfig(f64, adjacent_columns=False), target),
     ]

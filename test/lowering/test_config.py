@@ -77,4 +77,4 @@ def test_what_no_config_holds_is_refused() -> None:
 
 
 def test_the_classes_of_all_families_are_known() -> None:
-    assert {"ContractionConfig", "CommonConfig", "Program", "Step"} <= set(config_classes())
+    assert {"ContractionConfig", "CommonConfig", "Program", "Step"} <= set(config_classes)

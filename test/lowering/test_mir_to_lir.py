@@ -139,6 +139,23 @@ def test_batches_of_right_operands_are_read_where_they_lie() -> None:
     agrees(g)
 
 
+@pytest.mark.parametrize(
+    ("columns", "turned"), [((48, 96, 20), 3), ((48, 20, 48), 1), ((20, 48, 48), 0)]
+)
+def test_parts_of_a_turned_matrix_that_fill_panels_are_packed_by_squares(
+    columns: tuple[int, ...], turned: int
+) -> None:
+    """A part that begins or ends inside a panel goes element by element."""
+    g = rlx.Graph("parts")
+    x = g.input("x", [9, 35])
+    parts = [g.param(f"w{i}", [n, 35]).transpose((1, 0)) for i, n in enumerate(columns)]
+    g.set_outputs([x @ g.concat(parts, axis=1)])
+    lir = inspect_pipeline(g, "cpu:x86-64-v4").lir
+    assert lir.count("call @pack_across") == turned, lir
+    assert lir.count("call @pack") == len(columns)
+    agrees(g)
+
+
 def test_params_may_be_worked_on_as_deep_as_one_likes() -> None:
     """What waits for what in the prologue is no depth of Python's stack."""
     g = rlx.Graph("deep")

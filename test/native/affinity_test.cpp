@@ -16,7 +16,7 @@ TEST(a_thread_leaves_the_cpu_that_it_avoids) {
     const Affinity allowed;
     const int here = current_cpu();
     if (here < 0) return;
-    allowed.avoid(here);
+    allowed.avoid(current_thread(), here);
     if (allowed.count() == 1) {
       CHECK(Affinity().count() == 1);
       return;
@@ -25,7 +25,7 @@ TEST(a_thread_leaves_the_cpu_that_it_avoids) {
     CHECK(Affinity().count() == allowed.count() - 1);
     // What is avoided next may be used again afterwards.
     const int there = current_cpu();
-    allowed.avoid(there);
+    allowed.avoid(current_thread(), there);
     CHECK(current_cpu() != there);
     CHECK(Affinity().count() == allowed.count() - 1);
   }).join();
@@ -99,7 +99,7 @@ TEST(a_thread_moves_another_one_inside_its_set) {
 
 TEST(no_cpu_is_none_to_avoid) {
   const Affinity allowed;
-  for (int cpu : {-1, 1 << 30}) allowed.avoid(cpu);
+  for (int cpu : {-1, 1 << 30}) allowed.avoid(current_thread(), cpu);
   CHECK(Affinity().count() == allowed.count());
 }
 

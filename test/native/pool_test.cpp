@@ -1,5 +1,9 @@
 #include "pool.h"
 
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -73,11 +77,22 @@ TEST(sleeping_workers_wake) {
 
 struct Seats {
   std::thread::id caller;
+  std::chrono::milliseconds works;  // of the worker, before it stands still
+  bool steps_back;                  // at the worker's end every other thread goes before it
   std::atomic<int> workers_first{-1}, workers_last{-2}, callers{-1};
+  ThreadHandle worker{};
 };
 
-// Of two chunks, the caller's ends a while after a worker has begun the other, which stands still,
-// as if another process had its CPU, until it is where the caller was; in vain for seconds at most.
+void step_back() {
+#if defined(__linux__)
+  const sched_param none{};
+  CHECK(sched_setscheduler(0, SCHED_IDLE, &none) == 0);
+#endif
+}
+
+// Of two chunks, the caller's ends a while after a worker has begun the other. That one works until
+// the caller waits for it, then stands still, as if another process had its CPU, until it is where
+// the caller was; in vain for seconds at most.
 void stand_still(int64_t, int64_t, void* const* buffers, const int64_t*, void*) {
   auto* seats = static_cast<Seats*>(buffers[0]);
   if (std::this_thread::get_id() == seats->caller) {
@@ -85,34 +100,74 @@ void stand_still(int64_t, int64_t, void* const* buffers, const int64_t*, void*) 
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     seats->callers.store(current_cpu());
   } else {
+    seats->worker = current_thread();
     seats->workers_first.store(current_cpu());
+    if (seats->works.count() > 0) {
+      while (seats->callers.load() < 0) {
+      }
+      const auto end = std::chrono::steady_clock::now() + seats->works;
+      while (std::chrono::steady_clock::now() < end) {
+      }
+    }
     for (int nap = 0; nap < 50 && seats->workers_last.load() != seats->callers.load(); ++nap) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       seats->workers_last.store(current_cpu());
     }
+    if (seats->steps_back) step_back();
   }
 }
 
-TEST(a_worker_that_was_put_aside_gets_the_callers_cpu_and_leaves_it) {
-  std::thread([] {
+bool may_use([[maybe_unused]] ThreadHandle thread, [[maybe_unused]] int cpu) {
+#if defined(__linux__)
+  cpu_set_t set;
+  CHECK(pthread_getaffinity_np(thread, sizeof set, &set) == 0);
+  return CPU_ISSET(cpu, &set);
+#else
+  return false;
+#endif
+}
+
+// Those of two threads, which may go anywhere.
+void start_workers_anew() {
+  for (int threads : {3, 2}) {
+    Pool::instance().set_threads(threads);
+    check_one_launch(2, 1);
+  }
+}
+
+void check_lending(std::chrono::milliseconds works, bool steps_back, int launches) {
+  std::thread([=] {
     const Affinity allowed;
     const int here = current_cpu();
-    Pool::instance().set_threads(1);
-    check_one_launch(2, 1);
-    Pool::instance().set_threads(2);
-    check_one_launch(2, 1);  // starts the worker, which may go anywhere
-    if (allowed.count() < 2 || cpu_time_ns() < 0 || !allowed.move(pthread_self(), here)) return;
-    for (int i = 0; i < 3; ++i) {
+    start_workers_anew();
+    if (allowed.count() < 2 || cpu_time_ns() < 0 || !allowed.move(current_thread(), here)) return;
+    for (int i = 0; i < launches; ++i) {
       Seats seats;
       seats.caller = std::this_thread::get_id();
+      seats.works = works;
+      seats.steps_back = steps_back;
       void* buffers[] = {&seats};
       Pool::instance().run({stand_still, 2, 1, 0, buffers, nullptr});
       CHECK(seats.callers == here);
       CHECK(seats.workers_last == here);
+      CHECK(!may_use(seats.worker, here));
       // The first time the system may have put it anywhere.
       CHECK(i == 0 || seats.workers_first != here);
     }
   }).join();
+}
+
+TEST(a_worker_that_was_put_aside_gets_the_callers_cpu_and_leaves_it) {
+  check_lending(std::chrono::milliseconds(0), false, 3);
+}
+
+TEST(a_worker_that_is_put_aside_while_its_caller_sleeps_gets_its_cpu_too) {
+  check_lending(std::chrono::milliseconds(30), false, 3);
+}
+
+TEST(a_caller_that_wakes_sends_the_worker_away) {
+  check_lending(std::chrono::milliseconds(0), true, 1);
+  start_workers_anew();  // as the priority cannot be raised again
 }
 
 void use_scratch(int64_t begin, int64_t end, void* const* buffers, const int64_t* sizes,

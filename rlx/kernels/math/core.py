@@ -11,9 +11,9 @@ format before the high ones are fitted; see J.-M. Muller, Elementary Functions (
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rlx.kernels.reg import Number, Reg
+from rlx.records import frozen
 from rlx.types import DType, f32, f64, u32, u64
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
+@frozen
 class Format:
     """An IEEE 754 binary format: width of the mantissa field, exponent bias, type of its bits."""
 

@@ -7,7 +7,6 @@ instruction picks by lane; the rest of the argument is so small that a polynomia
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from rlx.kernels.math.core import (
     toggle_sign,
 )
 from rlx.kernels.reg import Reg
+from rlx.records import frozen
 from rlx.types import f32, f64, u32
 
 __all__ = [
@@ -34,7 +34,7 @@ _LOG2_E = 1.4426950408889634
 _LN2 = 0.6931471805599453
 
 
-@dataclass(frozen=True)
+@frozen
 class _Exp:
     """``ln2`` in two parts, the polynomial of e^r on |r| ≤ ln2/2, and where the result is 0 or inf.
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rlx.kernels.math.core import exact_fma, horner
 from rlx.kernels.math.logarithm import log
 from rlx.kernels.reg import Reg
+from rlx.records import frozen
 from rlx.types import DType, f32, f64
 
 __all__ = ["erfinv"]
 
 
-@dataclass(frozen=True)
+@frozen
 class _Piece:
     """A polynomial in (t - middle) / reach, for |t - middle| ≤ reach."""
 

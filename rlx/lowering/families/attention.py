@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from rlx.kernels import attention, attention_grad
 from rlx.kernels.attention import AttentionConfig, AttentionSizes, Strides
 from rlx.kernels.attention_grad import AttentionGradConfig, AttentionGradSizes
-from rlx.kernels.gpu import attention as gpu_attention
 from rlx.lowering.families.base import Selector
-from rlx.lowering.families.gpu import triton
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.lowering.views import View
 from rlx.ops.attention import Attention
 from rlx.ops.attention_grad import AttentionGrad
 from rlx.ops.attention_heads import Heads
+from rlx.records import frozen
 from rlx.types import DType
 
 __all__ = ["GRAD", "SELECTOR"]
@@ -45,6 +44,10 @@ class AttentionSelector:
         sizes = AttentionSizes(out=_steps(rows), **call.sizes)
         target = lowering.target.kernels
         if lowering.shares:
+            # Imported here: compiling for a CPU needs no GPU's kernels.
+            from rlx.kernels.gpu import attention as gpu_attention
+            from rlx.lowering.families.gpu import triton
+
             views = [*call.views, out]
             if triton.attend(lowering, config, sizes, views, region.flops):
                 return
@@ -94,7 +97,7 @@ def _single(region: Region, kind: type[Heads]) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
+@frozen
 class _Call:
     """What the kernels of attention and of its gradients are told alike.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rlx._mlir import ir
 from rlx.kernels import amx, contraction
 from rlx.kernels.builder import KernelTarget
@@ -11,7 +9,6 @@ from rlx.kernels.contraction import ContractionConfig, OperandKind
 from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.dot import group_of
 from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
-from rlx.lowering.families.gpu.contraction import lower_product
 from rlx.lowering.families.right_operand import Geometry, Panels, columns_of, right_operand
 from rlx.lowering.formats import below, stored
 from rlx.lowering.lowering import Lowering
@@ -22,6 +19,7 @@ from rlx.ops.constant import literal
 from rlx.ops.contraction import MatMul
 from rlx.ops.movement import Expand
 from rlx.ops.value import Value
+from rlx.records import frozen
 from rlx.types import DType, Shape
 
 __all__ = ["SELECTOR"]
@@ -83,6 +81,8 @@ class Contraction:
         left, right = (region.leaves[v] for v in leaves)
         sources = [spread_source(v) for v in builder.inputs[1:]]
         if lowering.shares:
+            from rlx.lowering.families.gpu.contraction import lower_product
+
             extra_leaves = [region.leaves[v] for v in sources]
             lower_product(region, lowering, product, program, (left, right), extra_leaves)
             return
@@ -107,7 +107,7 @@ class Contraction:
             lowering.launch("contraction", config, views, launch, region.flops * b.columns // g.n)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Operand:
     """What the epilogue reads besides the product, and its distances between rows and between batch
     elements."""

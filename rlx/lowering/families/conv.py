@@ -4,7 +4,7 @@ epilogue."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -29,6 +29,7 @@ from rlx.ops.constant import literal
 from rlx.ops.conv import Conv, ConvTranspose
 from rlx.ops.movement import Expand
 from rlx.ops.value import Value
+from rlx.records import frozen
 from rlx.types import DType, Shape
 
 __all__ = ["SELECTOR", "planes_of", "triple"]
@@ -111,7 +112,7 @@ MOST_LAUNCHES = 32
 """Launches that a convolution is cut into at most."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Layer:
     """A convolution and its epilogue; ``dtype`` is what is summed."""
 
@@ -160,7 +161,7 @@ def _way(layer: _Layer, source: View) -> _Way:
     return _OnPlanes(layer, shape, tile.rows, tile.lanes, False)
 
 
-@dataclass(frozen=True)
+@frozen
 class _OnPlanes:
     """On planes of the convolution ``read``, with vectors of ``lanes`` columns, or along the output
     ``channels``."""
@@ -192,7 +193,7 @@ class _OnPlanes:
         return planes, taps, config, launch
 
 
-@dataclass(frozen=True)
+@frozen
 class _Depthwise:
     """On the input as it lies; where it has gaps, or the target no masks, on planes."""
 

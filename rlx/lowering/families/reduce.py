@@ -11,7 +11,6 @@ from rlx.kernels.reduce import ReduceConfig
 from rlx.kernels.rowwise import RowProgram
 from rlx.kernels.strides import ceil_div
 from rlx.lowering.families.base import Selector
-from rlx.lowering.families.gpu.reduce import reduce_by_blocks
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.lowering.views import View
@@ -58,6 +57,9 @@ def _reduce(
 ) -> None:  # fmt: skip
     """Reduce the middle one of three groups of dims. A mean divides by ``count``."""
     if lowering.shares:
+        # Imported here, as in other families: compiling for a CPU needs no GPU's kernels.
+        from rlx.lowering.families.gpu.reduce import reduce_by_blocks
+
         reduce_by_blocks(source, groups, kind, result, lowering, flops, count)
         return
     source = _contiguous(source, groups, lowering)

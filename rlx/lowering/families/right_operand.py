@@ -4,7 +4,6 @@ some columns at a time."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from rlx._mlir import ir
 from rlx.dialects.convert import from_type
@@ -25,12 +24,13 @@ from rlx.lowering.views import Memory, View
 from rlx.ops.base import Op
 from rlx.ops.cast import Cast
 from rlx.ops.slicing import Concat
+from rlx.records import frozen
 from rlx.types import DType, bf16, f16, f32
 
 __all__ = ["Geometry", "Panels", "RightOperand", "columns_of", "right_operand"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Geometry:
     """A matmul as ``batch`` products [m, k] x [k, n]; a shared right operand takes all rows."""
 
@@ -53,7 +53,7 @@ class Geometry:
         return Geometry(rows, out[-2], out[-1], a[-1], False)
 
 
-@dataclass(frozen=True)
+@frozen
 class Panels:
     """How the right operand is packed: its elements, and how many make a group."""
 
@@ -71,7 +71,7 @@ class Panels:
         return row == 1 != column and self.group == 1 and source.dtype is self.dtype
 
 
-@dataclass(frozen=True)
+@frozen
 class RightOperand:
     """What a product of ``columns`` columns from ``first`` on reads: panels, or a matrix as it lies
     with ``row`` elements between its rows. ``batch`` elements are between those of a batch;
@@ -269,12 +269,14 @@ def _pack(
     fill: bool = True,
 ) -> None:
     k, n = source.shape
-    if panels.turn(source) and column == 0 and fill:
+    width = panel_width(lowering.target.kernels, panels.dtype)
+    if panels.turn(source) and column % width == 0 and (fill or n % width == 0):
         across = PackAcrossConfig(panels.dtype)
         turning = pack_across.launch(
             across, lowering.target.kernels, k=k, n=n, column_stride=source.strides[1]
         )
-        lowering.launch("pack_across", across, [source, packed], turning)
+        whole = packed.slice([column * k], [packed.size - column * k], [1])
+        lowering.launch("pack_across", across, [source, whole], turning)
         return
     config = panels.config(source)
     launch = pack.launch(

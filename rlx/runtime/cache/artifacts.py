@@ -23,6 +23,7 @@ from rlx.lowering.report import (
     MissReason,
     print_reports,
 )
+from rlx.ops import load_all
 from rlx.preload import preload
 from rlx.runtime.artifact import Artifact, LaunchInfo
 from rlx.runtime.cache import shared
@@ -143,12 +144,18 @@ def _compiled(
     cache: str,
 ) -> tuple[Artifact, CompileReport]:
     preload()
+    target = make_target()
+    # What needs none of the libraries is imported while they are being loaded.
+    from rlx.kernels.emit import load_families
+
+    load_all()
+    load_families(target.families)
     from rlx.compiler import compile_structure
 
     start = Tick.now()
     shelf = Shelf(keep[0], keep[1].tools) if keep else None
     with Places(graph).errors():
-        artifact, report = compile_structure(graph, make_target(), options, shelf)
+        artifact, report = compile_structure(graph, target, options, shelf)
     if any(v.functions for v in artifact.variants):
         keep, cache = None, "not used: it has kernels in Python"
     report.cache = cache

@@ -25,6 +25,8 @@ int64_t read_ns(clockid_t clock) {
 
 }  // namespace
 
+ThreadHandle current_thread() { return pthread_self(); }
+
 int64_t cpu_time_ns() { return read_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 int64_t cpu_time_ns(ThreadHandle thread) {
@@ -46,7 +48,7 @@ Affinity::Affinity() {
   }
 }
 
-void Affinity::avoid(int cpu) const {
+void Affinity::avoid(ThreadHandle thread, int cpu) const {
   if (cpu < 0 || cpu >= cpus_) return;
   const size_t size = CPU_ALLOC_SIZE(cpus_);
   const std::unique_ptr<void, Free> others(CPU_ALLOC(cpus_));
@@ -55,7 +57,7 @@ void Affinity::avoid(int cpu) const {
   CPU_CLR_S(static_cast<size_t>(cpu), size, as_set(others.get()));
   // A refusal (the last CPU was taken away meanwhile) leaves the thread where it is.
   if (CPU_COUNT_S(size, as_set(others.get())) > 0) {
-    sched_setaffinity(0, size, as_set(others.get()));
+    pthread_setaffinity_np(thread, size, as_set(others.get()));
   }
 }
 
@@ -78,11 +80,12 @@ int Affinity::count() const {
 
 #else
 
+ThreadHandle current_thread() { return {}; }
 int64_t cpu_time_ns() { return -1; }
 int64_t cpu_time_ns(ThreadHandle) { return -1; }
 void Affinity::Free::operator()(void*) const {}
 Affinity::Affinity() = default;
-void Affinity::avoid(int) const {}
+void Affinity::avoid(ThreadHandle, int) const {}
 bool Affinity::move(ThreadHandle, int) const { return false; }
 int Affinity::count() const {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));

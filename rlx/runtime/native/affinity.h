@@ -22,6 +22,9 @@ inline int current_cpu() {
 
 using ThreadHandle = std::thread::native_handle_type;
 
+// This thread; nothing where the system moves no thread.
+ThreadHandle current_thread();
+
 // Nanoseconds that this thread, or another one of the process, has run, up to now if it is running;
 // -1 where the system does not tell.
 int64_t cpu_time_ns();
@@ -33,9 +36,9 @@ class Affinity {
   Affinity();
   // How many; at least 1. Where the system does not tell, all of the machine's.
   int count() const;
-  // Moves this thread, at once, to the CPUs of the set other than `cpu`, unless there is no other.
-  void avoid(int cpu) const;
-  // Moves another thread, at once, to `cpu` alone. False, and nothing is changed, if `cpu` is not
+  // Moves a thread, at once, to the CPUs of the set other than `cpu`, unless there is no other.
+  void avoid(ThreadHandle thread, int cpu) const;
+  // Moves a thread, at once, to `cpu` alone. False, and nothing is changed, if `cpu` is not
   // of the set, or where the system moves no thread.
   bool move(ThreadHandle thread, int cpu) const;
 

@@ -5,8 +5,10 @@
 #if defined(__linux__) && !defined(RLX_NO_FUTEX)
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #else
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #endif
@@ -17,9 +19,11 @@ namespace rlx {
 
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t), "a futex is a plain 32-bit word");
 
-void wait_while_equal(std::atomic<uint32_t>& word, uint32_t value) {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, value, nullptr,
-          nullptr, 0);
+void wait_while_equal(std::atomic<uint32_t>& word, uint32_t value, int64_t at_most_ns) {
+  const timespec time = {static_cast<time_t>(at_most_ns / 1000000000),
+                         static_cast<long>(at_most_ns % 1000000000)};
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, value,
+          at_most_ns >= 0 ? &time : nullptr, nullptr, 0);
 }
 
 void wake(std::atomic<uint32_t>& word, int count) {
@@ -45,10 +49,15 @@ ParkingLot& parking_lot() {
 
 }  // namespace
 
-void wait_while_equal(std::atomic<uint32_t>& word, uint32_t value) {
+void wait_while_equal(std::atomic<uint32_t>& word, uint32_t value, int64_t at_most_ns) {
   ParkingLot& lot = parking_lot();
   std::unique_lock<std::mutex> lock(lot.mutex);
-  if (word.load(std::memory_order_seq_cst) == value) lot.changed.wait(lock);
+  if (word.load(std::memory_order_seq_cst) != value) return;
+  if (at_most_ns >= 0) {
+    lot.changed.wait_for(lock, std::chrono::nanoseconds(at_most_ns));
+  } else {
+    lot.changed.wait(lock);
+  }
 }
 
 void wake(std::atomic<uint32_t>&, int) {

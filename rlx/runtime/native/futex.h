@@ -6,8 +6,9 @@
 
 namespace rlx {
 
-// Blocks while `word` holds `value`. May return early: callers re-check in a loop.
-void wait_while_equal(std::atomic<uint32_t>& word, uint32_t value);
+// Blocks while `word` holds `value`, for so many nanoseconds at most, if any are given. May return
+// early: callers re-check in a loop.
+void wait_while_equal(std::atomic<uint32_t>& word, uint32_t value, int64_t at_most_ns = -1);
 
 // Wakes up to `count` threads blocked on `word`. Callers change the word first.
 void wake(std::atomic<uint32_t>& word, int count);

@@ -29,6 +29,9 @@ constexpr int kWorkerSpins = 3000;
 constexpr int kCallerSpins = 1000;
 // How long a thread's CPU time is watched: a few microseconds.
 constexpr int kJudgeSpins = 100;
+// A worker may be put aside after its caller has looked, so the caller looks again, each time after
+// about as long as it has waited.
+constexpr int64_t kFirstNapNs = 100'000;
 
 std::byte* thread_scratch(size_t bytes) {
   thread_local AlignedBuffer scratch;
@@ -133,11 +136,16 @@ void Pool::Crew::wait_for_chunks(uint32_t chunks) {
     if (done_.load(std::memory_order_acquire) == chunks) return;
     spin_pause();
   }
-  lend_cpu();
   caller_sleeps_.store(true, std::memory_order_seq_cst);
+  int64_t nap_ns = kFirstNapNs;
   uint32_t done;
-  while ((done = done_.load(std::memory_order_seq_cst)) != chunks) wait_while_equal(done_, done);
+  while ((done = done_.load(std::memory_order_seq_cst)) != chunks) {
+    lend_cpu();
+    wait_while_equal(done_, done, nap_ns);
+    nap_ns *= 2;
+  }
   caller_sleeps_.store(false, std::memory_order_relaxed);
+  take_cpu_back();
 }
 
 // Moves the workers that the system has put aside over a chunk to the CPU that the caller is about
@@ -161,8 +169,19 @@ void Pool::Crew::lend_cpu() {
     const ThreadHandle thread = worker->thread.native_handle();
     const int64_t run_ns = cpu_time_ns(thread);
     if (run_ns < 0 || run_ns != worker->run_ns) continue;
-    // Set after the move, so that the worker undoes a move that has been made.
-    if (worker->allowed.move(thread, cpu)) worker->moved.store(true, std::memory_order_release);
+    if (worker->allowed.move(thread, cpu)) worker->moved = true;
+  }
+}
+
+// A worker that has ended its chunk on the caller's CPU wakes the caller, which the system often
+// runs at once. The worker would wait there for a time slice and then take one from the caller, so
+// the caller sends it away, to wherever it may go.
+void Pool::Crew::take_cpu_back() {
+  const int cpu = current_cpu();
+  for (const auto& worker : workers_) {
+    if (!worker->moved) continue;
+    worker->moved = false;
+    worker->allowed.avoid(worker->thread.native_handle(), cpu);
   }
 }
 
@@ -183,13 +202,10 @@ void Pool::Crew::work(Worker& self, int number) {
 }
 
 // A worker that finds itself on the caller's CPU keeps the caller from running, for milliseconds if
-// it spins: the system often wakes it there, and moves neither in less time than a launch takes. A
-// worker that was moved there may go everywhere else again, wherever the caller is now.
-void Pool::Crew::make_way(Worker& self) {
+// it spins: the system often wakes it there, and moves neither in less time than a launch takes.
+void Pool::Crew::make_way(const Worker& self) {
   const int callers = caller_cpu_.load(std::memory_order_relaxed);
-  const bool moved = self.moved.load(std::memory_order_acquire);
-  if (moved) self.moved.store(false, std::memory_order_relaxed);
-  if (moved || current_cpu() == callers) self.allowed.avoid(callers);
+  if (current_cpu() == callers) self.allowed.avoid(current_thread(), callers);
 }
 
 // True when the epoch is no longer `seen`; else the worker has slept, or tried to.

@@ -70,18 +70,19 @@ class Pool final : public ForkAware {
       const Affinity allowed;  // of the thread that made the worker, and so the worker's too
       std::thread thread;
       int64_t run_ns = 0;  // what lend_cpu has seen of its CPU time
-      // Hints: a wrong one costs time and nothing else.
+      bool moved = false;  // to the caller's CPU, by lend_cpu
+      // A hint: a wrong one costs time and nothing else.
       alignas(kCacheLine) std::atomic<bool> drains{false};
-      std::atomic<bool> moved{false};
     };
 
     void work(Worker& self, int number);
     bool sleep_until_new(uint32_t seen);
-    void make_way(Worker& self);
+    void make_way(const Worker& self);
     void drain();
     void publish(const Task& task, int64_t chunk, uint32_t chunks);
     void wait_for_chunks(uint32_t chunks);
     void lend_cpu();
+    void take_cpu_back();
 
     // The job. Written by the publisher before it stores a ticket with chunks left. Read only by
     // one that has claimed a chunk, and so before the job can end and be overwritten.

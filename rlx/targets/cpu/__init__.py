@@ -40,10 +40,11 @@ class CpuEmitter:
         self.features = features
 
     def emit(self, kernels: list[KernelText], stage: str) -> bytes:
-        from rlx.targets.cpu.c_compiler import compile_c
         from rlx.targets.cpu.emit import compile_kernels, to_assembly, to_llvm
 
         if len(kernels) == 1 and kernels[0].frame == "c":
+            from rlx.targets.cpu.c_compiler import compile_c
+
             return compile_c(kernels[0], self.features, stage)
         if stage == "llvm":
             return to_llvm(kernels, self.features).encode()

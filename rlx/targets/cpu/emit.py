@@ -1,13 +1,15 @@
 """From kernel text to one object for a CPU.
 
-A kernel's function becomes ``NAME_body``, with one argument a buffer and a size. The exported
-symbol ``NAME`` is the frame by which the runtime calls every kernel alike::
+A kernel's function becomes ``NAME_body``, with one argument a buffer and a size, and functions that
+it calls (``Kernel.outline``) are beside it. The exported symbol ``NAME`` is the frame by which the
+runtime calls every kernel alike::
 
     void NAME(int64_t begin, int64_t end, void *const *buffers, const int64_t *sizes, void *scratch)
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
 
@@ -61,9 +63,7 @@ def to_llvm(kernels: Sequence[KernelText], features: Features, *, lines: bool = 
     check_kernels(kernels, "cpu")
     bodies = "\n".join(_as_body(k) for k in kernels)
     # The module's own head stands before the first line, so that kernel lines count from 1.
-    text = to_llvm22(_lowering.translate(f"module {{{bodies}\n}}", lines))
-    for k in kernels:
-        text = _internal(text, k.name)
+    text = _local(to_llvm22(_lowering.translate(f"module {{{bodies}\n}}", lines)))
     frames = "\n".join(_frame(k) for k in kernels)
     return f"{text}\n{frames}\nattributes #1000 = {{ {_FUNCTION_ATTRIBUTES} }}\n"
 
@@ -94,13 +94,12 @@ def _as_body(k: KernelText) -> str:
     return k.text.replace(f"func.func @{k.name}(", f"func.func @{k.name}_body(", 1)
 
 
-def _internal(text: str, name: str) -> str:
-    """Make the body local to the object and give it our attributes."""
-    start = text.index(f"define void @{name}_body(")
-    brace = text.index(" {\n", start)
-    signature, debug, scope = text[start:brace].partition(" !dbg")
-    signature = signature.replace("define void", "define internal void", 1)
-    return f"{text[:start]}{signature} #1000{debug}{scope}{text[brace:]}"
+_HEAD = re.compile(r"^define (?:\w+ )?void( @[^(]+\(.*?\))( !dbg \S+)? \{$", re.MULTILINE)
+
+
+def _local(text: str) -> str:
+    """Make all functions local to the object and give them our attributes."""
+    return _HEAD.sub(lambda head: f"define internal void{head[1]} #1000{head[2] or ''} {{", text)
 
 
 def _frame(k: KernelText) -> str:

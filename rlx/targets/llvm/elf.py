@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from rlx.records import frozen
 
 __all__ = [
     "ALLOCATED", "EXECUTABLE", "HEADER", "MAGIC", "SECTION", "SYMBOL", "WRITABLE",
@@ -78,7 +79,7 @@ class Relocation(NamedTuple):
     addend: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Object:
     """A relocatable object. ``identity`` are the first 16 bytes of the file."""
 
