@@ -23,8 +23,8 @@ FUNCTION_LINES = 60
 
 LAYERS = (
     "errors", "records", "clock", "digest", "preload", "knobs", "tracing", "compat",
-    "compat_ops", "compat_calls", "dims", "types", "ops", "optim", "random", "graph", "rebuild", "chain",
-    "control", "custom", "linalg", "sparse", "splat", "interpreter", "text", "precision",
+    "compat_ops", "compat_calls", "dims", "types", "ops", "optim", "random", "graph", "rebuild",
+    "chain", "control", "custom", "linalg", "sparse", "splat", "interpreter", "text", "precision",
     "autodiff", "quant", "_mlir", "dialects", "kernels", "targets", "lowering", "runtime",
     "compiler", "modules", "inspect", "view", "staged", "roofline", "models", "frontends",
     "training", "prelude", "tools",
