@@ -82,6 +82,16 @@ def tried(run: Callable[[int], Result], seed: int) -> Result:
         return 0, f"seed {seed}: {traceback.format_exc()}"
 
 
+def without(api: str) -> str:
+    """Why there is no device for the code of a GPU's API here; "" if there is one."""
+    from support.conformance import STANDS, facts, gpu_targets
+
+    targets = [t for t in gpu_targets() if t not in STANDS]
+    if api not in targets:
+        return f"--device is one of {', '.join(targets)}, found {api!r}"
+    return "" if facts(api).runs else f"{api}: {facts(api).why}"
+
+
 def told(graphs: int, nodes: int, failed: int, start: float) -> str:
     """How far it has come."""
     seconds = time.perf_counter() - start
@@ -98,6 +108,8 @@ def main() -> int:
     parser.add_argument("--transforms", action="store_true", help="derivatives and batches of them")
     parser.add_argument("--jax", action="store_true", help="the same, compared with JAX")
     given = parser.parse_args()
+    if given.device and (why := without(given.device)):
+        parser.error(why)
     run = against_jax if given.jax else under_transforms if given.transforms else plain
     run = partial(on_device, given.device) if given.device else run
     start, graphs, nodes, failed = time.perf_counter(), 0, 0, 0

@@ -12,7 +12,9 @@ import pytest
 
 import rlx
 from rlx.errors import DeviceError, DTypeError, GraphError, NameError, ShapeError
+from rlx.runtime.backend import InterpreterBackend
 from rlx.runtime.graph_devices import GraphDevices
+from rlx.runtime.interpreted import Interpreted
 from rlx.runtime.policy import DevicePolicy
 from support.device import APIS, compiled, device_of, session
 from support.tolerances import assert_close
@@ -155,3 +157,20 @@ def test_a_param_may_come_as_bytes(api: str) -> None:
         f.set_param_typed("w", bytes(23), "f32")
     with pytest.raises(DTypeError, match="param 'w' is f32, found float64"):
         f.set_param_typed("w", bytes(48), "f64")
+
+
+def test_a_backend_from_outside_is_given_no_run_without_params(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Careless(Interpreted):
+        def run_slots(self, *inputs: Any) -> Any:
+            return (np.zeros((2, 2), np.float32),)
+
+    class Backend(InterpreterBackend):
+        def load(self, graph: Any, options: Any, shared: Any) -> Any:
+            return Careless(graph, shared)
+
+    monkeypatch.setattr("rlx.runtime.backend._registry", {})
+    rlx.register_backend("careless", Backend)
+    f = rlx.Session("careless").compile(graph())
+    refused(lambda: f.run_slots(X), "w", "unused", "b")
