@@ -37,7 +37,7 @@ class KernelTarget:
     types that the machine cannot compute with, each with what would provide it; ``index_bits`` is
     the width of an index, which bounds the elements of a buffer. ``has`` names the instructions
     beyond the common ones that a kernel may use, as CPUID does. ``fused`` says that a multiply-add
-    in f32 rounds once; several languages leave that to the device.
+    rounds once, in every type of floats; several languages leave that to the device.
 
     The rest is for the GPU frame: ``block`` threads a block, where nothing asks for more, and at
     most ``most_threads``, which share at most ``shared_bytes``; ``buffer_space`` and

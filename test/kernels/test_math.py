@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from decimal import Decimal, localcontext
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.special
 
 from rlx.kernels.builder import Kernel
 from rlx.kernels.math import BOUNDS, CPU_MATH
@@ -19,28 +17,23 @@ from rlx.kernels.reg import Reg
 from rlx.targets.cpu.features import Features
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, f32, f64
+from support.functions import (
+    DECIMALS,
+    UNARY,
+    decimal_error,
+    decimal_points,
+    needs_extended,
+    pairs,
+    points,
+    powers,
+    reference,
+    worst,
+)
 from support.jit import host, jit
 from support.runkernel import features_of
 
 Array = np.ndarray[Any, Any]
 INF, NAN = math.inf, math.nan
-
-BINARY = ("pow", "atan2", "rem")
-UNARY = [n for n in CPU_MATH if n not in BINARY]
-WIDE: dict[str, Callable[..., Array]] = {
-    "exp": np.exp, "log": np.log, "tanh": np.tanh, "sin": np.sin, "cos": np.cos, "tan": np.tan,
-    "atan": np.arctan, "erf": scipy.special.erf,
-    "gelu": lambda x: np.maximum(x, -40) * scipy.special.ndtr(x),
-    "asin": np.arcsin, "acos": np.arccos, "exp2": np.exp2, "expm1": np.expm1, "log2": np.log2,
-    "log1p": np.log1p, "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh,
-    "atanh": np.arctanh,
-    # SciPy loses the sign of -0.
-    "erfinv": lambda x: np.copysign(scipy.special.erfinv(x), x),
-}  # fmt: skip
-"""References in a wider format; those of SciPy are good enough for f32 only."""
-
-EXTENDED = np.finfo(np.longdouble).nmant > 60
-needs_extended = pytest.mark.skipif(not EXTENDED, reason="long double is no wider than f64 here")
 
 
 @cache
@@ -80,37 +73,14 @@ def applied(
     return apply
 
 
-def worst(y: Array, exact: Array) -> float:
-    """The largest error in units of the last place; inf where the kind of value is wrong."""
-    with np.errstate(all="ignore"):
-        near = exact.astype(y.dtype)
-        finite = np.isfinite(near) & np.isfinite(y)
-        unit = np.spacing(np.abs(np.where(finite, near, 1))).astype(exact.dtype)
-        error = np.where(finite, np.abs(y.astype(exact.dtype) - exact) / unit, 0)
-        same = finite | (near == y) | (np.isnan(near) & np.isnan(y))
-        # Rounding to inf starts half a unit above the largest number.
-        largest = np.finfo(y.dtype).max
-        same |= np.isinf(near) != np.isinf(y)
-        same &= ~(np.isinf(y) & (np.abs(exact) < largest)) & ~(
-            np.isinf(near) & (np.abs(y) < largest)
-        )
-        signs = np.isnan(near) | (np.signbit(near) == np.signbit(y))
-    return math.inf if not (same & signs).all() else float(error.max())
-
-
 def f32_patterns(step: int, start: int = 0) -> Array:
     return np.arange(start, 1 << 32, step, dtype=np.uint64).astype(np.uint32).view(np.float32)
-
-
-def reference(name: str, x: Array, wider: Any) -> Array:
-    with np.errstate(all="ignore"):
-        return WIDE[name](x.astype(wider))
 
 
 @pytest.mark.parametrize("name", UNARY)
 def test_f32_strided(name: str) -> None:
     x = np.concatenate([f32_patterns(6007), np.linspace(-100, 100, 200_001, dtype=np.float32)])
-    assert worst(compiled(name, f32)(x), reference(name, x, np.float64)) <= BOUNDS[name][0]
+    assert worst(compiled(name, f32)(x), reference(name, x)) <= BOUNDS[name][0]
 
 
 @pytest.mark.slow
@@ -119,7 +89,7 @@ def test_f32_every_pattern(name: str) -> None:
     part = 1 << 18  # arrays that stay in a cache: several times quicker than larger ones
     for start in range(0, 1 << 32, part):
         x = np.arange(start, start + part, dtype=np.uint64).astype(np.uint32).view(np.float32)
-        error = worst(compiled(name, f32)(x), reference(name, x, np.float64))
+        error = worst(compiled(name, f32)(x), reference(name, x))
         assert error <= BOUNDS[name][0], f"{name} in [{x[0]}, {x[-1]}]: {error} ulp"
 
 
@@ -136,94 +106,23 @@ def test_shares(dt: DType, wider: Any, isa: str) -> None:
     np.testing.assert_array_equal(share(ends), [1, 1, 0, 0, 0, 0, 0, NAN])
 
 
-def f64_points() -> Array:
-    rng = np.random.default_rng(7)
-    anywhere = rng.integers(0, 1 << 64, 1 << 17, dtype=np.uint64).view(np.float64)
-    ranges = [rng.uniform(-r, r, 1 << 15) for r in (0.1, 1, 5, 25, 750, 1e6, 1e15)]
-    turns = np.arange(1, 4000) * (math.pi / 2)
-    return np.concatenate([anywhere, *ranges, turns, np.nextafter(turns, 0)])
-
-
 @needs_extended
-@pytest.mark.parametrize("name", [n for n in UNARY if n not in ("erf", "erfinv", "gelu")])
+@pytest.mark.parametrize("name", [n for n in UNARY if n not in DECIMALS])
 def test_f64(name: str) -> None:
-    x = f64_points()
-    assert worst(compiled(name, f64)(x), reference(name, x, np.longdouble)) <= BOUNDS[name][1]
+    x = points(f64)
+    assert worst(compiled(name, f64)(x), reference(name, x)) <= BOUNDS[name][1]
 
 
-ROOT_PI = Decimal("1.77245385090551602729816748334114518279754945612238712821380779")
+@pytest.mark.parametrize("name", DECIMALS)
+def test_f64_in_decimals(name: str) -> None:
+    x = decimal_points(name)
+    assert decimal_error(name, x, compiled(name, f64)(x)) <= BOUNDS[name][1]
 
 
-def exact_erf(x: Decimal) -> Decimal:
-    """The Maclaurin series (Abramowitz and Stegun, 7.1.5) in 70 digits, for |x| ≤ 6.5."""
-    square, term = x**2, x
-    total, n = term, 0
-    while abs(term) > Decimal("1e-60") * abs(total):
-        n += 1
-        term *= -square / n
-        total += term / (2 * n + 1)
-    return total * 2 / ROOT_PI
-
-
-def exact_gelu(x: Decimal) -> Decimal:
-    """x (1 + erf(x/√2)) / 2; the complement for x < -4 is a continued fraction (the same, 7.1.14),
-    of which 200 terms are enough."""
-    t = -x / Decimal(2).sqrt()
-    if x >= -4:
-        return x * (1 - exact_erf(t)) / 2
-    tail = t
-    for n in range(200, 0, -1):
-        tail = t + Decimal(n) / 2 / tail
-    return x * (-t * t).exp() / (ROOT_PI * tail) / 2
-
-
-def exact_erfinv(x: Decimal) -> Decimal:
-    """Newton's method on erf, from SciPy's value: two steps double its digits twice."""
-    y = Decimal(float(scipy.special.erfinv(float(x))))
-    for _ in range(2):
-        y -= (exact_erf(y) - x) * (y * y).exp() * ROOT_PI / 2
-    return y
-
-
-@pytest.mark.parametrize(
-    ("name", "exact", "low", "high"),
-    [
-        ("erf", exact_erf, -6.4, 6.4),
-        ("gelu", exact_gelu, -38.4, 9.0),
-        ("erfinv", exact_erfinv, -1.0, 1.0),
-    ],
-)
-def test_f64_in_decimals(
-    name: str, exact: Callable[[Decimal], Decimal], low: float, high: float
-) -> None:
-    rng = np.random.default_rng(3)
-    x = np.concatenate(
-        [rng.uniform(-1.2, 1.2, 400), rng.uniform(low, high, 400), [1e-9, 5.99, 1.0]]
-    )
-    if name == "erfinv":
-        x = np.concatenate([x[np.abs(x) < 1], 1 - 2.0 ** rng.uniform(-53, 0, 400)])
-    y = compiled(name, f64)(x)
-    with localcontext() as context:
-        context.prec = 70
-        errors = [
-            abs(Decimal(float(b)) - exact(Decimal(float(a)))) / Decimal(float(np.spacing(abs(b))))
-            for a, b in zip(x, y, strict=True)
-        ]
-    assert max(errors) <= BOUNDS[name][1]
-
-
-@pytest.mark.parametrize(
-    ("dt", "wider"),
-    [(f32, np.float64), pytest.param(f64, np.longdouble, marks=needs_extended)],
-)
-def test_pow(dt: DType, wider: Any) -> None:
-    rng = np.random.default_rng(11)
-    top = 80 if dt is f32 else 700
-    x = np.concatenate([np.exp(rng.uniform(-top, top, 1 << 16)), rng.uniform(0.5, 2, 1 << 16)])
-    y = np.concatenate([rng.uniform(-2, 2, 1 << 16), rng.uniform(-top, top, 1 << 16)])
-    x, y = x.astype(dt.numpy), y.astype(dt.numpy)
-    exact = np.power(x.astype(np.longdouble), y.astype(np.longdouble))
-    assert worst(compiled("pow", dt, 2)(x, y), exact) <= BOUNDS["pow"][dt is f64]
+@pytest.mark.parametrize("dt", [f32, pytest.param(f64, marks=needs_extended)])
+def test_pow(dt: DType) -> None:
+    x, y = powers(dt)
+    assert worst(compiled("pow", dt, 2)(x, y), reference("pow", x, y)) <= BOUNDS["pow"][dt is f64]
 
 
 @pytest.mark.parametrize("dt", [f32, f64])
@@ -237,20 +136,6 @@ def test_pow_special_cases(dt: DType) -> None:
     assert worst(compiled("pow", dt, 2)(x.copy(), y.copy()), want) <= 2
 
 
-def pairs(dt: DType) -> tuple[Array, Array]:
-    """Numbers of all sizes, of one size, whole ones, and every pair of special ones."""
-    rng = np.random.default_rng(5)
-    word = np.uint32 if dt is f32 else np.uint64
-    any_ = rng.integers(0, 1 << dt.bits, (2, 1 << 16), dtype=word).view(dt.numpy)
-    near = rng.standard_normal((2, 1 << 14)).astype(dt.numpy)
-    whole = rng.integers(-50, 50, (2, 1 << 12)).astype(dt.numpy)
-    info = np.finfo(dt.numpy)
-    row = [0, -0.0, 1, -1, 3, -2.5, INF, -INF, NAN, info.max, info.tiny, info.smallest_subnormal]
-    special = np.stack(np.meshgrid(np.array(row, dt.numpy), np.array(row, dt.numpy)))
-    x, y = np.concatenate([any_, near, whole, special.reshape(2, -1)], axis=1)
-    return x.copy(), y.copy()
-
-
 @pytest.mark.parametrize("dt", [f32, f64])
 def test_remainder_is_exact(dt: DType) -> None:
     x, y = pairs(dt)
@@ -259,15 +144,11 @@ def test_remainder_is_exact(dt: DType) -> None:
     assert worst(compiled("rem", dt, 2)(x, y), want) == 0
 
 
-@pytest.mark.parametrize(
-    ("dt", "wider"),
-    [(f32, np.float64), pytest.param(f64, np.longdouble, marks=needs_extended)],
-)
-def test_atan2(dt: DType, wider: Any) -> None:
+@pytest.mark.parametrize("dt", [f32, pytest.param(f64, marks=needs_extended)])
+def test_atan2(dt: DType) -> None:
     y, x = pairs(dt)
-    with np.errstate(all="ignore"):
-        want = np.arctan2(y.astype(wider), x.astype(wider))
-    assert worst(compiled("atan2", dt, 2)(y, x), want) <= BOUNDS["atan2"][dt is f64]
+    found = compiled("atan2", dt, 2)(y, x)
+    assert worst(found, reference("atan2", y, x)) <= BOUNDS["atan2"][dt is f64]
 
 
 EDGES = [

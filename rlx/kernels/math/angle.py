@@ -1,17 +1,26 @@
 """Reduction of an angle to a quadrant and a remainder within ±π/4.
 
 Up to a bound that RLX's users meet (positions of a rotary embedding), three parts of π/2 do: with
-fused multiply-adds the first product is subtracted without error (S. Boldo, M. Daumas, R.-C. Li,
-IEEE Transactions on Computers 58, 2009). Beyond it the product of the angle with 2/π is summed in
-pieces short enough to multiply exactly, and of each only the part below 4 is kept, since whole
-turns do not count (M. Payne and R. Hanek, ACM SIGNUM Newsletter 18, 1983). The second way is a
-branch, taken if any lane needs it. A machine without doubles takes neither, but integers.
+fused multiply-adds, or what stands for them where they may round twice, the first product is
+subtracted without error (S. Boldo, M. Daumas, R.-C. Li, IEEE Transactions on Computers 58, 2009).
+Beyond it the product of the angle with 2/π is summed in pieces short enough to multiply exactly,
+and of each only the part below 4 is kept, since whole turns do not count (M. Payne and R. Hanek,
+ACM SIGNUM Newsletter 18, 1983). The second way is a branch, taken if any lane needs it. A machine
+without doubles takes neither, but integers.
 """
 
 from __future__ import annotations
 
 from rlx.kernels.math.angle_digits import reduce_by_digits
-from rlx.kernels.math.core import bits, fast_two_sum, round_scaled, two_sum
+from rlx.kernels.math.core import (
+    bits,
+    exact_fma,
+    fast_two_sum,
+    multiply_add,
+    product_error,
+    round_scaled,
+    two_sum,
+)
 from rlx.kernels.reg import Reg
 from rlx.types import f32, f64, u32
 
@@ -47,9 +56,8 @@ def reduce_angle(t: Reg) -> tuple[Reg, Reg]:
     if f64 in k.target.lacks:
         return reduce_by_digits(t, _DIGITS, _DIGIT_COUNT)
     n, quadrant = round_scaled(t, _TWO_OVER_PI)
-    r = t
-    for part in _PARTS[t.dtype]:
-        r = k.fma(n, -float.fromhex(part), r)
+    first, second, third = (-float.fromhex(p) for p in _PARTS[t.dtype])
+    r = multiply_add(n, third, exact_fma(n, second, exact_fma(n, first, t)))
     huge = t > _BOUND[t.dtype]
 
     def exactly() -> tuple[Reg, Reg]:
@@ -110,6 +118,14 @@ def _reduce_exactly(pieces: list[Reg], chunks: list[float]) -> tuple[Reg, Reg]:
     n, quadrant = round_scaled(high, 1.0)
     fraction, rest = two_sum(high - n, mid)
     fraction, rest = fast_two_sum(fraction, rest + low)
-    half_pi = [float.fromhex(p) for p in _PARTS[f64]]
-    r = k.fma(fraction, half_pi[0], k.fma(fraction, half_pi[1], rest * half_pi[0]))
-    return r, quadrant
+    return _times_half_pi(fraction, rest), quadrant
+
+
+def _times_half_pi(fraction: Reg, rest: Reg) -> Reg:
+    """The sum of both times π/2, rounded once or nearly so; ``rest`` is small beside the other."""
+    k, (high, low, _) = rest.k, (float.fromhex(p) for p in _PARTS[f64])
+    small = k.fma(fraction, low, rest * high)
+    if k.target.fused:
+        return k.fma(fraction, high, small)
+    product = fraction * high
+    return product + (product_error(fraction, k.const(high, f64, rest.lanes), product) + small)

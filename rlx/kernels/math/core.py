@@ -17,9 +17,16 @@ from rlx.records import frozen
 from rlx.types import DType, f32, f64, u32, u64
 
 __all__ = [
-    "FORMATS", "Format", "absolute", "bits", "clamp", "exact_fma", "fast_two_sum", "format_of",
-    "horner", "power_of_two", "product_error", "round_scaled", "sign_of", "toggle_sign", "two_sum",
+    "FORMATS", "LN2", "Format", "absolute", "bits", "clamp", "exact_fma", "fast_two_sum",
+    "format_of", "horner", "leading", "multiply_add", "power_of_two", "product_error",
+    "round_scaled", "sign_of", "toggle_sign", "two_sum",
 ]  # fmt: skip
+
+LN2 = {
+    f32: (float.fromhex("0x1.62e400p-1"), float.fromhex("0x1.7f7d1cp-20")),
+    f64: (float.fromhex("0x1.62e42fefa3000p-1"), float.fromhex("0x1.3de6af278ece6p-42")),
+}
+"""ln 2 in two parts, of which the first has trailing zeros: times an exponent it is exact."""
 
 
 @frozen
@@ -116,10 +123,10 @@ def two_sum(a: Reg, b: Reg) -> tuple[Reg, Reg]:
 def product_error(a: Reg, b: Reg, product: Reg) -> Reg:
     """What rounding a·b to ``product`` has lost, exactly, unless that overflowed.
 
-    By a fused multiply-add; where a target may round that twice, of f32, from halves of 12 bits,
-    whose products are exact (T. J. Dekker, Numer. Math. 18, 1971).
+    By a fused multiply-add; where a target may round that twice, from halves, whose products are
+    exact (T. J. Dekker, Numer. Math. 18, 1971), unless a factor is next to the largest f64.
     """
-    if _fused(a):
+    if a.k.target.fused:
         return a.k.fma(a, b, -product)
     (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
     crossed = ((a_high * b_high - product) + a_high * b_low) + a_low * b_high
@@ -128,21 +135,38 @@ def product_error(a: Reg, b: Reg, product: Reg) -> Reg:
 
 def exact_fma(a: Reg, b: Reg | Number, c: Reg | Number) -> Reg:
     """a·b + c where that is rounded once or, if c is near -a·b, not at all, on every target."""
-    if _fused(a):
+    if a.k.target.fused:
         return a.k.fma(a, b, c)
     b = b if isinstance(b, Reg) else a.k.const(b, a.dtype, a.lanes)
     product = a * b
     return (product + c) + product_error(a, b, product)
 
 
-def _fused(x: Reg) -> bool:
-    return x.dtype is f64 or x.k.target.fused
+def multiply_add(a: Reg, b: Reg | Number, c: Reg) -> Reg:
+    """a·b + c, rounded once or twice, but as it is written.
+
+    Of a multiply-add that may round twice drivers make a product and a sum that nothing protects:
+    they take n·u + (n·v + x) for n·(u + v) + x. What they are given as two ops stays.
+    """
+    return a.k.fma(a, b, c) if a.k.target.fused else a * b + c
 
 
 def _halves(x: Reg) -> tuple[Reg, Reg]:
-    """The upper 12 bits of an f32, and the rest."""
-    high = x.k.bitcast(bits(x) & 0xFFFFF000, f32)
+    """Two numbers of half the bits, at most 12 in f32 and 26 in f64, whose sum x is; next to the
+    largest f64, inf and -inf.
+
+    As 53 bits are odd, the first half is rounded, and the other may be negative. It is done on the
+    bits, where no driver can reorder it, and no constant times x overflows.
+    """
+    high = leading(x) if x.dtype is f32 else leading(x.k.bitcast(bits(x) + (1 << 26), f64))
     return high, x - high
+
+
+def leading(x: Reg) -> Reg:
+    """x without its last bits: 12 are left in f32, and 26 in f64."""
+    word = FORMATS[x.dtype].word
+    dropped = 12 if x.dtype is f32 else 27
+    return x.k.bitcast(bits(x) & (1 << word.bits) - (1 << dropped), x.dtype)
 
 
 def fast_two_sum(a: Reg, b: Reg | Number) -> tuple[Reg, Reg]:

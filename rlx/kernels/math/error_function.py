@@ -95,7 +95,7 @@ def _complement_f64(t: Reg) -> Reg:
     k = t.k
     t = clamp(t, 0.0, 6.0)
     square = t * t
-    square_low = k.fma(t, t, -square)
+    square_low = product_error(t, t, square)
     e = exp_moderate(-square)
     return k.fma(-e, square_low, e) * _scaled_complement(t)
 

@@ -12,11 +12,13 @@ import numpy as np
 
 from rlx.kernels.lanes import halves
 from rlx.kernels.math.core import (
+    LN2,
     absolute,
     bits,
     clamp,
     format_of,
     horner,
+    multiply_add,
     power_of_two,
     round_scaled,
     sign_of,
@@ -38,7 +40,7 @@ _LN2 = 0.6931471805599453
 class _Exp:
     """``ln2`` in two parts, the polynomial of e^r on |r| ≤ ln2/2, and where the result is 0 or inf.
 
-    In f32 the first part times a whole number is exact: not all machines have a fused multiply-add.
+    In f64 the first part times a whole number is exact by a fused multiply-add only.
     Below ``low`` e^x rounds to 0, above ``high`` to inf; both leave the scaling below in range.
     """
 
@@ -51,7 +53,7 @@ class _Exp:
 # fmt: off
 EXP = {
     f32: _Exp(
-        (float.fromhex("0x1.62e400p-1"), float.fromhex("0x1.7f7d1cp-20")),
+        LN2[f32],
         (1.0, 1.0, 0.4999999403953552, 0.1666652262210846, 0.04166816174983978,
          0.008367384783923626, 0.0013818040024489164),
         -104.0, 89.0,
@@ -90,12 +92,16 @@ _TANH = {
 
 def _reduced(x: Reg, tail: Reg | None = None) -> tuple[Reg, Reg, Reg]:
     """e^r and n, as ``round_scaled`` gives it, with x + tail = n·ln2 + r (W. J. Cody and W. Waite,
-    Software Manual for the Elementary Functions, 1980); with a fused multiply-add each step rounds
-    once."""
-    k, c = x.k, EXP[x.dtype]
+    Software Manual for the Elementary Functions, 1980)."""
     n, whole = round_scaled(x, _LOG2_E)
-    r = k.fma(n, -c.ln2[1], k.fma(n, -c.ln2[0], x))
-    return horner(r if tail is None else r + tail, c.polynomial), n, whole
+    r = _less_ln2(x, n)
+    return horner(r if tail is None else r + tail, EXP[x.dtype].polynomial), n, whole
+
+
+def _less_ln2(x: Reg, n: Reg) -> Reg:
+    """x - n·ln2, where n is x / ln2 rounded; the first step is exact on every target."""
+    high, low = EXP[x.dtype].ln2 if x.k.target.fused else LN2[x.dtype]
+    return multiply_add(n, -low, multiply_add(n, -high, x))
 
 
 def _constants(x: Reg) -> _Exp:
@@ -220,7 +226,7 @@ def expm1(x: Reg) -> Reg:
     # Below the first bound the result is -1.
     t = clamp(x, -(form.mantissa + 3) * _LN2, c.high)
     n, whole = round_scaled(t, _LOG2_E)
-    r = k.fma(n, -c.ln2[1], k.fma(n, -c.ln2[0], t))
+    r = _less_ln2(t, n)
     near = k.fma(r * horner(r, c.polynomial[2:]), r, r)
     # By 2^(n-1) and then by 2, so that 2^n does not overflow before the result does.
     power = power_of_two(whole + (form.bias - 1), x.dtype)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 
 from rlx.kernels.math.core import (
+    LN2,
     absolute,
     bits,
     exact_fma,
     fast_two_sum,
     format_of,
     horner,
+    multiply_add,
     product_error,
     two_sum,
 )
@@ -25,10 +27,6 @@ _LOG = {
     f64: (0.6666666666666735, 0.3999999999940933, 0.28571428743703314, 0.2222219842637141,
           0.18183572520927582, 0.1531382734142177, 0.14798312222406196),
 }  # fmt: skip
-_LN2 = {  # the high part has trailing zeros, so that its product with an exponent is exact
-    f32: (float.fromhex("0x1.62e400p-1"), float.fromhex("0x1.7f7d1cp-20")),
-    f64: (float.fromhex("0x1.62e42fefa3000p-1"), float.fromhex("0x1.3de6af278ece6p-42")),
-}
 _LOG2_E = {
     f32: (float.fromhex("0x1.715476p+0"), float.fromhex("0x1.4ae0cp-26")),
     f64: (float.fromhex("0x1.71547652b82fep+0"), float.fromhex("0x1.777d0ffda0d24p-56")),
@@ -57,7 +55,7 @@ def log(x: Reg) -> Reg:
     """The natural logarithm: -inf at ±0, nan below."""
     m, e = _split(x)
     f, tail = _series(m)
-    high, low = _LN2[x.dtype]
+    high, low = LN2[x.dtype]
     return _special(x, x.k.fma(e, high, f + x.k.fma(e, low, tail)))
 
 
@@ -77,11 +75,10 @@ def _series(m: Reg) -> tuple[Reg, Reg]:
 
 def log2(x: Reg) -> Reg:
     """The logarithm to base 2: exact at powers of 2, -inf at ±0, nan below."""
-    k = x.k
     m, e = _split(x)
     f, tail = _series(m)
     high, low = _LOG2_E[x.dtype]
-    return _special(x, e + k.fma(f, high, k.fma(f, low, tail * high)))
+    return _special(x, e + multiply_add(f, high, multiply_add(f, low, tail * high)))
 
 
 def log1p(x: Reg) -> Reg:
@@ -90,7 +87,7 @@ def log1p(x: Reg) -> Reg:
     u, lost = two_sum(x, k.const(1.0, x.dtype, x.lanes))
     m, e = _split(u)
     f, tail = _series(m)
-    high, low = _LN2[x.dtype]
+    high, low = LN2[x.dtype]
     # log(u + lost) = log u + lost / u, as near as it gets.
     result = k.fma(e, high, f + (tail + k.fma(e, low, lost / u)))
     tiny = absolute(x) < 2.0 ** -(format_of(x).mantissa + 2)
@@ -139,8 +136,8 @@ def log_double(x: Reg) -> tuple[Reg, Reg]:
     t = s * b
     t_low = product_error(s, b, t) + k.fma(s, b_low, s_low * b)
     series, series_low = fast_two_sum(s * 2.0, t)
-    total, total_low = fast_two_sum(e * _LN2[dt][0], series)
-    low = total_low + (k.fma(e, _LN2[dt][1], series_low) + k.fma(s_low, 2.0, t_low))
+    total, total_low = fast_two_sum(e * LN2[dt][0], series)
+    low = total_low + (k.fma(e, LN2[dt][1], series_low) + k.fma(s_low, 2.0, t_low))
     high, low = fast_two_sum(total, low)
     finite = k.compare("ne", x, 0.0) & (x < math.inf)
     edge = k.select(k.compare("eq", x, 0.0), -math.inf, x)
