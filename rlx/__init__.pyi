@@ -113,10 +113,12 @@ from rlx.runtime.devices import devices_for as devices_for
 from rlx.runtime.devices import drain_device as drain_device
 from rlx.runtime.devices import fastest_among as fastest_among
 from rlx.runtime.devices import fastest_device as fastest_device
+from rlx.runtime.devices import first_unsupported_op as _first_unsupported_op
 from rlx.runtime.devices import first_unsupported_op as first_unsupported_op
 from rlx.runtime.devices import full_name as full_name
 from rlx.runtime.devices import is_available as is_available
 from rlx.runtime.devices import supports as supports
+from rlx.runtime.devices import supports_graph as _supports_graph
 from rlx.runtime.devices import supports_graph as supports_graph
 from rlx.runtime.devices import supports_run_slots as supports_run_slots
 from rlx.runtime.graph_devices import (
@@ -144,11 +146,13 @@ from rlx.staged import CompilePipeline as CompilePipeline
 from rlx.staged import CompileResult as CompileResult
 from rlx.staged import FusionTarget as FusionTarget
 from rlx.staged import KernelDispatchPolicy as KernelDispatchPolicy
+from rlx.staged import dispatch_report_for_device as _dispatch_report_for_device
 from rlx.staged import dispatch_report_for_device as dispatch_report_for_device
 from rlx.staged import fusion_passes as fusion_passes
 from rlx.staged import fusion_passes_for_supported as fusion_passes_for_supported
-from rlx.staged import legalize_for_backend as _legalize_for_backend
 from rlx.staged import legalize_for_backend as legalize_for_backend
+from rlx.staged import legalize_graph_for_device as _legalize_graph_for_device
+from rlx.staged import legalize_graph_for_device as legalize_graph_for_device
 from rlx.staged import supported_for_target as supported_for_target
 from rlx.staged import supports_op as supports_op
 from rlx.text import load as load
@@ -182,7 +186,10 @@ CompileOptions = _Options
 KernelDispatchConfig = _Options
 KernelDispatchReport = _DispatchReport
 registered_devices = _devices
-legalize_graph_for_device = _legalize_for_backend
+first_unsupported_op_with_options = _first_unsupported_op
+supports_graph_with_options = _supports_graph
+dispatch_report_for_device_with_options = _dispatch_report_for_device
+legalize_graph_for_device_with_options = _legalize_graph_for_device
 maybe_dump_pipeline = _dump_levels
 fft = _Fft
 rfft = _Rfft

@@ -107,10 +107,20 @@ AREAS: dict[str, dict[str, Name]] = {
             "first_unsupported_op", "full_name", "is_available", "supports", "supports_graph",
             "supports_run_slots",
         ),
-        "legalize_graph_for_device": Name("rlx.staged:legalize_for_backend"),
+        **{
+            f"{name}_with_options": Name(
+                f"rlx.runtime.devices:{name}", "no option changes what a device runs"
+            )
+            for name in ("first_unsupported_op", "supports_graph")
+        },
         **_same(
-            "rlx.staged", "dispatch_report_for_device", "legalize_graph_for_device_with_report"
+            "rlx.staged", "dispatch_report_for_device", "legalize_graph_for_device",
+            "legalize_graph_for_device_with_report",
         ),
+        **{
+            f"{name}_with_options": Name(f"rlx.staged:{name}", "options by name")
+            for name in ("dispatch_report_for_device", "legalize_graph_for_device")
+        },
     },
     "Several devices": {
         **_same("rlx.runtime.policy", "DevicePickStrategy", "DevicePolicy"),
@@ -160,7 +170,7 @@ NAMES: dict[str, Name] = {name: row for names in AREAS.values() for name, row in
 
 LATER: dict[str, tuple[str, ...]] = {
     "Serving": ("KvPagePool", "KvBlockTable", "BatchConstructor"),
-    "Weights and memory": ("WeightLoader", "BytesWeightLoader", "CommandStream", "DeviceArena"),
+    "Memory": ("DeviceArena",),
     "Front ends": ("Tracer", "TracedTensor", "rlx_model", "op_registry"),
 }  # fmt: skip
 """Names of the original's API that stand for nothing here yet."""

@@ -60,12 +60,12 @@ class Knob(Generic[T]):
                 f"environment variable {self.variable} is {text!r}{why}; expected {self.form}"
             ) from None
 
-    def under(self, prefix: str) -> T:
-        """The value of the variable of another program's that has ``prefix`` in place of RLX."""
+    def under(self, prefix: str) -> Knob[T]:
+        """The variable of another program's that has ``prefix`` in place of RLX."""
         other = copy(self)
         other.variable = f"{prefix}{self.variable.removeprefix('RLX')}"
         other._override = self._override if prefix == "RLX" else _UNSET
-        return other.get()
+        return other
 
     def set(self, value: T) -> None:
         """Override the environment in this process."""
@@ -169,7 +169,8 @@ prefer_devices = Knob(
 
 device = Knob(
     "RLX_DEVICE", "", str.lower, "devices", "the name of a device",
-    "The device that GraphDevices takes where no other is asked for, if it can run the graph.",
+    "The device that GraphDevices takes where no other is asked for, if it can run the graph. Any"
+    " name of it will do (vk, Vulkan); one of no device is a DeviceError, here and in the lists.",
 )  # fmt: skip
 
 device_chain = Knob(

@@ -84,6 +84,7 @@ from rlx import custom_op as custom_op
 from rlx import devices as devices
 from rlx import devices_for as devices_for
 from rlx import dispatch_report_for_device as dispatch_report_for_device
+from rlx import dispatch_report_for_device_with_options as dispatch_report_for_device_with_options
 from rlx import drain_device as drain_device
 from rlx import fastest_among as fastest_among
 from rlx import fastest_device as fastest_device
@@ -91,6 +92,7 @@ from rlx import fastest_device_for as fastest_device_for
 from rlx import fastest_device_for_with_policy as fastest_device_for_with_policy
 from rlx import fft as fft
 from rlx import first_unsupported_op as first_unsupported_op
+from rlx import first_unsupported_op_with_options as first_unsupported_op_with_options
 from rlx import fit as fit
 from rlx import fori as fori
 from rlx import from_onnx as from_onnx
@@ -121,6 +123,7 @@ from rlx import jacrev as jacrev
 from rlx import jvp as jvp
 from rlx import legalize_for_backend as legalize_for_backend
 from rlx import legalize_graph_for_device as legalize_graph_for_device
+from rlx import legalize_graph_for_device_with_options as legalize_graph_for_device_with_options
 from rlx import legalize_graph_for_device_with_report as legalize_graph_for_device_with_report
 from rlx import load as load
 from rlx import maybe_dump_pipeline as maybe_dump_pipeline
@@ -139,6 +142,7 @@ from rlx import stop_gradient as stop_gradient
 from rlx import supported_for_target as supported_for_target
 from rlx import supports as supports
 from rlx import supports_graph as supports_graph
+from rlx import supports_graph_with_options as supports_graph_with_options
 from rlx import supports_op as supports_op
 from rlx import supports_run_slots as supports_run_slots
 from rlx import time_ns as time_ns
@@ -232,6 +236,7 @@ __all__ = [
     "devices",
     "devices_for",
     "dispatch_report_for_device",
+    "dispatch_report_for_device_with_options",
     "drain_device",
     "fastest_among",
     "fastest_device",
@@ -239,6 +244,7 @@ __all__ = [
     "fastest_device_for_with_policy",
     "fft",
     "first_unsupported_op",
+    "first_unsupported_op_with_options",
     "fit",
     "fori",
     "from_onnx",
@@ -269,6 +275,7 @@ __all__ = [
     "jvp",
     "legalize_for_backend",
     "legalize_graph_for_device",
+    "legalize_graph_for_device_with_options",
     "legalize_graph_for_device_with_report",
     "load",
     "maybe_dump_pipeline",
@@ -287,6 +294,7 @@ __all__ = [
     "supported_for_target",
     "supports",
     "supports_graph",
+    "supports_graph_with_options",
     "supports_op",
     "supports_run_slots",
     "time_ns",

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, get_args, get_type_hints
 
-from rlx.errors import PassError
+from rlx.errors import PassError, UnsupportedError
 from rlx.graph import Graph
 from rlx.lowering.base import Compilation, Options, Pass
 from rlx.lowering.fuse import Fuse
@@ -21,7 +21,10 @@ from rlx.lowering.levels import passes_between
 from rlx.lowering.report import DispatchReport, FusionReport
 from rlx.modules import GraphModule, GraphStage, LirModule, MirModule
 from rlx.records import frozen
-from rlx.targets import TARGETS, find_target
+from rlx.runtime.backend import device_name
+from rlx.runtime.devices import is_available
+from rlx.runtime.hardware import found_by_driver, label
+from rlx.targets import TARGETS, best_features, find_target
 
 __all__ = [
     "CompilePipeline",
@@ -32,6 +35,7 @@ __all__ = [
     "fusion_passes",
     "fusion_passes_for_supported",
     "legalize_for_backend",
+    "legalize_graph_for_device",
     "legalize_graph_for_device_with_report",
     "supported_for_target",
     "supports_op",
@@ -190,16 +194,45 @@ def legalize_for_backend(
     return found
 
 
+def legalize_graph_for_device(
+    graph: Graph, device: str = "cpu", dims: Dims | None = None, **options: Any
+) -> MirModule:
+    """The mir of a graph in the ops that a device runs, which need not be here; UnsupportedError if
+    it runs one of them not at all, or not on elements of its types (``first_unsupported_op``)."""
+    return legalize_for_backend(graph, _target_for(graph, device), dims, **options)
+
+
 def dispatch_report_for_device(
     graph: Graph, device: str = "cpu", dims: Dims | None = None, **options: Any
 ) -> DispatchReport:
-    """Which kernels run the ops of a graph on a device."""
-    return CompilePipeline(device, Options(**options)).compile_module(graph, dims).dispatch
+    """Which kernels run the ops of a graph on a device; raises as ``legalize_graph_for_device``."""
+    target = _target_for(graph, device)
+    return CompilePipeline(target, Options(**options)).compile_module(graph, dims).dispatch
 
 
 def legalize_graph_for_device_with_report(
     graph: Graph, device: str = "cpu", dims: Dims | None = None, **options: Any
 ) -> tuple[MirModule, DispatchReport]:
-    """``legalize_for_backend``, and which kernels then run the ops."""
-    legal = legalize_for_backend(graph, device, dims, **options)
+    """``legalize_graph_for_device``, and which kernels then run the ops."""
+    legal = legalize_graph_for_device(graph, device, dims, **options)
     return legal, dispatch_report_for_device(graph, device, dims, **options)
+
+
+def _target_for(graph: Graph, device: str) -> str:
+    """The target to compile a graph for: with the features that a device has, if it is here and
+    none are named. UnsupportedError for element types that the target lacks."""
+    given, _, features = device.partition(":")
+    name = device_name(given)
+    if not features:
+        found = found_by_driver(name) if is_available(name) else None
+        features = best_features(name, found.features).name if found is not None else ""
+    target = f"{name}:{features}" if features else name
+    lacks = find_target(target).kernels.lacks
+    for node in graph.nodes():
+        for v in (*node.present, *node.results):
+            if v.dtype in lacks:
+                raise UnsupportedError(
+                    f"{label(name)} does not run {node.name} of {v.dtype}: {lacks[v.dtype]}",
+                    node.location,
+                )
+    return target

@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 
 import rlx
+from support.conformance import STANDS, gpu_targets, need
+from support.device import device_of
+from support.random_device import case_on
 from support.random_graphs import Case, random_case
 from support.random_runs import Mismatch, difference, failure, report, run_way, shrunk
 from support.samples import op_classes
+
+SEEDS, SIZE = range(1, 4), 4
+"""The graphs for devices, and how many ops each of them has: their compilers take long."""
 
 
 @pytest.mark.parametrize("start", range(0, 40, 10))
@@ -19,6 +25,19 @@ def test_random_graphs_agree_with_the_interpreter(start: int) -> None:
         case = random_case(seed)
         found = failure(case)
         assert found is None, report(case, found)
+
+
+@pytest.mark.parametrize("api", [t for t in gpu_targets() if t not in STANDS])
+def test_random_graphs_agree_with_the_interpreter_on_devices(api: str) -> None:
+    need(api)
+    ran = 0
+    for seed in SEEDS:
+        case = case_on(api, seed, SIZE)
+        found = failure(case, device_of(api))
+        if found is None or not found.refused:
+            assert found is None, report(case, found, device_of(api))
+            ran += 1
+    assert ran > len(SEEDS) / 2
 
 
 def test_a_seed_gives_one_graph() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlx import compat, compat_ops, knobs
+from rlx.compat_calls import CALLS
 from rlx.ops import FAMILIES, load_all
 from rlx.ops.base import registry
 from rlx.tools import derivative_page
@@ -104,7 +105,8 @@ def names_page() -> str:
         for name, row in names.items():
             here = row.target.removeprefix("builtins:").replace(":", ".")
             parts.append(f"| `{name}` | `{here}` | {row.note} |\n")
-    for title, rows in (("Ops", compat_ops.OPS), ("Blocks", compat_ops.BLOCKS)):
+    tables = {"Calls": CALLS, "Ops": compat_ops.OPS, "Blocks": compat_ops.BLOCKS}
+    for title, rows in tables.items():
         parts.append(f"\n## {title}\n\n| {title.lower()[:-1]} | here | |\n|---|---|---|\n")
         for name, row in rows.items():
             here = ", ".join(f"`{n}`" for n in row.here)

@@ -1,12 +1,13 @@
 """Run random graphs in every way there is, and compare with the reference interpreter.
 
-    python tools/soak.py --graphs 2000 [--seed N] [--transforms | --jax]
+    python tools/soak.py --graphs 2000 [--seed N] [--device NAME | --transforms | --jax]
 
-With ``--transforms`` the graphs are random ones under random nestings of transforms; with ``--jax``
-such, in f64, of which the interpreter's results are compared with those of JAX, which must be
-installed. Progress goes to stderr. A failure is printed as what ``rlx.tools.reduce`` leaves of its
-graph, in HIR text, with the seed that makes it again (``--graphs 1 --seed S``); the exit code is
-then 1.
+With ``--device`` they run on the device of a GPU's API (``vulkan``), or its stand-in, and are of
+ops and types that it runs. With ``--transforms`` the graphs are random ones under random nestings
+of transforms; with ``--jax`` such, in f64, of which the interpreter's results are compared with
+those of JAX, which must be installed. Progress goes to stderr. A failure is printed as what
+``rlx.tools.reduce`` leaves of its graph, in HIR text, with the seed that makes it again
+(``--graphs 1 --seed S``); the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("test", "")]
@@ -25,7 +27,7 @@ from support.random_runs import failure, report  # noqa: E402
 from support.random_transforms import transformed  # noqa: E402
 
 Result = tuple[int, str | None]
-"""Nodes of the graph, 0 where the seed gives none, and what is wrong."""
+"""Nodes of the graph, 0 where the seed gives none or it is refused, and what is wrong."""
 
 
 def plain(seed: int) -> Result:
@@ -33,6 +35,18 @@ def plain(seed: int) -> Result:
     case = random_case(seed)
     found = failure(case)
     return len(case.graph), report(case, found) if found else None
+
+
+def on_device(api: str, seed: int) -> Result:
+    """A graph on a device."""
+    from support.device import device_of
+    from support.random_device import case_on
+
+    case, device = case_on(api, seed), device_of(api)
+    found = failure(case, device)
+    if found is not None and found.refused:
+        return 0, None
+    return len(case.graph), report(case, found, device) if found else None
 
 
 def under_transforms(seed: int) -> Result:
@@ -68,26 +82,48 @@ def tried(run: Callable[[int], Result], seed: int) -> Result:
         return 0, f"seed {seed}: {traceback.format_exc()}"
 
 
+def without(api: str) -> str:
+    """Why there is no device for the code of a GPU's API here; "" if there is one."""
+    from support.conformance import STANDS, facts, gpu_targets
+
+    targets = [t for t in gpu_targets() if t not in STANDS]
+    if api not in targets:
+        return f"--device is one of {', '.join(targets)}, found {api!r}"
+    return "" if facts(api).runs else f"{api}: {facts(api).why}"
+
+
+def told(graphs: int, nodes: int, failed: int, start: float) -> str:
+    """How far it has come."""
+    seconds = time.perf_counter() - start
+    return f"{graphs} graphs, {nodes} nodes, {failed} failed, {seconds:.0f} s"
+
+
 def main() -> int:
     """Run the graphs of the seeds from ``--seed`` on; 1 if any of them failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--graphs", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0, help="of the first graph")
+    parser.add_argument("--seconds", type=float, default=1e9, help="after which no graph is begun")
+    parser.add_argument("--device", help="a GPU's API, in place of the processor")
     parser.add_argument("--transforms", action="store_true", help="derivatives and batches of them")
     parser.add_argument("--jax", action="store_true", help="the same, compared with JAX")
     given = parser.parse_args()
+    if given.device and (why := without(given.device)):
+        parser.error(why)
     run = against_jax if given.jax else under_transforms if given.transforms else plain
+    run = partial(on_device, given.device) if given.device else run
     start, graphs, nodes, failed = time.perf_counter(), 0, 0, 0
     for n in range(given.graphs):
+        if time.perf_counter() - start > given.seconds:
+            break
         size, wrong = tried(run, given.seed + n)
         graphs, nodes = graphs + (size > 0), nodes + size
         if wrong is not None:
             failed += 1
             print(wrong, flush=True)
-        if (n + 1) % 50 == 0 or n + 1 == given.graphs:
-            seconds = time.perf_counter() - start
-            line = f"{graphs} graphs, {nodes} nodes, {failed} failed, {seconds:.0f} s"
-            print(line, file=sys.stderr, flush=True)
+        if (n + 1) % 50 == 0:
+            print(told(graphs, nodes, failed, start), file=sys.stderr, flush=True)
+    print(told(graphs, nodes, failed, start), file=sys.stderr, flush=True)
     return 1 if failed else 0
 
 

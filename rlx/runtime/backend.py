@@ -27,6 +27,7 @@ __all__ = [
     "Loaded",
     "Weights",
     "backend_for",
+    "device_name",
     "devices",
     "register_backend",
     "registered",
@@ -201,29 +202,46 @@ def registered(device: str) -> bool:
     return device in _registry
 
 
+def device_name(device: str) -> str:
+    """A device as RLX calls it, from any name of it ("vk", "Vulkan", "CPU"): a registered one, or
+    one that RLX knows. DeviceError, which lists the names, for what is no device."""
+    from rlx.runtime.hardware import NAMES
+
+    if isinstance(device, str):
+        if device in _registry:
+            return str(device)
+        given = device.strip().lower()
+        for name in _registry:
+            if name.lower() == given:
+                return name
+        if given in NAMES:
+            return NAMES[given]
+    names = list(dict.fromkeys([*_registry, *NAMES]))
+    raise DeviceError(
+        f"unknown device {device!r}{did_you_mean(device, names)}; available: {', '.join(devices())}"
+        f"; names that RLX knows: {', '.join(names)}"
+    )
+
+
 def why_not(device: str) -> str:
     """Why a device cannot be used now, "" if it can; DeviceError for what is no device."""
-    if isinstance(device, str) and device in _registry:
-        return _registry[device].missing()
-    from rlx.runtime.hardware import DEVICE_PRIORITY, why_missing
+    name = device_name(device)
+    if name in _registry:
+        return _registry[name].missing()
+    from rlx.runtime.hardware import why_missing
 
-    if device in DEVICE_PRIORITY:
-        return why_missing(device)
-    raise DeviceError(
-        f"unknown device {device!r}{did_you_mean(device, [*_registry, *DEVICE_PRIORITY])}; "
-        f"available: {', '.join(devices())}"
-    )
+    return why_missing(name)
 
 
 def backend_for(device: str) -> Backend:
     """The backend of a device; DeviceError if it is unknown or unavailable."""
-    why = why_not(device)
+    name, why = device_name(device), why_not(device)
     if why:
         from rlx.runtime.hardware import label
 
-        more = "" if registered(device) else "; rlx.register_backend adds a backend from outside"
+        more = "" if registered(name) else "; rlx.register_backend adds a backend from outside"
         raise DeviceError(
-            f"{label(device)}: device {str(device)!r} is not available: {why}{more};"
+            f"{label(name)}: device {name!r} is not available: {why}{more};"
             f" use one of {', '.join(devices())}"
         )
-    return _registry[device].factory()
+    return _registry[name].factory()

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlx.errors import GraphError, ShapeError
+from rlx.errors import GraphError, NameError, ShapeError, UnsupportedError
 from rlx.graph import Graph
 from rlx.ops.base import caller
 from rlx.ops.value import Value
 from rlx.runtime.encoding import Array, Signature
 from rlx.runtime.executable import as_array, typed_array
+from rlx.types import DTYPES
 
-__all__ = ["check_outputs", "check_state", "lies_on_a_device", "of_the_host", "shape_of"]
+__all__ = [
+    "array_of_bytes",
+    "check_outputs",
+    "check_params",
+    "check_state",
+    "lies_on_a_device",
+    "memory_is_the_hosts",
+    "of_the_host",
+    "shape_of",
+]
 
 _HOST = 1
 """DLPack's number for the host's memory."""
@@ -23,6 +33,13 @@ _HOST = 1
 def of_the_host(value: Any, signature: Signature) -> Array:
     """What was given for an input, as an array of the host."""
     return as_array(value, signature, "input")
+
+
+def memory_is_the_hosts(device: str) -> UnsupportedError:
+    """The error of a call that is for devices with memory of their own."""
+    return UnsupportedError(
+        f"device {device!r} computes in the host's memory, where arrays are NumPy's", caller()
+    )
 
 
 def lies_on_a_device(value: Any) -> bool:
@@ -36,6 +53,31 @@ def shape_of(value: Any, v: Value) -> tuple[int, ...]:
     if lies_on_a_device(value):
         return tuple(value.shape)  # its type is checked where it is used
     return typed_array(value, str(v.name), v.dtype.name, "input").shape
+
+
+def array_of_bytes(name: str, data: bytes, dtype: str) -> Array:
+    """The flat array of a dtype ("f32") in the bytes for a param. GraphError for no dtype of RLX's,
+    ShapeError for bytes that are no whole number of elements."""
+    if dtype not in DTYPES:
+        raise GraphError(f"no dtype is called {dtype!r}; there are {', '.join(DTYPES)}", caller())
+    a = np.frombuffer(data, np.uint8)
+    if a.size % DTYPES[dtype].bytes:
+        raise ShapeError(f"param {name!r} of {dtype} takes {DTYPES[dtype].bytes} bytes an element,"
+                         f" found {a.size} bytes", caller())  # fmt: skip
+    return a.view(DTYPES[dtype].numpy)
+
+
+def check_params(names: Collection[str], have: Collection[str]) -> None:
+    """Refuse a run, by a NameError, unless the params of these ``names`` all ``have`` a value."""
+    if len(have) == len(names):
+        return
+    unset = [name for name in names if name not in have]
+    listed = ", ".join(map(repr, unset))
+    raise NameError(
+        f"no value was set for param{'s' * (len(unset) > 1)} {listed};"
+        f" call set_param({unset[0]!r}, array)",
+        caller(),
+    )
 
 
 def check_outputs(

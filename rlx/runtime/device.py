@@ -17,6 +17,7 @@ from rlx.errors import FaultError, GraphError, UnsupportedError
 from rlx.graph import Graph
 from rlx.ops.base import caller
 from rlx.runtime.artifact import Artifact, Signature, Variant
+from rlx.runtime.calls import check_params
 from rlx.runtime.device_array import DeviceArray, accepted, put
 from rlx.targets import best_features, find_target
 from rlx.targets.gpu.driver import Driver
@@ -109,6 +110,7 @@ class DeviceExecutable:
         self._runs: OrderedDict[tuple[int, ...], _Run] = OrderedDict()
         self._spare = [deque[Buffer]() for _ in program.outputs]
         self._names = {name: n for n, (name, _, _) in enumerate(program.params)}
+        self._set: set[str] = set()  # params whose memory holds a value
         self._changed = set(range(len(program.params)))
         self._started = False
         for n, constant in enumerate(program.constants):
@@ -118,7 +120,9 @@ class DeviceExecutable:
         """Copy a param of its declared type and shape to the device."""
         number = self._names[name]
         with self._turn():
+            self._set.discard(name)  # a write that fails may leave a part of it
             self._write(self._of["param", number], value)
+            self._set.add(name)
             self._changed.add(number)
 
     def accept(self, value: Any, signature: Signature) -> Array | DeviceArray:
@@ -168,7 +172,9 @@ class DeviceExecutable:
 
     def _bound(self, inputs: Sequence[Any], *, in_place: bool) -> list[Buffer]:
         """The memories of a run: inputs of the host are copied to the device, and a donated output
-        lies over its input, or over a copy unless it is to be written ``in_place``."""
+        lies over its input, or over a copy unless it is to be written ``in_place``. NameError if a
+        param has no value: its memory holds what was there before."""
+        check_params(self._names, self._set)
         expected = self.program.inputs
         if len(inputs) != len(expected):
             names = ", ".join(repr(name) for name, _, _ in expected) or "none"

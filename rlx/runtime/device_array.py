@@ -24,7 +24,8 @@ class DeviceArray:
     """An array in the memory of a device: an input, or what ``run_on_device`` gives.
 
     ``dtype`` is the element type by name ("f32"), ``device`` the API. ``numpy()`` copies it to the
-    host; ``__dlpack__`` hands the memory itself to other libraries, on CUDA's and ROCm's devices.
+    host, and so does ``np.asarray``; ``__dlpack__`` hands the memory itself to other libraries, on
+    CUDA's and ROCm's devices.
     """
 
     def __init__(
@@ -53,17 +54,32 @@ class DeviceArray:
             self.buffer.driver.read_into(self.buffer, 0, out.reshape(-1).view(np.uint8))
         return out
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """``numpy()``, of another type if one is asked for; ValueError for what must be no copy."""
+        if copy is False:
+            raise ValueError(
+                f"an array on {self.buffer.driver} becomes one of NumPy's by a copy to the host's"
+                " memory, and copy=False asks for none"
+            )
+        a = self.numpy()
+        return a if dtype is None else a.astype(dtype, copy=False)
+
     def __dlpack_device__(self) -> tuple[int, int]:
         """DLPack's number of the kind of device, and which of those it is."""
         return _place(self.buffer.driver)
 
-    def __dlpack__(self, *, dl_device: tuple[int, int] | None = None, **_: Any) -> Any:
-        """A capsule with the memory, once the device has made what is in it."""
+    def __dlpack__(
+        self, *, dl_device: tuple[int, int] | None = None, copy: bool | None = None, **_: Any
+    ) -> Any:
+        """A capsule with the memory, or with that of a copy on the device if ``copy`` is True, once
+        the device has made what is in it: no stream has anything to wait for."""
         driver = self.buffer.driver
         if dl_device not in (None, self.__dlpack_device__()):
             raise BufferError(f"the array lies on {driver}; call numpy() for a copy in the host's")
         if self.device not in dlpack.ADDRESSED:
             raise BufferError(f"memory of {driver} has no address to hand over; call numpy()")
+        if copy:
+            return put(driver, self.numpy()).__dlpack__()
         driver.sync()
         # Whoever takes it may have work of its own under way when it lets it go: a run would not
         # wait for that, but to free the memory does.
@@ -87,12 +103,13 @@ def _place(driver: Driver) -> tuple[int, int]:
 def put(driver: Driver, value: Any) -> DeviceArray:
     """A copy of an array in the memory of a device. DTypeError for what is no array of a type that
     RLX has."""
-    a = np.asarray(value)
-    name = next((name for name, dt in DTYPES.items() if dt.numpy == a.dtype), None)
-    if name is None or not isinstance(value, np.ndarray | np.generic):
-        found = a.dtype if isinstance(value, np.ndarray) else type(value).__name__
+    is_array = isinstance(value, np.ndarray | np.generic)
+    name = next((n for n, dt in DTYPES.items() if is_array and dt.numpy == value.dtype), None)
+    if name is None:
+        found = value.dtype if is_array else type(value).__name__
         raise DTypeError(f"a device takes NumPy arrays of {', '.join(DTYPES)}, found {found}",
                          caller())  # fmt: skip
+    a = np.asarray(value)
     buffer = driver.allocate(a.nbytes)
     if a.size:
         driver.write(buffer, 0, np.ascontiguousarray(a).reshape(-1).view(np.uint8))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rlx.errors import DeviceError
 from rlx.graph import Graph
 from rlx.ops.base import Op, op_class
-from rlx.runtime.backend import backend_for, devices, why_not
+from rlx.runtime.backend import backend_for, device_name, devices, why_not
 from rlx.runtime.hardware import DEVICE_PRIORITY, Device, found_by_driver, is_software, label
 from rlx.targets import features_of
 from rlx.targets.gpu.drivers import DRIVERS, opened
@@ -26,6 +26,7 @@ __all__ = [
     "first_unsupported_op",
     "full_name",
     "is_available",
+    "lacking",
     "supports",
     "supports_graph",
     "supports_run_slots",
@@ -63,6 +64,7 @@ def full_name(device: str) -> str:
     """A device for people: ``"CPU (x86-64-v4)"`` says which code this machine's gets, and a GPU
     has the name that its driver gives it."""
     backend_for(device)
+    device = device_name(device)
     if device == "cpu":
         from rlx.targets.cpu.features import selected
 
@@ -77,8 +79,9 @@ def fastest_device() -> str:
 
 
 def fastest_among(candidates: Iterable[str]) -> str:
-    """The first of ``candidates`` by priority that is available; DeviceError if none is."""
-    given = tuple(candidates)
+    """The first of ``candidates`` by priority that is available; DeviceError if none is, or
+    if one is no device."""
+    given = tuple(map(device_name, candidates))
     for device in available_devices():
         if device in given:
             return device
@@ -96,6 +99,7 @@ def supports(device: str, op: str | type[Op]) -> bool:
     from rlx.ops.kinds import runnable
 
     cls = op_class(op) if isinstance(op, str) else op
+    device = device_name(device)
     if device == "cpu":
         return issubclass(cls, Control) or runnable(cls)
     return is_available(device) and not (device in DRIVERS and hasattr(cls, "kernel"))
@@ -104,10 +108,10 @@ def supports(device: str, op: str | type[Op]) -> bool:
 def first_unsupported_op(device: str, graph: Graph) -> tuple[int, Op] | None:
     """The first node that a device does not run, or not on elements of its types, with its number;
     None if it runs them all."""
-    lacking = _lacking(device)
+    lacks = lacking(device)
     for number, node in enumerate(graph.nodes()):
         types = {v.dtype for v in (*node.present, *node.results)}
-        if not supports(device, type(node)) or not lacking.isdisjoint(types):
+        if not supports(device, type(node)) or not lacks.isdisjoint(types):
             return number, node
     return None
 
@@ -122,8 +126,9 @@ def why_unsupported(device: str, graph: Graph) -> str:
     return f"it does not run {op.name} of {', '.join(types)}"
 
 
-def _lacking(device: str) -> frozenset[DType]:
+def lacking(device: str) -> frozenset[DType]:
     """The element types that an available device does without."""
+    device = device_name(device)
     if device not in DRIVERS or not is_available(device):
         return frozenset()
     module = features_of(device)
@@ -152,6 +157,6 @@ def drain_device(device: str) -> None:
     """Wait for what a device still does; DeviceError for a device that is not available. On the
     CPU a run returns when it is done, so that there is nothing to wait for."""
     backend_for(device)
-    driver = opened(device)
+    driver = opened(device_name(device))
     if driver is not None:
         driver.sync()

@@ -28,26 +28,20 @@ from rlx.errors import (
     UnsupportedError,
 )
 from rlx.graph import Graph, check_param
-from rlx.runtime.backend import registered, why_not
+from rlx.runtime.backend import device_name, registered, why_not
+from rlx.runtime.calls import array_of_bytes
 from rlx.runtime.cost import estimate_ns
 from rlx.runtime.devices import available_devices, supports_graph, why_unsupported
 from rlx.runtime.executable import typed_array, unknown
-from rlx.runtime.hardware import is_software, label
-from rlx.runtime.policy import DevicePolicy
+from rlx.runtime.hardware import REFERENCE, is_software, label
+from rlx.runtime.policy import DevicePolicy, named_by
 from rlx.runtime.session import CompiledGraph, Session
-from rlx.types import DTYPES
 
 __all__ = [
-    "DeviceBenchResult",
-    "DeviceCandidate",
-    "DeviceFallbackError",
-    "GraphDevices",
-    "benchmark_devices",
-    "fastest_device_for",
-    "fastest_device_for_with_policy",
-    "graph_param_names",
-    "warm_all",
-]
+    "DeviceBenchResult", "DeviceCandidate", "DeviceFallbackError", "GraphDevices",
+    "benchmark_devices", "fastest_device_for", "fastest_device_for_with_policy",
+    "graph_param_names", "warm_all",
+]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 Inputs = Mapping[str, Any]
@@ -166,22 +160,25 @@ class GraphDevices:
         RLX_DEVICE if it can, else the fastest."""
         if hint is not None:
             self._check_viable(hint)
-            return str(hint)
-        wanted = knobs.device.get()
-        return wanted if wanted in self.devices() else self.fastest()
+            return device_name(hint)
+        return self._wanted() or self.fastest()
+
+    def _wanted(self) -> str:
+        """The device of RLX_DEVICE, if it can run the graph; "" if it cannot, or there is none."""
+        return next((d for d in named_by(knobs.device) if self._is_viable(d)), "")
 
     def resolve_chain(self, hint: Chain | None = None) -> tuple[str, ...]:
         """The devices to try in turn: those that are asked for, or RLX_DEVICE_CHAIN, or the one
         that ``resolve`` names."""
         if hint is not None:
-            return (str(hint),) if isinstance(hint, str) else tuple(map(str, hint))
-        return knobs.device_chain.get() or (self.resolve(),)
+            return tuple(map(device_name, (hint,) if isinstance(hint, str) else hint))
+        return named_by(knobs.device_chain) or (self.resolve(),)
 
     def resolve_with_inputs(self, hint: str | None, inputs: Inputs) -> str:
         """As ``resolve``; where the policy picks by benchmark, the fastest of runs on these inputs,
         which is then kept."""
         runs = self._policy.pick.runs
-        if hint is not None or not runs or knobs.device.get() in self.devices():
+        if hint is not None or not runs or self._wanted():
             return self.resolve(hint)
         with self._lock:
             if not self._winner:
@@ -189,8 +186,13 @@ class GraphDevices:
                 self._winner = found[0].device if found else self.fastest()
             return self._winner
 
+    def _is_viable(self, device: str) -> bool:
+        """Whether a device that is asked for by name can run the graph under the policy."""
+        return device in self.devices() or (device == REFERENCE and self._policy.allows(device))
+
     def _check_viable(self, device: str) -> None:
-        if device in self.devices():
+        device = device_name(device)
+        if self._is_viable(device):
             return
         why = why_not(device)
         if why:
@@ -219,9 +221,7 @@ class GraphDevices:
 
     def set_param_typed(self, name: str, data: bytes, dtype: str) -> None:
         """As ``set_param``, from the bytes of a flat array of a dtype ("f32")."""
-        if dtype not in DTYPES:
-            raise GraphError(f"no dtype is called {dtype!r}; there are {', '.join(DTYPES)}")
-        self.set_param(name, np.frombuffer(data, DTYPES[dtype].numpy))
+        self.set_param(name, array_of_bytes(name, data, dtype))
 
     def sync_params_to_all(self) -> None:
         """Set every param again on every device that the graph is compiled for."""
@@ -241,6 +241,7 @@ class GraphDevices:
     def compile(self, device: str) -> CompiledGraph:
         """The graph compiled for a device, which is done once; DeviceError or UnsupportedError if
         the device cannot run it."""
+        device = device_name(device)
         with self._lock:
             if device not in self._compiled:
                 self._check_viable(device)
@@ -302,14 +303,14 @@ class GraphDevices:
         """Run on the first device of a chain that can, and say which one that was.
 
         ``attempts`` then has those before it, with why they failed: no such device here, a compile
-        that failed, a device lost in the middle of a run. DeviceFallbackError if all failed. Inputs
-        that do not fit, and data that has no result, are errors on every device and raised at once.
+        that failed, a device lost in the middle of a run. DeviceFallbackError if all failed. Names
+        of no device, inputs that do not fit, and data that has no result are raised at once.
         """
         return self._first(chain, lambda device: self.run(device, inputs))
 
     def _first(self, chain: Iterable[str], use: Any) -> tuple[str, Any]:
         failed: list[tuple[str, str]] = []
-        for device in chain:
+        for device in tuple(map(device_name, chain)):
             try:
                 self._check_viable(device)
             except RlxError as e:

@@ -8,7 +8,16 @@ from enum import StrEnum
 from rlx.errors import DeviceError, did_you_mean
 from rlx.targets.gpu.drivers import DRIVERS, Probe, probe
 
-__all__ = ["DEVICE_PRIORITY", "Device", "found_by_driver", "is_software", "label", "why_missing"]
+__all__ = [
+    "DEVICE_PRIORITY",
+    "NAMES",
+    "REFERENCE",
+    "Device",
+    "found_by_driver",
+    "is_software",
+    "label",
+    "why_missing",
+]
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,12 @@ DEVICE_PRIORITY = tuple(_KNOWN)
 """Devices from the one that is expected to be fastest on. Others that are registered come last, and
 a device that is the processor by way of a GPU's API comes after the processor itself."""
 
+REFERENCE = "interpret"
+"""The interpreter: it says what is right, and is no device to compute on."""
+
+NAMES = {n: device for device, known in _KNOWN.items() for n in (device, *known.aliases)}
+"""The device that each name means, other names of devices among them, in lower case."""
+
 
 class Device(StrEnum):
     """The twelve devices of RLX's interface. A device is a string: those beside them ("opencl",
@@ -77,11 +92,10 @@ class Device(StrEnum):
     def parse(text: str) -> Device:
         """The device of a name or another name of it ("nvidia", "vk"), upper and lower case being
         the same; DeviceError for what is none."""
-        given = text.strip().lower()
-        for device in Device:
-            if given in (device, *_KNOWN[device].aliases):
-                return device
-        known = [n for d in Device for n in (d.value, *_KNOWN[d].aliases)]
+        found = NAMES.get(text.strip().lower())
+        if found in set(Device):
+            return Device(found)
+        known = [n for n, device in NAMES.items() if device in set(Device)]
         raise DeviceError(f"no device is called {text!r}{did_you_mean(text, known)}")
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from rlx import knobs
 from rlx.errors import DeviceError, GraphError
-from rlx.runtime.backend import registered
+from rlx.knobs import Knob
+from rlx.runtime.backend import device_name
 from rlx.runtime.devices import available_devices, by_priority
-from rlx.runtime.hardware import DEVICE_PRIORITY, Device
+from rlx.runtime.hardware import DEVICE_PRIORITY, REFERENCE
 
-__all__ = ["DevicePickStrategy", "DevicePolicy"]
+__all__ = ["DevicePickStrategy", "DevicePolicy", "named_by"]
 
 
 @dataclass(frozen=True)
@@ -36,20 +37,25 @@ class DevicePickStrategy:
 
 def _known(names: Iterable[str]) -> tuple[str, ...]:
     """Names of devices as RLX says them; DeviceError for what is no device."""
-    return tuple(dict.fromkeys(_name(n) for n in names))
+    return tuple(dict.fromkeys(map(device_name, names)))
 
 
-def _name(name: str) -> str:
-    if name in DEVICE_PRIORITY or registered(name):
-        return str(name)
-    return Device.parse(name).value
+def named_by(knob: Knob[str] | Knob[tuple[str, ...]]) -> tuple[str, ...]:
+    """The devices that a variable of the environment names; DeviceError, which says which variable,
+    for what is no device."""
+    text = knob.get()
+    try:
+        return _known([text] if text and isinstance(text, str) else text)
+    except DeviceError as e:
+        raise DeviceError(f"{e.message} (in the variable {knob.variable})") from None
 
 
 @dataclass(frozen=True)
 class DevicePolicy:
     """Devices that may be used (None: all), those that may not, and those that come first.
 
-    Names may be any that ``Device.parse`` takes; DeviceError for others.
+    Names may be any that ``Session`` takes; DeviceError for others. The interpreter, which is there
+    to be compared with, is taken only where it is named.
     """
 
     allow: tuple[str, ...] | None = None
@@ -94,15 +100,12 @@ class DevicePolicy:
     @staticmethod
     def from_env_key(prefix: str) -> DevicePolicy:
         """As ``from_env``, by variables that begin with another prefix."""
-        try:
-            return DevicePolicy(
-                knobs.devices.under(prefix) or None,
-                knobs.deny_devices.under(prefix),
-                knobs.prefer_devices.under(prefix),
-                DevicePickStrategy(knobs.benchmark_pick.under(prefix)),
-            )
-        except DeviceError as e:
-            raise DeviceError(f"{e.message} (in a variable {prefix}_... )") from None
+        return DevicePolicy(
+            named_by(knobs.devices.under(prefix)) or None,
+            named_by(knobs.deny_devices.under(prefix)),
+            named_by(knobs.prefer_devices.under(prefix)),
+            DevicePickStrategy(knobs.benchmark_pick.under(prefix).get()),
+        )
 
     def pick_strategy(self) -> DevicePickStrategy:
         """How the fastest is found."""
@@ -117,7 +120,10 @@ class DevicePolicy:
         return self.apply((*DEVICE_PRIORITY, *available_devices()))
 
     def apply(self, devices: Iterable[str]) -> tuple[str, ...]:
-        """The devices, of those given, that may be used: the preferred first, then by priority."""
-        allowed = by_priority(d for d in devices if self.allows(d))
+        """The devices, of those given, that are picked from: the preferred first, then by priority.
+        Any that ``allows`` lets pass, but the interpreter only if the policy names it."""
+        named = (*(self.allow or ()), *self.prefer)
+        taken = (d for d in devices if d != REFERENCE or d in named)
+        allowed = by_priority(d for d in taken if self.allows(d))
         rank = {d: i for i, d in enumerate(self.prefer)}
         return tuple(sorted(allowed, key=lambda d: rank.get(d, len(rank))))

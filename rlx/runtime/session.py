@@ -15,17 +15,18 @@ from rlx.errors import ArtifactError, GraphError, NameError, ShapeError, Unsuppo
 from rlx.graph import Graph, check_param, sizes_of
 from rlx.ops.base import caller
 from rlx.ops.builders import located
-from rlx.precision import (
-    Precision,
-    PrecisionPolicy,
-    Types,
-    check_policy,
-    check_precision,
-    types_of,
-)
+from rlx.precision import Precision, PrecisionPolicy, Types, check_policy, check_precision, types_of
 from rlx.runtime.artifact import Artifact
-from rlx.runtime.backend import Backend, Loaded, Weights, backend_for, signature_of
-from rlx.runtime.calls import check_outputs, check_state, of_the_host, shape_of
+from rlx.runtime.backend import Backend, Loaded, Weights, backend_for, device_name, signature_of
+from rlx.runtime.calls import (
+    array_of_bytes,
+    check_outputs,
+    check_params,
+    check_state,
+    memory_is_the_hosts,
+    of_the_host,
+    shape_of,
+)
 from rlx.runtime.donation import check_donations
 from rlx.runtime.executable import Executable, as_array, typed_array, unknown
 from rlx.types import TensorType
@@ -48,7 +49,8 @@ MAX_BINDINGS = 64
 class Session:
     """Compiles graphs for one device.
 
-    ``device`` is a registered device's name ("cpu"); DeviceError if it is unknown or unavailable.
+    ``device`` is a device's name ("cpu") or another name of it ("vk"), in either case of letters;
+    DeviceError if it is unknown or unavailable.
     ``precision`` says in what it multiplies (``rlx.Precision``); by "f32" every op computes in its
     own element type. ``threads`` sets the number of threads of the process; by default what
     affinity, cgroup quota and RLX_NUM_THREADS allow.
@@ -57,11 +59,11 @@ class Session:
     def __init__(
         self, device: str = "cpu", precision: str = "f32", *, threads: int | None = None
     ) -> None:
-        self.device, self.precision = device, located(check_precision)(precision)
-        self.types: Types = types_of(self.precision, _instructions(device, self.precision))
+        self.device, self.precision = device_name(device), located(check_precision)(precision)
+        self.types: Types = types_of(self.precision, _instructions(self.device, self.precision))
         plain = not self.types.changes
         self.policy = PrecisionPolicy.ALWAYS_F32 if plain else PrecisionPolicy.CUSTOM
-        self.backend: Backend = backend_for(device)
+        self.backend: Backend = backend_for(self.device)
         if threads is not None:
             if (
                 isinstance(threads, bool)
@@ -87,6 +89,8 @@ class Session:
         bound = graph if dims is None else graph.bind(dims)
         check_donations(bound, options.get("donate", ()))
         return CompiledGraph(bound, self.backend, options, report)
+
+    compile_graph = compile
 
     def compile_with(
         self, graph: Graph, options: Options, *, dims: Mapping[str, int] | None = None
@@ -120,7 +124,7 @@ class Session:
         """
         put = getattr(self.backend, "put", None)
         if put is None:
-            raise _memory_is_the_host_s(self.device)
+            raise memory_is_the_hosts(self.device)
         return put(value)
 
     @located
@@ -149,12 +153,6 @@ class Session:
         compiled = CompiledGraph(signature_of(found), Loaded(self.backend, found), {})
         compiled._params.update(found.values)  # the executable has them already
         return compiled
-
-
-def _memory_is_the_host_s(device: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"device {device!r} computes in the host's memory, where arrays are NumPy's", caller()
-    )
 
 
 def _instructions(device: str, precision: Precision) -> frozenset[str]:
@@ -222,6 +220,10 @@ class CompiledGraph:
             for weights in self._weights():
                 weights.set_param(name, a)
 
+    def set_param_typed(self, name: str, data: bytes, dtype: str) -> None:
+        """As ``set_param``, from the bytes of a flat array of a dtype ("f32")."""
+        self.set_param(name, array_of_bytes(name, data, dtype))
+
     def set_input(self, name: str, value: Any) -> None:
         """Give an input a value for the calls that leave it out. An array is kept, not copied."""
         index = self._input_index(name)
@@ -274,10 +276,12 @@ class CompiledGraph:
                 )
             executable, ready = self._prepare(dict(zip(names, inputs, strict=True)))
             return executable.run_slots(*ready)
+        if self._short is None:  # what is no Executable may not see it itself
+            check_params(self._types, self._params)
         try:
             return executable.run_slots(*inputs)
         except GraphError:
-            self._check_params()
+            check_params(self._types, self._params)
             raise
 
     def run_on_device(self, inputs: Mapping[str, Any] | None = None) -> list[DeviceArray]:
@@ -289,7 +293,7 @@ class CompiledGraph:
         executable, ready = self._prepare(inputs or {})
         run = getattr(executable, "run_on_device", None)
         if run is None:
-            raise _memory_is_the_host_s(self.backend.name)
+            raise memory_is_the_hosts(self.backend.name)
         return run(ready)
 
     def run_in_place(self, inputs: Mapping[str, Any], state: Mapping[str, Any]) -> list[Array]:
@@ -333,21 +337,13 @@ class CompiledGraph:
             names_of = ", ".join(f"{n!r}" for n in missing)
             many = "s" * (len(missing) > 1)
             raise NameError(f"nothing was given for the input{many} {names_of}", caller())
-        self._check_params()
+        check_params(self._types, self._params)
         executable = self._fast or self._executable(self._binding(feeds))
         accept = getattr(executable, "accept", of_the_host)
         ready = [
             accept(feeds[n], s) for n, s in zip(names, executable.artifact.inputs, strict=True)
         ]
         return executable, ready
-
-    def _check_params(self) -> None:
-        if len(self._params) < len(self._types):
-            unset = [n for n in self._types if n not in self._params]
-            raise NameError(
-                f"no value was set for param {unset[0]!r}; call set_param({unset[0]!r}, array)",
-                caller(),
-            )
 
     # -- shapes ----------------------------------------------------------------------------
 

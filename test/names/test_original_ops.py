@@ -7,10 +7,16 @@ import importlib
 import pytest
 
 import rlx
+from rlx import compat
+from rlx.compat_calls import CALLS
 from rlx.compat_ops import BLOCKS, LATER, OPS, Row
 from rlx.ops import BUILDERS, OP_MODULES
 
-ROWS = {**{f"op-{n}": r for n, r in OPS.items()}, **{f"block-{n}": r for n, r in BLOCKS.items()}}
+ROWS = {
+    f"{kind}-{name}": row
+    for kind, rows in (("op", OPS), ("block", BLOCKS), ("call", CALLS))
+    for name, row in rows.items()
+}
 
 QUANTIZED = {
     "Quantize", "Dequantize", "FakeQuantize", "FakeQuantizeLSQ", "FakeQuantizeLSQBackwardX",
@@ -21,6 +27,18 @@ QUANTIZED = {
 
 def test_all_are_listed() -> None:
     assert (len(OPS), len(BLOCKS)) == (92, 17)
+
+
+def test_every_name_that_is_no_op_has_one_row() -> None:
+    said = {*compat.NAMES, *(n for names in compat.LATER.values() for n in names)}
+    assert not said & {*CALLS}
+    for name in (
+        "set_param_typed", "bind_handle", "bind_gpu_handle", "has_gpu_handle", "read_gpu_handle",
+        "set_gpu_handle_feed", "run_feed_gpu_handle", "commit_no_wait", "sync_pending",
+        "run_pipelined", "clone",
+    ):  # fmt: skip
+        assert f"CompiledGraph.{name}" in CALLS
+    assert {"WeightLoader", "CommandStream", "Session.compile_graph"} <= {*CALLS}
 
 
 def test_only_quantization_is_missing() -> None:

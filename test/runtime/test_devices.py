@@ -182,6 +182,33 @@ def test_what_a_device_makes_of_a_graph() -> None:
     assert str(report) == str(rlx.dispatch_report_for_device(graph(), "cpu"))
 
 
+@pytest.mark.parametrize("device", ["gpu", "metal", "vk"])
+def test_what_a_device_runs_on_no_elements_of_a_type_is_not_legal_there(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    g = rlx.Graph("wide")
+    g.set_outputs(g.input("x", [4], "f64").cast("f32") + 1.0)
+    calls = (
+        rlx.legalize_graph_for_device, rlx.legalize_graph_for_device_with_report,
+        rlx.dispatch_report_for_device, rlx.legalize_graph_for_device_with_options,
+    )  # fmt: skip
+    monkeypatch.setattr("rlx.runtime.backend._registry", dict(HOST))
+    for here in (True,) if device == "vk" else (False, True):  # whether there is one
+        if here:
+            rlx.register_backend(rlx.Device.parse(device), InterpreterBackend)
+            monkeypatch.setattr(hardware, "probe", lambda api: Probe(api, "it"))
+            assert rlx.first_unsupported_op(device, g) == (0, g.nodes()[0])
+        for call in calls:
+            with pytest.raises(UnsupportedError, match=r"does not run mir\.cast of f64: ") as e:
+                call(g, device)
+            assert "test_devices.py" in str(e.value)
+    if device == "vk":  # one that has doubles
+        has = frozenset(["float64", "int64"])
+        monkeypatch.setattr(hardware, "probe", lambda api: Probe(api, "it", features=has))
+        assert rlx.first_unsupported_op(device, g) is None
+        assert "mir.cast" in str(rlx.legalize_graph_for_device(g, device))
+
+
 def test_the_environment_says_how_ops_are_dispatched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLX_KERNEL_DISPATCH", "common")
     assert rlx.CompileOptions().dispatch == rlx.KernelDispatchPolicy.COMMON
@@ -206,7 +233,7 @@ def test_a_policy_filters_and_orders() -> None:
     assert str(DevicePickStrategy()) == "cost model"
     assert str(DevicePickStrategy(3)) == "benchmark of 3 runs"
     assert "cuda" in DevicePolicy().probe_set()
-    with pytest.raises(DeviceError, match="no device is called 'cupu'; did you mean 'cpu'"):
+    with pytest.raises(DeviceError, match="unknown device 'cupu'; did you mean 'cpu'"):
         DevicePolicy.only(["cupu"])
     with pytest.raises(GraphError, match="1 run or more, found -1"):
         DevicePickStrategy(-1)
@@ -225,8 +252,84 @@ def test_a_policy_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("MINE_DEVICES", "cpu")
     assert DevicePolicy.from_env_key("MINE") == DevicePolicy.only(["cpu"])
     monkeypatch.setenv("MINE_DEVICES", "cpux")
-    with pytest.raises(DeviceError, match=r"'cpux'.*in a variable MINE_"):
+    with pytest.raises(DeviceError, match=r"'cpux'.*in the variable MINE_DEVICES"):
         DevicePolicy.from_env_key("MINE")
+
+
+@pytest.mark.parametrize("given", ["cl", "CL", " OpenCL ", "opencl"])
+def test_all_take_the_same_names_of_a_device(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlx.runtime.backend._registry", dict(HOST))
+    rlx.register_backend("opencl", InterpreterBackend)
+    monkeypatch.setattr(hardware, "probe", lambda api: Probe(api, "it"))
+    assert rlx.Session(given).device == "opencl"
+    assert rlx.is_available(given) and rlx.supports_run_slots(given)
+    assert rlx.full_name(given) == "OpenCL (it)" and rlx.fastest_among([given]) == "opencl"
+    assert rlx.supports(given, "mir.gelu") and rlx.supports_graph(given, graph())
+    rlx.drain_device(given)
+    r = runner()
+    assert r.resolve(given) == "opencl" and r.resolve_chain(["CPU", given]) == ("cpu", "opencl")
+    assert r.compile(given) is r.compile("opencl")
+    assert r.run_try(["NVIDIA", given], FEEDS)[0] == "opencl"
+    assert r.attempts[0][0] == "cuda"
+    with knobs.device.scoped("CPU"):
+        assert r.resolve() == "cpu"
+    monkeypatch.setenv("RLX_DEVICE", given)
+    assert r.resolve() == "opencl"
+    monkeypatch.setenv("RLX_DEVICE_CHAIN", f"nvidia,{given},CPU")
+    assert r.resolve_chain() == ("cuda", "opencl", "cpu")
+    assert r.run_chain(None, FEEDS)[0] == "opencl"
+    monkeypatch.setenv("RLX_DENY_DEVICES", given)
+    assert not DevicePolicy.from_env().allows("opencl")
+
+
+def test_a_name_of_no_device_is_an_error_that_lists_the_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listed = r"unknown device 'vulcan'; did you mean 'vulkan'.*available: cpu.*vulkan.*vk"
+    r = runner()
+    for call in (
+        lambda: rlx.Session("vulcan"), lambda: r.resolve("vulcan"),
+        lambda: r.resolve_chain("vulcan"), lambda: r.compile("vulcan"),
+        lambda: r.run_try(["cpu", "vulcan"], FEEDS), lambda: rlx.fastest_among(["cpu", "vulcan"]),
+        lambda: rlx.supports("vulcan", "mir.gelu"), lambda: rlx.supports_graph("vulcan", graph()),
+    ):  # fmt: skip
+        with pytest.raises(DeviceError, match=listed):
+            call()
+    for variable, call in (
+        ("RLX_DEVICE", r.resolve),
+        ("RLX_DEVICE", lambda: r.resolve_with_inputs(None, FEEDS)),
+        ("RLX_DEVICE_CHAIN", r.resolve_chain),
+        ("RLX_PREFER_DEVICES", DevicePolicy.from_env),
+        ("RLX_DENY_DEVICES", DevicePolicy.from_env),
+    ):
+        with monkeypatch.context() as m:
+            m.setenv(variable, "vulcan")
+            if variable == "RLX_DEVICE" and call != r.resolve:
+                r.set_policy(DevicePolicy().with_benchmark_pick(1))
+            with pytest.raises(DeviceError, match=rf"{listed}.*\(in the variable {variable}\)"):
+                call()
+
+
+def test_the_interpreter_is_taken_only_where_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlx.runtime.backend._registry", dict(HOST))
+    rlx.register_backend("vulkan", InterpreterBackend)
+    monkeypatch.setattr(hardware, "probe", lambda api: Probe(api, "it", software=True))
+    monkeypatch.setenv("RLX_DENY_DEVICES", "cpu")
+    r = GraphDevices.from_env(graph())
+    r.set_param("w", W)
+    assert r.devices() == ("vulkan",) and r.fastest() == "vulkan"
+    assert "interpret" not in {c.device for c in r.report()}
+    assert r.resolve("interpret") == "interpret"
+    np.testing.assert_array_equal(r.run("interpret", FEEDS)[0], [[4, 6]])
+    assert r.run_try(["interpret"], FEEDS)[0] == "interpret"
+    with knobs.device.scoped("interpret"):
+        assert r.resolve() == "interpret"
+    for policy in (DevicePolicy.only(["interpret"]), DevicePolicy().with_prefer(["interpret"])):
+        assert GraphDevices(graph(), policy).fastest() == "interpret"
+    with pytest.raises(DeviceError, match="interpreter is not allowed by the policy"):
+        runner(DevicePolicy().with_deny(["interpret"])).resolve("interpret")
+    with pytest.raises(DeviceError, match="no device can run graph 'hello' under the policy"):
+        runner(DevicePolicy().with_deny(["cpu", "vulkan"])).fastest()
 
 
 # -- one graph on several devices ----------------------------------------------------------
@@ -234,7 +337,7 @@ def test_a_policy_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_every_device_gives_the_same_and_shares_params() -> None:
     r = runner()
-    assert r.devices() == rlx.devices_for(r.graph)
+    assert r.devices() == tuple(d for d in rlx.devices_for(r.graph) if d != "interpret")
     assert graph_param_names(r.graph) == ["w"]
     for device in r.devices():
         np.testing.assert_array_equal(r.run(device, FEEDS)[0], [[4, 6]])
@@ -297,13 +400,14 @@ def test_a_chain_is_the_hint_or_the_environments_or_what_is_resolved() -> None:
 
 def test_a_chain_goes_on_where_a_device_is_missing_and_says_so() -> None:
     r = runner()
-    device, (y,) = r.run_try(["rocm", "nowhere", "cpu"], FEEDS)
+    device, (y,) = r.run_try(["rocm", "tpu", "cpu"], FEEDS)
     assert device == "cpu"
     np.testing.assert_array_equal(y, [[4, 6]])
-    (first, why), (second, unknown) = r.attempts
-    assert (first, second) == ("rocm", "nowhere")
+    (first, why), (second, _) = r.attempts
+    assert (first, second) == ("rocm", "tpu")
     assert why.startswith("not viable for this graph under policy: ROCm is not available: ")
-    assert "unknown device 'nowhere'" in unknown
+    with pytest.raises(DeviceError, match="unknown device 'nowhere'"):
+        r.run_try(["nowhere", "cpu"], FEEDS)
 
 
 def test_an_empty_chain_and_one_that_fails_list_every_attempt() -> None:

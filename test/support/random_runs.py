@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import rlx
+from rlx.errors import UnsupportedError
 from rlx.interpreter import interpret
 from rlx.ops.elementwise import INEXACT
 from rlx.tools.reduce import Subject, reduce_graph
@@ -24,21 +25,21 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def failure(case: Case) -> Mismatch | None:
-    """The first way whose results are wrong; the interpreter is one of them."""
+def failure(case: Case, device: str = "cpu") -> Mismatch | None:
+    """The first way whose results are wrong on a device; the interpreter is one of them."""
     found = _wrong("interpreter", interpret(case.graph, case.feeds, case.params), case)
     ways = list(WAYS) if case.seed % 4 == 0 else ["native", "common"]
     for way in ways:
         if found is not None:
             break
-        found = run_way(case, way)
+        found = run_way(case, way, device)
     return found
 
 
-def run_way(case: Case, way: str) -> Mismatch | None:
-    """Compile and run a case twice, by ``run`` and by ``run_into``."""
+def run_way(case: Case, way: str, device: str = "cpu") -> Mismatch | None:
+    """Compile and run a case twice on a device, by ``run`` and by ``run_into``."""
     try:
-        compiled = rlx.Session("cpu").compile(case.graph, **WAYS[way])
+        compiled = rlx.Session(device).compile(case.graph, **WAYS[way])
         for name, a in case.params.items():
             compiled.set_param(name, a)
         first = compiled.run(case.feeds)
@@ -60,7 +61,7 @@ def _wrong(way: str, found: list[Array], case: Case) -> Mismatch | None:
     return None
 
 
-def report(case: Case, found: Mismatch) -> str:
+def report(case: Case, found: Mismatch, device: str = "cpu") -> str:
     """The failure on a shrunk graph."""
     if found.way == "interpreter":
         small, again = case, found
@@ -68,14 +69,14 @@ def report(case: Case, found: Mismatch) -> str:
         kind = found.message.split(":")[0] if "Error" in found.message else ""
 
         def fails(trial: Case) -> bool:
-            now = run_way(trial, found.way)
+            now = run_way(trial, found.way, device)
             return now is not None and now.message.startswith(kind)
 
         small = shrunk(case, fails)
-        again = run_way(small, found.way) or found
+        again = run_way(small, found.way, device) or found
     arrays = {**small.feeds, **small.params}
     shown = [f"  {n} = {np.array2string(a, threshold=40)}" for n, a in arrays.items()]
-    head = f"seed {case.seed}, {found.way}: output {again.index}: {again.message}"
+    head = f"seed {case.seed}, {device} {found.way}: output {again.index}: {again.message}"
     return "\n".join([head, str(small.graph.to_mlir()), *shown, ""])
 
 
@@ -89,6 +90,11 @@ class Mismatch:
     way: str
     index: int
     message: str
+
+    @property
+    def refused(self) -> bool:
+        """Whether it is only that the device does not run the graph, and said so."""
+        return self.message.startswith(UnsupportedError.__name__)
 
 
 def difference(found: Array, expected: Array, allowed: Array) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 
 import rlx
 from rlx.errors import (
@@ -195,6 +196,42 @@ def test_arrays_of_another_device_are_refused() -> None:
         f.run({"x": np.ones((1, WIDTH), np.float32), "at": at(0), "cache": there})
     with pytest.raises(BufferError, match="no address to hand over"):
         there.__dlpack__()
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("dtype", [np.float32, bfloat16, np.bool_, np.int8])
+def test_numpy_makes_a_copy_of_an_array_of_a_device(api: str, dtype: Any) -> None:
+    a = (np.arange(6).reshape(2, 3) % 2).astype(dtype)
+    there = session(api).to_device(a)
+    for found in (np.asarray(there), np.array(there), np.asarray(there, copy=True)):
+        assert found.dtype == a.dtype and found.tobytes() == a.tobytes()
+        found[...] = 1  # it is nobody else's
+    np.testing.assert_array_equal(there.numpy(), a)
+    wide = np.asarray(there, np.float64)
+    assert wide.dtype == np.float64 and wide.tolist() == a.tolist()
+    assert np.add(there, np.ones(3)).tolist() == (a.astype(float) + 1).tolist()
+    with pytest.raises(ValueError, match="by a copy to the host's memory, and copy=False"):
+        np.asarray(there, copy=False)
+    empty = session(api).to_device(np.zeros((0, 2), np.float32))
+    assert np.asarray(empty).shape == (0, 2)
+
+
+def test_a_copy_is_handed_over_where_one_is_asked_for() -> None:
+    a = np.arange(6, dtype=np.float32)
+    there = session("cuda").to_device(a)
+    own = dlpack.imported(there.__dlpack__(copy=False), "it")
+    copied = dlpack.imported(there.__dlpack__(copy=True, stream=1, max_version=(1, 0)), "it")
+    assert own.address == there.buffer.raw[0] != copied.address
+    for t in (own, copied):
+        seen = np.ctypeslib.as_array((ctypes.c_float * 6).from_address(t.address))
+        np.testing.assert_array_equal(seen, a)
+    seen[...] = 0  # of the copy
+    np.testing.assert_array_equal(there.numpy(), a)
+    for t in (own, copied):
+        t.release()
+    assert not dlpack._given
+    with pytest.raises(BufferError, match="no address to hand over"):
+        session("metal").to_device(a).__dlpack__(copy=True)
 
 
 def test_memory_of_a_device_is_not_the_hosts() -> None:
