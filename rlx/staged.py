@@ -22,8 +22,9 @@ from rlx.lowering.report import DispatchReport, FusionReport
 from rlx.modules import GraphModule, GraphStage, LirModule, MirModule
 from rlx.records import frozen
 from rlx.runtime.backend import device_name
+from rlx.runtime.device_names import label
 from rlx.runtime.devices import is_available
-from rlx.runtime.hardware import found_by_driver, label
+from rlx.runtime.hardware import found_by_driver
 from rlx.targets import TARGETS, best_features, find_target
 
 __all__ = [

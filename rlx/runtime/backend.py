@@ -19,6 +19,7 @@ from rlx.graph import Graph
 from rlx.ops.location import caller
 from rlx.ops.value import Value
 from rlx.runtime.artifact import Artifact, Signature
+from rlx.runtime.device_names import NAMES, label
 from rlx.runtime.executable import Executable
 from rlx.types import TensorType
 
@@ -205,8 +206,6 @@ def registered(device: str) -> bool:
 def device_name(device: str) -> str:
     """A device as RLX calls it, from any name of it ("vk", "Vulkan", "CPU"): a registered one, or
     one that RLX knows. DeviceError, which lists the names, for what is no device."""
-    from rlx.runtime.hardware import NAMES
-
     if isinstance(device, str):
         if device in _registry:
             return str(device)
@@ -237,8 +236,6 @@ def backend_for(device: str) -> Backend:
     """The backend of a device; DeviceError if it is unknown or unavailable."""
     name, why = device_name(device), why_not(device)
     if why:
-        from rlx.runtime.hardware import label
-
         more = "" if registered(name) else "; rlx.register_backend adds a backend from outside"
         raise DeviceError(
             f"{label(name)}: device {name!r} is not available: {why}{more};"

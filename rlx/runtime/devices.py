@@ -8,7 +8,8 @@ from rlx.errors import DeviceError
 from rlx.graph import Graph
 from rlx.ops.base import Op, op_class
 from rlx.runtime.backend import backend_for, device_name, devices, why_not
-from rlx.runtime.hardware import DEVICE_PRIORITY, Device, found_by_driver, is_software, label
+from rlx.runtime.device_names import DEVICE_PRIORITY, Device, label
+from rlx.runtime.hardware import found_by_driver, is_software
 from rlx.targets import features_of
 from rlx.targets.gpu.drivers import DRIVERS, opened
 from rlx.types import DType

@@ -31,9 +31,10 @@ from rlx.graph import Graph, check_param
 from rlx.runtime.backend import device_name, registered, why_not
 from rlx.runtime.calls import array_of_bytes
 from rlx.runtime.cost import estimate_ns
+from rlx.runtime.device_names import REFERENCE, label
 from rlx.runtime.devices import available_devices, supports_graph, why_unsupported
 from rlx.runtime.executable import typed_array, unknown
-from rlx.runtime.hardware import REFERENCE, is_software, label
+from rlx.runtime.hardware import is_software
 from rlx.runtime.policy import DevicePolicy, named_by
 from rlx.runtime.session import CompiledGraph, Session
 

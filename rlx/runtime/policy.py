@@ -9,8 +9,8 @@ from rlx import knobs
 from rlx.errors import DeviceError, GraphError
 from rlx.knobs import Knob
 from rlx.runtime.backend import device_name
+from rlx.runtime.device_names import DEVICE_PRIORITY, REFERENCE
 from rlx.runtime.devices import available_devices, by_priority
-from rlx.runtime.hardware import DEVICE_PRIORITY, REFERENCE
 
 __all__ = ["DevicePickStrategy", "DevicePolicy", "named_by"]
 

@@ -255,7 +255,7 @@ def test_a_session_loads_what_was_compiled_before(tmp_path: Path) -> None:
 
 def test_params_that_are_not_carried_are_set_later() -> None:
     f = rlx.Session("cpu").load(rlx.compile_artifact(model(), params={"b": VALUES["b"]}))
-    with pytest.raises(NameError, match=r"param 'w1'; call set_param"):
+    with pytest.raises(NameError, match=r"params 'w1', 'w2'; call set_param"):
         f.run({"x": X, "i": INDICES})
     for name in ("w1", "w2"):
         f.set_param(name, VALUES[name])

@@ -120,7 +120,7 @@ def test_an_artifact_for_a_gpu_that_is_not_here(capsys: pytest.CaptureFixture[st
         (("run", "small.mlir"), "nothing was given for the input 'x'"),
         ((*RUN, "--output", "y.npy"), "has 2 outputs, found 1 --output"),
         (("run", "small.rlx", "--input", "y=x.npy"), "no input is called 'y'"),
-        (RUN, "no value was set for param 'w'"),
+        (RUN, "no value was set for params 'w', 'b'"),
         ((*RUN, "--param", "w=none.npy"), "cannot read none.npy"),
         ((*RUN, "--param", "w=w.npy", "--param", "b=b.npy", "--output", "no/a", "--output", "b"),
          "cannot write no/a"),

@@ -6,8 +6,8 @@ import argparse
 import json
 
 from rlx.runtime.backend import why_not
+from rlx.runtime.device_names import DEVICE_PRIORITY, label
 from rlx.runtime.devices import available_devices, full_name
-from rlx.runtime.hardware import DEVICE_PRIORITY, label
 
 __all__ = ["add_arguments", "run"]
 

@@ -79,6 +79,7 @@ FLIPS: dict[str, Callable[[], Key]] = {
     "option force_common": lambda: key(force_common=("exp",)),
     "option force_native": lambda: key(force_native=("exp",)),
     "option donate": lambda: key(donate=((0, 0),)),
+    "option most_rounds": lambda: key(most_rounds=65536),
     "target": lambda: key(target="other"),
     "features": lambda: key(features="x86-64-v4"),
     "rlx": lambda: key(tools=toolchain("1")),
