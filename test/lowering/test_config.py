@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlx._mlir import ir
-from rlx.errors import IRError
+from rlx.errors import GraphError, IRError
 from rlx.kernels.configs import config_classes
+from rlx.lowering.compilation import Options
 from rlx.lowering.config import decode, encode
 from rlx.types import DTYPES
 
@@ -78,3 +79,9 @@ def test_what_no_config_holds_is_refused() -> None:
 
 def test_the_classes_of_all_families_are_known() -> None:
     assert {"ContractionConfig", "CommonConfig", "Program", "Step"} <= set(config_classes)
+
+
+@pytest.mark.parametrize("rounds", [0, -1])
+def test_a_limit_of_rounds_is_positive(rounds: int) -> None:
+    with pytest.raises(GraphError, match=f"number from 1 on, found {rounds}"):
+        Options(most_rounds=rounds)
