@@ -24,7 +24,9 @@ from rlx.kernels.contraction_epilogue import Epilogue, Strip
 from rlx.kernels.contraction_tile import (
     PLAIN_STEPS,
     PREFETCH_STEPS,
+    Later,
     TileOperands,
+    TileRows,
     emit_tile,
 )
 from rlx.kernels.reg import Buffer, Reg
@@ -52,6 +54,21 @@ class _Panel:
     buffer: Buffer
     at: Reg
     step: Reg
+
+
+@frozen
+class _Following:
+    """What the tiles of a panel request of the one after it, each an equal part: so the memory has
+    work in all the time of their multiply-adds. A step of k goes on by ``step`` elements, a row of
+    the tiles by ``row``."""
+
+    at: Reg
+    step: Reg
+    row: Reg
+
+    def of(self, first: Reg) -> Later:
+        """What the tile of the rows from ``first`` on requests."""
+        return Later(self.at + first * self.row, self.step)
 
 
 class Products(Epilogue):
@@ -128,6 +145,7 @@ class Products(Epilogue):
         k = self.k
         source, packed = self.source(b, p), b.strip.task.panel
         complete = (b.first + b.depth >= self.depth) & self.is_whole(p)
+        following = None if packed else self.following(b, p, whole)
 
         def tile(
             first: Reg,
@@ -137,7 +155,8 @@ class Products(Epilogue):
             extra: Sequence[Reg] = (),
         ) -> Sequence[Reg]:
             self.request_operands(b.strip, first, p, complete)
-            sums, extra = self.tile(b, first, self.shape.rows, [panel], ahead, keep, extra)
+            later = following and following.of(first)
+            sums, extra = self.tile(b, first, self.shape.rows, [panel], ahead, keep, extra, later)
 
             def store() -> None:
                 self.store(b.strip, first, [p], sums)
@@ -170,6 +189,21 @@ class Products(Epilogue):
             k.when(whole > 0, flipped)
         else:
             k.loop(0, whole, rows, lambda i: tile(i, source, self.near))
+
+    def following(self, b: _Block, p: Reg, whole: Reg) -> _Following:
+        """The block of a panel that comes after this one, for the ``whole`` rows to request. After
+        the last one, and for a single tile, the lines that it has itself."""
+        k, s, width = self.k, b.strip, self.shape.width
+        here, more = p + 1 < s.end, b.first + b.depth < self.depth
+        number = k.select(here, p + 1, k.select(more, s.begin, s.end))
+        first = k.select(here, b.first, k.select(more, b.first + b.depth, 0))
+        at = s.task.b + (number * self.depth + first) * width
+        tiles = k.maximum(whole / self.shape.rows, 1)
+        wanted = (tiles > 1) & (number * width < self.n)
+        step = (tiles + (width * self.config.group - 1)) / tiles
+        step = k.select(wanted, step, 0)
+        row = b.depth / self.config.group * step / self.shape.rows
+        return _Following(k.select(wanted, at, self.source(b, p).at), step, row)
 
     def places(self, s: Strip, first: Reg, panels: list[Reg]) -> list[Reg]:
         """Where the strip has the sums of the rows from ``first`` on, of some panels."""
@@ -234,16 +268,13 @@ class Products(Epilogue):
 
     def tile(
         self, b: _Block, first: Reg, count: int, panels: list[_Panel], ahead: Reg | None,
-        keep: Buffer | None = None, extra: Sequence[Reg] = (),
+        keep: Buffer | None = None, extra: Sequence[Reg] = (), later: Later | None = None,
     ) -> tuple[list[Reg], Sequence[Reg]]:  # fmt: skip
         """The sums of a tile of ``count`` rows from ``first`` on, and what flipped sign bits have
         added to each row of it before that was taken off: it is ``extra`` where that is known.
         ``keep`` takes a copy of the panel."""
         t, config = b.strip.task, self.config
         flipped = config.flips and not extra
-        rows = [b.a + first * t.a.distance]
-        for _ in range(1, count):
-            rows.append(rows[-1] + t.a.distance)
         start = self.begin(b, first, count, panels)
         sums = emit_tile(
             self.k,
@@ -252,10 +283,11 @@ class Products(Epilogue):
                 t.a.buffer, panels[0].buffer, panels[0].step, config.accumulate, config.group,
                 flipped, self.lda if config.across else None, keep,
             ),
-            rows=rows,
+            rows=TileRows(count, b.a + first * t.a.distance, t.a.distance),
             panels=[p.at for p in panels],
             depth=b.depth,
             ahead=ahead,
+            later=later,
             start=start,
         )  # fmt: skip
         if flipped:
