@@ -481,7 +481,7 @@ def test_tiles_request_what_comes_after_them(m: int, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(contraction_plan, "BLOCK_DEPTH", 16)
     monkeypatch.setattr(contraction_products, "PREFETCH_STEPS", 0)
     shape = contraction_tile.tile_shape(TARGET, f32)
-    k, n, line = 60, 4 * shape.width, min(16, shape.width)
+    k, n, line = 64, 4 * shape.width, min(16, shape.width)  # whole blocks
 
     def count(self: Kernel, b: Buffer, at: Reg, write: bool = False) -> None:
         counts = next(x for x in self._buffers if x.name == "%operand0")
