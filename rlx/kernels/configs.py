@@ -32,6 +32,7 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "rlx.kernels.fft": ("FftConfig",),
     "rlx.kernels.conv": ("ConvConfig",),
     "rlx.kernels.conv_channels_plan": ("ConvChannelsConfig",),
+    "rlx.kernels.conv_depthwise_across": ("ConvDepthwiseAcrossConfig",),
     "rlx.kernels.conv_depthwise_plan": ("ConvDepthwiseConfig", "DepthwiseTile"),
     "rlx.kernels.conv_layout": ("BlocksConfig", "PlanesConfig"),
     "rlx.kernels.pack_across": ("PackAcrossConfig",),
