@@ -31,7 +31,7 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "rlx.kernels.triton.contraction": ("TritonContractionConfig", "ProductTile"),
     "rlx.kernels.fft": ("FftConfig",),
     "rlx.kernels.conv": ("ConvConfig",),
-    "rlx.kernels.conv_channels_plan": ("ConvChannelsConfig",),
+    "rlx.kernels.conv_channels_plan": ("ConvChannelsConfig", "ChannelsTile"),
     "rlx.kernels.conv_depthwise_across": ("ConvDepthwiseAcrossConfig",),
     "rlx.kernels.conv_depthwise_plan": ("ConvDepthwiseConfig", "DepthwiseTile"),
     "rlx.kernels.conv_layout": ("BlocksConfig", "PlanesConfig"),

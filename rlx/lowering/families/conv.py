@@ -172,6 +172,8 @@ def _way(layer: _Layer, source: View) -> _Way:
             return _DepthwiseAcross(layer)
         return _Depthwise(layer)
     if conv_channels_plan.suits(target, shape, dt):
+        if conv_channels_plan.on_images(target, shape, dt) and _raw(source, dt):
+            return _OnImages(layer)
         read = conv_channels_plan.read_as(target, shape)
         return _OnPlanes(layer, read, conv_channels_plan.block_width(target, dt), 1, True)
     tile = tile_of(target, dt)
@@ -209,6 +211,34 @@ class _OnPlanes:
         offsets = np.asarray(layout.offsets(read))
         taps = [] if config.single else [layer.lowering.literal(offsets)]
         return planes, taps, config, launch
+
+
+@frozen
+class _OnImages:
+    """On images as they lie, with vectors along the output channels."""
+
+    layer: _Layer
+    across = False
+
+    @property
+    def rows(self) -> int:
+        """See ``_Way``."""
+        return conv_channels_plan.block_width(self.layer.target, self.layer.dtype)
+
+    def images_at_once(self, source: View) -> int:
+        """See ``_Way``."""
+        return self.layer.shape.images
+
+    def plan(self, source: View) -> _Plan:
+        """See ``_Way``."""
+        layer, target, shape = self.layer, self.layer.target, self.layer.shape
+        image, channel = source.strides[:2]
+        layout = Planes(shape.size, (1, 1, 1), image, channel)
+        config = conv_channels_plan.config_of(
+            target, shape, layout, layer.dtype, layer.program, layer.kinds, images=True
+        )
+        group = shape.channels * channel
+        return source, [], config, conv_channels_plan.launch(config, target, shape, layout, group)
 
 
 @frozen
@@ -335,10 +365,14 @@ def _shape(node: Conv | ConvTranspose) -> ConvShape:
 
 def _layout(source: View, shape: ConvShape, dt: DType, lanes: int) -> Planes | None:
     """The layout to copy the input into; None if it is read as it lies."""
+    return conv.planes(shape, dt, lanes, _raw(source, dt))
+
+
+def _raw(source: View, dt: DType) -> bool:
+    """Whether an input is of the type ``dt``, and the elements of each channel lie dense."""
     sizes = source.shape[2:]
     dense = zip(sizes, source.strides[2:], row_major(sizes), strict=True)
-    raw = source.dtype is dt and all(n == 1 or s == t for n, s, t in dense)
-    return conv.planes(shape, dt, lanes, raw)
+    return source.dtype is dt and all(n == 1 or s == t for n, s, t in dense)
 
 
 def planes_of(
