@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -131,7 +131,11 @@ def test_a_variable_that_changes_code_is_in_the_keys(
     monkeypatch.setenv(variable, OTHER[variable])
     if variable == "RLX_NUM_THREADS":  # the process has read it
         monkeypatch.setattr(_native, "default_threads", lambda: 1)
-    told = told_apart(plain, made(store))
+    tracing = variable == "RLX_TRACE"
+    if tracing:  # the variable has a trace go on until the process ends
+        monkeypatch.delenv(variable)
+    with rlx.trace(OTHER[variable]) if tracing else nullcontext():
+        told = told_apart(plain, made(store))
     assert told == (variable in ("RLX_CPU", "RLX_KERNEL_DISPATCH"))
 
 
