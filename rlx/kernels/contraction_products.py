@@ -18,13 +18,14 @@ reads into scratch as a panel, for the other tiles.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rlx.kernels.contraction_epilogue import Epilogue, Strip
 from rlx.kernels.contraction_tile import (
     PLAIN_STEPS,
     PREFETCH_STEPS,
     Later,
+    Parts,
     TileOperands,
     TileRows,
     emit_tile,
@@ -33,6 +34,10 @@ from rlx.kernels.reg import Buffer, Reg
 from rlx.records import frozen
 
 __all__ = ["Products"]
+
+REQUEST_ROWS = 64
+"""Rows from which on a tile requests what its epilogue reads row by row; with fewer that costs more
+than it gains."""
 
 
 @frozen
@@ -142,9 +147,10 @@ class Products(Epilogue):
 
     def panel(self, b: _Block, p: Reg, whole: Reg) -> None:
         """The whole tiles of a panel."""
-        k = self.k
+        k, rows = self.k, self.shape.rows
         source, packed = self.source(b, p), b.strip.task.panel
         complete = (b.first + b.depth >= self.depth) & self.is_whole(p)
+        parts = self.parts(b, p, whole, complete)
         following = None if packed else self.following(b, p, whole)
 
         def tile(
@@ -154,9 +160,10 @@ class Products(Epilogue):
             keep: Buffer | None = None,
             extra: Sequence[Reg] = (),
         ) -> Sequence[Reg]:
-            self.request_operands(b.strip, first, p, complete)
             later = following and following.of(first)
-            sums, extra = self.tile(b, first, self.shape.rows, [panel], ahead, keep, extra, later)
+            sums, extra = self.tile(
+                b, first, rows, [panel], ahead, keep, extra, parts(first), later
+            )
 
             def store() -> None:
                 self.store(b.strip, first, [p], sums)
@@ -170,8 +177,6 @@ class Products(Epilogue):
                 store()
                 k.when(complete, finish)
             return extra
-
-        rows = self.shape.rows
 
         def copied() -> None:
             tile(k.index(0), source, None, packed)
@@ -190,20 +195,39 @@ class Products(Epilogue):
         else:
             k.loop(0, whole, rows, lambda i: tile(i, source, self.near))
 
+    def parts(self, b: _Block, p: Reg, whole: Reg, complete: Reg) -> Callable[[Reg], Parts | None]:
+        """The parts of a tile of rows from one on. Each begins with requests for a row of what the
+        epilogue reads."""
+        if "full" not in self.config.operands:
+            return lambda first: None
+        k, rows = self.k, self.shape.rows
+        many = whole >= REQUEST_ROWS
+        count = k.select(many, k.index(rows), 1)
+
+        def of_tile(first: Reg) -> Parts:
+            def row(n: Reg) -> None:
+                self.request_operands(b.strip, first + n, p, complete)
+
+            def begin(part: Reg) -> None:
+                k.loop(part, k.select(many, part + 1, rows), 1, row)
+
+            return Parts(count, begin)
+
+        return of_tile
+
     def following(self, b: _Block, p: Reg, whole: Reg) -> _Following:
-        """The block of a panel that comes after this one, for the ``whole`` rows to request. After
-        the last one, and for a single tile, the lines that it has itself."""
-        k, s, width = self.k, b.strip, self.shape.width
-        here, more = p + 1 < s.end, b.first + b.depth < self.depth
-        number = k.select(here, p + 1, k.select(more, s.begin, s.end))
-        first = k.select(here, b.first, k.select(more, b.first + b.depth, 0))
-        at = s.task.b + (number * self.depth + first) * width
-        tiles = k.maximum(whole / self.shape.rows, 1)
-        wanted = (tiles > 1) & (number * width < self.n)
-        step = (tiles + (width * self.config.group - 1)) / tiles
-        step = k.select(wanted, step, 0)
+        """The block that comes after one of a panel, for the ``whole`` rows to request: a single
+        tile requests no more than the lines that it has itself."""
+        k, s, end = self.k, b.strip, b.first + b.depth
+        inside, last = p + 1 < s.end, end >= self.depth
+        first = k.select(inside, b.first, k.select(last, 0, end))
+        number = k.select(inside, p + 1, k.select(last, s.after, s.begin))
+        next_one = self.source(_Block(s, first, b.depth, b.a), number).at
+        several, tiles = whole > self.shape.rows, k.maximum(whole / self.shape.rows, 1)
+        width = self.shape.width * self.config.group
+        step = k.select(several, (tiles + (width - 1)) / tiles, 0)
         row = b.depth / self.config.group * step / self.shape.rows
-        return _Following(k.select(wanted, at, self.source(b, p).at), step, row)
+        return _Following(k.select(several, next_one, self.source(b, p).at), step, row)
 
     def places(self, s: Strip, first: Reg, panels: list[Reg]) -> list[Reg]:
         """Where the strip has the sums of the rows from ``first`` on, of some panels."""
@@ -268,7 +292,8 @@ class Products(Epilogue):
 
     def tile(
         self, b: _Block, first: Reg, count: int, panels: list[_Panel], ahead: Reg | None,
-        keep: Buffer | None = None, extra: Sequence[Reg] = (), later: Later | None = None,
+        keep: Buffer | None = None, extra: Sequence[Reg] = (), parts: Parts | None = None,
+        later: Later | None = None,
     ) -> tuple[list[Reg], Sequence[Reg]]:  # fmt: skip
         """The sums of a tile of ``count`` rows from ``first`` on, and what flipped sign bits have
         added to each row of it before that was taken off: it is ``extra`` where that is known.
@@ -289,6 +314,7 @@ class Products(Epilogue):
             ahead=ahead,
             later=later,
             start=start,
+            parts=parts,
         )  # fmt: skip
         if flipped:
             sums, extra = sums[: len(start)], sums[len(start) :]
