@@ -37,6 +37,8 @@ __all__ = ["Products"]
 REQUEST_ROWS = 64
 """Rows from which on a panel's block is requested before it is read. With fewer, the machine reads
 it in time or memory is the bound, and requests cost 1 to 5 %."""
+PARTS = 16
+"""Parts of a tile of so many rows: the requests of one at a time would hold up its loads."""
 
 
 @frozen
@@ -176,27 +178,29 @@ class Products(Epilogue):
             k.loop(0, whole, rows, lambda i: tile(i, source, self.near))
 
     def parts(self, b: _Block, p: Reg, whole: Reg, complete: Reg) -> Callable[[Reg], Parts | None]:
-        """The parts of a tile of rows from one on. Each begins with requests: for a row of what the
-        epilogue reads, and for a share of the block that comes next, in the second cache. The first
-        tile reads a block as fast as it multiplies, and memory is slower."""
+        """The parts of a tile of rows from one on. Each begins with a share of the tile's requests:
+        for what the epilogue reads, and in the second cache for the block that comes next. The
+        first tile reads a block as fast as it multiplies, and memory is slower."""
         if self.config.plain_b and "full" not in self.config.operands:
             return lambda first: None
-        k, rows = self.k, self.shape.rows
-        many = whole >= REQUEST_ROWS
-        count = k.select(many, k.index(rows), 1)
-        following, steps = self.following(b, p), b.depth / self.config.group
-        share = k.select(many, (steps + (whole - 1)) / k.maximum(whole, 1), 0)
+        k, rows, steps = self.k, self.shape.rows, b.depth / self.config.group
+        many, following = whole >= REQUEST_ROWS, self.following(b, p)
+        count = k.select(many, k.index(PARTS), 1)
+        size = (steps + (count - 1)) / count
+        shares = k.maximum(whole / rows * PARTS, 1)
+        share = k.select(many, (steps + (shares - 1)) / shares, 0)
 
         def of_tile(first: Reg) -> Parts:
             def row(n: Reg) -> None:
                 self.request_operands(b.strip, first + n, p, complete)
 
-            def begin(part: Reg) -> None:
-                k.loop(part, k.select(many, part + 1, rows), 1, row)
+            def begin(n: Reg) -> None:
+                end = k.select(many, (n + 1) * rows / PARTS, rows)
+                k.loop(n * rows / PARTS, end, 1, row)
                 if not self.config.plain_b:
-                    self.request(following, (first + part) * share, share)
+                    self.request(following, (first / rows * PARTS + n) * share, share)
 
-            return Parts(count, begin)
+            return Parts(count, size, begin)
 
         return of_tile
 

@@ -150,9 +150,11 @@ class TileOperands:
 
 @frozen
 class Parts:
-    """Equal parts of a tile's steps, and what each of them begins with, given its number."""
+    """``count`` parts of a tile's steps, of ``size`` but for the last ones, and what each of them
+    begins with, given its number."""
 
     count: Reg
+    size: Reg
     begin: Callable[[Reg], None]
 
 
@@ -225,12 +227,11 @@ def _loop(k: Kernel, steps: Reg, parts: Parts | None, one: Body, init: Sequence[
     """A loop over ``steps``, part by part if there are any."""
     if parts is None:
         return k.loop(0, steps, 1, one, init)
-    size = (steps + (parts.count - 1)) / parts.count
 
     def part(number: Reg, *carried: Reg) -> list[Reg]:
         parts.begin(number)
-        begin = number * size
-        return k.loop(begin, k.minimum(begin + size, steps), 1, one, carried)
+        begin = number * parts.size
+        return k.loop(begin, k.minimum(begin + parts.size, steps), 1, one, carried)
 
     return k.loop(0, parts.count, 1, part, init)
 
