@@ -36,7 +36,7 @@ from rlx.ops.value import Value
 from rlx.records import frozen
 from rlx.types import DType, Shape
 
-__all__ = ["SELECTOR", "planes_of", "triple"]
+__all__ = ["SELECTOR", "dense_channels", "planes_of", "triple"]
 
 
 class Convolution:
@@ -370,9 +370,14 @@ def _layout(source: View, shape: ConvShape, dt: DType, lanes: int) -> Planes | N
 
 def _raw(source: View, dt: DType) -> bool:
     """Whether an input is of the type ``dt``, and the elements of each channel lie dense."""
-    sizes = source.shape[2:]
-    dense = zip(sizes, source.strides[2:], row_major(sizes), strict=True)
-    return source.dtype is dt and all(n == 1 or s == t for n, s, t in dense)
+    return source.dtype is dt and dense_channels(source)
+
+
+def dense_channels(v: View) -> bool:
+    """Whether the elements of each channel lie dense."""
+    sizes = v.shape[2:]
+    found = zip(sizes, v.strides[2:], row_major(sizes), strict=True)
+    return all(n == 1 or s == t for n, s, t in found)
 
 
 def planes_of(
