@@ -12,7 +12,7 @@ from rlx.kernels.conv_weights import ConvWeightsConfig
 from rlx.kernels.pack_across import PackAcrossConfig
 from rlx.kernels.reduce import ReduceConfig
 from rlx.lowering.families.base import Selector
-from rlx.lowering.families.conv import dense_channels, planes_of, triple
+from rlx.lowering.families.conv_ways import dense_channels, planes_of, triple
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.lowering.views import View
