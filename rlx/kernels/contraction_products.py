@@ -10,7 +10,8 @@ panels:
 
 A block of a panel and a block of the rows of A stay in the L2 cache while they are used again. The
 sums wait in the strip for the next block to go on with them, so that an element stays one chain
-over K. Whole tiles are finished in the last block, from registers where the epilogue is short.
+over K; where K is long, each block begins a chain, and adds its sum to what waits. Whole tiles are
+finished in the last block, from registers where the epilogue is short.
 
 A plain B, which nobody has packed, is read where it lies. The first tile of a panel puts what it
 reads into scratch as a panel, for the other tiles.
@@ -300,7 +301,9 @@ class Products(Epilogue):
         ``keep`` takes a copy of the panel."""
         t, config = b.strip.task, self.config
         flipped = config.flips and not extra
-        start = self.begin(b, first, count, panels)
+        vectors = count * len(panels) * self.shape.vectors
+        zeros = [self.k.const(0, config.accumulate, self.lanes)] * vectors
+        start = zeros if config.long else self.begin(b, first, count, panels)
         sums = emit_tile(
             self.k,
             self.shape,
@@ -320,4 +323,7 @@ class Products(Epilogue):
             sums, extra = sums[: len(start)], sums[len(start) :]
         if extra:
             sums = [x - extra[n % len(extra)] for n, x in enumerate(sums)]
+        if config.long:
+            before = self.begin(b, first, count, panels)
+            sums = [a + x for a, x in zip(before, sums, strict=True)]
         return sums, extra

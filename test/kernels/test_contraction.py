@@ -342,11 +342,11 @@ def test_a_kernel_without_tiles_for_a_rest(tiles: int) -> None:
     config = ContractionConfig(f32, f32, plain(f32))
     rows = config.shape(TARGET).rows
     m, n, k = rows * tiles, 75, 40
-    whole = config.for_rows(TARGET, m)
-    assert not whole.rest and config.for_rows(TARGET, m + 1) == config
+    whole = config.for_sizes(TARGET, m, 5)
+    assert not whole.rest and config.for_sizes(TARGET, m + 1, 5) == config
     a, b = values(rng, (2, m, k), f32), values(rng, (2, k, n), f32)
     assert (product(a, packed(b, f32), n, whole) == product(a, packed(b, f32), n, config)).all()
-    with pytest.raises(ValueError, match=f"{rows + 1} rows fill no tiles of {rows}; use for_rows"):
+    with pytest.raises(ValueError, match=f"{rows + 1} rows fill no tiles of {rows}; use for_sizes"):
         contraction.launch(whole, TARGET, m=rows + 1, n=n, k=k)
 
 

@@ -96,7 +96,7 @@ class Contraction:
             config = ContractionConfig(
                 a.dtype, b.view.dtype, program, tuple(o.kind for o in operands), panels.group,
                 by_amx, across, b.row is not None, b.narrow,
-            ).for_rows(lowering.target.kernels, g.m)  # fmt: skip
+            ).for_sizes(lowering.target.kernels, g.m, g.k)  # fmt: skip
             launch = contraction.launch(
                 config, lowering.target.kernels, m=g.m, n=b.columns, k=g.k, batch=g.batch, lda=lda,
                 ldb=b.row, ldc=g.n, a_batch=a_batch, b_batch=b.batch,

@@ -61,7 +61,8 @@ class Rowwise:
         result = lowering.result(region.op.results[0])
         _, outputs = rows.dense_strides()
         strides = [v.strides for v in views]
-        config, launch = rows.launch(strides, outputs, blocks=lowering.shares)
+        frame = lowering.target.kernels.frame
+        config, launch = rows.launch(strides, outputs, blocks=lowering.shares, frame=frame)
         lowering.launch("rowwise", config, [*views, result], launch, region.flops)
 
 
