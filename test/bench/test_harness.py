@@ -260,7 +260,11 @@ def test_the_time_a_thread_waits_for_a_cpu_is_counted() -> None:
 def test_a_cold_process_that_finds_something_in_the_cache_is_a_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said = [cold.MISSED, ("hit (on disk)", 0), ("miss (there is no such entry)", 3)]
+    said: list[tuple[Any, ...]] = [
+        cold.MISSED,
+        ("hit (on disk)", 0),
+        ("miss (there is no such entry)", 3),
+    ]
 
     def measured(*_: Any, **__: Any) -> dict[str, Any]:
         return {"cold": {"wall": 600.0}, "lengths": [], "cache": [*said[0]]}
