@@ -82,7 +82,7 @@ class DispatchReport:
     common: Counter[str] = field(default_factory=Counter)
     rewritten: Counter[str] = field(default_factory=Counter)
     triton: Counter[str] = field(default_factory=Counter)
-    target: str = ""
+    target: str = field(default="", kw_only=True)
 
     def __str__(self) -> str:
         rows = [("native", self.native), ("common", self.common), ("rewritten", self.rewritten)]

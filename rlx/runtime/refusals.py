@@ -23,6 +23,9 @@ __all__ = ["refusal", "refuses_all"]
 _SIZE = 64
 """What a dim stands for that has no size yet: element types and buffers do not depend on it."""
 
+_MORE = 4
+"""Buffers that a kernel may bind beside an op's operands and results: of faults, and of its own."""
+
 _found: dict[tuple[str, str], str] = {}
 """What the compiler said, by the target and the text of the graph."""
 
@@ -36,7 +39,7 @@ def refusal(node: Op, target: str) -> str:
         if v.dtype.part in kernels.lacks:
             return f"{v.dtype.part}: {kernels.lacks[v.dtype.part]}"
     inside = isinstance(node, Control) or node.composite()
-    many = kernels.too_many(len(node.present) + len(node.results))
+    many = kernels.too_many(len(node.present) + len(node.results) + _MORE)
     return _asked(_alone(node), _target(target)) if many or (inside and kernels.lacks) else ""
 
 
