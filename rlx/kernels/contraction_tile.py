@@ -11,9 +11,10 @@ the products of a group.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rlx.kernels.builder import Kernel, KernelTarget
+from rlx.kernels.control import Body
 from rlx.kernels.dot import dot, word, words
 from rlx.kernels.reg import Buffer, Reg
 from rlx.records import frozen
@@ -21,6 +22,7 @@ from rlx.types import DType, f32, f64, i32, u8, u32
 
 __all__ = [
     "TASK_PANELS",
+    "Parts",
     "TileOperands",
     "TileShape",
     "accumulate_type",
@@ -146,6 +148,14 @@ class TileOperands:
         return row + i * self.group if self.step is None else (first + i * self.step) + n
 
 
+@frozen
+class Parts:
+    """Equal parts of a tile's steps, and what each of them begins with, given its number."""
+
+    count: Reg
+    begin: Callable[[Reg], None]
+
+
 FLIP = 0x80808080
 
 
@@ -159,19 +169,22 @@ def emit_tile(
     depth: Reg,
     ahead: Reg | None,
     start: Sequence[Reg],
+    parts: Parts | None = None,
 ) -> list[Reg]:
     """Emit a tile; returns its accumulators in the order row, panel, vector, and after them where
     rows are flipped what that has added to each row.
 
     ``rows`` and ``panels`` are the element offsets of the tile's rows of A and panels of B, and
     ``depth`` is the number of elements of a row, a multiple of the group. B is requested ``ahead``
-    elements before it is read, and an A that lies across some steps before.
+    elements before it is read, and an A that lies across some steps before. ``parts`` cuts the
+    steps.
     """
     o = operands
     lanes = shape.lanes if shape.lanes > 1 else 0
     width = shape.width * o.group
     lines = range(0, width, CACHE_LINE // o.b.dtype.bytes)
     count = len(panels) * shape.vectors
+    steps = depth / o.group if o.group > 1 else depth
 
     def loop(rows: Sequence[Reg | None], init: Sequence[Reg]) -> list[Reg]:
         def one(i: Reg, *acc: Reg) -> list[Reg]:
@@ -201,11 +214,25 @@ def emit_tile(
                 out += [_product(k, o, x, y, acc[len(out) + v]) for v, y in enumerate(columns)]
             return out
 
-        return k.loop(0, depth / o.group if o.group > 1 else depth, 1, one, init)
+        return _loop(k, steps, parts, one, init)
 
     if not o.flipped:
         return loop(rows, start)
     return loop([*rows, None], [*start, *[k.const(0, o.sums, lanes)] * count])
+
+
+def _loop(k: Kernel, steps: Reg, parts: Parts | None, one: Body, init: Sequence[Reg]) -> list[Reg]:
+    """A loop over ``steps``, part by part if there are any."""
+    if parts is None:
+        return k.loop(0, steps, 1, one, init)
+    size = (steps + (parts.count - 1)) / parts.count
+
+    def part(number: Reg, *carried: Reg) -> list[Reg]:
+        parts.begin(number)
+        begin = number * size
+        return k.loop(begin, k.minimum(begin + size, steps), 1, one, carried)
+
+    return k.loop(0, parts.count, 1, part, init)
 
 
 def _column(k: Kernel, o: TileOperands, at: Reg, lanes: int) -> Reg:
