@@ -18,8 +18,8 @@ def graph(build: Callable[..., rlx.Value], *shapes: tuple[int, ...], dt: str = "
     return g
 
 
-def lir(g: rlx.Graph, device: str = "cpu") -> str:
-    return inspect_pipeline(g, device=device).lir
+def lir(g: rlx.Graph, target: str = "cpu") -> str:
+    return inspect_pipeline(g, target).lir
 
 
 @pytest.mark.parametrize(
