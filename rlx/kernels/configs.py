@@ -12,7 +12,6 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "rlx.kernels.attention_grad": ("AttentionGradConfig",),
     "rlx.kernels.common": ("CommonConfig",),
     "rlx.kernels.contraction": ("ContractionConfig",),
-    "rlx.kernels.copy": ("TransposeConfig",),
     "rlx.kernels.custom": ("CustomConfig",),
     "rlx.kernels.elementwise": ("ElementwiseConfig",),
     "rlx.kernels.gather": ("GatherConfig",),

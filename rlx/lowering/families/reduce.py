@@ -62,6 +62,10 @@ def _reduce(
 
         reduce_by_blocks(source, groups, kind, result, lowering, flops, count)
         return
+    turned = source.reshape(groups)
+    if turned is not None and groups[2] == 1 and turned.strides[0] == 1 != turned.strides[1]:
+        # Rows that lie across are columns, side by side.
+        source, groups = turned.transpose((2, 1, 0)), (1, groups[1], groups[0])
     source = _contiguous(source, groups, lowering)
     outer, reduced, inner = groups
     dt = result.dtype
