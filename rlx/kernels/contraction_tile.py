@@ -217,12 +217,7 @@ def emit_tile(
         if o.keep is not None:
             for v, x in enumerate(columns):
                 k.store(x, o.keep, i * width + v * shape.lanes, lanes)
-        wanted: list[Reg] = []
-        if ahead is not None:
-            wanted = [p + ahead + n if n else p + ahead for p in at for n in lines]
-        if later is not None:
-            far = later.at + i * later.step
-            wanted += [far + n if n else far for n in lines[: -(-len(lines) // 2)]]
+        wanted = _wanted(at, lines, i, ahead, later)
         if o.step is not None:
             k.prefetch(o.a, rows.place(o, 0, i + ROWS_AHEAD, None))
         out: list[Reg] = []
@@ -242,6 +237,19 @@ def emit_tile(
     if o.flipped:
         start = [*start, *[k.const(0, o.sums, lanes)] * (len(panels) * shape.vectors)]
     return _loop(k, steps, parts, one, start)
+
+
+def _wanted(
+    at: list[Reg], lines: range, i: Reg, ahead: Reg | None, later: Later | None
+) -> list[Reg]:
+    """The lines of B that step ``i`` requests, which reads its own ``at`` some places."""
+    wanted: list[Reg] = []
+    if ahead is not None:
+        wanted = [p + ahead + n if n else p + ahead for p in at for n in lines]
+    if later is not None:
+        far = later.at + i * later.step
+        wanted += [far + n if n else far for n in lines[: -(-len(lines) // 2)]]
+    return wanted
 
 
 def _loop(k: Kernel, steps: Reg, parts: Parts | None, one: Body, init: Sequence[Reg]) -> list[Reg]:
