@@ -38,6 +38,7 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "rlx.kernels.pack_across": ("PackAcrossConfig",),
     "rlx.kernels.pool": ("PoolConfig", "PoolBackConfig"),
     "rlx.kernels.conv_weights": ("ConvWeightsConfig",),
+    "rlx.kernels.conv_weights_along": ("ConvWeightsAlongConfig",),
     "rlx.types": ("TensorType",),
 }  # fmt: skip
 

@@ -75,6 +75,31 @@ TEST(sleeping_workers_wake) {
   }
 }
 
+struct Begun {
+  std::atomic<int> order{0}, at[16];
+};
+
+// The first chunk lasts until that in the middle has begun, or in vain for seconds.
+void note_order(int64_t begin, int64_t end, void* const* buffers, const int64_t*, void*) {
+  auto* begun = static_cast<Begun*>(buffers[0]);
+  for (int64_t i = begin; i < end; ++i) begun->at[i].store(++begun->order);
+  for (int nap = 0; begin == 0 && nap < 5000 && begun->at[8].load() == 0; ++nap) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+TEST(each_thread_begins_with_neighbours_of_its_own) {
+  Pool::instance().set_threads(2);
+  Begun begun{};
+  void* buffers[] = {&begun};
+  Pool::instance().run({note_order, 16, 1, 0, buffers, nullptr});
+  CHECK(begun.order == 16);
+  for (int i = 1; i < 8; ++i) {
+    CHECK(begun.at[i] > begun.at[8]);
+    CHECK(begun.at[8 + i] > begun.at[8]);
+  }
+}
+
 struct Seats {
   std::thread::id caller;
   std::chrono::milliseconds works;  // of the worker, before it stands still

@@ -86,7 +86,7 @@ void Pool::Crew::resize(int workers) {
 
 bool Pool::Crew::run(const Task& task, int64_t chunk, uint32_t chunks) {
   publish(task, chunk, chunks);
-  drain();
+  drain(0);
   wait_for_chunks(chunks);
   return !out_of_memory_.load(std::memory_order_relaxed);
 }
@@ -98,25 +98,40 @@ void Pool::Crew::publish(const Task& task, int64_t chunk, uint32_t chunks) {
   done_.store(0, std::memory_order_relaxed);
   out_of_memory_.store(false, std::memory_order_relaxed);
   caller_cpu_.store(current_cpu(), std::memory_order_relaxed);
-  const uint64_t generation = (ticket_.load(std::memory_order_relaxed) >> kChunkBits) + 1;
-  ticket_.store(generation << kChunkBits | chunks, std::memory_order_release);
+  const size_t parts = std::min({workers_.size() + 1, size_t{chunks}, kMostParts});
+  part_count_.store(parts, std::memory_order_relaxed);
+  uint32_t begin = 0;
+  for (size_t i = 0; i < parts; ++i) {
+    Part& part = parts_[i];
+    part.end = static_cast<uint32_t>((i + 1) * chunks / parts);
+    const uint64_t generation = (part.ticket.load(std::memory_order_relaxed) >> kChunkBits) + 1;
+    part.ticket.store(generation << kChunkBits | (part.end - begin), std::memory_order_release);
+    begin = part.end;
+  }
   // Sequentially consistent against sleep_until_new: either the worker sees the new epoch, or this
   // sees the sleeper.
   epoch_.fetch_add(1, std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst) > 0) wake(epoch_, static_cast<int>(chunks) - 1);
 }
 
-void Pool::Crew::drain() {
-  uint64_t ticket = ticket_.load(std::memory_order_acquire);
+// The part of a thread, and then the others'.
+void Pool::Crew::drain(int number) {
+  const size_t parts = part_count_.load(std::memory_order_relaxed);
+  for (size_t i = 0; i < parts; ++i) drain_part((static_cast<size_t>(number) + i) % parts);
+}
+
+void Pool::Crew::drain_part(size_t number) {
+  Part& part = parts_[number];
+  uint64_t ticket = part.ticket.load(std::memory_order_acquire);
   while ((ticket & kChunkMask) != 0) {
-    if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel,
-                                       std::memory_order_acquire)) {
+    if (!part.ticket.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel,
+                                           std::memory_order_acquire)) {
       continue;
     }
     // A chunk is claimed: the job cannot end, nor the task die, before it is counted below.
     const Task& task = *task_;
     const uint32_t chunks = chunks_;
-    const int64_t begin = (chunks - static_cast<int64_t>(ticket & kChunkMask)) * chunk_;
+    const int64_t begin = (part.end - static_cast<int64_t>(ticket & kChunkMask)) * chunk_;
     const int64_t end = begin + std::min(chunk_, task.range - begin);
     const uint32_t traced = task.traced;
     const int64_t began = traced != 0 ? now_ns() : 0;
@@ -127,7 +142,7 @@ void Pool::Crew::drain() {
     // Sequentially consistent against wait_for_chunks, as in publish.
     const bool last = done_.fetch_add(1, std::memory_order_seq_cst) + 1 == chunks;
     if (last && caller_sleeps_.load(std::memory_order_seq_cst)) wake_all(done_);
-    ticket = ticket_.load(std::memory_order_acquire);
+    ticket = part.ticket.load(std::memory_order_acquire);
   }
 }
 
@@ -192,7 +207,7 @@ void Pool::Crew::work(Worker& self, int number) {
   while (!quit_.load(std::memory_order_relaxed)) {
     make_way(self);
     self.drains.store(true, std::memory_order_relaxed);
-    drain();
+    drain(number);
     self.drains.store(false, std::memory_order_relaxed);
     make_way(self);
     while (!sleep_until_new(seen)) {
