@@ -18,12 +18,15 @@ reads into scratch as a panel, for the other tiles.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rlx.kernels.contraction_epilogue import Epilogue, Strip
 from rlx.kernels.contraction_tile import (
+    CACHE_LINE,
+    LATER_STEPS,
     PLAIN_STEPS,
     PREFETCH_STEPS,
+    Later,
     TileOperands,
     emit_tile,
 )
@@ -127,6 +130,7 @@ class Products(Epilogue):
         """The whole tiles of a panel."""
         k = self.k
         source, packed = self.source(b, p), b.strip.task.panel
+        later = None if packed is not None else self.later(b, p, whole)
         complete = (b.first + b.depth >= self.depth) & self.is_whole(p)
 
         def tile(
@@ -137,7 +141,9 @@ class Products(Epilogue):
             extra: Sequence[Reg] = (),
         ) -> Sequence[Reg]:
             self.request_operands(b.strip, first, p, complete)
-            sums, extra = self.tile(b, first, self.shape.rows, [panel], ahead, keep, extra)
+            sums, extra = self.tile(
+                b, first, self.shape.rows, [panel], ahead, keep, extra, later and later(first)
+            )
 
             def store() -> None:
                 self.store(b.strip, first, [p], sums)
@@ -202,9 +208,34 @@ class Products(Epilogue):
         start = b.strip.task.b
         if self.config.plain_b:
             return _Panel(p, self.b, start + self.column(p) + b.first * self.ldb, self.ldb)
+        step = self.k.index(self.shape.width * self.config.group)
+        return _Panel(p, self.b, self.packed_at(b, p, b.first), step)
+
+    def later(self, b: _Block, p: Reg, whole: Reg) -> Callable[[Reg], Later]:
+        """What the whole tile at a row requests of the panel's block that comes after this one: an
+        equal share, so that memory has the time of all tiles. A tile alone requests nothing."""
+        k, s, config = self.k, b.strip, self.config
+        inside, again = p + 1 < s.end, b.first + b.depth < self.depth
+        group = k.select(s.end * self.shape.width < self.n, s.end, 0)
+        panel = k.select(inside, p + 1, k.select(again, s.begin, group))
+        first = k.select(inside, b.first, k.select(again, b.first + b.depth, 0))
+        at = self.packed_at(b, panel, first)
+
+        line = CACHE_LINE // config.b.bytes
+        steps = (b.depth + (config.group * LATER_STEPS - 1)) / (config.group * LATER_STEPS)
+        shares = whole / self.shape.rows * steps
+        lines = (b.depth * self.shape.width / line + shares - 1) / k.maximum(shares, 1)
+        lines = k.select(whole > self.shape.rows, lines, 0)
+
+        def share(row: Reg) -> Later:
+            return Later(at + row / self.shape.rows * (steps * lines * line), lines)
+
+        return share
+
+    def packed_at(self, b: _Block, p: Reg, first: Reg) -> Reg:
+        """Where packed B has the steps of a panel from ``first`` on."""
         width = self.shape.width
-        at = start + p * (self.depth * width) + b.first * width
-        return _Panel(p, self.b, at, self.k.index(width * self.config.group))
+        return b.strip.task.b + p * (self.depth * width) + first * width
 
     def tail(self, b: _Block, first: Reg, count: Reg, tiles: tuple[tuple[int, int], ...]) -> None:
         """``count`` rows from ``first`` on, by the tile that has as many.
@@ -234,11 +265,11 @@ class Products(Epilogue):
 
     def tile(
         self, b: _Block, first: Reg, count: int, panels: list[_Panel], ahead: Reg | None,
-        keep: Buffer | None = None, extra: Sequence[Reg] = (),
+        keep: Buffer | None = None, extra: Sequence[Reg] = (), later: Later | None = None,
     ) -> tuple[list[Reg], Sequence[Reg]]:  # fmt: skip
         """The sums of a tile of ``count`` rows from ``first`` on, and what flipped sign bits have
         added to each row of it before that was taken off: it is ``extra`` where that is known.
-        ``keep`` takes a copy of the panel."""
+        ``keep`` takes a copy of the panel, and ``later`` is requested meanwhile."""
         t, config = b.strip.task, self.config
         flipped = config.flips and not extra
         rows = [b.a + first * t.a.distance]
@@ -250,7 +281,7 @@ class Products(Epilogue):
             self.shape,
             TileOperands(
                 t.a.buffer, panels[0].buffer, panels[0].step, config.accumulate, config.group,
-                flipped, self.lda if config.across else None, keep,
+                flipped, self.lda if config.across else None, keep, later,
             ),
             rows=rows,
             panels=[p.at for p in panels],

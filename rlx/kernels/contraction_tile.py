@@ -44,6 +44,9 @@ PLAIN_STEPS = 8
 CONVERSION_REGISTERS = 2
 """What it takes to convert a column of B."""
 
+LATER_STEPS = 32
+"""After how many steps of k some more of the panel that comes later is requested."""
+
 ROWS_AHEAD = 16
 """How many steps of k ahead an A that lies across is requested."""
 
@@ -119,6 +122,15 @@ def packed_bytes(target: KernelTarget, dt: DType, k: int, n: int, batch: int = 1
 
 
 @frozen
+class Later:
+    """What is read after the tile: every ``LATER_STEPS`` steps it requests as many ``lines`` more
+    of packed B, from ``at`` on."""
+
+    at: Reg
+    lines: Reg
+
+
+@frozen
 class TileOperands:
     """What a tile reads: the rows of A, packed B, and the type and group of the sums.
 
@@ -137,6 +149,7 @@ class TileOperands:
     flipped: bool = False
     step: Reg | None = None
     keep: Buffer | None = None
+    later: Later | None = None
 
     def address(self, rows: Sequence[Reg | None], n: int, i: Reg) -> Reg:
         """Where the row ``n`` has its element or group of step ``i``."""
@@ -170,7 +183,8 @@ def emit_tile(
     o = operands
     lanes = shape.lanes if shape.lanes > 1 else 0
     width = shape.width * o.group
-    lines = range(0, width, CACHE_LINE // o.b.dtype.bytes)
+    line = CACHE_LINE // o.b.dtype.bytes
+    lines = range(0, width, line)
     count = len(panels) * shape.vectors
 
     def loop(rows: Sequence[Reg | None], init: Sequence[Reg]) -> list[Reg]:
@@ -201,7 +215,17 @@ def emit_tile(
                 out += [_product(k, o, x, y, acc[len(out) + v]) for v, y in enumerate(columns)]
             return out
 
-        return k.loop(0, depth / o.group if o.group > 1 else depth, 1, one, init)
+        steps = depth / o.group if o.group > 1 else depth
+        later = o.later
+        if later is None:
+            return k.loop(0, steps, 1, one, init)
+
+        def some(i: Reg, *acc: Reg) -> list[Reg]:
+            at = later.at + i / LATER_STEPS * later.lines * line
+            k.loop(0, later.lines, 1, lambda n: k.prefetch(o.b, at + n * line))
+            return k.loop(i, k.minimum(i + LATER_STEPS, steps), 1, one, acc)
+
+        return k.loop(0, steps, LATER_STEPS, some, init)
 
     if not o.flipped:
         return loop(rows, start)

@@ -86,7 +86,7 @@ void Pool::Crew::resize(int workers) {
 
 bool Pool::Crew::run(const Task& task, int64_t chunk, uint32_t chunks) {
   publish(task, chunk, chunks);
-  drain();
+  drain(0);
   wait_for_chunks(chunks);
   return !out_of_memory_.load(std::memory_order_relaxed);
 }
@@ -98,25 +98,45 @@ void Pool::Crew::publish(const Task& task, int64_t chunk, uint32_t chunks) {
   done_.store(0, std::memory_order_relaxed);
   out_of_memory_.store(false, std::memory_order_relaxed);
   caller_cpu_.store(current_cpu(), std::memory_order_relaxed);
-  const uint64_t generation = (ticket_.load(std::memory_order_relaxed) >> kChunkBits) + 1;
-  ticket_.store(generation << kChunkBits | chunks, std::memory_order_release);
+  deal(chunks);
   // Sequentially consistent against sleep_until_new: either the worker sees the new epoch, or this
   // sees the sleeper.
   epoch_.fetch_add(1, std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst) > 0) wake(epoch_, static_cast<int>(chunks) - 1);
 }
 
-void Pool::Crew::drain() {
-  uint64_t ticket = ticket_.load(std::memory_order_acquire);
+void Pool::Crew::deal(uint32_t chunks) {
+  ++generation_;
+  const auto count = static_cast<uint64_t>(std::min<size_t>(workers_.size() + 1, kMaxShares));
+  sharing_.store(static_cast<int>(count), std::memory_order_relaxed);
+  for (uint64_t i = 0; i < count; ++i) {
+    Share& share = shares_[i];
+    const uint64_t begin = chunks * i / count;
+    const uint64_t end = chunks * (i + 1) / count;
+    share.end = static_cast<int64_t>(end);
+    share.ticket.store(generation_ << kChunkBits | (end - begin), std::memory_order_release);
+  }
+}
+
+// First the thread's own share, then what others have left of theirs.
+void Pool::Crew::drain(int number) {
+  const int sharing = sharing_.load(std::memory_order_relaxed);
+  for (int i = 0; i < sharing; ++i) {
+    drain_share(shares_[static_cast<size_t>((number + i) % sharing)]);
+  }
+}
+
+void Pool::Crew::drain_share(Share& share) {
+  uint64_t ticket = share.ticket.load(std::memory_order_acquire);
   while ((ticket & kChunkMask) != 0) {
-    if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel,
+    if (!share.ticket.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel,
                                        std::memory_order_acquire)) {
       continue;
     }
     // A chunk is claimed: the job cannot end, nor the task die, before it is counted below.
     const Task& task = *task_;
     const uint32_t chunks = chunks_;
-    const int64_t begin = (chunks - static_cast<int64_t>(ticket & kChunkMask)) * chunk_;
+    const int64_t begin = (share.end - static_cast<int64_t>(ticket & kChunkMask)) * chunk_;
     const int64_t end = begin + std::min(chunk_, task.range - begin);
     const uint32_t traced = task.traced;
     const int64_t began = traced != 0 ? now_ns() : 0;
@@ -127,7 +147,7 @@ void Pool::Crew::drain() {
     // Sequentially consistent against wait_for_chunks, as in publish.
     const bool last = done_.fetch_add(1, std::memory_order_seq_cst) + 1 == chunks;
     if (last && caller_sleeps_.load(std::memory_order_seq_cst)) wake_all(done_);
-    ticket = ticket_.load(std::memory_order_acquire);
+    ticket = share.ticket.load(std::memory_order_acquire);
   }
 }
 
@@ -192,7 +212,7 @@ void Pool::Crew::work(Worker& self, int number) {
   while (!quit_.load(std::memory_order_relaxed)) {
     make_way(self);
     self.drains.store(true, std::memory_order_relaxed);
-    drain();
+    drain(number);
     self.drains.store(false, std::memory_order_relaxed);
     make_way(self);
     while (!sleep_until_new(seen)) {
