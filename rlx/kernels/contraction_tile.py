@@ -11,7 +11,7 @@ the products of a group.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.dot import dot, word, words
@@ -183,8 +183,7 @@ def emit_tile(
     o = operands
     lanes = shape.lanes if shape.lanes > 1 else 0
     width = shape.width * o.group
-    line = CACHE_LINE // o.b.dtype.bytes
-    lines = range(0, width, line)
+    lines = range(0, width, CACHE_LINE // o.b.dtype.bytes)
     count = len(panels) * shape.vectors
 
     def loop(rows: Sequence[Reg | None], init: Sequence[Reg]) -> list[Reg]:
@@ -215,21 +214,33 @@ def emit_tile(
                 out += [_product(k, o, x, y, acc[len(out) + v]) for v, y in enumerate(columns)]
             return out
 
-        steps = depth / o.group if o.group > 1 else depth
-        later = o.later
-        if later is None:
-            return k.loop(0, steps, 1, one, init)
-
-        def some(i: Reg, *acc: Reg) -> list[Reg]:
-            at = later.at + i / LATER_STEPS * later.lines * line
-            k.loop(0, later.lines, 1, lambda n: k.prefetch(o.b, at + n * line))
-            return k.loop(i, k.minimum(i + LATER_STEPS, steps), 1, one, acc)
-
-        return k.loop(0, steps, LATER_STEPS, some, init)
+        return _steps(k, o, depth / o.group if o.group > 1 else depth, one, init)
 
     if not o.flipped:
         return loop(rows, start)
     return loop([*rows, None], [*start, *[k.const(0, o.sums, lanes)] * count])
+
+
+def _steps(
+    k: Kernel,
+    o: TileOperands,
+    steps: Reg,
+    one: Callable[..., list[Reg]],
+    init: Sequence[Reg],
+) -> list[Reg]:
+    """``one`` step after the other, and requests of what comes later. They have a loop around that
+    of the steps: a line that is asked for in every step keeps the cache busy."""
+    later = o.later
+    if later is None:
+        return k.loop(0, steps, 1, one, init)
+    line = CACHE_LINE // o.b.dtype.bytes
+
+    def some(i: Reg, *acc: Reg) -> list[Reg]:
+        at = later.at + i / LATER_STEPS * later.lines * line
+        k.loop(0, later.lines, 1, lambda n: k.prefetch(o.b, at + n * line))
+        return k.loop(i, k.minimum(i + LATER_STEPS, steps), 1, one, acc)
+
+    return k.loop(0, steps, LATER_STEPS, some, init)
 
 
 def _column(k: Kernel, o: TileOperands, at: Reg, lanes: int) -> Reg:

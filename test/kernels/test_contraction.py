@@ -464,6 +464,19 @@ def test_only_matrices_are_requested_for_an_epilogue() -> None:
     assert requests == [0, shape.rows * shape.width * f32.bytes // 64, 0, 0]
 
 
+@pytest.mark.parametrize("plain_b", [False, True])
+def test_whole_tiles_request_the_panel_that_comes_later(plain_b: bool) -> None:
+    """Once beside the lines of their own, and not in every step."""
+    target = kernel_target(preset("x86-64-v4"))
+    config = ContractionConfig(f32, f32, plain(f32), plain_b=plain_b, rest=False)
+    text = contraction.emit("product", config, target).text
+    lines = config.shape(target).vectors
+    assert text.count("memref.prefetch %b[") == (0 if plain_b else lines + 1)
+    if not plain_b:
+        later, steps = text.index("memref.prefetch %b["), text.index("fma")
+        assert "scf.for" in text[later:steps]
+
+
 @pytest.mark.parametrize("cpu, masks", [("x86-64-v3", False), ("x86-64-v4", True)])
 @pytest.mark.parametrize("a", [f32, bf16], ids=str)
 def test_the_last_columns_are_a_part_of_a_vector(cpu: str, masks: bool, a: DType) -> None:
