@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlx import knobs
 from rlx.dialects.context import SharedContext, parse
 from rlx.dialects.export import to_mlir
 from rlx.digest import digest
@@ -277,8 +278,12 @@ def _symbol(key: str, kernel: KernelRef) -> str:
 
 
 def _dependences(kernel: KernelRef, target: Target) -> str:
-    """What a kernel's code depends on: its family, its config, the target and its features."""
-    return f"{kernel.family}|{kernel.config!r}|{target.name}|{target.features.name}"
+    """What a kernel's code depends on: its family, its config, the target and its features, and the
+    compiler of one in C."""
+    config, features = kernel.config, target.features.name
+    in_c = isinstance(config, CustomConfig) and config.language == "c"
+    compiler = f"|{knobs.c_compiler.get()}" if in_c else ""
+    return f"{kernel.family}|{config!r}|{target.name}|{features}{compiler}"
 
 
 def _digest(text: str) -> str:

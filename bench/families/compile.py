@@ -1,9 +1,10 @@
-"""Compile time of MiniLM: a cold process to its first embedding, and a new length in a running one.
+"""Compile time: a cold process to its first embedding, and a new length in a running one.
 
 A cold process is a new interpreter that imports RLX, builds the encoder, compiles it, packs the
-weights, and embeds one sentence; no compiled code is kept between processes. A new length is a
-shape of batch x tokens that the process has not met before. The rows are the
-wall clock and the CPU time of the process and its helpers, then the stages of both compiles.
+weights, and embeds one sentence. It is a failure if the compile cache, a new directory each time,
+had anything of it. The models are MiniLM and a BERT-base of random weights, which were read before.
+A new length is a shape of batch x tokens that a process of MiniLM has not met before. The rows are
+the wall clock and the CPU time of the process and its helpers, then the stages of both compiles.
 """
 
 from __future__ import annotations
@@ -15,33 +16,48 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.families.minilm import model_dir
+from bench.families.resident import write_base
 from bench.measure import OURS, ROOT, Failure, Options, Row
 
 PROCESS = Path(__file__).with_name("compile_process.py")
 
+MISSED = ("miss (there is no such entry)", 0)
+"""What the first compile of a cold process says: of the artifact, and of kernels found."""
+
 Measures = dict[str, float]
 
 
-def measure(model: Path, threads: int) -> dict[str, Any]:
+def measure(model: Path, threads: int, *, lengths: bool = True) -> dict[str, Any]:
     """One cold process; its wall clock runs from before the interpreter is started."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-P", str(PROCESS), str(model), str(threads)]
-    environment = {**os.environ, "PYTHONPATH": path, "RLX_CACHE": "off"}
-    command.append(repr(time.time()))
-    found = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    command = [sys.executable, "-P", str(PROCESS), str(model), str(threads), str(int(lengths))]
+    with TemporaryDirectory(prefix="rlx-cold-") as cache:
+        environment = {**os.environ, "PYTHONPATH": path, "RLX_CACHE": "on", "RLX_CACHE_DIR": cache}
+        command.append(repr(time.time()))
+        found = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
     return json.loads(found.stdout)
 
 
 def rows(options: Options) -> Iterator[Row | Failure]:
-    """Every measure of both, by its name."""
-    for threads in options.threads:
-        count = max(1, options.rounds // 2)
-        found = [measure(Path(model_dir()), threads) for _ in range(count)]
-        yield from _rows("cold process", threads, [f["cold"] for f in found])
-        yield from _rows("new length", threads, [row for f in found for row in f["lengths"]])
+    """Every measure of both models, by its name; a quick run has MiniLM alone."""
+    count = max(1, options.rounds // 2)
+    with TemporaryDirectory(prefix="rlx-bench-") as folder:
+        models = {"cold process": Path(model_dir())}
+        if not options.quick:
+            models["cold process of BERT-base"] = write_base(Path(folder, "base"))
+        for threads in options.threads:
+            for what, model in models.items():
+                small = what == "cold process"
+                found = [measure(model, threads, lengths=small) for _ in range(count)]
+                if any(tuple(f["cache"]) != MISSED for f in found):
+                    told = f"the compile cache was not empty: {[f['cache'] for f in found]}"
+                    yield Failure("compile", what, threads, OURS, told)
+                yield from _rows(what, threads, [f["cold"] for f in found])
+                yield from _rows("new length", threads, [r for f in found for r in f["lengths"]])
 
 
 def _rows(what: str, threads: int, found: list[Measures]) -> Iterator[Row]:

@@ -1,6 +1,7 @@
 """One cold process of the family ``compile``: a file to run, which imports only what it measures.
 
-Arguments: the model's directory, threads, and the time at which the process was started.
+Arguments: the model's directory, threads, whether new lengths follow (0 or 1), and the time at
+which the process was started.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ def cpu_ms() -> float:
     return sum(u.ru_utime + u.ru_stime for u in used) * 1e3
 
 
-def worker(model: Path, threads: int, started: float) -> None:
-    """What one cold process does, which began at ``started``; prints its measurements as JSON."""
+def worker(model: Path, threads: int, shapes: tuple[tuple[int, int], ...], started: float) -> None:
+    """What one cold process does, which began at ``started``; prints its measurements as JSON, and
+    what the compile cache said and had."""
     start = time.perf_counter()
     first = {"interpreter": time.time() - started}
     import numpy as np
@@ -43,10 +45,11 @@ def worker(model: Path, threads: int, started: float) -> None:
         "first encode": done - built,
         **embed.reports[0].compilation.seconds,
     }
+    cache = (embed.reports[0].cache, embed.reports[0].kernels_reused)
     cold = {name: s * 1e3 for name, s in first.items()} | {"cpu": cpu_ms()}
     cold["kernels made"] = embed.reports[0].kernels_made
     lengths: list[Measures] = []
-    for batch, tokens in SHAPES:
+    for batch, tokens in shapes:
         ids = np.full((batch, tokens), 1012, np.int64)
         start, used = time.perf_counter(), cpu_ms()
         embed.encode_ids(ids, np.ones_like(ids))
@@ -58,8 +61,9 @@ def worker(model: Path, threads: int, started: float) -> None:
         stages = {name: s * 1e3 for name, s in report.compilation.seconds.items()}
         row = {"wall": took * 1e3, "cpu": cpu, "one run": run * 1e3, **stages}
         lengths.append(row | {"kernels made": report.kernels_made})
-    print(json.dumps({"cold": cold, "lengths": lengths}))
+    print(json.dumps({"cold": cold, "lengths": lengths, "cache": cache}))
 
 
 if __name__ == "__main__":
-    worker(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+    wanted = SHAPES if sys.argv[3] == "1" else ()
+    worker(Path(sys.argv[1]), int(sys.argv[2]), wanted, float(sys.argv[4]))

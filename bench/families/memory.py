@@ -2,8 +2,8 @@
 
 The base is a process that imports NumPy, the MLIR bindings and LLVM, and reads the weights' file
 once. The other loads the tokenizer, encodes a text, and embeds random tokens at 1x16, 1x128 and
-8x128, compiling on the way. The rows are the largest resident sets; the goal is a ratio of the base
-to ours of at least 0.77 (1 / 1.3).
+8x128, compiling on the way. The rows are the largest resident sets, that of the base 1.3 times: the
+goal is at least 1 against it.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def peak(work: str, model: Path) -> float:
 
 def rows(options: Options) -> Iterator[Row | Failure]:
     """Both processes, and the arena of MiniLM's largest shape."""
-    for who, work in (("base", "base"), (OURS, "minilm")):
-        mib = peak(work, Path(model_dir()))
+    for who, work, times in (("1.3 x base", "base", 1.3), (OURS, "minilm", 1)):
+        mib = times * peak(work, Path(model_dir()))
         yield Row("memory", "MiniLM, largest resident set", 1, who, [mib], mib, "MiB")
     grown = peak("loop", Path(model_dir()))
     label = "growth by a loop of a million rounds after a thousand"

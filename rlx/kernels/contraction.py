@@ -44,15 +44,18 @@ class _Emitter(Products):
         return self.k.text()
 
     def task(self, index: Reg) -> None:
-        """One (batch, chunk, group); groups vary fastest, so that neighbours share their rows."""
+        """One (batch, chunk, group); neighbours share their rows, or their panels."""
         k = self.k
         self.start()
         panels = (self.n + (self.shape.width - 1)) / self.shape.width
         groups = (panels + self.group_panels - 1) / self.group_panels
         chunks = (self.m + self.chunk_rows - 1) / self.chunk_rows
-        group, chunk, batch = index % groups, index / groups % chunks, index / groups / chunks
+        down, pair = k.compare("ne", self.rows_first, 0), index % (groups * chunks)
+        chunk = k.select(down, pair % chunks, pair / groups)
+        group, batch = k.select(down, pair / chunks, pair % groups), index / (groups * chunks)
         row0, panel0 = chunk * self.chunk_rows, group * self.group_panels
         panel_end = k.minimum(panel0 + self.group_panels, panels)
+        after = k.select(down & (chunk + 1 < chunks), panel0, k.minimum(panel_end, panels - 1))
         rows = k.minimum(self.chunk_rows, self.m - row0)
         sums = self.sums()
         panel = self.panel_scratch() if self.config.plain_b else None
@@ -72,7 +75,8 @@ class _Emitter(Products):
         def strip(begin: Reg) -> None:
             first = k.minimum(begin, whole)
             end = k.select(begin < whole, k.minimum(begin + step, whole), panel_end)
-            self.strip(Strip(t, first, end, self.column(first)))
+            then = k.select(end < panel_end, end, after)
+            self.strip(Strip(t, first, end, self.column(first), then))
 
         stop = panel0 + (whole - panel0 + (step - 1)) / step * step + (panel_end - whole)
         k.loop(panel0, stop, step, strip)

@@ -53,12 +53,14 @@ class Task:
 
 @frozen
 class Strip:
-    """The panels [begin, end) of B that a task finishes together; sums begin at ``column``."""
+    """The panels [begin, end) of B that a task finishes together; sums begin at ``column``.
+    ``after`` is the panel whose products come next."""
 
     task: Task
     begin: Reg
     end: Reg
     column: Reg
+    after: Reg
 
 
 @frozen
@@ -91,6 +93,7 @@ class Epilogue:
         self.a_batch, self.b_batch, self.c_batch = (k.size(f"{x}_batch") for x in "abc")
         self.chunk_rows, self.group_panels = k.size("chunk_rows"), k.size("group_panels")
         self.strip_panels, self.block_depth = k.size("strip_panels"), k.size("block_depth")
+        self.rows_first = k.size("rows_first")
         self.operand_strides = [
             (k.size(f"operand{i}_row"), k.size(f"operand{i}_batch")) for i in range(len(dtypes))
         ]
@@ -110,21 +113,17 @@ class Epilogue:
         same = all(x is dt for x in (*program.inputs, result))
         return same and dt.is_float and sum(map(step_cost, steps)) <= SHORT
 
-    def request_operands(self, s: Strip, first: Reg, panel: Reg, wanted: Reg) -> None:
-        """Ask before a tile's products for what its epilogue reads of matrices: those of many rows
-        are in no cache that is near, and the next tile would wait for them. If it is not
+    def request_operands(self, s: Strip, row: Reg, panel: Reg, wanted: Reg) -> None:
+        """Ask during a tile's products for what its epilogue reads in a row of matrices: those of
+        many rows are in no cache that is near, and the next tile would wait for them. If it is not
         ``wanted`` yet, the first row stands for all: that costs less than a branch."""
         k, t = self.k, s.task
+        row, column = k.select(wanted, t.row0 + row, 0), panel * self.shape.width
         for i, kind in enumerate(self.config.operands):
             if kind == "full":
-                row = k.select(wanted, t.row0 + first, 0)
-                buffer = self.operands[i]
-                at = self.place(i, t.batch, row, panel * self.shape.width)
-                distance = k.select(wanted, self.operand_strides[i][0], 0)
-                for r in range(self.shape.rows):
-                    at = at + distance if r else at
-                    for j in range(0, self.shape.width, CACHE_LINE // buffer.dtype.bytes):
-                        k.prefetch(buffer, at + j if j else at)
+                buffer, at = self.operands[i], self.place(i, t.batch, row, column)
+                for j in range(0, self.shape.width, CACHE_LINE // buffer.dtype.bytes):
+                    k.prefetch(buffer, at + j if j else at)
 
     def finish_tile(self, s: Strip, panel: Reg, first: Reg, sums: Sequence[Reg]) -> None:
         """The rows from ``first`` on of a whole tile and a whole panel. A short epilogue takes the

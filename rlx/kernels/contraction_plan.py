@@ -176,10 +176,11 @@ def launch(
     block = _block_depth(config, shape, m, k)
     panel = block * shape.width if config.plain_b and m >= shape.rows else 0
     sizes, strides = (m, n, k, lda, ldb or n, ldc), (a_batch, b_batch, c_batch)
+    plan = (rows, group_panels, strip, block, int(_rows_first(config, m, n, k)))
     return Launch(
         tasks,
         _grain(config, shape, min(rows, m), min(n, group_panels * shape.width), k),
-        (*sizes, *strides, rows, group_panels, strip, block, *(s for o in operands for s in o)),
+        (*sizes, *strides, *plan, *(s for o in operands for s in o)),
         scratch=sums * config.accumulate.bytes + wide * config.rows.bytes + panel * config.b.bytes,
     )
 
@@ -201,6 +202,19 @@ def _strip_panels(config: ContractionConfig, m: int) -> int:
     """Panels that are finished together, epilogue included: those of a one-row tile, and else so
     few that the sums of a long chunk and a panel share the L1 cache."""
     return TASK_PANELS if m <= 1 and not config.amx else STRIP_PANELS
+
+
+LAST_BYTES = 8 << 20
+"""What the tasks of some panels may read of A, for it to stay in the last cache."""
+
+
+def _rows_first(config: ContractionConfig, m: int, n: int, k: int) -> bool:
+    """Whether the tasks after one have its panels and other rows, rather than its rows. Each panel,
+    or else each chunk of rows, then comes from memory but once, and the other operand as often as
+    that has parts: so that is the smaller one, if a cache holds it. Not panels of a plain B, which
+    are read across."""
+    a, b = m * k * config.a.bytes, n * k * config.b.bytes
+    return not config.plain_b and a <= min(b, LAST_BYTES)
 
 
 BLOCK_DEPTH = 768

@@ -23,10 +23,9 @@ from collections.abc import Callable, Sequence
 from rlx.kernels.contraction_epilogue import Epilogue, Strip
 from rlx.kernels.contraction_tile import (
     CACHE_LINE,
-    LATER_STEPS,
     PLAIN_STEPS,
     PREFETCH_STEPS,
-    Later,
+    Parts,
     TileOperands,
     emit_tile,
 )
@@ -34,6 +33,10 @@ from rlx.kernels.reg import Buffer, Reg
 from rlx.records import frozen
 
 __all__ = ["Products"]
+
+REQUEST_ROWS = 64
+"""Rows from which on a panel's block is requested before it is read. With fewer, the machine reads
+it in time or memory is the bound, and requests cost 1 to 5 %."""
 
 
 @frozen
@@ -128,10 +131,10 @@ class Products(Epilogue):
 
     def panel(self, b: _Block, p: Reg, whole: Reg) -> None:
         """The whole tiles of a panel."""
-        k = self.k
+        k, rows = self.k, self.shape.rows
         source, packed = self.source(b, p), b.strip.task.panel
-        later = None if packed is not None else self.later(b, p, whole)
         complete = (b.first + b.depth >= self.depth) & self.is_whole(p)
+        parts = self.parts(b, p, whole, complete)
 
         def tile(
             first: Reg,
@@ -140,10 +143,7 @@ class Products(Epilogue):
             keep: Buffer | None = None,
             extra: Sequence[Reg] = (),
         ) -> Sequence[Reg]:
-            self.request_operands(b.strip, first, p, complete)
-            sums, extra = self.tile(
-                b, first, self.shape.rows, [panel], ahead, keep, extra, later and later(first)
-            )
+            sums, extra = self.tile(b, first, rows, [panel], ahead, keep, extra, parts(first))
 
             def store() -> None:
                 self.store(b.strip, first, [p], sums)
@@ -157,8 +157,6 @@ class Products(Epilogue):
                 store()
                 k.when(complete, finish)
             return extra
-
-        rows = self.shape.rows
 
         def copied() -> None:
             tile(k.index(0), source, None, packed)
@@ -176,6 +174,51 @@ class Products(Epilogue):
             k.when(whole > 0, flipped)
         else:
             k.loop(0, whole, rows, lambda i: tile(i, source, self.near))
+
+    def parts(self, b: _Block, p: Reg, whole: Reg, complete: Reg) -> Callable[[Reg], Parts | None]:
+        """The parts of a tile of rows from one on. Each begins with requests: for a row of what the
+        epilogue reads, and for a share of the block that comes next, in the second cache. The first
+        tile reads a block as fast as it multiplies, and memory is slower."""
+        if self.config.plain_b and "full" not in self.config.operands:
+            return lambda first: None
+        k, rows = self.k, self.shape.rows
+        many = whole >= REQUEST_ROWS
+        count = k.select(many, k.index(rows), 1)
+        following, steps = self.following(b, p), b.depth / self.config.group
+        share = k.select(many, (steps + (whole - 1)) / k.maximum(whole, 1), 0)
+
+        def of_tile(first: Reg) -> Parts:
+            def row(n: Reg) -> None:
+                self.request_operands(b.strip, first + n, p, complete)
+
+            def begin(part: Reg) -> None:
+                k.loop(part, k.select(many, part + 1, rows), 1, row)
+                if not self.config.plain_b:
+                    self.request(following, (first + part) * share, share)
+
+            return Parts(count, begin)
+
+        return of_tile
+
+    def following(self, b: _Block, p: Reg) -> _Panel:
+        """The block that comes after one of a panel."""
+        k, s, end = self.k, b.strip, b.first + b.depth
+        inside, last = p + 1 < s.end, end >= self.depth
+        first = k.select(inside, b.first, k.select(last, 0, end))
+        number = k.select(inside, p + 1, k.select(last, s.after, s.begin))
+        return self.source(_Block(s, first, b.depth, b.a), number)
+
+    def request(self, panel: _Panel, first: Reg, steps: Reg) -> None:
+        """Ask for some steps of a panel, in the second cache."""
+        k, buffer = self.k, panel.buffer
+        lines = range(0, self.shape.width * self.config.group, CACHE_LINE // buffer.dtype.bytes)
+
+        def step(i: Reg) -> None:
+            at = panel.at + (first + i) * panel.step
+            for j in lines:
+                k.prefetch(buffer, at + j if j else at, cache=2)
+
+        k.loop(0, steps, 1, step)
 
     def places(self, s: Strip, first: Reg, panels: list[Reg]) -> list[Reg]:
         """Where the strip has the sums of the rows from ``first`` on, of some panels."""
@@ -208,34 +251,9 @@ class Products(Epilogue):
         start = b.strip.task.b
         if self.config.plain_b:
             return _Panel(p, self.b, start + self.column(p) + b.first * self.ldb, self.ldb)
-        step = self.k.index(self.shape.width * self.config.group)
-        return _Panel(p, self.b, self.packed_at(b, p, b.first), step)
-
-    def later(self, b: _Block, p: Reg, whole: Reg) -> Callable[[Reg], Later]:
-        """What the whole tile at a row requests of the panel's block that comes after this one: an
-        equal share, so that memory has the time of all tiles. A tile alone requests nothing."""
-        k, s, config = self.k, b.strip, self.config
-        inside, again = p + 1 < s.end, b.first + b.depth < self.depth
-        group = k.select(s.end * self.shape.width < self.n, s.end, 0)
-        panel = k.select(inside, p + 1, k.select(again, s.begin, group))
-        first = k.select(inside, b.first, k.select(again, b.first + b.depth, 0))
-        at = self.packed_at(b, panel, first)
-
-        line = CACHE_LINE // config.b.bytes
-        steps = (b.depth + (config.group * LATER_STEPS - 1)) / (config.group * LATER_STEPS)
-        shares = whole / self.shape.rows * steps
-        lines = (b.depth * self.shape.width / line + shares - 1) / k.maximum(shares, 1)
-        lines = k.select(whole > self.shape.rows, lines, 0)
-
-        def share(row: Reg) -> Later:
-            return Later(at + row / self.shape.rows * (steps * lines * line), lines)
-
-        return share
-
-    def packed_at(self, b: _Block, p: Reg, first: Reg) -> Reg:
-        """Where packed B has the steps of a panel from ``first`` on."""
         width = self.shape.width
-        return b.strip.task.b + p * (self.depth * width) + first * width
+        at = start + p * (self.depth * width) + b.first * width
+        return _Panel(p, self.b, at, self.k.index(width * self.config.group))
 
     def tail(self, b: _Block, first: Reg, count: Reg, tiles: tuple[tuple[int, int], ...]) -> None:
         """``count`` rows from ``first`` on, by the tile that has as many.
@@ -265,11 +283,11 @@ class Products(Epilogue):
 
     def tile(
         self, b: _Block, first: Reg, count: int, panels: list[_Panel], ahead: Reg | None,
-        keep: Buffer | None = None, extra: Sequence[Reg] = (), later: Later | None = None,
+        keep: Buffer | None = None, extra: Sequence[Reg] = (), parts: Parts | None = None,
     ) -> tuple[list[Reg], Sequence[Reg]]:  # fmt: skip
         """The sums of a tile of ``count`` rows from ``first`` on, and what flipped sign bits have
         added to each row of it before that was taken off: it is ``extra`` where that is known.
-        ``keep`` takes a copy of the panel, and ``later`` is requested meanwhile."""
+        ``keep`` takes a copy of the panel."""
         t, config = b.strip.task, self.config
         flipped = config.flips and not extra
         rows = [b.a + first * t.a.distance]
@@ -281,13 +299,14 @@ class Products(Epilogue):
             self.shape,
             TileOperands(
                 t.a.buffer, panels[0].buffer, panels[0].step, config.accumulate, config.group,
-                flipped, self.lda if config.across else None, keep, later,
+                flipped, self.lda if config.across else None, keep,
             ),
             rows=rows,
             panels=[p.at for p in panels],
             depth=b.depth,
             ahead=ahead,
             start=start,
+            parts=parts,
         )  # fmt: skip
         if flipped:
             sums, extra = sums[: len(start)], sums[len(start) :]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rlx.kernels.builder import Kernel, KernelTarget
+from rlx.kernels.control import Body
 from rlx.kernels.dot import dot, word, words
 from rlx.kernels.reg import Buffer, Reg
 from rlx.records import frozen
@@ -21,6 +22,7 @@ from rlx.types import DType, f32, f64, i32, u8, u32
 
 __all__ = [
     "TASK_PANELS",
+    "Parts",
     "TileOperands",
     "TileShape",
     "accumulate_type",
@@ -43,9 +45,6 @@ PLAIN_STEPS = 8
 
 CONVERSION_REGISTERS = 2
 """What it takes to convert a column of B."""
-
-LATER_STEPS = 32
-"""After how many steps of k some more of the panel that comes later is requested."""
 
 ROWS_AHEAD = 16
 """How many steps of k ahead an A that lies across is requested."""
@@ -122,15 +121,6 @@ def packed_bytes(target: KernelTarget, dt: DType, k: int, n: int, batch: int = 1
 
 
 @frozen
-class Later:
-    """What is read after the tile: every ``LATER_STEPS`` steps it requests as many ``lines`` more
-    of packed B, from ``at`` on."""
-
-    at: Reg
-    lines: Reg
-
-
-@frozen
 class TileOperands:
     """What a tile reads: the rows of A, packed B, and the type and group of the sums.
 
@@ -149,7 +139,6 @@ class TileOperands:
     flipped: bool = False
     step: Reg | None = None
     keep: Buffer | None = None
-    later: Later | None = None
 
     def address(self, rows: Sequence[Reg | None], n: int, i: Reg) -> Reg:
         """Where the row ``n`` has its element or group of step ``i``."""
@@ -157,6 +146,14 @@ class TileOperands:
         assert first is not None and row is not None
         # One address with the rows as displacements, where that can be said.
         return row + i * self.group if self.step is None else (first + i * self.step) + n
+
+
+@frozen
+class Parts:
+    """Equal parts of a tile's steps, and what each of them begins with, given its number."""
+
+    count: Reg
+    begin: Callable[[Reg], None]
 
 
 FLIP = 0x80808080
@@ -172,19 +169,22 @@ def emit_tile(
     depth: Reg,
     ahead: Reg | None,
     start: Sequence[Reg],
+    parts: Parts | None = None,
 ) -> list[Reg]:
     """Emit a tile; returns its accumulators in the order row, panel, vector, and after them where
     rows are flipped what that has added to each row.
 
     ``rows`` and ``panels`` are the element offsets of the tile's rows of A and panels of B, and
     ``depth`` is the number of elements of a row, a multiple of the group. B is requested ``ahead``
-    elements before it is read, and an A that lies across some steps before.
+    elements before it is read, and an A that lies across some steps before. ``parts`` cuts the
+    steps.
     """
     o = operands
     lanes = shape.lanes if shape.lanes > 1 else 0
     width = shape.width * o.group
     lines = range(0, width, CACHE_LINE // o.b.dtype.bytes)
     count = len(panels) * shape.vectors
+    steps = depth / o.group if o.group > 1 else depth
 
     def loop(rows: Sequence[Reg | None], init: Sequence[Reg]) -> list[Reg]:
         def one(i: Reg, *acc: Reg) -> list[Reg]:
@@ -214,33 +214,25 @@ def emit_tile(
                 out += [_product(k, o, x, y, acc[len(out) + v]) for v, y in enumerate(columns)]
             return out
 
-        return _steps(k, o, depth / o.group if o.group > 1 else depth, one, init)
+        return _loop(k, steps, parts, one, init)
 
     if not o.flipped:
         return loop(rows, start)
     return loop([*rows, None], [*start, *[k.const(0, o.sums, lanes)] * count])
 
 
-def _steps(
-    k: Kernel,
-    o: TileOperands,
-    steps: Reg,
-    one: Callable[..., list[Reg]],
-    init: Sequence[Reg],
-) -> list[Reg]:
-    """``one`` step after the other, and requests of what comes later. They have a loop around that
-    of the steps: a line that is asked for in every step keeps the cache busy."""
-    later = o.later
-    if later is None:
+def _loop(k: Kernel, steps: Reg, parts: Parts | None, one: Body, init: Sequence[Reg]) -> list[Reg]:
+    """A loop over ``steps``, part by part if there are any."""
+    if parts is None:
         return k.loop(0, steps, 1, one, init)
-    line = CACHE_LINE // o.b.dtype.bytes
+    size = (steps + (parts.count - 1)) / parts.count
 
-    def some(i: Reg, *acc: Reg) -> list[Reg]:
-        at = later.at + i / LATER_STEPS * later.lines * line
-        k.loop(0, later.lines, 1, lambda n: k.prefetch(o.b, at + n * line))
-        return k.loop(i, k.minimum(i + LATER_STEPS, steps), 1, one, acc)
+    def part(number: Reg, *carried: Reg) -> list[Reg]:
+        parts.begin(number)
+        begin = number * size
+        return k.loop(begin, k.minimum(begin + size, steps), 1, one, carried)
 
-    return k.loop(0, steps, LATER_STEPS, some, init)
+    return k.loop(0, parts.count, 1, part, init)
 
 
 def _column(k: Kernel, o: TileOperands, at: Reg, lanes: int) -> Reg:

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rlx.kernels import conv_channels, conv_depthwise
+from rlx.kernels import conv_channels, conv_depthwise, conv_depthwise_across
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.conv_channels_plan import ConvChannelsConfig
+from rlx.kernels.conv_depthwise_across import ConvDepthwiseAcrossConfig
 from rlx.kernels.conv_depthwise_plan import ConvDepthwiseConfig
 from rlx.kernels.conv_epilogue import ConvEpilogue
 from rlx.kernels.conv_plan import (
@@ -37,6 +38,7 @@ from rlx.records import frozen
 from rlx.types import i64
 
 __all__ = [
+    "AnyConvConfig",
     "ConvConfig",
     "ConvShape",
     "OperandKind",
@@ -55,14 +57,17 @@ AHEAD = 8
 hardware does not look for the next one."""
 
 
-def emit(
-    name: str, config: ConvConfig | ConvChannelsConfig | ConvDepthwiseConfig, target: KernelTarget
-) -> KernelText:
+AnyConvConfig = ConvConfig | ConvChannelsConfig | ConvDepthwiseConfig | ConvDepthwiseAcrossConfig
+
+
+def emit(name: str, config: AnyConvConfig, target: KernelTarget) -> KernelText:
     """The kernel of a config; the ``launch`` of its plan gives its sizes."""
     if isinstance(config, ConvChannelsConfig):
         return conv_channels.emit(name, config, target)
     if isinstance(config, ConvDepthwiseConfig):
         return conv_depthwise.emit(name, config, target)
+    if isinstance(config, ConvDepthwiseAcrossConfig):
+        return conv_depthwise_across.emit(name, config, target)
     return _Emitter(name, config, target).emit()
 
 

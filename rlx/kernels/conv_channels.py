@@ -16,12 +16,15 @@ on no cut.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.conv_channels_plan import (
     VECTORS,
+    ChannelsTile,
     ConvChannelsConfig,
+    Span,
     block_width,
     strip_rows,
 )
@@ -56,6 +59,31 @@ class _Block:
     rows: Reg
 
 
+EDGES = ("before", "tap_row", "stride_y", "dilation_y", "low_y", "height", "tap_rows")
+
+
+@frozen
+class _Edges:
+    """Of images: the elements from the first tap of the first window to the image, and from a row
+    of taps to the next; what says which of them are in the image; and how many there are."""
+
+    before: Reg
+    tap_row: Reg
+    stride: Reg
+    dilation: Reg
+    low: Reg
+    height: Reg
+    rows: Reg
+
+    def there(self, k: Kernel, line: Reg) -> tuple[Reg, Reg]:
+        """The rows of taps that are in the image for the windows of a line."""
+        first, step = line * self.stride, self.dilation
+        above = k.maximum(self.low - first, k.index(0))
+        below = k.maximum(self.low + self.height - first, k.index(0))
+        round_up = step - 1
+        return (above + round_up) / step, k.minimum((below + round_up) / step, self.rows)
+
+
 class _Emitter:
     """Emits one kernel: a method a loop level."""
 
@@ -66,7 +94,7 @@ class _Emitter:
         self.strip_rows = strip_rows(target, config)
         self.strip_size = self.strip_rows * self.width
         self.x, self.w = k.buffer("x", config.dtype), k.buffer("w", config.dtype)
-        self.offsets = None if config.single else k.buffer("taps", i64)
+        self.offsets = None if config.single or config.images else k.buffer("taps", i64)
         self.epilogue = ConvEpilogue(k, config.epilogue, config.operands)
         names = (
             "x_image", "x_slice", "x_line", "x_main", "x_rest", "x_row", "x_group", "x_channel",
@@ -81,6 +109,8 @@ class _Emitter:
             self.taps, self.outputs, self.part, self.task_tiles, self.tile_tasks, self.task_blocks,
             self.row_tasks,
         ) = map(k.size, names)  # fmt: skip
+        self.ends = [k.size(f"tile{n}_end") for n in range(len(config.tiles) - 1)]
+        self.edges = _Edges(*map(k.size, EDGES)) if config.images else None
 
     def emit(self) -> KernelText:
         self.k.parallel(self.task)
@@ -122,31 +152,38 @@ class _Emitter:
         rest = number - main
         x = image * self.x_image + slice_ * self.x_slice + line * self.x_line
         x = x + group * self.x_group + main * self.x_main + rest * self.x_rest
+        there = None
+        if self.edges is not None:
+            x, there = x - self.edges.before, self.edges.there(k, line)
         out = image * self.c_image + slice_ * self.c_slice + line * self.c_line
-        points = [rows * columns for rows, columns in config.tiles]
-        out = out + main * points[0] + rest * points[-1] + block.channel * self.c_channel
+        most, least = config.tiles[0].windows, config.tiles[-1].windows
+        out = out + main * most + rest * least + block.channel * self.c_channel
         stop = k.minimum(c + self.part, self.channels)
         strip = k.select(self.part < self.channels, place * self.strip_size, 0)
 
         def sums(n: int) -> None:
-            self.sums(config.tiles[n], x, block.w, c, stop, strip)
+            self.sums(config.tiles[n], x, block.w, c, stop, strip, there)
 
-        if len(config.tiles) > 1:
-            k.when(number < self.main_tiles, lambda: sums(0), lambda: sums(1))
-            count = k.select(number < self.main_tiles, k.index(points[0]), k.index(points[1]))
-        else:
-            sums(0)
-            count = k.index(points[0])
+        def one_of(n: int) -> None:
+            if n == len(self.ends):
+                sums(n)
+            else:
+                k.when(number < self.ends[n], partial(sums, n), partial(one_of, n + 1))
+
+        one_of(0)
+        count = k.select(number < self.main_tiles, k.index(most), k.index(least))
         k.when(k.compare("eq", stop, self.channels), lambda: self.finish(block, strip, count, out))
 
-    def sums(self, shape: tuple[int, int], x: Reg, w: Reg, c: Reg, stop: Reg, strip: Reg) -> None:
+    def sums(
+        self, shape: ChannelsTile, x: Reg, w: Reg, c: Reg, stop: Reg, strip: Reg,
+        there: tuple[Reg, Reg] | None,
+    ) -> None:  # fmt: skip
         """Add the channels [c, stop) to the sums of a tile in the strip; the first ones begin
-        them."""
+        them. On images, ``there`` are the rows of taps of a tile of one row."""
         k, dt = self.k, self.config.dtype
-        points = shape[0] * shape[1]
         places = [
             strip + (p * self.width + v * self.lanes)
-            for p in range(points) for v in range(VECTORS)
+            for p in range(shape.windows) for v in range(VECTORS)
         ]  # fmt: skip
         zero = k.const(0.0, dt, self.lanes)
         start = k.when(
@@ -155,32 +192,40 @@ class _Emitter:
             lambda: [zero] * len(places),
             [zero] * len(places),
         )
-        for at, value in zip(places, self.reduce(shape, x, w, c, stop, start), strict=True):
+        found = self.reduce(shape, x, w, c, stop, start, there)
+        for at, value in zip(places, found, strict=True):
             k.store(value, self.strip, at, self.lanes)
 
     def reduce(
-        self, shape: tuple[int, int], x: Reg, w: Reg, c: Reg, stop: Reg, start: list[Reg]
-    ) -> list[Reg]:
+        self, shape: ChannelsTile, x: Reg, w: Reg, c: Reg, stop: Reg, start: list[Reg],
+        there: tuple[Reg, Reg] | None,
+    ) -> list[Reg]:  # fmt: skip
         """The sums in registers, in the order window, vector."""
         k, width, line = self.k, self.width, LINE_BYTES // self.config.dtype.bytes
-        rows, columns = shape
-        starts = [x + self.x_row * r if r else x for r in range(rows)]
+        starts = [x + self.x_row * r if r else x for r in range(shape.rows)]
+        everywhere = (0, shape.rows), (0, shape.columns)
 
-        def step(at: Reg, weight: Reg, acc: tuple[Reg, ...]) -> list[Reg]:
+        def step(
+            at: Reg, weight: Reg, acc: Sequence[Reg], spans: tuple[Span, Span] = everywhere
+        ) -> list[Reg]:
             vectors = [k.load(self.w, weight + v * self.lanes, self.lanes) for v in range(VECTORS)]
             for n in range(AHEAD * width, AHEAD * width + width, line):
                 k.prefetch(self.w, weight + n)
-            sums: list[Reg] = []
-            for first in starts:
-                place = first + at
-                for q in range(columns):
+            sums = list(acc)
+            for r in range(*spans[0]):
+                place = starts[r] + at
+                for q in range(*spans[1]):
                     element = k.load(self.x, place + q * self.config.step if q else place)
                     element = k.splat(element, self.lanes)
-                    sums += [k.fma(element, y, acc[len(sums) + v]) for v, y in enumerate(vectors)]
+                    for n, y in enumerate(vectors, (r * shape.columns + q) * VECTORS):
+                        sums[n] = k.fma(element, y, sums[n])
             return sums
 
         def channel(c: Reg, *acc: Reg) -> list[Reg]:
             at = c * self.x_channel
+            if self.edges is not None:
+                weight = w + c * self.taps * width
+                return self.over_rows(shape, at, weight, step, acc, self.edges, there)
             if self.offsets is None:
                 for first in starts:
                     k.prefetch(self.x, first + at + self.x_channel * CHANNELS_AHEAD)
@@ -201,6 +246,27 @@ class _Emitter:
             return step(at + offset, w + t * self.width, acc)
 
         return k.loop(0, self.taps, 1, tap, acc)
+
+    def over_rows(
+        self, shape: ChannelsTile, at: Reg, w: Reg, step: Callable[..., list[Reg]],
+        acc: Sequence[Reg], edges: _Edges, there: tuple[Reg, Reg] | None,
+    ) -> list[Reg]:  # fmt: skip
+        """Add the taps of one channel that are in the image, row by row."""
+
+        def row(b: Reg | int, rows: Span, acc: Sequence[Reg]) -> list[Reg]:
+            first, weight = at + edges.tap_row * b, w + len(shape.across) * self.width * b
+            for t, columns in enumerate(shape.across):
+                if columns[0] < columns[1]:
+                    places = first + t * self.config.gap, weight + t * self.width
+                    acc = step(*places, acc, (rows, columns))
+            return list(acc)
+
+        if not shape.down:
+            assert there is not None
+            return self.k.loop(*there, 1, lambda b, *acc: row(b, (0, 1), acc), acc)
+        for b, rows in enumerate(shape.down):
+            acc = row(b, rows, acc) if rows[0] < rows[1] else acc
+        return list(acc)
 
     def finish(self, block: _Block, strip: Reg, count: Reg, c: Reg) -> None:
         """The results of a tile: ``count`` neighbours in each output channel of the block."""

@@ -13,7 +13,19 @@ from rlx.kernels.strides import ceil_div
 from rlx.records import frozen
 from rlx.types import DType
 
-__all__ = ["ConvDepthwiseConfig", "DepthwiseTile", "config_of", "launch", "slack", "suits"]
+__all__ = [
+    "ConvDepthwiseConfig",
+    "DepthwiseTile",
+    "Pair",
+    "config_of",
+    "cycles",
+    "launch",
+    "slack",
+    "suits",
+]
+
+Pair = tuple[int, int]
+"""Numbers along rows and columns of an image."""
 
 
 @frozen
@@ -36,8 +48,8 @@ class ConvDepthwiseConfig:
     dtype: DType
     source: DType
     kernel: Triple
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
+    stride: Pair
+    dilation: Pair
     low: int
     row: int
     tile: DepthwiseTile
@@ -88,21 +100,29 @@ ROW_CYCLES, EDGE_CYCLES, MOVE_CYCLES, VECTOR_CYCLES = 2, 2, 0.3, 3
 lanes of a vector, and the end of a vector of sums."""
 
 
-def tile_of(target: KernelTarget, shape: ConvShape, dt: DType) -> DepthwiseTile:
-    """The tile with the least work."""
-    oy, columns = shape.out[1], ceil_div(shape.out[2], target.lanes(dt))
+def tile_cycles(shape: ConvShape, columns: int, tile: DepthwiseTile) -> float:
+    """About the cycles of a slice of a channel, whose rows have so many vectors of windows."""
+    r, v = tile.rows, tile.vectors
+    rows = len(rows_read(r, shape.kernel[1], shape.stride[1], shape.dilation[1]))
+    rows *= shape.kernel[0]
+    one = max(r * v / 2, LATENCY) * shape.taps + r * v * VECTOR_CYCLES
+    one += rows * (ROW_CYCLES + EDGE_CYCLES * (v < columns))
+    one += rows * v * shape.kernel[2] * MOVE_CYCLES
+    return ceil_div(shape.out[1], r) * ceil_div(columns, v) * one
 
-    def cycles(tile: DepthwiseTile) -> float:
-        r, v = tile.rows, tile.vectors
-        rows = len(rows_read(r, shape.kernel[1], shape.stride[1], shape.dilation[1]))
-        rows *= shape.kernel[0]
-        one = max(r * v / 2, LATENCY) * shape.taps + r * v * VECTOR_CYCLES
-        one += rows * (ROW_CYCLES + EDGE_CYCLES * (v < columns))
-        one += rows * v * shape.kernel[2] * MOVE_CYCLES
-        return ceil_div(oy, r) * ceil_div(columns, v) * one
 
-    sides = product(range(1, min(MOST_SIDE, oy) + 1), range(1, min(MOST_SIDE, columns) + 1))
-    return min((DepthwiseTile(*t) for t in sides if math.prod(t) <= most_sums(target)), key=cycles)
+def best_tile(target: KernelTarget, shape: ConvShape, dt: DType) -> tuple[float, DepthwiseTile]:
+    """The tile with the least work, and its cycles."""
+    columns = ceil_div(shape.out[2], target.lanes(dt))
+    sides = (range(1, min(MOST_SIDE, n) + 1) for n in (shape.out[1], columns))
+    tiles = [DepthwiseTile(*t) for t in product(*sides) if math.prod(t) <= most_sums(target)]
+    cycles = [tile_cycles(shape, columns, tile) for tile in tiles]
+    return min(cycles), tiles[cycles.index(min(cycles))]
+
+
+def cycles(target: KernelTarget, shape: ConvShape, dt: DType) -> float:
+    """About the cycles of an output channel of an image."""
+    return shape.out[0] * best_tile(target, shape, dt)[0]
 
 
 def config_of(
@@ -110,7 +130,7 @@ def config_of(
     operands: tuple[OperandKind, ...],
 ) -> ConvDepthwiseConfig:  # fmt: skip
     """The config for a convolution whose input has the type ``source`` where it is read."""
-    tile, lanes = tile_of(target, shape, dt), target.lanes(dt)
+    tile, lanes = best_tile(target, shape, dt)[1], target.lanes(dt)
     row = ceil_div(shape.size[2], lanes) if tile.vectors * lanes >= shape.out[2] else 0
     return ConvDepthwiseConfig(
         dt, source, shape.kernel, shape.stride[1:], shape.dilation[1:], shape.low[2], row, tile,

@@ -32,6 +32,7 @@ __all__ = [
     "Planes",
     "Tile",
     "Triple",
+    "crowded",
     "cycles",
     "launch",
     "packed_size",
@@ -173,7 +174,12 @@ def planes(shape: ConvShape, dt: DType, lanes: int, raw: bool) -> Planes | None:
 
 def _apart(elements: int, dt: DType) -> int:
     """A distance between channels of so many elements that does not crowd few cache sets."""
-    return elements + (64 // dt.bytes if elements * dt.bytes % SET_BYTES == 0 else 0)
+    return elements + (64 // dt.bytes if crowded(elements, dt) else 0)
+
+
+def crowded(elements: int, dt: DType) -> bool:
+    """Whether channels so many elements apart meet in few sets of the cache."""
+    return elements * dt.bytes % SET_BYTES == 0
 
 
 STEP_SHARE, STEP_SHARE_FEW_REGISTERS = 1.16, 2.5

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rlx import knobs
 from rlx.digest import digest
 from rlx.errors import GraphError
 from rlx.graph import Graph
@@ -14,7 +15,16 @@ from rlx.graph import Graph
 if TYPE_CHECKING:
     from rlx.runtime.session import CompiledGraph, Session
 
-__all__ = ["CompileCache"]
+__all__ = ["CompileCache", "settings"]
+
+CHOICES = (knobs.cpu, knobs.c_compiler, knobs.gpu, knobs.triton, knobs.kernel_dispatch)
+"""The environment variables on which it depends what a compile gives."""
+
+
+def settings(session: Session) -> tuple[Hashable, ...]:
+    """What of a compile neither the graph nor its options say: the device and the precision of a
+    session, and the environment."""
+    return (session.device, session.types, *(knob.get() for knob in CHOICES))
 
 
 class CompileCache:
@@ -63,11 +73,10 @@ class CompileCache:
         **options: Any,
     ) -> str:
         """What a compile depends on: the graph with its constants and values, wherever it was
-        written, the device and precision of the session, dims and options."""
+        written, the device and precision of the session, dims, options and environment."""
         from rlx.text import graph_text
 
-        settings = (session.device, session.types)
-        parts = [*settings, sorted((dims or {}).items()), sorted(options.items())]
+        parts = [*settings(session), sorted((dims or {}).items()), sorted(options.items())]
         return digest(repr(parts).encode(), graph_text(graph, places=False).encode())
 
     def clear(self) -> None:

@@ -15,7 +15,7 @@ from rlx.errors import FaultError, GraphError, NameError
 from rlx.graph import Graph
 from rlx.ops.builders import located
 from rlx.ops.location import caller
-from rlx.runtime.compile_cache import CompileCache
+from rlx.runtime.compile_cache import CompileCache, settings
 from rlx.runtime.session import CompiledGraph, Session
 
 __all__ = ["SubgraphCache", "run_if", "run_while"]
@@ -29,7 +29,7 @@ class SubgraphCache(CompileCache):
 
     def compiled(self, session: Session, graph: Graph) -> CompiledGraph:
         """The compiled graph of a graph."""
-        key = (session.device, session.types, graph)
+        key = (*settings(session), graph)
         return self.get_or_compile(key, lambda: session.compile(graph))
 
 

@@ -307,6 +307,25 @@ def test_bits_do_not_depend_on_blocks_of_k(m: int, monkeypatch: pytest.MonkeyPat
         assert (product(a, panels, n, config) == blocks).all()
 
 
+@pytest.mark.parametrize("n", [290, 400])
+def test_bits_do_not_depend_on_the_order_of_tasks(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By panels or by rows, with several of both, as the smaller of A and B says."""
+    rng = np.random.default_rng(n)
+    a, b, x = (values(rng, s, f32) for s in ((2, 300, 20), (2, 20, n), (2, 300, n)))
+    config = ContractionConfig(f32, f32, adds(f32, 1), ("full",))
+
+    def found(pieces: int) -> Array:
+        return product(a, packed(b, f32), n, config, (x,), pieces=pieces)
+
+    by_size = found(1)
+    check(by_size, a, b, f32, x)
+    sizes = [contraction.launch(config, TARGET, m=300, n=n, k=20, operands=[(n, 0)]).sizes]
+    monkeypatch.setattr(contraction_plan, "LAST_BYTES", 0)
+    sizes.append(contraction.launch(config, TARGET, m=300, n=n, k=20, operands=[(n, 0)]).sizes)
+    assert (sizes[0] != sizes[1]) == (n >= 300)
+    assert (found(3) == by_size).all()
+
+
 @pytest.mark.parametrize("tiles", [1, 3, 17])
 def test_a_kernel_without_tiles_for_a_rest(tiles: int) -> None:
     """It serves the rows that fill tiles, with the same bits, and refuses others."""
@@ -461,20 +480,16 @@ def test_only_matrices_are_requested_for_an_epilogue() -> None:
     text = contraction.emit("product", config, TARGET).text
     shape = config.shape(TARGET)
     requests = [text.count(f"memref.prefetch %operand{i}") for i in range(4)]
-    assert requests == [0, shape.rows * shape.width * f32.bytes // 64, 0, 0]
+    assert requests == [0, shape.width * f32.bytes // 64, 0, 0]
 
 
-@pytest.mark.parametrize("plain_b", [False, True])
-def test_whole_tiles_request_the_panel_that_comes_later(plain_b: bool) -> None:
-    """Once beside the lines of their own, and not in every step."""
-    target = kernel_target(preset("x86-64-v4"))
-    config = ContractionConfig(f32, f32, plain(f32), plain_b=plain_b, rest=False)
-    text = contraction.emit("product", config, target).text
-    lines = config.shape(target).vectors
-    assert text.count("memref.prefetch %b[") == (0 if plain_b else lines + 1)
-    if not plain_b:
-        later, steps = text.index("memref.prefetch %b["), text.index("fma")
-        assert "scf.for" in text[later:steps]
+@pytest.mark.parametrize("b", ["packed", "plain"])
+def test_the_next_panel_is_requested_where_panels_are_packed(b: str) -> None:
+    config = ContractionConfig(f32, f32, adds(f32, 1), ("full",), **KINDS_OF_B[b])
+    text = contraction.emit("product", config, TARGET).text
+    lines = config.shape(TARGET).width * f32.bytes // 64
+    found = len(re.findall(r"memref.prefetch %b\[\S+\], read, locality<2>", text))
+    assert found == (lines if b == "packed" else 0)
 
 
 @pytest.mark.parametrize("cpu, masks", [("x86-64-v3", False), ("x86-64-v4", True)])

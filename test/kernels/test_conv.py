@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pytest
@@ -28,6 +28,7 @@ from support.jit import host
 from support.runkernel import element_strides, features_of, guarded, run_launch
 
 Array = np.ndarray[Any, Any]
+Way = Literal["columns", "channels", "images"]
 
 ADD = Step("mir.add", (0, 1), (f32, f32), f32)
 BIAS_RESIDUAL = Program((f32,) * 3, (ADD, Step("mir.add", (3, 2), (f32, f32), f32)), (4,))
@@ -41,17 +42,20 @@ def values(shape: tuple[int, ...], dt: DType = f32) -> Array:
 def convolve(
     x: Array, w: Array, shape: ConvShape, dt: DType, features: Features,
     epilogue: Program | None = None, kinds: tuple[OperandKind, ...] = (),
-    operands: tuple[Array, ...] = (), *, channels: bool = False, raw: bool = True, pieces: int = 1,
+    operands: tuple[Array, ...] = (), *, way: Way = "columns", raw: bool = True, pieces: int = 1,
     out: Array | None = None, hold: Callable[[Array], Array] = np.asarray,
 ) -> Array:  # fmt: skip
     """The kernel on x [N, C, D, H, W] and w [Co, C / groups, ...], with its vectors along the
-    columns or the output channels; nan is all around them."""
+    columns or the output channels, on planes or images; nan is all around them."""
     target, epilogue = kernel_target(features), epilogue or plain(dt)
+    channels, images = way != "columns", way == "images"
+    if images and not conv_channels_plan.on_images(target, shape, dt):
+        pytest.skip("it reads planes")
     lanes = 1 if channels else tile_of(target, dt).lanes
     rows = conv_channels_plan.block_width(target, dt) if channels else tile_of(target, dt).rows
     read = conv_channels_plan.read_as(target, shape) if channels else shape
     image, channel, *axes = element_strides(x)
-    layout = conv.planes(read, dt, lanes, raw)
+    layout = None if images else conv.planes(read, dt, lanes, raw)
     planes = x
     if layout is None:
         layout = Planes(shape.size, (1, 1, 1), image, channel)
@@ -74,12 +78,14 @@ def convolve(
         out = np.full((x.shape[0], len(w), *shape.out), np.nan, epilogue.results[0].numpy)
     group = shape.channels * layout.channel
     if channels:
-        config = conv_channels_plan.config_of(target, shape, layout, dt, epilogue, kinds)
+        config = conv_channels_plan.config_of(
+            target, shape, layout, dt, epilogue, kinds, images=images
+        )
         launch = conv_channels_plan.launch(config, target, shape, layout, group)
     else:
         config = ConvConfig(dt, shape.taps == 1, epilogue, kinds)
         launch = conv.launch(config, target, shape, layout, group)
-    taps = [] if config.single else [np.asarray(layout.offsets(read))]
+    taps = [] if config.single or images else [np.asarray(layout.offsets(read))]
     run_launch(conv, config, launch, [planes, blocks, *taps, *operands, out], pieces, features)
     return out
 
@@ -120,43 +126,47 @@ CASES = [
     ((1, 2, 4, 40), (3, 2, 2, 3), {"stride": 3, "dilation": 2}),
     ((2, 5, 31, 31), (33, 5, 1, 1), {"stride": 2}),  # read as it lies, every other element
     ((1, 3, 5, 2), (40, 3, 3, 3), {"low": 1}),  # tiles of several rows, and of one row less
+    ((1, 3, 19, 3), (33, 3, 3, 3), {}),  # rows of one window
+    ((1, 3, 30, 1), (33, 3, 3, 3), {"low": 1}),  # taps that no window has
+    ((2, 3, 14, 43), (33, 3, 5, 4), {"low": 4}),  # first, middle and last tiles of a line
+    ((1, 3, 4, 30), (33, 3, 3, 3), {"low": 6, "dilation": 2}),  # lines and tiles of padding alone
 ]
-WAYS = pytest.mark.parametrize("channels", [False, True], ids=["columns", "channels"])
+WAYS = pytest.mark.parametrize("way", get_args(Way))
 
 
 @pytest.mark.parametrize("isa", ["x86-64-v3", "x86-64-v4"])
 @pytest.mark.parametrize("case", CASES, ids=str)
 @WAYS
-def test_layouts_and_tiles(case: Any, isa: str, channels: bool) -> None:
+def test_layouts_and_tiles(case: Any, isa: str, way: Way) -> None:
     x, w = values(case[0]), values(case[1])
     shape, node = shape_of(*case[:2], **case[2])
     x5 = x[:, :, None]
-    found = convolve(x5, w, shape, f32, features_of(isa), channels=channels, pieces=3)
+    found = convolve(x5, w, shape, f32, features_of(isa), way=way, pieces=3)
     np.testing.assert_allclose(found[:, :, 0], node.reference(x, w), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("columns", range(1, 100, 7))
 @WAYS
-def test_every_number_of_columns(columns: int, channels: bool) -> None:
+def test_every_number_of_columns(columns: int, way: Way) -> None:
     """From less than a vector to several panels, the last of each width."""
     x, w = values((1, 3, 1, columns + 2)), values((9, 3, 1, 3))
     shape, node = shape_of(x.shape, w.shape)
-    found = convolve(x[:, :, None], w, shape, f32, host(), channels=channels)
+    found = convolve(x[:, :, None], w, shape, f32, host(), way=way)
     np.testing.assert_allclose(found[:, :, 0], node.reference(x, w), rtol=1e-4, atol=1e-5)
 
 
 @WAYS
-def test_f64(channels: bool) -> None:
+def test_f64(way: Way) -> None:
     x, w = values((2, 3, 9, 9), f64), values((5, 3, 3, 3), f64)
     shape, node = shape_of(x.shape, w.shape, low=1)
-    found = convolve(x[:, :, None], w, shape, f64, host(), channels=channels)
+    found = convolve(x[:, :, None], w, shape, f64, host(), way=way)
     want = node.with_operands(placeholders([TensorType.of(a.shape, "f64") for a in (x, w)]))
     np.testing.assert_allclose(found[:, :, 0], want.reference(x, w), rtol=1e-12)
 
 
 @pytest.mark.parametrize("case", [CASES[0], CASES[4], CASES[8], CASES[9]], ids=str)
 @WAYS
-def test_an_epilogue_may_read_where_it_writes(case: Any, channels: bool) -> None:
+def test_an_epilogue_may_read_where_it_writes(case: Any, way: Way) -> None:
     """Bias and residual, and the residual is the very buffer of the result."""
     x, w = values(case[0]), values(case[1])
     shape, node = shape_of(*case[:2], **case[2])
@@ -165,7 +175,7 @@ def test_an_epilogue_may_read_where_it_writes(case: Any, channels: bool) -> None
     want = node.reference(x, w) + bias[:, None, None] + out[:, :, 0]
     found = convolve(
         x[:, :, None], w, shape, f32, host(), BIAS_RESIDUAL, ("channel", "full"), (bias, out),
-        channels=channels, out=out, pieces=2,
+        way=way, out=out, pieces=2,
     )  # fmt: skip
     np.testing.assert_allclose(found[:, :, 0], want, rtol=1e-4, atol=1e-5)
 
@@ -175,10 +185,8 @@ def test_bits_depend_neither_on_the_cut_nor_on_the_layout() -> None:
     shape, _ = shape_of(x.shape, w.shape)
     one = convolve(x[:, :, None], w, shape, f32, host())
     for raw, pieces in ((True, 5), (False, 1), (False, 4)):
-        for channels in (False, True):
-            again = convolve(
-                x[:, :, None], w, shape, f32, host(), raw=raw, pieces=pieces, channels=channels
-            )
+        for way in get_args(Way):
+            again = convolve(x[:, :, None], w, shape, f32, host(), raw=raw, pieces=pieces, way=way)
             assert again.tobytes() == one.tobytes()
     first = convolve(x[:1, :, None], w, replace(shape, images=1), f32, host())
     assert first.tobytes() == one[:1].tobytes()
@@ -189,20 +197,21 @@ def test_parts_of_the_channels_and_of_the_input_keep_the_bits() -> None:
     x, w = values((2, 600, 9, 9)), values((70, 600, 3, 3))
     shape, _ = shape_of(x.shape, w.shape, low=1)
     one = convolve(x[:, :, None], w, shape, f32, host())
-    again = convolve(x[:, :, None], w, shape, f32, host(), channels=True, pieces=3)
-    assert again.tobytes() == one.tobytes()
+    for way in ("channels", "images"):
+        again = convolve(x[:, :, None], w, shape, f32, host(), way=way, pieces=3)
+        assert again.tobytes() == one.tobytes()
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 @WAYS
-def test_nothing_beyond_the_buffers_is_touched(case: Any, channels: bool) -> None:
+def test_nothing_beyond_the_buffers_is_touched(case: Any, way: Way) -> None:
     """Every buffer ends where a page without access begins."""
     x, w = guarded(values(case[0])), guarded(values(case[1]))
     shape, node = shape_of(*case[:2], **case[2])
     bias, out = guarded(values((len(w),))), guarded(np.zeros((len(x), len(w), *shape.out), "f4"))
     found = convolve(
         x[:, :, None], w, shape, f32, host(), BIAS_RESIDUAL, ("channel", "full"), (bias, out),
-        channels=channels, out=out, hold=guarded,
+        way=way, out=out, hold=guarded,
     )  # fmt: skip
     want = node.reference(x, w) + bias[:, None, None]
     np.testing.assert_allclose(found[:, :, 0], want, rtol=1e-4, atol=1e-5)
@@ -218,7 +227,7 @@ def test_strided_input() -> None:
 
 
 @WAYS
-def test_a_large_layer_is_cut_for_threads(channels: bool) -> None:
+def test_a_large_layer_is_cut_for_threads(way: Way) -> None:
     for x, w, kind in (
         ((1, 512, 7, 7), (512, 512, 3, 3), {"low": 1}),
         ((1, 64, 56, 56), (64, 64, 3, 3), {"low": 1}),
@@ -226,10 +235,13 @@ def test_a_large_layer_is_cut_for_threads(channels: bool) -> None:
     ):
         shape, _ = shape_of(x, w, **kind)
         target = kernel_target(preset("x86-64-v4"))
-        layout = conv.planes(shape, f32, 1 if channels else 16, raw=True)
+        layout = conv.planes(shape, f32, 16 if way == "columns" else 1, raw=True)
         layout = layout or Planes(shape.size, (1, 1, 1), 0, math.prod(shape.size))
-        if channels:
-            config = conv_channels_plan.config_of(target, shape, layout, f32, plain(f32), ())
+        if way != "columns":
+            images = way == "images" and shape.taps > 1
+            config = conv_channels_plan.config_of(
+                target, shape, layout, f32, plain(f32), (), images=images
+            )
             found = conv_channels_plan.launch(config, target, shape, layout, 0)
         else:
             config = ConvConfig(f32, shape.taps == 1, plain(f32))
@@ -275,11 +287,35 @@ def test_a_batch_is_copied_for_some_images_at_a_time(
     """Two of five images; the residual is cut with them."""
     monkeypatch.setattr(families_conv, "PLANES_BYTES", 20_000)
     g = rlx.Graph()
-    x, r = g.input("x", [5, 12, 10, 12]), g.input("r", [5, outputs, 10, 12])
+    x = g.input("x", [5, 12, 12, 10]).transpose([0, 1, 3, 2])  # not as it lies
+    r = g.input("r", [5, outputs, 10, 12])
     w, b = g.param("w", [outputs, 12, 3, 3]), g.param("b", [outputs])
     g.set_outputs([x.conv2d(w, b, padding=1) + r])
     agrees(g, {n: a * 0.05 for n, a in arrays(g).items()})
     assert len(re.findall(r"call @conv_\d+\(", rlx.inspect_pipeline(g, "cpu").lir)) == 3
+
+
+def test_dense_images_are_read_as_they_lie() -> None:
+    """Unless channels crowd few sets of the cache, rows have many taps, or there are three axes."""
+    target = kernel_target(preset("x86-64-v4"))
+
+    def on_images(x: tuple[int, ...], w: tuple[int, ...], **kind: int) -> bool:
+        return conv_channels_plan.on_images(target, shape_of(x, w, **kind)[0], f32)
+
+    assert on_images((1, 64, 56, 56), (64, 64, 3, 3), low=1)
+    assert on_images((1, 3, 64, 64), (64, 3, 7, 7), low=3, stride=2)  # few channels
+    assert not on_images((1, 64, 64, 64), (64, 64, 3, 3), low=1)
+    assert not on_images((1, 64, 56, 56), (64, 64, 9, 9), low=4)
+    assert not on_images((1, 64, 56, 56), (64, 64, 1, 1))
+    g = rlx.Graph()
+    x, v = g.input("x", [2, 16, 7, 9]), g.input("v", [2, 16, 1, 7, 9])
+    g.set_outputs([
+        x.conv2d(g.param("w", [64, 16, 3, 3]), padding=1),
+        v.conv3d(g.param("u", [64, 16, 2, 3, 3]), padding=1),
+    ])  # fmt: skip
+    agrees(g, {n: a * 0.05 for n, a in arrays(g).items()})
+    lir = rlx.inspect_pipeline(g, "cpu").lir
+    assert len(re.findall(r'call @conv_layout_\d+\([^\n]*"conv"', lir)) == 3  # weights, planes
 
 
 def test_every_rank_and_adjoint_goes_through_the_kernels() -> None:

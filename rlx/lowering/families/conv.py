@@ -10,12 +10,16 @@ from typing import Protocol
 import numpy as np
 
 from rlx._mlir import ir
-from rlx.kernels import conv, conv_channels_plan, conv_depthwise_plan, conv_layout
+from rlx.kernels import (
+    conv,
+    conv_channels_plan,
+    conv_depthwise_across,
+    conv_depthwise_plan,
+    conv_layout,
+)
 from rlx.kernels.builder import KernelTarget
 from rlx.kernels.contraction_tile import accumulate_type
-from rlx.kernels.conv import ConvConfig, ConvShape, OperandKind, Planes
-from rlx.kernels.conv_channels_plan import ConvChannelsConfig
-from rlx.kernels.conv_depthwise_plan import ConvDepthwiseConfig
+from rlx.kernels.conv import AnyConvConfig, ConvConfig, ConvShape, OperandKind, Planes
 from rlx.kernels.conv_layout import BlocksConfig, PlanesConfig
 from rlx.kernels.conv_plan import Triple, plane_size, tile_of
 from rlx.kernels.family import Launch
@@ -92,7 +96,7 @@ class Convolution:
         source = lowering.view(x).expand(node.x.type.static_shape)
         layer = _Layer(lowering, shape, dt, program, tuple(kinds))
         way = _way(layer, source)
-        blocks = _blocks(lowering, w, node, shape, BlocksConfig(node.w.dtype, dt, way.rows))
+        blocks = _blocks(lowering, w, node, way, BlocksConfig(node.w.dtype, dt, way.rows))
         result = lowering.result(region.op.results[0])
         count = way.images_at_once(source)
         for first in range(0, shape.images, count):
@@ -128,7 +132,7 @@ class _Layer:
         return self.lowering.target.kernels
 
 
-_Plan = tuple[View, list[View], ConvConfig | ConvChannelsConfig | ConvDepthwiseConfig, Launch]
+_Plan = tuple[View, list[View], AnyConvConfig, Launch]
 """The input as a kernel reads it, the offsets of its taps, the kernel and its launch."""
 
 
@@ -136,8 +140,18 @@ class _Way(Protocol):
     """How a convolution is done: by which kernel, on what layout of the input."""
 
     @property
+    def layer(self) -> _Layer:
+        """What is to be done."""
+        ...
+
+    @property
     def rows(self) -> int:
         """The output channels of a block of weights."""
+        ...
+
+    @property
+    def across(self) -> bool:
+        """Whether a block holds the weights of several groups, of one channel each."""
         ...
 
     def images_at_once(self, source: View) -> int:
@@ -153,8 +167,13 @@ def _way(layer: _Layer, source: View) -> _Way:
     """The way with the least work."""
     target, shape, dt = layer.target, layer.shape, layer.dtype
     if conv_depthwise_plan.suits(shape):
+        rows = shape.size[1] == 1 or source.strides[-2] == shape.size[2]
+        if rows and _as_it_lies(layer, source) and conv_depthwise_across.suits(target, shape, dt):
+            return _DepthwiseAcross(layer)
         return _Depthwise(layer)
     if conv_channels_plan.suits(target, shape, dt):
+        if conv_channels_plan.on_images(target, shape, dt) and _raw(source, dt):
+            return _OnImages(layer)
         read = conv_channels_plan.read_as(target, shape)
         return _OnPlanes(layer, read, conv_channels_plan.block_width(target, dt), 1, True)
     tile = tile_of(target, dt)
@@ -171,6 +190,7 @@ class _OnPlanes:
     rows: int
     lanes: int
     channels: bool
+    across = False
 
     def images_at_once(self, source: View) -> int:
         """See ``_Way``."""
@@ -194,16 +214,40 @@ class _OnPlanes:
 
 
 @frozen
+class _OnImages:
+    """On images as they lie, with vectors along the output channels."""
+
+    layer: _Layer
+    across = False
+
+    @property
+    def rows(self) -> int:
+        """See ``_Way``."""
+        return conv_channels_plan.block_width(self.layer.target, self.layer.dtype)
+
+    def images_at_once(self, source: View) -> int:
+        """See ``_Way``."""
+        return self.layer.shape.images
+
+    def plan(self, source: View) -> _Plan:
+        """See ``_Way``."""
+        layer, target, shape = self.layer, self.layer.target, self.layer.shape
+        image, channel = source.strides[:2]
+        layout = Planes(shape.size, (1, 1, 1), image, channel)
+        config = conv_channels_plan.config_of(
+            target, shape, layout, layer.dtype, layer.program, layer.kinds, images=True
+        )
+        group = shape.channels * channel
+        return source, [], config, conv_channels_plan.launch(config, target, shape, layout, group)
+
+
+@frozen
 class _Depthwise:
     """On the input as it lies; where it has gaps, or the target no masks, on planes."""
 
     layer: _Layer
     rows = 1
-
-    def direct(self, source: View) -> bool:
-        """Whether the input is read as it lies."""
-        last = source.strides[-1] == 1 or source.shape[-1] == 1
-        return self.layer.target.masks and last and max(self.layer.shape.spread) == 1
+    across = False
 
     def layout(self) -> tuple[ConvShape, Planes]:
         """What the planes hold, and how: no phases."""
@@ -216,14 +260,14 @@ class _Depthwise:
 
     def images_at_once(self, source: View) -> int:
         """See ``_Way``."""
-        return _at_once(None if self.direct(source) else self.layout()[1], self.layer)
+        return _at_once(None if _as_it_lies(self.layer, source) else self.layout()[1], self.layer)
 
     def plan(self, source: View) -> _Plan:
         """See ``_Way``."""
         layer, target = self.layer, self.layer.target
         shape, dt = replace(layer.shape, images=source.shape[0]), layer.dtype
         end = layer.program, layer.kinds
-        if self.direct(source):
+        if _as_it_lies(layer, source):
             config = conv_depthwise_plan.config_of(target, shape, dt, source.dtype, *end)
             image, channel, *axes = source.strides
             strides = image, channel, triple(tuple(axes), 0)
@@ -236,6 +280,39 @@ class _Depthwise:
         _, y, x = layout.size
         strides = layout.image, layout.channel, (y * x, x, 1)
         return planes, [], config, conv_depthwise_plan.launch(config, target, shape, strides)
+
+
+def _as_it_lies(layer: _Layer, source: View) -> bool:
+    """Whether the input of a depthwise convolution is read as it lies."""
+    last = source.strides[-1] == 1 or source.shape[-1] == 1
+    return layer.target.masks and last and max(layer.shape.spread) == 1
+
+
+@frozen
+class _DepthwiseAcross:
+    """With vectors across the channels, on images as they lie."""
+
+    layer: _Layer
+    across = True
+
+    @property
+    def rows(self) -> int:
+        """See ``_Way``."""
+        return self.layer.target.lanes(self.layer.dtype)
+
+    def images_at_once(self, source: View) -> int:
+        """See ``_Way``."""
+        return self.layer.shape.images
+
+    def plan(self, source: View) -> _Plan:
+        """See ``_Way``."""
+        layer, shape = self.layer, self.layer.shape
+        config = conv_depthwise_across.config_of(
+            shape, layer.dtype, source.dtype, layer.program, layer.kinds
+        )
+        image, channel = source.strides[:2]
+        launch = conv_depthwise_across.launch(config, layer.target, shape, image, channel)
+        return source, [], config, launch
 
 
 def _at_once(layout: Planes | None, layer: _Layer) -> int:
@@ -288,10 +365,14 @@ def _shape(node: Conv | ConvTranspose) -> ConvShape:
 
 def _layout(source: View, shape: ConvShape, dt: DType, lanes: int) -> Planes | None:
     """The layout to copy the input into; None if it is read as it lies."""
+    return conv.planes(shape, dt, lanes, _raw(source, dt))
+
+
+def _raw(source: View, dt: DType) -> bool:
+    """Whether an input is of the type ``dt``, and the elements of each channel lie dense."""
     sizes = source.shape[2:]
     dense = zip(sizes, source.strides[2:], row_major(sizes), strict=True)
-    raw = source.dtype is dt and all(n == 1 or s == t for n, s, t in dense)
-    return conv.planes(shape, dt, lanes, raw)
+    return source.dtype is dt and all(n == 1 or s == t for n, s, t in dense)
 
 
 def planes_of(
@@ -326,18 +407,18 @@ def _blocks(
     lowering: Lowering,
     leaf: ir.Value,
     node: Conv | ConvTranspose,
-    shape: ConvShape,
+    way: _Way,
     config: BlocksConfig,
 ) -> View:
     """The weights in blocks. Those that depend on params alone are packed by the prologue, once
     for all uses."""
     static = lowering.static_of(leaf)
     if static is None:
-        return _packed(lowering, lowering.view(leaf), node, shape, config)
-    key = ("blocks", static, node.groups, isinstance(node, ConvTranspose), config.rows)
+        return _packed(lowering, lowering.view(leaf), node, way, config)
+    key = ("blocks", static, node.groups, isinstance(node, ConvTranspose), config.rows, way.across)
     if key not in lowering.packs:
         with lowering.prologue_of(static):
-            lowering.packs[key] = _packed(lowering, lowering.view(static), node, shape, config)
+            lowering.packs[key] = _packed(lowering, lowering.view(static), node, way, config)
     return lowering.packs[key]
 
 
@@ -345,10 +426,10 @@ def _packed(
     lowering: Lowering,
     source: View,
     node: Conv | ConvTranspose,
-    shape: ConvShape,
+    way: _Way,
     config: BlocksConfig,
 ) -> View:
-    source = source.expand(node.w.type.static_shape)
+    source, shape = source.expand(node.w.type.static_shape), way.layer.shape
     mirrored = isinstance(node, ConvTranspose)
     if config.rows == 1 and config.source is config.target and source.is_dense and not mirrored:
         return source
@@ -358,6 +439,9 @@ def _packed(
     assert found is not None, "a dense view takes any shape"
     group, first, second, tap = found.strides
     strides = (group, second, first, -tap) if mirrored else (group, first, second, tap)
+    if way.across:
+        shape = replace(shape, groups=1, channels=1, outputs=shape.groups)
+        strides = (0, group, 0, strides[3])
     packed = lowering.fresh(config.target, (conv.packed_size(shape, config.rows),))
     start = (taps - 1) * tap if mirrored else 0
     launch = conv_layout.blocks_launch(config, shape, strides, start)

@@ -27,7 +27,7 @@ from rlx.ops import load_all
 from rlx.preload import preload
 from rlx.runtime.artifact import Artifact, LaunchInfo
 from rlx.runtime.cache import shared
-from rlx.runtime.cache.entry import Entry
+from rlx.runtime.cache.entry import Damaged, Entry
 from rlx.runtime.cache.fingerprint import foreign_ops
 from rlx.runtime.cache.key import Key, artifact_parts
 from rlx.runtime.cache.memory import Memory
@@ -178,12 +178,13 @@ def _read(store: Store, key: Key, options: Options) -> tuple[Artifact, CompileRe
         return None
     try:
         artifact = Artifact.from_bytes(entry.payload)
-    except ArtifactError as e:
-        store.reject(key, e.message)
+        record, seconds = _noted(entry.note, options)
+    except (ArtifactError, Damaged) as e:
+        store.reject(key, str(e))
         return None
     _remember(store, key, entry)
-    report = CompileReport(_record(entry.note, options), 0, len(artifact.variants[0].objects))
-    report.cache = f"hit ({where}; compiling took {entry.note['seconds'] * 1e3:.0f} ms)"
+    report = CompileReport(record, 0, len(artifact.variants[0].objects))
+    report.cache = f"hit ({where}; compiling took {seconds * 1e3:.0f} ms)"
     return artifact, report
 
 
@@ -208,10 +209,15 @@ def _note(record: Record, seconds: float) -> dict[str, Any]:
     }
 
 
-def _record(note: dict[str, Any], options: Options) -> Record:
-    missed = [
-        MissedFusion(pattern, op, (str(place[0]), int(place[1])), reason, hint, MissReason(kind))
-        for pattern, op, place, reason, hint, kind in note["missed"]
-    ]
-    fusion = FusionReport(Counter(note["fused"]), missed)
-    return Record(options, fusion, DispatchReport(*map(Counter, note["dispatch"])))
+def _noted(note: Any, options: Options) -> tuple[Record, float]:
+    """What ``_note`` noted: a record, and the seconds; Damaged if it is no note."""
+    try:
+        missed = [
+            MissedFusion(pattern, op, (str(file), int(line)), reason, hint, MissReason(kind))
+            for pattern, op, (file, line), reason, hint, kind in note["missed"]
+        ]
+        dispatch = DispatchReport(*map(Counter, note["dispatch"]))
+        record = Record(options, FusionReport(Counter(note["fused"]), missed), dispatch)
+        return record, float(note["seconds"])
+    except (KeyError, TypeError, ValueError) as e:
+        raise Damaged(f"its note is malformed: {e}") from None

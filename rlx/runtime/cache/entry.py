@@ -115,11 +115,11 @@ def read_manifest(packed: bytes) -> dict[str, Any]:
     """A manifest; Damaged if it is none."""
     try:
         unpacker = zlib.decompressobj()
-        manifest = json.loads(unpacker.decompress(packed, MANIFEST_BYTES))
-        key_of(manifest)
-    except (zlib.error, ValueError, KeyError, TypeError) as e:
+        found = json.loads(unpacker.decompress(packed, MANIFEST_BYTES))
+        key_of(found)
+        return {**found, "created": float(found["created"]), "note": found["note"]}
+    except (zlib.error, ValueError, KeyError, TypeError, RecursionError) as e:
         raise Damaged(f"its manifest is malformed: {e}") from None
-    return manifest
 
 
 def key_of(manifest: dict[str, Any]) -> Key:

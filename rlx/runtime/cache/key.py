@@ -20,7 +20,7 @@ from rlx.runtime.cache.fingerprint import structure
 __all__ = ["Key", "Part", "artifact_parts", "toolchain"]
 
 
-TOOLS = ("rlx", "mlir", "llvm", "numpy")
+TOOLS = ("rlx", "mlir", "llvm", "numpy", "ml_dtypes")
 """The parts of what makes code; see ``toolchain``."""
 
 
@@ -107,7 +107,8 @@ def toolchain(sources: str) -> tuple[Part, ...]:
         Part("rlx", f"{rlx.__version__} with sources {sources}"),
         Part("mlir", _version("torch_mlir", "torch-mlir")),
         Part("llvm", _version("llvmlite", "llvmlite")),
-        Part("numpy", np.__version__),  # folds constants
+        Part("numpy", np.__version__),  # folds constants, as ml_dtypes those of bf16
+        Part("ml_dtypes", _version("ml_dtypes", "ml-dtypes")),
     )
 
 

@@ -60,7 +60,7 @@ def found_or_made(
     made = make([digest for digest in kernels if digest not in found])
     if shelf is not None and made:
         shelf.write((kernels[digest], data) for digest, data in made.items())
-    objects = {digest: found.get(digest) or made[digest] for digest in kernels}
+    objects = {digest: found[digest] if digest in found else made[digest] for digest in kernels}
     for digest, data in objects.items():
         in_memory.put(digest, data, len(data))
     return objects, len(made)

@@ -265,6 +265,9 @@ def manifest_of(path: Path) -> dict[str, Any]:
     try:
         with _opened(path) as f:
             _, _, begin, end = head(f.read(HEAD_BYTES))
+            size = os.fstat(f.fileno()).st_size
+            if end > size:
+                raise Damaged(f"its first line does not fit its {size} bytes")
             f.seek(begin)
             return read_manifest(f.read(end - begin))
     except OSError as e:

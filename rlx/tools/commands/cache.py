@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rlx.errors import NameError, ShapeError
+from rlx.errors import ArtifactError, NameError, ShapeError
 from rlx.runtime.cache import shared
 from rlx.runtime.cache.entry import Damaged, key_of
 from rlx.runtime.cache.explain import nearest
@@ -62,7 +62,11 @@ def _explain(store: Store, args: argparse.Namespace) -> int:
         return _explain_miss(store)
     if Path(args.what).exists():
         return _explain_graph(store, args.what, dict(args.dim))
-    entry = load(_named(store, args.what).path)
+    path = _named(store, args.what).path
+    try:
+        entry = load(path)
+    except Damaged as e:
+        raise ArtifactError(f"{path}: the entry is damaged: {e}") from None
     key = key_of(entry.manifest)
     print(f"{key.kind} {key.digest}, {_age(time.time() - entry.manifest['created'])} old")
     for part in key.parts:
@@ -129,8 +133,10 @@ def _verify(store: Store, args: argparse.Namespace) -> int:
 
 
 def _clear(store: Store, args: argparse.Namespace) -> int:
-    print(f"{store.clear()} files removed from {store.folder}")
-    return 0
+    gone = store.clear()
+    left = len(store.entries())
+    print(f"{gone} files removed from {store.folder}" + f"; {left} entries are left" * (left > 0))
+    return int(left > 0 and not gone)  # beside some that were removed others may be new
 
 
 ACTIONS: dict[str, tuple[Callable[[Store, argparse.Namespace], int], str]] = {
@@ -161,15 +167,16 @@ def _what(found: Found) -> str:
 
 def _artifact(key: Key) -> str:
     parts = {p.name: p.text for p in key.parts}
-    lines = parts["graph"].split("\n")
+    lines = parts.get("graph", "").split("\n")
     nodes = sum(line.startswith("%") for line in lines)
     inputs = [line.removeprefix("input ") for line in lines if line.startswith("input ")]
-    return f"{nodes} nodes of {', '.join(inputs)} with {parts['dims']} for {parts['features']}"
+    dims, features = (parts.get(name, "?") for name in ("dims", "features"))
+    return f"{nodes} nodes of {', '.join(inputs)} with {dims} for {features}"
 
 
 _DESCRIBED: dict[str, Callable[[Key], str]] = {
     "artifact": _artifact,
-    "kernel": lambda key: key.parts[0].text.split("|")[0],
+    "kernel": lambda key: "".join(p.text.split("|")[0] for p in key.parts[:1]),
     "sources": lambda key: "the digest of RLX's own files",
 }
 

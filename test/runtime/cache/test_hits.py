@@ -357,6 +357,22 @@ def test_an_artifact_that_does_not_load_is_made_again() -> None:
     assert looked(chain()) == "hit"
 
 
+@pytest.mark.parametrize("note", [None, {}, {"missed": [], "fused": {}, "dispatch": [1]}])
+def test_an_entry_whose_note_is_none_is_made_again(note: Any) -> None:
+    from rlx.runtime.cache.entry import Entry, key_of
+
+    looked(chain())
+    (path,) = kept()
+    entry = load(path)
+    key = key_of(entry.manifest)
+    the_store().write((key, Entry.of(key, entry.payload, note)))
+    artifacts.in_memory.clear()
+    f = rlx.Session("cpu").compile(chain())
+    assert "the entry is damaged: its note is malformed" in f.reports[0].cache
+    artifacts.in_memory.clear()
+    assert looked(chain()) == "hit"
+
+
 def test_a_damaged_kernel_is_made_again() -> None:
     forget()
     made = rlx.Session("cpu").compile(chain()).reports[0].kernels_made
@@ -393,10 +409,37 @@ def test_the_command_lists_verifies_explains_and_clears(capsys: pytest.CaptureFi
     newest.write_bytes(newest.read_bytes()[:-3])
     verified = said("verify", code=1)
     assert str(newest) in verified and ", 1 damaged" in verified
+    assert main(["cache", "explain", newest.name]) == 1
+    assert f"{newest}: the entry is damaged" in capsys.readouterr().err
     said("clear")
     assert said("list").startswith("0 entries")
     with knobs.cache.scoped(False):
         assert "off" in said("list")
+
+
+def test_the_command_lists_entries_of_other_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    from rlx.runtime.cache.entry import Entry
+    from rlx.runtime.cache.key import Key, Part
+
+    keys = [Key(kind, parts) for kind in ("artifact", "kernel") for parts in ((), (Part("a", ""),))]
+    the_store().write(*((key, Entry.of(key, b"")) for key in keys))
+    assert main(["cache", "list"]) == 0
+    assert capsys.readouterr().out.count("0 nodes of  with ? for ?") == 2
+
+
+def test_the_command_says_what_it_cannot_remove(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked(chain())
+    count = len(the_store().entries())
+
+    def refuse(path: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    assert main(["cache", "clear"]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("0 files") and f"; {count} entries are left" in said
 
 
 def test_the_command_explains_a_graph(

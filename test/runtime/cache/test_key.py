@@ -86,6 +86,7 @@ FLIPS: dict[str, Callable[[], Key]] = {
     "mlir": lambda: key(tools=with_tool("mlir")),
     "llvm": lambda: key(tools=with_tool("llvm")),
     "numpy": lambda: key(tools=with_tool("numpy")),
+    "ml_dtypes": lambda: key(tools=with_tool("ml_dtypes")),
 }
 
 
@@ -301,6 +302,7 @@ def test_the_installed_versions_are_those_that_metadata_says() -> None:
     assert texts["mlir"] == f"torch-mlir {version('torch-mlir')}"
     assert texts["llvm"] == f"llvmlite {version('llvmlite')}"
     assert texts["numpy"] == np.__version__
+    assert texts["ml_dtypes"] == f"ml-dtypes {version('ml-dtypes')}"
     assert texts["rlx"] == f"{rlx.__version__} with sources abc"
 
 

@@ -6,6 +6,7 @@ import os
 import stat
 import time
 import warnings
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -134,6 +135,36 @@ def test_a_manifest_that_is_none_is_damage(store: Store) -> None:
     path.write_bytes(pack(key(1), Entry(b"payload", Entry.of(key(2), b"").packed)))
     with pytest.raises(Damaged, match="another key"):
         load(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[1]",
+        b"[" * 100_000,
+        b'{"kind": "thing", "parts": [], "note": null}',
+        b'{"kind": "thing", "parts": [], "note": null, "created": "today"}',
+        b'{"kind": "thing", "parts": [["name"]], "note": null, "created": 1}',
+    ],
+    ids=["list", "deep", "no time", "no number", "half a part"],
+)
+def test_what_is_no_manifest_is_damage(store: Store, text: bytes) -> None:
+    path = put(store, 1)
+    path.write_bytes(pack(key(1), Entry(b"payload", zlib.compress(text))))
+    for read in (load, manifest_of):
+        with pytest.raises(Damaged, match="manifest is malformed"):
+            read(path)
+
+
+@pytest.mark.parametrize("size", [10**6, 10**15, 10**100])
+def test_a_size_that_lies_is_damage(store: Store, size: int) -> None:
+    path = put(store, 1)
+    words = path.read_bytes().split(b" ", 5)
+    path.write_bytes(b" ".join([*words[:4], b"%d" % size, words[5]]))
+    for read in (load, manifest_of):
+        with pytest.raises(Damaged, match="first line does not fit"):
+            read(path)
+    assert store.read(key(1)) is None
 
 
 # -- the limit ---------------------------------------------------------------------------------
