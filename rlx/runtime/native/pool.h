@@ -1,7 +1,7 @@
 // The thread pool. A launch is cut into chunks that are claimed one by one, by each thread from its
-// own share and then from those of others. Its end waits for the chunks, never for the workers, so a
-// worker that the system has put aside delays nobody, unless it holds a chunk: then the caller, which
-// has nothing else to do, lends it its CPU.
+// own share and then from those of others. Its end waits for the chunks, never for the workers, so
+// a worker that the system has put aside delays nobody, unless it holds a chunk: then the caller,
+// which has nothing else to do, lends it its CPU.
 #pragma once
 
 #include <array>
@@ -80,8 +80,8 @@ class Pool final : public ForkAware {
       alignas(kCacheLine) std::atomic<bool> drains{false};
     };
 
-    // Consecutive chunks of a job, those before `end`. A thread begins with a share that nobody else
-    // begins with: it goes on where it was in what neighbours read and write, launch after launch.
+    // Consecutive chunks of a job, those before `end`. A thread begins with one that no other
+    // begins with: it goes on where it was in what neighbours read and write, launch by launch.
     struct Share {
       // Generation << kChunkBits | chunks left to claim. No claim can succeed on an ended job: its
       // ticket says that nothing is left. Generations make the compare-exchange immune to a ticket
