@@ -28,6 +28,14 @@ ROOT = Path(__file__).resolve().parents[1]
 OURS = "rlx"
 
 
+def environment(**given: str) -> dict[str, str]:
+    """That of a process to measure: this tree is in its path, and Python keeps what it translates
+    of sources, as it does for users, wherever this process was told not to."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return {**inherited, "PYTHONPATH": path, **given}
+
+
 @dataclass
 class Row:
     """What one library took for one case."""
@@ -126,9 +134,8 @@ class Worker:
     def _start(self) -> subprocess.Popen[str]:
         count = str(self.threads)
         names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RLX_NUM_THREADS")
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        environment = {
-            **os.environ, **dict.fromkeys(names, count), "PYTHONPATH": path,
+        given = {
+            **dict.fromkeys(names, count),
             "TOKENIZERS_PARALLELISM": "false", "TORCHINDUCTOR_COMPILE_THREADS": "1",
             **self.options.environment,
         }  # fmt: skip
@@ -136,7 +143,7 @@ class Worker:
         with self.log.open("w") as log:
             return subprocess.Popen(
                 [python, "-m", "bench.worker", self.runtime, count, self.options.device],
-                cwd=ROOT, env=environment,
+                cwd=ROOT, env=environment(**given),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
                 start_new_session=True,  # so that what it starts is stopped and ended with it
             )  # fmt: skip

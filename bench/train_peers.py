@@ -38,7 +38,7 @@ def _torch_step(case: Case, threads: int, *, compiled: bool) -> Step:
         loss = loss_of(case, weights, x, labels)
         loss.backward()
         optimizer.step()
-        return float(loss)
+        return loss.item()
 
     return step
 

@@ -9,6 +9,7 @@ compiled = rlx.Session("cpu").compile_module(p.plan_lir(fused))
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, get_args, get_type_hints
 
@@ -23,9 +24,9 @@ from rlx.modules import GraphModule, GraphStage, LirModule, MirModule
 from rlx.records import frozen
 from rlx.runtime.backend import device_name
 from rlx.runtime.device_names import label
-from rlx.runtime.devices import is_available
-from rlx.runtime.hardware import found_by_driver
-from rlx.targets import TARGETS, best_features, find_target
+from rlx.runtime.devices import target_here
+from rlx.runtime.refusals import refusal
+from rlx.targets import TARGETS, find_target
 
 __all__ = [
     "CompilePipeline",
@@ -199,16 +200,18 @@ def legalize_graph_for_device(
     graph: Graph, device: str = "cpu", dims: Dims | None = None, **options: Any
 ) -> MirModule:
     """The mir of a graph in the ops that a device runs, which need not be here; UnsupportedError if
-    it runs one of them not at all, or not on elements of its types (``first_unsupported_op``)."""
+    it does not run one of them as it is (``first_unsupported_op``)."""
     return legalize_for_backend(graph, _target_for(graph, device), dims, **options)
 
 
 def dispatch_report_for_device(
     graph: Graph, device: str = "cpu", dims: Dims | None = None, **options: Any
 ) -> DispatchReport:
-    """Which kernels run the ops of a graph on a device; raises as ``legalize_graph_for_device``."""
-    target = _target_for(graph, device)
-    return CompilePipeline(target, Options(**options)).compile_module(graph, dims).dispatch
+    """Which kernels run the ops of a graph on a device, and for which features: those of the device
+    if it is here and none are named. Raises as ``legalize_graph_for_device``."""
+    pipeline = CompilePipeline(_target_for(graph, device), Options(**options))
+    report = pipeline.compile_module(graph, dims).dispatch
+    return replace(report, target=f"{pipeline.target.name}:{pipeline.target.features.name}")
 
 
 def legalize_graph_for_device_with_report(
@@ -221,19 +224,15 @@ def legalize_graph_for_device_with_report(
 
 def _target_for(graph: Graph, device: str) -> str:
     """The target to compile a graph for: with the features that a device has, if it is here and
-    none are named. UnsupportedError for element types that the target lacks."""
+    none are named. UnsupportedError, at the user's line, for what the target refuses."""
     given, _, features = device.partition(":")
     name = device_name(given)
-    if not features:
-        found = found_by_driver(name) if is_available(name) else None
-        features = best_features(name, found.features).name if found is not None else ""
-    target = f"{name}:{features}" if features else name
-    lacks = find_target(target).kernels.lacks
+    target = f"{name}:{features}" if features else target_here(name) or name
     for node in graph.nodes():
-        for v in (*node.present, *node.results):
-            if v.dtype in lacks:
-                raise UnsupportedError(
-                    f"{label(name)} does not run {node.name} of {v.dtype}: {lacks[v.dtype]}",
-                    node.location,
-                )
+        if why := refusal(node, target):
+            types = dict.fromkeys(v.dtype.name for v in (*node.present, *node.results))
+            raise UnsupportedError(
+                f"{label(name)} does not run {node.name} of {', '.join(types)}: {why}",
+                node.location,
+            )
     return target

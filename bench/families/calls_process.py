@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.families.minilm import model_dir
-from bench.measure import ROOT
+from bench.measure import environment
 
 
 class Call(NamedTuple):
@@ -38,10 +38,9 @@ class Calls:
     """Such a process, from the side of who asks."""
 
     def __init__(self, batch: int, tokens: int, threads: int) -> None:
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
             [sys.executable, "-P", __file__, model_dir(), *map(str, (batch, tokens, threads))],
-            env={**os.environ, "PYTHONPATH": path}, text=True,
+            env=environment(), text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         self.time(3)

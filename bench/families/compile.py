@@ -10,7 +10,6 @@ the wall clock and the CPU time of the process and its helpers, then the stages 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -21,7 +20,7 @@ from typing import Any
 
 from bench.families.minilm import model_dir
 from bench.families.resident import write_base
-from bench.measure import OURS, ROOT, Failure, Options, Row
+from bench.measure import OURS, Failure, Options, Row, environment
 
 PROCESS = Path(__file__).with_name("compile_process.py")
 
@@ -33,12 +32,11 @@ Measures = dict[str, float]
 
 def measure(model: Path, threads: int, *, lengths: bool = True) -> dict[str, Any]:
     """One cold process; its wall clock runs from before the interpreter is started."""
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-P", str(PROCESS), str(model), str(threads), str(int(lengths))]
     with TemporaryDirectory(prefix="rlx-cold-") as cache:
-        environment = {**os.environ, "PYTHONPATH": path, "RLX_CACHE": "on", "RLX_CACHE_DIR": cache}
+        env = environment(RLX_CACHE="on", RLX_CACHE_DIR=cache)
         command.append(repr(time.time()))
-        found = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+        found = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True)
     return json.loads(found.stdout)
 
 
@@ -49,6 +47,8 @@ def rows(options: Options) -> Iterator[Row | Failure]:
         models = {"cold process": Path(model_dir())}
         if not options.quick:
             models["cold process of BERT-base"] = write_base(Path(folder, "base"))
+        for model in models.values():
+            measure(model, 1, lengths=False)  # reads the files, and Python translates sources
         for threads in options.threads:
             for what, model in models.items():
                 small = what == "cold process"

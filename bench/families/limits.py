@@ -7,12 +7,11 @@ RLX times it by kernels that do nothing else, in a new process each round.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 
-from bench.measure import OURS, ROOT, Failure, Options, Row
+from bench.measure import OURS, Failure, Options, Row, environment
 
 MEASURE = """
 import json
@@ -34,10 +33,9 @@ def rows(options: Options) -> Iterator[Row | Failure]:
 
 
 def _measured(threads: int) -> tuple[float, float]:
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
         [sys.executable, "-P", "-c", MEASURE],
-        env={**os.environ, "PYTHONPATH": path, "RLX_NUM_THREADS": str(threads)},
+        env=environment(RLX_NUM_THREADS=str(threads)),
         text=True, stdout=subprocess.PIPE, check=True,
     )  # fmt: skip
     flops, moved = json.loads(done.stdout)

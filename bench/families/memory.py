@@ -8,7 +8,6 @@ goal is at least 1 against it.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 from bench.case import Case
 from bench.families import find_case
 from bench.families.minilm import graph, model_dir
-from bench.measure import OURS, ROOT, Failure, Options, Row
+from bench.measure import OURS, ROOT, Failure, Options, Row, environment
 from bench.worker import peak_mib
 
 SHAPES = ((1, 16), (1, 128), (8, 128))
@@ -80,7 +79,7 @@ def peak(work: str, model: Path) -> float:
     """MiB that a fresh process says after its work: mostly its peak."""
     command = [sys.executable, "-m", "bench.families.memory", work, str(model)]
     # What the compile cache has would spare MiniLM the compiler.
-    env = {**os.environ, "RLX_CACHE": "off"}
+    env = environment(RLX_CACHE="off")
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=env, cwd=ROOT)
     return float(done.stdout)
 

@@ -10,7 +10,6 @@ file hold the weights as arrays besides, as their users mostly do while loading.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -25,7 +24,7 @@ from bench.case import Case
 from bench.families import bert, find_case
 from bench.families.memory import arena_bytes
 from bench.families.minilm import model_dir
-from bench.measure import OURS, ROOT, Bench, Failure, Options, Row
+from bench.measure import OURS, ROOT, Bench, Failure, Options, Row, environment
 from bench.runtimes import EXPORTED
 from bench.worker import peak_mib
 
@@ -114,7 +113,7 @@ def _peaks(
 def _run(model: Path, shape: tuple[int, int], bench: Bench) -> tuple[float, bool]:
     command = [sys.executable, "-m", "bench.families.resident", str(model), *map(str, shape)]
     own = {"RLX_CACHE_DIR": str(bench.folder / "cache"), "RLX_NUM_THREADS": str(bench.threads)}
-    env = {**os.environ, **own}
+    env = environment(RLX_CACHE="on", **own)
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=env, cwd=ROOT)
     mib, compiled = json.loads(done.stdout)
     return mib, compiled

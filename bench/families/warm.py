@@ -25,7 +25,7 @@ import numpy as np
 
 from bench.families import find_case
 from bench.families.minilm import model_dir
-from bench.measure import OURS, ROOT, Bench, Failure, Options, Row
+from bench.measure import OURS, Bench, Failure, Options, Row, environment
 from bench.runtimes import EXPORTED
 
 SENTENCE = "A warm process reaches its first embedding."
@@ -79,14 +79,9 @@ class Measure(NamedTuple):
 
 def run(command: list[str], cache: str | None = None) -> Measure:
     """Run a new process to its end."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    environment["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
-    )
-    if cache:
-        environment["RLX_CACHE_DIR"] = cache
+    env = environment(RLX_CACHE="on", RLX_CACHE_DIR=cache) if cache else environment()
     start = time.time()
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     lines = process.stdout.read().splitlines()
     _, status, used = os.wait4(process.pid, 0)

@@ -16,6 +16,7 @@ import numpy as np
 from rlx.errors import GraphError, UnsupportedError
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
+from rlx.kernels.folding import PART, by_parts
 from rlx.kernels.matrix import LINE_BYTES, Matrix, padded
 from rlx.kernels.probe import Probe
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg
@@ -125,6 +126,16 @@ class LoopBuilder:
     ) -> list[Reg]:
         """In order for i in range(n): ``body(i, *carried)`` returns the next carried values."""
         return self.k.loop(0, n, 1, body, init)
+
+    def sum(
+        self, n: int, body: Callable[..., Sequence[Reg] | Reg], init: Sequence[Reg]
+    ) -> list[Reg]:
+        """As ``loop``, of a body that adds floats to what is carried. On a CPU, sums of many are
+        made of sums of parts (``rlx.kernels.folding``)."""
+        if self.k.target.frame != "cpu" or n <= PART:
+            return self.loop(n, body, init)
+        zero, end = self.k.index(0), self.k.index(n)
+        return by_parts(self.k, zero, end, 1, body, init, [True] * len(init))
 
     def when(
         self,

@@ -12,7 +12,6 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "rlx.kernels.attention_grad": ("AttentionGradConfig",),
     "rlx.kernels.common": ("CommonConfig",),
     "rlx.kernels.contraction": ("ContractionConfig",),
-    "rlx.kernels.copy": ("TransposeConfig",),
     "rlx.kernels.custom": ("CustomConfig",),
     "rlx.kernels.elementwise": ("ElementwiseConfig",),
     "rlx.kernels.gather": ("GatherConfig",),
@@ -38,6 +37,7 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "rlx.kernels.pack_across": ("PackAcrossConfig",),
     "rlx.kernels.pool": ("PoolConfig", "PoolBackConfig"),
     "rlx.kernels.conv_weights": ("ConvWeightsConfig",),
+    "rlx.kernels.conv_weights_along": ("ConvWeightsAlongConfig",),
     "rlx.types": ("TensorType",),
 }  # fmt: skip
 

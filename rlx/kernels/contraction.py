@@ -13,8 +13,9 @@ Only the epilogue reads operands and writes C, each element once and none outsid
 may overlap at the last rows, and panels may be filled up or overlap. C may therefore be the very
 buffer of a "full" operand, but it may share memory with nothing else.
 
-The cut into tasks depends on the sizes alone, and an element is summed over k in one order
-whatever tile computes it, so its bits depend neither on M nor on the number of threads.
+The cut into tasks depends on the sizes alone, and an element is summed over k in one order, or by
+the same blocks where K is long, whatever tile computes it, so its bits depend neither on M nor on
+the number of threads.
 """
 
 from __future__ import annotations

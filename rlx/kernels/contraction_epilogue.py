@@ -116,13 +116,15 @@ class Epilogue:
     def request_operands(self, s: Strip, row: Reg, panel: Reg, wanted: Reg) -> None:
         """Ask during a tile's products for what its epilogue reads in a row of matrices: those of
         many rows are in no cache that is near, and the next tile would wait for them. If it is not
-        ``wanted`` yet, the first row stands for all: that costs less than a branch."""
+        ``wanted`` yet, the first row stands for all: that costs less than a branch. A row may begin
+        within a line, and so end in another one."""
         k, t = self.k, s.task
         row, column = k.select(wanted, t.row0 + row, 0), panel * self.shape.width
         for i, kind in enumerate(self.config.operands):
             if kind == "full":
                 buffer, at = self.operands[i], self.place(i, t.batch, row, column)
-                for j in range(0, self.shape.width, CACHE_LINE // buffer.dtype.bytes):
+                width = self.shape.width
+                for j in [*range(0, width, CACHE_LINE // buffer.dtype.bytes), width - 1]:
                     k.prefetch(buffer, at + j if j else at)
 
     def finish_tile(self, s: Strip, panel: Reg, first: Reg, sums: Sequence[Reg]) -> None:

@@ -30,6 +30,9 @@ __all__ = ["SHORT", "ContractionConfig", "OperandKind", "launch"]
 OperandKind = Literal["row", "full", "column", "scalar"]
 """What an epilogue operand is: a row [N], a matrix [M, N], a column [M], or one element."""
 
+LONG_DEPTH = 4 << 10
+"""Steps of k of one chain of additions at most: what each rounds off adds up."""
+
 SHORT = 6
 """Instructions of an epilogue up to which a tile's code has it once for each of its vectors."""
 
@@ -44,7 +47,8 @@ class ContractionConfig:
     elements of a column of A are neighbours, not those of a row; a tile reads them as they are.
     ``plain_b``: B is not packed but [K, N] with adjacent columns, at least as many as a panel has;
     ``narrow`` says which tile multiplies it. ``rest``: there may be rows that fill no tile, which
-    have tiles of their own; these are half of the code (``for_rows``).
+    have tiles of their own; these are half of the code (``for_sizes``). ``long``: every block of K
+    has sums of its own, which are added to those before, whatever M is.
     """
 
     a: DType
@@ -57,6 +61,7 @@ class ContractionConfig:
     plain_b: bool = False
     narrow: bool = False
     rest: bool = True
+    long: bool = False
 
     def __post_init__(self) -> None:
         if f64 in (self.a, self.b) and self.a is not self.b:
@@ -107,9 +112,11 @@ class ContractionConfig:
         """The tile of registers."""
         return tile_shape(target, self.b, self.narrow)
 
-    def for_rows(self, target: KernelTarget, m: int) -> ContractionConfig:
-        """The least that serves products of ``m`` rows."""
-        return replace(self, rest=not self.amx and m % self.shape(target).rows > 0)
+    def for_sizes(self, target: KernelTarget, m: int, k: int) -> ContractionConfig:
+        """The least that serves products of ``m`` rows and sums of ``k`` products."""
+        rest = not self.amx and m % self.shape(target).rows > 0
+        long = k > LONG_DEPTH and not self.amx and self.accumulate.is_float
+        return replace(self, rest=rest, long=long)
 
     def tile_rows(self, shape: TileShape) -> int:
         """Rows that a task has a multiple of in scratch."""
@@ -155,7 +162,7 @@ def launch(
     if config.plain_b and n < shape.width:
         raise ValueError(f"contraction: a plain B has {shape.width} columns or more, not {n}")
     if not (config.rest or config.amx) and m % shape.rows:
-        raise ValueError(f"contraction: {m} rows fill no tiles of {shape.rows}; use for_rows")
+        raise ValueError(f"contraction: {m} rows fill no tiles of {shape.rows}; use for_sizes")
     dense = m if config.across else k
     lda, ldc = dense if lda is None else lda, n if ldc is None else ldc
     a_batch = m * k if a_batch is None else a_batch
@@ -223,8 +230,9 @@ rows stay in the L2 cache, and to store and load the sums takes no time beside t
 
 
 def _block_depth(config: ContractionConfig, shape: TileShape, m: int, k: int) -> int:
-    """Steps of k of a block: equal shares, of whole groups; all, if a panel is read but once."""
-    if m < shape.rows or (m == shape.rows and not config.plain_b):
+    """Steps of k of a block: equal shares, of whole groups; all, if a panel is read but once and
+    K is one chain."""
+    if not config.long and (m < shape.rows or (m == shape.rows and not config.plain_b)):
         return max(k, 1)
     most = BLOCK_DEPTH * max(1, 4 // config.rows.bytes)
     share = -(-k // max(1, -(-k // most)))

@@ -10,7 +10,8 @@ panels:
 
 A block of a panel and a block of the rows of A stay in the L2 cache while they are used again. The
 sums wait in the strip for the next block to go on with them, so that an element stays one chain
-over K. Whole tiles are finished in the last block, from registers where the epilogue is short.
+over K; where K is long, each block begins a chain, and adds its sum to what waits. Whole tiles are
+finished in the last block, from registers where the epilogue is short.
 
 A plain B, which nobody has packed, is read where it lies. The first tile of a panel puts what it
 reads into scratch as a panel, for the other tiles.
@@ -22,11 +23,12 @@ from collections.abc import Callable, Sequence
 
 from rlx.kernels.contraction_epilogue import Epilogue, Strip
 from rlx.kernels.contraction_tile import (
-    CACHE_LINE,
     PLAIN_STEPS,
     PREFETCH_STEPS,
+    Later,
     Parts,
     TileOperands,
+    TileRows,
     emit_tile,
 )
 from rlx.kernels.reg import Buffer, Reg
@@ -35,8 +37,8 @@ from rlx.records import frozen
 __all__ = ["Products"]
 
 REQUEST_ROWS = 64
-"""Rows from which on a panel's block is requested before it is read. With fewer, the machine reads
-it in time or memory is the bound, and requests cost 1 to 5 %."""
+"""Rows from which on a tile requests what its epilogue reads row by row; with fewer that costs more
+than it gains."""
 
 
 @frozen
@@ -58,6 +60,21 @@ class _Panel:
     buffer: Buffer
     at: Reg
     step: Reg
+
+
+@frozen
+class _Following:
+    """What the tiles of a panel request of the one after it, each an equal part: so the memory has
+    work in all the time of their multiply-adds. A step of k goes on by ``step`` elements, a row of
+    the tiles by ``row``."""
+
+    at: Reg
+    step: Reg
+    row: Reg
+
+    def of(self, first: Reg) -> Later:
+        """What the tile of the rows from ``first`` on requests."""
+        return Later(self.at + first * self.row, self.step)
 
 
 class Products(Epilogue):
@@ -135,6 +152,7 @@ class Products(Epilogue):
         source, packed = self.source(b, p), b.strip.task.panel
         complete = (b.first + b.depth >= self.depth) & self.is_whole(p)
         parts = self.parts(b, p, whole, complete)
+        following = None if packed else self.following(b, p, whole)
 
         def tile(
             first: Reg,
@@ -143,7 +161,10 @@ class Products(Epilogue):
             keep: Buffer | None = None,
             extra: Sequence[Reg] = (),
         ) -> Sequence[Reg]:
-            sums, extra = self.tile(b, first, rows, [panel], ahead, keep, extra, parts(first))
+            later = following and following.of(first)
+            sums, extra = self.tile(
+                b, first, rows, [panel], ahead, keep, extra, parts(first), later
+            )
 
             def store() -> None:
                 self.store(b.strip, first, [p], sums)
@@ -176,16 +197,13 @@ class Products(Epilogue):
             k.loop(0, whole, rows, lambda i: tile(i, source, self.near))
 
     def parts(self, b: _Block, p: Reg, whole: Reg, complete: Reg) -> Callable[[Reg], Parts | None]:
-        """The parts of a tile of rows from one on. Each begins with requests: for a row of what the
-        epilogue reads, and for a share of the block that comes next, in the second cache. The first
-        tile reads a block as fast as it multiplies, and memory is slower."""
-        if self.config.plain_b and "full" not in self.config.operands:
+        """The parts of a tile of rows from one on. Each begins with requests for a row of what the
+        epilogue reads."""
+        if "full" not in self.config.operands:
             return lambda first: None
         k, rows = self.k, self.shape.rows
         many = whole >= REQUEST_ROWS
         count = k.select(many, k.index(rows), 1)
-        following, steps = self.following(b, p), b.depth / self.config.group
-        share = k.select(many, (steps + (whole - 1)) / k.maximum(whole, 1), 0)
 
         def of_tile(first: Reg) -> Parts:
             def row(n: Reg) -> None:
@@ -193,32 +211,24 @@ class Products(Epilogue):
 
             def begin(part: Reg) -> None:
                 k.loop(part, k.select(many, part + 1, rows), 1, row)
-                if not self.config.plain_b:
-                    self.request(following, (first + part) * share, share)
 
             return Parts(count, begin)
 
         return of_tile
 
-    def following(self, b: _Block, p: Reg) -> _Panel:
-        """The block that comes after one of a panel."""
+    def following(self, b: _Block, p: Reg, whole: Reg) -> _Following:
+        """The block that comes after one of a panel, for the ``whole`` rows to request: a single
+        tile requests no more than the lines that it has itself."""
         k, s, end = self.k, b.strip, b.first + b.depth
         inside, last = p + 1 < s.end, end >= self.depth
         first = k.select(inside, b.first, k.select(last, 0, end))
         number = k.select(inside, p + 1, k.select(last, s.after, s.begin))
-        return self.source(_Block(s, first, b.depth, b.a), number)
-
-    def request(self, panel: _Panel, first: Reg, steps: Reg) -> None:
-        """Ask for some steps of a panel, in the second cache."""
-        k, buffer = self.k, panel.buffer
-        lines = range(0, self.shape.width * self.config.group, CACHE_LINE // buffer.dtype.bytes)
-
-        def step(i: Reg) -> None:
-            at = panel.at + (first + i) * panel.step
-            for j in lines:
-                k.prefetch(buffer, at + j if j else at, cache=2)
-
-        k.loop(0, steps, 1, step)
+        next_one = self.source(_Block(s, first, b.depth, b.a), number).at
+        several, tiles = whole > self.shape.rows, k.maximum(whole / self.shape.rows, 1)
+        width = self.shape.width * self.config.group
+        step = k.select(several, (tiles + (width - 1)) / tiles, 0)
+        row = b.depth / self.config.group * step / self.shape.rows
+        return _Following(k.select(several, next_one, self.source(b, p).at), step, row)
 
     def places(self, s: Strip, first: Reg, panels: list[Reg]) -> list[Reg]:
         """Where the strip has the sums of the rows from ``first`` on, of some panels."""
@@ -284,16 +294,16 @@ class Products(Epilogue):
     def tile(
         self, b: _Block, first: Reg, count: int, panels: list[_Panel], ahead: Reg | None,
         keep: Buffer | None = None, extra: Sequence[Reg] = (), parts: Parts | None = None,
+        later: Later | None = None,
     ) -> tuple[list[Reg], Sequence[Reg]]:  # fmt: skip
         """The sums of a tile of ``count`` rows from ``first`` on, and what flipped sign bits have
         added to each row of it before that was taken off: it is ``extra`` where that is known.
         ``keep`` takes a copy of the panel."""
         t, config = b.strip.task, self.config
         flipped = config.flips and not extra
-        rows = [b.a + first * t.a.distance]
-        for _ in range(1, count):
-            rows.append(rows[-1] + t.a.distance)
-        start = self.begin(b, first, count, panels)
+        vectors = count * len(panels) * self.shape.vectors
+        zeros = [self.k.const(0, config.accumulate, self.lanes)] * vectors
+        start = zeros if config.long else self.begin(b, first, count, panels)
         sums = emit_tile(
             self.k,
             self.shape,
@@ -301,10 +311,11 @@ class Products(Epilogue):
                 t.a.buffer, panels[0].buffer, panels[0].step, config.accumulate, config.group,
                 flipped, self.lda if config.across else None, keep,
             ),
-            rows=rows,
+            rows=TileRows(count, b.a + first * t.a.distance, t.a.distance),
             panels=[p.at for p in panels],
             depth=b.depth,
             ahead=ahead,
+            later=later,
             start=start,
             parts=parts,
         )  # fmt: skip
@@ -312,4 +323,7 @@ class Products(Epilogue):
             sums, extra = sums[: len(start)], sums[len(start) :]
         if extra:
             sums = [x - extra[n % len(extra)] for n, x in enumerate(sums)]
+        if config.long:
+            before = self.begin(b, first, count, panels)
+            sums = [a + x for a, x in zip(before, sums, strict=True)]
         return sums, extra

@@ -22,8 +22,10 @@ from rlx.types import DType, f32, f64, i32, u8, u32
 
 __all__ = [
     "TASK_PANELS",
+    "Later",
     "Parts",
     "TileOperands",
+    "TileRows",
     "TileShape",
     "accumulate_type",
     "emit_tile",
@@ -140,12 +142,31 @@ class TileOperands:
     step: Reg | None = None
     keep: Buffer | None = None
 
-    def address(self, rows: Sequence[Reg | None], n: int, i: Reg) -> Reg:
-        """Where the row ``n`` has its element or group of step ``i``."""
-        first, row = rows[0], rows[n]
-        assert first is not None and row is not None
-        # One address with the rows as displacements, where that can be said.
-        return row + i * self.group if self.step is None else (first + i * self.step) + n
+
+@frozen
+class TileRows:
+    """The rows of A of a tile: how many, where the first begins, and the distance between them."""
+
+    count: int
+    first: Reg
+    distance: Reg
+
+    def place(self, o: TileOperands, n: int, i: Reg, above: Reg | None) -> Reg:
+        """Where the row ``n`` has its element or group of step ``i``, given the place ``above``."""
+        if o.step is not None:  # one address, with the rows as displacements
+            at = self.first + i * o.step
+            return at + n if n else at
+        # From the row above: eight distances would leave no registers for requests of B.
+        return self.first + i * o.group if above is None else above + self.distance
+
+
+@frozen
+class Later:
+    """What a tile requests for those after it: in step i the line of ``at + i * step`` and those
+    behind it, so many that all are asked for where ``step`` is at most half a panel's."""
+
+    at: Reg
+    step: Reg
 
 
 @frozen
@@ -164,61 +185,63 @@ def emit_tile(
     shape: TileShape,
     operands: TileOperands,
     *,
-    rows: Sequence[Reg],
+    rows: TileRows,
     panels: list[Reg],
     depth: Reg,
     ahead: Reg | None,
+    later: Later | None = None,
     start: Sequence[Reg],
     parts: Parts | None = None,
 ) -> list[Reg]:
     """Emit a tile; returns its accumulators in the order row, panel, vector, and after them where
     rows are flipped what that has added to each row.
 
-    ``rows`` and ``panels`` are the element offsets of the tile's rows of A and panels of B, and
-    ``depth`` is the number of elements of a row, a multiple of the group. B is requested ``ahead``
-    elements before it is read, and an A that lies across some steps before. ``parts`` cuts the
-    steps.
+    ``panels`` are the element offsets of the tile's panels of B, and ``depth`` is the number of
+    elements of a row, a multiple of the group. B is requested ``ahead`` elements before it is read,
+    what comes after the tile as ``later`` says, and an A that lies across some steps before.
+    ``parts`` cuts the steps.
     """
     o = operands
     lanes = shape.lanes if shape.lanes > 1 else 0
     width = shape.width * o.group
     lines = range(0, width, CACHE_LINE // o.b.dtype.bytes)
-    count = len(panels) * shape.vectors
     steps = depth / o.group if o.group > 1 else depth
 
-    def loop(rows: Sequence[Reg | None], init: Sequence[Reg]) -> list[Reg]:
-        def one(i: Reg, *acc: Reg) -> list[Reg]:
-            at = [p + i * o.b_step for p in panels]
-            columns = [
-                _column(k, o, p + v * shape.lanes * o.group, lanes)
-                for p in at
-                for v in range(shape.vectors)
-            ]
-            if o.keep is not None:
-                for v, x in enumerate(columns):
-                    k.store(x, o.keep, i * width + v * shape.lanes, lanes)
-            wanted: list[Reg] = []
-            if ahead is not None:
-                wanted = [p + ahead + n if n else p + ahead for p in at for n in lines]
-            if o.step is not None:
-                k.prefetch(o.a, o.address(rows, 0, i + ROWS_AHEAD))
-            out: list[Reg] = []
-            for n, row in enumerate(rows):
-                # The code generator moves no load of A over a request: else all come first, and
-                # have no registers.
-                share = -(-len(wanted) // (len(rows) - n))
-                for address in wanted[:share]:
-                    k.prefetch(o.b, address)
-                del wanted[:share]
-                x = _element(k, o, None if row is None else o.address(rows, n, i), lanes)
-                out += [_product(k, o, x, y, acc[len(out) + v]) for v, y in enumerate(columns)]
-            return out
+    def one(i: Reg, *acc: Reg) -> list[Reg]:
+        at = [p + i * o.b_step for p in panels]
+        columns = [
+            _column(k, o, p + v * shape.lanes * o.group, lanes)
+            for p in at
+            for v in range(shape.vectors)
+        ]
+        if o.keep is not None:
+            for v, x in enumerate(columns):
+                k.store(x, o.keep, i * width + v * shape.lanes, lanes)
+        wanted: list[Reg] = []
+        if ahead is not None:
+            wanted = [p + ahead + n if n else p + ahead for p in at for n in lines]
+        if later is not None:
+            far = later.at + i * later.step
+            wanted += [far + n if n else far for n in lines[: -(-len(lines) // 2)]]
+        if o.step is not None:
+            k.prefetch(o.a, rows.place(o, 0, i + ROWS_AHEAD, None))
+        out: list[Reg] = []
+        place: Reg | None = None
+        for n in range(rows.count + o.flipped):
+            # The code generator moves no load of A over a request: else all come first, and have
+            # no registers.
+            share = -(-len(wanted) // (rows.count + o.flipped - n))
+            for address in wanted[:share]:
+                k.prefetch(o.b, address)
+            del wanted[:share]
+            place = rows.place(o, n, i, place) if n < rows.count else None
+            x = _element(k, o, place, lanes)
+            out += [_product(k, o, x, y, acc[len(out) + v]) for v, y in enumerate(columns)]
+        return out
 
-        return _loop(k, steps, parts, one, init)
-
-    if not o.flipped:
-        return loop(rows, start)
-    return loop([*rows, None], [*start, *[k.const(0, o.sums, lanes)] * count])
+    if o.flipped:
+        start = [*start, *[k.const(0, o.sums, lanes)] * (len(panels) * shape.vectors)]
+    return _loop(k, steps, parts, one, start)
 
 
 def _loop(k: Kernel, steps: Reg, parts: Parts | None, one: Body, init: Sequence[Reg]) -> list[Reg]:

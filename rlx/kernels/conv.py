@@ -15,8 +15,6 @@ fused multiply-adds over channels and taps, whatever the tile, so its bits do no
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from rlx.kernels import conv_channels, conv_depthwise, conv_depthwise_across
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.conv_channels_plan import ConvChannelsConfig
@@ -33,6 +31,7 @@ from rlx.kernels.conv_plan import (
     planes,
     tile_of,
 )
+from rlx.kernels.conv_taps import over_taps
 from rlx.kernels.reg import Reg
 from rlx.records import frozen
 from rlx.types import i64
@@ -208,23 +207,12 @@ class _Emitter:
                 for p in places if self.lanes else ():
                     k.prefetch(self.x, p + ahead)
                 return step(at, w + c * self.tile.rows, acc)
-            return self.over_taps(at, w + c * self.taps * self.tile.rows, step, acc)
+            width = self.tile.rows
+            begin = at, w + c * self.taps * width
+            return over_taps(k, self.offsets, self.taps, width, step, begin, acc)
 
         zero = k.const(0.0, self.config.dtype, self.lanes)
         return k.loop(0, self.channels, 1, channel, [zero] * (len(rows) * len(starts)))
-
-    def over_taps(
-        self, at: Reg, w: Reg, step: Callable[..., list[Reg]], acc: tuple[Reg, ...]
-    ) -> list[Reg]:
-        """Add the taps of one channel."""
-        k, offsets = self.k, self.offsets
-        assert offsets is not None
-
-        def tap(t: Reg, *acc: Reg) -> list[Reg]:
-            offset = k.cast(k.load(offsets, t), at.dtype)
-            return step(at + offset, w + t * self.tile.rows, acc)
-
-        return k.loop(0, self.taps, 1, tap, acc)
 
     def finish(self, panel: _Panel) -> None:
         """The epilogue of a panel: the stretch of each of its rows that is stored."""

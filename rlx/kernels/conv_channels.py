@@ -29,6 +29,7 @@ from rlx.kernels.conv_channels_plan import (
     strip_rows,
 )
 from rlx.kernels.conv_epilogue import ConvEpilogue
+from rlx.kernels.conv_taps import over_taps
 from rlx.kernels.lanes import transposed
 from rlx.kernels.reg import Reg
 from rlx.records import frozen
@@ -230,22 +231,10 @@ class _Emitter:
                 for first in starts:
                     k.prefetch(self.x, first + at + self.x_channel * CHANNELS_AHEAD)
                 return step(at, w + c * width, acc)
-            return self.over_taps(at, w + c * self.taps * width, step, acc)
+            places = at, w + c * self.taps * width
+            return over_taps(k, self.offsets, self.taps, width, step, places, acc)
 
         return k.loop(c, stop, 1, channel, start)
-
-    def over_taps(
-        self, at: Reg, w: Reg, step: Callable[..., list[Reg]], acc: tuple[Reg, ...]
-    ) -> list[Reg]:
-        """Add the taps of one channel."""
-        k, offsets = self.k, self.offsets
-        assert offsets is not None
-
-        def tap(t: Reg, *acc: Reg) -> list[Reg]:
-            offset = k.cast(k.load(offsets, t), at.dtype)
-            return step(at + offset, w + t * self.width, acc)
-
-        return k.loop(0, self.taps, 1, tap, acc)
 
     def over_rows(
         self, shape: ChannelsTile, at: Reg, w: Reg, step: Callable[..., list[Reg]],

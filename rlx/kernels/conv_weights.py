@@ -22,8 +22,10 @@ from functools import partial
 
 import numpy as np
 
+from rlx.kernels import conv_weights_along
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.conv_plan import ConvShape, Planes
+from rlx.kernels.conv_weights_along import ConvWeightsAlongConfig
 from rlx.kernels.family import Launch
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import ceil_div
@@ -109,8 +111,12 @@ def launch(
     )
 
 
-def emit(name: str, config: ConvWeightsConfig, target: KernelTarget) -> KernelText:
-    """The kernel of a config; ``launch`` gives its sizes."""
+def emit(
+    name: str, config: ConvWeightsConfig | ConvWeightsAlongConfig, target: KernelTarget
+) -> KernelText:
+    """The kernel of a config; the ``launch`` of its module gives its sizes."""
+    if isinstance(config, ConvWeightsAlongConfig):
+        return conv_weights_along.emit(name, config, target)
     return _Emitter(name, config, target).emit()
 
 

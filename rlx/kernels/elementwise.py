@@ -40,6 +40,15 @@ from rlx.kernels.strides import (
     order_for_output,
     run_time_strides,
 )
+from rlx.kernels.tiles import (
+    EDGE,
+    LEAST,
+    Tiles,
+    dim_across,
+    lies_across,
+    tile_blocks,
+    with_across,
+)
 from rlx.records import frozen
 from rlx.types import DType
 
@@ -87,6 +96,11 @@ class ElementwiseConfig:
         """Number of dims of the space."""
         return len(self.outputs[0])
 
+    @property
+    def across(self) -> tuple[int, ...]:
+        """The inputs that lie across, and are read by tiles."""
+        return tuple(n for n, a in enumerate(self.inputs) if lies_across(a))
+
     @cached_property
     def moving(self) -> tuple[bool, ...]:
         """For every value of the program, whether it changes along the inner dim."""
@@ -121,19 +135,28 @@ def launch(
     space = Space(tuple(shape), (*map(tuple, inputs), *map(tuple, outputs)))
     first_output = len(inputs)
     space = _inner_last(collapse(order_for_output(space, first_output)), first_output)
+    across = dim_across(space, program.inputs) if block >= BLOCK else None
+    if across is not None:
+        dims = range(len(space.shape) - 1)
+        space = space.permuted([*(d for d in dims if d != across), across, len(dims)])
     kinds = accesses(space)
     ends = kinds[:first_output], kinds[first_output:]
     *outer, inner = space.shape
-    worth = block > 1 and inner >= SHORT_RUN
+    worth = block > 1 and inner >= SHORT_RUN and across is None
+    if across is not None:
+        ends = tuple(with_across(space, ends[0], program.inputs)), ends[1]
+    kinds = (*ends[0], *ends[1])
     far = worth and are_far(space, [*program.inputs, *program.results])
     config = ElementwiseConfig(program, *ends, in_place, tuple(counted), far)
-    inner_block = min(block, max(1, inner))
-    blocks = [inner_block]
-    tasks = ceil_div(inner, inner_block)
-    if outer:
-        mid_block = min(outer[-1], max(1, block // max(1, inner)))
-        blocks.append(mid_block)
-        tasks *= ceil_div(outer[-1], mid_block)
+    if across is not None:
+        blocks = tile_blocks(space.shape)
+    else:
+        blocks = [min(block, max(1, inner))]
+        if outer:
+            blocks.append(min(outer[-1], max(1, block // max(1, inner))))
+    tasks = 1
+    for n, size in zip(reversed(space.shape), blocks, strict=False):
+        tasks *= ceil_div(n, size)
     for n in outer[:-1]:
         tasks *= n
     sizes = [*space.shape, *blocks]
@@ -208,7 +231,26 @@ class _Emitter:
         for d in range(self.config.rank - 3, -1, -1):
             at.insert(0, t % self.shape[d] if d else t)
             t = t // self.shape[d] if d else t
-        k.loop(*mid, 1, lambda m: self.row([*at, m], *inner))
+        if self.config.across:
+            self.tiles().emit(at, mid, inner)
+        else:
+            k.loop(*mid, 1, lambda m: self.row([*at, m], *inner))
+
+    def tiles(self) -> Tiles:
+        """What covers a block of two dims where some inputs lie across."""
+        config = self.config
+        across = {v: o for v, o in enumerate(self.inputs) if v in config.across}
+        edge = min(EDGE, max(LEAST, self.lanes)) if self.lanes else 0
+        unrolled = len(across) == 1 and _cost(config.program) <= SHORT_PROGRAM
+
+        def point(at: list[Reg], j: Reg, known: dict[int, Reg]) -> None:
+            bases = [o.offset(at) for o in (*self.inputs, *self.outputs)]
+            self.point(bases, {**self.fixed_values(bases), **known}, j, edge, None)
+
+        return Tiles(
+            self.k, across, edge, lambda *span: self.row(*span, vectors=1), point,
+            overlap=not config.in_place, unrolled=unrolled,
+        )  # fmt: skip
 
     def block(self, index: Reg, n: int) -> tuple[Reg, Reg]:
         """Begin and end of a block along the inner dim (n = 0) or the one before it (n = 1)."""
@@ -217,8 +259,8 @@ class _Emitter:
         end = begin + size
         return begin, k.select(end < limit, end, limit)
 
-    def row(self, at: list[Reg], begin: Reg, end: Reg) -> None:
-        """The elements [begin, end) of one row."""
+    def row(self, at: list[Reg], begin: Reg, end: Reg, vectors: int | None = None) -> None:
+        """The elements [begin, end) of one row, so many ``vectors`` a round."""
         bases = [o.offset(at) for o in (*self.inputs, *self.outputs)]
         fixed = self.fixed_values(bases)
 
@@ -227,7 +269,7 @@ class _Emitter:
 
         walk(
             self.k, begin, end, point,
-            lanes=self.lanes, vectors=self.vectors, overlap=not self.config.in_place,
+            lanes=self.lanes, vectors=vectors or self.vectors, overlap=not self.config.in_place,
             masked=all(o.maskable for o in (*self.inputs, *self.outputs)),
         )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -14,11 +15,14 @@ from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceS
 from rlx.types import DType, bool_
 
 __all__ = [
+    "PART",
     "REDUCTIONS",
     "ReduceKind",
     "Total",
     "add",
+    "by_parts",
     "fold",
+    "is_float_sum",
     "settle",
     "start",
 ]
@@ -93,6 +97,49 @@ def _further(k: Kernel, kind: ReduceKind, total: Reg, x: Reg) -> Reg:
 
 def _nan_or(k: Kernel, x: Reg, other: Reg) -> Reg:
     return k.select(k.compare("ne", x, x), x, other)
+
+
+PART = 128
+"""Rounds of a loop that add to a sum of their own."""
+
+LEVELS = 2
+"""How often rounds are put together; the outermost loop has as many parts as there are."""
+
+
+def is_float_sum(kind: ReduceKind, accumulate: DType) -> bool:
+    """Whether a reduction rounds with every element that it adds."""
+    return kind in ("sum", "mean") and accumulate.is_float
+
+
+def by_parts(
+    k: Kernel,
+    begin: Reg,
+    end: Reg,
+    step: int,
+    body: Callable[..., Sequence[Reg] | Reg],
+    init: Sequence[Reg],
+    sums: Sequence[bool],
+    levels: int = LEVELS,
+) -> list[Reg]:
+    """``k.loop`` whose carried values that are ``sums`` are sums of sums of ``PART`` rounds.
+
+    In one long chain of additions, what each of them rounds off adds up, to parts of a thousand
+    after ten million equal elements.
+    """
+    if not levels:
+        return k.loop(begin, end, step, body, init)
+    rounds = step * PART**levels
+
+    def part(first: Reg, *carried: Reg) -> list[Reg]:
+        own = [
+            k.const(0, x.dtype, x.lanes) if adds else x
+            for x, adds in zip(carried, sums, strict=True)
+        ]
+        last = k.minimum(first + rounds, end)
+        found = by_parts(k, first, last, step, body, own, sums, levels - 1)
+        return [a + b if adds else b for a, b, adds in zip(carried, found, sums, strict=True)]
+
+    return k.loop(begin, end, rounds, part, init)
 
 
 def fold(k: Kernel, kind: ReduceKind, total: Total, lanes: int) -> Total:

@@ -10,17 +10,27 @@ dense. Every lane of a vector is a column of its own, so no vector is ever folde
 
 Mostly there is one part. Where the tasks would be few and long, each column is cut into several:
 then the result is [outer, parts, inner], and a second launch reduces that. The cut depends on the
-sizes alone, so the order of a sum does not depend on the vectors and threads.
+sizes alone, so the order of a sum does not depend on the vectors and threads. What is long yet is
+summed by parts within its task (``folding.by_parts``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.elementwise import walk
 from rlx.kernels.family import Launch
-from rlx.kernels.folding import ReduceKind, Total, add, settle, start
+from rlx.kernels.folding import (
+    ReduceKind,
+    Total,
+    add,
+    by_parts,
+    is_float_sum,
+    settle,
+    start,
+)
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import Strides, ceil_div, maskable
 from rlx.records import frozen
@@ -40,17 +50,30 @@ SHARE = 1 << 16
 TASKS = 32
 """Tasks that keep the threads of a large machine busy."""
 
+LONG = 256
+"""Rows of a task from which on it sums by parts."""
+
 VECTORS = 4
 """Vectors of a round: as many independent sums as hide the latency of an addition."""
 
 
 @frozen
 class ReduceConfig:
-    """A reduction of elements of ``dtype`` to the type ``out``. 16-bit floats accumulate in f32."""
+    """A reduction of elements of ``dtype`` to the type ``out``. 16-bit floats accumulate in f32.
+
+    ``long`` columns are summed by parts.
+    """
 
     kind: ReduceKind
     dtype: DType
     out: DType
+    long: bool = False
+
+    def for_rows(self, target: KernelTarget, rows: int) -> ReduceConfig:
+        """The config for columns of which a task takes ``rows``."""
+        rounds_off = is_float_sum(self.kind, accumulate_type(self.dtype))
+        long = rounds_off and rows > LONG and target.frame == "cpu"
+        return replace(self, long=long)
 
 
 def accumulate_type(dt: DType) -> DType:
@@ -118,7 +141,11 @@ def emit(name: str, config: ReduceConfig, target: KernelTarget) -> KernelText:
                 return add(k, config.kind, total, k.load(source, at + r * stride, n, mask))
 
             none = start(k, config.kind, accumulate, n)
-            total = settle(k, tuple(k.loop(first, last, 1, one_row, none)))
+            if config.long:
+                found = by_parts(k, first, last, 1, one_row, none, [True])
+            else:
+                found = k.loop(first, last, 1, one_row, none)
+            total = settle(k, tuple(found))
             if config.kind == "mean":
                 total = total / k.cast(count, accumulate)
             k.store(total, result, (o * parts + p) * inner + j, 0, mask)

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlx.kernels.family import Launch
+from rlx.kernels.folding import is_float_sum
 from rlx.kernels.rowwise_emit import BLOCK, GROUP, SHORT_ROW, emit, widest
 from rlx.kernels.rowwise_plan import Reduce, RowProgram, RowwiseConfig, plan
 from rlx.kernels.strides import (
@@ -49,6 +50,10 @@ FAR_ROWS = range(2 << 10, (32 << 10) + 1)
 """Bytes of a row that is worth asking for: a shorter one comes too late, a longer one pushes out
 what was asked for."""
 
+LONG_ROW = 4 << 10
+"""Elements of a row beyond which a CPU sums it by parts; shorter ones are chains of few hundred
+additions in each lane."""
+
 SERIAL = 4
 """Elements of a row for each of the threads that share it: up to that, one does it all."""
 
@@ -60,13 +65,14 @@ def launch(
     outputs: Sequence[Strides],
     *,
     blocks: bool = False,
+    frame: str = "cpu",
 ) -> tuple[RowwiseConfig, Launch]:
     """The kernel and its arguments for a region on ``shape`` = [leading dims..., row].
 
     ``inputs`` and ``outputs`` give each operand's stride along every dim of ``shape``, in elements
     and not negative: 0 along the row for an operand with one value a row, 0 along leading dims for
-    one that rows share (never an output). With ``blocks`` the target is a GPU whose threads share
-    memory: then several share a row that is not very short.
+    one that rows share (never an output). ``frame`` is the target's. With ``blocks`` it is a GPU
+    whose threads share memory: then several share a row that is not very short.
     """
     *lead, columns = shape
     strides = [tuple(s) for s in (*inputs, *outputs)]
@@ -82,7 +88,9 @@ def launch(
     worth = not blocks and columns * widest(program) in FAR_ROWS
     results = [program.dtypes[v] for v in program.outputs]
     far = worth and are_far(space, [*program.inputs, *results])
-    config = RowwiseConfig(program, kinds[: len(inputs)], kinds[len(inputs) :], threads, far)
+    long = frame == "cpu" and columns > LONG_ROW and _sums_floats(program)
+    operands, outs = kinds[: len(inputs)], kinds[len(inputs) :]
+    config = RowwiseConfig(program, operands, outs, threads, far, long)
 
     planned = plan(config)
     scratch_row = -(-columns * widest(program) // ALIGN) * ALIGN
@@ -94,6 +102,11 @@ def launch(
     scratch_rows = planned.scratch_rows * (GROUP if columns * widest(program) <= SHORT_ROW else 1)
     tasks = ceil_div(rows.size, BLOCK // threads) if threads else rows.size
     return config, Launch(tasks, grain, tuple(sizes), scratch_rows * scratch_row)
+
+
+def _sums_floats(program: RowProgram) -> bool:
+    reductions = [s for s in program.steps if isinstance(s, Reduce)]
+    return any(is_float_sum(s.kind, s.accumulate) for s in reductions)
 
 
 def _threads(columns: int) -> int:

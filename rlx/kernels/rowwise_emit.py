@@ -8,7 +8,7 @@ from itertools import islice
 from math import prod
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
-from rlx.kernels.folding import ReduceKind, Total, add, fold, start
+from rlx.kernels.folding import ReduceKind, Total, add, by_parts, fold, is_float_sum, start
 from rlx.kernels.reg import Buffer, Reg
 from rlx.kernels.rowwise_plan import Pass, Reduce, RowProgram, RowwiseConfig, plan
 from rlx.kernels.strides import Strided, maskable
@@ -267,6 +267,13 @@ class _Emitter:
 
         stride = self.config.threads or step
         first = [x for own in sums for s in own for x in s]
+        if self.config.long and self.thread is None:
+            kinds = [(self.kind(v), self.reduction(v).accumulate) for v in p.reductions]
+            adds = [
+                is_float_sum(*kind) for own in sums for kind, s in zip(kinds, own, strict=True)
+                for _ in s
+            ]  # fmt: skip
+            return end, totals(by_parts(k, begin, end, step, one_round, first, adds))
         return end, totals(k.loop(begin, end, stride, one_round, first))
 
     def point(

@@ -74,7 +74,7 @@ class RowwiseConfig:
 
     An input is "zero" along the row if it has one value a row; an output that is gets one.
     ``threads`` of a GPU's block share a row; 0: one does it alone. ``far`` operands are mostly in
-    no cache of a CPU's own.
+    no cache of a CPU's own. ``long`` rows are summed by parts (``folding.by_parts``).
     """
 
     program: RowProgram
@@ -82,6 +82,7 @@ class RowwiseConfig:
     outputs: tuple[Access, ...]
     threads: int = 0
     far: bool = False
+    long: bool = False
 
 
 @frozen

@@ -54,10 +54,15 @@ class RowRegion:
         )
 
     def launch(
-        self, inputs: Sequence[Strides], outputs: Sequence[Strides], *, blocks: bool = False
+        self,
+        inputs: Sequence[Strides],
+        outputs: Sequence[Strides],
+        *,
+        blocks: bool = False,
+        frame: str = "cpu",
     ) -> tuple[RowwiseConfig, Launch]:
         """The kernel and its arguments, for operands with these strides along ``shape``; ``blocks``
-        is as for ``rowwise.launch``.
+        and ``frame`` are as for ``rowwise.launch``.
 
         PassError if an operand does not step through the trailing axes as through one: it must be
         copied first.
@@ -67,7 +72,8 @@ class RowRegion:
         strides = [(*s[:cut], self._along_row(s[cut:])) for s in (*inputs, *outputs)]
         n = len(inputs)
         shape = (*self.shape[:cut], columns)
-        return rowwise.launch(self.program, shape, strides[:n], strides[n:], blocks=blocks)
+        given = strides[:n], strides[n:]
+        return rowwise.launch(self.program, shape, *given, blocks=blocks, frame=frame)
 
     def merges(self, strides: Strides) -> bool:
         """Whether an operand steps through the trailing axes as through one."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from rlx.errors import UnsupportedError
 from rlx.kernels.builder import KernelText
 from rlx.kernels.control import ROUNDS_SITE
 from rlx.kernels.emit import emit_kernel
@@ -45,10 +47,12 @@ def gpu_program(
 
     def emitted(watched: Container[int]) -> list[KernelText]:
         plain, watching = target.kernels, replace(target.kernels, watches=True)
-        return [
-            emit_kernel(k.family, name, k.config, watching if n in watched else plain)
-            for n, (name, k) in enumerate(named.items())
-        ]
+        texts: list[KernelText] = []
+        for n, (name, k) in enumerate(named.items()):
+            with _at_launch(k.name, schedule):
+                machine = watching if n in watched else plain
+                texts.append(emit_kernel(k.family, name, k.config, machine))
+        return texts
 
     texts = emitted(())
     builder = _Builder(schedule, numbers, texts, most_rounds)
@@ -64,6 +68,29 @@ def gpu_program(
         schedule.params, schedule.inputs, schedule.outputs, schedule.constants,
         builder.prologue, builder.main, schedule.launches, builder.sites, tuple(builder.rounds),
     )  # fmt: skip
+
+
+@contextmanager
+def _at_launch(kernel: str, schedule: Schedule) -> Generator[None]:
+    """Refusals of a kernel name the ops that it is first launched for, at the user's line."""
+    try:
+        yield
+    except UnsupportedError as e:
+        if e.location:
+            raise
+        launched = _launched([*(step for step, _ in schedule.prologue), *schedule.main])
+        ops, file, line, *_ = schedule.launches[list(launched).index(kernel)]
+        raise UnsupportedError(f"{ops}: {e.message}", (file, line)) from None
+
+
+def _launched(steps: Iterable[Any]) -> Iterator[str]:
+    """The kernels of all launches, in the order of ``Schedule.launches``."""
+    for kind, *parts in steps:
+        if kind == "launch":
+            yield parts[0]
+        else:
+            for inner in parts:
+                yield from _launched(inner) if isinstance(inner, list) else ()
 
 
 def _kernel(text: KernelText, code: bytes, target: Target) -> Kernel:

@@ -75,18 +75,20 @@ class ArenaBuffer(NamedTuple):
 @dataclass
 class DispatchReport:
     """How many launches went each way: ``native`` by family, ``common`` and ``rewritten`` by op;
-    ``triton`` says which of the native ones Triton's compiler makes, and of others why not."""
+    ``triton`` says which of the native ones Triton's compiler makes, and of others why not.
+    ``target`` is what the code is for, where that was not given."""
 
     native: Counter[str] = field(default_factory=Counter)
     common: Counter[str] = field(default_factory=Counter)
     rewritten: Counter[str] = field(default_factory=Counter)
     triton: Counter[str] = field(default_factory=Counter)
+    target: str = field(default="", kw_only=True)
 
     def __str__(self) -> str:
         rows = [("native", self.native), ("common", self.common), ("rewritten", self.rewritten)]
         rows.append(("triton", self.triton))
         lines = [f"{path:10s}{name} x {n}" for path, c in rows for name, n in sorted(c.items())]
-        return "\n".join(lines)
+        return "\n".join([*([f"{'target':10s}{self.target}"] if self.target else []), *lines])
 
 
 def times_text(seconds: dict[str, float]) -> str:

@@ -208,6 +208,14 @@ class Extreme(Binary):
     bads = SHAPES_AND_TYPES
     larger: ClassVar[bool]
 
+    def reference(self, lhs: Array, rhs: Array) -> Array:
+        out = (np.maximum if self.larger else np.minimum)(lhs, rhs)
+        if not self.lhs.dtype.is_float:
+            return out
+        # NumPy takes either of two zeros, the first or the second by their type.
+        zero = np.where(np.signbit(lhs) == self.larger, rhs, lhs)
+        return np.where((lhs == 0) & (rhs == 0), zero, out)
+
     def _share(self, t: Value, mine: Value, other: Value) -> Value:
         """``t`` where ``mine`` was taken, half of it at a tie, 0 elsewhere."""
         won = mine.gt(other) if self.larger else mine.lt(other)
@@ -227,24 +235,22 @@ class Extreme(Binary):
 
 
 class Maximum(Extreme, name="mir.maximum"):
-    """The larger of two, element by element; nan if either is nan. The "or" of bools."""
+    """The larger of two, element by element; nan if either is nan. The "or" of bools.
+
+    0.0 is larger than -0.0, as in IEEE 754's ``maximum``; NumPy leaves it open, and Vulkan too."""
 
     larger = True
-
-    def reference(self, lhs: Array, rhs: Array) -> Array:
-        return np.maximum(lhs, rhs)
 
     def scalar(self, k: Any, lhs: Any, rhs: Any) -> Any:
         return k.maximum(lhs, rhs)
 
 
 class Minimum(Extreme, name="mir.minimum"):
-    """The smaller of two, element by element; nan if either is nan. The "and" of bools."""
+    """The smaller of two, element by element; nan if either is nan. The "and" of bools.
+
+    -0.0 is smaller than 0.0, as in IEEE 754's ``minimum``; NumPy leaves it open, and Vulkan too."""
 
     larger = False
-
-    def reference(self, lhs: Array, rhs: Array) -> Array:
-        return np.minimum(lhs, rhs)
 
     def scalar(self, k: Any, lhs: Any, rhs: Any) -> Any:
         return k.minimum(lhs, rhs)

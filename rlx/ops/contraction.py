@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
 from rlx.ops.base import Array, Cost, Op, attr, bad, operand, sample
-from rlx.ops.elementwise import ARITHMETIC
+from rlx.ops.elementwise import ARITHMETIC, INEXACT
 from rlx.ops.lift import promoted
 from rlx.ops.movement import axis_of, listed
 from rlx.ops.value import Value
@@ -121,7 +121,8 @@ class MatMul(Op, name="mir.matmul"):
                 x = b.load(0, [*place(left), row, k])
                 return total + x * b.load(1, [*place(right), k, column])
 
-            b.store(0, at, b.loop(left[-1], step, init=(b.const(0, self.a.dtype),))[0])
+            add = b.sum if self.a.dtype in INEXACT else b.loop
+            b.store(0, at, *add(left[-1], step, [b.const(0, self.a.dtype)]))
 
         b.parallel(self.out.type.static_shape, point)
 

@@ -107,6 +107,8 @@ class Reduce(Folding):
 
     fold: ClassVar[Callable[..., Any]]
     """``fold(self, k, acc, x)`` -> register: the accumulator with one more element."""
+    adds: ClassVar[bool] = False
+    """Whether it is a sum."""
 
     def start(self) -> int | float | bool:
         """The result of folding nothing."""
@@ -118,6 +120,7 @@ class Reduce(Folding):
 
     def loops(self, b: Any) -> None:
         shape = self.x.type.static_shape
+        sums = self.adds and self.x.dtype in INEXACT
 
         def nest(left: Sequence[int], at: list[Any], acc: Any) -> Any:
             if not left:
@@ -127,7 +130,7 @@ class Reduce(Folding):
             def step(i: Any, acc: Any) -> list[Any]:
                 return [nest(rest, [*at[:axis], i, *at[axis + 1 :]], acc)]
 
-            return b.loop(shape[axis], step, [acc])[0]
+            return (b.sum if sums else b.loop)(shape[axis], step, [acc])[0]
 
         def point(*at: Any) -> None:
             kept = iter(at)
@@ -144,6 +147,7 @@ class Reduce(Folding):
 class ReduceSum(Reduce, name="mir.reduce_sum"):
     """Sum along axes. Integers keep their type and wrap; f16 and bf16 accumulate in f32."""
 
+    adds = True
     dtypes = ARITHMETIC
     samples = (*SAMPLES, *EMPTY_AXIS)
     bads = (
@@ -170,6 +174,7 @@ class ReduceSum(Reduce, name="mir.reduce_sum"):
 class ReduceMean(Reduce, name="mir.reduce_mean"):
     """Arithmetic mean along axes, of floats or complex numbers; nan over an empty axis."""
 
+    adds = True
     dtypes = INEXACT
     samples = (*SAMPLES, sample("3x0xT", axes=(1,)))
     bads = (

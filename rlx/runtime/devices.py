@@ -10,9 +10,9 @@ from rlx.ops.base import Op, op_class
 from rlx.runtime.backend import backend_for, device_name, devices, why_not
 from rlx.runtime.device_names import DEVICE_PRIORITY, Device, label
 from rlx.runtime.hardware import found_by_driver, is_software
-from rlx.targets import features_of
+from rlx.runtime.refusals import refusal, refuses_all
+from rlx.targets import best_features
 from rlx.targets.gpu.drivers import DRIVERS, opened
-from rlx.types import DType
 
 __all__ = [
     "DEVICE_PRIORITY",
@@ -24,13 +24,14 @@ __all__ = [
     "drain_device",
     "fastest_among",
     "fastest_device",
+    "first_refused",
     "first_unsupported_op",
     "full_name",
     "is_available",
-    "lacking",
     "supports",
     "supports_graph",
     "supports_run_slots",
+    "target_here",
     "why_unsupported",
 ]
 
@@ -93,50 +94,71 @@ def fastest_among(candidates: Iterable[str]) -> str:
 
 
 def supports(device: str, op: str | type[Op]) -> bool:
-    """Whether a device runs an op, given by class or full name ("mir.gelu"); False if the device is
-    not available. The interpreter runs every op, and a GPU those that come with no kernel of their
-    own; what a backend from outside runs it says as it compiles. GraphError for an unknown op."""
+    """Whether a device runs an op, given by class or full name ("mir.gelu"), on some of its element
+    types; False if the device is not available. The interpreter runs every op, and a GPU those that
+    come with no kernel of their own; what a backend from outside runs it says as it compiles.
+    GraphError for an unknown op."""
+    cls = op_class(op) if isinstance(op, str) else op
+    if not _has_way(device, cls):
+        return False
+    try:
+        target = target_here(device)
+    except DeviceError:  # a GPU that is here, and that RLX has no code for
+        return False
+    return target is None or not refuses_all(cls, target)
+
+
+def first_unsupported_op(device: str, graph: Graph) -> tuple[int, Op] | None:
+    """The first node that a device does not run, or not on elements of its types or of those that
+    it computes with inside, with its number; None if it runs them all."""
+    found = first_refused(device, graph)
+    return found and found[:2]
+
+
+def first_refused(device: str, graph: Graph) -> tuple[int, Op, str] | None:
+    """``first_unsupported_op``, and why."""
+    nodes = graph.nodes()
+    try:
+        target = target_here(device)
+    except DeviceError as e:  # a GPU that is here, and that RLX has no code for
+        return 0, nodes[0], e.message
+    for number, node in enumerate(nodes):
+        if not _has_way(device, type(node)):
+            return number, node, "there is no kernel of it for this device"
+        if target is not None and (why := refusal(node, target)):
+            return number, node, why
+    return None
+
+
+def _has_way(device: str, cls: type[Op]) -> bool:
+    """Whether a device runs an op on elements of some types."""
     from rlx.ops.control import Control
     from rlx.ops.kinds import runnable
 
-    cls = op_class(op) if isinstance(op, str) else op
     device = device_name(device)
     if device == "cpu":
         return issubclass(cls, Control) or runnable(cls)
     return is_available(device) and not (device in DRIVERS and hasattr(cls, "kernel"))
 
 
-def first_unsupported_op(device: str, graph: Graph) -> tuple[int, Op] | None:
-    """The first node that a device does not run, or not on elements of its types, with its number;
-    None if it runs them all."""
-    lacks = lacking(device)
-    for number, node in enumerate(graph.nodes()):
-        types = {v.dtype for v in (*node.present, *node.results)}
-        if not supports(device, type(node)) or not lacks.isdisjoint(types):
-            return number, node
-    return None
+def target_here(device: str) -> str | None:
+    """What graphs are compiled for on a GPU that is here, such as "gpu:webgpu+buffers16": the
+    target with the features that its driver finds. None for another device, and one that is not
+    available."""
+    device = device_name(device)
+    found = found_by_driver(device) if is_available(device) else None
+    return found and f"{device}:{best_features(device, found.features).name}"
 
 
 def why_unsupported(device: str, graph: Graph) -> str:
-    """What of a graph an available device does not run; "" if it runs all of it."""
-    found = first_unsupported_op(device, graph)
+    """What of a graph an available device does not run, where, and why; "" if it runs all."""
+    found = first_refused(device, graph)
     if found is None:
         return ""
-    _, op = found
+    _, op, why = found
     types = dict.fromkeys(v.dtype.name for v in (*op.present, *op.results))
-    return f"it does not run {op.name} of {', '.join(types)}"
-
-
-def lacking(device: str) -> frozenset[DType]:
-    """The element types that an available device does without."""
-    device = device_name(device)
-    if device not in DRIVERS or not is_available(device):
-        return frozenset()
-    module = features_of(device)
-    if not hasattr(module.PRESETS[module.DEFAULT], "lacks"):
-        return frozenset()  # a GPU of a maker whose own code has them all
-    found = found_by_driver(device)
-    return frozenset(module.best(found.features).lacks if found else ())
+    file, line = op.location
+    return f"it does not run {op.name} of {', '.join(types)} ({file}:{line}): {why}"
 
 
 def supports_graph(device: str, graph: Graph) -> bool:

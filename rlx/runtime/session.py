@@ -201,14 +201,15 @@ class CompiledGraph:
         """Set a param from an array-like or DLPack object of its dtype, in its shape or flat.
 
         The values are copied, so that changing the array later changes nothing here; only a
-        read-only array, such as one that a file is mapped to, is used in place and kept.
+        read-only array whose elements are aligned, such as one that a file is mapped to, is used
+        in place and kept.
         Raises NameError, DTypeError or ShapeError.
         """
         if not isinstance(name, str) or name not in self._types:
             raise unknown(name, list(self._types), "param")
         t = self._types[name]
         given = check_param(name, typed_array(value, name, t.dtype.name, "param"), t)
-        own = not isinstance(value, np.ndarray) or value.flags.writeable
+        own = not isinstance(value, np.ndarray) or value.flags.writeable or not value.flags.aligned
         # A rank of 0 stays: ascontiguousarray alone would make it 1.
         a = given.copy() if own else np.ascontiguousarray(given).reshape(given.shape)
         with self._lock:

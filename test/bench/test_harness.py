@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +19,9 @@ from bench import __main__ as program  # noqa: E402
 from bench import report  # noqa: E402
 from bench.case import Case, Tensor  # noqa: E402
 from bench.families import FAMILIES, busy, cases, find_case, limits  # noqa: E402
+from bench.families import compile as cold  # noqa: E402
 from bench.families.calls_process import Call, waiting  # noqa: E402
-from bench.measure import Bench, Failure, Options, Row, difference  # noqa: E402
+from bench.measure import Bench, Failure, Options, Row, difference, environment  # noqa: E402
 from bench.runtimes import RUNTIMES  # noqa: E402
 
 TINY = Options(runtimes=("rlx", "numpy"), rounds=2, blocks=2, seconds=1e-4)
@@ -252,3 +255,33 @@ def test_the_time_a_thread_waits_for_a_cpu_is_counted() -> None:
         pytest.skip("this system does not count it")
     before, contents = waited(), Path("/proc/thread-self/schedstat").read_text().split()
     assert before <= int(contents[1]) <= waited()
+
+
+def test_a_cold_process_that_finds_something_in_the_cache_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[tuple[Any, ...]] = [
+        cold.MISSED,
+        ("hit (on disk)", 0),
+        ("miss (there is no such entry)", 3),
+    ]
+
+    def measured(*_: Any, **__: Any) -> dict[str, Any]:
+        return {"cold": {"wall": 600.0}, "lengths": [], "cache": [*said[0]]}
+
+    monkeypatch.setattr(cold, "measure", measured)
+    monkeypatch.setattr(cold, "model_dir", lambda: "model")
+    options = Options(rounds=2, quick=True)
+    for failures in (0, 1, 1):
+        found = list(cold.rows(options))
+        assert [f.median for f in found if isinstance(f, Row)] == [0.6]
+        assert sum(isinstance(f, Failure) for f in found) == failures
+        del said[:1]
+
+
+def test_processes_that_are_measured_keep_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PYTHONPATH", "there")
+    found = environment(RLX_CACHE="off")
+    assert "PYTHONDONTWRITEBYTECODE" not in found and found["RLX_CACHE"] == "off"
+    assert found["PYTHONPATH"].split(os.pathsep) == [str(ROOT), "there"]

@@ -9,11 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.kernels import contraction, contraction_plan, contraction_tile, pack, pack_across
+from rlx.kernels import (
+    contraction,
+    contraction_plan,
+    contraction_products,
+    contraction_tile,
+    pack,
+    pack_across,
+)
+from rlx.kernels.builder import Kernel
 from rlx.kernels.contraction import ContractionConfig
 from rlx.kernels.pack import PackConfig
 from rlx.kernels.pack_across import PackAcrossConfig
 from rlx.kernels.program import Program, Step
+from rlx.kernels.reg import Buffer, Reg
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
@@ -333,11 +342,11 @@ def test_a_kernel_without_tiles_for_a_rest(tiles: int) -> None:
     config = ContractionConfig(f32, f32, plain(f32))
     rows = config.shape(TARGET).rows
     m, n, k = rows * tiles, 75, 40
-    whole = config.for_rows(TARGET, m)
-    assert not whole.rest and config.for_rows(TARGET, m + 1) == config
+    whole = config.for_sizes(TARGET, m, 5)
+    assert not whole.rest and config.for_sizes(TARGET, m + 1, 5) == config
     a, b = values(rng, (2, m, k), f32), values(rng, (2, k, n), f32)
     assert (product(a, packed(b, f32), n, whole) == product(a, packed(b, f32), n, config)).all()
-    with pytest.raises(ValueError, match=f"{rows + 1} rows fill no tiles of {rows}; use for_rows"):
+    with pytest.raises(ValueError, match=f"{rows + 1} rows fill no tiles of {rows}; use for_sizes"):
         contraction.launch(whole, TARGET, m=rows + 1, n=n, k=k)
 
 
@@ -480,16 +489,39 @@ def test_only_matrices_are_requested_for_an_epilogue() -> None:
     text = contraction.emit("product", config, TARGET).text
     shape = config.shape(TARGET)
     requests = [text.count(f"memref.prefetch %operand{i}") for i in range(4)]
-    assert requests == [0, shape.width * f32.bytes // 64, 0, 0]
+    assert requests == [0, shape.width * f32.bytes // 64 + 1, 0, 0]  # and where it ends
 
 
-@pytest.mark.parametrize("b", ["packed", "plain"])
-def test_the_next_panel_is_requested_where_panels_are_packed(b: str) -> None:
-    config = ContractionConfig(f32, f32, adds(f32, 1), ("full",), **KINDS_OF_B[b])
-    text = contraction.emit("product", config, TARGET).text
-    lines = config.shape(TARGET).width * f32.bytes // 64
-    found = len(re.findall(r"memref.prefetch %b\[\S+\], read, locality<2>", text))
-    assert found == (lines if b == "packed" else 0)
+@pytest.mark.parametrize("m", [8, 16, 24, 40])
+def test_tiles_request_what_comes_after_them(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line of the next panel, and at the end of a strip that of the next block of K, beside
+    what tiles request of their own panel; and a single tile nothing else. Requests are counted in
+    an operand that is as large as B."""
+    monkeypatch.setattr(contraction_plan, "BLOCK_DEPTH", 16)
+    monkeypatch.setattr(contraction_products, "PREFETCH_STEPS", 0)
+    shape = contraction_tile.tile_shape(TARGET, f32)
+    k, n, line = 64, 4 * shape.width, min(16, shape.width)  # whole blocks
+
+    def count(self: Kernel, b: Buffer, at: Reg, write: bool = False) -> None:
+        counts = next(x for x in self._buffers if x.name == "%operand0")
+        if b.name == "%b":
+            at = at / line * line
+            self.store(self.load(counts, at) + 1.0, counts, at)
+
+    monkeypatch.setattr(Kernel, "prefetch", count)
+    config = ContractionConfig(f32, f32, adds(f32, 1), ("scalar",))
+    panels, counts = np.zeros(k * n, np.float32), np.zeros(k * n, np.float32)
+    tiles = m // shape.rows
+    product(np.zeros((1, m, k), np.float32), panels, n, config, (counts,))
+    lines = counts.reshape(n // shape.width, -1, line)[..., 0]
+    depth = contraction.launch(config, TARGET, m=m, n=n, k=k, operands=[(0, 1)]).sizes[12]
+    first = np.zeros(lines.shape, bool)  # of all: nothing came before
+    first[0, : depth * shape.width // line] = True
+    assert (lines[first] >= tiles).all()
+    if m > shape.rows:
+        assert (lines[~first] > tiles).all()
+    else:
+        assert (lines > tiles).sum() <= 2 * len(lines)
 
 
 @pytest.mark.parametrize("cpu, masks", [("x86-64-v3", False), ("x86-64-v4", True)])

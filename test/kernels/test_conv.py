@@ -17,7 +17,7 @@ from rlx.kernels.conv import ConvConfig, ConvShape, OperandKind, Planes
 from rlx.kernels.conv_layout import BlocksConfig, PlanesConfig
 from rlx.kernels.conv_plan import tile_of
 from rlx.kernels.program import Program, Step
-from rlx.lowering.families import conv as families_conv
+from rlx.lowering.families import conv_ways
 from rlx.ops.base import placeholders
 from rlx.ops.conv import Conv
 from rlx.targets.cpu.features import Features, preset
@@ -285,7 +285,7 @@ def test_a_batch_is_copied_for_some_images_at_a_time(
     outputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two of five images; the residual is cut with them."""
-    monkeypatch.setattr(families_conv, "PLANES_BYTES", 20_000)
+    monkeypatch.setattr(conv_ways, "PLANES_BYTES", 20_000)
     g = rlx.Graph()
     x = g.input("x", [5, 12, 12, 10]).transpose([0, 1, 3, 2])  # not as it lies
     r = g.input("r", [5, outputs, 10, 12])

@@ -15,7 +15,7 @@ from rlx.kernels import conv, conv_depthwise_across
 from rlx.kernels.conv import ConvShape, OperandKind
 from rlx.kernels.program import Program
 from rlx.kernels.strides import ceil_div
-from rlx.lowering.families.conv import triple
+from rlx.lowering.families.conv_ways import triple
 from rlx.ops.conv import Conv
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target

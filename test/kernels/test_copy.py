@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from rlx.kernels import copy
-from rlx.kernels.copy import TransposeConfig
+from rlx.kernels.builder import KernelText
+from rlx.kernels.elementwise import ElementwiseConfig
 from rlx.kernels.family import Launch
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
@@ -24,7 +25,7 @@ def bits_of(width: int, *shape: int) -> Array:
     return rng.integers(0, 1 << width, shape, f"u{width // 8}", endpoint=False)
 
 
-def plan(source: Array, target: Array) -> tuple[copy.CopyConfig, Launch]:
+def plan(source: Array, target: Array) -> tuple[ElementwiseConfig, Launch]:
     return copy.launch(
         target.itemsize * 8,
         target.shape,
@@ -33,7 +34,7 @@ def plan(source: Array, target: Array) -> tuple[copy.CopyConfig, Launch]:
     )
 
 
-def check(source: Array, target: Array | None = None, pieces: int = 1) -> copy.CopyConfig:
+def check(source: Array, target: Array | None = None, pieces: int = 1) -> ElementwiseConfig:
     out = np.zeros(source.shape, source.dtype) if target is None else target
     config, launch = plan(source, out)
     run_launch(copy, config, launch, [source, out], pieces)
@@ -80,9 +81,9 @@ def test_into_a_part(width: int) -> None:
 
 def test_contiguous_across_goes_by_tiles() -> None:
     x = bits_of(32, 4, 16, 8)
-    assert isinstance(check(x.transpose(0, 2, 1)), TransposeConfig)
-    assert not isinstance(check(x.transpose(1, 0, 2)), TransposeConfig)
-    assert not isinstance(check(x[:, :4].transpose(0, 2, 1)), TransposeConfig)
+    assert check(x.transpose(0, 2, 1)).across
+    assert not check(x.transpose(1, 0, 2)).across
+    assert not check(x[:, :4].transpose(0, 2, 1)).across
 
 
 def test_one_kernel_serves_every_transpose_of_a_rank() -> None:
@@ -113,9 +114,11 @@ def test_fill(width: int) -> None:
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "aarch64"])
 def test_compiles_for(cpu: str) -> None:
     features = preset(cpu)
-    kernels = [
-        copy.emit(f"k{width}_{rank}", TransposeConfig(width, rank), kernel_target(features))
-        for width in WIDTHS
-        for rank in (2, 4)
-    ]
+    kernels: list[KernelText] = []
+    for width in WIDTHS:
+        for shape in ((20, 30), (3, 20, 9, 33)):
+            x = np.zeros(shape, f"u{width // 8}").swapaxes(-1, -2)
+            config, _ = plan(x, np.zeros(x.shape, x.dtype))
+            assert config.across
+            kernels.append(copy.emit(f"k{width}_{x.ndim}", config, kernel_target(features)))
     assert emit.compile_kernels(kernels, features).startswith(b"\x7fELF")

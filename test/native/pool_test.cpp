@@ -75,33 +75,28 @@ TEST(sleeping_workers_wake) {
   }
 }
 
-struct FirstChunks {
-  std::thread::id caller = std::this_thread::get_id();
-  std::atomic<int64_t> of_caller{-1}, of_worker{-1};
+struct Begun {
+  std::atomic<int> order{0}, at[16];
 };
 
-// The caller stays in its first chunk until the worker has begun one too, for ten seconds at most.
-void note_first(int64_t begin, int64_t, void* const* buffers, const int64_t*, void*) {
-  auto& first = *static_cast<FirstChunks*>(buffers[0]);
-  int64_t none = -1;
-  if (std::this_thread::get_id() != first.caller) {
-    first.of_worker.compare_exchange_strong(none, begin);
-    return;
-  }
-  first.of_caller.compare_exchange_strong(none, begin);
-  for (int i = 0; i < 10'000 && first.of_worker.load() < 0; ++i) {
+// The first chunk lasts until that in the middle has begun, or in vain for seconds.
+void note_order(int64_t begin, int64_t end, void* const* buffers, const int64_t*, void*) {
+  auto* begun = static_cast<Begun*>(buffers[0]);
+  for (int64_t i = begin; i < end; ++i) begun->at[i].store(++begun->order);
+  for (int nap = 0; begin == 0 && nap < 5000 && begun->at[8].load() == 0; ++nap) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
-TEST(threads_begin_with_shares_of_their_own) {
+TEST(each_thread_begins_with_neighbours_of_its_own) {
   Pool::instance().set_threads(2);
-  for (int i = 0; i < 20; ++i) {
-    FirstChunks first;
-    void* buffers[] = {&first};
-    Pool::instance().run({note_first, 48, 1, 0, buffers, nullptr});
-    CHECK(first.of_caller.load() == 0);
-    CHECK(first.of_worker.load() == 24);
+  Begun begun{};
+  void* buffers[] = {&begun};
+  Pool::instance().run({note_order, 16, 1, 0, buffers, nullptr});
+  CHECK(begun.order == 16);
+  for (int i = 1; i < 8; ++i) {
+    CHECK(begun.at[i] > begun.at[8]);
+    CHECK(begun.at[8 + i] > begun.at[8]);
   }
 }
 

@@ -12,7 +12,7 @@ import pytest
 import rlx
 from rlx.interpreter import interpret
 from rlx.ops.base import Op
-from rlx.types import bf16, dtype
+from rlx.types import DType, bf16, dtype, f16, f32, f64
 from support.op_graphs import OpGraph
 from support.samples import op_classes
 from support.tolerances import assert_close, tolerance_of
@@ -35,6 +35,22 @@ def test_compiled_op_agrees_with_the_interpreter(op: type[Op], dispatch: str) ->
     assert all(a.tobytes() == b.tobytes() for a, b in zip(found, again, strict=True)), (
         "two runs differ"
     )
+
+
+@pytest.mark.parametrize("dt", [f16, bf16, f32, f64], ids=str)
+def test_of_two_zeros_the_smaller_is_negative(dt: DType) -> None:
+    """As IEEE 754's ``minimum`` and ``maximum``, in whatever order the zeros come."""
+    g = rlx.Graph("zeros")
+    a, b = g.input("a", [21], dt), g.input("b", [21], dt)
+    g.set_outputs([a.minimum(b), b.minimum(a), a.maximum(b), b.maximum(a)])
+    negative = np.full(21, -0.0).astype(dt.numpy)
+    feeds = {"a": negative, "b": -negative}
+    native, common = (
+        rlx.Session("cpu").compile(g, dispatch=way).run(feeds) for way in ("native", "common")
+    )
+    for found in (interpret(g, feeds), native, common):
+        signs = [np.unique(np.signbit(y)).tolist() for y in found]
+        assert signs == [[True], [True], [False], [False]]
 
 
 def test_a_wrong_kernel_would_be_seen() -> None:

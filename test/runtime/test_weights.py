@@ -130,3 +130,13 @@ def test_a_private_mapping_keeps_what_was_written_to_it(tmp_path: Path) -> None:
     private.flags.writeable = False
     np.testing.assert_array_equal(compiled_product(private).run({"x": x})[0], 1024)
     np.testing.assert_array_equal(private, 1)
+
+
+def test_a_read_only_param_that_is_not_aligned_is_copied() -> None:
+    w = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+    odd = np.frombuffer(b"x" + w.tobytes(), np.uint8)[1:].view(np.float32).reshape(w.shape)
+    assert not odd.flags.aligned and not odd.flags.writeable
+    found = compiled_product(odd).run({"x": np.ones((2, 8), np.float32)})[0]
+    np.testing.assert_array_equal(
+        found, compiled_product(w).run({"x": np.ones((2, 8), np.float32)})[0]
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlx.ops.base import Op
 from rlx.ops.value import Value
-from rlx.runtime.devices import lacking
+from rlx.runtime.devices import target_here
 from rlx.targets import find_target
 from rlx.types import DType, bf16, bool_, f16, f32, i8, i16, i32, u8, u16
 from support.conformance import SLOW
@@ -25,8 +25,8 @@ def case_on(api: str, seed: int, size: int | None = None) -> Case:
 def _builder(api: str) -> type[Builder]:
     """What builds graphs of the ops and element types that a device runs, without those ops that
     take its compiler minutes."""
-    stands = api in STAND_INS
-    lacks = frozenset(find_target(api).kernels.lacks) if stands else lacking(api)
+    here = None if api in STAND_INS else target_here(api)
+    lacks = frozenset(find_target(here or api).kernels.lacks)
     slow = SLOW.get(api, ())
 
     class OnDevice(Builder):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from rlx.kernels.program import Program, Step
+from rlx.kernels.reg import Number
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.ops.base import Op
@@ -36,11 +37,16 @@ def spread_source(v: Value) -> Value:
 
 
 class ProgramBuilder:
-    """Collects pointwise nodes into a Program. Inputs are numbered as they are first met."""
+    """Collects pointwise nodes into a Program. Inputs are numbered as they are first met.
 
-    def __init__(self, first: Sequence[Value] = ()) -> None:
+    ``numbers`` are values that are read as a number, though nothing that is added says so.
+    """
+
+    def __init__(
+        self, first: Sequence[Value] = (), numbers: Mapping[Value, Number] | None = None
+    ) -> None:
         self._inputs = dict.fromkeys(first)
-        self._literals: dict[Value, Step] = {}
+        self._literals = {v: Step.literal(x, v.dtype) for v, x in (numbers or {}).items()}
         self._steps: dict[Value, tuple[Step, tuple[Value, ...]]] = {}
 
     @property

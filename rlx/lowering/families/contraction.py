@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from rlx._mlir import ir
-from rlx.kernels import amx, contraction
+from rlx.kernels import amx, contraction, rowwise
 from rlx.kernels.builder import KernelTarget
 from rlx.kernels.contraction import ContractionConfig, OperandKind
 from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.dot import group_of
+from rlx.kernels.program import Step
+from rlx.kernels.rowwise import Reduce, RowProgram
+from rlx.kernels.strides import row_major
 from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
 from rlx.lowering.families.right_operand import Geometry, Panels, columns_of, right_operand
 from rlx.lowering.formats import below, stored
@@ -20,7 +23,7 @@ from rlx.ops.contraction import MatMul
 from rlx.ops.movement import Expand
 from rlx.ops.value import Value
 from rlx.records import frozen
-from rlx.types import DType, Shape
+from rlx.types import DType, Shape, f32, f64
 
 __all__ = ["SELECTOR"]
 
@@ -86,6 +89,8 @@ class Contraction:
             extra_leaves = [region.leaves[v] for v in sources]
             lower_product(region, lowering, product, program, (left, right), extra_leaves)
             return
+        if _by_rows(region, lowering, product, g):
+            return
         a, lda, a_batch, across = _rows(lowering, left, product.present[0], out_shape, g)
         panels, by_amx = _unit(lowering.target.kernels, a.dtype, leaves[1].dtype, g.k)
         operands = [_Operand.of(source, region, lowering, out_shape, g) for source in sources]
@@ -96,7 +101,7 @@ class Contraction:
             config = ContractionConfig(
                 a.dtype, b.view.dtype, program, tuple(o.kind for o in operands), panels.group,
                 by_amx, across, b.row is not None, b.narrow,
-            ).for_rows(lowering.target.kernels, g.m)  # fmt: skip
+            ).for_sizes(lowering.target.kernels, g.m, g.k)  # fmt: skip
             launch = contraction.launch(
                 config, lowering.target.kernels, m=g.m, n=b.columns, k=g.k, batch=g.batch, lda=lda,
                 ldb=b.row, ldc=g.n, a_batch=a_batch, b_batch=b.batch,
@@ -105,6 +110,31 @@ class Contraction:
             extra = [o.columns(b.first, b.columns) for o in operands]
             views = [a, b.view, *extra, columns_of(result, b.first, b.columns)]
             lowering.launch("contraction", config, views, launch, region.flops * b.columns // g.n)
+
+
+def _by_rows(region: Region, lowering: Lowering, product: Op, g: Geometry) -> bool:
+    """Multiply by one column in f32 or f64: rows that are multiplied and summed, all lanes at work
+    along K. In panels one lane would be, and of one row one thread."""
+    left, right = product.present
+    dt = left.dtype
+    if g.n > 1 or len(region.nodes) > 1 or right.dtype is not dt or dt not in (f32, f64):
+        return False
+    out = product.out.type.static_shape
+    rows, column = (
+        lowering.view(region.leaves[v]).expand((*out[:-2], *v.type.static_shape[-2:]))
+        for v in (left, right)
+    )
+    column = column.transpose([*range(len(out) - 2), len(out) - 1, len(out) - 2])
+    if rows.strides[-1] != 1 or column.strides[-1] not in (0, 1):
+        return False
+    multiply = Step("mir.mul", (0, 1), (dt, dt), dt)
+    program = RowProgram((dt, dt), (multiply, Reduce("sum", 2, dt, dt)), (3,))
+    views = [rows, column.expand(rows.shape)]
+    ends = [v.strides for v in views], [(*row_major(out[:-1]), 0)]
+    config, launch = rowwise.launch(program, rows.shape, *ends)
+    views.append(lowering.result(region.op.results[0]))
+    lowering.launch("rowwise", config, views, launch, region.flops)
+    return True
 
 
 @frozen

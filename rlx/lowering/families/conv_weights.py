@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import math
 
-from rlx.kernels import conv_weights, pack_across, reduce
+from rlx.kernels import conv_weights, conv_weights_along, pack_across, reduce
 from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.conv import ConvShape
 from rlx.kernels.conv_weights import ConvWeightsConfig
 from rlx.kernels.pack_across import PackAcrossConfig
 from rlx.kernels.reduce import ReduceConfig
 from rlx.lowering.families.base import Selector
-from rlx.lowering.families.conv import planes_of, triple
+from rlx.lowering.families.conv_ways import dense_channels, planes_of, triple
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.lowering.views import View
@@ -43,15 +43,21 @@ class ConvWeightsSelector:
         planes, layout, group = planes_of(
             lowering, lowering.view(region.leaves[node.x]), shape, dt, lanes
         )
-        config = conv_weights.config_of(target, shape, dt, node.g.dtype)
-        panels = _panels(lowering, lowering.view(region.leaves[node.g]), shape, config)
-        offsets = lowering.literal(conv_weights.row_offsets(shape, layout))
-        parts, launch = conv_weights.launch(config, target, shape, layout, group)
+        g = lowering.view(region.leaves[node.g])
+        if conv_weights_along.suits(target, shape):
+            g = g if dense_channels(g) else lowering.copied(g)
+            config = conv_weights_along.config_of(shape, layout, dt, node.g.dtype)
+            views, strides = [planes, g], (g.strides[0], g.strides[1])
+            parts, launch = conv_weights_along.launch(config, target, shape, layout, group, strides)
+        else:
+            config = conv_weights.config_of(target, shape, dt, node.g.dtype)
+            panels = _panels(lowering, g, shape, config)
+            views = [planes, panels, lowering.literal(conv_weights.row_offsets(shape, layout))]
+            parts, launch = conv_weights.launch(config, target, shape, layout, group)
         result = lowering.result(region.op.results[0])
         direct = parts == 1 and dt is result.dtype
         sums = result if direct else lowering.fresh(dt, (1, parts, result.size))
-        views = [planes, panels, offsets, sums]
-        lowering.launch("conv_weights", config, views, launch, region.flops)
+        lowering.launch("conv_weights", config, [*views, sums], launch, region.flops)
         if not direct:
             rounds = ReduceConfig("sum", dt, result.dtype)
             final = reduce.launch(sums.shape, sums.strides)

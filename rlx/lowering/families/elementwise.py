@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from rlx.kernels import elementwise
+from rlx.kernels.reg import Number
 from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
+from rlx.lowering.rules import splat_of
 from rlx.lowering.views import Memory, View
 from rlx.ops.constant import Iota, literal
 from rlx.ops.movement import Expand, Reshape
@@ -43,7 +45,7 @@ class Elementwise:
         return None
 
     def lower(self, region: Region, lowering: Lowering) -> None:
-        builder = ProgramBuilder()
+        builder = ProgramBuilder(numbers=_numbers(region, lowering))
         for n in region.nodes:
             if n.pointwise:
                 builder.add(n)
@@ -75,6 +77,15 @@ class Elementwise:
 
     def _input(self, v: Value, region: Region, lowering: Lowering) -> View:
         return lowering.view(region.leaves[spread_source(v)])
+
+
+def _numbers(region: Region, lowering: Lowering) -> dict[Value, Number]:
+    """The operands that repeat a number and stand outside the region, as they do beside an op that
+    nothing fuses with: code has the number, where a memory of it would be read."""
+    if lowering.target.kernels.frame == "gpu":
+        return {}
+    found = {v: splat_of(leaf) for v, leaf in region.leaves.items()}
+    return {v: x.item() for v, x in found.items() if x is not None}
 
 
 def _counter(v: Value) -> View | None:

@@ -7,7 +7,7 @@ import math
 from rlx.kernels import pool
 from rlx.kernels.pool import MOST_TAPS, PoolBackConfig, PoolShape
 from rlx.lowering.families.base import Selector
-from rlx.lowering.families.conv import triple
+from rlx.lowering.families.conv_ways import triple
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.ops.max_pool import MaxPool, MaxPoolBackward, MaxPoolIndices

@@ -62,13 +62,19 @@ def _reduce(
 
         reduce_by_blocks(source, groups, kind, result, lowering, flops, count)
         return
+    turned = source.reshape(groups)
+    if turned is not None and groups[2] == 1 and turned.strides[0] == 1 != turned.strides[1]:
+        # Rows that lie across are columns, side by side.
+        source, groups = turned.transpose((2, 1, 0)), (1, groups[1], groups[0])
     source = _contiguous(source, groups, lowering)
     outer, reduced, inner = groups
     dt = result.dtype
     if inner == 1 and reduced > 0 and dt is not bool_:
         step = rowwise.Reduce(kind, 0, reduce.accumulate_type(dt), dt)
         program = RowProgram((source.dtype,), (step,), (1,))
-        config, launch = rowwise.launch(program, (outer, reduced), [source.strides[:2]], [(1, 0)])
+        strides = [source.strides[:2]], [(1, 0)]
+        frame = lowering.target.kernels.frame
+        config, launch = rowwise.launch(program, (outer, reduced), *strides, frame=frame)
         lowering.launch("rowwise", config, [source, result], launch, flops)
         return
     if reduce.rows_of_part(groups) < reduced:
@@ -77,7 +83,9 @@ def _reduce(
         launch = reduce.launch(source.shape, source.strides, count=count or reduced)
     else:
         launch = reduce.launch(groups, source.strides, count=count)
-    lowering.launch("reduce", ReduceConfig(kind, source.dtype, dt), [source, result], launch, flops)
+    config = ReduceConfig(kind, source.dtype, dt)
+    config = config.for_rows(lowering.target.kernels, source.shape[1])
+    lowering.launch("reduce", config, [source, result], launch, flops)
 
 
 def _in_parts(
@@ -88,6 +96,7 @@ def _in_parts(
     rows, wide = reduce.rows_of_part(groups), reduce.accumulate_type(source.dtype)
     parts = lowering.fresh(wide, (outer, ceil_div(reduced, rows), inner))
     config = ReduceConfig("sum" if kind == "mean" else kind, source.dtype, wide)
+    config = config.for_rows(lowering.target.kernels, rows)
     launch = reduce.launch(groups, source.strides, rows=rows)
     lowering.launch("reduce", config, [source, parts], launch, outer * reduced * inner)
     return parts

@@ -46,23 +46,34 @@ class Rowwise:
         return found.reason if isinstance(found, NotRowwise) else None
 
     def lower(self, region: Region, lowering: Lowering) -> None:
-        if lowering.shares and len(region.nodes) == 1 and region.nodes[0].name in REDUCTIONS:
-            reduce.SELECTOR.lower(region, lowering)  # which may cut a long row into parts
-            return
+        if len(region.nodes) == 1 and region.nodes[0].name in REDUCTIONS:
+            (operand,) = region.nodes[0].present
+            # A GPU may cut a long row into parts; rows that lie across are columns of a matrix.
+            if lowering.shares or _across(lowering.view(region.leaves[operand]), lowering):
+                reduce.SELECTOR.lower(region, lowering)
+                return
         rows = _rows(region)
         assert isinstance(rows, RowRegion), rows
         views: list[View] = []
         for i in rows.inputs:
             own = _read(i, region, lowering)
             view = own.expand(rows.shape)
-            if not rows.merges(view.strides):
+            if _across(view, lowering) or not rows.merges(view.strides):
                 view = lowering.copied(own).expand(rows.shape)
             views.append(view)
         result = lowering.result(region.op.results[0])
         _, outputs = rows.dense_strides()
         strides = [v.strides for v in views]
-        config, launch = rows.launch(strides, outputs, blocks=lowering.shares)
+        frame = lowering.target.kernels.frame
+        config, launch = rows.launch(strides, outputs, blocks=lowering.shares, frame=frame)
         lowering.launch("rowwise", config, [*views, result], launch, region.flops)
+
+
+def _across(view: View, lowering: Lowering) -> bool:
+    """Whether a CPU reads a new cache line for each element of a row, where a copy, by tiles, would
+    read whole ones."""
+    *lead, row = view.strides
+    return lowering.target.kernels.frame == "cpu" and row > 1 and 1 in lead
 
 
 def _read(i: RowInput, region: Region, lowering: Lowering) -> View:

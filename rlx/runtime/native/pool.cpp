@@ -98,45 +98,40 @@ void Pool::Crew::publish(const Task& task, int64_t chunk, uint32_t chunks) {
   done_.store(0, std::memory_order_relaxed);
   out_of_memory_.store(false, std::memory_order_relaxed);
   caller_cpu_.store(current_cpu(), std::memory_order_relaxed);
-  deal(chunks);
+  const size_t parts = std::min({workers_.size() + 1, size_t{chunks}, kMostParts});
+  part_count_.store(parts, std::memory_order_relaxed);
+  uint32_t begin = 0;
+  for (size_t i = 0; i < parts; ++i) {
+    Part& part = parts_[i];
+    part.end = static_cast<uint32_t>((i + 1) * chunks / parts);
+    const uint64_t generation = (part.ticket.load(std::memory_order_relaxed) >> kChunkBits) + 1;
+    part.ticket.store(generation << kChunkBits | (part.end - begin), std::memory_order_release);
+    begin = part.end;
+  }
   // Sequentially consistent against sleep_until_new: either the worker sees the new epoch, or this
   // sees the sleeper.
   epoch_.fetch_add(1, std::memory_order_seq_cst);
   if (sleepers_.load(std::memory_order_seq_cst) > 0) wake(epoch_, static_cast<int>(chunks) - 1);
 }
 
-void Pool::Crew::deal(uint32_t chunks) {
-  ++generation_;
-  const auto count = static_cast<uint64_t>(std::min<size_t>(workers_.size() + 1, kMaxShares));
-  sharing_.store(static_cast<int>(count), std::memory_order_relaxed);
-  for (uint64_t i = 0; i < count; ++i) {
-    Share& share = shares_[i];
-    const uint64_t begin = chunks * i / count;
-    const uint64_t end = chunks * (i + 1) / count;
-    share.end = static_cast<int64_t>(end);
-    share.ticket.store(generation_ << kChunkBits | (end - begin), std::memory_order_release);
-  }
-}
-
-// First the thread's own share, then what others have left of theirs.
+// The part of a thread, and then the others'.
 void Pool::Crew::drain(int number) {
-  const int sharing = sharing_.load(std::memory_order_relaxed);
-  for (int i = 0; i < sharing; ++i) {
-    drain_share(shares_[static_cast<size_t>((number + i) % sharing)]);
-  }
+  const size_t parts = part_count_.load(std::memory_order_relaxed);
+  for (size_t i = 0; i < parts; ++i) drain_part((static_cast<size_t>(number) + i) % parts);
 }
 
-void Pool::Crew::drain_share(Share& share) {
-  uint64_t ticket = share.ticket.load(std::memory_order_acquire);
+void Pool::Crew::drain_part(size_t number) {
+  Part& part = parts_[number];
+  uint64_t ticket = part.ticket.load(std::memory_order_acquire);
   while ((ticket & kChunkMask) != 0) {
-    if (!share.ticket.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel,
-                                       std::memory_order_acquire)) {
+    if (!part.ticket.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel,
+                                           std::memory_order_acquire)) {
       continue;
     }
     // A chunk is claimed: the job cannot end, nor the task die, before it is counted below.
     const Task& task = *task_;
     const uint32_t chunks = chunks_;
-    const int64_t begin = (share.end - static_cast<int64_t>(ticket & kChunkMask)) * chunk_;
+    const int64_t begin = (part.end - static_cast<int64_t>(ticket & kChunkMask)) * chunk_;
     const int64_t end = begin + std::min(chunk_, task.range - begin);
     const uint32_t traced = task.traced;
     const int64_t began = traced != 0 ? now_ns() : 0;
@@ -147,7 +142,7 @@ void Pool::Crew::drain_share(Share& share) {
     // Sequentially consistent against wait_for_chunks, as in publish.
     const bool last = done_.fetch_add(1, std::memory_order_seq_cst) + 1 == chunks;
     if (last && caller_sleeps_.load(std::memory_order_seq_cst)) wake_all(done_);
-    ticket = share.ticket.load(std::memory_order_acquire);
+    ticket = part.ticket.load(std::memory_order_acquire);
   }
 }
 

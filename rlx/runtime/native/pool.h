@@ -1,7 +1,10 @@
-// The thread pool. A launch is cut into chunks that are claimed one by one, by each thread from its
-// own share and then from those of others. Its end waits for the chunks, never for the workers, so
-// a worker that the system has put aside delays nobody, unless it holds a chunk: then the caller,
-// which has nothing else to do, lends it its CPU.
+// The thread pool. A launch is cut into chunks that are claimed one by one; its end waits for the
+// chunks, never for the workers, so a worker that the system has put aside delays nobody, unless it
+// holds a chunk: then the caller, which has nothing else to do, lends it its CPU.
+//
+// Neighbouring chunks go to one thread as far as they can: each thread has a part of them to itself,
+// and helps with the others' when that is done. What a kernel requests of the memory for the next
+// chunk is then in the cache of the thread that has it, and so is what the last launch left there.
 #pragma once
 
 #include <array>
@@ -68,9 +71,6 @@ class Pool final : public ForkAware {
     bool run(const Task& task, int64_t chunk, uint32_t chunks);
 
    private:
-    // More threads begin with shares of others.
-    static constexpr int kMaxShares = 64;
-
     struct Worker {
       const Affinity allowed;  // of the thread that made the worker, and so the worker's too
       std::thread thread;
@@ -80,36 +80,37 @@ class Pool final : public ForkAware {
       alignas(kCacheLine) std::atomic<bool> drains{false};
     };
 
-    // Consecutive chunks of a job, those before `end`. A thread begins with one that no other
-    // begins with: it goes on where it was in what neighbours read and write, launch by launch.
-    struct Share {
-      // Generation << kChunkBits | chunks left to claim. No claim can succeed on an ended job: its
-      // ticket says that nothing is left. Generations make the compare-exchange immune to a ticket
-      // that came back; 48 bits do not wrap within a machine's life.
-      alignas(kCacheLine) std::atomic<uint64_t> ticket{0};
-      int64_t end = 0;
-    };
-
     void work(Worker& self, int number);
     bool sleep_until_new(uint32_t seen);
     void make_way(const Worker& self);
-    void deal(uint32_t chunks);
     void drain(int number);
-    void drain_share(Share& share);
+    void drain_part(size_t part);
     void publish(const Task& task, int64_t chunk, uint32_t chunks);
     void wait_for_chunks(uint32_t chunks);
     void lend_cpu();
     void take_cpu_back();
 
-    // The job. Written by the publisher before it stores a ticket with chunks left. Read only by
-    // one that has claimed a chunk, and so before the job can end and be overwritten.
+    // Neighbouring chunks of a job.
+    struct alignas(kCacheLine) Part {
+      // Generation << kChunkBits | chunks left to claim. No claim can succeed on an ended job: its
+      // tickets say that nothing is left. Generations make the compare-exchange immune to a ticket
+      // that came back; 48 bits do not wrap within a machine's life.
+      std::atomic<uint64_t> ticket{0};
+      uint32_t end = 0;  // the chunk after the last one
+    };
+
+    // The job. Written by the publisher before it stores a ticket with chunks left, as the ends of
+    // its parts are. Read only by one that has claimed a chunk, and so before the job can end and
+    // be overwritten.
     const Task* task_ = nullptr;
     int64_t chunk_ = 0;
     uint32_t chunks_ = 0;
 
-    std::array<Share, kMaxShares> shares_;
-    std::atomic<int> sharing_{0};  // how many of them the job has
-    uint64_t generation_ = 0;
+    static constexpr size_t kMostParts = 16;
+    std::array<Part, kMostParts> parts_;
+    // Those with chunks, the first ones. The publisher reads what it wrote; a worker that reads
+    // another job's leaves chunks to others.
+    std::atomic<size_t> part_count_{1};
     alignas(kCacheLine) std::atomic<uint32_t> done_{0};  // chunks finished of the current job
     std::atomic<bool> caller_sleeps_{false};
     std::atomic<int> caller_cpu_{-1};  // where the caller was when it published, or lent its CPU
