@@ -182,7 +182,7 @@ def launch(
     sums = (rows + shape.rows) * STRIP_PANELS * shape.width  # and a tile of zeros
     block = _block_depth(config, shape, m, k)
     panel = block * shape.width if config.plain_b and m >= shape.rows else 0
-    sizes, strides = (m, n, k, lda, ldb or n, ldc), (a_batch, b_batch, c_batch)
+    sizes, strides = (m, n, k, lda, n if ldb is None else ldb, ldc), (a_batch, b_batch, c_batch)
     plan = (rows, group_panels, strip, block, int(_rows_first(config, m, n, k)))
     return Launch(
         tasks,

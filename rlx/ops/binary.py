@@ -172,7 +172,7 @@ class Pow(Binary, name="mir.pow"):
     )
 
     def reference(self, lhs: Array, rhs: Array) -> Array:
-        return in_double(np.power, lhs, rhs)
+        return in_double(np.float_power, lhs, rhs)
 
     def scalar(self, k: Any, lhs: Any, rhs: Any) -> Any:
         return k.pow(lhs, rhs)

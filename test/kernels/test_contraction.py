@@ -253,6 +253,13 @@ def test_a_right_operand_as_it_lies(m: int, narrow: bool, dt: DType) -> None:
         c = np.full((2, m, n), np.nan, dt.numpy)
         run_launch(contraction, plain_b, launch, [a, wide[:, 5:], x, c])
         assert (c == shared).all()
+        # Rows that are one and the same row.
+        rows = np.broadcast_to(wide[:1, 5:], (k, n)).copy()
+        repeated = contraction.launch(
+            plain_b, TARGET, m=m, n=n, k=k, ldb=0, batch=2, b_batch=0, operands=[(n, m * n)]
+        )
+        run_launch(contraction, plain_b, repeated, [a, guarded(wide[0, 5:]), x, c])
+        assert (c == product(a, guarded(rows), n, plain_b, (x,), b_batch=0)).all()
 
 
 def test_right_operands_that_must_be_packed() -> None:

@@ -224,6 +224,8 @@ def test_pow() -> None:
     np.testing.assert_allclose(call(lambda a, b: a**b, x, y), expected, rtol=1e-15)
     special = call(lambda a, b: a**b, np.array([-2.0, 0.0]), np.array([0.5, -1.0]))
     np.testing.assert_array_equal(special, [NAN, INF])
+    zero, infinite = call(lambda a: a**0.5, np.array([-0.0, -INF]))  # no square root
+    assert math.copysign(1, zero) == 1 and infinite == INF
 
 
 @pytest.mark.parametrize("dt", [bf16, f32, f64], ids=str)
