@@ -123,8 +123,7 @@ class Memory(Arithmetic):
         Where a ``mask`` (see ``first_lanes``) is false, nothing is read, and the lane is 0.
         """
         if b.dtype.is_complex:
-            assert mask is None
-            return self._load_complex(b, at, lanes)
+            return self._load_complex(b, at, lanes, mask)
         return self._from_memory(self._raw_load(b, at, lanes, mask), b.dtype, lanes)
 
     def load_bits(self, b: Buffer, at: Reg | int) -> Reg:
@@ -172,8 +171,7 @@ class Memory(Arithmetic):
             raise self._refuse(f"cannot store {v.dtype} into a {b.dtype} buffer")
         v = self.splat(v, lanes) if lanes else v
         if isinstance(v, Complex):
-            assert mask is None
-            self._store_complex(v, b, at)
+            self._store_complex(v, b, at, mask)
             return
         raw, i = self._to_memory(v, b.dtype), self._place(b, at).name
         self._written.add(b.name)
@@ -186,22 +184,34 @@ class Memory(Arithmetic):
         else:
             self.line(f"memref.store {raw}, {b.name}[{i}] : {b.mlir}")
 
-    def _load_complex(self, b: Buffer, at: Reg | int, lanes: int) -> Reg:
+    def _load_complex(self, b: Buffer, at: Reg | int, lanes: int, mask: Reg | None) -> Reg:
         flat, first = Buffer(b.name, b.dtype.part, b.mlir), self._index(at) * 2
         if not lanes:
             return pair(self.load(flat, first), self.load(flat, first + 1))
-        low, high = self.load(flat, first, lanes), self.load(flat, first + lanes, lanes)
+        low, high = (
+            self.load(flat, first + lanes * n, lanes, m)
+            for n, m in enumerate(self._masks_of_parts(mask))
+        )
         return pair(*(self.shuffle(low, high, range(n, 2 * lanes, 2)) for n in (0, 1)))
 
-    def _store_complex(self, v: Complex, b: Buffer, at: Reg | int) -> None:
+    def _store_complex(self, v: Complex, b: Buffer, at: Reg | int, mask: Reg | None) -> None:
         flat, first, n = Buffer(b.name, b.dtype.part, b.mlir), self._index(at) * 2, v.lanes
         if not n:
             self.store(v.re, flat, first)
             self.store(v.im, flat, first + 1)
             return
         mixed = [i // 2 + n * (i % 2) for i in range(2 * n)]
-        self.store(self.shuffle(v.re, v.im, mixed[:n]), flat, first)
-        self.store(self.shuffle(v.re, v.im, mixed[n:]), flat, first + n)
+        low, high = self._masks_of_parts(mask)
+        self.store(self.shuffle(v.re, v.im, mixed[:n]), flat, first, mask=low)
+        self.store(self.shuffle(v.re, v.im, mixed[n:]), flat, first + n, mask=high)
+
+    def _masks_of_parts(self, mask: Reg | None) -> tuple[Reg | None, Reg | None]:
+        """The masks of the two vectors that hold the parts of complex numbers."""
+        if mask is None:
+            return None, None
+        n = mask.lanes
+        both = [i // 2 for i in range(2 * n)]
+        return self.shuffle(mask, mask, both[:n]), self.shuffle(mask, mask, both[n:])
 
     def gather(self, b: Buffer, at: Reg | int, stride: Reg | int, lanes: int) -> Reg:
         """Read ``lanes`` elements that lie ``stride`` elements apart."""

@@ -309,3 +309,14 @@ def test_gradients_are_jaxs() -> None:
     }
     for name, loss in theirs.items():
         np.testing.assert_allclose(gradient(LOSSES[name], Z), jax.grad(loss)(Z), rtol=1e-9)
+
+
+@pytest.mark.parametrize("part", ["f32", "f64"])
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (5, 19), (13, 65)])
+def test_complex_numbers_in_the_epilogue_of_a_product(part: str, m: int, n: int) -> None:
+    """Their last columns are a part of a vector, where the CPU has masks."""
+    g = Graph("epilogue")
+    product = g.input("a", [m, 7], part) @ g.input("b", [7, n], part)
+    z = g.input("z", [m, n], {"f32": "c64", "f64": "c128"}[part])
+    g.set_outputs([g.complex(product, product.relu()) * z])
+    agrees(g)
