@@ -82,8 +82,9 @@ class ContractionConfig:
 
     @property
     def accumulate(self) -> DType:
-        """The element type in which products are summed."""
-        return accumulate_type(self.a, self.b)
+        """The element type in which products are summed: f32 too where the result of 8-bit integers
+        is f32."""
+        return accumulate_type(self.a, self.b, self.epilogue.inputs[0])
 
     @property
     def flips(self) -> bool:

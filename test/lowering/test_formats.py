@@ -79,6 +79,20 @@ def test_integers_sum_in_32_bits(left: rlx.DType, right: rlx.DType, k: int, scal
     same(f, {"x": values(2, (9, k), left)})
 
 
+@pytest.mark.parametrize("left", [i8, u8], ids=str)
+@pytest.mark.parametrize("right", [i8, u8], ids=str)
+@pytest.mark.parametrize("m, k", [(1, 64), (9, 30), (20, 64)])
+def test_integers_sum_in_floats(left: rlx.DType, right: rlx.DType, m: int, k: int) -> None:
+    """Where the product is one of f32; these sums are exact."""
+    g = rlx.Graph("floats")
+    x = g.input("x", [m, k], left)
+    w = g.param("w", [k, 50], right, value=values(0, (k, 50), right))
+    g.set_outputs([(x.cast("f32") @ w.cast("f32")) * 0.5])
+    f = rlx.Session().compile(g)
+    assert native(f) == {"contraction: cast+cast+matmul+constant+mul"}
+    same(f, {"x": values(2, (m, k), left)})
+
+
 def test_other_integer_products_go_the_common_way() -> None:
     g = rlx.Graph("integers")
     x = g.input("x", [4, 8], "i32")

@@ -92,7 +92,8 @@ class Contraction:
         if _by_rows(region, lowering, product, g):
             return
         a, lda, a_batch, across = _rows(lowering, left, product.present[0], out_shape, g)
-        panels, by_amx = _unit(lowering.target.kernels, a.dtype, leaves[1].dtype, g.k)
+        types = a.dtype, leaves[1].dtype, product.out.dtype
+        panels, by_amx = _unit(lowering.target.kernels, *types, g.k)
         operands = [_Operand.of(source, region, lowering, out_shape, g) for source in sources]
         result = lowering.result(region.op.results[0])
         may_lie = not by_amx and a.dtype is accumulate_type(a.dtype)
@@ -161,9 +162,12 @@ class _Operand:
         return columns_of(self.view, first, count) if self.kind in ("row", "full") else self.view
 
 
-def _unit(target: KernelTarget, a: DType, b: DType, k: int) -> tuple[Panels, bool]:
+def _unit(target: KernelTarget, a: DType, b: DType, c: DType, k: int) -> tuple[Panels, bool]:
     """What multiplies, the best that the target has for a K: AMX, else instructions on groups, else
-    one element at a time. The choice depends on nothing else, so that a row's bits do not."""
+    one element at a time. The choice depends on nothing else, so that a row's bits do not. Sums of
+    integers in floats have no instruction."""
+    if c.is_float and not a.is_float and not b.is_float:
+        return Panels(b, 1), False
     if amx.serves(target, a, b, k):
         return Panels(b, 4 // b.bytes), True
     group = group_of(target, a, b)
