@@ -135,7 +135,8 @@ def launch(
     space = Space(tuple(shape), (*map(tuple, inputs), *map(tuple, outputs)))
     first_output = len(inputs)
     space = _inner_last(collapse(order_for_output(space, first_output)), first_output)
-    across = dim_across(space, program.inputs) if block >= BLOCK else None
+    loads = [None if n in counted else dt for n, dt in enumerate(program.inputs)]
+    across = dim_across(space, loads) if block >= BLOCK else None
     if across is not None:
         dims = range(len(space.shape) - 1)
         space = space.permuted([*(d for d in dims if d != across), across, len(dims)])
@@ -144,7 +145,7 @@ def launch(
     *outer, inner = space.shape
     worth = block > 1 and inner >= SHORT_RUN and across is None
     if across is not None:
-        ends = tuple(with_across(space, ends[0], program.inputs)), ends[1]
+        ends = tuple(with_across(space, ends[0], loads)), ends[1]
     kinds = (*ends[0], *ends[1])
     far = worth and are_far(space, [*program.inputs, *program.results])
     config = ElementwiseConfig(program, *ends, in_place, tuple(counted), far)
@@ -239,7 +240,8 @@ class _Emitter:
     def tiles(self) -> Tiles:
         """What covers a block of two dims where some inputs lie across."""
         config = self.config
-        across = {v: o for v, o in enumerate(self.inputs) if v in config.across}
+        inputs = enumerate(self.inputs)
+        across = {v: o for v, o in inputs if v in config.across and isinstance(o, Strided)}
         edge = min(EDGE, max(LEAST, self.lanes)) if self.lanes else 0
         unrolled = len(across) == 1 and _cost(config.program) <= SHORT_PROGRAM
 

@@ -268,11 +268,10 @@ class _Emitter:
         stride = self.config.threads or step
         first = [x for own in sums for s in own for x in s]
         if self.config.long and self.thread is None:
-            kinds = [(self.kind(v), self.reduction(v).accumulate) for v in p.reductions]
-            adds = [
-                is_float_sum(*kind) for own in sums for kind, s in zip(kinds, own, strict=True)
-                for _ in s
-            ]  # fmt: skip
+            rounds = [
+                is_float_sum(self.kind(v), self.reduction(v).accumulate) for v in p.reductions
+            ]
+            adds = [r for own in sums for r, s in zip(rounds, own, strict=True) for _ in s]
             return end, totals(by_parts(k, begin, end, step, one_round, first, adds))
         return end, totals(k.loop(begin, end, stride, one_round, first))
 

@@ -35,26 +35,33 @@ Span = tuple[Reg, Reg]
 """Begin and end of a block along one dim."""
 
 
-def dim_across(space: Space, dtypes: Sequence[DType]) -> int | None:
+def dim_across(space: Space, loads: Sequence[DType | None]) -> int | None:
     """The dim along which most of the inputs are contiguous that are not so along the last one;
-    None where there is no such input, or no room for tiles. ``dtypes`` are those of the inputs."""
-    first_output = space.strides[len(dtypes)]
+    None where there is no such input, or no room for tiles. ``loads`` are the types of the inputs,
+    None for one without memory."""
+    first_output = space.strides[len(loads)]
     if first_output[-1] != 1 or space.shape[-1] < LEAST:
         return None
     count: dict[int, int] = {}
-    for s, dt in zip(space.strides, dtypes, strict=False):
+    for s, dt in zip(space.strides, loads, strict=False):
         for d, n in enumerate(space.shape[:-1]):
-            if s[-1] not in (0, 1) and s[d] == 1 and n >= LEAST and not dt.is_complex:
+            if s[-1] not in (0, 1) and s[d] == 1 and n >= LEAST and _has_tiles(dt):
                 count[d] = count.get(d, 0) + 1
     return max(count, key=lambda d: count[d]) if count else None
 
 
-def with_across(space: Space, kinds: Sequence[Access], dtypes: Sequence[DType]) -> list[Access]:
+def _has_tiles(dt: DType | None) -> bool:
+    return dt is not None and not dt.is_complex
+
+
+def with_across(
+    space: Space, kinds: Sequence[Access], loads: Sequence[DType | None]
+) -> list[Access]:
     """The accesses of the inputs, of which those that are contiguous along the last dim but one,
     and not along the last, say so."""
     return [
-        (*a[:-2], "one", "any") if a[-1] == "any" and s[-2] == 1 and not dt.is_complex else a
-        for a, s, dt in zip(kinds, space.strides, dtypes, strict=False)
+        (*a[:-2], "one", "any") if a[-1] == "any" and s[-2] == 1 and _has_tiles(dt) else a
+        for a, s, dt in zip(kinds, space.strides, loads, strict=False)
     ]
 
 

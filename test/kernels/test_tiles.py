@@ -120,6 +120,14 @@ def test_complex_numbers_go_one_by_one() -> None:
     np.testing.assert_array_equal(out, 2 * x.T)
 
 
+def test_what_has_no_memory_is_in_no_tile() -> None:
+    strides = [(1, 20), (1, 20)]
+    for counted, across in (([], (0, 1)), ([0], (1,)), ([0, 1], ())):
+        program = addition(i64)
+        config, _ = elementwise.launch(program, (20, 30), strides, [(30, 1)], counted=counted)
+        assert config.across == across
+
+
 def test_one_kernel_serves_every_shape() -> None:
     found = {
         run(addition(), [numbers(f32, *s).T, numbers(f32, *s[::-1])], np.zeros(s[::-1], "f4"))
