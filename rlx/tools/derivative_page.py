@@ -77,6 +77,10 @@ DIFFERENCES = (
         (0,), (-2,), "Follows from abs.", 2,
     ),
     Difference(
+        "x**1 at 0", lambda x, y: x**y, "x ** y", (np.array([0.0]), np.array([1.0])),
+        (0,), (_NAN,), "Follows from x**0.", 2,
+    ),
+    Difference(
         "complex abs at 0", lambda x: x.abs(), "jnp.abs(x)", (np.array([0j]),), (0,), (1,),
         "Follows from the first, which is 0 in both.", 2,
     ),
@@ -128,7 +132,8 @@ well. A test fails where an op that has derivatives has no counterpart there.
 
 By the first operand, of the sum of the results. All else is as in JAX, if JAX has the function,
 but that `cholesky`, `eigh` and `eigvalsh` read the lower triangle alone, so the upper one has no
-gradient; JAX takes the mean of the matrix and its transpose first.
+gradient; JAX takes the mean of the matrix and its transpose first; and that the derivative of `det`
+is a FaultError where the matrix is singular.
 
 | | derivative | here | JAX | |
 |---|---|---|---|---|
