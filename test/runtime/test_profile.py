@@ -34,18 +34,18 @@ def row(found: Profile, ops: str, kernel: str = "") -> Row:
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "flops"),
+    ("a", "b", "kernel", "flops"),
     [
-        ([5, 7], [7, 11], 2 * 5 * 7 * 11),
-        ([3, 5, 7], [7, 11], 2 * 3 * 5 * 7 * 11),
-        ([3, 5, 7], [3, 7, 11], 2 * 3 * 5 * 7 * 11),
-        ([1, 5, 7], [4, 7, 1], 2 * 4 * 5 * 7),
+        ([5, 7], [7, 11], "contraction", 2 * 5 * 7 * 11),
+        ([3, 5, 7], [7, 11], "contraction", 2 * 3 * 5 * 7 * 11),
+        ([3, 5, 7], [3, 7, 11], "contraction", 2 * 3 * 5 * 7 * 11),
+        ([1, 5, 7], [4, 7, 1], "rowwise", 2 * 4 * 5 * 7),  # sums of rows
     ],
 )
-def test_flops_of_a_product_are_exact(a, b, flops):
+def test_flops_of_a_product_are_exact(a, b, kernel, flops):
     g = rlx.Graph()
     g.set_outputs(g.input("a", a) @ g.input("b", b))
-    assert row(profile(g), "matmul", "contraction").flops == flops
+    assert row(profile(g), "matmul", kernel).flops == flops
 
 
 def test_flops_of_a_fused_product_count_its_epilogue():
