@@ -71,10 +71,13 @@ __all__ = ["__version__", *sorted(NAMES)]  # noqa: PLE0604 # pyright: ignore[rep
 
 
 def __getattr__(name: str) -> Any:
-    if name in NAMES:
-        return getattr(importlib.import_module(NAMES[name]), name)
-    if name in NAMESPACES:
-        return importlib.import_module(f"rlx.{name}")
+    from rlx.collector import importing
+
+    with importing():
+        if name in NAMES:
+            return getattr(importlib.import_module(NAMES[name]), name)
+        if name in NAMESPACES:
+            return importlib.import_module(f"rlx.{name}")
     # Not "from rlx import ...", which would come here.
     from rlx.compat import NAMES as others
     from rlx.types import DTYPES

@@ -22,7 +22,7 @@ FILE_LINES = 400
 FUNCTION_LINES = 60
 
 LAYERS = (
-    "errors", "records", "clock", "digest", "preload", "knobs", "tracing", "compat",
+    "errors", "collector", "records", "clock", "digest", "preload", "knobs", "tracing", "compat",
     "compat_ops", "compat_calls", "dims", "types", "ops", "optim", "random", "graph", "rebuild",
     "chain", "control", "custom", "linalg", "sparse", "splat", "interpreter", "text", "precision",
     "autodiff", "quant", "_mlir", "dialects", "kernels", "targets", "lowering", "runtime",

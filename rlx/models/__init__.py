@@ -25,4 +25,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(home), name)
+    from rlx.collector import importing
+
+    with importing():
+        return getattr(importlib.import_module(home), name)

@@ -7,19 +7,17 @@ A backend can be registered from outside:
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from rlx.collector import importing, paused
 from rlx.errors import DeviceError, GraphError, did_you_mean
 from rlx.graph import Graph
 from rlx.ops.location import caller
 from rlx.ops.value import Value
 from rlx.runtime.artifact import Artifact, Signature
-from rlx.runtime.device_names import NAMES, label
 from rlx.runtime.executable import Executable
 from rlx.types import TensorType
 
@@ -66,14 +64,15 @@ class CpuBackend:
     name = "cpu"
 
     def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Executable:
-        with _no_collections():
+        with importing():
             from rlx.lowering.compilation import Options
             from rlx.runtime.cache.artifacts import find_or_compile
             from rlx.targets.cpu import make_target
             from rlx.targets.cpu.features import require, selected
 
-            # RLX_CPU may name another machine, whose code would not run here.
-            features, chosen = require(selected()).name, Options.of(options)
+        # RLX_CPU may name another machine, whose code would not run here.
+        features, chosen = require(selected()).name, Options.of(options)
+        with paused():
             artifact, report = find_or_compile(
                 graph, ("cpu", features), chosen, lambda: make_target(features)
             )
@@ -90,19 +89,6 @@ class CpuBackend:
             _native.set_threads(n)
         except _native.Error as e:
             raise GraphError(f"threads: found {e.found}, expected {e.expected}", caller()) from None
-
-
-@contextmanager
-def _no_collections() -> Generator[None]:
-    """Keep Python's cyclic garbage collector from running. A compile makes many objects and drops
-    few before its end; walking over them again and again takes a tenth of a cold start."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class Loaded:
@@ -206,15 +192,16 @@ def registered(device: str) -> bool:
 def device_name(device: str) -> str:
     """A device as RLX calls it, from any name of it ("vk", "Vulkan", "CPU"): a registered one, or
     one that RLX knows. DeviceError, which lists the names, for what is no device."""
-    if isinstance(device, str):
-        if device in _registry:
-            return str(device)
-        given = device.strip().lower()
-        for name in _registry:
-            if name.lower() == given:
-                return name
-        if given in NAMES:
-            return NAMES[given]
+    given = device.strip().lower() if isinstance(device, str) else ""
+    if isinstance(device, str) and device in _registry:
+        return str(device)
+    for name in _registry:
+        if name.lower() == given:
+            return name
+    from rlx.runtime.device_names import NAMES
+
+    if given in NAMES:
+        return NAMES[given]
     names = list(dict.fromkeys([*_registry, *NAMES]))
     raise DeviceError(
         f"unknown device {device!r}{did_you_mean(device, names)}; available: {', '.join(devices())}"
@@ -236,6 +223,8 @@ def backend_for(device: str) -> Backend:
     """The backend of a device; DeviceError if it is unknown or unavailable."""
     name, why = device_name(device), why_not(device)
     if why:
+        from rlx.runtime.device_names import label
+
         more = "" if registered(name) else "; rlx.register_backend adds a backend from outside"
         raise DeviceError(
             f"{label(name)}: device {name!r} is not available: {why}{more};"
