@@ -18,13 +18,14 @@ import threading
 import warnings
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rlx import knobs
 from rlx.clock import Tick
 from rlx.errors import TraceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Event", "Recording", "Source", "Trace", "add_source", "span", "trace"]
 
@@ -71,15 +72,14 @@ class Source(Protocol):
         ...
 
 
-@dataclass(eq=False, repr=False)
 class _Session:
     """One trace: its file, when it began, and the spans so far."""
 
-    path: Path
-    start: Tick = field(default_factory=Tick.now)
-    spans: list[Event] = field(default_factory=list[Event])
-    threads: dict[int, str] = field(default_factory=dict[int, str])
-    dropped: int = 0
+    def __init__(self, path: Path) -> None:
+        self.path, self.start = path, Tick.now()
+        self.spans: list[Event] = []
+        self.threads: dict[int, str] = {}
+        self.dropped = 0
 
     @contextmanager
     def span(self, name: str, category: str, args: dict[str, Any]) -> Generator[None]:
@@ -149,6 +149,8 @@ class Trace:
     # -- life of a trace -------------------------------------------------------------------
 
     def _start(self, path: str | os.PathLike[str]) -> _Session:
+        from pathlib import Path
+
         with self._lock:
             if self._session is not None:
                 raise TraceError(
@@ -217,7 +219,7 @@ def _lines(
 ) -> Iterator[str]:
     """The file, an event a line. Times are microseconds from the start of the trace."""
     pid = os.getpid()
-    named = [("process_name", pid, Path(sys.argv[0]).name or "python")]
+    named = [("process_name", pid, os.path.basename(sys.argv[0]) or "python")]
     named += [("thread_name", thread, name) for thread, name in sorted(threads.items())]
     yield '{"displayTimeUnit": "ns",\n'
     yield f'"otherData": {json.dumps({"dropped_events": dropped})},\n"traceEvents": [\n'

@@ -6,7 +6,6 @@ This is the bottom of the import order: it needs numpy and nothing of RLX but th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from rlx.dims import Dim, SymDim, as_dim, bind_dim
 from rlx.errors import DTypeError, ShapeError, did_you_mean
+from rlx.records import frozen
 
 __all__ = ["DType", "Dim", "Shape", "SymDim", "TensorType", "broadcast_shapes", "dtype", "promote"]
 
@@ -25,7 +25,7 @@ MAX_RANK = 64
 """The most dims of a tensor; NumPy has the same."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class DType:
     """An element type. There is one object per type, so ``is`` and ``==`` agree.
 
@@ -36,6 +36,9 @@ class DType:
     name: str
     kind: str
     bits: int
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     @property
     def bytes(self) -> int:
@@ -171,12 +174,17 @@ def complex_of(part: DType) -> DType:
     return c128 if part is f64 else c64
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorType:
     """Shape and element type of a value. Rank 0 is a scalar; a dim is an int or a SymDim."""
 
+    __slots__ = ("dtype", "shape")
+
     shape: Shape
     dtype: DType
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (TensorType, (self.shape, self.dtype))
 
     @staticmethod
     def of(shape: Iterable[int | str | SymDim], dt: DType | str | Any = "f32") -> TensorType:

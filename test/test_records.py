@@ -1,4 +1,4 @@
-"""Frozen records beside the dataclasses that they stand for."""
+"""Records beside the dataclasses that they stand for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlx.records import frozen
+from rlx.records import frozen, record
+from rlx.types import TensorType
 
 
 def _classes(decorate: Any) -> tuple[type, type, type, type]:
@@ -104,6 +105,31 @@ def test_they_stay_as_they_are() -> None:
     assert OURS[2](1).c is not OURS[2](1).c
 
 
+def test_records_change_as_dataclasses_do() -> None:
+    ours, standard = _classes(record), _classes(dataclass)
+    for call in CALLS:
+        own, other = _made(ours, call), _made(standard, call)
+        assert own is other if isinstance(own, type) else repr(own) == repr(other)
+    one, same = ours[2](1), ours[2](1)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(one)
+    assert one == same and one is not same and one.c is not same.c
+    one.a, one.c = 2, [3]
+    assert one != same and (one.a, one.c) == (2, [3])
+    assert replace(one, a=1) == same, "c is not compared"
+
+
+def test_what_a_record_has_of_its_own_stays() -> None:
+    @record
+    class Own:
+        a: int
+        __eq__ = object.__eq__
+        __hash__ = object.__hash__
+
+    one = same = Own(1)
+    assert one == same and one != Own(1) and {one: 2}[same] == 2
+
+
 @frozen
 class Kept:
     """At the top of a module, where pickle finds it."""
@@ -113,4 +139,7 @@ class Kept:
 
 
 def test_they_are_pickled() -> None:
-    assert pickle.loads(pickle.dumps(Kept(1))) == Kept(1)
+    with_slots = TensorType.of([2, "n"], "bf16")
+    for one in (Kept(1), with_slots):
+        assert pickle.loads(pickle.dumps(one)) == copy.copy(one) == copy.deepcopy(one) == one
+    assert not hasattr(with_slots, "__dict__")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +18,7 @@ from rlx.errors import GraphError, did_you_mean
 from rlx.lowering.report import ArenaBuffer, DispatchReport, FusionReport, times_text
 from rlx.ops import OP_MODULES
 from rlx.ops.builders import located
-from rlx.records import frozen
+from rlx.records import frozen, record
 from rlx.tracing import span
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Options:
         return Options(**given)
 
 
-@dataclass
+@record
 class Record:
     """What is told of a compile: its options, what the passes report, and the times of stages."""
 
@@ -148,7 +148,7 @@ class Compilation(Record):
         return Regions()
 
 
-@dataclass
+@record
 class CompileReport:
     """What a compile says of itself: times, fusions and dispatch, kernels made and reused.
 

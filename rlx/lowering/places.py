@@ -24,7 +24,7 @@ _FILE = "<graph>"
 WHOLE: Location = (_FILE, 0)
 """The place of what no node of the graph stands for."""
 
-_TEXT = re.compile(rf"{_FILE}:(\d+)")
+_TEXT = rf"{_FILE}:(\d+)"
 
 
 def numbered(graph: Graph) -> dict[Value | Op, Location]:
@@ -46,7 +46,7 @@ class Places:
         """A text in which places are named."""
         if _FILE not in text:
             return text
-        return _TEXT.sub(lambda m: "{}:{}".format(*self._places[int(m[1])]), text)
+        return re.sub(_TEXT, lambda m: "{}:{}".format(*self._places[int(m[1])]), text)
 
     def sites(self, sites: Sequence[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
         """Fault sites (message, file, line) at the user's places."""

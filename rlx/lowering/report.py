@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from rlx import knobs
+from rlx.records import record
 
 if TYPE_CHECKING:
     from rlx.lowering.compilation import Record
@@ -50,7 +51,7 @@ class MissedFusion(NamedTuple):
         return f"{file}:{line}: {self.pattern} of {self.op}: {self.reason}{hint}"
 
 
-@dataclass
+@record
 class FusionReport:
     """Fused regions by pattern, and the misses."""
 
@@ -72,7 +73,7 @@ class ArenaBuffer(NamedTuple):
     last: int
 
 
-@dataclass
+@record
 class DispatchReport:
     """How many launches went each way: ``native`` by family, ``common`` and ``rewritten`` by op;
     ``triton`` says which of the native ones Triton's compiler makes, and of others why not.

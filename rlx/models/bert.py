@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+import os
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlx.errors import ModelError
 from rlx.graph import Graph
 from rlx.ops.normalization import LayerNorm
 from rlx.ops.transformer import BertLayer
 from rlx.ops.value import Value
+from rlx.records import frozen
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["BertConfig", "bert_encoder", "read_json"]
 
@@ -49,7 +52,7 @@ _LAYER = (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class BertConfig:
     """What decides the graph of an encoder; ``pooling`` is "mean" or "cls"."""
 
@@ -70,8 +73,9 @@ class BertConfig:
 
         ModelError if a file is missing or asks for what this encoder does not do.
         """
-        path = Path(path)
-        raw = read_json(path / "config.json", dict)
+        path = os.fspath(path)
+        file = os.path.join(path, "config.json")
+        raw = read_json(file, dict)
         _expect(path, raw, "model_type", ("bert",))
         _expect(path, raw, "position_embedding_type", ("absolute", None))
         _expect(path, raw, "hidden_act", tuple(_ACTIVATIONS))
@@ -89,10 +93,10 @@ class BertConfig:
                 pooling=_pooling(path),
             )
         except KeyError as e:
-            raise ModelError(f"{path / 'config.json'} has no {e.args[0]!r}") from None
+            raise ModelError(f"{file} has no {e.args[0]!r}") from None
         except (OverflowError, TypeError, ValueError) as e:
-            raise ModelError(f"{path / 'config.json'} is malformed: {e}") from None
-        _check_sizes(path / "config.json", config)
+            raise ModelError(f"{file} is malformed: {e}") from None
+        _check_sizes(file, config)
         return config
 
 
@@ -171,11 +175,12 @@ def _unit_length(x: Value) -> Value:
 J = TypeVar("J", dict[str, Any], list[Any])
 
 
-def read_json(path: Path, kind: type[J], default: J | None = None) -> J:
+def read_json(path: str, kind: type[J], default: J | None = None) -> J:
     """A JSON file with an object (dict) or an array (list) in it; ``default``, if given, stands
     for a file that is not there."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        with open(path, encoding="utf-8") as f:
+            found = json.load(f)
     except FileNotFoundError:
         if default is not None:
             return default
@@ -191,7 +196,7 @@ def read_json(path: Path, kind: type[J], default: J | None = None) -> J:
 _LARGEST = 1 << 31
 
 
-def _check_sizes(path: Path, config: BertConfig) -> None:
+def _check_sizes(file: str, config: BertConfig) -> None:
     """Sizes of which a graph can be made."""
     sizes = {
         "vocab_size": config.vocab, "hidden_size": config.hidden, "intermediate_size": config.inner,
@@ -201,39 +206,39 @@ def _check_sizes(path: Path, config: BertConfig) -> None:
     for name, size in {**sizes, "num_hidden_layers": config.layers}.items():
         least = 1 if name in sizes else 0
         if not least <= size < _LARGEST:
-            raise ModelError(f"{path}: {name} is {size}, expected {least} or more, below 2**31")
+            raise ModelError(f"{file}: {name} is {size}, expected {least} or more, below 2**31")
     if config.hidden % config.heads:
         raise ModelError(
-            f"{path}: num_attention_heads is {config.heads}, which does not divide hidden_size,"
+            f"{file}: num_attention_heads is {config.heads}, which does not divide hidden_size,"
             f" {config.hidden}"
         )
     if not 0 <= config.eps < math.inf:
-        raise ModelError(f"{path}: layer_norm_eps is {config.eps}, expected a number from 0 on")
+        raise ModelError(f"{file}: layer_norm_eps is {config.eps}, expected a number from 0 on")
 
 
-def _expect(path: Path, raw: dict[str, Any], key: str, known: tuple[str | None, ...]) -> None:
+def _expect(path: str, raw: dict[str, Any], key: str, known: tuple[str | None, ...]) -> None:
     found = raw.get(key)
     if found not in known:
         names = ", ".join(repr(k) for k in known if k is not None)
         raise ModelError(f"{path}: {key} is {found!r}; this encoder takes {names}")
 
 
-def _pooling(path: Path) -> str:
+def _pooling(path: str) -> str:
     """The pooling that the directory asks for: mean unless it says otherwise."""
     folder, default = "1_Pooling", {"pooling_mode_mean_tokens": True}
-    for module in read_json(path / "modules.json", list, []):
+    listed = os.path.join(path, "modules.json")
+    for module in read_json(listed, list, []):
         if not isinstance(module, dict):
-            raise ModelError(f"{path / 'modules.json'} lists {module!r}, expected objects")
+            raise ModelError(f"{listed} lists {module!r}, expected objects")
         kind = str(module.get("type", "")).rpartition(".")[2]
         if kind == "Pooling":
             folder, default = str(module.get("path", folder)), None
         elif kind not in ("Transformer", "Normalize"):
-            raise ModelError(
-                f"{path / 'modules.json'} has a module {kind!r}, which is not supported"
-            )
-    modes = read_json(path / folder / "config.json", dict, default)
+            raise ModelError(f"{listed} has a module {kind!r}, which is not supported")
+    folder = os.path.join(path, folder)
+    modes = read_json(os.path.join(folder, "config.json"), dict, default)
     on = [k for k, v in modes.items() if k.startswith("pooling_mode_") and v]
     known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     if len(on) != 1 or on[0] not in known:
-        raise ModelError(f"{path / folder}: the pooling is {on}; supported are {', '.join(known)}")
+        raise ModelError(f"{folder}: the pooling is {on}; supported are {', '.join(known)}")
     return known[on[0]]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from rlx.collector import importing
 from rlx.errors import DTypeError, FaultError, ModelError, ShapeError
 from rlx.graph import Graph
 from rlx.models.bert import BertConfig, bert_encoder, read_json
@@ -16,6 +17,9 @@ from rlx.models.safetensors import SafeTensors
 from rlx.ops.builders import located
 from rlx.targets import TARGETS, find_target
 from rlx.types import DTYPES, i64
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Embed"]
 
@@ -54,7 +58,7 @@ class Embed:
         self.max_tokens = max_tokens
         self._runner = runner
         self._integers = DTYPES[integers].numpy
-        self._tokenizer_file = Path(tokenizer)
+        self._tokenizer_file = os.fspath(tokenizer)
         self._tokenizer: Any = None
         self._lower_case = lower_case
 
@@ -71,27 +75,27 @@ class Embed:
         sentence_bert_config.json, modules.json and the pooling's config.json are followed where
         they are there. ModelError if a file is missing or does not fit.
         """
-        path = Path(path)
+        path = os.fspath(path)
         for name in ("config.json", "model.safetensors", "tokenizer.json"):
-            if not (path / name).is_file():
+            if not os.path.isfile(os.path.join(path, name)):
                 raise ModelError(f"{path} has no {name}; a model directory needs it")
         config = BertConfig.from_dir(path)
-        weights = SafeTensors(path / "model.safetensors")
+        weights = SafeTensors(os.path.join(path, "model.safetensors"))
         prefix = "bert." if "bert.embeddings.word_embeddings.weight" in weights else ""
         integers = _integers_of(device)
         graph = bert_encoder(config, prefix=prefix, integers=integers)
-        limits = read_json(path / "sentence_bert_config.json", dict, {})
+        limits_file = os.path.join(path, "sentence_bert_config.json")
+        limits = read_json(limits_file, dict, {})
         longest = limits.get("max_seq_length") or config.positions
         if not isinstance(longest, int) or longest < 1:
             raise ModelError(
-                f"{path / 'sentence_bert_config.json'}: max_seq_length is {longest!r}, expected a"
-                " number of tokens"
+                f"{limits_file}: max_seq_length is {longest!r}, expected a number of tokens"
             )
         max_tokens = min(longest, config.positions)
         return cls(
             config,
             _compiled(graph, weights, device, precision, threads),
-            path / "tokenizer.json",
+            os.path.join(path, "tokenizer.json"),
             max_tokens,
             lower_case=bool(limits.get("do_lower_case")),
             integers=integers,
@@ -208,7 +212,7 @@ def _chunks(members: list[int], size: int) -> Iterator[list[int]]:
         at += n
 
 
-def _load_tokenizer(path: Path, max_tokens: int) -> Any:
+def _load_tokenizer(path: str, max_tokens: int) -> Any:
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -216,7 +220,7 @@ def _load_tokenizer(path: Path, max_tokens: int) -> Any:
             "texts need the package tokenizers: pip install 'rlx[models]'; encode_ids does not"
         ) from None
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(path)
     except Exception as e:  # the package raises plain Exceptions
         raise ModelError(f"cannot read {path}: {e}") from None
     # The file's own settings are those of its training; ours pads, and cuts at max_tokens with
@@ -241,7 +245,8 @@ def _integers_of(device: str) -> str:
 def _compiled(
     graph: Graph, weights: SafeTensors, device: str, precision: str, threads: int | None
 ) -> Runner:
-    from rlx.runtime.session import Session
+    with importing():
+        from rlx.runtime.session import Session
 
     compiled = Session(device, precision, threads=threads).compile(graph)
     for p in graph.params:

@@ -7,20 +7,21 @@ from outside, so all of it is checked before any view is made.
 
 from __future__ import annotations
 
-import glob
 import json
 import math
 import mmap
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlx.errors import ModelError, ShapeError, did_you_mean
 from rlx.types import DType, TensorType, dtype
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["SafeTensors", "write_safetensors"]
 
@@ -44,8 +45,8 @@ class SafeTensors(Mapping[str, Array]):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self._bytes = _map(self.path)
+        self._file = os.fspath(path)
+        self._bytes = _map(self._file)
         header, self._start = self._header()
         metadata = header.pop("__metadata__", {})
         if not isinstance(metadata, dict):
@@ -54,10 +55,17 @@ class SafeTensors(Mapping[str, Array]):
         self._entries = {name: self._entry(name, raw) for name, raw in header.items()}
         self._check_cover()
 
+    @property
+    def path(self) -> Path:
+        """The file."""
+        from pathlib import Path
+
+        return Path(self._file)
+
     def __getitem__(self, name: str) -> Array:
         if name not in self._entries:
             hint = did_you_mean(name, self._entries)
-            raise ModelError(f"{self.path} has no tensor {name!r}{hint}")
+            raise ModelError(f"{self._file} has no tensor {name!r}{hint}")
         dt, shape, begin, _ = self._entries[name]
         view = np.frombuffer(self._bytes, dt.numpy, math.prod(shape), self._start + begin)
         return view.reshape(shape)
@@ -72,7 +80,7 @@ class SafeTensors(Mapping[str, Array]):
         return len(self._entries)
 
     def _fail(self, problem: str) -> ModelError:
-        return ModelError(f"{self.path} is no valid safetensors file: {problem}")
+        return ModelError(f"{self._file} is no valid safetensors file: {problem}")
 
     def _header(self) -> tuple[dict[str, Any], int]:
         size = len(self._bytes)
@@ -122,9 +130,9 @@ class SafeTensors(Mapping[str, Array]):
             raise self._fail(f"{len(self._bytes) - self._start - at} bytes follow the last tensor")
 
 
-def _map(path: Path) -> mmap.mmap:
+def _map(path: str) -> mmap.mmap:
     try:
-        with path.open("rb") as f:
+        with open(path, "rb") as f:
             return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as e:
         raise ModelError(f"cannot read {path}: {e.strerror or e}") from None
@@ -162,6 +170,10 @@ def write_safetensors(
         end += a.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # so that the data are aligned
+    # Here: who reads a file has no use for them, and importing them takes longer.
+    import glob
+    from pathlib import Path
+
     path = Path(path)
     staged = path.parent / f".{path.name}.{os.urandom(6).hex()}"
     try:

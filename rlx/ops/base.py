@@ -15,7 +15,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
@@ -50,16 +49,13 @@ Array = np.ndarray[Any, Any]
 REQUIRED: Any = object()
 
 
-@dataclass(eq=False, repr=False)
 class Operand:
     """A declared operand: read as an attribute of a node it gives the Value (or None), or for a
     variadic one the tuple of them."""
 
-    doc: str
-    optional: bool = False
-    variadic: bool = False
-    name: str = ""
-    index: int = -1
+    def __init__(self, doc: str, *, optional: bool = False, variadic: bool = False) -> None:
+        self.doc, self.optional, self.variadic = doc, optional, variadic
+        self.name, self.index = "", -1
 
     def __get__(self, node: Op | None, owner: type[Op]) -> Any:
         if node is None:
@@ -67,14 +63,12 @@ class Operand:
         return node.operands[self.index :] if self.variadic else node.operands[self.index]
 
 
-@dataclass(eq=False, repr=False)
 class Attr:
     """A declared attribute; ``kind`` is the annotation's text, which decides how it is stored."""
 
-    default: Any
-    doc: str
-    name: str = ""
-    kind: str = ""
+    def __init__(self, default: Any, doc: str) -> None:
+        self.default, self.doc = default, doc
+        self.name = self.kind = ""
 
     def __get__(self, node: Op | None, owner: type[Op]) -> Any:
         return self if node is None else node.attrs[self.name]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
 
 __all__ = ["Location", "caller", "located"]
 
 Location = tuple[str, int]
 """A file and a line in it."""
 
-_PACKAGE = str(Path(__file__).resolve().parent.parent) + "/"
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + "/"
 _USER_SIDE = _PACKAGE + "models/"
 
 

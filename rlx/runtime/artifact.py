@@ -10,12 +10,12 @@ import mmap
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlx.errors import ArtifactError
+from rlx.records import frozen
 from rlx.runtime import _native, container
 from rlx.runtime.encoding import (
     Array,
@@ -38,6 +38,8 @@ from rlx.runtime.encoding import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rlx.runtime.device_program import DeviceVariant
 
 __all__ = ["Artifact", "LaunchInfo", "Signature", "Variant"]
@@ -46,7 +48,7 @@ MAPPED_BYTES = 1 << 20
 """A file of so many bytes is mapped into memory; a smaller one is read."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Variant:
     """A schedule and its kernels, for machines that have what ``requires`` names.
 
@@ -72,12 +74,15 @@ class Variant:
     objects: dict[str, bytes] = field(repr=False)
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Any], repr=False)
 
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
     def with_facts(self, launches: list[LaunchInfo], sites: list[Site]) -> Variant:
         """The same with other places."""
         return replace(self, launches=launches, sites=sites)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen
 class Artifact:
     """A compiled graph for one target and one binding of its dims.
 
@@ -95,6 +100,9 @@ class Artifact:
     values: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
     extras: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
     file: mmap.mmap | None = field(default=None, repr=False)
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     @cached_property
     def variant(self) -> Variant:
@@ -133,6 +141,8 @@ class Artifact:
 
     def save(self, path: str | Path) -> None:
         """Write the artifact as one file. It appears whole, under its name, or not at all."""
+        from pathlib import Path
+
         path = Path(path)
         staged = path.parent / f".{path.name}.{os.urandom(6).hex()}"
         try:
@@ -166,7 +176,7 @@ class Artifact:
         the file must not be written to while it is in use (``save`` puts a new one in its place).
         """
         try:
-            with Path(path).open("rb") as f:
+            with open(os.fspath(path), "rb") as f:
                 size = os.fstat(f.fileno()).st_size
                 mapped = size >= MAPPED_BYTES
                 data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) if mapped else f.read()

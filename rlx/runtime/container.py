@@ -22,7 +22,7 @@ MAGIC = b"\x89RLX\r\n\x1a\n"
 _HEADER = struct.Struct("<8sIIQIIQ16xQ")
 _ENTRY = struct.Struct("<QQQII")
 _LINE, _PAGE, _LARGE = 64, 4096, 65536
-_NAME = re.compile(r"(?:[A-Za-z0-9_+-][A-Za-z0-9_+.-]*/)*[A-Za-z0-9_+-][A-Za-z0-9_+.-]*")
+_NAME = r"(?:[A-Za-z0-9_+-][A-Za-z0-9_+.-]*/)*[A-Za-z0-9_+-][A-Za-z0-9_+.-]*"
 
 
 def chunks(parts: Mapping[str, Any]) -> Iterator[Any]:
@@ -32,7 +32,7 @@ def chunks(parts: Mapping[str, Any]) -> Iterator[Any]:
     end = _HEADER.size + _ENTRY.size * len(parts) + len(names)
     places: list[int] = []
     for name, data in parts.items():
-        if not _NAME.fullmatch(name):
+        if not re.fullmatch(_NAME, name):
             raise ArtifactError(f"{name!r} is no name of a part; {_NAMES}")
         begin, size = _aligned(end, len(data)), len(data)
         places.append(begin - end)

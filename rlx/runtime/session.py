@@ -6,7 +6,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from copy import copy
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +31,8 @@ from rlx.runtime.executable import Executable, as_array, typed_array, unknown
 from rlx.types import TensorType
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rlx.lowering.base import Options
     from rlx.modules import GraphModule
     from rlx.precision.rewrite import PrecisionReport

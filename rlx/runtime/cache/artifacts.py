@@ -24,14 +24,12 @@ from rlx.lowering.report import (
     print_reports,
 )
 from rlx.ops import load_all
-from rlx.preload import preload
 from rlx.runtime.artifact import Artifact, LaunchInfo
 from rlx.runtime.cache import shared
 from rlx.runtime.cache.entry import Damaged, Entry
 from rlx.runtime.cache.fingerprint import foreign_ops
 from rlx.runtime.cache.key import Key, artifact_parts
 from rlx.runtime.cache.memory import Memory
-from rlx.runtime.cache.objects import Shelf
 from rlx.runtime.cache.store import Store
 
 if TYPE_CHECKING:
@@ -143,10 +141,13 @@ def _compiled(
     keep: tuple[Store, Key] | None,
     cache: str,
 ) -> tuple[Artifact, CompileReport]:
+    from rlx.preload import preload
+
     preload()
     target = make_target()
     # What needs none of the libraries is imported while they are being loaded.
     from rlx.kernels.emit import load_families
+    from rlx.runtime.cache.objects import Shelf
 
     load_all()
     load_families(target.families)
@@ -189,7 +190,7 @@ def _read(store: Store, key: Key, options: Options) -> tuple[Artifact, CompileRe
 
 
 def _name(store: Store, key: Key) -> str:
-    return f"{store.folder}/{key.digest}"
+    return f"{store.root}/{key.digest}"
 
 
 def _remember(store: Store, key: Key, entry: Entry) -> None:

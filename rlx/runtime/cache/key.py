@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache, cached_property
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import rlx
 from rlx import knobs
 from rlx.digest import digest
 from rlx.graph import Graph
 from rlx.lowering.compilation import Options
+from rlx.records import frozen
 from rlx.runtime.cache.fingerprint import structure
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Key", "Part", "artifact_parts", "toolchain"]
 
@@ -24,7 +27,7 @@ TOOLS = ("rlx", "mlir", "llvm", "numpy", "ml_dtypes")
 """The parts of what makes code; see ``toolchain``."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Part:
     """A part of a key: what it is called, and all that it says."""
 
@@ -47,7 +50,7 @@ class Part:
         return f"{self.name} has {len(ours)} lines here, and {len(theirs)} there"
 
 
-@dataclass(frozen=True)
+@frozen
 class Key:
     """What an entry of the cache is found by; ``kind`` is what is kept there."""
 
@@ -118,10 +121,19 @@ def _version(module: str, package: str) -> str:
     takes longer to import than all the rest of a hit."""
     for folder in sys.path:
         if os.path.isdir(os.path.join(folder, module)):
-            pattern = re.compile(rf"{module}-(.+)\.dist-info", re.IGNORECASE)
-            found = [m[1] for m in map(pattern.fullmatch, os.listdir(folder or ".")) if m]
+            first, last = f"{module}-", ".dist-info"
+            found = [
+                name[len(first) : -len(last)]
+                for name in _listed(folder or ".")
+                if name.endswith(last) and name.lower().startswith(first)
+            ]
             return f"{package} {found[0]}" if len(found) == 1 else _metadata_version(package)
     return _metadata_version(package)
+
+
+@cache
+def _listed(folder: str) -> list[str]:
+    return os.listdir(folder)
 
 
 def _metadata_version(package: str) -> str:
@@ -139,9 +151,9 @@ Stamp = tuple[str, int, int, int, int]
 """Of a file: its path in the package, size, inode, and the times of its last change in ns."""
 
 
-def stamps(package: Path) -> list[Stamp]:
+def stamps(package: str | Path) -> list[Stamp]:
     """The stamps of the files that RLX runs from: Python and native modules."""
-    return sorted(_stamps(str(package), ""))
+    return sorted(_stamps(os.fspath(package), ""))
 
 
 def _stamps(folder: str, prefix: str) -> Iterator[Stamp]:
@@ -161,12 +173,15 @@ def newest(found: Sequence[Stamp]) -> int:
     return max(s[4] for s in found)
 
 
-def stamps_digest(package: Path, found: Sequence[Stamp]) -> str:
+def stamps_digest(package: str | Path, found: Sequence[Stamp]) -> str:
     """One digest of the stamps."""
     return digest(f"{package}\n{found!r}".encode())
 
 
-def contents_digest(package: Path, found: Sequence[Stamp]) -> str:
+def contents_digest(package: str | Path, found: Sequence[Stamp]) -> str:
     """One digest of the files' names and contents."""
-    texts = (f"{name}\n{digest((package / name).read_bytes())}\n" for name, *_ in found)
-    return digest(*(text.encode() for text in texts))
+    whole: list[bytes] = []
+    for name, *_ in found:
+        with open(os.path.join(package, name), "rb") as f:
+            whole.append(f"{name}\n{digest(f.read())}\n".encode())
+    return digest(*whole)

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from functools import cache, lru_cache
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import rlx
 from rlx import knobs
@@ -26,7 +26,10 @@ from rlx.runtime.cache.store import Store
 
 __all__ = ["folder", "log", "logged", "store", "tools", "unchanged"]
 
-PACKAGE = Path(rlx.__file__).parent
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PACKAGE = os.path.dirname(rlx.__file__)
 
 TICK_NS = 10_000_000
 """Systems are so much late, at most, in the times that they give to changes."""
@@ -36,12 +39,26 @@ SETTLED_NS = 2_000_000_000
 
 
 def folder() -> Path:
-    """The directory of the cache."""
+    """The directory of the cache; RuntimeError where it is in a home that nobody knows."""
+    from pathlib import Path
+
+    return Path(_folder())
+
+
+def _folder() -> str:
     chosen = knobs.cache_dir.get()
     if chosen:
-        return Path(chosen).expanduser().absolute()
+        path = _at_home(chosen)
+        return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path("~/.cache").expanduser()) / "rlx"
+    return os.path.join(base if os.path.isabs(base) else _at_home("~/.cache"), "rlx")
+
+
+def _at_home(path: str) -> str:
+    found = os.path.expanduser(path)
+    if found.startswith("~"):
+        raise RuntimeError(f"no home directory for {path}")
+    return found
 
 
 def store() -> Store | None:
@@ -49,7 +66,7 @@ def store() -> Store | None:
     if not knobs.cache.get():
         return None
     try:
-        path = str(folder())
+        path = _folder()
     except RuntimeError:
         _homeless()
         return None
@@ -68,7 +85,7 @@ def _homeless() -> None:
 
 @lru_cache(maxsize=8)
 def _store(path: str, limit: int) -> Store:
-    return Store(Path(path), limit)  # one for each directory, so that it warns once
+    return Store(path, limit)  # one for each directory, so that it warns once
 
 
 def tools(store: Store) -> tuple[Part, ...] | None:

@@ -22,8 +22,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from rlx.runtime.cache.entry import (
     FORMAT,
@@ -38,6 +37,9 @@ from rlx.runtime.cache.entry import (
 )
 from rlx.runtime.cache.key import Key
 from rlx.runtime.cache.usage import Usage
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Found", "Store", "load", "manifest_of"]
 
@@ -63,11 +65,19 @@ class Store:
     directory cannot be trusted it is not read either: one warning says so, and nothing is raised.
     """
 
-    def __init__(self, folder: Path, limit: int) -> None:
-        self.folder, self.limit = folder / f"v{FORMAT}", limit
-        self._root, self._usage = folder, Usage(self.folder / _USAGE)
+    def __init__(self, folder: str | Path, limit: int) -> None:
+        self.root, self.limit = os.fspath(folder), limit
+        self._folder = os.path.join(self.root, f"v{FORMAT}")
+        self._usage = Usage(os.path.join(self._folder, _USAGE))
         self._off = self._read_only = self._trusted = False
         self._damaged: dict[str, str] = {}
+
+    @property
+    def folder(self) -> Path:
+        """Where the files are."""
+        from pathlib import Path  # a hit does without: to import it takes longer than to read one
+
+        return Path(self._folder)
 
     # -- entries ---------------------------------------------------------------------------
 
@@ -115,7 +125,7 @@ class Store:
     def miss(self, key: Key) -> None:
         """Remember a key as the last that was not there."""
         if self._usable() and not self._read_only:
-            self._publish(self.folder / _LAST_MISS, pack(key, Entry.of(key, b"")))
+            self._publish(os.path.join(self._folder, _LAST_MISS), pack(key, Entry.of(key, b"")))
 
     # -- the directory as a whole ----------------------------------------------------------
 
@@ -154,6 +164,8 @@ class Store:
 
     def _files(self) -> Iterator[Found]:
         """Every file, in whatever order; what vanishes meanwhile is left out."""
+        from pathlib import Path
+
         folders = [(self.folder, "")]
         while folders:
             folder, kind = folders.pop()
@@ -173,12 +185,13 @@ class Store:
 
     # -- files -----------------------------------------------------------------------------
 
-    def _path(self, key: Key) -> Path:
-        return self.folder / key.kind / key.digest
+    def _path(self, key: Key) -> str:
+        return os.path.join(self._folder, key.kind, key.digest)
 
-    def _publish(self, path: Path, data: bytes) -> None:
+    def _publish(self, path: str, data: bytes) -> None:
         """Put a whole file in the place of whatever is there."""
-        staged = self.folder / _STAGING / f"{os.getpid()}-{os.urandom(8).hex()}"
+        name = f"{os.getpid()}-{os.urandom(8).hex()}"
+        staged = os.path.join(self._folder, _STAGING, name)
         try:
             try:
                 _create(staged, data)
@@ -189,18 +202,19 @@ class Store:
             try:
                 os.replace(staged, path)
             except FileNotFoundError:
-                path.parent.mkdir(mode=0o700, exist_ok=True)
+                with suppress(FileExistsError):
+                    os.mkdir(os.path.dirname(path), 0o700)
                 os.replace(staged, path)
         except FileNotFoundError:
             pass  # another process has cleared the directory: it wants nothing to be there
         except OSError as e:
             _unlink(staged)
             self._read_only = True
-            self._warn(f"keeps nothing new: cannot write to {self._root}: {e.strerror or e}")
+            self._warn(f"keeps nothing new: cannot write to {self.root}: {e.strerror or e}")
 
     def _make(self) -> bool:
         """Make the directory, and those above it as private as it; whether it can be used."""
-        for folder in (*reversed(self._root.parents), self._root, self.folder):
+        for folder in (*reversed(self.folder.parents), self.folder):
             if not folder.exists():
                 folder.mkdir(mode=0o700, exist_ok=True)
         (self.folder / _STAGING).mkdir(mode=0o700, exist_ok=True)
@@ -211,12 +225,12 @@ class Store:
         """Whether nothing has failed, and only this user, or root, can have written what the
         directory has."""
         if not self._off and not self._trusted:
-            self._trusted = all([self._is_ours(folder) for folder in (self._root, self.folder)])
+            self._trusted = all([self._is_ours(folder) for folder in (self.root, self._folder)])
         return not self._off
 
-    def _is_ours(self, folder: Path) -> bool:
+    def _is_ours(self, folder: str) -> bool:
         try:
-            s = folder.stat()
+            s = os.stat(folder)
         except FileNotFoundError:
             return False
         except OSError as e:
@@ -274,13 +288,13 @@ def manifest_of(path: Path) -> dict[str, Any]:
         raise Damaged(e.strerror or str(e)) from None
 
 
-def _contents(path: Path) -> bytes:
+def _contents(path: str | Path) -> bytes:
     """The bytes of a file; raises what ``_opened`` raises."""
     with _opened(path) as f:
         return f.read()
 
 
-def _opened(path: Path) -> BinaryIO:
+def _opened(path: str | Path) -> BinaryIO:
     """A file to read, which must be a plain one; a pipe is not waited for."""
     flags = os.O_RDONLY
     for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK"):  # not every system has them
@@ -292,7 +306,7 @@ def _opened(path: Path) -> BinaryIO:
     return open(fd, "rb")
 
 
-def _create(path: Path, data: bytes) -> None:
+def _create(path: str, data: bytes) -> None:
     """Write a new file that only this user can read."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
     with open(fd, "wb") as f:
@@ -303,7 +317,7 @@ def _is_stale(f: Found) -> bool:
     return time.time() - f.used > STALE_SECONDS
 
 
-def _unlink(path: Path) -> bool:
+def _unlink(path: str | Path) -> bool:
     try:
         os.unlink(path)
     except OSError:

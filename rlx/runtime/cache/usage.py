@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 __all__ = ["LINES", "Noted", "Usage"]
@@ -23,7 +22,7 @@ LINES = 200
 _BYTES = 24 * LINES
 """No file of so many lines is longer."""
 
-_TEXT = re.compile(rb"(\d+) ([0-9a-f]{16})\n((?:\d+\n)*)")
+_TEXT = rb"(\d+) ([0-9a-f]{16})\n((?:\d+\n)*)"
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
@@ -38,7 +37,7 @@ class Noted(NamedTuple):
 class Usage:
     """The file. Where the system refuses it, every write has to count."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
 
     def add(self, size: int) -> Noted:
@@ -65,7 +64,7 @@ class Usage:
     def counted(self, total: int) -> None:
         """Say what a count found that began with ``forget``."""
         name = os.urandom(8).hex()
-        new = self.path.with_name(f"{self.path.name}-{name}")
+        new = f"{self.path}-{name}"
         with suppress(OSError):
             fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600)
             with open(fd, "wb") as f:
@@ -80,7 +79,7 @@ class Usage:
                 data = f.read(_BYTES)
         except OSError:
             return Noted()
-        found = _TEXT.fullmatch(data)
+        found = re.fullmatch(_TEXT, data)
         added = found[3].split() if found else []
         if found is None or len(added) > LINES:
             return Noted()

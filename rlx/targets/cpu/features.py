@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rlx import knobs
 from rlx.errors import DeviceError
-from rlx.targets.llvm.machine import Machine
 from rlx.targets.preset import check_extras, find_preset
+
+if TYPE_CHECKING:
+    from rlx.targets.llvm.machine import Machine
 
 __all__ = ["DEFAULT", "PRESETS", "Features", "best", "detect", "preset", "require", "selected"]
 
@@ -50,6 +52,8 @@ class Features(NamedTuple):
     @property
     def machine(self) -> Machine:
         """The machine that LLVM emits code for: ELF on every system, since RLX loads it itself."""
+        from rlx.targets.llvm.machine import Machine  # a hit of the compile cache needs no LLVM
+
         extras = [f"+{name}" for name in sorted(self.has - PRESETS[self.isa].has)]
         if self.arch == "aarch64":
             # Some systems keep x18 for themselves; code without it runs on all.

@@ -261,7 +261,7 @@ def package(tmp_path: Path) -> Path:
     copy.mkdir()
     (copy / "ops").mkdir()
     for name in ("dims.py", "types.py", "ops/cast.py"):
-        shutil.copy(shared.PACKAGE / name, copy / name)
+        shutil.copy(Path(shared.PACKAGE) / name, copy / name)
     return copy
 
 
