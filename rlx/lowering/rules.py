@@ -15,14 +15,12 @@ import numpy as np
 
 from rlx._mlir import ir, raw_elements
 from rlx.dialects.convert import from_attr, from_type
-from rlx.errors import PassError
+from rlx.errors import PassError, did_you_mean
 from rlx.lowering.region import producer
+from rlx.ops import OP_MODULES
 from rlx.ops.attrs import repeats
-from rlx.ops.base import Op
-from rlx.ops.binary import Add, Div, Maximum, Minimum, Mul, Sub
-from rlx.ops.compare import LogicalAnd, LogicalNot, LogicalOr, Where
+from rlx.ops.base import op_class
 from rlx.ops.constant import Constant
-from rlx.ops.unary import Abs, Neg, Relu
 from rlx.types import DType
 
 __all__ = ["RULES", "Call", "Pattern", "Rule", "constant_of", "splat_of"]
@@ -65,15 +63,6 @@ class Rule:
         return found if _match(self.before, op, found) else None
 
 
-OPS: dict[str, type[Op]] = {
-    c.name.split(".")[1]: c
-    for c in (
-        Abs, Add, Div, LogicalAnd, LogicalNot, LogicalOr, Maximum, Minimum, Mul, Neg, Relu, Sub,
-        Where,
-    )
-}  # fmt: skip
-"""The ops that rules may name: by class, so that none can go without the rules noticing."""
-
 _TOKEN = re.compile(r"\s*([A-Za-z_]\w*|-?\d+(?:\.\d+)?|[(),])")
 
 
@@ -88,8 +77,7 @@ def _parse(text: str) -> Pattern:
         if token[0].isdigit() or token[0] == "-":
             return float(token)
         if at < len(tokens) and tokens[at] == "(":
-            if token not in OPS:
-                raise PassError(f"rule {text!r}: no op is called {token!r}; OPS lists those in use")
+            _check_op(token, text)
             args: list[Pattern] = []
             while tokens[at] != ")":
                 at += 1
@@ -99,6 +87,19 @@ def _parse(text: str) -> Pattern:
         return token
 
     return expression()
+
+
+def _check_op(short: str, text: str) -> None:
+    """PassError for what a rule cannot name."""
+    if f"mir.{short}" not in OP_MODULES:
+        near = did_you_mean(short, [name.removeprefix("mir.") for name in OP_MODULES])
+        raise PassError(f"rule {text!r}: no op of mir is called {short!r}{near}")
+    op = op_class(f"mir.{short}")
+    if not op.pointwise or op.attr_fields:
+        raise PassError(
+            f"rule {text!r}: a row is of pointwise ops without attributes, found {short!r}; write a"
+            " function in rlx/lowering/simplify.py"
+        )
 
 
 _INTS: tuple[Literal["int", "uint"], ...] = ("int", "uint")
