@@ -8,7 +8,7 @@ integers only, and why adding zero to a float is written with ``-0.0``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 import numpy as np
@@ -21,12 +21,13 @@ from rlx.ops import OP_MODULES
 from rlx.ops.attrs import repeats
 from rlx.ops.base import op_class
 from rlx.ops.constant import Constant
+from rlx.records import frozen
 from rlx.types import DType
 
 __all__ = ["RULES", "Call", "Pattern", "Rule", "constant_of", "splat_of"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Call:
     """An op applied to patterns."""
 
@@ -38,7 +39,7 @@ Pattern = Call | str | float
 """An op on patterns, a variable, or a number (a constant with all elements equal)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Rule:
     """``before --> after`` on element types of ``kinds``; an op stands for ``mir.<op>``."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +12,7 @@ from rlx.graph import Graph
 from rlx.ops.normalization import LayerNorm
 from rlx.ops.transformer import BertLayer
 from rlx.ops.value import Value
+from rlx.records import frozen
 
 __all__ = ["BertConfig", "bert_encoder", "read_json"]
 
@@ -49,7 +49,7 @@ _LAYER = (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class BertConfig:
     """What decides the graph of an encoder; ``pooling`` is "mean" or "cls"."""
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import time
 import zlib
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from rlx.digest import digest
+from rlx.records import frozen
 from rlx.runtime.cache.key import Key, Part
 
 __all__ = [
@@ -47,7 +47,7 @@ class Damaged(Exception):
     """A file that is no whole entry, or that of another key."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Entry:
     """What is kept under a key: the bytes, and the manifest as it lies in the file."""
 

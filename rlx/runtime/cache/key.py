@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from rlx import knobs
 from rlx.digest import digest
 from rlx.graph import Graph
 from rlx.lowering.compilation import Options
+from rlx.records import frozen
 from rlx.runtime.cache.fingerprint import structure
 
 __all__ = ["Key", "Part", "artifact_parts", "toolchain"]
@@ -24,7 +25,7 @@ TOOLS = ("rlx", "mlir", "llvm", "numpy", "ml_dtypes")
 """The parts of what makes code; see ``toolchain``."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Part:
     """A part of a key: what it is called, and all that it says."""
 
@@ -47,7 +48,7 @@ class Part:
         return f"{self.name} has {len(ours)} lines here, and {len(theirs)} there"
 
 
-@dataclass(frozen=True)
+@frozen
 class Key:
     """What an entry of the cache is found by; ``kind`` is what is kept there."""
 
