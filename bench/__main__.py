@@ -47,6 +47,11 @@ def main(argv: list[str]) -> int:
         print(f"bench: {why}", file=sys.stderr)
         return 2
     names = args.families or list(DEVICE_FAMILIES if args.device else FAMILIES)
+    if why := unfit(names, options):
+        print(f"bench: {why}", file=sys.stderr)
+        return 2
+    if absent := [name for name in options.runtimes if name not in options.installed()]:
+        print(f"bench: not installed, and left out: {', '.join(absent)}", file=sys.stderr)
     if args.save:
         return save(names, options, args.save)
     machine = describe(args.device)
@@ -64,6 +69,18 @@ def main(argv: list[str]) -> int:
         print(f"\n## {title}\n\n{report.section(part, name)}", flush=True)
     print(f"\n{report.summary(results)}")
     return int(any(f.runtime == OURS for f in results.failures))
+
+
+def unfit(names: list[str], options: Options) -> str:
+    """Why no case is left to run; empty if one is. Families with rows of their own go by what they
+    measure themselves."""
+    known = [case for name in names for case in cases(name).values()]
+    if any(map(options.takes, known)) or not all(map(cases, names)):
+        return ""
+    if not any(options.names(case.name) for case in known):
+        listed = ", ".join(case.name for case in known)
+        return f"no case of {', '.join(names)} has {' or '.join(options.only)} in it: {listed}"
+    return "--quick takes none of these cases"
 
 
 Part = tuple[str, Iterator[Row | Failure]]

@@ -328,6 +328,8 @@ def main(argv: list[str]) -> int:
     p.add_argument("--docs", type=Path, help="the page to write into")
     p.add_argument("--plot", type=Path, help="an SVG to draw; needs matplotlib")
     args = p.parse_args(argv)
+    if absent := [str(file) for file in args.results if not file.is_file()]:
+        p.error(f"no such file: {', '.join(absent)}")
     results, *more = [Results.read(file) for file in args.results]
     for other in more:
         results.replace(other)

@@ -86,7 +86,10 @@ def __getattr__(name: str) -> Any:
         return DTYPES[name]
     if name in others:
         return others[name].load()
-    raise AttributeError(f"module 'rlx' has no attribute {name!r}")
+    from rlx.errors import did_you_mean
+
+    near = did_you_mean(name, [*__dir__(), *others, *DTYPES])
+    raise AttributeError(f"module 'rlx' has no attribute {name!r}{near}")
 
 
 def __dir__() -> list[str]:

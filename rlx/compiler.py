@@ -175,13 +175,14 @@ def compile_artifact(
             "an artifact has no donated inputs: whoever loads it could not know; compile with"
             " Session.compile, or leave donate out"
         )
+    chosen_options = Options.of(options)
     order = _ordered([target] if isinstance(target, str) else list(target))
 
     def compiled(t: Target) -> Artifact:
         types = types_of(chosen, t.features.has)
         rewritten = with_precision(bound, types)[0] if types.changes else bound
         key = (t.name, t.features.name)
-        return find_or_compile(rewritten, key, Options(**options), lambda: t)[0]
+        return find_or_compile(rewritten, key, chosen_options, lambda: t)[0]
 
     first, *others = map(compiled, order)
     variants = (*first.variants, *(v for other in others for v in other.variants))

@@ -293,9 +293,9 @@ def check_param(name: str, value: np.ndarray[Any, Any], type: TensorType) -> np.
         return value
     shape: Shape = type.shape
     if value.shape != shape and (value.ndim != 1 or value.size != type.size):
+        many = value.size != type.size
+        counts = f" ({type.size} elements expected, {value.size} found)" if many else ""
         raise ShapeError(
-            f"param {name!r} has shape {list(shape)}, found {list(value.shape)}"
-            f" ({type.size} elements expected, {value.size} found)",
-            caller(),
+            f"param {name!r} has shape {list(shape)}, found {list(value.shape)}{counts}", caller()
         )
     return value.reshape(type.static_shape)

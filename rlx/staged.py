@@ -187,7 +187,7 @@ def legalize_for_backend(
 ) -> MirModule:
     """The mir of a graph in the ops that a target or device runs; UnsupportedError lists those that
     it does not."""
-    compilation = Compilation(find_target(target), Options(**options))
+    compilation = Compilation(find_target(target), Options.of(options))
     module = GraphModule.of(graph, dims).through(GraphStage.MIR, compilation)
     passes = passes_between("mir", "fused")
     last = [p.name for p in passes].index(Legalize.name)
@@ -209,7 +209,7 @@ def dispatch_report_for_device(
 ) -> DispatchReport:
     """Which kernels run the ops of a graph on a device, and for which features: those of the device
     if it is here and none are named. Raises as ``legalize_graph_for_device``."""
-    pipeline = CompilePipeline(_target_for(graph, device), Options(**options))
+    pipeline = CompilePipeline(_target_for(graph, device), Options.of(options))
     report = pipeline.compile_module(graph, dims).dispatch
     return replace(report, target=f"{pipeline.target.name}:{pipeline.target.features.name}")
 

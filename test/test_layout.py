@@ -55,6 +55,12 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
+def test_frozen_dataclasses_are_declared_in_one_way() -> None:
+    """``@frozen`` of ``rlx.records``, but where it has no word for what is asked for."""
+    plain = re.compile(r"^@dataclass\(frozen=True\)$", re.MULTILINE)
+    assert not [name for name, path in MODULES.items() if plain.search(path.read_text("utf-8"))]
+
+
 # -- imports -------------------------------------------------------------------------------
 
 

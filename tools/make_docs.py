@@ -165,7 +165,8 @@ functions of a model are expanded where they are used.
 
 To add one, write a row into a table of `rlx/frontends/onnx/rows/`, in the file of its family: the
 name, and a function of the node that gives values (`rlx/frontends/onnx/node.py` has what a node
-offers). `python tools/onnx_cases.py` then writes which of ONNX's own cases pass.
+offers). `python tools/onnx_cases.py TEXT` then runs ONNX's own cases that have TEXT in their names,
+and writes which of them pass; `python tools/make_docs.py` writes this list.
 """
 
 

@@ -8,9 +8,10 @@ A module is imported in the process of its library alone; ``prepare`` returns th
 RUNTIMES = (
     "rlx", "torch", "inductor", "onnxruntime", "openvino", "jax", "iree", "numpy", "sklearn", "c",
 )  # fmt: skip
+"""By name; "c" and "sklearn" have no module, and run what cases of their own have."""
+
 ON_DEVICES = ("rlx", "torch", "inductor", "inductor_graphs", "cublas")
 """Those that have a ``prepare_on(case, device)`` for GPUs; others may take part from the CPU."""
-"""By name; "c" and "sklearn" have no module, and run what cases of their own have."""
 
 NEEDS = {
     "inductor": ("torch",),

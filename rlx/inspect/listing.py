@@ -17,6 +17,7 @@ from rlx.graph import Graph
 from rlx.ops.attrs import same
 from rlx.ops.base import Op
 from rlx.ops.value import Value
+from rlx.records import frozen
 from rlx.types import TensorType, dtype
 
 __all__ = ["Listing", "NodeOrigin", "Row", "Stats", "list_graph", "node_label", "node_row"]
@@ -35,7 +36,7 @@ class NodeOrigin(NamedTuple):
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Row:
     """A line of a listing: what is computed, its type, and a remark such as its origin."""
 
@@ -45,7 +46,7 @@ class Row:
     depth: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class Stats:
     """How large a level is: its ops by name, its outputs, and the bytes of all results (None if
     a dim is symbolic)."""

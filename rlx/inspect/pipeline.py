@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from rlx.errors import GraphError
@@ -10,11 +9,12 @@ from rlx.graph import Graph
 from rlx.modules import options_of
 from rlx.ops.builders import located
 from rlx.ops.location import caller
+from rlx.records import frozen
 
 __all__ = ["PipelineInspect", "inspect_pipeline"]
 
 
-@dataclass(frozen=True)
+@frozen
 class PipelineInspect:
     """The text of each level of one compile, and its reports. ``diff`` counts what fusion changed,
     op by op."""

@@ -8,27 +8,26 @@ integers only, and why adding zero to a float is written with ``-0.0``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 import numpy as np
 
 from rlx._mlir import ir, raw_elements
 from rlx.dialects.convert import from_attr, from_type
-from rlx.errors import PassError
+from rlx.errors import PassError, did_you_mean
 from rlx.lowering.region import producer
+from rlx.ops import OP_MODULES
 from rlx.ops.attrs import repeats
-from rlx.ops.base import Op
-from rlx.ops.binary import Add, Div, Maximum, Minimum, Mul, Sub
-from rlx.ops.compare import LogicalAnd, LogicalNot, LogicalOr, Where
+from rlx.ops.base import op_class
 from rlx.ops.constant import Constant
-from rlx.ops.unary import Abs, Neg, Relu
+from rlx.records import frozen
 from rlx.types import DType
 
 __all__ = ["RULES", "Call", "Pattern", "Rule", "constant_of", "splat_of"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Call:
     """An op applied to patterns."""
 
@@ -40,7 +39,7 @@ Pattern = Call | str | float
 """An op on patterns, a variable, or a number (a constant with all elements equal)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Rule:
     """``before --> after`` on element types of ``kinds``; an op stands for ``mir.<op>``."""
 
@@ -65,15 +64,6 @@ class Rule:
         return found if _match(self.before, op, found) else None
 
 
-OPS: dict[str, type[Op]] = {
-    c.name.split(".")[1]: c
-    for c in (
-        Abs, Add, Div, LogicalAnd, LogicalNot, LogicalOr, Maximum, Minimum, Mul, Neg, Relu, Sub,
-        Where,
-    )
-}  # fmt: skip
-"""The ops that rules may name: by class, so that none can go without the rules noticing."""
-
 _TOKEN = re.compile(r"\s*([A-Za-z_]\w*|-?\d+(?:\.\d+)?|[(),])")
 
 
@@ -88,8 +78,7 @@ def _parse(text: str) -> Pattern:
         if token[0].isdigit() or token[0] == "-":
             return float(token)
         if at < len(tokens) and tokens[at] == "(":
-            if token not in OPS:
-                raise PassError(f"rule {text!r}: no op is called {token!r}; OPS lists those in use")
+            _check_op(token, text)
             args: list[Pattern] = []
             while tokens[at] != ")":
                 at += 1
@@ -99,6 +88,19 @@ def _parse(text: str) -> Pattern:
         return token
 
     return expression()
+
+
+def _check_op(short: str, text: str) -> None:
+    """PassError for what a rule cannot name."""
+    if f"mir.{short}" not in OP_MODULES:
+        near = did_you_mean(short, [name.removeprefix("mir.") for name in OP_MODULES])
+        raise PassError(f"rule {text!r}: no op of mir is called {short!r}{near}")
+    op = op_class(f"mir.{short}")
+    if not op.pointwise or op.attr_fields:
+        raise PassError(
+            f"rule {text!r}: a row is of pointwise ops without attributes, found {short!r}; write a"
+            " function in rlx/lowering/simplify.py"
+        )
 
 
 _INTS: tuple[Literal["int", "uint"], ...] = ("int", "uint")

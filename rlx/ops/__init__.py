@@ -125,8 +125,7 @@ BUILDERS: dict[str, str] = {
     **{f: f"{_SUGAR}:{f}" for f in (
         "narrow", "concat", "split", "squeeze", "unsqueeze", "swapaxes", "permute", "flatten",
         "activation", "binary", "compare", "reduce", "attention_kind", "square", "reciprocal",
-        "clip", "prelu",
-        "activation", "binary", "compare", "reduce", "attention_kind", "gated_silu",
+        "clip", "prelu", "gated_silu",
     )},
     **{f: f"rlx.ops.along:{f}" for f in (
         "take_along_axis", "put_along_axis", "gather_nd", "scatter_nd",

@@ -82,7 +82,7 @@ def from_numbers(value: Any, dt: DType, what: str) -> np.ndarray[Any, Any]:
     try:
         found = np.asarray(value)
         if found.size and _RANKS.get(found.dtype.kind, 4) > _RANKS[dt.numpy.kind]:
-            reason = f"found {found.dtype} numbers"
+            reason = f"found {'None' if value is None else f'{found.dtype} numbers'}"
         else:
             return np.asarray(value, dt.numpy)
     except RlxError:

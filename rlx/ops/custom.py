@@ -13,15 +13,15 @@ part ``[begin, end)`` of its parallel range, on several threads at once where th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from rlx.errors import GraphError
+from rlx.records import frozen
 
 __all__ = ["CKernel", "CustomKernel", "MlirKernel", "PythonKernel"]
 
 
-@dataclass(frozen=True)
+@frozen
 class _Compiled:
     """What kernels that are compiled have in common.
 
@@ -47,7 +47,7 @@ class _Compiled:
             )
 
 
-@dataclass(frozen=True)
+@frozen
 class CKernel(_Compiled):
     """A kernel in C, which a C compiler translates while the graph is compiled.
 
@@ -60,7 +60,7 @@ class CKernel(_Compiled):
     """
 
 
-@dataclass(frozen=True)
+@frozen
 class MlirKernel(_Compiled):
     """A kernel in MLIR's scf, arith, math, memref and vector dialects.
 
@@ -72,7 +72,7 @@ class MlirKernel(_Compiled):
     """
 
 
-@dataclass(frozen=True)
+@frozen
 class PythonKernel:
     """A kernel in Python: ``function`` takes an array an operand, which it must not write, and an
     array a result, which it fills in place. One call computes all, with the GIL held.

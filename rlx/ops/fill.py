@@ -40,6 +40,8 @@ def full(
     shape: Sequence[DimLike] | DimLike, value: Number, dtype: DType | str | Any = None
 ) -> Value:
     """A tensor of one number. Without ``dtype`` its type is bool, i64 or f32, as the number's."""
+    if not isinstance(value, int | float | complex | np.generic | np.ndarray) or np.ndim(value):
+        raise GraphError(f"full takes one number, found {value!r}")
     to = _type_of(value) if dtype is None else dtype_of(dtype)
     return Constant(converted(np.asarray(value), to)).out.expand(shape)
 

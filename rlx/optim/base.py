@@ -17,6 +17,7 @@ from rlx.errors import DTypeError, GraphError, NameError, ShapeError, did_you_me
 from rlx.ops.builders import located
 from rlx.ops.value import Value
 from rlx.optim.schedules import Schedule, as_schedule
+from rlx.records import frozen
 from rlx.types import DType, TensorType, i64
 
 __all__ = ["COUNT", "At", "Optimizer", "Slots", "check_float", "check_part", "matching"]
@@ -28,7 +29,7 @@ COUNT = "count"
 """The number of updates made, in the state of every optimiser."""
 
 
-@dataclass(frozen=True)
+@frozen
 class At:
     """An update: its number ``t`` from 1 on, and its learning rate ``lr``; scalars of the element
     type of the param. ``shared`` is what the optimiser's ``shared`` made of them."""

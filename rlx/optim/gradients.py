@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import reduce
 
 from rlx.errors import GraphError
 from rlx.ops.builders import located
 from rlx.ops.value import Value
 from rlx.optim.base import check_float, check_part, matching
+from rlx.records import frozen
 from rlx.types import f32
 
 __all__ = ["ClipNorm", "ClipValue", "all_finite", "ema", "global_norm"]
 
 
-@dataclass(frozen=True)
+@frozen
 class ClipNorm:
     """Scales all gradients down together, so that their global norm is at most ``limit``; as
     PyTorch's clip_grad_norm_, which divides by the norm plus 1e-6."""
@@ -30,7 +30,7 @@ class ClipNorm:
         return {name: g * scale.cast(g.dtype) for name, g in grads.items()}
 
 
-@dataclass(frozen=True)
+@frozen
 class ClipValue:
     """Puts every element of every gradient between ``-limit`` and ``limit``."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from rlx.errors import GraphError
 from rlx.ops.builders import located
 from rlx.ops.constant import Constant as Literal
 from rlx.ops.value import Value
+from rlx.records import frozen
 from rlx.types import DType
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
 Schedule = Callable[[Value], Value]
 
 
-@dataclass(frozen=True)
+@frozen
 class Constant:
     """The same rate always."""
 
@@ -41,7 +41,7 @@ class Constant:
         return scalar(self.rate, done.dtype)
 
 
-@dataclass(frozen=True)
+@frozen
 class StepDecay:
     """``rate`` times ``factor`` for every ``every`` updates made, as PyTorch's StepLR."""
 
@@ -59,7 +59,7 @@ class StepDecay:
         return self.factor**times * self.rate
 
 
-@dataclass(frozen=True)
+@frozen
 class _Warmup(ABC):
     """From 0 to ``rate`` in ``warmup`` updates, then down to ``end`` at update ``total``, where it
     stays. The first update of a warm-up has the rate ``rate / warmup``, and not 0."""
@@ -88,7 +88,7 @@ class _Warmup(ABC):
         """From 1 to 0 as ``part`` goes from 0 to 1."""
 
 
-@dataclass(frozen=True)
+@frozen
 class WarmupLinear(_Warmup):
     """Up linearly from 0 to ``rate`` in ``warmup`` updates, then down linearly to ``end`` at update
     ``total``, where it stays. The first update has the rate ``rate / warmup``."""
@@ -97,7 +97,7 @@ class WarmupLinear(_Warmup):
         return 1.0 - part
 
 
-@dataclass(frozen=True)
+@frozen
 class WarmupCosine(_Warmup):
     """Up linearly from 0 to ``rate`` in ``warmup`` updates, then down along half a cosine to
     ``end`` at update ``total``, where it stays. The first update has the rate ``rate / warmup``."""

@@ -8,13 +8,14 @@ graphs, and kept in the compile cache.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 
 import numpy as np
 
 from rlx.clock import time_ns
 from rlx.graph import Graph
+from rlx.records import frozen
 from rlx.runtime import _native
 from rlx.runtime.cache import shared
 from rlx.runtime.cache.entry import Entry
@@ -30,7 +31,7 @@ _MATMUL, _STREAM = 256, 1 << 20
 _RUNS = 5
 
 
-@dataclass(frozen=True)
+@frozen
 class DeviceCost:
     """What a device reaches: nanoseconds that a run takes at least, floating-point operations and
     bytes a nanosecond."""

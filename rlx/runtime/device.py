@@ -7,7 +7,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from rlx.errors import FaultError, GraphError, UnsupportedError
 from rlx.graph import Graph
 from rlx.ops.base import caller
+from rlx.records import frozen
 from rlx.runtime.artifact import Artifact, Signature, Variant
 from rlx.runtime.calls import check_params
 from rlx.runtime.device_array import DeviceArray, accepted, put
@@ -77,7 +78,7 @@ class DeviceBackend:
         """The host only waits for the device; any number is accepted."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Signatures:
     inputs: list[Signature]
     outputs: list[Signature]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from rlx.errors import DeviceError, did_you_mean
+from rlx.records import frozen
 
 __all__ = ["DEVICE_PRIORITY", "KNOWN", "NAMES", "REFERENCE", "Device", "label"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Known:
     """A device's name for people, other names of it, and what it needs where no driver of RLX's
     finds it."""

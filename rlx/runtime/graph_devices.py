@@ -12,7 +12,6 @@ from __future__ import annotations
 import statistics
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from rlx.errors import (
     UnsupportedError,
 )
 from rlx.graph import Graph, check_param
+from rlx.records import frozen
 from rlx.runtime.backend import device_name, registered, why_not
 from rlx.runtime.calls import array_of_bytes
 from rlx.runtime.cost import estimate_ns
@@ -49,7 +49,7 @@ Inputs = Mapping[str, Any]
 Chain = str | Sequence[str]
 
 
-@dataclass(frozen=True)
+@frozen
 class DeviceCandidate:
     """What is known of a device for a graph; ``blocker`` says why it cannot run it, if it cannot.
     One of the candidates is ``recommended``."""
@@ -63,7 +63,7 @@ class DeviceCandidate:
     blocker: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class DeviceBenchResult:
     """What a graph took on a device, in nanoseconds: its compile, and the median of its runs."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 from rlx.errors import FaultError
 from rlx.ops.base import Op
 from rlx.ops.custom import PythonKernel
+from rlx.records import frozen
 from rlx.types import TensorType
 
 __all__ = ["address_of", "explained", "function"]
@@ -32,7 +32,7 @@ _raised = threading.local()
 """What a kernel has raised on this thread, until the run's fault is explained."""
 
 
-@dataclass(frozen=True)
+@frozen
 class _Function:
     """A Python kernel on operands and results of these types."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from rlx import knobs
 from rlx.errors import DeviceError, GraphError
 from rlx.knobs import Knob
+from rlx.records import frozen
 from rlx.runtime.backend import device_name
 from rlx.runtime.device_names import DEVICE_PRIORITY, REFERENCE
 from rlx.runtime.devices import available_devices, by_priority
@@ -15,7 +16,7 @@ from rlx.runtime.devices import available_devices, by_priority
 __all__ = ["DevicePickStrategy", "DevicePolicy", "named_by"]
 
 
-@dataclass(frozen=True)
+@frozen
 class DevicePickStrategy:
     """How the fastest of several devices is found: with 0 ``runs`` by a model of what each op costs
     on each, else by running the graph so often on each."""
@@ -50,7 +51,7 @@ def named_by(knob: Knob[str] | Knob[tuple[str, ...]]) -> tuple[str, ...]:
         raise DeviceError(f"{e.message} (in the variable {knob.variable})") from None
 
 
-@dataclass(frozen=True)
+@frozen
 class DevicePolicy:
     """Devices that may be used (None: all), those that may not, and those that come first.
 

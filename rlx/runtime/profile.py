@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from rlx.clock import time_ns
+from rlx.records import frozen
 from rlx.runtime.launches import Launch
 
 __all__ = ["Profile", "Roof", "Row", "measure"]
@@ -31,7 +32,7 @@ class Roof(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@frozen
 class Row:
     """Launches that belong together: of one kernel, for the same ops at the same line.
 
@@ -62,7 +63,7 @@ class Row:
         return least / max(self.seconds, 1e-12), "compute" if compute > memory else "memory"
 
 
-@dataclass(frozen=True)
+@frozen
 class Profile:
     """What ``CompiledGraph.profile`` found. ``str`` is a table, the slowest rows first.
 

@@ -79,9 +79,13 @@ class Session:
     ) -> CompiledGraph:
         """Compile a graph. ``dims`` binds symbolic dims now; others bind at the first call of each
         shape. ``options`` are those of ``rlx.lowering.base.Options``."""
+        from rlx.lowering.compilation import Options
+
         if not isinstance(graph, Graph):
             raise GraphError(f"compile takes a Graph, found a {type(graph).__name__}", caller())
         graph.nodes()  # a graph without outputs is refused here, at the user's line
+        # So are options, though a graph with dims to be bound is compiled at its first call.
+        Options.of(options)
         report = None
         if self.types.changes:
             from rlx.precision.rewrite import with_precision

@@ -23,9 +23,13 @@ def save(graph: Graph, path: str | PathLike[str], *, values: bool = True) -> Non
 
     ``load`` gives the same graph: its name, inputs and params (unused ones too), symbolic dims,
     attributes and constants to the bit, outputs, and the places in the user's files. GraphError for
-    a graph without outputs.
+    a graph without outputs, IRError for a file that cannot be written.
     """
-    Path(path).write_text(graph_text(graph, values=values), encoding="utf-8")
+    text = graph_text(graph, values=values)
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as e:
+        raise IRError(f"cannot write {path}: {e.strerror}") from None
 
 
 def load(path: str | PathLike[str]) -> Graph:

@@ -13,6 +13,7 @@ from rlx.ops.base import Op, located, op_class
 from rlx.ops.control import Control
 from rlx.ops.slots import SEGMENTS, present_slots
 from rlx.ops.value import Value
+from rlx.records import frozen
 from rlx.text.cursor import Cursor
 from rlx.text.elements import type_text
 from rlx.text.values import read_attr, read_ints, read_string
@@ -25,7 +26,7 @@ SYMBOL = re.compile(r"@[\w.$-]+")
 _COUNT = re.compile(r"[0-9]{1,9}")
 
 
-@dataclass(frozen=True)
+@frozen
 class Declared:
     """A function that stands for a control op: its class and its attributes, bodies among them."""
 

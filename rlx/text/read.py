@@ -6,7 +6,6 @@ each control op a declaration that names its bodies (see ``rlx.dialects.control`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from rlx.errors import did_you_mean
@@ -15,6 +14,7 @@ from rlx.ops import OP_MODULES
 from rlx.ops.base import located, op_class
 from rlx.ops.control import Control
 from rlx.ops.value import Value
+from rlx.records import frozen
 from rlx.text.body import SYMBOL, VALUE, Body, Declared
 from rlx.text.cursor import Cursor
 from rlx.text.elements import CONTROL
@@ -37,7 +37,7 @@ def parse_graph(text: str, source: str = "<text>") -> Graph:
     return _Reader(Cursor(text, source)).graph()
 
 
-@dataclass(frozen=True)
+@frozen
 class _Argument:
     """An argument of a function; one of a declaration has no name."""
 

@@ -2,31 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import argparse
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from rlx.errors import RlxError
 from rlx.types import DTYPES
 
-__all__ = ["dim", "many_arrays", "named_arrays", "pair", "save_array"]
+__all__ = ["Once", "dim", "many_arrays", "named_arrays", "pair", "save_array"]
 
 Array = np.ndarray[Any, Any]
 
 
 def pair(text: str) -> tuple[str, str]:
-    """``NAME=VALUE`` as a pair; ValueError, which argparse reports, for other text."""
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise ValueError(text)
-    return name, value
+    """``NAME=FILE`` as a pair; ArgumentTypeError for other text."""
+    return _halves(text, "NAME=FILE.npy")
 
 
 def dim(text: str) -> tuple[str, int]:
-    """``NAME=SIZE``, the size of a symbolic dim; ValueError for other text."""
-    name, size = pair(text)
-    return name, int(size)
+    """``NAME=SIZE``, the size of a symbolic dim; ArgumentTypeError for other text."""
+    name, size = _halves(text, "NAME=SIZE")
+    try:
+        return name, int(size)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"found {text!r}, expected a whole number for the size of {name}"
+        ) from None
+
+
+class Once(argparse.Action):
+    """An option for pairs, in a list, that may be given again but for no name a second time."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Take one more pair; wrong usage if its name was there before."""
+        before = getattr(namespace, self.dest)
+        if any(name == values[0] for name, _ in before):
+            raise argparse.ArgumentError(self, f"{values[0]!r} was given twice")
+        setattr(namespace, self.dest, [*before, values])
+
+
+def _halves(text: str, form: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected {form}")
+    return name, value
 
 
 def named_arrays(pairs: Iterable[tuple[str, str]], types: Mapping[str, str]) -> dict[str, Array]:
@@ -48,7 +77,8 @@ def many_arrays(path: str, types: Mapping[str, str]) -> dict[str, Array]:
     found = _read(path)
     if isinstance(found, np.ndarray):
         raise RlxError(f"{path} holds one array without a name; expected .safetensors or .npz")
-    return {name: _typed(found[name], dt) for name, dt in types.items() if name in found}
+    with _arrays_in(path):
+        return {name: _typed(found[name], dt) for name, dt in types.items() if name in found}
 
 
 def save_array(path: str, value: Array) -> None:
@@ -61,12 +91,33 @@ def save_array(path: str, value: Array) -> None:
 
 
 def _read(path: str) -> Any:
-    try:
+    with _arrays_in(path):
         return np.load(path, allow_pickle=False)
+
+
+@contextmanager
+def _arrays_in(path: str) -> Generator[None]:
+    """What NumPy raises while it reads a file as an RlxError."""
+    try:
+        yield
     except OSError as e:
         raise RlxError(f"cannot read {path}: {e.strerror or e}") from None
-    except (ValueError, EOFError) as e:
-        raise RlxError(f"{path} holds no array: {e}; expected what numpy.save writes") from None
+    except (ValueError, EOFError, BadZipFile) as e:
+        raise RlxError(
+            f"{path} holds no array{_instead(path, e)}; expected what numpy.save or numpy.savez"
+            " writes, of numbers"
+        ) from None
+
+
+def _instead(path: str, error: Exception) -> str:
+    """What a file has in the place of an array, or else what NumPy says of it."""
+    with open(path, "rb") as f:
+        first = f.read(6)
+    if not first:
+        return ": it is empty"
+    # NumPy takes any other file for a pickle, and says how to load that.
+    own = first.startswith((b"\x93NUMPY", b"PK\x03\x04"))
+    return f": {error}" if own else f": it begins with {first!r}"
 
 
 def _typed(value: Any, dt: str | None) -> Array:

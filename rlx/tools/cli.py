@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -48,7 +49,13 @@ def main(argv: list[str] | None = None) -> int:
     args = parser(words[0] if words else None).parse_args(argv)
     here = caller()
     try:
-        return _module(args.command).run(args)
+        status = _module(args.command).run(args)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # The reader has what it wants; Python would complain once more as it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except RlxError as e:
         if args.debug:
             raise

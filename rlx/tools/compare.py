@@ -11,7 +11,6 @@ graph are tried that end with one op each.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from rlx.lowering.base import Compilation, Options
 from rlx.lowering.levels import passes_between
 from rlx.modules import GraphModule, GraphStage
 from rlx.ops.base import Op
+from rlx.records import frozen
 from rlx.runtime.session import Session
 from rlx.targets import TARGETS, find_target
 from rlx.tools.reduce.change import Array, Change, Subject, changed
@@ -34,7 +34,7 @@ LAST_GRAPH = "simplify"
 """The last pass after which a module is still a graph."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Level:
     """A form of a graph, by the name of the pass that made it, and how it is run."""
 
@@ -55,7 +55,7 @@ class Level:
         return None
 
 
-@dataclass(frozen=True)
+@frozen
 class Divergence:
     """Where a device's results leave the interpreter's.
 
@@ -78,7 +78,7 @@ class Divergence:
         return f"differs at {self.level}, {first}: {self.said}; {context}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Comparison:
     """What became of a graph on a device: the levels that agree, and the divergence if there is
     one."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlx.errors import IRError, RlxError, did_you_mean
+from rlx.records import frozen
 
 __all__ = ["Collector", "Found"]
 
@@ -42,7 +43,7 @@ class Found:
     elsewhere: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Expected:
     """What a comment expects: a part of a message of a severity at a line (0: no place known)."""
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from rlx.errors import ShapeError
-from rlx.tools.arrays import many_arrays, named_arrays, pair
+from rlx.tools.arrays import Once, many_arrays, named_arrays, pair
 from rlx.tools.options import add_dims
 
 if TYPE_CHECKING:
     from rlx.graph import Graph
 
 __all__ = [
-    "add_graph_options", "add_params", "graph_from", "is_graph", "params_from", "sized_graph_from",
+    "add_graph_options", "add_params", "check_sizes", "graph_from", "is_graph", "params_from",
+    "refuse_graph_options", "sized_graph_from",
 ]  # fmt: skip
 
 
@@ -21,17 +23,17 @@ def add_graph_options(p: argparse.ArgumentParser) -> None:
     """What fixes sizes, and the inputs of an ONNX model that decide shapes."""
     add_dims(p)
     p.add_argument(
-        "--constant", action="append", type=pair, default=[], metavar="NAME=FILE.npy",
+        "--constant", action=Once, type=pair, default=[], metavar="NAME=FILE.npy",
         help="an input of an ONNX model that is fixed, because shapes depend on what it holds",
     )  # fmt: skip
 
 
 def add_params(p: argparse.ArgumentParser) -> None:
     """The values of params, from files."""
-    p.add_argument("--params", metavar="FILE", help="params to carry: .safetensors or .npz")
+    p.add_argument("--params", metavar="FILE", help="params by name: .safetensors or .npz")
     p.add_argument(
-        "--param", action="append", type=pair, default=[], metavar="NAME=FILE.npy",
-        help="a param to carry",
+        "--param", action=Once, type=pair, default=[], metavar="NAME=FILE.npy",
+        help="a param",
     )  # fmt: skip
 
 
@@ -66,8 +68,23 @@ def graph_from(path: str, args: argparse.Namespace) -> Graph:
 def sized_graph_from(path: str, args: argparse.Namespace) -> Graph:
     """The same; ShapeError if the command line leaves a dim without a size."""
     graph = graph_from(path, args)
-    if graph.symbols:
-        names = sorted(graph.symbols)
+    check_sizes(path, graph.symbols)
+    return graph
+
+
+def check_sizes(path: str, symbols: Collection[str]) -> None:
+    """ShapeError if dims of a file's graph have no size yet."""
+    if symbols:
+        names = sorted(symbols)
         listed = " ".join(f"--dim {n}=SIZE" for n in names)
         raise ShapeError(f"{path} has dims without a size: {', '.join(names)}; give {listed}")
-    return graph
+
+
+def refuse_graph_options(path: str, args: argparse.Namespace) -> None:
+    """ShapeError for an artifact with options of a graph: all was decided when it was compiled."""
+    given = [f"--{name}" for name in ("dim", "constant") if getattr(args, name)]
+    if given:
+        raise ShapeError(
+            f"{path} is an artifact, whose sizes were fixed by rlx compile; leave"
+            f" {' and '.join(given)} out, or compile it anew"
+        )

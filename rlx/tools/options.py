@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rlx.tools.arrays import dim
+from rlx.tools.arrays import Once, dim
 
 __all__ = ["add_compile_options", "add_dims"]
 
@@ -12,7 +12,7 @@ __all__ = ["add_compile_options", "add_dims"]
 def add_dims(p: argparse.ArgumentParser) -> None:
     """``--dim NAME=SIZE``, any number of times."""
     p.add_argument(
-        "--dim", action="append", type=dim, default=[], metavar="NAME=SIZE",
+        "--dim", action=Once, type=dim, default=[], metavar="NAME=SIZE",
         help="the size of a symbolic dim",
     )  # fmt: skip
 

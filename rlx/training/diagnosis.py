@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,14 @@ from rlx.graph import Graph, sizes_of
 from rlx.interpreter import evaluate
 from rlx.ops.base import Location, Op
 from rlx.ops.value import Value
+from rlx.records import frozen
 
 __all__ = ["Culprit", "culprit"]
 
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
+@frozen
 class Culprit:
     """What was found, and the user's line that it is about, if there is one."""
 

@@ -14,7 +14,6 @@ that nothing is updated by what is not finite. The state is named tensors:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from rlx.autodiff import gradients
 from rlx.errors import DTypeError, GraphError, NameError, ShapeError
@@ -24,6 +23,7 @@ from rlx.ops.movement import zeros
 from rlx.ops.value import Value
 from rlx.optim import Optimizer, all_finite, ema
 from rlx.random import fold_in
+from rlx.records import frozen
 from rlx.types import TensorType, f32, i64, u32
 
 __all__ = ["Clip", "Half", "Plan", "check_plan", "gradient_half", "update_half"]
@@ -38,7 +38,7 @@ RUN = {
 Clip = Callable[[Mapping[str, Value]], dict[str, Value]]
 
 
-@dataclass(frozen=True)
+@frozen
 class Plan:
     """What is trained, and how. ``trained`` are params of ``graph``, the first output of which is
     the loss."""
@@ -71,7 +71,7 @@ class Plan:
         return found | RUN
 
 
-@dataclass(frozen=True)
+@frozen
 class Half:
     """A graph, the state that it reads, and that which it writes: the last of its outputs."""
 

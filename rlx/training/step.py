@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +14,7 @@ from rlx.ops.builders import located
 from rlx.ops.location import caller
 from rlx.optim import Optimizer
 from rlx.random import key_data
+from rlx.records import frozen
 from rlx.runtime.executable import typed_array
 from rlx.runtime.session import CompiledGraph, Session
 from rlx.training import checkpoint
@@ -27,7 +27,7 @@ __all__ = ["LossScale", "StepResult", "TrainStep", "compile_training"]
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
+@frozen
 class LossScale:
     """How a loss is scaled so that gradients of f16 do not vanish.
 
@@ -50,7 +50,7 @@ class LossScale:
             )
 
 
-@dataclass(frozen=True)
+@frozen
 class StepResult:
     """What a step gives: the loss of its batch, the metrics by name, and whether the params were
     ``updated``: not by a batch that is only accumulated, or whose gradients overflowed."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from rlx._mlir import ir
 from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.pipeline import STAGES, run_passes
 from rlx.lowering.report import ArenaBuffer
 from rlx.lowering.schedule import read_schedule
+from rlx.records import frozen
 from rlx.view.kernels import KernelView, view_kernel
 from rlx.view.levels import Level, level_lines, source_level
 from rlx.view.provenance import Provenance
@@ -19,7 +19,7 @@ __all__ = ["Buffer", "CompileView", "Launch", "watch"]
 TITLES = {"hir": "HIR", "mir": "MIR", "fused": "MIR, fused", "lir": "LIR"}
 
 
-@dataclass(frozen=True)
+@frozen
 class Launch:
     """A launch: its kernel, its node, and the types of what it touches in the arena by offset."""
 
@@ -28,7 +28,7 @@ class Launch:
     arena: dict[int, str]
 
 
-@dataclass(frozen=True)
+@frozen
 class Buffer:
     """A value in the arena, as ``ArenaBuffer`` has it; ``text`` is its type, and ``node`` that of
     the launch that writes it."""
@@ -41,7 +41,7 @@ class Buffer:
     node: int
 
 
-@dataclass(frozen=True)
+@frozen
 class CompileView:
     """All that the page shows. ``origins`` are those of ``Provenance``, ``launches`` are those of
     main, ``kernel_nodes`` the node of each kernel, ``missed_nodes`` the line of each missed fusion.

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rlx.kernels.emit import emit_kernel
 from rlx.lowering.base import Compilation
 from rlx.lowering.schedule import KernelRef
+from rlx.records import frozen
 from rlx.targets.base import BINARY_STAGES, Target
 
 __all__ = ["KernelView", "Listing", "view_kernel"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Listing:
     """A stage of a kernel as text. ``lines`` has for each line that of the kernel's own text which
     it came from (from 1; 0 for none), and is empty where the target does not say."""
@@ -22,7 +21,7 @@ class Listing:
     lines: list[int]
 
 
-@dataclass(frozen=True)
+@frozen
 class KernelView:
     """A kernel: its name in LIR, its config, and its listings, its own MLIR text first."""
 

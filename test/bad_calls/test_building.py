@@ -68,9 +68,12 @@ LEAVES = [
     ),
     Bad(
         ShapeError,
-        r"'w' has shape \[2, 3\], found \[3, 2\]",
+        r"'w' has shape \[2, 3\], found \[3, 2\]$",
         lambda g, x: g.param("w", [2, 3], value=np.ones((3, 2), np.float32)),
     ),
+    Bad(GraphError, "full takes one number, found 'a'", lambda g, x: g.full([2], "a")),
+    Bad(GraphError, r"full takes one number, found \[1, 2\]", lambda g, x: g.full([2], [1, 2])),
+    Bad(GraphError, "full takes one number, found None", lambda g, x: g.full([2], None)),
     Bad(
         ShapeError,
         "6 elements expected, 5 found",

@@ -131,6 +131,31 @@ SESSIONS = [
     ),
     Bad(
         GraphError,
+        "no option is called 'fuze'; did you mean 'fuse'",
+        lambda: rlx.Session().compile(symbolic(), fuze=False),
+    ),
+    Bad(
+        GraphError,
+        "dispatch is 'native' or 'common', found 'fast'",
+        lambda: rlx.Session("interpret").compile(symbolic(), dispatch="fast"),
+    ),
+    Bad(
+        GraphError,
+        "no option is called 'fuze'; did you mean 'fuse'",
+        lambda: rlx.compile_artifact(graph(), fuze=False),
+    ),
+    Bad(
+        GraphError,
+        "no option is called 'fuze'; did you mean 'fuse'",
+        lambda: rlx.legalize_graph_for_device(graph(), fuze=False),
+    ),
+    Bad(
+        GraphError,
+        "no option is called 'fuze'; did you mean 'fuse'",
+        lambda: rlx.dispatch_report_for_device(graph(), fuze=False),
+    ),
+    Bad(
+        GraphError,
         "fuse is True or False, found 'no'",
         lambda: rlx.Session().compile(graph(), fuse="no"),
     ),
@@ -321,7 +346,7 @@ RUNS = [
         "not C-contiguous|ascontiguousarray",
         lambda f: f.run_slots(np.ones((4, 1), np.float32).T[:, ::-1]),
     ),
-    Bad(DTypeError, "'x' is f32, found object numbers", lambda f: f.run_slots(None)),
+    Bad(DTypeError, "'x' is f32, found None", lambda f: f.run_slots(None)),
     Bad(ShapeError, r"'x' has shape \[1, 4\], found \[4\]", lambda f: f.run_slots([1, 2, 3, 4])),
     Bad(
         GraphError,

@@ -189,6 +189,34 @@ def test_the_command_line_names_what_there_is(capsys: pytest.CaptureFixture[str]
         assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["softmax", "--only", "78x1001"], "no case of softmax has 78x1001 in it: 128x768, "),
+        (["softmax", "--only", "128256", "--quick"], "--quick takes none of these cases"),
+        (["report", "none.json"], "no such file: none.json"),
+    ],
+)
+def test_what_there_is_nothing_to_do_for_is_wrong_usage(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        status = program.main([*arguments])
+    except SystemExit as end:
+        status = end.code
+    assert status == 2
+    assert message in capsys.readouterr().err
+
+
+def test_peers_that_are_not_there_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bench.measure.NEEDS", {"numpy": ("no_such_package",)})
+    monkeypatch.setattr(program, "parts", lambda names, options: iter(()))
+    assert program.main(["softmax", "--peers", "numpy"]) == 0
+    assert "not installed, and left out: numpy" in capsys.readouterr().err
+
+
 def test_graphs_are_saved_for_rlx_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["softmax", "norm", "--only", "77x1001", "--save", str(tmp_path)]
     assert program.main(arguments) == 0

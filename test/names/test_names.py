@@ -80,6 +80,8 @@ def test_the_prelude_has_every_name() -> None:
         rlx.prelude.nothing  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(AttributeError, match="'rlx' has no attribute 'nothing'"):
         rlx.nothing  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(AttributeError, match="'Sesion'; did you mean 'Session'"):
+        rlx.Sesion  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(AttributeError, match=r"'rlx\.ops' has no attribute 'nothing'"):
         rlx.ops.nothing  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -87,7 +87,7 @@ def _sampled(b: Builder, cls: type[Op]) -> Op:
 
 def _unary(b: Builder, cls: type[Op]) -> Op:
     x = b.value(cls.dtypes or FLOATS, exact=cls.name in JUMPS)
-    return cls(b.tame(x, _DOMAIN.get(cls.name.split(".")[1], "normal")))
+    return cls(b.tame(x, cls.samples[0].data.get(0, "normal")))
 
 
 _QUOTIENTS = ("div", "floor_divide", "remainder", "fmod", "atan2")
@@ -435,12 +435,6 @@ def _control(b: Builder) -> Op:
 MOTIFS: dict[str, Callable[[Builder], Op]] = {
     "projections": _projections, "chain": _chain, "control": _control,
 }  # fmt: skip
-
-_DOMAIN = {
-    **dict.fromkeys(("log", "log2", "sqrt", "rsqrt"), "positive"),
-    **dict.fromkeys(("tan", "erfinv", "log1p", "asin", "acos", "atanh"), "unit"),
-    "acosh": "above_one",
-}
 
 _MAKERS: dict[str, Maker] = {
     "where": _where, "cast": _cast, "reshape": _reshape, "transpose": _transpose,

@@ -333,4 +333,8 @@ def test_without_places_the_text_is_that_of_the_structure() -> None:
 def test_a_graph_without_outputs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(rlx.RlxError, match="no outputs"):
         rlx.save(Graph(), tmp_path / "g.mlir")
+    g = Graph()
+    g.set_outputs(g.input("x", [2]).exp())
+    with pytest.raises(rlx.errors.IRError, match=r"cannot write .*: No such file or directory"):
+        rlx.save(g, tmp_path / "no" / "g.mlir")
     assert not (tmp_path / "g.mlir").exists()

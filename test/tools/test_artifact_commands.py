@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, value in (("x", X), ("w", W), ("b", B)):
         np.save(tmp_path / f"{name}.npy", value)
     np.savez(tmp_path / "both.npz", w=W, b=B, more=X)
+    objects = np.array([{}])
+    np.save(tmp_path / "objects.npy", objects)
+    np.savez(tmp_path / "objects.npz", w=objects)
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "both.npz").read_bytes()[:100])
+    (tmp_path / "empty.npy").write_bytes(b"")
+    (tmp_path / "unknown.mlir").write_text('%0 = "mir.gelo"() : () -> tensor<4xf32>')
     write_safetensors(tmp_path / "w.safetensors", {"w": W, "more": X})
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -117,10 +125,25 @@ def test_an_artifact_for_a_gpu_that_is_not_here(capsys: pytest.CaptureFixture[st
         ((*COMPILE, "--param", "w=x.npy"), "'w' has shape"),
         ((*COMPILE, "--target", "cpu:486"), "unknown CPU '486'"),
         (("run", "both.npz"), "expected an RLX artifact"),
-        (("run", "small.mlir"), "nothing was given for the input 'x'"),
+        (("run", "small.mlir", "--params", "both.npz"), "nothing was given for the input 'x'"),
         ((*RUN, "--output", "y.npy"), "has 2 outputs, found 1 --output"),
-        (("run", "small.rlx", "--input", "y=x.npy"), "no input is called 'y'"),
-        (RUN, "no value was set for params 'w', 'b'"),
+        ((*RUN[:2], "--params", "both.npz", "--input", "y=x.npy"), "no input is called 'y'"),
+        (RUN, "no value was set for params 'w', 'b' of small.rlx; give --param w=FILE.npy"),
+        ((*RUN, "--param", "w=w.npy"), "no value was set for param 'b' of"),
+        ((*RUN, "--dim", "batch=4"), "is an artifact, whose sizes were fixed by rlx compile"),
+        ((*RUN, "--constant", "x=x.npy"), "leave --constant out"),
+        (("bench", "small.rlx", "--dim", "batch=4"), "leave --dim out, or compile it anew"),
+        ((*RUN, "--param", "w=small.mlir"), "holds no array: it begins with b'"),
+        ((*RUN, "--param", "w=empty.npy"), "holds no array: it is empty"),
+        ((*RUN, "--param", "w=objects.npy"), "expected what numpy.save or numpy.savez writes"),
+        ((*RUN, "--params", "objects.npz"), "objects.npz holds no array: Object arrays"),
+        ((*RUN, "--params", "cut.npz"), "cut.npz holds no array: File is not a zip file"),
+        (("compare", "small.mlir"), "without a size: batch; give --dim batch=SIZE"),
+        (("reduce", "small.mlir"), "without a size: batch; give --dim batch=SIZE"),
+        (("view", "small.mlir"), "without a size: batch; give --dim batch=SIZE"),
+        (("view", "none.mlir"), "cannot read none.mlir: No such file"),
+        (("view", "unknown.mlir"), "unknown.mlir:1: cannot parse the MLIR text"),
+        (("cache", "explain", "none.mlir"), "there is no file 'none.mlir', and no entry has a key"),
         ((*RUN, "--param", "w=none.npy"), "cannot read none.npy"),
         ((*RUN, "--param", "w=w.npy", "--param", "b=b.npy", "--output", "no/a", "--output", "b"),
          "cannot write no/a"),
@@ -140,9 +163,36 @@ def test_what_is_wrong_is_said_in_one_line(
     assert __file__ not in err  # the place of a command's error is not where it was called
 
 
-def test_wrong_usage_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    for wrong in (["--dim", "batch"], ["--dim", "batch=x"], ["--param", "w"]):
-        with pytest.raises(SystemExit) as caught:
-            main(["compile", "g.mlir", "-o", "a.rlx", *wrong])
-        assert caught.value.code == 2
-        assert wrong[0] in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (("--dim", "batch"), "argument --dim: found 'batch', expected NAME=SIZE"),
+        (("--dim", "batch=x"), "expected a whole number for the size of batch"),
+        (("--dim", "n=1", "--dim", "m=2", "--dim", "n=3"), "argument --dim: 'n' was given twice"),
+        (("--param", "w"), "argument --param: found 'w', expected NAME=FILE.npy"),
+        (("--param", "w=a.npy", "--param", "w=b.npy"), "argument --param: 'w' was given twice"),
+    ],
+)
+def test_wrong_usage_is_shown(
+    wrong: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["compile", "g.mlir", "-o", "a.rlx", *wrong])
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("here")
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    """``rlx ... | head`` ends with nothing but what was read."""
+    assert main([*COMPILE[:3], "long.rlx", *COMPILE[4:], "--params", "both.npz"]) == 0
+    code = "from rlx.tools.cli import main; raise SystemExit(main())"
+    done = subprocess.Popen(
+        [sys.executable, "-c", code, "run", "long.rlx", "--input", "x=x.npy"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert done.stdout is not None and done.stderr is not None
+    done.stdout.close()
+    assert done.stderr.read() == b""
+    done.stderr.close()
+    assert done.wait() == 1

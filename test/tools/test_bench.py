@@ -88,12 +88,12 @@ def test_an_artifact_is_taken_as_it_is(bench: Command) -> None:
     ("arguments", "code", "part"),
     [
         ([], 1, "dims without a size: batch; give --dim batch=SIZE"),
-        (["--dim", "batch"], 2, "invalid dim value: 'batch'"),
+        (["--dim", "batch"], 2, "found 'batch', expected NAME=SIZE"),
         (["--dim", "batch=4", "--repeat", "0"], 1, "1 run or more, found 0"),
         (["--dim", "batch=4", "--input", "ids=none.npy"], 1, "cannot read none.npy"),
         (["--dim", "batch=4", "--input", "idz=a.npy"], 1, "called 'idz'; did you mean 'ids'?"),
         (["--dim", "batch=4", "--param", "tabel=a.npy"], 1, "did you mean 'table'?"),
-        (["--input", "encoder.mlir"], 2, "invalid pair value"),
+        (["--input", "encoder.mlir"], 2, "found 'encoder.mlir', expected NAME=FILE.npy"),
     ],
 )
 def test_what_it_cannot_use_is_refused(bench: Command, arguments, code, part) -> None:

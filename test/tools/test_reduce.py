@@ -290,7 +290,7 @@ def test_what_does_not_fail_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     path = tmp_path / "g.mlir"
     rlx.save(g, path)
     for arguments, message in (
-        ([], "the dims n of"),
+        ([], "has dims without a size: n"),
         (["--dim", "n=3"], "nothing fails here"),
         (["--dim", "n=3", "--mismatch"], "nothing to reduce"),
         (["--dim", "n=3", "--target", "cuda"], "only code for cpu is run"),

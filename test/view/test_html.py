@@ -222,7 +222,7 @@ def test_a_saved_graph_can_be_viewed_at_sizes_of_its_dims(
 def test_what_is_no_text_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = tmp_path / "wrong.mlir"
     assert cli.main(["view", str(wrong)]) == 1
-    assert f"rlx: {wrong}: No such file" in capsys.readouterr().err
+    assert f"rlx: cannot read {wrong}: No such file" in capsys.readouterr().err
     wrong.write_bytes(np.arange(9).tobytes())
     assert cli.main(["view", str(wrong)]) == 1
     assert "is not text" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,12 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
 from rlx.errors import ModelError
+from rlx.records import frozen
 
 __all__ = ["Source", "read"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Source:
     """A model, the name that errors have for it, and the folder that its external data lies in;
     None if the model does not come from a file."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -34,6 +34,7 @@ from rlx.graph import Graph
 from rlx.ops.attrs import literal
 from rlx.ops.location import caller, located
 from rlx.ops.value import Value
+from rlx.records import frozen
 from rlx.types import TensorType
 
 __all__ = ["Context", "Importer", "import_model"]
@@ -42,7 +43,7 @@ Array = np.ndarray[Any, Any]
 Scope = Mapping[str, Edge]
 
 
-@dataclass(frozen=True)
+@frozen
 class Context:
     """What surrounds a node: the values that it can name, the versions of the op types' domains,
     and inside a function the attributes that its caller gave."""

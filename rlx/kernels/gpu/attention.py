@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
 
@@ -28,6 +27,7 @@ from rlx.kernels.gpu.attention_plan import GpuAttentionConfig, argument_names, l
 from rlx.kernels.gpu.tile import Room, multiply, stage
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import ceil_div
+from rlx.records import frozen
 from rlx.types import i32
 
 __all__ = ["GpuAttentionConfig", "emit", "launch", "name"]
@@ -55,7 +55,7 @@ def emit(name: str, config: GpuAttentionConfig, target: KernelTarget) -> KernelT
     return k.text()
 
 
-@dataclass(frozen=True)
+@frozen
 class _Row:
     """A row of a block: whether there is one, its head, its query, and the position of that among
     the keys."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rlx.errors import UnsupportedError
 from rlx.kernels.attention_args import AttentionConfig, AttentionSizes, size_names, size_values
 from rlx.kernels.builder import KernelTarget
 from rlx.kernels.family import Launch
 from rlx.kernels.gpu.tile import Tile, lay_out, power_below
 from rlx.kernels.strides import ceil_div
+from rlx.records import frozen
 
 __all__ = ["GpuAttentionConfig", "argument_names", "argument_values", "launch"]
 
@@ -26,7 +25,7 @@ _CONSTANT = ("dim", "scale", "softcap", "per_task", "splits", "key_block")
 """Sizes of CPU kernels that are constants of the code here, or have no meaning."""
 
 
-@dataclass(frozen=True)
+@frozen
 class GpuAttentionConfig:
     """What the code depends on. ``tile`` is that of the scores: rows, keys, and the elements of the
     dim that a piece has; ``whole`` says that all of the rows' queries stay in shared memory.

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from rlx.errors import UnsupportedError
@@ -29,6 +28,7 @@ from rlx.kernels.probe import step_cost
 from rlx.kernels.program import Program
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import Access, Space, Strided, Strides, ceil_div, collapse
+from rlx.records import frozen
 from rlx.types import DType
 
 __all__ = ["GpuContractionConfig", "Split", "emit", "launch", "name", "turns"]
@@ -51,7 +51,7 @@ STORE_COST = 4
 """Instructions to find and store an element."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Split:
     """``columns`` columns of C, each by ``parts`` threads, and ``rows`` rows, by every thread."""
 
@@ -65,7 +65,7 @@ class Split:
         return self.columns * self.parts
 
 
-@dataclass(frozen=True)
+@frozen
 class GpuContractionConfig:
     """What the code depends on. ``epilogue`` takes the product, rounded to its first input's type,
     and the operands; ``accesses`` are those of A, B, the operands and C, along the batch's dims and

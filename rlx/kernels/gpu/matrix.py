@@ -15,11 +15,12 @@ Sums are made in an order of the hardware's own.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeVar
 
 from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.reg import Reg
+from rlx.records import frozen
 from rlx.types import DType, bf16, f16, f32, u32
 
 __all__ = ["UNITS", "MatrixUnit", "Operands", "unit_for"]
@@ -40,7 +41,7 @@ class Spread(NamedTuple):
         return at % self.modulo * self.times
 
 
-@dataclass(frozen=True)
+@frozen
 class MatrixUnit:
     """An instruction for each of ``dtypes``, and how its matrices lie in a wave of ``wave`` lanes.
 

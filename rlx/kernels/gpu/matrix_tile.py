@@ -13,7 +13,6 @@ along the depth, since a lane's elements of A and of B are neighbours there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -21,12 +20,13 @@ from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.gpu.matrix import UNITS, MatrixUnit, Operands
 from rlx.kernels.gpu.tile import Room, stage
 from rlx.kernels.reg import Reg
+from rlx.records import frozen
 from rlx.types import DType, f32, u16
 
 __all__ = ["Fragments", "Panel", "emit_block", "multiply"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Fragments:
     """A tile of a product by the matrix units of a block: ``waves_y`` x ``waves_x`` waves, each
     with ``rows`` x ``columns`` matrices of sums of the unit; ``depth`` is that of a piece in shared
@@ -81,7 +81,7 @@ _APART = 8
 every piece at a multiple of 16 bytes."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Panel(Room):
     """Shared memory for ``size`` rows of A, or columns of B, each of ``depth`` elements as bits."""
 

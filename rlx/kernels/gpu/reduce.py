@@ -13,7 +13,6 @@ into parts, and a second launch reduces those. The order of a sum depends on the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
@@ -22,6 +21,7 @@ from rlx.kernels.gpu.tile import power_below
 from rlx.kernels.reduce import accumulate_type
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import Access, Strided, Strides, ceil_div
+from rlx.records import frozen
 from rlx.types import DType
 
 __all__ = ["GpuReduceConfig", "emit", "launch", "name", "rows_of_part"]
@@ -38,7 +38,7 @@ ROUNDS = 8
 """Elements of a thread from which a column is cut into parts."""
 
 
-@dataclass(frozen=True)
+@frozen
 class GpuReduceConfig:
     """A reduction of elements of ``dtype`` to the type ``out`` by blocks of ``columns`` columns and
     ``parts`` threads for each. ``access`` is how the operand moves along its three dims."""

@@ -14,16 +14,16 @@ neighbours of shared memory, and write neighbours of the result.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.reg import Buffer, Reg
+from rlx.records import frozen
 from rlx.types import DType
 
 __all__ = ["Room", "Tile", "lay_out", "multiply", "power_below", "stage"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Tile:
     """``rows`` x ``columns`` sums for each of ``threads_y`` x ``threads_x`` threads, and ``depth``
     steps of a piece. All but rows and columns are powers of two."""
@@ -71,7 +71,7 @@ def lay_out(target: KernelTarget, most: int = 256) -> tuple[int, int]:
     return rows, threads // rows
 
 
-@dataclass(frozen=True)
+@frozen
 class Room:
     """Shared memory for a piece: ``depth`` rows of ``size`` elements, one more apart, so that
     threads that write along the depth do not all meet in one bank."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import gcd
 
 from rlx.errors import UnsupportedError
@@ -30,6 +29,7 @@ from rlx.kernels.triton.contraction import (
 from rlx.kernels.triton.machine import TritonMachine
 from rlx.kernels.triton.pointwise import pointwise
 from rlx.kernels.triton.text import Block, Text
+from rlx.records import frozen
 from rlx.types import DType, bool_, f32, f64
 
 __all__ = ["AttentionTile", "TritonAttentionConfig", "emit", "launch", "name", "refuses"]
@@ -42,7 +42,7 @@ WIDEST = 256
 _LOG2_E = 1.4426950408889634
 
 
-@dataclass(frozen=True)
+@frozen
 class AttentionTile:
     """``rows`` against ``keys`` at a time, by ``warps`` waves; ``stages`` blocks of K and V are in
     shared memory or on their way there. ``dim`` is the head's, up to a power of two."""
@@ -61,7 +61,7 @@ class AttentionTile:
         return (pieces + queries if machine.direct else max(pieces, queries)) * dt.bytes
 
 
-@dataclass(frozen=True)
+@frozen
 class TritonAttentionConfig:
     """What the code depends on. ``rounds`` are the largest divisors of ``ROUND`` that divide the
     strides of q, k, v, out and the mask, and the first elements of their views. ``wide`` says that
@@ -128,7 +128,7 @@ def launch(
     return config, Launch(count[tile], 1, argument_values(base, s))
 
 
-@dataclass(frozen=True)
+@frozen
 class _Rows:
     """The rows of a program: which there are, their heads, their queries, and the positions of
     those among the keys."""

@@ -8,7 +8,6 @@ few rows of tiles before they go on to the next column.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import gcd
 
 from rlx.errors import UnsupportedError
@@ -21,6 +20,7 @@ from rlx.kernels.strides import Access, Space, Strides, ceil_div, collapse
 from rlx.kernels.triton import pointwise
 from rlx.kernels.triton.machine import TritonMachine
 from rlx.kernels.triton.text import Block, Pointer, Text, register_type
+from rlx.records import frozen
 from rlx.types import DType, f32
 
 __all__ = [
@@ -49,7 +49,7 @@ ROUND = 16
 """Sizes and strides are told apart by their common divisor with this: what is read at once."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ProductTile:
     """A tile of C by ``warps`` waves of threads; pieces of A and B have ``depth`` elements of the
     sums, and ``stages`` of them are in shared memory or on their way there."""
@@ -66,7 +66,7 @@ class ProductTile:
         return max(machine.pieces(self.stages) * piece, self.rows * self.columns * 4)
 
 
-@dataclass(frozen=True)
+@frozen
 class TritonContractionConfig:
     """What the code depends on, as far as ``GpuContractionConfig`` has it, and the tile.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rlx.records import frozen
 from rlx.types import DType, bf16, f16, f32
 
 __all__ = ["TritonMachine"]
 
 
-@dataclass(frozen=True)
+@frozen
 class TritonMachine:
     """A machine as Triton is told of it, and what it gives there.
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from rlx.kernels.builder import KernelText
 from rlx.kernels.control import ROW
 from rlx.kernels.reg import mlir_element
+from rlx.records import frozen
 from rlx.types import DType, bf16, bool_, f16, f32
 
 __all__ = ["Block", "Pointer", "Text", "register_type"]
@@ -84,7 +85,7 @@ class Block:
         return self.t.compare("ge", self, o)
 
 
-@dataclass(frozen=True)
+@frozen
 class Pointer:
     """An argument: the address of a buffer's view, and the type of its elements."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rlx.records import frozen
 from rlx.runtime.cache.entry import Damaged, key_of
 from rlx.runtime.cache.key import Key
 from rlx.runtime.cache.store import Store, manifest_of
@@ -11,7 +10,7 @@ from rlx.runtime.cache.store import Store, manifest_of
 __all__ = ["Near", "nearest"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Near:
     """An entry, and how its key differs from one that was looked for, part by part."""
 

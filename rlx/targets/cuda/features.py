@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from rlx.errors import DeviceError
 from rlx.kernels.triton.machine import TritonMachine
+from rlx.records import frozen
 from rlx.targets.gpu.profiles import Chip
 from rlx.targets.llvm.machine import Machine
 from rlx.targets.preset import find_preset
@@ -24,7 +24,7 @@ MOST_BUFFERS = 4096 // 8 - 2
 besides."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Features(Chip):
     """A compute capability and the version of PTX that code for it is written in.
 

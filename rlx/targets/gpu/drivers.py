@@ -7,11 +7,11 @@ import ctypes
 import importlib
 import os
 import threading
-from dataclasses import dataclass
 from functools import cache
 
 from rlx import knobs
 from rlx.errors import DeviceError, did_you_mean
+from rlx.records import frozen
 from rlx.targets.gpu.driver import FORKED, Driver
 
 __all__ = ["DRIVERS", "Probe", "close_drivers", "open_driver", "opened", "probe", "shared_driver"]
@@ -29,7 +29,7 @@ DRIVERS = {
 """What makes the driver of each API, and its module."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Probe:
     """What a driver finds here: a device by its name, or ``why`` there is none. ``software`` says
     that the device is this machine's processor, ``features`` what it has, as its driver does."""

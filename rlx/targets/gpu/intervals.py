@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from rlx.records import frozen
+
 __all__ = ["Sum", "Unknown", "between", "higher", "lower", "unknown"]
 
 _DEPTH: Final = 3
@@ -27,7 +29,7 @@ class Unknown:
     above: tuple[Sum, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class Sum:
     """``number`` and ``terms``, a factor of each unknown."""
 

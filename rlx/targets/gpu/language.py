@@ -17,7 +17,9 @@ What a language lacks has no row, and a kernel that needs it is refused by name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from rlx.records import frozen
 
 __all__ = ["STATEMENTS", "Language"]
 
@@ -42,7 +44,7 @@ STATEMENTS = frozenset(
 """The rows that the printer asks for beside those of ops."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Language:
     """A shading language.
 

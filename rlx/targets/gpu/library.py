@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes as c
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rlx import knobs
 from rlx.errors import DeviceError, DeviceLostError, OutOfMemoryError
+from rlx.records import frozen
 
 __all__ = ["Codes", "Library", "address", "choose", "signature"]
 
@@ -33,7 +33,7 @@ def signature(letters: str) -> tuple[Any, list[Any]]:
     return _TYPES[returned or "i"], [_TYPES[letter] for letter in given]
 
 
-@dataclass(frozen=True)
+@frozen
 class Codes:
     """What an API's error codes mean: their names, which are for want of memory, and which say
     that the device is gone."""

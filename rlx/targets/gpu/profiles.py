@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from rlx.records import frozen
 from rlx.targets.preset import check_extras, find_preset
 from rlx.types import DType
 
@@ -25,7 +26,7 @@ def most_of(words: frozenset[str], least: int) -> int:
     return max(least, *(BUFFERS.get(word, 0) for word in words), 0)
 
 
-@dataclass(frozen=True)
+@frozen
 class Chip:
     """A kind of GPU by its name. Code for it needs a GPU that runs it."""
 
@@ -42,7 +43,7 @@ class Chip:
         return frozenset([self.isa])
 
 
-@dataclass(frozen=True)
+@frozen
 class Profile:
     """A version of a shading language: what a device of it can compute with."""
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from rlx.kernels.control import ROW
+from rlx.records import frozen
 from rlx.targets.gpu.work import Kernel, Triple
 from rlx.types import DTYPES
 
@@ -33,7 +34,7 @@ allows. No element is longer."""
 Role = Literal["arena", "packed", "error", "param", "constant", "input", "output"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Memory:
     """A buffer to allocate: what it is for, which of those it is, and its bytes."""
 
@@ -42,7 +43,7 @@ class Memory:
     nbytes: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Place:
     """A byte of a memory, by its number in the program. ``moves`` are (depth of a loop, bytes): it
     lies so much further on in each round of the loops around it."""
@@ -56,7 +57,7 @@ class Place:
         return self.offset + sum(rounds[depth] * step for depth, step in self.moves)
 
 
-@dataclass(frozen=True)
+@frozen
 class Dispatch:
     """A kernel, by its number, on so many groups. ``places`` are those of its bindings, and
     ``params`` its numbers without the starts of the views."""
@@ -85,7 +86,7 @@ class Dispatch:
         return offsets, struct.pack(f"<{len(numbers)}i", *numbers)
 
 
-@dataclass(frozen=True)
+@frozen
 class Branch:
     """Steps of which the bool at ``flag`` chooses the first or the second."""
 
@@ -94,7 +95,7 @@ class Branch:
     otherwise: tuple[Step, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Repeat:
     """Steps that run as long as the bool at ``flag`` is true after those of ``test``. One round
     more than ``limit`` (-1: no limit) is the fault of ``site``."""
@@ -106,7 +107,7 @@ class Repeat:
     site: int
 
 
-@dataclass(frozen=True)
+@frozen
 class For:
     """Steps that run ``rounds`` times, the last round first if ``reverse``; before each the number
     of the round is written to ``counter``, as 8 bytes."""
@@ -120,7 +121,7 @@ class For:
 Step: TypeAlias = "Dispatch | Branch | Repeat | For"
 
 
-@dataclass(frozen=True)
+@frozen
 class GpuProgram:
     """A compiled graph for one target and one binding of its dims.
 

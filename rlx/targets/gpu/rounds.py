@@ -9,7 +9,6 @@ counts too. Where the bounds of a loop depend on data there is no bound of its r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 from rlx import _mlir
 from rlx._mlir import ir
 from rlx.kernels.builder import KernelText
+from rlx.records import frozen
 from rlx.targets.gpu.intervals import Sum, Unknown, between, higher, lower, unknown
 from rlx.targets.gpu.work import Triple
 
@@ -68,7 +68,7 @@ class Rounds:
         return _parts(self._function)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Part:
     """A loop or a branch, and for each of its regions what is inside."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
+
+from rlx.records import frozen
 
 if TYPE_CHECKING:
     from rlx.targets.gpu.driver import Driver
@@ -28,7 +30,7 @@ Range = tuple["Buffer", int, int]
 """A buffer, the first byte, and the number of bytes."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Limits:
     """What one launch may ask of a device. Sizes are in bytes.
 
@@ -49,7 +51,7 @@ class Limits:
     buffer: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Binding:
     """One buffer of a kernel: the element type by name, and what the kernel does with it.
 
@@ -61,7 +63,7 @@ class Binding:
     access: Access = "read_write"
 
 
-@dataclass(frozen=True)
+@frozen
 class Kernel:
     """A kernel as its driver takes it.
 
@@ -135,7 +137,7 @@ class Handle(Resource):
         self.kernel = kernel
 
 
-@dataclass(frozen=True)
+@frozen
 class Launch:
     """A kernel on ``groups`` work groups; with none in some direction, it does nothing.
 

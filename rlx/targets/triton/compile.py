@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
 from rlx.errors import ToolchainError, UnsupportedError
 from rlx.kernels.builder import KernelText
 from rlx.kernels.triton.machine import TritonMachine
+from rlx.records import frozen
 from rlx.targets.triton.process import ask
 
 __all__ = ["Compiled", "compile_kernel", "emit_with"]
@@ -26,7 +27,7 @@ STAGES = {"llvm": "llir", "asm": "amdgcn", "ptx": "ptx", "hsaco": "hsaco"}
 _BUFFER = re.compile(r"\.value_kind: +global_buffer")
 
 
-@dataclass(frozen=True)
+@frozen
 class Compiled:
     """A kernel as machine code. It runs in groups of ``threads`` that are given ``shared`` bytes of
     dynamic shared memory, and takes ``spare`` null pointers after its arguments. ``stages`` are the

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rlx.records import frozen
 from rlx.targets.gpu.profiles import BUFFERS, buffer_words, most_of
 from rlx.targets.preset import check_extras, find_preset
 from rlx.types import DType, bf16, f16, f64, i8, i16, i64, u8, u16, u64
@@ -11,7 +10,7 @@ from rlx.types import DType, bf16, f16, f64, i8, i16, i64, u8, u16, u64
 __all__ = ["DEFAULT", "EXTRAS", "PRESETS", "Extra", "Features", "best", "preset"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Extra:
     """A kind of type that Vulkan leaves optional: what SPIR-V needs to compute with it and to keep
     it in storage buffers, and the element types that RLX needs it for."""
@@ -38,7 +37,7 @@ EXTRAS: dict[str, Extra] = {
 shaderInt8 and storageBuffer8BitAccess, and so on."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Features:
     """A version of Vulkan, and what a device has: extras, and words for its number of buffers."""
 

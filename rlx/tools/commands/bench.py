@@ -6,9 +6,9 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from rlx.tools.arrays import named_arrays, pair
+from rlx.tools.arrays import Once, named_arrays, pair
 from rlx.tools.feeds import random_arrays
-from rlx.tools.graphs import add_graph_options, sized_graph_from
+from rlx.tools.graphs import add_graph_options, refuse_graph_options, sized_graph_from
 
 if TYPE_CHECKING:
     from rlx.runtime.session import CompiledGraph, Session
@@ -22,7 +22,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     add_graph_options(p)
     for option, what in (("--input", "an input"), ("--param", "a param without a value")):
         p.add_argument(
-            option, action="append", type=pair, default=[], metavar="NAME=FILE.npy",
+            option, action=Once, type=pair, default=[], metavar="NAME=FILE.npy",
             help=f"{what}; by default it is random",
         )  # fmt: skip
     p.add_argument("--threads", type=int, help="number of threads; by default what is allowed")
@@ -51,5 +51,6 @@ def run(args: argparse.Namespace) -> int:
 def _compiled(session: Session, args: argparse.Namespace) -> CompiledGraph:
     """The file, compiled if it is not yet."""
     if args.graph.endswith(".rlx"):
+        refuse_graph_options(args.graph, args)
         return session.load(args.graph)
     return session.compile(sized_graph_from(args.graph, args))

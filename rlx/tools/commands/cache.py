@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rlx.errors import ArtifactError, NameError, ShapeError
+from rlx.errors import ArtifactError, NameError
 from rlx.runtime.cache import shared
 from rlx.runtime.cache.entry import Damaged, key_of
 from rlx.runtime.cache.explain import nearest
 from rlx.runtime.cache.key import Key
 from rlx.runtime.cache.store import Found, Store, load, manifest_of
-from rlx.tools.arrays import dim
+from rlx.tools.graphs import check_sizes
+from rlx.tools.options import add_dims
 
 __all__ = ["add_arguments", "run"]
 
@@ -32,10 +33,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
                 help="a graph's text, as rlx.save writes it, or the key of an entry, or the first"
                 " digits of one; by default the last miss",
             )  # fmt: skip
-            action.add_argument(
-                "--dim", action="append", type=dim, default=[], metavar="NAME=SIZE",
-                help="the size of a symbolic dim of the graph",
-            )  # fmt: skip
+            add_dims(action)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -95,9 +93,7 @@ def _explain_graph(store: Store, path: str, dims: dict[str, int]) -> int:
 
     graph = rlx.load(path)
     bound = graph.bind(dims) if dims else graph
-    if bound.symbols:
-        names = ", ".join(sorted(bound.symbols))
-        raise ShapeError(f"{path}: {names} has no size; give --dim {min(bound.symbols)}=SIZE")
+    check_sizes(path, bound.symbols)
     key = key_of_graph(bound, "cpu", selected().name, Options(), store)
     if isinstance(key, str):
         print(f"it is never kept: {key}")
@@ -150,8 +146,10 @@ ACTIONS: dict[str, tuple[Callable[[Store, argparse.Namespace], int], str]] = {
 def _named(store: Store, prefix: str) -> Found:
     fitting = [f for f in store.entries() if f.path.name.startswith(prefix)]
     if len(fitting) != 1:
+        found = f"{len(fitting)} entries have" if fitting else "no entry has"
         raise NameError(
-            f"{len(fitting)} entries have a key that begins with {prefix!r}; one should"
+            f"there is no file {prefix!r}, and {found} a key that begins so; rlx cache list shows"
+            " the keys"
         )
     return fitting[0]
 

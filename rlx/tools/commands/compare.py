@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from rlx.errors import GraphError
-from rlx.tools.graphs import add_graph_options, graph_from
+from rlx.tools.graphs import add_graph_options, sized_graph_from
 
 __all__ = ["add_arguments", "run"]
 
@@ -32,10 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from rlx.tools.reduce import Subject
     from rlx.tools.reduce.arrays import arrays_for, read_arrays
 
-    graph = graph_from(args.file, args)
-    if graph.symbols:
-        names = ", ".join(sorted(graph.symbols))
-        raise GraphError(f"the dims {names} of {args.file} have no sizes; give them by --dim")
+    graph = sized_graph_from(args.file, args)
     arrays = arrays_for(graph, args.seed)
     if args.arrays:
         arrays |= read_arrays(args.arrays, graph)

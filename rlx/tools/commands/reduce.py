@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlx.errors import GraphError
+from rlx.tools.graphs import check_sizes
 from rlx.tools.options import add_compile_options
 
 if TYPE_CHECKING:
@@ -71,9 +72,7 @@ def _subject(args: argparse.Namespace) -> Subject:
     graph = load(args.file)
     if args.dim:
         graph = graph.bind(dict(args.dim))
-    if graph.symbols:
-        names = ", ".join(sorted(graph.symbols))
-        raise GraphError(f"the dims {names} of {args.file} have no sizes; give them by --dim")
+    check_sizes(args.file, graph.symbols)
     if args.check:
         return Subject(graph)
     given = arrays_for(graph, args.seed)

@@ -5,8 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from rlx.errors import IRError
+from rlx.tools.graphs import check_sizes
 from rlx.tools.options import add_compile_options
+
+if TYPE_CHECKING:
+    from rlx._mlir import ir
 
 __all__ = ["add_arguments", "run"]
 
@@ -21,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the page and say where it is."""
-    from rlx.dialects.context import make_context, parse
+    from rlx.dialects.context import make_context
     from rlx.dialects.export import to_mlir
     from rlx.lowering.base import Compilation, Options
     from rlx.lowering.levels import level_of, passes_to
@@ -34,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
     standard = args.file == "-"
     name = "<stdin>" if standard else args.file
-    data = sys.stdin.buffer.read() if standard else Path(name).read_bytes()
+    data = sys.stdin.buffer.read() if standard else _read(name)
     text = decode(data, name)
     check_nesting(text)
     options = Options(dispatch=args.dispatch, fuse=not args.no_fuse)
@@ -42,11 +48,42 @@ def run(args: argparse.Namespace) -> int:
     context = make_context()
     with context:
         graph = parse_graph(text, name).bind(dict(args.dim)) if args.dim else None
-        module = parse(text, context) if graph is None else to_mlir(graph, context)
+        module = _parsed(text, name, context) if graph is None else to_mlir(graph, context)
         level, passes = level_of(module), passes_to(module, "lir")
+        if level != "lir":
+            check_sizes(name, _symbols(module))
         title = Path(name).name
         view = watch(module, level, passes, compilation, title=title, parsed=(name, text))
     output = Path(args.output or ("out.html" if standard else f"{name}.html"))
     output.write_text(page(view), encoding="utf-8")
     print(output)
     return 0
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as e:
+        raise IRError(f"cannot read {path}: {e.strerror}") from None
+
+
+def _parsed(text: str, name: str, context: ir.Context) -> ir.Module:
+    """The module of a file's text; IRError with the file's name for what is none."""
+    from rlx.dialects.context import parse
+
+    try:
+        return parse(text, context)
+    except IRError as e:
+        raise IRError(e.message, (name, e.location[1]) if e.location else None) from None
+
+
+def _symbols(module: ir.Module) -> set[str]:
+    """The symbolic dims of what @main takes."""
+    from rlx.dialects.convert import from_type
+    from rlx.dims import SymDim
+    from rlx.lowering.base import functions
+
+    main = functions(module).get("main")
+    arguments = [] if main is None else main.regions[0].blocks[0].arguments
+    dims = [d for a in arguments for d in from_type(a.type).shape]
+    return {s for d in dims if isinstance(d, SymDim) for s in d.symbols}

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
+from rlx.records import frozen
 from rlx.tools.opt.flags import UsageError
 
 __all__ = ["ROOT", "Step", "parse_pipeline", "pipeline_text"]
@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z_][\w.$-]*")
 _SPACE = re.compile(r"\s*")
 
 
-@dataclass(frozen=True)
+@frozen
 class Step:
     """A pass by name, its options as text, and the ops in which it is nested, outermost first."""
 

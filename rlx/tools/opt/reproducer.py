@@ -7,11 +7,11 @@ text; what else decides a compile stands beside it, in ``rlx_reproducer``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rlx.errors import IRError
+from rlx.records import frozen
 
 if TYPE_CHECKING:
     from rlx.tools.opt.steps import Root
@@ -22,7 +22,7 @@ IGNORED = re.compile(r"ignoring unknown external resources for '(mlir|rlx)_repro
 """MLIR's warning about the resources, which the driver reads by itself."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Settings:
     """What decides the result of a run besides its input: ``target`` and ``emit`` as written on
     the command line, ``pipeline`` as text, ``disabled`` the rules that are left out."""

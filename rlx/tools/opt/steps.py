@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from rlx._mlir import Pipeline, ir, mlir_errors
@@ -12,6 +11,7 @@ from rlx.lowering.base import Compilation, Pass, RulePass
 from rlx.lowering.pass_options import option_text, without_rules
 from rlx.lowering.pipeline import PIPELINE, named
 from rlx.lowering.registry import PASSES
+from rlx.records import frozen
 from rlx.tools.opt.flags import UsageError
 from rlx.tools.opt.pipeline_text import ROOT, Step, parse_pipeline, pipeline_text
 from rlx.tools.stages import run_pass
@@ -43,7 +43,7 @@ class Prepared(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@frozen
 class Own:
     """A pass of RLX."""
 
@@ -65,7 +65,7 @@ class Own:
         return module
 
 
-@dataclass(frozen=True)
+@frozen
 class Upstream:
     """A pass of MLIR, or a pipeline that it registers by a name."""
 

@@ -457,11 +457,11 @@ def test_the_command_explains_a_graph(
     missing = said("--dim", "n=3")
     assert "it is not there: there is no such entry" in missing
     assert "dims is 'n=3' here, and 'n=2' there" in missing
-    assert "n has no size; give --dim n=SIZE" in said(code=1)
+    assert "has dims without a size: n; give --dim n=SIZE" in said(code=1)
     monkeypatch.setattr(rlx, "LOADED_NS", 0)
     assert "never kept: RLX's own files have changed" in said("--dim", "n=2")
 
 
 def test_the_command_refuses_a_key_that_names_no_entry(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cache", "explain", "zz"]) == 1
-    assert "0 entries have a key that begins with 'zz'" in capsys.readouterr().err
+    assert "there is no file 'zz', and no entry has a key that begins so" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Products of tensors."""
+"""Products of tensors, and what else is made of matrices."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from rlx.frontends.onnx.node import Node, Rows, scalar
 from rlx.ops.contraction import MatMul
 from rlx.ops.einsum import einsum
 from rlx.ops.integers import matmul_integer
+from rlx.ops.linalg.solve import Det
 from rlx.ops.value import Value
 
 __all__ = ["ROWS"]
@@ -42,4 +43,10 @@ def sums(n: Node) -> Value:
     return einsum(n.need("equation"), *n.values())
 
 
-ROWS: Rows = {"Einsum": sums, "Gemm": gemm, "MatMul": matmul, "MatMulInteger": integers}
+def determinant(n: Node) -> Value:
+    return Det.build(n[0])
+
+
+ROWS: Rows = {
+    "Det": determinant, "Einsum": sums, "Gemm": gemm, "MatMul": matmul, "MatMulInteger": integers,
+}  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from rlx.ops.movement import axis_of
 from rlx.ops.slicing import Slice
 from rlx.ops.unary import Abs, Floor, Round
 from rlx.ops.value import Value
+from rlx.records import frozen
 from rlx.types import f32, i64
 
 __all__ = ["ROWS"]
@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 # -- resize --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@frozen
 class Axis:
     """One axis of a resize: its old and new size, the scale, and the part that is cropped."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from rlx.ops.scatter import Scatter
 from rlx.ops.slicing import Pad
 from rlx.ops.unary import Abs
 from rlx.ops.value import Value
+from rlx.records import frozen
 from rlx.types import f32, i32, i64
 
 __all__ = ["ROWS"]
@@ -26,7 +26,7 @@ __all__ = ["ROWS"]
 Ints = tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class Window:
     """A window that slides, with a number for each spatial axis; ``high`` includes the places that
     ``ceil_mode`` adds, ``beyond`` of them."""
