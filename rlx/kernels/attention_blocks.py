@@ -10,7 +10,8 @@ place, rows a multiple of 4 KB apart would evict each other).
 Queries lie side by side in the lanes: Q is transposed once, scores are ``[key][query]``, and the
 softmax goes over keys without crossing a lane. So no length needs a mask or a tail: keys come one
 by one, and lanes beyond the last query repeat it. Scores count in 1 / ln 2, so that weights are
-powers of two.
+powers of two. They are made in the loop of the next scores, whose multiply-adds leave most of the
+machine's other instructions free.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ class Blocks(Sums):
 
     @property
     def weaves(self) -> bool:
-        """Whether weights are made in the loop of the next scores: it takes registers for both."""
-        return self.k.target.registers >= 32
+        """Whether weights are made in the loop of the next scores: the sums of these must leave half
+        of the registers."""
+        return 2 * self.tile.keys * self.tile.query_vectors <= self.k.target.registers
 
     # -- the order of work -------------------------------------------------------------------
 
@@ -188,16 +190,19 @@ class Blocks(Sums):
                 return [done, *self.lift(lanes, done, tops, peaks, totals)]
             return [done, *tops, *totals]
 
-        names = ("peak", "total")
-        before = [k.load(self.scratch[x], p.r + v, t.lanes) for x in names for v in lanes]
-        done, *after = k.loop(0, p.keys, t.keys, tile, [k.index(0), *before])
+        before = [k.load(self.scratch["peak"], p.r + v, t.lanes) for v in lanes]
+        zeros = [k.const(0.0, self.config.compute, t.lanes)] * n
+        done, *after = k.loop(0, p.keys, t.keys, tile, [k.index(0), *before, *zeros])
         if not self.weaves:
-            after = self.lift(lanes, done, after[:n], before[:n], before[n:])
+            after = self.lift(lanes, done, after[:n], before, zeros)
         peaks, totals = after[:n], self.exponentials(p, lanes, done, after[:n], after[n:])
         for v, m, x in zip(lanes, peaks, totals, strict=True):
             k.store(m, self.scratch["peak"], p.r + v)
-            k.store(x, self.scratch["total"], p.r + v)
-            k.store(1.0 / x, self.scratch["inverse"], v)
+            # A block of keys is a chain of its own here too.
+            fade = k.load(self.scratch["fade"], v, t.lanes)
+            total = k.fma(k.load(self.scratch["total"], p.r + v, t.lanes), fade, x)
+            k.store(total, self.scratch["total"], p.r + v)
+            k.store(1.0 / total, self.scratch["inverse"], v)
 
     def score(
         self, p: Pair, lanes: list[int], ids: list[Reg],

@@ -145,7 +145,7 @@ class Pairs(Blocks):
             met = [(w, x) for w in ws for x in vs]
             return [dot(k, *xy, total) for xy, total in zip(met, acc, strict=True)]
 
-        return k.loop(0, (p.keys + 1) / 2, 1, step, self.begin(p, d, row))
+        return k.loop(0, (p.keys + 1) / 2, 1, step, self.nothing())
 
     def copy(self, p: Pair, d: Reg, count: Reg) -> None:
         """All of V is in scratch."""
