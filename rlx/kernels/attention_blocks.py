@@ -43,8 +43,8 @@ class Blocks(Sums):
 
     @property
     def weaves(self) -> bool:
-        """Whether weights are made in the loop of the next scores: the sums of these must leave half
-        of the registers."""
+        """Whether weights are made in the loop of the next scores: where the sums of these leave
+        half of the registers."""
         return 2 * self.tile.keys * self.tile.query_vectors <= self.k.target.registers
 
     # -- the order of work -------------------------------------------------------------------
