@@ -20,7 +20,7 @@ visible key a hidden one has the weight 0 (scores are taken to lie above -1e9), 
 that nobody sees are skipped. A bias may hold -inf; a row of -inf alone is nan.
 
 The bits of a row depend neither on the range that a call was given nor on hidden keys after its
-last visible one: sums go key by key from the first.
+last visible one: sums go key by key from the first, a chain a block of keys.
 """
 
 from __future__ import annotations

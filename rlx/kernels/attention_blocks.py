@@ -10,14 +10,17 @@ place, rows a multiple of 4 KB apart would evict each other).
 Queries lie side by side in the lanes: Q is transposed once, scores are ``[key][query]``, and the
 softmax goes over keys without crossing a lane. So no length needs a mask or a tail: keys come one
 by one, and lanes beyond the last query repeat it. Scores count in 1 / ln 2, so that weights are
-powers of two.
+powers of two. They are made in the loop of the next scores, whose multiply-adds leave most of the
+machine's other instructions free.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from operator import or_
+
+import numpy as np
 
 from rlx.kernels.attention_args import positions
 from rlx.kernels.attention_lanes import transpose
@@ -31,9 +34,18 @@ __all__ = ["Blocks"]
 
 CACHE_LINE = 64
 
+_SLACK = 8.0
+"""How far scores may be above their peak, in powers of two: a weight is at most 2^_SLACK."""
+
 
 class Blocks(Sums):
     """Emits the body of the kernel, a phase a method."""
+
+    @property
+    def weaves(self) -> bool:
+        """Whether weights are made in the loop of the next scores: where the sums of these leave
+        half of the registers."""
+        return 2 * self.tile.keys * self.tile.query_vectors <= self.k.target.registers
 
     # -- the order of work -------------------------------------------------------------------
 
@@ -86,9 +98,11 @@ class Blocks(Sums):
     def start(self, r: Reg, first: Reg, rows: Reg) -> None:
         """Copy a block of query rows into scratch; they have seen no key yet."""
         k, t, dt = self.k, self.tile, self.config.compute
+        lowest = float(np.finfo(dt.numpy).min)
         self.copy_queries(r, first, rows)
         for v in self.lanes:
-            k.store(k.const(-math.inf, dt, t.lanes), self.scratch["peak"], r + v)
+            # Not -inf, less which no score is a number.
+            k.store(k.const(lowest, dt, t.lanes), self.scratch["peak"], r + v)
             k.store(k.const(0.0, dt, t.lanes), self.scratch["total"], r + v)
 
     def copy_queries(self, r: Reg, first: Reg, rows: Reg) -> None:
@@ -154,40 +168,73 @@ class Blocks(Sums):
     # -- the weights -------------------------------------------------------------------------
 
     def weights(self, p: Pair, lanes: list[int]) -> None:
-        """The weights of the pair's keys for the vectors of queries at ``lanes``, into scratch."""
-        self.soften(p, lanes, self.score(p, lanes))
+        """The weights of the pair's keys for the vectors of queries at ``lanes``, into scratch:
+        2^(score - peak). ``fade`` is what the earlier sums count for under the new peak.
 
-    def score(self, p: Pair, lanes: list[int]) -> list[Reg]:
-        """scores[key][query] = K . (scale Q), capped and masked, for the pair's keys rounded up to
-        whole tiles; returns the highest that each query has met so far."""
-        k, a, t = self.k, self.args, self.tile
+        The weights of a tile are made in the time of the next one's multiply-adds. So a peak is not
+        the highest score, but near enough to it: at most ``_SLACK`` below it.
+        """
+        k, t, n = self.k, self.tile, len(lanes)
+        for v in lanes:
+            k.store(k.const(1.0, self.config.compute, t.lanes), self.scratch["fade"], v)
+
+        def tile(j: Reg, done: Reg, *carried: Reg) -> list[Reg]:
+            # The last tile repeats the last key rather than read beyond it.
+            ids = [k.minimum(j + i, p.keys - 1) for i in range(t.keys)]
+            if lanes == self.lanes:
+                k.when(p.copied <= j, lambda: self.request_keys(p, ids))
+            peaks, totals = list(carried[:n]), list(carried[n:])
+            done, totals, sums = self.score(p, lanes, ids, done, j - done, peaks, totals)
+            tops = self.seen(p, j, ids, lanes, sums, peaks)
+            if self.weaves:
+                return [done, *self.lift(lanes, done, tops, peaks, totals)]
+            return [done, *tops, *totals]
+
+        before = [k.load(self.scratch["peak"], p.r + v, t.lanes) for v in lanes]
+        zeros = [k.const(0.0, self.config.compute, t.lanes)] * n
+        done, *after = k.loop(0, p.keys, t.keys, tile, [k.index(0), *before, *zeros])
+        if not self.weaves:
+            after = self.lift(lanes, done, after[:n], before, zeros)
+        peaks, totals = after[:n], self.exponentials(p, lanes, done, after[:n], after[n:])
+        for v, m, x in zip(lanes, peaks, totals, strict=True):
+            k.store(m, self.scratch["peak"], p.r + v)
+            # A block of keys is a chain of its own here too.
+            fade = k.load(self.scratch["fade"], v, t.lanes)
+            total = k.fma(k.load(self.scratch["total"], p.r + v, t.lanes), fade, x)
+            k.store(total, self.scratch["total"], p.r + v)
+            k.store(1.0 / total, self.scratch["inverse"], v)
+
+    def score(
+        self, p: Pair, lanes: list[int], ids: list[Reg],
+        done: Reg, waiting: Reg, peaks: list[Reg], totals: list[Reg],
+    ) -> tuple[Reg, list[Reg], list[Reg]]:  # fmt: skip
+        """The sums of a tile, K . (scale Q) for the keys ``ids``; and meanwhile weights of the
+        ``waiting`` scores from key ``done`` on: how many are done then, and the totals."""
+        k, a, t, n = self.k, self.args, self.tile, len(lanes)
         queries, keys, base = self.scratch["queries"], self.scratch.get("keys"), p.r * a.dim
         start, stride = k.index(0), a.dim
         if keys is None:
             keys, start, stride = a.k, a.at("k", self.b, self.kv_head, p.at), a.k_row
+        rows = [start + i * stride for i in ids]
 
-        def some(j: Reg, *most: Reg) -> list[Reg]:
-            # The last tile repeats the last key rather than read beyond it.
-            ids = [k.minimum(j + n, p.keys - 1) for n in range(t.keys)]
-            rows = [start + n * stride for n in ids]
-            if lanes == self.lanes:
-                k.when(p.copied <= j, lambda: self.request_keys(p, ids))
+        def step(d: Reg, *sums: Reg) -> list[Reg]:
+            column = base + d * t.queries
+            q = [k.load(queries, column + v, t.lanes) for v in lanes]
+            out = []
+            for i, row in enumerate(rows):
+                key = k.splat(k.load(keys, row + d), t.lanes)
+                out += [k.fma(key, x, sums[i * n + v]) for v, x in enumerate(q)]
+            return out
 
-            def step(d: Reg, *sums: Reg) -> list[Reg]:
-                column = base + d * t.queries
-                q = [k.load(queries, column + v, t.lanes) for v in lanes]
-                out = []
-                for n, row in enumerate(rows):
-                    key = k.splat(k.load(keys, row + d), t.lanes)
-                    out += [k.fma(key, x, sums[n * len(q) + v]) for v, x in enumerate(q)]
-                return out
+        def both(d: Reg, *state: Reg) -> list[Reg]:
+            return [*self.weigh(done + d, lanes, peaks, state[:n]), *step(d, *state[n:])]
 
-            zero = k.const(0.0, self.config.compute, t.lanes)
-            sums = k.loop(0, a.dim, 1, step, [zero] * (t.keys * len(lanes)))
-            return self.seen(p, j, ids, lanes, sums, most)
-
-        before = [k.load(self.scratch["peak"], p.r + v, t.lanes) for v in lanes]
-        return k.loop(0, p.keys, t.keys, some, before)
+        sums = [k.const(0.0, self.config.compute, t.lanes)] * (t.keys * n)
+        if not self.weaves:
+            return done, totals, k.loop(0, a.dim, 1, step, sums)
+        first = k.minimum(waiting, a.dim)
+        state = k.loop(0, first, 1, both, [*totals, *sums])
+        return done + first, state[:n], k.loop(first, a.dim, 1, step, state[n:])
 
     def request(self, source: Buffer, rows: list[Reg]) -> None:
         """Ask for rows that are read next. No machine looks ahead from row to row by itself where
@@ -209,15 +256,14 @@ class Blocks(Sums):
             self.request(a.k, [k_start + (n + len(ids)) * a.k_row for n in ids])
 
     def seen(
-        self, p: Pair, j: Reg, ids: list[Reg], lanes: list[int], sums: list[Reg],
-        most: tuple[Reg, ...],
-    ) -> list[Reg]:  # fmt: skip
+        self, p: Pair, j: Reg, ids: list[Reg], lanes: list[int], sums: list[Reg], most: list[Reg]
+    ) -> list[Reg]:
         """Cap, mask and store a tile's scores of the keys ``ids``, which go to ``j`` and so on; the
-        highest so far."""
+        highest of them and of ``most``."""
         k, t, scores = self.k, self.tile, self.scratch["scores"]
-        adjust = self.adjustment(p)
+        adjust, width = self.adjustment(p), len(lanes)
 
-        def key(to: Reg, number: Reg, values: list[Reg], *most: Reg) -> list[Reg]:
+        def key(to: Reg, number: Reg, values: list[Reg], most: Sequence[Reg]) -> list[Reg]:
             out = []
             for n, x in enumerate(values):
                 s = adjust(x, number, n)
@@ -226,20 +272,19 @@ class Blocks(Sums):
                 out.append(k.select(s > most[n], s, most[n]))
             return out
 
-        width = len(lanes)
         if not self.config.softcap:
             for n, number in enumerate(ids):
-                most = tuple(key(j + n, number, sums[n * width : (n + 1) * width], *most))
-            return list(most)
+                most = key(j + n, number, sums[n * width : (n + 1) * width], most)
+            return most
         # A cap is long code: one key at a time.
         for n, x in enumerate(sums):
             k.store(x, scores, (j + n // width) * t.queries + lanes[n % width])
 
         def capped(i: Reg, *most: Reg) -> list[Reg]:
             values = [k.load(scores, i * t.queries + lane, t.lanes) for lane in lanes]
-            return key(i, k.minimum(i, p.keys - 1), values, *most)
+            return key(i, k.minimum(i, p.keys - 1), values, most)
 
-        return k.loop(j, j + t.keys, 1, capped, list(most))
+        return k.loop(j, j + t.keys, 1, capped, most)
 
     def adjustment(self, p: Pair) -> Callable[[Reg, Reg, int], Reg]:
         """What happens to a vector of scores (key ``at + j``, queries of vector ``v``)."""
@@ -258,39 +303,43 @@ class Blocks(Sums):
 
         return adjust
 
-    def soften(self, p: Pair, lanes: list[int], most: list[Reg]) -> None:
-        """Turn the pair's scores into weights 2^(score - peak); update peaks and totals.
+    def lift(
+        self, lanes: list[int], done: Reg, tops: list[Reg], peaks: list[Reg], totals: list[Reg]
+    ) -> list[Reg]:
+        """The peaks and totals once scores up to ``tops`` are known. Where one is too far above its
+        peak that becomes a whole number, by which the first ``done`` weights are scaled."""
+        k, t, scores, now = self.k, self.tile, self.scratch["scores"], [*peaks, *totals]
+        high = [top > m + _SLACK for top, m in zip(tops, peaks, strict=True)]
 
-        ``fade`` is what the earlier sums count for under the new peak. A peak of -inf means that
-        no key had a finite score so far; 0 in its place makes their weights 0 and not nan.
-        """
-        k, t = self.k, self.tile
-        peak, total = self.scratch["peak"], self.scratch["total"]
-        safe = [k.select(k.compare("eq", m, -math.inf), 0.0, m) for m in most]
-        faded = []
-        for v, m in zip(lanes, safe, strict=True):
-            fade = exp2_share(k.load(peak, p.r + v, t.lanes) - m)
-            k.store(fade, self.scratch["fade"], v)
-            faded.append(k.load(total, p.r + v, t.lanes) * fade)
-        sums = self.exponentials(p, lanes, safe, faded)
-        for v, m, x in zip(lanes, most, sums, strict=True):
-            k.store(m, peak, p.r + v)
-            k.store(x, total, p.r + v)
-            k.store(1.0 / x, self.scratch["inverse"], v)
+        def lifted() -> list[Reg]:
+            found = zip(high, tops, peaks, strict=True)
+            new = [k.select(above, k.ceil(top), m) for above, top, m in found]
+            fades = [exp2_share(old - m) for old, m in zip(peaks, new, strict=True)]
+
+            def fade(buffer: Buffer, at: Reg | int) -> None:
+                for v, x in zip(lanes, fades, strict=True):
+                    k.store(k.load(buffer, at + v, t.lanes) * x, buffer, at + v)
+
+            if self.weaves:
+                k.loop(0, done, 1, lambda i: fade(scores, i * t.queries))
+            fade(self.scratch["fade"], k.index(0))
+            return [*new, *(x * f for x, f in zip(totals, fades, strict=True))]
+
+        return k.when(k.any(reduce(or_, high)), lifted, lambda: now, now)
 
     def exponentials(
-        self, p: Pair, lanes: list[int], peaks: list[Reg], totals: list[Reg]
+        self, p: Pair, lanes: list[int], done: Reg, peaks: list[Reg], totals: list[Reg]
     ) -> list[Reg]:
-        """Put 2^(score - peak) in the place of scores; ``totals`` and what they add to."""
-        k, t, scores = self.k, self.tile, self.scratch["scores"]
+        """Weights in the place of the scores from key ``done`` on; the totals with them."""
+        k = self.k
+        return k.loop(done, p.keys, 1, lambda i, *x: self.weigh(i, lanes, peaks, x), totals)
 
-        def weight(j: Reg, *sums: Reg) -> list[Reg]:
-            out = []
-            for v, m, before in zip(lanes, peaks, sums, strict=True):
-                at = j * t.queries + v
-                w = exp2_share(k.load(scores, at, t.lanes) - m)
-                k.store(w, scores, at)
-                out.append(before + w)
-            return out
-
-        return k.loop(0, p.keys, 1, weight, totals)
+    def weigh(self, j: Reg, lanes: list[int], peaks: list[Reg], totals: Sequence[Reg]) -> list[Reg]:
+        """Put weights in the place of the scores of the key ``j``; the totals with them."""
+        k, t, scores, out = self.k, self.tile, self.scratch["scores"], []
+        for v, m, before in zip(lanes, peaks, totals, strict=True):
+            at = j * t.queries + v
+            w = exp2_share(k.load(scores, at, t.lanes) - m)
+            k.store(w, scores, at)
+            out.append(before + w)
+        return out

@@ -7,8 +7,9 @@ block of keys, small enough to stay in cache from one row to the next:
     for each row: the weights of the scores, under an online softmax
     for each few rows: add the weighted rows of V
 
-Few rows side by side load a vector of K or V once, and have a chain of sums each. A row's bits do
-not depend on who is beside it. The head dim is a multiple of the vector length.
+Few rows side by side load a vector of K or V once, and have a chain of sums each, which is added to
+those of the blocks before. A row's bits do not depend on who is beside it. The head dim is a
+multiple of the vector length.
 """
 
 from __future__ import annotations
@@ -148,9 +149,9 @@ class Decode:
             k.store(w, scores, start + j)
             return sums + w
 
-        sums = k.loop(0, count, n, weight, [k.load(total, r * n, n) * fade])
+        (found,) = k.loop(0, count, n, weight, [k.const(0.0, self.config.compute, n)])
         k.store(most, peak, r)
-        k.store(sums[0], total, r * n)
+        k.store(k.fma(k.load(total, r * n, n), fade, found), total, r * n)
         k.store(k.extract(fade, 0), self.scratch["fade"], r)
 
     def adjust(self, r: Reg, start: Reg, at: Reg, count: Reg) -> Reg:
@@ -207,12 +208,12 @@ class Decode:
                     pairs = [(w, v) for w in weights for v in values]
                     return [k.fma(w, v, x) for (w, v), x in zip(pairs, acc, strict=True)]
 
-                places = [(r + i) * a.dim + d + p for i in range(rows) for p in parts]
-                faded = [
-                    k.load(sums, place, n) * fades[i // vectors] for i, place in enumerate(places)
-                ]
-                for place, x in zip(places, k.loop(0, count, 1, step, faded), strict=True):
-                    k.store(x, sums, place)
+                zeros = [k.const(0.0, self.config.compute, n)] * (rows * vectors)
+                found = k.loop(0, count, 1, step, zeros)
+                for i, x in enumerate(found):
+                    place = (r + i // vectors) * a.dim + d + parts[i % vectors]
+                    before = k.load(sums, place, n)
+                    k.store(k.fma(before, fades[i // vectors], x), sums, place)
 
             whole = a.dim - a.dim % (4 * n)
             k.loop(*((0, whole) if vectors == 4 else (whole, a.dim)), vectors * n, some)

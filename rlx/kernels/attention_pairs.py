@@ -83,34 +83,36 @@ class Pairs(Blocks):
         """Where the j-th pair of rows of V has its columns from ``d`` on."""
         return d * (self.args.key_block / 2) + j * self.tile.columns
 
-    def score(self, p: Pair, lanes: list[int]) -> list[Reg]:
-        """scores[key][query] = scale (K . Q), and as ``Blocks`` says."""
+    @property
+    def weaves(self) -> bool:
+        """No: words of two weights wait for two keys."""
+        return False
+
+    def score(
+        self, p: Pair, lanes: list[int], ids: list[Reg],
+        done: Reg, waiting: Reg, peaks: list[Reg], totals: list[Reg],
+    ) -> tuple[Reg, list[Reg], list[Reg]]:  # fmt: skip
+        """The sums of a tile, scale (K . Q) for the keys ``ids``."""
         k, a, t = self.k, self.args, self.tile
         pairs, start = a.dim / 2, a.at("k", self.b, self.kv_head, p.at)
         base, scale = p.r * pairs, k.splat(self.masking.scaled("scale"), t.lanes)
+        rows = [start + n * a.k_row for n in ids]
 
-        def some(j: Reg, *most: Reg) -> list[Reg]:
-            ids = [k.minimum(j + n, p.keys - 1) for n in range(t.keys)]
-            rows = [start + n * a.k_row for n in ids]
+        def step(d: Reg, *sums: Reg) -> list[Reg]:
+            column = base + d * t.queries
+            q = [k.load(self.words["queries"], column + v, t.lanes) for v in lanes]
+            keys = [k.splat(word(k, a.k, row + d * 2), t.lanes) for row in rows]
+            met = [(key, x) for key in keys for x in q]
+            return [dot(k, *xy, total) for xy, total in zip(met, sums, strict=True)]
 
-            def step(d: Reg, *sums: Reg) -> list[Reg]:
-                column = base + d * t.queries
-                q = [k.load(self.words["queries"], column + v, t.lanes) for v in lanes]
-                keys = [k.splat(word(k, a.k, row + d * 2), t.lanes) for row in rows]
-                met = [(key, x) for key in keys for x in q]
-                return [dot(k, *xy, total) for xy, total in zip(met, sums, strict=True)]
-
-            zero = k.const(0.0, self.config.compute, t.lanes)
-            sums = k.loop(0, pairs, 1, step, [zero] * (t.keys * len(lanes)))
-            return self.seen(p, j, ids, lanes, [x * scale for x in sums], most)
-
-        before = [k.load(self.scratch["peak"], p.r + v, t.lanes) for v in lanes]
-        return k.loop(0, p.keys, t.keys, some, before)
+        zero = k.const(0.0, self.config.compute, t.lanes)
+        sums = k.loop(0, pairs, 1, step, [zero] * (t.keys * len(lanes)))
+        return done, totals, [x * scale for x in sums]
 
     def exponentials(
-        self, p: Pair, lanes: list[int], peaks: list[Reg], totals: list[Reg]
+        self, p: Pair, lanes: list[int], done: Reg, peaks: list[Reg], totals: list[Reg]
     ) -> list[Reg]:
-        """Put words of two weights in the place of scores; ``totals`` and what they add to."""
+        """Put words of two weights in the place of scores; the totals with them."""
         k, t = self.k, self.tile
         whole = p.keys - p.keys % 2
 
@@ -143,7 +145,7 @@ class Pairs(Blocks):
             met = [(w, x) for w in ws for x in vs]
             return [dot(k, *xy, total) for xy, total in zip(met, acc, strict=True)]
 
-        return k.loop(0, (p.keys + 1) / 2, 1, step, self.begin(p, d, row))
+        return k.loop(0, (p.keys + 1) / 2, 1, step, self.nothing())
 
     def copy(self, p: Pair, d: Reg, count: Reg) -> None:
         """All of V is in scratch."""

@@ -97,7 +97,7 @@ class Sums:
 
         def some(row: Reg) -> None:
             near = k.select(k.compare("eq", row, 0), copied, p.keys)
-            sums = self.products(p, d, row, near)
+            sums = self.joined(p, d, row, self.products(p, d, row, near))
             k.when(
                 p.ends & whole,
                 lambda: self.finish(p, d, row, sums),
@@ -107,20 +107,26 @@ class Sums:
         k.loop(0, p.rows, t.rows, some)
         k.when(p.ends & (rest < t.columns), lambda: self.finish_rest(p, d, rest))
 
-    def begin(self, p: Pair, d: Reg, row: Reg) -> list[Reg]:
-        """What the sums of a tile go on from."""
-        k, t, sums = self.k, self.tile, self.scratch["sums"]
+    def joined(self, p: Pair, d: Reg, row: Reg, sums: list[Reg]) -> list[Reg]:
+        """The sums of a tile with those of the keys before. A block of keys is a chain of its own,
+        since what one chain over a million keys rounds off adds up to parts of a hundred."""
+        k, t, kept = self.k, self.tile, self.scratch["sums"]
 
-        def faded() -> list[Reg]:
+        def both() -> list[Reg]:
             found, start = [], self.at(p, d, row)
             for n in range(t.rows):
-                fade = k.load(self.scratch["fade"], row + n)
-                places = [start + self.width * n + part for part in self.parts]
-                found += [k.load(sums, place, t.lanes) * fade for place in places]
+                fade = k.splat(k.load(self.scratch["fade"], row + n), t.lanes)
+                for v, part in enumerate(self.parts):
+                    before = k.load(kept, start + self.width * n + part, t.lanes)
+                    found.append(k.fma(before, fade, sums[n * len(self.parts) + v]))
             return found
 
-        zeros = [k.const(0.0, self.config.compute, t.lanes)] * (t.rows * t.dim_vectors)
-        return k.when(p.begins, lambda: zeros, faded, zeros)
+        return k.when(p.begins, lambda: sums, both, sums)
+
+    def nothing(self) -> list[Reg]:
+        """What the sums of a tile begin with."""
+        t = self.tile
+        return [self.k.const(0.0, self.config.compute, t.lanes)] * (t.rows * t.dim_vectors)
 
     def products(self, p: Pair, d: Reg, row: Reg, near: Reg) -> list[Reg]:
         """The sums of a tile: rows of queries from ``row`` of the pair on, columns from ``d`` on.
@@ -147,7 +153,7 @@ class Sums:
                 k.store(x, values, to + part)
             return step(j, vs, acc)
 
-        sums = k.loop(0, near, 1, from_scratch, self.begin(p, d, row))
+        sums = k.loop(0, near, 1, from_scratch, self.nothing())
         return k.loop(near, p.keys, 1, in_place, sums)
 
     def copy(self, p: Pair, d: Reg, count: Reg) -> None:

@@ -71,6 +71,38 @@ def test_random_shapes() -> None:
         made(rng, shape, mask=mask, window=window, softcap=softcap).check()
 
 
+@pytest.mark.parametrize("isa", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("dt", [f32, f64], ids=str)
+@pytest.mark.parametrize("dim", [3, 20, 64])
+def test_scores_that_rise(dim: int, dt: DType, isa: str) -> None:
+    """By more than peaks may be off, in a block of keys and from one to the next."""
+    rng, features = np.random.default_rng(21), features_of(isa)
+    for keys, steps in ((100, [20]), (131, [50, 60]), (300, [130]), (300, [20, 290])):
+        call = made(rng, (1, 2, 1, 37, keys, dim), dt, features=features)
+        call.q[...], call.k[...] = np.rint(call.q), np.rint(call.k)
+        # From each step on, the even rows see six more in every score, and the odd ones less.
+        call.q[..., 0] = np.resize([1, -1], 37)
+        call.k[..., 0] += 24 * np.searchsorted(steps, np.arange(keys), side="right")
+        call.check()
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_infinite_scores(pairs: bool) -> None:
+    """-inf is a weight of 0, wherever it stands; a row of it alone, and inf, are nan."""
+    call = made(np.random.default_rng(22), (1, 1, 1, 4, 300, 32), bf16 if pairs else f32)
+    if pairs and not attention.pairs(call.config, TARGET, call.sizes):
+        pytest.skip("this machine multiplies no pairs of bf16")
+    call = replace(call, mask="bias", mask_array=np.zeros((1, 1, 4, 300), np.float32), pairs=pairs)
+    call.mask_array[0, 0, 0, :140] = -np.inf
+    call.mask_array[0, 0, 1, 140:] = -np.inf
+    call.mask_array[0, 0, 2] = -np.inf
+    call.mask_array[0, 0, 3, 200] = np.inf
+    got, want = call.run().astype(np.float64), call.expected()
+    limit = TOLERANCE[call.config.dtype] * 4
+    np.testing.assert_allclose(got[0, 0, :2], want[0, 0, :2], rtol=0, atol=limit)
+    assert np.isnan(got[0, 0, 2:]).all() and np.isnan(want[0, 0, 2:]).all()
+
+
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("dim", [LANES, 5 * LANES, 8 * LANES])
 def test_decode(mask: MaskKind, dim: int) -> None:

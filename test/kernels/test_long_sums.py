@@ -119,3 +119,15 @@ def test_products_by_the_common_way() -> None:
     g.set_outputs(g.input("a", a.shape) @ g.input("b", b.shape))
     (found,) = rlx.Session("cpu").compile(g, dispatch="common").run({"a": a, "b": b})
     assert off(found, 100_000 * float(a[0, 0])) < ULPS
+
+
+@pytest.mark.parametrize("rows", [1, 4, 40])
+@pytest.mark.parametrize("way", ["native", "common"])
+def test_attention_to_many_keys(rows: int, way: str) -> None:
+    q, v = np.zeros((1, rows, 16), np.float32), np.full((1, 50_001, 16), 0.1, np.float32)
+    g = Graph("attention")
+    x, keys, values = (g.input(n, a.shape) for n, a in (("q", q), ("k", v), ("v", v)))
+    g.set_outputs(x.attention(keys, values, num_heads=1, head_dim=16, mask_kind="none"))
+    compiled = rlx.Session("cpu").compile(g, dispatch=way)
+    (found,) = compiled.run({"q": q, "k": v, "v": v})
+    assert off(found, float(v[0, 0, 0])) < ULPS

@@ -72,6 +72,8 @@ _ROOTS = tuple(int(np.float32(2.0 ** (k / 16)).view(np.uint32)) for k in range(1
 _ROOT_BITS = 4
 _ROOT_FIELD = 23 - _ROOT_BITS
 _SHORT = (0.5000162124633789, 0.16666939854621887)
+# (2^r - 1) / r on |r| ≤ 1/32: the series
+_ROOT_EXP2 = (_LN2, _LN2**2 / 2, _LN2**3 / 6)
 # 2^r on |r| ≤ 1/2
 _EXP2 = {
     f32: (1.0, 0.6931470036506653, 0.24022246897220612, 0.0555071085691452, 0.009671293199062347,
@@ -200,12 +202,16 @@ def exp2_bf16(x: Reg) -> Reg:
     """2^x of f32 for x ≤ 0, to be rounded to bf16 by an instruction that takes subnormal numbers
     for 0, on registers of AVX-512: within 2^-17 of it, and subnormal or 0 below -126.9."""
     k = x.k
-    x = k.select(x < -127.0, -127.0, x)
+    shifted, r = _sixteenths(k.select(x < -127.0, -127.0, x))
+    root = _power(shifted)
+    return k.fma(root, r * horner(r, _ROOT_EXP2[:2]), root)
+
+
+def _sixteenths(x: Reg) -> tuple[Reg, Reg]:
+    """x rounded to sixteenths, in the last bits of a register, and what that leaves."""
     rounder = format_of(x).rounder / 2**_ROOT_BITS
     shifted = x + rounder
-    r = x - (shifted - rounder)
-    root = _power(shifted)
-    return k.fma(root, r * k.fma(r, _LN2**2 / 2, _LN2), root)
+    return shifted, x - (shifted - rounder)
 
 
 def _picked(words: Sequence[int], index: Reg) -> Reg:
@@ -250,7 +256,11 @@ def exp2_share(x: Reg) -> Reg:
     """2^x where that is added to a 1 or to a multiple of it: 0 below -120, which is less than
     rounding, and within 2 units of the last place else; x is at most 120. nan stays."""
     k = x.k
-    if _has_instruction(x):
+    if _has_table(x) and _has_instruction(x):
+        shifted, r = _sixteenths(x)
+        root = _power(shifted)
+        found = k.fma(root, r * horner(r, _ROOT_EXP2), root)
+    elif _has_instruction(x):
         n = k.round_even(x)
         found = _by_instruction(horner(x - n, _EXP2[x.dtype]), n)
     else:
