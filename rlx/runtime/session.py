@@ -83,8 +83,8 @@ class Session:
 
         if not isinstance(graph, Graph):
             raise GraphError(f"compile takes a Graph, found a {type(graph).__name__}", caller())
-        graph.nodes()  # a graph without outputs is refused here, at the user's line
-        # So are options, though a graph with dims to be bound is compiled at its first call.
+        # What is wrong is refused at the user's line, and not at the first call of some shape.
+        graph.nodes()
         Options.of(options)
         report = None
         if self.types.changes:
