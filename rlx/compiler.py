@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlx import knobs
 from rlx.dialects.context import SharedContext, parse
 from rlx.dialects.export import to_mlir
 from rlx.digest import digest
@@ -26,6 +25,7 @@ from rlx.lowering.places import Places, numbered
 from rlx.lowering.schedule import KernelRef, Schedule, read_schedule
 from rlx.ops.base import caller
 from rlx.ops.builders import located
+from rlx.ops.custom import CKernel
 from rlx.precision import check_precision, types_of
 from rlx.precision.rewrite import with_precision
 from rlx.runtime import _native, host
@@ -279,12 +279,18 @@ def _symbol(key: str, kernel: KernelRef) -> str:
 
 
 def _dependences(kernel: KernelRef, target: Target) -> str:
-    """What a kernel's code depends on: its family, its config, the target and its features, and the
-    compiler of one in C."""
+    """What a kernel's code depends on: its family, its config, the target and its features, and for
+    one in C its compiler and the files that it includes."""
     config, features = kernel.config, target.features.name
-    in_c = isinstance(config, CustomConfig) and config.language == "c"
-    compiler = f"|{knobs.c_compiler.get()}" if in_c else ""
-    return f"{kernel.family}|{config!r}|{target.name}|{features}{compiler}"
+    text = f"{kernel.family}|{config!r}|{target.name}|{features}"
+    if not isinstance(config, CustomConfig) or config.language != "c":
+        return text
+    from rlx.targets.cpu.c_compiler import dependences
+
+    own = config.kernel()
+    assert isinstance(own, CKernel)
+    made = emit_kernel(kernel.family, "kernel_of_c", config, target.kernels)
+    return f"{text}|{dependences(made, own.source, target.features)}"
 
 
 def _digest(text: str) -> str:

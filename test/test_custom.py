@@ -430,6 +430,21 @@ def test_c_is_for_this_machine_and_for_cpus() -> None:
         rlx.compile_artifact(g, ["cpu:aarch64", "cpu:x86-64-v3"])
 
 
+def test_a_file_that_a_kernel_in_c_includes_may_change(tmp_path: Path) -> None:
+    header = tmp_path / "scale.h"
+    text = (
+        f'#include "{header}"\n{HEAD} {{ for (int64_t i = 0; i < 4; ++i) out[i] = SCALE * x[i]; }}'
+    )
+    op = declare(lambda x, y: x, "scaled.by_a_header", kernel=c(text))
+    ones = {name: np.ones(4, np.float32) for name in ("x0", "x1")}
+    for scale in (2, 3):
+        header.write_text(f"#define SCALE {scale}\n")
+        assert compiled(op, [4], [4]).run(ones)[0].tolist() == [scale] * 4
+    header.unlink()
+    with pytest.raises(ToolchainError, match=r"refuses kernel .*\n.*scale.h"):
+        compiled(op, [4], [4])
+
+
 def test_a_kernel_that_changes() -> None:
     texts = iter([f"{HEAD} {{ }}", f"{HEAD} {{ out[0] = 1; }}"] * 9)
     with pytest.raises(GraphError, match="its kernel changed"):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 import rlx
+from rlx.runtime import _native
+from rlx.runtime.session import CompiledGraph
 from support.conformance import STANDS, gpu_targets, need
 from support.device import device_of
+from support.random_calls import differing_call, donations
 from support.random_device import case_on
-from support.random_graphs import Case, random_case
+from support.random_graphs import Array, Case, random_case
 from support.random_runs import Mismatch, difference, failure, report, run_way, shrunk
 from support.samples import op_classes
 
@@ -61,6 +65,29 @@ def test_a_difference_is_seen() -> None:
         assert f"at [{at}]" in str(difference(a, e, allowed))
     assert "expected float32[3]" in str(difference(e[:2], e, allowed))
     assert difference(np.array([1, 2]), np.array([1, 3]), np.zeros(2)) is not None
+
+
+def test_a_way_of_calling_that_changes_bits_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def calls_of(wrong: Callable[[dict[str, Array]], bool]) -> str:
+        f = rlx.Session("cpu").compile(case.graph, donate=donations(case.graph, 0))
+        first = run(f, case.feeds)
+        monkeypatch.setattr(
+            CompiledGraph, "run", lambda f, feeds: [run(f, feeds)[0] + np.float32(wrong(feeds))]
+        )
+        return str(differing_call(f, case, first))
+
+    g, run = rlx.Graph(), CompiledGraph.run
+    g.set_outputs(g.input("x", [4, 3]) + g.input("y", [4, 3]))
+    feeds = {n: np.arange(12, dtype=np.float32).reshape(4, 3) + k for k, n in enumerate("xy")}
+    case = Case(2, g, feeds, {}, [], [])
+    said = {
+        "2 threads: output 0 has other bits": lambda _: _native.num_threads() == 2,
+        "inputs that are views": lambda a: not all(b.flags.c_contiguous for b in a.values()),
+        "one array for": lambda a: np.may_share_memory(a["x"], a["y"]),
+        "None": lambda _: False,
+    }
+    for message, wrong in said.items():
+        assert message in calls_of(wrong)
 
 
 def test_tolerances_are_tight() -> None:

@@ -2,12 +2,14 @@
 
     python tools/soak.py --graphs 2000 [--seed N] [--device NAME | --transforms | --jax]
 
-With ``--device`` they run on the device of a GPU's API (``vulkan``), or its stand-in, and are of
-ops and types that it runs. With ``--transforms`` the graphs are random ones under random nestings
-of transforms; with ``--jax`` such, in f64, of which the interpreter's results are compared with
-those of JAX, which must be installed. Progress goes to stderr. A failure is printed as what
-``rlx.tools.reduce`` leaves of its graph, in HIR text, with the seed that makes it again
-(``--graphs 1 --seed S``); the exit code is then 1.
+On the processor each is compiled for other CPUs or with donated inputs too, and called with other
+numbers of threads, with views, with one array for two inputs, and several times at once: all must
+give the same bits. With ``--device`` they run on the device of a GPU's API (``vulkan``), or its
+stand-in, and are of ops and types that it runs. With ``--transforms`` the graphs are random ones
+under random nestings of transforms; with ``--jax`` such, in f64, of which the interpreter's results
+are compared with those of JAX, which must be installed. Progress goes to stderr. A failure is
+printed as what ``rlx.tools.reduce`` leaves of its graph, in HIR text, with the seed that makes it
+again (``--graphs 1 --seed S``); the exit code is then 1.
 """
 
 from __future__ import annotations

@@ -239,15 +239,19 @@ class Logcumsumexp(Running, name="mir.logcumsumexp"):
     def vjp(self, g: Value) -> tuple[Value]:
         x, y = widened(self.x), widened(self.out)
         onward = LinearRecurrence(
-            self.near(_ratio(self.near(y, 1, 0), y), -1, 0), widened(g), self.axis, not self.reverse
+            self.near(self._kept(y), -1, 0), widened(g), self.axis, not self.reverse
         ).out
         return ((onward * _ratio(x, y)).cast(to=g.dtype),)
 
     def jvp(self, t: Value) -> Value:
         x, y = widened(self.x), widened(self.out)
-        factor = _ratio(self.near(y, 1, 0), y)
         new = widened(t) * _ratio(x, y)
-        return LinearRecurrence(factor, new, self.axis, self.reverse).out.cast(to=t.dtype)
+        return LinearRecurrence(self._kept(y), new, self.axis, self.reverse).out.cast(to=t.dtype)
+
+    def _kept(self, y: Value) -> Value:
+        """What share of each result the one before has. Before the first is -inf: its factor is to
+        be finite, since it meets 0."""
+        return _ratio(self.near(y, 1, float("-inf")), y)
 
 
 def _ratio(a: Value, b: Value) -> Value:

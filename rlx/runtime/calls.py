@@ -24,6 +24,7 @@ __all__ = [
     "memory_is_the_hosts",
     "of_the_host",
     "shape_of",
+    "written_to",
 ]
 
 _HOST = 1
@@ -110,22 +111,53 @@ def check_outputs(
         taken.append((f"output {i}", out))
 
 
-def check_state(graph: Graph, state: Mapping[str, Any], given: Sequence[Any], donated: Any) -> None:
+def written_to(name: str, value: Any) -> Any:
+    """What was given as state, as an array of the same memory, or an array of a device.
+
+    GraphError for what is no array, ShapeError for one that cannot be written in place: in a copy
+    of it the results would be lost.
+    """
+    if lies_on_a_device(value):
+        return value
+    a = value
+    if not isinstance(a, np.ndarray) and hasattr(a, "__dlpack__"):
+        try:
+            a = np.from_dlpack(a)
+        except (BufferError, RuntimeError, TypeError, ValueError):
+            return value  # as an input it is refused with the reason
+    if not isinstance(a, np.ndarray):
+        raise GraphError(
+            f"state {name!r} is a {type(value).__name__}, expected an array, which the run writes",
+            caller(),
+        )
+    if not (a.flags.c_contiguous and a.flags.writeable):
+        raise ShapeError(f"state {name!r} must be contiguous and writable", caller())
+    return a
+
+
+def check_state(
+    graph: Graph,
+    state: Mapping[str, Any],
+    given: tuple[Sequence[Any], Mapping[str, Array]],
+    donated: Any,
+) -> None:
     """Refuse ``state`` unless it is the inputs of which the numbers are ``donated``, and memory of
-    which shares none with another input of the ``given`` ones: a run writes it."""
+    which shares none with what else was ``given``, inputs, and params by name: a run writes it."""
+    inputs, params = given
     names = [str(v.name) for v in graph.inputs]
     wanted = [names[i] for i in donated]
     if set(wanted) != set(state):
         listed = ", ".join(map(repr, wanted)) or "none"
         found = ", ".join(map(repr, state)) or "none"
         raise GraphError(f"the donated inputs are {listed}; found {found} as state", caller())
-    places = sorted((*_extent(a), i) for i, a in enumerate(given))
+    whats = [*(f"input {n!r}" for n in names), *(f"param {n!r}" for n in params)]
+    places = sorted((*_extent(a), i) for i, a in enumerate([*inputs, *params.values()]))
     last, end, kind = -1, 0, ""
     for space, begin, stop, i in places:
         if space == kind and begin < end and begin < stop and (i in donated or last in donated):
             one, other = (i, last) if i in donated else (last, i)
             raise GraphError(
-                f"state {names[one]!r} shares memory with input {names[other]!r}, and is written"
+                f"state {names[one]!r} shares memory with {whats[other]}, and is written"
                 " while that is read; give it its own array",
                 caller(),
             )

@@ -102,13 +102,20 @@ class Executable:
         try:
             if self._plain:
                 return self.program.run_slots(*inputs)
-            out = self.program.run_slots(*(plain(a) for a in inputs))
+            out = self.program.run_slots(*self._bits(inputs))
         except _native.Fault as fault:
             found = self.fault(fault)
             raise found from found.__cause__
         except _native.Error as error:
             raise self.refusal(error, inputs) from None
         return tuple(a.view(dt) for a, dt in zip(out, self._results, strict=True))
+
+    def _bits(self, inputs: Sequence[Array]) -> list[Array]:
+        """The inputs as the runtime takes them, to which bf16 and u16 are one."""
+        for a, (name, dt, _) in zip(inputs, self.artifact.inputs, strict=False):
+            if dt in ("bf16", "u16"):
+                typed_array(a, name, dt, "input")
+        return [plain(a) for a in inputs]
 
     def run_named(self, inputs: Any) -> list[Array] | None:
         """Run on arrays by name, if ``inputs`` is a dict with an array exactly as declared for each

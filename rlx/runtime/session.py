@@ -25,6 +25,7 @@ from rlx.runtime.calls import (
     memory_is_the_hosts,
     of_the_host,
     shape_of,
+    written_to,
 )
 from rlx.runtime.donation import check_donations
 from rlx.runtime.executable import Executable, as_array, typed_array, unknown
@@ -307,14 +308,14 @@ class CompiledGraph:
         by name, or arrays of the device, over which their outputs are written. Returns the other
         outputs in order.
 
-        A run that fails may leave some of ``state`` written. Raises as ``run`` does, and GraphError
-        for ``state`` that is not what was donated, or shares memory with another input.
+        A run that fails may leave some of ``state`` written. Raises as ``run`` does, ShapeError for
+        ``state`` that cannot be written where it lies, and GraphError for what is not what was
+        donated, or shares memory with another input or with a param that is used in place.
         """
-        for name, a in state.items():
-            if isinstance(a, np.ndarray) and not (a.flags.c_contiguous and a.flags.writeable):
-                raise ShapeError(f"state {name!r} must be contiguous and writable", caller())
+        state = {name: written_to(name, a) for name, a in state.items()}
         executable, ready = self._prepare({**inputs, **state})
-        check_state(self.graph, state, ready, dict(self.options.get("donate", ())))
+        others = {n: a for n, a in self._params.items() if n not in self._copied}
+        check_state(self.graph, state, (ready, others), dict(self.options.get("donate", ())))
         return executable.run_in_place(ready)
 
     def profile(self, inputs: Mapping[str, Any] | None = None, runs: int = 20) -> Profile:

@@ -76,6 +76,21 @@ def test_products_by_one_column(left: tuple[int, ...], right: tuple[int, ...], d
     agrees(graph(lambda x, y: x.swapaxes(-1, -2) @ y, turned, right, dt=dt))
 
 
+@pytest.mark.parametrize("number", [(), (1,), (1, 1)])
+def test_a_number_beside_a_product_of_one_element(number: tuple[int, ...]) -> None:
+    agrees(graph(lambda x, y, z: x @ y + z, (1, 9), (9, 1), number))
+    agrees(graph(lambda x, y, z: (x @ y - z).maximum(z), (1, 1), (1, 1), number))
+
+
+@pytest.mark.parametrize("queries", [1, 5])
+@pytest.mark.parametrize("number", [(), (1,)])
+def test_a_bias_of_attention_that_is_a_number(queries: int, number: tuple[int, ...]) -> None:
+    how = {"num_heads": 2, "kv_heads": 1, "scale": 0.5, "mask_kind": "bias", "layout": "bshd"}
+    for keys in (1, 7):
+        shapes = (3, queries, 8), (3, keys, 4), (3, keys, 4), number
+        agrees(graph(lambda q, k, v, mask: q.attention(k, v, mask, **how).relu(), *shapes))
+
+
 def test_a_row_by_one_column_is_the_same_in_any_batch() -> None:
     rng = np.random.default_rng(0)
     x, y = (rng.standard_normal(s).astype("f4") for s in ((37, 211), (211, 1)))

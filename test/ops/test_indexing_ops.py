@@ -511,6 +511,21 @@ def test_running_folds(reverse: bool) -> None:
     np.testing.assert_allclose(exclusive, np.flip(whole, 1) if reverse else whole)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_derivative_of_logcumsumexp_after_what_is_very_small(reverse: bool) -> None:
+    turn = (lambda a: np.flip(a, 1)) if reverse else np.asarray
+    for first in (-1e4, -INF):
+        x = turn([[first, 0.0, np.log(3.0)], [0.0, first, np.log(3.0)]])
+        g = Graph()
+        g.set_outputs(g.input("x", x.shape, "f64").logcumsumexp(1, reverse))
+        along = rlx.jvp(g, ["x"]), [[1, 1, 1], [1, 1, 1]]
+        against = rlx.vjp(g, ["x"]), [[1, 1.25, 0.75], [2.25, 0, 0.75]]
+        for made, want in (along, against):
+            feeds = {str(v.name): np.ones(x.shape) for v in made.inputs} | {"x": x}
+            for found in (rlx.interpret(made, feeds), rlx.Session("cpu").compile(made).run(feeds)):
+                np.testing.assert_allclose(found[-1], turn(want), rtol=1e-14)
+
+
 def test_linear_recurrence() -> None:
     a, x = RNG.standard_normal((2, 6)), RNG.standard_normal((2, 6))
     got, y = call(lambda a, x: a.linear_recurrence(x, 1), a, x), np.zeros(2)

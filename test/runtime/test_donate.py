@@ -207,6 +207,44 @@ def test_state_that_is_read_as_another_input_too_is_refused(device: str) -> None
     np.testing.assert_array_equal(rest, expected[1])
 
 
+@pytest.mark.parametrize("device", ["cpu", "interpret"])
+def test_state_that_would_be_written_as_a_copy_is_refused(device: str) -> None:
+    g = rlx.Graph()
+    g.set_outputs(g.input("a", []) + 1.0)
+    number = rlx.Session(device).compile(g, donate=((0, 0),))
+    g.set_outputs(g.input("b", [3]) + 1.0)
+    row = rlx.Session(device).compile(g, donate=((1, 0),))
+    for f, state in ((number, {"a": 1.0}), (number, {"a": np.float32(1)}), (row, {"b": [1, 2, 3]})):
+        inputs = {"a": np.float32(0)} if "b" in state else {}
+        with pytest.raises(rlx.RlxError, match=r"state '.' is a \w+, expected an array, which"):
+            f.run_in_place(inputs, state)
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: it is a peer of bench/")
+    feeds = {"a": np.float32(0)}
+    with pytest.raises(rlx.RlxError, match="state 'b' must be contiguous and writable"):
+        row.run_in_place(feeds, {"b": torch.zeros(6)[::2]})
+    kept = torch.zeros(3)
+    row.run_in_place(feeds, {"b": kept})
+    assert kept.tolist() == [1, 1, 1]
+
+
+def test_state_that_is_a_param_is_refused() -> None:
+    g = rlx.Graph()
+    g.set_outputs(g.input("a", [8]) + g.param("w", [8]))
+    f = rlx.Session("cpu").compile(g, donate=((0, 0),))
+    room = np.arange(8, dtype=np.float32)
+    frozen = room.view()
+    frozen.flags.writeable = False  # used in place
+    f.set_param("w", frozen)
+    with pytest.raises(
+        rlx.RlxError, match="state 'a' shares memory with param 'w', and is written"
+    ):
+        f.run_in_place({}, {"a": room})
+    np.testing.assert_array_equal(room, np.arange(8))
+    f.set_param("w", room)  # copied
+    f.run_in_place({}, {"a": room})
+    np.testing.assert_array_equal(room, 2 * np.arange(8))
+
+
 @pytest.mark.parametrize("state", [(), ("a", "b")])
 def test_state_is_what_was_donated(state: tuple[str, ...]) -> None:
     g, room = shared_and_apart()

@@ -278,6 +278,18 @@ def test_a_param_changed_in_place_is_read_again_once_it_is_set() -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_bf16_is_not_given_as_its_bits(device: str) -> None:
+    g = rlx.Graph()
+    g.set_outputs([g.input("x", [3], "bf16") * 2.0, g.input("n", [3], "u16") + 1])
+    f = rlx.Session(device).compile(g)
+    half, bits = np.ones(3, rlx.bf16.numpy), np.ones(3, np.uint16)
+    refused(DTypeError, lambda: f.run_slots(bits, bits), "'x' is bf16, found uint16")
+    refused(DTypeError, lambda: f.run_slots(half, half), "'n' is u16, found bfloat16")
+    refused(DTypeError, lambda: f.run_slots(bits, half), "'x' is bf16, found uint16")
+    assert [a.tolist() for a in f.run_slots(half, bits)] == [[2, 2, 2], [2, 2, 2]]
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_symbols_are_bound_call_by_call(device: str) -> None:
     g = rlx.Graph()
     x, y = g.input("x", ["n", 3]), g.input("y", ["n", "m"])

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import rlx
+from rlx import knobs
 from rlx.errors import UnsupportedError
 from rlx.interpreter import interpret
 from rlx.ops.elementwise import INEXACT
+from rlx.targets.cpu.features import PRESETS, detect
 from rlx.tools.reduce import Subject, reduce_graph
 from rlx.types import dtype
+from support.random_calls import differing_call, donations
 from support.random_graphs import Array, Case, case_again, parts, widened
 
 __all__ = ["WAYS", "Mismatch", "difference", "failure", "report", "run_way", "shrunk"]
@@ -22,31 +26,49 @@ WAYS: dict[str, dict[str, Any]] = {
     "native": {"dispatch": "native"},
     "unfused": {"dispatch": "native", "fuse": False},
     "common": {"dispatch": "common"},
+    "donated": {"dispatch": "native"},
 }
+"""Options by the name of a way; ``donated`` has pairs of the case besides, and a way that is a CPU
+is "native" on that."""
 
 
 def failure(case: Case, device: str = "cpu") -> Mismatch | None:
     """The first way whose results are wrong on a device; the interpreter is one of them."""
     found = _wrong("interpreter", interpret(case.graph, case.feeds, case.params), case)
-    ways = list(WAYS) if case.seed % 4 == 0 else ["native", "common"]
-    for way in ways:
+    for way in _ways(case, device):
         if found is not None:
             break
         found = run_way(case, way, device)
     return found
 
 
+def _ways(case: Case, device: str) -> list[str]:
+    ways = ["native", "common", *(["unfused"] if case.seed % 4 == 0 else [])]
+    if device == "cpu":
+        other = [f.isa for f in PRESETS.values() if f.has < detect().has]
+        ways += [["donated", *other][case.seed % (1 + len(other))]]
+    return ways
+
+
 def run_way(case: Case, way: str, device: str = "cpu") -> Mismatch | None:
-    """Compile and run a case twice on a device, by ``run`` and by ``run_into``."""
+    """Compile a case for a device and call it, by ``run``, by ``run_into``, and on the processor
+    in all other ways."""
     try:
-        compiled = rlx.Session(device).compile(case.graph, **WAYS[way])
+        with knobs.cpu.scoped(way) if way in PRESETS else nullcontext():
+            options = dict(WAYS["native" if way in PRESETS else way])
+            if way == "donated":
+                options["donate"] = donations(case.graph, case.seed)
+            compiled = rlx.Session(device).compile(case.graph, **options)
         for name, a in case.params.items():
             compiled.set_param(name, a)
         first = compiled.run(case.feeds)
         again = [np.full(a.shape, 1, a.dtype) for a in first]
         compiled.run_into(case.feeds, again)
+        unlike = differing_call(compiled, case, first) if device == "cpu" else None
     except Exception as e:  # whatever it is, it is the finding
         return Mismatch(way, 0, f"{type(e).__name__}: {e}")
+    if unlike is not None:
+        return Mismatch(way, 0, unlike)
     for i, (a, b) in enumerate(zip(first, again, strict=True)):
         if a.tobytes() != b.tobytes():
             return Mismatch(way, i, "two runs differ")

@@ -169,7 +169,7 @@ def _mask(
 ) -> tuple[View, Strides]:
     """The mask with keys side by side, and its distances; a bias broadcasts by strides of 0."""
     keys = shape[3]
-    if keys > 1 and (mask.shape[-1] == 1 or mask.strides[-1] != 1):
+    if keys > 1 and (mask.shape[-1:] in ((), (1,)) or mask.strides[-1] != 1):
         mask = lowering.copied(mask.expand((*mask.shape[:-1], keys)))
     if kind == "custom":
         return mask, Strides(mask.strides[0], 0, 0)

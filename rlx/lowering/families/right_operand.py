@@ -86,8 +86,8 @@ class RightOperand:
 
 
 def columns_of(v: View, first: int, count: int) -> View:
-    """Some columns of a matrix, or of the rows of one."""
-    if count == v.shape[-1]:
+    """Some columns of a matrix, or of the rows of one; a number is read whole."""
+    if v.shape[-1:] in ((), (count,)):
         return v
     starts, ones = [0] * (len(v.shape) - 1), [1] * len(v.shape)
     return v.slice([*starts, first], [*v.shape[:-1], count], ones)

@@ -9,12 +9,13 @@ import tempfile
 from pathlib import Path
 
 from rlx import knobs
+from rlx.digest import digest
 from rlx.errors import ToolchainError
 from rlx.kernels.builder import KernelText
 from rlx.targets.cpu.features import Features
 from rlx.targets.llvm.machine import undefined_symbols
 
-__all__ = ["compile_c"]
+__all__ = ["compile_c", "dependences"]
 
 # The object stands alone: no calls but its own, no tables that a linker would have to fill in, and
 # functions of other files cannot take the place of its own.
@@ -34,23 +35,42 @@ def compile_c(kernel: KernelText, features: Features, stage: str) -> bytes:
 
     ToolchainError if there is no compiler for the CPU, or with what the compiler says.
     """
+    if stage not in ("asm", "object"):
+        raise ToolchainError(f"kernel {kernel.name} is in C, and has no stage {stage!r}")
+    data = _translated(kernel, features, "-c" if stage == "object" else "-S")
+    if stage == "object" and (missing := undefined_symbols(data)):
+        raise ToolchainError(
+            f"kernel {kernel.name} uses {', '.join(missing)}, and a kernel stands alone: define"
+            " in its source what it calls"
+        )
+    return data
+
+
+def dependences(kernel: KernelText, source: str, features: Features) -> str:
+    """What an object of a kernel depends on besides its ``source``: the compiler's command, and the
+    files that are included. Raises as ``compile_c`` does."""
+    command = knobs.c_compiler.get()
+    if "include" not in source + command:
+        return command
+    return f"{command}|{digest(_translated(kernel, features, '-E', '-P'))}"
+
+
+def _translated(kernel: KernelText, features: Features, *how: str) -> bytes:
+    """What the compiler makes of a C file with further flags that say ``how``."""
     machine = platform.machine().replace("AMD64", "x86_64").replace("arm64", "aarch64")
     if machine != features.machine.triple.partition("-")[0]:
         raise ToolchainError(
             f"kernel {kernel.name} is in C, and the C compiler here makes code for {machine}, not"
             f" for {features.name}; write it in MLIR"
         )
-    if stage not in ("asm", "object"):
-        raise ToolchainError(f"kernel {kernel.name} is in C, and has no stage {stage!r}")
     compiler = shlex.split(knobs.c_compiler.get() or "cc")
     flags = (*_FLAGS, f"-march={features.isa}") if features.arch == "x86-64" else _ARM_FLAGS
     with tempfile.TemporaryDirectory(prefix="rlx-c-") as folder:
         source, made = Path(folder, "kernel.c"), Path(folder, "kernel.out")
         source.write_text(kernel.text, encoding="utf-8")
-        kind = "-c" if stage == "object" else "-S"
         try:
             done = subprocess.run(
-                [*compiler, *flags, kind, "-o", str(made), str(source)],
+                [*compiler, *flags, *how, "-o", str(made), str(source)],
                 capture_output=True, text=True, check=False,
             )  # fmt: skip
         except OSError as e:
@@ -60,10 +80,4 @@ def compile_c(kernel: KernelText, features: Features, stage: str) -> bytes:
             ) from None
         if done.returncode:
             raise ToolchainError(f"the C compiler refuses kernel {kernel.name}:\n{done.stderr}")
-        data = made.read_bytes()
-    if stage == "object" and (missing := undefined_symbols(data)):
-        raise ToolchainError(
-            f"kernel {kernel.name} uses {', '.join(missing)}, and a kernel stands alone: define"
-            " in its source what it calls"
-        )
-    return data
+        return made.read_bytes()
