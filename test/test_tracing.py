@@ -110,6 +110,24 @@ def test_chunks_cover_each_launch_once_and_lie_in_its_time(tmp_path: Path) -> No
     assert names <= {"MainThread", "rlx worker 1"}
 
 
+@pytest.mark.parametrize("threads", [2, 3, 5])
+def test_chunks_are_equal_and_as_many_for_each_thread(tmp_path: Path, threads: int) -> None:
+    _native.set_threads(threads)
+    several = 0
+    for rows in (23, 61, 97, 131, 1000):
+        f = two_layers(rows)
+        with rlx.trace(tmp_path / "t.json"):
+            f.run_slots(feed(rows))
+        found = read_trace(tmp_path / "t.json")
+        for launch in found.of("launch"):
+            own = [c for c in found.of("chunk") if launch.begin <= c.begin and c.end <= launch.end]
+            sizes = {c.args["last"] - c.args["first"] for c in own}
+            assert max(sizes, default=0) - min(sizes, default=0) <= 1
+            assert len(own) <= threads or len(own) % threads == 0
+            several += len(own) > threads
+    assert several
+
+
 def test_callers_from_many_threads_have_tracks_of_their_own(tmp_path: Path) -> None:
     f = two_layers()
     with rlx.trace(tmp_path / "t.json"):

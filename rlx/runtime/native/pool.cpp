@@ -62,6 +62,11 @@ void block_signals() {
 
 int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
+// Where a chunk begins: their sizes differ by one index at most.
+int64_t chunk_begin(int64_t range, int64_t chunks, int64_t number) {
+  return range / chunks * number + std::min(range % chunks, number);
+}
+
 }  // namespace
 
 // ---- Crew ---------------------------------------------------------------------------------------
@@ -84,16 +89,15 @@ void Pool::Crew::resize(int workers) {
   }
 }
 
-bool Pool::Crew::run(const Task& task, int64_t chunk, uint32_t chunks) {
-  publish(task, chunk, chunks);
+bool Pool::Crew::run(const Task& task, uint32_t chunks) {
+  publish(task, chunks);
   drain(0);
   wait_for_chunks(chunks);
   return !out_of_memory_.load(std::memory_order_relaxed);
 }
 
-void Pool::Crew::publish(const Task& task, int64_t chunk, uint32_t chunks) {
+void Pool::Crew::publish(const Task& task, uint32_t chunks) {
   task_ = &task;
-  chunk_ = chunk;
   chunks_ = chunks;
   done_.store(0, std::memory_order_relaxed);
   out_of_memory_.store(false, std::memory_order_relaxed);
@@ -131,8 +135,9 @@ void Pool::Crew::drain_part(size_t number) {
     // A chunk is claimed: the job cannot end, nor the task die, before it is counted below.
     const Task& task = *task_;
     const uint32_t chunks = chunks_;
-    const int64_t begin = (part.end - static_cast<int64_t>(ticket & kChunkMask)) * chunk_;
-    const int64_t end = begin + std::min(chunk_, task.range - begin);
+    const int64_t claimed = part.end - static_cast<int64_t>(ticket & kChunkMask);
+    const int64_t begin = chunk_begin(task.range, chunks, claimed);
+    const int64_t end = chunk_begin(task.range, chunks, claimed + 1);
     const uint32_t traced = task.traced;
     const int64_t began = traced != 0 ? now_ns() : 0;
     if (!run_range(task, begin, end)) out_of_memory_.store(true, std::memory_order_relaxed);
@@ -265,8 +270,10 @@ void Pool::set_threads(int64_t count) {
 void Pool::run(const Task& task) {
   if (task.range <= 0) return;
   const int count = threads();
-  const int64_t chunk = std::max(task.grain, ceil_div(task.range, kChunksPerThread * count));
-  const int64_t chunks = ceil_div(task.range, chunk);
+  const int64_t least = std::max(task.grain, ceil_div(task.range, kChunksPerThread * count));
+  int64_t chunks = ceil_div(task.range, least);
+  // As many for each thread, and equal ones (chunk_begin): so all of them end together.
+  if (chunks > count) chunks -= chunks % count;
   bool fits = true;
   if (count == 1 || chunks < 2 || !crew_->try_acquire()) {
     fits = run_range(task, 0, task.range);
@@ -279,7 +286,7 @@ void Pool::run(const Task& task) {
                   std::to_string(count - 1) + " worker threads",
                   "lower RLX_NUM_THREADS, or raise the system's limit on threads");
     }
-    fits = crew_->run(task, chunk, static_cast<uint32_t>(chunks));
+    fits = crew_->run(task, static_cast<uint32_t>(chunks));
     crew_->release();
   }
   if (!fits) {

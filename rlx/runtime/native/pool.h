@@ -68,7 +68,7 @@ class Pool final : public ForkAware {
     void release() { busy_.store(false, std::memory_order_release); }
     // These need an acquired crew.
     void resize(int workers);
-    bool run(const Task& task, int64_t chunk, uint32_t chunks);
+    bool run(const Task& task, uint32_t chunks);
 
    private:
     struct Worker {
@@ -85,7 +85,7 @@ class Pool final : public ForkAware {
     void make_way(const Worker& self);
     void drain(int number);
     void drain_part(size_t part);
-    void publish(const Task& task, int64_t chunk, uint32_t chunks);
+    void publish(const Task& task, uint32_t chunks);
     void wait_for_chunks(uint32_t chunks);
     void lend_cpu();
     void take_cpu_back();
@@ -103,7 +103,6 @@ class Pool final : public ForkAware {
     // its parts are. Read only by one that has claimed a chunk, and so before the job can end and
     // be overwritten.
     const Task* task_ = nullptr;
-    int64_t chunk_ = 0;
     uint32_t chunks_ = 0;
 
     static constexpr size_t kMostParts = 16;
