@@ -67,11 +67,8 @@ class Session:
         self.policy = PrecisionPolicy.ALWAYS_F32 if plain else PrecisionPolicy.CUSTOM
         self.backend: Backend = backend_for(self.device)
         if threads is not None:
-            if (
-                isinstance(threads, bool)
-                or not isinstance(threads, int)
-                or threads.bit_length() > 63
-            ):
+            whole = isinstance(threads, int) and not isinstance(threads, bool)
+            if not whole or threads.bit_length() > 63:
                 raise GraphError(f"threads is a number from 1 on, found {threads!r}", caller())
             self.backend.set_threads(threads)
 
