@@ -18,6 +18,7 @@ FAMILIES = {
         "conv_weights", "copy", "custom", "elementwise", "fft", "gather", "loop", "pack",
         "pack_across", "pool", "reduce", "rowwise", "scatter",
     )},
+    "integer_contraction": "rlx.kernels.contraction",
     "gpu_attention": "rlx.kernels.gpu.attention",
     "gpu_contraction": "rlx.kernels.gpu.contraction",
     "gpu_reduce": "rlx.kernels.gpu.reduce",

@@ -25,7 +25,7 @@ from rlx.ops.value import Value
 from rlx.records import frozen
 from rlx.types import DType, Shape, f32, f64
 
-__all__ = ["SELECTOR"]
+__all__ = ["INTEGERS", "SELECTOR"]
 
 
 class Contraction:
@@ -40,9 +40,7 @@ class Contraction:
             return "it does not begin with a matmul"
         if not product.out.dtype.is_float and len(formats) < len(set(product.present)):
             return f"the matmul is on {product.out.dtype}, and not all of it from 8 bits"
-        if not all(
-            isinstance(d, int) and d > 0 for d in product.out.shape + product.present[0].shape
-        ):
+        if _is_empty(product):
             return "a dim is empty"
         if any(_leaf(v, product) not in region.leaves for v in product.present):
             return "an operand of the matmul is computed inside"
@@ -111,6 +109,23 @@ class Contraction:
             extra = [o.columns(b.first, b.columns) for o in operands]
             views = [a, b.view, *extra, columns_of(result, b.first, b.columns)]
             lowering.launch("contraction", config, views, launch, region.flops * b.columns // g.n)
+
+
+class IntegerContraction(Contraction):
+    """A product of integers by itself."""
+
+    def claim(self, region: Region) -> str | None:
+        product = region.nodes[0]
+        if len(region.nodes) != 1 or not isinstance(product, MatMul):
+            return "it is no single matmul"
+        if not product.out.dtype.is_int:
+            return f"it is on {product.out.dtype}"
+        return "a dim is empty" if _is_empty(product) else None
+
+
+def _is_empty(product: Op) -> bool:
+    dims = product.out.shape + product.present[0].shape
+    return not all(isinstance(d, int) and d > 0 for d in dims)
 
 
 def _by_rows(region: Region, lowering: Lowering, product: Op, g: Geometry) -> bool:
@@ -237,3 +252,4 @@ def _across_pays(a: View, column: int, g: Geometry) -> bool:
 
 
 SELECTOR: Selector = Contraction()
+INTEGERS: Selector = IntegerContraction()
