@@ -1,4 +1,4 @@
-"""Products of integers by the contraction family, against numpy: sums wrap in the operands' type."""
+"""Products of integers by the contraction family, against numpy: sums wrap as the operands do."""
 
 from __future__ import annotations
 
