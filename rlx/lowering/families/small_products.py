@@ -26,7 +26,7 @@ BATCH = 16
 """Products from which on they are work for several threads."""
 
 RIGHT_BYTES = 8 << 10
-"""Size of a right operand up to which it pays: it is in the L1 cache for all rows. Of 64 x 64 in f32
+"""Size of a right operand up to which it pays: it is in the L1 cache for all rows. Of 64x64 in f32
 panels are a fifth faster."""
 
 
