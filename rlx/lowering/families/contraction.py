@@ -10,7 +10,7 @@ from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.dot import group_of
 from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
 from rlx.lowering.families.right_operand import Geometry, Panels, columns_of, right_operand
-from rlx.lowering.families.small_products import is_small, lower_small
+from rlx.lowering.families.small_products import Operand, is_small, lower_small
 from rlx.lowering.families.vector_products import lower_by_vector
 from rlx.lowering.formats import below, stored
 from rlx.lowering.lowering import Lowering
@@ -90,8 +90,8 @@ class Contraction:
             return
         if is_small(region, lowering, product, g):
             found = [_Operand.of(v, region, lowering, out_shape, g) for v in sources]
-            extra = [(o.view, o.kind, o.strides) for o in found]
-            lower_small(region, lowering, product, program, extra, g)
+            beside: list[Operand] = [(o.view, o.kind, o.strides) for o in found]
+            lower_small(region, lowering, product, program, beside, g)
             return
         a, lda, a_batch, across = _rows(lowering, left, product.present[0], out_shape, g)
         types = a.dtype, leaves[1].dtype, product.out.dtype

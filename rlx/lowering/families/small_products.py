@@ -16,7 +16,7 @@ from rlx.lowering.views import View
 from rlx.ops.base import Op
 from rlx.ops.value import Value
 
-__all__ = ["is_small", "lower_small"]
+__all__ = ["Operand", "is_small", "lower_small"]
 
 Operand = tuple[View, OperandKind, tuple[int, int]]
 """What the epilogue reads: its view, its kind, and its distances between rows and batch elements.
@@ -56,7 +56,8 @@ def lower_small(
     if b.strides[-1] != 1:
         b = lowering.copied(b)
     result = lowering.result(region.op.results[0])
-    target, kinds = lowering.target.kernels, [kind for _, kind, _ in operands]
+    target = lowering.target.kernels
+    kinds: list[OperandKind] = [kind for _, kind, _ in operands]
     config = small_product.config_of(target, left.dtype, program, kinds, g.m, g.n)
     launch = small_product.launch(
         (g.batch, g.m, g.n, g.k), a.strides, b.strides[:2], (g.m * g.n, g.n),
