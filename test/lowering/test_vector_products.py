@@ -65,11 +65,13 @@ def test_every_way_to_lie(dtype: str, rows: int, depth: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "i32"])
-def test_batches_that_broadcast(dtype: str) -> None:
+def test_batches(dtype: str) -> None:
     a, v = numbers(dtype, (4, 1, 700, 50), 0), numbers(dtype, (3, 700, 1), 1)
     lying = np.ascontiguousarray(a.swapaxes(2, 3))
     check(run(lambda x, y: turned(x) @ y, a, v), lying, v, dtype)
     check(run(lambda x, y: x @ y, lying, v), lying, v, dtype)
+    own = numbers(dtype, (4, 1, 700, 1), 3)
+    check(run(lambda x, y: turned(x) @ y, a, own), lying, own, dtype)
     strided = numbers(dtype, (700, 6), 2)
     column = run(lambda x, y: turned(x) @ y.slice([0, 2], [700, 1]), a, strided)
     check(column, lying, strided[:, 2:3], dtype)
