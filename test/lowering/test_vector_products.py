@@ -116,3 +116,11 @@ def test_other_machines(cpu: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("RLX_CPU", cpu)
     a, v = numbers(dtype, (611, 83), 0), numbers(dtype, (611,), 1)
     check(run(lambda x, y: turned(x) @ y, a, v), np.ascontiguousarray(a.T), v, dtype)
+
+
+def test_weights_that_are_packed_by_parts_are_not_joined_before() -> None:
+    g = rlx.Graph("shared")
+    x = g.input("x", [4, 96])
+    g.set_outputs([x @ g.param(f"w{n}", [96, 96]) for n in range(3)])
+    copies = rlx.GraphModule.of(g).to("lir").text.count('lir.family = "copy"')
+    assert copies == 0

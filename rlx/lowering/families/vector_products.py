@@ -69,16 +69,16 @@ def _matrix_and_vector(region: Region, lowering: Lowering, product: Op) -> tuple
     shape, dt = product.out.type.static_shape, product.out.dtype
     if dt.is_complex or any(v not in region.leaves or v.dtype is not dt for v in (left, right)):
         return None
+    is_column = shape[-1] == 1
+    is_row = shape[-2] == 1 and dt.is_int and lowering.static_of(region.leaves[right]) is None
+    if not (is_column or is_row):
+        return None  # before a view is asked for: weights that are packed by parts would be joined
     a, b = (
         lowering.view(region.leaves[v]).expand((*shape[:-2], *v.type.static_shape[-2:]))
         for v in (left, right)
     )
     turned = b.transpose([*range(len(shape) - 2), len(shape) - 1, len(shape) - 2])
-    if shape[-1] == 1:
-        return a, _first_row(turned)
-    if shape[-2] == 1 and dt.is_int and lowering.static_of(region.leaves[right]) is None:
-        return turned, _first_row(a)
-    return None
+    return (a, _first_row(turned)) if is_column else (turned, _first_row(a))
 
 
 def _first_row(v: View) -> View:
