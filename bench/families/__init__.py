@@ -16,6 +16,7 @@ FAMILIES = {
     "softmax": "bench.families.softmax",
     "norm": "bench.families.norm",
     "activation": "bench.families.activation",
+    "products": "bench.families.products",
     "conv": "bench.families.conv",
     "minilm": "bench.families.minilm",
     "bert": "bench.families.bert",

@@ -67,6 +67,7 @@ def graph_of(case: Case) -> rlx.Graph:
         return case.own["graph"](case)
     g = rlx.Graph(case.name)
     types = {"complex64": "c64", "complex128": "c128", "float64": "f64", **SHORT}
+    types |= {f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)}
     leaves = {
         name: make(name, t.shape, "i64" if t.kind == "ids" else types[t.dtype])
         for make, tensors in ((g.input, case.inputs), (g.param, case.params))

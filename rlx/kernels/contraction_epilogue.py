@@ -229,10 +229,15 @@ class Epilogue:
         def columns(j: Reg, lanes: int, mask: Reg | None = None) -> None:
             product = next(left, None) or k.load(strip, places.sums + j, lanes, mask)
             values = [self.operand_value(x, j, lanes, mask) for x in operands]
-            result = program.emit(k, [k.round_to(product, program.inputs[0]), *values])[0]
+            result = program.emit(k, [self.as_product(product), *values])[0]
             k.store(k.splat(result, lanes) if lanes else result, self.c, places.c + j, lanes, mask)
 
         return columns
+
+    def as_product(self, total: Reg) -> Reg:
+        """A sum as the element of the product that it is: rounded, or its low bits."""
+        dt = self.config.epilogue.inputs[0]
+        return self.k.round_to(total, dt) if dt.is_float else self.k.cast(total, dt)
 
     def operand_value(self, x: Operand, j: Reg, lanes: int, mask: Reg | None) -> Reg:
         """An operand at some columns, or those that a mask has."""

@@ -18,7 +18,7 @@ from rlx.kernels.control import Body
 from rlx.kernels.dot import dot, word, words
 from rlx.kernels.reg import Buffer, Reg
 from rlx.records import frozen
-from rlx.types import DType, f32, f64, i32, u8, u32
+from rlx.types import DType, f32, f64, i32, i64, u8, u32, u64
 
 __all__ = [
     "TASK_PANELS",
@@ -93,9 +93,10 @@ class TileShape:
 
 def accumulate_type(*dtypes: DType) -> DType:
     """The type in which products are summed: f64 for f64, f32 if any other float is among the
-    operands, i32 for integers."""
-    if f64 in dtypes:
-        return f64
+    operands. Sums of integers wrap, so those of fewer than 32 bits are the low bits of an i32."""
+    for dt in (f64, i64, u64, u32):
+        if dt in dtypes:
+            return dt
     return f32 if any(dt.is_float for dt in dtypes) else i32
 
 

@@ -16,8 +16,9 @@ FAMILIES = {
     **{name: f"rlx.kernels.{name}" for name in (
         "attention", "attention_grad", "common", "contraction", "conv", "conv_layout",
         "conv_weights", "copy", "custom", "elementwise", "fft", "gather", "loop", "pack",
-        "pack_across", "pool", "reduce", "rowwise", "scatter",
+        "pack_across", "pool", "reduce", "rowwise", "scatter", "small_product",
     )},
+    "integer_contraction": "rlx.kernels.contraction",
     "gpu_attention": "rlx.kernels.gpu.attention",
     "gpu_contraction": "rlx.kernels.gpu.contraction",
     "gpu_reduce": "rlx.kernels.gpu.reduce",

@@ -29,6 +29,7 @@ class Emitter:
         self._folds: list[Buffer] = []
         self._sizes: list[Reg] = []
         self._constants: dict[str, str] = {}
+        self._numbers: dict[str, Number] = {}
         self._count = 0
         self._depth = 2
         self._functions: dict[str, list[str]] = {}
@@ -93,7 +94,13 @@ class Emitter:
         lit = self._literal(value, dt)
         # MLIR writes a scalar bool with no type: ``true`` is already an i1.
         typed = "" if dt is bool_ and not lanes else f" : {kind}"
-        return self._constant(f"{f'dense<{lit}>' if lanes else lit}{typed}", dt, lanes)
+        found = self._constant(f"{f'dense<{lit}>' if lanes else lit}{typed}", dt, lanes)
+        self._numbers[found.name] = value
+        return found
+
+    def number_of(self, x: Reg) -> Number | None:
+        """The value of a constant that ``const`` has made; None for any other register."""
+        return self._numbers.get(x.name)
 
     def lane_numbers(self, dt: DType, lanes: int) -> Reg:
         """The constant vector 0, 1, 2, … of an integer type; it wraps."""

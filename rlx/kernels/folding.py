@@ -23,6 +23,8 @@ __all__ = [
     "by_parts",
     "fold",
     "is_float_sum",
+    "multiply_add",
+    "registers",
     "settle",
     "start",
 ]
@@ -80,7 +82,18 @@ def start(k: Kernel, kind: ReduceKind, dt: DType, lanes: int) -> Total:
 
 
 def _by_two(kind: ReduceKind, dt: DType, lanes: int) -> bool:
-    return kind in ("max", "min") and dt.is_float and lanes > 0
+    return lanes > 0 and registers(kind, dt) > 1
+
+
+def registers(kind: ReduceKind, dt: DType) -> int:
+    """How many vectors a reduction of vectors of ``dt`` is."""
+    return 2 if kind in ("max", "min") and dt.is_float else 1
+
+
+def multiply_add(k: Kernel, x: Reg, y: Reg, total: Reg) -> Reg:
+    """``total`` plus a product; floats are rounded once."""
+    y = k.splat(y, x.lanes) if x.lanes else y
+    return k.fma(x, y, total) if x.dtype.is_float else total + x * y
 
 
 def add(k: Kernel, kind: ReduceKind, total: Total, x: Reg) -> Total:

@@ -136,6 +136,24 @@ def test_pow_special_cases(dt: DType) -> None:
     assert worst(compiled("pow", dt, 2)(x.copy(), y.copy()), want) <= 2
 
 
+BY_NUMBERS = (0.5, 1.0, 2.0, 3.0, 4.0, 7.0, 16.0, 17.0, -1.0, -2.0, -3.0, -0.5, 0.0)
+
+
+@pytest.mark.parametrize("isa", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("y", BY_NUMBERS)
+@pytest.mark.parametrize("dt", [f32, pytest.param(f64, marks=needs_extended)])
+def test_pow_by_a_number(dt: DType, y: float, isa: str) -> None:
+    """Powers that multiplications and roots make have the bounds and special cases of others."""
+    apply = applied(lambda k, x: k.pow(x, k.const(y, dt)), dt, features=features_of(isa))
+    row = [0, -0.0, 1, -1, 1e-40, -1e-40, 2.0**-149, math.inf, -math.inf, math.nan]
+    limits = np.finfo(dt.numpy)
+    some = points(dt, 1 << 12)
+    x = np.concatenate([some, -some, powers(dt)[0][::8], np.array(row, dt.numpy)])
+    x = np.concatenate([x, np.array([limits.max, limits.tiny, -limits.max], dt.numpy)])
+    found = apply(x)
+    assert worst(found, reference("pow", x, np.full_like(x, y))) <= BOUNDS["pow"][dt is f64]
+
+
 @pytest.mark.parametrize("dt", [f32, f64])
 def test_remainder_is_exact(dt: DType) -> None:
     x, y = pairs(dt)

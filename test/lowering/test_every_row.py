@@ -35,6 +35,7 @@ FUSED: dict[str, Build] = {
 
 FAMILIES: dict[str, Build] = {
     "contraction": FUSED["contraction"],
+    "integer_contraction": lambda g, x: x.cast("i32") @ g.input("w", [16, 16], "i32"),
     "conv": FUSED["conv"],
     "rowwise": FUSED["rowwise"],
     "elementwise": FUSED["elementwise"],

@@ -16,6 +16,12 @@ __all__ = ["power"]
 def power(x: Reg, y: Reg | float) -> Reg:
     """x to the power y: nan for negative x with a fraction y, 1 for y = 0 and for x = 1."""
     k, form = x.k, format_of(x)
+    number = k.number_of(y) if isinstance(y, Reg) else y
+    # GPUs may have no f64, and divisions and roots that round in their own way.
+    if number is not None and k.target.frame == "cpu":
+        found = _by_number(x, float(number.real))
+        if found is not None:
+            return found
     y = y if isinstance(y, Reg) else k.const(y, x.dtype, x.lanes)
     x, y = _same_lanes(x, y)
     magnitude = absolute(x)
@@ -30,6 +36,40 @@ def power(x: Reg, y: Reg | float) -> Reg:
     undefined = (x < 0.0) & (x > -math.inf) & k.logical_not(whole | k.compare("ne", y, y))
     result = k.select(undefined, math.nan, result)
     return k.select(k.compare("eq", x, 1.0) | k.compare("eq", y, 0.0), 1.0, result)
+
+
+MOST_FACTORS = 16
+"""Multiplications round f32 once and f64 too often; so many are cheaper than an exp and a log."""
+
+
+def _by_number(x: Reg, y: float) -> Reg | None:
+    """x to a power for which few instructions are as exact, special cases included; else None."""
+    k = x.k
+    if y == 0.5:
+        # The power of -0 is 0, and that of -inf is inf; the roots are -0 and nan.
+        return k.select(k.compare("eq", x, -math.inf), math.inf, k.sqrt(x + 0.0))
+    if y in (1.0, 2.0) or (y == 3.0 and x.dtype is f64):
+        return _multiplied(x, int(y))
+    if y == -1.0:
+        return 1.0 / x
+    whole = y == math.floor(y) and 0 < abs(y) <= MOST_FACTORS
+    if f64 in k.target.lacks or not (y == -0.5 or (whole and x.dtype is f32)):
+        return None
+    wide = k.cast(x, f64)
+    if whole:
+        found = _multiplied(wide, int(abs(y)))
+        found = 1.0 / found if y < 0 else found
+    else:
+        found = k.select(k.compare("eq", wide, -math.inf), 0.0, 1.0 / k.sqrt(wide + 0.0))
+    return k.cast(found, x.dtype)
+
+
+def _multiplied(x: Reg, n: int) -> Reg:
+    """x to the power n from 1 on, by squares."""
+    if n == 1:
+        return x
+    half = _multiplied(x, n // 2)
+    return half * half * x if n % 2 else half * half
 
 
 def _same_lanes(x: Reg, y: Reg) -> tuple[Reg, Reg]:

@@ -35,6 +35,7 @@ SELECTORS: dict[str, Selector] = {
     "fft": fft.SELECTOR,
     "custom": custom.SELECTOR,
     "contraction": contraction.SELECTOR,
+    "integer_contraction": contraction.INTEGERS,
     "conv": conv.SELECTOR,
     "conv_weights": conv_weights.SELECTOR,
     "attention": attention.SELECTOR,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from rlx._mlir import ir
-from rlx.kernels import amx, contraction, rowwise
+from rlx.kernels import amx, contraction
 from rlx.kernels.builder import KernelTarget
 from rlx.kernels.contraction import ContractionConfig, OperandKind
 from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.dot import group_of
-from rlx.kernels.program import Step
-from rlx.kernels.rowwise import Reduce, RowProgram
-from rlx.kernels.strides import row_major
 from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
 from rlx.lowering.families.right_operand import Geometry, Panels, columns_of, right_operand
+from rlx.lowering.families.small_products import Operand, is_small, lower_small
+from rlx.lowering.families.vector_products import lower_by_vector
 from rlx.lowering.formats import below, stored
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
@@ -23,9 +22,9 @@ from rlx.ops.contraction import MatMul
 from rlx.ops.movement import Expand
 from rlx.ops.value import Value
 from rlx.records import frozen
-from rlx.types import DType, Shape, f32, f64
+from rlx.types import DType, Shape
 
-__all__ = ["SELECTOR"]
+__all__ = ["INTEGERS", "SELECTOR"]
 
 
 class Contraction:
@@ -40,9 +39,7 @@ class Contraction:
             return "it does not begin with a matmul"
         if not product.out.dtype.is_float and len(formats) < len(set(product.present)):
             return f"the matmul is on {product.out.dtype}, and not all of it from 8 bits"
-        if not all(
-            isinstance(d, int) and d > 0 for d in product.out.shape + product.present[0].shape
-        ):
+        if _is_empty(product):
             return "a dim is empty"
         if any(_leaf(v, product) not in region.leaves for v in product.present):
             return "an operand of the matmul is computed inside"
@@ -89,7 +86,12 @@ class Contraction:
             extra_leaves = [region.leaves[v] for v in sources]
             lower_product(region, lowering, product, program, (left, right), extra_leaves)
             return
-        if _by_rows(region, lowering, product, g):
+        if lower_by_vector(region, lowering, product, program, sources):
+            return
+        if is_small(region, lowering, product, g):
+            found = [_Operand.of(v, region, lowering, out_shape, g) for v in sources]
+            beside: list[Operand] = [(o.view, o.kind, o.strides) for o in found]
+            lower_small(region, lowering, product, program, beside, g)
             return
         a, lda, a_batch, across = _rows(lowering, left, product.present[0], out_shape, g)
         types = a.dtype, leaves[1].dtype, product.out.dtype
@@ -113,29 +115,21 @@ class Contraction:
             lowering.launch("contraction", config, views, launch, region.flops * b.columns // g.n)
 
 
-def _by_rows(region: Region, lowering: Lowering, product: Op, g: Geometry) -> bool:
-    """Multiply by one column in f32 or f64: rows that are multiplied and summed, all lanes at work
-    along K. In panels one lane would be, and of one row one thread."""
-    left, right = product.present
-    dt = left.dtype
-    if g.n > 1 or len(region.nodes) > 1 or right.dtype is not dt or dt not in (f32, f64):
-        return False
-    out = product.out.type.static_shape
-    rows, column = (
-        lowering.view(region.leaves[v]).expand((*out[:-2], *v.type.static_shape[-2:]))
-        for v in (left, right)
-    )
-    column = column.transpose([*range(len(out) - 2), len(out) - 1, len(out) - 2])
-    if rows.strides[-1] != 1 or column.strides[-1] not in (0, 1):
-        return False
-    multiply = Step("mir.mul", (0, 1), (dt, dt), dt)
-    program = RowProgram((dt, dt), (multiply, Reduce("sum", 2, dt, dt)), (3,))
-    views = [rows, column.expand(rows.shape)]
-    ends = [v.strides for v in views], [(*row_major(out[:-1]), 0)]
-    config, launch = rowwise.launch(program, rows.shape, *ends)
-    views.append(lowering.result(region.op.results[0]))
-    lowering.launch("rowwise", config, views, launch, region.flops)
-    return True
+class IntegerContraction(Contraction):
+    """A product of integers by itself."""
+
+    def claim(self, region: Region) -> str | None:
+        product = region.nodes[0]
+        if len(region.nodes) != 1 or not isinstance(product, MatMul):
+            return "it is no single matmul"
+        if not product.out.dtype.is_int:
+            return f"it is on {product.out.dtype}"
+        return "a dim is empty" if _is_empty(product) else None
+
+
+def _is_empty(product: Op) -> bool:
+    dims = product.out.shape + product.present[0].shape
+    return not all(isinstance(d, int) and d > 0 for d in dims)
 
 
 @frozen
@@ -237,3 +231,4 @@ def _across_pays(a: View, column: int, g: Geometry) -> bool:
 
 
 SELECTOR: Selector = Contraction()
+INTEGERS: Selector = IntegerContraction()

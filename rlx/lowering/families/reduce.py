@@ -7,6 +7,7 @@ import math
 
 from rlx.kernels import reduce, rowwise
 from rlx.kernels.folding import REDUCTIONS, ReduceKind
+from rlx.kernels.program import Step
 from rlx.kernels.reduce import ReduceConfig
 from rlx.kernels.rowwise import RowProgram
 from rlx.kernels.strides import ceil_div
@@ -14,8 +15,9 @@ from rlx.lowering.families.base import Selector
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.lowering.views import View
+from rlx.ops.cast import Cast
 from rlx.ops.reduce import Reduce
-from rlx.types import bool_
+from rlx.types import DType, bool_, u8
 
 __all__ = ["SELECTOR"]
 
@@ -69,9 +71,9 @@ def _reduce(
     source = _contiguous(source, groups, lowering)
     outer, reduced, inner = groups
     dt = result.dtype
-    if inner == 1 and reduced > 0 and dt is not bool_:
-        step = rowwise.Reduce(kind, 0, reduce.accumulate_type(dt), dt)
-        program = RowProgram((source.dtype,), (step,), (1,))
+    if inner == 1 and reduced > 0:
+        program = _of_rows(kind, source.dtype, dt)
+        source = source.as_bits() if dt is bool_ else source
         strides = [source.strides[:2]], [(1, 0)]
         frame = lowering.target.kernels.frame
         config, launch = rowwise.launch(program, (outer, reduced), *strides, frame=frame)
@@ -86,6 +88,16 @@ def _reduce(
     config = ReduceConfig(kind, source.dtype, dt)
     config = config.for_rows(lowering.target.kernels, source.shape[1])
     lowering.launch("reduce", config, [source, result], launch, flops)
+
+
+def _of_rows(kind: ReduceKind, source: DType, dt: DType) -> RowProgram:
+    """The reduction of a row. A bool is read as the byte that it lies in: bytes have lanes for
+    extremes, and any but 0 is true."""
+    if dt is bool_:
+        extreme = rowwise.Reduce(kind, 0, u8, u8)
+        truth = Step(Cast.name, (1,), (u8,), bool_, (("to", bool_),))
+        return RowProgram((u8,), (extreme, truth), (2,))
+    return RowProgram((source,), (rowwise.Reduce(kind, 0, reduce.accumulate_type(dt), dt),), (1,))
 
 
 def _in_parts(

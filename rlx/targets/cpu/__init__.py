@@ -16,6 +16,7 @@ __all__ = ["FAMILIES", "make_target"]
 FAMILIES = (
     "custom",
     "contraction",
+    "integer_contraction",
     "attention",
     "attention_grad",
     "rowwise",
