@@ -16,6 +16,7 @@ FAMILIES = {
     "softmax": "bench.families.softmax",
     "norm": "bench.families.norm",
     "activation": "bench.families.activation",
+    "movement": "bench.families.movement",
     "conv": "bench.families.conv",
     "minilm": "bench.families.minilm",
     "bert": "bench.families.bert",

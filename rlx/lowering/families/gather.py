@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 
-from rlx.kernels import gather
+from rlx._mlir import ir
+from rlx.dialects.convert import from_attr
+from rlx.kernels import copy, elementwise, gather
 from rlx.kernels.gather import GatherConfig
+from rlx.kernels.program import Program
+from rlx.kernels.taken import Take
 from rlx.lowering.families.base import Selector
 from rlx.lowering.lowering import Lowering
-from rlx.lowering.region import Region
+from rlx.lowering.region import Region, sole_user
 from rlx.lowering.views import View
 from rlx.ops.gather import Gather
+from rlx.ops.movement import Transpose
 from rlx.ops.places import out_of_range
 from rlx.types import i64
 
@@ -29,7 +34,11 @@ class GatherSelector:
         node = region.nodes[0]
         assert isinstance(node, Gather)
         whole = lowering.view(region.leaves[node.table])
-        table = _rows(node, whole.as_bits(lowering.widest), lowering)
+        bits = whole.as_bits(lowering.widest)
+        if lowering.target.kernels.frame == "cpu" and math.prod(bits.shape[node.axis + 1 :]) == 1:
+            _elements(node, bits, region, lowering)
+            return
+        table = _rows(node, bits, lowering)
         indices = lowering.dense(region.leaves[node.indices])
         result = lowering.result(region.op.results[0])
         count = math.prod(indices.shape[node.batch_dims :])
@@ -44,6 +53,51 @@ class GatherSelector:
         )
         bits = [table, indices, result.as_bits(lowering.widest)]
         lowering.launch("gather", config, [*bits, *error], launch, moved=node.cost().bytes)
+
+
+def _elements(node: Gather, table: View, region: Region, lowering: Lowering) -> None:
+    """Rows of one element: a loop over the result, which reads the table by index."""
+    axis, lead = node.axis, node.batch_dims
+    indices = lowering.view(region.leaves[node.indices])
+    result = _placed(region.op.results[0], indices if lead == axis else None, lowering)
+    shape, length = result.shape[: axis + len(indices.shape) - lead], table.shape[axis]
+    if not length:  # of which mode "fill" alone has results
+        launch = copy.fill_launch(table.dtype.bits, 0, result.shape, result.strides)
+        lowering.launch("copy", launch[0], [result.as_bits(lowering.widest)], launch[1])
+        return
+    own, step = table.strides[:axis], table.strides[axis]
+    strides = {
+        "index": (*indices.strides[:lead], *[0] * (axis - lead), *indices.strides[lead:]),
+        "table": (*own, *[0] * (len(indices.shape) - lead)),
+    }
+    take = Take(1, 0, node.mode, step == 1)
+    error = [View.dense(lowering.error, i64, (2,))] if take.faults else []
+    site = lowering.site(out_of_range(node, length)) if take.faults else 0
+    config, launch = elementwise.launch(
+        Program((indices.dtype, table.dtype), (), (1,)), shape,
+        [strides["index"], strides["table"]], [result.strides[: len(shape)]], lowering.block,
+        taken=[(take, take.sizes(length, step, site))],
+    )  # fmt: skip
+    views = [indices, table, result.as_bits(lowering.widest), *error]
+    lowering.launch("elementwise", config, views, launch, moved=node.cost().bytes)
+
+
+def _placed(v: ir.Value, like: View | None, lowering: Lowering) -> View:
+    """The place for a result of any strides: where the transpose of it is wanted, or in the order
+    in which another view lies."""
+    if like is None or like.is_dense or v in lowering.destinations or lowering.in_prologue:
+        return lowering.result(v)
+    user = sole_user(v)
+    if user is not None and user.name == Transpose.name:
+        wanted = lowering.destinations.get(user.results[0])
+        donated = dict(lowering.compilation.options.donate).values()
+        # What lies in a donated input may still be read before the transpose.
+        if wanted and wanted.memory.role == "output" and wanted.memory.index not in donated:
+            perm = from_attr(user.attributes["perm"], "tuple[int, ...]")
+            lowering.env[v] = wanted.transpose([perm.index(a) for a in range(len(perm))])
+            return lowering.env[v]
+    order = sorted(range(len(like.strides)), key=lambda d: -like.strides[d])
+    return lowering.result(v, order)
 
 
 def _rows(node: Gather, view: View, lowering: Lowering) -> View:
