@@ -89,10 +89,9 @@ def _placed(v: ir.Value, like: View | None, lowering: Lowering) -> View:
         return lowering.result(v)
     user = sole_user(v)
     if user is not None and user.name == Transpose.name:
+        # It is memory that nothing else lies in: a transpose is never written over a value.
         wanted = lowering.destinations.get(user.results[0])
-        donated = dict(lowering.compilation.options.donate).values()
-        # What lies in a donated input may still be read before the transpose.
-        if wanted and wanted.memory.role == "output" and wanted.memory.index not in donated:
+        if wanted is not None:
             perm = from_attr(user.attributes["perm"], "tuple[int, ...]")
             lowering.env[v] = wanted.transpose([perm.index(a) for a in range(len(perm))])
             return lowering.env[v]
