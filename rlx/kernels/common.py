@@ -20,10 +20,11 @@ from rlx.kernels.folding import PART, by_parts
 from rlx.kernels.matrix import LINE_BYTES, Matrix, padded
 from rlx.kernels.probe import Probe
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg
+from rlx.kernels.sorting import Line, index_of, sort_words, word_of
 from rlx.kernels.strides import row_major
 from rlx.ops.base import Op, op_class, placeholders
 from rlx.records import frozen
-from rlx.types import DType, TensorType, bf16, f16, f32
+from rlx.types import DType, TensorType, bf16, f16, f32, i64
 
 __all__ = ["CommonConfig", "LoopBuilder", "Room", "emit", "faults", "launch", "workspaces"]
 
@@ -196,6 +197,33 @@ class LoopBuilder:
         rest = t.static_shape[len(at) :]
         stride = rest[-1] if rest else 1
         return Matrix(self.k, buffer, self._flat(t, [*at, *[0] * len(rest)]), stride)
+
+    def sort_words(
+        self, operand: int, line: Callable[[Index], Sequence[Index]], axis: int, descending: bool,
+        rooms: tuple[Room, Room],
+    ) -> None:  # fmt: skip
+        """Sort the places ``line(i)`` along an axis of an operand whose elements have 32 bits or
+        less, stable and with nan as the greatest: the first of two rooms of i64 of the operand's
+        shape gets the indices."""
+        k, value = self.k, self.op.operands[operand]
+        assert value is not None
+        shape = value.type.static_shape
+        stride = row_major(shape)[axis]
+        base = self._flat(value.type, line(0))
+
+        def words(i: Reg, lanes: int) -> Reg:
+            index = k.cast(i, i64)
+            index = k.splat(index, lanes) + k.lane_numbers(i64, lanes) if lanes else index
+            return word_of(k, self.load(operand, line(i), lanes), value.dtype, index, descending)
+
+        places, spare = (Line(room.buffer, base, stride) for room in rooms)
+        sort_words(k, shape[axis], words, places, spare)
+
+        def unpack(i: Reg) -> None:
+            at = places.place(i)
+            k.store(index_of(k.load(places.buffer, at)), places.buffer, at)
+
+        k.loop(0, shape[axis], 1, unpack)
 
     def work(self, rows: int, columns: int, dt: DType) -> Matrix:
         """Work memory of this point, with padded rows; what it holds at first is undefined. To be

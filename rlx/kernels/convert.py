@@ -89,7 +89,7 @@ def _from_float(k: Kernel, x: Reg, dt: DType) -> Reg:
 def _narrow(k: Kernel, x: Reg, dt: DType, least: int, most: int) -> Reg:
     """To an integer whose ends the float type has: cut off before the conversion, by way of a
     32-bit integer, to which machines convert vectors."""
-    # A maximum and a minimum in this form, which leaves nan to the last select, are one instruction.
+    # A maximum and a minimum in this form, of which nan comes out as a number, are one instruction.
     cut = k.select(x > float(least), x, float(least))
     cut = k.select(cut < float(most), cut, float(most))
     wide = _op(k, "arith.fptosi", cut, i32)

@@ -96,7 +96,9 @@ class PoolShape:
         return begin, max(begin, min(count, (n - 1 + lo - (k - 1) * d) // s + 1))
 
 
-def config_of(what: Literal["max", "indices", "mean"], dtype: DType, shape: PoolShape) -> PoolConfig:
+def config_of(
+    what: Literal["max", "indices", "mean"], dtype: DType, shape: PoolShape
+) -> PoolConfig:
     """The config for a shape."""
     step = shape.stride[2]
     return PoolConfig(what, dtype, shape.taps, step if step in (1, 2) else 0)

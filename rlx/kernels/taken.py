@@ -68,9 +68,13 @@ class Taken(Strided):
             if self.error is not None and self.site is not None:
                 k.record_fault(k.any(outside), self.error, self.site, 1)
             value = read(inside)
-            return k.select(outside, 0, value) if self.mode == "fill" else value
+            return (
+                k.select(outside, k.const(0, value.dtype, value.lanes), value)
+                if self.mode == "fill"
+                else value
+            )
 
-        if not lanes:
+        if not index.lanes:
             return checked()
         # Indices are mostly what they mean: one comparison finds those that are not.
         plain = k.cast(k.cast(index, k.index_word(index.dtype)), u64)
@@ -82,10 +86,15 @@ class Taken(Strided):
     def read(self, inside: Reg, at: Reg, own: Reg | None, lanes: int) -> Reg:
         """The element(s) at places along the axis, counted from ``at``."""
         k = self.k
-        if not lanes:
+        if not inside.lanes:
             found = k.cast(inside, INDEX)
-            return k.load(self.buffer, at + (found * self.step if self.step else found))
-        places = k.splat(k.cast(inside, i64), lanes)
+            at = at + (found * self.step if self.step else found)
+            if not lanes or own is None:
+                return k.load(self.buffer, at)
+            if self.inner == "one":
+                return k.load(self.buffer, at, lanes)
+            return k.gather(self.buffer, at, own, lanes)
+        places = k.cast(inside, i64)
         places = places if self.step is None else places * k.cast(self.step, i64)
         if own is not None:
             places = places + k.lane_numbers(i64, lanes) * k.cast(own, i64)

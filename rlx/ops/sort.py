@@ -126,11 +126,21 @@ class Sort(Ordering, name="mir.sort"):
         results = b.result(0), b.result(1)
         spare = b.workspace(shape, self.x.dtype), b.workspace(shape, i64)
 
+        # A GPU's threads have a line each, and no vectors.
+        words = b.k.target.frame == "cpu" and self.x.dtype.bits <= 32 and shape[axis] < 1 << 31
+
         def line(*rest: Any) -> None:
             def at(i: Any) -> list[Any]:
                 return [*rest[:axis], i, *rest[axis:]]
 
+            if words:
+                b.sort_words(0, at, axis, self.descending, (results[1], spare[1]))
+                b.loop(shape[axis], lambda i: take(at, i))
+                return
             self._sort_line(b, shape[axis], at, results, spare)
+
+        def take(at: Callable[[Any], list[Any]], i: Any) -> None:
+            b.write(results[0], at(i), b.load(0, at(b.index(b.read(results[1], at(i))))))
 
         b.parallel((*shape[:axis], *shape[axis + 1 :]), line)
 

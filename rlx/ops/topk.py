@@ -75,8 +75,12 @@ class TopK(Ordering, name="mir.topk"):
 
     def loops(self, b: Any) -> None:
         """A line's results hold a heap of the best so far, the last of them at its root. Most
-        elements are looked at once, against the root; in the end the heap is sorted."""
+        elements are looked at once, against the root, by vectors where a line is contiguous; in the
+        end the heap is sorted."""
         shape, axis = self.x.type.static_shape, self.axis
+        lanes = b.k.target.lanes(self.x.dtype)
+        vectors = b.k.target.frame == "cpu" and lanes > 1 and axis == self.x.rank - 1
+        whole = shape[axis] - (shape[axis] - self.k) % lanes if vectors else self.k
 
         def line(*rest: Any) -> None:
             heap = _Heap(self, b, rest)
@@ -94,6 +98,15 @@ class TopK(Ordering, name="mir.topk"):
 
                 return b.when(self.precedes(b.k, v, last), replace, lambda: last, (last,))
 
+            def offer_all(i: Any, last: Any) -> Any:
+                """As many elements as lanes."""
+                some = b.k.any(self.precedes(b.k, b.load(0, heap.at(i), lanes), last))
+
+                def one_by_one() -> Any:
+                    return b.loop(lanes, lambda j, last: offer(i + j, last), [last])
+
+                return b.when(some, one_by_one, lambda: last, (last,))
+
             def take_out(n: Any) -> None:
                 end = (self.k - 1) - n
                 v, index = heap.read(end)
@@ -103,7 +116,9 @@ class TopK(Ordering, name="mir.topk"):
 
             b.loop(self.k, fill)
             b.loop(self.k // 2, lambda n: heap.sift_from((self.k // 2 - 1) - n))
-            b.k.loop(self.k, shape[axis], 1, offer, [heap.read(b.k.index(0))[0]])
+            last = [heap.read(b.k.index(0))[0]]
+            last = b.k.loop(self.k, whole, lanes, offer_all, last) if vectors else last
+            b.k.loop(whole, shape[axis], 1, offer, last)
             b.loop(self.k - 1, take_out)
 
         if self.k:

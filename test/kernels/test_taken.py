@@ -12,7 +12,10 @@ from rlx.errors import FaultError
 from rlx.types import DTYPES
 
 Array = np.ndarray[Any, Any]
-NAMES = ("f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u64", "bool", "c64", "c128")  # fmt: skip
+NAMES = (
+    "f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u64", "bool", "c64",
+    "c128",
+)  # fmt: skip
 SIZES = (1, 7, 8, 9, 31, 32, 33, 100, 4097)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from rlx._mlir import ir
 from rlx.dialects.convert import from_attr
@@ -19,7 +20,7 @@ from rlx.ops.movement import Transpose
 from rlx.ops.places import out_of_range
 from rlx.types import i64
 
-__all__ = ["SELECTOR"]
+__all__ = ["SELECTOR", "views_of"]
 
 
 class GatherSelector:
@@ -57,29 +58,38 @@ class GatherSelector:
 
 def _elements(node: Gather, table: View, region: Region, lowering: Lowering) -> None:
     """Rows of one element: a loop over the result, which reads the table by index."""
-    axis, lead = node.axis, node.batch_dims
+    axis, length = node.axis, table.shape[node.axis]
     indices = lowering.view(region.leaves[node.indices])
-    result = _placed(region.op.results[0], indices if lead == axis else None, lowering)
-    shape, length = result.shape[: axis + len(indices.shape) - lead], table.shape[axis]
+    like = indices if node.batch_dims == axis and not table.shape[axis + 1 :] else None
+    result = _placed(region.op.results[0], like, lowering)
     if not length:  # of which mode "fill" alone has results
         launch = copy.fill_launch(table.dtype.bits, 0, result.shape, result.strides)
         lowering.launch("copy", launch[0], [result.as_bits(lowering.widest)], launch[1])
         return
-    own, step = table.strides[:axis], table.strides[axis]
-    strides = {
-        "index": (*indices.strides[:lead], *[0] * (axis - lead), *indices.strides[lead:]),
-        "table": (*own, *[0] * (len(indices.shape) - lead)),
-    }
+    index, at = views_of(node, indices, table)
+    step = table.strides[axis]
     take = Take(1, 0, node.mode, step == 1)
     error = [View.dense(lowering.error, i64, (2,))] if take.faults else []
     site = lowering.site(out_of_range(node, length)) if take.faults else 0
     config, launch = elementwise.launch(
-        Program((indices.dtype, table.dtype), (), (1,)), shape,
-        [strides["index"], strides["table"]], [result.strides[: len(shape)]], lowering.block,
-        taken=[(take, take.sizes(length, step, site))],
+        Program((index.dtype, at.dtype), (), (1,)), result.shape, [index.strides, at.strides],
+        [result.strides], lowering.block, taken=[(take, take.sizes(length, step, site))],
     )  # fmt: skip
-    views = [indices, table, result.as_bits(lowering.widest), *error]
+    views = [index, at, result.as_bits(lowering.widest), *error]
     lowering.launch("elementwise", config, views, launch, moved=node.cost().bytes)
+
+
+def views_of(node: Gather, indices: View, table: View) -> tuple[View, View]:
+    """The indices, and the elements of the table that the index 0 names, in the shape of the
+    gather's result."""
+    axis, lead = node.axis, node.batch_dims
+    middle, rest = indices.shape[lead:], table.shape[axis + 1 :]
+    shape = (*table.shape[:axis], *middle, *rest)
+    index = (
+        *indices.strides[:lead], *[0] * (axis - lead), *indices.strides[lead:], *[0] * len(rest),
+    )  # fmt: skip
+    at = (*table.strides[:axis], *[0] * len(middle), *table.strides[axis + 1 :])
+    return replace(indices, shape=shape, strides=index), replace(table, shape=shape, strides=at)
 
 
 def _placed(v: ir.Value, like: View | None, lowering: Lowering) -> View:
