@@ -198,32 +198,45 @@ class LoopBuilder:
         stride = rest[-1] if rest else 1
         return Matrix(self.k, buffer, self._flat(t, [*at, *[0] * len(rest)]), stride)
 
+    def word(
+        self, operand: int, at: Sequence[Index], i: Reg, descending: bool, lanes: int = 0
+    ) -> Reg:
+        """Element(s) of at most 32 bits and the index ``i`` of the first as words of i64, which
+        compare as the elements do, nan as the greatest, and by their indices where those are alike
+        (``rlx.kernels.sorting``)."""
+        k, value = self.k, self.op.operands[operand]
+        assert value is not None
+        index = k.cast(i, i64)
+        index = k.splat(index, lanes) + k.lane_numbers(i64, lanes) if lanes else index
+        return word_of(k, self.load(operand, at, lanes), value.dtype, index, descending)
+
     def sort_words(
         self, operand: int, line: Callable[[Index], Sequence[Index]], axis: int, descending: bool,
         rooms: tuple[Room, Room],
     ) -> None:  # fmt: skip
-        """Sort the places ``line(i)`` along an axis of an operand whose elements have 32 bits or
-        less, stable and with nan as the greatest: the first of two rooms of i64 of the operand's
-        shape gets the indices."""
-        k, value = self.k, self.op.operands[operand]
+        """Sort the words of the places ``line(i)`` along an axis of an operand into the first of
+        two rooms of i64 of the operand's shape."""
+        value = self.op.operands[operand]
         assert value is not None
         shape = value.type.static_shape
-        stride = row_major(shape)[axis]
-        base = self._flat(value.type, line(0))
+        base, stride = self._flat(value.type, line(0)), row_major(shape)[axis]
+        places, spare = (Line(room.buffer, base, stride) for room in rooms)
 
         def words(i: Reg, lanes: int) -> Reg:
-            index = k.cast(i, i64)
-            index = k.splat(index, lanes) + k.lane_numbers(i64, lanes) if lanes else index
-            return word_of(k, self.load(operand, line(i), lanes), value.dtype, index, descending)
+            return self.word(operand, line(i), i, descending, lanes)
 
-        places, spare = (Line(room.buffer, base, stride) for room in rooms)
-        sort_words(k, shape[axis], words, places, spare)
+        sort_words(self.k, shape[axis], words, places, spare)
 
-        def unpack(i: Reg) -> None:
-            at = places.place(i)
-            k.store(index_of(k.load(places.buffer, at)), places.buffer, at)
+    def unpack(self, line: Callable[[Index], Sequence[Index]], n: int) -> None:
+        """Make of the n words at the places ``line(i)`` of the second result their indices, and
+        take the elements that they name to the first one."""
 
-        k.loop(0, shape[axis], 1, unpack)
+        def one(i: Reg) -> None:
+            index = index_of(self.read(self.result(1), line(i)))
+            self.store(0, line(i), self.load(0, line(self.index(index))))
+            self.store(1, line(i), index)
+
+        self.k.loop(0, n, 1, one)
 
     def work(self, rows: int, columns: int, dt: DType) -> Matrix:
         """Work memory of this point, with padded rows; what it holds at first is undefined. To be

@@ -144,9 +144,21 @@ class _Fuser:
         group.ops.sort(key=self.order)
 
     def taken_by_index(self, pattern: str, op: ir.Operation) -> bool:
-        """Whether an op is a gather that pointwise ops may read from, each element by its index."""
+        """Whether an op is a gather that pointwise ops may read from, each element by its index.
+
+        What it reads must lie in memory. A pointwise op that others read too might join the region,
+        so which of the two does would depend on their order.
+        """
         cpu = self.compilation.target.kernels.frame == "cpu"
-        return cpu and pattern == "elementwise" and op.name == Gather.name
+        if not cpu or pattern != "elementwise" or op.name != Gather.name:
+            return False
+        makers = ((v, producer(v)) for v in op.operands)
+        return all(
+            maker is None
+            or not (_pointwise(maker) or maker.name == Expand.name)
+            or all(u.name == Gather.name for u in iter_users(v))
+            for v, maker in makers
+        )
 
     def extend(
         self,
@@ -188,7 +200,8 @@ class _Fuser:
         found = {o.results[0]: o for o in group}
         todo = list(group)
         while todo:
-            for v in todo.pop().operands:
+            reader = todo.pop()
+            for v in reader.operands if reader.name != Gather.name else ():
                 op = producer(v)
                 if (
                     op is not None

@@ -43,6 +43,11 @@ class Ordering(Op):
             return a > b
         return (a > b) | (k.compare("ne", a, a) & k.compare("eq", b, b))
 
+    def has_words(self: Any, b: Any) -> bool:
+        """Whether elements and indices are ordered as words; a GPU may have none of 64 bits."""
+        short = self.x.dtype.bits <= 32 and self.x.type.static_shape[self.axis] < 1 << 31
+        return short and b.k.target.frame == "cpu"
+
     @property
     def moved(self: Any) -> int:
         """The bytes of operand and results."""
@@ -126,8 +131,7 @@ class Sort(Ordering, name="mir.sort"):
         results = b.result(0), b.result(1)
         spare = b.workspace(shape, self.x.dtype), b.workspace(shape, i64)
 
-        # A GPU's threads have a line each, and no vectors.
-        words = b.k.target.frame == "cpu" and self.x.dtype.bits <= 32 and shape[axis] < 1 << 31
+        words = self.has_words(b)
 
         def line(*rest: Any) -> None:
             def at(i: Any) -> list[Any]:
@@ -135,12 +139,9 @@ class Sort(Ordering, name="mir.sort"):
 
             if words:
                 b.sort_words(0, at, axis, self.descending, (results[1], spare[1]))
-                b.loop(shape[axis], lambda i: take(at, i))
+                b.unpack(at, shape[axis])
                 return
             self._sort_line(b, shape[axis], at, results, spare)
-
-        def take(at: Callable[[Any], list[Any]], i: Any) -> None:
-            b.write(results[0], at(i), b.load(0, at(b.index(b.read(results[1], at(i))))))
 
         b.parallel((*shape[:axis], *shape[axis + 1 :]), line)
 
