@@ -160,8 +160,8 @@ def launch(
         ends = tuple(with_across(space, ends[0], loads)), ends[1]
     kinds = (*ends[0], *ends[1])
     far = worth and are_far(space, [*program.inputs, *program.results])
-    takes = tuple(take for take, _ in taken)
-    config = ElementwiseConfig(program, *ends, in_place, tuple(counted), far, takes)
+    by_index = tuple(take for take, _ in taken)
+    config = ElementwiseConfig(program, *ends, in_place, tuple(counted), far, by_index)
     if across is not None:
         blocks = tile_blocks(space.shape)
     else:
@@ -176,10 +176,8 @@ def launch(
     sizes = [*space.shape, *blocks]
     for kind, s in zip(kinds, space.strides, strict=True):
         sizes += run_time_strides(kind, s)
-    for _, own in taken:
-        sizes += own
-    cost = 1 + _cost(program) + TAKE_COST * len(taken)
-    work = max(1, space.size * cost // max(1, tasks))
+    sizes += [n for _, own in taken for n in own]
+    work = max(1, space.size * (1 + _cost(program) + TAKE_COST * len(taken)) // max(1, tasks))
     return config, Launch(tasks, max(1, SHARE // work), tuple(sizes))
 
 
