@@ -17,6 +17,7 @@ FAMILIES = {
     "norm": "bench.families.norm",
     "activation": "bench.families.activation",
     "products": "bench.families.products",
+    "movement": "bench.families.movement",
     "conv": "bench.families.conv",
     "minilm": "bench.families.minilm",
     "bert": "bench.families.bert",

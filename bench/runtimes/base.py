@@ -66,6 +66,59 @@ class Ops:
         """Convolution of ``[batch, channels, height, width]``."""
         raise NotImplementedError
 
+    def flat(self, x: Any) -> Any:
+        """All elements as a vector."""
+        return x.reshape(-1)
+
+    def copied_transpose(self, x: Any) -> Any:
+        """The transpose of a matrix, in memory of its own."""
+        return self.xp.transpose(x)
+
+    def pad(self, x: Any, rows: int, columns: int) -> Any:
+        """A matrix with so many zeros before and after each axis."""
+        return self.xp.pad(x, ((rows, rows), (columns, columns)))
+
+    def tile(self, x: Any, counts: tuple[int, ...]) -> Any:
+        """The tensor so often along each axis."""
+        return self.xp.tile(x, counts)
+
+    def cast(self, x: Any, dtype: str) -> Any:
+        """The elements as another type, by NumPy's name of it."""
+        return x.astype(dtype)
+
+    def cumsum(self, x: Any, axis: int) -> Any:
+        """The running sums along an axis."""
+        return self.xp.cumsum(x, axis)
+
+    def take(self, x: Any, ids: Any, axis: int) -> Any:
+        """The elements at a vector of indices along an axis."""
+        return self.xp.take(x, ids, axis)
+
+    def take_along(self, x: Any, ids: Any, axis: int) -> Any:
+        """The elements along an axis by an index of their own each."""
+        return self.xp.take_along_axis(x, ids, axis)
+
+    def scatter_add(self, x: Any, ids: Any) -> Any:
+        """Zeros, to whose rows at the indices those of ``x`` are added."""
+        raise NotImplementedError
+
+    def sort(self, x: Any) -> Any:
+        """The elements of each row in ascending order."""
+        return self.xp.sort(x, -1)
+
+    def topk(self, x: Any, k: int) -> Any:
+        """The k greatest elements of each row, in descending order."""
+        raise NotImplementedError
+
+    def resize(self, x: Any, sizes: tuple[int, int]) -> Any:
+        """Images ``[batch, channels, height, width]`` of other sizes, by linear interpolation
+        between the centres of elements, without smoothing."""
+        raise NotImplementedError
+
+    def mean_pool(self, x: Any, size: int, stride: int) -> Any:
+        """The means of the windows of such images, without padding."""
+        raise NotImplementedError
+
     def heads(self, x: Any, count: int) -> Any:
         """Rows as heads."""
         batch, tokens, width = x.shape

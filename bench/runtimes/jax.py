@@ -18,6 +18,22 @@ class JaxOps(Formulas):
 
     xp = jnp
 
+    def take(self, x: Any, ids: Any, axis: int) -> Any:
+        return jnp.take(x, ids, axis, mode="clip")
+
+    def scatter_add(self, x: Any, ids: Any) -> Any:
+        return jnp.zeros_like(x).at[ids].add(x)
+
+    def topk(self, x: Any, k: int) -> Any:
+        return jax.lax.top_k(x, k)[0]
+
+    def resize(self, x: Any, sizes: tuple[int, int]) -> Any:
+        return jax.image.resize(x, (*x.shape[:2], *sizes), "linear", antialias=False)
+
+    def mean_pool(self, x: Any, size: int, stride: int) -> Any:
+        window, steps = (1, 1, size, size), (1, 1, stride, stride)
+        return jax.lax.reduce_window(x, 0.0, jax.lax.add, window, steps, "VALID") / size**2
+
     def gelu(self, x: Any) -> Any:
         return jax.nn.gelu(x, approximate=False)
 

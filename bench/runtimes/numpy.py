@@ -21,6 +21,33 @@ class NumpyOps(Formulas):
 
         return x * 0.5 * (1 + erf(x * 0.5**0.5))
 
+    def copied_transpose(self, x: Any) -> Any:
+        return np.ascontiguousarray(x.T)
+
+    def scatter_add(self, x: Any, ids: Any) -> Any:
+        out = np.zeros_like(x)
+        np.add.at(out, ids, x)
+        return out
+
+    def topk(self, x: Any, k: int) -> Any:
+        best = np.partition(x, x.shape[-1] - k, -1)[..., -k:]
+        return np.sort(best, -1)[..., ::-1]
+
+    def resize(self, x: Any, sizes: tuple[int, int]) -> Any:
+        for axis, new in enumerate(sizes, 2):
+            old = x.shape[axis]
+            place = np.clip((np.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
+            first = place.astype(np.intp)
+            shape = (new, *[1] * (x.ndim - axis - 1))
+            part = (place - first).reshape(shape).astype(x.dtype)
+            after = np.take(x, np.minimum(first + 1, old - 1), axis)
+            x = np.take(x, first, axis) * (1 - part) + after * part
+        return x
+
+    def mean_pool(self, x: Any, size: int, stride: int) -> Any:
+        windows = np.lib.stride_tricks.sliding_window_view(x, (size, size), (2, 3))
+        return windows[:, :, ::stride, ::stride].mean((-2, -1))
+
     def attention(self, q: Any, k: Any, v: Any, causal: bool = False) -> Any:
         # A key head at a time, so that the scores of many long heads are not all in memory.
         group = q.shape[1] // k.shape[1]

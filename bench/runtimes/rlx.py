@@ -21,6 +21,45 @@ class RlxOps(Ops):
     def gather(self, table: Any, ids: Any) -> Any:
         return table.gather(ids)
 
+    def flat(self, x: Any) -> Any:
+        return x.reshape((-1,))
+
+    def copied_transpose(self, x: Any) -> Any:
+        return x.transpose((1, 0))
+
+    def pad(self, x: Any, rows: int, columns: int) -> Any:
+        return x.pad((rows, columns), (rows, columns))
+
+    def tile(self, x: Any, counts: tuple[int, ...]) -> Any:
+        return x.tile(counts)
+
+    def cast(self, x: Any, dtype: str) -> Any:
+        return x.cast(dtype)
+
+    def cumsum(self, x: Any, axis: int) -> Any:
+        return x.cumsum(axis)
+
+    def take(self, x: Any, ids: Any, axis: int) -> Any:
+        return x.gather(ids, axis)
+
+    def take_along(self, x: Any, ids: Any, axis: int) -> Any:
+        return x.take_along_axis(ids, axis)
+
+    def scatter_add(self, x: Any, ids: Any) -> Any:
+        return x.scatter_add(ids, x.shape[0])
+
+    def sort(self, x: Any) -> Any:
+        return x.sort()
+
+    def topk(self, x: Any, k: int) -> Any:
+        return x.topk(k)[0]
+
+    def resize(self, x: Any, sizes: tuple[int, int]) -> Any:
+        return x.resize(sizes, "linear")
+
+    def mean_pool(self, x: Any, size: int, stride: int) -> Any:
+        return x.mean_pool(size, stride)
+
     def relu(self, x: Any) -> Any:
         return x.relu()
 

@@ -31,6 +31,36 @@ class TorchOps(Ops):
     def gather(self, table: Any, ids: Any) -> Any:
         return F.embedding(ids, table)
 
+    def copied_transpose(self, x: Any) -> Any:
+        return x.T.contiguous()
+
+    def pad(self, x: Any, rows: int, columns: int) -> Any:
+        return F.pad(x, (columns, columns, rows, rows))
+
+    def cast(self, x: Any, dtype: str) -> Any:
+        return x.to(getattr(torch, dtype))
+
+    def take(self, x: Any, ids: Any, axis: int) -> Any:
+        return torch.index_select(x, axis, ids)
+
+    def take_along(self, x: Any, ids: Any, axis: int) -> Any:
+        return torch.gather(x, axis, ids)
+
+    def scatter_add(self, x: Any, ids: Any) -> Any:
+        return torch.zeros_like(x).index_add(0, ids, x)
+
+    def sort(self, x: Any) -> Any:
+        return torch.sort(x, -1).values
+
+    def topk(self, x: Any, k: int) -> Any:
+        return torch.topk(x, k).values
+
+    def resize(self, x: Any, sizes: tuple[int, int]) -> Any:
+        return F.interpolate(x, sizes, mode="bilinear", align_corners=False)
+
+    def mean_pool(self, x: Any, size: int, stride: int) -> Any:
+        return F.avg_pool2d(x, size, stride)
+
     def relu(self, x: Any) -> Any:
         return F.relu(x)
 

@@ -20,10 +20,11 @@ from rlx.kernels.folding import PART, by_parts
 from rlx.kernels.matrix import LINE_BYTES, Matrix, padded
 from rlx.kernels.probe import Probe
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg
+from rlx.kernels.sorting import Line, index_of, sort_words, word_of
 from rlx.kernels.strides import row_major
 from rlx.ops.base import Op, op_class, placeholders
 from rlx.records import frozen
-from rlx.types import DType, TensorType, bf16, f16, f32
+from rlx.types import DType, TensorType, bf16, f16, f32, i64
 
 __all__ = ["CommonConfig", "LoopBuilder", "Room", "emit", "faults", "launch", "workspaces"]
 
@@ -196,6 +197,46 @@ class LoopBuilder:
         rest = t.static_shape[len(at) :]
         stride = rest[-1] if rest else 1
         return Matrix(self.k, buffer, self._flat(t, [*at, *[0] * len(rest)]), stride)
+
+    def word(
+        self, operand: int, at: Sequence[Index], i: Reg, descending: bool, lanes: int = 0
+    ) -> Reg:
+        """Element(s) of at most 32 bits and the index ``i`` of the first as words of i64, which
+        compare as the elements do, nan as the greatest, and by their indices where those are alike
+        (``rlx.kernels.sorting``)."""
+        k, value = self.k, self.op.operands[operand]
+        assert value is not None
+        index = k.cast(i, i64)
+        index = k.splat(index, lanes) + k.lane_numbers(i64, lanes) if lanes else index
+        return word_of(k, self.load(operand, at, lanes), value.dtype, index, descending)
+
+    def sort_words(
+        self, operand: int, line: Callable[[Index], Sequence[Index]], axis: int, descending: bool,
+        rooms: tuple[Room, Room],
+    ) -> None:  # fmt: skip
+        """Sort the words of the places ``line(i)`` along an axis of an operand into the first of
+        two rooms of i64 of the operand's shape."""
+        value = self.op.operands[operand]
+        assert value is not None
+        shape = value.type.static_shape
+        base, stride = self._flat(value.type, line(0)), row_major(shape)[axis]
+        places, spare = (Line(room.buffer, base, stride) for room in rooms)
+
+        def words(i: Reg, lanes: int) -> Reg:
+            return self.word(operand, line(i), i, descending, lanes)
+
+        sort_words(self.k, shape[axis], words, places, spare)
+
+    def unpack(self, line: Callable[[Index], Sequence[Index]], n: int) -> None:
+        """Make of the n words at the places ``line(i)`` of the second result their indices, and
+        take the elements that they name to the first one."""
+
+        def one(i: Reg) -> None:
+            index = index_of(self.read(self.result(1), line(i)))
+            self.store(0, line(i), self.load(0, line(self.index(index))))
+            self.store(1, line(i), index)
+
+        self.k.loop(0, n, 1, one)
 
     def work(self, rows: int, columns: int, dt: DType) -> Matrix:
         """Work memory of this point, with padded rows; what it holds at first is undefined. To be

@@ -27,6 +27,7 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "rlx.kernels.rowwise": ("Reduce", "RowProgram", "RowwiseConfig"),
     "rlx.kernels.scatter": ("ScatterConfig",),
     "rlx.kernels.small_product": ("SmallProductConfig",),
+    "rlx.kernels.taken": ("Take",),
     "rlx.kernels.triton.attention": ("TritonAttentionConfig", "AttentionTile"),
     "rlx.kernels.triton.contraction": ("TritonContractionConfig", "ProductTile"),
     "rlx.kernels.fft": ("FftConfig",),

@@ -40,6 +40,7 @@ from rlx.kernels.strides import (
     order_for_output,
     run_time_strides,
 )
+from rlx.kernels.taken import Take, Taken
 from rlx.kernels.tiles import (
     EDGE,
     LEAST,
@@ -50,7 +51,7 @@ from rlx.kernels.tiles import (
     with_across,
 )
 from rlx.records import frozen
-from rlx.types import DType
+from rlx.types import DType, i64
 
 __all__ = ["BLOCK", "ElementwiseConfig", "emit", "launch"]
 
@@ -72,6 +73,9 @@ SHORT_RUN = 256
 LINE = 64
 """Bytes of a cache line."""
 
+TAKE_COST = 4
+"""What reading an element by index is in instructions on elements."""
+
 SHORT_PROGRAM = 8
 """Up to this cost the loop's own instructions count, so more vectors go in a round."""
 
@@ -80,8 +84,8 @@ SHORT_PROGRAM = 8
 class ElementwiseConfig:
     """A program, and how each of its inputs and outputs moves along the dims of the space.
 
-    The inputs numbered in ``counted`` have no memory: they are their own offsets. ``far`` operands
-    are mostly in no cache of a CPU's own.
+    The inputs numbered in ``counted`` have no memory: they are their own offsets. Those of
+    ``taken`` are read by index. ``far`` operands are mostly in no cache of a CPU's own.
     """
 
     program: Program
@@ -90,6 +94,7 @@ class ElementwiseConfig:
     in_place: bool = False
     counted: tuple[int, ...] = ()
     far: bool = False
+    taken: tuple[Take, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -105,14 +110,17 @@ class ElementwiseConfig:
     def moving(self) -> tuple[bool, ...]:
         """For every value of the program, whether it changes along the inner dim."""
         out = [a[-1] != "zero" for a in self.inputs]
+        for take in self.taken:
+            out[take.table] |= out[take.index]
         for s in self.program.steps:
             out.append(any(out[i] for i in s.args))
         return tuple(out)
 
     @property
     def dtypes(self) -> set[DType]:
-        """The element types of its values."""
-        return {*self.program.inputs, *(s.dtype for s in self.program.steps)}
+        """The element types of its values; places of elements are i64."""
+        places = [i64] * bool(self.taken)
+        return {*self.program.inputs, *(s.dtype for s in self.program.steps), *places}
 
 
 def launch(
@@ -124,18 +132,22 @@ def launch(
     *,
     in_place: bool = False,
     counted: Sequence[int] = (),
+    taken: Sequence[tuple[Take, Sequence[int]]] = (),
 ) -> tuple[ElementwiseConfig, Launch]:
     """The kernel and its arguments for a result of ``shape``.
 
     ``inputs`` and ``outputs`` give each operand's stride along every dim of ``shape``, in elements
     and not negative; 0 where it is broadcast (outputs never are). ``block`` is the number of
     elements of a task: 1 on a GPU. ``in_place`` says that an output may be the memory of an input.
-    ``counted`` are the numbers of the integer inputs whose elements are their offsets.
+    ``counted`` are the numbers of the integer inputs whose elements are their offsets. ``taken``
+    are the inputs that are read by index, with their sizes (``Take.sizes``); their strides are
+    those of the element that the index 0 names.
     """
     space = Space(tuple(shape), (*map(tuple, inputs), *map(tuple, outputs)))
     first_output = len(inputs)
     space = _inner_last(collapse(order_for_output(space, first_output)), first_output)
-    loads = [None if n in counted else dt for n, dt in enumerate(program.inputs)]
+    apart = {*counted, *(take.table for take, _ in taken)}
+    loads = [None if n in apart else dt for n, dt in enumerate(program.inputs)]
     across = dim_across(space, loads) if block >= BLOCK else None
     if across is not None:
         dims = range(len(space.shape) - 1)
@@ -148,7 +160,8 @@ def launch(
         ends = tuple(with_across(space, ends[0], loads)), ends[1]
     kinds = (*ends[0], *ends[1])
     far = worth and are_far(space, [*program.inputs, *program.results])
-    config = ElementwiseConfig(program, *ends, in_place, tuple(counted), far)
+    by_index = tuple(take for take, _ in taken)
+    config = ElementwiseConfig(program, *ends, in_place, tuple(counted), far, by_index)
     if across is not None:
         blocks = tile_blocks(space.shape)
     else:
@@ -163,7 +176,8 @@ def launch(
     sizes = [*space.shape, *blocks]
     for kind, s in zip(kinds, space.strides, strict=True):
         sizes += run_time_strides(kind, s)
-    work = max(1, space.size * (1 + _cost(program)) // max(1, tasks))
+    sizes += [n for _, own in taken for n in own]
+    work = max(1, space.size * (1 + _cost(program) + TAKE_COST * len(taken)) // max(1, tasks))
     return config, Launch(tasks, max(1, SHARE // work), tuple(sizes))
 
 
@@ -197,18 +211,25 @@ class _Emitter:
         lanes = min((target.lanes(dt) for dt in config.dtypes), default=1)
         self.lanes = lanes if lanes > 1 else 0
         self.vectors = 4 if _cost(program) <= SHORT_PROGRAM else 2
+        self.takes = {take.table: take for take in config.taken}
+        kinds = dict.fromkeys(config.counted, Counted) | dict.fromkeys(self.takes, Taken)
         self.inputs = [
-            (Counted if n in config.counted else Strided)(k, f"in{n}", dt, a)
+            kinds.get(n, Strided)(k, f"in{n}", dt, a)
             for n, (dt, a) in enumerate(zip(program.inputs, config.inputs, strict=True))
         ]
         self.outputs = [
             Strided(k, f"out{n}", dt, a)
             for n, (dt, a) in enumerate(zip(program.results, config.outputs, strict=True))
         ]
+        error = k.error_record() if any(take.faults for take in config.taken) else None
         self.shape = [k.size(f"dim{d}") for d in range(rank)]
         self.blocks = [k.size(f"block{d}") for d in range(rank - 1, max(-1, rank - 3), -1)]
         for operand in (*self.inputs, *self.outputs):
             operand.declare_strides()
+        for take in config.taken:
+            table = self.inputs[take.table]
+            assert isinstance(table, Taken)
+            table.declare(take, error)
 
     def emit(self) -> KernelText:
         k = self.k
@@ -284,7 +305,7 @@ class _Emitter:
             if moving:
                 continue
             if v < len(self.inputs):
-                regs[v] = self.inputs[v].load(bases[v], zero, 0)
+                regs[v] = self.read(v, bases[v], zero, 0, regs)
             else:
                 step = config.program.steps[v - len(self.inputs)]
                 regs[v] = step.emit(k, *(regs[i] for i in step.args))
@@ -303,9 +324,9 @@ class _Emitter:
         if self.config.far and lanes and mask is None:
             self.prefetch(bases, j, lanes)
         regs = dict(fixed)
-        for v, operand in enumerate(self.inputs):
+        for v in range(n):
             if v not in regs:
-                regs[v] = operand.load(bases[v], j, lanes, mask)
+                regs[v] = self.read(v, bases[v], j, lanes, regs, mask)
         for v, step in enumerate(self.config.program.steps, n):
             if v not in regs:
                 regs[v] = step.emit(k, *(regs[i] for i in step.args))
@@ -314,10 +335,19 @@ class _Emitter:
         ):
             operand.store(regs[v], base, j, lanes, mask)
 
+    def read(
+        self, v: int, base: Reg, j: Reg, lanes: int, regs: dict[int, Reg], mask: Reg | None = None
+    ) -> Reg:
+        """The elements of an input; ``regs`` has those of the inputs before it."""
+        operand = self.inputs[v]
+        if isinstance(operand, Taken):
+            return operand.take(regs[self.takes[v].index], base, j, lanes)
+        return operand.load(base, j, lanes, mask)
+
     def prefetch(self, bases: list[Reg], j: Reg, lanes: int) -> None:
         """Ask for the lines that come after those of a vector, to read or to write them."""
         for n, (o, base) in enumerate(zip((*self.inputs, *self.outputs), bases, strict=True)):
-            if isinstance(o, Strided) and o.inner == "one" and "zero" not in o.access:
+            if type(o) is Strided and o.inner == "one" and "zero" not in o.access:
                 first = base + (j + AHEAD // o.dtype.bytes)
                 for at in range(0, lanes, max(1, LINE // o.dtype.bytes)):
                     self.k.prefetch(o.buffer, first + at if at else first, n >= len(self.inputs))

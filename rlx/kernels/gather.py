@@ -6,6 +6,8 @@ that one kernel serves every element type of a width.
 
     task (batch, outer, block of indices, block of the row):
         for every index: check it, copy the block of its row by vectors
+
+On CPUs rows of one element are read by an elementwise kernel (``taken``).
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 from rlx.kernels.arithmetic import Arithmetic
 from rlx.kernels.bfloat import rounded_to_bf16
@@ -215,15 +216,26 @@ class Memory(Arithmetic):
 
     def gather(self, b: Buffer, at: Reg | int, stride: Reg | int, lanes: int) -> Reg:
         """Read ``lanes`` elements that lie ``stride`` elements apart."""
-        base, elem = self._index(at), self._element(b.dtype)
+        base = self._index(at)
+        return self._together(b, (base + stride * n if n else base for n in range(lanes)))
+
+    def take(self, b: Buffer, at: Reg | int, places: Reg) -> Reg:
+        """Read the elements at ``places``, a vector of i64, counted from ``at``."""
+        base = self._index(at)
+        lanes = (self.extract(places, n) for n in range(places.lanes))
+        return self._together(b, (base + self.kernel.cast(place, INDEX) for place in lanes))
+
+    def _together(self, b: Buffer, offsets: Iterable[Reg]) -> Reg:
+        """The vector of the elements at these offsets. One load each: instructions that gather take
+        1.15 to 1.5 times as long on Zen 5."""
         if b.dtype.is_complex:
-            found = [self.load(b, base + stride * n if n else base) for n in range(lanes)]
+            found = [self.load(b, offset) for offset in offsets]
             re_parts, im_parts = zip(*(parts(x) for x in found), strict=True)
             return pair(self.from_elements(re_parts), self.from_elements(im_parts))
-        items = [self._raw_load(b, base + stride * n if n else base, 0) for n in range(lanes)]
-        raw = self.fresh()
-        self.line(f"{raw} = vector.from_elements {', '.join(items)} : vector<{lanes}x{elem}>")
-        return self._from_memory(raw, b.dtype, lanes)
+        items = [self._raw_load(b, offset, 0) for offset in offsets]
+        raw, kind = self.fresh(), f"vector<{len(items)}x{self._element(b.dtype)}>"
+        self.line(f"{raw} = vector.from_elements {', '.join(items)} : {kind}")
+        return self._from_memory(raw, b.dtype, len(items))
 
     def first_lanes(self, count: Reg, lanes: int) -> Reg:
         """The mask of the first ``count`` of ``lanes``."""

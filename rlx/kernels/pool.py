@@ -1,4 +1,4 @@
-"""Max pooling: the largest element of every window, where it is, and the way back.
+"""Pooling: the largest element of every window, where it is, and the way back; the mean.
 
 A task is a channel of an image, a plane of up to three axes:
 
@@ -47,10 +47,11 @@ SHARE = 1 << 15
 
 @frozen
 class PoolConfig:
-    """What the code depends on: the largest element or its place, the element type, the taps along
-    three axes, and the distance of neighbouring windows along the last (1, 2, or 0 for any)."""
+    """What the code depends on: the largest element, its place, or the mean, the element type, the
+    taps along three axes, and the distance of neighbouring windows along the last (1, 2, or 0 for
+    any)."""
 
-    what: Literal["max", "indices"]
+    what: Literal["max", "indices", "mean"]
     dtype: DType
     taps: Triple
     step: Literal[0, 1, 2]
@@ -70,7 +71,11 @@ class PoolBackConfig:
 
 @frozen
 class PoolShape:
-    """Planes and windows along three axes (missing ones have size 1)."""
+    """Planes and windows along three axes (missing ones have size 1).
+
+    A mean counts the places from ``begin`` to ``end`` of each axis, of which the elements begin at
+    ``low``.
+    """
 
     planes: int
     size: Triple
@@ -79,6 +84,8 @@ class PoolShape:
     stride: Triple
     low: Triple
     dilation: Triple
+    begin: Triple = (0, 0, 0)
+    end: Triple = (0, 0, 0)
 
     def whole(self) -> tuple[int, int]:
         """The windows [begin, end) of a row that do not reach beyond it."""
@@ -89,16 +96,20 @@ class PoolShape:
         return begin, max(begin, min(count, (n - 1 + lo - (k - 1) * d) // s + 1))
 
 
-def config_of(what: Literal["max", "indices"], dtype: DType, shape: PoolShape) -> PoolConfig:
+def config_of(
+    what: Literal["max", "indices", "mean"], dtype: DType, shape: PoolShape
+) -> PoolConfig:
     """The config for a shape."""
     step = shape.stride[2]
     return PoolConfig(what, dtype, shape.taps, step if step in (1, 2) else 0)
 
 
-def launch(shape: PoolShape) -> Launch:
+def launch(config: PoolConfig, shape: PoolShape) -> Launch:
     """The launch of a pooling; the kernel's buffers are the planes and the result, both dense."""
     work = math.prod(shape.out) * math.prod(shape.taps)
     sizes = (*shape.size, *shape.out, *shape.stride, *shape.low, *shape.dilation, *shape.whole())
+    if config.what == "mean":
+        sizes = (*sizes, *shape.begin, *shape.end)
     return Launch(shape.planes, max(1, SHARE // max(1, work)), sizes)
 
 
@@ -168,6 +179,7 @@ class _Emitter:
         self.size, self.count, self.stride = axes("size"), axes("count"), axes("stride")
         self.low, self.dilation = axes("low"), axes("dilation")
         self.begin, self.end = k.size("whole_begin"), k.size("whole_end")
+        self.counted = (axes("first"), axes("last")) if config.what == "mean" else None
 
     def emit(self) -> KernelText:
         self.k.parallel(self.plane)
@@ -197,13 +209,31 @@ class _Emitter:
         )
         k.loop(self.end, count, 1, lambda j: some(j, 0, False))
 
+    def elements(self, starts: list[Reg], x0: Reg, whole: bool) -> Reg:
+        """How many places the mean of a window counts."""
+        assert self.counted is not None
+        k = self.k
+        total = k.index(1)
+        for axis, (at, low, taps) in enumerate(
+            zip((*starts, x0), self.low, self.config.taps, strict=True)
+        ):
+            begin, end = (ends[axis] for ends in self.counted)
+            first = at + low
+            # Of windows that do not reach beyond the row all places count.
+            if whole and axis == len(starts):
+                total = total * taps
+            else:
+                total = total * (k.minimum(first + taps, end) - k.maximum(first, begin))
+        return k.cast(total, self.wide)
+
     def windows(
         self, starts: list[Reg], first: Reg, lanes: int, whole: bool, base: Reg, to: Reg
     ) -> None:
         """``lanes`` windows from ``first`` on; ``whole`` says that none reaches beyond the row."""
         k = self.k
         x0 = first * self.stride[2] - self.low[2]
-        acc = [k.const(bound(self.config.dtype, "min"), self.wide, lanes)]
+        mean = self.config.what == "mean"
+        acc = [k.const(0 if mean else bound(self.config.dtype, "min"), self.wide, lanes)]
         if self.indices:
             acc.append(k.const(-1, i32, lanes))
         for tap in product(*(range(n) for n in self.config.taps)):
@@ -221,12 +251,16 @@ class _Emitter:
                 results=acc,
             )
         result = k.cast(acc[1], i64) if self.indices else acc[0]
+        if mean:
+            result = result / self.elements(starts, x0, whole)
         k.store(result, self.out, to + first)
 
     def tap(self, base: Reg, at: Reg, lanes: int, acc: list[Reg]) -> list[Reg]:
         """One tap of each window, the first one's at ``at`` of the plane."""
         k = self.k
         value = every(k, self.x, base + at, self.config.step, self.stride[2], lanes)
+        if self.config.what == "mean":
+            return [acc[0] + value]
         if not self.indices:
             return [k.maximum(acc[0], value)]
         here = k.cast(at, i32)

@@ -82,6 +82,14 @@ class Program:
         types = [*self.inputs, *(s.dtype for s in self.steps)]
         return tuple(types[i] for i in self.outputs)
 
+    def behind(self, dtypes: Sequence[DType]) -> Program:
+        """The same with more inputs, which it does not use, before its own."""
+        n = len(dtypes)
+        steps = tuple(
+            Step(s.op, tuple(a + n for a in s.args), s.dtypes, s.dtype, s.attrs) for s in self.steps
+        )
+        return Program((*dtypes, *self.inputs), steps, tuple(a + n for a in self.outputs))
+
     def emit(self, k: Kernel, values: Sequence[Reg]) -> list[Reg]:
         """Emit the steps on registers, one an input (16-bit floats as f32), and return the outputs.
 

@@ -26,6 +26,7 @@ from rlx.ops.base import op_class
 from rlx.ops.constant import Constant, Iota
 from rlx.ops.contraction import MatMul
 from rlx.ops.conv import Conv, ConvTranspose
+from rlx.ops.gather import Gather
 from rlx.ops.movement import Expand, Reshape
 from rlx.ops.normalization import LayerNorm, RmsNorm, Softmax
 from rlx.ops.normalization_grad import LayerNormGrad, RmsNormGrad
@@ -128,17 +129,36 @@ class _Fuser:
             op = producer(v)
             if op is not None and op.name == Expand.name:
                 op = producer(op.operands[0])
-            if op is None or not _pointwise(op):
+            if op is None or not (_pointwise(op) or self.taken_by_index(pattern, op)):
                 return None
             out = op.results[0]
             inside = out in self.taken or out in group.values
             return op if not inside and self.only_used_by(out, group) else None
 
         def operands(op: ir.Operation) -> list[ir.Value]:
+            if op.name == Gather.name:  # of which only what lies in memory is read
+                return []
             return sorted(op.operands, key=lambda v: self.weights.get(v, 0))
 
         self.extend(pattern, group, operands(group.last), precedes, operands)
         group.ops.sort(key=self.order)
+
+    def taken_by_index(self, pattern: str, op: ir.Operation) -> bool:
+        """Whether an op is a gather that pointwise ops may read from, each element by its index.
+
+        What it reads must lie in memory. A pointwise op that others read too might join the region,
+        so which of the two does would depend on their order.
+        """
+        cpu = self.compilation.target.kernels.frame == "cpu"
+        if not cpu or pattern != "elementwise" or op.name != Gather.name:
+            return False
+        makers = ((v, producer(v)) for v in op.operands)
+        return all(
+            maker is None
+            or not (_pointwise(maker) or maker.name == Expand.name)
+            or all(u.name == Gather.name for u in iter_users(v))
+            for v, maker in makers
+        )
 
     def extend(
         self,
@@ -180,7 +200,8 @@ class _Fuser:
         found = {o.results[0]: o for o in group}
         todo = list(group)
         while todo:
-            for v in todo.pop().operands:
+            reader = todo.pop()
+            for v in reader.operands if reader.name != Gather.name else ():
                 op = producer(v)
                 if (
                     op is not None

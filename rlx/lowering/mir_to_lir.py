@@ -147,7 +147,9 @@ def _lower(op: ir.Operation, lowering: Lowering, lives: dict[ir.Operation, Lives
     lowering.ops = region.label
     options = lowering.compilation.options
     if op.name in _VIEWS and (options.native(op.name) or op.name == Reshape.name):
-        view = _VIEWS[op.name](region.nodes[0], op.operands[0], lowering)
+        view = _wanted_copy(op, lowering) or _VIEWS[op.name](
+            region.nodes[0], op.operands[0], lowering
+        )
         lowering.env[op.results[0]] = replace(view, trail=(*view.trail, lowering.trail))
         return
     families = lowering.target.families if options.native(op.name) else ()
@@ -174,6 +176,22 @@ def _dies(
     if function not in lives:
         lives[function] = Lives(function.regions[0].blocks[0], lowering)
     return lives[function].over(op, v, view)
+
+
+def _wanted_copy(op: ir.Operation, lowering: Lowering) -> View | None:
+    """The place where the result of a reshape is wanted, with the operand copied there, if it has
+    to be copied at all: else that would be done twice."""
+    (result,), source = op.results, op.operands[0]
+    wanted = lowering.destinations.get(result)
+    known = lowering.static_of(source) is not None or lowering.in_prologue
+    if op.name != Reshape.name or wanted is None or known:
+        return None
+    found = lowering.view(source)
+    place = wanted.reshape(found.shape)
+    if place is None or found.reshape(wanted.shape) is not None:
+        return None
+    lowering.copy(found, place)
+    return lowering.destinations.pop(result)
 
 
 def _reshape(node: Op, source: ir.Value, lowering: Lowering) -> View:

@@ -11,6 +11,7 @@ from rlx.lowering.families import select
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region, producer, reads
 from rlx.lowering.views import View
+from rlx.ops.gather import Gather
 
 __all__ = ["Lives", "Overwrites", "write"]
 
@@ -64,7 +65,7 @@ class Overwrites:
         region = lowering.compilation.regions.of(op)
         family = select(region, lowering.target.families)[0]
         if family == "elementwise":
-            return True
+            return not _by_index(region, old)
         return family in ("contraction", "conv") and _in_epilogue(region, old)
 
 
@@ -108,6 +109,12 @@ class Lives:
 def _is_view(op: ir.Operation, lowering: Lowering) -> bool:
     """Whether the results of an op may lie where its operands do."""
     return op.name in lowering.view_ops or is_barrier(op, lowering.functions)
+
+
+def _by_index(region: Region, old: ir.Value) -> bool:
+    """Whether a gather of a region reads a value, in whatever order."""
+    read = [region.leaves.get(v) for n in region.nodes if isinstance(n, Gather) for v in n.present]
+    return any(v == old for v in read if v is not None)
 
 
 def _in_epilogue(region: Region, old: ir.Value) -> bool:

@@ -169,17 +169,25 @@ class MeanPool(Pool, name="mir.mean_pool"):
             )
         return super().infer()
 
+    @property
+    def counted(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Where the places that count begin and end along each axis; elements begin at ``low``."""
+        sizes = zip(self.x.type.static_shape[2:], self.low, self.high, strict=True)
+        if self.count_include_pad:
+            return (0,) * len(self.low), tuple(lo + n + hi for n, lo, hi in sizes)
+        return self.low, tuple(lo + n for n, lo, _ in sizes)
+
     def counts(self) -> Array:
         """The elements of every window, [windows]."""
         total = np.ones((), np.float64)
-        sizes, windows = self.x.type.static_shape[2:], self.out.type.static_shape[2:]
-        for axis, (size, count) in enumerate(zip(sizes, windows, strict=True)):
-            low, high = self.low[axis], self.high[axis]
-            start = np.arange(count) * self.stride[axis] - low
-            end = np.minimum(start + self.taps[axis], size + high)
-            if not self.count_include_pad:
-                start, end = np.maximum(start, 0), np.minimum(end, size)
-            total = np.multiply.outer(total, end - start)
+        windows = self.out.type.static_shape[2:]
+        for count, stride, taps, low, last in zip(
+            windows, self.stride, self.taps, *self.counted, strict=True
+        ):
+            start = np.arange(count) * stride
+            total = np.multiply.outer(
+                total, np.minimum(start + taps, last) - np.maximum(start, low)
+            )
         return total
 
     def reference(self, x: Array) -> Array:

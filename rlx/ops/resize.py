@@ -97,7 +97,10 @@ class Resize(Block, name="hir.resize"):
 
     def expand(self) -> Value:
         x = self.x if self.mode == "nearest" else widened(self.x)
-        for axis, size in enumerate(self.sizes, 2):
+        # What makes less of them first; of two alike the last, which costs the most an element.
+        old = (0, 0, *x.type.with_shape(x.shape[2:]).static_shape)
+        axes = sorted(enumerate(self.sizes, 2), key=lambda a: (a[1] / old[a[0]], -a[0]))
+        for axis, size in axes:
             if self.mode == "nearest":
                 x = _taken(x, axis, self._nearest(x.type.static_shape[axis], size))
             elif size != x.shape[axis]:

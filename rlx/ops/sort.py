@@ -43,6 +43,11 @@ class Ordering(Op):
             return a > b
         return (a > b) | (k.compare("ne", a, a) & k.compare("eq", b, b))
 
+    def has_words(self: Any, b: Any) -> bool:
+        """Whether elements and indices are ordered as words; a GPU may have none of 64 bits."""
+        short = self.x.dtype.bits <= 32 and self.x.type.static_shape[self.axis] < 1 << 31
+        return short and b.k.target.frame == "cpu"
+
     @property
     def moved(self: Any) -> int:
         """The bytes of operand and results."""
@@ -126,10 +131,16 @@ class Sort(Ordering, name="mir.sort"):
         results = b.result(0), b.result(1)
         spare = b.workspace(shape, self.x.dtype), b.workspace(shape, i64)
 
+        words = self.has_words(b)
+
         def line(*rest: Any) -> None:
             def at(i: Any) -> list[Any]:
                 return [*rest[:axis], i, *rest[axis:]]
 
+            if words:
+                b.sort_words(0, at, axis, self.descending, (results[1], spare[1]))
+                b.unpack(at, shape[axis])
+                return
             self._sort_line(b, shape[axis], at, results, spare)
 
         b.parallel((*shape[:axis], *shape[axis + 1 :]), line)

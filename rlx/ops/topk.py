@@ -75,36 +75,47 @@ class TopK(Ordering, name="mir.topk"):
 
     def loops(self, b: Any) -> None:
         """A line's results hold a heap of the best so far, the last of them at its root. Most
-        elements are looked at once, against the root; in the end the heap is sorted."""
+        elements are looked at once, against the root, by vectors where a line is contiguous; in the
+        end the heap is sorted."""
         shape, axis = self.x.type.static_shape, self.axis
+        lanes = b.k.target.lanes(self.x.dtype)
+        vectors = b.k.target.frame == "cpu" and lanes > 1 and axis == self.x.rank - 1
+        whole = shape[axis] - (shape[axis] - self.k) % lanes if vectors else self.k
 
         def line(*rest: Any) -> None:
-            heap = _Heap(self, b, rest)
+            heap = (_WordHeap if self.has_words(b) else _Heap)(self, b, rest)
 
-            def fill(i: Any) -> None:
-                b.store(0, heap.at(i), b.load(0, heap.at(i)))
-                b.store(1, heap.at(i), b.convert(i, i64))
-
-            def offer(i: Any, last: Any) -> Any:
-                v = b.load(0, heap.at(i))
+            def offer(i: Any, *last: Any) -> Any:
+                value = heap.value(i)
 
                 def replace() -> Any:
-                    heap.sift(b.k.index(0), self.k, v, b.convert(i, i64))
-                    return heap.read(b.k.index(0))[0]
+                    heap.sift(b.k.index(0), self.k, heap.item(value, i))
+                    return heap.read(b.k.index(0))[:1]
 
-                return b.when(self.precedes(b.k, v, last), replace, lambda: last, (last,))
+                return b.when(heap.better(value, last[0]), replace, lambda: last, last)
+
+            def offer_all(i: Any, *last: Any) -> Any:
+                """As many elements as lanes."""
+                some = b.k.any(heap.better(heap.value(i, lanes), last[0]))
+
+                def each() -> Any:
+                    return b.loop(lanes, lambda j, *last: offer(i + j, *last), last)
+
+                return b.when(some, each, lambda: last, last)
 
             def take_out(n: Any) -> None:
                 end = (self.k - 1) - n
-                v, index = heap.read(end)
-                last = heap.read(b.k.index(0))
-                heap.sift(b.k.index(0), end, v, index)
-                heap.write(end, *last)
+                item, last = heap.read(end), heap.read(b.k.index(0))
+                heap.sift(b.k.index(0), end, item)
+                heap.write(end, last)
 
-            b.loop(self.k, fill)
+            b.loop(self.k, heap.fill)
             b.loop(self.k // 2, lambda n: heap.sift_from((self.k // 2 - 1) - n))
-            b.k.loop(self.k, shape[axis], 1, offer, [heap.read(b.k.index(0))[0]])
+            last = heap.read(b.k.index(0))[:1]
+            last = b.k.loop(self.k, whole, lanes, offer_all, last) if vectors else last
+            b.k.loop(whole, shape[axis], 1, offer, last)
             b.loop(self.k - 1, take_out)
+            heap.finish()
 
         if self.k:
             b.parallel((*shape[:axis], *shape[axis + 1 :]), line)
@@ -119,6 +130,10 @@ class TopK(Ordering, name="mir.topk"):
         return Cost(x + x // max(n, 1) * self.k * self.k.bit_length(), self.moved)
 
 
+Item = tuple[Any, ...]
+"""An element of a heap: a value and its index, or a word of both."""
+
+
 class _Heap:
     """The results of a line as a binary heap: no element comes before those below it."""
 
@@ -130,39 +145,89 @@ class _Heap:
         axis = self.op.axis
         return [*self.rest[:axis], i, *self.rest[axis:]]
 
-    def read(self, i: Any) -> tuple[Any, Any]:
-        """The value and the index at a place."""
+    def value(self, i: Any, lanes: int = 0) -> Any:
+        """What is compared of the operand's element i, or of as many as lanes."""
+        return self.b.load(0, self.at(i), lanes)
+
+    def item(self, value: Any, i: Any) -> Item:
+        """The operand's element i, of which the value is known."""
+        return value, self.b.convert(i, i64)
+
+    def fill(self, i: Any) -> None:
+        """Put the operand's element i at the place i."""
+        self.b.store(0, self.at(i), self.b.load(0, self.at(i)))
+        self.b.store(1, self.at(i), self.b.convert(i, i64))
+
+    def better(self, value: Any, last: Any) -> Any:
+        """Whether what comes later in the line comes before the last so far."""
+        return self.op.precedes(self.b.k, value, last)
+
+    def read(self, i: Any) -> Item:
+        """The element at a place."""
         b = self.b
         return b.read(b.result(0), self.at(i)), b.read(b.result(1), self.at(i))
 
-    def write(self, i: Any, value: Any, index: Any) -> None:
+    def write(self, i: Any, item: Item) -> None:
         """Put an element at a place."""
-        self.b.store(0, self.at(i), value)
-        self.b.store(1, self.at(i), index)
+        self.b.store(0, self.at(i), item[0])
+        self.b.store(1, self.at(i), item[1])
 
-    def after(self, v: Any, i: Any, w: Any, j: Any) -> Any:
-        """Whether the element (v, i) comes after (w, j) in the order of the results."""
+    def after(self, a: Item, b: Item) -> Any:
+        """Whether an element comes after another in the order of the results."""
         k, before = self.b.k, self.op.precedes
+        (v, i), (w, j) = a, b
         return before(k, w, v) | (k.logical_not(before(k, v, w)) & (i > j))
+
+    def finish(self) -> None:
+        """Make results of the sorted elements."""
 
     def sift_from(self, place: Any) -> None:
         """Move the element at a place down to where it belongs."""
-        self.sift(place, self.op.k, *self.read(place))
+        self.sift(place, self.op.k, self.read(place))
 
-    def sift(self, place: Any, size: Any, value: Any, index: Any) -> None:
+    def sift(self, place: Any, size: Any, item: Item) -> None:
         """Put an element into the heap of ``size`` elements that is free at ``place``."""
         k, last = self.b.k, self.op.k - 1
 
         def down(_: Any, hole: Any) -> Any:
             # A child that there is not is still read, at a place that there is.
             left, right = hole * 2 + 1, hole * 2 + 2
-            v, i = self.read(k.minimum(left, last))
-            w, j = self.read(k.minimum(right, last))
-            other = (right < size) & self.after(w, j, v, i)
-            child, v, i = (k.select(other, a, b) for a, b in ((right, left), (w, v), (j, i)))
-            moves = (left < size) & self.after(v, i, value, index)
-            self.b.when(moves, lambda: self.write(hole, v, i))
+            one = self.read(k.minimum(left, last))
+            two = self.read(k.minimum(right, last))
+            other = (right < size) & self.after(two, one)
+            child = k.select(other, right, left)
+            best = tuple(k.select(other, a, b) for a, b in zip(two, one, strict=True))
+            moves = (left < size) & self.after(best, item)
+            self.b.when(moves, lambda: self.write(hole, best))
             return k.select(moves, child, hole)
 
         depth = max(0, self.op.k.bit_length() - 1)
-        self.write(self.b.loop(depth, down, [place])[0], value, index)
+        self.write(self.b.loop(depth, down, [place])[0], item)
+
+
+class _WordHeap(_Heap):
+    """The same of words in the place of the indices: one number to move and to compare."""
+
+    def value(self, i: Any, lanes: int = 0) -> Any:
+        return self.b.word(0, self.at(i), i, self.op.descending, lanes)
+
+    def item(self, value: Any, i: Any) -> Item:
+        return (value,)
+
+    def fill(self, i: Any) -> None:
+        self.write(i, (self.value(i),))
+
+    def better(self, value: Any, last: Any) -> Any:
+        return value < last
+
+    def read(self, i: Any) -> Item:
+        return (self.b.read(self.b.result(1), self.at(i)),)
+
+    def write(self, i: Any, item: Item) -> None:
+        self.b.store(1, self.at(i), item[0])
+
+    def after(self, a: Item, b: Item) -> Any:
+        return a[0] > b[0]
+
+    def finish(self) -> None:
+        self.b.unpack(self.at, self.op.k)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from rlx._mlir import ir
 from rlx.kernels import elementwise
 from rlx.kernels.reg import Number
+from rlx.kernels.taken import Take
 from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
+from rlx.lowering.families.gather import views_of
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.lowering.rules import splat_of
 from rlx.lowering.views import Memory, View
+from rlx.ops.base import Op
 from rlx.ops.constant import Iota, literal
+from rlx.ops.gather import Gather
 from rlx.ops.movement import Expand, Reshape
 from rlx.ops.value import Value
+from rlx.records import frozen
+from rlx.types import Shape
 
 __all__ = ["SELECTOR"]
 
@@ -28,21 +35,8 @@ class Elementwise:
             return "it holds no pointwise op"
         if work[-1].out is not region.outs[0]:
             return "its result is not pointwise"
-        for n in region.nodes:
-            if n.pointwise:
-                if any(v.shape != shape for v in (n.out, *n.present)):
-                    return f"{n.short} is on another shape than the result"
-            elif _counter(n.out) is not None:
-                continue
-            elif isinstance(n, Expand):
-                source = spread_source(n.out)
-                if source not in region.leaves and (
-                    source.op is None or literal(source.op) is None
-                ):
-                    return f"{n.short} broadcasts a value that is computed inside"
-            elif literal(n) is None:
-                return f"{n.short} is not pointwise"
-        return None
+        reasons = (_refusal(n, shape, region) for n in region.nodes)
+        return next((reason for reason in reasons if reason is not None), None)
 
     def lower(self, region: Region, lowering: Lowering) -> None:
         builder = ProgramBuilder(numbers=_numbers(region, lowering))
@@ -53,15 +47,18 @@ class Elementwise:
         program = builder.build(out)
         shape = out.type.static_shape
         counters = [_counter(v) for v in builder.inputs]
-        inputs = [
-            (self._input(v, region, lowering) if c is None else c).expand(shape)
-            for v, c in zip(builder.inputs, counters, strict=True)
-        ]
-        read = [
-            (region.leaves[spread_source(v)], view)
-            for v, view, c in zip(builder.inputs, inputs, counters, strict=True)
-            if c is None
-        ]
+        taken = _taken(builder, region, lowering)
+        program = program.behind([t.index.dtype for t in taken.values()])
+        apart = {view.memory for t in taken.values() for view in (t.index, t.table)}
+        inputs: list[View] = [t.index for t in taken.values()]
+        read: list[tuple[ir.Value, View]] = []
+        for v, c in zip(builder.inputs, counters, strict=True):
+            if v in taken:
+                inputs.append(taken[v].table)
+                continue
+            inputs.append((self._input(v, region, lowering) if c is None else c).expand(shape))
+            if c is None and inputs[-1].memory not in apart:
+                read.append((region.leaves[spread_source(v)], inputs[-1]))
         result = lowering.result_over(region.op.results[0], read)
         views = [v for v in inputs if v.memory is not _NOWHERE]
         config, launch = elementwise.launch(
@@ -71,12 +68,57 @@ class Elementwise:
             [result.strides],
             lowering.block,
             in_place=any(v.memory is result.memory for v in views),
-            counted=[n for n, c in enumerate(counters) if c is not None],
+            counted=[n for n, c in enumerate(counters, len(taken)) if c is not None],
+            taken=[(t.take, t.sizes) for t in taken.values()],
         )
         lowering.launch("elementwise", config, [*views, result], launch, region.flops)
 
     def _input(self, v: Value, region: Region, lowering: Lowering) -> View:
         return lowering.view(region.leaves[spread_source(v)])
+
+
+def _refusal(n: Op, shape: Shape, region: Region) -> str | None:
+    """Why a node does not belong in a region of a shape; None if it does."""
+    if n.pointwise:
+        alike = all(v.shape == shape for v in (n.out, *n.present))
+        return None if alike else f"{n.short} is on another shape than the result"
+    if _counter(n.out) is not None:
+        return None
+    if isinstance(n, Expand):
+        source = spread_source(n.out)
+        if source in region.leaves or (source.op is not None and literal(source.op) is not None):
+            return None
+        return f"{n.short} broadcasts a value that is computed inside"
+    if isinstance(n, Gather):
+        if n.out.shape != shape or not {n.table, n.indices} <= region.leaves.keys():
+            return f"{n.short} is of another shape, or of a value that is computed inside"
+        if n.mode == "fault" or n.out.dtype.is_complex or not n.table.shape[n.axis]:
+            return f"{n.short} may fault, is of complex numbers, or of an empty axis"
+        return None
+    return None if literal(n) is not None else f"{n.short} is not pointwise"
+
+
+@frozen
+class _Taken:
+    """An input that is read by index: the indices, the table, and what a kernel is told of them."""
+
+    take: Take
+    index: View
+    table: View
+    sizes: list[int]
+
+
+def _taken(builder: ProgramBuilder, region: Region, lowering: Lowering) -> dict[Value, _Taken]:
+    """Those of a program whose inputs come behind their indices."""
+    nodes = {v: v.op for v in builder.inputs if isinstance(v.op, Gather)}
+    out: dict[Value, _Taken] = {}
+    for n, (v, node) in enumerate(nodes.items()):
+        table = lowering.view(region.leaves[node.table])
+        index, at = views_of(node, lowering.view(region.leaves[node.indices]), table)
+        step = table.strides[node.axis]
+        take = Take(len(nodes) + builder.inputs.index(v), n, node.mode, step == 1)
+        out[v] = _Taken(take, index, at, take.sizes(table.shape[node.axis], step, 0))
+    return out
 
 
 def _numbers(region: Region, lowering: Lowering) -> dict[Value, Number]:

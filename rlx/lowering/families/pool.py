@@ -1,8 +1,9 @@
-"""Max pooling, its indices, and the way back to them."""
+"""Max pooling, its indices, and the way back to them; mean pooling."""
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from rlx.kernels import pool
 from rlx.kernels.pool import MOST_TAPS, PoolBackConfig, PoolShape
@@ -11,19 +12,20 @@ from rlx.lowering.families.conv_ways import triple
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.region import Region
 from rlx.ops.max_pool import MaxPool, MaxPoolBackward, MaxPoolIndices
+from rlx.ops.pool import MeanPool
 
 __all__ = ["SELECTOR"]
 
 
 class PoolSelector:
-    """A single max pooling of few taps, or the way back."""
+    """A single pooling of few taps, or the way back."""
 
     def claim(self, region: Region) -> str | None:
         node = region.nodes[0]
         if len(region.nodes) != 1 or not isinstance(
-            node, MaxPool | MaxPoolIndices | MaxPoolBackward
+            node, MaxPool | MaxPoolIndices | MaxPoolBackward | MeanPool
         ):
-            return "it is no single max pooling"
+            return "it is no single pooling"
         if isinstance(node, MaxPoolBackward):
             return None
         if math.prod(node.taps) > MOST_TAPS:
@@ -42,20 +44,30 @@ class PoolSelector:
                 config, math.prod(out[:2]), math.prod(out[2:]), math.prod(counts)
             )
         else:
-            assert isinstance(node, MaxPool | MaxPoolIndices)
+            assert isinstance(node, MaxPool | MaxPoolIndices | MeanPool)
             shape = _shape(node)
-            what = "max" if isinstance(node, MaxPool) else "indices"
-            config, launch = pool.config_of(what, node.x.dtype, shape), pool.launch(shape)
+            what = _WHAT[node.name]
+            config = pool.config_of(what, node.x.dtype, shape)
+            launch = pool.launch(config, shape)
             views = [lowering.dense(region.leaves[node.x])]
         result = lowering.result(region.op.results[0])
         lowering.launch("pool", config, [*views, result], launch, region.flops)
 
 
-def _shape(node: MaxPool | MaxPoolIndices) -> PoolShape:
+_WHAT: dict[str, Literal["max", "indices", "mean"]] = {
+    MaxPool.name: "max",
+    MaxPoolIndices.name: "indices",
+    MeanPool.name: "mean",
+}
+
+
+def _shape(node: MaxPool | MaxPoolIndices | MeanPool) -> PoolShape:
     x, out = node.x.type.static_shape, node.out.type.static_shape
+    taps, stride, low, dilation = node.windows
+    begin, end = node.counted if isinstance(node, MeanPool) else (low, low)
     return PoolShape(
-        math.prod(x[:2]), triple(x[2:], 1), triple(out[2:], 1), triple(node.taps, 1),
-        triple(node.stride, 1), triple(node.low, 0), triple(node.dilation, 1),
+        math.prod(x[:2]), triple(x[2:], 1), triple(out[2:], 1), triple(taps, 1),
+        triple(stride, 1), triple(low, 0), triple(dilation, 1), triple(begin, 0), triple(end, 1),
     )  # fmt: skip
 
 
