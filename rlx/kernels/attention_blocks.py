@@ -35,7 +35,8 @@ __all__ = ["Blocks"]
 CACHE_LINE = 64
 
 _SLACK = 8.0
-"""How far scores may be above their peak, in powers of two: a weight is at most 2^_SLACK."""
+"""How far above the scores a new peak is set, in powers of two, so that later scores rarely need
+another. No weight is above 1: weighted values overflow only where values do."""
 
 
 class Blocks(Sums):
@@ -172,7 +173,7 @@ class Blocks(Sums):
         2^(score - peak). ``fade`` is what the earlier sums count for under the new peak.
 
         The weights of a tile are made in the time of the next one's multiply-adds. So a peak is not
-        the highest score, but near enough to it: at most ``_SLACK`` below it.
+        the highest score, but near enough to it: some ``_SLACK`` above it.
         """
         k, t, n = self.k, self.tile, len(lanes)
         for v in lanes:
@@ -306,14 +307,14 @@ class Blocks(Sums):
     def lift(
         self, lanes: list[int], done: Reg, tops: list[Reg], peaks: list[Reg], totals: list[Reg]
     ) -> list[Reg]:
-        """The peaks and totals once scores up to ``tops`` are known. Where one is too far above its
-        peak that becomes a whole number, by which the first ``done`` weights are scaled."""
+        """The peaks and totals once scores up to ``tops`` are known. Where one is above its peak
+        that becomes a whole number beyond it, by which the first ``done`` weights are scaled."""
         k, t, scores, now = self.k, self.tile, self.scratch["scores"], [*peaks, *totals]
-        high = [top > m + _SLACK for top, m in zip(tops, peaks, strict=True)]
+        high = [top > m for top, m in zip(tops, peaks, strict=True)]
 
         def lifted() -> list[Reg]:
             found = zip(high, tops, peaks, strict=True)
-            new = [k.select(above, k.ceil(top), m) for above, top, m in found]
+            new = [k.select(above, k.ceil(top) + _SLACK, m) for above, top, m in found]
             fades = [exp2_share(old - m) for old, m in zip(peaks, new, strict=True)]
 
             def fade(buffer: Buffer, at: Reg | int) -> None:

@@ -87,6 +87,21 @@ def test_scores_that_rise(dim: int, dt: DType, isa: str) -> None:
 
 
 @pytest.mark.parametrize("pairs", [False, True])
+def test_large_values(pairs: bool) -> None:
+    """Scores that rise by less than asks for a new peak: no weighted value is above its value."""
+    call = made(np.random.default_rng(23), (1, 1, 1, 20, 130, 32), bf16 if pairs else f32)
+    if pairs and not attention.pairs(call.config, TARGET, call.sizes):
+        pytest.skip("this machine multiplies no pairs of bf16")
+    call = replace(call, pairs=pairs)
+    call.q[...], call.k[...] = 1, 0
+    call.k[..., 64:, :] = 0.75
+    call.k[..., 129, :] = 5
+    call.v[...] = 2e38
+    got = call.run().astype(np.float64)
+    np.testing.assert_allclose(got, 2e38, rtol=4 * TOLERANCE[call.config.dtype])
+
+
+@pytest.mark.parametrize("pairs", [False, True])
 def test_infinite_scores(pairs: bool) -> None:
     """-inf is a weight of 0, wherever it stands; a row of it alone, and inf, are nan."""
     call = made(np.random.default_rng(22), (1, 1, 1, 4, 300, 32), bf16 if pairs else f32)
