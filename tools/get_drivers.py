@@ -138,7 +138,10 @@ def main() -> None:
     pocl, llvmpipe = one(root, "lib/*/libpocl.so.2*"), one(root, "lib/*/dri/swrast_dri.so")
     (FOLDER / "opencl").mkdir()
     (FOLDER / "opencl" / "pocl.icd").write_text(f"{pocl}\n", encoding="utf-8")
-    libraries = ":".join(str(p) for p in sorted(root.glob("usr/lib/*-linux-*")))
+    folders = sorted(root.glob("usr/lib/*-linux-*"))
+    # Libraries that only one package uses lie in a folder below, which it names as in /usr.
+    folders += sorted({p.parent for folder in folders for p in folder.glob("*/lib*.so*")})
+    libraries = ":".join(map(str, folders))
     lines = {
         "VK_DRIVER_FILES": icd,
         "VK_ICD_FILENAMES": icd,  # what older loaders read
