@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.dims import SymDim, as_dim
 from rlx.errors import DTypeError, GraphError, IRError, RlxError
-from rlx.types import DType, complex_of, dtype
+from rlx.types import DType, c64, complex_of, dtype, f32
 
 __all__ = [
     "KINDS", "complex_from", "from_numbers", "literal", "normalise", "parts_of", "repeats",
@@ -84,7 +84,12 @@ def from_numbers(value: Any, dt: DType, what: str) -> np.ndarray[Any, Any]:
         if found.size and _RANKS.get(found.dtype.kind, 4) > _RANKS[dt.numpy.kind]:
             reason = f"found {'None' if value is None else f'{found.dtype} numbers'}"
         else:
-            return np.asarray(value, dt.numpy)
+            with np.errstate(over="ignore"):
+                fitting = np.asarray(value, dt.numpy)
+            beyond = np.isfinite(found) & ~np.isfinite(fitting)
+            if not beyond.any():
+                return fitting
+            reason = f"found {found[beyond][0]}, which is out of range"
     except RlxError:
         raise
     except (OverflowError, TypeError, ValueError) as e:
@@ -101,8 +106,8 @@ def literal(value: Any, dt: DType | None, what: str) -> np.ndarray[Any, Any]:
     if dt is not None:
         return from_numbers(value, dt, what)
     a = to_array(value, what)
-    smaller = {"d": np.float32, "D": np.complex64}.get(a.dtype.char)
-    return a if smaller is None else a.astype(smaller)
+    smaller = {"d": f32, "D": c64}.get(a.dtype.char)
+    return a if smaller is None else from_numbers(a, smaller, what)
 
 
 _RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, np.dtype("V").kind: 2, "c": 3}

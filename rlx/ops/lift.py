@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cmath
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -35,7 +37,7 @@ def lift(x: Any, like: Value) -> Value:
 
 def _fit(x: complex, dt: DType) -> np.ndarray[Any, Any]:
     if isinstance(x, complex):
-        return np.asarray(x).astype(dt.numpy)
+        return _rounded(x, dt)
     whole = isinstance(x, int) or x.is_integer()
     if dt.is_int and not whole:
         raise DTypeError(f"the number {x} does not fit {dt}; cast the tensor to a float type first")
@@ -46,7 +48,16 @@ def _fit(x: complex, dt: DType) -> np.ndarray[Any, Any]:
         if not info.min <= int(x) <= info.max:
             raise DTypeError(f"the number {x} does not fit {dt} ({info.min} .. {info.max})")
         return np.asarray(int(x), dt.numpy)
-    return np.asarray(x).astype(dt.numpy)
+    return _rounded(x, dt)
+
+
+def _rounded(x: complex, dt: DType) -> np.ndarray[Any, Any]:
+    """A number as one of a float or complex type, or of bool."""
+    with suppress(OverflowError), np.errstate(over="ignore"):
+        found = np.asarray(x).astype(dt.numpy)
+        if np.isfinite(found) or not cmath.isfinite(x):
+            return found
+    raise DTypeError(f"the number {x} does not fit {dt}; cast the tensor to a larger type first")
 
 
 def promoted(*xs: Any) -> tuple[Value, ...]:

@@ -103,6 +103,20 @@ LEAVES = [
     ),
     Bad(
         DTypeError,
+        r"the constant is f32, found 1e\+39, which is out of range",
+        lambda g, x: g.constant([1.0, float("inf"), 1e39], "f32"),
+    ),
+    Bad(
+        DTypeError,
+        "the constant is f16, found 70000, which is out of range",
+        lambda g, x: g.constant(70000, "f16"),
+    ),
+    Bad(DTypeError, "f32, found -1e\\+39, which is out of range", lambda g, x: g.constant(-1e39)),
+    Bad(DTypeError, "the number 1e\\+39 does not fit f32", lambda g, x: x * 1e39),
+    Bad(DTypeError, "the number -70000 does not fit f16", lambda g, x: x.cast("f16") - -70000),
+    Bad(DTypeError, "the number 10+ does not fit f32", lambda g, x: x + 10**400),
+    Bad(
+        DTypeError,
         "holds 1000000000000000000000000000000, which no element type",
         lambda g, x: g.constant(10**30),
     ),
