@@ -69,7 +69,10 @@ def _put(cls: type, name: str, method: Callable[..., Any]) -> None:
 
 def _init(cls: type, found: Sequence[Field[Any]]) -> Callable[..., None]:
     """The initialiser, with a default that is made anew where a field has a factory."""
-    names: dict[str, Any] = {"_set": object.__setattr__, "_MISSING": MISSING}
+    # Its frame is one of RLX, not the user's, to whom an error in __post_init__ is to point.
+    names: dict[str, Any] = {
+        "__name__": __name__, "_set": object.__setattr__, "_MISSING": MISSING,
+    }  # fmt: skip
     args, named, body = ["self"], list[str](), ["pass"]
     for f in found:
         if not f.init:

@@ -3,12 +3,14 @@ takes longer to import than to do without."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from rlx.runtime._native import __file__ as NATIVE
 from support import tiny_bert
 
 LOADED = """
@@ -41,7 +43,9 @@ def _said(script: str, others: str, *args: str) -> list[str]:
     """What a new process says that has imported other packages, whatever they need, before."""
     # Without site, which imports what other packages of this machine ask it to.
     before = f"import sys\nsys.path += {sys.path!r}\nimport {others}\nothers = set(sys.modules)\n"
-    command = [sys.executable, "-S", "-c", before + script + LOADED, *args]
+    # Nor what finds the native part of an editable install.
+    native = f"import rlx.runtime\nrlx.runtime.__path__.append({os.path.dirname(NATIVE)!r})\n"
+    command = [sys.executable, "-S", "-c", before + native + script + LOADED, *args]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 

@@ -315,14 +315,14 @@ def test_a_folder_of_another_user_is_not_used(
     put(store, 1)
     owner = store.folder.stat()
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    real = Path.stat
+    real = os.stat
 
-    def stat_of_a_user(path: Path, **kwargs: bool) -> os.stat_result:
+    def stat_of_a_user(path: str, **kwargs: bool) -> os.stat_result:
         s = list(real(path, **kwargs))
         s[stat.ST_UID] = owner.st_uid or 999
         return os.stat_result(s)
 
-    monkeypatch.setattr(Path, "stat", stat_of_a_user)
+    monkeypatch.setattr(os, "stat", stat_of_a_user)
     use(Store(store.folder.parent, 1 << 20))
     assert "another user" in str(one_warning[0].message)
 
