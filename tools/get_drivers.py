@@ -135,6 +135,7 @@ def main() -> None:
                       FOLDER / "layers")  # fmt: skip
     egl = described(root, "share/glvnd/egl_vendor.d/*mesa.json", FOLDER / "egl")
     has_browser = (root / "usr/lib/chromium" / BROWSER[0]).is_file() or browser() is not None
+    has_disassembler = one(root, "bin/llvm-objdump-22") is not None
     pocl, llvmpipe = one(root, "lib/*/libpocl.so.2*"), one(root, "lib/*/dri/swrast_dri.so")
     (FOLDER / "opencl").mkdir()
     (FOLDER / "opencl" / "pocl.icd").write_text(f"{pocl}\n", encoding="utf-8")
@@ -153,6 +154,7 @@ def main() -> None:
         "PATH": f"{root}/usr/lib/chromium:{root}/usr/bin:$PATH",
         # The tests fail, and skip nothing, where one of these is not found.
         "RLX_TEST_DEVICES": " ".join([*DEVICES, *["webgpu"] * has_browser]),
+        "RLX_TEST_JUDGES": " ".join(["cuda", *["rocm"] * has_disassembler]),
     }
     text = "".join(f'export {name}="{value}"\n' for name, value in lines.items() if value)
     (FOLDER / "env").write_text(text, encoding="utf-8")

@@ -44,12 +44,16 @@ from support.support_record import HERE
 from support.tolerances import assert_close, tolerance_of
 
 __all__ = [
-    "EXPECTED", "SETS", "SLOW", "STANDS", "Facts", "Finding", "conforms", "facts", "gpu_targets",
-    "loses_products_with_zero", "need", "runnable",
+    "EXPECTED", "JUDGED", "SETS", "SLOW", "STANDS", "Facts", "Finding", "conforms", "facts",
+    "gpu_targets", "loses_products_with_zero", "need", "runnable",
 ]  # fmt: skip
 
-EXPECTED = os.environ.get("RLX_TEST_DEVICES", "").replace(",", " ").split()
-"""The targets whose devices, or stand-ins for them, must be there."""
+EXPECTED, JUDGED = (
+    os.environ.get(name, "").replace(",", " ").split()
+    for name in ("RLX_TEST_DEVICES", "RLX_TEST_JUDGES")
+)
+"""The targets whose devices, or stand-ins for them, must be there; and those of which what judges
+their code must be."""
 
 BATCH = 100
 """Cases of a program: its file is read anew for each of its kernels."""
