@@ -2,8 +2,8 @@
 and against what ``docs/gpu_support.json`` says of them.
 
 A target runs in a process of its own, two at a time. ``RLX_TEST_DEVICES`` names those that must be
-there, as ``make drivers`` and ``make test-gpu`` do, and ``RLX_TEST_JUDGES`` those whose code must be
-judged; others that are not there are skipped.
+there, as ``make drivers`` and ``make test-gpu`` do, and ``RLX_TEST_JUDGES`` those whose code must
+be judged; others that are not there are skipped.
 """
 
 from __future__ import annotations
