@@ -108,6 +108,11 @@ def test_the_order_of_a_sum_is_that_of_the_axis() -> None:
     np.testing.assert_array_equal(run("sum", x, f32, pieces=3)[0], total)
 
 
+def test_only_a_sum_has_weights() -> None:
+    with pytest.raises(ValueError, match="weights are those of a sum, not of max"):
+        ReduceConfig("max", f32, f32, weighted=True)
+
+
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "aarch64"])
 def test_compiles_for(cpu: str) -> None:
     features = preset(cpu)
