@@ -503,7 +503,7 @@ def test_only_matrices_are_requested_for_an_epilogue() -> None:
 def test_tiles_request_what_comes_after_them(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each line of the next panel, and at the end of a strip that of the next block of K, beside
     what tiles request of their own panel; and a single tile nothing else. Requests are counted in
-    an operand that is as large as B."""
+    an operand that is twice as large as B: what comes after the last panel lies behind it."""
     monkeypatch.setattr(contraction_plan, "BLOCK_DEPTH", 16)
     monkeypatch.setattr(contraction_products, "PREFETCH_STEPS", 0)
     shape = contraction_tile.tile_shape(TARGET, f32)
@@ -517,10 +517,10 @@ def test_tiles_request_what_comes_after_them(m: int, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Kernel, "prefetch", count)
     config = ContractionConfig(f32, f32, adds(f32, 1), ("scalar",))
-    panels, counts = np.zeros(k * n, np.float32), np.zeros(k * n, np.float32)
+    panels, counts = np.zeros(k * n, np.float32), np.zeros(2 * k * n, np.float32)
     tiles = m // shape.rows
     product(np.zeros((1, m, k), np.float32), panels, n, config, (counts,))
-    lines = counts.reshape(n // shape.width, -1, line)[..., 0]
+    lines = counts[: k * n].reshape(n // shape.width, -1, line)[..., 0]
     depth = contraction.launch(config, TARGET, m=m, n=n, k=k, operands=[(0, 1)]).sizes[12]
     first = np.zeros(lines.shape, bool)  # of all: nothing came before
     first[0, : depth * shape.width // line] = True
