@@ -9,12 +9,21 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support import raise_sites
 
 TOO_LATE = raise_sites.install()
 
 LAST = "test_every_refusal.py"
+
+# A session tries the same examples as the one before, however slow the machine is: it fails for a
+# change, not by chance. `--hypothesis-profile=search` tries new ones.
+settings.register_profile(
+    "search", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.register_profile("same", settings.get_profile("search"), derandomize=True)
+settings.load_profile("same")
 
 _folder = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 _numbers = itertools.count()

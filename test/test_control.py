@@ -148,7 +148,7 @@ def test_a_weight_of_a_body_is_packed_once() -> None:
 SMALL = st.integers(-3, 3)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.tuples(SMALL, SMALL, SMALL), min_size=1, max_size=3), SMALL, SMALL)
 def test_nests_agree_with_python(layers: list[tuple[int, int, int]], a: int, n: int) -> None:
     """Loops in conds in loops, each adding or multiplying by something of an outer one."""

@@ -195,7 +195,7 @@ def test_any_scene() -> None:
     compiled = rlx.Session("cpu").compile(g)
     numbers = st.floats(-2, 2, allow_subnormal=False).map(lambda v: round(v, 3))
 
-    @settings(max_examples=60, deadline=None, derandomize=True)
+    @settings(max_examples=60)
     @given(st.lists(numbers, min_size=14 * few, max_size=14 * few))
     def check(drawn: list[float]) -> None:
         cuts = np.cumsum([math.prod(s) for s in shapes.values()])[:-1]

@@ -270,7 +270,7 @@ def python(kind: str, parts: list[Any], a: Any, b: Any) -> Pair:
     return a, b
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.recursive(
         st.sampled_from(sorted(LEAVES)),

@@ -256,7 +256,7 @@ STEPS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     st.lists(st.sampled_from(sorted(STEPS)), max_size=4),
     st.lists(st.tuples(ELEMENT, ELEMENT), min_size=1, max_size=4),

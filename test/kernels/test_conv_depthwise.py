@@ -251,7 +251,7 @@ def test_an_image_with_gaps_and_an_adjoint_come_in_planes() -> None:
     assert kernels(g).count("conv") == 3
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_any_geometry_is_as_in_pytorch(data: st.DataObject) -> None:
     torch = pytest.importorskip("torch")

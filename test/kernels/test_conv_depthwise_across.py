@@ -106,7 +106,7 @@ def test_other_floats(dt: DType) -> None:
     np.testing.assert_allclose(found, want, rtol=tolerance, atol=tolerance)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data())
 def test_any_geometry(data: st.DataObject) -> None:
     def draw(low: int, high: int) -> int:

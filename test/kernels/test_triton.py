@@ -154,7 +154,7 @@ def test_one_number_and_one_row_of_an_operand() -> None:
     p.run()
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     shape=st.tuples(*[st.integers(9, 80)] * 2, st.integers(1, 80)),
     turned=st.tuples(st.booleans(), st.booleans()),

@@ -22,7 +22,7 @@ def buffers(draw: st.DrawFn) -> list[Memory]:
     return out
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(buffers())
 def test_no_two_alive_buffers_overlap(many: list[Memory]) -> None:
     total = plan(many)
@@ -36,7 +36,7 @@ def test_no_two_alive_buffers_overlap(many: list[Memory]) -> None:
             assert apart or not together
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(buffers())
 def test_the_plan_is_no_larger_than_laying_all_side_by_side(many: list[Memory]) -> None:
     assert plan(many) <= sum(-(-b.size // ALIGN) * ALIGN for b in many)

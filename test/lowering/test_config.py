@@ -50,7 +50,7 @@ def through_text(value: Any, classes: dict[str, type]) -> Any:
         return decode(ir.Attribute.parse(str(encode(value))), classes)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(OUTER)
 def test_a_config_comes_back_as_it_was(value: Outer) -> None:
     back = through_text(value, CLASSES)

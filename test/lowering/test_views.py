@@ -69,7 +69,7 @@ def factors(draw: st.DrawFn, size: int) -> list[int]:
     return shape
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(steps())
 def test_movement_addresses_what_numpy_does(given: tuple[View, Array, Array]) -> None:
     view, memory, expected = given
@@ -78,7 +78,7 @@ def test_movement_addresses_what_numpy_does(given: tuple[View, Array, Array]) ->
     assert view.size == expected.size
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(steps(), st.data())
 def test_a_reshape_is_a_view_exactly_where_numpy_needs_no_copy(
     given: tuple[View, Array, Array], data: st.DataObject
@@ -100,7 +100,7 @@ def test_a_reshape_is_a_view_exactly_where_numpy_needs_no_copy(
         np.testing.assert_array_equal(read(moved, memory), a.reshape(to))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(steps())
 def test_dense_means_row_major_without_gaps(given: tuple[View, Array, Array]) -> None:
     view, _, a = given

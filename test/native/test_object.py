@@ -190,7 +190,7 @@ def test_no_malformed_object_crashes(compile_c, tmp_path: Path):
         [sys.executable, "-c", script, path],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "survived\n"), done.stderr

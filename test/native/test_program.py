@@ -230,7 +230,7 @@ def test_a_forked_child_starts_afresh(kernels, weights):
             pid = os.fork()
             if pid == 0:
                 os._exit(child())
-            assert wait_for(pid, 20) == 0
+            assert wait_for(pid, 600) == 0
     finally:
         stop.set()
         other.join()

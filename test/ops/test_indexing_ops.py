@@ -149,7 +149,7 @@ def test_an_index_out_of_range_is_a_fault(f: Any, what: str) -> None:
         assert e.value.location[0] == __file__
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_scatter_is_a_loop(data: st.DataObject) -> None:
     """Any axis and batch dims, against the definition."""

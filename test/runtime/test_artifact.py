@@ -210,7 +210,7 @@ WORDS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_changed_words_under_sums_that_fit_are_refused_or_harmless(
     parts: dict[str, bytes], draw: st.DataObject

@@ -130,7 +130,7 @@ OPS: dict[str, Any] = {
 }
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_any_graph_of_updates(data: st.DataObject) -> None:
     """Random wirings of elementwise ops, products and transposes; some inputs are donated."""

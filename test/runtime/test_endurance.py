@@ -22,8 +22,7 @@ def test_many_threads_get_the_same_bits(trial: Trial) -> None:
     assert threaded(trial, 8, 500) == 0
 
 
-# In a process of its own: what a long session has let go of is given back, or joined to huge pages,
-# at whatever time.
+# In a process of its own: what a long session has let go of is given back at whatever time.
 GROWTH = "from support.endurance import Trial, growth; print(growth(Trial(), 20_000))"
 
 

@@ -68,7 +68,7 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 

@@ -19,7 +19,7 @@ from rlx.errors import RlxError
 
 __all__ = ["Finding", "Outcome", "Target", "fuzz"]
 
-SECONDS = 20
+SECONDS = 60
 """After which an input counts as one that hangs."""
 
 ENDINGS = (

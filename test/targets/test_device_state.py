@@ -109,7 +109,7 @@ def test_state_stays_on_the_device(api: str, monkeypatch: pytest.MonkeyPatch) ->
         assert found == ((N + 4 * (WIDTH + N * WIDTH), 0) if n == 0 else (N + 4 * WIDTH, 0))
         if n == 2:
             before = driver.allocated
-        assert n < 3 or driver.allocated == before, "memory that is free is used again"
+        assert n < 3 or driver.allocated <= before, "memory that is free is used again"
     assert isinstance(state, DeviceArray) and state.shape == (N, WIDTH) and state.dtype == "f32"
     assert_close(state.numpy(), expected(rows))
     assert_close(total.numpy(), expected(rows).sum(0))

@@ -418,6 +418,7 @@ def test_every_thread_enters_the_device(api: str) -> None:
 
 def test_a_driver_that_cannot_be_set_up_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     live = counter(available("cuda"), "mock_live")
+    gc.collect()  # what other tests dropped goes now, not in between
     before = live.value
     driver = mocked("cuda")
     monkeypatch.setattr(driver, "_limits", lambda self: (_ for _ in ()).throw(DeviceError("no")))

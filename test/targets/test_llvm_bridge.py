@@ -62,7 +62,7 @@ def read_back(text: str, count: int, width: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("kind", "name", "width"), FORMATS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_bits_survive(kind: str, name: str, width: int, data: st.DataObject) -> None:
     words = st.integers(0, (1 << width) - 1) | st.sampled_from(EDGES[width])

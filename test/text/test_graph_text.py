@@ -182,7 +182,7 @@ def test_constants_of_every_type_and_size(name: str, shape: tuple[int, ...], con
 
 
 @given(st.sampled_from(["f16", "bf16", "f32", "f64"]), st.data())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_any_bits_of_a_float(name: str, data: st.DataObject) -> None:
     dt = DTYPES[name]
     bits = data.draw(st.lists(st.integers(0, 2**dt.bits - 1), min_size=1, max_size=40))
@@ -199,7 +199,7 @@ WORDS = st.characters(exclude_characters="\0")  # a name has no zero byte
 
 
 @given(st.text(WORDS, min_size=1, max_size=20), st.text(max_size=20), st.text(max_size=20))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_any_names_and_places(name: str, graph: str, file: str) -> None:
     try:
         (name + graph + file).encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import ml_dtypes
@@ -143,6 +144,16 @@ def test_a_command_decides() -> None:
     assert Command("sleep 9 #", seconds=0.1).outcome(small)[0] == 124
 
 
+@pytest.mark.parametrize("command", ["grep -c mir.softmax", "grep -c mir.softmax {}"])
+def test_a_command_finds_its_file_where_folders_have_spaces(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    assert Command(command).outcome(Subject(model())) == (0, "1\n")
+
+
 @pytest.mark.parametrize("dt", FLOATS, ids=str)
 def test_rounding_is_no_mismatch_and_a_wrong_digit_is(dt: DType) -> None:
     e = np.linspace(-2, 2, 64).astype(dt.numpy)
@@ -234,7 +245,8 @@ def test_the_command_writes_a_test_that_fails(
     text = out.read_text()
     assert text.startswith("// REQUIRES: native\n// RUN: %python -m rlx.tools.cli reduce %s --test")
     assert "Reduced from model.mlir" in text and text.count("mir.") == 1
-    run = text.splitlines()[1].replace("%s", str(out)).replace("%S", str(tmp_path)).split()
+    line = text.splitlines()[1].replace("%s", shlex.quote(str(out)))
+    run = shlex.split(line.replace("%S", shlex.quote(str(tmp_path))))
     assert cli.main(run[run.index("reduce") :]) == 1
     assert "differ from the interpreter" in capsys.readouterr().err
 

@@ -22,7 +22,7 @@ EXAMPLES = ROOT / "examples" / "training"
 def run(name: str, *args: str) -> str:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name), *args],
-        capture_output=True, text=True, check=False, timeout=300,
+        capture_output=True, text=True, check=False, timeout=900,
     )  # fmt: skip
     if done.returncode and "the model is not installed" in done.stderr:
         pytest.skip(done.stderr.strip())

@@ -29,7 +29,7 @@ def dom(page: str, fragment: str, tmp_path: Path) -> str:
     profile = f"--user-data-dir={tmp_path / 'profile'}"
     done = subprocess.run(
         [str(BROWSER), *options, profile, "--dump-dom", f"{path.as_uri()}#{fragment}"],
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True, timeout=600,
     )  # fmt: skip
     return re.sub(r"<script.*?</script>", "", done.stdout, flags=re.DOTALL)
 

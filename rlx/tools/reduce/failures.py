@@ -7,6 +7,7 @@ the numbers and names in it, and a command by its exit status.
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import tempfile
 from abc import ABC, abstractmethod
@@ -212,7 +213,7 @@ class Command(Failure):
         with tempfile.TemporaryDirectory(prefix="rlx-reduce-") as folder:
             path = Path(folder) / "graph.mlir"
             path.write_text(graph_text(subject.graph), encoding="utf-8")
-            line = self.line(str(path))
+            line = self.line(shlex.quote(str(path)))
             try:
                 done = subprocess.run(
                     line, shell=True, capture_output=True, timeout=self.seconds, check=False
