@@ -124,7 +124,10 @@ class Cumprod(Running, name="mir.cumprod"):
 
     def jvp(self, t: Value) -> Value:
         x = widened(self.x)
-        out = LinearRecurrence(x, widened(t) * self._before(x), self.axis, self.reverse).out
+        # The first factor meets 0, which makes nan of an inf.
+        factors = self.near(self.near(x, -1, 0), 1, 0)
+        new = widened(t) * self._before(x)
+        out = LinearRecurrence(factors, new, self.axis, self.reverse).out
         return (self.near(out, 1, 0) if self.exclusive else out).cast(to=t.dtype)
 
     def _before(self, x: Value) -> Value:
