@@ -64,6 +64,10 @@ class Cumsum(Running, name="mir.cumsum"):
     def start(self, b: Any) -> list[Any]:
         return [b.const(0, self.x.dtype)]
 
+    @property
+    def groups(self) -> bool:
+        return True
+
     def fold(self, k: Any, carried: Sequence[Any], x: Any) -> list[Any]:
         return [carried[0] + x]
 
@@ -111,6 +115,11 @@ class Cumprod(Running, name="mir.cumprod"):
 
     def start(self, b: Any) -> list[Any]:
         return [b.const(1, self.x.dtype)]
+
+    @property
+    def groups(self) -> bool:
+        """Not of floats: the product of a group may overflow where that of all does not."""
+        return self.x.dtype.is_int
 
     def fold(self, k: Any, carried: Sequence[Any], x: Any) -> list[Any]:
         return [carried[0] * x]
@@ -161,6 +170,10 @@ class RunningExtremum(Running):
     def start(self, b: Any) -> list[Any]:
         dt = self.x.dtype
         return [b.const(bound(dt, "min" if self.greatest else "max"), dt)]
+
+    @property
+    def groups(self) -> bool:
+        return True
 
     def fold(self, k: Any, carried: Sequence[Any], x: Any) -> list[Any]:
         return [(k.maximum if self.greatest else k.minimum)(carried[0], x)]
