@@ -25,7 +25,10 @@ from rlx.types import DType, f32
 if TYPE_CHECKING:
     from rlx.kernels.triton.machine import TritonMachine
 
-__all__ = ["Kernel", "KernelTarget", "KernelText"]
+__all__ = ["Frame", "Kernel", "KernelTarget", "KernelText"]
+
+Frame = Literal["cpu", "gpu"]
+"""What a kernel is: a function over a range, or what a GPU's thread does at an index."""
 
 
 @frozen
@@ -57,7 +60,7 @@ class KernelTarget:
     vector_bytes: int
     registers: int
     math: dict[str, Callable[..., Reg]] = field(repr=False)
-    frame: Literal["cpu", "gpu"] = "cpu"
+    frame: Frame = "cpu"
     buffer_space: str = ""
     stack_space: str = ""
     logical: bool = False

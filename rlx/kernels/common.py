@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import GraphError, UnsupportedError
-from rlx.kernels.builder import Kernel, KernelTarget, KernelText
+from rlx.kernels import running
+from rlx.kernels.builder import Frame, Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
 from rlx.kernels.folding import PART, by_parts
 from rlx.kernels.matrix import LINE_BYTES, Matrix, padded
@@ -23,6 +24,7 @@ from rlx.kernels.reg import INDEX, Buffer, Number, Reg
 from rlx.kernels.sorting import Line, index_of, sort_words, word_of
 from rlx.kernels.strides import row_major
 from rlx.ops.base import Op, op_class, placeholders
+from rlx.ops.recurrence import Running
 from rlx.records import frozen
 from rlx.types import DType, TensorType, bf16, f16, f32, i64
 
@@ -105,6 +107,13 @@ class LoopBuilder:
             body(*self._at(flat, self.domain or ()))
 
         self.k.parallel(point)
+
+    def spans(self, rows: int, count: int, body: Callable[[Reg, Reg, Reg], None]) -> None:
+        """As ``parallel`` over ``(rows, count)`` on a CPU: ``body(row, begin, end)`` for points
+        that are neighbours in a row, as many as there are at once."""
+        assert self.domain is None and self.k.target.frame == "cpu", self.op.name
+        self.domain, self._point = (rows, count), self.k.reg("%begin", INDEX)
+        self.k.parallel_spans(count, body)
 
     def _at(self, flat: Reg, shape: tuple[int, ...]) -> list[Reg]:
         """The index along each axis of the element number ``flat``."""
@@ -271,6 +280,10 @@ class LoopBuilder:
             return self.k.index(fixed)
         return total + fixed if fixed else total
 
+    def running(self, op: Running) -> None:
+        """A fold along an axis (``rlx.kernels.running``)."""
+        running.emit(self, op, [x for x in self._operands if x], self._results[0].buffer)
+
     # -- values ----------------------------------------------------------------------------
 
     def const(self, value: Number, dt: DType) -> Reg:
@@ -329,9 +342,9 @@ def emit(name: str, config: CommonConfig, target: KernelTarget) -> KernelText:
     return _build(name, config, target).k.text()
 
 
-def launch(config: CommonConfig, site: int = 0) -> Launch:
+def launch(config: CommonConfig, site: int = 0, frame: Frame = "cpu") -> Launch:
     """The kernel's arguments; ``site`` is what a fault's record says of where it happened."""
-    built = _traced(config)
+    built = _traced(config, frame)
     points = math.prod(built.domain or ())
     work = built.op.cost().flops // max(1, points)
     sizes = (site,) if built.messages else ()
@@ -343,19 +356,19 @@ def faults(config: CommonConfig) -> list[str]:
     return list(_traced(config).messages)
 
 
-def workspaces(config: CommonConfig, frame: str = "cpu") -> list[TensorType]:
+def workspaces(config: CommonConfig, frame: Frame = "cpu") -> list[TensorType]:
     """The memory that a launch needs beside operands and results, in the order of arguments. CPUs
     have scratch for the work memory of a point; on GPUs it is an argument."""
-    built = _traced(config)
+    built = _traced(config, frame)
     points = math.prod(built.domain or ())
     work = [TensorType((points, count), dt) for dt, count in built.work_memory.items()]
     return [*built.workspaces, *(work if frame == "gpu" else ())]
 
 
 @cache
-def _traced(config: CommonConfig) -> LoopBuilder:
-    """The kernel built for no target: its domain and messages are the same for all."""
-    return _build("trace", config, Probe())
+def _traced(config: CommonConfig, frame: Frame = "cpu") -> LoopBuilder:
+    """The kernel built for no target: its domain and messages are the same for all of a frame."""
+    return _build("trace", config, Probe(frame))
 
 
 def _build(name: str, config: CommonConfig, target: KernelTarget) -> LoopBuilder:

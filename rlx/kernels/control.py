@@ -41,6 +41,17 @@ class Control(Memory):
         self.loop(begin, groups, count, lambda i: body(i, count))
         self.loop(groups, end, 1, lambda i: body(i, 1))
 
+    def parallel_spans(self, count: int, body: Callable[[Reg, Reg, Reg], None]) -> None:
+        """As ``parallel`` on a CPU, of a range of rows of ``count``: ``body(row, begin, end)`` for
+        all the neighbours of a row that this call was given."""
+        begin, end = (self.reg(name, INDEX) for name in ("%begin", "%end"))
+
+        def row(n: Reg) -> None:
+            first = n * count
+            body(n, self.maximum(begin - first, 0), self.minimum(end - first, count))
+
+        self.loop(begin // count, (end + (count - 1)) // count, 1, row)
+
     def parallel_blocks(self, threads: int, body: Callable[[Reg, Reg], None]) -> None:
         """Run ``body(i, thread)`` for every index of a GPU's range by a block of ``threads``: they
         have the same i, may share memory, and wait for each other."""

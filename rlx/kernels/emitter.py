@@ -168,6 +168,8 @@ class Emitter:
 
     def shuffle(self, a: Reg, b: Reg, lanes: Sequence[int]) -> Reg:
         """A vector of the given lanes of ``a`` followed by ``b``."""
+        if isinstance(a, Complex) and isinstance(b, Complex):
+            return pair(self.shuffle(a.re, b.re, lanes), self.shuffle(a.im, b.im, lanes))
         kinds = f"{a.mlir}, {a.mlir}"
         text = f"vector.shuffle {a.name}, {b.name} {list(lanes)} : {kinds}"
         return self.op(text, a.dtype, len(lanes))

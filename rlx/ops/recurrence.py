@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,20 +56,24 @@ class Running(Op):
         """The element of the result that they give."""
         return carried[0]
 
+    def step(self: Any, k: Any, carried: Sequence[Any], read: Callable[[int], Any]) -> list[Any]:
+        """The same, with the operands to be read by their numbers."""
+        return self.fold(k, carried, read(0))
+
+    @property
+    def groups(self) -> bool:
+        """Whether ``fold`` takes folds of neighbours as it takes elements, so that elements may be
+        grouped in any way; it carries one register then, which is the element of the result."""
+        return False
+
+    @property
+    def way(self) -> tuple[int, bool, bool]:
+        """The axis, whether it begins at its end, and whether each element is left out of its own
+        result."""
+        return self.attrs["axis"], self.attrs["reverse"], bool(self.attrs.get("exclusive"))
+
     def loops(self: Any, b: Any) -> None:
-        shape, axis = self.x.type.static_shape, self.axis
-        length, exclusive = shape[axis], self.attrs.get("exclusive")
-
-        def line(*at: Any) -> None:
-            def step(i: Any, *carried: Any) -> list[Any]:
-                place = [*at[:axis], (length - 1) - i if self.reverse else i, *at[axis:]]
-                then = self.fold(b.k, carried, b.load(0, place))
-                b.store(0, place, self.element(b.k, carried if exclusive else then))
-                return then
-
-            b.loop(length, step, self.start(b))
-
-        b.parallel((*shape[:axis], *shape[axis + 1 :]), line)
+        b.running(self)
 
     def accumulated(self: Any, ufunc: Any, x: Array) -> Array:
         """The reference, by a NumPy function that accumulates."""
@@ -135,20 +139,11 @@ class LinearRecurrence(Running, name="mir.linear_recurrence"):
             last = out[at] = a[at] * last + x[at]
         return out
 
-    def loops(self, b: Any) -> None:
-        shape, axis = self.x.type.static_shape, self.axis
-        length = shape[axis]
+    def start(self, b: Any) -> list[Any]:
+        return [b.const(0, self.x.dtype)]
 
-        def line(*at: Any) -> None:
-            def step(i: Any, last: Any) -> Any:
-                place = [*at[:axis], (length - 1) - i if self.reverse else i, *at[axis:]]
-                y = b.load(0, place) * last + b.load(1, place)
-                b.store(0, place, y)
-                return y
-
-            b.loop(length, step, [b.const(0, self.x.dtype)])
-
-        b.parallel((*shape[:axis], *shape[axis + 1 :]), line)
+    def step(self, k: Any, carried: Sequence[Any], read: Callable[[int], Any]) -> list[Any]:
+        return [read(0) * carried[0] + read(1)]
 
     def vjp(self, g: Value) -> tuple[Value, Value]:
         a = widened(self.a)

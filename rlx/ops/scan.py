@@ -64,6 +64,10 @@ class Cumsum(Running, name="mir.cumsum"):
     def start(self, b: Any) -> list[Any]:
         return [b.const(0, self.x.dtype)]
 
+    @property
+    def groups(self) -> bool:
+        return True
+
     def fold(self, k: Any, carried: Sequence[Any], x: Any) -> list[Any]:
         return [carried[0] + x]
 
@@ -112,6 +116,11 @@ class Cumprod(Running, name="mir.cumprod"):
     def start(self, b: Any) -> list[Any]:
         return [b.const(1, self.x.dtype)]
 
+    @property
+    def groups(self) -> bool:
+        """Not of floats: the product of a group may overflow where that of all does not."""
+        return self.x.dtype.is_int
+
     def fold(self, k: Any, carried: Sequence[Any], x: Any) -> list[Any]:
         return [carried[0] * x]
 
@@ -124,7 +133,10 @@ class Cumprod(Running, name="mir.cumprod"):
 
     def jvp(self, t: Value) -> Value:
         x = widened(self.x)
-        out = LinearRecurrence(x, widened(t) * self._before(x), self.axis, self.reverse).out
+        # The first factor meets 0, which makes nan of an inf.
+        factors = self.near(self.near(x, -1, 0), 1, 0)
+        new = widened(t) * self._before(x)
+        out = LinearRecurrence(factors, new, self.axis, self.reverse).out
         return (self.near(out, 1, 0) if self.exclusive else out).cast(to=t.dtype)
 
     def _before(self, x: Value) -> Value:
@@ -158,6 +170,10 @@ class RunningExtremum(Running):
     def start(self, b: Any) -> list[Any]:
         dt = self.x.dtype
         return [b.const(bound(dt, "min" if self.greatest else "max"), dt)]
+
+    @property
+    def groups(self) -> bool:
+        return True
 
     def fold(self, k: Any, carried: Sequence[Any], x: Any) -> list[Any]:
         return [(k.maximum if self.greatest else k.minimum)(carried[0], x)]

@@ -526,6 +526,19 @@ def test_the_derivative_of_logcumsumexp_after_what_is_very_small(reverse: bool) 
                 np.testing.assert_allclose(found[-1], turn(want), rtol=1e-14)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_derivative_of_cumprod_after_an_infinity(reverse: bool) -> None:
+    """JAX gives the same; inf meets no 0 here."""
+    turn = np.flip if reverse else np.asarray
+    g = Graph()
+    g.set_outputs(g.input("x", (3,), "f64").cumprod(0, False, reverse))
+    x, t = turn([INF, 2.0, -3.0]), turn([1.0, 2.0, -0.5])
+    for made, want in ((rlx.jvp(g, ["x"]), [1, INF, -INF]), (rlx.vjp(g, ["x"]), [8, INF, -INF])):
+        feeds = {str(v.name): t for v in made.inputs} | {"x": x}
+        for found in (rlx.interpret(made, feeds), rlx.Session("cpu").compile(made).run(feeds)):
+            np.testing.assert_array_equal(found[-1], turn(want))
+
+
 def test_linear_recurrence() -> None:
     a, x = RNG.standard_normal((2, 6)), RNG.standard_normal((2, 6))
     got, y = call(lambda a, x: a.linear_recurrence(x, 1), a, x), np.zeros(2)

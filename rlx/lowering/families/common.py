@@ -37,7 +37,7 @@ class Common:
         messages = common.faults(config)
         sites = [lowering.site(m) for m in messages]
         error = [View.dense(lowering.error, i64, (2,))] if messages else []
-        launch = common.launch(config, sites[0] if sites else 0)
+        launch = common.launch(config, sites[0] if sites else 0, frame)
         if frame == "gpu":  # which has no scratch: the rooms hold that too
             launch = replace(launch, scratch=0)
         views = [*operands, *results, *rooms, *error]
