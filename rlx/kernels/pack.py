@@ -12,6 +12,7 @@ from __future__ import annotations
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.contraction_tile import packed_bytes, panel_width, tile_shape
 from rlx.kernels.dot import joined, store_words
+from rlx.kernels.elementwise import walk
 from rlx.kernels.family import Launch
 from rlx.kernels.reg import Reg
 from rlx.records import frozen
@@ -127,8 +128,26 @@ class _Emitter:
         return self.k.gather(self.source, at, self.column_stride, self.lanes)
 
     def part(self, src: Reg, dst: Reg, begin: Reg, end: Reg) -> None:
-        """The columns [begin, end) of a panel, one by one, and zeros behind the last part."""
+        """The columns [begin, end) of a panel, and zeros behind the last part."""
         k, group, width = self.k, self.config.group, self.shape.width
+        stop = k.select(self.fill > 0, width, end)
+        if group == 1 and self.config.adjacent_columns:
+
+            def row_of_vectors(i: Reg) -> None:
+                at, to = src + i * self.row_stride - begin, dst + i * width
+
+                def copy(j: Reg, lanes: int, mask: Reg | None = None) -> None:
+                    x = k.load(self.source, at + j, lanes, mask)
+                    k.store(x, self.packed, to + j, lanes, mask)
+
+                def fill(j: Reg, lanes: int, mask: Reg | None = None) -> None:
+                    k.store(0, self.packed, to + j, lanes, mask)
+
+                for first, last, body in ((begin, end, copy), (end, stop, fill)):
+                    walk(k, first, last, body, lanes=self.lanes, vectors=1, masked=True)
+
+            k.loop(0, self.depth, 1, row_of_vectors)
+            return
 
         def row(i: Reg) -> None:
             to = dst + i / group * (width * group) + i % group
@@ -138,7 +157,6 @@ class _Emitter:
                 k.store(k.load(self.source, at), self.packed, to + j * group)
 
             k.loop(begin, end, 1, copy)
-            stop = k.select(self.fill > 0, width, end)
             k.loop(end, stop, 1, lambda j: k.store(0, self.packed, to + j * group))
 
         k.loop(0, self.depth, 1, row)

@@ -9,6 +9,7 @@ from rlx.kernels.contraction import ContractionConfig, OperandKind
 from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.dot import group_of
 from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
+from rlx.lowering.families.few_columns import lower_few_columns
 from rlx.lowering.families.right_operand import Geometry, Panels, columns_of, right_operand
 from rlx.lowering.families.small_products import Operand, is_small, lower_small
 from rlx.lowering.families.vector_products import lower_by_vector
@@ -87,6 +88,8 @@ class Contraction:
             lower_product(region, lowering, product, program, (left, right), extra_leaves)
             return
         if lower_by_vector(region, lowering, product, program, sources):
+            return
+        if lower_few_columns(region, lowering, product, program, sources, g):
             return
         if is_small(region, lowering, product, g):
             found = [_Operand.of(v, region, lowering, out_shape, g) for v in sources]
