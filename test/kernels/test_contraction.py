@@ -262,7 +262,30 @@ def test_a_right_operand_as_it_lies(m: int, narrow: bool, dt: DType) -> None:
         assert (c == product(a, guarded(rows), n, plain_b, (x,), b_batch=0)).all()
 
 
+@pytest.mark.parametrize("dt", [f32, f64], ids=str)
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("m", [1, 3, 8, 13, 70])
+def test_a_right_operand_with_adjacent_rows(m: int, narrow: bool, dt: DType) -> None:
+    """The same bits as of packed panels, from memory that ends with B, whatever K is cut into."""
+    rng = np.random.default_rng(m)
+    config = ContractionConfig(dt, dt, adds(dt, 1), ("full",))
+    turned = replace(config, turned=True, narrow=narrow)
+    width = turned.shape(TARGET).width
+    for k in (5, contraction_plan.TURNED_DEPTH + 90, contraction_plan.LONG_DEPTH + 3):
+        long = k > contraction_plan.LONG_DEPTH
+        for n in (1, width, 2 * width + 1) if not long else (width + 3,):
+            a, b, x = (values(rng, s, dt) for s in ((2, m, k), (2, k, n), (2, m, n)))
+            want = product(a, packed(b, dt), n, replace(config, long=long), (x,))
+            lying = guarded(np.ascontiguousarray(b.swapaxes(1, 2)))
+            here = replace(turned, long=long)
+            for pieces in (1, 3):
+                found = product(a, lying, n, here, (x,), pieces=pieces, ldb=k)
+                assert (found == want).all(), (k, n)
+
+
 def test_right_operands_that_must_be_packed() -> None:
+    with pytest.raises(ValueError, match="has adjacent columns or rows, not both"):
+        ContractionConfig(f32, f32, plain(f32), plain_b=True, turned=True)
     with pytest.raises(ValueError, match="f32 and bf16 are not multiplied as they lie"):
         ContractionConfig(f32, bf16, plain(f32), plain_b=True)
     with pytest.raises(ValueError, match="packed panels have the width of the wide tile"):

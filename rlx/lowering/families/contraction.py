@@ -106,11 +106,11 @@ class Contraction:
         for b in right_operand(lowering, right, shape, out_shape, g, panels, may_lie):
             config = ContractionConfig(
                 a.dtype, b.view.dtype, program, tuple(o.kind for o in operands), panels.group,
-                by_amx, across, b.row is not None, b.narrow,
+                by_amx, across, b.step is not None and not b.turned, b.turned, b.narrow,
             ).for_sizes(lowering.target.kernels, g.m, g.k)  # fmt: skip
             launch = contraction.launch(
                 config, lowering.target.kernels, m=g.m, n=b.columns, k=g.k, batch=g.batch, lda=lda,
-                ldb=b.row, ldc=g.n, a_batch=a_batch, b_batch=b.batch,
+                ldb=b.step, ldc=g.n, a_batch=a_batch, b_batch=b.batch,
                 operands=[o.strides for o in operands],
             )  # fmt: skip
             extra = [o.columns(b.first, b.columns) for o in operands]
