@@ -25,8 +25,8 @@ from collections.abc import Callable, Sequence
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.family import Launch
-from rlx.kernels.folding import fold, multiply_add
-from rlx.kernels.lanes import shuffle
+from rlx.kernels.folding import multiply_add
+from rlx.kernels.lanes import shuffle, totals
 from rlx.kernels.reg import Buffer, Reg
 from rlx.kernels.strides import ceil_div
 from rlx.records import frozen
@@ -130,8 +130,7 @@ class _Emitter:
         return self.k.text()
 
     def task(self, t: Reg) -> None:
-        """Some rows of one part of one product. Rows and columns that a tile has too many repeat
-        the last one."""
+        """Some rows of one part of one product. Rows that a tile has too many repeat the last one."""
         k, rows = self.k, self.config.rows
         tiles = (self.m + (rows - 1)) / rows
         first, rest = t % tiles * rows, t / tiles
@@ -185,16 +184,19 @@ class _Emitter:
         return shuffle(self.k, x, x, [(v * lanes + lane) // n for lane in range(lanes)])
 
     def along(self, t: _Tile, c: Sequence[Reg], j: Reg) -> None:
-        """Columns of B from ``j`` on, each along K."""
+        """Columns of B from ``j`` on, each along K; the last tile ends with the last column."""
         k, columns = self.k, self.config.columns
-        numbers = [k.minimum(j + s, self.n - 1) if s else j for s in range(columns)]
-        places = [t.b + n * self.b_column for n in numbers]
+        j = k.minimum(j, self.n - columns)
+        places = [t.b + (j + s if s else j) * self.b_column for s in range(columns)]
         found = self.sums(t, lambda i, done: [self.vector(self.b, p + i, 0, done) for p in places])
-        sums = iter(found)
-        for row in c:
-            for n in numbers:
-                (total,) = fold(k, "sum", (next(sums),), 0)
-                k.store(total, self.c, row + n)
+        most = max(1, self.lanes // columns)
+        for first in range(0, len(c), most):
+            rows = c[first : first + most]
+            begin = first * columns
+            total = totals(k, found[begin : begin + len(rows) * columns])
+            for r, row in enumerate(rows):
+                part = range(r * columns, (r + 1) * columns)
+                k.store(shuffle(k, total, total, part), self.c, row + j, columns)
 
     def dense(self, t: _Tile, c: Sequence[Reg]) -> None:
         """All columns of a dense B. A sum's lanes are the columns' one after the other: they are

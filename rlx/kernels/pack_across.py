@@ -24,11 +24,12 @@ GRAIN_BYTES = 64 * 1024
 
 @frozen
 class PackAcrossConfig:
-    """What the code depends on: the element type, and the columns of a panel, whole vectors; 0 for
-    those of the contraction family."""
+    """What the code depends on: the element type, the columns of a panel, whole vectors (0 for
+    those of the contraction family), and the group, which K is a multiple of."""
 
     dtype: DType
     width: int = 0
+    group: int = 1
 
     def columns(self, target: KernelTarget) -> int:
         """Columns of a panel."""
@@ -71,7 +72,7 @@ def emit(name: str, config: PackAcrossConfig, target: KernelTarget) -> KernelTex
 class _Emitter:
     def __init__(self, name: str, config: PackAcrossConfig, target: KernelTarget) -> None:
         self.k = k = Kernel(name, target)
-        self.width = config.columns(target)
+        self.width, self.group = config.columns(target), config.group
         self.source = k.buffer("source", config.dtype)
         self.packed = k.buffer("packed", config.dtype)
         names = ("k", "n", "column_stride", "source_batch", "packed_batch", "panels")
@@ -90,5 +91,6 @@ class _Emitter:
         to = batch * self.packed_batch + first * self.depth
         count = k.minimum(self.n - first, k.index(self.width))
         turn_panel(
-            k, self.source, source, self.stride, self.packed, to, self.depth, count, self.width
-        )
+            k, self.source, source, self.stride, self.packed, to, self.depth, count, self.width,
+            self.group,
+        )  # fmt: skip

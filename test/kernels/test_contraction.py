@@ -26,7 +26,7 @@ from rlx.kernels.reg import Buffer, Reg
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
-from rlx.types import DType, bf16, f16, f32, f64
+from rlx.types import DType, bf16, f16, f32, f64, i8, u8
 from support.jit import host, jit
 from support.runkernel import guarded, run_launch
 
@@ -311,6 +311,37 @@ def test_panels_of_a_matrix_that_lies_across(shape: tuple[int, int, int], dt: DT
     )  # fmt: skip
     run_launch(pack_across, config, launch, [turned, out])
     assert (out == packed(b, dt)).all()
+
+
+@pytest.mark.parametrize("dt,group", [(bf16, 2), (i8, 4), (u8, 4)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 64, 48), (2, 100, 70), (1, 8, 50), (3, 68, 7)])
+def test_panels_of_groups_of_a_matrix(shape: tuple[int, int, int], dt: DType, group: int) -> None:
+    """Groups are panels of [K / group][width][group], however the matrix lies."""
+    batch, k, n = shape
+    width = pack.panel_width(TARGET, dt)
+    panels = -(-n // width)
+    rng = np.random.default_rng(6)
+    b = rng.integers(0, 100, shape).astype(dt.numpy)
+    wide = np.zeros((batch, k, panels * width), dt.numpy)
+    wide[:, :, :n] = b
+    want = wide.reshape(batch, k // group, group, panels, width).transpose(0, 3, 1, 4, 2).ravel()
+    across = PackAcrossConfig(dt, group=group)
+    out = np.full(want.size, 7, dt.numpy)
+    launch = pack_across.launch(
+        across, TARGET, k=k, n=n, column_stride=k, batch=batch, source_batch=k * n
+    )
+    turned = guarded(np.ascontiguousarray(b.transpose(0, 2, 1)))
+    run_launch(pack_across, across, launch, [turned, out])
+    assert (out == want).all()
+    for adjacent, given, strides in ((True, guarded(b), (n, 1)), (False, turned, (1, k))):
+        config = PackConfig(dt, adjacent, group)
+        out[:] = 7
+        launch = pack.launch(
+            config, TARGET, k=k, n=n, row_stride=strides[0], column_stride=strides[1],
+            batch=batch, source_batch=k * n,
+        )  # fmt: skip
+        run_launch(pack, config, launch, [given, out])
+        assert (out == want).all()
 
 
 @pytest.mark.parametrize("dt", [f32, bf16], ids=str)

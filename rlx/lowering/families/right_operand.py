@@ -68,7 +68,7 @@ class Panels:
     def turn(self, source: View) -> bool:
         """Whether packing turns a matrix that lies column by column, and leaves its elements."""
         row, column = source.strides[-2:]
-        return row == 1 != column and self.group == 1 and source.dtype is self.dtype
+        return row == 1 != column and source.dtype is self.dtype
 
 
 @frozen
@@ -219,7 +219,7 @@ def _packed_batch(
     assert flat is not None
     packed = lowering.fresh(panels.dtype, (own * each,))
     if panels.turn(flat):
-        across = PackAcrossConfig(panels.dtype)
+        across = PackAcrossConfig(panels.dtype, group=panels.group)
         turning = pack_across.launch(
             across, lowering.target.kernels, k=g.k, n=g.n, column_stride=flat.strides[2],
             batch=own, source_batch=flat.strides[0], packed_batch=each,
@@ -276,7 +276,7 @@ def _pack(
     k, n = source.shape
     width = panel_width(lowering.target.kernels, panels.dtype)
     if panels.turn(source) and column % width == 0 and (fill or n % width == 0):
-        across = PackAcrossConfig(panels.dtype)
+        across = PackAcrossConfig(panels.dtype, group=panels.group)
         turning = pack_across.launch(
             across, lowering.target.kernels, k=k, n=n, column_stride=source.strides[1]
         )
