@@ -130,7 +130,7 @@ class _Emitter:
         return self.k.text()
 
     def task(self, t: Reg) -> None:
-        """Some rows of one part of one product. Rows that a tile has too many repeat the last one."""
+        """Some rows of one part of one product. Those that a tile has too many repeat the last."""
         k, rows = self.k, self.config.rows
         tiles = (self.m + (rows - 1)) / rows
         first, rest = t % tiles * rows, t / tiles

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from rlx.kernels import few_columns, reduce
 from rlx.kernels.contraction_tile import accumulate_type
+from rlx.kernels.dot import group_of
 from rlx.kernels.program import Program
 from rlx.kernels.reduce import ReduceConfig
 from rlx.kernels.strides import ceil_div
@@ -66,6 +67,8 @@ def _operands(
     wide = accumulate_type(dt)
     if dt.is_complex or not (dt.is_float or dt is wide):
         return None
+    if lowering.static_of(region.leaves[right]) is not None and group_of(target, dt, dt) > 1:
+        return None  # it is packed once, for instructions that multiply more than one pair
     lanes = target.lanes(wide)
     if not 1 < g.n <= lanes or g.k < max(LEAST, lanes):
         return None
