@@ -13,6 +13,9 @@ INTEGERS = {"i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64"}
 BATCHES = ((4096, 4), (4096, 8), (4096, 16), (1024, 32), (1024, 33), (256, 64))
 """How many products, and the edge of each."""
 
+FEW = ((1, 4096, 2), (1, 65536, 16), (8, 4096, 4), (1024, 1024, 4), (1, 4096, 4096), (8, 4096, 64))
+"""Rows, depth and columns of products that have few of either."""
+
 ON_MATRIX: dict[str, Callable[..., Any]] = {
     "x**2": lambda f, x: x**2,
     "x**3": lambda f, x: x**3,
@@ -55,6 +58,21 @@ def by_vector(m: int, n: int) -> list[Case]:
     ]  # fmt: skip
 
 
+def few(m: int, k: int, n: int) -> list[Case]:
+    """A product with few columns or rows, by a matrix that lies row by row and by a transpose."""
+    sides: dict[str, tuple[tuple[int, int], Callable[..., Any]]] = {
+        "a b": ((k, n), lambda f, a, b: a @ b),
+        "a b.T": ((n, k), lambda f, a, b: a @ b.T),
+    }
+    return [
+        Case(
+            f"{name} {m}x{k}x{n}", build, {"a": Tensor((m, k)), "b": Tensor(shape)},
+            runtimes=LIBRARIES, flops=2 * m * n * k, moved=4 * (m * k + k * n),
+        )
+        for name, (shape, build) in sides.items()
+    ]  # fmt: skip
+
+
 def on_matrix(name: str, m: int, n: int) -> Case:
     """Something of every element of a matrix, or of its columns."""
     return Case(
@@ -68,4 +86,5 @@ def cases() -> list[Case]:
     found = [integers(t, *s) for t in INTEGERS for s in ((512, 512, 512), (1, 512, 512))]
     found += [batch(*s) for s in BATCHES]
     found += [c for s in ((4096, 512), (2048, 4096)) for c in by_vector(*s)]
+    found += [c for s in FEW for c in few(*s)]
     return found + [on_matrix(name, 512, 1000) for name in ON_MATRIX]

@@ -26,6 +26,7 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "rlx.kernels.reduce": ("ReduceConfig",),
     "rlx.kernels.rowwise": ("Reduce", "RowProgram", "RowwiseConfig"),
     "rlx.kernels.scatter": ("ScatterConfig",),
+    "rlx.kernels.few_columns": ("FewColumnsConfig",),
     "rlx.kernels.small_product": ("SmallProductConfig",),
     "rlx.kernels.taken": ("Take",),
     "rlx.kernels.triton.attention": ("TritonAttentionConfig", "AttentionTile"),

@@ -1,8 +1,8 @@
 """Matrix products with a pointwise epilogue: ``C[b] = epilogue(A[b] @ B[b], operands ...)``.
 
-A is [M, K] with contiguous rows or columns, B is packed in panels (``rlx.kernels.pack``) or plain,
-[K, N] with contiguous rows, C is [M, N] with contiguous rows. A task is one batch element, a chunk
-of rows and a group of panels:
+A is [M, K] with contiguous rows or columns, B is packed in panels (``rlx.kernels.pack``) or [K, N]
+with contiguous rows or columns, C is [M, N] with contiguous rows. A task is one batch element, a
+chunk of rows and a group of panels:
 
     for each strip of panels in the group:
         the products (``contraction_products``), tile by tile:   sums in registers
@@ -59,7 +59,7 @@ class _Emitter(Products):
         after = k.select(down & (chunk + 1 < chunks), panel0, k.minimum(panel_end, panels - 1))
         rows = k.minimum(self.chunk_rows, self.m - row0)
         sums = self.sums()
-        panel = self.panel_scratch() if self.config.plain_b else None
+        panel = self.panel_scratch() if self.config.as_it_lies else None
         distance = k.index(1) if self.config.across else self.lda
         a = Rows(self.a, batch * self.a_batch + row0 * distance, distance)
         if self.config.copies:
@@ -67,7 +67,7 @@ class _Emitter(Products):
         t = Task(batch, row0, rows, a, batch * self.b_batch, sums, panel)
 
         step, whole = self.strip_panels, panel_end
-        if panel is not None:
+        if self.config.plain_b:
             # The last panel shares columns with the one before: sums that whole tiles add to must
             # not be those of both, so it has a strip of its own.
             whole = k.select(self.m < self.shape.rows, panel_end, self.n / self.shape.width)

@@ -46,9 +46,10 @@ class ContractionConfig:
     is a multiple of (``rlx.kernels.dot``), and ``amx`` says that AMX multiplies. ``across``: the
     elements of a column of A are neighbours, not those of a row; a tile reads them as they are.
     ``plain_b``: B is not packed but [K, N] with adjacent columns, at least as many as a panel has;
-    ``narrow`` says which tile multiplies it. ``rest``: there may be rows that fill no tile, which
-    have tiles of their own; these are half of the code (``for_sizes``). ``long``: every block of K
-    has sums of its own, which are added to those before, whatever M is.
+    ``narrow`` says which tile multiplies it. A ``turned`` B is not packed either, but [N, K] with
+    adjacent rows: each block of a panel is transposed into scratch. ``rest``: there may be rows
+    that fill no tile, which have tiles of their own; these are half of the code (``for_sizes``).
+    ``long``: every block of K has sums of its own, which are added to those before, whatever M is.
     """
 
     a: DType
@@ -59,6 +60,7 @@ class ContractionConfig:
     amx: bool = False
     across: bool = False
     plain_b: bool = False
+    turned: bool = False
     narrow: bool = False
     rest: bool = True
     long: bool = False
@@ -70,10 +72,17 @@ class ContractionConfig:
             raise ValueError("contraction: the epilogue's inputs are the product and the operands")
         if self.across and (self.copies or self.group > 1):
             raise ValueError(f"contraction: an A that lies across is not copied, found {self.a}")
-        if self.narrow and not self.plain_b:
+        if self.turned and self.plain_b:
+            raise ValueError("contraction: a plain B has adjacent columns or rows, not both")
+        if self.narrow and not self.as_it_lies:
             raise ValueError("contraction: packed panels have the width of the wide tile")
-        if self.plain_b and (self.copies or self.group > 1 or self.b is not self.accumulate):
+        if self.as_it_lies and (self.copies or self.group > 1 or self.b is not self.accumulate):
             raise ValueError(f"contraction: {self.a} and {self.b} are not multiplied as they lie")
+
+    @property
+    def as_it_lies(self) -> bool:
+        """Whether B is not packed."""
+        return self.plain_b or self.turned
 
     @property
     def c(self) -> DType:
@@ -153,11 +162,12 @@ def launch(
 ) -> Launch:
     """The launch of ``batch`` products [m, k] x [k, n].
 
-    ``lda``, ``ldb`` (of a plain B) and ``ldc`` are the distances between rows in elements, that of
-    an A that lies across between its columns; ``*_batch`` those between batch elements, 0 for a
-    matrix that all share; the defaults are dense. ``operands`` gives for each epilogue operand the
-    distance between rows (of "full" and "column"; else 0) and between batch elements. The kernel's
-    buffers are A, B, the operands, C. ValueError for a plain B with fewer columns than a panel.
+    ``lda``, ``ldb`` (of a plain B) and ``ldc`` are the distances between rows in elements, those of
+    an A that lies across and of a turned B between columns; ``*_batch`` those between batch
+    elements, 0 for a matrix that all share; the defaults are dense. ``operands`` gives for each
+    epilogue operand the distance between rows (of "full" and "column"; else 0) and between batch
+    elements. The kernel's buffers are A, B, the operands, C. ValueError for a plain B with fewer
+    columns than a panel.
     """
     shape = config.shape(target)
     if config.plain_b and n < shape.width:
@@ -170,7 +180,7 @@ def launch(
     c_batch = m * ldc if c_batch is None else c_batch
     if b_batch is None:
         b_batch = (
-            k * n if config.plain_b else packed_bytes(target, config.b, k, n) // config.b.bytes
+            k * n if config.as_it_lies else packed_bytes(target, config.b, k, n) // config.b.bytes
         )
     if len(operands) != len(config.operands):
         raise ValueError(f"contraction: {len(config.operands)} operands, {len(operands)} strides")
@@ -182,7 +192,8 @@ def launch(
     strip = _strip_panels(config, m)
     sums = (rows + shape.rows) * STRIP_PANELS * shape.width  # and a tile of zeros
     block = _block_depth(config, shape, m, k)
-    panel = block * shape.width if config.plain_b and m >= shape.rows else 0
+    copied = config.turned or (config.plain_b and m >= shape.rows)
+    panel = block * shape.width if copied else 0
     sizes, strides = (m, n, k, lda, n if ldb is None else ldb, ldc), (a_batch, b_batch, c_batch)
     plan = (rows, group_panels, strip, block, int(_rows_first(config, m, n, k)))
     return Launch(
@@ -208,7 +219,10 @@ def _group_panels(config: ContractionConfig, shape: TileShape, m: int, n: int) -
 
 def _strip_panels(config: ContractionConfig, m: int) -> int:
     """Panels that are finished together, epilogue included: those of a one-row tile, and else so
-    few that the sums of a long chunk and a panel share the L1 cache."""
+    few that the sums of a long chunk and a panel share the L1 cache. One of a turned B, of which a
+    single one is in scratch."""
+    if config.turned:
+        return 1
     return TASK_PANELS if m <= 1 and not config.amx else STRIP_PANELS
 
 
@@ -229,13 +243,19 @@ BLOCK_DEPTH = 768
 """Steps of k of a block of f32, and more of shorter elements: that of a panel and that of a chunk's
 rows stay in the L2 cache, and to store and load the sums takes no time beside them."""
 
+TURNED_DEPTH = 256
+"""Steps of k of a block of a turned B, where its blocks are no chains: a panel's is in the L1 cache
+while its tiles read it."""
+
 
 def _block_depth(config: ContractionConfig, shape: TileShape, m: int, k: int) -> int:
     """Steps of k of a block: equal shares, of whole groups; all, if a panel is read but once and
     K is one chain."""
-    if not config.long and (m < shape.rows or (m == shape.rows and not config.plain_b)):
-        return max(k, 1)
     most = BLOCK_DEPTH * max(1, 4 // config.rows.bytes)
+    if not config.long and config.turned:
+        most = TURNED_DEPTH
+    elif not config.long and (m < shape.rows or (m == shape.rows and not config.plain_b)):
+        return max(k, 1)
     share = -(-k // max(1, -(-k // most)))
     return max(1, -(-share // GROUP)) * GROUP
 

@@ -14,12 +14,14 @@ over K; where K is long, each block begins a chain, and adds its sum to what wai
 finished in the last block, from registers where the epilogue is short.
 
 A plain B, which nobody has packed, is read where it lies. The first tile of a panel puts what it
-reads into scratch as a panel, for the other tiles.
+reads into scratch as a panel, for the other tiles. Of a turned B, whose rows are adjacent, each
+block of a panel is transposed into scratch before its tiles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rlx.kernels.contraction_epilogue import Epilogue, Strip
 from rlx.kernels.contraction_tile import (
@@ -32,6 +34,7 @@ from rlx.kernels.contraction_tile import (
     emit_tile,
 )
 from rlx.kernels.reg import Buffer, Reg
+from rlx.kernels.turning import turn_panel
 from rlx.records import frozen
 
 __all__ = ["Products"]
@@ -119,14 +122,25 @@ class Products(Epilogue):
         def block(first: Reg) -> None:
             depth = k.minimum(self.depth - first, self.block_depth)
             a = task.a.offset + (first * self.lda if self.config.across else first)
-            b = _Block(s, first, depth, a)
-            k.loop(s.begin, s.end, 1, lambda p: self.panel(b, p, whole))
 
-            def rest(row: Reg) -> None:
-                self.tail(b, row, k.minimum(step, task.rows - row), self.shape.tail)
+            def panels(b: _Block) -> None:
+                k.loop(b.strip.begin, b.strip.end, 1, lambda p: self.panel(b, p, whole))
 
-            if self.config.rest:
-                k.loop(whole, task.rows, step, rest)
+                def rest(row: Reg) -> None:
+                    self.tail(b, row, k.minimum(step, task.rows - row), self.shape.tail)
+
+                if self.config.rest:
+                    k.loop(whole, task.rows, step, rest)
+
+            def turned(p: Reg) -> None:
+                b = _Block(replace(s, begin=p, end=p + 1), first, depth, a)
+                self.turn(b, p)
+                panels(b)
+
+            if self.config.turned:
+                k.loop(s.begin, s.end, 1, turned)
+            else:
+                panels(_Block(s, first, depth, a))
 
         # Once where K is 0, too: the sums are 0 then.
         k.loop(0, k.maximum(self.depth, 1), self.block_depth, block)
@@ -149,10 +163,12 @@ class Products(Epilogue):
     def panel(self, b: _Block, p: Reg, whole: Reg) -> None:
         """The whole tiles of a panel."""
         k, rows = self.k, self.shape.rows
-        source, packed = self.source(b, p), b.strip.task.panel
+        source = self.source(b, p)
+        packed = b.strip.task.panel if self.config.plain_b else None
         complete = (b.first + b.depth >= self.depth) & self.is_whole(p)
         parts = self.parts(b, p, whole, complete)
-        following = None if packed else self.following(b, p, whole)
+        following = None if self.config.as_it_lies else self.following(b, p, whole)
+        near = None if self.config.turned else self.near
 
         def tile(
             first: Reg,
@@ -186,15 +202,15 @@ class Products(Epilogue):
 
         def flipped() -> None:
             # The first tile finds for all what flipped sign bits add to a row.
-            extra = tile(k.index(0), source, self.near)
-            k.loop(rows, whole, rows, lambda i: tile(i, source, self.near, extra=extra))
+            extra = tile(k.index(0), source, near)
+            k.loop(rows, whole, rows, lambda i: tile(i, source, near, extra=extra))
 
         if packed is not None:
             k.when(whole > 0, copied)
         elif self.config.flips:
             k.when(whole > 0, flipped)
         else:
-            k.loop(0, whole, rows, lambda i: tile(i, source, self.near))
+            k.loop(0, whole, rows, lambda i: tile(i, source, near))
 
     def parts(self, b: _Block, p: Reg, whole: Reg, complete: Reg) -> Callable[[Reg], Parts | None]:
         """The parts of a tile of rows from one on. Each begins with requests for a row of what the
@@ -256,12 +272,23 @@ class Products(Epilogue):
         for value, at in zip(sums, places, strict=True):
             self.k.store(value, s.task.sums, at, self.lanes)
 
+    def turn(self, b: _Block, p: Reg) -> None:
+        """Transpose a panel's block of a turned B into scratch."""
+        k, t, width = self.k, b.strip.task, self.shape.width
+        assert t.panel is not None
+        column = p * width
+        at, count = t.b + column * self.ldb + b.first, k.minimum(self.n - column, width)
+        turn_panel(k, self.b, at, self.ldb, t.panel, k.index(0), b.depth, count, width)
+
     def source(self, b: _Block, p: Reg) -> _Panel:
-        """A panel in B."""
+        """A panel in B, or of a turned one in scratch."""
         start = b.strip.task.b
         if self.config.plain_b:
             return _Panel(p, self.b, start + self.column(p) + b.first * self.ldb, self.ldb)
         width = self.shape.width
+        if self.config.turned:
+            assert b.strip.task.panel is not None
+            return _Panel(p, b.strip.task.panel, self.k.index(0), self.k.index(width))
         at = start + p * (self.depth * width) + b.first * width
         return _Panel(p, self.b, at, self.k.index(width * self.config.group))
 
@@ -276,7 +303,9 @@ class Products(Epilogue):
         (rows, panels), *larger = tiles
         if self.config.flips and (rows + 1) * panels > self.shape.rows + 1:
             panels = 1  # what flipped sign bits add takes the registers of a row
-        ahead = self.near if panels == 1 else None
+        if self.config.turned:
+            panels = 1
+        ahead = self.near if panels == 1 and not self.config.turned else None
 
         def run(p: Reg) -> None:
             side = [k.minimum(p + i, s.end - 1) if i else p for i in range(panels)]

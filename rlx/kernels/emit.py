@@ -15,8 +15,8 @@ __all__ = ["FAMILIES", "emit_kernel", "load_families"]
 FAMILIES = {
     **{name: f"rlx.kernels.{name}" for name in (
         "attention", "attention_grad", "common", "contraction", "conv", "conv_layout",
-        "conv_weights", "copy", "custom", "elementwise", "fft", "gather", "loop", "pack",
-        "pack_across", "pool", "reduce", "rowwise", "scatter", "small_product",
+        "conv_weights", "copy", "custom", "elementwise", "few_columns", "fft", "gather", "loop",
+        "pack", "pack_across", "pool", "reduce", "rowwise", "scatter", "small_product",
     )},
     "integer_contraction": "rlx.kernels.contraction",
     "gpu_attention": "rlx.kernels.gpu.attention",

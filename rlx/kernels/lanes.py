@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rlx.kernels.builder import Kernel
 from rlx.kernels.reg import Buffer, Reg
 
-__all__ = ["every", "halves", "shuffle", "transposed"]
+__all__ = ["every", "halves", "shuffle", "totals", "transposed"]
 
 
 def shuffle(k: Kernel, a: Reg, b: Reg, lanes: Sequence[int]) -> Reg:
@@ -48,3 +48,22 @@ def transposed(k: Kernel, rows: list[Reg]) -> list[Reg]:
         rows = out
         s *= 2
     return rows
+
+
+def totals(k: Kernel, vectors: Sequence[Reg]) -> Reg:
+    """A vector whose first lanes are the sums of the lanes of vectors, which are at most as many as
+    it has lanes. Each sum is that of its halves, as ``folding.fold`` makes it; two vectors of which
+    the halves are added share one.
+    """
+    lanes = vectors[0].lanes
+    found = [*vectors, *[vectors[-1]] * ((1 << (len(vectors) - 1).bit_length()) - len(vectors))]
+    size = lanes
+    while size > 1:
+        half = size // 2
+        low = [i + n for i in range(0, 2 * lanes, size) for n in range(half)]
+        high = [n + half for n in low]
+        one = len(found) == 1
+        pairs = [(found[0], found[0])] if one else zip(found[::2], found[1::2], strict=True)
+        found = [shuffle(k, x, y, low) + shuffle(k, x, y, high) for x, y in pairs]
+        size = half
+    return found[0]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.contraction_tile import packed_bytes, panel_width, tile_shape
 from rlx.kernels.dot import joined, store_words
+from rlx.kernels.elementwise import walk
 from rlx.kernels.family import Launch
 from rlx.kernels.reg import Reg
 from rlx.records import frozen
@@ -101,17 +102,32 @@ class _Emitter:
         k.when(
             end - begin >= width,
             lambda: self.whole(src, dst),
-            lambda: self.part(src, dst, begin - first, end - first),
+            lambda: self.last(src, dst, begin - first, end - first),
         )
 
-    def whole(self, src: Reg, dst: Reg) -> None:
-        """A panel of this part's columns alone, by vectors."""
+    def last(self, src: Reg, dst: Reg, begin: Reg, end: Reg) -> None:
+        """The columns [begin, end) of a panel. Vectors of groups are stored whole, with zeros for
+        columns that are not there, if those need not be what another part has."""
+        k = self.k
+        by_columns = self.config.group > 1 and self.config.adjacent_columns and k.target.masks
+        if by_columns:
+            alone = k.compare("eq", begin, 0) & (self.fill > 0)
+            k.when(
+                alone, lambda: self.whole(src, dst, end), lambda: self.part(src, dst, begin, end)
+            )
+        else:
+            self.part(src, dst, begin, end)
+
+    def whole(self, src: Reg, dst: Reg, count: Reg | None = None) -> None:
+        """A panel of this part's columns alone, by vectors: all, or ``count`` and zeros."""
         group, width = self.config.group, self.shape.width
 
         def rows(i: Reg) -> None:
             for v in range(0, width, self.shape.lanes):
                 at = src + i * self.row_stride + self.column_stride * v
-                found = [self.vector(at + self.row_stride * r if r else at) for r in range(group)]
+                places = [at + self.row_stride * r if r else at for r in range(group)]
+                mask = None if count is None else self.k.first_lanes(count - v, self.lanes)
+                found = [self.vector(p, mask) for p in places]
                 to = dst + i * width + v * group
                 if group > 1:
                     store_words(self.k, joined(self.k, found, self.config.dtype), self.packed, to)
@@ -120,15 +136,33 @@ class _Emitter:
 
         self.k.loop(0, self.depth, group, rows)
 
-    def vector(self, at: Reg) -> Reg:
+    def vector(self, at: Reg, mask: Reg | None = None) -> Reg:
         """Adjacent columns of a row."""
         if self.config.adjacent_columns or not self.lanes:
-            return self.k.load(self.source, at, self.lanes)
+            return self.k.load(self.source, at, self.lanes, mask)
         return self.k.gather(self.source, at, self.column_stride, self.lanes)
 
     def part(self, src: Reg, dst: Reg, begin: Reg, end: Reg) -> None:
-        """The columns [begin, end) of a panel, one by one, and zeros behind the last part."""
+        """The columns [begin, end) of a panel, and zeros behind the last part."""
         k, group, width = self.k, self.config.group, self.shape.width
+        stop = k.select(self.fill > 0, width, end)
+        if group == 1 and self.config.adjacent_columns:
+
+            def row_of_vectors(i: Reg) -> None:
+                at, to = src + i * self.row_stride - begin, dst + i * width
+
+                def copy(j: Reg, lanes: int, mask: Reg | None = None) -> None:
+                    x = k.load(self.source, at + j, lanes, mask)
+                    k.store(x, self.packed, to + j, lanes, mask)
+
+                def fill(j: Reg, lanes: int, mask: Reg | None = None) -> None:
+                    k.store(0, self.packed, to + j, lanes, mask)
+
+                for first, last, body in ((begin, end, copy), (end, stop, fill)):
+                    walk(k, first, last, body, lanes=self.lanes, vectors=1, masked=True)
+
+            k.loop(0, self.depth, 1, row_of_vectors)
+            return
 
         def row(i: Reg) -> None:
             to = dst + i / group * (width * group) + i % group
@@ -138,7 +172,6 @@ class _Emitter:
                 k.store(k.load(self.source, at), self.packed, to + j * group)
 
             k.loop(begin, end, 1, copy)
-            stop = k.select(self.fill > 0, width, end)
             k.loop(end, stop, 1, lambda j: k.store(0, self.packed, to + j * group))
 
         k.loop(0, self.depth, 1, row)

@@ -1,23 +1,17 @@
 """Packing of a matrix whose columns are contiguous, [K, N] stored as [N, K], into panels.
 
 The panels are those of ``pack``: [ceil(N / width)][K][width], with zeros where the last one goes
-beyond N. A row of a panel lies in as many cache lines as it has columns; so squares of whole lines
-are read, and transposed in registers:
-
-    task (batch, panel):
-        for each run of rows, as many as a vector has lanes:
-            for each run of as many columns: load along K, transpose, store along N
-        what is left of the rows, and panels beyond N, one by one
+beyond N. A task is one of them (``rlx.kernels.turning``).
 """
 
 from __future__ import annotations
 
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
-from rlx.kernels.contraction_tile import accumulate_type, panel_width
+from rlx.kernels.contraction_tile import panel_width
 from rlx.kernels.family import Launch
-from rlx.kernels.lanes import transposed
 from rlx.kernels.reg import Reg
 from rlx.kernels.strides import ceil_div
+from rlx.kernels.turning import turn_panel
 from rlx.records import frozen
 from rlx.types import DType
 
@@ -30,11 +24,12 @@ GRAIN_BYTES = 64 * 1024
 
 @frozen
 class PackAcrossConfig:
-    """What the code depends on: the element type, and the columns of a panel, whole vectors; 0 for
-    those of the contraction family."""
+    """What the code depends on: the element type, the columns of a panel, whole vectors (0 for
+    those of the contraction family), and the group, which K is a multiple of."""
 
     dtype: DType
     width: int = 0
+    group: int = 1
 
     def columns(self, target: KernelTarget) -> int:
         """Columns of a panel."""
@@ -77,7 +72,7 @@ def emit(name: str, config: PackAcrossConfig, target: KernelTarget) -> KernelTex
 class _Emitter:
     def __init__(self, name: str, config: PackAcrossConfig, target: KernelTarget) -> None:
         self.k = k = Kernel(name, target)
-        self.width, self.lanes = config.columns(target), target.lanes(accumulate_type(config.dtype))
+        self.width, self.group = config.columns(target), config.group
         self.source = k.buffer("source", config.dtype)
         self.packed = k.buffer("packed", config.dtype)
         names = ("k", "n", "column_stride", "source_batch", "packed_batch", "panels")
@@ -95,42 +90,7 @@ class _Emitter:
         source = batch * self.source_batch + first * self.stride
         to = batch * self.packed_batch + first * self.depth
         count = k.minimum(self.n - first, k.index(self.width))
-        whole = self.depth - self.depth % self.lanes
-
-        def panel() -> None:
-            k.loop(0, whole, self.lanes, lambda i: self.squares(source + i, to + i * self.width))
-            self.rest(source, to, whole, count)
-
-        if self.lanes > 1:
-            k.when(count >= self.width, panel, lambda: self.rest(source, to, k.index(0), count))
-        else:
-            self.rest(source, to, k.index(0), count)
-
-    def squares(self, source: Reg, to: Reg) -> None:
-        """As many rows of a panel as a vector has lanes."""
-        k, lanes = self.k, self.lanes
-
-        def square(v: Reg) -> None:
-            at = source + self.stride * v
-            columns = [
-                k.load(self.source, at + self.stride * n if n else at, lanes) for n in range(lanes)
-            ]
-            for n, row in enumerate(transposed(k, columns)):
-                k.store(row, self.packed, to + v + n * self.width)
-
-        k.loop(0, self.width, lanes, square)
-
-    def rest(self, source: Reg, to: Reg, first: Reg, count: Reg) -> None:
-        """The rows from ``first`` on of a panel of ``count`` columns, and zeros behind them."""
-        k = self.k
-
-        def row(i: Reg) -> None:
-            at = to + i * self.width
-
-            def copy(j: Reg) -> None:
-                k.store(k.load(self.source, source + j * self.stride + i), self.packed, at + j)
-
-            k.loop(0, count, 1, copy)
-            k.loop(count, self.width, 1, lambda j: k.store(0, self.packed, at + j))
-
-        k.loop(first, self.depth, 1, row)
+        turn_panel(
+            k, self.source, source, self.stride, self.packed, to, self.depth, count, self.width,
+            self.group,
+        )  # fmt: skip

@@ -26,7 +26,7 @@ from rlx.kernels.reg import Buffer, Reg
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
-from rlx.types import DType, bf16, f16, f32, f64
+from rlx.types import DType, bf16, f16, f32, f64, i8, u8
 from support.jit import host, jit
 from support.runkernel import guarded, run_launch
 
@@ -262,7 +262,30 @@ def test_a_right_operand_as_it_lies(m: int, narrow: bool, dt: DType) -> None:
         assert (c == product(a, guarded(rows), n, plain_b, (x,), b_batch=0)).all()
 
 
+@pytest.mark.parametrize("dt", [f32, f64], ids=str)
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("m", [1, 3, 8, 13, 70])
+def test_a_right_operand_with_adjacent_rows(m: int, narrow: bool, dt: DType) -> None:
+    """The same bits as of packed panels, from memory that ends with B, whatever K is cut into."""
+    rng = np.random.default_rng(m)
+    config = ContractionConfig(dt, dt, adds(dt, 1), ("full",))
+    turned = replace(config, turned=True, narrow=narrow)
+    width = turned.shape(TARGET).width
+    for k in (5, contraction_plan.TURNED_DEPTH + 90, contraction_plan.LONG_DEPTH + 3):
+        long = k > contraction_plan.LONG_DEPTH
+        for n in (1, width, 2 * width + 1) if not long else (width + 3,):
+            a, b, x = (values(rng, s, dt) for s in ((2, m, k), (2, k, n), (2, m, n)))
+            want = product(a, packed(b, dt), n, replace(config, long=long), (x,))
+            lying = guarded(np.ascontiguousarray(b.swapaxes(1, 2)))
+            here = replace(turned, long=long)
+            for pieces in (1, 3):
+                found = product(a, lying, n, here, (x,), pieces=pieces, ldb=k)
+                assert (found == want).all(), (k, n)
+
+
 def test_right_operands_that_must_be_packed() -> None:
+    with pytest.raises(ValueError, match="has adjacent columns or rows, not both"):
+        ContractionConfig(f32, f32, plain(f32), plain_b=True, turned=True)
     with pytest.raises(ValueError, match="f32 and bf16 are not multiplied as they lie"):
         ContractionConfig(f32, bf16, plain(f32), plain_b=True)
     with pytest.raises(ValueError, match="packed panels have the width of the wide tile"):
@@ -288,6 +311,37 @@ def test_panels_of_a_matrix_that_lies_across(shape: tuple[int, int, int], dt: DT
     )  # fmt: skip
     run_launch(pack_across, config, launch, [turned, out])
     assert (out == packed(b, dt)).all()
+
+
+@pytest.mark.parametrize("dt,group", [(bf16, 2), (i8, 4), (u8, 4)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 64, 48), (2, 100, 70), (1, 8, 50), (3, 68, 7)])
+def test_panels_of_groups_of_a_matrix(shape: tuple[int, int, int], dt: DType, group: int) -> None:
+    """Groups are panels of [K / group][width][group], however the matrix lies."""
+    batch, k, n = shape
+    width = pack.panel_width(TARGET, dt)
+    panels = -(-n // width)
+    rng = np.random.default_rng(6)
+    b = rng.integers(0, 100, shape).astype(dt.numpy)
+    wide = np.zeros((batch, k, panels * width), dt.numpy)
+    wide[:, :, :n] = b
+    want = wide.reshape(batch, k // group, group, panels, width).transpose(0, 3, 1, 4, 2).ravel()
+    across = PackAcrossConfig(dt, group=group)
+    out = np.full(want.size, 7, dt.numpy)
+    launch = pack_across.launch(
+        across, TARGET, k=k, n=n, column_stride=k, batch=batch, source_batch=k * n
+    )
+    turned = guarded(np.ascontiguousarray(b.transpose(0, 2, 1)))
+    run_launch(pack_across, across, launch, [turned, out])
+    assert (out == want).all()
+    for adjacent, given, strides in ((True, guarded(b), (n, 1)), (False, turned, (1, k))):
+        config = PackConfig(dt, adjacent, group)
+        out[:] = 7
+        launch = pack.launch(
+            config, TARGET, k=k, n=n, row_stride=strides[0], column_stride=strides[1],
+            batch=batch, source_batch=k * n,
+        )  # fmt: skip
+        run_launch(pack, config, launch, [given, out])
+        assert (out == want).all()
 
 
 @pytest.mark.parametrize("dt", [f32, bf16], ids=str)

@@ -9,6 +9,7 @@ from rlx.kernels.contraction import ContractionConfig, OperandKind
 from rlx.kernels.contraction_tile import accumulate_type
 from rlx.kernels.dot import group_of
 from rlx.lowering.families.base import ProgramBuilder, Selector, spread_source
+from rlx.lowering.families.few_columns import lower_few_columns
 from rlx.lowering.families.right_operand import Geometry, Panels, columns_of, right_operand
 from rlx.lowering.families.small_products import Operand, is_small, lower_small
 from rlx.lowering.families.vector_products import lower_by_vector
@@ -88,6 +89,8 @@ class Contraction:
             return
         if lower_by_vector(region, lowering, product, program, sources):
             return
+        if lower_few_columns(region, lowering, product, program, sources, g):
+            return
         if is_small(region, lowering, product, g):
             found = [_Operand.of(v, region, lowering, out_shape, g) for v in sources]
             beside: list[Operand] = [(o.view, o.kind, o.strides) for o in found]
@@ -103,11 +106,11 @@ class Contraction:
         for b in right_operand(lowering, right, shape, out_shape, g, panels, may_lie):
             config = ContractionConfig(
                 a.dtype, b.view.dtype, program, tuple(o.kind for o in operands), panels.group,
-                by_amx, across, b.row is not None, b.narrow,
+                by_amx, across, b.step is not None and not b.turned, b.turned, b.narrow,
             ).for_sizes(lowering.target.kernels, g.m, g.k)  # fmt: skip
             launch = contraction.launch(
                 config, lowering.target.kernels, m=g.m, n=b.columns, k=g.k, batch=g.batch, lda=lda,
-                ldb=b.row, ldc=g.n, a_batch=a_batch, b_batch=b.batch,
+                ldb=b.step, ldc=g.n, a_batch=a_batch, b_batch=b.batch,
                 operands=[o.strides for o in operands],
             )  # fmt: skip
             extra = [o.columns(b.first, b.columns) for o in operands]

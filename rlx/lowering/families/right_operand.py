@@ -68,20 +68,21 @@ class Panels:
     def turn(self, source: View) -> bool:
         """Whether packing turns a matrix that lies column by column, and leaves its elements."""
         row, column = source.strides[-2:]
-        return row == 1 != column and self.group == 1 and source.dtype is self.dtype
+        return row == 1 != column and source.dtype is self.dtype
 
 
 @frozen
 class RightOperand:
     """What a product of ``columns`` columns from ``first`` on reads: panels, or a matrix as it lies
-    with ``row`` elements between its rows. ``batch`` elements are between those of a batch;
-    ``narrow`` is that of the config."""
+    with ``step`` elements between its rows, or its columns if it is ``turned``. ``batch`` elements
+    are between those of a batch; ``turned`` and ``narrow`` are those of the config."""
 
     view: View
     first: int
     columns: int
     batch: int
-    row: int | None = None
+    step: int | None = None
+    turned: bool = False
     narrow: bool = False
 
 
@@ -134,19 +135,23 @@ PLAIN_ROWS = 32
 
 
 def _plain(target: KernelTarget, source: View, g: Geometry, panels: Panels) -> RightOperand | None:
-    """A right operand to be read where it lies; None if that takes longer than to pack it, if its
-    columns are not adjacent, or if it is to be converted."""
+    """A right operand to be read where it lies; None if that takes longer than to pack it, if
+    neither its columns nor its rows are adjacent, or if it is to be converted."""
     dt = source.dtype
-    if g.m > PLAIN_ROWS and g.k * g.n * dt.bytes > PLAIN_BYTES:
-        return None
-    if g.n < panel_width(target, dt) or panels.group > 1 or dt is not accumulate_type(dt):
+    if panels.group > 1 or dt is not accumulate_type(dt):
         return None
     flat = source.reshape((1 if g.shared else g.batch, g.k, g.n))
-    if flat is None or flat.strides[2] != 1:
+    if flat is None:
         return None
+    batch, row, column = flat.strides
+    small = g.k * g.n * dt.bytes <= PLAIN_BYTES
     tiles = (tile_shape(target, dt, narrow) for narrow in (True, False))
     few, many = (tile.computed(g.n) for tile in tiles)
-    return RightOperand(flat, 0, g.n, flat.strides[0], flat.strides[1], few < many)
+    if column == 1 and g.n >= panel_width(target, dt) and (g.m <= PLAIN_ROWS or small):
+        return RightOperand(flat, 0, g.n, batch, row, narrow=few < many)
+    if row == 1 and g.m <= PLAIN_ROWS and target.lanes(dt) > 1:
+        return RightOperand(flat, 0, g.n, batch, column, turned=True, narrow=few < many)
+    return None
 
 
 def _packed_once(lowering: Lowering, static: ir.Value, g: Geometry, panels: Panels) -> View:
@@ -214,7 +219,7 @@ def _packed_batch(
     assert flat is not None
     packed = lowering.fresh(panels.dtype, (own * each,))
     if panels.turn(flat):
-        across = PackAcrossConfig(panels.dtype)
+        across = PackAcrossConfig(panels.dtype, group=panels.group)
         turning = pack_across.launch(
             across, lowering.target.kernels, k=g.k, n=g.n, column_stride=flat.strides[2],
             batch=own, source_batch=flat.strides[0], packed_batch=each,
@@ -271,7 +276,7 @@ def _pack(
     k, n = source.shape
     width = panel_width(lowering.target.kernels, panels.dtype)
     if panels.turn(source) and column % width == 0 and (fill or n % width == 0):
-        across = PackAcrossConfig(panels.dtype)
+        across = PackAcrossConfig(panels.dtype, group=panels.group)
         turning = pack_across.launch(
             across, lowering.target.kernels, k=k, n=n, column_stride=source.strides[1]
         )

@@ -24,7 +24,7 @@ from rlx.ops.cast import Cast
 from rlx.ops.value import Value
 from rlx.types import DType
 
-__all__ = ["lower_by_vector"]
+__all__ = ["lower_by_vector", "lower_rest"]
 
 PART = 512
 """Steps of k of a task of columns."""
@@ -56,11 +56,19 @@ def lower_by_vector(
         vector = vector.reshape((count, depth)) or _dense(lowering, vector, (count, depth))
         _by_columns(lowering, flat.transpose((0, 2, 1)), vector, total, region.flops)
     if program.steps:
-        sources = [lowering.view(region.leaves[v]).expand(result.shape) for v in operands]
-        strides = [v.strides for v in (total, *sources)], [result.strides]
-        config, launch = elementwise.launch(program, result.shape, *strides)
-        lowering.launch("elementwise", config, [total, *sources, result], launch, 0)
+        lower_rest(region, lowering, program, operands, total, result)
     return True
+
+
+def lower_rest(
+    region: Region, lowering: Lowering, program: Program, operands: list[Value], total: View,
+    result: View,
+) -> None:  # fmt: skip
+    """What follows a product ``total``, by a launch of its own."""
+    sources = [lowering.view(region.leaves[v]).expand(result.shape) for v in operands]
+    strides = [v.strides for v in (total, *sources)], [result.strides]
+    config, launch = elementwise.launch(program, result.shape, *strides)
+    lowering.launch("elementwise", config, [total, *sources, result], launch, 0)
 
 
 def _matrix_and_vector(region: Region, lowering: Lowering, product: Op) -> tuple[View, View] | None:
