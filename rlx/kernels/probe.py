@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Literal
 
 from rlx.kernels.builder import Kernel, KernelTarget
 from rlx.kernels.program import Step
@@ -30,10 +31,10 @@ class _CountingMath(dict[str, Callable[..., Reg]]):
 
 
 class Probe(KernelTarget):
-    """A CPU without vectors, whose math table counts its uses."""
+    """A CPU without vectors, or a GPU, whose math table counts its uses."""
 
-    def __init__(self) -> None:
-        super().__init__("probe", vector_bytes=0, registers=0, math=_CountingMath())
+    def __init__(self, frame: Literal["cpu", "gpu"] = "cpu") -> None:
+        super().__init__("probe", vector_bytes=0, registers=0, math=_CountingMath(), frame=frame)
 
     @property
     def calls(self) -> int:
