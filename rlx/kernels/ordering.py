@@ -175,9 +175,8 @@ class Line:
             return k.select(null, zeros + 1, zeros), k.select(nan, nans + 1, nans)
 
         before, nans = b.loop(self.n, count, [zero, zero])
-        b.loop(
-            self.n, put, [before, zero if self.coder.descending else self.k.index(self.n) - nans]
-        )
+        first = zero if self.coder.descending else k.index(self.n) - nans
+        b.loop(self.n, put, [before, first])
 
     # -- selection -------------------------------------------------------------------------
 

@@ -246,10 +246,9 @@ class _Merge:
         k, step = self.k, self.step
 
         def body(i: Reg, left: Reg, right: Reg, *rest: Reg) -> list[Reg]:
-            # A run that is used up is still read, at a place that there is.
-            a = self.number(k.minimum(left, self.high - 1))
+            # The longer run ends only where the other's first number follows, unread till then.
             b = self.number(k.minimum(right, self.high - 1))
-            second = (right < self.high) & ((left >= self.middle) | (b < a))
+            second = (right < self.high) & (b < self.number(left))
             out, after = self.joined(rest, self.numbers(k.select(second, right, left)))
             self.put(i, out)
             return [

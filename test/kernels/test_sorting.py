@@ -19,7 +19,7 @@ from rlx.types import DTYPES, TensorType, i64
 
 Array = np.ndarray[Any, Any]
 NAMES = ("f32", "f16", "bf16", "i8", "i16", "i32", "u8", "u16", "u32", "bool", "f64", "i64", "u64")
-SIZES = (1, 7, 8, 9, 16, 17, 33, 127, 128, 129, 255, 257, 1000, 4099)
+SIZES = (1, 7, 8, 9, 16, 17, 33, 127, 128, 129, 255, 257, 768, 1000, 1280, 4099)
 
 
 def run(x: Array, axis: int, descending: bool, only: str = "") -> tuple[Array, ...]:
