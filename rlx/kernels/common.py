@@ -19,14 +19,15 @@ from rlx.kernels.builder import Frame, Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
 from rlx.kernels.folding import PART, by_parts
 from rlx.kernels.matrix import LINE_BYTES, Matrix, padded
+from rlx.kernels.ordering import Coder, Line
+from rlx.kernels.ordering_across import LinesAcross
 from rlx.kernels.probe import Probe
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg
-from rlx.kernels.sorting import Line, index_of, sort_words, word_of
 from rlx.kernels.strides import row_major
 from rlx.ops.base import Op, op_class, placeholders
 from rlx.ops.recurrence import Running
 from rlx.records import frozen
-from rlx.types import DType, TensorType, bf16, f16, f32, i64
+from rlx.types import DType, TensorType, bf16, f16, f32
 
 __all__ = ["CommonConfig", "LoopBuilder", "Room", "emit", "faults", "launch", "workspaces"]
 
@@ -48,21 +49,23 @@ class Room:
 
 @frozen
 class CommonConfig:
-    """An op on operands of static shape (None: an absent optional operand)."""
+    """An op on operands of static shape (None: an absent optional operand). What it writes to the
+    results ``unread`` is of no account."""
 
     op: str
     attrs: tuple[tuple[str, Any], ...]
     operands: tuple[TensorType | None, ...]
+    unread: tuple[int, ...] = ()
 
     @staticmethod
-    def of(op: Op) -> CommonConfig:
+    def of(op: Op, unread: tuple[int, ...] = ()) -> CommonConfig:
         """The config of a node. UnsupportedError if the op holds an array: that is no kernel's
         business, but data."""
         for key, value in op.attrs.items():
             if isinstance(value, np.ndarray):
                 raise UnsupportedError(f"{op.name}: its array {key!r} cannot be part of a kernel")
         types = tuple(None if v is None else v.type for v in op.operands)
-        return CommonConfig(op.name, tuple(sorted(op.attrs.items())), types)
+        return CommonConfig(op.name, tuple(sorted(op.attrs.items())), types, unread)
 
     def node(self) -> Op:
         """The op on values of these types."""
@@ -76,8 +79,8 @@ class LoopBuilder:
     the index type or any integer type) or ints, one an axis.
     """
 
-    def __init__(self, k: Kernel, op: Op) -> None:
-        self.k, self.op = k, op
+    def __init__(self, k: Kernel, op: Op, unread: Sequence[int] = ()) -> None:
+        self.k, self.op, self._unread = k, op, unread
         self.domain: tuple[int, ...] | None = None
         self.messages: list[str] = []
         self.workspaces: list[TensorType] = []
@@ -174,6 +177,10 @@ class LoopBuilder:
         """A result, to read again what the same point wrote there."""
         return self._results[n]
 
+    def wanted(self, n: int) -> bool:
+        """Whether anything reads a result, by its number."""
+        return n not in self._unread
+
     def workspace(self, shape: Sequence[int], dt: DType) -> Room:
         """Memory of the launch for intermediate elements, with no contents to begin with. Points
         share it, so each has a part of its own. To be asked for before any fault."""
@@ -207,45 +214,23 @@ class LoopBuilder:
         stride = rest[-1] if rest else 1
         return Matrix(self.k, buffer, self._flat(t, [*at, *[0] * len(rest)]), stride)
 
-    def word(
-        self, operand: int, at: Sequence[Index], i: Reg, descending: bool, lanes: int = 0
-    ) -> Reg:
-        """Element(s) of at most 32 bits and the index ``i`` of the first as words of i64, which
-        compare as the elements do, nan as the greatest, and by their indices where those are alike
-        (``rlx.kernels.sorting``)."""
-        k, value = self.k, self.op.operands[operand]
+    def coder(self, descending: bool, words: bool) -> Coder:
+        """How a CPU puts lines of operand 0 in order: as words, with indices, or as keys alone."""
+        value = self.op.operands[0]
         assert value is not None
-        index = k.cast(i, i64)
-        index = k.splat(index, lanes) + k.lane_numbers(i64, lanes) if lanes else index
-        return word_of(k, self.load(operand, at, lanes), value.dtype, index, descending)
+        return Coder(self.k, value.dtype, descending, words)
 
-    def sort_words(
-        self, operand: int, line: Callable[[Index], Sequence[Index]], axis: int, descending: bool,
-        rooms: tuple[Room, Room],
-    ) -> None:  # fmt: skip
-        """Sort the words of the places ``line(i)`` along an axis of an operand into the first of
-        two rooms of i64 of the operand's shape."""
-        value = self.op.operands[operand]
-        assert value is not None
-        shape = value.type.static_shape
-        base, stride = self._flat(value.type, line(0)), row_major(shape)[axis]
-        places, spare = (Line(room.buffer, base, stride) for room in rooms)
+    def line(
+        self, at: Callable[[Index], Sequence[Index]], n: int, dense: bool, coder: Coder
+    ) -> Line:
+        """A line of operand 0 and of the results, to be put in order (``rlx.kernels.ordering``)."""
+        return Line(self, at, n, dense, coder)
 
-        def words(i: Reg, lanes: int) -> Reg:
-            return self.word(operand, line(i), i, descending, lanes)
-
-        sort_words(self.k, shape[axis], words, places, spare)
-
-    def unpack(self, line: Callable[[Index], Sequence[Index]], n: int) -> None:
-        """Make of the n words at the places ``line(i)`` of the second result their indices, and
-        take the elements that they name to the first one."""
-
-        def one(i: Reg) -> None:
-            index = index_of(self.read(self.result(1), line(i)))
-            self.store(0, line(i), self.load(0, line(self.index(index))))
-            self.store(1, line(i), index)
-
-        self.k.loop(0, n, 1, one)
+    def lines_across(
+        self, at: Callable[[Index, Index], Sequence[Index]], n: int, coder: Coder
+    ) -> LinesAcross:
+        """Lines side by side, to be sorted (``rlx.kernels.ordering_across``)."""
+        return LinesAcross(self, at, n, coder)
 
     def work(self, rows: int, columns: int, dt: DType) -> Matrix:
         """Work memory of this point, with padded rows; what it holds at first is undefined. To be
@@ -353,7 +338,7 @@ def launch(config: CommonConfig, site: int = 0, frame: Frame = "cpu") -> Launch:
 
 def faults(config: CommonConfig) -> list[str]:
     """The messages of the op's faults; code n of an error record is the n-th, counted from 1."""
-    return list(_traced(config).messages)
+    return list(_traced(config, "cpu").messages)
 
 
 def workspaces(config: CommonConfig, frame: Frame = "cpu") -> list[TensorType]:
@@ -366,8 +351,9 @@ def workspaces(config: CommonConfig, frame: Frame = "cpu") -> list[TensorType]:
 
 
 @cache
-def _traced(config: CommonConfig, frame: Frame = "cpu") -> LoopBuilder:
-    """The kernel built for no target: its domain and messages are the same for all of a frame."""
+def _traced(config: CommonConfig, frame: Frame) -> LoopBuilder:
+    """The kernel built for no target: its domain and memory are the same for all of a frame, its
+    messages for all."""
     return _build("trace", config, Probe(frame))
 
 
@@ -376,7 +362,7 @@ def _build(name: str, config: CommonConfig, target: KernelTarget) -> LoopBuilder
     if not (hasattr(type(op), "loops") or hasattr(type(op), "scalar")):
         raise UnsupportedError(f"{op.name} has no loop nest; it is to be expanded into other ops")
     try:
-        b = _written(Kernel(name, target), op)
+        b = _written(LoopBuilder(Kernel(name, target), op, config.unread))
     except UnsupportedError as error:
         types = ", ".join(str(v.type) for v in op.present)
         raise UnsupportedError(f"{op.name} on ({types}): {error.message}") from None
@@ -385,10 +371,9 @@ def _build(name: str, config: CommonConfig, target: KernelTarget) -> LoopBuilder
     return b
 
 
-def _written(k: Kernel, op: Op) -> LoopBuilder:
-    b = LoopBuilder(k, op)
-    if hasattr(type(op), "loops"):
-        op.loops(b)
+def _written(b: LoopBuilder) -> LoopBuilder:
+    if hasattr(type(b.op), "loops"):
+        b.op.loops(b)
     else:
         b.pointwise()
     return b

@@ -1,61 +1,70 @@
-"""Sorting a line of words: 64-bit integers, all different, of which a part says where they were.
+"""Sorting a line of numbers in work memory, by vectors.
 
-An element of 32 bits or less and its index make a word: a number of the elements' order above the
-index. Words are compared as one number, and order by them is stable.
+What is sorted are keys or words. A key is an integer in the order of the elements, of 32 bits or of
+64. A word is a key of 32 bits above the index of its element: words are all different, and order by
+them is stable.
 
-    blocks of 2 L x L words (L lanes): sorted as 2 L registers, lane by lane, by a network, and
-        transposed: L runs of 2 L
+    blocks of R x L numbers (L lanes, R registers): each lane sorted by a network, then the lanes
+        merged in pairs until there is one run, in registers
     merges of two runs each, from both ends at once, until there is one run
 
-Forward and backward half of a merge wait for nothing of one another, and neither meets the end of
-a run as long as it makes no more words than the shorter run has: so there is no test in it.
+A merge takes a vector at a time: it holds the greater half of what it has met, joins it with the
+next vector of the run whose next number is less, and puts out the lesser half. Forward and backward
+half wait for nothing of one another, and neither meets the end of a run as long as it makes no more
+numbers than the shorter run has: so there is no test in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from rlx.kernels.builder import Kernel
-from rlx.kernels.lanes import transposed
+from rlx.kernels.lanes import shuffle
 from rlx.kernels.reg import Buffer, Reg
-from rlx.types import DType, bf16, f16, f32, i32, i64, u32
+from rlx.types import DType, bf16, bool_, f16, f32, f64, i32, i64, u32, u64
 
-__all__ = ["Line", "index_of", "sort_words", "word_of"]
+__all__ = ["greatest", "index_of", "key_of", "key_type", "pad", "reserve", "sort_room", "value_of"]
 
-GREATEST = (1 << 63) - 1
-"""Greater than every word."""
-
-
-class Line(NamedTuple):
-    """Words in memory, so many elements apart."""
-
-    buffer: Buffer
-    base: Reg
-    stride: int
-
-    def place(self, i: Reg) -> Reg:
-        """Where the word i lies."""
-        return self.base + (i * self.stride if self.stride != 1 else i)
+LEAST_BLOCK, BLOCK = 16, 256
+"""Numbers of the least and the greatest block on any target."""
 
 
-Words = Callable[[Reg, int], Reg]
-"""The words of the elements from an index on: so many, or one for 0."""
+def key_type(dt: DType) -> DType:
+    """The type of the keys of elements."""
+    return i32 if dt.bits <= 32 else i64
 
 
-def word_of(k: Kernel, x: Reg, dt: DType, index: Reg, descending: bool) -> Reg:
-    """The word of element(s) of a type with at most 32 bits. nan counts as the greatest, and zeros
-    are alike."""
-    if dt in (f32, f16, bf16):
-        bits = k.bitcast(k.select(k.compare("eq", x, 0.0), 0.0, x), i32)
-        key = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-        key = k.select(k.compare("ne", x, x), 0x7FFFFFFF, key)
-    elif dt is u32:
-        key = k.cast(x ^ (1 << 31), i32)
+def greatest(dt: DType) -> int:
+    """No key or word of a type is greater; words are less."""
+    return (1 << (dt.bits - 1)) - 1
+
+
+def _flipped(bits: Reg) -> Reg:
+    """Bits of floats in the order of the floats, and the way back."""
+    return bits ^ ((bits >> (bits.dtype.bits - 1)) & greatest(bits.dtype))
+
+
+def key_of(k: Kernel, x: Reg, dt: DType, descending: bool) -> Reg:
+    """The key(s) of element(s). nan counts as the greatest, and zeros are alike."""
+    wide = key_type(dt)
+    if dt.is_float:
+        key = _flipped(k.bitcast(k.select(k.compare("eq", x, 0.0), 0.0, x), wide))
+        key = k.select(k.compare("ne", x, x), greatest(wide), key)
+    elif dt in (u32, u64):
+        key = k.bitcast(x ^ (1 << (dt.bits - 1)), wide)
     else:
-        key = k.cast(x, i32)
+        key = k.cast(x, wide)
+    return key ^ -1 if descending else key
+
+
+def value_of(k: Kernel, key: Reg, dt: DType, descending: bool) -> Reg:
+    """An element that has the key: the one itself, unless it is nan or a negative zero."""
     key = key ^ -1 if descending else key
-    return (k.cast(key, i64) << 32) | index
+    if dt.is_float:
+        return k.bitcast(_flipped(key), f32 if dt in (f32, f16, bf16) else f64)
+    if dt in (u32, u64):
+        return k.bitcast(key, dt) ^ (1 << (dt.bits - 1))
+    return k.compare("ne", key, 0) if dt is bool_ else k.cast(key, dt)
 
 
 def index_of(word: Reg) -> Reg:
@@ -63,65 +72,117 @@ def index_of(word: Reg) -> Reg:
     return word & 0xFFFFFFFF
 
 
-def sort_words(k: Kernel, n: int, words: Words, line: Line, spare: Line) -> None:
-    """Put ``n`` words, with n below 2**31, in ascending order into ``line``; ``spare`` is another
-    such line. ``words`` makes vectors only where the lines are contiguous."""
-    lanes = k.target.lanes(i64) if line.stride == 1 else 1
-    run = 2 * lanes if lanes > 1 else 1
-    passes = max(0, -(-n // run) - 1).bit_length()
-    rooms = (line, spare) if passes % 2 == 0 else (spare, line)
-    if lanes > 1:
-        _sorted_runs(k, n, words, rooms[0], lanes)
-    else:
-        k.loop(0, n, 1, lambda i: k.store(words(i, 0), rooms[0].buffer, rooms[0].place(i)))
-    width = k.index(run)
-    if passes % 2:
-        _merge_all(k, n, width, *rooms)
-        width = width * 2
-
-    def round_(_: Reg, width: Reg) -> Reg:
-        _merge_all(k, n, width, line, spare)
-        _merge_all(k, n, width * 2, spare, line)
-        return width * 4
-
-    k.loop(0, passes // 2, 1, round_, [width])
+def reserve(n: int) -> int:
+    """The numbers of a room in which n are sorted; it takes two of them, one after the other. Some
+    more than the blocks need: rooms of whole pages would meet in few sets of a cache."""
+    padded = LEAST_BLOCK
+    while padded < min(n, BLOCK):
+        padded *= 2
+    return max(padded, -(-n // BLOCK) * BLOCK) + LEAST_BLOCK
 
 
-def _sorted_runs(k: Kernel, n: int, words: Words, line: Line, lanes: int) -> None:
-    """Runs of twice as many words as lanes, the last one shorter."""
-    rows = 2 * lanes
-    block = rows * lanes
-
-    def whole(start: Reg) -> None:
-        columns = [words(start + r * lanes, lanes) for r in range(rows)]
-        _store_runs(k, columns, line.buffer, line.place(start))
-
-    rest = n % block
-    k.loop(0, n - rest, block, whole)
-    if not rest:
-        return
-    room = k.stack(i64, block)
-    for r in range(rows):
-        k.store(GREATEST, room, r * lanes, lanes)
-    k.loop(0, rest, 1, lambda i: k.store(words(i + (n - rest), 0), room, i))
-    _store_runs(k, [k.gather(room, r, rows, lanes) for r in range(rows)], room, k.index(0))
-
-    def copy(i: Reg) -> None:
-        k.store(k.load(room, i), line.buffer, line.place(i + (n - rest)))
-
-    k.loop(0, rest, 1, copy)
+def _blocks(k: Kernel, n: int, dt: DType) -> tuple[int, int]:
+    """The registers of a block, and how many blocks hold n numbers."""
+    lanes, rows = k.target.lanes(dt), 1
+    most = 16 if k.target.registers >= 32 else 8
+    while rows < most and rows * lanes < n:
+        rows *= 2
+    return rows, -(-n // (rows * lanes))
 
 
-def _store_runs(k: Kernel, columns: list[Reg], buffer: Buffer, at: Reg) -> None:
-    """Sort each lane of some registers, and store the lanes one after the other."""
-    for low, high in _network(len(columns)):
-        a, b = columns[low], columns[high]
-        columns[low], columns[high] = k.minimum(a, b), k.maximum(a, b)
-    lanes = columns[0].lanes
-    squares = [transposed(k, columns[s : s + lanes]) for s in range(0, len(columns), lanes)]
-    for lane in range(lanes):
-        for s, square in enumerate(squares):
-            k.store(square[lane], buffer, at + (lane * len(columns) + s * lanes))
+def pad(k: Kernel, room: Buffer, n: int, base: Reg | int = 0) -> None:
+    """Make the greatest of all that a sort of n numbers from ``base`` on takes beyond them, and of
+    the last vector of these, which are to be written afterwards."""
+    lanes = k.target.lanes(room.dtype)
+    rows, blocks = _blocks(k, n, room.dtype)
+    some, top = lanes if lanes > 1 else 0, greatest(room.dtype)
+    size = rows * lanes * blocks
+    k.loop(n - n % lanes, size, lanes, lambda i: k.store(top, room, i + base, some))
+
+
+def sort_room(k: Kernel, room: Buffer, n: int, base: Reg | int = 0) -> int:
+    """Sort the n numbers of a room from ``base`` on, padded by ``pad``. How far from there they
+    begin afterwards."""
+    rows, blocks = _blocks(k, n, room.dtype)
+    lanes = k.target.lanes(room.dtype)
+    size = rows * lanes
+    k.loop(0, blocks * size, size, lambda at: _sort_block(k, room, at + base, rows, lanes))
+    passes = (blocks - 1).bit_length()
+    second = reserve(n)
+
+    def merge_all(_: Reg, source: Reg, target: Reg, width: Reg) -> tuple[Reg, Reg, Reg]:
+        def pair(low: Reg) -> None:
+            middle = k.minimum(low + width, blocks * size)
+            high = k.minimum(middle + width, blocks * size)
+            merge = _Merge(k, room, source, target, (low, middle, high))
+            k.when(middle < high, merge.emit, merge.copy)
+
+        k.loop(0, blocks * size, width * 2, pair)
+        return target, source, width * 2
+
+    if passes:
+        k.loop(0, passes, 1, merge_all, [k.index(0) + base, k.index(second) + base, k.index(size)])
+    return second if passes % 2 else 0
+
+
+def _sort_block(k: Kernel, room: Buffer, at: Reg, rows: int, lanes: int) -> None:
+    """Sort as many vectors as rows. The element of a lane and a row is number ``lane * rows + row``
+    of the run."""
+    some = lanes if lanes > 1 else 0
+    block = [k.load(room, at + r * lanes, some) for r in range(rows)]
+    for low, high in _network(rows):
+        _exchange(k, block, low, high)
+    width = 1
+    while width < lanes:
+        _merge_lanes(k, block, width)
+        width *= 2
+    half = rows // 2
+    for _ in range(rows.bit_length() - 1):
+        block = [x for r in range(half) for x in _zipped(k, block[r], block[r + half])]
+    for r, x in enumerate(block):
+        k.store(x, room, at + r * lanes)
+
+
+def _merge_lanes(k: Kernel, block: list[Reg], width: int) -> None:
+    """Merge runs of so many lanes in pairs, by K. E. Batcher's bitonic network: the first stage
+    compares a run with the reversed other."""
+    rows, lanes = len(block), block[0].lanes
+    back = [i ^ (2 * width - 1) for i in range(lanes)]
+    block[:] = [
+        _halved(k, block[r], shuffle(k, other, other, back), width)
+        for r, other in enumerate(block[::-1])
+    ]
+    step = width // 2
+    while step:
+        across = [i ^ step for i in range(lanes)]
+        block[:] = [_halved(k, x, shuffle(k, x, x, across), step) for x in block]
+        step //= 2
+    step = rows // 2
+    while step:
+        for r in range(rows):
+            if not r & step:
+                _exchange(k, block, r, r + step)
+        step //= 2
+
+
+def _halved(k: Kernel, x: Reg, other: Reg, bit: int) -> Reg:
+    """The lesser of two in the lanes whose number lacks a bit, the greater in the others."""
+    low, high = k.minimum(x, other), k.maximum(x, other)
+    return shuffle(k, low, high, [i + x.lanes if i & bit else i for i in range(x.lanes)])
+
+
+def _exchange(k: Kernel, block: list[Reg], low: int, high: int) -> None:
+    a, b = block[low], block[high]
+    block[low], block[high] = k.minimum(a, b), k.maximum(a, b)
+
+
+def _zipped(k: Kernel, a: Reg, b: Reg) -> tuple[Reg, Reg]:
+    """The lanes of two registers in turns."""
+    n = a.lanes
+    if not n:
+        return a, b
+    both = [i // 2 + n * (i % 2) for i in range(2 * n)]
+    return shuffle(k, a, b, both[:n]), shuffle(k, a, b, both[n:])
 
 
 def _network(n: int) -> list[tuple[int, int]]:
@@ -140,58 +201,94 @@ def _network(n: int) -> list[tuple[int, int]]:
     return found
 
 
-def _merge_all(k: Kernel, n: int, width: Reg, source: Line, target: Line) -> None:
-    """Merge neighbouring runs of ``width`` in pairs."""
+class _Merge:
+    """The merge of the runs from ``low`` to ``middle`` and from there to ``high``, from one part of
+    a room to another. All are multiples of ``step`` numbers, which are taken at a time."""
 
-    def pair(low: Reg) -> None:
-        middle = k.minimum(low + width, n)
-        high = k.minimum(middle + width, n)
-        many = k.minimum(middle - low, high - middle)
-        left, last = _from_both_ends(k, low, middle, high, many, source, target)
-        _remainder(k, (low, middle, high), many, (left, last), source, target)
+    def __init__(
+        self, k: Kernel, room: Buffer, source: Reg, target: Reg, runs: tuple[Reg, Reg, Reg]
+    ) -> None:
+        self.k, self.room, self.source, self.target = k, room, source, target
+        self.low, self.middle, self.high = runs
+        self.lanes = k.target.lanes(room.dtype)
+        # More than one register at a time, since each stage of a merge waits for the last.
+        self.taken = 4 if k.target.registers >= 32 else 2
+        self.step = self.lanes * self.taken
 
-    k.loop(0, n, width * 2, pair)
+    def emit(self) -> None:
+        """Merge; neither run is empty."""
+        k, step, low, high = self.k, self.step, self.low, self.high
+        many = k.minimum(self.middle - low, high - self.middle)
+        front = [low + step, self.middle, *self.numbers(low)]
+        back = [self.middle - step, high - 2 * step, *self.numbers(high - step)]
 
+        def body(i: Reg, *state: Reg) -> list[Reg]:
+            left, right, *rest = state[: len(front)]
+            first, last, *kept = state[len(front) :]
+            second = self.number(right) < self.number(left)
+            out, rest = self.joined(rest, self.numbers(k.select(second, right, left)))
+            self.put(low + i, out)
+            end = step - 1
+            earlier = self.number(last + end) < self.number(first + end)
+            kept, top = self.joined(kept, self.numbers(k.select(earlier, first, last)))
+            self.put(high - step - i, top)
+            return [
+                k.select(second, left, left + step), k.select(second, right + step, right), *rest,
+                k.select(earlier, first - step, first), k.select(earlier, last, last - step),
+                *kept,
+            ]  # fmt: skip
 
-def _from_both_ends(
-    k: Kernel, low: Reg, middle: Reg, high: Reg, many: Reg, source: Line, target: Line
-) -> list[Reg]:
-    """The ``many`` least and the ``many`` greatest words of two runs; where the first run's rest
-    begins, and its last word."""
+        state = k.loop(0, many, step, body, [*front, *back])
+        self.remainder(many, state[: len(front)])
 
-    def read(i: Reg) -> Reg:
-        return k.load(source.buffer, source.place(i))
+    def remainder(self, many: Reg, front: Sequence[Reg]) -> None:
+        """What lies between the least and the greatest numbers, where one run is longer."""
+        k, step = self.k, self.step
 
-    def step(j: Reg, left: Reg, last: Reg) -> tuple[Reg, Reg]:
-        # What a run has not given the other has.
-        a, b = read(left), read(low + middle + j - left)
-        back = high - 1 - j
-        c, d = read(last), read(back + middle - 1 - last)
-        second, first = b < a, d < c
-        k.store(k.select(second, b, a), target.buffer, target.place(low + j))
-        k.store(k.select(first, c, d), target.buffer, target.place(back))
-        return k.select(second, left, left + 1), k.select(first, last - 1, last)
+        def body(i: Reg, left: Reg, right: Reg, *rest: Reg) -> list[Reg]:
+            # The longer run ends only where the other's first number follows, unread till then.
+            b = self.number(k.minimum(right, self.high - 1))
+            second = (right < self.high) & (b < self.number(left))
+            out, after = self.joined(rest, self.numbers(k.select(second, right, left)))
+            self.put(i, out)
+            return [
+                k.select(second, left, left + step), k.select(second, right + step, right), *after,
+            ]  # fmt: skip
 
-    return k.loop(0, many, 1, step, [low, middle - 1])
+        k.loop(self.low + many, self.high - many, step, body, front)
 
+    def copy(self) -> None:
+        """Move a run that there is no other to."""
+        step = self.step
+        self.k.loop(self.low, self.high, step, lambda i: self.put(i, self.numbers(i)))
 
-def _remainder(
-    k: Kernel, run: tuple[Reg, Reg, Reg], many: Reg, left: tuple[Reg, Reg], source: Line,
-    target: Line,
-) -> None:  # fmt: skip
-    """What lies between the least and the greatest words, where one run is longer."""
-    low, middle, high = run
-    first, last = left
-    # The second run's rest ends so many words before its end as the first has not given.
-    end = high - (many - (middle - 1 - last))
+    def number(self, i: Reg) -> Reg:
+        """The number at a place."""
+        return self.k.load(self.room, self.source + i)
 
-    def step(i: Reg, left: Reg) -> Reg:
-        right = middle + i - left
-        # A run that is used up is still read, at a place that there is.
-        a = k.load(source.buffer, source.place(k.minimum(left, high - 1)))
-        b = k.load(source.buffer, source.place(k.minimum(right, high - 1)))
-        second = (right < end) & ((left > last) | (b < a))
-        k.store(k.select(second, b, a), target.buffer, target.place(i))
-        return k.select(second, left, left + 1)
+    def numbers(self, i: Reg) -> list[Reg]:
+        """As many as a step takes, from a place on."""
+        some = self.lanes if self.lanes > 1 else 0
+        at = self.source + i
+        return [self.k.load(self.room, at + n * self.lanes, some) for n in range(self.taken)]
 
-    k.loop(low + many, high - many, 1, step, [first])
+    def put(self, i: Reg, found: Sequence[Reg]) -> None:
+        """Write numbers from a place on."""
+        at = self.target + i
+        for n, x in enumerate(found):
+            self.k.store(x, self.room, at + n * self.lanes)
+
+    def joined(self, a: Sequence[Reg], b: Sequence[Reg]) -> tuple[list[Reg], list[Reg]]:
+        """The lesser and the greater half of two sorted lists, sorted: a bitonic merge in which
+        every stage compares the same places, since they are taken in turns after each."""
+        k, both = self.k, [*a, *b[::-1]]
+        if self.lanes > 1:
+            back = range(self.lanes - 1, -1, -1)
+            both[self.taken :] = [shuffle(k, x, x, back) for x in both[self.taken :]]
+        size = self.step
+        while size:
+            pairs = zip(both[: self.taken], both[self.taken :], strict=True)
+            ends = [(k.minimum(x, y), k.maximum(x, y)) for x, y in pairs]
+            both = [x for low, high in ends for x in _zipped(k, low, high)]
+            size //= 2
+        return both[: self.taken], both[self.taken :]

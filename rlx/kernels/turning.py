@@ -60,7 +60,8 @@ def _squares(
 ) -> None:  # fmt: skip
     lanes = k.target.lanes(dt)
     steps = depth / group
-    zeros = k.const(0, dt, lanes)
+    held = dt if group > 1 or source.dtype.is_float else source.dtype  # integers are not widened
+    zeros = k.const(0, held, lanes)
     whole = count - count % lanes
 
     def load(place: Reg) -> Reg:

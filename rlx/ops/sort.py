@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -127,23 +128,55 @@ class Sort(Ordering, name="mir.sort"):
         return Cost(many if isinstance(many, int) else 0, self.moved)
 
     def loops(self, b: Any) -> None:
+        alone = b.k.target.frame == "cpu" and not b.wanted(1)
+        if alone or self.has_words(b):
+            self._sort_by_vectors(b, b.coder(self.descending, words=not alone))
+            return
         shape, axis = self.x.type.static_shape, self.axis
         results = b.result(0), b.result(1)
         spare = b.workspace(shape, self.x.dtype), b.workspace(shape, i64)
-
-        words = self.has_words(b)
 
         def line(*rest: Any) -> None:
             def at(i: Any) -> list[Any]:
                 return [*rest[:axis], i, *rest[axis:]]
 
-            if words:
-                b.sort_words(0, at, axis, self.descending, (results[1], spare[1]))
-                b.unpack(at, shape[axis])
-                return
             self._sort_line(b, shape[axis], at, results, spare)
 
         b.parallel((*shape[:axis], *shape[axis + 1 :]), line)
+
+    def _sort_by_vectors(self, b: Any, coder: Any) -> None:
+        """A point is a line. Along another axis than the last it is some lines side by side, or one
+        of those that are left over."""
+        shape, axis = self.x.type.static_shape, self.axis
+        n, inner = shape[axis], shape[axis + 1 :]
+        if not inner:
+            b.parallel(shape[:axis], lambda *at: b.line(lambda i: [*at, i], n, True, coder).sort())
+            return
+        groups, left = divmod(math.prod(inner), coder.together)
+
+        def lines(*rest: Any) -> None:
+            *outer, point = rest
+
+            def at(i: Any, j: Any) -> list[Any]:
+                # The last index may be past its axis: it runs on through those before it.
+                return [*outer, i, *[0] * (len(inner) - 1), j]
+
+            def together() -> None:
+                first = point * coder.together
+                b.lines_across(lambda i, j: at(i, first + j), n, coder).sort()
+
+            def single() -> None:
+                j = point + groups * (coder.together - 1)
+                b.line(lambda i: at(i, j), n, False, coder).sort()
+
+            if not left:
+                together()
+            elif not groups:
+                single()
+            else:
+                b.when(point < groups, together, single)
+
+        b.parallel((*shape[:axis], groups + left), lines)
 
     def _sort_line(
         self, b: Any, n: int, at: Callable[[Any], list[Any]], pair: Any, spare: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -74,53 +75,62 @@ class TopK(Ordering, name="mir.topk"):
         return np.take_along_axis(x, indices, self.axis), indices
 
     def loops(self, b: Any) -> None:
-        """A line's results hold a heap of the best so far, the last of them at its root. Most
-        elements are looked at once, against the root, by vectors where a line is contiguous; in the
-        end the heap is sorted."""
+        """A CPU selects among words; else a line's results hold a heap of the best so far, the last
+        of them at its root, which is sorted in the end."""
         shape, axis = self.x.type.static_shape, self.axis
-        lanes = b.k.target.lanes(self.x.dtype)
-        vectors = b.k.target.frame == "cpu" and lanes > 1 and axis == self.x.rank - 1
-        whole = shape[axis] - (shape[axis] - self.k) % lanes if vectors else self.k
+        n = shape[axis]
+        coder = b.coder(self.descending, words=True) if self.has_words(b) else None
 
         def line(*rest: Any) -> None:
-            heap = (_WordHeap if self.has_words(b) else _Heap)(self, b, rest)
+            def at(i: Any) -> list[Any]:
+                return [*rest[:axis], i, *rest[axis:]]
 
-            def offer(i: Any, *last: Any) -> Any:
-                value = heap.value(i)
-
-                def replace() -> Any:
-                    heap.sift(b.k.index(0), self.k, heap.item(value, i))
-                    return heap.read(b.k.index(0))[:1]
-
-                return b.when(heap.better(value, last[0]), replace, lambda: last, last)
-
-            def offer_all(i: Any, *last: Any) -> Any:
-                """As many elements as lanes."""
-                some = b.k.any(heap.better(heap.value(i, lanes), last[0]))
-
-                def each() -> Any:
-                    return b.loop(lanes, lambda j, *last: offer(i + j, *last), last)
-
-                return b.when(some, each, lambda: last, last)
-
-            def take_out(n: Any) -> None:
-                end = (self.k - 1) - n
-                item, last = heap.read(end), heap.read(b.k.index(0))
-                heap.sift(b.k.index(0), end, item)
-                heap.write(end, last)
-
-            b.loop(self.k, heap.fill)
-            b.loop(self.k // 2, lambda n: heap.sift_from((self.k // 2 - 1) - n))
-            last = heap.read(b.k.index(0))[:1]
-            last = b.k.loop(self.k, whole, lanes, offer_all, last) if vectors else last
-            b.k.loop(whole, shape[axis], 1, offer, last)
-            b.loop(self.k - 1, take_out)
-            heap.finish()
+            if coder:
+                b.line(at, n, axis == self.x.rank - 1, coder).select(self.k, self.precedes)
+            else:
+                self._fill_heap(b, _Heap(self, b, at))
 
         if self.k:
             b.parallel((*shape[:axis], *shape[axis + 1 :]), line)
         else:
             b.parallel((0,), lambda _: None)
+
+    def _fill_heap(self, b: Any, heap: _Heap) -> None:
+        """Most elements are looked at once, against the root, by vectors where that is possible."""
+        n, lanes = self.x.type.static_shape[self.axis], b.k.target.lanes(self.x.dtype)
+        vectors = b.k.target.frame == "cpu" and lanes > 1 and self.axis == self.x.rank - 1
+        whole = n - (n - self.k) % lanes if vectors else self.k
+
+        def offer(i: Any, *last: Any) -> Any:
+            value = heap.value(i)
+
+            def replace() -> Any:
+                heap.sift(b.k.index(0), self.k, (value, b.convert(i, i64)))
+                return heap.read(b.k.index(0))[:1]
+
+            return b.when(self.precedes(b.k, value, last[0]), replace, lambda: last, last)
+
+        def offer_all(i: Any, *last: Any) -> Any:
+            """As many elements as lanes."""
+            some = b.k.any(self.precedes(b.k, heap.value(i, lanes), last[0]))
+
+            def each() -> Any:
+                return b.loop(lanes, lambda j, *last: offer(i + j, *last), last)
+
+            return b.when(some, each, lambda: last, last)
+
+        def take_out(n: Any) -> None:
+            end = (self.k - 1) - n
+            item, last = heap.read(end), heap.read(b.k.index(0))
+            heap.sift(b.k.index(0), end, item)
+            heap.write(end, last)
+
+        b.loop(self.k, heap.fill)
+        b.loop(self.k // 2, lambda n: heap.sift_from((self.k // 2 - 1) - n))
+        last = heap.read(b.k.index(0))[:1]
+        last = b.k.loop(self.k, whole, lanes, offer_all, last) if vectors else last
+        b.k.loop(whole, n, 1, offer, last)
+        b.loop(self.k - 1, take_out)
 
     def cost(self) -> Cost:
         """A comparison an element, and those that sort the k."""
@@ -130,37 +140,25 @@ class TopK(Ordering, name="mir.topk"):
         return Cost(x + x // max(n, 1) * self.k * self.k.bit_length(), self.moved)
 
 
-Item = tuple[Any, ...]
-"""An element of a heap: a value and its index, or a word of both."""
+Item = tuple[Any, Any]
+"""An element of a heap: a value and its index."""
 
 
 class _Heap:
-    """The results of a line as a binary heap: no element comes before those below it."""
+    """The results of a line as a binary heap: no element comes before those below it. ``at(i)`` is
+    the index of the line's element i."""
 
-    def __init__(self, op: TopK, b: Any, rest: tuple[Any, ...]) -> None:
-        self.op, self.b, self.rest = op, b, rest
-
-    def at(self, i: Any) -> list[Any]:
-        """The index of the line's element i."""
-        axis = self.op.axis
-        return [*self.rest[:axis], i, *self.rest[axis:]]
+    def __init__(self, op: TopK, b: Any, at: Callable[[Any], list[Any]]) -> None:
+        self.op, self.b, self.at = op, b, at
 
     def value(self, i: Any, lanes: int = 0) -> Any:
-        """What is compared of the operand's element i, or of as many as lanes."""
+        """The operand's element i, or as many as lanes."""
         return self.b.load(0, self.at(i), lanes)
-
-    def item(self, value: Any, i: Any) -> Item:
-        """The operand's element i, of which the value is known."""
-        return value, self.b.convert(i, i64)
 
     def fill(self, i: Any) -> None:
         """Put the operand's element i at the place i."""
         self.b.store(0, self.at(i), self.b.load(0, self.at(i)))
         self.b.store(1, self.at(i), self.b.convert(i, i64))
-
-    def better(self, value: Any, last: Any) -> Any:
-        """Whether what comes later in the line comes before the last so far."""
-        return self.op.precedes(self.b.k, value, last)
 
     def read(self, i: Any) -> Item:
         """The element at a place."""
@@ -177,9 +175,6 @@ class _Heap:
         k, before = self.b.k, self.op.precedes
         (v, i), (w, j) = a, b
         return before(k, w, v) | (k.logical_not(before(k, v, w)) & (i > j))
-
-    def finish(self) -> None:
-        """Make results of the sorted elements."""
 
     def sift_from(self, place: Any) -> None:
         """Move the element at a place down to where it belongs."""
@@ -203,31 +198,3 @@ class _Heap:
 
         depth = max(0, self.op.k.bit_length() - 1)
         self.write(self.b.loop(depth, down, [place])[0], item)
-
-
-class _WordHeap(_Heap):
-    """The same of words in the place of the indices: one number to move and to compare."""
-
-    def value(self, i: Any, lanes: int = 0) -> Any:
-        return self.b.word(0, self.at(i), i, self.op.descending, lanes)
-
-    def item(self, value: Any, i: Any) -> Item:
-        return (value,)
-
-    def fill(self, i: Any) -> None:
-        self.write(i, (self.value(i),))
-
-    def better(self, value: Any, last: Any) -> Any:
-        return value < last
-
-    def read(self, i: Any) -> Item:
-        return (self.b.read(self.b.result(1), self.at(i)),)
-
-    def write(self, i: Any, item: Item) -> None:
-        self.b.store(1, self.at(i), item[0])
-
-    def after(self, a: Item, b: Item) -> Any:
-        return a[0] > b[0]
-
-    def finish(self) -> None:
-        self.b.unpack(self.at, self.op.k)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rlx.kernels import common
 from rlx.kernels.common import CommonConfig
 from rlx.lowering.families.base import Selector
@@ -28,18 +26,17 @@ class Common:
 
     def lower(self, region: Region, lowering: Lowering) -> None:
         node = region.nodes[0]
-        config = CommonConfig.of(node)
+        frame = lowering.target.kernels.frame
+        unread = tuple(n for n, r in enumerate(region.op.results) if not any(True for _ in r.uses))
+        config = CommonConfig.of(node, unread if frame == "cpu" else ())
         operands = [lowering.dense(region.leaves[v]) for v in node.present]
         results = [lowering.result(r) for r in region.op.results]
-        frame = lowering.target.kernels.frame
         needed = common.workspaces(config, frame)
         rooms = [lowering.fresh(t.dtype, t.static_shape) for t in needed]
         messages = common.faults(config)
         sites = [lowering.site(m) for m in messages]
         error = [View.dense(lowering.error, i64, (2,))] if messages else []
         launch = common.launch(config, sites[0] if sites else 0, frame)
-        if frame == "gpu":  # which has no scratch: the rooms hold that too
-            launch = replace(launch, scratch=0)
         views = [*operands, *results, *rooms, *error]
         moved = sum(v.bytes for v in (*operands, *results))
         lowering.launch("common", config, views, launch, region.flops, moved)

@@ -6,16 +6,16 @@
 from cases import case
 
 
-# A sort has a spare pair of values (16 x f32) and indices (16 x i64) in the arena, and its own
-# indices, which nobody asked for.
+# A sort of 64-bit elements has a spare pair of values and indices (16 x i64) in the arena, and its
+# own values, which nobody asked for.
 # CHECK-LABEL: module attributes
 # CHECK: func.func private @common_0({{.*}}lir.family = "common"
-# CHECK: func.func @main(%[[ARENA:[a-z0-9]+]]: memref<320xi8> {lir.role = "arena"}
+# CHECK: func.func @main(%[[ARENA:[a-z0-9]+]]: memref<384xi8> {lir.role = "arena"}
 # CHECK-COUNT-3: "lir.view"(%[[ARENA]])
 # CHECK: call @common_0(
 @case
-def sort(g):
-    return g.sort(g.input("x", [16]))
+def argsort(g):
+    return g.argsort(g.input("x", [16], "i64"))
 
 
 # A sum of bf16 is kept in f32 until all updates are in.
