@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlx.arrays import typed_array
 from rlx.dialects.context import SharedContext, parse
 from rlx.dialects.export import to_mlir
 from rlx.digest import digest
@@ -32,7 +33,7 @@ from rlx.runtime import _native, host
 from rlx.runtime.artifact import Artifact, Variant
 from rlx.runtime.cache.artifacts import find_or_compile, placed
 from rlx.runtime.cache.objects import Shelf, found_or_made
-from rlx.runtime.executable import typed_array, unknown
+from rlx.runtime.executable import unknown
 from rlx.targets import find_target, rank
 from rlx.targets.base import Target
 from rlx.tracing import span

@@ -21,7 +21,7 @@ import numpy as np
 
 from rlx.control.bodies import make, types_of
 from rlx.errors import GraphError, ShapeError, UnsupportedError
-from rlx.graph import Graph, topological
+from rlx.graph import Graph, inner_graph, topological
 from rlx.ops.attrs import KINDS
 from rlx.ops.base import REQUIRED, Array, Attr, Op, Operand, caller
 from rlx.ops.builders import located
@@ -283,7 +283,7 @@ def _custom_fn(
 
 def _closed(name: str, types: Sequence[TensorType], function: Callable[..., list[Value]]) -> Graph:
     """The graph of a function; GraphError if it uses values from around it."""
-    graph = Graph(name)
+    graph = inner_graph(name)
     inputs = [graph.input(f"x{i}", t.shape, t.dtype) for i, t in enumerate(types)]
     outputs = function(*inputs)
     used = {v: op.location for op in topological(outputs) for v in op.present if v.op is None}

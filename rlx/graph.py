@@ -6,6 +6,7 @@ A graph is pure: values never change, and its nodes are whatever the outputs rea
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,15 @@ from rlx.ops.value import Value
 from rlx.types import DType, Shape, TensorType
 from rlx.types import dtype as as_dtype
 
-__all__ = ["Binding", "Graph", "check_param", "sizes_of", "topological", "with_bodies"]
+__all__ = [
+    "Binding",
+    "Graph",
+    "check_param",
+    "inner_graph",
+    "sizes_of",
+    "topological",
+    "with_bodies",
+]
 
 
 class Binding(NamedTuple):
@@ -56,10 +65,10 @@ class Graph(GraphOps):
     bound at compile time or at the call.
     """
 
-    __slots__ = ("_names", "inputs", "name", "origin", "outputs", "param_values", "params")
+    __slots__ = ("_names", "depth", "inputs", "name", "origin", "outputs", "param_values", "params")
 
     def __init__(self, name: str = "main") -> None:
-        self.name = name
+        self.name, self.depth = name, 0
         self.inputs: list[Value] = []
         self.params: list[Value] = []
         self.outputs: list[Value] = []
@@ -228,6 +237,17 @@ class Graph(GraphOps):
     def __repr__(self) -> str:
         n = f"{len(topological(self.outputs))} nodes" if self.outputs else "no outputs yet"
         return f"Graph {self.name!r}: {len(self.inputs)} inputs, {len(self.params)} params, {n}"
+
+
+_depths = count(1)
+
+
+def inner_graph(name: str) -> Graph:
+    """A graph to trace a body in, ops of which may use values from around it: its ``depth`` is not
+    0, and the greater the later it begins."""
+    graph = Graph(name)
+    graph.depth = next(_depths)
+    return graph
 
 
 def topological(outputs: Sequence[Value], stop: Collection[Value] = ()) -> list[Op]:

@@ -12,7 +12,9 @@ import numpy as np
 
 from rlx.errors import DTypeError, GraphError, NameError, RlxError, ShapeError
 from rlx.graph import Graph, sizes_of
+from rlx.ops.attrs import check_unmasked
 from rlx.ops.base import Op
+from rlx.ops.builders import located
 from rlx.ops.location import caller
 from rlx.ops.value import Value
 
@@ -54,6 +56,7 @@ def interpret(
 def _leaf(v: Value, given: Mapping[str, Any]) -> Array:
     if v.name is None or v.name not in given:
         raise NameError(f"nothing was given for {v.name!r} ({v.type})", caller())
+    located(check_unmasked)(given[v.name], repr(v.name))
     try:
         a = np.asarray(given[v.name], dtype=v.dtype.numpy)
     except (OverflowError, TypeError, ValueError) as e:

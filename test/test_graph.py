@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import rlx
 from rlx.errors import DTypeError, GraphError, NameError, RlxError, ShapeError
 from rlx.graph import Graph
 from rlx.interpreter import interpret
@@ -135,8 +136,37 @@ def test_unused_inputs_stay(g: Graph) -> None:
 
 def test_values_of_two_graphs_do_not_mix(g: Graph) -> None:
     other = Graph("other").input("y", [2])
+    x = g.input("x", [2])
     with pytest.raises(GraphError, match=r"'y'.* belongs to another graph"):
-        g.set_outputs(g.input("x", [2]) + other)
+        g.set_outputs(other)
+    with pytest.raises(
+        GraphError, match=rf"add: Value 'x'.* of graph '{g.name}', and Value 'y'.* 'other'"
+    ):
+        x + other
+    with pytest.raises(GraphError, match=r"mul: Value: 2xf32 = mir.exp is .* Value 'y'"):
+        x.exp() * other
+    with pytest.raises(GraphError, match="operands are of one graph"):
+        rlx.fori(3, lambda i, c: c + (x * other), x)
+    with pytest.raises(GraphError, match=r"scan: .* operands are of one graph"):
+        rlx.fori(3, lambda i, c: (c + x) * other, x)  # a body may use what is around it
+
+
+def test_a_body_may_use_values_of_bodies_around_it(g: Graph) -> None:
+    x, y = g.input("x", [2]), g.input("y", [2])
+
+    def outer(i: Value, c: Value) -> Value:
+        return rlx.fori(2, lambda j, d: d * y + c + (x + y), c + y)
+
+    g.set_outputs(rlx.fori(2, outer, x * 0))
+    want = c = np.zeros(2, np.float32)
+    feeds = {"x": np.float32([1, 2]), "y": np.float32([3, 0.5])}
+    for _ in range(2):
+        d = c + feeds["y"]
+        for _ in range(2):
+            d = d * feeds["y"] + c + (feeds["x"] + feeds["y"])
+        want = c = d
+    np.testing.assert_allclose(interpret(g, feeds)[0], want)
+    np.testing.assert_allclose(rlx.Session("cpu").compile(g).run(feeds)[0], want)
 
 
 def test_nodes_come_before_their_users(g: Graph) -> None:

@@ -23,11 +23,11 @@ FUNCTION_LINES = 60
 
 LAYERS = (
     "errors", "collector", "records", "clock", "digest", "preload", "knobs", "tracing", "compat",
-    "compat_ops", "compat_calls", "dims", "types", "ops", "optim", "random", "graph", "rebuild",
-    "chain", "control", "custom", "linalg", "sparse", "splat", "interpreter", "text", "precision",
-    "autodiff", "quant", "_mlir", "dialects", "kernels", "targets", "lowering", "runtime",
-    "compiler", "modules", "inspect", "view", "staged", "roofline", "models", "frontends",
-    "training", "prelude", "tools",
+    "compat_ops", "compat_calls", "dims", "types", "ops", "arrays", "optim", "random", "graph",
+    "rebuild", "chain", "control", "custom", "linalg", "sparse", "splat", "interpreter", "text",
+    "precision", "autodiff", "quant", "_mlir", "dialects", "kernels", "targets", "lowering",
+    "runtime", "compiler", "modules", "inspect", "view", "staged", "roofline", "models",
+    "frontends", "training", "prelude", "tools",
 )  # fmt: skip
 """The modules and packages of ``rlx``, lowest first: each imports only what stands before it."""
 

@@ -18,7 +18,7 @@ from rlx.control.bodies import make
 from rlx.control.policies import Policy, checkpoint_name, kept_by, marking
 from rlx.dims import SymDim
 from rlx.errors import DTypeError, GraphError, ShapeError
-from rlx.graph import Graph, topological
+from rlx.graph import Graph, inner_graph, topological
 from rlx.ops.base import Op, caller
 from rlx.ops.builders import located
 from rlx.ops.checkpoint import Checkpoint
@@ -257,7 +257,7 @@ class _Trace:
 
 
 def _trace(function: Callable[..., Any], name: str, types: Sequence[TensorType]) -> _Trace:
-    graph = Graph(name)
+    graph = inner_graph(name)
     arguments = [graph.input(f"x{i}", t.shape, t.dtype) for i, t in enumerate(types)]
     start = Constant(np.zeros(())).serial
     given = function(*arguments)

@@ -13,8 +13,8 @@ from rlx.errors import DTypeError, GraphError, IRError, RlxError
 from rlx.types import DType, c64, complex_of, dtype, f32
 
 __all__ = [
-    "KINDS", "complex_from", "from_numbers", "literal", "normalise", "parts_of", "repeats",
-    "to_array", "words_of",
+    "KINDS", "check_unmasked", "complex_from", "from_numbers", "literal", "normalise", "parts_of",
+    "repeats", "to_array", "words_of",
 ]  # fmt: skip
 
 
@@ -64,7 +64,8 @@ def _array(v: Any) -> np.ndarray[Any, Any]:
 
 def to_array(value: Any, what: str) -> np.ndarray[Any, Any]:
     """``value`` as an array of numbers; DTypeError for what is none, such as lists of unequal
-    lengths."""
+    lengths, or has a mask."""
+    check_unmasked(value, what)
     try:
         a = np.asarray(value)
     except RlxError:
@@ -74,6 +75,17 @@ def to_array(value: Any, what: str) -> np.ndarray[Any, Any]:
     if a.dtype == object and a.size:
         raise DTypeError(f"{what} holds {a.flat[0]!r}, which no element type does")
     return a
+
+
+def check_unmasked(value: Any, what: str) -> None:
+    """DTypeError for a masked array: its elements would count as if they were not masked."""
+    if type(value) is np.ndarray or not isinstance(value, np.ndarray):
+        return  # and NumPy need not load its masked arrays
+    if isinstance(value, np.ma.MaskedArray):
+        raise DTypeError(
+            f"{what} is a masked array, and RLX has no masks; give .filled(value) of it, and its"
+            " mask as another tensor where that matters"
+        )
 
 
 def from_numbers(value: Any, dt: DType, what: str) -> np.ndarray[Any, Any]:

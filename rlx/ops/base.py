@@ -258,13 +258,29 @@ class Op:
         self.location, self.serial = location, next(_serials)
         try:
             self.operands, self.attrs = self._bind(args, kwargs)
+            home = self._home()
             types = self.infer()
             many = types if isinstance(types, tuple) else (types,)
-            self.results = tuple(Value(t.addressable(), self, i) for i, t in enumerate(many))
+            self.results = tuple(Value(t.addressable(), self, i, home) for i, t in enumerate(many))
         except RlxError as e:
             if e.location is None:
                 raise type(e)(e.message, self.location) from None
             raise
+
+    def _home(self) -> Any:
+        """The graph of the operands: of those in a body and around it, the body."""
+        home, first = None, None
+        for v in self.operands:
+            if v is None or v.graph is None or v.graph is home:
+                continue
+            if home is None or v.graph.depth > home.depth:
+                home, first = v.graph, v
+            elif not home.depth:
+                raise GraphError(
+                    f"{self.short}: {first!r} is of graph {home.name!r}, and {v!r} of another,"
+                    f" {v.graph.name!r}; operands are of one graph"
+                )
+        return home
 
     def _bind(
         self, args: Sequence[Any], kwargs: dict[str, Any]

@@ -96,7 +96,7 @@ class Leftover(WholeDivision):
 class Remainder(Leftover, name="mir.remainder"):
     """What ``//`` leaves, with the sign of the divisor: Python's ``%``.
 
-    An integer over 0 leaves 0, a float nan.
+    An integer over 0 leaves 0, a float nan, and so are its derivatives by the divisor.
     """
 
     ufunc = np.remainder
@@ -118,7 +118,8 @@ class Remainder(Leftover, name="mir.remainder"):
 class Fmod(Leftover, name="mir.fmod"):
     """What a quotient rounded toward zero leaves, with the sign of the dividend.
 
-    That is C's ``fmod``, and its ``%`` of integers. An integer over 0 leaves 0, a float nan.
+    That is C's ``fmod``, and its ``%`` of integers. An integer over 0 leaves 0, a float
+    nan, and so are its derivatives by the divisor.
     """
 
     ufunc = np.fmod

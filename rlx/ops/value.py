@@ -20,7 +20,8 @@ __all__ = ["Value", "bytes_of"]
 
 
 class Value(ValueOps):
-    """A tensor in a graph: the result of a node, or an input or param of a graph.
+    """A tensor in a graph: the result of a node, or an input or param of a graph. ``graph`` is None
+    for what depends on no leaf, such as a constant.
 
     ``+ - * / // % @ **`` and ``& | ^ ~ << >>``, comparisons by method (``x.lt(y)``), indexing with
     slices and every op of the library as a method (``x.gelu()``, ``x.sum(axes=0)``) make new nodes.

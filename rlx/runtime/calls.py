@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from rlx.arrays import as_array, typed_array
 from rlx.errors import GraphError, NameError, ShapeError, UnsupportedError
 from rlx.graph import Graph
 from rlx.ops.base import caller
 from rlx.ops.value import Value
 from rlx.runtime.encoding import Array, Signature
-from rlx.runtime.executable import as_array, typed_array
 from rlx.types import DTYPES
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "check_state",
     "lies_on_a_device",
     "memory_is_the_hosts",
+    "not_one_mapping",
     "of_the_host",
     "shape_of",
     "written_to",
@@ -41,6 +42,12 @@ def memory_is_the_hosts(device: str) -> UnsupportedError:
     return UnsupportedError(
         f"device {device!r} computes in the host's memory, where arrays are NumPy's", caller()
     )
+
+
+def not_one_mapping(named: Iterable[str]) -> GraphError:
+    """The error of a run whose inputs are several arguments, or those of these names."""
+    shown = ", ".join(f"{name!r}: {name}" for name in named) or "'x': array, 'y': array"
+    return GraphError(f"run takes its inputs as one mapping; write run({{{shown}}})", caller())
 
 
 def lies_on_a_device(value: Any) -> bool:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from rlx.arrays import as_array
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ops.location import caller
 from rlx.runtime import dlpack
 from rlx.runtime.calls import lies_on_a_device
 from rlx.runtime.encoding import Array, Signature
-from rlx.runtime.executable import as_array
 from rlx.targets.gpu.driver import Driver
 from rlx.targets.gpu.work import Buffer
 from rlx.types import DTYPES

@@ -8,20 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from rlx.errors import (
-    ArtifactError,
-    DTypeError,
-    FaultError,
-    GraphError,
-    NameError,
-    ShapeError,
-    did_you_mean,
-)
-from rlx.ops.attrs import from_numbers
+from rlx.arrays import as_array, typed_array
+from rlx.errors import ArtifactError, FaultError, GraphError, NameError, did_you_mean
 from rlx.ops.base import caller
-from rlx.ops.builders import located
 from rlx.runtime import _native
-from rlx.runtime.artifact import Artifact, Signature
+from rlx.runtime.artifact import Artifact
 from rlx.runtime.launches import launches_of, register
 from rlx.runtime.weights import Code, Weights, plain
 from rlx.tracing import span
@@ -30,7 +21,7 @@ from rlx.types import DTYPES
 if TYPE_CHECKING:
     from rlx.runtime.profile import Profile
 
-__all__ = ["Executable", "as_array", "typed_array", "unknown"]
+__all__ = ["Executable", "unknown"]
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -224,50 +215,6 @@ class Executable:
                 return explained(error)
             return error
         return FaultError(f"a kernel reported fault {fault.code} at the unknown site {fault.site}")
-
-
-def as_array(value: Any, signature: Signature, what: str) -> Array:
-    """``value`` (array-like or DLPack) as a C-contiguous array of the declared type and shape.
-
-    Raises DTypeError and ShapeError that name ``what``; see ``typed_array``.
-    """
-    name, dt, shape = signature
-    a = typed_array(value, name, dt, what)
-    if a.shape != tuple(shape):
-        raise ShapeError(
-            f"{what} {name!r} has shape {list(shape)}, found {list(a.shape)}"
-            f" ({a.size} elements, expected {int(np.prod(shape))})",
-            caller(),
-        )
-    return np.ascontiguousarray(a).reshape(shape)
-
-
-def typed_array(value: Any, name: str, dt: str, what: str) -> Array:
-    """``value`` (array-like or DLPack) as an array of the declared element type.
-
-    An array must have it. Python numbers and lists of them take it, if that loses nothing but
-    digits: a float is refused for an integer, and so is a number out of range. DTypeError names
-    ``what`` and says how to convert.
-    """
-    expected = DTYPES[dt]
-    if not isinstance(value, np.ndarray | np.generic) and hasattr(value, "__dlpack__"):
-        try:
-            value = np.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError, ValueError) as e:
-            found = type(value).__name__
-            raise DTypeError(
-                f"{what} {name!r} is {dt}, found a {found} that NumPy cannot read: {e};"
-                " give a NumPy array",
-                caller(),
-            ) from None
-    if isinstance(value, np.ndarray | np.generic):
-        a = np.asarray(value)
-        if a.dtype != expected.numpy:
-            raise DTypeError(
-                f"{what} {name!r} is {dt}, found {a.dtype}; convert it with .astype first", caller()
-            )
-        return a
-    return located(from_numbers)(value, expected, f"{what} {name!r}")
 
 
 def unknown(name: str, known: Sequence[str], what: str) -> NameError:

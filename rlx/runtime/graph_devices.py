@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from rlx import knobs
+from rlx.arrays import typed_array
 from rlx.clock import time_ns
 from rlx.errors import (
     DeviceError,
@@ -33,7 +34,7 @@ from rlx.runtime.calls import array_of_bytes
 from rlx.runtime.cost import estimate_ns
 from rlx.runtime.device_names import REFERENCE, label
 from rlx.runtime.devices import available_devices, supports_graph, why_unsupported
-from rlx.runtime.executable import typed_array, unknown
+from rlx.runtime.executable import unknown
 from rlx.runtime.hardware import is_software
 from rlx.runtime.policy import DevicePolicy, named_by
 from rlx.runtime.session import CompiledGraph, Session

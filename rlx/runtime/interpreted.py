@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from rlx.arrays import as_array
 from rlx.errors import GraphError, UnsupportedError
 from rlx.graph import Graph
 from rlx.interpreter import interpret
 from rlx.ops.base import caller
 from rlx.runtime.artifact import Signature
-from rlx.runtime.executable import as_array
 
 __all__ = ["Interpreted"]
 

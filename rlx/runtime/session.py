@@ -6,10 +6,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
+from rlx.arrays import as_array, typed_array
 from rlx.errors import ArtifactError, GraphError, NameError, ShapeError, UnsupportedError
 from rlx.graph import Graph, check_param, sizes_of
 from rlx.ops.base import caller
@@ -23,12 +24,13 @@ from rlx.runtime.calls import (
     check_params,
     check_state,
     memory_is_the_hosts,
+    not_one_mapping,
     of_the_host,
     shape_of,
     written_to,
 )
 from rlx.runtime.donation import check_donations
-from rlx.runtime.executable import Executable, as_array, typed_array, unknown
+from rlx.runtime.executable import Executable, unknown
 from rlx.types import TensorType
 
 if TYPE_CHECKING:
@@ -244,12 +246,15 @@ class CompiledGraph:
 
     # -- runs ------------------------------------------------------------------------------
 
-    def run(self, inputs: Mapping[str, Any] | None = None) -> list[Array]:
+    def run(self, inputs: Mapping[str, Any] | None = None, *others: Never,
+            **named: Never) -> list[Array]:  # fmt: skip
         """Run on arrays by name and return the outputs in order.
 
         Raises NameError for an unknown or missing input or an unset param, DTypeError and
         ShapeError for arrays that do not fit, FaultError for data that has no result.
         """
+        if others or named:
+            raise not_one_mapping(named)
         short = self._short
         if short is not None and not self._feeds and len(self._params) == len(self._types):
             found = short.run_named(inputs)
@@ -275,9 +280,8 @@ class CompiledGraph:
             names = [str(v.name) for v in self.graph.inputs]
             if len(names) != len(inputs):
                 known = ", ".join(map(repr, names)) or "none"
-                raise GraphError(
-                    f"found {len(inputs)} inputs, expected {len(names)}: {known}", caller()
-                )
+                raise GraphError(f"found {len(inputs)} inputs, expected {len(names)}: {known}",
+                                 caller())  # fmt: skip
             executable, ready = self._prepare(dict(zip(names, inputs, strict=True)))
             return executable.run_slots(*ready)
         if self._short is None:  # what is no Executable may not see it itself
@@ -327,10 +331,8 @@ class CompiledGraph:
 
     def _prepare(self, given: Mapping[str, Any]) -> tuple[Executable, list[Array]]:
         if not isinstance(given, Mapping):
-            raise GraphError(
-                f"inputs are given by name, found a {type(given).__name__}; write {{'x': array}}",
-                caller(),
-            )
+            raise GraphError(f"inputs are given by name, found a {type(given).__name__};"
+                             " write {'x': array}", caller())  # fmt: skip
         names = [str(v.name) for v in self.graph.inputs]
         for name in given:
             if name not in names:
@@ -338,9 +340,8 @@ class CompiledGraph:
         feeds = {**self._feeds, **given} if self._feeds else given
         missing = [n for n in names if n not in feeds]
         if missing:
-            names_of = ", ".join(f"{n!r}" for n in missing)
-            many = "s" * (len(missing) > 1)
-            raise NameError(f"nothing was given for the input{many} {names_of}", caller())
+            which = "s " * (len(missing) > 1) or " "
+            raise NameError(f"nothing was given for the input{which}{str(missing)[1:-1]}", caller())
         check_params(self._types, self._params)
         executable = self._fast or self._executable(self._binding(feeds))
         accept = getattr(executable, "accept", of_the_host)

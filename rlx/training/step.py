@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from rlx.arrays import typed_array
 from rlx.errors import FaultError, GraphError, NameError, NonFiniteError, did_you_mean
 from rlx.graph import Graph, check_param
 from rlx.ops.builders import located
@@ -15,7 +16,6 @@ from rlx.ops.location import caller
 from rlx.optim import Optimizer
 from rlx.random import key_data
 from rlx.records import frozen
-from rlx.runtime.executable import typed_array
 from rlx.runtime.session import CompiledGraph, Session
 from rlx.training import checkpoint
 from rlx.training.diagnosis import culprit

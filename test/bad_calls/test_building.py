@@ -141,6 +141,9 @@ OUTPUTS = [
         "output 1 is a ndarray, expected a Value",
         lambda g, x: g.set_outputs([x, np.ones(2)]),
     ),
+    Bad(DTypeError, "operand is a masked array", lambda g, x: x + np.ma.masked_array([1.0])),
+    Bad(DTypeError, "constant is a masked array", lambda g, x: g.constant(np.ma.array([1.0]))),
+    Bad(DTypeError, "'p' is a masked array", lambda g, x: g.param("p", value=np.ma.array([1.0]))),
     Bad(GraphError, "outputs are Values in a list, found None", lambda g, x: g.set_outputs(None)),
     Bad(GraphError, "outputs are Values in a list, found 3", lambda g, x: g.set_outputs(3)),
     Bad(
@@ -150,8 +153,8 @@ OUTPUTS = [
     ),
     Bad(
         GraphError,
-        "belongs to another graph",
-        lambda g, x: g.set_outputs([x + rlx.Graph().input("y", [2, 3])]),
+        "add: Value 'x'.* is of graph .* and Value 'y'.* of another",
+        lambda g, x: x + rlx.Graph().input("y", [2, 3]),
     ),
     Bad(GraphError, "has no outputs; call set_outputs first", lambda g, x: g.nodes()),
     Bad(GraphError, "has no outputs; call set_outputs first", lambda g, x: g.to_mlir()),

@@ -20,6 +20,19 @@ from support.bad_calls import Bad, check, ids
 
 X = np.array([[1, 2, 3, 4]], np.float32)
 W = np.ones((4, 2), np.float32)
+MASKED = np.ma.masked_greater(X, 2)
+MASKED_W = np.ma.masked_array(W)
+
+
+def ones(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
+class Column:
+    """An array by the method that NumPy looks for, of a type of its own."""
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        return X.astype(float)
 
 
 def graph() -> rlx.Graph:
@@ -228,21 +241,28 @@ SESSIONS = [
         "'x' is f32, found no such array",
         lambda: rlx.interpret(graph(), {"x": [[1], [1, 2]], "w": W}),
     ),
+    Bad(
+        DTypeError,
+        "'w' is a masked array",
+        lambda: rlx.interpret(graph(), {"x": X, "w": MASKED_W}),
+    ),
     Bad(DTypeError, "'x'", lambda: rlx.interpret(graph(), {"x": "text", "w": W})),
     Bad(GraphError, "takes a Graph, found a str", lambda: rlx.interpret("graph", {})),
     Bad(
         ShapeError,
         "'y' says batch is 3, another tensor says 2",
-        lambda: rlx.interpret(symbolic(), {"x": np.ones((2, 3)), "y": np.ones((3, 2), int)}),
+        lambda: rlx.interpret(symbolic(), {"x": ones(2, 3), "y": np.ones((3, 2), int)}),
     ),
     Bad(
         ShapeError,
         r"'x' has shape \[batch, seq\], found \[2\]",
-        lambda: rlx.interpret(symbolic(), {"x": np.ones(2), "y": np.ones((2, 2), int)}),
+        lambda: rlx.interpret(symbolic(), {"x": ones(2), "y": np.ones((2, 2), int)}),
     ),
 ]
 
 PARAMS = [
+    Bad(DTypeError, "param 'w' is a masked array", lambda f: f.set_param("w", MASKED_W)),
+    Bad(DTypeError, "input 'x' is a masked array", lambda f: f.set_input("x", MASKED)),
     Bad(NameError, "no param is called 'v'; there are 'w'", lambda f: f.set_param("v", W)),
     Bad(NameError, "no param is called 'x'", lambda f: f.set_param("x", X)),
     Bad(NameError, "no param is called None", lambda f: f.set_param(None, X)),
@@ -287,6 +307,17 @@ PARAMS = [
 ]
 
 RUNS = [
+    Bad(GraphError, r"write run\(\{'x': x\}\)", lambda f: f.run(x=X)),
+    Bad(GraphError, r"write run\(\{'x': x, 'w': w\}\)", lambda f: f.run(x=X, w=W)),
+    Bad(GraphError, r"one mapping; write run\(\{'x': array", lambda f: f.run(X, X)),
+    Bad(DTypeError, r"'x' is a masked array.*\.filled", lambda f: f.run({"x": MASKED})),
+    Bad(DTypeError, r"'x' is a masked array", lambda f: f.run_slots(MASKED)),
+    Bad(
+        DTypeError,
+        "output '0' is a masked array",
+        lambda f: f.run_into({"x": X}, [np.ma.masked_array(ones(1, 2))]),
+    ),
+    Bad(DTypeError, "'x' is f32, found float64", lambda f: f.run({"x": Column()})),
     Bad(NameError, "nothing was given for the input 'x'", lambda f: f.run({})),
     Bad(NameError, "nothing was given for the input 'x'", lambda f: f.run()),
     Bad(NameError, "no input is called 'xx'; did you mean 'x'", lambda f: f.run({"xx": X})),

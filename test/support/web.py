@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from rlx.arrays import as_array
 from rlx.compiler import compile_artifact
 from rlx.errors import FaultError, GraphError, ToolchainError, UnsupportedError
 from rlx.graph import Graph
-from rlx.runtime.executable import as_array
 from rlx.runtime.interpreted import Interpreted
 from rlx.runtime.web import write_bundle
 from rlx.types import DTYPES

@@ -121,7 +121,19 @@ std::string take_python_message() {
   return message;
 }
 
+// Whether it is a numpy.ma.MaskedArray, whose buffer has no word of its mask. Arrays of numpy itself
+// are of no heap type, and ask for no attribute.
+bool is_masked(PyObject* object) {
+  return (PyType_GetFlags(Py_TYPE(object)) & Py_TPFLAGS_HEAPTYPE) != 0 &&
+         PyObject_HasAttrString(object, "filled") != 0 &&
+         PyObject_HasAttrString(object, "mask") != 0;
+}
+
 void get_view(PyObject* object, const Signature& wanted, Role role, Py_buffer* view) {
+  if (is_masked(object)) {
+    throw Error(slot_name(wanted, role), "a masked array", "an array of " + wanted.type(),
+                "pass array.filled(value)");
+  }
   const int flags = role == Role::kOutput ? PyBUF_RECORDS : PyBUF_RECORDS_RO;
   if (PyObject_GetBuffer(object, view, flags) == 0) return;
   const std::string found =

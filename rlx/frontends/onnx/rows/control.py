@@ -14,7 +14,7 @@ from rlx.errors import UnsupportedError
 from rlx.frontends.onnx.edges import Edge
 from rlx.frontends.onnx.node import Node, Result, Rows, VariesError, constant
 from rlx.frontends.onnx.rows.movement import pick
-from rlx.graph import Graph
+from rlx.graph import inner_graph
 from rlx.ops.constant import Iota
 from rlx.ops.sugar import concat
 from rlx.ops.value import Value
@@ -62,7 +62,7 @@ def loop(n: Node) -> Sequence[Result]:
 
 def _goes_on(n: Node, body: GraphProto, initial: Sequence[Edge]) -> bool:
     """Whether the condition is true after every round, whatever the round does."""
-    probe = Graph("probe")
+    probe = inner_graph("probe")
     carried = [Edge.of(probe.input(f"x{i}", e.shape, e.dtype)) for i, e in enumerate(initial)]
     number = Edge.of(probe.input("i", [], i64))
     try:
