@@ -69,6 +69,8 @@ def _operands(
         return None
     if lowering.static_of(region.leaves[right]) is not None and group_of(target, dt, dt) > 1:
         return None  # it is packed once, for instructions that multiply more than one pair
+    if lowering.view(region.leaves[left]).strides[-2] == 1:
+        return None  # it lies across K, of which a single row only seems to lie along it
     lanes = target.lanes(wide)
     if not 1 < g.n <= lanes or g.k < max(LEAST, lanes):
         return None
