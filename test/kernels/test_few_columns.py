@@ -8,31 +8,12 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.types import DTYPES, DType
+from rlx.types import DTYPES
+from support.products import check, numbers
 
 Array = np.ndarray[Any, Any]
-STEP = {"f32": 2.0**-24, "f64": 2.0**-53, "f16": 2.0**-11, "bf16": 2.0**-8}
 SIZES = ((1, 64, 2), (2, 65, 3), (5, 79, 4), (4, 100, 5), (9, 1001, 7), (3, 128, 8), (17, 333, 11))
 LONG = ((1, 4097, 2), (3, 8193, 4), (2, 12345, 16), (6, 9000, 13))
-
-
-def numbers(dt: DType, shape: tuple[int, ...], seed: int) -> Array:
-    rng = np.random.default_rng(seed)
-    if dt.is_float:
-        return rng.standard_normal(shape).astype(dt.numpy)
-    info = np.iinfo(dt.numpy)
-    return rng.integers(info.min, info.max, shape, info.dtype, endpoint=True)
-
-
-def check(found: Array, a: Array, b: Array, dt: DType) -> None:
-    if not dt.is_float:
-        np.testing.assert_array_equal(found, a @ b)
-        return
-    wide = [x.astype(np.float64) for x in (a, b)]
-    sums = STEP["f64"] if dt.bits == 64 else STEP["f32"]
-    room = (np.abs(wide[0]) @ np.abs(wide[1])) * (STEP[dt.name] + 8 * sums)
-    assert found.dtype == a.dtype
-    assert np.all(np.abs(found.astype(np.float64) - wide[0] @ wide[1]) <= room)
 
 
 def turned(v: Any) -> Any:

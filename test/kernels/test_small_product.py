@@ -13,7 +13,8 @@ from rlx.kernels.program import Program
 from rlx.lowering.families import small_products
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
-from rlx.types import DTYPES, DType
+from rlx.types import DTYPES
+from support.products import check, numbers
 from support.runkernel import run_launch
 
 Array = np.ndarray[Any, Any]
@@ -21,25 +22,6 @@ SIZES = (
     (1, 2, 1), (2, 2, 2), (3, 3, 3), (4, 4, 4), (5, 7, 6), (8, 8, 8), (9, 17, 2), (1, 16, 16),
     (16, 5, 40), (33, 33, 33), (7, 100, 11), (4, 129, 3), (21, 48, 13),
 )  # fmt: skip
-STEP = {"f32": 2.0**-24, "f64": 2.0**-53, "f16": 2.0**-11, "bf16": 2.0**-8}
-
-
-def numbers(dt: DType, shape: tuple[int, ...], seed: int) -> Array:
-    rng = np.random.default_rng(seed)
-    if dt.is_float:
-        return rng.standard_normal(shape).astype(dt.numpy)
-    info = np.iinfo(dt.numpy)
-    return rng.integers(info.min, info.max, shape, info.dtype, endpoint=True)
-
-
-def check(found: Array, a: Array, b: Array, dt: DType) -> None:
-    if not dt.is_float:
-        np.testing.assert_array_equal(found, a @ b)
-        return
-    wide = [x.astype(np.float64) for x in (a, b)]
-    sums = STEP["f64"] if dt.bits == 64 else STEP["f32"]
-    room = (np.abs(wide[0]) @ np.abs(wide[1])) * (STEP[dt.name] + 8 * sums)
-    assert np.all(np.abs(found.astype(np.float64) - wide[0] @ wide[1]) <= room)
 
 
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4"])
