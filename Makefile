@@ -1,5 +1,11 @@
 # Every target works from a fresh checkout: what it needs is installed into .venv on the way.
 
+# Python up to 3.12 reads what pip writes of this directory by LC_ALL, and in the C locale ends at a
+# name beyond ASCII.
+ifneq (,$(filter C POSIX,$(LC_ALL)))
+export LC_ALL := C.UTF-8
+endif
+
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip --quiet

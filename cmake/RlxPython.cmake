@@ -9,9 +9,10 @@ find_package(nanobind CONFIG REQUIRED)
 nanobind_add_module(_native NB_STATIC
   ${native}/bindings.cpp
   ${native}/buffers.cpp
-  ${native}/parse.cpp
+  ${native}/signatures.cpp
   ${native}/function_bindings.cpp
-  ${native}/result_array.cpp)
+  ${native}/result_array.cpp
+  ${native}/signals.cpp)
 target_link_libraries(_native PRIVATE rlx_runtime)
 rlx_compile_options(_native)
 install(TARGETS _native LIBRARY DESTINATION rlx/runtime)

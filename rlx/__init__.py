@@ -29,7 +29,7 @@ NAMES = {
             "vjp", "vmap",
         ),
         "rlx.clock": ("Tick", "time_ns"),
-        "rlx.compiler": ("compile_artifact",),
+        "rlx.aot": ("compile_artifact",),
         "rlx.control": ("checkpoint", "checkpoint_name", "cond", "fori", "scan", "while_loop"),
         "rlx.custom": ("custom_fn", "custom_op"),
         "rlx.errors": ("RlxError",),
@@ -86,10 +86,13 @@ def __getattr__(name: str) -> Any:
         return DTYPES[name]
     if name in others:
         return others[name].load()
-    from rlx.errors import did_you_mean
+    # Python itself asks a module for names such as __path__.
+    hint = ""
+    if not name.startswith("__"):
+        from rlx.ops.spellings import function_hint
 
-    near = did_you_mean(name, [*__dir__(), *others, *DTYPES])
-    raise AttributeError(f"module 'rlx' has no attribute {name!r}{near}")
+        hint = function_hint(name, [*__dir__(), *others, *DTYPES])
+    raise AttributeError(f"module 'rlx' has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

@@ -15,6 +15,7 @@ from rlx import random as random
 from rlx import sparse as sparse
 from rlx import splat as splat
 from rlx import training as training
+from rlx.aot import compile_artifact as compile_artifact
 from rlx.autodiff import grad as grad
 from rlx.autodiff import hessian as hessian
 from rlx.autodiff import hvp as hvp
@@ -28,7 +29,6 @@ from rlx.autodiff import vjp as vjp
 from rlx.autodiff import vmap as vmap
 from rlx.clock import Tick as Tick
 from rlx.clock import time_ns as time_ns
-from rlx.compiler import compile_artifact as compile_artifact
 from rlx.control import checkpoint as checkpoint
 from rlx.control import checkpoint_name as checkpoint_name
 from rlx.control import cond as cond
@@ -56,9 +56,9 @@ from rlx.inspect import inspect_pipeline as inspect_pipeline
 from rlx.inspect import node_label as node_label
 from rlx.interpreter import interpret as interpret
 from rlx.kernels.program import Step as _Step
-from rlx.lowering.base import Options as _Options
-from rlx.lowering.base import Pass as Pass
+from rlx.lowering.compilation import Options as _Options
 from rlx.lowering.dump import dump_levels as _dump_levels
+from rlx.lowering.passes import Pass as Pass
 from rlx.lowering.report import DispatchReport as _DispatchReport
 from rlx.lowering.report import FusionReport as FusionReport
 from rlx.lowering.report import MissReason as MissReason
@@ -105,6 +105,13 @@ from rlx.runtime.backend import devices as _devices
 from rlx.runtime.backend import devices as devices
 from rlx.runtime.backend import register_backend as register_backend
 from rlx.runtime.compile_cache import CompileCache as CompileCache
+from rlx.runtime.device_calls import (
+    fastest_device_for_with_policy as fastest_device_for_with_policy,
+)
+from rlx.runtime.device_calls import benchmark_devices as benchmark_devices
+from rlx.runtime.device_calls import fastest_device_for as fastest_device_for
+from rlx.runtime.device_calls import graph_param_names as graph_param_names
+from rlx.runtime.device_calls import warm_all as warm_all
 from rlx.runtime.devices import DEVICE_PRIORITY as DEVICE_PRIORITY
 from rlx.runtime.devices import Device as Device
 from rlx.runtime.devices import available_apple_devices as available_apple_devices
@@ -121,17 +128,10 @@ from rlx.runtime.devices import supports as supports
 from rlx.runtime.devices import supports_graph as _supports_graph
 from rlx.runtime.devices import supports_graph as supports_graph
 from rlx.runtime.devices import supports_run_slots as supports_run_slots
-from rlx.runtime.graph_devices import (
-    fastest_device_for_with_policy as fastest_device_for_with_policy,
-)
 from rlx.runtime.graph_devices import DeviceBenchResult as DeviceBenchResult
 from rlx.runtime.graph_devices import DeviceCandidate as DeviceCandidate
 from rlx.runtime.graph_devices import DeviceFallbackError as DeviceFallbackError
 from rlx.runtime.graph_devices import GraphDevices as GraphDevices
-from rlx.runtime.graph_devices import benchmark_devices as benchmark_devices
-from rlx.runtime.graph_devices import fastest_device_for as fastest_device_for
-from rlx.runtime.graph_devices import graph_param_names as graph_param_names
-from rlx.runtime.graph_devices import warm_all as warm_all
 from rlx.runtime.policy import DevicePickStrategy as DevicePickStrategy
 from rlx.runtime.policy import DevicePolicy as DevicePolicy
 from rlx.runtime.session import CompiledGraph as CompiledGraph

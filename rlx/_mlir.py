@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rlx.errors import IRError, PassError, RlxError, ToolchainError
+from rlx.threads import on_large_stack
 
 if TYPE_CHECKING:
     # The package has no stubs for these. A type checker is shown where they live, which it cannot
@@ -51,12 +52,23 @@ else:
             if flags is not None:
                 sys.setdlopenflags(flags)
 
+    def _import() -> None:
+        from torch_mlir import ir, passmanager, rewrite  # noqa: F401
+        from torch_mlir._mlir_libs import _mlirDialectsIRDL  # noqa: F401
+        from torch_mlir.dialects import func  # noqa: F401
+
     try:
         with _of_its_own():
-            from torch_mlir import ir, passmanager, rewrite
-            from torch_mlir._mlir_libs import _mlirDialectsIRDL
-            from torch_mlir.dialects import func
+            on_large_stack(_import)
+        from torch_mlir import ir, passmanager, rewrite
+        from torch_mlir._mlir_libs import _mlirDialectsIRDL
+        from torch_mlir.dialects import func
     except ImportError as error:
+        if not isinstance(error, ModuleNotFoundError):
+            raise ToolchainError(
+                f"compiling needs MLIR, and the package torch-mlir cannot be loaded: {error}; free"
+                " memory, raise a limit on it (ulimit -v), or install it anew"
+            ) from error
         raise ToolchainError(
             "compiling needs MLIR, and the package torch-mlir is not installed; "
             "install it with: pip install 'rlx[compile]'"

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, ShapeError
-from rlx.ops.attrs import check_unmasked, from_numbers
+from rlx.errors import DTypeError, RlxError, ShapeError
+from rlx.ops.attrs import carried_out, check_unmasked, from_numbers
 from rlx.ops.builders import located
 from rlx.ops.location import caller
 from rlx.types import DTYPES
 
-__all__ = ["as_array", "typed_array"]
+__all__ = ["as_array", "fixed", "typed_array"]
 
 Array = np.ndarray[Any, Any]
 
@@ -41,18 +41,8 @@ def typed_array(value: Any, name: str, dt: str, what: str) -> Array:
     number out of range. DTypeError names ``what`` and says how to convert.
     """
     expected = DTYPES[dt]
-    if not isinstance(value, np.ndarray | np.generic) and hasattr(value, "__dlpack__"):
-        try:
-            value = np.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError, ValueError) as e:
-            found = type(value).__name__
-            raise DTypeError(
-                f"{what} {name!r} is {dt}, found a {found} that NumPy cannot read: {e};"
-                " give a NumPy array",
-                caller(),
-            ) from None
-    elif not isinstance(value, np.ndarray) and hasattr(value, "__array__"):
-        value = np.asarray(value)
+    if not isinstance(value, np.ndarray | np.generic):
+        value = _read(value, name, dt, what)
     if isinstance(value, np.ndarray | np.generic):
         located(check_unmasked)(value, f"{what} {name!r}")
         a = np.asarray(value)
@@ -62,3 +52,51 @@ def typed_array(value: Any, name: str, dt: str, what: str) -> Array:
             )
         return a
     return located(from_numbers)(value, expected, f"{what} {name!r}")
+
+
+def _read(value: Any, name: str, dt: str, what: str) -> Any:
+    """An array of another library as one of NumPy's; what is none stays."""
+    try:
+        if hasattr(value, "__dlpack__"):
+            return np.from_dlpack(carried_out(value))
+        return np.asarray(value) if hasattr(value, "__array__") else value
+    except RlxError:
+        raise
+    except Exception as e:  # the library's own
+        raise DTypeError(
+            f"{what} {name!r} is {dt}, found a {type(value).__name__} that NumPy cannot read: {e};"
+            " give a NumPy array",
+            caller(),
+        ) from None
+
+
+def fixed(a: Array) -> Array:
+    """The elements of an array, row-major, in memory that nobody can write: its own if it is such,
+    as that of a file mapped for reading is, else a copy.
+
+    A read-only array is no such by itself: it may be a view of memory that others write, and its
+    owner may write it again.
+    """
+    if a.flags.c_contiguous and a.flags.aligned and _is_fixed(a):
+        return a
+    if not a.size:
+        kept = np.empty(a.shape, a.dtype)
+        kept.flags.writeable = False
+        return kept
+    return np.frombuffer(a.tobytes(), a.dtype).reshape(a.shape)
+
+
+def _is_fixed(owner: Any) -> bool:
+    """Whether nobody can write the memory of an array, or of what it is a view of."""
+    while isinstance(owner, np.ndarray):
+        if owner.flags.writeable:
+            return False
+        owner = owner.base
+    while isinstance(owner, memoryview):
+        if not owner.readonly:
+            return False
+        owner = owner.obj
+    if isinstance(owner, np.ndarray):
+        return _is_fixed(owner)
+    kind = f"{type(owner).__module__}.{type(owner).__name__}"
+    return isinstance(owner, bytes) or (kind == "mmap.mmap" and memoryview(owner).readonly)

@@ -12,7 +12,7 @@ from rlx.errors import UnsupportedError
 from rlx.graph import Graph, topological
 from rlx.ops.base import Op, located
 from rlx.ops.fill import zeros
-from rlx.ops.value import Value
+from rlx.ops.value import Keys, Value
 from rlx.types import Dim
 
 __all__ = [
@@ -38,7 +38,7 @@ def vjp(
 
 
 def recorded(
-    outputs: Sequence[Value], wrt: Collection[Value], stop: Collection[Value] = ()
+    outputs: Sequence[Value], wrt: Collection[Value], stop: Keys = frozenset()
 ) -> tuple[dict[Value, Value], Records]:
     """``outputs`` computed so that ``pull_back`` finds what it needs of the computation.
 
@@ -69,7 +69,7 @@ def pull_back(
     wrt: Sequence[Value],
     cotangents: Sequence[Value | None],
     records: Records,
-    stop: Collection[Value] = (),
+    stop: Keys = frozenset(),
 ) -> list[Value | None]:
     """Cotangents of ``wrt`` from those of ``outputs``, with what ``recorded`` has kept. Nothing
     goes further back than the values in ``stop``."""
@@ -90,7 +90,7 @@ def pull_back(
 
 
 def _pulled(
-    op: Op, cotangents: Sequence[Value | None], records: Records, moving: Collection[Value]
+    op: Op, cotangents: Sequence[Value | None], records: Records, moving: Keys
 ) -> list[tuple[Value | None, Value | None]]:
     """The operands of an op with their cotangents."""
     if op in records:
@@ -200,9 +200,7 @@ def inline(graph: Graph, values: Sequence[Value]) -> list[Value]:
     return [env[v] for v in graph.outputs]
 
 
-def substituted(
-    values: Sequence[Value], given: Mapping[Value, Value], stop: Collection[Value]
-) -> list[Value]:
+def substituted(values: Sequence[Value], given: Mapping[Value, Value], stop: Keys) -> list[Value]:
     """``values`` computed from what is ``given`` for others; what is behind the values in ``stop``
     stays as it is."""
     env = dict(given)
@@ -213,9 +211,7 @@ def substituted(
     return [env.get(v, v) for v in values]
 
 
-def inline_blocks(
-    outputs: Sequence[Value], stop: Collection[Value]
-) -> tuple[list[Value], dict[Value, Value]]:
+def inline_blocks(outputs: Sequence[Value], stop: Keys) -> tuple[list[Value], dict[Value, Value]]:
     """``outputs`` with what the blocks (of the dialect hir) on the way from ``stop`` expand to, as
     far as derivatives do the same; and what stands for the values that are computed anew."""
     env: dict[Value, Value] = {}

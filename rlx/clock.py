@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
+from rlx.errors import GraphError, shown
+
 __all__ = ["Tick", "time_ns"]
 
 R = TypeVar("R")
@@ -23,6 +25,8 @@ class Tick(NamedTuple):
 
     def elapsed_ns(self, earlier: Tick) -> int:
         """Nanoseconds from ``earlier`` to this moment."""
+        if not isinstance(earlier, Tick):
+            raise GraphError(f"earlier is a Tick, found {shown(earlier)}; Tick.now() gives one")
         return self.ns - earlier.ns
 
     def seconds_since(self, earlier: Tick) -> float:
@@ -32,6 +36,8 @@ class Tick(NamedTuple):
 
 def time_ns(call: Callable[[], R]) -> tuple[R, int]:
     """What ``call`` returns, and the nanoseconds that it took."""
+    if not callable(call):
+        raise GraphError(f"time_ns takes a function without arguments, found {shown(call)}")
     start = Tick.now()
     result = call()
     return result, Tick.now().elapsed_ns(start)

@@ -33,7 +33,7 @@ def _same(module: str, *names: str) -> dict[str, Name]:
     return {name: Name(f"{module}:{name}") for name in names}
 
 
-_OPTIONS = "rlx.lowering.base:Options"
+_OPTIONS = "rlx.lowering.compilation:Options"
 
 AREAS: dict[str, dict[str, Name]] = {
     "Graphs": {
@@ -68,7 +68,10 @@ AREAS: dict[str, dict[str, Name]] = {
         **_same("rlx.runtime.subgraphs", "SubgraphCache"),
     },
     "Levels": {
-        **_same("rlx.modules", "GraphModule", "GraphStage", "HirModule", "MirModule", "LirModule"),
+        **_same("rlx.modules", "GraphModule", "GraphStage", "HirModule", "LirModule"),
+        "MirModule": Name(
+            "rlx.modules:MirModule", "of the stage mir, or fused: with regions and a prologue"
+        ),
         "HirOp": Name("rlx.ops.blocks:Block", "blocks are ops: `graph.linear(x, w)`"),
         "FusionPolicy": Name("rlx.modules:FusionPolicy", "only FUSABLE: a block has one lowering"),
     },
@@ -79,7 +82,7 @@ AREAS: dict[str, dict[str, Name]] = {
         ),
         "FusionOptions": Name(_OPTIONS, "`fuse=False` keeps ops apart"),
         **_same("rlx.lowering.report", "FusionReport", "MissedFusion", "MissReason"),
-        "Pass": Name("rlx.lowering.base:Pass", "`run` takes an MLIR module and a Compilation"),
+        "Pass": Name("rlx.lowering.passes:Pass", "`run` takes an MLIR module and a Compilation"),
     },
     "Compiling": {
         **_same("rlx.staged", "CompilePipeline", "CompileResult", "KernelDispatchPolicy"),
@@ -126,15 +129,22 @@ AREAS: dict[str, dict[str, Name]] = {
         **_same("rlx.runtime.policy", "DevicePickStrategy", "DevicePolicy"),
         **_same(
             "rlx.runtime.graph_devices", "DeviceBenchResult", "DeviceCandidate",
-            "DeviceFallbackError", "GraphDevices", "benchmark_devices", "fastest_device_for",
+            "DeviceFallbackError", "GraphDevices",
+        ),
+        **_same(
+            "rlx.runtime.device_calls", "benchmark_devices", "fastest_device_for",
             "fastest_device_for_with_policy", "graph_param_names", "warm_all",
         ),
     },
     "Looking inside": {
         **_same(
             "rlx.inspect", "PipelineInspect", "inspect_graph", "inspect_graph_diff", "inspect_hir",
-            "inspect_hir_stats", "inspect_lir", "inspect_mir", "inspect_mir_diff",
-            "inspect_mir_stats", "inspect_mir_with_diff", "inspect_pipeline",
+            "inspect_hir_stats", "inspect_lir", "inspect_mir_diff", "inspect_mir_stats",
+            "inspect_mir_with_diff", "inspect_pipeline",
+        ),
+        "inspect_mir": Name(
+            "rlx.inspect:inspect_mir",
+            "of the stage mir; `inspect` of a module of any stage lists it, fused ones too",
         ),
         "maybe_dump_pipeline": Name(
             "rlx.lowering.dump:dump_levels", "every compile calls it; `RLX_IR_DUMP` turns it on"
@@ -145,9 +155,17 @@ AREAS: dict[str, dict[str, Name]] = {
         "trace": Name("rlx.tracing:trace", "writes what ran to a file; graphs are built by Graph"),
     },
     "Transforms of signals": {
-        "fft": Name("rlx.ops.fft:Fft", "`x.fft(n, axis, norm)`: NumPy's, any axis and length"),
-        "rfft": Name("rlx.ops.fft:Rfft", "`x.rfft()` is complex; not filled to a power of two"),
-        "irfft": Name("rlx.ops.fft:Irfft", "`z.irfft(n)`, of a complex tensor"),
+        "fft": Name(
+            "rlx.ops.fft:Fft",
+            "the class of the op; a call is `x.fft(n, axis, norm)`: NumPy's, any axis and length",
+        ),
+        "rfft": Name(
+            "rlx.ops.fft:Rfft",
+            "the class of the op; a call is `x.rfft()`: complex, not filled to a power of two",
+        ),
+        "irfft": Name(
+            "rlx.ops.fft:Irfft", "the class of the op; a call is `z.irfft(n)`, of a complex tensor"
+        ),
         "stft": Name("rlx.ops.spectral:stft", "PyTorch's conventions"),
     },
     "Derivatives": {

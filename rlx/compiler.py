@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from rlx.arrays import typed_array
+from rlx.arrays import fixed
 from rlx.dialects.context import SharedContext, parse
 from rlx.dialects.export import to_mlir
+from rlx.dialects.held import holding
 from rlx.digest import digest
-from rlx.errors import DeviceError, ShapeError, UnsupportedError
-from rlx.graph import Graph, check_param
+from rlx.errors import ToolchainError, UnsupportedError
+from rlx.graph import Graph
+from rlx.kernels import loop
 from rlx.kernels.custom import CustomConfig
 from rlx.kernels.emit import emit_kernel
 from rlx.lowering.base import Compilation, Options
 from rlx.lowering.compilation import CompileReport
 from rlx.lowering.dump import dump_levels
-from rlx.lowering.pipeline import PIPELINE, run_passes
+from rlx.lowering.lir_reader import read_schedule
+from rlx.lowering.pipeline import planned
 from rlx.lowering.places import Places, numbered
-from rlx.lowering.schedule import KernelRef, Schedule, read_schedule
-from rlx.ops.base import caller
-from rlx.ops.builders import located
+from rlx.ops.base import registry
 from rlx.ops.custom import CKernel
-from rlx.precision import check_precision, types_of
-from rlx.precision.rewrite import with_precision
+from rlx.ops.declared import is_foreign
 from rlx.runtime import _native, host
-from rlx.runtime.artifact import Artifact, Variant
-from rlx.runtime.cache.artifacts import find_or_compile, placed
+from rlx.runtime.artifact import Artifact, KernelCode, Variant
+from rlx.runtime.cache.artifacts import placed
 from rlx.runtime.cache.objects import Shelf, found_or_made
-from rlx.runtime.executable import unknown
-from rlx.targets import find_target, rank
+from rlx.schedule.codec import main_words, prologue_words
+from rlx.schedule.format import VERSION as STEPS_VERSION
+from rlx.schedule.plan import KernelRef, Schedule, prologue_first
+from rlx.targets import find_target
 from rlx.targets.base import Target
+from rlx.threads import threads_with_large_stacks
 from rlx.tracing import span
 
 if TYPE_CHECKING:
@@ -43,12 +46,18 @@ if TYPE_CHECKING:
     from rlx.targets.gpu.program import GpuProgram
 
 __all__ = [
-    "CompileReport", "compile_artifact", "compile_graph", "compile_lowered", "compile_program",
+    "CompileReport", "compile_graph", "compile_lowered", "compile_program",
     "compile_schedule", "compile_structure", "show_levels",
 ]  # fmt: skip
 
 _contexts = SharedContext()
-_lock = threading.Lock()
+_compiles = count(1)
+_lock = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    # A fork waits for the compile at hand: a child could use neither its context nor LLVM's locks.
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+    )
 
 
 def compile_graph(
@@ -114,12 +123,10 @@ def _schedule(graph: Graph, compilation: Compilation) -> Schedule:
     """A graph taken through all passes."""
     with compilation.timed("context"):
         context = _contexts.get()
-    with context:
+    with context, holding():
         with compilation.timed("to-mlir"):
             module = to_mlir(graph, context, numbered(graph))
-        module = run_passes(module, PIPELINE, compilation)
-        with compilation.timed("read"):
-            return read_schedule(module)
+        return planned(module, compilation)
 
 
 def compile_lowered(module: GraphModule, **options: Any) -> Artifact:
@@ -138,96 +145,19 @@ def compile_lowered(module: GraphModule, **options: Any) -> Artifact:
     with _lock, _contexts.get() as context:
         schedule = read_schedule(parse(lir.located, context))
         artifact = compile_schedule(schedule, target, CompileReport(Compilation(target)))
-    return replace(artifact, values={name: _frozen(a) for name, a in lir.values.items()})
-
-
-def compile_artifact(
-    graph: Graph,
-    target: str | Sequence[str] = "cpu",
-    *,
-    dims: Mapping[str, int] | None = None,
-    params: Mapping[str, Any] | None = None,
-    precision: str = "f32",
-    **options: Any,
-) -> Artifact:
-    """Compile a graph to an artifact, which is saved to a file and runs without a compiler.
-
-    ``target`` is "cpu" (this machine's CPU), a CPU such as "cpu:x86-64-v3", a GPU's API as it is or
-    for some device ("vulkan", "cuda:sm_90"), which need not be here, or a list of one kind: where
-    the artifact is loaded, the best that fits the machine is taken. ``dims`` binds all symbolic
-    dims. The artifact carries ``params`` (arrays by name, beside the values that the graph
-    has); the others are set where it is run. ``precision`` is as for ``Session`` and ``options``
-    are as for ``Session.compile``.
-
-    Raises ShapeError for a dim without a size, DeviceError for an unknown target, NameError,
-    DTypeError and ShapeError for params that do not fit.
-    """
-    chosen = located(check_precision)(precision)
-    bound = graph.bind(dims) if dims else graph
-    if bound.symbols:
-        raise ShapeError(
-            f"an artifact is for one size of every dim, and {', '.join(sorted(bound.symbols))}"
-            f" of graph {graph.name!r} has none; give dims={{{min(bound.symbols)!r}: 1, ...}}",
-            caller(),
-        )
-    values = _values(bound, {**bound.param_values, **(params or {})})
-    if options.get("donate"):
-        raise UnsupportedError(
-            "an artifact has no donated inputs: whoever loads it could not know; compile with"
-            " Session.compile, or leave donate out"
-        )
-    chosen_options = Options.of(options)
-    order = _ordered([target] if isinstance(target, str) else list(target))
-
-    def compiled(t: Target) -> Artifact:
-        types = types_of(chosen, t.features.has)
-        rewritten = with_precision(bound, types)[0] if types.changes else bound
-        key = (t.name, t.features.name)
-        return find_or_compile(rewritten, key, chosen_options, lambda: t)[0]
-
-    first, *others = map(compiled, order)
-    variants = (*first.variants, *(v for other in others for v in other.variants))
-    return replace(first, variants=variants, values=values)
-
-
-def _ordered(names: Sequence[str]) -> list[Target]:
-    """The targets of an artifact, the best first."""
-    targets = {(t.name, t.features.name): t for t in map(find_target, names)}
-    kinds = sorted({t.name for t in targets.values()})
-    if len(kinds) != 1:
-        found = f", found {', '.join(kinds)}; compile one artifact for each" if kinds else ""
-        raise DeviceError(f"an artifact is for one kind of target, such as 'cpu'{found}")
-    return sorted(targets.values(), key=lambda t: rank(t.name, t.features), reverse=True)
-
-
-def _values(graph: Graph, given: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-    """The params that were given, as arrays of their declared types that nobody can change."""
-    types = {str(v.name): v.type for v in graph.params}
-    values: dict[str, np.ndarray[Any, Any]] = {}
-    for name, value in given.items():
-        if name not in types:
-            raise unknown(name, list(types), "param")
-        t = types[name]
-        a = check_param(name, typed_array(value, name, t.dtype.name, "param"), t)
-        values[name] = _frozen(a)
-    return values
-
-
-def _frozen(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """An array, or a copy of it, that nobody can change."""
-    kept = a.copy() if a.flags.writeable else a
-    kept.flags.writeable = False
-    return kept
+    return replace(artifact, values={name: fixed(a) for name, a in lir.values.items()})
 
 
 def compile_schedule(
     schedule: Schedule, target: Target, report: CompileReport, shelf: Shelf | None = None
 ) -> Artifact:
     """Make the kernels of a schedule, and put them together as an artifact."""
+    _check_runtime(schedule)
     with report.compilation.timed("kernels"):
         functions = {k.name: f for k in schedule.kernels if (f := _function(k)) is not None}
         kernels = [k for k in schedule.kernels if k.name not in functions]
-        texts = {k.name: _dependences(k, target) for k in kernels}
+        number = next(_compiles)
+        texts = {k.name: _dependences(k, target, number) for k in kernels}
         keys = {name: _digest(text) for name, text in texts.items()}
         needed = {keys[k.name]: k for k in kernels}
         objects, made = found_or_made(
@@ -237,14 +167,39 @@ def compile_schedule(
         )
     report.kernels_made += made
     report.kernels_reused += len(needed) - made
-    symbols = {k.name: (keys[k.name], _symbol(keys[k.name], k)) for k in kernels}
+    schedule, constants, launched = prologue_first(schedule)
+    codes = [
+        KernelCode(k.name, key, _symbol(key, k) if key else "")
+        for k in schedule.kernels
+        for key in [keys.get(k.name, "")]
+    ]
     features = target.features
     variant = Variant(
         features.name, features.machine_name, tuple(sorted(features.has)), schedule.arena_bytes,
-        schedule.packed_bytes, schedule.constants, schedule.prologue, schedule.main,
-        schedule.launches, schedule.sites, symbols, objects, functions,
+        schedule.packed_bytes, schedule.constants, constants, launched,
+        prologue_words(schedule.prologue), main_words(schedule.main),
+        schedule.launches, schedule.sites, tuple(codes), objects, functions,
     )  # fmt: skip
     return Artifact(schedule.target, schedule.params, schedule.inputs, schedule.outputs, (variant,))
+
+
+def _check_runtime(schedule: Schedule) -> None:
+    """Refuse a native module of another build than the sources, which reads no such steps, or which
+    a kernel would call at a wrong address."""
+    built = getattr(_native, "STEPS_VERSION", 0)
+    if built != STEPS_VERSION:
+        raise ToolchainError(
+            f"the native module reads steps of version {built}, and RLX's sources write version"
+            f" {STEPS_VERSION}: it is of other sources; build it again by `make setup`"
+        )
+    if _native.ABI_VERSION < loop.ASKS_SINCE and any(
+        isinstance(k.config, loop.LoopConfig) and loop.runs_long(k.config.block)
+        for k in schedule.kernels
+    ):
+        raise ToolchainError(
+            f"the native module is of ABI {_native.ABI_VERSION}, and a loop's kernel needs ABI"
+            f" {loop.ASKS_SINCE}: it is older than RLX's sources; build it again by `make setup`"
+        )
 
 
 def _function(kernel: KernelRef) -> Callable[..., Any] | None:
@@ -269,7 +224,9 @@ def _make(kernels: dict[str, KernelRef], target: Target) -> dict[str, bytes]:
 
     workers = min(len(kernels), _native.default_threads())
     with ThreadPoolExecutor(workers, "rlx-compile") as pool:
-        made = dict(zip(kernels, pool.map(make, kernels), strict=True))
+        with threads_with_large_stacks():  # they are started as work is given
+            results = pool.map(make, kernels)
+        made = dict(zip(kernels, results, strict=True))
     _native.trim_heap()  # LLVM's and MLIR's garbage, 6 MB for a small model
     return made
 
@@ -279,11 +236,14 @@ def _symbol(key: str, kernel: KernelRef) -> str:
     return f"rlx_{kernel.family}_{key[:12]}"
 
 
-def _dependences(kernel: KernelRef, target: Target) -> str:
+def _dependences(kernel: KernelRef, target: Target, compile_number: int = 0) -> str:
     """What a kernel's code depends on: its family, its config, the target and its features, and for
-    one in C its compiler and the files that it includes."""
+    one in C its compiler and the files that it includes; for one of an op from outside on whatever
+    that reads, which may be something else in every compile."""
     config, features = kernel.config, target.features.name
     text = f"{kernel.family}|{config!r}|{target.name}|{features}"
+    if any(name in text for name, op in registry.items() if is_foreign(op)):
+        text += f"|compile {compile_number}"
     if not isinstance(config, CustomConfig) or config.language != "c":
         return text
     from rlx.targets.cpu.c_compiler import dependences

@@ -53,6 +53,7 @@ class CustomOp:
         return f"<custom op {self.op.name}>"
 
 
+@located
 def custom_op(
     name: str,
     *,
@@ -86,6 +87,7 @@ def custom_op(
         body: dict[str, Any] = {
             "__doc__": function.__doc__ or f"The op {name}, declared outside RLX.",
             "__module__": function.__module__,
+            "__qualname__": function.__qualname__,
             "__annotations__": {
                 **{o: "Value" for o in operands},
                 **{a: kind for a, (kind, _) in attrs.items()},
@@ -284,7 +286,9 @@ def _custom_fn(
 def _closed(name: str, types: Sequence[TensorType], function: Callable[..., list[Value]]) -> Graph:
     """The graph of a function; GraphError if it uses values from around it."""
     graph = inner_graph(name)
-    inputs = [graph.input(f"x{i}", t.shape, t.dtype) for i, t in enumerate(types)]
+    for i, t in enumerate(types):
+        graph.input(f"x{i}", t.shape, t.dtype)
+    inputs = dict.fromkeys(graph.inputs)
     outputs = function(*inputs)
     used = {v: op.location for op in topological(outputs) for v in op.present if v.op is None}
     for v in [*used, *(v for v in outputs if v.op is None)]:

@@ -40,6 +40,7 @@ __all__ = [
     "GraphError",
     "IRError",
     "KnobError",
+    "KnobWarning",
     "ModelError",
     "NameError",
     "NonFiniteError",
@@ -52,6 +53,7 @@ __all__ = [
     "UnknownOpError",
     "UnsupportedError",
     "did_you_mean",
+    "shown",
 ]
 
 
@@ -64,7 +66,16 @@ class RlxError(Exception):
     def __init__(self, message: str, location: tuple[str, int] | None = None) -> None:
         self.message = message
         self.location = location
-        super().__init__(f"{location[0]}:{location[1]}: {message}" if location else message)
+        super().__init__(_placed(message, location))
+
+    def at(self, location: tuple[str, int]) -> RlxError:
+        """The error itself, now with a place."""
+        self.location, self.args = location, (_placed(self.message, location),)
+        return self
+
+
+def _placed(message: str, location: tuple[str, int] | None) -> str:
+    return f"{location[0]}:{location[1]}: {message}" if location else message
 
 
 class GraphError(RlxError, ValueError):
@@ -111,6 +122,13 @@ class KnobError(RlxError, ValueError):
     """An environment variable (``rlx.knobs``) has a value that it cannot have.
 
     What to do: the message says what the variable takes; unset, it has its default.
+    """
+
+
+class KnobWarning(UserWarning):
+    """An environment variable has a name that begins as RLX's do, and that RLX does not read.
+
+    What to do: the message has the nearest name; docs/knobs.md lists all.
     """
 
 
@@ -168,7 +186,8 @@ class ToolchainError(RlxError):
 class FaultError(RlxError):
     """Data met at run time for which the op has no result, such as an index out of range.
 
-    What to do: the message names the op's line; check what is fed to it.
+    What to do: the message names the op's line, and where it can be told the index that was found
+    and the input that it comes from; check what is fed to it.
     """
 
 
@@ -209,11 +228,25 @@ class ArtifactError(RlxError):
     """
 
 
-def did_you_mean(name: Any, known: Iterable[str]) -> str:
+def did_you_mean(name: Any, known: Iterable[str], least: float = 0.6) -> str:
     """Return ``"; did you mean 'x'?"`` for the nearest known name, upper and lower case being the
-    same, or an empty string. ``name`` is what was given for one, of whatever type."""
+    same, or an empty string. ``name`` is what was given for one, of whatever type; ``least`` how
+    near a name must be, from 0 to 1."""
     import difflib
 
+    if not isinstance(name, str) or len(name) > 100:
+        return ""
     folded = {k.lower(): k for k in known}
-    near = difflib.get_close_matches(name.lower(), folded, n=1) if isinstance(name, str) else []
+    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=least)
     return f"; did you mean {folded[near[0]]!r}?" if near else ""
+
+
+def shown(value: Any) -> str:
+    """A value in a message: its repr, or ``a TYPE`` where that is long, of several lines or no help
+    (an address), or cannot be made."""
+    try:
+        text = repr(value)
+    except Exception:  # whatever a __repr__ of somebody else's raises
+        text = ""
+    plain = text and len(text) <= 60 and "\n" not in text and " at 0x" not in text
+    return text if plain else f"a {type(value).__name__}"

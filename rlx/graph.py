@@ -5,18 +5,19 @@ A graph is pure: values never change, and its nodes are whatever the outputs rea
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlx.arrays import fixed
 from rlx.dims import SymDim, as_size
 from rlx.errors import DTypeError, GraphError, NameError, ShapeError, did_you_mean
 from rlx.ops.attrs import literal
 from rlx.ops.base import Location, Op, caller
-from rlx.ops.builders import GraphOps, located
-from rlx.ops.value import Value
+from rlx.ops.builders import GraphOps, located, public
+from rlx.ops.value import Keys, Value
 from rlx.types import DType, Shape, TensorType
 from rlx.types import dtype as as_dtype
 
@@ -24,7 +25,9 @@ __all__ = [
     "Binding",
     "Graph",
     "check_param",
+    "given_names",
     "inner_graph",
+    "names_of_outputs",
     "sizes_of",
     "topological",
     "with_bodies",
@@ -38,6 +41,7 @@ class Binding(NamedTuple):
     inputs: tuple[Value, ...]
     params: tuple[Value, ...]
     outputs: tuple[Value, ...]
+    output_names: tuple[str, ...]
     dims: tuple[tuple[str, int], ...]
 
     @staticmethod
@@ -49,10 +53,12 @@ class Binding(NamedTuple):
             tuple(before.inputs),
             tuple(before.params),
             tuple(before.outputs),
+            before.output_names,
             tuple(sorted(known.items())),
         )
 
 
+@public
 class Graph(GraphOps):
     """A tensor graph.
 
@@ -62,16 +68,21 @@ class Graph(GraphOps):
         g.set_outputs([x @ w])
 
     Every op is a method too: ``g.matmul(x, w)``. A dim is an int, or a string that names a size
-    bound at compile time or at the call.
+    bound at compile time or at the call. ``output_names`` are those that ``set_outputs`` was given,
+    and () where it was given none.
     """
 
-    __slots__ = ("_names", "depth", "inputs", "name", "origin", "outputs", "param_values", "params")
+    __slots__ = (
+        "_names", "depth", "inputs", "name", "origin", "output_names", "outputs", "param_values",
+        "params",
+    )  # fmt: skip
 
     def __init__(self, name: str = "main") -> None:
         self.name, self.depth = name, 0
         self.inputs: list[Value] = []
         self.params: list[Value] = []
         self.outputs: list[Value] = []
+        self.output_names: tuple[str, ...] = ()
         self.param_values: dict[str, np.ndarray[Any, Any]] = {}
         self.origin: Binding | None = None
         self._names: dict[str, tuple[str, int]] = {}
@@ -95,7 +106,8 @@ class Graph(GraphOps):
         dtype: DType | str | Any | None = None,
         value: Any = None,
     ) -> Value:
-        """Declare a weight, set once and kept by the compiled graph; ``value`` sets it here.
+        """Declare a weight, set once and kept by the compiled graph; ``value`` sets it here, by a
+        copy unless nobody can write its memory (``CompiledGraph.set_param``).
 
         With a value, shape and dtype default to the value's (see ``constant``). A flat array of
         the right length is taken for any shape; another shape is a ShapeError, another dtype a
@@ -110,7 +122,7 @@ class Graph(GraphOps):
             raise GraphError(f"param {name!r} needs a shape or a value", caller())
         v = self._leaf(name, TensorType.of(shape, "f32" if dtype is None else dtype))
         if value is not None:
-            self.param_values[name] = check_param(name, value, v.type)
+            self.param_values[name] = fixed(check_param(name, value, v.type))
         self.params.append(v)
         return v
 
@@ -138,25 +150,31 @@ class Graph(GraphOps):
         return Iota(TensorType.of(dims, "i64").shape, axis, dtype).out
 
     @located
-    def set_outputs(self, outputs: Sequence[Value] | Value) -> None:
-        """Say what a run returns, in order, inputs among it if wanted; GraphError if nothing."""
+    def set_outputs(self, outputs: Sequence[Value] | Mapping[str, Value] | Value) -> None:
+        """Say what a run returns, in order, inputs among it if wanted; GraphError if nothing.
+
+        A mapping gives the outputs names, by which results are found as well as by position, and
+        which artifacts keep. NameError for a name that is no text.
+        """
         if not isinstance(outputs, Value) and not isinstance(outputs, Iterable):
             raise GraphError(f"outputs are Values in a list, found {outputs!r}", caller())
-        outs = [outputs] if isinstance(outputs, Value) else list(outputs)
+        names = list(outputs) if isinstance(outputs, Mapping) else []
+        named = outputs.values() if isinstance(outputs, Mapping) else outputs
+        outs = [named] if isinstance(named, Value) else list(named)
         if not outs:
             raise GraphError("a graph needs at least one output", caller())
         for i, v in enumerate(outs):
             if not isinstance(v, Value):
                 raise GraphError(f"output {i} is a {type(v).__name__}, expected a Value", caller())
+        for name in names:
+            _check_name(name)
         self._check_leaves(outs)
         self.outputs, self.origin = outs, None
+        self.output_names = given_names(names)
 
     def _leaf(self, name: str, type: TensorType) -> Value:
         where = caller()
-        if not isinstance(name, str) or not name:
-            raise NameError(f"a name must be a string that is not empty, found {name!r}", where)
-        if "\0" in name:
-            raise NameError(f"a name has no zero byte, found {name!r}", where)
+        _check_name(name)
         if name in self._names:
             file, line = self._names[name]
             raise NameError(f"the name {name!r} is already used at {file}:{line}", where)
@@ -203,6 +221,29 @@ class Graph(GraphOps):
         leaves = [(v, self._names[str(v.name)]) for v in (*self.inputs, *self.params)]
         return [*leaves, *((op, op.location) for op in with_bodies(self.nodes()))]
 
+    def snapshot(self) -> Graph:
+        """The graph as it is now: another of the same leaves and nodes, which later changes of this
+        one leave as it is. It is what a compile keeps, and takes no time worth naming."""
+        found = Graph(self.name)
+        found.depth, found.origin = self.depth, self.origin
+        found.inputs, found.params = list(self.inputs), list(self.params)
+        found.outputs, found.output_names = list(self.outputs), self.output_names
+        found.param_values = dict(self.param_values)
+        found._names = dict(self._names)
+        return found
+
+    def __copy__(self) -> Graph:
+        """Another graph, with leaves and nodes of its own."""
+        return self.bind({})
+
+    def __deepcopy__(self, memo: Any) -> Graph:
+        return self.bind({})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from rlx.text import graph_text, parse_graph
+
+        return parse_graph, (graph_text(self), f"<pickled graph {self.name!r}>")
+
     @located
     def bind(self, dims: Mapping[str, int]) -> Graph:
         """The same graph with symbolic dims replaced by sizes; NameError for an unknown symbol."""
@@ -239,6 +280,25 @@ class Graph(GraphOps):
         return f"Graph {self.name!r}: {len(self.inputs)} inputs, {len(self.params)} params, {n}"
 
 
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not name:
+        raise NameError(f"a name must be a string that is not empty, found {name!r}", caller())
+    if "\0" in name:
+        raise NameError(f"a name has no zero byte, found {name!r}", caller())
+    if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
+        raise NameError(f"a name is text that UTF-8 can hold, found {name!r}", caller())
+
+
+def given_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of outputs as a graph keeps them: numbers in order are none."""
+    return () if list(names) == [str(i) for i in range(len(names))] else tuple(names)
+
+
+def names_of_outputs(graph: Graph) -> tuple[str, ...]:
+    """The names of a graph's outputs, which are numbers where it was given none."""
+    return graph.output_names or tuple(map(str, range(len(graph.outputs))))
+
+
 _depths = count(1)
 
 
@@ -250,7 +310,7 @@ def inner_graph(name: str) -> Graph:
     return graph
 
 
-def topological(outputs: Sequence[Value], stop: Collection[Value] = ()) -> list[Op]:
+def topological(outputs: Sequence[Value], stop: Keys = frozenset()) -> list[Op]:
     """The nodes that ``outputs`` reach, in an order fixed by the graph's structure alone.
 
     Values in ``stop`` are taken as leaves.

@@ -5,28 +5,31 @@ It is slow and plain on purpose: every other way of running a graph is tested ag
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, GraphError, NameError, RlxError, ShapeError
+from rlx.errors import DTypeError, GraphError, NameError, OutOfMemoryError, RlxError, ShapeError
 from rlx.graph import Graph, sizes_of
-from rlx.ops.attrs import check_unmasked
+from rlx.ops.attrs import carried_out, check_unmasked
 from rlx.ops.base import Op
 from rlx.ops.builders import located
 from rlx.ops.location import caller
 from rlx.ops.value import Value
+from rlx.results import by_name
 
 __all__ = ["evaluate", "interpret"]
 
 Array = np.ndarray[Any, Any]
+Call = Callable[[Graph, Sequence[Array]], list[Array]]
 
 
+@located
 def interpret(
     graph: Graph, feeds: Mapping[str, Any], params: Mapping[str, Any] | None = None
 ) -> list[Array]:
-    """Run ``graph`` on named arrays and return its outputs.
+    """Run ``graph`` on named arrays and return its outputs, in order and by their names.
 
     ``params`` add to, or replace, the values that the graph's params carry. Arrays are cast to the
     element types of the graph. NameError for one that is missing or unknown, ShapeError and
@@ -50,7 +53,7 @@ def interpret(
                 strict=True,
             )
         )
-    return [env[v] for v in graph.outputs]
+    return by_name([env[v] for v in graph.outputs], graph.output_names)
 
 
 def _leaf(v: Value, given: Mapping[str, Any]) -> Array:
@@ -58,8 +61,10 @@ def _leaf(v: Value, given: Mapping[str, Any]) -> Array:
         raise NameError(f"nothing was given for {v.name!r} ({v.type})", caller())
     located(check_unmasked)(given[v.name], repr(v.name))
     try:
-        a = np.asarray(given[v.name], dtype=v.dtype.numpy)
-    except (OverflowError, TypeError, ValueError) as e:
+        a = np.asarray(carried_out(given[v.name]), dtype=v.dtype.numpy)
+    except RlxError:
+        raise
+    except Exception as e:  # also what an __array__ of somebody else's raises
         raise DTypeError(f"{v.name!r} is {v.dtype}, found no such array: {e}", caller()) from None
     if v.type.is_static and a.shape != v.shape:
         if a.size != v.type.size or a.ndim != 1:
@@ -69,13 +74,25 @@ def _leaf(v: Value, given: Mapping[str, Any]) -> Array:
     return a
 
 
-def evaluate(op: Op, arrays: list[Array | None]) -> list[Array]:
-    """The results of one node on arrays; checks that they are what ``infer`` promised."""
-    with np.errstate(all="ignore"):
-        if hasattr(op, "run"):
-            out = op.run(_call, *arrays)
-        else:
-            out = op.reference(*arrays) if hasattr(op, "reference") else _expanded(op, arrays)
+def evaluate(op: Op, arrays: list[Array | None], call: Call | None = None) -> list[Array]:
+    """The results of one node on arrays; checks that they are what ``infer`` promised. ``call``
+    runs a body of a control op, in place of ``interpret``."""
+    try:
+        with np.errstate(all="ignore"):
+            if hasattr(op, "run"):
+                out = op.run(call or _call, *arrays)
+            else:
+                out = op.reference(*arrays) if hasattr(op, "reference") else _expanded(op, arrays)
+    except OutOfMemoryError:
+        raise  # an op of a body says more
+    except MemoryError:
+        types = [v.type for v in op.results]
+        taken = " and ".join(f"{t} ({t.nbytes} bytes)" if t.is_static else str(t) for t in types)
+        raise OutOfMemoryError(
+            f"{op.name}: NumPy has no memory for its result {taken}, or on the way there; make its"
+            " operands smaller",
+            op.location,
+        ) from None
     many = list(out) if isinstance(out, tuple) else [out]
     results: list[Array] = []
     for v, given in zip(op.results, many, strict=True):

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from copy import copy
+from functools import cache as once
 from typing import Any, Generic, TypeVar
 
-from rlx.errors import KnobError
+from rlx.errors import KnobError, KnobWarning, did_you_mean
 
 __all__ = [
-    "KNOBS", "Knob", "benchmark_pick", "cache", "cache_dir", "cache_size", "cpu", "deny_devices",
-    "device", "device_chain", "devices", "dispatch_report", "fusion_report", "gpu", "ir_dump",
-    "kernel_dispatch", "log", "num_threads", "prefer_devices", "trace", "triton",
+    "KNOBS", "Knob", "benchmark_pick", "cache", "cache_dir", "cache_size", "check_names", "cpu",
+    "deny_devices", "device", "device_chain", "devices", "dispatch_report", "fusion_report", "gpu",
+    "ir_dump", "kernel_dispatch", "log", "num_threads", "prefer_devices", "trace", "triton",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -89,9 +91,43 @@ KNOBS: dict[str, Knob[Any]] = {}
 """All knobs by their variables, in the order of this file."""
 
 
+_FORMER = {
+    "RLX_TRACE_PERFETTO": "RLX_TRACE",
+    "RLX_VERBOSE": "RLX_LOG",
+    "RLX_WORKERS": "RLX_NUM_THREADS",
+}
+"""What some variables of the original system are called here."""
+
+_FOREIGN = ("RLX_TEST_", "RLX_BUILD_", "RLX_SANITIZE")
+"""Beginnings of names that the test-suite and the build read."""
+
+
+@once
+def check_names() -> None:
+    """Warn of variables that are set, begin with RLX_ and are no knobs: once a process, when its
+    first session is made or its command begins."""
+    for name in sorted(os.environ):
+        if not name.startswith("RLX_") or name in KNOBS or name.startswith(_FOREIGN):
+            continue
+        former = _FORMER.get(name, "")
+        hint = f"; did you mean {former!r}?" if former else did_you_mean(name, KNOBS)
+        listed = "" if hint else "; docs/knobs.md lists those that are"
+        message = f"environment variable {name} is not read by RLX{hint}{listed}"
+        warnings.warn(message, KnobWarning, stacklevel=3)
+
+
 def _count(text: str) -> int:
     if int(text) < 0:
         raise ValueError("it is negative")
+    return int(text)
+
+
+MAX_THREADS = 4096
+
+
+def _threads(text: str) -> int:
+    if not 1 <= int(text) <= MAX_THREADS:
+        raise ValueError("it is out of range")
     return int(text)
 
 
@@ -120,7 +156,7 @@ c_compiler = Knob(
 )  # fmt: skip
 
 num_threads = Knob(
-    "RLX_NUM_THREADS", 0, _count, "machine", "a number of threads",
+    "RLX_NUM_THREADS", 0, _threads, "machine", f"a number of threads in 1..{MAX_THREADS}",
     "Threads of the process; by default what affinity and the cgroup's quota allow. The native"
     " runtime reads it once, at its first use.",
 )  # fmt: skip
@@ -169,8 +205,10 @@ prefer_devices = Knob(
 
 device = Knob(
     "RLX_DEVICE", "", str.lower, "devices", "the name of a device",
-    "The device that GraphDevices takes where no other is asked for, if it can run the graph. Any"
-    " name of it will do (vk, Vulkan); one of no device is a DeviceError, here and in the lists.",
+    "The device where no other is asked for: of Session(), compile_artifact, Embed and the commands"
+    " run, bench, compile, embed, view and reduce. What is asked for counts before it, and so does"
+    " what an artifact was made for. GraphDevices takes it if it can run the graph. Any name of it"
+    " will do (vk, Vulkan); one of no device is a DeviceError, here and in the lists.",
 )  # fmt: skip
 
 device_chain = Knob(

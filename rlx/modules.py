@@ -18,6 +18,7 @@ import numpy as np
 
 from rlx.errors import IRError, UnsupportedError
 from rlx.graph import Graph
+from rlx.ops.builders import public
 from rlx.records import frozen
 from rlx.text import graph_text, parse_graph
 
@@ -52,6 +53,7 @@ class FusionPolicy(StrEnum):
     DIRECT = "direct"
 
 
+@public
 @frozen
 class GraphModule:
     """A graph at one level. ``text`` is the module's own; ``located`` has places too.

@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 
+from rlx.threads import threads_with_large_stacks
+
 __all__ = ["preload"]
 
 _LIBRARIES = (
@@ -26,7 +28,8 @@ _LIBRARIES = (
 def preload() -> None:
     """Begin to load the libraries of the packages that are installed, once a process."""
     if os.name == "posix":
-        Thread(target=_load, name="rlx-preload", daemon=True).start()
+        with threads_with_large_stacks():
+            Thread(target=_load, name="rlx-preload", daemon=True).start()
 
 
 def _load() -> None:

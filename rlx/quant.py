@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from rlx.errors import UnsupportedError
+from rlx.ops.builders import located, public
 
 __all__ = ["CalibrationRecord", "Calibrator", "QuantMap", "QuantScheme", "insert_q_dq"]
 
@@ -22,22 +23,27 @@ class _NotYet:
         _missing(type(self).__name__)
 
 
+@public
 class QuantScheme(_NotYet):
     """How the elements of a weight are packed. UnsupportedError: it is not there yet."""
 
 
+@public
 class QuantMap(_NotYet):
     """Schemes by weight. UnsupportedError: it is not there yet."""
 
 
+@public
 class CalibrationRecord(_NotYet):
     """Scales by value. UnsupportedError: it is not there yet."""
 
 
+@public
 class Calibrator(_NotYet):
     """What finds scales by running a graph. UnsupportedError: it is not there yet."""
 
 
+@located
 def insert_q_dq(*args: Any, **kwargs: Any) -> NoReturn:
     """A graph that rounds to the scales of a record. UnsupportedError: it is not there yet."""
     _missing("insert_q_dq")

@@ -42,7 +42,7 @@ def rebuild(
         }
         node = op.with_operands([None if v is None else env[v] for v in op.operands], **attrs)
         env.update(zip(op.results, node.results, strict=True))
-    out.outputs = [env[v] for v in graph.outputs]
+    out.outputs, out.output_names = [env[v] for v in graph.outputs], graph.output_names
     out.origin = Binding.of(graph, dims)
     return out
 

@@ -19,6 +19,8 @@ from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.reg import Reg
 from rlx.records import frozen
 from rlx.runtime import _native
+from rlx.schedule.codec import main_words
+from rlx.schedule.steps import Launch, Place
 from rlx.targets.base import Target
 from rlx.targets.cpu import make_target
 from rlx.targets.cpu.features import require
@@ -95,12 +97,13 @@ def _fastest(
 ) -> float:
     """Seconds of the fastest of a few launches of a kernel from one buffer to another."""
     code = _native.Object(target.emitter.emit([kernel], target.stages[-1]))
-    places = [(_native.BASE_FIRST_PARAM, 0), (_native.BASE_FIRST_PARAM + 1, 0)]
+    places = (Place(_native.BASE_FIRST_PARAM, 0), Place(_native.BASE_FIRST_PARAM + 1, 0))
     program = _native.Program(
         objects=[code],
         inputs=[("source", "f32", source.shape)],
         outputs=[("out", "f32", out.shape)],
-        main=[("launch", code.symbol(kernel.name), count, 1, 0, places, list(sizes))],
+        main=main_words([Launch(0, (count, 1, 0), places, tuple(sizes))]),
+        kernels=[code.symbol(kernel.name)],
     )
     times: list[int] = []
     while len(times) < RUNS or sum(times) < SECONDS * 1e9:

@@ -11,22 +11,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from rlx.errors import PassError, UnsupportedError
+from rlx.device_names import label
+from rlx.errors import GraphError, PassError, UnsupportedError
 from rlx.graph import Graph
-from rlx.lowering.base import Compilation, Options, Pass
-from rlx.lowering.fuse import Fuse
-from rlx.lowering.legalize import Legalize
-from rlx.lowering.levels import passes_between
+from rlx.lowering.compilation import Compilation, Options
 from rlx.lowering.report import DispatchReport, FusionReport
 from rlx.modules import GraphModule, GraphStage, LirModule, MirModule
+from rlx.ops.builders import located, public
+from rlx.ops.location import caller
 from rlx.records import frozen
 from rlx.runtime.backend import device_name
-from rlx.runtime.device_names import label
 from rlx.runtime.devices import target_here
 from rlx.runtime.refusals import refusal
-from rlx.targets import TARGETS, find_target
+from rlx.targets import TARGETS, find_target, parse_target
+
+if TYPE_CHECKING:
+    from rlx.lowering.passes import Pass
 
 __all__ = [
     "CompilePipeline",
@@ -69,6 +71,7 @@ class CompileResult:
         return "\n".join([str(self.fusion), str(self.dispatch), self.lir.inspect()])
 
 
+@public
 class CompilePipeline:
     """The passes for one target and one set of options.
 
@@ -91,6 +94,8 @@ class CompilePipeline:
     @property
     def passes(self) -> list[Pass]:
         """The passes, in order."""
+        from rlx.lowering.levels import passes_between
+
         return passes_between("hir", "lir")
 
     def lower_hir(self, source: Source, dims: Dims | None = None) -> MirModule:
@@ -154,26 +159,33 @@ class CompilePipeline:
 # -- what fuses where ----------------------------------------------------------------------
 
 
+@located
 def supported_for_target(target: str) -> tuple[str, ...]:
     """The kernel families that a target has emitters for: what its fused regions may be."""
     return find_target(target).families
 
 
+@located
 def supports_op(claim: Iterable[str], kind: str) -> bool:
     """Whether a claim, such as the families of a target, contains a kind; an empty one has all."""
     listed = tuple(claim)
     return not listed or kind in listed
 
 
+@located
 def fusion_passes(target: str, options: Options | None = None) -> list[Pass]:
     """The passes between mir and its fused form that do something on a target."""
     return fusion_passes_for_supported(supported_for_target(target), options)
 
 
+@located
 def fusion_passes_for_supported(
     families: Iterable[str], options: Options | None = None
 ) -> list[Pass]:
     """The passes between mir and its fused form that do something where these families are."""
+    from rlx.lowering.fuse import Fuse
+    from rlx.lowering.levels import passes_between
+
     chosen = options or Options()
     fuses = chosen.fuse and chosen.dispatch == "native" and any(True for _ in families)
     return [p for p in passes_between("mir", "fused") if fuses or not isinstance(p, Fuse)]
@@ -182,12 +194,20 @@ def fusion_passes_for_supported(
 # -- what a device makes of a graph --------------------------------------------------------
 
 
+@located
 def legalize_for_backend(
     graph: Graph, target: str = "cpu", dims: Dims | None = None, **options: Any
 ) -> MirModule:
-    """The mir of a graph in the ops that a target or device runs; UnsupportedError lists those that
-    it does not."""
+    """The mir of a graph in the ops that a target such as "opengl" or "cuda:sm_90" runs.
+
+    UnsupportedError, at the user's line, for the first op that the target refuses as it is: it is
+    what ``legalize_graph_for_device`` says of a device with the features that the target names.
+    """
+    from rlx.lowering.legalize import Legalize
+    from rlx.lowering.levels import passes_between
+
     compilation = Compilation(find_target(target), Options.of(options))
+    _check(graph, target)
     module = GraphModule.of(graph, dims).through(GraphStage.MIR, compilation)
     passes = passes_between("mir", "fused")
     last = [p.name for p in passes].index(Legalize.name)
@@ -196,6 +216,7 @@ def legalize_for_backend(
     return found
 
 
+@located
 def legalize_graph_for_device(
     graph: Graph, device: str = "cpu", dims: Dims | None = None, **options: Any
 ) -> MirModule:
@@ -204,6 +225,7 @@ def legalize_graph_for_device(
     return legalize_for_backend(graph, _target_for(graph, device), dims, **options)
 
 
+@located
 def dispatch_report_for_device(
     graph: Graph, device: str = "cpu", dims: Dims | None = None, **options: Any
 ) -> DispatchReport:
@@ -214,6 +236,7 @@ def dispatch_report_for_device(
     return replace(report, target=f"{pipeline.target.name}:{pipeline.target.features.name}")
 
 
+@located
 def legalize_graph_for_device_with_report(
     graph: Graph, device: str = "cpu", dims: Dims | None = None, **options: Any
 ) -> tuple[MirModule, DispatchReport]:
@@ -228,11 +251,19 @@ def _target_for(graph: Graph, device: str) -> str:
     given, _, features = device.partition(":")
     name = device_name(given)
     target = f"{name}:{features}" if features else target_here(name) or name
+    _check(graph, target)
+    return target
+
+
+def _check(graph: Graph, target: str) -> None:
+    """UnsupportedError, at the user's line, for what a target refuses."""
+    if not isinstance(graph, Graph):
+        raise GraphError(f"a Graph is expected, found a {type(graph).__name__}", caller())
     for node in graph.nodes():
         if why := refusal(node, target):
             types = dict.fromkeys(v.dtype.name for v in (*node.present, *node.results))
+            name = parse_target(target)[0]
             raise UnsupportedError(
                 f"{label(name)} does not run {node.name} of {', '.join(types)}: {why}",
                 node.location,
             )
-    return target

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlx.dims import Dim, SymDim, as_dim, bind_dim
-from rlx.errors import DTypeError, ShapeError, did_you_mean
+from rlx.errors import DTypeError, ShapeError, did_you_mean, shown
 from rlx.records import frozen
 
 __all__ = ["DType", "Dim", "Shape", "SymDim", "TensorType", "broadcast_shapes", "dtype", "promote"]
@@ -134,8 +134,8 @@ def dtype(spec: DType | str | Any) -> DType:
     try:
         # NumPy takes None for float64.
         name = str(spec) if isinstance(spec, str) or spec is None else np.dtype(spec).name
-    except (TypeError, ValueError, OverflowError):
-        name = str(spec)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        name = str(spec) if isinstance(spec, type) else shown(spec)
     ours = _FROM_NUMPY.get(name)
     if ours is None:
         hint = did_you_mean(name, [*DTYPES, *_FROM_NUMPY])
@@ -189,7 +189,8 @@ class TensorType:
     @staticmethod
     def of(shape: Iterable[int | str | SymDim], dt: DType | str | Any = "f32") -> TensorType:
         """A type from loose parts; a string dim is a symbol: ``of(["batch", 384], "f32")``."""
-        if isinstance(shape, str) or not isinstance(shape, Iterable):
+        scalar = isinstance(shape, np.ndarray) and not shape.ndim
+        if isinstance(shape, str) or not isinstance(shape, Iterable) or scalar:
             raise ShapeError(f"a shape is a list of dims, found {shape!r}; write [{shape!r}]")
         return TensorType(tuple(as_dim(d) for d in shape), dtype(dt)).addressable()
 

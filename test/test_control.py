@@ -252,9 +252,9 @@ def bad(error: type[Exception], match: str, call: Callable[[rlx.Graph, rlx.Value
             lambda g, x: rlx.while_loop(lambda v: v > 0, lambda v: v, None)),
         bad(GraphError, "cond: args holds a int, expected a Value",
             lambda g, x: rlx.cond(x.sum() > 0, lambda a: a, lambda a: a, 3)),
-        bad(GraphError, "scan: 'body' is 3, expected Callable",
+        bad(GraphError, "scan: 'body' is 3, expected a function",
             lambda g, x: rlx.scan(3, x.sum(), x)),
-        bad(GraphError, "cond: 'otherwise' is None, expected Callable",
+        bad(GraphError, "cond: 'otherwise' is None, expected a function",
             lambda g, x: rlx.cond(x.sum() > 0, lambda: x, None)),
     ],
 )  # fmt: skip

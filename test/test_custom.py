@@ -338,6 +338,7 @@ def declare(
     return rlx.custom_op(name, infer=infer, **more)(function)
 
 
+def elsewhere(x: Array) -> None: ...
 def of_operands(*x: Array) -> None: ...
 def with_default(x: Array, y: float = 1.0) -> None: ...
 def of_nothing(*, k: int) -> None: ...
@@ -352,7 +353,7 @@ def taken(x: Array, results: Array) -> None: ...
         (large, "Mine.op", "an op cannot be called 'Mine.op'"),
         (large, "mir.mine", "ops from outside need another prefix than 'mir'"),
         (large, "arith.mine", "ops from outside need another prefix than 'arith'"),
-        (large, "sums.c", "op 'sums.c' is declared twice"),
+        (elsewhere, "sums.c", "op 'sums.c' is declared twice"),
         (of_operands, "bad.op", "an op takes operands by name, found \\*x"),
         (with_default, "bad.op", "the operand 'y' has the default 1.0, expected None"),
         (of_nothing, "bad.op", "an op takes at least one operand"),

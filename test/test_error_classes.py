@@ -168,6 +168,15 @@ def test_an_error_class_says_what_to_do(name: str) -> None:
     assert "\n\n    What to do: " in (getattr(errors, name).__doc__ or "")
 
 
+def test_a_protocol_of_python_keeps_its_error() -> None:
+    """What the README leaves out of its statement, and what it says of a ShapeError."""
+    for module in (rlx, rlx.ops, rlx.prelude):
+        with pytest.raises(AttributeError) as caught:
+            module.nothing
+        assert not isinstance(caught.value, errors.RlxError)
+    assert issubclass(errors.ShapeError, ValueError)
+
+
 @pytest.mark.parametrize("name", PROVOKED)
 def test_an_error_is_of_its_class_and_says_where(name: str, tmp_path: Path) -> None:
     with pytest.raises(errors.RlxError) as caught:

@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from rlx.control.bodies import MAX_DEPTH
+from rlx.knobs import MAX_THREADS
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "rlx"
 
@@ -22,12 +25,13 @@ FILE_LINES = 400
 FUNCTION_LINES = 60
 
 LAYERS = (
-    "errors", "collector", "records", "clock", "digest", "preload", "knobs", "tracing", "compat",
-    "compat_ops", "compat_calls", "dims", "types", "ops", "arrays", "optim", "random", "graph",
-    "rebuild", "chain", "control", "custom", "linalg", "sparse", "splat", "interpreter", "text",
-    "precision", "autodiff", "quant", "_mlir", "dialects", "kernels", "targets", "lowering",
-    "runtime", "compiler", "modules", "inspect", "view", "staged", "roofline", "models",
-    "frontends", "training", "prelude", "tools",
+    "errors", "collector", "records", "clock", "digest", "stored", "threads", "process", "preload",
+    "knobs", "device_names", "tracing", "compat", "compat_ops", "compat_calls", "dims", "types",
+    "ops", "arrays", "results", "optim", "random", "graph", "rebuild", "chain", "control", "custom",
+    "linalg", "sparse", "splat", "interpreter", "text", "precision", "autodiff", "quant",
+    "schedule", "_mlir", "dialects", "kernels", "targets", "lowering", "runtime", "aot",
+    "compiler", "modules", "inspect", "view", "staged", "roofline", "models", "frontends",
+    "training", "prelude", "tools",
 )  # fmt: skip
 """The modules and packages of ``rlx``, lowest first: each imports only what stands before it."""
 
@@ -36,6 +40,7 @@ SEAMS = {
     ("graph", "rebuild"): "Graph.bind copies a graph",
     ("graph", "dialects"): "Graph.to_mlir is where a user meets MLIR",
     ("graph", "inspect"): "a graph shows itself",
+    ("graph", "text"): "a graph is pickled as its text",
     ("modules", "inspect"): "a module shows itself",
     ("runtime", "compiler"): "a backend compiles when it is asked to, and not to run an artifact",
     ("targets", "runtime"): "the native runtime reads CPUID",
@@ -59,6 +64,24 @@ def test_frozen_dataclasses_are_declared_in_one_way() -> None:
     """``@frozen`` of ``rlx.records``, but where it has no word for what is asked for."""
     plain = re.compile(r"^@dataclass\(frozen=True\)$", re.MULTILINE)
     assert not [name for name, path in MODULES.items() if plain.search(path.read_text("utf-8"))]
+
+
+def test_no_module_has_the_name_of_an_op() -> None:
+    """Else ``rlx.stack([x, y])`` would call a module, and no error would say what to write."""
+    from rlx.ops import BUILDERS
+
+    assert not {m.split(".")[1] for m in MODULES if m.count(".") == 1} & {*BUILDERS}
+
+
+@pytest.mark.parametrize(
+    ("header", "name", "limit"),
+    [("schedule.h", "kMaxDepth", MAX_DEPTH), ("thread_count.h", "kMaxThreads", MAX_THREADS)],
+)
+def test_limits_of_the_native_runtime_are_those_of_python(
+    header: str, name: str, limit: int
+) -> None:
+    text = (PACKAGE / "runtime" / "native" / header).read_text(encoding="utf-8")
+    assert re.findall(rf"\b{name} = (\d+);", text) == [str(limit)]
 
 
 # -- imports -------------------------------------------------------------------------------

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
+import os
 import re
 import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,3 +126,16 @@ def test_a_wrong_output_would_be_seen() -> None:
     block = Block("python", "", "print(1 + 1)", "3\n")
     with pytest.raises(AssertionError, match="the README says"):
         check(block, run_block(block, {}))
+
+
+def test_make_leaves_the_c_locale_in_which_python_may_not_read_the_name_of_its_directory() -> None:
+    make = shutil.which("make")
+    if make is None:
+        pytest.skip("there is no make")
+    for given, expected in (("C", "C.UTF-8"), ("POSIX", "C.UTF-8"), ("C.utf8", "C.utf8")):
+        done = subprocess.run(
+            [make, "--no-print-directory", "-f", "-", "shown"],
+            input="include Makefile\nshown: ; @echo $$LC_ALL\n", cwd=ROOT,
+            env={**os.environ, "LC_ALL": given}, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert done.stdout == f"{expected}\n"

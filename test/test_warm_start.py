@@ -16,7 +16,7 @@ from support import tiny_bert
 LOADED = """
 unwanted = ("torch_mlir", "llvmlite", "ml_dtypes", "rlx.compiler", "rlx.dialects", "rlx.kernels",
     "rlx.preload", "rlx.targets.base", "rlx.targets.llvm", "rlx.text",
-    "rlx.runtime.cache.objects", "rlx.runtime.device", "rlx.runtime.device_names",
+    "rlx.runtime.cache.objects", "rlx.runtime.device", "rlx.device_names",
     "glob", "hashlib", "importlib.metadata", "pathlib", "subprocess", "urllib")
 print(*sorted(m for m in unwanted if m in sys.modules and m not in others))
 """

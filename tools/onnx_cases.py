@@ -4,6 +4,10 @@
     python tools/onnx_cases.py det lstm   # those with one of these in their names; the rest stays
 
 writes ``test/frontends/onnx_node_cases.txt``, and prints how many cases pass.
+
+    python tools/onnx_cases.py --names 2000
+
+makes random models of nested bodies with few names instead, and prints those that go wrong.
 """
 
 from __future__ import annotations
@@ -15,10 +19,22 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("test", "")]
 
 from support.onnx_cases import TABLE, all_cases, listed, outcomes  # noqa: E402 -- found by the path above
+from support.random_onnx import wrong  # noqa: E402
+
+
+def names(count: int) -> int:
+    """Make random models, and print those that go wrong."""
+    found = {seed: what for seed in range(count) if (what := wrong(seed))}
+    for seed, what in found.items():
+        print(f"seed {seed}: {what}")
+    print(f"{len(found)} of {count} random models go wrong")
+    return 1 if found else 0
 
 
 def main(texts: list[str]) -> int:
     """Run the cases that are asked for, and write the table."""
+    if texts[:1] == ["--names"]:
+        return names(int(texts[1]))
     cases = [c for c in all_cases() if not texts or any(t in c.name for t in texts)]
     if not cases:
         print(f"no case has {' or '.join(texts)} in its name", file=sys.stderr)

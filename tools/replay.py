@@ -102,15 +102,13 @@ def _entry(text: str, target_name: str, context: Any, store: _Store) -> dict[str
     from rlx.dialects.context import parse
     from rlx.errors import RlxError
     from rlx.lowering.base import Compilation
-    from rlx.lowering.pipeline import PIPELINE, run_passes
-    from rlx.lowering.schedule import read_schedule
+    from rlx.lowering.pipeline import planned
     from rlx.targets import find_target
 
     target = find_target(target_name)
     try:
         with context:
-            module = run_passes(parse(text, context), PIPELINE, Compilation(target))
-            schedule = read_schedule(module)
+            schedule = planned(parse(text, context), Compilation(target))
         kernels = [_kernel(k, target, store) for k in schedule.kernels]
     except RlxError as e:
         return {"error": f"{type(e).__name__}: {e.message}", "kernels": []}

@@ -62,6 +62,7 @@ def vmap(
     made.set_outputs(
         [_placed(v, has, axis, size) for (v, has), axis in zip(pairs, outs, strict=True)]
     )
+    made.output_names = graph.output_names
     return made
 
 

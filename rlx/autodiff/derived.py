@@ -3,24 +3,27 @@ taken by."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from rlx.chain import carries_derivative, moved_by
 from rlx.errors import DTypeError, GraphError, UnsupportedError
-from rlx.graph import Graph, topological
+from rlx.graph import Graph, names_of_outputs, topological
 from rlx.ops.movement import zeros
 from rlx.ops.value import Value
 from rlx.rebuild import leaves_of
 from rlx.types import TensorType
 
-__all__ = ["Derived", "check_reached", "chosen", "described", "filled", "floats_only"]
+__all__ = ["Derived", "check_reached", "chosen", "described", "filled", "floats_only", "labels"]
 
 
 class Derived:
     """A graph made of ``source``: its leaves and its nodes, to which a transform adds.
 
-    ``env`` says what stands for each value of the source.
+    ``env`` says what stands for each value of the source. ``names`` are those of its outputs, and
+    ``float_names`` those of the ones that can have a derivative.
     """
 
     def __init__(self, source: Graph, what: str) -> None:
@@ -28,12 +31,16 @@ class Derived:
             kind = type(source).__name__
             raise GraphError(f"{what} takes a Graph, found a {kind}")
         nodes = source.nodes()
+        self.source = source
         self.graph, self.env = leaves_of(source, lambda v: v.type)
         self.graph.name = f"{source.name}_{what}"
         for op in nodes:
             node = op.with_operands([None if v is None else self.env[v] for v in op.operands])
             self.env.update(zip(op.results, node.results, strict=True))
         self.outputs = [self.env[v] for v in source.outputs]
+        self.names = list(names_of_outputs(source))
+        pairs = zip(self.names, self.outputs, strict=True)
+        self.float_names = [name for name, v in pairs if carries_derivative(v)]
 
     def values(self, of: Iterable[Value]) -> list[Value]:
         """What stands for values of the source."""
@@ -42,32 +49,48 @@ class Derived:
     def input(self, name: str, t: TensorType) -> Value:
         """A new input; if the name is taken, it is the first of ``name_2``, ``name_3``, ... that is
         not."""
-        taken = {v.name for v in (*self.graph.inputs, *self.graph.params)}
-        n, free = 1, name
-        while free in taken:
-            n += 1
-            free = f"{name}_{n}"
-        return self.graph.input(free, t.shape, t.dtype)
+        taken = {str(v.name) for v in (*self.graph.inputs, *self.graph.params)}
+        return self.graph.input(_free(name, taken), t.shape, t.dtype)
 
-    def done(self, outputs: Sequence[Value]) -> Graph:
-        """The graph with these outputs."""
+    def done(self, outputs: Sequence[Value], names: Iterable[str]) -> Graph:
+        """The graph with these outputs. Where the source names its outputs, they have these
+        ``names``, with a number behind what would be there twice."""
         self.graph.set_outputs(outputs)
+        if self.source.output_names:
+            taken: list[str] = []
+            for name in names:
+                taken.append(_free(name, taken))
+            assert len(taken) == len(outputs)
+            self.graph.output_names = tuple(taken)
         return self.graph
+
+
+def labels(values: Iterable[Value]) -> list[str]:
+    """What outputs by values are called after: their names, or the ops that give them."""
+    return [str(v.name) if v.op is None else v.op.short for v in values]
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    n, free = 1, name
+    while free in taken:
+        n += 1
+        free = f"{name}_{n}"
+    return free
 
 
 def chosen(source: Graph, wrt: Any, what: str, leaves: bool = False) -> list[Value]:
     """The values that ``wrt`` means, a name or a Value or several of them: inputs, params and,
     unless ``leaves`` alone are taken, values that the outputs need."""
     named = {str(v.name): v for v in (*source.inputs, *source.params)}
-    inner = {v for op in source.nodes() for v in op.results}
-    found: list[Value] = []
+    known = {*named.values(), *(v for op in source.nodes() for v in op.results)}
+    found: dict[Value, None] = {}  # in order, by identity
     for given in _listed(wrt, what):
         if isinstance(given, str):
             source.leaf_location(given)
         elif not isinstance(given, Value):
             kind = type(given).__name__
             raise GraphError(f"{what}: wrt holds a {kind}, expected names or Values")
-        elif given not in inner and given not in named.values():
+        elif given not in known:
             raise GraphError(
                 f"{what}: {given!r} of wrt is no value of the graph {source.name!r}; a transform"
                 " makes a new graph, in which inputs and params keep their names: give the name"
@@ -85,16 +108,16 @@ def chosen(source: Graph, wrt: Any, what: str, leaves: bool = False) -> list[Val
             )
         if w in found:
             raise GraphError(f"{what}: {described(w)} stands in wrt twice")
-        found.append(w)
+        found[w] = None
     if not found:
         raise GraphError(f"{what}: wrt is empty, expected names or Values to differentiate by")
-    return found
+    return list(found)
 
 
 def _listed(wrt: Any, what: str) -> list[Any]:
     if isinstance(wrt, str | Value):
         return [wrt]
-    if not isinstance(wrt, Iterable):
+    if not isinstance(wrt, Iterable) or isinstance(wrt, np.ndarray):
         kind = type(wrt).__name__
         raise GraphError(f"{what}: wrt is a {kind}, expected a name or a Value, or a list of them")
     return list(wrt)

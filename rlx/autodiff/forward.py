@@ -16,7 +16,8 @@ __all__ = ["hvp", "jvp"]
 
 @located
 def jvp(graph: Graph, wrt: Any) -> Graph:
-    """The graph's outputs, then the tangents of those of them that are floats.
+    """The graph's outputs, then the tangents of those of them that are floats. Where the outputs
+    have names, the tangents are called ``tangent_<output>``.
 
     ``wrt`` is the name or the Value of an input or param, or a list of them. For each there is an
     input ``tangent_<name>`` of its type: the direction in which it moves. Errors are as in
@@ -34,7 +35,8 @@ def jvp(graph: Graph, wrt: Any) -> Graph:
     found = chain.jvp(moved, by, given)
     if all(t is None for t in found):
         check_reached(moved, by, "jvp")
-    return d.done([*d.outputs, *filled(moved, found)])
+    tangents = [f"tangent_{name}" for name in d.float_names]
+    return d.done([*d.outputs, *filled(moved, found)], [*d.names, *tangents])
 
 
 @located

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlx import chain
-from rlx.autodiff.derived import Derived, check_reached, chosen, filled, floats_only
+from rlx.autodiff.derived import Derived, check_reached, chosen, filled, floats_only, labels
 from rlx.errors import DTypeError
 from rlx.graph import Graph
 from rlx.ops.builders import located
@@ -22,12 +22,14 @@ def jacfwd(graph: Graph, wrt: Any) -> Graph:
     """The Jacobians of the outputs by ``wrt``, in forward mode: best where ``wrt`` is small.
 
     For every output of floats there is one for each of ``wrt``, in this order: the derivative of
-    element i of the output by element j of the value is at [*i, *j]. Of complex values it is that
-    of a holomorphic function. See ``jvp`` for ``wrt`` and errors.
+    element i of the output by element j of the value is at [*i, *j]. Where the outputs have names,
+    these are called ``<output>_by_<name of wrt>``. Of complex values it is that of a holomorphic
+    function. See ``jvp`` for ``wrt`` and errors.
     """
     d, by, outputs = _started(graph, wrt, "jacfwd")
     columns = [_columns(outputs, v) for v in by]
-    return d.done([found[i] for i in range(len(outputs)) for found in columns])
+    blocks = [found[i] for i in range(len(outputs)) for found in columns]
+    return d.done(blocks, _names(d, by))
 
 
 @located
@@ -37,7 +39,7 @@ def jacrev(graph: Graph, wrt: Any) -> Graph:
     The outputs are as in ``jacfwd``. See ``grad`` for ``wrt`` and errors.
     """
     d, by, outputs = _started(graph, wrt, "jacrev")
-    return d.done([block for y in outputs for block in _rows(y, by)])
+    return d.done([block for y in outputs for block in _rows(y, by)], _names(d, by))
 
 
 @located
@@ -49,6 +51,10 @@ def hessian(graph: Graph, wrt: Any) -> Graph:
     """
     names = [str(v.name) for v in chosen(graph, wrt, "hessian", leaves=True)]
     return jacfwd(jacrev(graph, names), names)
+
+
+def _names(d: Derived, by: Sequence[Value]) -> list[str]:
+    return [f"{name}_by_{label}" for name in d.float_names for label in labels(by)]
 
 
 def _started(graph: Graph, wrt: Any, what: str) -> tuple[Derived, list[Value], list[Value]]:

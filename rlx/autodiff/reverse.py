@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx import chain
-from rlx.autodiff.derived import Derived, check_reached, chosen, filled, floats_only
+from rlx.autodiff.derived import Derived, check_reached, chosen, filled, floats_only, labels
 from rlx.chain import carries_derivative
 from rlx.errors import DTypeError, ShapeError
 from rlx.graph import Graph
@@ -33,19 +33,20 @@ def grad(graph: Graph, wrt: Any) -> Graph:
 
     ``wrt`` is a name, a Value of the graph, or a list of them, and the new graph has an output for
     each, of its type; the inputs and params are those of ``graph``. Where the output does not
-    depend on one, its gradient is zero. ShapeError if there are more outputs or elements (``vjp``
-    takes them); DTypeError for what has no derivative; UnsupportedError where all ways go through
-    integers or a while_loop, with the line of the op.
+    depend on one, its gradient is zero. If the output has a name, the gradients are called
+    ``grad_<name of wrt>``. ShapeError if there are more outputs or elements (``vjp`` takes them);
+    DTypeError for what has no derivative; UnsupportedError where all ways go through integers or a
+    while_loop, with the line of the op.
     """
-    d, _, found = _with_gradients(graph, wrt, "grad")
-    return d.done(found)
+    d, by, _, found = _with_gradients(graph, wrt, "grad")
+    return d.done(found, by)
 
 
 @located
 def value_and_grad(graph: Graph, wrt: Any) -> Graph:
     """The graph's only output, then its gradients by ``wrt``: see ``grad``."""
-    d, value, found = _with_gradients(graph, wrt, "value_and_grad")
-    return d.done([value, *found])
+    d, by, value, found = _with_gradients(graph, wrt, "value_and_grad")
+    return d.done([value, *found], [*d.names, *by])
 
 
 grad_with_loss = value_and_grad
@@ -56,7 +57,8 @@ def vjp(graph: Graph, wrt: Any) -> Graph:
     """The graph's outputs, then the cotangents of ``wrt`` from those of the outputs.
 
     For each output ``i`` of floats there is an input ``cotangent_i`` of its type: what the Jacobian
-    is multiplied by from the left. For complex values it is JAX's convention: nothing is
+    is multiplied by from the left. Where the outputs have names, the cotangents of ``wrt`` are
+    called ``cotangent_<name of wrt>``. For complex values it is JAX's convention: nothing is
     conjugated. See ``grad`` for ``wrt`` and errors.
     """
     d = Derived(graph, "vjp")
@@ -67,11 +69,14 @@ def vjp(graph: Graph, wrt: Any) -> Graph:
         for i, v in enumerate(d.outputs)
     ]
     outputs, found = _pulled_back(d.outputs, by, given, "vjp")
-    return d.done([*outputs, *found])
+    names = [f"cotangent_{label}" for label in labels(by)]
+    return d.done([*outputs, *found], [*d.names, *names])
 
 
-def _with_gradients(graph: Graph, wrt: Any, what: str) -> tuple[Derived, Value, list[Value]]:
-    """A graph in the making, its value and its gradients."""
+def _with_gradients(
+    graph: Graph, wrt: Any, what: str
+) -> tuple[Derived, list[str], Value, list[Value]]:
+    """A graph in the making, the names of the gradients, the value and the gradients."""
     d = Derived(graph, what)
     by = d.values(chosen(graph, wrt, what))
     if len(d.outputs) != 1:
@@ -79,7 +84,8 @@ def _with_gradients(graph: Graph, wrt: Any, what: str) -> tuple[Derived, Value, 
             f"{what}: the graph has {len(d.outputs)} outputs, expected one number; vjp takes any"
             " number of outputs"
         )
-    return d, *_gradients(d.outputs[0], by, what)
+    names = [f"grad_{label}" for label in labels(by)]
+    return d, names, *_gradients(d.outputs[0], by, what)
 
 
 def _gradients(y: Value, wrt: Sequence[Value], what: str) -> tuple[Value, list[Value]]:

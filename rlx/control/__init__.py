@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rlx.control.bodies import make
+from rlx.control.bodies import make, nested
 from rlx.control.policies import Policy, checkpoint_name, kept_by, marking
 from rlx.dims import SymDim
 from rlx.errors import DTypeError, GraphError, ShapeError
@@ -260,7 +260,8 @@ def _trace(function: Callable[..., Any], name: str, types: Sequence[TensorType])
     graph = inner_graph(name)
     arguments = [graph.input(f"x{i}", t.shape, t.dtype) for i, t in enumerate(types)]
     start = Constant(np.zeros(())).serial
-    given = function(*arguments)
+    with nested(name):
+        given = function(*arguments)
     outputs = _many(given, f"{name}: what the function gives")
     if not outputs:
         raise GraphError(f"{name}: the function gives no values", caller())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from rlx.errors import GraphError
 from rlx.graph import Graph
 from rlx.ops.base import Op
 from rlx.ops.control import Scan
@@ -13,11 +16,36 @@ from rlx.ops.value import Value
 from rlx.types import TensorType
 
 __all__ = [
-    "Maybe", "either", "graph_of", "make", "marks_of", "run_scan", "settled", "split", "spread",
-    "there", "types_of", "zero",
+    "MAX_DEPTH", "Maybe", "either", "graph_of", "make", "marks_of", "nested", "run_scan",
+    "settled", "split", "spread", "there", "types_of", "zero",
 ]  # fmt: skip
 
 Maybe = Sequence[Value | None]
+
+MAX_DEPTH = 64
+"""How deep bodies may lie in one another; the native runtime has the same (``kMaxDepth``)."""
+
+
+class _Depth(threading.local):
+    bodies = 0
+
+
+_depth = _Depth()
+
+
+@contextmanager
+def nested(name: str) -> Generator[None]:
+    """A body is traced in the block; GraphError if it lies in too many others."""
+    if _depth.bodies == MAX_DEPTH:
+        raise GraphError(
+            f"{name}: it lies in {MAX_DEPTH} bodies of others, the most there can be; carry what"
+            " decides through one loop, or choose by where"
+        )
+    _depth.bodies += 1
+    try:
+        yield
+    finally:
+        _depth.bodies -= 1
 
 
 def make(cls: type[Op], operands: Sequence[Value], **attrs: Any) -> Op:

@@ -12,7 +12,7 @@ from rlx.errors import GraphError, did_you_mean
 from rlx.graph import topological
 from rlx.ops.base import Op
 from rlx.ops.builders import located
-from rlx.ops.value import Value
+from rlx.ops.value import Keys, Value
 
 __all__ = ["PRODUCTS", "Policy", "checkpoint_name", "kept_by", "marking"]
 
@@ -50,7 +50,7 @@ def marking() -> Generator[_Marks]:
 
 
 def kept_by(
-    policy: Policy, outputs: Sequence[Value], stop: Collection[Value], marks: _Marks
+    policy: Policy, outputs: Sequence[Value], stop: Keys, marks: _Marks
 ) -> tuple[list[Value], list[Value]]:
     """The outputs of a region, and the values that a derivative keeps. ``stop`` are the arguments
     of the region and what it uses from around it.

@@ -15,7 +15,8 @@ from rlx._mlir import ir
 from rlx.dialects.convert import from_attr, from_type, to_attr, to_type
 from rlx.errors import IRError
 from rlx.graph import topological
-from rlx.ops.base import OWN_DIALECTS, Op, located, op_class, registry
+from rlx.ops.base import Op, located, op_class, registry
+from rlx.ops.declared import OWN_DIALECTS
 from rlx.ops.slots import SEGMENTS, needs_segments, present_slots
 from rlx.ops.value import Value
 

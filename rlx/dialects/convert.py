@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlx._mlir import ir, raw_elements
+from rlx.dialects import held
 from rlx.dims import SymDim, parse_dim
 from rlx.errors import DTypeError, IRError
 from rlx.ops.attrs import complex_from, parts_of, repeats, words_of
@@ -124,6 +125,8 @@ def _write_array(a: np.ndarray[Any, Any]) -> ir.Attribute:
     if repeats(a):
         bits = int(words_of(a)[0, 0])
         return ir.DenseElementsAttr.get_splat(kind, _scalar(bits, a.flat[0], dt))
+    if (named := held.hold(a, kind)) is not None:
+        return named
     if dt.kind == "bool" and a.size:
         return ir.DenseElementsAttr.get([ir.BoolAttr.get(bool(x)) for x in a.flat], kind)
     raw = a.view(np.uint16) if dt.name == "bf16" else a
@@ -155,6 +158,8 @@ def _scalar(bits: Any, value: Any, dt: DType) -> ir.Attribute:
 def _read_array(a: ir.Attribute) -> np.ndarray[Any, Any]:
     if isinstance(a, ir.ArrayAttr):
         return complex_from(_read_array(real_parts(a)))
+    if (kept := held.array_of(a)) is not None:
+        return kept
     kind = from_type(ir.DenseElementsAttr(a).type)
     dense, dt = ir.DenseElementsAttr(a), kind.dtype
     shape = kind.static_shape

@@ -18,6 +18,7 @@ from rlx.graph import Graph
 from rlx.ops.base import Location, Op
 from rlx.ops.control import Control
 from rlx.ops.value import Value
+from rlx.text.elements import OUTPUT
 
 __all__ = ["to_mlir"]
 
@@ -56,6 +57,9 @@ class _Writer:
                 for k, v in zip(kinds, leaves, strict=True)
             ]
         )
+        if graph.output_names:
+            marks = [{OUTPUT: ir.StringAttr.get(name)} for name in graph.output_names]
+            main.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(m) for m in marks])
 
     def function(
         self, name: str, graph: Graph, leaves: Sequence[Value], places: Sequence[ir.Location]

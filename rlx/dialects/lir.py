@@ -25,7 +25,7 @@ of the loops around it, by so many bytes each:
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any
 
 from rlx._mlir import ir
 from rlx.dialects.declare import (
@@ -41,11 +41,7 @@ from rlx.dialects.declare import (
 from rlx.dialects.verify import verifier
 from rlx.errors import IRError
 
-__all__ = ["ROLES", "Role", "check_extent", "load_lir"]
-
-Role = Literal["arena", "packed", "error", "param", "constant", "input", "output"]
-ROLES: tuple[Role, ...] = get_args(Role)
-"""The memories, in the order in which the arguments of an entry list them."""
+__all__ = ["check_extent", "load_lir"]
 
 
 def _bytes(t: Any) -> int:

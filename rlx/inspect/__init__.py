@@ -15,6 +15,7 @@ from rlx.graph import Graph
 from rlx.inspect.listing import Listing, NodeOrigin, Stats, list_graph, node_label
 from rlx.inspect.pipeline import PipelineInspect, inspect_pipeline
 from rlx.modules import GraphModule, GraphStage
+from rlx.ops.builders import located
 
 __all__ = [
     "Listing",
@@ -38,26 +39,31 @@ __all__ = [
 Source = Graph | GraphModule
 
 
+@located
 def inspect_graph(graph: Graph) -> str:
     """A graph for people: how many ops of which kinds, then its inputs, params and nodes."""
     return str(list_graph(graph))
 
 
+@located
 def inspect_graph_diff(before: Graph, after: Graph) -> str:
     """Which ops one graph has more or fewer of than another."""
     return list_graph(before).stats.diff(list_graph(after).stats)
 
 
+@located
 def inspect_hir(source: Source) -> str:
     """The hir of a graph for people: blocks as the model builder said them, and ops."""
     return str(_hir(source))
 
 
+@located
 def inspect_hir_stats(source: Source) -> str:
     """How many blocks and ops of which kinds the hir of a graph has."""
     return str(_hir(source).stats)
 
 
+@located
 def inspect_mir(source: Source, stage: str = "mir", **how: Any) -> str:
     """The mir of a graph for people, fused with ``stage="fused"``.
 
@@ -67,11 +73,13 @@ def inspect_mir(source: Source, stage: str = "mir", **how: Any) -> str:
     return str(_mir(source, stage, how))
 
 
+@located
 def inspect_mir_stats(source: Source, stage: str = "mir", **how: Any) -> str:
     """How many ops of which kinds the mir of a graph has; arguments as for ``inspect_mir``."""
     return str(_mir(source, stage, how).stats)
 
 
+@located
 def inspect_mir_diff(before: Source, after: Source | None = None, **how: Any) -> str:
     """Which ops fused mir has more or fewer of than mir before fusion: of one graph, or of a
     module and another one. Arguments as for ``inspect_mir``."""
@@ -82,19 +90,23 @@ def inspect_mir_diff(before: Source, after: Source | None = None, **how: Any) ->
     return _mir(before, "mir", how).stats.diff(_mir(before, "fused", how).stats)
 
 
+@located
 def inspect_mir_with_diff(source: Source, **how: Any) -> str:
     """The fused mir of a graph for people, and what fusion changed."""
     return f"{inspect_mir(source, 'fused', **how)}\n\n{inspect_mir_diff(source, **how)}"
 
 
+@located
 def inspect_lir(source: Source, **how: Any) -> str:
     """The schedule of a graph for people: memories with their sizes, and the launches of the
     prologue and of main with what they touch. Arguments as for ``inspect_mir``."""
     from rlx.inspect.modules import list_schedule
+    from rlx.lowering.lir_reader import read_schedule
 
-    return _listed(_at(source, "lir", how), list_schedule)
+    return _listed(_at(source, "lir", how), lambda m: list_schedule(read_schedule(m)))
 
 
+@located
 def inspect_module(module: GraphModule) -> str:
     """The listing of a module at the level at which it is."""
     if module.stage is GraphStage.LIR:

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlx.graph import Graph
+from rlx.graph import Graph, names_of_outputs
 from rlx.ops.attrs import same
 from rlx.ops.base import Op
+from rlx.ops.builders import located
 from rlx.ops.value import Value
 from rlx.records import frozen
 from rlx.types import TensorType, dtype
@@ -138,7 +139,8 @@ def _rows(graph: Graph, depth: int) -> list[Row]:
     for number, node in enumerate(graph.nodes()):
         name_results(node.results, number, names)
         remark = str(NodeOrigin(*node.location))
-        outs = [str(i) for i, v in enumerate(graph.outputs) if v in node.results]
+        ends = zip(names_of_outputs(graph), graph.outputs, strict=True)
+        outs = [name for name, v in ends if v.op is node]
         remark += f"  <- output {', '.join(outs)}" if outs and not depth else ""
         rows.append(node_row(node, names, remark, depth))
         for name, body in node.attrs.items():
@@ -197,6 +199,7 @@ def attr_text(value: Any) -> str:
     return repr(value) if isinstance(value, str) else str(value)
 
 
+@located
 def node_label(graph: Graph, node: Value | Op) -> str:
     """The best name of a node or value: an input's or param's own, else the op, its number in the
     graph, and where it was made."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rlx._mlir import ir
@@ -23,9 +23,11 @@ from rlx.inspect.listing import (
     total_bytes,
 )
 from rlx.lowering.base import functions
-from rlx.lowering.schedule import Schedule, read_schedule
+from rlx.lowering.lir_text import memory_types
 from rlx.ops.base import Op
 from rlx.ops.value import Value
+from rlx.schedule.plan import Schedule
+from rlx.schedule.steps import For, If, Launch, Place, Step, While, launches
 
 __all__ = ["list_module", "list_schedule"]
 
@@ -133,13 +135,16 @@ def _role(mark: ir.Attribute, index: int) -> tuple[str, str]:
 # -- lir -----------------------------------------------------------------------------------
 
 
-def list_schedule(module: ir.Module) -> str:
-    """The listing of a lir module: memories, kernels, and the steps of both entries."""
-    schedule = read_schedule(module)
-    with module.context:
-        memories = _memories(functions(module)["main"])
-    families = {k.name: k.family for k in schedule.kernels}
-    launches = Counter(families[name] for name in _launched(schedule))
+def list_schedule(schedule: Schedule) -> str:
+    """The listing of a schedule: memories, kernels, and the steps of both entries."""
+    memories = [
+        (f"{role} {name}" if name is not None else role, kind)
+        for role, name, kind in memory_types(schedule)
+    ]
+    prologue = [step for step, _ in schedule.prologue]
+    counted = Counter(
+        schedule.kernels[s.kernel].family for s in launches([*prologue, *schedule.main])
+    )
     names = [name for name, _, _ in schedule.params]
     after = [", ".join(names[i] for i in params) for _, params in schedule.prologue]
     steps = len(schedule.main) + len(schedule.prologue)
@@ -147,78 +152,60 @@ def list_schedule(module: ir.Module) -> str:
         f"{name} {bytes_text(n)}"
         for name, n in (("arena", schedule.arena_bytes), ("packed", schedule.packed_bytes))
     )
-    listed = ", ".join(f"{k}={n}" for k, n in by_count(launches)) or "none"
+    listed = ", ".join(f"{k}={n}" for k, n in by_count(counted)) or "none"
     lines = [
         f"lir for {schedule.target} ({steps} steps, {len(after)} of them of the prologue; {sizes})",
         f"launches: {listed}",
         "",
         "memories:",
-        *(f"  {text}" for text in memories.values()),
+        *(f"  {name} : {kind}" for name, kind in memories),
     ]
-    prologue = zip(
-        [step for step, _ in schedule.prologue], [f"after {a}" for a in after], strict=True
-    )
-    main = zip(schedule.main, [str(NodeOrigin(*p)) for p in schedule.places], strict=True)
-    for title, entry in (("prologue:", prologue), ("main:", main)):
+    lister = _StepLister(schedule, [name for name, _ in memories])
+    remarks = [f"after {a}" for a in after]
+    places = [str(NodeOrigin(*s.origin.place)) for s in schedule.main]
+    for title, entry, said in (
+        ("prologue:", prologue, remarks), ("main:", schedule.main, places)
+    ):  # fmt: skip
         lines += ["", title]
-        for step, remark in entry:
-            first, *inner = _steps([step], list(memories), families, 1)
+        for step, remark in zip(entry, said, strict=True):
+            first, *inner = lister.lines([step], 1)
             lines += [f"{first}  // {remark}", *inner]
     return "\n".join(lines)
 
 
-def _memories(main: ir.Operation) -> dict[str, str]:
-    """The memories that an entry names, in order: a short name, and its line."""
-    found: dict[str, str] = {}
-    marks = list(ir.ArrayAttr(main.attributes["arg_attrs"]))
-    for arg, mark in zip(main.regions[0].blocks[0].arguments, marks, strict=True):
-        d = ir.DictAttr(mark)
-        role = ir.StringAttr(d["lir.role"]).value
-        name = f"{role} {ir.StringAttr(d['lir.name']).value}" if "lir.name" in d else role
-        found[name] = f"{name} : {str(arg.type).removeprefix('memref<').removesuffix('>')}"
-    return found
+class _StepLister:
+    """The lines of steps, those inside a step below it."""
 
+    def __init__(self, schedule: Schedule, memories: Sequence[str]) -> None:
+        self.kernels, self.memories = schedule.kernels, memories
 
-def _launched(schedule: Schedule) -> list[str]:
-    def names(step: Any) -> list[str]:
-        if step[0] == "launch":
-            return [step[1]]
-        return [n for part in step if isinstance(part, list) for s in part for n in names(s)]
+    def lines(self, steps: Sequence[Step[Place]], depth: int) -> list[str]:
+        pad, lines = "  " * depth, list[str]()
+        for step in steps:
+            lines += [f"{pad}{self.line(step)}", *self.lines(step.children(), depth + 1)]
+        return lines
 
-    return [n for step in (*(s for s, _ in schedule.prologue), *schedule.main) for n in names(step)]
+    def place(self, place: Place) -> str:
+        moves = "".join(f"+{n}*round{k}" for k, n in place.moves)
+        return f"{self.memories[place.base]}+{place.offset}{moves}"
 
+    def line(self, step: Step[Place]) -> str:
+        match step:
+            case Launch():
+                return self.launch(step)
+            case If():
+                return f"if {self.place(step.flag)}"
+            case While():
+                most = f", at most {step.limit}" if step.limit >= 0 else ""
+                return f"while {self.place(step.flag)}{most}"
+            case For():
+                order = ", the last first" if step.reverse else ""
+                counter = f", round in {self.place(step.counter)}" if step.counter else ""
+                return f"for {step.rounds}{order}{counter}"
 
-def _steps(
-    steps: Sequence[Any], memories: list[str], families: dict[str, str], depth: int
-) -> list[str]:
-    """The lines of steps; structured ones hold others in lists."""
-    pad, lines = "  " * depth, list[str]()
-
-    def place(ref: tuple[Any, ...]) -> str:
-        base, offset, *moves = ref
-        return f"{memories[base]}+{offset}" + "".join(f"+{n}*round{k}" for k, n in moves)
-
-    for step in steps:
-        if step[0] != "launch":
-            lines.append(f"{pad}{step[0]} {_control(step, place)}")
-            for part in (p for p in step if isinstance(p, list)):
-                lines += _steps(part, memories, families, depth + 1)
-            continue
-        _, name, count, grain, scratch, refs, sizes = step
-        where = ", ".join(map(place, refs))
+    def launch(self, step: Launch[Place]) -> str:
+        kernel, (count, grain, scratch) = self.kernels[step.kernel], step.grid
+        where = ", ".join(map(self.place, step.places))
         how = f"range {count} grain {grain}" + (f" scratch {scratch}" if scratch else "")
-        given = f"; {', '.join(map(str, sizes))}" if sizes else ""
-        lines.append(f"{pad}{name} ({families[name]}) {how}: {where}{given}")
-    return lines
-
-
-def _control(step: Any, place: Callable[[tuple[Any, ...]], str]) -> str:
-    """What decides how often the steps inside a step run."""
-    match step:
-        case ("for", count, _, counter, reverse):
-            order = ", the last first" if reverse else ""
-            return f"{count}{order}" + (f", round in {place(counter)}" if counter else "")
-        case ("while", _, flag, _, limit, _):
-            return place(flag) + (f", at most {limit}" if limit >= 0 else "")
-        case _:
-            return place(step[1])
+        given = f"; {', '.join(map(str, step.sizes))}" if step.sizes else ""
+        return f"{kernel.name} ({kernel.family}) {how}: {where}{given}"

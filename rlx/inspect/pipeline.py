@@ -45,6 +45,7 @@ class PipelineInspect:
         return "\n".join(section(name, text) for name, text in sections)
 
 
+@located
 def inspect_pipeline(
     graph: Graph, target: str = "cpu", *, dims: dict[str, int] | None = None, **options: Any
 ) -> PipelineInspect:

@@ -17,7 +17,8 @@ With p = i + keys - queries (the last query sees the last key), a key is hidden
 
 A hidden score is -1e9 and not -inf, so a row that sees no key weighs all keys alike. Beside a
 visible key a hidden one has the weight 0 (scores are taken to lie above -1e9), and blocks of keys
-that nobody sees are skipped. A bias may hold -inf; a row of -inf alone is nan.
+that nobody sees are skipped. A bias may hold -inf, and a row of -inf alone is 0. The least finite
+number is a bias like others: beside it no score counts, so a row of it alone weighs all keys alike.
 
 The bits of a row depend neither on the range that a call was given nor on hidden keys after its
 last visible one: sums go key by key from the first, a chain a block of keys.

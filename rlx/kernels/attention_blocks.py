@@ -11,11 +11,13 @@ Queries lie side by side in the lanes: Q is transposed once, scores are ``[key][
 softmax goes over keys without crossing a lane. So no length needs a mask or a tail: keys come one
 by one, and lanes beyond the last query repeat it. Scores count in 1 / ln 2, so that weights are
 powers of two. They are made in the loop of the next scores, whose multiply-adds leave most of the
-machine's other instructions free.
+machine's other instructions free. Under a bias, which may be the least finite number, they count
+as they are, and what they lack to their peak is what is scaled.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from operator import or_
@@ -24,7 +26,7 @@ import numpy as np
 
 from rlx.kernels.attention_args import positions
 from rlx.kernels.attention_lanes import transpose
-from rlx.kernels.attention_mask import visible
+from rlx.kernels.attention_mask import inverse_of, visible
 from rlx.kernels.attention_sums import Pair, Sums
 from rlx.kernels.math.exponential import exp2_share
 from rlx.kernels.reg import Buffer, Reg
@@ -203,7 +205,7 @@ class Blocks(Sums):
             fade = k.load(self.scratch["fade"], v, t.lanes)
             total = k.fma(k.load(self.scratch["total"], p.r + v, t.lanes), fade, x)
             k.store(total, self.scratch["total"], p.r + v)
-            k.store(1.0 / total, self.scratch["inverse"], v)
+            k.store(inverse_of(total, self.config), self.scratch["inverse"], v)
 
     def score(
         self, p: Pair, lanes: list[int], ids: list[Reg],
@@ -315,7 +317,7 @@ class Blocks(Sums):
         def lifted() -> list[Reg]:
             found = zip(high, tops, peaks, strict=True)
             new = [k.select(above, k.ceil(top) + _SLACK, m) for above, top, m in found]
-            fades = [exp2_share(old - m) for old, m in zip(peaks, new, strict=True)]
+            fades = [exp2_share(self.below(m, old)) for old, m in zip(peaks, new, strict=True)]
 
             def fade(buffer: Buffer, at: Reg | int) -> None:
                 for v, x in zip(lanes, fades, strict=True):
@@ -327,6 +329,11 @@ class Blocks(Sums):
             return [*new, *(x * f for x, f in zip(totals, fades, strict=True))]
 
         return k.when(k.any(reduce(or_, high)), lifted, lambda: now, now)
+
+    def below(self, peak: Reg, score: Reg) -> Reg:
+        """How far a score is from its peak, as a power of two."""
+        found = score - peak
+        return found * (1.0 / math.log(2.0)) if self.unit == 1.0 else found
 
     def exponentials(
         self, p: Pair, lanes: list[int], done: Reg, peaks: list[Reg], totals: list[Reg]
@@ -340,7 +347,7 @@ class Blocks(Sums):
         k, t, scores, out = self.k, self.tile, self.scratch["scores"], []
         for v, m, before in zip(lanes, peaks, totals, strict=True):
             at = j * t.queries + v
-            w = exp2_share(k.load(scores, at, t.lanes) - m)
+            w = exp2_share(self.below(m, k.load(scores, at, t.lanes)))
             k.store(w, scores, at)
             out.append(before + w)
         return out

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 
 from rlx.kernels.attention_args import Arguments, AttentionConfig, Count, offsets, positions
 from rlx.kernels.attention_lanes import sum_lanes
-from rlx.kernels.attention_mask import Masking, visible, weight_of
+from rlx.kernels.attention_mask import Masking, inverse_of, visible, weight_of
 from rlx.kernels.builder import Kernel
 from rlx.kernels.reg import Reg
 from rlx.types import i32
@@ -224,7 +224,8 @@ class Decode:
     def finish(self, r: Reg) -> None:
         """Divide a row's sums by its total and write it out."""
         k, a, n = self.k, self.args, self.lanes
-        inverse = 1.0 / k.reduce("add", k.load(self.scratch["total"], r * n, n))
+        total = k.reduce("add", k.load(self.scratch["total"], r * n, n))
+        inverse = inverse_of(total, self.config)
         head, query = self.place(r)
         at, to = r * a.dim, a.at("out", self.b, head, query)
         k.loop(

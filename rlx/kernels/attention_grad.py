@@ -32,7 +32,7 @@ from rlx.kernels.attention_args import (
     tile_for,
 )
 from rlx.kernels.attention_lanes import transpose
-from rlx.kernels.attention_mask import HIDDEN, Masking, visible, weight_of
+from rlx.kernels.attention_mask import HIDDEN, Masking, inverse_of, visible, weight_of
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.family import Launch
 from rlx.kernels.reg import Buffer, Reg
@@ -315,7 +315,7 @@ class _Emitter:
 
             zero = k.const(0.0, self.config.compute, t.lanes)
             total, along = k.loop(0, count, 1, weight, [zero, zero])
-            inverse = 1.0 / total
+            inverse = inverse_of(total, self.config)
             mean, factor = along * inverse, k.splat(self.scale, t.lanes)
             if self.config.mask not in ("none", "bias"):
                 # Where no key is seen the weights are alike, whatever q and k are.

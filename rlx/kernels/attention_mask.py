@@ -14,7 +14,7 @@ from rlx.kernels.reg import Reg
 from rlx.records import frozen
 from rlx.types import i32
 
-__all__ = ["HIDDEN", "Masking", "visible", "weight_of"]
+__all__ = ["HIDDEN", "Masking", "inverse_of", "visible", "weight_of"]
 
 HIDDEN = -1e9
 """The score of a key that a mask hides."""
@@ -43,6 +43,15 @@ def weight_of(x: Reg) -> Reg:
     return x.k.select(x < low, 0.0, exp_moderate(x.k.select(x < low, low, x)))
 
 
+def inverse_of(total: Reg, config: ScoresConfig) -> Reg:
+    """What the weighted values of a row are multiplied by, from the total of its weights: 0 where a
+    bias of -inf alone has left no key a weight."""
+    inverse = 1.0 / total
+    if config.mask != "bias":
+        return inverse
+    return total.k.select(total.k.compare("eq", total, 0.0), 0.0, inverse)
+
+
 def keeps(k: Kernel, x: Reg) -> Reg:
     """Whether an element of a custom mask keeps its key: not less than one half."""
     if x.dtype.is_float:
@@ -58,7 +67,8 @@ class Masking:
     config: ScoresConfig
     args: Arguments
     unit: float = 1.0
-    """What a score of 1 is in the vectors: those of base 2 count in 1 / ln 2."""
+    """What a score of 1 is in the vectors: those of base 2 count in 1 / ln 2. It is 1 under a bias,
+    which may be the least finite number."""
 
     def kept(self, b: Reg, key: Reg) -> Reg:
         """Whether a custom mask keeps a key, as 1 or 0 of the compute type."""
@@ -90,7 +100,8 @@ class Masking:
         """
         k, mask = self.k, self.config.mask
         if mask == "bias":
-            return s + extra() if self.unit == 1.0 else k.fma(extra(), self.unit, s)
+            assert self.unit == 1.0
+            return s + extra()
         if mask == "custom":
             return k.select(extra() > 0.5, s, HIDDEN * self.unit)
         if mask == "none":

@@ -121,7 +121,8 @@ class Pairs(Blocks):
             for v, m, before in zip(lanes, peaks, sums, strict=True):
 
                 def weight(j: Reg, v: int = v, m: Reg = m) -> Reg:
-                    return exp2_bf16(k.load(self.scratch["scores"], v + j * t.queries, t.lanes) - m)
+                    s = k.load(self.scratch["scores"], v + j * t.queries, t.lanes)
+                    return exp2_bf16(self.below(m, s))
 
                 other = k.const(0.0, self.config.compute, t.lanes) if last else weight(j + 1)
                 x = paired(k, weight(j), other)

@@ -78,7 +78,9 @@ class Sums:
         self.starts, _ = offsets(lengths, k.index(0))
         self.scratch = {name: k.scratch(dt, at * dt.bytes) for name, at in self.starts.items()}
         self.width = padded(a.dim, tile)
-        self.masking = Masking(k, config, a, unit=1.0 / math.log(2.0))
+        # A bias may be the least finite number, which no factor above 1 keeps finite.
+        self.unit = 1.0 if config.mask == "bias" else 1.0 / math.log(2.0)
+        self.masking = Masking(k, config, a, unit=self.unit)
         self.lanes = [tile.lanes * v for v in range(tile.query_vectors)]
         self.parts = [tile.lanes * v for v in range(tile.dim_vectors)]
 

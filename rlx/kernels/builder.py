@@ -137,17 +137,17 @@ class Kernel(Control):
             body = [start, *casts, *self._head, *self._lines, "    gpu.return", "  }"]
         else:
             args = ["%begin: index", "%end: index", *args]
-            args += [f"{s.name}: index" for s in self._sizes]
+            args += [f"{s}: index" for s in (*(s.name for s in self._sizes), *self._words)]
             if self._scratch:
                 args.append(f"{self._scratch.name}: {self._scratch.mlir}")
             start = f"  func.func @{self.name}({', '.join(args)}) {{"
             body = [start, *self._head, *self._lines, "    return", "  }"]
-            body += [line for lines in self._functions.values() for line in lines]
+            body += [line for lines, _ in self._functions.values() for line in lines]
         return KernelText(
             self.name,
             "\n".join(body),
             tuple(b.dtype for b in self._buffers),
-            tuple(s.name[1:] for s in self._sizes),
+            tuple(name[1:] for name in (*(s.name for s in self._sizes), *self._words)),
             self._scratch is not None,
             self.target.frame,
             tuple(n for n, b in enumerate(self._buffers) if b.name in self._written),
@@ -157,13 +157,16 @@ class Kernel(Control):
         )
 
     def _gpu_sizes(self) -> tuple[list[str], list[str]]:
-        """The argument that brings the numbers, as i32, and the lines that make indices of them."""
-        names = [*(s.name for s in self._sizes), *(start_of(b) for b in self._buffers)]
+        """The argument that brings the numbers, as i32, and the lines that make indices of those
+        which are no words of literals."""
+        sizes, starts = [s.name for s in self._sizes], [start_of(b) for b in self._buffers]
+        names = [*sizes, *self._words, *starts]
         kind = f"memref<{len(names)}xi32{self._space()}>"
         lines: list[str] = []
         for n, name in enumerate(names):
             word = f"{name}_i32"
             lines.append(f"    {word}_at = arith.constant {n} : index")
             lines.append(f"    {word} = memref.load %sizes[{word}_at] : {kind}")
-            lines.append(f"    {name} = arith.index_cast {word} : i32 to index")
+            if name not in self._words:
+                lines.append(f"    {name} = arith.index_cast {word} : i32 to index")
         return [f"%sizes: {kind}"], lines

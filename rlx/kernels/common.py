@@ -25,6 +25,7 @@ from rlx.kernels.probe import Probe
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg
 from rlx.kernels.strides import row_major
 from rlx.ops.base import Op, op_class, placeholders
+from rlx.ops.declared import is_foreign
 from rlx.ops.recurrence import Running
 from rlx.records import frozen
 from rlx.types import DType, TensorType, bf16, f16, f32
@@ -350,8 +351,17 @@ def workspaces(config: CommonConfig, frame: Frame = "cpu") -> list[TensorType]:
     return [*built.workspaces, *(work if frame == "gpu" else ())]
 
 
-@cache
 def _traced(config: CommonConfig, frame: Frame) -> LoopBuilder:
+    # What the code of an op from outside reads may be something else the next time.
+    return (_trace if is_foreign(op_class(config.op)) else _known_trace)(config, frame)
+
+
+@cache
+def _known_trace(config: CommonConfig, frame: Frame) -> LoopBuilder:
+    return _trace(config, frame)
+
+
+def _trace(config: CommonConfig, frame: Frame) -> LoopBuilder:
     """The kernel built for no target: its domain and memory are the same for all of a frame, its
     messages for all."""
     return _build("trace", config, Probe(frame))

@@ -8,7 +8,7 @@ from functools import partial
 from rlx.kernels.complex import flat, gathered
 from rlx.kernels.memory import ERROR, Memory
 from rlx.kernels.reg import INDEX, Buffer, Reg
-from rlx.types import DType, bool_, i32
+from rlx.types import DType, bool_, i32, i64
 
 __all__ = ["ROUNDS_SITE", "ROW", "Control"]
 
@@ -207,6 +207,19 @@ class Control(Memory):
 
         self.when(cond, lambda: self.when(self.compare("eq", self.load(error, 0), 0), record))
 
+    def rounds(self, error: Buffer) -> Reg:
+        """How many rounds a loop of a CPU kernel may run before it asks this again; 0: it is to
+        end. The runtime's function for that is the third word of the record."""
+        assert self.target.frame == "cpu"
+        kind = f"memref.extract_aligned_pointer_as_index {error.name} : {error.mlir} -> index"
+        address = self.cast(self.op(kind, INDEX, 0), i64)
+        record, function = self.fresh(), self.fresh()
+        self.line(f"{record} = llvm.inttoptr {address.name} : i64 to !llvm.ptr")
+        word = self.load(error, 2)
+        self.line(f"{function} = llvm.inttoptr {word.name} : i64 to !llvm.ptr")
+        call = f"llvm.call {function}({record}) : !llvm.ptr, (!llvm.ptr) -> i64"
+        return self.op(call, i64, 0)
+
     def _record_cut(self, cond: Reg) -> None:
         """If ``cond``, a loop was cut: record that as a fault."""
         if self._watch is None:
@@ -246,7 +259,8 @@ class Control(Memory):
         body: Callable[..., None],
     ) -> None:
         """Call the function ``name`` of a CPU kernel with buffers and indices. The first call
-        defines it, by ``body(*indices)``, which may use these buffers and registers and no others.
+        defines it, by ``body(*indices)``, which may use these buffers and registers, the literals
+        of the launch, and no others.
 
         It is for what needs many constants: no loop around it keeps them in registers.
         """
@@ -254,15 +268,21 @@ class Control(Memory):
             raise self._refuse("a GPU kernel is one function")
         if name not in self._functions:
             outside = self._lines, self._head, self._constants, self._rounded, self._depth
+            given = self._read, self._literals, self._spread
             self._lines, self._head, self._constants, self._rounded, self._depth = [], [], {}, {}, 2
+            self._read, self._literals, self._spread = set(), {}, {}
             args = [self.reg(self.fresh(), INDEX) for _ in indices]
             body(*args)
-            heads = [f"{b.name}: {b.mlir}" for b in buffers] + [f"{a.name}: index" for a in args]
+            names = [*(a.name for a in args), *sorted(self._read)]
+            heads = [f"{b.name}: {b.mlir}" for b in buffers] + [f"{n}: index" for n in names]
             start = f"  func.func private @{self.name}_{name}({', '.join(heads)}) {{"
-            self._functions[name] = [start, *self._head, *self._lines, "    return", "  }"]
+            lines = [start, *self._head, *self._lines, "    return", "  }"]
+            self._functions[name] = lines, self._read
             self._lines, self._head, self._constants, self._rounded, self._depth = outside
-        values = ", ".join(x.name for x in (*buffers, *indices))
-        types = ", ".join([b.mlir for b in buffers] + ["index"] * len(indices))
+            self._read, self._literals, self._spread = given
+        words = sorted(self._functions[name][1])
+        values = ", ".join([*(x.name for x in (*buffers, *indices)), *words])
+        types = ", ".join([b.mlir for b in buffers] + ["index"] * (len(indices) + len(words)))
         self.line(f"func.call @{self.name}_{name}({values}) : ({types}) -> ()")
 
     def _results(self, name: str, like: Sequence[Reg]) -> list[Reg]:

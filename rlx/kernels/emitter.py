@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 from rlx.errors import UnsupportedError
 from rlx.kernels.complex import Complex, pair
 from rlx.kernels.reg import INDEX, Buffer, Number, Reg, mlir_element, mlir_type
-from rlx.types import DType, bool_, f32, f64, i32, i64, u32, u64
+from rlx.types import DType, bool_, f32, f64, i8, i16, i32, i64, u32, u64
 
 if TYPE_CHECKING:
     from rlx.kernels.builder import Kernel, KernelTarget
@@ -30,9 +31,15 @@ class Emitter:
         self._sizes: list[Reg] = []
         self._constants: dict[str, str] = {}
         self._numbers: dict[str, Number] = {}
+        # The literals that the launch brings: the names of all their words, those that the function
+        # at hand reads, and the registers that it made of them at its top, also for lanes.
+        self._words: list[str] = []
+        self._read: set[str] = set()
+        self._literals: dict[tuple[int, DType], Reg] = {}
+        self._spread: dict[tuple[str, int], Reg] = {}
         self._count = 0
         self._depth = 2
-        self._functions: dict[str, list[str]] = {}
+        self._functions: dict[str, tuple[list[str], set[str]]] = {}
         self._scratch: Buffer | None = None
         self._written: set[str] = set()
         self._rounded: dict[tuple[str, DType], str] = {}
@@ -146,8 +153,13 @@ class Emitter:
             raise self._refuse(f"a register of {x.lanes} lanes where {lanes} are needed")
         if isinstance(x, Complex):
             return pair(self.splat(x.re, lanes), self.splat(x.im, lanes))
-        kind = mlir_type(x.dtype, lanes)
-        return self.op(f"vector.broadcast {x.name} : {x.mlir} to {kind}", x.dtype, lanes)
+        text = f"vector.broadcast {x.name} : {x.mlir} to {mlir_type(x.dtype, lanes)}"
+        if x not in self._literals.values():
+            return self.op(text, x.dtype, lanes)
+        if (x.name, lanes) not in self._spread:
+            with self.at_top():
+                self._spread[x.name, lanes] = self.op(text, x.dtype, lanes)
+        return self._spread[x.name, lanes]
 
     def from_elements(self, parts: Sequence[Reg]) -> Reg:
         """The vector of these scalars."""
@@ -173,6 +185,40 @@ class Emitter:
         kinds = f"{a.mlir}, {a.mlir}"
         text = f"vector.shuffle {a.name}, {b.name} {list(lanes)} : {kinds}"
         return self.op(text, a.dtype, len(lanes))
+
+    # -- literals of the launch ------------------------------------------------------------
+
+    @contextmanager
+    def at_top(self) -> Generator[None]:
+        """Append to the beginning of the function at hand, where its constants are."""
+        lines, depth = self._lines, self._depth
+        self._lines, self._depth = self._head, 2
+        try:
+            yield
+        finally:
+            self._lines, self._depth = lines, depth
+
+    def literal(self, at: int, of: int, dt: DType) -> Reg:
+        """A scalar that the launch brings, behind its sizes: in the words from ``at`` on, of ``of``
+        in all. A word has 64 bits, on a GPU 32, where 64 bits are two words, the low one first."""
+        self._words = [f"%literal{n}" for n in range(of)]
+        if (at, dt) not in self._literals:
+            with self.at_top():
+                self._literals[at, dt] = self._from_words(self._words[at:], dt)
+        return self._literals[at, dt]
+
+    def _from_words(self, words: Sequence[str], dt: DType) -> Reg:
+        low, *_ = words
+        self._read.add(low)
+        signed = {8: i8, 16: i16, 32: i32, 64: i64}[dt.bits]
+        if self.target.frame == "cpu":
+            bits = self.op(f"arith.index_cast {low} : index to i64", i64, 0)
+        elif dt.bits <= 32:
+            bits = self.reg(f"{low}_i32", i32)
+        else:
+            high = self.reg(f"{words[1]}_i32", i32)
+            bits = self.cast(self.reg(f"{low}_i32", u32), i64) | (self.cast(high, i64) << 32)
+        return self.bitcast(self.cast(bits, signed), dt)
 
     # -- conversions -----------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 A config is a frozen dataclass that holds what the emitted code depends on (element types, the
 pointwise program, tile variants) and nothing else: sizes and strides are run-time arguments, so
 one object serves every shape. ``Launch`` carries them, in the order in which ``emit`` declares
-its buffers and sizes; both functions stand side by side in the family's file.
+its buffers and sizes; both functions stand side by side in the family's file. The literals of
+pointwise programs become arguments behind the sizes (``literals``), of which families know nothing.
 """
 
 from __future__ import annotations

@@ -6,11 +6,14 @@ the program: a tree of blocks. A value is a row of elements, a register each, nu
 block: first the block's inputs, then what its steps give.
 
 One worker runs the loop. Arguments: buffers of the inputs and the outputs; if a loop has a limit,
-the i64[2] ``error`` and a size ``site`` for each such loop, in the order of the program.
+or may run for long, the record ``error``; and a size ``site`` for each loop that has a limit, in
+the order of the program. A loop that may run for long asks the runtime now and then whether it is
+to end.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -33,12 +36,20 @@ __all__ = [
     "While",
     "emit",
     "launch",
+    "runs_long",
 ]
 
 name = "loop"
 
 OVER_LIMIT = 1
 """The code of the fault that a loop has met its limit."""
+
+ASKS_SINCE = 2
+"""The kernel ABI of the first runtime that a loop can ask whether it is to end."""
+
+LONG, SHORT = 1 << 20, 1 << 10
+"""A kernel of more rounds in all than the first may run for long; in it a loop of more than the
+second asks whether it is to end. Both take some milliseconds or less."""
 
 
 @frozen
@@ -163,6 +174,29 @@ def limits(block: Rows) -> int:
     return count
 
 
+def runs_long(block: Rows) -> bool:
+    """Whether the loops of a block may take so long that somebody would want to end them."""
+    return _rounds(block) > LONG
+
+
+def _rounds(block: Rows) -> float:
+    """The most rounds that the loops of a block make in all."""
+    return sum(map(_rounds_of, block.steps))
+
+
+def _rounds_of(step: Part) -> float:
+    match step:
+        case While():
+            rounds = step.limit if step.limit >= 0 else math.inf
+            return rounds * (1 + _rounds(step.test) + _rounds(step.body))
+        case For():
+            return step.rounds * (1 + _rounds(step.body))
+        case If():
+            return max(_rounds(step.then), _rounds(step.otherwise))
+        case _:
+            return 0
+
+
 Value: TypeAlias = list[Reg]
 
 
@@ -174,10 +208,13 @@ class _Emitter:
         self.results = [k.buffer(f"out{n}", dt) for n, dt in enumerate(config.outputs)]
         self.sites: list[Reg] = []
         self.error: Buffer | None = None
-        if count := limits(config.block):
+        self.long, count = runs_long(config.block), limits(config.block)
+        if count or self.long:
             self.error = k.error_record()
             self.sites = [k.size(f"site{n}") for n in range(count)]
         self.met = 0
+        # Rounds until the runtime is asked again; 0: the loops are to end.
+        self.left: Reg = k.const(1, i64)
 
     def emit(self) -> KernelText:
         self.k.parallel(lambda _: self.run())
@@ -216,22 +253,31 @@ class _Emitter:
 
     def branch(self, step: If, args: list[Value]) -> list[Value]:
         like = [[self.k.reg("%like", _wide(row.dtype))] * row.size for row in step.results]
+        asks, before = self.long and _rounds_of(step) > SHORT, self.left
+
+        def side(block: Rows) -> list[Reg]:
+            self.left = before
+            return [*_flat(self.block(block, args[1:])), *([self.left] if asks else ())]
+
         out = self.k.when(
             args[0][0],
-            lambda: _flat(self.block(step.then, args[1:])),
-            lambda: _flat(self.block(step.otherwise, args[1:])),
-            results=_flat(like),
+            lambda: side(step.then),
+            lambda: side(step.otherwise),
+            results=[*_flat(like), *([before] if asks else ())],
         )
+        self.left = out.pop() if asks else before
         return _cut(out, like)
 
     def repeat(self, step: While, args: list[Value]) -> list[Value]:
         carried, fixed = args[: step.carries], args[step.carries :]
         k, limited = self.k, step.limit >= 0
         watched = self.error is not None and (limited or limits(step.body) > 0)
+        asks = self.long and _rounds_of(step) > SHORT
         site = self.sites[self.met] if limited else None
         self.met += limited
 
         def test(*regs: Reg) -> Reg:
+            regs, left = self.asking(regs, asks)
             round_, *rest = regs if limited else (None, *regs)
             ((more,),) = self.block(step.test, [*_cut(rest, carried), *fixed])
             if site is not None and round_ is not None:
@@ -241,23 +287,41 @@ class _Emitter:
             if watched:
                 assert self.error is not None
                 more = more & k.compare("eq", k.load(self.error, 0), 0)
-            return more
+            return more & (left > 0) if asks else more
 
         def body(*regs: Reg) -> list[Reg]:
+            regs, _ = self.asking(regs, asks)
             round_, *rest = regs if limited else (None, *regs)
             new = _flat(self.block(step.body, [*_cut(rest, carried), *fixed]))
-            return new if round_ is None else [round_ + 1, *new]
+            asked = [self.ask()] if asks else []
+            return [*new, *asked] if round_ is None else [round_ + 1, *new, *asked]
 
-        start = _flat(carried)
-        out = k.repeat(test, body, [k.const(0, i64), *start] if limited else start)
+        start = [*([k.const(0, i64)] if limited else ()), *_flat(carried)]
+        out = k.repeat(test, body, [*start, self.left] if asks else start)
+        if asks:
+            self.left = out.pop()
         return _cut(out[limited:], carried)
+
+    def asking(self, regs: tuple[Reg, ...], asks: bool) -> tuple[tuple[Reg, ...], Reg]:
+        """What a loop carries, and how many rounds are left, which is the last of it if it asks."""
+        if asks:
+            regs, self.left = regs[:-1], regs[-1]
+        return regs, self.left
+
+    def ask(self) -> Reg:
+        """At the end of a round: how many are left, of which the runtime says anew when there are
+        none."""
+        k, error, left = self.k, self.error, self.left - 1
+        assert error is not None
+        (left,) = k.when(left <= 0, lambda: k.rounds(error), lambda: left, results=[left])
+        return left
 
     def count(self, step: For, args: list[Value]) -> list[Value]:
         carried, fixed = args[: step.carries], args[step.carries :]
         k = self.k
         rows = step.body.inputs[1 + len(args) :]
 
-        def body(i: Reg, *regs: Reg) -> list[Reg]:
+        def round_(i: Reg, *regs: Reg) -> list[Reg]:
             at = (step.rounds - 1) - i if step.reverse else i
             elements = [
                 [k.load(self.buffers[n], at * row.size + e) for e in range(row.size)]
@@ -270,7 +334,19 @@ class _Emitter:
                     k.store(reg, self.results[n], at * len(value) + e)
             return _flat(new[: step.carries])
 
-        return _cut(k.loop(0, step.rounds, 1, body, _flat(carried)), carried)
+        start = _flat(carried)
+        if not self.long or _rounds_of(step) <= SHORT:
+            return _cut(k.loop(0, step.rounds, 1, round_, start), carried)
+
+        def body(i: Reg, *regs: Reg) -> list[Reg]:
+            regs, _ = self.asking(regs, True)
+            return [i + 1, *round_(i, *regs), self.ask()]
+
+        def test(i: Reg, *regs: Reg) -> Reg:
+            return (i < step.rounds) & (regs[-1] > 0)
+
+        _, *out, self.left = k.repeat(test, body, [k.index(0), *start, self.left])
+        return _cut(out, carried)
 
 
 def _wide(dt: DType) -> DType:

@@ -21,7 +21,7 @@ FLAT = 1 << 40
 """Declared length of flat buffers: a static shape is what MLIR's bare-pointer convention needs."""
 
 # What the builder itself calls values and arguments.
-_TAKEN = re.compile(r"[ct]\d+|begin|end|scratch|sizes|.*_(?:start|i32|i32_at)")
+_TAKEN = re.compile(r"(?:[ct]|literal)\d+|begin|end|scratch|sizes|.*_(?:start|i32|i32_at)")
 
 
 def start_of(b: Buffer) -> str:

@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Program", "Step"]
 
+_ARGUMENT = "argument"
+"""In the place of an op's name: the value is a literal that the launch brings."""
+
 
 @frozen
 class Step:
     """One pointwise op. ``args`` are value numbers: the program's inputs first, then its steps.
 
     ``dtypes`` are the element types of the operands, ``dtype`` that of the result. A number is
-    the step of ``literal``.
+    the step of ``literal``, or of ``argument`` if the launch brings it.
     """
 
     op: str
@@ -41,15 +44,28 @@ class Step:
         """A step without operands, whose value is a number of ``dt`` (already rounded to it)."""
         return Step(Constant.name, (), (), dt, (("value", _text(value, dt)),))
 
+    @staticmethod
+    def argument(at: int, of: int, dt: DType) -> Step:
+        """A step without operands, whose value the launch brings: in its words from number ``at``
+        on, of ``of`` in all (``rlx.kernels.literals``)."""
+        return Step(_ARGUMENT, (), (), dt, (("at", at), ("of", of)))
+
+    @property
+    def number(self) -> Number | None:
+        """The value of a literal; None for any other step."""
+        return _number(self.attrs[0][1], self.dtype) if self.op == Constant.name else None
+
     def emit(self, k: Kernel, *args: Reg) -> Reg:
         """Emit the step on its operands (16-bit floats as f32), rounded to its element type.
 
         A literal, and a step on scalars alone, gives a scalar, whatever the lanes around it.
         """
         attrs = dict(self.attrs)
-        if self.op == Constant.name:
-            value = _number(attrs["value"], self.dtype)
-            return k.const(value, f32 if self.dtype in (f16, bf16) else self.dtype)
+        wide = f32 if self.dtype in (f16, bf16) else self.dtype
+        if self.op == _ARGUMENT:
+            return k.literal(attrs["at"], attrs["of"], wide)
+        if (value := self.number) is not None:
+            return k.const(value, wide)
         node = op_class(self.op)(*placeholders([TensorType((), dt) for dt in self.dtypes]), **attrs)
         return k.round_to(node.scalar(k, *args), self.dtype)
 

@@ -1,52 +1,41 @@
-"""What a pass is."""
+"""What passes share."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import ClassVar
-
 from rlx._mlir import ir
+from rlx.dialects.bridge import place_of
+from rlx.errors import IRError
 from rlx.lowering.compilation import Compilation, Options
-from rlx.records import frozen
+from rlx.lowering.passes import Pass, RulePass
+from rlx.text.elements import OUTPUT
 
-__all__ = ["Compilation", "Options", "Pass", "RulePass", "argument_marks", "functions"]
-
-
-class Pass(ABC):
-    """A step of the pipeline on a module, in place or giving a new one.
-
-    ``name`` is its command-line name; the docstring's first line is its help. ``verifies`` says
-    that the module it returns has been verified already, as one that was parsed has. A pass with
-    options is a frozen dataclass, whose fields they are (see ``pass_options``).
-    """
-
-    name: ClassVar[str]
-    verifies: ClassVar[bool] = False
-
-    @abstractmethod
-    def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
-        """Rewrite the module (in place, returning it) or return a new one.
-
-        It is called with the module's context, and an unknown location, as the current ones.
-        """
-
-
-@frozen
-class RulePass(Pass):
-    """A pass made of rules, each of which improves a module and is right to leave out."""
-
-    rules: ClassVar[tuple[str, ...]]
-    disable_rules: tuple[str, ...] = ()
-
-    def applies(self, rule: str) -> bool:
-        """Whether a rule is on."""
-        return rule not in self.disable_rules
+__all__ = [
+    "Compilation", "Options", "Pass", "RulePass", "argument_marks", "functions", "output_names",
+]  # fmt: skip
 
 
 def functions(module: ir.Module) -> dict[str, ir.Operation]:
     """The functions of a module by name."""
     ops = [view.operation for view in module.body.operations]
     return {ir.StringAttr(o.attributes["sym_name"]).value: o for o in ops if o.name == "func.func"}
+
+
+def output_names(main: ir.Operation) -> list[str]:
+    """The names of the outputs of @main, which are numbers where it gives none; IRError for text
+    that names some of them, or two alike."""
+    returned = list(main.regions[0].blocks[0].operations)[-1].operation.operands
+    marks = ir.ArrayAttr(main.attributes["res_attrs"]) if "res_attrs" in main.attributes else ()
+    given = [ir.DictAttr(mark) for mark in marks]
+    found = [str(mark[OUTPUT]) for mark in given if OUTPUT in mark]
+    texts = [m[OUTPUT] for m in given if OUTPUT in m and isinstance(m[OUTPUT], ir.StringAttr)]
+    names = [ir.StringAttr(text).value for text in texts]
+    if found and (len(set(names)) < len(returned) or not all(names)):
+        raise IRError(
+            f"{len(returned)} outputs have the names {', '.join(found)}; each has its own {OUTPUT},"
+            " or none has one",
+            place_of(main),
+        )
+    return names or [str(i) for i in range(len(returned))]
 
 
 def argument_marks(f: ir.Operation) -> list[ir.Attribute]:

@@ -17,7 +17,7 @@ from rlx.clock import Tick
 from rlx.errors import GraphError, did_you_mean
 from rlx.lowering.report import ArenaBuffer, DispatchReport, FusionReport, times_text
 from rlx.ops import OP_MODULES
-from rlx.ops.builders import located
+from rlx.ops.builders import located, public
 from rlx.records import frozen, record
 from rlx.tracing import span
 
@@ -47,6 +47,7 @@ def _mir_ops(option: str, given: Any) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+@public
 @frozen
 class Options:
     """What a user may choose about a compile.

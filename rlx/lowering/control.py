@@ -18,10 +18,10 @@ from rlx.lowering.loops import NoLoop, TooLarge, loop_program
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.overwrite import Overwrites, write
 from rlx.lowering.report import MissedFusion
-from rlx.lowering.steps import Branch, For, Repeat, Step
 from rlx.lowering.views import Rounds, View
 from rlx.ops.checkpoint import Barrier
 from rlx.ops.control import Cond, Control, Scan, WhileLoop
+from rlx.schedule.steps import For, If, Step, While
 from rlx.types import i64
 
 __all__ = ["lower_call"]
@@ -72,7 +72,8 @@ def _one_kernel(
     views[:taken] = [lowering.dense(v) for v in found.operands[:taken]]
     results = [lowering.result(r) for r in op.results]
     sites = [lowering.site(message) for message in found.sites]
-    error = [View.dense(lowering.error, i64, (2,))] if sites else []
+    asks = sites or loop.runs_long(found.config.block)
+    error = [View.dense(lowering.error, i64, (2,))] if asks else []
     lowering.launch("loop", found.config, [*views, *results, *error], loop.launch(sites))
     return True
 
@@ -141,13 +142,13 @@ def _cond(call: _Call, node: Control) -> None:
     flag = lowering.view(call.op.operands[0])
     lowering.touch(flag)
 
-    def branch(key: str) -> list[Step]:
+    def branch(key: str) -> tuple[Step[View], ...]:
         with lowering.inside() as steps:
             values = call.run(key, call.operands[1:], call.results)
             write(values, call.results, lowering)
-        return steps
+        return tuple(steps)
 
-    lowering.append(Branch(flag, branch("then"), branch("otherwise"), lowering.trail))
+    lowering.append(If(flag, branch("then"), branch("otherwise"), lowering.origin))
 
 
 def _while_loop(call: _Call, node: Control) -> None:
@@ -162,7 +163,8 @@ def _while_loop(call: _Call, node: Control) -> None:
             lowering.touch(flag)
         with lowering.inside() as body:
             write(call.run("body", operands, call.in_place("body", carried)), carried, lowering)
-    lowering.append(Repeat(test, flag, body, node.limit, site, lowering.trail))
+    origin = lowering.origin
+    lowering.append(While(tuple(test), flag, tuple(body), node.limit, site, origin))
 
 
 def _scan(call: _Call, node: Control) -> None:
@@ -177,12 +179,13 @@ def _scan(call: _Call, node: Control) -> None:
     scanned = [lowering.view(v) for v in list(call.op.operands)[end:]]
     counter = lowering.fresh(i64, ())
     counts = len(list(inner[0].uses)) > 0
-    rounds = Rounds(node.rounds)
+    rounds = Rounds(node.rounds, lowering.depth)
     with lowering.repeated():
         if counts:
             lowering.touch(counter)
         elements = [v.element(rounds) for v in scanned]
         places = [v.element(rounds) for v in stacks]
+        lowering.depth += 1
         with lowering.inside() as body:
             values = call.run(
                 "body",
@@ -192,7 +195,9 @@ def _scan(call: _Call, node: Control) -> None:
             # The stacks first: what is carried may be among them.
             write(values[at:], places, lowering)
             write(values[:at], carried, lowering)
-    lowering.append(For(rounds, body, counter if counts else None, node.reverse, lowering.trail))
+        lowering.depth -= 1
+    counted = counter if counts else None
+    lowering.append(For(node.rounds, tuple(body), counted, node.reverse, lowering.origin))
 
 
 _LOWER: dict[type[Control], Callable[[_Call, Control], None]] = {

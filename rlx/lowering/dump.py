@@ -9,13 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlx import knobs
-from rlx.dialects.context import make_context
-from rlx.dialects.export import to_mlir
 from rlx.errors import KnobError, did_you_mean
 from rlx.graph import Graph
-from rlx.lowering.base import Compilation, Options
-from rlx.lowering.levels import lower_by_level
-from rlx.lowering.pipeline import STAGES
+from rlx.lowering.compilation import Compilation, Options
 from rlx.lowering.report import times_text
 from rlx.targets.base import Target
 
@@ -32,6 +28,10 @@ def dump_levels(graph: Graph, target: Target, options: Options) -> None:
     said = knobs.ir_dump.get()
     if not said:
         return
+    from rlx.dialects.context import make_context
+    from rlx.dialects.export import to_mlir
+    from rlx.lowering.levels import lower_by_level
+
     compilation = Compilation(target, options)
     try:
         write = _writer(said, graph.name)
@@ -71,6 +71,8 @@ def _writer(said: str, name: str) -> Callable[[str, str], None]:
 
 
 def _printer(said: str, name: str) -> Callable[[str, str], None]:
+    from rlx.lowering.pipeline import STAGES
+
     wanted = [w.strip() for w in said.split(",") if w.strip()]
     known = (*STAGES, "all")
     for w in wanted:
@@ -96,6 +98,8 @@ def _directory(folder: Path, name: str) -> Callable[[str, str], None]:
         stem += f".{_dumped[stem]}"
 
     def write(level: str, text: str) -> None:
+        from rlx.lowering.pipeline import STAGES
+
         ending = "mlir" if level in STAGES else "txt"
         Path(f"{stem}.{level}.{ending}").write_text(text.rstrip() + "\n", encoding="utf-8")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
+from collections.abc import Container, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -12,19 +12,10 @@ from rlx.errors import UnsupportedError
 from rlx.kernels.builder import KernelText
 from rlx.kernels.control import ROUNDS_SITE
 from rlx.kernels.emit import emit_kernel
-from rlx.lowering.schedule import Schedule
+from rlx.schedule.plan import ROLES, PrologueStep, Role, Schedule
+from rlx.schedule.steps import Launch, Place, Step, launches, map_each
 from rlx.targets.base import Target
-from rlx.targets.gpu.program import (
-    Branch,
-    Dispatch,
-    For,
-    GpuProgram,
-    Memory,
-    Place,
-    Repeat,
-    Step,
-    groups,
-)
+from rlx.targets.gpu.program import GpuProgram, Memory, groups
 from rlx.targets.gpu.rounds import Rounds
 from rlx.targets.gpu.work import Binding, Kernel
 from rlx.targets.triton.compile import compile_kernel
@@ -42,8 +33,8 @@ def gpu_program(
     Raises UnsupportedError for a kernel that the target's language cannot say.
     """
     named = {symbols[k.name]: k for k in schedule.kernels}  # equal kernels have one name
-    numbers = {name: n for n, name in enumerate(named)}
-    numbers = {k: numbers[name] for k, name in symbols.items()}
+    numbered = {name: n for n, name in enumerate(named)}
+    numbers = [numbered[symbols[k.name]] for k in schedule.kernels]
 
     def emitted(watched: Container[int]) -> list[KernelText]:
         plain, watching = target.kernels, replace(target.kernels, watches=True)
@@ -78,19 +69,13 @@ def _at_launch(kernel: str, schedule: Schedule) -> Generator[None]:
     except UnsupportedError as e:
         if e.location:
             raise
-        launched = _launched([*(step for step, _ in schedule.prologue), *schedule.main])
-        ops, file, line, *_ = schedule.launches[list(launched).index(kernel)]
+        names = [schedule.kernels[s.kernel].name for s in launches(_all_steps(schedule))]
+        ops, file, line, *_ = schedule.launches[names.index(kernel)]
         raise UnsupportedError(f"{ops}: {e.message}", (file, line)) from None
 
 
-def _launched(steps: Iterable[Any]) -> Iterator[str]:
-    """The kernels of all launches, in the order of ``Schedule.launches``."""
-    for kind, *parts in steps:
-        if kind == "launch":
-            yield parts[0]
-        else:
-            for inner in parts:
-                yield from _launched(inner) if isinstance(inner, list) else ()
+def _all_steps(schedule: Schedule) -> list[Step[Place]]:
+    return [*(step for step, _ in schedule.prologue), *schedule.main]
 
 
 def _kernel(text: KernelText, code: bytes, target: Target) -> Kernel:
@@ -118,7 +103,7 @@ class _Builder:
     def __init__(
         self,
         schedule: Schedule,
-        kernels: dict[str, int],
+        kernels: Sequence[int],
         texts: Sequence[KernelText],
         most_rounds: int | None = None,
     ) -> None:
@@ -126,48 +111,48 @@ class _Builder:
         self.counts = [Rounds(text) for text in texts]
         self.rounds: list[int | None] = []
         self.unsure: set[int] = set()
-        self.launches, self.sites = schedule.launches, list(schedule.sites)
+        self.infos, self.sites = schedule.launches, list(schedule.sites)
         self.memories: list[Memory] = []
         # For each base of the schedule, the first of its memories, and where its slots begin.
         self.bases: list[tuple[int, list[int]]] = []
-        for role, total in (("arena", schedule.arena_bytes), ("packed", schedule.packed_bytes)):
-            starts = schedule.slots.get(role, [0])
-            ends = [*starts[1:], total]
-            self._add(role, [end - at for at, end in zip(starts, ends, strict=True)], starts)
-        self._add("error", [8])
         constants = [("", c.dtype, c.shape) for c in schedule.constants]
-        for role, found in (
-            ("param", schedule.params), ("constant", constants),
-            ("input", schedule.inputs), ("output", schedule.outputs),
-        ):  # fmt: skip
-            for n, (_, dt, shape) in enumerate(found):
+        declared: dict[Role, Sequence[Any]] = {
+            "param": schedule.params, "constant": constants, "input": schedule.inputs,
+            "output": schedule.outputs,
+        }  # fmt: skip
+        totals: dict[Role, int] = {
+            "arena": schedule.arena_bytes, "packed": schedule.packed_bytes, "error": 8,
+        }  # fmt: skip
+        for role in ROLES:
+            if role in totals:
+                starts = schedule.slots.get(role, [0])
+                ends = [*starts[1:], totals[role]]
+                self._add(role, [end - at for at, end in zip(starts, ends, strict=True)], starts)
+            for n, (_, dt, shape) in enumerate(declared.get(role, ())):
                 self._add(role, [_bytes(dt, shape)], index=n)
-        self.prologue = tuple((self.step(s), follows) for s, follows in schedule.prologue)
-        self.main = self.steps(schedule.main)
+        self.prologue: tuple[PrologueStep, ...] = tuple(
+            [(step.map(self.launch, self.place), follows) for step, follows in schedule.prologue]
+        )
+        self.main = map_each(schedule.main, self.launch, self.place)
 
     def _add(
-        self, role: Any, sizes: Sequence[int], starts: Sequence[int] = (0,), index: int = 0
+        self, role: Role, sizes: Sequence[int], starts: Sequence[int] = (0,), index: int = 0
     ) -> None:
         self.bases.append((len(self.memories), list(starts)))
         self.memories += [Memory(role, index + n, size) for n, size in enumerate(sizes)]
 
-    def place(self, ref: Sequence[Any]) -> Place:
-        base, offset, *moves = ref
-        first, starts = self.bases[base]
-        slot = bisect_right(starts, offset) - 1
-        return Place(first + slot, offset - starts[slot], tuple(moves))
+    def place(self, place: Place) -> Place:
+        """A place in the memory of a GPU, of which the buffers have memories of their own."""
+        first, starts = self.bases[place.base]
+        slot = bisect_right(starts, place.offset) - 1
+        return Place(first + slot, place.offset - starts[slot], place.moves)
 
-    def steps(self, steps: Sequence[Any]) -> tuple[Step, ...]:
-        return tuple(self.step(s) for s in steps)
-
-    def step(self, step: Any) -> Step:
-        return _STEPS[step[0]](self, step)
-
-    def dispatch(self, step: Any) -> Step:
-        _, name, count, _, _, refs, sizes = step
-        number, given = self.kernels[name], iter(sizes)
-        text = self.texts[number]
-        grid, places = groups(count, text.points), [self.place(r) for r in refs]
+    def launch(self, step: Launch[Place]) -> Launch[Place]:
+        """A launch on a grid of groups. What it adds to the numbers and the buffers of the
+        schedule's are those that GPU kernels alone have."""
+        number, given = self.kernels[step.kernel], iter(step.sizes)
+        text, count = self.texts[number], step.grid[0]
+        grid, places = groups(count, text.points), [self.place(p) for p in step.places]
         known = {"range": count}
         if ROUNDS_SITE in text.sizes:
             self.rounds.append(0)
@@ -180,38 +165,17 @@ class _Builder:
             self.rounds.append(most)
             if not sure and (most is None or most > (self.most_rounds or most)):
                 self.unsure.add(number)
-        return Dispatch(number, grid, tuple(places), params)
+        return Launch(number, grid, tuple(places), params)
 
     def site(self) -> int:
         """The number of a new fault site: a loop of the launch at hand was cut."""
-        ops, file, line, *_ = self.launches[len(self.rounds) - 1]
+        ops, file, line, *_ = self.infos[len(self.rounds) - 1]
         message = (
             f"{ops}: its loops take more rounds than the {self.most_rounds} after which the driver"
             " ends all loops; run it on smaller tensors, or on another device (cpu, opencl)"
         )
         self.sites.append((message, file, line))
         return len(self.sites) - 1
-
-    def branch(self, step: Any) -> Step:
-        _, flag, then, otherwise = step
-        return Branch(self.place(flag), self.steps(then), self.steps(otherwise))
-
-    def repeat(self, step: Any) -> Step:
-        _, test, flag, body, limit, site = step
-        return Repeat(self.steps(test), self.place(flag), self.steps(body), limit, site)
-
-    def loop(self, step: Any) -> Step:
-        _, rounds, body, counter, reverse = step
-        place = None if counter is None else self.place(counter)
-        return For(rounds, self.steps(body), place, reverse)
-
-
-_STEPS: dict[str, Callable[[_Builder, Any], Step]] = {
-    "launch": _Builder.dispatch,
-    "if": _Builder.branch,
-    "while": _Builder.repeat,
-    "for": _Builder.loop,
-}
 
 
 def _bytes(dt: Any, shape: Sequence[int]) -> int:

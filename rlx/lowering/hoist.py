@@ -1,5 +1,7 @@
 """hoist: what depends on params alone moves to @prologue, which runs once per change of a param.
 
+What depends on a loop's captures alone first moves out of the loop (``invariants``).
+
 @prologue takes the params and returns what @main needs; @main takes those values as further
 arguments, marked ``rlx.packed`` with their position.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 from rlx._mlir import func, ir
 from rlx.lowering.base import Compilation, Pass, argument_marks, functions
 from rlx.lowering.formats import is_format
+from rlx.lowering.invariants import move_invariants
 from rlx.lowering.region import producer, users
 from rlx.ops.constant import Constant
 from rlx.ops.contraction import MatMul
@@ -48,6 +51,7 @@ class Hoist(Pass):
         found = functions(module)
         if "prologue" in found or compilation.options.dispatch == "common":
             return module
+        move_invariants(found, lambda op: compilation.hit(self.name, f"move {op} out of a loop"))
         self._hoist(found["main"], compilation)
         return module
 

@@ -13,20 +13,22 @@ import numpy as np
 from rlx._mlir import ir
 from rlx.dialects.bridge import place_of, trail_of
 from rlx.dialects.control import is_barrier
-from rlx.dialects.convert import from_type, real_parts, to_attr
-from rlx.errors import UnsupportedError
+from rlx.dialects.convert import from_attr, from_type, real_parts
 from rlx.kernels import copy as copy_family
-from rlx.kernels import elementwise
-from rlx.kernels.control import ROW
+from rlx.kernels import elementwise, literals
 from rlx.kernels.family import Launch
 from rlx.lowering.arena import ALIGN, plan, plan_slots
 from rlx.lowering.base import Compilation
+from rlx.lowering.launch_limits import check_launch
 from rlx.lowering.region import producer, reads
 from rlx.lowering.report import ArenaBuffer
 from rlx.lowering.rules import constant_of
-from rlx.lowering.steps import Launched, Site, Step, launches
 from rlx.lowering.views import Memory, View
+from rlx.ops.attrs import parts_of
 from rlx.ops.base import Location
+from rlx.schedule.plan import Role, Site
+from rlx.schedule.steps import Launch as LaunchStep
+from rlx.schedule.steps import Origin, Step
 from rlx.types import TensorType, dtype, u64
 
 __all__ = ["Lowering"]
@@ -44,17 +46,22 @@ class Lowering:
     view of their operand. ``dies`` says whether the op at hand may write its result over a value
     that it reads. ``functions`` are the module's, and ``active`` the bodies in the midst of which
     the lowering is. ``slots`` says for the memories of a GPU where the buffers in them begin.
+    ``follows`` are the params that each launch of the prologue follows; ``clocks`` say when main
+    runs each of its launches. ``depth`` is the number of loops of main that are open.
     """
 
     compilation: Compilation
-    kernels: dict[tuple[str, Any], str] = field(default_factory=dict)
-    main: list[Step] = field(default_factory=list["Step"])
-    prologue: list[Step] = field(default_factory=list["Step"])
+    kernels: dict[tuple[str, Any], int] = field(default_factory=dict)
+    main: list[Step[View]] = field(default_factory=list["Step[View]"])
+    prologue: list[Step[View]] = field(default_factory=list["Step[View]"])
+    follows: list[frozenset[int]] = field(default_factory=list[frozenset[int]])
+    clocks: list[int] = field(default_factory=list[int])
+    depth: int = 0
     env: dict[ir.Value, View] = field(default_factory=dict)
     buffers: list[Memory] = field(default_factory=list)
     packed: Memory = field(default_factory=lambda: Memory("packed"))
     error: Memory = field(default_factory=lambda: Memory("error"))
-    constants: list[ir.Attribute] = field(default_factory=list)
+    constants: list[np.ndarray[Any, Any]] = field(default_factory=list["np.ndarray[Any, Any]"])
     sites: list[Site] = field(default_factory=list)
     destinations: dict[ir.Value, View] = field(default_factory=dict)
     params_of: dict[ir.Value, frozenset[int]] = field(default_factory=dict)
@@ -70,8 +77,8 @@ class Lowering:
     dies: Callable[[ir.Value, View], bool] = field(default=lambda v, view: False)
     functions: dict[str, ir.Operation] = field(default_factory=dict)
     active: list[ir.Operation] = field(default_factory=list)
-    slots: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
-    _open: list[list[Step]] = field(init=False)
+    slots: dict[Role, list[int]] = field(default_factory=dict["Role", list[int]])
+    _open: list[list[Step[View]]] = field(init=False)
     _clock: int = 0
 
     def __post_init__(self) -> None:
@@ -107,13 +114,12 @@ class Lowering:
         """A memory of the artifact that holds an array of a kernel's own, once for each ``key``."""
         if key not in self.packs:
             array = make()
-            self.packs[key] = self._constant(
-                to_attr(array, "Array"), TensorType.of(array.shape, array.dtype)
-            )
+            t = TensorType.of(array.shape, array.dtype)
+            self.packs[key] = self._constant(parts_of(array) if t.dtype.is_complex else array, t)
         return self.packs[key]
 
-    def _constant(self, value: ir.Attribute, t: TensorType) -> View:
-        self.constants.append(real_parts(value))
+    def _constant(self, array: np.ndarray[Any, Any], t: TensorType) -> View:
+        self.constants.append(array)
         memory = Memory("constant", len(self.constants) - 1)
         return View.dense(memory, t.dtype, t.static_shape)
 
@@ -128,7 +134,8 @@ class Lowering:
             array = constant_of(v)
             op = producer(v)
             assert array is not None and op is not None, f"{v} has no place yet"
-            self.env[v] = self._constant(op.attributes["value"], from_type(v.type))
+            value = from_attr(real_parts(op.attributes["value"]), "Array")
+            self.env[v] = self._constant(value, from_type(v.type))
         return self.env[v]
 
     def _plan(self, v: ir.Value) -> None:
@@ -161,7 +168,7 @@ class Lowering:
         """A constant memory with an array that kernels read beside the program's values."""
         key = ("literal", array.dtype.str, array.shape, array.tobytes())
         if key not in self.packs:
-            self.constants.append(to_attr(array, "Array"))
+            self.constants.append(array)
             memory = Memory("constant", len(self.constants) - 1)
             self.packs[key] = View.dense(memory, dtype(array.dtype), array.shape)
         return self.packs[key]
@@ -292,17 +299,22 @@ class Lowering:
         ``moved`` the bytes that it reads and writes: by default its views, each once."""
         if launch.range == 0:
             return
-        self._check_buffers(family, views)
-        self._check_width(family, views, launch)
-        key = (family, config)
-        name = self.kernels.setdefault(key, f"{family}_{len(self.kernels)}")
-        steps = self.prologue if self.in_prologue else self._open[-1]
-        params = self.following if self.in_prologue else frozenset[int]()
+        check_launch(self.target.kernels, (family, self.ops), views, launch, self.location)
+        if family not in literals.APART:
+            config, words = literals.lifted(config, self.target.kernels.frame)
+            launch = replace(launch, sizes=(*launch.sizes, *words))
         if moved is None:
             moved = sum(v.bytes for v in views if v.memory.role != "error")
-        what = self.ops, self.trail, flops, moved
-        steps.append(Launched(name, list(views), launch, *what, params, self._clock))
-        if not self.in_prologue:
+        number = self.kernels.setdefault((family, config), len(self.kernels))
+        grid = (launch.range, launch.grain, launch.scratch)
+        origin = Origin(self.location, self.trail, self.ops, flops, moved)
+        step = LaunchStep(number, grid, tuple(views), launch.sizes, origin)
+        if self.in_prologue:
+            self.prologue.append(step)
+            self.follows.append(self.following)
+        else:
+            self._open[-1].append(step)
+            self.clocks.append(self._clock)
             self.touch(*views)
 
     def touch(self, *views: View) -> None:
@@ -312,14 +324,19 @@ class Lowering:
                 v.memory.touch(self._clock)
         self._clock += 1
 
-    def append(self, step: Step) -> None:
+    @property
+    def origin(self) -> Origin:
+        """What a step that is no launch is for."""
+        return Origin(self.location, self.trail)
+
+    def append(self, step: Step[View]) -> None:
         """Append a step that is no launch to main."""
         self._open[-1].append(step)
 
     @contextmanager
-    def inside(self) -> Generator[list[Step]]:
+    def inside(self) -> Generator[list[Step[View]]]:
         """Append to a new list of steps, which becomes a part of a step."""
-        steps: list[Step] = []
+        steps: list[Step[View]] = []
         self._open.append(steps)
         try:
             yield steps
@@ -337,43 +354,9 @@ class Lowering:
                 b.first, b.last = min(b.first, start), max(b.last, self._clock)
         self._clock += 1
 
-    def _check_buffers(self, family: str, views: Sequence[View]) -> None:
-        """Refuse a kernel that no device of the target's could bind."""
-        reason = self.target.kernels.too_many(len(views))
-        if reason is not None:
-            raise UnsupportedError(
-                f"{family} kernel of {self.ops}: {reason}; split the op, or compile for devices"
-                " that bind more (docs/devices.md, Buffers of a kernel)",
-                self.location,
-            )
-
-    def _check_width(self, family: str, views: Sequence[View], launch: Launch) -> None:
-        """Refuse a launch for a GPU beyond its integers: sizes have 32 bits, and indices may."""
-        kernels = self.target.kernels
-        if kernels.frame != "gpu":
-            return
-        for v in views:
-            # Their number is an index too: of a bound, and of the part after the last.
-            count = (v.last + 1) * (2 if v.dtype.is_complex else 1)
-            if count >= 1 << (kernels.index_bits - 1):
-                raise UnsupportedError(
-                    f"{family} kernel: its operand {v.dtype}{list(v.shape)} reaches element "
-                    f"{v.last}, and indices of {kernels.name} have {kernels.index_bits} bits; "
-                    "split the tensor, or compile for a target with 64-bit indices (cpu, cuda)",
-                    self.location,
-                )
-        most = max(launch.range, *launch.sizes, 0)
-        # The last row of a grid, and the last round of a loop, go beyond what they count.
-        if most + ROW * kernels.block >= 1 << 31:
-            raise UnsupportedError(
-                f"{family} kernel: a range or stride of {most} elements, where GPU kernels take "
-                "32-bit sizes; split the tensor, or compile for cpu",
-                self.location,
-            )
-
     def site(self, message: str) -> int:
         """The number of a new fault site at the current op."""
-        self.sites.append(Site(message, self.location))
+        self.sites.append((message, *self.location))
         return len(self.sites) - 1
 
     def plan_arena(self) -> int:
@@ -383,9 +366,9 @@ class Lowering:
             total, self.slots["arena"] = plan_slots(placed)
         else:
             total = plan(placed)
-        clocks = [s.clock for s in launches(self.main)]
         for b in placed:
-            first, end = bisect_left(clocks, b.first), bisect_right(clocks, b.last)
+            first = bisect_left(self.clocks, b.first)
+            end = bisect_right(self.clocks, b.last)
             if first < end:  # else a test alone reads it
                 self.compilation.arena.append(ArenaBuffer(b.offset, b.size, first, end - 1))
         return total

@@ -18,16 +18,18 @@ from rlx.lowering.base import Compilation, Pass, argument_marks, functions
 from rlx.lowering.control import lower_call
 from rlx.lowering.families import SELECTORS, not_native, select
 from rlx.lowering.families.copy import static_dims
-from rlx.lowering.lir_text import write_module
+from rlx.lowering.lir_text import module_of
 from rlx.lowering.lowering import Lowering
 from rlx.lowering.overwrite import Lives, Overwrites, write
 from rlx.lowering.region import producer, reads
+from rlx.lowering.schedule import schedule_of
 from rlx.lowering.views import Memory, View
 from rlx.ops.base import Op
 from rlx.ops.constant import Constant
 from rlx.ops.movement import Expand, Reshape, Transpose
 from rlx.ops.slicing import Slice
 from rlx.records import frozen
+from rlx.schedule.plan import Schedule
 
 __all__ = ["MirToLir"]
 
@@ -48,6 +50,11 @@ class MirToLir(Pass):
     verifies = True
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
+        """The schedule as a module of lir, for those who look at it."""
+        return module_of(self.schedule(module, compilation), module.context)
+
+    def schedule(self, module: ir.Module, compilation: Compilation) -> Schedule:
+        """The schedule of a module with regions."""
         lowering = Lowering(compilation)
         lives: dict[ir.Operation, Lives] = {}
         lowering.lower_op = lambda op: _lower(op, lowering, lives)
@@ -59,7 +66,7 @@ class MirToLir(Pass):
             if view.operation.name != "func.return":
                 lowering.lower_op(view.operation)
         _finish(ends, lowering)
-        return write_module(lowering, main)
+        return schedule_of(lowering, main)
 
 
 def _entry(main: ir.Operation, prologue: ir.Operation | None, lowering: Lowering) -> list[_End]:

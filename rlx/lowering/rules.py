@@ -3,11 +3,16 @@
 A row must hold bit for bit on every element type it names, with nan, infinities, signed zeros and
 overflow: a test evaluates both sides on such values. That is why ``x * 0 --> 0`` is here for
 integers only, and why adding zero to a float is written with ``-0.0``.
+
+A row is ``before --> after``, and may end in guards, joined by ``and``: ``where uses(x) == 1``
+holds where x is used once, ``where dtype(c) is bool`` says the kind of a variable that has not the
+kind of the result. The operands of an op that commutes (``Op.commutes``) match in either order.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Literal
 
@@ -15,6 +20,7 @@ import numpy as np
 
 from rlx._mlir import ir, raw_elements
 from rlx.dialects.convert import from_attr, from_type
+from rlx.dialects.held import array_of
 from rlx.errors import PassError, did_you_mean
 from rlx.lowering.region import producer
 from rlx.ops import OP_MODULES
@@ -24,7 +30,7 @@ from rlx.ops.constant import Constant
 from rlx.records import frozen
 from rlx.types import DType
 
-__all__ = ["RULES", "Call", "Pattern", "Rule", "constant_of", "splat_of"]
+__all__ = ["RULES", "Call", "Pattern", "Rule", "constant_of", "depth", "splat_of", "variables"]
 
 
 @frozen
@@ -39,29 +45,91 @@ Pattern = Call | str | float
 """An op on patterns, a variable, or a number (a constant with all elements equal)."""
 
 
+Kind = Literal["float", "int", "uint", "bool"]
+
+Found = dict[str, ir.Value]
+"""The values of a rule's variables."""
+
+
+@frozen
+class Guards:
+    """What must hold of variables: how often they are used, and their kinds."""
+
+    uses: dict[str, int]
+    kinds: dict[str, str]
+
+    def hold(self, found: Found) -> bool:
+        """Whether they do for these values."""
+        return all(len(list(found[v].uses)) == n for v, n in self.uses.items()) and all(
+            from_type(found[v].type).dtype.kind == kind for v, kind in self.kinds.items()
+        )
+
+
 @frozen
 class Rule:
     """``before --> after`` on element types of ``kinds``; an op stands for ``mir.<op>``."""
 
     name: str
     text: str
-    kinds: tuple[Literal["float", "int", "uint", "bool"], ...] = ("float", "int", "uint")
+    kinds: tuple[Kind, ...] = ("float", "int", "uint")
     before: Call = field(init=False)
     after: Pattern = field(init=False)
+    guards: Guards = field(init=False)
 
     def __post_init__(self) -> None:
-        left, right = (side.strip() for side in self.text.split("-->"))
+        sides, *guards = _WHERE.split(self.text, maxsplit=1)
+        left, right = (side.strip() for side in sides.split("-->"))
         before, after = _parse(left), _parse(right)
         assert isinstance(before, Call), f"{self.name}: the left side must be an op"
+        known = variables(before)
+        if unknown := variables(after) - known:
+            raise PassError(f"rule {self.text!r}: {min(unknown)} is not on the left side")
         object.__setattr__(self, "before", before)
         object.__setattr__(self, "after", after)
+        object.__setattr__(self, "guards", _guards(guards[0] if guards else "", known, self.text))
 
-    def match(self, op: ir.Operation, dt: DType) -> dict[str, ir.Value] | None:
+    def match(self, op: ir.Operation, dt: DType) -> Found | None:
         """The values of the variables if the rule applies to ``op`` with result type ``dt``."""
-        if dt.kind not in self.kinds or op.name != f"mir.{self.before.op}":
+        if dt.kind not in self.kinds:
             return None
-        found: dict[str, ir.Value] = {}
-        return found if _match(self.before, op, found) else None
+        return next(filter(self.guards.hold, _matches(self.before, op, {})), None)
+
+
+def variables(p: Pattern) -> set[str]:
+    """The variables of a pattern."""
+    if isinstance(p, Call):
+        return set[str]().union(*map(variables, p.args))
+    return {p} if isinstance(p, str) else set()
+
+
+def depth(p: Pattern) -> int:
+    """How many ops lie one above the other in a pattern; a number is a constant, and so an op."""
+    if isinstance(p, Call):
+        return 1 + max(map(depth, p.args), default=0)
+    return 0 if isinstance(p, str) else 1
+
+
+_WHERE = re.compile(r"\s+where\s+(?=[a-z])")
+_USES = re.compile(r"uses\((\w+)\) == (\d+)")
+_KIND = re.compile(r"dtype\((\w+)\) is (float|int|uint|bool)")
+
+
+def _guards(said: str, known: set[str], text: str) -> Guards:
+    """The guards of a rule; PassError for what is none."""
+    found = Guards({}, {})
+    for guard in re.split(r"\s+and\s+", said.strip()) if said else ():
+        uses, kind = _USES.fullmatch(guard), _KIND.fullmatch(guard)
+        name = (uses or kind or [None, None])[1]
+        if name not in known:
+            raise PassError(
+                f"rule {text!r}: the guard {guard!r} is none; write uses(x) == 1, or dtype(x) is"
+                " float, int, uint or bool, of a variable of the left side"
+            )
+        if uses:
+            found.uses[uses[1]] = int(uses[2])
+        elif kind:
+            found.kinds[kind[1]] = kind[2]
+    return found
 
 
 _TOKEN = re.compile(r"\s*([A-Za-z_]\w*|-?\d+(?:\.\d+)?|[(),])")
@@ -103,19 +171,15 @@ def _check_op(short: str, text: str) -> None:
         )
 
 
-_INTS: tuple[Literal["int", "uint"], ...] = ("int", "uint")
+_INTS: tuple[Kind, ...] = ("int", "uint")
 
 RULES: tuple[Rule, ...] = (
     Rule("add-negative-zero", "add(x, -0.0) --> x", ("float",)),
-    Rule("negative-zero-add", "add(-0.0, x) --> x", ("float",)),
     Rule("add-zero", "add(x, 0) --> x", _INTS),
-    Rule("zero-add", "add(0, x) --> x", _INTS),
     Rule("sub-zero", "sub(x, 0) --> x"),
     Rule("sub-self", "sub(x, x) --> 0", _INTS),
     Rule("mul-one", "mul(x, 1) --> x"),
-    Rule("one-mul", "mul(1, x) --> x"),
     Rule("mul-zero", "mul(x, 0) --> 0", _INTS),
-    Rule("zero-mul", "mul(0, x) --> 0", _INTS),
     Rule("div-one", "div(x, 1) --> x"),
     Rule("double-neg", "neg(neg(x)) --> x", ("float", "int")),
     Rule("sub-from-negative-zero", "sub(-0.0, x) --> neg(x)", ("float",)),
@@ -127,31 +191,50 @@ RULES: tuple[Rule, ...] = (
     Rule("double-not", "logical_not(logical_not(x)) --> x", ("bool",)),
     Rule("and-self", "logical_and(x, x) --> x", ("bool",)),
     Rule("or-self", "logical_or(x, x) --> x", ("bool",)),
-    Rule("where-same", "where(c, x, x) --> x", ("float", "int", "uint", "bool")),
+    Rule(
+        "where-same",
+        "where(c, x, x) --> x where dtype(c) is bool",
+        ("float", "int", "uint", "bool"),
+    ),
 )
 
 
-def _match(pattern: Call, op: ir.Operation, found: dict[str, ir.Value]) -> bool:
+def _matches(pattern: Call, op: ir.Operation, found: Found) -> Iterator[Found]:
+    """The ways in which an op is an instance of a pattern, given the variables found before."""
     if op.name != f"mir.{pattern.op}" or len(op.operands) != len(pattern.args):
+        return
+    operands = list(op.operands)
+    orders = [operands]
+    if op_class(op.name).commutes and operands[0] != operands[1]:
+        orders.append(operands[::-1])
+    for order in orders:
+        yield from _all_match(pattern.args, order, found)
+
+
+def _all_match(
+    patterns: Sequence[Pattern], values: Sequence[ir.Value], found: Found
+) -> Iterator[Found]:
+    if not patterns:
+        yield found
+        return
+    (p, *others), (v, *rest) = patterns, values
+    if isinstance(p, Call):
+        source = producer(v)
+        for more in _matches(p, source, found) if source is not None else ():
+            yield from _all_match(others, rest, more)
+    elif isinstance(p, str):
+        if found.get(p, v) == v:
+            yield from _all_match(others, rest, {**found, p: v})
+    elif _is_number(v, p):
+        yield from _all_match(others, rest, found)
+
+
+def _is_number(v: ir.Value, p: float) -> bool:
+    """Whether a value is a constant with all elements equal to a number, its sign included."""
+    value = splat_of(v)
+    if value is None or np.iscomplexobj(value):
         return False
-    for p, v in zip(pattern.args, op.operands, strict=True):
-        if isinstance(p, str):
-            if found.setdefault(p, v) != v:
-                return False
-        elif isinstance(p, Call):
-            inner = producer(v)
-            if inner is None or not _match(p, inner, found):
-                return False
-        else:
-            value = splat_of(v)
-            if (
-                value is None
-                or np.iscomplexobj(value)
-                or float(value) != p
-                or np.signbit(float(value)) != np.signbit(p)
-            ):
-                return False
-    return True
+    return float(value) == p and bool(np.signbit(float(value)) == np.signbit(p))
 
 
 def constant_of(v: ir.Value) -> np.ndarray | None:
@@ -170,6 +253,8 @@ def splat_of(v: ir.Value) -> np.generic | None:
     if isinstance(op.attributes["value"], ir.ArrayAttr):
         array = from_attr(op.attributes["value"], "Array")
         return array.reshape(-1)[0] if repeats(array) else None
+    if array_of(op.attributes["value"]) is not None:
+        return None  # what repeats an element is never held
     dense = ir.DenseElementsAttr(op.attributes["value"])
     if not dense.is_splat:
         return None

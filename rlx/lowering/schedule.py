@@ -1,396 +1,97 @@
-"""From a lir module to plain data: the schedule that the runtime walks, and the kernels it calls.
-
-This is the last reading of MLIR. The result holds numbers and names alone and can be written as
-JSON; it starts as well from lir text as from a graph.
-"""
+"""The end of mir-to-lir: views become places of numbered memories, and the steps a ``Schedule``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-
 from rlx._mlir import ir
-from rlx.dialects.bridge import place_of
-from rlx.dialects.convert import dtype_of, from_attr
-from rlx.dialects.lir import ROLES, check_extent
-from rlx.errors import IRError, UnsupportedError
-from rlx.kernels.configs import config_classes
-from rlx.lowering.base import functions
-from rlx.lowering.config import decode
-from rlx.records import frozen
+from rlx.dialects.bridge import trail_of
+from rlx.dialects.convert import from_type
+from rlx.lowering.base import argument_marks, output_names
+from rlx.lowering.lowering import Lowering
+from rlx.lowering.region import producer
+from rlx.lowering.views import View
+from rlx.schedule.plan import KernelRef, Role, Schedule, Signature
+from rlx.schedule.steps import Launch, Layout, Place, launches, map_each
+from rlx.types import TensorType
 
-__all__ = ["KernelRef", "Schedule", "read_schedule"]
-
-Signature = tuple[str, str, tuple[int, ...]]
-Step = tuple[Any, ...]
-Ref = tuple[Any, ...]
-Place = tuple[str, int]
-SIGNED = ("param", "constant", "input", "output")
+__all__ = ["schedule_of"]
 
 
-@frozen
-class KernelRef:
-    """A kernel that a schedule calls: its name there, its family, and its config."""
+def schedule_of(lowering: Lowering, main: ir.Operation) -> Schedule:
+    """The schedule of a finished lowering of ``main``."""
+    arena = lowering.plan_arena()
+    signatures, trails = _signatures(main)
+    planned = [*lowering.prologue, *lowering.main]
+    numbers = {old: n for n, old in enumerate(dict.fromkeys(s.kernel for s in launches(planned)))}
+    known = list(lowering.kernels)
+    kernels = [KernelRef(f"{known[n][0]}_{n}", *known[n]) for n in numbers]
+    places = _Places(lowering, signatures, arena)
 
-    name: str
-    family: str
-    config: Any
+    def launch(step: Launch[View]) -> Launch[Place]:
+        where = tuple([places.of(v) for v in step.places])
+        return Launch(numbers[step.kernel], step.grid, where, step.sizes, step.origin)
 
-
-LaunchInfo = tuple[str, str, int, int, int]
-"""What a launch is for: its ops, the user's file and line; its flops, and the bytes it moves."""
-
-
-@dataclass
-class Schedule:
-    """A schedule as plain data. A launch names its kernel where the runtime wants an address; the
-    bases of buffers are numbered as ``rlx.runtime._native`` says, constants after the params.
-    ``places`` are the user's lines of the steps of main; ``launches`` says what each launch is for:
-    those of the prologue, then those of main, in the order in which a reader meets them. ``slots``
-    says of the arena and the packed memory of a GPU where the buffers in them begin."""
-
-    target: str
-    kernels: list[KernelRef]
-    arena_bytes: int
-    packed_bytes: int
-    params: list[Signature]
-    constants: list[Any]
-    inputs: list[Signature]
-    outputs: list[Signature]
-    prologue: list[tuple[Step, tuple[int, ...]]]
-    main: list[Step]
-    places: list[Place]
-    launches: list[LaunchInfo]
-    sites: list[tuple[str, str, int]]
-    slots: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    follows = [tuple(sorted(params)) for params in lowering.follows]
+    prologue = map_each(lowering.prologue, launch, places.of)
+    return Schedule(
+        lowering.target.name, tuple(kernels), arena, lowering.packed.size,
+        signatures["param"], lowering.constants, signatures["input"], signatures["output"],
+        tuple(zip(prologue, follows, strict=True)), map_each(lowering.main, launch, places.of),
+        lowering.sites, lowering.slots, trails,
+    )  # fmt: skip
 
 
-def read_schedule(module: ir.Module) -> Schedule:
-    """Read a lir module; IRError says what is no lir."""
-    with module.context:
-        found = functions(module)
-        if "main" not in found:
-            raise IRError("a lir module needs a function @main")
-        attrs = module.operation.attributes
-        kernels = [_kernel(name, f) for name, f in found.items() if "lir.family" in f.attributes]
-        names = {k.name for k in kernels}
-        reader = _Reader(found["main"], names)
-        main = reader.entry(_body(found["main"]))
-        prologue: list[tuple[Step, tuple[int, ...]]] = []
-        launches = reader.launches
-        if "prologue" in found:
-            again = _Reader(found["prologue"], names)
-            steps = again.entry(_body(found["prologue"]))
-            prologue = list(zip(steps, again.follows, strict=True))
-            launches = [*again.launches, *launches]
-        signatures = reader.signatures
-        constants = [_constant(module, i) for i in range(len(signatures["constant"]))]
-        sites = _read(attrs, "lir.sites", ir.ArrayAttr) if "lir.sites" in attrs else []
-        return Schedule(
-            _read(attrs, "lir.target", ir.StringAttr).value if "lir.target" in attrs else "cpu",
-            kernels, reader.bytes_of("arena"), reader.bytes_of("packed"),
-            signatures["param"], constants, signatures["input"], signatures["output"],
-            prologue, main, reader.places, launches, [_site(a) for a in sites], _slots(attrs),
-        )  # fmt: skip
+class _Places:
+    """Numbers the memories, and says where a view lies."""
+
+    def __init__(
+        self, lowering: Lowering, signatures: dict[Role, list[Signature]], arena: int
+    ) -> None:
+        counts = {
+            "arena": 1, "packed": 1, "error": 1, "param": len(signatures["param"]),
+            "constant": len(lowering.constants), "input": len(signatures["input"]),
+        }  # fmt: skip
+        self.first: dict[str, int] = {"arena": 0}
+        for role, after in zip(counts, [*list(counts)[1:], "output"], strict=True):
+            self.first[after] = self.first[role] + counts[role]
+        self.room = [arena, lowering.packed.size, 16]
+        types = [TensorType.of(shape, dt) for _, dt, shape in signatures["param"]]
+        self.room += [t.nbytes for t in types]
+        self.room += [a.nbytes for a in lowering.constants]
+        types = [*signatures["input"], *signatures["output"]]
+        self.room += [TensorType.of(shape, dt).nbytes for _, dt, shape in types]
+
+    def of(self, view: View) -> Place:
+        """The place of a view, now that its memory has one."""
+        memory, width = view.memory, view.dtype.bytes
+        # Of a buffer of the arena or the packed memory, the index is no number of a memory.
+        index = 0 if memory.role in ("arena", "packed") else memory.index
+        base, offset = self.first[memory.role] + index, memory.offset + view.start * width
+        moves = tuple([(rounds.depth, n * width) for rounds, n in view.moves if n])
+        reach = offset + (view.last - view.start + 1) * width if view.size else offset
+        assert 0 <= offset <= reach <= self.room[base], f"{view} reaches out of its memory"
+        layout = Layout(view.dtype.name, view.shape, view.strides, view.trail)
+        return Place(base, offset, moves, layout)
 
 
-def _slots(attrs: Any) -> dict[str, list[int]]:
-    """Where the buffers of memories begin, in order from 0; IRError if they do not."""
-    found: dict[str, list[int]] = {}
-    for role in ("arena", "packed"):
-        if (key := f"lir.{role}_slots") in attrs:
-            found[role] = starts = list(_read(attrs, key, ir.DenseI64ArrayAttr))
-            if starts[:1] != [0] or sorted(set(starts)) != starts:
-                raise IRError(f"{key} must be numbers that rise from 0, found {starts}")
-    return found
+def _signatures(main: ir.Operation) -> tuple[dict[Role, list[Signature]], dict[Role, list[str]]]:
+    """The params, inputs and outputs of a function, and where each comes from."""
+    block = main.regions[0].blocks[0]
+    found: dict[Role, list[Signature]] = {"param": [], "input": [], "output": []}
+    trails: dict[Role, list[str]] = {"param": [], "input": [], "output": []}
 
+    def note(role: Role, name: str, v: ir.Value, location: ir.Location) -> None:
+        t = from_type(v.type)
+        found[role].append((name, t.dtype.name, t.static_shape))
+        trails[role].append(trail_of(location))
 
-def _body(entry: ir.Operation) -> ir.Block:
-    blocks = len(entry.regions[0].blocks)
-    if blocks != 1:
-        raise IRError(f"a lir entry has one block, found {blocks}", place_of(entry))
-    return entry.regions[0].blocks[0]
-
-
-def _kernel(name: str, f: ir.Operation) -> KernelRef:
-    if "lir.config" not in f.attributes:
-        raise IRError(f"kernel @{name} needs lir.config", place_of(f))
-    family = _read(f.attributes, "lir.family", ir.StringAttr, place_of(f)).value
-    try:
-        return KernelRef(name, family, decode(f.attributes["lir.config"], config_classes))
-    except (TypeError, ValueError, KeyError) as e:
-        raise IRError(f"the config of @{name} is not one of {family}: {e}", place_of(f)) from e
-
-
-def _constant(module: ir.Module, index: int) -> Any:
-    attrs, key = module.operation.attributes, f"lir.constant{index}"
-    if key not in attrs:
-        raise IRError(f"the module needs {key}, the value of its constant {index}")
-    try:
-        return from_attr(attrs[key], "Array")
-    except (TypeError, ValueError) as e:
-        raise IRError(f"{key} holds no elements: {e}") from None
-
-
-def _read(attrs: Any, key: str, kind: Any, place: Place | None = None) -> Any:
-    """An attribute that is there, as one of its kind."""
-    if not isinstance(attrs[key], kind):
-        raise IRError(f"{key} is {attrs[key]}, expected a {kind.__name__}", place)
-    return attrs[key]
-
-
-def _site(a: ir.Attribute) -> tuple[str, str, int]:
-    if not isinstance(a, ir.DictAttr) or any(key not in a for key in ("message", "file", "line")):
-        raise IRError(f"an entry of lir.sites needs message, file and line, found {a}")
-    return (
-        _read(a, "message", ir.StringAttr).value,
-        _read(a, "file", ir.StringAttr).value,
-        _read(a, "line", ir.IntegerAttr).value,
-    )
-
-
-class _Reader:
-    """Reads one entry: where its arguments lie, then its steps."""
-
-    def __init__(self, entry: ir.Operation, kernels: set[str]) -> None:
-        self.kernels = kernels
-        self.base: dict[ir.Value, int] = {}
-        self.memory_bytes: dict[str, int] = {}
-        self.signatures: dict[str, list[Signature]] = {r: [] for r in SIGNED}
-        self.follows: list[tuple[int, ...]] = []
-        self.places: list[Place] = []
-        self.launches: list[LaunchInfo] = []
-        self.places_of: dict[ir.Value, Ref] = {}
-        self.sizes: dict[ir.Value, int] = {}
-        self.counts: list[ir.Operation] = []
-        self.rounds: dict[ir.Value, int] = {}  # of the loops that are open, how many there are
-        marks = (
-            list(ir.ArrayAttr(entry.attributes["arg_attrs"]))
-            if "arg_attrs" in entry.attributes
-            else []
-        )
-        arguments = list(entry.regions[0].blocks[0].arguments)
-        if len(marks) != len(arguments):
-            raise IRError("every argument of a lir entry needs lir.role", place_of(entry))
-        for i, (arg, mark) in enumerate(zip(arguments, marks, strict=True)):
-            self._argument(i, arg, ir.DictAttr(mark), place_of(entry))
-
-    def _argument(self, number: int, arg: ir.Value, mark: ir.DictAttr, place: Place) -> None:
-        role = _read(mark, "lir.role", ir.StringAttr, place).value if "lir.role" in mark else "?"
-        if role not in ROLES:
-            raise IRError(f"lir.role is {role!r}, expected one of {', '.join(ROLES)}", place)
-        if not isinstance(arg.type, ir.MemRefType) or not arg.type.has_static_shape:
-            raise IRError(f"a memory is a memref of static shape, found {arg.type}", place)
-        self.base[arg] = number
-        if role in self.signatures:
-            if "lir.name" not in mark:
-                raise IRError(f"the {role} at argument {number} needs lir.name", place)
-            name = _read(mark, "lir.name", ir.StringAttr, place).value
-            dtype = dtype_of(arg.type.element_type).name
-            self.signatures[role].append((name, dtype, tuple(arg.type.shape)))
-        elif role != "error":
-            self.memory_bytes[role] = arg.type.shape[0]
-
-    def bytes_of(self, role: str) -> int:
-        return self.memory_bytes.get(role, 0)
-
-    def entry(self, block: ir.Block) -> list[Step]:
-        """The steps of an entry, with the place of each and the params that it follows."""
-        steps: list[Step] = []
-        for op, step in self._steps(block):
-            steps.append(step)
-            self.places.append(place_of(op))
-            self.follows.append(tuple(sorted(_params(op))))
-        return steps
-
-    def _block(self, block: ir.Block) -> list[Step]:
-        return [step for _, step in self._steps(block)]
-
-    def _steps(self, block: ir.Block) -> Iterator[tuple[ir.Operation, Step]]:
-        """The steps of a block in order. A test must stand right before what it decides: a step in
-        between might change what it reads, and the runtime reads late."""
-        tested: ir.Value | None = None
-        for view in block.operations:
-            op = view.operation
-            if op.name == "lir.count" and op not in self.counts:
-                message = (
-                    "lir.count must stand before the steps of the scf.for whose round it stores"
-                )
-                raise IRError(message, place_of(op))
-            if op.name == "lir.test":
-                tested = op.results[0]
-            elif op.name in _ENDS or self._value(op):
-                continue
-            elif op.name in _STEPS:
-                if op.name == "scf.if" and (tested is None or op.operands[0] != tested):
-                    raise IRError(
-                        "an scf.if takes a lir.test that stands right before it", place_of(op)
-                    )
-                yield op, _STEPS[op.name](self, op)
-                tested = None
-            else:
-                raise UnsupportedError(
-                    f"{op.name} is no step of a schedule; there are {', '.join(_STEPS)}",
-                    place_of(op),
-                )
-
-    def _value(self, op: ir.Operation) -> bool:
-        """Note a value that steps refer to: a place or a size."""
-        if op.name == "lir.view":
-            if op.operands[0] not in self.base:
-                raise IRError("lir.view: its base is no argument of the entry", place_of(op))
-            offset = ir.IntegerAttr(op.attributes["offset"]).value
-            moves = self._moves(op)
-            self.places_of[op.results[0]] = (self.base[op.operands[0]], offset, *moves)
-        elif op.name == "arith.constant":
-            value = op.attributes["value"]
-            if isinstance(value, ir.IntegerAttr):
-                self.sizes[op.results[0]] = value.value
-        else:
-            return False
-        return True
-
-    def _moves(self, op: ir.Operation) -> list[tuple[int, int]]:
-        """The loops with whose rounds a view moves, by depth, and the bytes that it moves."""
-        rounds = list(op.operands)[1:]
-        if not rounds:
-            return []
-        depth = {v: n for n, v in enumerate(self.rounds)}
-        if any(v not in depth for v in rounds):
-            raise IRError("a lir.view moves with the rounds of an scf.for around it", place_of(op))
-        steps = list(ir.DenseI64ArrayAttr(op.attributes["moves"]))
-        moved = sum(
-            step * max(self.rounds[v] - 1, 0) for v, step in zip(rounds, steps, strict=True)
-        )
-        try:
-            check_extent(op, moved)
-        except IRError as e:
-            raise IRError(f"lir.view: {e.message}", place_of(op)) from None
-        return [(depth[v], step) for v, step in zip(rounds, steps, strict=True)]
-
-    def _place(self, v: ir.Value, what: str, op: ir.Operation) -> Ref:
-        if v not in self.places_of:
-            raise IRError(f"{what} must be a lir.view", place_of(op))
-        return self.places_of[v]
-
-    # -- steps -----------------------------------------------------------------------------
-
-    def launch(self, op: ir.Operation) -> Step:
-        name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-        if name not in self.kernels:
-            raise IRError(f"@{name} is no kernel: it has no lir.family", place_of(op))
-        attrs = op.attributes
-        for key in ("lir.range", "lir.grain", "lir.scratch"):
-            if key not in attrs or not isinstance(attrs[key], ir.IntegerAttr):
-                raise IRError(f"a launch of @{name} needs {key}, an i64", place_of(op))
-        count, grain, scratch = (attrs[f"lir.{k}"].value for k in ("range", "grain", "scratch"))
-        if count < 0 or grain < 1 or scratch < 0:
-            message = f"found range {count}, grain {grain} and scratch {scratch}"
-            raise IRError(f"{message}, expected at least 0, 1 and 0", place_of(op))
-        refs = tuple(self.places_of[v] for v in op.operands if v in self.places_of)
-        sizes = tuple(self.sizes[v] for v in op.operands if v in self.sizes)
-        if len(refs) + len(sizes) != len(op.operands):
-            raise IRError(f"arguments of @{name} are views, then constants", place_of(op))
-        self.launches.append(_facts(op))
-        return ("launch", name, count, grain, scratch, refs, sizes)
-
-    def branch(self, op: ir.Operation) -> Step:
-        _no_values(op, op.results)
-        flag = self._flag(op.operands[0], op)
-        then, otherwise = (self._block(r.blocks[0]) if len(r.blocks) else [] for r in op.regions)
-        return ("if", flag, then, otherwise)
-
-    def loop(self, op: ir.Operation) -> Step:
-        """A loop over constant bounds. A ``lir.count`` at the head of its body stores the round."""
-        _no_values(op, op.results)
-        bounds = [self.sizes.get(v) for v in list(op.operands)[:3]]
-        if any(b is None for b in bounds):
-            raise UnsupportedError("bounds and step of an scf.for must be constants", place_of(op))
-        low, high, step = (b or 0 for b in bounds)
-        if low != 0 or step != 1:
-            message = f"an scf.for counts from {low} in steps of {step}, expected 0 and 1"
-            raise UnsupportedError(message, place_of(op))
-        block = op.regions[0].blocks[0]
-        counter = None
-        self.rounds[block.arguments[0]] = max(high, 0)
-        for view in block.operations:
-            inner = view.operation
-            if inner.name == "lir.count" and inner.operands[0] == block.arguments[0]:
-                counter = self._place(inner.operands[1], "the place of a count", inner)
-                self.counts.append(inner)
-                break
-            if not self._value(inner):
-                break
-        steps = self._block(block)
-        del self.rounds[block.arguments[0]]
-        return ("for", max(high, 0), steps, counter, "lir.reverse" in op.attributes)
-
-    def repeat(self, op: ir.Operation) -> Step:
-        """``while``: the steps of the first region, its test, the steps of the second."""
-        _no_values(op, [*op.operands, *op.results])
-        before, body = (r.blocks[0] for r in op.regions)
-        end = list(before.operations)[-1].operation
-        conditions = self._block(before)
-        flag = self._flag(end.operands[0], end)
-        last = [
-            v.operation for v in before.operations if v.operation.name in ("lir.test", *_STEPS)
-        ][-1]
-        if last.name != "lir.test":
-            raise IRError(
-                "an scf.while takes a lir.test that ends its first region", place_of(last)
-            )
-        limit, site = (
-            ir.IntegerAttr(op.attributes[k]).value if k in op.attributes else default
-            for k, default in (("lir.limit", -1), ("lir.site", 0))
-        )
-        if limit < -1:
-            raise IRError(f"lir.limit is {limit}, expected -1 (none) or more", place_of(op))
-        return ("while", conditions, flag, self._block(body), limit, site)
-
-    def _flag(self, v: ir.Value, op: ir.Operation) -> Ref:
-        test = None if isinstance(v.owner, ir.Block) else v.owner.operation
-        if test is None or test.name != "lir.test":
-            raise IRError(f"the condition of {op.name} must be a lir.test", place_of(op))
-        return self._place(test.operands[0], "what lir.test reads", test)
-
-
-_STEPS: dict[str, Callable[[_Reader, ir.Operation], Step]] = {
-    "func.call": _Reader.launch,
-    "scf.if": _Reader.branch,
-    "scf.for": _Reader.loop,
-    "scf.while": _Reader.repeat,
-}
-_ENDS = ("func.return", "scf.yield", "scf.condition", "lir.count")
-
-
-def _no_values(op: ir.Operation, values: Sequence[ir.Value]) -> None:
-    """Steps pass data through memory: a structured step carries no values."""
-    if len(values):
-        raise UnsupportedError(f"{op.name} of a schedule carries no values", place_of(op))
-
-
-def _facts(op: ir.Operation) -> LaunchInfo:
-    """What a launch says of what it is for; it may leave out all but its place."""
-    found: dict[str, Any] = {"lir.ops": "", "lir.flops": 0, "lir.bytes": 0}
-    for key, default in found.items():
-        if key in op.attributes:
-            found[key] = getattr(op.attributes[key], "value", None)
-            if type(found[key]) is not type(default) or (default == 0 and found[key] < 0):
-                what = "a string" if default == "" else "an i64 of at least 0"
-                message = f"{key} must be {what}, found {op.attributes[key]}"
-                raise IRError(message, place_of(op))
-    return (found["lir.ops"], *place_of(op), found["lir.flops"], found["lir.bytes"])
-
-
-def _params(op: ir.Operation) -> set[int]:
-    """The params that a step follows: what its ``lir.when`` and those inside it list."""
-    found = (
-        set(ir.DenseI64ArrayAttr(op.attributes["lir.when"]))
-        if "lir.when" in op.attributes
-        else set[int]()
-    )
-    for region in op.regions:
-        for block in region.blocks:
-            found.update(*(_params(v.operation) for v in block.operations))
-    return found
+    for arg, mark in zip(block.arguments, argument_marks(main), strict=False):
+        named = ir.DictAttr(mark)
+        roles: tuple[Role, Role] = ("param", "input")
+        for role in roles:
+            if f"rlx.{role}" in named:
+                note(role, ir.StringAttr(named[f"rlx.{role}"]).value, arg, arg.location)
+    returned = list(block.operations)[-1].operation.operands
+    for name, v in zip(output_names(main), returned, strict=True):
+        op = producer(v)
+        note("output", name, v, v.location if op is None else op.location)
+    return found, trails

@@ -5,19 +5,20 @@ What is left of dead and repeated ops is removed by the upstream passes canonica
 
 from __future__ import annotations
 
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import cache, partial
 
 import numpy as np
 
 from rlx._mlir import ir, run_pipeline
-from rlx.dialects.bridge import attributes_of, create, is_mir, node_of, operands_of
+from rlx.dialects.bridge import attributes_of, create, is_mir, node_of, operands_of, place_of
 from rlx.dialects.convert import from_attr, from_type, to_attr, to_type
-from rlx.errors import RlxError
+from rlx.errors import PassError, RlxError
 from rlx.interpreter import evaluate
 from rlx.lowering.base import Compilation, RulePass, functions
-from rlx.lowering.region import producer
-from rlx.lowering.rules import RULES, Call, Pattern, Rule, constant_of, splat_of
+from rlx.lowering.region import producer, users
+from rlx.lowering.rules import RULES, Call, Pattern, Rule, constant_of, depth, splat_of
 from rlx.ops.base import op_class
 from rlx.ops.cast import Cast
 from rlx.ops.constant import Constant
@@ -41,32 +42,126 @@ class Simplify(RulePass):
     name = "simplify"
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
+        def hit(rule: str) -> None:
+            compilation.hit(self.name, rule)
+
         for f in functions(module).values():
             for block in f.regions[0].blocks:
-                while self._sweep(block, compilation):
-                    pass
+                _Driver(block, self.applies, hit).run()
         run_pipeline(module, "builtin.module(canonicalize,cse)")
         return module
 
-    def _sweep(self, block: ir.Block, compilation: Compilation) -> bool:
-        changed = False
-        for view in list(block.operations):
-            op = view.operation
-            if not is_mir(op) or op.name in _KEPT:
-                continue
-            changed |= _explicit(op)
+
+_KEPT = ("mir.fused", "mir.yield", "mir.constant")
+
+
+class _Driver:
+    """Applies rules to the ops of a block until none applies.
+
+    An op is looked at again when what it may match has changed: an op that it reads, at most as far
+    below it as a pattern is deep, or how often a value is used. Ops are known by their first
+    result.
+    """
+
+    def __init__(
+        self, block: ir.Block, applies: Callable[[str], bool], hit: Callable[[str], None]
+    ) -> None:
+        self.applies, self.hit = applies, hit
+        self.pending: OrderedDict[ir.Value, ir.Operation] = OrderedDict()
+        ops = [view.operation for view in block.operations]
+        self.known = {op.results[0] for op in ops if len(op.results)}
+        for op in ops:
+            self.push(op)
+        self.count, self.limit = 0, 10 * max(len(ops), 16)
+        self.last: deque[str] = deque(maxlen=8)
+
+    def run(self) -> None:
+        """Until nothing is left to look at; PassError where the rules do not come to an end."""
+        while self.pending:
+            _, op = self.pending.popitem(last=False)
+            if _explicit(op):
+                for v in op.operands:
+                    self.made(v)
             for rule, apply in _rules_for(op.name):
                 value = apply(op) if self.applies(rule) else None
                 if value is not None:
-                    op.results[0].replace_all_uses_with(value)
-                    op.erase()
-                    compilation.hit(self.name, rule)
-                    changed = True
+                    self.bound(rule, op)
+                    self.replace(op, value)
+                    self.hit(rule)
                     break
-        return changed
+
+    def push(self, op: ir.Operation) -> None:
+        """Look at an op, again or for the first time."""
+        if len(op.results) and is_mir(op) and op.name not in _KEPT:
+            self.pending[op.results[0]] = op
+
+    def bound(self, rule: str, op: ir.Operation) -> None:
+        """Count a rewrite."""
+        self.count += 1
+        self.last.append(rule)
+        if self.count > self.limit:
+            raise PassError(
+                f"simplify does not come to an end: {self.limit} rewrites were not enough, and the"
+                f" last rules were {', '.join(self.last)}. One of them makes what it matches, or"
+                " what another one matches; --disable-rule leaves it out",
+                place_of(op),
+            )
+
+    def replace(self, op: ir.Operation, value: ir.Value) -> None:
+        """Put a value in the place of an op, and remove what only that op wanted."""
+        self.made(value)
+        above = [op.results[0]]
+        for _ in range(_reach()):
+            readers = [u for v in above for u in users(v)]
+            for u in readers:
+                self.push(u)
+            above = [u.results[0] for u in readers if len(u.results)]
+        op.results[0].replace_all_uses_with(value)
+        unused = [op]
+        while unused:
+            gone = unused.pop()
+            operands = list(gone.operands)
+            self.known.discard(gone.results[0])
+            self.pending.pop(gone.results[0], None)
+            gone.erase()
+            if _counted():
+                for v in dict.fromkeys(operands):
+                    self.recount(v)
+            # One op may have made several of the operands.
+            sources = {s.results[0]: s for s in map(producer, operands) if s is not None}
+            unused += filter(_is_unused, sources.values())
+
+    def recount(self, v: ir.Value) -> None:
+        """Look at the readers of a value if they are now so few that a guard may hold."""
+        left = users(v)
+        for u in left if len(left) <= _counted() else ():
+            self.push(u)
+
+    def made(self, value: ir.Value) -> None:
+        """Look at the ops that a rule has made for a value."""
+        new = [value]
+        while new:
+            source = producer(new.pop())
+            if source is not None and source.results[0] not in self.known:
+                self.known.add(source.results[0])
+                self.push(source)
+                new += source.operands
 
 
-_KEPT = ("mir.fused", "mir.yield", "mir.constant")
+def _is_unused(op: ir.Operation) -> bool:
+    return op.name.startswith("mir.") and not any(True for r in op.results for _ in r.uses)
+
+
+@cache
+def _reach() -> int:
+    """How far above an op a pattern may have its root."""
+    return max(depth(r.before) for r in RULES) - 1
+
+
+@cache
+def _counted() -> int:
+    """The largest number of uses that a guard asks for."""
+    return max((n for r in RULES for n in r.guards.uses.values()), default=0)
 
 
 def _make(
@@ -165,28 +260,26 @@ def _build(op: ir.Operation, after: Pattern, t: TensorType, found: dict[str, ir.
 
 def _reshape(op: ir.Operation) -> ir.Value | None:
     source = producer(op.operands[0])
-    if op.operands[0].type == op.results[0].type:
-        return op.operands[0]
-    if source is not None and source.name == Reshape.name:
-        t = from_type(op.results[0].type)
-        return _make(
-            op, Reshape.name, t, [source.operands[0]], source, shape=op.attributes["shape"]
-        )
-    return None
+    if source is None or source.name != Reshape.name:
+        return None
+    t = from_type(op.results[0].type)
+    return _make(op, Reshape.name, t, [source.operands[0]], source, shape=op.attributes["shape"])
 
 
 def _transpose(op: ir.Operation) -> ir.Value | None:
-    perm = from_attr(op.attributes["perm"], "tuple[int, ...]")
-    if perm == tuple(range(len(perm))):
-        return op.operands[0]
     source = producer(op.operands[0])
     if source is None or source.name != Transpose.name:
         return None
-    first = from_attr(source.attributes["perm"], "tuple[int, ...]")
+    perm, first = (from_attr(o.attributes["perm"], "tuple[int, ...]") for o in (op, source))
     both = Transpose(node_of(source).present[0], tuple(first[p] for p in perm))
     return _make(
         op, Transpose.name, both.out.type, [source.operands[0]], source, **attributes_of(both)
     )
+
+
+def _in_order(op: ir.Operation) -> ir.Value | None:
+    perm = from_attr(op.attributes["perm"], "tuple[int, ...]")
+    return op.operands[0] if perm == tuple(range(len(perm))) else None
 
 
 def _same(op: ir.Operation) -> ir.Value | None:
@@ -196,22 +289,25 @@ def _same(op: ir.Operation) -> ir.Value | None:
 Rewrite = Callable[[ir.Operation], ir.Value | None]
 """The value that replaces an op's result, or None where the rule does not apply."""
 
-_MOVEMENT: dict[str, tuple[str, Rewrite]] = {
-    Reshape.name: ("merge-reshapes", _reshape),
-    Transpose.name: ("merge-transposes", _transpose),
-    Expand.name: ("same-expand", _same),
-    Cast.name: ("same-cast", _same),
-    Slice.name: ("same-slice", _same),
-}
-"""A movement op that moves nothing goes; two of a kind become one."""
+_MOVEMENT: tuple[tuple[str, str, Rewrite], ...] = (
+    (Reshape.name, "same-reshape", _same),
+    (Reshape.name, "merge-reshapes", _reshape),
+    (Transpose.name, "same-transpose", _in_order),
+    (Transpose.name, "merge-transposes", _transpose),
+    (Expand.name, "same-expand", _same),
+    (Cast.name, "same-cast", _same),
+    (Slice.name, "same-slice", _same),
+)
+"""Rules that are functions, by the op at their root: a movement op that moves nothing goes, and two
+of a kind become one."""
 
 
 @cache
 def _rules_for(name: str) -> tuple[tuple[str, Rewrite], ...]:
     """The rules whose root is an op, by name, in the order in which they are tried."""
     algebra = [(r.name, partial(_algebra, r)) for r in RULES if f"mir.{r.before.op}" == name]
-    movement = [_MOVEMENT[name]] if name in _MOVEMENT else []
+    movement = [(rule, apply) for op, rule, apply in _MOVEMENT if op == name]
     return (("fold", _fold), *algebra, *movement)
 
 
-Simplify.rules = ("fold", *(r.name for r in RULES), *(rule for rule, _ in _MOVEMENT.values()))
+Simplify.rules = ("fold", *(r.name for r in RULES), *(rule for _, rule, _ in _MOVEMENT))

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from rlx.dialects.lir import Role
 from rlx.kernels.strides import row_major
 from rlx.records import frozen
+from rlx.schedule.plan import Role
+from rlx.schedule.steps import Size
 from rlx.types import DTYPES, DType
 
 __all__ = ["Memory", "Rounds", "View"]
@@ -29,8 +30,8 @@ class Memory:
 
     role: Role
     index: int = 0
-    size: int = 0
-    offset: int = 0
+    size: Size = 0
+    offset: Size = 0
     first: int = -1
     last: int = -1
 
@@ -42,9 +43,11 @@ class Memory:
 
 @dataclass(eq=False)
 class Rounds:
-    """The rounds of a loop in a schedule, with which views may move."""
+    """The rounds of a loop in a schedule, with which views may move. ``depth`` is the number of
+    such loops around it."""
 
-    count: int
+    count: Size
+    depth: int
 
 
 @frozen
@@ -57,10 +60,10 @@ class View:
 
     memory: Memory
     dtype: DType
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    start: int = 0
-    moves: tuple[tuple[Rounds, int], ...] = ()
+    shape: tuple[Size, ...]
+    strides: tuple[Size, ...]
+    start: Size = 0
+    moves: tuple[tuple[Rounds, Size], ...] = ()
     trail: tuple[str, ...] = field(default=(), compare=False)
 
     @staticmethod

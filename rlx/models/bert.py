@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlx.errors import ModelError
 from rlx.graph import Graph
+from rlx.ops.builders import located, public
 from rlx.ops.normalization import LayerNorm
 from rlx.ops.transformer import BertLayer
 from rlx.ops.value import Value
@@ -52,6 +53,7 @@ _LAYER = (
 )
 
 
+@public
 @frozen
 class BertConfig:
     """What decides the graph of an encoder; ``pooling`` is "mean" or "cls"."""
@@ -100,6 +102,7 @@ class BertConfig:
         return config
 
 
+@located
 def bert_encoder(
     config: BertConfig, *, prefix: str = "", normalize: bool = True, integers: str = "i64"
 ) -> Graph:

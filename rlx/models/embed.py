@@ -14,7 +14,7 @@ from rlx.graph import Graph
 from rlx.models.bert import BertConfig, bert_encoder, read_json
 from rlx.models.progress import Progress
 from rlx.models.safetensors import SafeTensors
-from rlx.ops.builders import located
+from rlx.ops.builders import located, public
 from rlx.targets import TARGETS, find_target
 from rlx.types import DTYPES, i64
 
@@ -32,6 +32,7 @@ class Runner(Protocol):
     def run(self, feeds: Mapping[str, Array], /) -> Sequence[Array]: ...
 
 
+@public
 class Embed:
     """A sentence encoder.
 
@@ -66,16 +67,21 @@ class Embed:
     def from_dir(
         cls,
         path: str | Path,
-        device: str = "cpu",
+        device: str | None = None,
         precision: str = "f32",
         threads: int | None = None,
     ) -> Embed:
         """Load a directory with config.json, model.safetensors and tokenizer.json.
 
+        ``device``, ``precision`` and ``threads`` are those of ``Session``.
         sentence_bert_config.json, modules.json and the pooling's config.json are followed where
         they are there. ModelError if a file is missing or does not fit.
         """
         path = os.fspath(path)
+        with importing():
+            from rlx.runtime.backend import default_device, device_name
+
+        device = default_device() if device is None else device_name(device)
         for name in ("config.json", "model.safetensors", "tokenizer.json"):
             if not os.path.isfile(os.path.join(path, name)):
                 raise ModelError(f"{path} has no {name}; a model directory needs it")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlx.errors import ModelError, ShapeError, did_you_mean
+from rlx.ops.builders import public
 from rlx.types import DType, TensorType, dtype
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _HEADER_LIMIT = 100_000_000
 """Bytes; the limit that the format's own reader has."""
 
 
+@public
 class SafeTensors(Mapping[str, Array]):
     """The tensors of a file by name, as read-only arrays that share the mapped file's memory.
 

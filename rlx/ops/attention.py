@@ -52,6 +52,9 @@ _SAMPLES = (
         softcap=2.0, mask_kind="bias", layout="bhsd", **_GROUPED,
     ),
     sample("2x2x4xT", "2x3x4xT", "2x3x4xT", "2x1x1x3xT", mask_kind="bias", **_TWO),
+    sample(
+        "2x3x4xT", "2x3x4xT", "2x3x4xT", "2x1x3x3xT", mask_kind="bias", data={3: "hidden"}, **_TWO
+    ),
     sample("0x2x4xT", "0x2x4xT", "0x2x4xT", **_TWO),
 )  # fmt: skip
 
@@ -92,14 +95,18 @@ class Attention(Heads, name="mir.attention"):
     q's type. Query head h reads key head ``h // (H / HK)`` (grouped-query attention).
 
     Scores are ``scale * q . k``, then ``softcap * tanh(score / softcap)`` if softcap is not 0,
-    then the mask; the score of a hidden key becomes -1e9, so a row in which nothing is visible
-    averages all values. Query row i stands at position ``i + Sk - Sq``: the last query sees the
-    last key.
+    then the mask; the score of a key that it hides becomes -1e9, so a row in which nothing is
+    visible averages all values (for "bias" see below). Query row i stands at position
+    ``i + Sk - Sq``: the last query sees the last key.
 
     - "causal": a query sees the keys at and before its position;
     - "sliding_window": of those, the keys at most ``window`` positions back;
     - "custom": mask ``[B, Sk]`` of any type; keys with mask >= 0.5 (or true) are seen;
-    - "bias": a float mask that broadcasts to ``[B, H, Sq, Sk]`` is added to the scores.
+    - "bias": a float mask that broadcasts to ``[B, H, Sq, Sk]`` is added to the scores, both in the
+      type that is computed in. It may hide keys in two ways, as in PyTorch. A row of the least
+      finite number of f32 or bf16 alone averages all values, since beside it no score counts; its
+      gradients flow. (That of f16 leaves scores some digits.) A row of -inf alone weighs no key:
+      its result and its gradients are 0.
 
     A value that is not finite makes the results of those that see it not finite, and where it is
     hidden maybe those too: hidden keys are left out, or weighed by 0.
@@ -135,6 +142,9 @@ class Attention(Heads, name="mir.attention"):
         "bshd" means ``[B, S, H, D]``.
         """
         q, k, v = promoted(q, k, v)
+        if not q.rank == k.rank == v.rank:
+            found = " and ".join(str(x.type) for x in (q, k, v))
+            raise ShapeError(f"attention: q, k and v are of one rank, found {found}")
         shape, layout = q.shape, layout_of("attention", q, layout)
         heads, dim = head_sizes("attention", q, layout, num_heads, head_dim)
         if kv_heads is None:

@@ -39,6 +39,8 @@ class AttentionGrad(Heads, name="mir.attention_grad"):
                num_heads=2, kv_heads=1, scale=0.7, mask_kind="causal", softcap=1.5),
         sample("1x2x2x3xT", "1x1x2x3xT", "1x1x2x3xT", "2x1x2xT", "1x2x2x3xT",
                num_heads=2, kv_heads=1, scale=0.5, mask_kind="bias", layout="bhsd"),
+        sample("2x3x4xT", "2x3x4xT", "2x3x4xT", "2x1x3x3xT", "2x3x4xT", data={3: "hidden"},
+               num_heads=2, kv_heads=2, scale=0.5, mask_kind="bias"),
     )  # fmt: skip
     bads = (
         bad(*_QKV, None, "2x3x8xf64", match="g is of the type of q", error=DTypeError,

@@ -133,8 +133,11 @@ class Heads(Op):
             scores = scores + mask.astype(wide)
         visible = seen_array(self.mask_kind, self.window, mask, *scores.shape[-2:])
         scores = np.where(visible, scores, wide.type(HIDDEN))
-        p = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        p = p / p.sum(axis=-1, keepdims=True)
+        peak = scores.max(axis=-1, keepdims=True)
+        # Rows that a bias of -inf alone leaves no key to weigh.
+        empty = (peak == -math.inf) & (self.mask_kind == "bias")
+        p = np.exp(scores - np.where(empty, wide.type(0), peak))
+        p = p / np.where(empty, wide.type(1), p.sum(axis=-1, keepdims=True))
         return SoftmaxArrays(q, k, v, p, np.where(visible, slope, wide.type(0)))
 
     def softmax(self) -> Softmax:
@@ -152,7 +155,12 @@ class Heads(Op):
             scores = visible.where(scores, HIDDEN)
         elif self.mask is not None:
             scores = scores + self.mask.cast(to=wide)
-        return Softmax(q, k, v, scores.softmax(axis=-1), visible, slope, self.scale)
+        if self.mask_kind != "bias":
+            return Softmax(q, k, v, scores.softmax(axis=-1), visible, slope, self.scale)
+        # Twice, so that no derivative meets the nan of a softmax of -inf alone.
+        empty = scores.max(axes=-1, keep_dim=True).eq(-math.inf)
+        p = empty.where(0.0, empty.where(0.0, scores).softmax(axis=-1))
+        return Softmax(q, k, v, p, visible, slope, self.scale)
 
     def per_head(self, a: Value, b: Value) -> Value:
         """``a[b, h] @ b[b, h // group]``: the rows of a group's query heads make one matrix."""

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from rlx.dims import SymDim, as_dim
-from rlx.errors import DTypeError, GraphError, IRError, RlxError
+from rlx.errors import DTypeError, GraphError, IRError, RlxError, ShapeError, shown
+from rlx.stored import is_stored, store
 from rlx.types import DType, c64, complex_of, dtype, f32
 
 __all__ = [
-    "KINDS", "check_unmasked", "complex_from", "from_numbers", "literal", "normalise", "parts_of",
-    "repeats", "to_array", "words_of",
+    "KINDS", "carried_out", "check_unmasked", "complex_from", "flagged", "from_numbers", "literal",
+    "normalise", "parts_of", "repeats", "to_array", "words_of",
 ]  # fmt: skip
 
 
@@ -56,10 +57,14 @@ def _dims(v: Any) -> tuple[int | SymDim, ...]:
 
 def _array(v: Any) -> np.ndarray[Any, Any]:
     """A read-only copy in row-major order; its dtype is one of ours."""
+    if is_stored(v):
+        return v
     a = to_array(v, "the array")
-    a = a.astype(dtype(a.dtype).numpy, copy=True, order="C")
-    a.setflags(write=False)
-    return a
+    try:
+        a = a.astype(dtype(a.dtype).numpy, copy=True, order="C")
+    except MemoryError:
+        raise ShapeError(f"an array of {a.nbytes} bytes, more than there is memory for") from None
+    return store(a)
 
 
 def to_array(value: Any, what: str) -> np.ndarray[Any, Any]:
@@ -67,14 +72,30 @@ def to_array(value: Any, what: str) -> np.ndarray[Any, Any]:
     lengths, or has a mask."""
     check_unmasked(value, what)
     try:
-        a = np.asarray(value)
+        a = np.asarray(carried_out(value))
     except RlxError:
         raise
-    except (OverflowError, TypeError, ValueError) as e:
+    except Exception as e:  # also what an __array__ of somebody else's raises
         raise DTypeError(f"{what} is no array of numbers: {e}") from None
     if a.dtype == object and a.size:
         raise DTypeError(f"{what} holds {a.flat[0]!r}, which no element type does")
     return a
+
+
+def carried_out(value: Any) -> Any:
+    """A tensor of PyTorch that is negated or conjugated by a flag, as one whose memory says so:
+    DLPack hands over the memory, and drops the flag of a negation."""
+    if isinstance(value, np.ndarray):
+        return value
+    for flag, without in (("is_conj", "resolve_conj"), ("is_neg", "resolve_neg")):
+        if flagged(value, flag):
+            value = getattr(value, without)()
+    return value
+
+
+def flagged(value: Any, flag: str) -> bool:
+    """Whether a tensor of PyTorch says so by a method of this name."""
+    return hasattr(value, "__dlpack__") and getattr(value, flag, bool)() is True
 
 
 def check_unmasked(value: Any, what: str) -> None:
@@ -104,7 +125,7 @@ def from_numbers(value: Any, dt: DType, what: str) -> np.ndarray[Any, Any]:
             reason = f"found {found[beyond][0]}, which is out of range"
     except RlxError:
         raise
-    except (OverflowError, TypeError, ValueError) as e:
+    except Exception as e:
         reason = f"found a {type(value).__name__} that is no such array: {e}"
     raise DTypeError(f"{what} is {dt}, {reason}; convert it to a NumPy array first")
 
@@ -131,7 +152,8 @@ def _graph(v: Any) -> Any:
 
     if not isinstance(v, GraphOps):
         raise TypeError
-    return v
+    body: Any = v
+    return body.snapshot()
 
 
 KINDS = {
@@ -155,7 +177,7 @@ def normalise(value: Any, kind: str, what: str) -> Any:
     except RlxError as e:
         raise type(e)(f"{what}: {e.message}", e.location) from None
     except (TypeError, ValueError):
-        raise GraphError(f"{what} must be {kind}, found {value!r}") from None
+        raise GraphError(f"{what} must be {kind}, found {shown(value)}") from None
 
 
 def words_of(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -170,10 +192,15 @@ def words_of(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     )
 
 
+FEW = 64
+"""Elements that are looked at before all are."""
+
+
 def repeats(a: np.ndarray[Any, Any]) -> bool:
     """Whether there are elements, and all have the same bits."""
     words = words_of(a)
-    return bool(a.size and (words == words[0]).all())
+    # Of a large array the first elements nearly always tell.
+    return all(bool((w == words[0]).all()) for w in (words[:FEW], words)) if a.size else False
 
 
 def parts_of(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

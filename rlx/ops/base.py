@@ -13,7 +13,6 @@ interpreter, the gradient and batching transforms, the common lowering, the gene
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, ClassVar, NamedTuple, dataclass_transform
@@ -22,7 +21,9 @@ import numpy as np
 
 from rlx.errors import DTypeError, GraphError, RlxError
 from rlx.ops.attrs import normalise
+from rlx.ops.declared import check_name, enter
 from rlx.ops.location import Location, caller, located
+from rlx.ops.pure import Fixed
 from rlx.ops.value import Value, bytes_of
 from rlx.types import DTYPES, DType, TensorType
 
@@ -109,10 +110,11 @@ class Sample(NamedTuple):
     A type is text such as ``"2x3xT"``: T stands for each of the op's ``dtypes`` in turn, any
     other element type is fixed; None is an absent optional operand. ``data`` says for an operand
     by position what values it takes: "normal" (the default), "positive", "unit" (in (-1, 1)),
-    "above_one", "nonzero", "bool", or "index:N" (integers in [0, N)); for matrices "spd"
-    (symmetric positive definite), "dominant" (a large diagonal) or "spread" (eigenvalues apart from
-    each other). ``derivatives`` is how many there are of a differentiable op: 2 stands for any
-    number, with 1 second ones are an UnsupportedError, with 0 all are.
+    "above_one", "nonzero", "bool", "index:N" (integers in [0, N)), or "hidden" (some are -inf, also
+    whole rows); for matrices "spd" (symmetric positive definite), "dominant" (a large diagonal) or
+    "spread" (eigenvalues apart from each other). ``derivatives`` is how many there are of a
+    differentiable op: 2 stands for any number, with 1 second ones are an UnsupportedError, with 0
+    all are.
     """
 
     types: tuple[str | None, ...]
@@ -144,15 +146,6 @@ def bad(*types: str | None, match: str, error: type[RlxError], **attrs: Any) -> 
 
 _serials = count()
 
-OWN_DIALECTS = ("hir", "mir", "lir", "control")
-"""What the names of RLX's own ops begin with."""
-
-_TAKEN = frozenset({
-    *OWN_DIALECTS, "arith", "builtin", "cf", "func", "gpu", "linalg", "llvm", "math", "memref",
-    "scf", "spirv", "tensor", "vector",
-})  # fmt: skip
-_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
-
 registry: dict[str, type[Op]] = {}
 """Every loaded op class by its full name ("mir.tanh")."""
 
@@ -167,7 +160,7 @@ def op_class(name: str) -> type[Op]:
 
 
 @dataclass_transform(kw_only_default=False, field_specifiers=(operand, optional, variadic, attr))
-class Op:
+class Op(Fixed):
     """A node: one use of an op on Values. Construction checks and infers; nodes never change.
 
     A subclass names itself (``name="mir.tanh"``), declares operands then attributes, and defines
@@ -194,6 +187,8 @@ class Op:
     only moves data."""
     differentiable: ClassVar[bool] = True
     pointwise: ClassVar[bool] = False
+    commutes: ClassVar[bool] = False
+    """Whether the two operands may change places without a change of a bit."""
 
     reference: ClassVar[Callable[..., Any]]
     """``reference(self, *arrays)`` -> array or tuple of arrays, dtypes as ``infer`` says."""
@@ -233,9 +228,7 @@ class Op:
         super().__init_subclass__(**kwargs)
         if name is None:
             return  # a shared base, not an op
-        if name in registry:
-            raise GraphError(f"op {name!r} is declared twice: {registry[name]!r} and {cls!r}")
-        _check_name(cls, name)
+        check_name(registry, cls, name)
         cls.name, cls.dialect = name, name.split(".")[0]
         operands: list[Operand] = []
         attrs: list[Attr] = []
@@ -249,7 +242,7 @@ class Op:
                     f.name, f.kind = key, kind if isinstance(kind, str) else kind.__name__
                     attrs.append(f)
         cls.operand_fields, cls.attr_fields = tuple(operands), tuple(attrs)
-        registry[name] = cls
+        enter(registry, cls, name)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._make(caller(), args, kwargs)
@@ -366,17 +359,6 @@ class Op:
         parts = [str(v.type) if v is not None else "none" for v in self.operands]
         parts += [f"{k}={v!r}" for k, v in self.attrs.items()]
         return f"{self.name}({', '.join(parts)})"
-
-
-def _check_name(cls: type[Op], name: str) -> None:
-    if _NAME.fullmatch(name) is None:
-        raise GraphError(
-            f"an op cannot be called {name!r}: its name is a prefix of your own, a dot, and small"
-            " letters, digits and underscores, such as 'mine.saxpy'"
-        )
-    prefix = name.partition(".")[0]
-    if prefix in _TAKEN and cls.__module__.partition(".")[0] not in ("rlx", "__main__"):
-        raise GraphError(f"op {name!r}: ops from outside need another prefix than {prefix!r}")
 
 
 def _count(t: TensorType) -> int:

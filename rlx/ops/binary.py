@@ -56,6 +56,7 @@ def safe_divisor(k: Any, lhs: Any, rhs: Any) -> tuple[Any, Any]:
 class Add(Binary, name="mir.add"):
     """Sum, element by element. Integers wrap."""
 
+    commutes = True
     dtypes = ARITHMETIC
     samples = SAMPLES
     bads = BADS
@@ -96,6 +97,7 @@ class Sub(Binary, name="mir.sub"):
 class Mul(Binary, name="mir.mul"):
     """Product, element by element. Integers wrap."""
 
+    commutes = True
     dtypes = ARITHMETIC
     samples = SAMPLES
     bads = BADS
@@ -203,6 +205,7 @@ class Pow(Binary, name="mir.pow"):
 class Extreme(Binary):
     """The shared part of maximum and minimum: a tie splits the gradient evenly."""
 
+    commutes = True
     dtypes = ORDERED
     samples = SAMPLES
     bads = SHAPES_AND_TYPES

@@ -28,6 +28,7 @@ INTEGERS_ONLY: tuple[Bad, ...] = (
 class Bitwise(Binary):
     """A connective of the bits of two integers."""
 
+    commutes = True
     dtypes = INTS
     differentiable = False
     samples = (sample("2x3xT", "2x3xT"), sample("4x1xT", "3xT"), sample("T", "T"))

@@ -8,16 +8,18 @@ step).
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any, TypeVar, cast
 
-from rlx.errors import GraphError, RlxError, UnknownOpError, did_you_mean
+from rlx.errors import GraphError, RlxError, UnknownOpError
 from rlx.ops.location import caller
 
-__all__ = ["GraphOps", "ValueOps", "builder", "located"]
+__all__ = ["GraphOps", "ValueOps", "builder", "located", "public"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
 
 
 @cache
@@ -49,17 +51,41 @@ def located(function: F, method: str = "") -> F:
             return function(*args, **kwargs)
         except RlxError as e:
             if e.location is None:
-                raise type(e)(e.message, caller()) from None
+                raise e.at(caller()) from None
             raise
         except Exception as e:
             from rlx.ops.arguments import wrong_argument
 
-            wrong = wrong_argument(method or function.__name__, function, args, kwargs)
+            wrong = wrong_argument(method or function.__name__, function, args, kwargs, e)
             if wrong is None:
                 raise
             raise GraphError(wrong, caller()) from e
 
+    call.__checked__ = True  # pyright: ignore[reportAttributeAccessIssue]
     return cast(F, call)
+
+
+_SPECIAL = ("__init__", "__call__", "__getitem__", "__contains__")
+
+
+def public(cls: C) -> C:
+    """A class whose methods users call, each of them as ``located`` makes it.
+
+    A method that may not take longer, such as a run, is listed in the class's ``UNCHECKED``, and
+    sees to its arguments itself.
+    """
+    left = vars(cls).get("UNCHECKED", ())
+    for name, found in list(vars(cls).items()):
+        if name in left or (name.startswith("_") and name not in _SPECIAL):
+            continue
+        kind = type(found) if isinstance(found, staticmethod | classmethod) else None
+        function = found.__func__ if kind else found
+        if not inspect.isfunction(function) or hasattr(function, "__checked__"):
+            continue
+        shown = cls.__name__ if name in ("__init__", "__call__") else name
+        checked = located(function, shown)
+        setattr(cls, name, kind(checked) if kind else checked)
+    return cls
 
 
 def _missing(owner: object, method: str) -> AttributeError:
@@ -68,9 +94,10 @@ def _missing(owner: object, method: str) -> AttributeError:
     if method.startswith("_"):
         return AttributeError(f"{kind} has no attribute {method!r}")
     from rlx.ops import BUILDERS
+    from rlx.ops.spellings import method_hint
 
     known = [*BUILDERS, *(n for n in dir(type(owner)) if not n.startswith("_"))]
-    hint = did_you_mean(method, known)
+    hint = method_hint(method, known, BUILDERS)
     return UnknownOpError(f"{kind} has no op or attribute {method!r}{hint}", caller())
 
 

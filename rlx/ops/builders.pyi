@@ -14,9 +14,11 @@ Number = float | int | bool
 Numbers = int | Sequence[int]
 Padding = int | Sequence[int] | Sequence[Sequence[int]]
 F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
 
 def builder(method: str) -> Callable[..., Any] | None: ...
 def located(function: F, method: str = "") -> F: ...
+def public(cls: C) -> C: ...
 
 class GraphOps:
     def abs(self, x: Value) -> Value:

@@ -67,6 +67,7 @@ class Compare(Binary):
 class Eq(Compare, name="mir.eq"):
     """Whether the operands are equal, element by element; nan equals nothing."""
 
+    commutes = True
     dtypes = ANY
     ufunc = np.equal
 
@@ -74,6 +75,7 @@ class Eq(Compare, name="mir.eq"):
 class Ne(Compare, name="mir.ne"):
     """Whether the operands differ, element by element; nan differs from everything."""
 
+    commutes = True
     dtypes = ANY
     ufunc = np.not_equal
 
@@ -105,6 +107,7 @@ class Ge(Compare, name="mir.ge"):
 class Logical(Binary):
     """A connective of bools."""
 
+    commutes = True
     dtypes = (bool_,)
     differentiable = False
     samples = SAMPLES

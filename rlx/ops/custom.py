@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rlx.errors import GraphError
+from rlx.errors import GraphError, shown
 from rlx.records import frozen
 
 __all__ = ["CKernel", "CustomKernel", "MlirKernel", "PythonKernel"]
@@ -85,7 +85,7 @@ class PythonKernel:
 
     def __post_init__(self) -> None:
         if not callable(self.function):
-            raise GraphError(f"a Python kernel is a function, found {self.function!r}")
+            raise GraphError(f"a Python kernel is a function, found {shown(self.function)}")
 
 
 CustomKernel = CKernel | MlirKernel | PythonKernel

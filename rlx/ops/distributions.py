@@ -124,7 +124,7 @@ def uniform(
     bounds broadcast to the result, and have gradients.
     """
     unit = _unit(key, shape, _float(dtype, "uniform"))
-    if minval == 0.0 and maxval == 1.0:
+    if not any(isinstance(v, Value) for v in (minval, maxval)) and (minval, maxval) == (0, 1):
         return unit
     low, high = lift(minval, unit), lift(maxval, unit)
     return Maximum.build(low, unit * (high - low) + low)

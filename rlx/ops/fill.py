@@ -103,4 +103,5 @@ def linspace(
     if num < 0:
         raise GraphError(f"linspace: a number of elements cannot be negative, found {num}")
     check_count("linspace", num)
-    return Constant(converted(np.linspace(start, stop, num, endpoint), dtype_of(dtype))).out
+    numbers = np.linspace(float(start), float(stop), num, endpoint)
+    return Constant(converted(numbers, dtype_of(dtype))).out

@@ -59,11 +59,11 @@ class ByFormula(Op):
 
 def _between(outputs: Sequence[Value], leaves: Sequence[Value]) -> list[Op]:
     """The ops from the leaves to the outputs, operands before users."""
-    found: set[Op] = set()
+    found, ends = set[Op](), set(leaves)
     todo = list(outputs)
     while todo:
         v = todo.pop()
-        if v.op is not None and v not in leaves and v.op not in found:
+        if v.op is not None and v not in ends and v.op not in found:
             found.add(v.op)
             todo += v.op.present
     return sorted(found, key=lambda op: op.serial)

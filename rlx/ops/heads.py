@@ -83,7 +83,7 @@ def head_sizes(
         features, given = static(x.shape[-1]), num_heads or head_dim
         if not given:
             raise GraphError(f"{op} needs num_heads or head_dim to part {x.type} into heads")
-        if features % given:
+        if given < 1 or features % given:
             raise ShapeError(f"{op}: {given} does not divide the {features} features of {x.type}")
         rest = features // given
         found = (given, rest) if num_heads else (rest, given)

@@ -256,9 +256,11 @@ def local_response_norm(
         )
     wide = widened(x)
     before, after = size // 2, (size - 1) // 2
+    if isinstance(channels := x.shape[1], int):  # those beyond the ends are zeros
+        before, after = min(before, channels), min(after, channels)
     low, high = ([n if a == 1 else 0 for a in range(x.rank)] for n in (before, after))
     squares = (wide * wide).pad(low, high)
     total = squares.narrow(1, 0, x.shape[1])
-    for n in range(1, size):
+    for n in range(1, before + after + 1):
         total = total + squares.narrow(1, n, x.shape[1])
     return (wide / (total * (alpha / size) + k) ** beta).cast(to=x.dtype)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, FaultError, GraphError, ShapeError
+from rlx.ops.attrs import to_array
 from rlx.ops.base import Array, Op
 from rlx.ops.constant import Constant
 from rlx.ops.movement import listed
@@ -137,4 +138,4 @@ def same_batch(operands: Sequence[Value], batched: Sequence[bool]) -> list[Value
 
 def as_indices(indices: Value | Array | int) -> Value:
     """Indices that may be a number or an array, as a Value."""
-    return indices if isinstance(indices, Value) else Constant(np.asarray(indices)).out
+    return indices if isinstance(indices, Value) else Constant(to_array(indices, "the index")).out

@@ -10,15 +10,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlx.errors import GraphError, ShapeError
+from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ops.attrs import to_array
 from rlx.ops.base import Array
+from rlx.ops.builders import located
 from rlx.ops.constant import Constant, check_count
 from rlx.ops.fft import Fft, Ifft, Irfft, Rfft, along, length_of
 from rlx.ops.fft_plan import prime_factors
 from rlx.ops.frames import framed, overlapped, reflected
 from rlx.ops.lift import promoted
 from rlx.ops.value import Value
+from rlx.types import dtype as dtype_of
 
 __all__ = ["fft_conv1d", "istft", "psd", "stft", "welch"]
 
@@ -26,6 +28,7 @@ __all__ = ["fft_conv1d", "istft", "psd", "stft", "welch"]
 # -- spectra over time ---------------------------------------------------------------------
 
 
+@located
 def stft(
     x: Value,
     n_fft: int,
@@ -107,7 +110,7 @@ def istft(
 
 def _hop(n_fft: int, hop_length: int | None) -> int:
     hop = n_fft // 4 if hop_length is None else hop_length
-    if n_fft < 1 or hop < 1:
+    if not isinstance(n_fft, int) or not isinstance(hop, int) or n_fft < 1 or hop < 1:
         raise ShapeError(f"n_fft and hop_length are at least 1, found {n_fft} and {hop}")
     return hop
 
@@ -146,10 +149,12 @@ def _window(window: Array | Sequence[float] | str, size: int) -> Array:
             raise GraphError(f"window {window!r} is none of {', '.join(_COSINES)}; give an array")
         level, depth = _COSINES[window]
         return level - depth * np.cos(2 * np.pi * np.arange(size) / size)
-    w = to_array(window, "the window").astype(np.float64)
+    w = to_array(window, "the window")
     if w.shape != (size,):
         raise ShapeError(f"the window has {size} samples, found an array of shape {list(w.shape)}")
-    return w
+    if dtype_of(w.dtype).is_complex:
+        raise DTypeError(f"the window is of real numbers, found {w.dtype}")
+    return w.astype(np.float64)
 
 
 def _like(a: Array, x: Value) -> Value:

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from rlx.errors import GraphError, ShapeError
 from rlx.ops.builders import ValueOps, located
 from rlx.ops.location import caller
+from rlx.ops.pure import Pure
 from rlx.types import DType, Shape, TensorType
 
 if TYPE_CHECKING:
     from rlx.graph import Graph
     from rlx.ops.base import Op
 
-__all__ = ["Value", "bytes_of"]
+__all__ = ["Keys", "Value", "bytes_of"]
 
 
-class Value(ValueOps):
+class Value(Pure, ValueOps):
     """A tensor in a graph: the result of a node, or an input or param of a graph. ``graph`` is None
     for what depends on no leaf, such as a constant.
 
-    ``+ - * / // % @ **`` and ``& | ^ ~ << >>``, comparisons by method (``x.lt(y)``), indexing with
-    slices and every op of the library as a method (``x.gelu()``, ``x.sum(axes=0)``) make new nodes.
-    A Python number takes the value's element type; two element types meet by
+    ``+ - * / // % @ **``, ``& | ^ ~ << >>`` and ``== != < <= > >=``, indexing with slices and every
+    op of the library as a method (``x.gelu()``, ``x.sum(axes=0)``) make new nodes; ``x += y`` gives
+    the name ``x`` to another Value. Whether two names are one Value says ``x is y``, by which sets
+    and dictionaries hold Values. A copy of a Value is itself.
+
+    A Python number, a list of them, and a NumPy scalar of one of NumPy's default types
+    (``np.float64(2)``) take the value's element type; two element types meet by
     ``rlx.types.promote``.
     """
 
@@ -72,32 +76,11 @@ class Value(ValueOps):
         name = f" {self.name!r}" if self.name else ""
         return f"Value{name}: {self.type}" + (f" = {self.op.name}" if self.op else "")
 
-    def __bool__(self) -> bool:
-        raise GraphError(
-            "a Value has no truth value while the graph is built; choose by where(condition, x, y)",
-            caller(),
-        )
-
     def __len__(self) -> int:
         n = self.shape[0] if self.shape else None
         if not isinstance(n, int):
             raise ShapeError(f"{self!r} has no length; its first dim is no number", caller())
         return n
-
-    def _no_elements(self, *_: Any, **__: Any) -> Any:
-        raise GraphError(
-            f"a Value has no elements yet ({self!r}); run the graph, or write ops on it", caller()
-        )
-
-    __float__ = __int__ = __index__ = __complex__ = __array__ = _no_elements
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        raise GraphError(
-            "a Value never changes; make another with where, concat or scatter_add", caller()
-        )
-
-    # Without this Python would try x[0], x[1], ... for ever in `for y in x`.
-    __iter__ = None
 
     def astype(self, dt: DType | str | Any) -> Value:
         """The value cast to an element type, by NumPy's name."""
@@ -180,7 +163,9 @@ class Value(ValueOps):
     def __rdivmod__(self, o: Any) -> tuple[Value, Value]:
         return o // self, o % self
 
-    def __pow__(self, o: Any) -> Value:
+    def __pow__(self, o: Any, modulus: Any = None) -> Value:
+        if modulus is not None:
+            raise GraphError("pow takes no modulus; write x ** y % modulus", caller())
         return self.pow(o)
 
     def __rpow__(self, o: Any) -> Value:
@@ -198,6 +183,14 @@ class Value(ValueOps):
     def __abs__(self) -> Value:
         return self.abs()
 
+    def __round__(self, digits: int | None = None) -> Value:
+        if digits:
+            raise GraphError(
+                f"round to {digits} digits by (x * {10.0**digits:g}).round() / {10.0**digits:g}",
+                caller(),
+            )
+        return self.round()
+
     def __invert__(self) -> Value:
         return self.bitwise_not()
 
@@ -213,26 +206,32 @@ class Value(ValueOps):
     def __ge__(self, o: Any) -> Value:
         return self.ge(o)
 
-    def __eq__(self, o: object) -> bool:
-        """Whether both are the same Value, by which sets and dictionaries hold Values. GraphError
-        for a number or array, with which that would be a comparison that is always False."""
-        if isinstance(o, bool | int | float | complex | np.ndarray | np.generic):
+    def __eq__(self, o: Any) -> Value:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.eq(self._compared(o, "=="))
+
+    def __ne__(self, o: Any) -> Value:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.ne(self._compared(o, "!="))
+
+    def _compared(self, o: Any, operator: str) -> Value:
+        if o is None or isinstance(o, str | bytes):
             raise GraphError(
-                "== asks whether two Values are one and compares no elements; write x.eq(y) or"
-                " x.ne(y)",
+                f"{operator} compares element by element, and {o!r} has none; whether x is None,"
+                " or one certain Value, says `x is None`",
                 caller(),
             )
-        return True if self is o else NotImplemented
+        return self._lift(o)
 
+    # Sets and dictionaries hold Values by identity.
     __hash__ = object.__hash__
 
-    # NumPy arrays on the left would otherwise try to broadcast over the Value.
-    __array_ufunc__ = None
-
     def _lift(self, o: Any) -> Value:
-        from rlx.ops.lift import lift
+        from rlx.ops.lift import operand
 
-        return located(lift)(o, self)
+        return located(operand)(o, self)
+
+
+Keys = AbstractSet[Value] | Mapping[Value, Any]
+"""Values among which one is looked for: by identity, where a list would compare elements."""
 
 
 def bytes_of(values: Sequence[Value]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlx.errors import GraphError
+from rlx.ops.builders import public
 from rlx.ops.value import Value
 from rlx.optim.base import At, Optimizer, Slots, check_float
 from rlx.optim.schedules import Schedule
@@ -13,6 +14,7 @@ from rlx.types import TensorType
 __all__ = ["Adafactor"]
 
 
+@public
 @dataclass(frozen=True, kw_only=True)
 class Adafactor(Optimizer):
     """Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost", 2018, as

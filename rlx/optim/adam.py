@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from rlx.ops.builders import public
 from rlx.ops.value import Value
 from rlx.optim.base import At, Optimizer, Slots, check_float, check_part
 from rlx.types import TensorType
@@ -12,6 +13,7 @@ from rlx.types import TensorType
 __all__ = ["Adam", "AdamW"]
 
 
+@public
 @dataclass(frozen=True, kw_only=True)
 class Adam(Optimizer):
     """Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015, as PyTorch's Adam.
@@ -53,6 +55,7 @@ class Adam(Optimizer):
         return p, g + p * self.weight_decay if self.weight_decay else g
 
 
+@public
 @dataclass(frozen=True, kw_only=True)
 class AdamW(Adam):
     """Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019, as PyTorch's AdamW:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rlx.errors import DTypeError, GraphError, NameError, ShapeError, did_you_mean
 from rlx.ops.builders import located
@@ -43,7 +43,7 @@ class At:
 class Optimizer(ABC):
     """A rule of updates. ``lr`` is the learning rate: a number, or a schedule of it."""
 
-    lr: float | Schedule = 1e-3
+    lr: float | Schedule = field(default=1e-3, kw_only=False)
 
     def __post_init__(self) -> None:
         located(self.check)()
@@ -96,6 +96,7 @@ class Optimizer(ABC):
             new_state |= {f"{slot}/{name}": v for slot, v in after.items()}
         return new_params, new_state
 
+    @located
     def at(self, count: Value, dtype: DType) -> At:
         """The update that follows ``count`` others, for params of an element type."""
         done = count.cast(dtype)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import reduce
 
 from rlx.errors import GraphError
-from rlx.ops.builders import located
+from rlx.ops.builders import located, public
 from rlx.ops.value import Value
 from rlx.optim.base import check_float, check_part, matching
 from rlx.records import frozen
@@ -15,6 +15,7 @@ from rlx.types import f32
 __all__ = ["ClipNorm", "ClipValue", "all_finite", "ema", "global_norm"]
 
 
+@public
 @frozen
 class ClipNorm:
     """Scales all gradients down together, so that their global norm is at most ``limit``; as
@@ -30,6 +31,7 @@ class ClipNorm:
         return {name: g * scale.cast(g.dtype) for name, g in grads.items()}
 
 
+@public
 @frozen
 class ClipValue:
     """Puts every element of every gradient between ``-limit`` and ``limit``."""

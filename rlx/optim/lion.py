@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlx.ops.builders import public
 from rlx.ops.value import Value
 from rlx.optim.base import At, Optimizer, Slots, check_float, check_part
 from rlx.optim.schedules import Schedule
@@ -12,6 +13,7 @@ from rlx.types import TensorType
 __all__ = ["Lion"]
 
 
+@public
 @dataclass(frozen=True, kw_only=True)
 class Lion(Optimizer):
     """Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023, algorithm 2.

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from rlx.errors import GraphError
+from rlx.ops.builders import public
 from rlx.ops.value import Value
 from rlx.optim.adam import AdamW
 from rlx.optim.base import At, Optimizer, Slots, check_float, check_part
@@ -19,6 +20,7 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 in 5 steps."""
 
 
+@public
 @dataclass(frozen=True, kw_only=True)
 class Muon(Optimizer):
     """Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024.

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rlx.errors import GraphError
-from rlx.ops.builders import located
+from rlx.ops.builders import located, public
 from rlx.ops.constant import Constant as Literal
 from rlx.ops.value import Value
 from rlx.records import frozen
@@ -28,6 +28,7 @@ __all__ = [
 Schedule = Callable[[Value], Value]
 
 
+@public
 @frozen
 class Constant:
     """The same rate always."""
@@ -41,6 +42,7 @@ class Constant:
         return scalar(self.rate, done.dtype)
 
 
+@public
 @frozen
 class StepDecay:
     """``rate`` times ``factor`` for every ``every`` updates made, as PyTorch's StepLR."""
@@ -88,6 +90,7 @@ class _Warmup(ABC):
         """From 1 to 0 as ``part`` goes from 0 to 1."""
 
 
+@public
 @frozen
 class WarmupLinear(_Warmup):
     """Up linearly from 0 to ``rate`` in ``warmup`` updates, then down linearly to ``end`` at update
@@ -97,6 +100,7 @@ class WarmupLinear(_Warmup):
         return 1.0 - part
 
 
+@public
 @frozen
 class WarmupCosine(_Warmup):
     """Up linearly from 0 to ``rate`` in ``warmup`` updates, then down along half a cosine to

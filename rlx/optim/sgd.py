@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlx.errors import GraphError
+from rlx.ops.builders import public
 from rlx.ops.value import Value
 from rlx.optim.base import At, Optimizer, Slots, check_float, check_part
 from rlx.types import TensorType
@@ -12,6 +13,7 @@ from rlx.types import TensorType
 __all__ = ["SGD"]
 
 
+@public
 @dataclass(frozen=True, kw_only=True)
 class SGD(Optimizer):
     """Gradient descent, with momentum if it is above 0, as PyTorch's SGD.

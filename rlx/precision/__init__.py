@@ -159,9 +159,18 @@ def _custom(given: Mapping[str, str]) -> Types:
     return replace(Types(), **types)
 
 
+_SCALED = ("int8", "i8", "uint8", "u8", "int4", "i4", "fp8", "f8")
+"""Types that are of use with scales alone, of which a policy has none."""
+
+_SCALED_HINT = (
+    ", since a scale belongs to each tensor: cast the operands of a product to i8 and scale what it"
+    " gives, or read an ONNX model that was quantized; docs/precision.md has both"
+)
+
+
 def _check(kinds: type[T], given: T | str, what: str) -> T:
     names = [k.value for k in kinds]
     if given not in names:
-        hint = did_you_mean(str(given), names)
+        hint = _SCALED_HINT if str(given).lower() in _SCALED else did_you_mean(str(given), names)
         raise GraphError(f"no {what} is called {given!r}{hint}; use {', '.join(map(repr, names))}")
     return kinds(given)

@@ -72,6 +72,7 @@ class _Rewrite:
         for op in graph.nodes():
             self.visit(op)
         out.outputs = [self.declared(v) for v in graph.outputs]
+        out.output_names = graph.output_names
         return out
 
     # -- values ----------------------------------------------------------------------------

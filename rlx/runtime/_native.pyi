@@ -1,6 +1,6 @@
 """The native runtime: thread pool, object loader and the execution of compiled schedules.
 
-Kernel ABI, version 1 (`ABI_VERSION`)::
+Kernel ABI, version 2 (`ABI_VERSION`)::
 
     void kernel(int64_t begin, int64_t end, void *const *buffers, const int64_t *sizes,
                 void *scratch);
@@ -14,7 +14,8 @@ A buffer is named by `(base, byte offset)`. Bases, in order:
 =====================================  ====================================================
 0 `BASE_ARENA`                         scratch: `arena_bytes`, one checkout a call, undefined
 1 `BASE_PACKED`                        `packed_bytes` of the weights, zero until the prologue writes
-2 `BASE_ERROR`                         the call's record `int64[2]` = (code, site), zero at start
+2 `BASE_ERROR`                         the call's record `int64[2]` = (code, site), zero at start,
+                                       and behind it the address of a function
 3 .. 3+P-1 (`BASE_FIRST_PARAM` = 3)    params, in place
 then C bases                           constants
 then I bases                           inputs
@@ -22,31 +23,25 @@ then O bases                           outputs
 =====================================  ====================================================
 
 `BASE_ARENA` is 64-byte aligned, `BASE_PACKED` page aligned; params, constants, inputs and outputs
-are aligned to their item only. The constants are those of the entry: weights and the programs on
-them number their own.
+are aligned to their item only. A kernel whose loops may run for long calls the function,
+`int64_t f(void *record)`, after as many rounds as it gave the last time; 0 says that the call is to
+end: the kernel returns, whatever its results. The constants are those of the entry: weights and the
+programs on them number their own.
 
-A step is one of these tuples (lists are accepted wherever a tuple is)::
+Steps are words: 64-bit integers as `rlx.schedule.codec` writes them, by the table of
+`rlx/schedule/format.py`, after the number of that format. `kernels` are addresses, and a launch
+names one by its index: of `Object.symbol` of one of the program's objects, or one of `functions`,
+which are functions of this process that the caller keeps alive.
 
-    ("launch", fn, range, grain, scratch_bytes, ((base, offset), ...), (size, ...))
-    ("if",     (base, offset), then_steps, else_steps)
-    ("while",  cond_steps, (base, offset), body_steps, max_iterations, site)
-    ("for",    count, body_steps, counter, reverse)
+What steps mean is said in `rlx/schedule/steps.py`. On a CPU the grid of a launch is its range, its
+grain, and the bytes of scratch that a worker needs. A place inside a `For` may move with its round;
+it must lie inside its memory in every one. The flag of an `If` or a `While` is a bool of one byte,
+read when the step runs. Where the body of a `While` would run more often than its limit, the call
+stops with the error record `(FAULT_LOOP_LIMIT, site)`; it stops too as soon as a kernel has written
+an error record. Steps nest at most 64 deep.
 
-A buffer inside a `for` may move with its round: `(base, offset, (loop, bytes), ...)` lies `bytes`
-times the round further on, where `loop` is which of the `for` steps around it, from 0, the
-outermost. It must lie inside its memory in every round.
-
-`fn` is an address from `Object.symbol` of one of the program's objects, or one of `functions`:
-addresses of functions of this process, which the caller keeps alive. `(base, offset)` of `if`
-and `while` names a bool of one byte. A `while` runs `cond_steps`, reads the bool, and runs
-`body_steps` if it is nonzero, again and again; when the body would run more often than
-`max_iterations` (-1: no limit) the call stops with the error record `(FAULT_LOOP_LIMIT, site)`.
-It also stops as soon as a kernel has written an error record. Rounds of a `for`
-are counted from 0, or down to 0 if it is `reverse`; `counter` is a `(base, offset)` where the round
-is stored as int64 before each iteration, or None.
-
-A prologue step is `(step, params)`: it runs before the first call, and again before the next call
-once one of the params with these indices (0 is the first param) was set anew. Prologue steps name
+A prologue step follows params: it runs before the first call, and again before the next call once
+one of the params with these indices (0 is the first param) was set anew. Prologue steps name
 packed memory, the error record, params and constants.
 """
 
@@ -55,8 +50,10 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-ABI_VERSION: Literal[1]
-ARTIFACT_FORMAT: Literal[5]
+ABI_VERSION: Literal[2]
+ARTIFACT_FORMAT: Literal[6]
+STEPS_VERSION: int
+"""The number of the steps' format that is read: `rlx.schedule.format.VERSION`."""
 BASE_ARENA: Literal[0]
 BASE_PACKED: Literal[1]
 BASE_ERROR: Literal[2]
@@ -80,10 +77,6 @@ class Fault(RuntimeError):
 
 Buffer: TypeAlias = Any
 """Whatever has the buffer protocol; before Python 3.12, types cannot tell."""
-Ref: TypeAlias = Sequence[Any]
-"""`(base, byte offset)`, and `(loop, bytes)` for each loop with which it moves."""
-Step: TypeAlias = Sequence[Any]
-"""A step tuple as the module docstring lists them."""
 Signature: TypeAlias = tuple[str, str, Sequence[int]]
 """`(name, dtype, shape)`; dtype is one of f16 bf16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64 bool."""
 
@@ -170,7 +163,8 @@ class Weights:
         params: Sequence[Signature] = (),
         constants: Sequence[Buffer] = (),
         packed_bytes: int = 0,
-        prologue: Sequence[tuple[Step, Sequence[int]]] = (),
+        prologue: Buffer = b"",
+        kernels: Sequence[int] = (),
         functions: Sequence[int] = (),
     ) -> None: ...
     def set_param(self, index: int, value: Buffer) -> None:
@@ -215,7 +209,8 @@ class Program:
         inputs: Sequence[Signature] = (),
         outputs: Sequence[Signature] = (),
         arena_bytes: int = 0,
-        main: Sequence[Step] = (),
+        main: Buffer = b"",
+        kernels: Sequence[int] = (),
         functions: Sequence[int] = (),
     ) -> None: ...
     def run_slots(self, *inputs: Buffer) -> tuple[np.ndarray[Any, Any], ...]:

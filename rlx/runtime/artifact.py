@@ -14,74 +14,97 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from rlx.errors import ArtifactError
+from rlx.errors import ArtifactError, shown
+from rlx.ops.builders import public
 from rlx.records import frozen
 from rlx.runtime import _native, container
 from rlx.runtime.encoding import (
     Array,
-    LaunchInfo,
     Parts,
-    Reader,
-    Signature,
-    Site,
-    Writer,
     array_of,
-    bytes_of,
     read_constants,
     read_facts,
     read_signature,
-    read_step,
     write_constants,
     write_facts,
     write_signature,
-    write_step,
 )
+from rlx.schedule.codec import read_main, read_prologue
+from rlx.schedule.plan import LaunchInfo, PrologueStep, Signature, Site
+from rlx.schedule.steps import Place, Size, Step
+from rlx.schedule.words import Reader, Writer
+from rlx.stored import elements_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rlx.runtime.device_program import DeviceVariant
 
-__all__ = ["Artifact", "LaunchInfo", "Signature", "Variant"]
+__all__ = ["Artifact", "KernelCode", "Variant"]
 
 MAPPED_BYTES = 1 << 20
 """A file of so many bytes is mapped into memory; a smaller one is read."""
 
 
 @frozen
+class KernelCode:
+    """The code of a kernel: a symbol of an object, by its key; a function of this process has
+    neither."""
+
+    name: str
+    object: str
+    symbol: str
+
+
+@frozen
 class Variant:
     """A schedule and its kernels, for machines that have what ``requires`` names.
 
-    Steps are those of ``rlx.runtime._native`` with the kernel's name in place of its address.
-    ``kernels`` maps that name to a symbol of an object; ``objects`` are keyed by a digest of what
+    ``prologue_words`` and ``main_words`` are the steps as the runtime takes them
+    (``rlx.schedule.codec``), which launch ``kernels`` by number; the first ``prologue_kernels``
+    and ``prologue_constants`` are those of the prologue. ``objects`` are keyed by a digest of what
     their code depends on, so that equal kernels of several artifacts are one object. ``launches``
     says what each launch is for, for traces and profiles: those of the prologue, then those of
     main, in the order in which a reader meets them. ``sites`` are the messages of faults.
-    ``functions`` are the kernels that are functions of this process (``rlx.runtime.host``).
+    ``functions`` are the kernels, by name, that are functions of this process
+    (``rlx.runtime.host``).
     """
 
     features: str
     machine: str
     requires: tuple[str, ...]
-    arena_bytes: int
-    packed_bytes: int
+    arena_bytes: Size
+    packed_bytes: Size
     constants: list[Array]
-    prologue: list[tuple[tuple[Any, ...], tuple[int, ...]]]
-    main: list[tuple[Any, ...]]
+    prologue_constants: int
+    prologue_kernels: int
+    prologue_words: bytes = field(repr=False)
+    main_words: bytes = field(repr=False)
     launches: list[LaunchInfo]
-    sites: list[tuple[str, str, int]]
-    kernels: dict[str, tuple[str, str]]
+    sites: list[Site]
+    kernels: tuple[KernelCode, ...]
     objects: dict[str, bytes] = field(repr=False)
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Any], repr=False)
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
+    @property
+    def prologue(self) -> tuple[PrologueStep, ...]:
+        """The steps that params decide, for those who look at them."""
+        return read_prologue(self.prologue_words)
+
+    @property
+    def main(self) -> tuple[Step[Place], ...]:
+        """The steps of a call, for those who look at them."""
+        return read_main(self.main_words)
+
     def with_facts(self, launches: list[LaunchInfo], sites: list[Site]) -> Variant:
         """The same with other places."""
         return replace(self, launches=launches, sites=sites)
 
 
+@public
 @frozen
 class Artifact:
     """A compiled graph for one target and one binding of its dims.
@@ -168,6 +191,8 @@ class Artifact:
             _native.check_artifact(data)
         except _native.Error as e:
             raise ArtifactError(str(e)) from None
+        except (TypeError, ValueError):
+            raise ArtifactError(f"an artifact is a buffer of bytes, found {shown(data)}") from None
         return _unpacked(container.parts_of(data))
 
     @classmethod
@@ -185,7 +210,10 @@ class Artifact:
         try:
             found = cls.from_bytes(data)
         except ArtifactError as e:
-            raise ArtifactError(f"{path}: {e.message}") from None
+            from rlx.text.files import other_kind
+
+            other = other_kind(data, str(path))
+            raise ArtifactError(f"{path}: {e.message}{'; ' * bool(other)}{other}") from None
         return replace(found, file=data) if isinstance(data, mmap.mmap) else found
 
 
@@ -209,7 +237,7 @@ class _Packer:
         for i, (name, _, _) in enumerate(artifact.params):
             w.words(name in artifact.values)
             if name in artifact.values:
-                w.words(self._part(f"params/{i}", bytes_of(artifact.values[name])))
+                w.words(self._part(f"params/{i}", elements_of(artifact.values[name])))
         w.words(len(artifact.variants))
         for v, schedule in zip(artifact.variants, schedules, strict=True):
             w.text(v.features)
@@ -241,21 +269,17 @@ class _Packer:
                 " ops kernels in C or MLIR"
             )
         w = Writer()
-        w.words(v.arena_bytes, v.packed_bytes)
+        w.words(v.arena_bytes, v.packed_bytes, v.prologue_constants, v.prologue_kernels)
         write_constants(w, v.constants, self._part)
         keys = list(v.objects)
         w.words(len(keys), *(self._part(f"objects/{k}", v.objects[k]) for k in keys))
         w.words(len(v.kernels))
-        for name, (key, symbol) in v.kernels.items():
-            w.text(name)
-            w.words(keys.index(key))
-            w.text(symbol)
-        kernels = {name: i for i, name in enumerate(v.kernels)}
-        w.words(len(v.prologue))
-        for step, follows in v.prologue:
-            w.each(follows, lambda w, n: w.words(n))
-            write_step(w, step, kernels)
-        w.each(v.main, lambda w, s: write_step(w, s, kernels))
+        for kernel in v.kernels:
+            w.text(kernel.name)
+            w.words(keys.index(kernel.object))
+            w.text(kernel.symbol)
+        w.block(v.prologue_words)
+        w.block(v.main_words)
         write_facts(w, v.launches, v.sites)
         return self._part(f"variants/{number}", w.data)
 
@@ -295,21 +319,20 @@ def _read_device_variant(
 def _read_variant(r: Reader, parts: Parts) -> Variant:
     features, machine, requires = _read_head(r)
     s = Reader(parts[r.word()][1])
-    arena, packed = s.words(2)
+    head = s.words(2)
+    counts = s.words(2)
     constants = read_constants(s, parts)
     objects = [(parts[n][0].removeprefix("objects/"), parts[n][1]) for n in s.list()]
-    kernels = {name: (objects[at][0], symbol) for name, at, symbol in s.each(_read_kernel)}
-    names = list(kernels)
-    follows = s.each(lambda s: (s.list(), read_step(s, names)))
-    main = s.each(lambda s: read_step(s, names))
+    kernels = tuple(s.each(lambda s: _read_kernel(s, objects)))
+    prologue, main = s.block(), s.block()
     launches, sites = read_facts(s)
     loaded = {key: bytes(data) for key, data in objects}
-    prologue = [(step, params) for params, step in follows]
     return Variant(
-        features, machine, requires, arena, packed, constants, prologue, main, launches, sites,
+        features, machine, requires, *head, constants, *counts, prologue, main, launches, sites,
         kernels, loaded,
     )  # fmt: skip
 
 
-def _read_kernel(r: Reader) -> tuple[str, int, str]:
-    return r.text(), r.word(), r.text()
+def _read_kernel(r: Reader, objects: Parts) -> KernelCode:
+    name, at, symbol = r.text(), r.word(), r.text()
+    return KernelCode(name, objects[at][0], symbol)

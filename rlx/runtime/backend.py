@@ -12,13 +12,19 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from rlx import knobs
 from rlx.collector import importing, paused
-from rlx.errors import DeviceError, GraphError, did_you_mean
-from rlx.graph import Graph
+from rlx.errors import DeviceError, GraphError, UnsupportedError, did_you_mean
+from rlx.graph import Graph, given_names
+from rlx.knobs import Knob
+from rlx.ops.builders import located
 from rlx.ops.location import caller
 from rlx.ops.value import Value
-from rlx.runtime.artifact import Artifact, Signature
+from rlx.precision import Precision
+from rlx.process import is_main_interpreter
+from rlx.runtime.artifact import Artifact
 from rlx.runtime.executable import Executable
+from rlx.schedule.plan import Signature
 from rlx.types import TensorType
 
 __all__ = [
@@ -26,8 +32,11 @@ __all__ = [
     "Loaded",
     "Weights",
     "backend_for",
+    "default_device",
     "device_name",
     "devices",
+    "instructions_of",
+    "named_by",
     "register_backend",
     "registered",
     "signature_of",
@@ -70,6 +79,7 @@ class CpuBackend:
             from rlx.targets.cpu import make_target
             from rlx.targets.cpu.features import require, selected
 
+        knobs.num_threads.get()  # the native runtime reads it too, and its error is not ours
         # RLX_CPU may name another machine, whose code would not run here.
         features, chosen = require(selected()).name, Options.of(options)
         with paused():
@@ -80,6 +90,7 @@ class CpuBackend:
 
     def loaded(self, artifact: Artifact) -> Executable:
         """An artifact ready to run."""
+        knobs.num_threads.get()
         return Executable(artifact)
 
     def set_threads(self, n: int) -> None:
@@ -106,6 +117,15 @@ class Loaded:
         self.backend.set_threads(n)
 
 
+def instructions_of(device: str, precision: Precision) -> frozenset[str]:
+    """What a device has beyond the common instructions, where a precision depends on it."""
+    if device != "cpu" or precision is not Precision.HIGH:
+        return frozenset()
+    from rlx.targets.cpu.features import selected
+
+    return selected().has
+
+
 def signature_of(artifact: Artifact) -> Graph:
     """What callers ask a graph for: its inputs, params and outputs. There are no nodes."""
     graph = Graph("artifact")
@@ -115,6 +135,7 @@ def signature_of(artifact: Artifact) -> Graph:
 
     graph.inputs, graph.params = values(artifact.inputs), values(artifact.params)
     graph.outputs = values(artifact.outputs)
+    graph.output_names = given_names([name for name, _, _ in artifact.outputs])
     return graph
 
 
@@ -169,6 +190,7 @@ _registry: dict[str, Registered] = {
 }
 
 
+@located
 def register_backend(
     device: str, factory: Callable[[], Backend], missing: Callable[[], str] = _present
 ) -> None:
@@ -179,6 +201,7 @@ def register_backend(
     _registry[device] = Registered(factory, missing)
 
 
+@located
 def devices() -> tuple[str, ...]:
     """The names of the registered devices that can be used."""
     return tuple(name for name, entry in _registry.items() if not entry.missing())
@@ -198,7 +221,7 @@ def device_name(device: str) -> str:
     for name in _registry:
         if name.lower() == given:
             return name
-    from rlx.runtime.device_names import NAMES
+    from rlx.device_names import NAMES
 
     if given in NAMES:
         return NAMES[given]
@@ -207,6 +230,29 @@ def device_name(device: str) -> str:
         f"unknown device {device!r}{did_you_mean(device, names)}; available: {', '.join(devices())}"
         f"; names that RLX knows: {', '.join(names)}"
     )
+
+
+def named_by(knob: Knob[str] | Knob[tuple[str, ...]]) -> tuple[str, ...]:
+    """The devices that a variable of the environment names, as RLX calls them; DeviceError, which
+    says which variable, for what is no device."""
+    text = knob.get()
+    names = [text] if text and isinstance(text, str) else text
+    try:
+        return tuple(dict.fromkeys(map(device_name, names)))
+    except DeviceError as e:
+        raise DeviceError(f"{e.message} (in the variable {knob.variable})") from None
+
+
+def default_device() -> str:
+    """The device where none is asked for: that of RLX_DEVICE, else the CPU. DeviceError for one
+    that is unknown or not available."""
+    named = named_by(knobs.device)
+    if named and (why := why_not(named[0])):
+        raise DeviceError(
+            f"device {named[0]!r}, which the variable {knobs.device.variable} asks for, is not"
+            f" available: {why}; use one of {', '.join(devices())}"
+        )
+    return named[0] if named else "cpu"
 
 
 def why_not(device: str) -> str:
@@ -219,11 +265,19 @@ def why_not(device: str) -> str:
     return why_missing(name)
 
 
+@located
 def backend_for(device: str) -> Backend:
-    """The backend of a device; DeviceError if it is unknown or unavailable."""
+    """The backend of a device; DeviceError if it is unknown or unavailable, UnsupportedError in
+    another interpreter of the process than the main one."""
+    if not is_main_interpreter():
+        raise UnsupportedError(
+            "RLX, like NumPy, works in the main interpreter of a process alone; use processes in"
+            ' the place of subinterpreters (multiprocessing\'s "spawn")',
+            caller(),
+        )
     name, why = device_name(device), why_not(device)
     if why:
-        from rlx.runtime.device_names import label
+        from rlx.device_names import label
 
         more = "" if registered(name) else "; rlx.register_backend adds a backend from outside"
         raise DeviceError(

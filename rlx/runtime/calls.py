@@ -9,19 +9,29 @@ import numpy as np
 
 from rlx.arrays import as_array, typed_array
 from rlx.errors import GraphError, NameError, ShapeError, UnsupportedError
-from rlx.graph import Graph
+from rlx.graph import Graph, sizes_of
+from rlx.ops.attrs import flagged
 from rlx.ops.base import caller
 from rlx.ops.value import Value
-from rlx.runtime.encoding import Array, Signature
+from rlx.precision import Types
+from rlx.runtime.encoding import Array
+from rlx.runtime.executable import unknown
+from rlx.schedule.plan import Signature
 from rlx.types import DTYPES
 
 __all__ = [
     "array_of_bytes",
+    "binding_of",
+    "check_module",
     "check_outputs",
     "check_params",
+    "check_plain",
     "check_state",
+    "checked_feeds",
+    "checked_threads",
     "lies_on_a_device",
     "memory_is_the_hosts",
+    "named_inputs",
     "not_one_mapping",
     "of_the_host",
     "shape_of",
@@ -50,10 +60,46 @@ def not_one_mapping(named: Iterable[str]) -> GraphError:
     return GraphError(f"run takes its inputs as one mapping; write run({{{shown}}})", caller())
 
 
+def check_plain(types: Types, what: str, instead: str) -> None:
+    """UnsupportedError for a session's precision where it would change nothing: in what has its
+    element types already. ``instead`` says what to do."""
+    if types.changes:
+        raise UnsupportedError(
+            f"{what} has its element types already, and the session's precision ({types}) would not"
+            f" be applied; {instead}, or take a session without one",
+            caller(),
+        )
+
+
+def checked_threads(n: Any) -> int:
+    """A number of threads; GraphError for what is none."""
+    if isinstance(n, bool) or not isinstance(n, int) or n.bit_length() > 63:
+        raise GraphError(f"threads is a number from 1 on, found {n!r}", caller())
+    return n
+
+
 def lies_on_a_device(value: Any) -> bool:
     """Whether an array says that it is in the memory of a device."""
     where = getattr(value, "__dlpack_device__", None)
-    return where is not None and where()[0] != _HOST
+    try:
+        return where is not None and where()[0] != _HOST
+    except Exception:  # the library's own: it is refused, with the reason, where it is read
+        return False
+
+
+def binding_of(
+    graph: Graph, params: Mapping[str, Array], feeds: Mapping[str, Any]
+) -> dict[str, int]:
+    """The sizes of the symbolic dims, read off the inputs' shapes; ShapeError if they clash."""
+    leaves = [(str(v.name), v.type, shape_of(feeds[str(v.name)], v)) for v in graph.inputs]
+    leaves += [(str(v.name), v.type, params[str(v.name)].shape) for v in graph.params]
+    sizes = sizes_of(leaves)
+    unbound = sorted(s for s in graph.symbols if s not in sizes)
+    if unbound:
+        raise ShapeError(
+            f"no input tells the size of {', '.join(unbound)}; compile with dims={{...}}", caller()
+        )
+    return sizes
 
 
 def shape_of(value: Any, v: Value) -> tuple[int, ...]:
@@ -92,17 +138,15 @@ def check_outputs(
     graph: Graph,
     outputs: Sequence[Array],
     expected: Sequence[Signature],
-    given: tuple[Sequence[Any], Mapping[str, Array]],
+    inputs: Sequence[Any],
 ) -> None:
-    """Refuse arrays that do not fit the outputs, or that lie over what was ``given``: inputs, and
-    params by name."""
+    """Refuse arrays that do not fit the outputs, or that lie over ``inputs``. Nobody can write the
+    memory of a param."""
     if not isinstance(outputs, Sequence):
         raise GraphError(f"outputs are NumPy arrays in a list, found {outputs!r}", caller())
     if len(outputs) != len(expected):
         raise ShapeError(f"{len(expected)} outputs expected, found {len(outputs)}", caller())
-    inputs, params = given
     taken = [(f"input {v.name!r}", a) for v, a in zip(graph.inputs, inputs, strict=True)]
-    taken += [(f"param {name!r}", a) for name, a in params.items()]
     for i, (out, (_, dt, shape)) in enumerate(zip(outputs, expected, strict=True)):
         if not isinstance(out, np.ndarray):
             found = type(out).__name__
@@ -118,6 +162,24 @@ def check_outputs(
         taken.append((f"output {i}", out))
 
 
+def checked_feeds(names: Sequence[str], held: Mapping[str, Any], given: Any) -> Mapping[str, Any]:
+    """What was ``given`` by name, with what is ``held`` for the rest. GraphError for what is no
+    mapping, NameError for an input that is unknown or missing."""
+    if not isinstance(given, Mapping):
+        raise GraphError(f"inputs are given by name, found a {type(given).__name__};"
+                         " write {'x': array}", caller())  # fmt: skip
+    taken: Mapping[str, Any] = given
+    for name in taken:
+        if name not in names:
+            raise unknown(name, names, "input")
+    feeds = {**held, **taken} if held else taken
+    missing = [n for n in names if n not in feeds]
+    if missing:
+        which = "s " * (len(missing) > 1) or " "
+        raise NameError(f"nothing was given for the input{which}{str(missing)[1:-1]}", caller())
+    return feeds
+
+
 def written_to(name: str, value: Any) -> Any:
     """What was given as state, as an array of the same memory, or an array of a device.
 
@@ -127,10 +189,17 @@ def written_to(name: str, value: Any) -> Any:
     if lies_on_a_device(value):
         return value
     a = value
+    for flag in ("is_neg", "is_conj"):
+        if not isinstance(a, np.ndarray) and flagged(a, flag):
+            raise ShapeError(
+                f"state {name!r} is a tensor whose {flag}() says that its memory holds other"
+                f" numbers; give its .resolve_{flag[3:]}()",
+                caller(),
+            )
     if not isinstance(a, np.ndarray) and hasattr(a, "__dlpack__"):
         try:
             a = np.from_dlpack(a)
-        except (BufferError, RuntimeError, TypeError, ValueError):
+        except Exception:  # the library's own
             return value  # as an input it is refused with the reason
     if not isinstance(a, np.ndarray):
         raise GraphError(
@@ -145,26 +214,24 @@ def written_to(name: str, value: Any) -> Any:
 def check_state(
     graph: Graph,
     state: Mapping[str, Any],
-    given: tuple[Sequence[Any], Mapping[str, Array]],
+    inputs: Sequence[Any],
     donated: Any,
 ) -> None:
     """Refuse ``state`` unless it is the inputs of which the numbers are ``donated``, and memory of
-    which shares none with what else was ``given``, inputs, and params by name: a run writes it."""
-    inputs, params = given
+    which shares none with other ``inputs``: a run writes it."""
     names = [str(v.name) for v in graph.inputs]
     wanted = [names[i] for i in donated]
     if set(wanted) != set(state):
         listed = ", ".join(map(repr, wanted)) or "none"
         found = ", ".join(map(repr, state)) or "none"
         raise GraphError(f"the donated inputs are {listed}; found {found} as state", caller())
-    whats = [*(f"input {n!r}" for n in names), *(f"param {n!r}" for n in params)]
-    places = sorted((*_extent(a), i) for i, a in enumerate([*inputs, *params.values()]))
+    places = sorted((*_extent(a), i) for i, a in enumerate(inputs))
     last, end, kind = -1, 0, ""
     for space, begin, stop, i in places:
         if space == kind and begin < end and begin < stop and (i in donated or last in donated):
             one, other = (i, last) if i in donated else (last, i)
             raise GraphError(
-                f"state {names[one]!r} shares memory with {whats[other]}, and is written"
+                f"state {names[one]!r} shares memory with input {names[other]!r}, and is written"
                 " while that is read; give it its own array",
                 caller(),
             )
@@ -178,3 +245,34 @@ def _extent(a: Any) -> tuple[str, int, int]:
         begin = a.__array_interface__["data"][0]
         return "host", begin, begin + a.nbytes
     return a.extent
+
+
+def named_inputs(
+    names: Sequence[str], arrays: Sequence[Any], named: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The inputs of a call that gives some by place and some by name; GraphError for too many or a
+    mapping of them, NameError for one that is given twice."""
+    if len(arrays) == 1 and isinstance(arrays[0], Mapping):
+        raise GraphError(
+            "a compiled graph is called with arrays, by place or by name, found a mapping; write"
+            " run(inputs), or give its arrays by **inputs",
+            caller(),
+        )
+    if len(arrays) > len(names):
+        known = ", ".join(map(repr, names)) or "none"
+        raise GraphError(f"found {len(arrays)} inputs, expected {len(names)}: {known}", caller())
+    given = dict(zip(names, arrays, strict=False))
+    for name in named:
+        if name in given:
+            raise NameError(f"the input {name!r} is given twice, by place and by name", caller())
+    return {**given, **named}
+
+
+def check_module(module: Any) -> None:
+    """GraphError for what is no GraphModule: a graph, say."""
+    if isinstance(module, Graph) or not hasattr(module, "stage"):
+        raise GraphError(
+            f"expected a GraphModule, found a {type(module).__name__}; compile takes a graph, and"
+            " GraphModule.of(graph) makes a module of one",
+            caller(),
+        )

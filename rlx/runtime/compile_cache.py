@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,8 @@ from rlx import knobs
 from rlx.digest import digest
 from rlx.errors import GraphError
 from rlx.graph import Graph
+from rlx.ops.builders import public
+from rlx.process import lock_of
 
 if TYPE_CHECKING:
     from rlx.runtime.session import CompiledGraph, Session
@@ -27,6 +28,7 @@ def settings(session: Session) -> tuple[Hashable, ...]:
     return (session.device, session.types, *(knob.get() for knob in CHOICES))
 
 
+@public
 class CompileCache:
     """Keeps up to ``capacity`` things that took a compile; the one unused for longest goes first.
     Safe to use from many threads, of which one at a time builds."""
@@ -36,7 +38,7 @@ class CompileCache:
             raise GraphError(f"a cache holds at least 1 entry, found capacity {capacity}")
         self.capacity, self.hits, self.misses = capacity, 0, 0
         self._entries: OrderedDict[Hashable, Any] = OrderedDict()
-        self._lock = threading.RLock()
+        self._lock = lock_of(self)
 
     def get_or_compile(self, key: Hashable, build: Callable[[], Any]) -> Any:
         """What is kept under ``key``, or else what ``build`` makes."""

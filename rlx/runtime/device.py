@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -13,19 +13,23 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import FaultError, GraphError, UnsupportedError
+from rlx.errors import FaultError, UnsupportedError
 from rlx.graph import Graph
 from rlx.ops.base import caller
 from rlx.records import frozen
-from rlx.runtime.artifact import Artifact, Signature, Variant
+from rlx.runtime.artifact import Artifact, Variant
 from rlx.runtime.calls import check_params
 from rlx.runtime.device_array import DeviceArray, accepted, put
+from rlx.runtime.device_steps import StepsOn
+from rlx.runtime.executable import wrong_count
+from rlx.runtime.interrupts import Held, held
+from rlx.schedule.plan import Signature
 from rlx.targets import best_features, find_target
 from rlx.targets.gpu.driver import Driver
 from rlx.targets.gpu.drivers import shared_driver
 from rlx.targets.gpu.loop_limit import check_rounds, most_rounds
-from rlx.targets.gpu.program import Branch, Dispatch, For, GpuProgram, Repeat, Step
-from rlx.targets.gpu.work import Buffer, Launch, Recording
+from rlx.targets.gpu.program import GpuProgram
+from rlx.targets.gpu.work import Buffer
 
 __all__ = ["DeviceBackend", "DeviceExecutable"]
 
@@ -34,7 +38,6 @@ Array = np.ndarray[Any, Any]
 _RUNS = 8
 """Of a program, for how many sets of memories recorded launches are kept."""
 
-_COUNTER = struct.Struct("<q")
 _ERROR = struct.Struct("<ii")
 
 
@@ -104,11 +107,13 @@ class DeviceExecutable:
         self.artifact = _Signatures(program.inputs, program.outputs)
         self.weights = self
         self._lock = threading.Lock()
+        self._held = Held()  # of the call that has its turn
+        self._patience, self._half = 0, list[Buffer]()  # of a run in place
         self._handles = [driver.load(k) for k in program.kernels]
         self._buffers = [driver.allocate(m.nbytes) for m in program.memories]
         self._number = {(m.role, m.index): n for n, m in enumerate(program.memories)}
         self._of = {place: self._buffers[n] for place, n in self._number.items()}
-        self._runs: OrderedDict[tuple[int, ...], _Run] = OrderedDict()
+        self._runs: OrderedDict[tuple[int, ...], StepsOn] = OrderedDict()
         self._spare = [deque[Buffer]() for _ in program.outputs]
         self._names = {name: n for n, (name, _, _) in enumerate(program.params)}
         self._set: set[str] = set()  # params whose memory holds a value
@@ -164,7 +169,7 @@ class DeviceExecutable:
         """Run with donated outputs written over their inputs; the others are new arrays."""
         with self._turn():
             buffers = self._bound(inputs, in_place=True)
-            self._execute(buffers)
+            self._in_place(buffers, [inputs[i] for i in self.donate])
             for i, o in self.donate.items():
                 if isinstance(inputs[i], np.ndarray):
                     inputs[i][...] = self._output(buffers, o)
@@ -178,10 +183,7 @@ class DeviceExecutable:
         check_params(self._names, self._set)
         expected = self.program.inputs
         if len(inputs) != len(expected):
-            names = ", ".join(repr(name) for name, _, _ in expected) or "none"
-            raise GraphError(
-                f"found {len(inputs)} inputs, expected {len(expected)}: {names}", caller()
-            )
+            raise wrong_count(len(inputs), [name for name, _, _ in expected])
         given = [self.accept(a, s) for a, s in zip(inputs, expected, strict=True)]
         buffers = list(self._buffers)
         for n, a in enumerate(given):
@@ -203,11 +205,32 @@ class DeviceExecutable:
         self._main(buffers).steps.run(())
         self._check_faults()
 
+    def _in_place(self, buffers: Sequence[Buffer], state: Sequence[Any]) -> None:
+        """Run over what is donated. A first Ctrl-C waits for the end; at a second, what is half
+        written in the memory of the device becomes all ones: nan, or -1."""
+        self._patience = 1
+        self._half = [a.buffer for a in state if isinstance(a, DeviceArray)]
+        try:
+            self._execute(buffers)
+        finally:
+            self._patience, self._half = 0, []
+
+    def end_if_asked(self) -> None:
+        """End the run by what the handler of Ctrl-C raises, if that was pressed."""
+        try:
+            self._held.let_through(self._patience)
+        except BaseException:
+            for buffer in self._half:
+                self._write(buffer, np.full(buffer.nbytes, 255, np.uint8))
+            raise
+
     @contextmanager
     def _turn(self) -> Generator[None]:
-        """Alone. In a process that was forked off, what another thread held is held for ever."""
+        """Alone, and with Ctrl-C let through between launches only: a driver could not go on from
+        the middle of its work. In a process that was forked off, what another thread held is held
+        for ever."""
         self.driver.check_process()
-        with self._lock:
+        with self._lock, held() as self._held:
             yield
 
     def profile(self, inputs: Sequence[Array], runs: int) -> Any:
@@ -233,21 +256,23 @@ class DeviceExecutable:
 
     # -- runs ------------------------------------------------------------------------------
 
-    def _main(self, buffers: Sequence[Buffer]) -> _Run:
+    def _main(self, buffers: Sequence[Buffer]) -> StepsOn:
         """The main steps on these memories; what was recorded for some is kept for the next time
         that they come."""
         key = tuple(map(id, buffers))  # a run keeps its buffers, so that no other has their numbers
         run = self._runs.get(key)
         if run is None:
-            run = self._runs[key] = _Run(self, buffers, self.program.main)
+            run = self._runs[key] = StepsOn(self, buffers, self.program.main)
             while len(self._runs) > _RUNS:
                 self._runs.popitem(last=False)
         self._runs.move_to_end(key)
         return run
 
     @cached_property
-    def _prologues(self) -> list[tuple[_Run, tuple[int, ...]]]:
-        return [(_Run(self, self._buffers, (s,)), follows) for s, follows in self.program.prologue]
+    def _prologues(self) -> list[tuple[StepsOn, tuple[int, ...]]]:
+        return [
+            (StepsOn(self, self._buffers, (s,)), follows) for s, follows in self.program.prologue
+        ]
 
     def _prologue(self) -> None:
         if self._started and not self._changed:
@@ -282,109 +307,3 @@ class DeviceExecutable:
             raise FaultError(f"a kernel reported fault {code} at the unknown site {site}")
         message, file, line = self.program.sites[site + code - 1]
         raise FaultError(message, (file, line))
-
-
-class _Run:
-    """Steps on the memories of one run."""
-
-    def __init__(
-        self, owner: DeviceExecutable, buffers: Sequence[Buffer], steps: Sequence[Step]
-    ) -> None:
-        self.owner, self.buffers = owner, list(buffers)
-        self.steps = _Steps(self, steps)
-
-    def launch(self, step: Dispatch, rounds: Sequence[int] = ()) -> Launch:
-        """A step as its driver takes it, in the given rounds of the loops around it."""
-        kernel = self.owner.program.kernels[step.kernel]
-        offsets, params = step.bind(kernel, self.owner.driver.limits.alignment, rounds)
-        buffers = [self.buffers[p.memory] for p in step.places]
-        ranges = tuple((b, at, b.nbytes - at) for b, at in zip(buffers, offsets, strict=True))
-        return Launch(self.owner._handles[step.kernel], step.groups, ranges, params)
-
-    def read(self, memory: int, offset: int, nbytes: int) -> bytes:
-        """Bytes of one of the program's memories."""
-        return self.owner.driver.read(self.buffers[memory], offset, nbytes)
-
-    def write(self, memory: int, offset: int, data: bytes) -> None:
-        """Write bytes of one of the program's memories."""
-        self.owner.driver.write(self.buffers[memory], offset, data)
-
-
-class _Steps:
-    """Steps ready to run: launches side by side, which differ in no round, are recorded once."""
-
-    def __init__(self, owner: _Run, steps: Sequence[Step]) -> None:
-        self.owner, self.driver = owner, owner.owner.driver
-        self.parts: list[Recording | Dispatch | _Control] = list(self._made(steps))
-
-    def _made(self, steps: Sequence[Step]) -> Iterator[Recording | Dispatch | _Control]:
-        still: list[Launch] = []
-        for step in steps:
-            if isinstance(step, Dispatch) and not step.moves:
-                still.append(self.owner.launch(step))
-                continue
-            if still:
-                yield self.driver.record(still)
-                still = []
-            yield step if isinstance(step, Dispatch) else _Control(self.owner, step)
-        if still:
-            yield self.driver.record(still)
-
-    def run(self, rounds: tuple[int, ...]) -> None:
-        """Run in the given rounds of the loops around."""
-        for part in self.parts:
-            if isinstance(part, Recording):
-                self.driver.run(part)
-            elif isinstance(part, Dispatch):
-                self.driver.run([self.owner.launch(part, rounds)])
-            else:
-                part.run(rounds)
-
-
-class _Control:
-    """A branch or a loop: the host reads what decides it."""
-
-    def __init__(self, owner: _Run, step: Branch | Repeat | For) -> None:
-        self.owner, self.program, self.step = owner, owner.owner, step
-        lists = {
-            Branch: lambda s: (s.then, s.otherwise),
-            Repeat: lambda s: (s.test, s.body),
-            For: lambda s: (s.body,),
-        }[type(step)](step)
-        self.lists = [_Steps(owner, steps) for steps in lists]
-
-    def run(self, rounds: tuple[int, ...]) -> None:
-        """Run in the given rounds of the loops around."""
-        match self.step:
-            case Branch():
-                self.lists[0 if self._flag(rounds) else 1].run(rounds)
-            case Repeat():
-                self._repeat(self.step, rounds)
-            case For():
-                self._loop(self.step, rounds)
-
-    def _flag(self, rounds: tuple[int, ...]) -> bool:
-        assert not isinstance(self.step, For)
-        place = self.step.flag
-        return self.owner.read(place.memory, place.at(rounds), 1) != b"\0"
-
-    def _repeat(self, step: Repeat, rounds: tuple[int, ...]) -> None:
-        test, body = self.lists
-        done = 0
-        while True:
-            test.run(rounds)
-            if not self._flag(rounds) or (self.program.program.sites and self.program.faulted()):
-                return
-            if done == step.limit:
-                self.program.fault(1, step.site)
-                return
-            body.run(rounds)
-            done += 1
-
-    def _loop(self, step: For, rounds: tuple[int, ...]) -> None:
-        numbers = range(step.rounds)
-        for n in reversed(numbers) if step.reverse else numbers:
-            if step.counter is not None:
-                at = step.counter.at(rounds)
-                self.owner.write(step.counter.memory, at, _COUNTER.pack(n))
-            self.lists[0].run((*rounds, n))

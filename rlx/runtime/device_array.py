@@ -9,10 +9,12 @@ import numpy as np
 
 from rlx.arrays import as_array
 from rlx.errors import DTypeError, GraphError, ShapeError
+from rlx.ops.attrs import carried_out
 from rlx.ops.location import caller
 from rlx.runtime import dlpack
 from rlx.runtime.calls import lies_on_a_device
-from rlx.runtime.encoding import Array, Signature
+from rlx.runtime.encoding import Array
+from rlx.schedule.plan import Signature
 from rlx.targets.gpu.driver import Driver
 from rlx.targets.gpu.work import Buffer
 from rlx.types import DTYPES
@@ -142,6 +144,7 @@ def _handed_over(driver: Driver, value: Any, what: str) -> DeviceArray | None:
     """An array of another library in the memory of the driver's own device."""
     if driver.api not in dlpack.ADDRESSED or not lies_on_a_device(value):
         return None
+    value = carried_out(value)
     found, own = tuple(value.__dlpack_device__()), _place(driver)
     if found != own:
         raise GraphError(

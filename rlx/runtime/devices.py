@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rlx.device_names import DEVICE_PRIORITY, Device, label
 from rlx.errors import DeviceError
 from rlx.graph import Graph
 from rlx.ops.base import Op, op_class
+from rlx.ops.builders import located
 from rlx.runtime.backend import backend_for, device_name, devices, why_not
-from rlx.runtime.device_names import DEVICE_PRIORITY, Device, label
 from rlx.runtime.hardware import found_by_driver, is_software
 from rlx.runtime.refusals import refusal, refuses_all
 from rlx.targets import best_features
@@ -47,21 +48,25 @@ def by_priority(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(dict.fromkeys(names), key=rank))
 
 
+@located
 def available_devices() -> tuple[str, ...]:
     """The devices that a Session can be made for, by priority."""
     return by_priority(devices())
 
 
+@located
 def available_apple_devices() -> tuple[str, ...]:
     """Of them, those that only Apple makes."""
     return tuple(d for d in available_devices() if d in (Device.MLX, Device.METAL, Device.ANE))
 
 
+@located
 def is_available(device: str) -> bool:
     """Whether a Session can be made for a device; DeviceError for a name that is no device."""
     return not why_not(device)
 
 
+@located
 def full_name(device: str) -> str:
     """A device for people: ``"CPU (x86-64-v4)"`` says which code this machine's gets, and a GPU
     has the name that its driver gives it."""
@@ -75,11 +80,13 @@ def full_name(device: str) -> str:
     return f"{label(device)} ({found.name})" if found is not None and found.name else label(device)
 
 
+@located
 def fastest_device() -> str:
     """The first of the available devices by priority."""
     return available_devices()[0]
 
 
+@located
 def fastest_among(candidates: Iterable[str]) -> str:
     """The first of ``candidates`` by priority that is available; DeviceError if none is, or
     if one is no device."""
@@ -93,6 +100,7 @@ def fastest_among(candidates: Iterable[str]) -> str:
     )
 
 
+@located
 def supports(device: str, op: str | type[Op]) -> bool:
     """Whether a device runs an op, given by class or full name ("mir.gelu"), on some of its element
     types; False if the device is not available. The interpreter runs every op, and a GPU those that
@@ -108,6 +116,7 @@ def supports(device: str, op: str | type[Op]) -> bool:
     return target is None or not refuses_all(cls, target)
 
 
+@located
 def first_unsupported_op(device: str, graph: Graph) -> tuple[int, Op] | None:
     """The first node that a device does not run, or not on elements of its types or of those that
     it computes with inside, with its number; None if it runs them all."""
@@ -161,21 +170,25 @@ def why_unsupported(device: str, graph: Graph) -> str:
     return f"it does not run {op.name} of {', '.join(types)} ({file}:{line}): {why}"
 
 
+@located
 def supports_graph(device: str, graph: Graph) -> bool:
     """Whether a device is available and runs every node of a graph."""
     return is_available(device) and first_unsupported_op(device, graph) is None
 
 
+@located
 def devices_for(graph: Graph) -> tuple[str, ...]:
     """The available devices that run a graph, by priority."""
     return tuple(d for d in available_devices() if supports_graph(d, graph))
 
 
+@located
 def supports_run_slots(device: str) -> bool:
     """Whether compiled graphs of a device have ``run_slots``; all that are available do."""
     return is_available(device)
 
 
+@located
 def drain_device(device: str) -> None:
     """Wait for what a device still does; DeviceError for a device that is not available. On the
     CPU a run returns when it is done, so that there is nothing to wait for."""

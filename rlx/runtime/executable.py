@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from rlx.arrays import as_array, typed_array
-from rlx.errors import ArtifactError, FaultError, GraphError, NameError, did_you_mean
+from rlx.errors import (
+    ArtifactError,
+    FaultError,
+    GraphError,
+    NameError,
+    OutOfMemoryError,
+    RlxError,
+    did_you_mean,
+)
 from rlx.ops.base import caller
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact
-from rlx.runtime.launches import launches_of, register
+from rlx.runtime.launches import Launch, launches_of, register
 from rlx.runtime.weights import Code, Weights, plain
 from rlx.tracing import span
-from rlx.types import DTYPES
+from rlx.types import DTYPES, TensorType
 
 if TYPE_CHECKING:
     from rlx.runtime.profile import Profile
 
-__all__ = ["Executable", "unknown"]
+__all__ = ["Executable", "unknown", "wrong_count"]
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -74,16 +83,22 @@ class Executable:
             inputs=artifact.inputs,
             outputs=artifact.outputs,
             arena_bytes=variant.arena_bytes,
-            main=[code.resolved(step) for step in variant.main],
+            main=variant.main_words,
+            kernels=code.addresses,
         )
-        prologue, self.launches = launches_of(variant)
-        register(self, self.program.first_launch, self.launches)
+        self._launches = launches = cache(partial(launches_of, variant))
+        register(self, self.program.first_launch, lambda: launches()[1])
         if self.weights not in shared:
-            register(self.weights, self.weights.native.first_launch, prologue)
+            register(self.weights, self.weights.native.first_launch, lambda: launches()[0])
             for name, value in artifact.values.items():
                 self.weights.set_param(name, value)
             if artifact.file is not None:
                 self.weights.native.release_when_packed(artifact.file)
+
+    @property
+    def launches(self) -> list[Launch]:
+        """The launches of a call, in the order in which the runtime numbers them."""
+        return self._launches()[1]
 
     # -- runs ------------------------------------------------------------------------------
 
@@ -102,6 +117,8 @@ class Executable:
             raise found from found.__cause__
         except _native.Error as error:
             raise self.refusal(error, inputs) from None
+        except MemoryError:
+            raise self._too_large() from None
         return tuple([a.view(dt) for a, dt in zip(out, self._results, strict=True)])
 
     def _bits(self, inputs: Sequence[Array]) -> list[Array]:
@@ -134,7 +151,18 @@ class Executable:
             found = self.fault(fault)
             raise found from found.__cause__
         except _native.Error as error:
-            raise GraphError(str(error), caller()) from None
+            raise _refused(error) from None
+        except MemoryError:
+            raise self._too_large() from None
+
+    def _too_large(self) -> OutOfMemoryError:
+        outputs = self.artifact.outputs
+        sizes = (TensorType(tuple(shape), DTYPES[dt]).nbytes for _, dt, shape in outputs)
+        return OutOfMemoryError(
+            f"the outputs take {sum(sizes)} bytes, and there is no memory for them; give run_into"
+            " arrays for them, such as ones that a file is mapped to, or make them smaller",
+            caller(),
+        )
 
     def run_into(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Run into the given arrays; no output may share memory with an input or a param, but a
@@ -152,12 +180,15 @@ class Executable:
 
     def _fresh(self, inputs: Sequence[Array] = ()) -> list[Array]:
         """An array for every output, which is new unless ``inputs`` has one to write over."""
-        return [
-            inputs[self._over[o]] if inputs and o in self._over else np.empty(shape, dt)
-            for o, (dt, (_, _, shape)) in enumerate(
-                zip(self._results, self.artifact.outputs, strict=True)
-            )
-        ]
+        try:
+            return [
+                inputs[self._over[o]] if inputs and o in self._over else np.empty(shape, dt)
+                for o, (dt, (_, _, shape)) in enumerate(
+                    zip(self._results, self.artifact.outputs, strict=True)
+                )
+            ]
+        except MemoryError:
+            raise self._too_large() from None
 
     def _run_into(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         try:
@@ -187,20 +218,17 @@ class Executable:
             finally:
                 self.program.set_profiling(False)
 
-    def refusal(self, error: _native.Error, inputs: Sequence[Any]) -> GraphError:
+    def refusal(self, error: _native.Error, inputs: Sequence[Any]) -> RlxError:
         """The error of inputs that the runtime refused: by their names, at the user's line."""
         expected = self.artifact.inputs
         if len(inputs) != len(expected):
-            names = ", ".join(repr(name) for name, _, _ in expected) or "none"
-            return GraphError(
-                f"found {len(inputs)} inputs, expected {len(expected)}: {names}", caller()
-            )
+            return wrong_count(len(inputs), [name for name, _, _ in expected])
         try:
             for a, signature in zip(inputs, expected, strict=True):
                 as_array(a, signature, "input")
         except GraphError as known:
             return known
-        return GraphError(str(error), caller())
+        return _refused(error)
 
     def fault(self, fault: _native.Fault) -> BaseException:
         """The error of a fault: the message of its site, at the user's line."""
@@ -215,6 +243,19 @@ class Executable:
                 return explained(error)
             return error
         return FaultError(f"a kernel reported fault {fault.code} at the unknown site {fault.site}")
+
+
+def _refused(error: _native.Error) -> RlxError:
+    """The error of a call that the runtime refused, where its inputs do not tell the reason."""
+    if "found no memory" in str(error):  # for what lies between kernels, or is one's scratch
+        return OutOfMemoryError(f"{error}; make the graph's tensors smaller", caller())
+    return GraphError(str(error), caller())
+
+
+def wrong_count(found: int, names: Sequence[str]) -> GraphError:
+    """The error for another number of inputs than those of these names."""
+    listed = ", ".join(map(repr, names)) or "none"
+    return GraphError(f"found {found} inputs, expected {len(names)}: {listed}", caller())
 
 
 def unknown(name: str, known: Sequence[str], what: str) -> NameError:

@@ -10,15 +10,15 @@ fails.
 from __future__ import annotations
 
 import statistics
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlx import knobs
-from rlx.arrays import typed_array
+from rlx.arrays import fixed, typed_array
 from rlx.clock import time_ns
+from rlx.device_names import REFERENCE, label
 from rlx.errors import (
     DeviceError,
     DeviceLostError,
@@ -26,52 +26,26 @@ from rlx.errors import (
     GraphError,
     RlxError,
     UnsupportedError,
-)
+)  # fmt: skip
 from rlx.graph import Graph, check_param
-from rlx.records import frozen
-from rlx.runtime.backend import device_name, registered, why_not
+from rlx.ops.builders import public
+from rlx.ops.pure import Uncopied
+from rlx.process import lock_of
+from rlx.runtime.backend import device_name, named_by, registered, why_not
 from rlx.runtime.calls import array_of_bytes
+from rlx.runtime.candidates import DeviceBenchResult, DeviceCandidate
 from rlx.runtime.cost import estimate_ns
-from rlx.runtime.device_names import REFERENCE, label
 from rlx.runtime.devices import available_devices, supports_graph, why_unsupported
 from rlx.runtime.executable import unknown
 from rlx.runtime.hardware import is_software
-from rlx.runtime.policy import DevicePolicy, named_by
+from rlx.runtime.policy import DevicePolicy, checked_policy
 from rlx.runtime.session import CompiledGraph, Session
 
-__all__ = [
-    "DeviceBenchResult", "DeviceCandidate", "DeviceFallbackError", "GraphDevices",
-    "benchmark_devices", "fastest_device_for", "fastest_device_for_with_policy",
-    "graph_param_names", "warm_all",
-]  # fmt: skip
+__all__ = ["DeviceBenchResult", "DeviceCandidate", "DeviceFallbackError", "GraphDevices"]
 
 Array = np.ndarray[Any, Any]
 Inputs = Mapping[str, Any]
 Chain = str | Sequence[str]
-
-
-@frozen
-class DeviceCandidate:
-    """What is known of a device for a graph; ``blocker`` says why it cannot run it, if it cannot.
-    One of the candidates is ``recommended``."""
-
-    device: str
-    label: str
-    available: bool
-    registered: bool
-    supports_graph: bool
-    recommended: bool
-    blocker: str = ""
-
-
-@frozen
-class DeviceBenchResult:
-    """What a graph took on a device, in nanoseconds: its compile, and the median of its runs."""
-
-    device: str
-    label: str
-    compile_ns: int
-    median_exec_ns: int
 
 
 class DeviceFallbackError(DeviceError):
@@ -86,14 +60,16 @@ class DeviceFallbackError(DeviceError):
         super().__init__(f"no device ran the graph:{listed}")
 
 
-class GraphDevices:
+@public
+class GraphDevices(Uncopied):
     """A graph on the devices that a policy allows. It is compiled for each when it is first run
     there, with ``options`` as ``Session.compile`` takes them. Safe to use from many threads."""
 
     def __init__(self, graph: Graph, policy: DevicePolicy | None = None, **options: Any) -> None:
         graph.nodes()  # a graph without outputs is refused here, at the user's line
-        self._graph, self._policy, self._options = graph, policy or DevicePolicy(), options
-        self._lock = threading.RLock()
+        self._graph, self._policy = graph.snapshot(), checked_policy(policy)
+        self._options = options
+        self._lock = lock_of(self)
         self._params: dict[str, Array] = {}
         self._compiled: dict[str, CompiledGraph] = {}
         self._viable: tuple[str, ...] | None = None
@@ -117,8 +93,8 @@ class GraphDevices:
 
     @property
     def graph(self) -> Graph:
-        """The graph."""
-        return self._graph
+        """The graph as it was given."""
+        return self._graph.snapshot()
 
     # -- which device ----------------------------------------------------------------------
 
@@ -216,7 +192,7 @@ class GraphDevices:
         if name not in types:
             raise unknown(name, list(types), "param")
         t = types[name]
-        held = check_param(name, typed_array(value, name, t.dtype.name, "param"), t).copy()
+        held = fixed(check_param(name, typed_array(value, name, t.dtype.name, "param"), t))
         with self._lock:
             self._params[name] = held
             self._write({name: held})
@@ -369,30 +345,5 @@ class GraphDevices:
     def set_policy(self, policy: DevicePolicy) -> None:
         """Use another policy from now on; all that was found under the last is forgotten."""
         with self._lock:
-            self._policy = policy
+            self._policy = checked_policy(policy)
             self.invalidate_cache()
-
-
-def graph_param_names(graph: Graph) -> list[str]:
-    """The names of a graph's params, in order."""
-    return [str(v.name) for v in graph.params]
-
-
-def benchmark_devices(runner: GraphDevices, inputs: Inputs, runs: int) -> list[DeviceBenchResult]:
-    """``runner.benchmark``."""
-    return runner.benchmark(inputs, runs)
-
-
-def warm_all(runner: GraphDevices) -> dict[str, str]:
-    """``runner.warm_all``."""
-    return runner.warm_all()
-
-
-def fastest_device_for(graph: Graph) -> str:
-    """The device on which a graph is expected to be fastest; DeviceError if none can run it."""
-    return GraphDevices(graph).fastest()
-
-
-def fastest_device_for_with_policy(graph: Graph, policy: DevicePolicy) -> str:
-    """As ``fastest_device_for``, under a policy."""
-    return GraphDevices(graph, policy).fastest()

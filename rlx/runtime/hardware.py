@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx.runtime.device_names import KNOWN
+from rlx.device_names import KNOWN
 from rlx.targets.gpu.drivers import DRIVERS, Probe, probe
 
 __all__ = ["found_by_driver", "is_software", "why_missing"]

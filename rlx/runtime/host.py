@@ -43,12 +43,12 @@ class _Function:
     def __call__(self, begin: int, end: int, buffers: Any, sizes: Any, scratch: Any) -> None:
         count = len(self.operands) + len(self.results)
         try:
-            operands = [_array(buffers[n], t) for n, t in enumerate(self.operands)]
-            for a in operands:
-                a.flags.writeable = False
-            first = len(operands)
-            results = [_array(buffers[first + n], t) for n, t in enumerate(self.results)]
+            # Copies both: who keeps one, as a traceback does, must not read memory that is gone.
+            operands = [_copied(buffers[n], t) for n, t in enumerate(self.operands)]
+            results = [np.empty(t.static_shape, t.dtype.numpy) for t in self.results]
             self.call(*operands, *results)
+            for n, (a, t) in enumerate(zip(results, self.results, strict=True), len(operands)):
+                np.copyto(_memory(buffers[n], t), a)
         except BaseException as e:
             record = (ctypes.c_int64 * 2).from_address(buffers[count])
             if record[0] == 0:  # else another kernel's fault is told, and this one followed from it
@@ -90,7 +90,14 @@ def explained(error: FaultError) -> BaseException:
     return told
 
 
-def _array(address: int | None, t: TensorType) -> Array:
+def _copied(address: int | None, t: TensorType) -> Array:
+    """A read-only array of what lies at an address."""
+    a = _memory(address, t).copy()
+    a.flags.writeable = False
+    return a
+
+
+def _memory(address: int | None, t: TensorType) -> Array:
     shape, dt = t.static_shape, t.dtype
     size = int(np.prod(shape, dtype=np.int64)) * dt.bytes
     if not size:

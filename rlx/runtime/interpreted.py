@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from rlx.arrays import as_array
-from rlx.errors import GraphError, UnsupportedError
-from rlx.graph import Graph
+from rlx.errors import UnsupportedError
+from rlx.graph import Graph, names_of_outputs
 from rlx.interpreter import interpret
 from rlx.ops.base import caller
-from rlx.runtime.artifact import Signature
+from rlx.runtime.executable import wrong_count
+from rlx.schedule.plan import Signature
 
 __all__ = ["Interpreted"]
 
@@ -25,7 +26,8 @@ class _Signatures:
             (str(v.name), v.dtype.name, v.type.static_shape) for v in graph.inputs
         ]
         self.outputs: list[Signature] = [
-            (str(i), v.dtype.name, v.type.static_shape) for i, v in enumerate(graph.outputs)
+            (name, v.dtype.name, v.type.static_shape)
+            for name, v in zip(names_of_outputs(graph), graph.outputs, strict=True)
         ]
 
 
@@ -58,10 +60,7 @@ class Interpreted:
         """Run on inputs in declared order; the results are new arrays."""
         expected = self.artifact.inputs
         if len(inputs) != len(expected):
-            names = ", ".join(repr(name) for name, _, _ in expected) or "none"
-            raise GraphError(
-                f"found {len(inputs)} inputs, expected {len(expected)}: {names}", caller()
-            )
+            raise wrong_count(len(inputs), [name for name, _, _ in expected])
         feeds = {s[0]: as_array(a, s, "input") for s, a in zip(expected, inputs, strict=True)}
         # New arrays: an output may be an input, a param, or a view of one.
         return tuple(np.array(a) for a in interpret(self.graph, feeds, self.weights.params))

@@ -11,11 +11,12 @@ import struct
 import threading
 import weakref
 from bisect import bisect_right
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, TypeAlias
 
 from rlx.runtime import _native
 from rlx.runtime.artifact import Variant
+from rlx.schedule.steps import Place, Step, launches
 from rlx.tracing import Event, Recording, add_source
 
 __all__ = ["CAPACITY", "Launch", "launches_of", "register"]
@@ -58,34 +59,28 @@ class Launch(NamedTuple):
         }  # fmt: skip
 
 
+Launches: TypeAlias = Callable[[], list[Launch]]
+"""What gives the launches of an entry."""
+
+
 def launches_of(variant: Variant) -> tuple[list[Launch], list[Launch]]:
     """The launches of the prologue and of main, in the order in which the runtime numbers them."""
     facts = iter(variant.launches)
 
-    def made(steps: Any) -> list[Launch]:
+    def made(steps: Iterable[Step[Place]]) -> list[Launch]:
         return [
-            Launch(kernel, *next(facts), count, tuple(sizes))
-            for _, kernel, count, _, _, _, sizes in _launch_steps(steps)
+            Launch(variant.kernels[s.kernel].name, *next(facts), s.grid[0], s.sizes)
+            for s in launches(steps)
         ]
 
     return made([step for step, _ in variant.prologue]), made(variant.main)
-
-
-def _launch_steps(steps: Any) -> Iterator[tuple[Any, ...]]:
-    for step in steps:
-        if step[0] == "launch":
-            yield step
-        else:
-            for part in step:
-                if isinstance(part, list):
-                    yield from _launch_steps(part)
 
 
 class _Runtime:
     """The native runtime as a source of events."""
 
     def __init__(self) -> None:
-        self.known: dict[int, list[Launch]] = {}
+        self.known: dict[int, Launches] = {}
         self.gone: list[int] = []
         self.on = False
 
@@ -133,7 +128,7 @@ class _Runtime:
 class _Texts:
     """Names and JSON texts of launches by number, each made once."""
 
-    def __init__(self, known: dict[int, list[Launch]]) -> None:
+    def __init__(self, known: dict[int, Launches]) -> None:
         self._known = known
         self._firsts = sorted(known)
         self._made: dict[int, tuple[str, str]] = {}
@@ -143,7 +138,7 @@ class _Texts:
         if number not in self._made:
             at = bisect_right(self._firsts, number) - 1
             first = self._firsts[at] if at >= 0 else number
-            launches = self._known.get(first, [])
+            launches = self._known[first]() if first in self._known else []
             if number - first < len(launches):
                 launch = launches[number - first]
                 self._made[number] = (launch.name, json.dumps(launch.to_json()))
@@ -156,7 +151,8 @@ _runtime = _Runtime()
 add_source(_runtime)
 
 
-def register(owner: object, first: int, launches: list[Launch]) -> None:
-    """Say what the launches from number ``first`` on are, for as long as ``owner`` lives."""
+def register(owner: object, first: int, launches: Launches) -> None:
+    """Say what the launches from number ``first`` on are, for as long as ``owner`` lives: they are
+    asked for where a trace names them."""
     _runtime.known[first] = launches
     weakref.finalize(owner, _runtime.forget, first).atexit = False

@@ -6,16 +6,17 @@ from collections.abc import Iterable
 from dataclasses import field, replace
 
 from rlx import knobs
-from rlx.errors import DeviceError, GraphError
-from rlx.knobs import Knob
+from rlx.device_names import DEVICE_PRIORITY, REFERENCE
+from rlx.errors import GraphError, shown
+from rlx.ops.builders import public
 from rlx.records import frozen
-from rlx.runtime.backend import device_name
-from rlx.runtime.device_names import DEVICE_PRIORITY, REFERENCE
+from rlx.runtime.backend import device_name, named_by
 from rlx.runtime.devices import available_devices, by_priority
 
-__all__ = ["DevicePickStrategy", "DevicePolicy", "named_by"]
+__all__ = ["DevicePickStrategy", "DevicePolicy", "checked_policy"]
 
 
+@public
 @frozen
 class DevicePickStrategy:
     """How the fastest of several devices is found: with 0 ``runs`` by a model of what each op costs
@@ -41,16 +42,7 @@ def _known(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(device_name, names)))
 
 
-def named_by(knob: Knob[str] | Knob[tuple[str, ...]]) -> tuple[str, ...]:
-    """The devices that a variable of the environment names; DeviceError, which says which variable,
-    for what is no device."""
-    text = knob.get()
-    try:
-        return _known([text] if text and isinstance(text, str) else text)
-    except DeviceError as e:
-        raise DeviceError(f"{e.message} (in the variable {knob.variable})") from None
-
-
+@public
 @frozen
 class DevicePolicy:
     """Devices that may be used (None: all), those that may not, and those that come first.
@@ -128,3 +120,12 @@ class DevicePolicy:
         allowed = by_priority(d for d in taken if self.allows(d))
         rank = {d: i for i, d in enumerate(self.prefer)}
         return tuple(sorted(allowed, key=lambda d: rank.get(d, len(rank))))
+
+
+def checked_policy(policy: DevicePolicy | None) -> DevicePolicy:
+    """The policy itself, or that of every device for None; GraphError for what is none."""
+    if policy is None:
+        return DevicePolicy()
+    if not isinstance(policy, DevicePolicy):
+        raise GraphError(f"policy is an rlx.DevicePolicy, found {shown(policy)}")
+    return policy

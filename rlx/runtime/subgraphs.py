@@ -13,7 +13,7 @@ import numpy as np
 
 from rlx.errors import FaultError, GraphError, NameError
 from rlx.graph import Graph
-from rlx.ops.builders import located
+from rlx.ops.builders import located, public
 from rlx.ops.location import caller
 from rlx.runtime.compile_cache import CompileCache, settings
 from rlx.runtime.session import CompiledGraph, Session
@@ -23,13 +23,18 @@ __all__ = ["SubgraphCache", "run_if", "run_while"]
 Array = np.ndarray[Any, Any]
 
 
+@public
 class SubgraphCache(CompileCache):
     """Keeps the compiled forms of up to ``capacity`` graphs, so that a loop compiles each once. A
-    graph is known by being the same object: it must not change."""
+    graph is known by its leaves, its outputs and their names: one that has changed is compiled
+    again."""
 
     def compiled(self, session: Session, graph: Graph) -> CompiledGraph:
         """The compiled graph of a graph."""
-        key = (*settings(session), graph)
+        if not _is_graph(graph):
+            return session.compile(graph)  # which refuses it
+        leaves = (*graph.inputs, None, *graph.params, None)
+        key = (*settings(session), (*leaves, *graph.outputs), graph.output_names)
         return self.get_or_compile(key, lambda: session.compile(graph))
 
 
@@ -47,7 +52,8 @@ def run_if(
     ``pred`` is a bool, or a graph that gives one. Each graph takes those of the inputs that it
     declares. Only the chosen one runs, or is compiled.
     """
-    holds = _truth(_run(cache, session, pred, inputs), "pred") if _is_graph(pred) else bool(pred)
+    given = _run(cache, session, pred, inputs) if _is_graph(pred) else [np.asarray(pred)]
+    holds = _truth(given, "pred")
     return _run(cache, session, then if holds else otherwise, inputs)
 
 

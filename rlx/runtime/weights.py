@@ -7,22 +7,21 @@ that params are packed once and lie in memory once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from rlx.digest import digest
 from rlx.runtime import _native
-from rlx.runtime.artifact import Artifact, Signature, Variant
+from rlx.runtime.artifact import Artifact, Variant
+from rlx.schedule.plan import Signature
+from rlx.stored import elements_digest
 from rlx.types import DTYPES
 
 __all__ = ["Code", "Weights", "plain"]
 
 Array = np.ndarray[Any, Any]
-Step = tuple[Any, ...]
-
 _loaded: WeakValueDictionary[bytes, _native.Object] = WeakValueDictionary()
 """The objects in use by their bytes: one in several artifacts is mapped once, and so equal kernels
 have equal addresses."""
@@ -32,34 +31,23 @@ _constants: WeakValueDictionary[str, Array] = WeakValueDictionary()
 
 
 class Code:
-    """A variant's objects and constants in memory, and its steps with addresses for the names of
-    kernels."""
+    """A variant's objects and constants in memory, and the addresses of its kernels."""
 
     def __init__(self, variant: Variant) -> None:
         self.constants = [_interned(c) for c in variant.constants]
         loaded = {key: _load(data) for key, data in variant.objects.items()}
         self.objects = list(loaded.values())
-        self._address = {n: loaded[key].symbol(s) for n, (key, s) in variant.kernels.items()}
+        self.addresses = [
+            loaded[k.object].symbol(k.symbol) if k.object else 0 for k in variant.kernels
+        ]
+        self.functions = list[int]()
         if variant.functions:
             from rlx.runtime.host import address_of
 
-            self._address |= {name: address_of(f) for name, f in variant.functions.items()}
-        self.functions = [self._address[name] for name in variant.functions]
-
-    def resolved(self, step: Step, base: Callable[[int], int] = lambda n: n) -> Step:
-        """A step, and the steps inside it, as the native runtime takes them. ``base`` numbers the
-        memories anew."""
-        if step[0] == "launch":
-            kind, name, count, grain, scratch, places, sizes = step
-            refs = tuple((base(n), *where) for n, *where in places)
-            return (kind, self._address[name], count, grain, scratch, refs, tuple(sizes))
-
-        def part(x: Any) -> Any:
-            if isinstance(x, list):
-                return tuple(self.resolved(s, base) for s in x)
-            return (base(x[0]), *x[1:]) if isinstance(x, tuple) else x
-
-        return tuple(part(x) for x in step)
+            for n, k in enumerate(variant.kernels):
+                if not k.object:
+                    self.addresses[n] = address_of(variant.functions[k.name])
+                    self.functions.append(self.addresses[n])
 
 
 def _load(data: bytes) -> _native.Object:
@@ -74,34 +62,28 @@ def _interned(constant: Array) -> Array:
 
 
 def _digest(constant: Array) -> str:
-    kind = f"{constant.dtype}{constant.shape}".encode()
-    return digest(kind, constant.tobytes())
+    return f"{constant.dtype}{constant.shape}{elements_digest(constant)}"
 
 
 class _Prologue(NamedTuple):
-    """What packed memory depends on besides the values of params. ``constants`` are those that the
-    steps read, by their digests."""
+    """What packed memory depends on besides the values of params. ``constants`` are named by their
+    digests; ``words`` are the steps, which launch the kernels at ``addresses``."""
 
     params: tuple[Signature, ...]
     constants: tuple[str, ...]
     packed_bytes: int
-    steps: tuple[tuple[Step, tuple[int, ...]], ...]
+    words: bytes
+    addresses: tuple[int, ...]
 
     @staticmethod
     def of(artifact: Artifact, code: Code) -> _Prologue:
-        first = _native.BASE_FIRST_PARAM + len(artifact.params)
-        used: dict[int, int] = {}
-
-        def base(n: int) -> int:
-            return n if n < first else first + used.setdefault(n - first, len(used))
-
         variant = artifact.variant
-        steps = tuple((code.resolved(s, base), tuple(follows)) for s, follows in variant.prologue)
         return _Prologue(
             tuple((name, dt, tuple(shape)) for name, dt, shape in artifact.params),
-            tuple(_digest(variant.constants[n]) for n in used),
+            tuple(_digest(c) for c in variant.constants[: variant.prologue_constants]),
             variant.packed_bytes,
-            steps,
+            variant.prologue_words,
+            tuple(code.addresses[: variant.prologue_kernels]),
         )
 
 
@@ -117,7 +99,8 @@ class Weights:
             params=prologue.params,
             constants=[plain(_constants[name]) for name in prologue.constants],
             packed_bytes=prologue.packed_bytes,
-            prologue=prologue.steps,
+            prologue=prologue.words,
+            kernels=prologue.addresses,
         )
         self._index = {name: i for i, (name, _, _) in enumerate(prologue.params)}
 

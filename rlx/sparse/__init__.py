@@ -17,7 +17,7 @@ import numpy as np
 from rlx.control import while_loop
 from rlx.errors import ShapeError
 from rlx.ops.base import Array
-from rlx.ops.builders import located
+from rlx.ops.builders import located, public
 from rlx.ops.constant import Constant
 from rlx.ops.movement import zeros
 from rlx.ops.value import Value
@@ -26,6 +26,7 @@ from rlx.sparse.ops import solve, times
 __all__ = ["CSR", "cg", "from_dense", "lu_solve", "matmul", "to_dense"]
 
 
+@public
 class CSR(NamedTuple):
     """A matrix of ``shape`` (rows, cols): ``data[k]`` stands in column ``indices[k]`` of the row r
     for which ``indptr[r] <= k < indptr[r + 1]``."""
@@ -89,6 +90,7 @@ def cg(a: CSR, b: Value, *, tol: float = 1e-5, limit: int | None = None) -> tupl
     return x, k
 
 
+@located
 def from_dense(a: Any) -> tuple[Array, Array, Array]:
     """The data, indices and indptr of a NumPy matrix, to be fed as a CSR's."""
     dense = np.asarray(a)

@@ -10,13 +10,14 @@ import numpy as np
 
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ops.attrs import to_array
-from rlx.ops.builders import located
+from rlx.ops.builders import located, public
 from rlx.ops.constant import Constant
 from rlx.ops.value import Value
 
 __all__ = ["Camera"]
 
 
+@public
 @dataclass(frozen=True, init=False)
 class Camera:
     """A pinhole camera: where it stands, its intrinsics in pixels, and the size of its image.

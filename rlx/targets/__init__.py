@@ -14,14 +14,15 @@ import importlib
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rlx import knobs
 from rlx.errors import DeviceError, did_you_mean
 
 if TYPE_CHECKING:
     from rlx.targets.base import Target
 
 __all__ = [
-    "TARGETS", "Features", "best_features", "features_of", "find_target", "parse_target", "presets",
-    "rank",
+    "TARGETS", "Features", "best_features", "default_target", "features_of", "find_target",
+    "parse_target", "presets", "rank",
 ]  # fmt: skip
 
 TARGETS = {
@@ -59,11 +60,36 @@ class Features(Protocol):
 
 
 def parse_target(text: str) -> tuple[str, Features]:
-    """The target and the features that ``"cuda"`` or ``"cuda:sm_90"`` name; DeviceError lists those
-    that there are. Nothing that compiles is imported."""
-    name, _, wanted = text.partition(":")
+    """The target and the features that ``"cuda"`` or ``"cuda:sm_90"`` name, by any name of the
+    device ("nvidia:sm_90", "Vulkan"); DeviceError lists those that there are. Nothing that compiles
+    is imported."""
+    if not isinstance(text, str):
+        raise DeviceError(
+            f"a target is text such as 'cpu' or 'cuda:sm_90', found {text!r}; there are"
+            f" {', '.join(TARGETS)}"
+        )
+    given, _, wanted = text.partition(":")
+    name = given if given in TARGETS else _renamed(given)
     module = features_of(name)
     return name, module.preset(wanted or module.DEFAULT)
+
+
+def default_target() -> str:
+    """The target where none is asked for: that of RLX_DEVICE, else "cpu". DeviceError, which says
+    which variable, for what is none."""
+    wanted = knobs.device.get() or "cpu"
+    try:
+        parse_target(wanted)
+    except DeviceError as e:
+        raise DeviceError(f"{e.message} (in the variable {knobs.device.variable})") from None
+    return wanted
+
+
+def _renamed(given: str) -> str:
+    """The device of another name of it, or what was given if that is none."""
+    from rlx.device_names import NAMES
+
+    return NAMES.get(given.strip().lower(), given)
 
 
 def presets(name: str) -> tuple[str, ...]:
@@ -83,7 +109,8 @@ def best_features(name: str, found: Collection[str]) -> Features:
 
 
 def find_target(text: str) -> Target:
-    """The target that ``"cpu"`` or ``"cpu:x86-64-v4"`` names; DeviceError if there is none."""
+    """The target that ``"cpu"`` or ``"cpu:x86-64-v4"`` names, by any name of the device;
+    DeviceError if there is none."""
     name, features = parse_target(text)
     return importlib.import_module(TARGETS[name]).make_target(features.name)
 

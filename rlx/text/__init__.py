@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rlx.errors import IRError
 from rlx.graph import Graph
+from rlx.ops.builders import located
 from rlx.text.files import decode
 from rlx.text.read import parse_graph
 from rlx.text.write import graph_text
@@ -18,6 +19,7 @@ from rlx.text.write import graph_text
 __all__ = ["graph_text", "load", "parse_graph", "save"]
 
 
+@located
 def save(graph: Graph, path: str | PathLike[str], *, values: bool = True) -> None:
     """Write a graph to a file, with the values of its params unless ``values`` is False.
 
@@ -32,6 +34,7 @@ def save(graph: Graph, path: str | PathLike[str], *, values: bool = True) -> Non
         raise IRError(f"cannot write {path}: {e.strerror}") from None
 
 
+@located
 def load(path: str | PathLike[str]) -> Graph:
     """Read a graph from a file of hir or mir: what ``save`` wrote, or MLIR's text of such a module.
 

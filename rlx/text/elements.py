@@ -9,7 +9,16 @@ import re
 
 from rlx.types import COMPLEX, DTYPES, DType, TensorType
 
-__all__ = ["CONTROL", "ELEMENTS", "element_text", "place_text", "quoted", "type_text", "unquoted"]
+__all__ = [
+    "CONTROL",
+    "ELEMENTS",
+    "OUTPUT",
+    "element_text",
+    "place_text",
+    "quoted",
+    "type_text",
+    "unquoted",
+]
 
 ELEMENTS: dict[str, DType] = {
     **{d.name: d for d in DTYPES.values() if d.is_float},
@@ -22,6 +31,9 @@ ELEMENTS: dict[str, DType] = {
 
 CONTROL = "rlx.control"
 """The attribute of a declaration that says which control op its calls are."""
+
+OUTPUT = "rlx.output"
+"""The attribute of a result of @main that is the output's name: all results have it, or none."""
 
 _TEXTS = {dt: name for name, dt in ELEMENTS.items()}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlx.errors import did_you_mean
-from rlx.graph import Graph
+from rlx.graph import Graph, given_names
 from rlx.ops import OP_MODULES
 from rlx.ops.base import located, op_class
 from rlx.ops.control import Control
@@ -17,7 +17,7 @@ from rlx.ops.value import Value
 from rlx.records import frozen
 from rlx.text.body import SYMBOL, VALUE, Body, Declared
 from rlx.text.cursor import Cursor
-from rlx.text.elements import CONTROL
+from rlx.text.elements import CONTROL, OUTPUT
 from rlx.text.values import read_array, read_attr, read_string
 from rlx.types import TensorType
 
@@ -91,7 +91,7 @@ class _Reader:
             if arguments:
                 s.expect(",")
             arguments.append(self.argument())
-        results = s.types() if s.accept("->") else []
+        results, names = self.results(symbol) if s.accept("->") else ([], [])
         attrs = self.function_attributes() if s.accept("attributes") else {}
         if NAME not in attrs:
             self.unnamed.add(symbol)
@@ -100,9 +100,29 @@ class _Reader:
             if attrs:
                 raise s.error(f"{symbol} has ops and the attributes of a declaration", at)
             self.define(symbol, graph, arguments, results, at)
+            graph.output_names = given_names(names)
         else:
             s.optional_place()
             self.declare(symbol, attrs, at)
+
+    def results(self, symbol: str) -> tuple[list[TensorType], list[str]]:
+        """Take the types of results, in parentheses or one alone, and in @main their names."""
+        s = self.s
+        if not s.accept("("):
+            return [s.type_at(0)], []
+        at, types, names = s.skip(), list[TensorType](), list[str]()
+        while not s.accept(")"):
+            types.append(s.type_at(len(types)))
+            known = (OUTPUT,) if symbol == "@main" else ()
+            marks = s.attributes(lambda key: read_string(s), known, f"a result of {symbol}")
+            names += marks.values()
+        if names and (len(set(names)) < len(types) or not all(names)):
+            raise s.error(
+                f"{len(types)} results have the names {', '.join(map(repr, names))}; each has its"
+                f" own {OUTPUT}, or none has one",
+                at,
+            )
+        return types, names
 
     def argument(self) -> _Argument:
         s = self.s

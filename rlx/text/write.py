@@ -9,7 +9,7 @@ from rlx.ops.base import Op
 from rlx.ops.control import Control
 from rlx.ops.slots import SEGMENTS, needs_segments
 from rlx.ops.value import Value
-from rlx.text.elements import CONTROL, place_text, quoted, type_text
+from rlx.text.elements import CONTROL, OUTPUT, place_text, quoted, type_text
 from rlx.text.values import array_text, write_attr
 
 __all__ = ["graph_text"]
@@ -51,7 +51,8 @@ class _Writer:
         )
         self.lines.append(f"  func.func {'' if main else 'private '}@{symbol}(")
         self.lines += self.arguments(graph, names, main=main)
-        self.lines.append(f"  ) -> ({_types(graph.outputs)}){called} {{")
+        results = _results(graph) if main else _types(graph.outputs)
+        self.lines.append(f"  ) -> ({results}){called} {{")
         for number, node in enumerate(nodes):
             self.lines.append(f"    {self.node(number, node, names, callees.get(node))}")
         listed = ", ".join(names[v] for v in graph.outputs)
@@ -121,6 +122,14 @@ class _Writer:
 
 def _types(values: Iterable[Value]) -> str:
     return ", ".join(type_text(v.type) for v in values)
+
+
+def _results(graph: Graph) -> str:
+    """The types of the outputs, each with its name where they have names."""
+    if not graph.output_names:
+        return _types(graph.outputs)
+    pairs = zip(graph.outputs, graph.output_names, strict=True)
+    return ", ".join(f"{type_text(v.type)} {{{OUTPUT} = {quoted(name)}}}" for v, name in pairs)
 
 
 def _attributes(node: Op) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,10 @@ import numpy as np
 from rlx.errors import RlxError
 from rlx.types import DTYPES
 
-__all__ = ["Once", "dim", "many_arrays", "named_arrays", "pair", "save_array"]
+__all__ = [
+    "Once", "add_overwrite", "check_free", "dim", "many_arrays", "named_arrays", "pair",
+    "save_array",
+]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 
@@ -81,8 +85,20 @@ def many_arrays(path: str, types: Mapping[str, str]) -> dict[str, Array]:
         return {name: _typed(found[name], dt) for name, dt in types.items() if name in found}
 
 
-def save_array(path: str, value: Array) -> None:
-    """Write an array as a .npy file."""
+def add_overwrite(p: argparse.ArgumentParser) -> None:
+    """``--overwrite``, without which no file that is there is written to."""
+    p.add_argument("--overwrite", action="store_true", help="write over files that are there")
+
+
+def check_free(path: str, overwrite: bool) -> None:
+    """RlxError for a file that is there already, unless it may be written over."""
+    if not overwrite and os.path.exists(path):
+        raise RlxError(f"{path} is there already; give another name, or --overwrite")
+
+
+def save_array(path: str, value: Array, overwrite: bool) -> None:
+    """Write an array as a .npy file; RlxError for one that is there, unless ``overwrite``."""
+    check_free(path, overwrite)
     try:
         with open(path, "wb") as f:
             np.save(f, value, allow_pickle=False)

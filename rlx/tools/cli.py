@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from rlx.errors import RlxError
+from rlx.knobs import check_names
 from rlx.ops.location import caller
 
 __all__ = ["COMMANDS", "main"]
@@ -20,7 +21,7 @@ COMMANDS = {
     "compile": "a graph's text or an ONNX model to an artifact, which runs without a compiler",
     "devices": "the devices of this machine, and why others are not there",
     "doctor": "what is missing here, and how to get it",
-    "embed": "similarities of sentences under a sentence encoder",
+    "embed": "vectors of sentences by a sentence encoder, or how alike they are",
     "export-web": "a folder that a web page loads, and runs on WebGPU",
     "reduce": "the part of a graph that makes it fail, as a test",
     "run": "an artifact, a graph's text or an ONNX model on arrays from files",
@@ -48,6 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     words = [a for a in argv if not a.startswith("-")]
     args = parser(words[0] if words else None).parse_args(argv)
     here = caller()
+    check_names()
     try:
         status = _module(args.command).run(args)
         sys.stdout.flush()

@@ -14,14 +14,19 @@ if TYPE_CHECKING:
     from rlx.graph import Graph
 
 __all__ = [
-    "add_graph_options", "add_params", "check_sizes", "graph_from", "is_graph", "params_from",
-    "refuse_graph_options", "sized_graph_from",
+    "add_constants", "add_graph_options", "add_params", "check_sizes", "graph_from", "is_graph",
+    "is_model", "params_from", "refuse_graph_options", "sized_graph_from",
 ]  # fmt: skip
 
 
 def add_graph_options(p: argparse.ArgumentParser) -> None:
     """What fixes sizes, and the inputs of an ONNX model that decide shapes."""
     add_dims(p)
+    add_constants(p)
+
+
+def add_constants(p: argparse.ArgumentParser) -> None:
+    """The inputs of an ONNX model that decide shapes."""
     p.add_argument(
         "--constant", action=Once, type=pair, default=[], metavar="NAME=FILE.npy",
         help="an input of an ONNX model that is fixed, because shapes depend on what it holds",
@@ -45,16 +50,21 @@ def params_from(args: argparse.Namespace, graph: Graph) -> dict[str, Any]:
     return params
 
 
+def is_model(path: str) -> bool:
+    """Whether a file is an ONNX model, by its name."""
+    return path.endswith(".onnx")
+
+
 def is_graph(path: str) -> bool:
     """Whether a file is a graph, by its name."""
-    return path.endswith((".mlir", ".onnx"))
+    return path.endswith(".mlir") or is_model(path)
 
 
 def graph_from(path: str, args: argparse.Namespace) -> Graph:
     """The graph of a file, with the dims that the command line binds; RlxError for one that cannot
     be read."""
     dims: dict[str, int] = dict(args.dim)
-    if path.endswith(".onnx"):
+    if is_model(path):
         from rlx.frontends.onnx import from_onnx
 
         constants: dict[str, Any] = named_arrays(args.constant, {})

@@ -9,7 +9,7 @@ from rlx.dialects.context import make_context
 from rlx.dialects.export import to_mlir
 from rlx.graph import Graph
 from rlx.lowering.base import Compilation
-from rlx.lowering.pipeline import PIPELINE, run_passes
+from rlx.lowering.pipeline import planned
 from rlx.lowering.report import DispatchReport
 from rlx.ops.base import REQUIRED, Attr, Op, type_of
 from rlx.ops.control import Control
@@ -94,7 +94,7 @@ def _dispatch(graph: Graph) -> DispatchReport:
     """What the compiler says of who runs the ops of a graph."""
     compilation = Compilation(find_target(TARGET))
     with make_context() as context:
-        run_passes(to_mlir(graph, context), PIPELINE, compilation)
+        planned(to_mlir(graph, context), compilation)
     return compilation.dispatch
 
 

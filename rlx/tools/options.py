@@ -6,7 +6,7 @@ import argparse
 
 from rlx.tools.arrays import Once, dim
 
-__all__ = ["add_compile_options", "add_dims"]
+__all__ = ["add_compile_options", "add_device", "add_dims"]
 
 
 def add_dims(p: argparse.ArgumentParser) -> None:
@@ -17,10 +17,21 @@ def add_dims(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_device(p: argparse.ArgumentParser) -> None:
+    """``--device NAME``; None if it is not given."""
+    p.add_argument(
+        "--device", metavar="NAME",
+        help="where it is computed, such as vulkan; by default RLX_DEVICE, else the CPU",
+    )  # fmt: skip
+
+
 def add_compile_options(p: argparse.ArgumentParser) -> None:
-    """What a graph is compiled for, and how."""
+    """What a graph is compiled for, None if that is not given, and how."""
     add_dims(p)
-    p.add_argument("--target", default="cpu", help="target, such as cpu or cpu:x86-64-v4")
+    p.add_argument(
+        "--target", "--device", metavar="TARGET",
+        help="target, such as cpu, cpu:x86-64-v4 or vulkan; by default RLX_DEVICE, else cpu",
+    )  # fmt: skip
     p.add_argument(
         "--dispatch", choices=("native", "common"), default="native", help="which kernels run ops"
     )

@@ -12,8 +12,9 @@ from rlx.kernels.builder import KernelText
 from rlx.kernels.emit import emit_kernel
 from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.levels import level_of, passes_to
+from rlx.lowering.lir_reader import read_schedule
 from rlx.lowering.pipeline import run_passes
-from rlx.lowering.schedule import KernelRef, read_schedule
+from rlx.schedule.plan import KernelRef
 from rlx.targets.base import BINARY_STAGES, Target
 
 __all__ = ["emit_stage", "level_of", "passes_to", "run_pass"]

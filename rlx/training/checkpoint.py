@@ -19,21 +19,26 @@ FORMAT = {"rlx.training": "1"}
 """The metadata of a checkpoint."""
 
 
-def save(path: str | Path, state: Mapping[str, Array], names: Sequence[str]) -> None:
-    """Write the named arrays of a state."""
+SETTINGS = "rlx.training.settings"
+"""The metadata that says how a checkpoint was trained, for people."""
+
+
+def save(path: str | Path, state: Mapping[str, Array], names: Sequence[str], settings: str) -> None:
+    """Write the named arrays of a state, and how it was trained."""
     try:
-        write_safetensors(path, {n: state[n] for n in names}, FORMAT)
+        write_safetensors(path, {n: state[n] for n in names}, {**FORMAT, SETTINGS: settings})
     except ModelError as e:
         raise CheckpointError(e.message) from None
 
 
-def load(path: str | Path, state: Mapping[str, Array], names: Sequence[str]) -> None:
-    """Put the arrays of a file in the place of the named ones, all of them or none."""
+def load(path: str | Path, state: Mapping[str, Array], names: Sequence[str]) -> str:
+    """Put the arrays of a file in the place of the named ones, all of them or none; how the file
+    was trained, "" if it does not say."""
     try:
         found = SafeTensors(path)
     except ModelError as e:
         raise CheckpointError(e.message) from None
-    if found.metadata != FORMAT:
+    if {n: text for n, text in found.metadata.items() if n != SETTINGS} != FORMAT:
         raise CheckpointError(
             f"{path} is no checkpoint of this version: its metadata are {found.metadata},"
             f" expected {FORMAT}"
@@ -52,3 +57,4 @@ def load(path: str | Path, state: Mapping[str, Array], names: Sequence[str]) -> 
             raise CheckpointError(f"{path} has {name!r}, which the run has not")
     for name in names:
         state[name][...] = found[name]
+    return found.metadata.get(SETTINGS, "")

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import GraphError, ShapeError
-from rlx.ops.builders import located
+from rlx.ops.builders import located, public
 
 __all__ = ["Batches"]
 
 Array = np.ndarray[Any, Any]
 
 
+@public
 class Batches:
     """Arrays by name, cut along their first axis into batches of ``size``.
 
@@ -47,6 +48,8 @@ class Batches:
 
     def __getitem__(self, n: int) -> dict[str, Array]:
         """Batch ``n``, counted from 0 through all epochs."""
+        if n < 0:
+            raise GraphError(f"batches are counted from 0 on, found {n}")
         epoch, at = divmod(n, len(self))
         rows = self._rows(epoch)[at * self.size : (at + 1) * self.size]
         return {name: a[rows] for name, a in self.arrays.items()}

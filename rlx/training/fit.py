@@ -13,9 +13,10 @@ from types import FrameType
 from typing import Any, Protocol
 
 from rlx.clock import Tick
-from rlx.errors import GraphError
+from rlx.errors import GraphError, shown
 from rlx.models.progress import Progress
 from rlx.ops.builders import located
+from rlx.ops.location import caller
 from rlx.training.step import StepResult, TrainStep
 
 __all__ = ["Data", "History", "fit"]
@@ -31,15 +32,20 @@ class Data(Protocol):
 @dataclass
 class History:
     """What ``fit`` did: the results of its steps in order, the number ``first`` of the first of
-    them, and whether Ctrl-C ended it."""
+    them, and whether Ctrl-C ended it. ``resumed`` says which checkpoint it went on from, and
+    where."""
 
     first: int
     steps: list[StepResult] = field(default_factory=list[StepResult])
     interrupted: bool = False
+    resumed: str = ""
 
     @property
     def losses(self) -> list[float]:
-        """The losses of the steps."""
+        """The losses of the steps. GraphError, which says why, if there were none."""
+        if not self.steps:
+            why = self.resumed or ("it was interrupted" if self.interrupted else "0 were asked for")
+            raise GraphError(f"fit trained on no batch: {why}", caller())
         return [s.loss for s in self.steps]
 
 
@@ -58,22 +64,27 @@ def fit(
     """Train until ``steps`` batches, or ``epochs`` times those of ``data``, have been trained on.
 
     ``data`` gives a batch by its number (``Batches``, or a function, which has no epochs), so that
-    a run goes on where it was. ``checkpoint`` is a file: if it is there, the run goes on from it.
-    It is written after every ``every`` batches and at the end. ``on_step`` is called after each
-    batch, before that.
+    a run goes on where it was. ``checkpoint`` is a file: if it is there, the run goes on from it,
+    which a line on standard error says, with the optimiser's settings where they are not those that
+    it was written with: they hold from there on. It is written after every ``every`` batches and at
+    the end. ``on_step`` is called after each batch, before that.
     ``show`` forces the progress bar on or off; else there is one on a terminal.
 
     Ctrl-C lets the batch at hand end, writes the checkpoint and returns; a second one stops at
     once. NonFiniteError as ``TrainStep`` raises it; the checkpoint holds the state before.
     """
+    if not isinstance(step, TrainStep):
+        raise GraphError(
+            f"fit trains a step that rlx.compile_training made, found {shown(step)}; write"
+            " rlx.fit(rlx.compile_training(graph, optimizer), data, epochs=1)"
+        )
     total = _total(data, epochs, steps)
     if every < 0 or (every and checkpoint is None):
         raise GraphError(f"every is a number of batches between checkpoints, found {every!r}"
                          f" with checkpoint={checkpoint!r}")  # fmt: skip
     path = None if checkpoint is None else Path(checkpoint)
-    if path is not None and path.exists():
-        step.load(path)
-    history = History(step.position)
+    resumed = _resume(step, path, total) if path is not None and path.exists() else ""
+    history = History(step.position, resumed=resumed)
     left = max(0, total - step.position)
     with _interruptible() as stopped, Progress("training", left, show) as bar:
         while step.position < total and not stopped:
@@ -89,11 +100,23 @@ def fit(
             if path is not None and every and step.position % every == 0:
                 step.save(path)
     history.interrupted = bool(stopped)
-    if path is not None:
+    if path is not None and (history.steps or not resumed):
         step.save(path)
     if stopped:
         print(f"interrupted after {step.position} of {total} batches", file=sys.stderr)
     return history
+
+
+def _resume(step: TrainStep, path: Path, total: int) -> str:
+    """Go on from a checkpoint; what is said of that."""
+    before, now = step.load(path), step.plan.settings
+    said = f"resumed from {path} at batch {step.position} of {total}"
+    if step.position >= total:
+        said += ": nothing left to train; ask for more epochs or steps, or use another file"
+    if before and before != now:
+        said += f"; it was trained with {before}, and this run has {now}"
+    print(said, file=sys.stderr)
+    return said
 
 
 def _total(data: Any, epochs: int | None, steps: int | None) -> int:
@@ -106,6 +129,11 @@ def _total(data: Any, epochs: int | None, steps: int | None) -> int:
         raise GraphError(
             f"data gives batches by number, as Batches, a list or a function do; found a"
             f" {type(data).__name__}"
+        )
+    if isinstance(data, Mapping):
+        raise GraphError(
+            "data is a mapping of arrays, which has no batches by number; cut it into some:"
+            " rlx.training.Batches(data, 32)"
         )
     if epochs is None:
         return n

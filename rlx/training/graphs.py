@@ -13,6 +13,7 @@ that nothing is updated by what is not finite. The state is named tensors:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from rlx.autodiff import gradients
@@ -51,6 +52,15 @@ class Plan:
     accumulate: int = 1
     scaled: bool = False
     key: str | None = None
+
+    @property
+    def settings(self) -> str:
+        """How it is trained, for people: the optimiser and what changes gradients and averages."""
+        parts = [repr(self.optimizer)]
+        parts += [f"clip={self.clip!r}"] if self.clip is not None else []
+        parts += [f"ema={self.ema!r}"] if self.ema is not None else []
+        parts += [f"accumulate={self.accumulate}"] if self.accumulate > 1 else []
+        return re.sub(r" at 0x[0-9a-f]+", "", ", ".join(parts))
 
     def masters(self) -> dict[str, TensorType]:
         """The types in which the params are trained: no narrower than f32."""

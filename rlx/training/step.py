@@ -9,13 +9,23 @@ from typing import Any, NoReturn
 import numpy as np
 
 from rlx.arrays import typed_array
-from rlx.errors import FaultError, GraphError, NameError, NonFiniteError, did_you_mean
+from rlx.errors import (
+    CheckpointError,
+    GraphError,
+    NameError,
+    NonFiniteError,
+    OutOfMemoryError,
+    RlxError,
+    did_you_mean,
+)
 from rlx.graph import Graph, check_param
-from rlx.ops.builders import located
+from rlx.ops.builders import located, public
 from rlx.ops.location import caller
+from rlx.ops.pure import Uncopied
 from rlx.optim import Optimizer
 from rlx.random import key_data
 from rlx.records import frozen
+from rlx.runtime.interrupts import Held, held
 from rlx.runtime.session import CompiledGraph, Session
 from rlx.training import checkpoint
 from rlx.training.diagnosis import culprit
@@ -27,6 +37,7 @@ __all__ = ["LossScale", "StepResult", "TrainStep", "compile_training"]
 Array = np.ndarray[Any, Any]
 
 
+@public
 @frozen
 class LossScale:
     """How a loss is scaled so that gradients of f16 do not vanish.
@@ -79,12 +90,12 @@ def compile_training(
     """Compile a graph whose first output is a loss into a step that trains its params.
 
     ``wrt`` names the params that are trained, by default all of floats; the others are constant.
-    ``metrics`` names the outputs after the loss. ``params`` adds to, or replaces, the values that
-    the graph's params have. ``clip`` changes the gradients (``rlx.optim.ClipNorm``), ``ema`` is the
-    decay of averages of the params. With ``accumulate`` n the params are updated after every n-th
-    batch, by the mean of n gradients. ``key`` names an input of 2xu32 that is given a fresh random
-    key for every batch, drawn from ``seed``. Params of f16 and bf16 are kept and updated in f32;
-    for f16 add a ``loss_scale``.
+    ``metrics`` names the outputs after the loss, which by default keep their own names. ``params``
+    adds to, or replaces, the values that the graph's params have. ``clip`` changes the gradients
+    (``rlx.optim.ClipNorm``), ``ema`` is the decay of averages of the params. With ``accumulate`` n
+    the params are updated after every n-th batch, by the mean of n gradients. ``key`` names an
+    input of 2xu32 that is given a fresh random key for every batch, drawn from ``seed``. Params of
+    f16 and bf16 are kept and updated in f32; for f16 add a ``loss_scale``.
 
     Raises ShapeError for a loss that is not one float, NameError for unknown names, GraphError for
     a param without a value.
@@ -96,12 +107,13 @@ def compile_training(
     if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
         raise GraphError(f"accumulate is a number of batches from 1 on, found {accumulate!r}")
     graph.nodes()
+    graph = graph.snapshot()
     floats = [str(v.name) for v in graph.params if v.dtype.is_float]
     trained = tuple(floats if wrt is None else wrt)
     scaled = loss_scale is not None
     plan = Plan(graph, optimizer, trained, clip, ema, accumulate, scaled, key)
     check_plan(plan)
-    names = tuple(metrics)
+    names = tuple(metrics) or graph.output_names[1:]
     if len(names) != len(graph.outputs) - 1:
         raise GraphError(
             f"metrics names the outputs after the loss: {len(graph.outputs) - 1} of them, found"
@@ -111,13 +123,16 @@ def compile_training(
                      session or Session())  # fmt: skip
 
 
-class TrainStep:
+@public
+class TrainStep(Uncopied):
     """A training run: call it with a batch to train on it.
 
         result = step({"x": images, "label": labels})
 
     It is for one thread at a time. ``state`` is all that a run is: it is what a checkpoint holds.
     """
+
+    instead = "save its state to a file, and load that in another step"
 
     def __init__(
         self, plan: Plan, metrics: tuple[str, ...], loss_scale: LossScale | None,
@@ -134,6 +149,7 @@ class TrainStep:
         for name, value in self.frozen.items():
             gradients.set_param(name, value)
         self._gradients, self._update = gradients, update
+        self._torn = ""  # by which error an update was ended in its middle
         self._inputs = [str(v.name) for v in plan.graph.inputs if v.name != plan.key]
 
     def _set_params(self, given: Mapping[str, Any]) -> None:
@@ -170,6 +186,7 @@ class TrainStep:
     def params(self, averaged: bool = False) -> dict[str, Array]:
         """Copies of all params, in the types that the graph declares: for ``set_param``, or the
         ``params`` of ``compile_artifact``. ``averaged`` takes the moving averages instead."""
+        self._check_whole(GraphError)
         if averaged and self.plan.ema is None:
             raise GraphError("there are no averages; compile_training(..., ema=0.999)", caller())
         found = self.state.part("ema" if averaged else "params")
@@ -182,36 +199,76 @@ class TrainStep:
         """Train on a batch: arrays by the names of the graph's inputs.
 
         NonFiniteError if the loss or a gradient is nan or infinite: it names the op that made it.
-        After that, or a FaultError, the state is that after the last update. Raises as
-        ``CompiledGraph.run`` does for arrays that do not fit.
+        After that, a FaultError or a KeyboardInterrupt in the gradients, the state is that after
+        the last update; one in the update waits for the end of the step. Raises as
+        ``CompiledGraph.run`` does for arrays that do not fit, and GraphError once an update was
+        ended in its middle, until a checkpoint is loaded.
         """
-        gradients, update = self._halves
+        self._check_whole(GraphError)
         self._check_names(batch)
-        feeds = {
-            **batch,
-            **{n: self.state[n] for n in gradients.reads if n not in gradients.writes},
-        }
-        written = {n: self.state[n] for n in gradients.writes}
-        try:
-            loss, *metrics, finite = self._gradients.run_in_place(feeds, written)
-        except FaultError:
-            self._abandon()  # it may have added up a part
-            raise
-        updated = False
-        if not finite and (self.loss_scale is None or not np.isfinite(loss)):
-            self._fail(batch)
-        if (self.position + 1) % self.plan.accumulate == 0:
-            updated = bool(finite)
-            if updated:
-                self._update.run_in_place(
-                    {n: self.state[n] for n in update.reads if n not in update.writes},
-                    {n: self.state[n] for n in update.writes},
-                )
-            self._rescale(batch, updated)
-        self.state["run/position"][...] += 1
+        with held() as interrupts:
+            loss, *metrics, finite = self._run_gradients(batch, interrupts)
+            due = (self.position + 1) % self.plan.accumulate == 0
+            try:
+                if not finite and (self.loss_scale is None or not np.isfinite(loss)):
+                    self._fail(batch)
+                updated = due and bool(finite)
+                if updated:
+                    self._run_update()
+                if due:
+                    self._rescale(batch, updated)
+                self.state["run/position"][...] += 1
+            except RlxError:
+                raise
+            except BaseException as e:  # of a handler of another signal, which may raise anywhere
+                if due:
+                    self._torn = type(e).__name__
+                else:
+                    self._go_back()
+                raise
         return StepResult(float(loss), dict(zip(self.metrics, metrics, strict=True)), updated)
 
+    def _run_gradients(self, batch: Mapping[str, Any], interrupts: Held) -> list[Array]:
+        half = self._halves[0]
+        feeds = {**batch, **{n: self.state[n] for n in half.reads if n not in half.writes}}
+        try:
+            with interrupts.open():
+                return self._gradients.run_in_place(feeds, {n: self.state[n] for n in half.writes})
+        except GraphError:
+            raise  # nothing was run
+        except BaseException:
+            self._go_back()  # it may have added up a part
+            raise
+
+    def _run_update(self) -> None:
+        half = self._halves[1]
+        try:
+            self._update.run_in_place(
+                {n: self.state[n] for n in half.reads if n not in half.writes},
+                {n: self.state[n] for n in half.writes},
+            )
+        except (GraphError, OutOfMemoryError):
+            raise  # nothing was run
+        except RlxError as e:
+            self._torn = type(e).__name__
+            raise
+
+    def _check_whole(self, kind: type[RlxError]) -> None:
+        if self._torn:
+            raise kind(
+                f"an update was ended by {self._torn}, so that a part of the params and of the"
+                " optimiser's state is new and the rest old; load a checkpoint",
+                caller(),
+            )
+
     def _check_names(self, batch: Mapping[str, Any]) -> None:
+        if not isinstance(batch, Mapping):
+            listed = ", ".join(f"{n!r}: array" for n in self._inputs)
+            raise GraphError(
+                f"a batch is arrays by the names of inputs, found a {type(batch).__name__}; write"
+                f" {{{listed}}}",
+                caller(),
+            )
         for name in batch:
             if name not in self._inputs:
                 raise NameError(
@@ -236,12 +293,12 @@ class TrainStep:
         self._restart()
 
     def _restart(self) -> None:
-        """Forget what was accumulated since the last update."""
+        """Forget what was accumulated since the last update, which was no good."""
         self.state["run/good"][...] = 0
         for a in self.state.part("grads").values():
             a[...] = 0
 
-    def _abandon(self) -> None:
+    def _go_back(self) -> None:
         """Go back to the last update."""
         self._restart()
         self.state["run/position"][...] -= self.position % self.plan.accumulate
@@ -251,7 +308,7 @@ class TrainStep:
         half, position = self._halves[0], self.position
         old = {n: np.zeros_like(a) if n in half.writes else a for n, a in self.state.items()}
         found = culprit(half.graph, {**batch, **{n: old[n] for n in half.reads}}, self.frozen)
-        self._abandon()
+        self._go_back()
         raise NonFiniteError(f"batch {position}: {found.message}", found.location)
 
     # -- checkpoints -----------------------------------------------------------------------
@@ -262,13 +319,17 @@ class TrainStep:
         The tensors are ``params/NAME``, ``optimizer/NAME`` and so on. CheckpointError if it cannot
         be written.
         """
-        checkpoint.save(path, self.state, self._kept())
+        self._check_whole(CheckpointError)
+        checkpoint.save(path, self.state, self._kept(), self.plan.settings)
 
-    def load(self, path: str | Path) -> None:
+    def load(self, path: str | Path) -> str:
         """Go on from a file that ``save`` wrote; the losses are then those, to the bit, that the
         saved run would have had. CheckpointError if it is none, or is of another graph or
-        optimiser; the state is then as before."""
-        checkpoint.load(path, self.state, self._kept())
+        optimiser; the state is then as before. Returns the settings that the file was trained with,
+        as ``Plan.settings`` says them."""
+        settings = checkpoint.load(path, self.state, self._kept())
+        self._torn = ""
+        return settings
 
     def _kept(self) -> list[str]:
         """The state that goes from one batch to the next: without gradients that are made anew."""

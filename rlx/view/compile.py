@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rlx._mlir import ir
 from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.lir_reader import read_schedule
 from rlx.lowering.pipeline import STAGES, run_passes
 from rlx.lowering.report import ArenaBuffer
-from rlx.lowering.schedule import read_schedule
 from rlx.records import frozen
 from rlx.view.kernels import KernelView, view_kernel
 from rlx.view.levels import Level, level_lines, source_level

@@ -7,10 +7,12 @@ from typing import Any
 
 from rlx.graph import Graph
 from rlx.modules import options_of
+from rlx.ops.builders import located
 
 __all__ = ["inspect_html"]
 
 
+@located
 def inspect_html(
     graph: Graph,
     path: str | Path | None = None,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rlx.kernels.emit import emit_kernel
 from rlx.lowering.base import Compilation
-from rlx.lowering.schedule import KernelRef
 from rlx.records import frozen
+from rlx.schedule.plan import KernelRef
 from rlx.targets.base import BINARY_STAGES, Target
 
 __all__ = ["KernelView", "Listing", "view_kernel"]

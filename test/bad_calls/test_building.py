@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,14 @@ import pytest
 import rlx
 from rlx.errors import DTypeError, GraphError, NameError, ShapeError, UnknownOpError
 from support.bad_calls import Bad, check, ids
+
+
+class Halfway:
+    """An object whose repr needs what its constructor has not set."""
+
+    def __repr__(self) -> str:
+        return f"Halfway({self.size})"  # pyright: ignore
+
 
 LEAVES = [
     Bad(
@@ -32,10 +42,18 @@ LEAVES = [
     Bad(NameError, "'x' is already used at .*:", lambda g, x: g.param("x", [2])),
     Bad(NameError, "a name must be a string .* found ''", lambda g, x: g.input("", [2])),
     Bad(NameError, "a name has no zero byte, found 'a.x00b'", lambda g, x: g.input("a\0b", [2])),
+    Bad(NameError, "that UTF-8 can hold, found 'a.udc80'", lambda g, x: g.input("a\udc80", [2])),
+    Bad(NameError, "that UTF-8 can hold", lambda g, x: g.set_outputs({"\ud800": x})),
+    Bad(
+        GraphError,
+        "vmap: got an unexpected .* 'size'; did you mean 'axis_size'",
+        lambda g, x: rlx.vmap(g, {"x": 0}, size=2),
+    ),
     Bad(NameError, "a name must be a string .* found 3", lambda g, x: g.input(3, [2])),
     Bad(NameError, "a name must be a string .* found None", lambda g, x: g.param(None, [2])),
     Bad(ShapeError, "a dim is an int >= 0 or a name, found -1", lambda g, x: g.input("y", [-1])),
     Bad(ShapeError, "a dim is an int .* found 1.5", lambda g, x: g.input("y", [2, 1.5])),
+    Bad(ShapeError, "a dim is an int .* found a Halfway", lambda g, x: g.input("y", [Halfway()])),
     Bad(ShapeError, "a dim is an int .* found None", lambda g, x: g.input("y", [None])),
     Bad(ShapeError, "a dim is an int .* found True", lambda g, x: g.input("y", [True])),
     Bad(ShapeError, "a shape is a list of dims, found 3", lambda g, x: g.input("y", 3)),
@@ -184,9 +202,37 @@ VALUES = [
     Bad(UnknownOpError, "no op or attribute 'dtyp'; did you mean 'dtype'", lambda g, x: x.dtyp),
     Bad(GraphError, "no truth value .* where", lambda g, x: bool(x)),
     Bad(GraphError, "no truth value .* where", lambda g, x: 0 < x.mean() < 1),
-    Bad(GraphError, "compares no elements; write x.eq", lambda g, x: x == 0),
-    Bad(GraphError, "compares no elements; write x.eq", lambda g, x: np.ones(3) * (x != 1.0)),
-    Bad(GraphError, "compares no elements; write x.eq", lambda g, x: x == np.ones(3)),
+    Bad(GraphError, "no truth value .* `is`", lambda g, x: x in [x.exp()]),
+    Bad(GraphError, "no truth value .* `is`", lambda g, x: [x.exp()].index(x)),
+    Bad(GraphError, r"no truth value .*\(a < b\) & \(b < c\)", lambda g, x: max(x, x.exp())),
+    Bad(GraphError, "no truth value", lambda g, x: sorted([x, x.exp()])),
+    Bad(
+        GraphError,
+        "== compares element by element, and None has .* `x is None`",
+        lambda g, x: x == None,  # noqa: E711
+    ),
+    Bad(GraphError, "!= compares element by element, and 'a' has none", lambda g, x: x != "a"),
+    Bad(GraphError, "number or an array, found a object", lambda g, x: x == object()),
+    Bad(GraphError, r"write \(x == item\).any\(\)", lambda g, x: 3 in x),
+    Bad(GraphError, "a Value never changes", lambda g, x: x.__delitem__(0)),
+    Bad(GraphError, r"no elements to format by '\.2f'", lambda g, x: f"{x:.2f}"),
+    Bad(GraphError, r"round to 2 digits by \(x \* 100\)", lambda g, x: round(x, 2)),
+    Bad(GraphError, "write x \\*\\* y % modulus", lambda g, x: pow(x, 2, 3)),
+    Bad(GraphError, "a Value has no elements yet", lambda g, x: math.trunc(x)),
+    Bad(GraphError, r"np.exp computes on arrays, .* write x.exp\(\)", lambda g, x: np.exp(x)),
+    Bad(GraphError, r"write x.atan2\(y\)", lambda g, x: np.arctan2(x, x)),
+    Bad(GraphError, "np.spacing .* write ops on it", lambda g, x: np.spacing(x)),
+    Bad(GraphError, "np.add.reduce .* write ops on it", lambda g, x: np.add.reduce(x)),
+    Bad(GraphError, "write y = x . array", lambda g, x: np.ones(3, np.float32).__iadd__(x)),
+    Bad(GraphError, "is not pickled alone; pickle the graph", lambda g, x: pickle.dumps(x)),
+    Bad(GraphError, "is not pickled alone", lambda g, x: pickle.dumps(x.exp().op)),
+    Bad(
+        DTypeError, r"float64 and would make f64 .*astype\('float32'\)", lambda g, x: np.ones(3) * x
+    ),
+    Bad(DTypeError, "int64 and would make f64", lambda g, x: x + np.arange(3)),
+    Bad(DTypeError, "float64 and would make f64", lambda g, x: x * [1, np.float32(2), 3]),
+    Bad(DTypeError, "float64 and would make c128", lambda g, x: x.cast("c64") * np.ones(3)),
+    Bad(DTypeError, "i32, found float64 numbers", lambda g, x: x.cast("i32") * [1.5, 2, 3]),
     Bad(GraphError, "a Value has no elements yet", lambda g, x: float(x)),
     Bad(GraphError, "a Value has no elements yet", lambda g, x: int(x)),
     Bad(GraphError, "a Value has no elements yet", lambda g, x: np.asarray(x)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -158,6 +159,18 @@ GRAPHS = [
             change=lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", 99))),
     Refused(UnsupportedError, "'s' is sparse; store it as a dense tensor", text(RELU,
             change=lambda m: m.graph.sparse_initializer.add(values=TensorProto(name="s")))),
+    Refused(ModelError, "two of its inputs are called 'x'", text("g (float[2] x, float[2] x) => (float[2] y) { y = Relu (x) }")),
+    Refused(ModelError, "two of its initialisers are called 'w'; give each", text(
+        "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}, float[2] w = {1, 3}> { y = Add (x, w) }")),
+    Refused(ModelError, "an initialiser of its body has the name 'w' of a value around the body", text(
+        "g (bool c, float[2] x) => (float[2] y) <float[2] w = {5, 6}> { y = If (c) <then_branch = t () => (float[2] p)"
+        " <float[2] w = {1, 2}> { p = Add (x, w) }, else_branch = e () => (float[2] q) { q = Relu (x) }> }")),
+    Refused(ModelError, "it has 2 inputs, and the function F has 1", text(
+        "g (float[2] x) => (float[2] y) { y = own.F (x, x) }", 21, '<domain: "own", opset_import: ["" : 21]> F (a) => (b) { b = Relu (a) }')),
+    Refused(ModelError, "it has 2 outputs, and the function F has 1", text(
+        "g (float[2] x) => (float[2] y) { y, z = own.F (x) }", 21, '<domain: "own", opset_import: ["" : 21]> F (a) => (b) { b = Relu (a) }')),
+    Refused(ModelError, "the output 'c' of the function F is given by no node", text(
+        "g (float[2] x) => (float[2] y) { y = own.F (x) }", 21, '<domain: "own", opset_import: ["" : 21]> F (a) => (c) { b = Relu (a) }')),
 ]  # fmt: skip
 
 NODES = [
@@ -267,6 +280,11 @@ ROWS = [
     Refused(UnsupportedError, "before opset 9 it has a batch axis", text(
         'g (float[1,2] s, float[1,3,2] x) => (float[1,2] f) { f = Scan <num_scan_inputs = 1, body = b (float[2] a, float[2] c)'
         ' => (float[2] d) { d = Add (a, c) }> ("", s, x) }', 8)),
+    Refused(UnsupportedError, "how many boxes it keeps depends on data.*export the model without non-maximum suppression", text(
+        "g (float[1,8,4] b, float[1,2,8] s) => (int64[n,3] y) { y = NonMaxSuppression (b, s) }")),
+    Refused(ShapeError, r"its boxes \[1, 1, 4\] and scores \[1, 1, 2\] do not fit", text(
+        "g (float[1,1,4] b, float[1,1,2] s) => (int64[n,3] y) { y = NonMaxSuppression (b, s) }",
+        constants={"b": [[[0.0, 0.0, 1.0, 1.0]]], "s": [[[1.0, 2.0]]]})),
     Refused(ModelError, "its inputs and attributes do not fit together", text(
         "g (float[4,2] x, int64[1] s, int64[2] e) => (float[4,2] y) { y = Slice (x, s, e) }", constants={"s": [0], "e": [1, 1]},
         change=lambda m: m.graph.node[0].input.append("e"))),
@@ -293,15 +311,21 @@ WEIGHTS = [
     Refused(ModelError, r"'w' has the dims \[9007199254740992, 8\].*more than 2\*\*56 bytes", weights(tensor(dims=[1 << 53, 8]))),
     Refused(ModelError, r"\[2\], which take 8 bytes of f32, and holds 7; the file is damaged", weights(tensor(raw_data=bytes(7)))),
     Refused(ModelError, r"\[2\], which take 2 elements of f32, and holds 3", weights(tensor(float_data=[1.0, 2.0, 3.0]))),
+    Refused(ModelError, r"\[2\], which take 2 elements of f32, and holds 0", weights(tensor(int64_data=[1, 2]))),
     Refused(ModelError, "'w' is a segment of a tensor", weights(segment())),
     Refused(ModelError, "lies in the file 'w.bin', and the model was given without a folder", weights(external(location="w.bin"))),
 ]  # fmt: skip
 
 EXTERNAL = [
-    ("'../w.bin', which is outside the model's folder", external(location="../w.bin")),
-    ("which is outside the model's folder", external(location="link.bin")),
-    ("'/etc/passwd', which is outside", external(location="/etc/passwd")),
-    ("lies in '', which is outside", external()),
+    ("'../w.bin', which is no file in the model's folder", external(location="../w.bin")),
+    ("which is no file in the model's folder", external(location="link.bin")),
+    ("'/etc/passwd', which is no file", external(location="/etc/passwd")),
+    ("lies in '', which is no file", external()),
+    ("'.', which is no file in the model's folder", external(location=".")),
+    ("'part', which is no file", external(location="part")),
+    (r"'a\\x00b', which is no file", external(location="a\0b")),
+    ("'loop', which is no file", external(location="loop")),
+    ("'pipe', which is no file", external(location="pipe")),
     ("cannot read .*no.bin: .*No such file", external(location="no.bin")),
     ("invalid literal", external(location="w.bin", offset="x")),
     ("needs 8 bytes, its place in 'w.bin' is 8 bytes from 4 on, and the file has 8", external(location="w.bin", offset=4)),
@@ -325,6 +349,9 @@ def test_bad_external_data(says: str, weight: TensorProto, tmp_path: Path) -> No
     for path in (folder / "w.bin", tmp_path / "w.bin"):
         path.write_bytes(bytes(8))
     (folder / "link.bin").symlink_to(tmp_path / "w.bin")
+    (folder / "loop").symlink_to("loop")
+    (folder / "part").mkdir()
+    os.mkfifo(folder / "pipe")
     m = model("g (float[2] x) => (float[2] y) { y = Add (x, w) }")
     weight.name = "w"
     m.graph.initializer.append(weight)

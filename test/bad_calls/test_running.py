@@ -70,7 +70,6 @@ SESSIONS = [
         lambda: rlx.Session("cpuu"),
     ),
     Bad(DeviceError, "unknown device ''.*available: cpu", lambda: rlx.Session("")),
-    Bad(DeviceError, "unknown device None", lambda: rlx.Session(None)),
     Bad(DeviceError, "unknown device 3", lambda: rlx.Session(3)),
     Bad(DeviceError, r"unknown device \['cpu'\]", lambda: rlx.Session(["cpu"])),
     Bad(DeviceError, "'metal' is not available.*use one of cpu", lambda: rlx.Session("metal")),
@@ -95,6 +94,11 @@ SESSIONS = [
         lambda: rlx.Session().with_policy({"compute": "i8"}),
     ),
     Bad(GraphError, "no precision is called None; use", lambda: rlx.Session("cpu", None)),
+    Bad(
+        GraphError,
+        "no precision is called 'int8', since a scale belongs to each tensor: cast the operands",
+        lambda: rlx.Session("cpu", "int8"),
+    ),
     Bad(
         GraphError,
         "threads: found 0, expected a number of threads in 1..4096",

@@ -65,8 +65,20 @@ RLX_OPT = [
 RLX = [
     Command(2, "required: COMMAND", ""),
     Command(2, "argument COMMAND: invalid choice: 'embbed'", "embbed"),
-    Command(2, "required: model, SENTENCE", "embed"),
-    Command(2, "required: SENTENCE", "embed model"),
+    Command(2, "required: model", "embed"),
+    Command(1, "nothing to encode; give", "embed model"),
+    Command(1, "'good.mlir' would be taken for a sentence; write --file", "embed model good.mlir"),
+    Command(1, "'-' would be taken for a sentence; write --file -", "embed model -"),
+    Command(1, "on the command line or in --file, not in both", "embed model a --file good.mlir"),
+    Command(1, "cannot read none.txt: No such file", "embed model --file none.txt"),
+    Command(1, "empty.txt has no sentences; expected one a line", "embed model --file empty.txt"),
+    Command(1, "is no text in UTF-8: byte 3 of it", "embed model --file binary.mlir"),
+    Command(1, "expected a name in .npy, .safetensors or .jsonl", "embed model a -o a.txt"),
+    Command(1, "good.npy is there already; give another name", "embed model a -o good.npy"),
+    Command(1, "a table of 51 sentences is too large to read", "embed model" + " a" * 51),
+    Command(
+        1, "pages run on webgpu, found 'vk'; rlx compile", "export-web good.mlir -o s --device vk"
+    ),
     Command(2, "invalid int value: 'many'", "embed model text --threads many"),
     Command(2, "unrecognized arguments: --no-such", "embed model text --no-such"),
     Command(1, "nowhere has no config.json; a model directory needs it", "embed nowhere text"),
@@ -84,6 +96,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "lir.mlir").write_text(
         'module { func.func private @k() attributes {lir.family = "copy"} }'
     )
+    (path / "empty.txt").write_text("\n \n")
+    (path / "good.npy").write_bytes(b"")
     tiny_bert.write(path / "model")
     return path
 
@@ -109,7 +123,7 @@ KNOBS = [
     Bad(KnobError, "RLX_NUM_THREADS is 'many'.*expected a number", lambda: knobs.num_threads.get()),
     Bad(
         KnobError,
-        "RLX_NUM_THREADS is '-1' .it is negative.; expected a number",
+        "RLX_NUM_THREADS is '-1' .it is out of range.; expected a number",
         lambda: knobs.num_threads.get(),
     ),
     Bad(KnobError, "RLX_NUM_THREADS is '1.5'.*expected a number", lambda: knobs.num_threads.get()),

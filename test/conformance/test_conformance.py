@@ -28,7 +28,8 @@ from rlx.targets import find_target
 from rlx.targets.gpu import emit
 from rlx.targets.gpu.languages import LANGUAGES
 from rlx.types import f32
-from support import conformance, support_record
+from support import conformance, support_record, web
+from support.browser import Page
 from support.conformance import (
     EXPECTED,
     JUDGED,
@@ -37,6 +38,7 @@ from support.conformance import (
     Finding,
     gpu_targets,
     need,
+    need_one_run,
     runnable,
 )
 from support.judges import JUDGES, Judge
@@ -87,7 +89,7 @@ def test_every_op_agrees_with_the_interpreter(
     found = runs[target].result()
     wrong = [str(f) for f in found if not f.good]
     assert not wrong, "\n".join(wrong)
-    assert any(f.verdict == "agrees" for f in found), f"no case ran on {target}"
+    need_one_run(target, found)
     assert {f.op for f in found} == {op.name for op in op_classes()}
     # What the record says holds for the cases that it was made from.
     recorded = {(c.op.name, c.dtype and c.dtype.name, c.number) for c in SETS["covering"](target)}
@@ -102,10 +104,12 @@ def test_every_op_agrees_with_the_interpreter(
     assert not other, "run `make conformance`: " + "\n".join(other)
 
 
-@pytest.mark.parametrize("target", [t for t in JUDGES if t not in runnable()])
+@pytest.mark.parametrize("target", JUDGES)
 def test_outside_judges_take_the_code_of_what_runs_nowhere(
     target: str, runs: dict[str, Future[list[Finding]]]
 ) -> None:
+    if target in runnable():
+        pytest.skip(f"{target}: its code runs here")
     if missing := JUDGES[target].missing():
         assert target not in JUDGED, f"RLX_TEST_JUDGES names {target}, but {missing}"
         pytest.skip(f"{target}: {missing} (or run `make drivers`)")
@@ -113,6 +117,41 @@ def test_outside_judges_take_the_code_of_what_runs_nowhere(
     wrong = [str(f) for f in found if not f.good]
     assert not wrong, "\n".join(wrong)
     assert any(f.verdict == "assembled" for f in found)
+
+
+def test_a_device_that_takes_no_case_is_left_out_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [Finding(f"mir.{n}", "f32", 0, "refused", "no storage buffers") for n in "ab"]
+    with pytest.raises(
+        pytest.skip.Exception, match=r"no case ran on gpu; of 2 .* refused: no storage buffers"
+    ):
+        conformance.need_one_run("gpu", found)
+    monkeypatch.setattr(conformance, "EXPECTED", ["gpu"])
+    with pytest.raises(AssertionError, match="no case ran on gpu"):
+        conformance.need_one_run("gpu", found)
+    conformance.need_one_run("gpu", [*found, Finding("mir.c", "f32", 0, "agrees")])
+
+
+@pytest.mark.parametrize("says", ["ended with status 3", "it has no WebGPU"])
+def test_a_browser_that_is_there_in_part_says_what_it_lacks(
+    says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = tmp_path / "chromium"
+    lines = [f"#!{sys.executable}", "import json, sys, time, urllib.request"]
+    if "status" in says:
+        lines.append("sys.exit(3)")
+    answer = json.dumps(says)
+    lines.append(f"urllib.request.urlopen(sys.argv[-1] + 'json', {answer!r}.encode())")
+    browser.write_text("\n".join([*lines, "time.sleep(60)"]), encoding="utf-8")
+    browser.chmod(0o755)
+    made = Page(str(browser))
+    monkeypatch.setattr(web, "find", lambda: str(browser))
+    monkeypatch.setattr(web, "page", lambda: made)
+    try:
+        assert says in web.why_not.__wrapped__()
+    finally:
+        made.close()
 
 
 def test_a_judge_s_word_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,6 +195,17 @@ def test_nodes_may_stand_in_any_order_and_outputs_be_inputs() -> None:
     np.testing.assert_array_equal(found, [[1, 1], [0, 0]])
 
 
+def test_outputs_keep_their_names_and_each_is_listed_once() -> None:
+    m = model("g (float[2] x) => (float[2] logits, float[2] x) { logits = Exp (x) }")
+    g = rlx.from_onnx(m)
+    assert g.output_names == ("logits", "x")
+    feeds = {"x": np.zeros(2, np.float32)}
+    assert rlx.Session("cpu").compile(g).run(feeds)["logits"].tolist() == [1, 1]  # type: ignore[call-overload]
+    m.graph.output[1].name = "logits"
+    with pytest.raises(rlx.errors.ModelError, match="the output 'logits' is listed twice"):
+        rlx.from_onnx(m)
+
+
 def test_nodes_say_where_they_are_from() -> None:
     m = model("g (float[2] x) => (float[2] y) { a = Neg (x) [last] y = Exp (a) }")
     assert [op.location for op in rlx.from_onnx(m).nodes()] == [("g", 1), ("g", 2)]
@@ -273,6 +284,16 @@ def test_loop_of_a_known_number_of_rounds_is_a_scan_that_stacks() -> None:
     y, s = run(g, x=np.float32([3]))
     assert y == 24
     np.testing.assert_array_equal(s, [[-6], [-12], [-24]])
+
+
+@pytest.mark.parametrize("rounds", [0, -5])
+def test_loop_of_no_rounds_gives_what_it_starts_with(rounds: int) -> None:
+    more = "t = Identity (k) e = Neg (d)"
+    m = model(LOOP.format(trip="n", go='""', more=more, stack=", float[1] e", out=", s"))
+    m.graph.output.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, [None, 1]))
+    g = rlx.from_onnx(m, constants={"n": rounds, "c": True})
+    y, s = rlx.interpret(g, {"x": np.float32([3])})
+    assert y == 3 and s.shape == (0, 1)
 
 
 def test_loop_that_indexes_by_its_round_is_written_out() -> None:

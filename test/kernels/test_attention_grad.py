@@ -13,6 +13,7 @@ from rlx.autodiff import gradients
 from rlx.ops.attention_grad import AttentionGrad
 from rlx.ops.value import Value
 from rlx.types import TensorType, dtype
+from support.samples import additive_mask, least
 
 Array = np.ndarray[Any, Any]
 
@@ -46,8 +47,12 @@ def given(
     return [array(h, queries), array(hk, keys), array(hk, keys), masks.get(mask), array(h, queries)]
 
 
-def check(shape: tuple[int, ...], layout: str, dt: str, mask: dict[str, Any], at: float) -> None:
+def check(
+    shape: tuple[int, ...], layout: str, dt: str, mask: dict[str, Any], at: float,
+    bias: Array | None = None,
+) -> None:  # fmt: skip
     arrays = given(shape, layout, dt, mask["mask_kind"], np.random.default_rng(5))
+    arrays[3] = arrays[3] if bias is None else bias
     g = rlx.Graph("grad")
     values = [
         None if a is None else g.input(n, list(a.shape), dtype(a.dtype))
@@ -84,6 +89,23 @@ def test_every_type(dt: str) -> None:
     limit = {"f16": 2e-3, "bf16": 1.6e-2, "f64": 1e-14}[dt]
     for mask in (MASKS[2], MASKS[5]):
         check(SHAPES[1], "bhsd", dt, mask, limit)
+
+
+@pytest.mark.parametrize("dt", ["f32", "bf16", "f64"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_rows_that_a_bias_hides(shape: tuple[int, ...], dt: str) -> None:
+    """By -inf, whose gradients are 0, and by the least number, whose gradients flow."""
+    rng = np.random.default_rng(6)
+    bias = additive_mask((shape[0], 1, *shape[3:5]), dtype("f32"), rng)
+    bias[-1] = least(dtype("f32"))
+    check(
+        shape,
+        "bshd",
+        dt,
+        {"mask_kind": "bias"},
+        {"f32": 4e-6, "bf16": 1.6e-2, "f64": 1e-14}[dt],
+        bias,
+    )
 
 
 def test_the_definition_is_pytorchs() -> None:

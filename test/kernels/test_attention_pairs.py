@@ -111,7 +111,7 @@ def test_infinities_and_nan() -> None:
     call = replace(pairs((1, 1, 1, 4, 300, 32), mask="bias"), mask_array=bias)
     with np.errstate(invalid="ignore"):
         np.testing.assert_allclose(call.run().astype(float), call.expected(), atol=2e-2)
-    assert np.isnan(call.out[0, 0, 2].astype(float)).all()
+    assert not call.out[0, 0, 2].astype(float).any()
 
     for name, at in (("q", (0, 0, 1, 3)), ("v", (0, 0, 299, 1))):
         call = pairs((1, 1, 1, 4, 300, 32))

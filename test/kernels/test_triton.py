@@ -27,7 +27,7 @@ from rlx.kernels.triton.machine import TritonMachine
 from rlx.kernels.triton.text import Text
 from rlx.targets import find_target
 from rlx.types import DType, bf16, bool_, f16, f32, f64, i32, u8
-from support.samples import Case, cases, run
+from support.samples import Case, additive_mask, cases, least, run
 from support.tolerances import assert_close
 from support.ttir import OutOfBounds, run_programs
 
@@ -289,9 +289,9 @@ def defined(
         assert mask is not None
         s = s + mask.astype(np.float64)[:, None]
     s = np.where(hidden, -1e9, s)
-    with np.errstate(invalid="ignore"):
-        w = np.exp(s - s.max(-1, keepdims=True))
-        return (w / w.sum(-1, keepdims=True)) @ v
+    empty = s.max(-1, keepdims=True) == -np.inf
+    w = np.exp(s - np.where(empty, 0.0, s.max(-1, keepdims=True)))
+    return (w / np.where(empty, 1.0, w.sum(-1, keepdims=True))) @ v
 
 
 def check(dt: DType, **said: Any) -> Array:
@@ -342,9 +342,11 @@ def test_biases_and_softcap() -> None:
     bias[0, :, 60:] = -np.inf
     check(f32, batch=2, kind="bias", mask=bias, mask_dtype=f32, softcap=2.0)
     check(f16, batch=2, kind="bias", mask=bias.astype(np.float16), mask_dtype=f16)
-    bias[1, 5] = -np.inf
+    bias[1, 5], bias[1, 6, 64:], bias[1, 7] = -np.inf, least(f32), least(f32)
     found = check(f32, batch=2, kind="bias", mask=bias, mask_dtype=f32)
-    assert np.isnan(found[1, :, 5]).all() and not np.isnan(found[1, :, 6]).any()
+    assert not found[1, :, 5].any() and found[1, :, 7].any()
+    bias = additive_mask((2, 33, 70), f16, rng)
+    check(f16, batch=2, kind="bias", mask=bias, mask_dtype=f16)
 
 
 # -- choices -------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ from rlx.compiler import CompileReport, compile_schedule
 from rlx.dialects.context import parse
 from rlx.errors import FaultError, IRError, UnsupportedError
 from rlx.lowering.base import Compilation
-from rlx.lowering.schedule import read_schedule
+from rlx.lowering.lir_reader import read_schedule
 from rlx.runtime.executable import Executable
+from rlx.schedule.steps import For, If, Launch, Place
 from rlx.targets import find_target
 
 SCALAR = '{dtype = i64, is = "TensorType", shape = []}'
@@ -232,15 +233,18 @@ def test_a_loop_over_its_limit_is_a_fault_at_its_site():
     assert caught.value.location == ("model.py", 7)
 
 
-def test_steps_are_plain_data():
+def test_steps_are_classes_of_numbers():
     body = [*bounds(0, 2, 1), *for_(LESS, TEST, f"scf.if %more {{ {ADD3} }}")]
     schedule = read_schedule(parse(module(*body)))
-    kind, count, (less, branch), counter, reverse = schedule.main[1]
-    assert (kind, count, counter, reverse) == ("for", 2, None, False)
-    assert less[:2] == ("launch", "less")
-    assert branch[:2] == ("if", (0, 0))
-    assert [step[1] for step in branch[2]] == ["add"]
-    assert len(schedule.main) == 2
+    names = [k.name for k in schedule.kernels]
+    _, loop = schedule.main
+    assert isinstance(loop, For)
+    assert (loop.rounds, loop.counter, loop.reverse) == (2, None, False)
+    less, branch = loop.children()
+    assert isinstance(less, Launch) and names[less.kernel] == "less"
+    assert isinstance(branch, If) and branch.flag == Place(0, 0)
+    (add,) = branch.children()
+    assert isinstance(add, Launch) and names[add.kernel] == "add"
     assert len(schedule.launches) == 3, "one for each launch, however deep"
 
 
@@ -252,7 +256,7 @@ def test_a_structured_prologue_step_follows_the_params_of_its_launches():
     prologue = "\n".join([head, *bounds(0, 2, 1), *for_(marked), "return", "}"])
     schedule = read_schedule(parse(text[:start] + prologue + "\n" + text[start:]))
     ((step, params),) = schedule.prologue
-    assert (step[0], params) == ("for", (0,))
+    assert isinstance(step, For) and params == (0,)
 
 
 @pytest.mark.parametrize(

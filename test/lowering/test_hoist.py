@@ -147,3 +147,90 @@ def test_every_result_of_an_op_on_literals_reaches_the_prologue() -> None:
     agrees(g)
     g.set_outputs([w.gather(places) + x, places, values * x])
     agrees(g)
+
+
+def looped(reverse: bool = False, rounds: int = 3) -> rlx.Graph:
+    """A scan whose body computes on captures: params, inputs, and what is made of both."""
+    g = rlx.Graph("looped")
+    w, b, y = g.param("w", [16, 8]), g.param("b", [8]), g.input("y", [8, 8])
+    x, h = g.input("x", [rounds, 2, 8]), g.input("h", [2, 8])
+
+    def step(h: rlx.Value, e: rlx.Value) -> Any:
+        first, second = w.narrow(0, 0, 8), w.narrow(0, 8, 8)
+        gate = (h @ first.T + b).sigmoid()
+        new = gate * h + (e @ (second + y).tanh()) * (w.sum() * 0.1)
+        return new, (new, gate)
+
+    state, ys = rlx.scan(step, h, x, reverse=reverse)
+    g.set_outputs([state, *ys])
+    return g
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+def test_what_is_invariant_leaves_a_scan(reverse: bool, rounds: int) -> None:
+    g = looped(reverse, rounds)
+    agrees(g)
+    prologue, main = parts(g)
+    assert '"mir.transpose"' in prologue and '"mir.tanh"' in main
+
+
+def test_invariants_of_derivatives_and_of_nested_loops() -> None:
+    g = looped()
+    agrees(rlx.grad(rlx_sum(g), ["w", "h", "y"]))
+    n = rlx.Graph("nested")
+    x, y, c = n.input("x", [8, 8]), n.input("y", [8, 8]), n.input("c", [], "i64")
+
+    def outer(i: rlx.Value, v: rlx.Value) -> rlx.Value:
+        z = y.T @ y
+        inner = lambda _, u: (u @ z.exp().softmax(axis=1) + (v + z).tanh()) * 0.5
+        return rlx.fori(i, inner, v)
+
+    n.set_outputs([rlx.fori(c, outer, x)])
+    for rounds in (0, 1, 4):
+        given = {k: np.full((8, 8), s, np.float32) for k, s in (("x", 0.1), ("y", 0.2))}
+        agrees(n, {**given, "c": np.asarray(rounds)})
+
+
+def rlx_sum(g: rlx.Graph) -> rlx.Graph:
+    """The graph with the sum of its outputs as its output."""
+    g.set_outputs([sum((v.sum() for v in g.outputs[1:]), g.outputs[0].sum())])
+    return g
+
+
+def test_a_loop_that_runs_no_round_reaches_no_fault_of_its_body() -> None:
+    g = rlx.Graph("faults")
+    x, i, n = g.input("x", [8, 8]), g.input("i", [8], "i64"), g.input("n", [], "i64")
+    g.set_outputs([rlx.fori(n, lambda _, v: v + g.gather(x, i), x)])
+    f = rlx.Session("cpu").compile(g)
+    feeds: dict[str, Any] = {"x": np.ones((8, 8), np.float32), "i": np.full(8, 99)}
+    assert (f.run({**feeds, "n": np.asarray(0)})[0] == 1).all()
+    with pytest.raises(rlx.errors.FaultError):
+        f.run({**feeds, "n": np.asarray(1)})
+
+
+SHARED = """
+func.func private @body(%i: tensor<i64>, %v: tensor<8x8xf32>, %y: tensor<8x8xf32>)
+    -> tensor<8x8xf32> {
+  %e = "mir.exp"(%y) : (tensor<8x8xf32>) -> tensor<8x8xf32>
+  %s = "mir.add"(%v, %e) : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+  return %s : tensor<8x8xf32>
+}
+func.func private @scan(tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32> attributes {
+  body = @body, carries = 1 : i64, length = array<i64: 2>, reverse = false,
+  rlx.control = "scan", scanned = 0 : i64}
+func.func @main(%x: tensor<8x8xf32> {rlx.input = "x"}, %y: tensor<8x8xf32> {rlx.input = "y"})
+    -> tensor<8x8xf32> {
+  %0 = call @scan(%x, %y) : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+  %1 = call @scan(%0, %x) : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+  return %1 : tensor<8x8xf32>
+}
+"""
+
+
+def test_a_body_that_two_calls_share_stays_as_it_is() -> None:
+    module = rlx.GraphModule.parse(SHARED)
+    f = rlx.Session("cpu").compile_module(module)
+    x, y = (np.random.default_rng(n).standard_normal((8, 8)).astype(np.float32) for n in (0, 1))
+    (found,) = f.run({"x": x, "y": y})
+    np.testing.assert_allclose(found, x + 2 * np.exp(x) + 2 * np.exp(y), rtol=1e-5)

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlx.errors import PassError
 from rlx.interpreter import evaluate
-from rlx.lowering.rules import RULES, Call, Pattern, Rule
+from rlx.lowering.rules import RULES, Pattern, Rule, depth, variables
 from rlx.ops.base import op_class, placeholders
 from rlx.types import DTYPES, DType, TensorType, bool_
+from support.samples import op_classes
 
 Array = np.ndarray[Any, Any]
 
@@ -41,12 +43,6 @@ def extremes(dt: DType) -> Array:
     return np.concatenate([a, (-a).astype(dt.numpy)])
 
 
-def variables(p: Pattern) -> list[str]:
-    if isinstance(p, Call):
-        return sorted({v for a in p.args for v in variables(a)})
-    return [p] if isinstance(p, str) else []
-
-
 def value_of(p: Pattern, given: dict[str, Array], dt: DType, n: int) -> Array:
     """A side of a rule on arrays of ``n`` elements; a number has the element type of the result."""
     if isinstance(p, str):
@@ -69,8 +65,8 @@ def dtypes_of(rule: Rule) -> list[DType]:
 
 def broken(rule: Rule, dt: DType) -> str | None:
     """Values on which the two sides differ, or None. All combinations of extremes are tried."""
-    names = variables(rule.before)
-    kinds = [bool_ if name == "c" else dt for name in names]
+    names = sorted(variables(rule.before))
+    kinds = [bool_ if rule.guards.kinds.get(name) == "bool" else dt for name in names]
     table = list(itertools.product(*(extremes(k) for k in kinds)))
     columns = zip(*table, strict=True) if names else []
     given = {n: np.array(c).astype(k.numpy) for n, k, c in zip(names, kinds, columns, strict=True)}
@@ -109,7 +105,7 @@ def test_a_rule_changes_no_bit(rule: Rule) -> None:
         ("abs(x) --> x", "int"),
         ("div(mul(x, 2), 2) --> x", "int"),  # overflow
         ("neg(x) --> x", "uint"),
-        ("where(c, x, y) --> x", "int"),
+        ("where(c, x, y) --> x where dtype(c) is bool", "int"),
         ("logical_and(x, y) --> x", "bool"),
     ],
 )
@@ -126,3 +122,44 @@ def test_every_row_is_named_once() -> None:
 def test_a_rule_without_an_op_on_the_left_is_refused() -> None:
     with pytest.raises(AssertionError, match="left side must be an op"):
         Rule("odd", "x --> x")
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("add(x, 0) --> y", "y is not on the left side"),
+        ("add(x, 0) --> x where uses(y) == 1", "uses\\(y\\) == 1' is none"),
+        ("add(x, 0) --> x where uses(x) == 1 and dtype(x) is f32", "dtype\\(x\\) is f32' is none"),
+        ("add(x, 0) --> x where x > 0", "'x > 0' is none; write uses"),
+    ],
+)
+def test_a_guard_or_a_variable_that_is_none_is_refused(text: str, match: str) -> None:
+    with pytest.raises(PassError, match=match):
+        Rule("odd", text)
+
+
+def test_guards_and_depth() -> None:
+    rule = Rule("r", "where(c, neg(x), 1) --> x where dtype(c) is bool and uses(x) == 2")
+    assert rule.guards.kinds == {"c": "bool"} and rule.guards.uses == {"x": 2}
+    assert (depth(rule.before), depth(rule.after)) == (2, 0)
+
+
+COMMUTING = [op for op in op_classes() if op.commutes]
+
+
+@pytest.mark.parametrize("op", COMMUTING, ids=lambda op: op.name)
+def test_an_op_that_commutes_changes_no_bit(op: Any) -> None:
+    for dt in op.dtypes:
+        if dt.is_complex:
+            continue
+        table = np.array(list(itertools.product(extremes(dt), repeat=2)), dt.numpy)
+        x, y = table[:, 0].copy(), table[:, 1].copy()
+        node = op(*placeholders([TensorType.of(a.shape, a.dtype) for a in (x, y)]))
+        one, other = (evaluate(node, pair)[0] for pair in ([x, y], [y, x]))
+        numbers = np.isnan(one) if one.dtype.kind in "fV" else np.zeros(one.shape, bool)
+        raw = f"u{one.dtype.itemsize}"
+        assert ((one.view(raw) == other.view(raw)) | numbers).all(), dt
+
+
+def test_which_ops_commute() -> None:
+    assert {op.name for op in COMMUTING} >= {"mir.add", "mir.mul", "mir.maximum", "mir.eq"}

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
 import rlx
+from rlx._mlir import ir
 from rlx.dialects.context import make_context
 from rlx.dialects.export import to_mlir
+from rlx.lowering import simplify
 from rlx.lowering.base import Compilation
 from rlx.lowering.pipeline import named, run_passes
+from rlx.lowering.rules import Rule
 from rlx.targets import find_target
 from rlx.types import DTYPES
 from support.compiled import agrees
@@ -75,6 +79,15 @@ def test_large_constants_are_not_folded_but_splats_are() -> None:
     assert "exp" in ops(h)
 
 
+def test_an_op_whose_results_one_dead_op_reads_goes_once() -> None:
+    g = rlx.Graph("top")
+    x = g.input("x", [4, 8], "i64")
+    values, places = x.topk(2)
+    g.set_outputs([(values + places) * 0, x.neg()])
+    assert "topk" not in ops(g)
+    agrees(g)
+
+
 def test_movement_that_moves_nothing_goes_and_two_become_one() -> None:
     g = rlx.Graph("movement")
     x = g.input("x", [2, 3, 4])
@@ -103,3 +116,93 @@ def test_literals_of_every_type_and_form_are_kept(dtype: str) -> None:
         for a, e in zip(found, many, strict=False):
             assert (a.dtype, a.shape, a.tobytes()) == (e.dtype, e.shape, e.tobytes())
     agrees(g)
+
+
+def simplified(text: str) -> str:
+    """A function after simplify."""
+    context = make_context()
+    with context:
+        module = ir.Module.parse(text, context)
+        return str(run_passes(module, [named("simplify")], Compilation(find_target("cpu"))))
+
+
+@pytest.fixture
+def rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Puts rules, by their texts, in the place of those that there are."""
+
+    def put(*texts: str) -> None:
+        monkeypatch.setattr(simplify, "RULES", tuple(Rule(t, t) for t in texts))
+        forget()
+
+    def forget() -> None:
+        for found in (simplify._rules_for, simplify._reach, simplify._counted):
+            found.cache_clear()
+
+    yield put
+    monkeypatch.undo()
+    forget()
+
+
+CHAIN = """func.func @main(%x: tensor<4xf32>, %y: tensor<4xf32>) -> tensor<4xf32> {{
+  %0 = "mir.{0}"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %1 = "mir.{1}"(%0) : (tensor<4xf32>) -> tensor<4xf32>
+  %2 = "mir.{2}"(%1) : (tensor<4xf32>) -> tensor<4xf32>
+  %3 = "mir.add"(%2, %y) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  return %3 : tensor<4xf32>
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("texts", "named_in"),
+    [
+        (["add(x, y) --> add(y, x)"], r"add\(x, y\) --> add\(y, x\)"),
+        (["neg(x) --> sin(x)", "sin(x) --> neg(x)"], r"sin\(x\) --> neg\(x\), neg\(x\) --> sin"),
+        (["exp(x) --> exp(neg(neg(x)))"], r"exp\(x\) --> exp\(neg\(neg\(x\)\)\)"),
+    ],
+)
+def test_rules_that_loop_are_an_error_that_names_them(
+    rules: Callable[..., None], texts: list[str], named_in: str
+) -> None:
+    rules(*texts)
+    with pytest.raises(rlx.errors.PassError, match="does not come to an end") as e:
+        simplified(CHAIN.format("neg", "exp", "neg"))
+    assert re.search(named_in, str(e.value))
+
+
+def test_a_pattern_of_three_ops_matches_what_a_rewrite_below_it_made(
+    rules: Callable[..., None],
+) -> None:
+    rules("cos(neg(sin(x))) --> x", "exp(x) --> sin(x)")
+    found = simplified(CHAIN.format("exp", "neg", "cos"))
+    assert re.findall(r"mir\.\w+", found) == ["mir.add"]
+
+
+def test_a_guard_of_uses_holds_once_the_others_are_gone(rules: Callable[..., None]) -> None:
+    """The product's other reader is dead after its rewrite, which comes later."""
+    text = """func.func @main(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+  %0 = "mir.exp"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  %1 = "mir.neg"(%0) : (tensor<4xf32>) -> tensor<4xf32>
+  %2 = "mir.sub"(%0, %0) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  return %1, %2 : tensor<4xf32>, tensor<4xf32>
+}"""
+    rules("neg(exp(x)) --> sin(x) where uses(x) == 1")
+    assert '"mir.sin"' in simplified(text)
+    rules("neg(x) --> sin(x) where uses(x) == 1")
+    assert '"mir.sin"' not in simplified(text)
+    rules("neg(x) --> sin(x) where uses(x) == 1", "sub(x, x) --> 0")
+    assert '"mir.sin"' in simplified(text)
+
+
+def test_operands_of_an_op_that_commutes_match_in_either_order(
+    rules: Callable[..., None],
+) -> None:
+    """Also where the first order found for an inner op is not the one that fits the outer one."""
+    text = """func.func @main(%x: tensor<4xf32>, %y: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = "mir.add"(%x, %y) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %1 = "mir.sub"(%0, %y) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %2 = "mir.sub"(%1, %0) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  return %2 : tensor<4xf32>
+}"""
+    rules("sub(add(x, y), x) --> y")
+    found = simplified(text)
+    assert found.count("mir.sub") == 1 and re.search(r'"mir.sub"\(%arg0, %0\)', found)

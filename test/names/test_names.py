@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import typing
@@ -84,6 +85,29 @@ def test_the_prelude_has_every_name() -> None:
         rlx.Sesion  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(AttributeError, match=r"'rlx\.ops' has no attribute 'nothing'"):
         rlx.ops.nothing  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_the_prelude_loads_no_compiler_and_needs_none() -> None:
+    code = """
+import sys, importlib.abc
+class Hidden(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.split(".")[0] in ("torch_mlir", "llvmlite"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Hidden())
+from rlx.prelude import *
+assert not {"rlx._mlir", "rlx.compiler"} & set(sys.modules)
+g = Graph("g")
+g.set_outputs(g.input("x", [2]) + 1.0)
+try:
+    compile_artifact(g)
+except Error as e:
+    assert "pip install" in str(e), e
+else:
+    raise AssertionError
+"""
+    env = {**os.environ, "RLX_CACHE": "off"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=env)
 
 
 def test_namespaces_come_with_rlx() -> None:

@@ -34,6 +34,17 @@ class Writer {
     return *this;
   }
 
+  // Steps, after their number of words and the number of the format.
+  Writer& block(const Writer& steps) {
+    const Writer whole = Writer().words({1}).words(steps);
+    return words({static_cast<int64_t>(whole.bytes.size() / 8)}).words(whole);
+  }
+
+  Writer& words(const Writer& other) {
+    bytes += other.bytes;
+    return *this;
+  }
+
   Writer& signature(const std::string& name) { return text(name).text("f32").words({1, kSize}); }
 
   std::string bytes;
@@ -54,7 +65,7 @@ std::string raw(float value, int64_t count) {
 
 uint64_t checksum(const std::string& bytes) { return rlx::checksum(bytes.data(), bytes.size()); }
 
-std::string container(const NamedParts& parts, uint32_t format = 5, uint32_t abi = 1) {
+std::string container(const NamedParts& parts, uint32_t format = 6, uint32_t abi = 2) {
   std::string entries, names, body;
   for (const auto& [name, data] : parts) names += name;
   const size_t start = 64 + 32 * parts.size() + names.size();
@@ -98,22 +109,26 @@ NamedParts parts(const std::string& machine = machine_name(host_machine()),
 
   enum Memory { kW = kBaseFirstParam, kC, kX, kOut };
   Writer schedule;
-  schedule.words({(kSize + 2) * 4, (kSize + 1) * 4});
+  // The arena and the packed memory; of the prologue none of the constants, and one kernel.
+  schedule.words({(kSize + 2) * 4, (kSize + 1) * 4, 0, 1});
   schedule.words({1}).signature("").words({kConstant});
   schedule.words({1, kObject});
   schedule.words({2}).text("first").words({0}).text("pack");
   schedule.text("second").words({0}).text("add");
   // The prologue: packed = 2 * w, for param 0.
-  schedule.words({1, 1, 0});
-  schedule.words({0, 0, kSize, 1, 0, 2, kW, 0, 0, kBasePacked, 0, 0, 1, kSize});
+  Writer prologue;
+  prologue.words({1, 1, 0});
+  prologue.words({0, 0, kSize, 1, 0, 2, kW, 0, 0, kBasePacked, 0, 0, 1, kSize});
   // The main steps: the arena is packed + c, then out is the arena + x.
-  schedule.words({2});
+  Writer main;
+  main.words({2});
   // Three times, the last first; a round moves the arena by a float, which nothing sees.
-  schedule.words({3, 3, 1, 0, 0, 0, 0, 1});
-  schedule.words({0, 1, kSize, 1, 0, 3, kBasePacked, 0, 0, kC, 0, 0, kBaseArena, 0, 1, 0, 4, 0});
-  schedule.words({1, kX, 3, 0, 1});  // if x: the last byte of a float that is not 0
-  schedule.words({0, 1, kSize, 1, 0, 3, kBaseArena, 0, 0, kX, 0, 0, kOut, 0, 0, 0});
-  schedule.words({0});
+  main.words({3, 3, 1, 0, 0, 0, 0, 1});
+  main.words({0, 1, kSize, 1, 0, 3, kBasePacked, 0, 0, kC, 0, 0, kBaseArena, 0, 1, 0, 4, 0});
+  main.words({1, kX, 3, 0, 1});  // if x: the last byte of a float that is not 0
+  main.words({0, 1, kSize, 1, 0, 3, kBaseArena, 0, 0, kX, 0, 0, kOut, 0, 0, 0});
+  main.words({0});
+  schedule.block(prologue).block(main);
   schedule.words({2}).text("model.py").text("add");
   schedule.words({3});  // of each launch: ops, file, line, flops, bytes
   schedule.words({1, 0, 7, 0, 0}).words({1, 0, 8, kSize, 0}).words({1, 0, 9, kSize, 0});
@@ -146,13 +161,15 @@ NamedParts device_parts() {
   program.words({1, 0}).text("add").words({64, 1, 1, 2}).text("f32").words({0}).text("f32");
   // Access, and one number beside the starts of two views; shared memory, and null pointers.
   program.words({1, 3, 100000, 2});
-  program.words({1, 1, 0});  // a step of the prologue, which follows param 0
-  program.words({0, 0, 1, 1, 1, 2, 4, 0, 0, 2, 0, 0, 1, kSize});
-  program.words({2});
-  program.words({3, 3, 0, 0, 0, 0, 0, 1});
-  program.words({0, 0, 1, 1, 1, 2, 2, 0, 0, 0, 0, 1, 0, 4, 1, kSize});
-  program.words({2, 1, 0, 0, 9, 0, 0});  // while the bool in memory 1 is set, at most 9 times
-  program.words({1, 0, 0, 1, 1, 1, 2, 0, 0, 0, 7, 0, 0, 1, kSize});
+  Writer prologue, main;
+  prologue.words({1, 1, 0});  // a step, which follows param 0
+  prologue.words({0, 0, 1, 1, 1, 2, 4, 0, 0, 2, 0, 0, 1, kSize});
+  main.words({2});
+  main.words({3, 3, 0, 0, 0, 0, 0, 1});
+  main.words({0, 0, 1, 1, 1, 2, 2, 0, 0, 0, 0, 1, 0, 4, 1, kSize});
+  main.words({2, 1, 0, 0, 9, 0, 0});  // while the bool in memory 1 is set, at most 9 times
+  main.words({1, 0, 0, 1, 1, 1, 2, 0, 0, 0, 7, 0, 0, 1, kSize});
+  program.block(prologue).block(main);
   program.words({2}).text("model.py").text("add");
   program.words({3}).words({1, 0, 7, 0, 0}).words({1, 0, 8, 0, 0}).words({1, 0, 9, 0, 0});
   program.words({1}).text("bad data").words({0, 9});
@@ -251,8 +268,11 @@ TEST(an_artifact_loads_from_a_file) {
 Artifact read(const std::string& file) { return read_artifact(file.data(), file.size()); }
 
 TEST(what_is_not_for_this_machine_or_version_is_refused) {
-  CHECK_REFUSED("format 6", read(container(parts(), 6)));
-  CHECK_REFUSED("runtime ABI 7", read(container(parts(), 5, 7)));
+  CHECK_REFUSED("format 5", read(container(parts(), 5)));
+  read(container(parts(), 6, 1));  // the kernels of the first ABI run here too
+  for (uint32_t abi : {0u, 3u}) {
+    CHECK_REFUSED("runtime ABI " + std::to_string(abi), read(container(parts(), 6, abi)));
+  }
   CHECK_REFUSED("needs riscv64", load_artifact(read(container(parts("riscv64"))), nullptr));
   const std::string here = machine_name(host_machine());
   const std::string file = container(parts(here, {"avx2000"}));
@@ -384,6 +404,27 @@ TEST(what_is_out_of_range_is_refused_by_name) {
   std::string& sound = astray[kVariant].second;
   sound.replace(sound.find(moved) + 8, 8, raw(int64_t{1}));
   CHECK_REFUSED("a move with loop 1", read(container(astray)));
+  const auto head = [](int64_t constants, int64_t kernels) {
+    NamedParts broken = parts();
+    std::string& bytes = broken[kVariant].second;
+    bytes.replace(16, 16, raw(constants) + raw(kernels));
+    return container(broken);
+  };
+  CHECK_REFUSED("2 constants of the prologue", read(head(2, 1)));
+  CHECK_REFUSED("-1 constants of the prologue", read(head(-1, 1)));
+  CHECK_REFUSED("3 kernels of the prologue", read(head(0, 3)));
+  CHECK_REFUSED("kernel 0, expected one below 0", read(head(0, 0)));
+  const std::string steps = raw(int64_t{1}) + raw(int64_t{2}) + raw(int64_t{3}) + raw(int64_t{3});
+  NamedParts longer = parts();
+  std::string& whole = longer[kVariant].second;
+  const size_t main = whole.find(steps);
+  CHECK(main != std::string::npos);
+  int64_t words;
+  std::memcpy(&words, whole.data() + main - 8, sizeof words);
+  whole.replace(main - 8, 8, raw(words + 1));
+  CHECK_REFUSED("a block that does not end here", read(container(longer)));
+  whole.replace(main - 8, 16, raw(words) + raw(int64_t{2}));
+  CHECK_REFUSED("steps of version 2, expected version 1", read(container(longer)));
   CHECK_REFUSED("kind of step 4", read(changed(kVariant, 1, 4, if_x)));
   CHECK_REFUSED("one of constants/",
                 read(changed(kVariant, kConstant, kParam, raw(kSize) + raw(int64_t{kConstant}))));
@@ -415,6 +456,11 @@ TEST(steps_are_nested_to_a_limit) {
     for (int64_t level = 0; level < levels; ++level) loops += loop + raw(int64_t{1});
     const size_t at = schedule.find(first + std::string(32, '\0'));
     CHECK(at != std::string::npos);
+    // In front of it stand the words of main: how many, the number of the format, and of the steps.
+    int64_t words;
+    std::memcpy(&words, schedule.data() + at - 24, sizeof words);
+    words += 8 * levels;
+    std::memcpy(schedule.data() + at - 24, &words, sizeof words);
     schedule.insert(at, loops);
     return container(deep);
   };

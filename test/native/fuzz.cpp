@@ -140,6 +140,11 @@ class Schedules {
 
   Ref place() { return {changed(static_cast<int64_t>(below(*random_, 7))), changed(0), moves()}; }
 
+  std::optional<Ref> counter() {
+    if (below(*random_, 2) == 0) return std::nullopt;
+    return place();
+  }
+
   std::vector<Move> moves() {
     std::vector<Move> made;
     if (below(*random_, 4) == 0) made.push_back({changed(0), changed(8)});
@@ -150,10 +155,8 @@ class Schedules {
     Launch made;
     made.kernel = reinterpret_cast<uintptr_t>(object_->symbol("add"));
     made.kernel += static_cast<uintptr_t>(changed(0));
-    made.range = changed(kSize);
-    made.grain = changed(1);
-    made.scratch_bytes = changed(0);
-    for (int i = 0; i < 3; ++i) made.buffers.push_back({changed(1), changed(0), moves()});
+    made.grid = {changed(kSize), changed(1), changed(0)};
+    for (int i = 0; i < 3; ++i) made.places.push_back({changed(1), changed(0), moves()});
     return {made};
   }
 
@@ -170,7 +173,7 @@ class Schedules {
       case 2:
         return {While{body(depth), place(), body(depth), changed(3), changed(0)}};
       case 3:
-        return {For{changed(2), body(depth), below(*random_, 2) == 0, place(), false}};
+        return {For{changed(2), body(depth), counter(), false}};
       default:
         return launch();
     }
@@ -180,22 +183,22 @@ class Schedules {
   void check(const Steps& steps, const Schedule& schedule) {
     for (const Step& step : steps) {
       if (const auto* launch = std::get_if<Launch>(&step.op)) {
-        if (!object_->contains_code(launch->kernel) || launch->range < 0 || launch->grain < 1) {
+        if (!object_->contains_code(launch->kernel) || launch->range() < 0 || launch->grain() < 1) {
           die("a launch");
         }
-        for (const Ref& ref : launch->buffers) check(ref, schedule, 0);
+        for (const Ref& ref : launch->places) check(ref, schedule, 0);
       } else if (const auto* branch = std::get_if<If>(&step.op)) {
-        check(branch->condition, schedule, 1);
-        check(branch->then_steps, schedule);
-        check(branch->else_steps, schedule);
+        check(branch->flag, schedule, 1);
+        check(branch->then, schedule);
+        check(branch->otherwise, schedule);
       } else if (const auto* loop = std::get_if<While>(&step.op)) {
-        check(loop->condition, schedule, 1);
-        check(loop->condition_steps, schedule);
+        check(loop->flag, schedule, 1);
+        check(loop->test, schedule);
         check(loop->body, schedule);
       } else if (const auto* rounds = std::get_if<For>(&step.op)) {
-        if (rounds->count < 0) die("a count");
-        if (rounds->counts) check(rounds->counter, schedule, 8);
-        counts_.push_back(rounds->count);
+        if (rounds->rounds < 0) die("a count");
+        if (rounds->counter) check(*rounds->counter, schedule, 8);
+        counts_.push_back(rounds->rounds);
         check(rounds->body, schedule);
         counts_.pop_back();
       }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "check.h"
+#include "watch.h"
 
 namespace rlx {
 namespace {
@@ -24,8 +25,8 @@ Step launch(const std::shared_ptr<const ElfObject>& object, const char* kernel,
             std::vector<Ref> buffers, std::vector<int64_t> sizes = {}) {
   Launch step;
   step.kernel = reinterpret_cast<uintptr_t>(object->symbol(kernel));
-  step.range = kSize;
-  step.buffers = std::move(buffers);
+  step.grid[0] = kSize;
+  step.places = std::move(buffers);
   step.sizes = std::move(sizes);
   return {step};
 }
@@ -86,6 +87,77 @@ TEST(params_change_while_callers_run) {
   for (std::thread& caller : callers) caller.join();
 }
 
+// Ends a call at the first time that it is asked.
+class Ends final : public Watch {
+ public:
+  int asked = 0;
+
+ private:
+  bool end_now() override { return ++asked > 0; }
+};
+
+TEST(a_watch_ends_a_call_and_the_next_is_right) {
+  const auto object = kernels();
+  const auto weights = doubled_weight(object);
+  std::vector<float> weight(kSize, 1), x(kSize, 1), out(kSize, 0);
+  weights->set_param(0, weight.data(), nullptr);
+  Schedule endless = added(object);
+  For loop;
+  loop.rounds = int64_t{1} << 50;
+  loop.body = {endless.main[0]};
+  endless.main = {Step{loop}};
+  Program program(weights, added(object)), watched(weights, endless);
+  void *in = x.data(), *result = out.data();
+  for (int i = 0; i < 2; ++i) {
+    Ends ends;
+    bool ended = false;
+    try {
+      watched.run(&in, &result, &ends);
+    } catch (const Interrupted&) {
+      ended = true;
+    }
+    CHECK(ended && ends.ended() && ends.asked == 1);
+  }
+  Ends unasked;
+  program.run(&in, &result, &unasked);
+  CHECK(out[0] == 3 && unasked.asked == 0);
+}
+
+TEST(a_prologue_that_was_ended_is_due_again) {
+  const auto object = kernels();
+  Prologue prologue = doubled_weight(object)->prologue();
+  For loop;
+  loop.rounds = int64_t{1} << 50;
+  loop.body = {prologue.steps[0].step};
+  prologue.steps.push_back({Step{loop}, {0}});
+  const auto weights = std::make_shared<Weights>(std::move(prologue));
+  std::vector<float> weight(kSize, 1), x(kSize, 1), out(kSize, 0);
+  weights->set_param(0, weight.data(), nullptr);
+  Program program(weights, added(object));
+  void *in = x.data(), *result = out.data();
+  for (int i = 0; i < 2; ++i) {
+    Ends ends;
+    bool ended = false;
+    try {
+      program.run(&in, &result, &ends);
+    } catch (const Interrupted&) {
+      ended = true;
+    }
+    CHECK(ended && ends.asked == 1);
+  }
+}
+
+TEST(a_kernel_is_told_when_its_loops_are_to_end) {
+  Record record;
+  for (int i = 0; i < 100; ++i) CHECK(record.rounds(&record) > 0);
+  Ends ends;
+  record.watch = &ends;
+  while (record.rounds(&record) > 0) {
+  }
+  CHECK(ends.ended() && ends.asked == 1);
+  CHECK(record.rounds(&record) == 0);
+}
+
 TEST(an_owner_lives_until_its_param_is_replaced) {
   const auto weights = doubled_weight(kernels());
   std::vector<float> weight(kSize, 1);
@@ -101,10 +173,10 @@ TEST(a_place_outside_its_memory_is_refused) {
   const auto object = kernels();
   const auto weights = doubled_weight(object);
   Schedule schedule = added(object);
-  std::get<Launch>(schedule.main[0].op).buffers[0].offset = kSize * 4 + 1;
+  std::get<Launch>(schedule.main[0].op).places[0].offset = kSize * 4 + 1;
   CHECK_REFUSED("main[0]", Program(weights, schedule));
   Prologue prologue = weights->prologue();
-  std::get<Launch>(prologue.steps[0].step.op).buffers[0].base = 4;
+  std::get<Launch>(prologue.steps[0].step.op).places[0].base = 4;
   CHECK_REFUSED("prologue[0]", Weights{prologue});
 }
 

@@ -1,12 +1,19 @@
 """If, while and for; the error record; schedules that are refused."""
 
+import struct
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from rlx.control.bodies import MAX_DEPTH
 from rlx.runtime import _native as native
+from rlx.schedule.format import KINDS, VERSION
+from rlx.schedule.steps import For, If, Place, While
+from support.steps import launch, main_of, prologue_of
 
 ARENA, ERROR, X, Y = native.BASE_ARENA, native.BASE_ERROR, 3, 4
-FLAG = (ARENA, 0)
+FLAG = Place(ARENA, 0)
 SITE = 77
 
 
@@ -16,8 +23,8 @@ class Builder:
     def __init__(self, kernels: native.Object) -> None:
         self.kernels = kernels
 
-    def launch(self, name, buffers, sizes=()):
-        return ("launch", self.kernels.symbol(name), 1, 1, 0, buffers, sizes)
+    def launch(self, name, places, sizes=()):
+        return launch(self.kernels.symbol(name), places, sizes=sizes)
 
     def add(self, amount):
         return self.launch("add_constant", [(Y, 0)], [amount])
@@ -25,22 +32,31 @@ class Builder:
     def less(self, limit):
         return self.launch("less", [(Y, 0), FLAG], [limit])
 
+    def copy(self, *places):
+        return launch(self.kernels.symbol("copy"), places, range=8, grain=8)
+
     def program(self, *steps, **others) -> native.Program:
-        start = ("launch", self.kernels.symbol("copy"), 8, 8, 0, [(X, 0), (Y, 0)], ())
         return native.Program(
             objects=[self.kernels],
             inputs=[("x", "i64", ())],
             outputs=[("y", "i64", ())],
             arena_bytes=64,
-            main=[start, *steps],
-            **others,
+            **{**main_of([self.copy((X, 0), (Y, 0)), *steps]), **others},
         )
 
     def weights(self, *prologue) -> native.Weights:
-        return native.Weights(objects=[self.kernels], prologue=prologue)
+        return native.Weights(objects=[self.kernels], **prologue_of(prologue))
 
     def run(self, x: int, *steps) -> int:
         return int(self.program(*steps).run_slots(np.array(x))[0])
+
+
+def while_(test, body, limit=-1):
+    return While((test,), FLAG, (body,), limit, SITE)
+
+
+def rounds(count, *body, counter=None, reverse=False):
+    return For(count, body, counter, reverse)
 
 
 @pytest.fixture
@@ -50,28 +66,28 @@ def build(kernels) -> Builder:
 
 @pytest.mark.parametrize(("x", "expected"), [(3, 13), (30, 130)])
 def test_if_takes_one_branch(build, x, expected):
-    assert build.run(x, build.less(10), ("if", FLAG, [build.add(10)], [build.add(100)])) == expected
+    assert build.run(x, build.less(10), If(FLAG, (build.add(10),), (build.add(100),))) == expected
 
 
 @pytest.mark.parametrize(("x", "expected"), [(0, 12), (9, 12), (12, 12), (50, 50)])
 def test_while_looks_before_each_round(build, x, expected):
-    assert build.run(x, ("while", [build.less(10)], FLAG, [build.add(3)], -1, SITE)) == expected
+    assert build.run(x, while_(build.less(10), build.add(3))) == expected
 
 
 def test_for_counts_its_rounds(build):
     add_counter = build.launch("add_int", [(Y, 0), (ARENA, 8)])
-    assert build.run(5, ("for", 10, [add_counter], (ARENA, 8), False)) == 5 + sum(range(10))
-    assert build.run(5, ("for", 4, [build.add(2)], None, False)) == 13
-    assert build.run(5, ("for", 0, [build.add(2)], None, False)) == 5
+    assert build.run(5, rounds(10, add_counter, counter=Place(ARENA, 8))) == 5 + sum(range(10))
+    assert build.run(5, rounds(4, build.add(2))) == 13
+    assert build.run(5, rounds(0, build.add(2))) == 5
 
 
 def copied(build, steps):
-    """What steps make of a table of six, in [3, 2]; they get a launch that copies 8 bytes."""
+    """What steps make of a table of six, in [3, 2]."""
     program = native.Program(
         objects=[build.kernels],
         inputs=[("table", "i64", (2, 3))],
         outputs=[("y", "i64", (3, 2))],
-        main=steps(lambda *refs: ("launch", build.kernels.symbol("copy"), 8, 8, 0, refs, ())),
+        **main_of(steps),
     )
     table = np.arange(6, dtype=np.int64).reshape(2, 3)
     return program.run_slots(table)[0].tolist()
@@ -79,44 +95,40 @@ def copied(build, steps):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_places_move_with_the_rounds_around_them(build, reverse):
-    def transposed(copy):
-        inner = copy((X, 0, (0, 24), (1, 8)), (Y, 0, (0, 8), (1, 16)))
-        return [("for", 2, [("for", 3, [inner], None, reverse)], None, False)]
-
-    assert copied(build, transposed) == [[0, 3], [1, 4], [2, 5]]
+    inner = build.copy(Place(X, 0, ((0, 24), (1, 8))), Place(Y, 0, ((0, 8), (1, 16))))
+    transposed = rounds(2, rounds(3, inner, reverse=reverse))
+    assert copied(build, [transposed]) == [[0, 3], [1, 4], [2, 5]]
 
 
 @pytest.mark.parametrize(("reverse", "last"), [(False, 5), (True, 0)])
 def test_a_reverse_loop_ends_with_round_0(build, reverse, last):
-    def steps(copy):
-        return [("for", 6, [copy((X, 0, (0, 8)), (Y, 0))], None, reverse)]
-
-    assert copied(build, steps)[0][0] == last
+    step = build.copy(Place(X, 0, ((0, 8),)), (Y, 0))
+    assert copied(build, [rounds(6, step, reverse=reverse)])[0][0] == last
     add_counter = build.launch("add_int", [(Y, 0), (ARENA, 8)])
     double = build.launch("add_int", [(Y, 0), (Y, 0)])
-    rounds = [1, 0] if reverse else [0, 1]
     expected = 0
-    for i in rounds:
+    for i in [1, 0] if reverse else [0, 1]:
         expected = 2 * expected + i
-    assert build.run(0, ("for", 2, [double, add_counter], (ARENA, 8), reverse)) == expected
+    loop = rounds(2, double, add_counter, counter=Place(ARENA, 8), reverse=reverse)
+    assert build.run(0, loop) == expected
 
 
 def test_control_flow_nests(build):
-    inner = ("for", 2, [("while", [build.less(10)], FLAG, [build.add(1)], -1, SITE)], None, False)
-    assert build.run(0, ("if", FLAG, [inner], [inner]), build.add(1)) == 11
+    inner = rounds(2, while_(build.less(10), build.add(1)))
+    assert build.run(0, If(FLAG, (inner,), (inner,)), build.add(1)) == 11
 
 
 def test_a_loop_may_run_exactly_its_limit(build):
-    loop = [build.less(10)], FLAG, [build.add(1)]
-    assert build.run(0, ("while", *loop, 10, SITE)) == 10
+    loop = build.less(10), build.add(1)
+    assert build.run(0, while_(*loop, limit=10)) == 10
     with pytest.raises(native.Fault, match="iteration limit") as caught:
-        build.run(0, ("while", *loop, 9, SITE))
+        build.run(0, while_(*loop, limit=9))
     assert (caught.value.code, caught.value.site) == (native.FAULT_LOOP_LIMIT, SITE)
 
 
 def test_an_error_record_becomes_a_fault(build):
     program = build.program(
-        build.less(5), ("if", FLAG, [build.launch("fail", [(ERROR, 0)], [42, 1001])], [])
+        build.less(5), If(FLAG, (build.launch("fail", [(ERROR, 0)], [42, 1001]),), ())
     )
     with pytest.raises(native.Fault) as caught:
         program.run_slots(np.array(1))
@@ -128,7 +140,7 @@ def test_an_error_record_becomes_a_fault(build):
 def test_a_fault_ends_an_endless_loop(build):
     fail = build.launch("fail", [(ERROR, 0)], [7, 8])
     with pytest.raises(native.Fault):
-        build.run(0, ("while", [build.less(10)], FLAG, [fail], -1, SITE))
+        build.run(0, while_(build.less(10), fail))
 
 
 def test_a_fault_in_the_prologue_is_raised_by_each_call(build):
@@ -140,40 +152,28 @@ def test_a_fault_in_the_prologue_is_raised_by_each_call(build):
         assert (caught.value.code, caught.value.site) == (5, 6)
 
 
+def moving(count, offset, *moves):
+    return rounds(count, If(Place(ARENA, offset, moves), (), ()))
+
+
 @pytest.mark.parametrize(
     ("step", "named"),
     [
-        (("jump", 1), r"main\[1\]: found 'jump'"),
-        ((), r"main\[1\]: found an empty tuple"),
-        (7, r"main\[1\]: found int"),
-        (("launch", 1, 1, 1, 0, ()), r"main\[1\]: found 6 items"),
-        (("launch", 1, 1, 1, 0, (), ()), r"main\[1\]: found function address 1"),
-        (("launch", "f", 1, 1, 0, (), ()), r"main\[1\].fn: found 'f'"),
-        (("if", (ARENA, 64), [], []), r"main\[1\].condition: found offset 64 in base 0"),
-        (("if", (9, 0), [], []), r"main\[1\].condition: found base 9"),
-        (("if", (ARENA, -1), [], []), "found offset -1"),
+        (launch(1, ()), r"main\[1\]: found function address 1"),
+        (If(Place(ARENA, 64), (), ()), r"main\[1\].flag: found offset 64 in base 0"),
+        (If(Place(9, 0), (), ()), r"main\[1\].flag: found base 9"),
+        (If(Place(ARENA, -1), (), ()), "found offset -1"),
+        (rounds(1, rounds(-1)), r"main\[1\].body\[0\]: found -1 rounds"),
+        (rounds(1, counter=Place(ARENA, 57)), r"main\[1\].counter: found offset 57"),
         (
-            ("for", 1, [("for", -1, [], None, False)], None, False),
-            r"main\[1\].body\[0\]: found count -1",
+            moving(2, 63, (0, 1)),
+            r"body\[0\].flag: found a move by 1 bytes a round, in 2, expected .* at most 0",
         ),
-        (("for", 1, [], (ARENA, 57), False), r"main\[1\].counter: found offset 57"),
-        (
-            ("for", 2, [("if", (ARENA, 63, (0, 1)), [], [])], None, False),
-            r"body\[0\].condition: found a move by 1 bytes a round, in 2, expected .* at most 0",
-        ),
-        (
-            ("for", 2, [("if", (ARENA, 0, (1, 1)), [], [])], None, False),
-            r"found a move with loop 1, expected one of the 1 around it",
-        ),
-        (
-            ("for", 2, [("if", (ARENA, 8, (0, -4)), [], [])], None, False),
-            "found a move by -4 bytes",
-        ),
-        (("for", 2**62, [("if", (ARENA, 0, (0, 2**62)), [], [])], None, False), "a move by"),
-        (("if", (ARENA, 0, (0, 0)), [], []), "one of the 0 around it"),
-        (("if", (ARENA, 0, (0,)), [], []), "found 1 items, expected \\(loop, bytes\\)"),
-        (("for", 1, [], None, 3), r"main\[1\].reverse: found int, expected a bool"),
-        (("while", [], FLAG, [], -2, 0), r"main\[1\]: found max_iterations -2"),
+        (moving(2, 0, (1, 1)), r"found a move with loop 1, expected one of the 1 around it"),
+        (moving(2, 8, (0, -4)), "found a move by -4 bytes"),
+        (moving(2**62, 0, (0, 2**62)), "a move by"),
+        (If(Place(ARENA, 0, ((0, 0),)), (), ()), "one of the 0 around it"),
+        (While((), FLAG, (), -2, 0), r"main\[1\]: found limit -2"),
     ],
 )
 def test_a_malformed_step_is_named(build, step, named):
@@ -182,22 +182,40 @@ def test_a_malformed_step_is_named(build, step, named):
 
 
 @pytest.mark.parametrize(
-    ("position", "value", "found"),
-    [(2, -1, "range -1"), (3, 0, "grain 0"), (4, -8, "-8 bytes of scratch")],
+    ("words", "named"),
+    [
+        ((VERSION + 1, 0), f"found steps of version {VERSION + 1}, expected version {VERSION}"),
+        ((VERSION, 1, len(KINDS), 0, 0, 0, 0, 0), f"found kind of step {len(KINDS)}"),
+        ((VERSION, 1, 0, 7, 1, 1, 0, 0, 0), "found kernel 7, expected one below 0"),
+        ((VERSION, 1), "found count 1"),
+        ((VERSION, 0, 0), "found 1 words behind the end"),
+        ((VERSION, 1, 3, 1, 2, 0, 0, 0, 0, 0), "found flag 2"),
+    ],
 )
-def test_a_malformed_launch_is_named(build, position, value, found):
-    step = list(build.add(1))
-    step[position] = value
+def test_malformed_words_are_refused(kernels, words, named):
+    data = struct.pack(f"<{len(words)}q", *words)
+    with pytest.raises(native.Error, match=named):
+        native.Program(objects=[kernels], main=data)
+    with pytest.raises(native.Error, match="found 15 bytes, expected whole words"):
+        native.Program(objects=[kernels], main=data[:15])
+
+
+@pytest.mark.parametrize(
+    ("grid", "found"),
+    [((-1, 1, 0), "range -1"), ((1, 0, 0), "grain 0"), ((1, 1, -8), "-8 bytes of scratch")],
+)
+def test_a_malformed_launch_is_named(build, grid, found):
     with pytest.raises(native.Error, match=found):
-        build.program(step)
+        build.program(replace(build.add(1), grid=grid))
 
 
-def test_nesting_has_a_limit(build):
-    step = ("for", 1, [], None, False)
-    for _ in range(100):
-        step = ("for", 1, [step], None, False)
-    with pytest.raises(native.Error, match="nested deeper"):
-        build.program(step)
+def test_nesting_has_the_limit_of_bodies(build):
+    step = rounds(1)
+    for _ in range(MAX_DEPTH - 1):
+        step = rounds(1, step)
+    build.program(step)
+    with pytest.raises(native.Error, match=f"nested deeper.* {MAX_DEPTH} levels"):
+        build.program(rounds(1, step))
 
 
 def test_a_prologue_reads_no_input(build):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlx.runtime import _native as native
+from support.steps import launch, main_of
 
 # Code, constants, zeroed and initialised data, tables of pointers, calls between functions.
 RICH = """
@@ -35,7 +36,7 @@ def run_rich(data: bytes) -> list[int]:
     program = native.Program(
         objects=[loaded],
         outputs=[("out", "i64", (4,))],
-        main=[("launch", loaded.symbol("rich"), 1, 1, 0, [(3, 0)], [1])],
+        **main_of([launch(loaded.symbol("rich"), [(3, 0)], sizes=[1])]),
     )
     return [int(value) for value in program.run_slots()[0]]
 
@@ -231,7 +232,7 @@ def test_pages_go_with_the_last_user(compile_c):
     program = native.Program(
         objects=[loaded],
         outputs=[("out", "i64", (4,))],
-        main=[("launch", address, 1, 1, 0, [(3, 0)], [0])],
+        **main_of([launch(address, [(3, 0)], sizes=[0])]),
     )
     del loaded
     gc.collect()
@@ -245,9 +246,7 @@ def test_pages_go_with_the_last_user(compile_c):
 def test_data_is_no_function(compile_c):
     loaded = native.Object(compile_c(RICH))
     with pytest.raises(native.Error, match="function address"):
-        native.Program(
-            objects=[loaded], main=[("launch", loaded.symbol("exported"), 1, 1, 0, (), ())]
-        )
+        native.Program(objects=[loaded], **main_of([launch(loaded.symbol("exported"), [])]))
 
 
 def test_random_bytes_are_refused():

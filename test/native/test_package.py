@@ -74,6 +74,29 @@ def test_a_program_of_c_is_told_what_is_wrong(examples: Path, tmp_path: Path) ->
         run_model(examples, path, [X, np.array([4, 0])], 2)
 
 
+@pytest.mark.parametrize("way", ["cmake", "gcc"])
+def test_the_lines_of_the_documentation_build_a_program_of_c(
+    way: str, prefix: Path, tmp_path: Path
+) -> None:
+    text = (ROOT / "docs" / "artifact.md").read_text("utf-8")
+    (tmp_path / "program.c").write_text(text.split("```c\n")[1].split("```")[0])
+    if way == "cmake":
+        (tmp_path / "CMakeLists.txt").write_text(text.split("```cmake\n")[1].split("```")[0])
+        cmake, built = tool("cmake"), tmp_path / "build"
+        run(cmake, "-S", tmp_path, "-B", built, f"-DCMAKE_PREFIX_PATH={prefix}")
+        run(cmake, "--build", built)
+    else:
+        built = tmp_path
+        (line,) = [line for line in text.splitlines() if line.startswith("gcc ")]
+        words = [w.replace("PREFIX", str(prefix)) for w in line.split()]
+        places = {"program.c": tmp_path / "program.c", "program": built / "program"}
+        run(*(places.get(w, w) for w in words))
+    g = rlx.Graph("twice")
+    g.set_outputs({"y": g.input("x", [4]) * 2.0})
+    rlx.compile_artifact(g).save(tmp_path / "twice.rlx")
+    assert run(built / "program", tmp_path / "twice.rlx") == "y: 2 4 6 8\n"
+
+
 def test_the_libraries_need_no_python_and_export_the_interface_alone(prefix: Path) -> None:
     shared = prefix / "lib" / "librlx.so"
     needed = run("readelf", "--dynamic", "--wide", shared)

@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 
 from rlx.runtime import _native as native
+from rlx.schedule.steps import For
+from support.steps import launch, main_of, prologue_of
 
 N = 64
 PACKED = native.BASE_PACKED
 DTYPES = ["f16", "bf16", "f32", "f64", "bool"]
 DTYPES += [sign + bits for sign in "iu" for bits in ("8", "16", "32", "64")]
-
-
-def launch(fn, buffers, *, range=1, grain=1, scratch=0, sizes=()):
-    return ("launch", fn, range, grain, scratch, buffers, sizes)
 
 
 @pytest.fixture
@@ -29,7 +27,7 @@ def add(kernels) -> native.Program:
         objects=[kernels],
         inputs=[("x", *vector), ("y", *vector)],
         outputs=[("z", *vector)],
-        main=[step],
+        **main_of([step]),
     )
 
 
@@ -103,7 +101,7 @@ def test_every_dtype_and_shape_passes_through(kernels, dtype: str, shape: tuple[
         objects=[kernels],
         inputs=[("x", dtype, shape)],
         outputs=[("y", dtype, shape)],
-        main=[copy],
+        **main_of([copy]),
     )
     (result,) = program.run_slots(data)
     assert result.dtype == data.dtype
@@ -117,7 +115,10 @@ def harmonic(kernels) -> native.Program:
     )
     signature = ("f32", (N,))
     return native.Program(
-        objects=[kernels], inputs=[("x", *signature)], outputs=[("y", *signature)], main=[step]
+        objects=[kernels],
+        inputs=[("x", *signature)],
+        outputs=[("y", *signature)],
+        **main_of([step]),
     )
 
 
@@ -176,7 +177,7 @@ def weights_of_two(kernels) -> native.Weights:
         objects=[kernels],
         params=[("a", "f32", (N,)), ("b", "f32", (N,))],
         packed_bytes=8 * N + 24,
-        prologue=prologue,
+        **prologue_of(prologue),
     )
 
 
@@ -189,7 +190,7 @@ def program_on(kernels, weights: native.Weights, rounds: int = 1) -> native.Prog
         objects=[kernels],
         inputs=[("x", "f32", (N,))],
         outputs=[("out", "f32", (N,)), ("counts", "i64", (3,))],
-        main=[("for", rounds, [add], None, False), copy],
+        **main_of([For(rounds, (add,), None, False), copy]),
     )
 
 
@@ -326,7 +327,7 @@ def test_constants_follow_the_params(kernels):
         params=[("a", "f32", (N,))],
         constants=[vector(1)],
         packed_bytes=4 * N + 8,
-        prologue=[(launch(double, [(4, 0), (PACKED, 0), (PACKED, 4 * N)], range=N), [])],
+        **prologue_of([(launch(double, [(4, 0), (PACKED, 0), (PACKED, 4 * N)], range=N), [])]),
     )
     weights.set_param(0, vector(0))
     program = native.Program(
@@ -334,7 +335,7 @@ def test_constants_follow_the_params(kernels):
         objects=[kernels],
         constants=[vector(2)[:0], vector(3)],
         outputs=[("out", "f32", (N,))],
-        main=[launch(summed, [(PACKED, 0), (5, 0), (6, 0)], range=N)],
+        **main_of([launch(summed, [(PACKED, 0), (5, 0), (6, 0)], range=N)]),
     )
     np.testing.assert_array_equal(program.run_slots()[0], 2 * vector(1) + vector(3))
     with pytest.raises(native.Error, match=r"constants\[1\]: found list"):
@@ -344,7 +345,7 @@ def test_constants_follow_the_params(kernels):
             weights=weights,
             objects=[kernels],
             constants=[vector(0)[:1]],
-            main=[launch(double, [(4, 8)])],
+            **main_of([launch(double, [(4, 8)])]),
         )
 
 

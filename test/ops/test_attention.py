@@ -10,12 +10,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import rlx
+from rlx.autodiff import gradients
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.graph import Graph
+from rlx.interpreter import interpret
 from rlx.kernels import common
 from rlx.ops.attention import Attention
 from rlx.ops.base import placeholders, type_of
 from rlx.ops.rope import Rope
+from rlx.types import dtype
 from support.evaluate import call
 from support.runkernel import run_launch
 
@@ -91,6 +95,66 @@ def test_a_row_that_sees_nothing_averages_the_values() -> None:
     q = RNG.standard_normal((1, 2, 4))
     found = call(lambda x, m: x.attention(x, x, m, num_heads=1), q, np.zeros((1, 2), bool))
     np.testing.assert_allclose(found, np.broadcast_to(q.mean(1, keepdims=True), q.shape))
+
+
+def hidden_rows(dt: str, queries: int, wanted: str) -> Graph:
+    """Attention of rows of which the first is hidden by -inf alone, and the second by the least
+    number, with its gradients; ``wanted`` names by what."""
+    g = Graph("hidden")
+    low = float(ml_dtypes.finfo(dtype(dt).numpy).min)
+    sizes = {"q": queries, "k": 5, "v": 5}
+    q, k, v = (g.input(n, (2, 2, s, 8), dt) for n, s in sizes.items())
+    bias = g.input("bias", (2, 1, queries, 5), dt)
+    rows = np.zeros((1, 1, queries, 5), np.float64)
+    rows[..., 0, :], rows[..., 1:2, :] = -np.inf, low
+    bias = bias + g.constant(rows.astype(dtype(dt).numpy))
+    out = q.attention(k, v, bias, layout="bhsd", mask_kind="bias", softcap=3.0)
+    by = [{"q": q, "k": k, "v": v, "bias": bias}[n] for n in wanted.split()]
+    loss = out.cast(to="f32").square().sum()
+    g.set_outputs([out, *(gradients(loss, by) if by else [])])
+    return g
+
+
+@pytest.mark.parametrize("way", ["native", "common", "interpreted"])
+@pytest.mark.parametrize("wanted", ["", "q k v", "q k v bias"])
+@pytest.mark.parametrize("queries", [1, 2, 40])
+@pytest.mark.parametrize("dt", ["f32", "f64", "f16", "bf16"])
+def test_rows_that_a_bias_hides(dt: str, queries: int, wanted: str, way: str) -> None:
+    g = hidden_rows(dt, queries, wanted)
+    rng = np.random.default_rng(0)
+    feeds = {
+        v.name: rng.standard_normal(v.type.static_shape).astype(v.dtype.numpy) for v in g.inputs
+    }
+    found = (
+        interpret(g, feeds)
+        if way == "interpreted"
+        else rlx.Session("cpu").compile(g, dispatch=way).run(feeds)
+    )
+    out, *grads = (x.astype(np.float64) for x in found)
+    assert np.isfinite(out).all() and all(np.isfinite(x).all() for x in grads)
+    assert not out[..., 0, :].any()
+    mean = feeds["v"].astype(np.float64).mean(-2)
+    if queries > 1 and dt != "f16":  # of which the least number leaves scores some digits
+        np.testing.assert_allclose(
+            out[..., 1, :], mean, atol=1e-2 if dt in ("f16", "bf16") else 1e-6
+        )
+    if grads:
+        assert not grads[0][..., 0, :].any()
+        assert queries == 1 or grads[0][..., 1, :].any()
+        assert queries > 1 or not any(x.any() for x in grads)
+
+
+def test_a_key_beside_the_least_number_is_the_only_one_that_counts() -> None:
+    """Where the others are hidden by a number that is still less, or by -inf."""
+    q, k, v = RNG.standard_normal((3, 1, 1, 3, 8)).astype(np.float32)
+    for row in ([-3.0e38, -3.39e38, -3.4e38], [-3.4e38, -np.inf, -np.inf]):
+        bias = np.array([row] * 3, np.float32)
+        g = Graph("one")
+        x = [g.input(n, a.shape) for n, a in zip("qkvb", (q, k, v, bias), strict=True)]
+        g.set_outputs(x[0].attention(*x[1:], layout="bhsd", mask_kind="bias"))
+        feeds = dict(zip("qkvb", (q, k, v, bias), strict=True))
+        for out in (rlx.Session("cpu").compile(g).run(feeds), interpret(g, feeds)):
+            np.testing.assert_allclose(out[0], np.broadcast_to(v[:, :, :1], v.shape), rtol=1e-6)
 
 
 @pytest.mark.parametrize("dt", [np.float16, ml_dtypes.bfloat16])

@@ -7,7 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rlx
+from rlx.autodiff import gradients
+from rlx.types import dtype
 from support.evaluate import call
+from support.samples import additive_mask, least
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: it is a peer only")
 F: Any = torch.nn.functional
@@ -35,6 +39,31 @@ def test_leaky_relu_and_prelu() -> None:
     weight = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
     for a, b in zip(found, [F.leaky_relu(x, 0.2), F.prelu(x, weight)], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+@pytest.mark.parametrize("wanted", [3, 4])
+@pytest.mark.parametrize("dt", ["float32", "bfloat16", "float16"])
+def test_attention_under_masks_that_hide_rows(dt: str, wanted: int) -> None:
+    """Its result and its gradients by q, k, v and the mask, compiled and interpreted."""
+    rng, kind = np.random.default_rng(0), getattr(torch, dt)
+    own = dtype({"float32": "f32", "bfloat16": "bf16", "float16": "f16"}[dt])
+    arrays = [rng.standard_normal((2, 3, 9, 8)).astype(own.numpy) for _ in range(3)]
+    bias = additive_mask((2, 1, 9, 9), own, rng)
+    bias[1, 0, 3], bias[1, 0, 4] = least(own), -np.inf
+    arrays.append(bias)
+    leaves = [torch.tensor(a.astype(np.float32), dtype=kind, requires_grad=True) for a in arrays]
+    out = F.scaled_dot_product_attention(*leaves)
+    expected = [out, *torch.autograd.grad(out.float().square().sum(), leaves)]
+    g = rlx.Graph("masks")
+    x = [g.input(n, a.shape, own) for n, a in zip("qkvb", arrays, strict=True)]
+    y = x[0].attention(*x[1:], layout="bhsd", mask_kind="bias")
+    g.set_outputs([y, *gradients(y.cast(to="f32").square().sum(), x[:wanted])])
+    feeds = dict(zip("qkvb", arrays, strict=True))
+    for found in (rlx.Session("cpu").compile(g).run(feeds), rlx.interpret(g, feeds)):
+        for a, theirs in zip(found, expected, strict=False):
+            b = theirs.detach().float().numpy()
+            limit = {"float32": 1e-5, "float16": 5e-3, "bfloat16": 4e-2}[dt] * np.abs(b).max()
+            np.testing.assert_allclose(a.astype(np.float32), b, rtol=0, atol=limit)
 
 
 @pytest.mark.parametrize("sizes", [(10, 12), (3, 9), (7, 4), (1, 1), (5, 6)])

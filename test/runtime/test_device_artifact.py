@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from rlx.runtime import _native, container
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.cache import artifacts
 from rlx.runtime.device_program import DeviceVariant
+from rlx.schedule.steps import For, If, Launch, Place, Step, While
 from rlx.targets import TARGETS, presets
 from rlx.targets.gpu import drivers
+from rlx.targets.gpu.program import GpuProgram, bind
 from support.mutation import mutated_bytes
 from support.tolerances import assert_close
 
@@ -124,27 +127,21 @@ def test_whatever_is_changed_under_fitting_checksums_is_read_or_refused(data: by
     assert taken and refused
 
 
-def _walk(program: Any, steps: Any, rounds: tuple[int, ...]) -> None:
-    from rlx.targets.gpu.program import Branch, Dispatch, For, Repeat
-
+def _walk(program: GpuProgram, steps: Sequence[Step[Place]], rounds: tuple[int, ...]) -> None:
     for step in steps:
         match step:
-            case Dispatch():
+            case Launch():
                 kernel = program.kernels[step.kernel]
-                offsets, params = step.bind(kernel, 16, rounds)
+                offsets, params = bind(step, kernel, 16, rounds)
                 assert len(params) == 4 * kernel.params
                 for place, at in zip(step.places, offsets, strict=True):
-                    assert 0 <= at <= program.memories[place.memory].nbytes
-            case Branch():
-                assert step.flag.at(rounds) < program.memories[step.flag.memory].nbytes
-                _walk(program, step.then + step.otherwise, rounds)
-            case Repeat():
-                _walk(program, step.test + step.body, rounds)
+                    assert 0 <= at <= program.memories[place.base].nbytes
+            case If() | While():
+                assert step.flag.at(rounds) < program.memories[step.flag.base].nbytes
+                _walk(program, step.children(), rounds)
             case For():
                 for n in {0, max(0, step.rounds - 1)}:
                     _walk(program, step.body, (*rounds, n))
-            case _:
-                raise AssertionError(step)
 
 
 def test_the_runtime_of_the_cpu_refuses_a_device_s(data: bytes) -> None:

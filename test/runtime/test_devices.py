@@ -11,6 +11,7 @@ import pytest
 
 import rlx
 from rlx import knobs
+from rlx.device_names import Device, label
 from rlx.errors import (
     DeviceError,
     DeviceLostError,
@@ -23,8 +24,8 @@ from rlx.errors import (
 )
 from rlx.runtime import cost, hardware
 from rlx.runtime.backend import InterpreterBackend, _registry, registered
-from rlx.runtime.device_names import Device, label
-from rlx.runtime.graph_devices import DeviceFallbackError, GraphDevices, graph_param_names
+from rlx.runtime.device_calls import graph_param_names
+from rlx.runtime.graph_devices import DeviceFallbackError, GraphDevices
 from rlx.runtime.interpreted import Interpreted
 from rlx.runtime.policy import DevicePickStrategy, DevicePolicy
 from rlx.targets.gpu.drivers import Probe
@@ -96,7 +97,7 @@ def test_the_twelve_devices_have_names_and_other_names() -> None:
 def test_a_device_that_is_missing_says_its_name_and_why(device: str) -> None:
     with pytest.raises(DeviceError) as caught:
         rlx.Session(device)
-    said = str(caught.value)
+    said = caught.value.message
     assert said.startswith(f"{label(device)}: device {device!r} is not available: ")
     assert registered(device) or "register_backend" in said
     assert "use one of cpu" in said

@@ -107,7 +107,9 @@ print(native.default_threads())
 def test_the_process_ends_while_calls_are_under_way():
     code = """
 import threading, time
-program = native.Program(objects=[], main=[("for", 1000, [], None, False)])
+from rlx.schedule.codec import main_words
+from rlx.schedule.steps import For
+program = native.Program(objects=[], main=main_words([For(1000, (), None, False)]))
 def keep_calling():
     while True:
         program.run_slots()

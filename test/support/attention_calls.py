@@ -91,8 +91,9 @@ class Call:
             s = s + self.mask_array.astype(np.float64)
         else:
             s = np.where(self.hidden(), -1e9, s)
-        w = np.exp(s - s.max(axis=-1, keepdims=True))
-        return w / w.sum(axis=-1, keepdims=True) @ v
+        empty = s.max(axis=-1, keepdims=True) == -np.inf
+        w = np.exp(s - np.where(empty, 0.0, s.max(axis=-1, keepdims=True)))
+        return w / np.where(empty, 1.0, w.sum(axis=-1, keepdims=True)) @ v
 
     def hidden(self) -> Array:
         queries, keys = self.q.shape[2], self.k.shape[2]

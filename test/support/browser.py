@@ -120,7 +120,7 @@ class Page:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
-    def ask(self, script: str, *data: bytes, here: str = "") -> Any:
+    def ask(self, script: str, *data: bytes, here: str = "", seconds: int = _SECONDS) -> Any:
         """What the body of an async function returns: bytes for an ArrayBuffer, else by JSON.
 
         It has ``data``, an ArrayBuffer; ``here``, the path of a folder for it; and ``kept``, a Map
@@ -128,13 +128,13 @@ class Page:
         """
         with self._lock:
             self.jobs.put(({"script": script, "here": here}, b"".join(data)))
-            kind, body = self._answer()
+            kind, body = self._answer(seconds)
         if kind == "error":
             raise BrowserError(body.decode())
         return body if kind == "bytes" else json.loads(body)
 
-    def _answer(self) -> tuple[str, bytes]:
-        for _ in range(_SECONDS):
+    def _answer(self, seconds: int) -> tuple[str, bytes]:
+        for _ in range(seconds):
             try:
                 return self.answers.get(timeout=1)
             except queue.Empty:
@@ -142,7 +142,7 @@ class Page:
                     raise BrowserError(
                         f"the browser ended with status {self._process.returncode}"
                     ) from None
-        raise BrowserError(f"the page gave no answer in {_SECONDS} s")
+        raise BrowserError(f"the page gave no answer in {seconds} s")
 
     def close(self) -> None:
         """End the browser."""

@@ -17,6 +17,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -45,7 +46,7 @@ from support.tolerances import assert_close, tolerance_of
 
 __all__ = [
     "EXPECTED", "JUDGED", "SETS", "SLOW", "STANDS", "Facts", "Finding", "conforms", "facts",
-    "gpu_targets", "loses_products_with_zero", "need", "runnable",
+    "gpu_targets", "loses_products_with_zero", "need", "need_one_run", "runnable",
 ]  # fmt: skip
 
 EXPECTED, JUDGED = (
@@ -186,6 +187,17 @@ def need(target: str) -> None:
     if why := _why_left_out(target):
         assert target not in EXPECTED, f"RLX_TEST_DEVICES names {target}, but {why}"
         pytest.skip(f"{target}: {why} (or run `make drivers`)")
+
+
+def need_one_run(target: str, found: Sequence[Finding]) -> None:
+    """Skip the test of a target if its device took none of the cases, and say why; where
+    ``RLX_TEST_DEVICES`` names it that is a failure."""
+    if any(f.verdict == "agrees" for f in found):
+        return
+    said = Counter(f"{f.verdict}: {f.text}" for f in found).most_common(1)
+    why = f"no case ran on {target}; of {len(found)} the most are {said[0][0] if said else 'none'}"
+    assert target not in EXPECTED, why
+    pytest.skip(why)
 
 
 @cache

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import random
+import struct
 import tempfile
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +21,11 @@ from rlx.errors import RlxError
 from rlx.models.safetensors import SafeTensors
 from rlx.ops import BUILDERS
 from rlx.runtime import _native
+from rlx.schedule.codec import main_words
+from rlx.schedule.steps import For, If, Place, While
 from support.fuzz_artifacts import ARTIFACT, ENTRY
 from support.fuzz_onnx import ONNX
+from support.fuzz_signatures import SIGNATURES
 from support.fuzzing import Target
 from support.mutation import mutated_bytes, mutated_text, mutated_value
 from support.random_graphs import random_case
@@ -183,18 +188,18 @@ def _schedules() -> list[tuple[dict[str, Any], dict[str, Any]]]:
         variant = artifact.variants[0]
         code = Code(variant)
         constants = [plain(c) for c in code.constants]
-        prologue = [(code.resolved(s), f) for s, f in variant.prologue]
-        main = [code.resolved(s) for s in variant.main]
-        flag = (_native.BASE_ARENA, 0)
-        moving = ("for", 2, main[:1], (*flag, (0, 8)), False)
-        loops = ("for", 2, [moving], flag, False)
-        nested = ("while", main[:1], flag, [("if", flag, main[:1], []), loops], 3, 0)
+        main, flag = variant.main, Place(_native.BASE_ARENA, 0)
+        moving = For(2, main[:1], replace(flag, moves=((0, 8),)), False)
+        loops = For(2, (moving,), flag, False)
+        nested = While(main[:1], flag, (If(flag, main[:1], ()), loops), 3, 0)
+        own = constants[: variant.prologue_constants]
+        kernels = {"objects": code.objects, "kernels": code.addresses}
         out.append((
-            {"objects": code.objects, "params": artifact.params, "constants": constants,
-             "packed_bytes": variant.packed_bytes, "prologue": prologue},
-            {"objects": code.objects, "constants": constants, "inputs": artifact.inputs,
+            {**kernels, "params": artifact.params, "constants": own,
+             "packed_bytes": variant.packed_bytes, "prologue": variant.prologue_words},
+            {**kernels, "constants": constants, "inputs": artifact.inputs,
              "outputs": artifact.outputs, "arena_bytes": variant.arena_bytes + 64,
-             "main": [*main, nested]},
+             "main": main_words([*main, nested])},
         ))  # fmt: skip
     return out
 
@@ -203,9 +208,22 @@ def _changed_schedule(schedules: Any, r: random.Random) -> Any:
     pair = list(r.choice(schedules))
     for _ in range(r.choice((1, 1, 2, 3))):
         which = r.randrange(2)
-        key = r.choice([k for k in pair[which] if k not in ("objects", "constants")])
-        pair[which] = {**pair[which], key: mutated_value(pair[which][key], r)}
+        fixed = ("objects", "constants", "kernels")
+        key = r.choice([k for k in pair[which] if k not in fixed])
+        value = pair[which][key]
+        change = _changed_words if isinstance(value, bytes) else mutated_value
+        pair[which] = {**pair[which], key: change(value, r)}
     return pair
+
+
+def _changed_words(data: bytes, r: random.Random) -> bytes:
+    """Words of steps with one changed, or bytes that are none."""
+    if not data or len(data) % 8 or r.random() < 0.1:
+        return mutated_bytes(data, r)
+    words = list(struct.unpack(f"<{len(data) // 8}q", data))
+    at = r.randrange(len(words))
+    words[at] = r.choice((0, -1, 1, words[at] + 1, words[at] - 1, 2 * words[at], 2**40, 2**62))
+    return struct.pack(f"<{len(words)}Q", *(w % 2**64 for w in words))
 
 
 def _attempt_schedule(pair: Any) -> None:
@@ -245,6 +263,7 @@ NATIVE = (_native.Error, TypeError, RlxError)
 TARGETS: dict[str, Target] = {
     "text": Target(_texts, _changed_text, _attempt_text, lambda given: f"{given[1]}\n{given[0]}"),
     "safetensors": Target(_weights, _changed_weights, _attempt_weights),
+    "signatures": SIGNATURES,
     "calls": Target(_calls, _random_calls, _attempt_calls),
     "schedule": Target(_schedules, _changed_schedule, _attempt_schedule, allowed=NATIVE),
     "object": Target(objects, _changed_object, _attempt_object, allowed=NATIVE),

@@ -27,8 +27,7 @@ from rlx.kernels.common import CommonConfig
 from rlx.kernels.emit import emit_kernel
 from rlx.kernels.reg import Reg
 from rlx.lowering.base import Compilation, Options
-from rlx.lowering.pipeline import PIPELINE, run_passes
-from rlx.lowering.schedule import read_schedule
+from rlx.lowering.pipeline import planned
 from rlx.targets.base import Target
 from rlx.types import DType, f16, f32, i64
 from support.samples import Case, cases
@@ -67,8 +66,7 @@ def kernels_of(
     compilation = Compilation(target, Options(dispatch=dispatch))
     context = make_context()
     with context:
-        module = run_passes(to_mlir(graph, context), PIPELINE, compilation)
-        schedule = read_schedule(module)
+        schedule = planned(to_mlir(graph, context), compilation)
     return [
         emit_kernel(k.family, f"{prefix}{k.name}", k.config, target.kernels)
         for k in schedule.kernels

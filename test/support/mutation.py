@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["mutated_bytes", "mutated_text", "mutated_value"]
+__all__ = ["NUMBERS", "mutated_bytes", "mutated_text", "mutated_value"]
 
 NUMBERS = (
     0,

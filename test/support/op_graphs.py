@@ -11,7 +11,7 @@ import numpy as np
 import rlx
 from rlx.ops.base import Op
 from rlx.types import DType, dtype
-from support.samples import Case, cases
+from support.samples import Case, additive_mask, cases
 
 __all__ = ["OpGraph", "unsaid"]
 
@@ -94,7 +94,8 @@ class OpGraph:
     def feeds(self, seed: int = 0, *, special: bool = False) -> dict[str, Array]:
         """Operands for all inputs. With ``special`` some of the floats that may be any are nan,
         infinite or zero, some of the integers the least, the largest, or one with the upper bit
-        alone, and no array is contiguous that can be otherwise."""
+        alone, some masks hide whole rows by -inf or the least numbers, and no array is contiguous
+        that can be otherwise."""
         rng = np.random.default_rng([seed, len(self.owners)])
         found: dict[str, Array] = {}
         for n, case in enumerate(self.cases):
@@ -103,11 +104,21 @@ class OpGraph:
                     continue
                 kind = case.sample.data.get(i, "normal")
                 mask = case.sample.attrs.get("mask_kind", "none")
-                if special and not unsaid(case.op.name, i, dtype(a.dtype), mask):
+                if special and kind == "normal" and _masks(case, i) and rng.random() < 0.5:
+                    dt = dtype(a.dtype)
+                    found[_name(n, i)] = _scattered(additive_mask(a.shape, dt, rng))
+                elif special and not unsaid(case.op.name, i, dtype(a.dtype), mask):
                     found[_name(n, i)] = _scattered(_sprinkled(a, kind, rng))
                 else:
                     found[_name(n, i)] = a
         return found
+
+
+def _masks(case: Case, operand: int) -> bool:
+    """Whether an operand is what a model adds to its scores to hide keys, or is those scores."""
+    if case.op.name in HIDING:
+        return operand == 3 and case.sample.attrs.get("mask_kind") == "bias"
+    return case.op.name in ("mir.softmax", "mir.log_softmax", "mir.logsumexp")
 
 
 def _name(case: int, operand: int) -> str:

@@ -116,13 +116,24 @@ def _after_others(f: CompiledGraph, feeds: Arrays, rng: np.random.Generator) -> 
 
 
 def _set_again(f: CompiledGraph, case: Case, rng: np.random.Generator) -> Results:
-    """A run after the params were other ones, and came back as views."""
+    """A run after the params were other ones, and came back as views of memory that was then
+    overwritten."""
     for name, a in case.params.items():
         f.set_param(name, a[::-1].copy() if a.ndim else a.copy())
     _run(f, case.feeds)
     for name, a in _viewed(case.params, rng).items():
-        f.set_param(name, a)
+        own = a.copy() if np.may_share_memory(a, case.params[name]) else a
+        f.set_param(name, own)
+        _overwrite(own)
     return _run(f, case.feeds)
+
+
+def _overwrite(a: Array) -> None:
+    """Write other bytes over all of the memory that an array is a view of."""
+    while isinstance(a.base, np.ndarray):
+        a = a.base
+    a.flags.writeable = True
+    a.reshape(-1, order="A").view(np.uint8).fill(7)
 
 
 def _in_place(f: CompiledGraph, feeds: Arrays, n: int) -> Results:

@@ -229,8 +229,16 @@ class Builder:
         bottom = 1 if not x.dtype.is_float else 1.5 if kind == "above_one" else 0.5
         return self.take(registry["mir.maximum"](x, self._number(x.dtype, bottom)))
 
+    def masked(self, x: Value) -> Value:
+        """Scores, to which mostly nothing and sometimes a mask is added: whole, or one of a row."""
+        if 0 in x.shape or not x.rank or self.chance(0.8):
+            return x
+        shape = x.type.static_shape
+        mask = self.leaf(shape[-1:] if self.chance(0.3) else shape, x.dtype, "mask")
+        return self.take(registry["mir.add"](x, mask))
+
     def _number(self, dt: DType, value: float | None = None) -> Value:
-        numbers = (0, 1, 2) if dt.kind in ("uint", "bool") else (0.0, -0.0, 1, -1, 2)
+        numbers = (0, 1, 2, 77) if dt.kind in ("uint", "bool") else (0.0, -0.0, 1, -1, 2, -3, 0.7)
         picked = self.one_of(numbers) if value is None else value
         return self.take(registry["mir.constant"](np.asarray(picked).astype(dt.numpy)))
 
@@ -280,27 +288,29 @@ class Builder:
             return a
         step = (6 if dt in WIDE else 1.5) * EPSILON[dt]
         wide = widened(a)
+        kept = _hides(wide, dt)
         # Small elements too carry the rounding errors of what cancelled inside the op.
-        size = np.abs(wide)
-        size = size + 0.25 * size[np.isfinite(size)].mean() if np.isfinite(size).any() else size
+        size = np.where(kept, 0.0, np.abs(wide))
+        size = size + 0.25 * size[~kept].mean() if not kept.all() else size
         with np.errstate(all="ignore"):
             noise = self.rng.uniform(-step, step, a.shape)
             if dt.is_complex:
                 noise = noise + 1j * self.rng.uniform(-step, step, a.shape)
-            return (wide + size * noise).astype(a.dtype)
+            return np.where(kept, a, (wide + size * noise).astype(a.dtype))
 
     def _refuse_wild(self, op: Op, v: Value, a: Array, others: list[Array]) -> None:
         if v.dtype not in INEXACT or a.size == 0:
             return
-        wide, finite = widened(a), np.isfinite(a)
+        wide = widened(a)
+        finite, usual = np.isfinite(a), ~_hides(wide, v.dtype)
         open_ = any(unsaid(op.name, i, o.dtype) for i, o in enumerate(op.operands) if o is not None)
         if not finite.all() and (not self.special or open_):
             raise Skip(f"{op!r} gives what is not finite")
-        if np.abs(wide[finite]).max(initial=0.0) > LIMIT[v.dtype]:
+        if np.abs(wide[usual]).max(initial=0.0) > LIMIT[v.dtype]:
             raise Skip(f"{op!r} gives large numbers")
         moved = _spread(a, others)[finite].max(initial=0.0)
         if moved > max(WILD, 8 * EPSILON[v.dtype]) * max(
-            np.abs(wide[finite]).max(initial=0.0), 1e-3
+            np.abs(wide[usual]).max(initial=0.0), 1e-3
         ):
             raise Skip(f"{op!r} is badly conditioned")
 
@@ -312,7 +322,8 @@ class Builder:
         outs += [v for v in self.values if v in used and self.chance(0.06)]
         outs += [self.one_of(outs)] if self.chance(0.1) else []
         order = [outs[int(i)] for i in self.rng.permutation(len(outs))]
-        self.graph.set_outputs(order)
+        named = self.chance(0.3)
+        self.graph.set_outputs({f"y{n}": v for n, v in enumerate(order)} if named else order)
         return self.case(seed)
 
     def case(self, seed: int) -> Case:
@@ -323,6 +334,12 @@ class Builder:
             seed, self.graph, self.feeds, self.params, [self.values[v] for v in order],
             [slack[v] for v in order], self.values, slack,
         )  # fmt: skip
+
+
+def _hides(wide: Array, dt: DType) -> Array:
+    """Which elements are near the largest or the least number of a type, as those by which a mask
+    hides, or are not finite. They are kept, and do not count where values are measured."""
+    return ~(np.abs(wide) < min(0.99 * float(ml_dtypes.finfo(dt.numpy).max), 3e38))
 
 
 def widened(a: Array) -> Array:

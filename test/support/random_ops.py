@@ -219,14 +219,14 @@ def _reduce(b: Builder, cls: type[Op]) -> Op:
     if cls.name.endswith("prod") and x.dtype.is_float:
         x = b.tame(x, "nonzero")
     axes = tuple(a for a in range(x.rank) if b.chance(0.5))
-    return cls(x, axes, b.chance(0.5))
+    return cls(b.masked(x) if cls.name == "mir.logsumexp" else x, axes, b.chance(0.5))
 
 
 def _rows(b: Builder, cls: type[Op]) -> Op:
     x = b.value(FLOATS, min_rank=1, full=True)
     axis = b.axis(x)
-    if cls.name == "mir.softmax":
-        return cls(x, axis)
+    if cls.name in ("mir.softmax", "mir.log_softmax"):
+        return cls(b.masked(x), axis)
     width = (x.type.static_shape[axis],)
     scale, shift = (
         b.value((x.dtype,), shape=width) if b.chance(0.7) else None for _ in ("gamma", "beta")
@@ -333,7 +333,8 @@ def _attention(b: Builder, cls: type[Op]) -> Op:
     elif kind == "bias":
         full = (batch, heads, queries, keys)
         shape = [d if b.chance(0.6) else 1 for d in full][b.between(0, 3) :]
-        mask = b.value((dt,), shape=tuple(shape))
+        own = b.chance(0.5)
+        mask = b.leaf(tuple(shape), dt, "mask") if own else b.value((dt,), shape=tuple(shape))
     return cls(
         rows(heads, queries), rows(kv, keys), rows(kv, keys), mask,
         num_heads=heads, kv_heads=kv, scale=b.one_of((0.3, 1.0)), mask_kind=kind, layout=layout,
@@ -379,6 +380,17 @@ def _chain(b: Builder) -> Op:
         else:
             x = b.take(cls(x, y) if len(cls.operand_fields) == 2 else cls(x))
     return op_class(b.one_of(("mir.sigmoid", "mir.neg")))(x)
+
+
+def _discarded(b: Builder) -> Op:
+    """A product by zero, of which simplify leaves nothing, nor of the op with two results below."""
+    x = b.value((i64,), min_rank=1, full=True)
+    axis = b.axis(x)
+    top = op_class("mir.topk")(x, b.between(1, x.type.static_shape[axis]), axis)
+    values, places = b.take(top), top.results[1]
+    both = b.take(op_class("mir.add")(values, places))
+    zero = b.take(op_class("mir.constant")(np.zeros(both.type.static_shape, np.int64)))
+    return op_class("mir.mul")(both, zero)
 
 
 def computed_weight(b: Builder, shape: tuple[int, ...], param: Callable[..., Value]) -> Value:
@@ -434,6 +446,7 @@ def _control(b: Builder) -> Op:
 
 MOTIFS: dict[str, Callable[[Builder], Op]] = {
     "projections": _projections, "chain": _chain, "control": _control,
+    "discarded": _discarded,
 }  # fmt: skip
 
 _MAKERS: dict[str, Maker] = {

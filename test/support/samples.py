@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rlx.graph import Graph
@@ -15,9 +16,9 @@ from rlx.ops.base import Op, Sample, registry, type_of
 from rlx.ops.cast import converted
 from rlx.ops.control import Control
 from rlx.ops.value import Value
-from rlx.types import DType, TensorType, bool_
+from rlx.types import DType, TensorType, bf16, bool_, f16, f32
 
-__all__ = ["Case", "array_of", "cases", "op_classes", "run"]
+__all__ = ["Case", "additive_mask", "array_of", "cases", "least", "op_classes", "run"]
 
 Array = np.ndarray[Any, Any]
 
@@ -85,6 +86,8 @@ def array_of(t: TensorType, kind: str, rng: np.random.Generator) -> Array:
     shape = t.static_shape
     if kind.startswith("index:"):
         return rng.integers(0, int(kind[6:]), shape).astype(t.dtype.numpy)
+    if kind in ("hidden", "mask"):
+        return additive_mask(shape, t.dtype, rng, minima=kind == "mask")
     if kind == "bool" or t.dtype is bool_:
         return rng.integers(0, 2, shape).astype(t.dtype.numpy)
     draw = _NUMBERS[not t.dtype.is_int, kind]
@@ -93,6 +96,31 @@ def array_of(t: TensorType, kind: str, rng: np.random.Generator) -> Array:
         re, im = draw(rng, shape), rng.uniform(-0.3, 0.3, shape)
         return np.asarray(re + 1j * im).astype(t.dtype.numpy)
     return converted(np.asarray(draw(rng, shape)), t.dtype)
+
+
+def least(dt: DType) -> float:
+    """The least finite number of a type of floats."""
+    return float(ml_dtypes.finfo(dt.numpy).min)
+
+
+def additive_mask(
+    shape: tuple[int, ...], dt: DType, rng: np.random.Generator, minima: bool = True
+) -> Array:
+    """What may be added to scores: zeros or small numbers, with -inf for some elements and for
+    whole rows, the first one included; with ``minima`` also the least finite numbers of types."""
+    out = rng.standard_normal(shape) * rng.integers(0, 2)
+    fills = [-np.inf]
+    if minima:
+        fills += [x for x in map(least, (dt, f32, bf16, f16)) if x >= least(dt)]
+    out = np.where(rng.random(shape) < 0.3, rng.choice(fills, shape), out)
+    if shape and out.size:
+        # A row at the least number of f16 still has scores, badly rounded ones.
+        fills = [x for x in fills if x < least(f16) or dt is f16]
+        rows = rng.random((*shape[:-1], 1)) < 0.3
+        rows.flat[0] = True
+        alike = rng.choice(fills, (*shape[:-1], 1))
+        out = np.where(rows, alike if rng.random() < 0.7 else rng.choice(fills, shape), out)
+    return converted(out, dt)
 
 
 def _signs(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from rlx.aot import compile_artifact
 from rlx.arrays import as_array
-from rlx.compiler import compile_artifact
 from rlx.errors import FaultError, GraphError, ToolchainError, UnsupportedError
 from rlx.graph import Graph
 from rlx.runtime.interpreted import Interpreted
@@ -49,6 +49,18 @@ const device = await adapter.requestDevice();
 const found = await said(device.createShaderModule({{ code: new TextDecoder().decode(data) }}));
 device.destroy();
 return found;
+"""
+
+_ABLE = """
+if (!navigator.gpu) return "it has no WebGPU";
+const adapter = await navigator.gpu.requestAdapter();
+if (!adapter) return "its WebGPU has no adapter";
+try {
+  (await adapter.requestDevice()).destroy();
+} catch (e) {
+  return `its adapter gives no device: ${e.message}`;
+}
+return "";
 """
 
 _LOAD = f"""{_MESSAGES}
@@ -92,9 +104,18 @@ _gone: deque[int] = deque()
 """Models that nothing refers to any more; the page drops them as it loads the next."""
 
 
+@cache
 def why_not() -> str:
-    """Why no page runs here; "" if one does."""
-    return "" if find() else f"none of {', '.join(NAMES)} is on PATH"
+    """Why no page computes here; "" if one does. A browser alone is not enough: it may not start,
+    or have no WebGPU, or none for the processor."""
+    browser = find()
+    if browser is None:
+        return f"none of {', '.join(NAMES)} is on PATH"
+    try:
+        said = page().ask(_ABLE, seconds=60)
+    except (BrowserError, OSError) as e:
+        said = str(e)
+    return f"{browser}: {said}" if said else ""
 
 
 @cache

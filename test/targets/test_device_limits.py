@@ -15,10 +15,10 @@ from rlx.errors import FaultError, UnsupportedError
 from rlx.interpreter import interpret
 from rlx.kernels.control import ROW
 from rlx.lowering.compilation import Options
+from rlx.schedule.steps import Launch
 from rlx.targets import best_features, find_target
 from rlx.targets.gpu.drivers import shared_driver
 from rlx.targets.gpu.loop_limit import most_rounds
-from rlx.targets.gpu.program import Dispatch
 from rlx.types import DTYPES, i64
 from support import web
 from support.conformance import facts, gpu_targets, loses_products_with_zero, runnable
@@ -101,10 +101,10 @@ def test_no_grid_is_longer_than_devices_allow(target: str) -> None:
     except UnsupportedError as e:
         pytest.fail(f"{target}: {e}")
     for step in program.main:
-        assert isinstance(step, Dispatch)
-        assert all(1 <= k <= 65_535 for k in step.groups)
+        assert isinstance(step, Launch)
+        assert all(1 <= k <= 65_535 for k in step.grid)
         threads = program.kernels[step.kernel].workgroup[0]
-        assert step.groups[0] * step.groups[1] * threads >= n
+        assert step.grid[0] * step.grid[1] * threads >= n
 
 
 @pytest.mark.parametrize("target", gpu_targets())
@@ -147,7 +147,7 @@ def test_the_longest_tensor_that_fits_is_taken(target: str) -> None:
     g.set_outputs(g.input("x", [n], "f32") + 1.0)
     program, _ = compile_program(g, find_target(target))
     (step,) = program.main
-    assert isinstance(step, Dispatch) and all(k <= 65_535 for k in step.groups)
+    assert isinstance(step, Launch) and all(k <= 65_535 for k in step.grid)
 
 
 @pytest.mark.parametrize("target", RUNNABLE)

@@ -12,8 +12,9 @@ import rlx
 from rlx.compiler import compile_program
 from rlx.errors import FaultError, GraphError, UnsupportedError
 from rlx.interpreter import interpret
+from rlx.schedule.steps import Launch
 from rlx.targets import find_target
-from rlx.targets.gpu.program import Dispatch, groups
+from rlx.targets.gpu.program import bind, groups
 from support.device import APIS, compiled
 from support.tolerances import assert_close
 
@@ -142,14 +143,14 @@ def test_a_program_is_plain_data() -> None:
     assert report.kernels_made == len(program.kernels)
     assert [m.role for m in program.memories].count("param") == 1
     for step in program.main:
-        assert isinstance(step, Dispatch)
+        assert isinstance(step, Launch)
         kernel = program.kernels[step.kernel]
-        written = [p.memory for p, b in zip(step.places, kernel.bindings, strict=True)
+        written = [p.base for p, b in zip(step.places, kernel.bindings, strict=True)
                    if b.access == "read_write"]  # fmt: skip
-        read = [p.memory for p, b in zip(step.places, kernel.bindings, strict=True)
+        read = [p.base for p, b in zip(step.places, kernel.bindings, strict=True)
                 if b.access == "read"]  # fmt: skip
         assert written and not set(written) & set(read), "no buffer is written and read at once"
-        offsets, params = step.bind(kernel, 256)
+        offsets, params = bind(step, kernel, 256)
         assert len(params) == 4 * kernel.params and all(at % 256 == 0 for at in offsets)
 
 

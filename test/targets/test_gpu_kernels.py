@@ -16,6 +16,7 @@ from rlx.kernels.gpu import contraction
 from rlx.targets import find_target
 from rlx.types import dtype
 from support.device import compiled
+from support.samples import least
 from support.tolerances import assert_close
 
 APIS = pytest.mark.parametrize("api", ("opencl", "gpu", "vulkan"))
@@ -200,9 +201,11 @@ def test_a_step_of_decoding(api: str) -> None:
 
 @APIS
 def test_a_bias_that_hides_whole_rows(api: str) -> None:
-    """Of all keys, and of the first blocks of them."""
+    """Of all keys, and of the first blocks of them; by -inf and by the least number."""
     bias = numbers(2, 1, 9, 71)
     bias[0, :, 3], bias[1, :, 5, :70] = -np.inf, -np.inf
+    bias[0, :, 4], bias[1, :, 6, :70] = least(dtype("f32")), least(dtype("f32"))
+    bias[1, :, 7] = np.where(np.arange(71) % 2, -np.inf, least(dtype("f32")))
     attend(api, (2, 2), 9, 71, 8, bias, mask_kind="bias")
 
 

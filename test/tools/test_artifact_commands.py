@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import rlx
+from rlx.errors import ArtifactError
 from rlx.tools.cli import main
 from support.tiny_bert import write_safetensors
 
@@ -196,3 +197,55 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
     assert done.stderr.read() == b""
     done.stderr.close()
     assert done.wait() == 1
+
+
+ONNX = """m (float[rows,4] x, int64[2] shape) => (float[] y)
+<float[1] one = {1.0}> { h = Relu (x)  t = Add (h, one)  y = Reshape (t, shape) }"""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("view", "m.onnx", "-o", "m.html"), ("reduce", "m.onnx", "--test"), ("bench", "m.onnx"),
+     ("compare", "m.onnx", "--targets", "cpu"), ("compile", "m.onnx", "-o", "m.rlx")],
+    ids=lambda c: c[0],
+)  # fmt: skip
+def test_onnx_models_are_taken(here: Path, command: tuple[str, ...], capsys: Any) -> None:
+    pytest.importorskip("onnx")
+    from support.onnx_text import model
+
+    Path("m.onnx").write_bytes(model(ONNX).SerializeToString())
+    np.save("shape.npy", np.array([-1, 2]))
+    fixed = ("--dim", "rows=3", "--constant", "shape=shape.npy")
+    assert main([*command, *fixed]) == 0
+    capsys.readouterr()
+    assert main([*command, *fixed[2:]]) == 1
+    assert "without a size: rows; give --dim rows=SIZE" in capsys.readouterr().err
+
+
+KINDS = {
+    "w.safetensors": "the file is safetensors: rlx.models.SafeTensors(path), or --params, reads it",
+    "x.npy": "the file is a NumPy array",
+    "both.npz": "the file is an archive",
+    "w.gguf": "the file is a GGUF file: RLX reads no GGUF",
+    "small.rlx": "the file is an RLX artifact: rlx.Session().load(path), or rlx run, takes it",
+}
+
+
+@pytest.mark.parametrize("command", ["bench", "compare", "compile", "reduce", "run", "view"])
+def test_a_file_of_another_kind_is_named(here: Path, command: str, capsys: Any) -> None:
+    assert main([*COMPILE]) == 0
+    Path("w.gguf").write_bytes(b"GGUF\3\0\0\0\xff")
+    more = ["-o", "out.rlx"] if command == "compile" else []
+    for name, says in KINDS.items():
+        if name == "small.rlx" and command in ("bench", "run"):
+            continue
+        capsys.readouterr()
+        assert main([command, name, *more]) == 1, name
+        assert says in capsys.readouterr().err
+
+
+def test_what_is_no_artifact_by_its_name(here: Path) -> None:
+    Path("model.rlx").write_bytes(Path("w.safetensors").read_bytes())
+    for load in (rlx.Artifact.load, rlx.Session().load):
+        with pytest.raises(ArtifactError, match=r"model\.rlx: .*the file is safetensors"):
+            load("model.rlx")

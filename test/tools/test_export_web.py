@@ -62,18 +62,39 @@ def test_the_command_writes_a_folder_that_needs_nothing_else(
     assert "'w' have none; give them" in capsys.readouterr().err
     assert main(["export-web", *arguments, "--param", f"w={tmp_path / 'w.npy'}"]) == 0
     found = {p.name for p in folder.iterdir()}
-    assert found == {"program.json", "kernels.wgsl", "weights.bin", "rlx.js", "index.html"}
-    program = json.loads((folder / "program.json").read_text())
+    assert found == {
+        "program.json",
+        "kernels.wgsl",
+        "weights.bin",
+        "rlx.js",
+        "steps.js",
+        "index.html",
+    }
+    program = json.loads((folder / "program.json").read_text("utf-8"))
     assert program["format"] == web.FORMAT
     at = next(m["at"] for m in program["memories"] if m["role"] == "param")
     carried = (folder / "weights.bin").read_bytes()[at : at + 16]
     assert np.frombuffer(carried, np.float32).tolist() == [0, 1, 2, 3]
-    for name in ("rlx.js", "index.html"):
-        assert not re.search(r"https?://", (folder / name).read_text()), "nothing from elsewhere"
+    for name in ("rlx.js", "steps.js", "index.html"):
+        assert not re.search(r"https?://", (folder / name).read_text("utf-8"))
+
+
+def test_outputs_have_the_names_that_a_page_reads(tmp_path: Path) -> None:
+    g = rlx.Graph("page")
+    x = g.input("x", [4])
+    found: list[list[str]] = []
+    for outputs in ({"y": x * 2.0, "sum": x.sum()}, [x * 2.0, x.sum()]):
+        g.set_outputs(outputs)
+        write_bundle(rlx.compile_artifact(g, "webgpu"), tmp_path)
+        program = json.loads((tmp_path / "program.json").read_text("utf-8"))
+        found.append([output["name"] for output in program["outputs"]])
+    assert found == [["y", "sum"], ["0", "1"]]
+    script = (STATIC / "rlx.js").read_text("utf-8")
+    assert "this.outputs = program.outputs;" in script and "{ name, dtype }" in script
 
 
 def test_the_script_reads_the_format_that_is_written() -> None:
-    text = (STATIC / "rlx.js").read_text()
+    text = (STATIC / "rlx.js").read_text("utf-8")
     assert f"const FORMAT = {web.FORMAT};" in text
 
 

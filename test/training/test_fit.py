@@ -15,8 +15,10 @@ import pytest
 from training.conftest import batch
 
 import rlx
-from rlx.errors import NonFiniteError
+from rlx.errors import GraphError, NonFiniteError
+from rlx.optim import SGD
 from rlx.training import Batches, TrainStep
+from rlx.training.fit import History
 
 Make = Callable[..., TrainStep]
 
@@ -39,6 +41,42 @@ def test_a_run_goes_on_from_its_checkpoint_with_its_data(make_step: Make, tmp_pa
     second = rlx.fit(make_step(), Batches(rows, 8), epochs=4, checkpoint=path)
     assert second.first == 7
     assert first.losses + second.losses == whole
+
+
+def test_a_finished_run_says_that_nothing_is_left(
+    make_step: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.safetensors"
+    rows = batch(0, 16)
+    assert rlx.fit(make_step(), Batches(rows, 8), epochs=1, checkpoint=path).resumed == ""
+    assert capsys.readouterr().err == ""
+    before = path.read_bytes()
+    history = rlx.fit(make_step(), Batches(rows, 8), epochs=1, checkpoint=path)
+    said = f"resumed from {path} at batch 2 of 2: nothing left to train"
+    assert said in capsys.readouterr().err and history.steps == []
+    with pytest.raises(GraphError, match=r"fit trained on no batch: resumed from .* 2 of 2"):
+        history.losses[-1]
+    assert path.read_bytes() == before
+
+
+def test_other_settings_than_the_checkpoints_are_named(
+    make_step: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.safetensors"
+    rlx.fit(make_step(SGD(lr=0.125), clip=lambda g: g), batch, steps=2, checkpoint=path)
+    rlx.fit(make_step(SGD(lr=0.5), accumulate=1), batch, steps=3, checkpoint=path)
+    said = capsys.readouterr().err
+    assert "resumed from" in said and "at batch 2 of 3; it was trained with SGD(lr=0.125" in said
+    assert "and this run has SGD(lr=0.5" in said and " at 0x" not in said
+    rlx.fit(make_step(SGD(lr=0.5)), batch, steps=4, checkpoint=path)
+    assert "trained with" not in capsys.readouterr().err
+
+
+def test_a_run_of_no_steps_has_no_losses(make_step: Make) -> None:
+    with pytest.raises(GraphError, match="no batch: 0 were asked for"):
+        rlx.fit(make_step(), batch, steps=0).losses[0]
+    with pytest.raises(GraphError, match="no batch: it was interrupted"):
+        History(0, interrupted=True).losses[0]
 
 
 def test_checkpoints_are_written_every_so_often(make_step: Make, tmp_path: Path) -> None:

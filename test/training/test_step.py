@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from training.conftest import B, W, batch, regression
 
 import rlx
-from rlx.errors import NonFiniteError
+from rlx.errors import CheckpointError, GraphError, NonFiniteError
 from rlx.optim import SGD, Adam, ClipNorm, Muon
 from rlx.training import LossScale, TrainStep
 
@@ -373,3 +374,116 @@ def test_arguments_that_are_something_else_are_refused(make_step: Make) -> None:
         step({"x": batch(0)["x"]})
     with pytest.raises(rlx.RlxError, match="there are no averages"):
         step.params(averaged=True)
+
+
+class Press:
+    """A device whose runs meet Ctrl-C, at which they end as the runtime does: a run in place first
+    comes to its end, or is cut."""
+
+    def __init__(self, run: Any) -> None:
+        self.run, self.cut, self.armed = run, False, False
+
+    def run_in_place(self, feeds: Any, state: Any) -> Any:
+        if not self.armed:
+            return self.run.run_in_place(feeds, state)
+        self.armed = False
+        if self.cut:
+            for a in state.values():
+                a[...] = np.nan if a.dtype.kind == "f" else 0
+            raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
+        return self.run.run_in_place(feeds, state)
+
+
+@pytest.mark.parametrize("half", ["_gradients", "_update"])
+def test_ctrl_c_leaves_the_state_between_two_updates(make_step: Make, half: str) -> None:
+    """What was accumulated since the last update goes, or the batch is finished."""
+    straight, step = make_step(accumulate=2), make_step(accumulate=2)
+    press = Press(getattr(step, half))
+    setattr(step, half, press)
+    losses = [straight(batch(n)).loss for n in range(6)]
+    for n in range(3):
+        step(batch(n))
+    press.armed = True
+    with pytest.raises(KeyboardInterrupt):
+        step(batch(3))
+    start = step.position
+    assert start == (2 if half == "_gradients" else 4)
+    assert [step(batch(n)).loss for n in range(start, 6)] == losses[start:]
+    assert all((straight.state[n] == a).all() for n, a in step.state.items())
+
+
+def test_gradients_that_were_cut_are_made_anew(make_step: Make) -> None:
+    straight, step = make_step(accumulate=2), make_step(accumulate=2)
+    press = Press(step._gradients)
+    step._gradients = press  # pyright: ignore[reportAttributeAccessIssue]
+    losses = [straight(batch(n)).loss for n in range(4)]
+    for n in range(3):
+        step(batch(n))
+    press.cut = press.armed = True
+    with pytest.raises(KeyboardInterrupt):
+        step(batch(3))
+    assert step.position == 2 and [step(batch(n)).loss for n in (2, 3)] == losses[2:]
+
+
+def test_an_update_that_was_cut_is_not_gone_on_from(make_step: Make, tmp_path: Path) -> None:
+    step = make_step()
+    press = Press(step._update)
+    step._update = press  # pyright: ignore[reportAttributeAccessIssue]
+    step(batch(0))
+    step.save(tmp_path / "first")
+    press.cut = press.armed = True
+    with pytest.raises(KeyboardInterrupt):
+        step(batch(1))
+    told = "ended by KeyboardInterrupt, so that a part of the params.* load a checkpoint"
+    for use in (lambda: step(batch(1)), step.params):
+        with pytest.raises(GraphError, match=told):
+            use()
+    with pytest.raises(CheckpointError, match=told):
+        step.save(tmp_path / "second")
+    step.load(tmp_path / "first")
+    other = make_step()
+    assert [other(batch(n)).loss for n in (0, 1)][1] == step(batch(1)).loss
+
+
+class Late:
+    """Whether gradients are finite, at which the handler of a signal raises."""
+
+    def __bool__(self) -> bool:
+        raise TimeoutError
+
+
+@pytest.mark.parametrize("before", [2, 3])
+def test_a_handler_that_raises_between_the_halves_leaves_no_state_between(
+    make_step: Make, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    """Where an update is due, the state counts as cut; else what was accumulated goes."""
+    straight, step = make_step(accumulate=2), make_step(accumulate=2)
+    losses = [straight(batch(n)).loss for n in range(4)]
+    for n in range(before):
+        step(batch(n))
+    run = step._run_gradients
+    with monkeypatch.context() as m, pytest.raises(TimeoutError):
+        m.setattr(step, "_run_gradients", lambda *a: [*run(*a)[:-1], Late()])
+        step(batch(before))
+    if before == 3:
+        with pytest.raises(GraphError, match="ended by TimeoutError"):
+            step(batch(3))
+    else:
+        assert [step(batch(n)).loss for n in range(2, 4)] == losses[2:]
+        assert all((straight.state[n] == a).all() for n, a in step.state.items())
+
+
+def test_a_handler_that_raises_after_the_update_leaves_it_refused(
+    make_step: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = make_step()
+
+    def late(*_: Any) -> None:
+        raise TimeoutError
+
+    with monkeypatch.context() as m, pytest.raises(TimeoutError):
+        m.setattr(step, "_rescale", late)
+        step(batch(0))
+    with pytest.raises(GraphError, match="ended by TimeoutError"):
+        step(batch(0))

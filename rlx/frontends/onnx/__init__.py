@@ -23,10 +23,12 @@ from typing import Any
 
 from rlx.errors import ToolchainError
 from rlx.graph import Graph
+from rlx.ops.builders import located
 
 __all__ = ["from_onnx"]
 
 
+@located
 def from_onnx(
     model: str | PathLike[str] | bytes | Any,
     constants: Mapping[str, Any] | None = None,

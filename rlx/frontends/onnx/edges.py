@@ -9,7 +9,7 @@ then. The nodes of such arithmetic then hang on no output, and are not in the gr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,14 @@ import numpy as np
 from rlx.errors import UnsupportedError
 from rlx.graph import Graph, topological
 from rlx.interpreter import evaluate
+from rlx.ops.base import Op
 from rlx.ops.constant import Constant
-from rlx.ops.control import WhileLoop
+from rlx.ops.control import Control, WhileLoop
 from rlx.ops.sugar import concat
 from rlx.ops.value import Value
 from rlx.types import Dim, DType, Shape, SymDim, TensorType, dtype, i64
 
-__all__ = ["Edge", "Evaluator", "is_symbolic", "size_value"]
+__all__ = ["STEP", "Edge", "Evaluator", "is_symbolic", "size_value"]
 
 Array = np.ndarray[Any, Any]
 
@@ -32,6 +33,9 @@ LIMIT = 1 << 22
 
 ROUNDS = 1 << 12
 """The most rounds of a loop in such an evaluation."""
+WORK = 1 << 26
+"""The most elements that an import computes, all nodes together; a node counts as STEP at least."""
+STEP = 1 << 10
 
 
 def is_symbolic(a: Array) -> bool:
@@ -98,14 +102,16 @@ def _materialised(a: Array | None) -> Value:
 
 
 def size_value(d: Dim) -> Value:
-    """A dim as an i64: a product of symbols is the sum of so many ones."""
+    """A dim as an i64: a symbol is the sum of so many ones."""
     one = Constant(np.asarray(1, np.int64)).out
     if isinstance(d, int):
         return one * d
+    sizes = {s: one.expand([SymDim.symbol(s)]).sum() for s in sorted(d.symbols)}
     total: Value | None = None
     for symbols, factor in d.terms:
-        dims = [SymDim.symbol(s) for s in symbols]
-        term = one.expand(dims).sum() * factor if dims else one * factor
+        term = one * factor
+        for s in symbols:
+            term = term * sizes[s]
         total = term if total is None else total + term
     assert total is not None, "a symbolic dim has a term"
     return total
@@ -117,6 +123,7 @@ class Evaluator:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._arrays: dict[Value, Array] = {}
+        self._left: float = WORK
 
     def known(self, edge: Edge) -> Array | set[str]:
         """The elements, or the names of the inputs and symbolic dims that they depend on."""
@@ -140,17 +147,38 @@ class Evaluator:
 
     def _evaluate(self, value: Value) -> Array:
         for op in topological([value], self._arrays):
-            big = next((v.type for v in op.results if math.prod(v.type.static_shape) > LIMIT), None)
-            if big is not None:
-                raise UnsupportedError(
-                    f"a value that decides shapes is computed from {big}, which is too large to be"
-                    " computed while importing; fold it in the exporter"
-                )
             given = [None if v is None else self._of(v) for v in op.operands]
-            # No file makes an import run for ever.
-            ends = op.with_operands(op.operands, limit=ROUNDS) if isinstance(op, WhileLoop) else op
-            self._arrays.update(zip(op.results, evaluate(ends, given), strict=True))
+            self._arrays.update(zip(op.results, self._run(op, given), strict=True))
         return self._of(value)
+
+    def _run(self, op: Op, given: list[Array | None]) -> list[Array]:
+        """No file makes an import run for ever."""
+        big = next((v.type for v in op.results if math.prod(v.type.static_shape) > LIMIT), None)
+        if big is not None:
+            raise UnsupportedError(
+                f"a value that decides shapes is computed from {big}, which is too large to be"
+                " computed while importing; fold it in the exporter"
+            )
+        size = sum(math.prod(v.type.static_shape) for v in op.results)
+        self.spend(max(size if isinstance(op, Control) else op.cost().flops, size, STEP))
+        ends = op.with_operands(op.operands, limit=ROUNDS) if isinstance(op, WhileLoop) else op
+        return evaluate(ends, given, self._body)
+
+    def _body(self, body: Graph, arrays: Sequence[Array]) -> list[Array]:
+        env = dict(zip(body.inputs, arrays, strict=True))
+        for op in body.nodes():
+            given = [None if v is None else env[v] for v in op.operands]
+            env.update(zip(op.results, self._run(op, given), strict=True))
+        return [env[v] for v in body.outputs]
+
+    def spend(self, elements: float) -> None:
+        """Count elements that are computed while importing; UnsupportedError beyond WORK."""
+        self._left -= elements
+        if self._left < 0:
+            raise UnsupportedError(
+                f"{elements:.0f} more elements would be computed while importing, and {WORK} are"
+                " the most; fold what decides shapes in the exporter, and use smaller sizes"
+            )
 
     def _of(self, v: Value) -> Array:
         return self._graph.param_values[str(v.name)] if v.op is None else self._arrays[v]

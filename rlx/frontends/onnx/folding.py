@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from rlx.dims import LimitError
 from rlx.errors import ShapeError
 from rlx.frontends.onnx.edges import is_symbolic
 from rlx.frontends.onnx.node import Node, full_name
@@ -45,9 +46,18 @@ def fold(n: Node) -> list[Array] | None:
             arrays.append(found)
     try:
         given = row(n, arrays)
+    except LimitError:
+        raise
     except (_UnsureError, ShapeError, ValueError, IndexError):
         return None  # the row says what is wrong, if anything is
     return given if isinstance(given, list) else [given]
+
+
+def _fits(d: Any) -> Any:
+    """A result that an i64 holds; what overflows is computed, and wraps around."""
+    if isinstance(d, int) and not -(1 << 63) <= d < 1 << 63:
+        raise _UnsureError
+    return d
 
 
 def _at_least(a: Dim, b: Dim) -> bool:
@@ -90,7 +100,7 @@ def _each(function: Callable[..., Any], kind: Any = object) -> Fold:
         spread = np.broadcast_arrays(*(a.astype(object) for a in arrays))
         out = np.empty(spread[0].shape, kind)
         for at in np.ndindex(out.shape):
-            out[at] = function(*(a[at] for a in spread))
+            out[at] = _fits(function(*(a[at] for a in spread)))
         return out
 
     return row
@@ -159,7 +169,7 @@ def _product(n: Node, arrays: list[Array]) -> Array:
         raise _UnsureError
     total: Dim = 1
     for d in arrays[0].flat:
-        total = total * d
+        total = _fits(total * d)
     shape = (1,) * arrays[0].ndim if n.attr("keepdims", 1) else ()
     return np.full(shape, total, object)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from graphlib import CycleError, TopologicalSorter
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -22,35 +22,32 @@ from rlx.errors import (
     did_you_mean,
 )
 from rlx.frontends.onnx import checks
+from rlx.frontends.onnx.baked import size_advice
 from rlx.frontends.onnx.edges import Edge, Evaluator
 from rlx.frontends.onnx.files import Source
 from rlx.frontends.onnx.folding import fold
 from rlx.frontends.onnx.functions import bound, defaults, of_schema
-from rlx.frontends.onnx.missing import opset_of, refuse_missing, versions
-from rlx.frontends.onnx.node import Node, Result, domain_of, full_name
+from rlx.frontends.onnx.missing import EXPANDED, Survey, opset_of, versions
+from rlx.frontends.onnx.node import Node, Result, domain_of, full_name, title
 from rlx.frontends.onnx.rows import ROWS
+from rlx.frontends.onnx.scopes import (
+    Context,
+    Scope,
+    check_call,
+    check_leaves,
+    ordered,
+    without_absent,
+)
 from rlx.frontends.onnx.tensors import array_of, dtype_of, tensor_type
 from rlx.graph import Graph
 from rlx.ops.attrs import literal
 from rlx.ops.location import caller, located
 from rlx.ops.value import Value
-from rlx.records import frozen
 from rlx.types import TensorType
 
-__all__ = ["Context", "Importer", "import_model"]
+__all__ = ["Importer", "import_model"]
 
 Array = np.ndarray[Any, Any]
-Scope = Mapping[str, Edge]
-
-
-@frozen
-class Context:
-    """What surrounds a node: the values that it can name, the versions of the op types' domains,
-    and inside a function the attributes that its caller gave."""
-
-    scope: Scope
-    opsets: Mapping[str, int]
-    attributes: Mapping[str, AttributeProto]
 
 
 def import_model(source: Source, constants: Mapping[str, Any], dims: Mapping[str, int]) -> Graph:
@@ -73,16 +70,23 @@ class Importer:
         self.functions = {
             (domain_of(f.domain), f.name, f.overload): f for f in source.model.functions
         }
+        self.survey = Survey(self.functions)
+        self._left = 0
 
     def model(self, constants: Mapping[str, Any], dims: Mapping[str, int]) -> Graph:
         """The graph of the model, with some inputs and dims fixed."""
         proto = self.source.model.graph
         opsets = versions(self.source.model.opset_import)
-        refuse_missing(proto.node, opsets, self.functions)
+        self._left = EXPANDED + 32 * self.survey.refuse_missing(proto.node, opsets)
         with located((self.source.name, 1)):
+            check_leaves(proto, {})
             scope = {**self._inputs(proto, constants, dims), **self._initialisers(proto)}
         inner = self.nodes(proto.node, Context(scope, opsets, {}))
-        outputs = [self._output(v, inner) for v in proto.output]
+        outputs: dict[str, Value] = {}
+        for v in proto.output:
+            if v.name in outputs:
+                raise ModelError(f"the output {v.name!r} is listed twice; export the model again")
+            outputs[v.name] = self._output(v, inner)
         with located((self.source.name, 1)):
             self.graph.set_outputs(outputs)
         self._drop_unused()
@@ -111,11 +115,6 @@ class Importer:
         return found
 
     def _initialisers(self, proto: GraphProto) -> dict[str, Edge]:
-        if proto.sparse_initializer:
-            name = proto.sparse_initializer[0].values.name
-            raise UnsupportedError(
-                f"the initialiser {name!r} is sparse; store it as a dense tensor"
-            )
         return {t.name: self._initialiser(t) for t in proto.initializer}
 
     def _initialiser(self, t: TensorProto) -> Edge:
@@ -126,13 +125,14 @@ class Importer:
         return Edge(edge.type, known=array, make=lambda: self.graph.param(t.name, value=array))
 
     def _output(self, v: ValueInfoProto, scope: Scope) -> Value:
-        if v.name not in scope:
+        edge = scope.get(v.name)
+        if edge is None:
             raise ModelError(
                 f"the output {v.name!r} is given by no node{did_you_mean(v.name, scope)}; the file"
                 " is damaged, export it again"
             )
         what = f"the output {v.name!r}"
-        edge, declared = scope[v.name], tensor_type(v.type, what)
+        declared = tensor_type(v.type, what)
         if declared.elem_type and dtype_of(declared.elem_type, what) is not edge.dtype:
             raise ModelError(f"{what} is declared as another element type than {edge.type}")
         return edge.value
@@ -140,23 +140,31 @@ class Importer:
     def _drop_unused(self) -> None:
         """Initialisers that only shapes needed are no params."""
         used = {v for op in self.graph.nodes() for v in op.present} | set(self.graph.outputs)
-        for v in [p for p in self.graph.params if p not in used]:
-            self.graph.params.remove(v)
+        params = self.graph.params
+        self.graph.params = [p for p in params if p in used]
+        for v in (p for p in params if p not in used):
             del self.graph.param_values[str(v.name)], self.graph._names[str(v.name)]
 
     # -- nodes -----------------------------------------------------------------------------
 
-    def nodes(self, nodes: Sequence[NodeProto], context: Context) -> dict[str, Edge]:
+    def nodes(self, nodes: Sequence[NodeProto], context: Context) -> dict[str, Edge | None]:
         """Import nodes; returns the values that can be named after them."""
+        self._left -= len(nodes)
+        if self._left < 0:
+            raise ModelError(
+                f"its loops come to more than {EXPANDED} nodes, written out round by round; export"
+                " the model with fewer rounds"
+            )
         scope = dict(context.scope)
         inner = replace(context, scope=scope)
-        for i in _ordered(nodes, scope):
+        for i in ordered(nodes, scope):
             scope.update(self._node(nodes[i], i, inner))
         return scope
 
     def body(self, graph: GraphProto, inputs: Sequence[Edge], context: Context) -> list[Edge]:
         """The outputs of a body of control flow, which sees the names around it."""
         given = {v.name: e for v, e in zip(graph.input, inputs, strict=True)}
+        check_leaves(graph, {**context.scope, **given})
         weights = {
             t.name: Edge.literal(array_of(t, self.folder, f"the initialiser {t.name!r}"))
             for t in graph.initializer
@@ -164,22 +172,19 @@ class Importer:
         found = self.nodes(
             graph.node, replace(context, scope={**context.scope, **weights, **given})
         )
-        missing = next((o.name for o in graph.output if o.name not in found), None)
-        if missing is not None:
-            raise ModelError(f"the output {missing!r} of its body is given by no node")
-        return [found[o.name] for o in graph.output]
+        return _given([o.name for o in graph.output], found, "its body")
 
     def _node(self, proto: NodeProto, index: int, context: Context) -> dict[str, Edge]:
-        proto = bound(proto, context.attributes)
+        proto = bound(without_absent(proto, context.scope), context.attributes)
         place = (self.source.name, index + 1)
         try:
             with located(place):
                 results = self._results(proto, context)
         except RlxError as e:
-            raise type(e)(f"{_title(proto, index)}: {e.message}", place) from None
+            raise type(e)(f"{title(proto, index)}: {e.message}", place) from None
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as e:
             raise ModelError(
-                f"{_title(proto, index)}: its inputs and attributes do not fit together: {e}; the"
+                f"{title(proto, index)}: its inputs and attributes do not fit together: {e}; the"
                 " file is damaged, export it again",
                 place,
             ) from e
@@ -200,7 +205,11 @@ class Importer:
         if folded is not None:
             return [Edge.literal(a) for a in folded]
         row = ROWS.get(full_name(proto))
-        found = NotImplemented if row is None else row(node)
+        try:
+            found = NotImplemented if row is None else row(node)
+        except ShapeError as e:
+            assert row is not None
+            raise type(e)(f"{e.message}{size_advice(node, row)}") from None
         if found is not NotImplemented:
             unread = node.unread(checks.default_attributes(schema))
             if unread:
@@ -208,6 +217,7 @@ class Importer:
             return self._edges(proto, found)
         assert schema is not None, "what has neither a row nor a schema was refused at the start"
         function = of_schema(schema, version, proto, inputs)
+        self.survey.refuse_missing(function.node, versions(function.opset_import))
         return self._call(function, proto, inputs, defaults(schema), context.opsets)
 
     def _edges(self, proto: NodeProto, given: Any) -> Sequence[Edge | None]:
@@ -232,66 +242,25 @@ class Importer:
         opsets: Mapping[str, int],
     ) -> Sequence[Edge | None]:
         """The results of a function on the inputs of a node that stands for it."""
+        check_call(function, proto)
         opsets = {**opsets, **versions(function.opset_import)}
-        refuse_missing(function.node, opsets, self.functions)
-        scope = {n: e for n, e in zip(function.input, inputs, strict=False) if e is not None}
+        scope: Scope = dict(zip_longest(function.input, inputs))
         given = {a.name: a for a in (*function.attribute_proto, *proto.attribute)}
-        found = self.nodes(
-            [_without(n, set(function.input) - set(scope)) for n in function.node],
-            Context(scope, opsets, {**defaults, **given}),
-        )
-        return [found.get(n) for n in function.output]
+        found = self.nodes(function.node, Context(scope, opsets, {**defaults, **given}))
+        wanted = [n for n, out in zip(function.output, proto.output, strict=False) if out]
+        edges = iter(_given(wanted, found, f"the function {function.name}"))
+        return [next(edges) if out else None for out in proto.output]
 
 
-def _without(proto: NodeProto, absent: set[str]) -> NodeProto:
-    """A node of a function's body, without the inputs that the caller left out."""
-    if not absent.intersection(proto.input):
-        return proto
-    out = NodeProto()
-    out.CopyFrom(proto)
-    out.input[:] = ["" if n in absent else n for n in proto.input]
-    return out
-
-
-def _ordered(nodes: Sequence[NodeProto], scope: Scope) -> Sequence[int]:
-    """The order in which nodes can run; ModelError for a name that nothing gives, that two nodes
-    give, and for a cycle."""
-    giver: dict[str, int] = {}
-    for i, node in enumerate(nodes):
-        for name in filter(None, node.output):
-            if name in giver or name in scope:
-                raise ModelError(f"{_title(node, i)} gives {name!r}, which is given already")
-            giver[name] = i
-    needs: dict[int, set[int]] = {}
-    for i, node in enumerate(nodes):
-        for name in filter(None, node.input):
-            if name not in giver and name not in scope:
-                hint = did_you_mean(name, [*giver, *scope])
-                raise ModelError(
-                    f"{_title(node, i)} reads {name!r}, which no node, input or initialiser"
-                    f" gives{hint}; the file is damaged, export it again"
-                )
-        needs[i] = {giver[n] for n in _reads(node) if n in giver}
-    if all(j < i for i, before in needs.items() for j in before):
-        return range(len(nodes))
-    try:
-        return list(TopologicalSorter(needs).static_order())
-    except CycleError as e:
-        cycle = " -> ".join(_title(nodes[i], i) for i in e.args[1])
-        raise ModelError(f"the nodes {cycle} form a cycle; a model's graph has none") from None
-
-
-def _reads(node: NodeProto) -> set[str]:
-    """What a node reads, in its bodies too."""
-    bodies = [a.g for a in node.attribute if a.type == AttributeProto.GRAPH]
-    return {*node.input, *(name for b in bodies for n in b.node for name in _reads(n)),
-            *(o.name for b in bodies for o in b.output)}  # fmt: skip
-
-
-def _title(proto: NodeProto, index: int) -> str:
-    """How messages call a node."""
-    name = full_name(proto)
-    return f"{name} {proto.name!r}" if proto.name else f"{name} (node {index + 1})"
+def _given(names: Sequence[str], found: Scope, what: str) -> list[Edge]:
+    """The outputs of a body or a function by name; ModelError for one that is not there."""
+    edges: list[Edge] = []
+    for name in names:
+        edge = found.get(name)
+        if edge is None:
+            raise ModelError(f"the output {name!r} of {what} is given by no node")
+        edges.append(edge)
+    return edges
 
 
 def _known(what: str, given: Mapping[str, Any], known: set[str]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 
 from onnx import AttributeProto, FunctionProto, NodeProto, OperatorSetIdProto
 from onnx.defs import onnx_opset_version
@@ -14,7 +15,12 @@ from rlx.frontends.onnx.functions import has_function, static_function
 from rlx.frontends.onnx.node import domain_of, full_name
 from rlx.frontends.onnx.rows import ROWS
 
-__all__ = ["Functions", "opset_of", "refuse_missing", "versions"]
+__all__ = ["EXPANDED", "Functions", "Survey", "opset_of", "versions"]
+
+EXPANDED = 1 << 17
+"""The most nodes that the functions of a model, or its loops, are written out into."""
+DEEPEST = 32
+"""The most functions and bodies inside one another."""
 
 Functions = Mapping[tuple[str, str, str], FunctionProto]
 """The functions of a model, by domain, name and overload."""
@@ -45,50 +51,85 @@ def opset_of(proto: NodeProto, opsets: Mapping[str, int]) -> tuple[str, int]:
     return domain, opsets[domain]
 
 
-def refuse_missing(
-    nodes: Iterable[NodeProto], opsets: Mapping[str, int], functions: Functions
-) -> None:
-    """UnsupportedError that lists every missing op type with the number of its nodes; those in
-    the bodies of functions count where these are used."""
-    found: Counter[str] = Counter()
-    _Survey(functions, found).visit(nodes, opsets, ())
-    if found:
-        listed = ", ".join(f"{name} x {n}" for name, n in found.most_common())
-        raise UnsupportedError(
-            f"these op types of the model are not there yet: {listed}; docs/onnx.md lists those"
-            " that are"
-        )
+class Survey:
+    """A look at all nodes before any is imported, the functions of the model once each."""
 
+    def __init__(self, functions: Functions) -> None:
+        self.functions = functions
+        self._seen: dict[tuple[str, str, str], tuple[Counter[str], int]] = {}
+        self._inside: list[str] = []
 
-class _Survey:
-    def __init__(self, functions: Functions, found: Counter[str]) -> None:
-        self.functions, self.found = functions, found
+    def refuse_missing(self, nodes: Iterable[NodeProto], opsets: Mapping[str, int]) -> int:
+        """The number of nodes, with functions expanded. UnsupportedError that lists every missing
+        op type with the number of its nodes, those in functions counting where these are used;
+        ModelError for functions and bodies that are nested or expanded without end."""
+        found: Counter[str] = Counter()
+        count = self._visit(nodes, opsets, found)
+        if found:
+            listed = ", ".join(f"{name} x {n}" for name, n in found.most_common())
+            raise UnsupportedError(
+                f"these op types of the model are not there yet: {listed}; docs/onnx.md lists those"
+                " that are"
+            )
+        return count
 
-    def visit(
-        self, nodes: Iterable[NodeProto], opsets: Mapping[str, int], inside: tuple[str, ...]
-    ) -> None:
+    def _visit(
+        self, nodes: Iterable[NodeProto], opsets: Mapping[str, int], found: Counter[str]
+    ) -> int:
+        count = expanded = 0
         for node in nodes:
             for a in node.attribute:
                 for body in [*([a.g] if a.type == AttributeProto.GRAPH else []), *a.graphs]:
-                    self.visit(body.node, opsets, inside)
-            self._node(node, opsets, inside)
+                    with self._within(f"a body of {full_name(node)}"):
+                        count += self._visit(body.node, opsets, found)
+            expanded += self._node(node, opsets, found)
+            count += 1
+            if expanded > EXPANDED:
+                where = next((n for n in reversed(self._inside) if " " not in n), "")
+                raise ModelError(
+                    f"{f'the function {where}' if where else 'its graph'} comes to more than"
+                    f" {EXPANDED} nodes as the functions that it calls are expanded; export the"
+                    " model with smaller ones"
+                )
+        return count + expanded
 
-    def _node(self, node: NodeProto, opsets: Mapping[str, int], inside: tuple[str, ...]) -> None:
-        domain = domain_of(node.domain)
-        name = full_name(node)
-        own = self.functions.get((domain, node.op_type, node.overload))
-        if own is not None:
-            if name in inside:
-                raise ModelError(f"the function {name} calls itself; a model's functions cannot")
-            self.visit(own.node, versions(own.opset_import), (*inside, name))
-            return
+    def _node(self, node: NodeProto, opsets: Mapping[str, int], found: Counter[str]) -> int:
+        """The nodes that stand for one, if it is a call of a function."""
+        domain, name = domain_of(node.domain), full_name(node)
+        key = (domain, node.op_type, node.overload)
+        if key in self.functions:
+            missing, count = self._function(key, name)
+            found.update(missing)
+            return count
         version = opsets.get(domain, 0)
         schema = schema_of(node.op_type, version, domain)
         if name in ROWS and schema is not None:
-            return
+            return 0
         if schema is None or not has_function(schema):
-            self.found[name] += 1
-            return
+            found[name] += 1
+            return 0
         body = static_function(schema, version)
-        if body is not None:
-            self.visit(body.node, versions(body.opset_import), (*inside, name))
+        if body is None:
+            return 0
+        return self._visit(body.node, versions(body.opset_import), found)
+
+    def _function(self, key: tuple[str, str, str], name: str) -> tuple[Counter[str], int]:
+        if key not in self._seen:
+            if name in self._inside:
+                raise ModelError(f"the function {name} calls itself; a model's functions cannot")
+            own, found = self.functions[key], Counter[str]()
+            with self._within(name):
+                count = self._visit(own.node, versions(own.opset_import), found)
+            self._seen[key] = found, count
+        return self._seen[key]
+
+    @contextmanager
+    def _within(self, what: str) -> Generator[None]:
+        if len(self._inside) == DEEPEST:
+            raise ModelError(
+                f"{what} is nested more than {DEEPEST} deep in functions and bodies of If, Loop and"
+                " Scan; export the model with fewer levels"
+            )
+        self._inside.append(what)
+        yield
+        self._inside.pop()

@@ -10,14 +10,15 @@ from onnx import NodeProto
 
 from rlx.dims import SymDim
 from rlx.errors import ModelError, UnsupportedError
-from rlx.frontends.onnx.edges import Edge, is_symbolic
+from rlx.frontends.onnx.edges import STEP, Edge, is_symbolic
 from rlx.ops.constant import Constant
 from rlx.ops.movement import axis_of
 from rlx.ops.value import Value
 from rlx.types import Dim, DType
 
 if TYPE_CHECKING:
-    from rlx.frontends.onnx.importer import Context, Importer
+    from rlx.frontends.onnx.importer import Importer
+    from rlx.frontends.onnx.scopes import Context
 
 __all__ = [
     "Node",
@@ -30,6 +31,7 @@ __all__ = [
     "full",
     "full_name",
     "scalar",
+    "title",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -55,6 +57,12 @@ def full_name(proto: NodeProto) -> str:
     return f"{domain}.{proto.op_type}" if domain else proto.op_type
 
 
+def title(proto: NodeProto, index: int) -> str:
+    """How messages call a node."""
+    name = full_name(proto)
+    return f"{name} {proto.name!r}" if proto.name else f"{name} (node {index + 1})"
+
+
 class VariesError(UnsupportedError):
     """Elements that are needed now change from round to round of a loop."""
 
@@ -78,6 +86,10 @@ class Node:
         self.context = context
         self._inputs, self._attributes = inputs, attributes
         self._read: set[int | str] = set()
+
+    def on(self, inputs: Sequence[Edge | None]) -> Node:
+        """The node on other inputs."""
+        return Node(self.importer, self.proto, self.version, inputs, self._attributes, self.context)
 
     def unread(self, defaults: Mapping[str, Any]) -> str:
         """What is there, is no default and was not read, in words; empty if there is nothing."""
@@ -125,6 +137,16 @@ class Node:
 
     def __getitem__(self, i: int) -> Value:
         return self.edge(i).value
+
+    def spend(self, elements: int = 0, ops: int = 0) -> None:
+        """Count what is written down for this node; UnsupportedError if an import has too much."""
+        self.importer.evaluator.spend(max(elements, 0) + max(ops, 0) * STEP)
+
+    def line(self, count: int, start: int = 0) -> Array:
+        """So many whole numbers from ``start`` on; UnsupportedError if there are too many to be
+        written down."""
+        self.spend(count)
+        return np.arange(start, start + count, dtype=np.int64)
 
     def values(self) -> list[Value]:
         """All inputs that are there."""

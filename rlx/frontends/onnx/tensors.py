@@ -76,7 +76,7 @@ def array_of(t: TensorProto, folder: Path | None, what: str) -> Array:
     if t.HasField("raw_data"):
         found, expected = len(t.raw_data), nbytes
     else:
-        found = max(len(getattr(t, f)) for f in _FIELDS)
+        found = len(getattr(t, _FIELDS.get(t.data_type, "int32_data")))
         expected = math.prod(shape)
     if found != expected:
         unit = "bytes" if t.HasField("raw_data") else "elements"
@@ -87,7 +87,12 @@ def array_of(t: TensorProto, folder: Path | None, what: str) -> Array:
     return np.asarray(numpy_helper.to_array(t)).reshape(shape)
 
 
-_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+_FIELDS: dict[int, str] = {
+    TensorProto.FLOAT: "float_data", TensorProto.DOUBLE: "double_data",
+    TensorProto.INT64: "int64_data", TensorProto.UINT32: "uint64_data",
+    TensorProto.UINT64: "uint64_data",
+}  # fmt: skip
+"""Where the elements of a type are; those of the others are in ``int32_data``."""
 
 
 def _external(t: TensorProto, folder: Path | None, what: str, nbytes: int) -> Array:
@@ -99,12 +104,11 @@ def _external(t: TensorProto, folder: Path | None, what: str, nbytes: int) -> Ar
             f"{what} lies in the file {location!r}, and the model was given without a folder;"
             " give from_onnx the path of the model"
         )
-    root = folder.resolve()
-    path = (root / location).resolve()
-    if not location or "\0" in location or not path.is_relative_to(root):
+    path = _beside(folder, location)
+    if path is None:
         raise ModelError(
-            f"{what} lies in {location!r}, which is outside the model's folder {folder}; external"
-            " data must lie beside the model"
+            f"{what} lies in {location!r}, which is no file in the model's folder {folder};"
+            " external data must lie beside the model"
         )
     try:
         offset, length = int(said.get("offset", 0)), int(said.get("length", nbytes))
@@ -119,3 +123,14 @@ def _external(t: TensorProto, folder: Path | None, what: str, nbytes: int) -> Ar
     if not nbytes:
         return np.empty(0, np.uint8)
     return np.memmap(path, np.uint8, "r", offset, (nbytes,))
+
+
+def _beside(folder: Path, location: str) -> Path | None:
+    """The file of that name in a folder, links followed; None for what lies elsewhere, and for
+    what is there but no plain file."""
+    try:
+        root = folder.resolve()
+        path = (root / location).resolve()
+        return path if path.is_relative_to(root) and (path.is_file() or not path.exists()) else None
+    except (OSError, RuntimeError, ValueError):  # a loop of links, or no name of a file
+        return None

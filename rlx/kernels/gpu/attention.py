@@ -21,7 +21,7 @@ from functools import partial, reduce
 from operator import add
 
 from rlx.kernels.attention_args import Arguments
-from rlx.kernels.attention_mask import Masking, visible, weight_of
+from rlx.kernels.attention_mask import Masking, inverse_of, visible, weight_of
 from rlx.kernels.builder import Kernel, KernelTarget, KernelText
 from rlx.kernels.gpu.attention_plan import GpuAttentionConfig, argument_names, launch
 from rlx.kernels.gpu.tile import Room, multiply, stage
@@ -298,4 +298,4 @@ class _Emitter:
 
         for r, (row, total) in enumerate(zip(self.rows, totals, strict=True)):
             own = sums[r * config.columns : (r + 1) * config.columns]
-            write(row, 1.0 / total, own)
+            write(row, inverse_of(total, config.base), own)

@@ -175,6 +175,8 @@ class _Emitter:
         none.append(t.const(0.0, "f32", (rows, self.tile.dim)))
         step = self.tile.keys
         _, totals, sums = t.loop(low - low % step, high, step, keys, none)
+        if self.config.base.mask == "bias":  # which may leave a row nothing: its sums are 0
+            totals = t.select(t.compare("eq", totals, 0.0), 1.0, totals)
         result = sums * t.column(t.const(1.0, "f32", (rows,)) / totals)
         t.write(self.pointers["out"], self.row_pointers("out"), result, self.row_mask())
 

@@ -111,12 +111,13 @@ class _Taken:
 def _taken(builder: ProgramBuilder, region: Region, lowering: Lowering) -> dict[Value, _Taken]:
     """Those of a program whose inputs come behind their indices."""
     nodes = {v: v.op for v in builder.inputs if isinstance(v.op, Gather)}
+    number = {v: n for n, v in enumerate(builder.inputs)}
     out: dict[Value, _Taken] = {}
     for n, (v, node) in enumerate(nodes.items()):
         table = lowering.view(region.leaves[node.table])
         index, at = views_of(node, lowering.view(region.leaves[node.indices]), table)
         step = table.strides[node.axis]
-        take = Take(len(nodes) + builder.inputs.index(v), n, node.mode, step == 1)
+        take = Take(len(nodes) + number[v], n, node.mode, step == 1)
         out[v] = _Taken(take, index, at, take.sizes(table.shape[node.axis], step, 0))
     return out
 

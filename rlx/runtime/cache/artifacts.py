@@ -24,13 +24,14 @@ from rlx.lowering.report import (
     print_reports,
 )
 from rlx.ops import load_all
-from rlx.runtime.artifact import Artifact, LaunchInfo
+from rlx.runtime.artifact import Artifact
 from rlx.runtime.cache import shared
 from rlx.runtime.cache.entry import Damaged, Entry
 from rlx.runtime.cache.fingerprint import foreign_ops
 from rlx.runtime.cache.key import Key, artifact_parts
 from rlx.runtime.cache.memory import Memory
 from rlx.runtime.cache.store import Store
+from rlx.schedule.plan import LaunchInfo
 
 if TYPE_CHECKING:
     from rlx.targets.base import Target

@@ -9,10 +9,11 @@ makes the entry a damaged one.
 from __future__ import annotations
 
 import json
+import os
 import time
 import zlib
 from functools import cached_property
-from typing import Any
+from typing import Any, BinaryIO
 
 from rlx.digest import digest
 from rlx.records import frozen
@@ -26,6 +27,8 @@ __all__ = [
     "head",
     "key_of",
     "pack",
+    "pieces",
+    "read",
     "read_manifest",
     "unpack",
 ]
@@ -78,10 +81,15 @@ class Entry:
 
 def pack(key: Key, entry: Entry) -> bytes:
     """The file of an entry."""
+    return b"".join(pieces(key, entry))
+
+
+def pieces(key: Key, entry: Entry) -> list[bytes]:
+    """The file of an entry, piece by piece: a large payload is not copied."""
     packed, payload = entry.packed, entry.payload
     first = f"rlx-cache {FORMAT} {key.kind} {key.digest} {len(packed)} {len(payload)}"
     whole = digest(first.encode(), packed, payload, size=20)
-    return b"".join([f"{first} {whole}\n".encode(), packed, payload])
+    return [f"{first} {whole}\n".encode(), packed, payload]
 
 
 def head(data: bytes) -> tuple[str, str, int, int]:
@@ -99,13 +107,30 @@ def head(data: bytes) -> tuple[str, str, int, int]:
 
 def unpack(data: bytes, kind: str, name: str) -> Entry:
     """The entry of a kind and a key (its digest) in a file; Damaged says what is wrong with it."""
-    *found, begin, middle = head(data)
+    *_, middle = head(data)
+    return joined(data[:middle], data[middle:], kind, name)
+
+
+def read(file: BinaryIO, kind: str, name: str) -> Entry:
+    """As ``unpack``, of an open file."""
+    *_, middle = head(file.read(HEAD_BYTES))
+    file.seek(0)
+    # The payload is read to where it stays, at once. A damaged line may say any number.
+    size = os.fstat(file.fileno()).st_size
+    front = file.read(min(middle, size))
+    return joined(front, file.read(size - len(front)), kind, name)
+
+
+def joined(front: bytes, payload: bytes, kind: str, name: str) -> Entry:
+    """The entry of a first line and a manifest, which are ``front``, and a payload."""
+    *found, begin, middle = head(front)
     if found != [kind, name]:
         raise Damaged("it is the entry of another key")
-    *words, size, own = data[: begin - 1].split(b" ")
-    if not size.isdigit() or middle + int(size) != len(data):
-        raise Damaged(f"its first line does not fit its {len(data)} bytes")
-    packed, payload = data[begin:middle], data[middle:]
+    *words, size, own = front[: begin - 1].split(b" ")
+    total = len(front) + len(payload)
+    if not size.isdigit() or middle + int(size) != total:
+        raise Damaged(f"its first line does not fit its {total} bytes")
+    packed = front[begin:]
     if digest(b" ".join([*words, size]), packed, payload, size=20).encode() != own:
         raise Damaged("its digest does not fit its contents")
     return Entry(payload, packed)

@@ -6,9 +6,9 @@
     %1 = mir.reduce_sum(%0) axes=(1,) keepdims=false
     output %1
 
-Graphs of equal text are compiled alike. Names of inputs and params, types, attributes, the contents
-of constants and the wiring are part of it; the graph's own name, the values of params, and where
-the code that built it stands are not.
+Graphs of equal text are compiled alike. Names of inputs, params and outputs, types, attributes, the
+contents of constants and the wiring are part of it; the graph's own name, the values of params, and
+where the code that built it stands are not.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlx.digest import digest
 from rlx.dims import SymDim
 from rlx.errors import UnsupportedError
 from rlx.graph import Graph, topological, with_bodies
+from rlx.ops.declared import is_foreign
 from rlx.ops.value import Value
+from rlx.stored import elements_digest
 from rlx.types import DType
 
 __all__ = ["foreign_ops", "structure"]
@@ -38,6 +39,8 @@ class _Structure(Protocol):
     def params(self) -> Sequence[Value]: ...
     @property
     def outputs(self) -> Sequence[Value]: ...
+    @property
+    def output_names(self) -> tuple[str, ...]: ...
 
 
 def structure(graph: _Structure) -> str:
@@ -56,13 +59,14 @@ def structure(graph: _Structure) -> str:
         attrs = "".join(f" {key}={_attr(op.attrs[key])}" for key in sorted(op.attrs))
         lines.append(f"%{n} = {op.name}({operands}){attrs}")
     lines += [f"output {names[v]}" for v in graph.outputs]
+    lines += [f"name {json.dumps(name)}" for name in graph.output_names]
     return "\n".join(lines)
 
 
 def foreign_ops(graph: _Structure) -> list[str]:
     """The ops that RLX does not declare: what their classes mean is no part of any key."""
     kinds = {type(op) for op in with_bodies(topological(graph.outputs))}
-    return sorted(kind.name for kind in kinds if kind.__module__.partition(".")[0] != "rlx")
+    return sorted(kind.name for kind in kinds if is_foreign(kind))
 
 
 def _attr(value: Any) -> str:
@@ -78,7 +82,7 @@ def _attr(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"{{{', '.join(sorted(f'{_attr(k)}: {_attr(v)}' for k, v in value.items()))}}}"
     if isinstance(value, np.ndarray):
-        return f"{value.dtype}{list(value.shape)}:{digest(np.ascontiguousarray(value).tobytes())}"
+        return f"{value.dtype}{list(value.shape)}:{elements_digest(value)}"
     if isinstance(value, Graph):
         body = structure(value).replace("\n", "\n  ")
         return f"{{\n  {body}\n}}"

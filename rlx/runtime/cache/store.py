@@ -31,7 +31,8 @@ from rlx.runtime.cache.entry import (
     Entry,
     head,
     key_of,
-    pack,
+    pieces,
+    read,
     read_manifest,
     unpack,
 )
@@ -87,7 +88,8 @@ class Store:
             return None
         path = self._path(key)
         try:
-            entry = unpack(_contents(path), key.kind, key.digest)
+            with _opened(path) as f:
+                entry = read(f, key.kind, key.digest)
         except FileNotFoundError:
             return None
         except (Damaged, OSError) as e:
@@ -112,8 +114,8 @@ class Store:
         """Keep entries, each by its key."""
         if not entries or not self._usable() or self._read_only:
             return
-        files = [(self._path(key), pack(key, entry)) for key, entry in entries]
-        size = sum(len(data) for _, data in files)
+        files = [(self._path(key), pieces(key, entry)) for key, entry in entries]
+        size = sum(len(piece) for _, data in files for piece in data)
         noted = self._usage.add(size)
         for path, data in files:
             if self._usable() and not self._read_only:
@@ -125,7 +127,7 @@ class Store:
     def miss(self, key: Key) -> None:
         """Remember a key as the last that was not there."""
         if self._usable() and not self._read_only:
-            self._publish(os.path.join(self._folder, _LAST_MISS), pack(key, Entry.of(key, b"")))
+            self._publish(os.path.join(self._folder, _LAST_MISS), pieces(key, Entry.of(key, b"")))
 
     # -- the directory as a whole ----------------------------------------------------------
 
@@ -188,8 +190,8 @@ class Store:
     def _path(self, key: Key) -> str:
         return os.path.join(self._folder, key.kind, key.digest)
 
-    def _publish(self, path: str, data: bytes) -> None:
-        """Put a whole file in the place of whatever is there."""
+    def _publish(self, path: str, data: list[bytes]) -> None:
+        """Put a whole file, given in pieces, in the place of whatever is there."""
         name = f"{os.getpid()}-{os.urandom(8).hex()}"
         staged = os.path.join(self._folder, _STAGING, name)
         try:
@@ -306,11 +308,11 @@ def _opened(path: str | Path) -> BinaryIO:
     return open(fd, "rb")
 
 
-def _create(path: str, data: bytes) -> None:
-    """Write a new file that only this user can read."""
+def _create(path: str, data: list[bytes]) -> None:
+    """Write a new file, given in pieces, that only this user can read."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
     with open(fd, "wb") as f:
-        f.write(data)
+        f.writelines(data)
 
 
 def _is_stale(f: Found) -> bool:

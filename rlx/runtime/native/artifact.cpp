@@ -68,7 +68,6 @@ void read_constants(Words& words, const std::vector<Part>& parts, Variant& varia
     constant.data = values.data;
     constant.bytes = signature.bytes();
   }
-  variant.prologue.constants = variant.schedule.constants;
 }
 
 void read_kernels(Words& words, const std::vector<Part>& parts, Variant& variant) {
@@ -86,13 +85,18 @@ void read_kernels(Words& words, const std::vector<Part>& parts, Variant& variant
   }
 }
 
-void read_steps(Words& words, Variant& variant, StepReader reader) {
-  variant.prologue.steps.resize(words.count(1 + StepReader::kWords));
-  for (PrologueStep& item : variant.prologue.steps) {
-    item.follows = words.list();
-    item.step = reader.step(0);
-  }
-  variant.schedule.main = reader.steps(0);
+void read_steps(Words& words, Variant& variant, StepReader of_prologue, StepReader of_main) {
+  const size_t prologue = words.begin_block();
+  variant.prologue.steps = of_prologue.prologue();
+  words.end_block(prologue);
+  const size_t main = words.begin_block();
+  variant.schedule.main = of_main.main();
+  words.end_block(main);
+}
+
+void require_part(const Words& words, const char* what, int64_t part, size_t all) {
+  if (part >= 0 && static_cast<uint64_t>(part) <= all) return;
+  words.refuse(number(part) + " " + what + " of the prologue", "0.." + std::to_string(all));
 }
 
 // What each launch is for, which only tools ask for, and the messages of faults.
@@ -121,9 +125,16 @@ void read_schedule(const Part& part, const std::vector<Part>& parts, Variant& va
   Words words(part);
   variant.schedule.arena_bytes = words.next();
   variant.prologue.packed_bytes = words.next();
+  // The prologue has the first so many constants and kernels.
+  const int64_t constants = words.next(), kernels = words.next();
   read_constants(words, parts, variant);
+  const std::vector<Constant>& all = variant.schedule.constants;
+  require_part(words, "constants", constants, all.size());
+  variant.prologue.constants.assign(all.begin(), all.begin() + constants);
   read_kernels(words, parts, variant);
-  read_steps(words, variant, StepReader(words, variant.kernels.size()));
+  require_part(words, "kernels", kernels, variant.kernels.size());
+  read_steps(words, variant, StepReader(words, static_cast<size_t>(kernels)),
+             StepReader(words, variant.kernels.size()));
   read_facts(words, variant);
   words.end();
   check_prologue(variant.prologue, Kernels::kNumbers);
@@ -202,7 +213,8 @@ void read_program(const Part& part, const std::vector<Part>& parts, Variant& var
   read_constants(words, parts, variant);
   const std::vector<int64_t> sizes = read_memories(words, variant);
   const std::vector<DeviceKernel> kernels = read_device_kernels(words, parts);
-  read_steps(words, variant, StepReader(words, kernels.size(), &kernels));
+  const StepReader reader(words, kernels.size(), &kernels);
+  read_steps(words, variant, reader, reader);
   read_facts(words, variant);
   read_rounds(words, variant);
   words.end();

@@ -13,10 +13,14 @@
 #include "function_bindings.h"
 #include "gil.h"
 #include "held_bytes.h"
-#include "parse.h"
 #include "py_program.h"
 #include "result_array.h"
+#include "signals.h"
+#include "signatures.h"
+#include "step_format.h"
+#include "step_reader.h"
 #include "weights.h"
+#include "words.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -54,6 +58,11 @@ void translate(const std::exception_ptr& failure, void*) {
     PyErr_SetObject(fault_class, instance.ptr());
   }
 }
+
+// A loaded object as Python holds it.
+struct ObjectHandle {
+  std::shared_ptr<const ElfObject> object;
+};
 
 // Weights as Python holds them.
 class PyWeights {
@@ -104,23 +113,39 @@ std::vector<Constant> hold_constants(nb::handle values) {
   return constants;
 }
 
+// What reads the words of steps, none where there are no bytes; their launches name `kernels`.
+template <typename Read>
+auto read_words(const char* name, nb::handle data, const std::vector<uintptr_t>& kernels,
+                Read read) {
+  const HeldBytes bytes(data);
+  decltype(read(std::declval<StepReader&>())) steps;
+  if (bytes.size() == 0) return steps;
+  Words words({name, static_cast<const std::byte*>(bytes.data()), bytes.size()});
+  StepReader reader(words, kernels.size());
+  steps = read(reader);
+  words.end();
+  return steps;
+}
+
 void init_weights(PyWeights* self, const std::vector<ObjectHandle>& objects, nb::handle params,
                   nb::handle constants, int64_t packed_bytes, nb::handle prologue,
-                  std::vector<uintptr_t> functions) {
+                  const std::vector<uintptr_t>& kernels, std::vector<uintptr_t> functions) {
   Prologue parsed;
   parsed.objects = loaded(objects);
   parsed.functions = std::move(functions);
   parsed.params = parse_signatures("params", params);
   parsed.constants = hold_constants(constants);
   parsed.packed_bytes = packed_bytes;
-  parsed.steps = parse_prologue(prologue);
+  parsed.steps = read_words("prologue", prologue, kernels,
+                            [](StepReader& reader) { return reader.prologue(); });
+  for (PrologueStep& item : parsed.steps) resolve(item.step, kernels);
   new (self) PyWeights(std::move(parsed));
 }
 
 void init_program(PyProgram* self, const PyWeights* weights,
                   const std::vector<ObjectHandle>& objects, nb::handle constants, nb::handle inputs,
                   nb::handle outputs, int64_t arena_bytes, nb::handle main,
-                  std::vector<uintptr_t> functions) {
+                  const std::vector<uintptr_t>& kernels, std::vector<uintptr_t> functions) {
   Schedule schedule;
   schedule.objects = loaded(objects);
   schedule.functions = std::move(functions);
@@ -128,7 +153,9 @@ void init_program(PyProgram* self, const PyWeights* weights,
   schedule.inputs = parse_signatures("inputs", inputs);
   schedule.outputs = parse_signatures("outputs", outputs);
   schedule.arena_bytes = arena_bytes;
-  schedule.main = parse_main(main);
+  schedule.main =
+      read_words("main", main, kernels, [](StepReader& reader) { return reader.main(); });
+  resolve(schedule.main, kernels);
   new (self) PyProgram(
       weights != nullptr ? weights->weights() : std::make_shared<Weights>(Prologue{}),
       std::move(schedule));
@@ -162,7 +189,8 @@ void bind_classes(nb::module_& module) {
   nb::class_<PyWeights>(module, "Weights")
       .def("__init__", &init_weights, nb::kw_only(), "objects"_a = nb::make_tuple(),
            "params"_a = nb::make_tuple(), "constants"_a = nb::make_tuple(), "packed_bytes"_a = 0,
-           "prologue"_a = nb::make_tuple(), "functions"_a = nb::make_tuple())
+           "prologue"_a = nb::bytes("", 0), "kernels"_a = nb::make_tuple(),
+           "functions"_a = nb::make_tuple())
       .def("set_param", &PyWeights::set_param, "index"_a, "value"_a)
       .def_prop_ro("first_launch", &PyWeights::first_launch)
       .def("release_when_packed", &PyWeights::release_when_packed, "file"_a)
@@ -171,8 +199,8 @@ void bind_classes(nb::module_& module) {
   nb::class_<PyProgram>(module, "Program")
       .def("__init__", &init_program, nb::kw_only(), "weights"_a = nb::none(), "objects"_a,
            "constants"_a = nb::make_tuple(), "inputs"_a = nb::make_tuple(),
-           "outputs"_a = nb::make_tuple(), "arena_bytes"_a = 0, "main"_a = nb::make_tuple(),
-           "functions"_a = nb::make_tuple())
+           "outputs"_a = nb::make_tuple(), "arena_bytes"_a = 0, "main"_a = nb::bytes("", 0),
+           "kernels"_a = nb::make_tuple(), "functions"_a = nb::make_tuple())
       .def("run_slots", &PyProgram::run_slots)
       .def("run_into", &PyProgram::run_into, "inputs"_a, "outputs"_a)
       .def("run_named", &PyProgram::run_named, "inputs"_a.none())
@@ -190,6 +218,7 @@ void bind_classes(nb::module_& module) {
 NB_MODULE(_native, module) {
   // Programs live in caches until the interpreter ends; that is no leak to report.
   nb::set_leak_warnings(false);
+  find_main_thread();
   error_class =
       new_exception(module, "Error", "A refused argument, object or schedule.", PyExc_ValueError);
   fault_class =
@@ -197,6 +226,7 @@ NB_MODULE(_native, module) {
   nb::register_exception_translator(translate);
   module.attr("ABI_VERSION") = kKernelAbi;
   module.attr("ARTIFACT_FORMAT") = kArtifactFormat;
+  module.attr("STEPS_VERSION") = kStepsVersion;
   module.attr("BASE_ARENA") = kBaseArena;
   module.attr("BASE_PACKED") = kBasePacked;
   module.attr("BASE_ERROR") = kBaseError;

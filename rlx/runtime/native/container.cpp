@@ -76,8 +76,9 @@ Header read_header(const std::byte* data, size_t size) {
       header.reserved[0] != 0 || header.reserved[1] != 0) {
     refuse("header", "damage: its checksum does not fit", "what was written");
   }
-  if (header.abi != kKernelAbi) {
-    refuse("header", "code for runtime ABI " + number(header.abi), "ABI " + number(kKernelAbi),
+  if (header.abi < kOldestKernelAbi || header.abi > kKernelAbi) {
+    refuse("header", "code for runtime ABI " + number(header.abi),
+           "ABI " + number(kOldestKernelAbi) + " to " + number(kKernelAbi),
            "compile the artifact again with this version");
   }
   if (header.size != size) {

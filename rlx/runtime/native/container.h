@@ -9,7 +9,7 @@
 
 namespace rlx {
 
-inline constexpr uint32_t kArtifactFormat = 5;
+inline constexpr uint32_t kArtifactFormat = 6;
 
 struct Part {
   std::string name;

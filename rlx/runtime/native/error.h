@@ -1,4 +1,4 @@
-// The two failures of the native runtime. Both are values of plain text and numbers, so that any
+// The failures of the native runtime. The first two are values of plain text and numbers, so that any
 // front (Python, C++) can turn them into its own.
 #pragma once
 
@@ -53,6 +53,12 @@ class Fault : public std::exception {
 
  private:
   std::string message_;
+};
+
+// A call that its watch ended. Its outputs are unspecified; the next call is as any.
+class Interrupted : public std::exception {
+ public:
+  const char* what() const noexcept override { return "the call was interrupted"; }
 };
 
 }  // namespace rlx

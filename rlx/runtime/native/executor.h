@@ -13,14 +13,15 @@
 #include "pool.h"
 #include "schedule.h"
 #include "trace.h"
+#include "watch.h"
 
 namespace rlx {
 
-// What one run of an entry has to itself: where each memory lies, and the error record.
+// What one run of an entry has to itself: where each memory lies, and its record.
 struct Frame {
   // For so many memories, and launches of at most so many buffers.
   Frame(size_t memories, size_t most_buffers) : bases(memories), buffers(most_buffers) {
-    bases[kBaseError] = reinterpret_cast<std::byte*>(error);
+    bases[kBaseError] = reinterpret_cast<std::byte*>(&record);
   }
   Frame(const Frame&) = delete;
   Frame& operator=(const Frame&) = delete;
@@ -35,7 +36,7 @@ struct Frame {
 
   std::vector<std::byte*> bases;  // by number
   std::vector<void*> buffers;     // of the launch in flight
-  int64_t error[2] = {0, 0};      // code, site
+  Record record;
 };
 
 // What a launch took so far.
@@ -50,6 +51,7 @@ class Executor {
   explicit Executor(Frame& frame, LaunchTime* times = nullptr, uint32_t first = 0)
       : frame_(frame),
         pool_(Pool::instance()),
+        watch_(frame.record.watch),
         times_(times),
         first_(first),
         observed_(times != nullptr || Trace::on()) {}
@@ -67,9 +69,10 @@ class Executor {
 
  private:
   bool run(const Launch& launch) {
-    for (size_t i = 0; i < launch.buffers.size(); ++i) frame_.buffers[i] = at(launch.buffers[i]);
-    const Task task{reinterpret_cast<Kernel>(launch.kernel), launch.range, launch.grain,
-                    static_cast<size_t>(launch.scratch_bytes), frame_.buffers.data(),
+    if (ends()) return false;
+    for (size_t i = 0; i < launch.places.size(); ++i) frame_.buffers[i] = at(launch.places[i]);
+    const Task task{reinterpret_cast<Kernel>(launch.kernel), launch.range(), launch.grain(),
+                    static_cast<size_t>(launch.scratch_bytes()), frame_.buffers.data(),
                     launch.sizes.data()};
     if (observed_) {
       observe(launch, task);
@@ -92,23 +95,24 @@ class Executor {
     }
     if (traced) {
       Trace::instance().record(
-          {began, ended, launch.number, TraceKind::kLaunch, 0, launch.range});
+          {began, ended, launch.number, TraceKind::kLaunch, 0, launch.range()});
     }
   }
 
   bool run(const If& branch) {
-    return run(holds(branch.condition) ? branch.then_steps : branch.else_steps);
+    return run(holds(branch.flag) ? branch.then : branch.otherwise);
   }
 
   bool run(const While& loop) {
     for (int64_t iteration = 0;; ++iteration) {
-      if (!run(loop.condition_steps)) return false;
-      if (!holds(loop.condition)) return true;
+      if (ends()) return false;  // its steps need not launch anything
+      if (!run(loop.test)) return false;
+      if (!holds(loop.flag)) return true;
       // A fault may have spoilt the condition for good.
-      if (frame_.error[0] != 0) return false;
-      if (iteration == loop.max_iterations) {
-        frame_.error[0] = kFaultLoopLimit;
-        frame_.error[1] = loop.site;
+      if (frame_.record.code != 0) return false;
+      if (iteration == loop.limit) {
+        frame_.record.code = kFaultLoopLimit;
+        frame_.record.site = loop.site;
         return false;
       }
       if (!run(loop.body)) return false;
@@ -117,15 +121,18 @@ class Executor {
 
   bool run(const For& loop) {
     const size_t depth = depth_++;
-    for (int64_t iteration = 0; iteration < loop.count; ++iteration) {
-      const int64_t round = loop.reverse ? loop.count - 1 - iteration : iteration;
+    for (int64_t iteration = 0; iteration < loop.rounds; ++iteration) {
+      if (ends()) return false;
+      const int64_t round = loop.reverse ? loop.rounds - 1 - iteration : iteration;
       rounds_[depth] = round;
-      if (loop.counts) std::memcpy(at(loop.counter), &round, sizeof round);
+      if (loop.counter) std::memcpy(at(*loop.counter), &round, sizeof round);
       if (!run(loop.body)) return false;
     }
     --depth_;
     return true;
   }
+
+  bool ends() { return watch_ != nullptr && watch_->ends(); }
 
   std::byte* at(const Ref& ref) const {
     int64_t offset = ref.offset;
@@ -135,10 +142,11 @@ class Executor {
     return frame_.bases[static_cast<size_t>(ref.base)] + offset;
   }
 
-  bool holds(const Ref& condition) const { return *at(condition) != std::byte{0}; }
+  bool holds(const Ref& flag) const { return *at(flag) != std::byte{0}; }
 
   Frame& frame_;
   Pool& pool_;
+  Watch* const watch_;
   LaunchTime* times_;
   uint32_t first_;
   size_t depth_ = 0;  // `for` steps around the step that runs

@@ -15,17 +15,28 @@ namespace rlx {
 class GilReleased {
  public:
   GilReleased() : state_(PyEval_SaveThread()) {}
-  ~GilReleased() {
+  ~GilReleased() { take(); }
+
+  // Runs `body`, which throws nothing, with the GIL.
+  template <typename Body>
+  void held(Body body) {
+    take();
+    body();
+    state_ = PyEval_SaveThread();
+  }
+
+  GilReleased(const GilReleased&) = delete;
+  GilReleased& operator=(const GilReleased&) = delete;
+
+ private:
+  void take() {
     try {
       PyEval_RestoreThread(state_);
     } catch (...) {
       for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
     }
   }
-  GilReleased(const GilReleased&) = delete;
-  GilReleased& operator=(const GilReleased&) = delete;
 
- private:
   PyThreadState* state_;
 };
 

@@ -21,9 +21,10 @@
 
 namespace rlx {
 
-// Kernel ABI, version 1: computes the indices [begin, end) of the launch's range. The result of an
+// Kernel ABI, version 2: computes the indices [begin, end) of the launch's range. The result of an
 // index must not depend on how the range is cut.
-inline constexpr int kKernelAbi = 1;
+inline constexpr int kKernelAbi = 2;
+inline constexpr int kOldestKernelAbi = 1;  // whose kernels run here too: they never ask for rounds
 using Kernel = void (*)(int64_t begin, int64_t end, void* const* buffers, const int64_t* sizes,
                         void* scratch);
 

@@ -26,23 +26,25 @@ Program::Program(std::shared_ptr<Weights> weights, Schedule schedule)
 
 Program::~Program() = default;
 
-void Program::run(void* const* inputs, void* const* outputs) {
+void Program::run(void* const* inputs, void* const* outputs, Watch* watch) {
   const TraceSpan span(TraceKind::kRun, launches_.first);
   std::unique_ptr<CallFrame> frame = take_frame();
   std::byte** io = frame->bases.data() + first_input_;
   for (size_t i = 0; i < schedule_.inputs.size(); ++i) *io++ = static_cast<std::byte*>(inputs[i]);
   for (size_t i = 0; i < schedule_.outputs.size(); ++i) *io++ = static_cast<std::byte*>(outputs[i]);
 
-  std::shared_lock<Gate> together = weights_->enter();
+  std::shared_lock<Gate> together = weights_->enter(watch);
   if (frame->weights_version != weights_->version()) {
     weights_->place(*frame);
     frame->weights_version = weights_->version();
   }
+  frame->record.watch = watch;
   LaunchTime* times = profiling_.load(std::memory_order_relaxed) ? times_.get() : nullptr;
   Executor(*frame, times, launches_.first).run(schedule_.main);
   together.unlock();
 
-  const int64_t code = frame->error[0], site = frame->error[1];
+  if (watch != nullptr && watch->ended()) throw Interrupted();
+  const int64_t code = frame->record.code, site = frame->record.site;
   frames_.give(frame.release());
   if (code != 0) throw Fault(code, site);
 }
@@ -60,7 +62,7 @@ std::unique_ptr<Program::CallFrame> Program::take_frame() {
     frame->bases[kBaseArena] = frame->arena.data();
     frame->place(schedule_.constants, first_constant_);
   }
-  frame->error[0] = frame->error[1] = 0;
+  frame->record.code = frame->record.site = 0;
   return frame;
 }
 

@@ -24,9 +24,9 @@ class Program {
 
   // One call. The pointers are those of the schedule's inputs and outputs, in order, each aligned
   // to its item and as large as its signature says. Throws Error when a param was never set or
-  // memory ran out, and Fault when the call's error record is nonzero at the end. Allocates nothing
-  // in steady state.
-  void run(void* const* inputs, void* const* outputs);
+  // memory ran out, Fault when the call's error record is nonzero at the end, and Interrupted when
+  // `watch` ended it; then the outputs are unspecified. Allocates nothing in steady state.
+  void run(void* const* inputs, void* const* outputs, Watch* watch = nullptr);
 
   // Adds up the nanoseconds and the number of calls of each launch, from zero, while on.
   void set_profiling(bool on);

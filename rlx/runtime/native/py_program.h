@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "gil.h"
 #include "program.h"
 #include "result_array.h"
+#include "signals.h"
 #include "weights.h"
 
 namespace rlx {
@@ -219,12 +221,40 @@ class PyProgram {
     }
 
     void run() {
-      GilReleased released;
-      void** inputs = slots_->pointers.data();
-      owner_.program_.run(inputs, inputs + owner_.schedule().inputs.size());
+      const size_t count = owner_.schedule().inputs.size();
+      void* const* inputs = slots_->pointers.data();
+      void* const* outputs = inputs + count;
+      if (!takes_signals()) {
+        GilReleased released;
+        owner_.program_.run(inputs, outputs);
+        return;
+      }
+      Signals signals(inputs, count, outputs, owner_.schedule().outputs.size());
+      try {
+        GilReleased released;
+        signals.use(&released);
+        owner_.program_.run(inputs, outputs, &signals);
+      } catch (const Interrupted&) {
+        spoil(signals, outputs);
+      } catch (...) {
+        if (!signals.raise()) throw;
+        throw nb::python_error();
+      }
+      if (signals.raise()) throw nb::python_error();
     }
 
    private:
+    // Nobody is to take what is half old and half new for a result: all ones are nan as floats, and
+    // -1 as integers.
+    void spoil(const Signals& signals, void* const* outputs) const {
+      const std::vector<Signature>& signatures = owner_.schedule().outputs;
+      for (size_t i = 0; i < signatures.size(); ++i) {
+        if (!signals.in_place(i)) continue;
+        const int value = signatures[i].dtype == DType::kBool ? 1 : 0xFF;
+        std::memset(outputs[i], value, static_cast<size_t>(signatures[i].bytes()));
+      }
+    }
+
     // False unless it is an array of the signature, and of no subclass.
     bool take_array(PyObject* object, const Signature& signature, Role role) {
       if (reinterpret_cast<PyObject*>(Py_TYPE(object)) != owner_.array_type_.ptr()) return false;

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
+#include <type_traits>
 #include <utility>
 
 #include "error.h"
+#include "step_format.h"
 
 namespace rlx {
 
@@ -56,33 +58,32 @@ class Checker {
     require(kernels_ == Kernels::kNumbers || known(launch.kernel), where,
             "function address " + std::to_string(launch.kernel),
             "one inside the code of the program's objects");
-    require(launch.range >= 0, where, "range " + number(launch.range), "at least 0");
-    require(launch.grain >= 1, where, "grain " + number(launch.grain), "at least 1");
-    require(launch.scratch_bytes >= 0 && launch.scratch_bytes <= kMaxBytes, where,
-            number(launch.scratch_bytes) + " bytes of scratch", "at least 0");
-    for (const Ref& buffer : launch.buffers) place(where, buffer, 0);
+    require(launch.range() >= 0, where, "range " + number(launch.range()), "at least 0");
+    require(launch.grain() >= 1, where, "grain " + number(launch.grain()), "at least 1");
+    require(launch.scratch_bytes() >= 0 && launch.scratch_bytes() <= kMaxBytes, where,
+            number(launch.scratch_bytes()) + " bytes of scratch", "at least 0");
+    for (const Ref& ref : launch.places) place(where, ref, 0);
   }
 
   void check(const std::string& where, const If& branch) {
-    place(where + ".condition", branch.condition, 1);
-    steps(where + ".then", branch.then_steps);
-    steps(where + ".else", branch.else_steps);
+    place(where + ".flag", branch.flag, 1);
+    steps(where + ".then", branch.then);
+    steps(where + ".otherwise", branch.otherwise);
   }
 
   void check(const std::string& where, const While& loop) {
-    steps(where + ".cond", loop.condition_steps);
-    place(where + ".condition", loop.condition, 1);
+    steps(where + ".test", loop.test);
+    place(where + ".flag", loop.flag, 1);
     steps(where + ".body", loop.body);
-    require(loop.max_iterations >= -1, where, "max_iterations " + number(loop.max_iterations),
-            "a limit, or -1 for none");
+    require(loop.limit >= -1, where, "limit " + number(loop.limit), "a limit, or -1 for none");
   }
 
   void check(const std::string& where, const For& loop) {
-    require(loop.count >= 0, where, "count " + number(loop.count), "at least 0");
-    counts_.push_back(loop.count);
+    require(loop.rounds >= 0, where, number(loop.rounds) + " rounds", "at least 0");
+    counts_.push_back(loop.rounds);
     steps(where + ".body", loop.body);
     counts_.pop_back();
-    if (loop.counts) place(where + ".counter", loop.counter, sizeof(int64_t));
+    if (loop.counter) place(where + ".counter", *loop.counter, sizeof(int64_t));
   }
 
   // `bytes` must lie behind the place; 0 admits the end of the memory (an empty tensor).
@@ -122,71 +123,36 @@ class Checker {
   std::vector<int64_t> counts_;  // rounds of the loops around the step, the outermost first
 };
 
-struct MostBuffers {
-  size_t operator()(const Launch& launch) const { return launch.buffers.size(); }
-  size_t operator()(const If& branch) const {
-    return std::max(most_buffers(branch.then_steps), most_buffers(branch.else_steps));
+// Calls `found` with each launch of steps, in the order in which a reader meets them. `S` is Steps or
+// Step, or a const one.
+template <typename S, typename F>
+void each_launch(S& steps, F& found) {
+  if constexpr (std::is_same_v<std::remove_const_t<S>, Steps>) {
+    for (auto& step : steps) each_launch(step, found);
+  } else {
+    std::visit(
+        [&](auto& op) {
+          using Op = std::remove_const_t<std::remove_reference_t<decltype(op)>>;
+          if constexpr (std::is_same_v<Op, Launch>) {
+            found(op);
+          } else {
+            each_field(op, [&](auto& field) {
+              using Field = std::remove_const_t<std::remove_reference_t<decltype(field)>>;
+              if constexpr (std::is_same_v<Field, Steps>) each_launch(field, found);
+            });
+          }
+        },
+        steps.op);
   }
-  size_t operator()(const While& loop) const {
-    return std::max(most_buffers(loop.condition_steps), most_buffers(loop.body));
-  }
-  size_t operator()(const For& loop) const { return most_buffers(loop.body); }
-};
+}
 
-struct LaunchCount {
-  size_t operator()(const Launch&) const { return 1; }
-  size_t operator()(const If& branch) const {
-    return launch_count(branch.then_steps) + launch_count(branch.else_steps);
-  }
-  size_t operator()(const While& loop) const {
-    return launch_count(loop.condition_steps) + launch_count(loop.body);
-  }
-  size_t operator()(const For& loop) const { return launch_count(loop.body); }
-};
-
-// Collects the launches of steps, each before what follows it.
-struct Launches {
-  void add(Steps& steps) {
-    for (Step& step : steps) add(step);
-  }
-  void add(Step& step) { std::visit(*this, step.op); }
-
-  void operator()(Launch& launch) { found.push_back(&launch); }
-  void operator()(If& branch) {
-    add(branch.then_steps);
-    add(branch.else_steps);
-  }
-  void operator()(While& loop) {
-    add(loop.condition_steps);
-    add(loop.body);
-  }
-  void operator()(For& loop) { add(loop.body); }
-
-  LaunchNumbers number() const {
-    static std::atomic<uint32_t> next{1};
-    const auto count = static_cast<uint32_t>(found.size());
-    const uint32_t first = next.fetch_add(std::max(count, 1u), std::memory_order_relaxed);
-    for (uint32_t i = 0; i < count; ++i) found[i]->number = first + i;
-    return {first, count};
-  }
-
-  std::vector<Launch*> found;
-};
-
-struct Resolve {
-  void operator()(Launch& launch) const { launch.kernel = addresses[launch.kernel]; }
-  void operator()(If& branch) const {
-    resolve(branch.then_steps, addresses);
-    resolve(branch.else_steps, addresses);
-  }
-  void operator()(While& loop) const {
-    resolve(loop.condition_steps, addresses);
-    resolve(loop.body, addresses);
-  }
-  void operator()(For& loop) const { resolve(loop.body, addresses); }
-
-  const std::vector<uintptr_t>& addresses;
-};
+LaunchNumbers numbered(const std::vector<Launch*>& launches) {
+  static std::atomic<uint32_t> next{1};
+  const auto count = static_cast<uint32_t>(launches.size());
+  const uint32_t first = next.fetch_add(std::max(count, 1u), std::memory_order_relaxed);
+  for (uint32_t i = 0; i < count; ++i) launches[i]->number = first + i;
+  return {first, count};
+}
 
 void append_sizes(std::vector<int64_t>& sizes, const std::vector<Signature>& signatures) {
   for (const Signature& signature : signatures) sizes.push_back(signature.bytes());
@@ -274,7 +240,8 @@ void check_steps(const char* where, const Steps& steps, std::vector<int64_t> siz
 }
 
 void resolve(Step& step, const std::vector<uintptr_t>& addresses) {
-  std::visit(Resolve{addresses}, step.op);
+  const auto put = [&](Launch& launch) { launch.kernel = addresses[launch.kernel]; };
+  each_launch(step, put);
 }
 
 void resolve(Steps& steps, const std::vector<uintptr_t>& addresses) {
@@ -282,40 +249,44 @@ void resolve(Steps& steps, const std::vector<uintptr_t>& addresses) {
 }
 
 LaunchNumbers number_launches(Steps& steps) {
-  Launches launches;
-  launches.add(steps);
-  return launches.number();
+  std::vector<Launch*> launches;
+  const auto add = [&](Launch& launch) { launches.push_back(&launch); };
+  each_launch(steps, add);
+  return numbered(launches);
 }
 
 LaunchNumbers number_launches(Prologue& prologue) {
-  Launches launches;
-  for (PrologueStep& item : prologue.steps) launches.add(item.step);
-  return launches.number();
+  std::vector<Launch*> launches;
+  const auto add = [&](Launch& launch) { launches.push_back(&launch); };
+  for (PrologueStep& item : prologue.steps) each_launch(item.step, add);
+  return numbered(launches);
 }
 
 size_t launch_count(const Steps& steps) {
   size_t count = 0;
-  for (const Step& step : steps) count += std::visit(LaunchCount{}, step.op);
+  const auto add = [&](const Launch&) { ++count; };
+  each_launch(steps, add);
   return count;
 }
 
 size_t launch_count(const Prologue& prologue) {
   size_t count = 0;
-  for (const PrologueStep& item : prologue.steps) count += std::visit(LaunchCount{}, item.step.op);
+  const auto add = [&](const Launch&) { ++count; };
+  for (const PrologueStep& item : prologue.steps) each_launch(item.step, add);
   return count;
 }
 
 size_t most_buffers(const Steps& steps) {
   size_t most = 0;
-  for (const Step& step : steps) most = std::max(most, std::visit(MostBuffers{}, step.op));
+  const auto look = [&](const Launch& launch) { most = std::max(most, launch.places.size()); };
+  each_launch(steps, look);
   return most;
 }
 
 size_t most_buffers(const Prologue& prologue) {
   size_t most = 0;
-  for (const PrologueStep& item : prologue.steps) {
-    most = std::max(most, std::visit(MostBuffers{}, item.step.op));
-  }
+  const auto look = [&](const Launch& launch) { most = std::max(most, launch.places.size()); };
+  for (const PrologueStep& item : prologue.steps) each_launch(item.step, look);
   return most;
 }
 

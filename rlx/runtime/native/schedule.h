@@ -1,9 +1,11 @@
 // What a program executes: a tree of steps over named memory.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -72,33 +74,38 @@ inline constexpr int kMaxDepth = 64;
 struct Step;
 using Steps = std::vector<Step>;
 
+// The fields of a step are named as in rlx/schedule/steps.py; step_format.h, which is generated, says
+// in which order they are written.
 struct Launch {
   uint32_t number = 0;   // in this process, by number_launches; 0: none yet
   uintptr_t kernel = 0;  // in the code of one of the schedule's objects, or one of its functions
-  int64_t range = 0, grain = 1, scratch_bytes = 0;
-  std::vector<Ref> buffers;
+  std::array<int64_t, 3> grid = {0, 1, 0};
+  std::vector<Ref> places;
   std::vector<int64_t> sizes;
+
+  int64_t range() const { return grid[0]; }
+  int64_t grain() const { return grid[1]; }
+  int64_t scratch_bytes() const { return grid[2]; }
 };
 
 struct If {
-  Ref condition;  // a bool of one byte
-  Steps then_steps, else_steps;
+  Ref flag;  // a bool of one byte
+  Steps then, otherwise;
 };
 
 struct While {
-  Steps condition_steps;  // run before each look at the condition
-  Ref condition;          // a bool of one byte
+  Steps test;  // run before each look at the flag
+  Ref flag;    // a bool of one byte
   Steps body;
-  int64_t max_iterations = -1;  // -1: no limit
-  int64_t site = 0;             // written to the error record with kFaultLoopLimit
+  int64_t limit = -1;  // the most rounds; -1: any number
+  int64_t site = 0;    // written to the error record with kFaultLoopLimit
 };
 
 struct For {
-  int64_t count = 0;
+  int64_t rounds = 0;
   Steps body;
-  bool counts = false;
-  Ref counter;           // if `counts`: where the round is stored as int64 before each iteration
-  bool reverse = false;  // rounds run from count - 1 down to 0
+  std::optional<Ref> counter;  // where the round is stored as int64 before each iteration
+  bool reverse = false;        // rounds run from the last down to 0
 };
 
 struct Step {

@@ -1,4 +1,4 @@
-// Reads the steps of an artifact's schedules.
+// Reads the steps of schedules from words.
 #pragma once
 
 #include <cstddef>
@@ -20,22 +20,20 @@ struct DeviceKernel {
 // that fit `device`.
 class StepReader {
  public:
-  // The words of the shortest step.
-  static constexpr size_t kWords = 6;
-
   StepReader(Words& words, size_t kernels, const std::vector<DeviceKernel>* device = nullptr)
       : words_(words), kernels_(kernels), device_(device) {}
 
-  // Each throws Error for what is malformed.
-  Steps steps(int depth);
-  Step step(int depth);
+  // Each reads the version of the words, and throws Error for what is malformed.
+  Steps main();
+  std::vector<PrologueStep> prologue();
 
  private:
-  Launch launch();
+  struct Fields;
+
+  void version();
+  Steps steps(int depth);
+  Step step(int depth);
   void check(const DeviceKernel& kernel, const Launch& launch) const;
-  If branch(int depth);
-  While repeat(int depth);
-  For loop(int depth);
 
   Words& words_;
   size_t kernels_;

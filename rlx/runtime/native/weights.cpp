@@ -42,11 +42,11 @@ std::shared_ptr<void> Weights::set_param(size_t index, const void* data,
   return owner;
 }
 
-std::shared_lock<Gate> Weights::enter() {
+std::shared_lock<Gate> Weights::enter(Watch* watch) {
   std::shared_lock<Gate> together(gate_);
   while (stale_) {  // again, if a param was set between the two locks
     together.unlock();
-    refresh();
+    refresh(watch);
     together.lock();
   }
   return together;
@@ -58,7 +58,7 @@ void Weights::place(Frame& frame) const {
 }
 
 // Runs the prologue steps that are due, alone.
-void Weights::refresh() {
+void Weights::refresh(Watch* watch) {
   std::lock_guard<Gate> alone(gate_);
   if (!stale_) return;
   require_params();
@@ -68,7 +68,8 @@ void Weights::refresh() {
     packed_->prefer_huge_pages();
   }
   place(frame_);
-  frame_.error[0] = frame_.error[1] = 0;
+  frame_.record.code = frame_.record.site = 0;
+  frame_.record.watch = watch;
   // A param of a mapped file is not needed again when it is packed. Its pages go at once: together
   // they would take as much memory as what is packed from them.
   const FilePages files;
@@ -82,7 +83,8 @@ void Weights::refresh() {
     if (!stale_steps_[i]) continue;
     const PrologueStep& step = prologue_.steps[i];
     executor.run(step.step);
-    if (frame_.error[0] != 0) throw Fault(frame_.error[0], frame_.error[1]);
+    if (watch != nullptr && watch->ended()) throw Interrupted();
+    if (frame_.record.code != 0) throw Fault(frame_.record.code, frame_.record.site);
     stale_steps_[i] = false;
     for (int64_t followed : step.follows) {
       if (--readers[followed] != 0) continue;

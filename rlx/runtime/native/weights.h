@@ -30,8 +30,9 @@ class Weights {
   std::shared_ptr<void> set_param(size_t index, const void* data, std::shared_ptr<void> owner);
 
   // Holds off changes for as long as the lock lives, once the prologue steps that are due have run.
-  // Throws Error when a param was never set or memory ran out, and Fault when a step failed.
-  std::shared_lock<Gate> enter();
+  // Throws Error when a param was never set or memory ran out, Fault when a step failed, and
+  // Interrupted when `watch` ended them; then they are due again.
+  std::shared_lock<Gate> enter(Watch* watch = nullptr);
 
   // Names a mapped file that params lie in. Once the prologue has run, the memory of its pages is
   // given back: what was packed is not read again, and other pages are read from the file again.
@@ -48,7 +49,7 @@ class Weights {
     bool set = false;
   };
 
-  void refresh();
+  void refresh(Watch* watch);
   void require_params() const;
 
   const LaunchNumbers launches_;

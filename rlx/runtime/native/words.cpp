@@ -88,6 +88,15 @@ std::vector<int64_t> Words::list() {
   return values;
 }
 
+size_t Words::begin_block() {
+  const size_t size = count();
+  return at_ + size;
+}
+
+void Words::end_block(size_t end) const {
+  if (at_ != end) refuse("a block that does not end here", "one as long as it says");
+}
+
 void Words::end() const {
   if (left() != 0) refuse(std::to_string(left()) + " words behind the end", "none");
 }

@@ -27,6 +27,9 @@ class Words {
   // The length in bytes, then as many, padded with zeros to whole words.
   std::string text();
   std::vector<int64_t> list();
+  // A number of words that belong together; `end_block` takes what this returns, where they end.
+  size_t begin_block();
+  void end_block(size_t end) const;
   void end() const;
 
  private:

@@ -5,14 +5,15 @@
     write_bundle(rlx.compile_artifact(graph, "webgpu", params=params), "site/model")
 
 A page loads ``rlx.js`` from the folder, which loads the rest; nothing comes from elsewhere. The
-files are ``rlx.js``; ``program.json``, which has the steps and the memories; ``kernels.wgsl``;
-``weights.bin``, the params and constants one after another; and ``index.html``, a page that runs
-the program on inputs of its own, as an example.
+files are ``rlx.js`` and ``steps.js``, the code; ``program.json``, which has the steps and the
+memories; ``kernels.wgsl``; ``weights.bin``, the params and constants one after another; and
+``index.html``, a page that runs the program on inputs of its own, as an example.
 """
 
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,17 @@ import numpy as np
 
 from rlx.errors import ArtifactError
 from rlx.runtime.artifact import Artifact, Variant
-from rlx.targets.gpu.program import Branch, Dispatch, For, GpuProgram, Place, Repeat, Step
+from rlx.schedule.codec import main_words
+from rlx.schedule.steps import Place, Step
+from rlx.targets.gpu.program import GpuProgram
 from rlx.types import DTYPES
 
 __all__ = ["FORMAT", "write_bundle"]
 
-FORMAT = 1
+FORMAT = 2
 """The number of ``program.json``'s format, which ``rlx.js`` checks."""
 
-_COPIED = ("rlx.js", "index.html")
+_COPIED = ("rlx.js", "steps.js", "index.html")
 
 _ALIGNED = 16
 
@@ -107,40 +110,13 @@ def _described(program: GpuProgram, offsets: Sequence[int]) -> dict[str, Any]:
             kind: [{"name": name, "dtype": dt, "shape": list(shape)} for name, dt, shape in found]
             for kind, found in signatures.items()
         },
-        "prologue": [_step(step) for step, _ in program.prologue],
-        "main": [_step(step) for step in program.main],
+        "prologue": _words([step for step, _ in program.prologue]),
+        "main": _words(program.main),
         "sites": [f"{file}:{line}: {message}" for message, file, line in program.sites],
     }
 
 
-def _place(p: Place) -> list[Any]:
-    return [p.memory, p.offset, [list(m) for m in p.moves]]
-
-
-def _step(step: Step) -> dict[str, Any]:
-    match step:
-        case Dispatch():
-            return {
-                "kind": "dispatch", "kernel": step.kernel, "groups": list(step.groups),
-                "places": [_place(p) for p in step.places], "params": list(step.params),
-            }  # fmt: skip
-        case Branch():
-            return {
-                "kind": "branch", "flag": _place(step.flag), "then": _steps(step.then),
-                "otherwise": _steps(step.otherwise),
-            }  # fmt: skip
-        case Repeat():
-            return {
-                "kind": "repeat", "test": _steps(step.test), "flag": _place(step.flag),
-                "body": _steps(step.body), "limit": step.limit, "site": step.site,
-            }  # fmt: skip
-        case For():
-            counter = None if step.counter is None else _place(step.counter)
-            return {
-                "kind": "for", "rounds": step.rounds, "body": _steps(step.body),
-                "counter": counter, "reverse": step.reverse,
-            }  # fmt: skip
-
-
-def _steps(steps: Sequence[Step]) -> list[dict[str, Any]]:
-    return [_step(s) for s in steps]
+def _words(steps: Sequence[Step[Place]]) -> list[int]:
+    """The words of steps, which ``rlx.js`` reads by the table in ``steps.js``."""
+    words = main_words(steps)
+    return list(struct.unpack(f"<{len(words) // 8}q", words))

@@ -5,8 +5,10 @@
 //     const { y } = await model.run({ x: new Float32Array([1, 2, 3, 4]) });
 //
 // `model.inputs` and `model.outputs` have the name, dtype and shape of each array. Arrays are flat,
-// in row-major order, and of the type of `ARRAYS`; f16 and bf16 are given as their bits. Outputs
-// without a name are called out0, out1, ...
+// in row-major order, and of the type of `ARRAYS`; f16 and bf16 are given as their bits. Outputs that
+// the graph gives no names are called 0, 1, ...
+
+import { KINDS, VERSION } from "./steps.js";
 
 export const ARRAYS = {
   f32: Float32Array, i32: Int32Array, u32: Uint32Array, i16: Int16Array, u16: Uint16Array,
@@ -14,7 +16,7 @@ export const ARRAYS = {
   c64: Float32Array,
 };
 
-const FORMAT = 1;
+const FORMAT = 2;
 const WORD = 16;
 const LIMITS = [
   "maxBufferSize", "maxStorageBufferBindingSize", "maxStorageBuffersPerShaderStage",
@@ -54,9 +56,11 @@ async function open() {
 class Model {
   constructor(program, device) {
     this.program = program;
+    this.prologue = stepsOf(program.prologue);
+    this.main = stepsOf(program.main);
     this.device = device;
     this.inputs = program.inputs;
-    this.outputs = program.outputs.map((o, n) => ({ ...o, name: o.name || `out${n}` }));
+    this.outputs = program.outputs;
     this.alignment = Math.max(WORD, device.limits.minStorageBufferOffsetAlignment);
     this.encoder = null;
     this.queue = Promise.resolve();
@@ -78,7 +82,7 @@ class Model {
       program.memories.findIndex((m) => m.role === role && m.index === index);
     const module = device.createShaderModule({ code });
     this.kernels = await Promise.all(program.kernels.map((k) => this.kernel(k, module)));
-    await this.steps(program.prologue, []);
+    await this.steps(this.prologue, []);
     this.flush();
     for (const _ of ["validation", "out-of-memory"]) {
       const error = await device.popErrorScope();
@@ -116,7 +120,7 @@ class Model {
     for (const name of Object.keys(feeds))
       if (!this.inputs.some((i) => i.name === name)) throw new Error(`rlx: no input is called ${name}`);
     this.write(this.memory("error", 0), 0, new Int32Array(2));
-    await this.steps(this.program.main, []);
+    await this.steps(this.main, []);
     this.flush();
     await this.check();
     const found = {};
@@ -175,21 +179,21 @@ class Model {
 
   async steps(list, rounds) {
     for (const step of list) {
-      if (step.kind === "dispatch") this.dispatch(step, rounds);
+      if (step.kind === "Launch") this.Launch(step, rounds);
       else await this[step.kind](step, rounds);
     }
   }
 
-  dispatch(step, rounds) {
-    if (step.groups.includes(0)) return;
+  Launch(step, rounds) {
+    if (step.grid.includes(0)) return;
     const kernel = this.kernels[step.kernel];
-    const moves = step.places.some((p) => p[2].length);
+    const moves = step.places.some((p) => p.moves.length);
     const bound = (!moves && step.bound) || this.bind(step, kernel, rounds);
     if (!moves) step.bound = bound;
     const pass = this.commands().beginComputePass();
     pass.setPipeline(kernel.pipeline);
     pass.setBindGroup(0, bound);
-    pass.dispatchWorkgroups(...step.groups);
+    pass.dispatchWorkgroups(...step.grid);
     pass.end();
   }
 
@@ -200,9 +204,9 @@ class Model {
       const at = offset(place, rounds);
       const first = Math.floor(at / this.alignment) * this.alignment;
       starts.push((at - first) / elements[binding]);
-      return { binding, resource: { buffer: this.buffers[place[0]], offset: first } };
+      return { binding, resource: { buffer: this.buffers[place.base], offset: first } };
     });
-    const params = new Int32Array([...step.params, ...starts]);
+    const params = new Int32Array([...step.sizes, ...starts]);
     if (params.length) {
       const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST;
       const buffer = this.device.createBuffer({ size: up(params.byteLength, WORD), usage });
@@ -213,14 +217,14 @@ class Model {
   }
 
   async flag(place, rounds) {
-    return new Uint8Array(await this.read(place[0], offset(place, rounds), 1))[0] !== 0;
+    return new Uint8Array(await this.read(place.base, offset(place, rounds), 1))[0] !== 0;
   }
 
-  async branch(step, rounds) {
+  async If(step, rounds) {
     await this.steps((await this.flag(step.flag, rounds)) ? step.then : step.otherwise, rounds);
   }
 
-  async repeat(step, rounds) {
+  async While(step, rounds) {
     for (let done = 0; ; ++done) {
       await this.steps(step.test, rounds);
       if (!(await this.flag(step.flag, rounds))) return;
@@ -233,20 +237,42 @@ class Model {
     }
   }
 
-  async for(step, rounds) {
+  async For(step, rounds) {
     for (let n = 0; n < step.rounds; ++n) {
       const round = step.reverse ? step.rounds - 1 - n : n;
       if (step.counter) {
         const number = new Int32Array([round, 0]);
-        this.write(step.counter[0], offset(step.counter, rounds), number);
+        this.write(step.counter.base, offset(step.counter, rounds), number);
       }
       await this.steps(step.body, [...rounds, round]);
     }
   }
 }
 
-function offset([, first, moves], rounds) {
-  return moves.reduce((at, [depth, step]) => at + rounds[depth] * step, first);
+function offset(place, rounds) {
+  return place.moves.reduce((at, [depth, step]) => at + rounds[depth] * step, place.offset);
+}
+
+/** The steps that words say, by the table of steps.js. */
+function stepsOf(words) {
+  let at = 0;
+  const word = () => words[at++];
+  const each = (read) => Array.from({ length: word() }, read);
+  const place = () => ({ base: word(), offset: word(), moves: each(() => [word(), word()]) });
+  const step = () => {
+    const { kind, fields } = KINDS[word()];
+    return Object.fromEntries([["kind", kind], ...fields.map(([name, type]) => [name, read[type]()])]);
+  };
+  const read = {
+    kernel: word, word, flag: () => word() !== 0, grid: () => [word(), word(), word()],
+    words: () => each(word), place, places: () => each(place), steps: () => each(step),
+    "place?": () => {
+      const there = word(), found = place();
+      return there ? found : null;
+    },
+  };
+  if (word() !== VERSION) throw new Error(`rlx: steps.js reads steps of version ${VERSION}`);
+  return each(step);
 }
 
 function checked({ name, dtype, shape }, feeds) {

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from rlx.tools.arrays import Once, named_arrays, pair
 from rlx.tools.feeds import random_arrays
 from rlx.tools.graphs import add_graph_options, refuse_graph_options, sized_graph_from
+from rlx.tools.options import add_device
 
 if TYPE_CHECKING:
-    from rlx.runtime.session import CompiledGraph, Session
+    from rlx.runtime.session import CompiledGraph
 
 __all__ = ["add_arguments", "run"]
 
@@ -25,6 +26,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
             option, action=Once, type=pair, default=[], metavar="NAME=FILE.npy",
             help=f"{what}; by default it is random",
         )  # fmt: skip
+    add_device(p)
     p.add_argument("--threads", type=int, help="number of threads; by default what is allowed")
     p.add_argument("--repeat", type=int, default=20, help="number of runs (20)")
     p.add_argument("--json", action="store_true", help="print plain data in place of a table")
@@ -32,10 +34,9 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the graph on the given arrays, and random ones, and print its profile."""
-    import rlx
     from rlx.roofline import measure
 
-    compiled = _compiled(rlx.Session("cpu", threads=args.threads), args)
+    compiled = _compiled(args)
     graph = compiled.graph
     types = {str(v.name): v.dtype.name for v in (*graph.inputs, *graph.params)}
     arrays = random_arrays(graph)
@@ -48,9 +49,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _compiled(session: Session, args: argparse.Namespace) -> CompiledGraph:
-    """The file, compiled if it is not yet."""
+def _compiled(args: argparse.Namespace) -> CompiledGraph:
+    """The file, compiled if it is not yet; an artifact for the device that it was made for."""
+    from rlx import Artifact, Session
+
     if args.graph.endswith(".rlx"):
         refuse_graph_options(args.graph, args)
-        return session.load(args.graph)
-    return session.compile(sized_graph_from(args.graph, args))
+        artifact = Artifact.load(args.graph)
+        return Session(args.device or artifact.target, threads=args.threads).load(artifact)
+    graph = sized_graph_from(args.graph, args)
+    return Session(args.device, threads=args.threads).compile(graph)

@@ -15,9 +15,9 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     p.add_argument("graph", help="a graph's text, as rlx.save writes it, or an ONNX model (.onnx)")
     p.add_argument("-o", dest="output", required=True, metavar="FILE", help="the artifact")
     p.add_argument(
-        "--target", action="append", metavar="TARGET",
+        "--target", "--device", action="append", metavar="TARGET",
         help="what to compile for, such as cpu:x86-64-v3, cuda:sm_90 or vulkan, which need not be"
-        " here; may be given again for others of its kind; default: this CPU",
+        " here; may be given again for others of its kind; default: RLX_DEVICE, else this CPU",
     )  # fmt: skip
     add_graph_options(p)
     add_params(p)
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     import rlx
 
     graph = sized_graph_from(args.graph, args)
-    made = rlx.compile_artifact(graph, args.target or "cpu", params=params_from(args, graph))
+    made = rlx.compile_artifact(graph, args.target, params=params_from(args, graph))
     made.save(args.output)
     machines = ", ".join(v.features for v in made.variants)
     carried = f"{len(made.values)} of {len(made.params)} params"

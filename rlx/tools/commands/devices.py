@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
+from rlx.device_names import DEVICE_PRIORITY, label
 from rlx.runtime.backend import why_not
-from rlx.runtime.device_names import DEVICE_PRIORITY, label
 from rlx.runtime.devices import available_devices, full_name
 
 __all__ = ["add_arguments", "run"]

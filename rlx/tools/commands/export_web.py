@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from rlx.errors import DeviceError
 from rlx.tools.graphs import add_graph_options, add_params, params_from, sized_graph_from
 
 __all__ = ["add_arguments", "run"]
@@ -20,6 +21,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
         help="what pages need: webgpu, which every device has, or webgpu+buffers10, +buffers16, ..."
         " for kernels of more buffers",
     )
+    p.add_argument("--device", default="webgpu", help="webgpu, which is the one that pages have")
     add_graph_options(p)
     add_params(p)
 
@@ -27,8 +29,14 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compile for WebGPU and write the folder; what was made goes to stderr."""
     import rlx
+    from rlx.runtime.backend import device_name
     from rlx.runtime.web import write_bundle
 
+    if device_name(args.device) != "webgpu":
+        raise DeviceError(
+            f"pages run on webgpu, found {args.device!r}; rlx compile --target {args.device} makes"
+            " an artifact for it"
+        )
     graph = sized_graph_from(args.graph, args)
     made = rlx.compile_artifact(graph, f"webgpu:{args.profile}", params=params_from(args, graph))
     names = write_bundle(made, args.output)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlx.errors import GraphError
-from rlx.tools.graphs import check_sizes
+from rlx.tools.graphs import add_constants, sized_graph_from
 from rlx.tools.options import add_compile_options
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SEEDS = 8
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
-    add("file", help="a graph as rlx.save writes it, or HIR or MIR text")
+    add("file", help="a graph as rlx.save writes it, HIR or MIR text, or an ONNX model")
     add("-o", dest="output", metavar="OUT.mlir", help="the test; by default FILE.reduced.mlir")
     add("--check", metavar="COMMAND", help="shrink while this fails; {} is the file's place in it")
     add("--match", metavar="REGEX", help="with --check: what its output must hold")
@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--test", action="store_true", help="shrink nothing: exit with 1 if the graph fails")
     add("--arrays", metavar="FILE.npz", help="arrays of inputs and params; else random ones")
     add("--seed", type=int, default=0, help="of the random arrays")
+    add_constants(parser)
     add_compile_options(parser)
     add("--tolerance", type=float, help="of a mismatch: part of an output's largest element")
     add("--tries", type=int, default=2000, help="graphs to try at most")
@@ -65,14 +66,10 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _subject(args: argparse.Namespace) -> Subject:
-    from rlx.text import load
     from rlx.tools.reduce import Subject
     from rlx.tools.reduce.arrays import arrays_for, read_arrays
 
-    graph = load(args.file)
-    if args.dim:
-        graph = graph.bind(dict(args.dim))
-    check_sizes(args.file, graph.symbols)
+    graph = sized_graph_from(args.file, args)
     if args.check:
         return Subject(graph)
     given = arrays_for(graph, args.seed)
@@ -82,6 +79,7 @@ def _subject(args: argparse.Namespace) -> Subject:
 
 
 def _failure(subject: Subject, args: argparse.Namespace) -> Failure:
+    from rlx.targets import default_target
     from rlx.tools.reduce.failures import Command, Mismatch, find_failure
 
     if args.check:
@@ -93,12 +91,11 @@ def _failure(subject: Subject, args: argparse.Namespace) -> Failure:
                 + (f", and its output must match {args.match!r}" if args.match else "")
             )
         return command
+    target = args.target or default_target()
     mismatch = Mismatch(_options(args), args.tolerance)
     if args.mismatch and mismatch.found(subject) is None:
         raise GraphError("the results are those of the interpreter: nothing to reduce")
-    return (
-        mismatch if args.mismatch else find_failure(subject, args.target, _options(args), mismatch)
-    )
+    return mismatch if args.mismatch else find_failure(subject, target, _options(args), mismatch)
 
 
 def _test(subject: Subject, args: argparse.Namespace) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from rlx.errors import NameError, RlxError
-from rlx.tools.arrays import Once, named_arrays, pair, save_array
+from rlx.graph import names_of_outputs
+from rlx.tools.arrays import Once, add_overwrite, check_free, named_arrays, pair, save_array
 from rlx.tools.graphs import (
     add_graph_options,
     add_params,
@@ -14,6 +16,7 @@ from rlx.tools.graphs import (
     params_from,
     refuse_graph_options,
 )
+from rlx.tools.options import add_device
 
 __all__ = ["add_arguments", "run"]
 
@@ -29,9 +32,12 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
         "--input", action=Once, type=pair, default=[], metavar="NAME=FILE.npy", help="an input"
     )
     p.add_argument(
-        "--output", action="append", default=[], metavar="FILE.npy",
-        help="where an output goes, once for each in order; by default they are printed",
+        "--output", action="append", default=[], metavar="[NAME=]FILE.npy",
+        help="where an output goes, by its name or once for each in order; by default they are"
+        " printed",
     )  # fmt: skip
+    add_overwrite(p)
+    add_device(p)
     p.add_argument("--threads", type=int, help="number of threads; by default what is allowed")
 
 
@@ -42,14 +48,14 @@ def run(args: argparse.Namespace) -> int:
 
     if is_graph(args.file):
         graph = graph_from(args.file, args)
-        f, carried = Session("cpu", threads=args.threads).compile(graph), graph.param_values
+        f, carried = Session(args.device, threads=args.threads).compile(graph), graph.param_values
     else:
         refuse_graph_options(args.file, args)
         artifact = Artifact.load(args.file)
-        f, carried = Session(artifact.target, threads=args.threads).load(artifact), artifact.values
-    inputs, outputs = f.signature
-    if args.output and len(args.output) != len(outputs):
-        raise RlxError(f"{args.file} has {len(outputs)} outputs, found {len(args.output)} --output")
+        session = Session(args.device or artifact.target, threads=args.threads)
+        f, carried = session.load(artifact), artifact.values
+    inputs, _ = f.signature
+    files = _files(args, names_of_outputs(f.graph))
     values = params_from(args, f.graph)
     for name, value in values.items():
         f.set_param(name, value)
@@ -60,8 +66,32 @@ def run(args: argparse.Namespace) -> int:
             f" {args.file}; give --param {unset[0]}=FILE.npy"
         )
     results = f.run(named_arrays(args.input, {name: t.dtype.name for name, t in inputs}))
-    for path, value in zip(args.output, results, strict=False):
-        save_array(path, value)
-    if not args.output:
-        print("\n".join(str(value) for value in results))
+    for index, path in files.items():
+        save_array(path, results[index], args.overwrite)
+    if not files:
+        heads = [f"{name}:\n" for name in f.graph.output_names] or [""] * len(results)
+        print("\n".join(f"{head}{value}" for head, value in zip(heads, results, strict=True)))
     return 0
+
+
+def _files(args: argparse.Namespace, names: Sequence[str]) -> dict[int, str]:
+    """The files that outputs go to, by position; RlxError for a wrong number of them, an unknown
+    name, and one that is there already."""
+    halves = [text.partition("=") for text in args.output]
+    if any(equals for _, equals, _ in halves):
+        found: dict[int, str] = {}
+        for name, equals, path in halves:
+            if not equals or name not in names:
+                listed = ", ".join(map(repr, names))
+                text = f"{name}{equals}{path}"
+                raise RlxError(f"--output {text} names no output; write NAME=FILE.npy for {listed}")
+            if names.index(name) in found:
+                raise RlxError(f"--output {name}=... is given twice")
+            found[names.index(name)] = path
+    else:
+        found = dict(enumerate(args.output))
+        if found and len(found) != len(names):
+            raise RlxError(f"{args.file} has {len(names)} outputs, found {len(found)} --output")
+    for path in found.values():
+        check_free(path, args.overwrite)
+    return found

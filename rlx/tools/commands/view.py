@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlx.errors import IRError
-from rlx.tools.graphs import check_sizes
+from rlx.tools.graphs import add_constants, check_sizes, graph_from, is_model
 from rlx.tools.options import add_compile_options
 
 if TYPE_CHECKING:
@@ -20,8 +20,12 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
-    add("file", help="HIR, MIR or LIR text, such as rlx-opt prints; - for standard input")
+    add(
+        "file",
+        help="HIR, MIR or LIR text, such as rlx-opt prints, or an ONNX model; - for standard input",
+    )
     add("-o", dest="output", metavar="OUT.html", help="the page; by default beside FILE")
+    add_constants(parser)
     add_compile_options(parser)
 
 
@@ -31,29 +35,28 @@ def run(args: argparse.Namespace) -> int:
     from rlx.dialects.export import to_mlir
     from rlx.lowering.base import Compilation, Options
     from rlx.lowering.levels import level_of, passes_to
-    from rlx.targets import find_target
-    from rlx.text import parse_graph
+    from rlx.targets import default_target, find_target
     from rlx.text.files import decode
-    from rlx.tools.opt.nesting import check_nesting
     from rlx.view.compile import watch
     from rlx.view.page import page
 
     standard = args.file == "-"
     name = "<stdin>" if standard else args.file
-    data = sys.stdin.buffer.read() if standard else _read(name)
-    text = decode(data, name)
-    check_nesting(text)
     options = Options(dispatch=args.dispatch, fuse=not args.no_fuse)
-    compilation = Compilation(find_target(args.target), options)
+    compilation = Compilation(find_target(args.target or default_target()), options)
     context = make_context()
     with context:
-        graph = parse_graph(text, name).bind(dict(args.dim)) if args.dim else None
-        module = _parsed(text, name, context) if graph is None else to_mlir(graph, context)
+        parsed = None
+        if is_model(name):
+            module = to_mlir(graph_from(name, args), context)
+        else:
+            text = decode(sys.stdin.buffer.read() if standard else _read(name), name)
+            module, parsed = _parsed(text, name, args, context), (name, text)
         level, passes = level_of(module), passes_to(module, "lir")
         if level != "lir":
             check_sizes(name, _symbols(module))
         title = Path(name).name
-        view = watch(module, level, passes, compilation, title=title, parsed=(name, text))
+        view = watch(module, level, passes, compilation, title=title, parsed=parsed)
     output = Path(args.output or ("out.html" if standard else f"{name}.html"))
     output.write_text(page(view), encoding="utf-8")
     print(output)
@@ -67,10 +70,16 @@ def _read(path: str) -> bytes:
         raise IRError(f"cannot read {path}: {e.strerror}") from None
 
 
-def _parsed(text: str, name: str, context: ir.Context) -> ir.Module:
+def _parsed(text: str, name: str, args: argparse.Namespace, context: ir.Context) -> ir.Module:
     """The module of a file's text; IRError with the file's name for what is none."""
     from rlx.dialects.context import parse
+    from rlx.dialects.export import to_mlir
+    from rlx.text import parse_graph
+    from rlx.tools.opt.nesting import check_nesting
 
+    check_nesting(text)
+    if args.dim:
+        return to_mlir(parse_graph(text, name).bind(dict(args.dim)), context)
     try:
         return parse(text, context)
     except IRError as e:

@@ -77,15 +77,14 @@ class CompileError(Failure):
         from rlx.dialects.export import to_mlir
         from rlx.kernels.emit import emit_kernel
         from rlx.lowering.base import Compilation, Options
-        from rlx.lowering.pipeline import PIPELINE, run_passes
-        from rlx.lowering.schedule import read_schedule
+        from rlx.lowering.pipeline import planned
         from rlx.targets import find_target
 
         self.contexts = self.contexts or SharedContext()
         target = find_target(self.target)
         with self.contexts.get() as context:
             compilation = Compilation(target, Options(**self.options))
-            schedule = read_schedule(run_passes(to_mlir(graph, context), PIPELINE, compilation))
+            schedule = planned(to_mlir(graph, context), compilation)
         for k in schedule.kernels:
             text = emit_kernel(k.family, k.name, k.config, target.kernels)
             target.emitter.emit([text], target.stages[-1])

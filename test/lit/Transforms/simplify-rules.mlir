@@ -12,30 +12,12 @@ func.func @add_negative_zero(%x: tensor<4xf32>, %c: tensor<4xi1>) -> tensor<4xf3
   return %r : tensor<4xf32>
 }
 
-// CHECK-LABEL: func.func @negative_zero_add(
-// CHECK-SAME: %[[X:[a-z0-9]+]]: 
-// CHECK-NEXT: return %[[X]] 
-func.func @negative_zero_add(%x: tensor<4xf32>, %c: tensor<4xi1>) -> tensor<4xf32> {
-  %z = "mir.constant"() {value = dense<-0.0> : tensor<4xf32>} : () -> tensor<4xf32>
-  %r = "mir.add"(%z, %x) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
-  return %r : tensor<4xf32>
-}
-
 // CHECK-LABEL: func.func @add_zero(
 // CHECK-SAME: %[[X:[a-z0-9]+]]: 
 // CHECK-NEXT: return %[[X]] 
 func.func @add_zero(%x: tensor<4xi32>, %c: tensor<4xi1>) -> tensor<4xi32> {
   %z = "mir.constant"() {value = dense<0> : tensor<4xi32>} : () -> tensor<4xi32>
   %r = "mir.add"(%x, %z) : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi32>
-  return %r : tensor<4xi32>
-}
-
-// CHECK-LABEL: func.func @zero_add(
-// CHECK-SAME: %[[X:[a-z0-9]+]]: 
-// CHECK-NEXT: return %[[X]] 
-func.func @zero_add(%x: tensor<4xi32>, %c: tensor<4xi1>) -> tensor<4xi32> {
-  %z = "mir.constant"() {value = dense<0> : tensor<4xi32>} : () -> tensor<4xi32>
-  %r = "mir.add"(%z, %x) : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi32>
   return %r : tensor<4xi32>
 }
 
@@ -65,30 +47,12 @@ func.func @mul_one(%x: tensor<4xf32>, %c: tensor<4xi1>) -> tensor<4xf32> {
   return %r : tensor<4xf32>
 }
 
-// CHECK-LABEL: func.func @one_mul(
-// CHECK-SAME: %[[X:[a-z0-9]+]]: 
-// CHECK-NEXT: return %[[X]] 
-func.func @one_mul(%x: tensor<4xi32>, %c: tensor<4xi1>) -> tensor<4xi32> {
-  %z = "mir.constant"() {value = dense<1> : tensor<4xi32>} : () -> tensor<4xi32>
-  %r = "mir.mul"(%z, %x) : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi32>
-  return %r : tensor<4xi32>
-}
-
 // CHECK-LABEL: func.func @mul_zero(
 // CHECK-NEXT: %[[Z:[a-z0-9_]+]] = "mir.constant"() {value = dense<0> 
 // CHECK-NEXT: return %[[Z]] 
 func.func @mul_zero(%x: tensor<4xi32>, %c: tensor<4xi1>) -> tensor<4xi32> {
   %z = "mir.constant"() {value = dense<0> : tensor<4xi32>} : () -> tensor<4xi32>
   %r = "mir.mul"(%x, %z) : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi32>
-  return %r : tensor<4xi32>
-}
-
-// CHECK-LABEL: func.func @zero_mul(
-// CHECK-NEXT: %[[Z:[a-z0-9_]+]] = "mir.constant"() {value = dense<0> 
-// CHECK-NEXT: return %[[Z]] 
-func.func @zero_mul(%x: tensor<4xi32>, %c: tensor<4xi1>) -> tensor<4xi32> {
-  %z = "mir.constant"() {value = dense<0> : tensor<4xi32>} : () -> tensor<4xi32>
-  %r = "mir.mul"(%z, %x) : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi32>
   return %r : tensor<4xi32>
 }
 

@@ -162,3 +162,43 @@ func.func @dead_and_repeated(%x: tensor<2xf32>) -> tensor<2xf32> {
   %3 = "mir.add"(%0, %1) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
   return %3 : tensor<2xf32>
 }
+
+// -----
+
+// The operands of an op that commutes match in either order.
+
+// CHECK-LABEL: func.func @negative_zero_add(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: 
+// CHECK-NEXT: return %[[X]] 
+func.func @negative_zero_add(%x: tensor<4xf32>, %c: tensor<4xi1>) -> tensor<4xf32> {
+  %z = "mir.constant"() {value = dense<-0.0> : tensor<4xf32>} : () -> tensor<4xf32>
+  %r = "mir.add"(%z, %x) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+
+// CHECK-LABEL: func.func @zero_add(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: 
+// CHECK-NEXT: return %[[X]] 
+func.func @zero_add(%x: tensor<4xi32>, %c: tensor<4xi1>) -> tensor<4xi32> {
+  %z = "mir.constant"() {value = dense<0> : tensor<4xi32>} : () -> tensor<4xi32>
+  %r = "mir.add"(%z, %x) : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi32>
+  return %r : tensor<4xi32>
+}
+
+// CHECK-LABEL: func.func @one_mul(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: 
+// CHECK-NEXT: return %[[X]] 
+func.func @one_mul(%x: tensor<4xi32>, %c: tensor<4xi1>) -> tensor<4xi32> {
+  %z = "mir.constant"() {value = dense<1> : tensor<4xi32>} : () -> tensor<4xi32>
+  %r = "mir.mul"(%z, %x) : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi32>
+  return %r : tensor<4xi32>
+}
+
+// CHECK-LABEL: func.func @zero_mul(
+// CHECK-NEXT: %[[Z:[a-z0-9_]+]] = "mir.constant"() {value = dense<0> 
+// CHECK-NEXT: return %[[Z]] 
+func.func @zero_mul(%x: tensor<4xi32>, %c: tensor<4xi1>) -> tensor<4xi32> {
+  %z = "mir.constant"() {value = dense<0> : tensor<4xi32>} : () -> tensor<4xi32>
+  %r = "mir.mul"(%z, %x) : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi32>
+  return %r : tensor<4xi32>
+}

@@ -96,12 +96,16 @@ def attention(n: Any, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
     scores = n.scale * jnp.einsum("bhqd,bhkd->bhqk", q, k)
     if n.softcap:
         scores = n.softcap * jnp.tanh(scores / n.softcap)
+    empty = False
     if n.mask_kind == "bias":
         scores = scores + mask
+        empty = jnp.max(scores, -1, keepdims=True) == -jnp.inf
+        scores = jnp.where(empty, 0.0, scores)
     seen = _seen(n, mask, q.shape[2], k.shape[2])
     if seen is not None:
         scores = jnp.where(seen, scores, -1e9)
-    y = jnp.einsum("bhqk,bhkd->bhqd", nn.softmax(scores), v)
+    p = jnp.where(empty, 0.0, nn.softmax(scores))
+    y = jnp.einsum("bhqk,bhkd->bhqd", p, v)
     return y if n.layout == "bhsd" else merged_heads(y)
 
 

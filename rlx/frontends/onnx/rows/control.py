@@ -16,6 +16,7 @@ from rlx.frontends.onnx.node import Node, Result, Rows, VariesError, constant
 from rlx.frontends.onnx.rows.movement import pick
 from rlx.graph import inner_graph
 from rlx.ops.constant import Iota
+from rlx.ops.movement import is_negative
 from rlx.ops.sugar import concat
 from rlx.ops.value import Value
 from rlx.types import Dim, bool_, i64
@@ -45,7 +46,8 @@ def loop(n: Node) -> Sequence[Result]:
     start = n.known(1)
     ever = not n.has(1) or (start is not None and bool(start.all()))
     if n.known(0) is not None and ever and _goes_on(n, body, initial):
-        return _counted(n, body, initial, n.dims(0)[0])
+        (rounds,) = n.dims(0)
+        return _counted(n, body, initial, 0 if is_negative(rounds) else rounds)
     done = _unrolled(n, body, initial)
     if done is not None:
         return done
@@ -140,7 +142,7 @@ def scanned(n: Node) -> Sequence[Result]:
     states, xs = values[: len(values) - count], values[len(values) - count :]
     stacks = len(body.output) - len(states)
     ready = [
-        _turned(_moved(x, axis, 0), backward, 0)
+        _turned(n, _moved(x, axis, 0), backward)
         for x, axis, backward in zip(
             xs, n.attr("scan_input_axes", (0,) * count),
             n.attr("scan_input_directions", (0,) * count), strict=True,
@@ -155,7 +157,7 @@ def scanned(n: Node) -> Sequence[Result]:
     axes = n.attr("scan_output_axes", (0,) * stacks)
     backward = n.attr("scan_output_directions", (0,) * stacks)
     turned = [
-        _moved(_turned(y, back, 0), 0, axis)
+        _moved(_turned(n, y, back), 0, axis)
         for y, axis, back in zip(ys or (), axes, backward, strict=True)
     ]
     return [*carried, *turned]
@@ -168,10 +170,9 @@ def _moved(x: Value, source: int, to: int) -> Value:
     return x.transpose(order)
 
 
-def _turned(x: Value, backward: int, axis: int) -> Value:
-    if not backward:
-        return x
-    return pick(x, axis, np.arange(x.type.static_shape[axis], dtype=np.int64)[::-1].copy())
+def _turned(n: Node, x: Value, backward: int) -> Value:
+    """The first axis from its end."""
+    return pick(x, 0, n.line(x.type.static_shape[0])[::-1].copy()) if backward else x
 
 
 ROWS: Rows = {"If": branch, "Loop": loop, "Scan": scanned}

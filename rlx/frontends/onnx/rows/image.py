@@ -17,7 +17,7 @@ from rlx.ops.slicing import Slice
 from rlx.ops.unary import Abs, Floor, Round
 from rlx.ops.value import Value
 from rlx.records import frozen
-from rlx.types import f32, i64
+from rlx.types import Dim, SymDim, f32, i64
 
 __all__ = ["ROWS"]
 
@@ -38,9 +38,9 @@ class Axis:
     end: float
 
 
-def _places(kind: str, a: Axis) -> Array:
+def _places(n: Node, kind: str, a: Axis) -> Array:
     """Where each new element is along the old axis."""
-    o = np.arange(a.new, dtype=np.float64)
+    o = n.line(a.new).astype(np.float64)
     half = (o + 0.5) / a.scale - 0.5
     if kind == "half_pixel_symmetric":
         shift = a.new / (a.scale * a.old)
@@ -93,41 +93,60 @@ def _weights(n: Node, mode: str, a: Axis, places: Array) -> Array:
     if n.attr("exclude_outside", 0):
         weights = np.where((taps >= 0) & (taps < a.old), weights, 0)
     weights = weights / weights.sum(1, keepdims=True)
+    n.spend(a.new * a.old)
     out = np.zeros((a.new, a.old))
     np.add.at(out, (np.arange(a.new)[:, None], np.clip(taps, 0, a.old - 1)), weights)
     return out
 
 
-def _axes_of(n: Node, x: Value) -> dict[int, Axis]:
+def _axes_of(n: Node, x: Value, crops: bool) -> dict[int, Axis]:
     """The axes that change, with what they become."""
-    n.has(1)  # the region of interest, which only cropping looks at
     axes = [axis_of(a, x.rank, "axes") for a in n.attr("axes", tuple(range(x.rank)))]
-    old = [x.type.static_shape[a] for a in axes]
-    crops = n.attr("coordinate_transformation_mode", "") == "tf_crop_and_resize" and n.has(1)
-    roi = n.array(1).reshape(-1).tolist() if crops else []
-    roi = roi or [0.0] * len(axes) + [1.0] * len(axes)
-    scales = n.array(2).reshape(-1).astype(np.float64) if n.has(2) else np.empty(0)
-    policy = n.attr("keep_aspect_ratio_policy", "stretch")
-    new = n.ints(3) if n.has(3) else []
+    count = len(axes)
+    old: list[Dim] = [x.shape[a] for a in axes]
+    whole = [0.0] * count + [1.0] * count
+    roi = (n.array(1).reshape(-1).tolist() if crops and n.has(1) else []) or whole
+    n.has(1)  # the region of interest, which only cropping looks at
+    scales = n.array(2).reshape(-1).astype(np.float64).tolist() if n.has(2) else []
+    new = n.dims(3) if n.has(3) else []
     given = len(new) or len(scales)
-    if given != len(axes):
-        raise ShapeError(f"resize: {len(axes)} axes need a size or scale each, found {given}")
-    if new:
-        ratios = [a / b for a, b in zip(new, old, strict=True)]
-        if policy != "stretch":
-            ratio = min(ratios) if policy == "not_larger" else max(ratios)
-            ratios = [ratio] * len(axes)
-            new = [int(np.floor(ratio * o + 0.5)) for o in old]
-    else:
-        ratios = scales.tolist()
-        new = [int(np.floor(o * s)) for o, s in zip(old, ratios, strict=True)]
-    return {
-        axis: Axis(old[i], new[i], ratios[i], roi[i], roi[i + len(axes)])
-        for i, axis in enumerate(axes)
-    }
+    if given != count or len(roi) != 2 * count:
+        raise ShapeError(f"resize: {count} axes need a size or scale each, found {given}")
+    policy = n.attr("keep_aspect_ratio_policy", "stretch")
+    ratios = [_ratio(*sizes) for sizes in zip(old, new, strict=True)] if new else scales
+    if new and policy != "stretch":
+        ratios = [min(ratios) if policy == "not_larger" else max(ratios)] * count
+    found: dict[int, Axis] = {}
+    for i, (axis, ratio) in enumerate(zip(axes, ratios, strict=True)):
+        ends = roi[i], roi[i + count]
+        stays = ratio == 1 and (not new or policy != "stretch" or new[i] == old[i])
+        if stays and (not crops or ends == (0, 1)):
+            continue
+        size = _number(old[i])
+        wanted = int(np.floor(size * ratio + (0.5 if new else 0)))
+        if new and policy == "stretch":
+            wanted = _number(new[i])
+        found[axis] = Axis(size, wanted, ratio, *ends)
+    return found
+
+
+def _ratio(old: Dim, new: Dim) -> float:
+    """What an axis grows by; a symbolic dim stays as it is."""
+    return 1.0 if old == new else _number(new) / _number(old)
+
+
+def _number(d: Dim) -> int:
+    if isinstance(d, SymDim):
+        raise UnsupportedError(
+            f"it resizes along the symbolic dim {d}, and where its elements come from is found"
+            " while importing; bind the dim with dims={...}"
+        )
+    return d
 
 
 def resize(n: Node) -> Value:
+    if n.version < 11:
+        return upsample(n)
     x, mode = n[0], n.attr("mode", "nearest")
     coordinates = n.attr("coordinate_transformation_mode", "half_pixel")
     rounding, fill = (
@@ -136,7 +155,8 @@ def resize(n: Node) -> Value:
     )
     for name in ("exclude_outside", "cubic_coeff_a", "antialias"):
         n.attr(name, 0)  # of the modes that interpolate
-    return _resized(n, x, _axes_of(n, x), mode, coordinates, rounding, fill)
+    axes = _axes_of(n, x, coordinates == "tf_crop_and_resize")
+    return _resized(n, x, axes, mode, coordinates, rounding, fill)
 
 
 def _resized(
@@ -152,9 +172,7 @@ def _resized(
     out = x.cast(f32) if mode != "nearest" and x.dtype.bits < 32 else x
     outside: list[Value] = []
     for axis, a in axes.items():
-        if a.old == a.new and a.scale == 1 and not crops:
-            continue
-        places = _places(coordinates, a)
+        places = _places(n, coordinates, a)
         if mode == "nearest":
             out = pick(
                 out, axis, np.clip(ROUNDINGS[rounding](places), 0, a.old - 1).astype(np.int64)
@@ -182,8 +200,9 @@ def upsample(n: Node) -> Value:
     x = n[0]
     scales = n.array(1).tolist() if n.version >= 9 else list(n.need("scales"))
     axes = {
-        i: Axis(old, int(np.floor(old * s)), s, 0, 1)
-        for i, (old, s) in enumerate(zip(x.type.static_shape, scales, strict=True))
+        i: Axis(_number(old), int(np.floor(_number(old) * s)), s, 0, 1)
+        for i, (old, s) in enumerate(zip(x.shape, scales, strict=True))
+        if s != 1
     }
     return _resized(n, x, axes, n.attr("mode", "nearest"), "asymmetric", "floor", 0.0)
 
@@ -269,6 +288,7 @@ def grid_sample(n: Node) -> Value:
     align, mode = bool(n.attr("align_corners", 0)), n.attr("mode", "linear").removeprefix("bi")
     g = Grid(x, n.attr("padding_mode", "zeros"), align)
     rank, points = len(g.sizes), grid.shape[1:-1]
+    n.spend(ops={"linear": 2, "cubic": 4}.get(mode, 1) ** rank)
     flat = grid.cast(f32 if grid.dtype.bits < 32 else grid.dtype)
     flat = flat.reshape([grid.shape[0], grid.type.with_shape(points).size, rank])
     places: list[Value] = []
@@ -298,7 +318,8 @@ def col2im(n: Node) -> Value:
     flat = np.zeros((1, 1), np.int64)
     for i, size in enumerate(whole):
         count = (size - (block[i] - 1) * dilations[i] - 1) // strides[i] + 1
-        at = np.add.outer(np.arange(block[i]) * dilations[i], np.arange(count) * strides[i])
+        n.spend(flat.size * max(block[i], 1) * max(count, 1))
+        at = np.add.outer(n.line(block[i]) * dilations[i], n.line(count) * strides[i])
         flat = (flat[:, None, :, None] * size + at[None, :, None, :]).reshape(
             flat.shape[0] * block[i], flat.shape[1] * count
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlx.errors import ShapeError, UnsupportedError
 from rlx.frontends.onnx.edges import size_value
 from rlx.frontends.onnx.node import Node, Row, Rows, constant
+from rlx.frontends.onnx.rows.suppression import suppression
 from rlx.ops.along import put_along_axis, scatter_nd
 from rlx.ops.argreduce import ArgMax, ArgMin
 from rlx.ops.constant import Iota
@@ -116,6 +117,7 @@ ROWS: Rows = {
     "GatherElements": gather_elements,
     "GatherND": gather_coordinates,
     "Hardmax": hard_max,
+    "NonMaxSuppression": suppression,
     "Scatter": scatter_elements,
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_coordinates,

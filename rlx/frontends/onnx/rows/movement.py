@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlx.errors import ShapeError, UnsupportedError
+from rlx.errors import ModelError, ShapeError, UnsupportedError
 from rlx.frontends.onnx.node import Node, Result, Rows, constant
 from rlx.ops.gather import Gather
 from rlx.ops.movement import Expand, Reshape, Transpose, axis_of, is_negative
@@ -72,6 +72,8 @@ def parted(n: Node) -> list[Value]:
         sizes = n.dims(1)
     if sizes is None:
         count = n.attr("num_outputs", len(n.proto.output))
+        if count != len(n.proto.output):
+            raise ModelError(f"it is split into {count}, and has {len(n.proto.output)} outputs")
         whole = x.shape[axis]
         if isinstance(whole, SymDim) or whole % count == 0:
             return split(x, count, axis)
@@ -161,7 +163,9 @@ def pad(n: Node) -> Value:
         return Pad.build(x, low, high, fill)
     for axis in range(x.rank):
         if low[axis] or high[axis]:
-            x = pick(x, axis, _places(mode, _size(x, axis), low[axis], high[axis]))
+            size = _size(x, axis)
+            at = n.line(low[axis] + size + high[axis], -low[axis])
+            x = pick(x, axis, _places(mode, size, at))
     return x
 
 
@@ -169,9 +173,8 @@ def _size(x: Value, axis: int) -> int:
     return x.type.static_shape[axis]
 
 
-def _places(mode: str, size: int, low: int, high: int) -> np.ndarray:
-    """Where the elements of a padded axis come from."""
-    at = np.arange(-low, size + high, dtype=np.int64)
+def _places(mode: str, size: int, at: np.ndarray) -> np.ndarray:
+    """Where the elements at places of a padded axis come from."""
     if mode == "edge":
         return np.clip(at, 0, size - 1)
     if mode == "wrap":
@@ -190,7 +193,7 @@ def reverse_sequence(n: Node) -> Value:
     if {time, batch} != {0, 1}:
         raise UnsupportedError(f"its axes are {time} and {batch}, expected 0 and 1")
     steps = x.shape[1]
-    at = constant(np.arange(_size(x, 1)), i64).reshape([1, steps])
+    at = constant(n.line(_size(x, 1)), i64).reshape([1, steps])
     length = n[1].reshape([x.shape[0], 1])
     at = at.lt(length).where(length - 1 - at, at)
     out = Gather.build(x, at, 1, batch_dims=1)

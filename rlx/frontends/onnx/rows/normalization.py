@@ -131,6 +131,7 @@ def local_response(n: Node) -> Value:
         [0, before] + [0] * (x.rank - 2), [0, size - 1 - before] + [0] * (x.rank - 2)
     )
     total = full(x.shape, 0, x.dtype)
+    n.spend(ops=size)
     for i in range(size):
         total = total + squares.narrow(1, i, _static(x.shape[1]))
     scale = total * (n.attr("alpha", 1e-4) / size) + n.attr("bias", 1.0)

@@ -131,8 +131,10 @@ def compress(n: Node) -> Result:
 
 def _window(n: Node, weights: tuple[float, float, float]) -> Result:
     size = n.ints(0)[0]
+    if size < 0:
+        raise ModelError(f"its size is {size}, expected a number from 0 on")
     dt = dtype_of(n.attr("output_datatype", 1), "its result")
-    at = np.arange(size) * 2 * np.pi / (size if n.attr("periodic", 1) else size - 1)
+    at = n.line(size) * 2 * np.pi / (size if n.attr("periodic", 1) else size - 1)
     total = np.sum([w * np.cos(i * at) for i, w in enumerate(weights)], 0)
     return total.astype(dt.numpy)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from rlx.errors import UnsupportedError
-from rlx.frontends.onnx.node import Node, Result, Rows, constant, scalar
+from rlx.frontends.onnx.node import Node, Result, Rows, constant, full, scalar
 from rlx.frontends.onnx.rows.quantization import rounded
 from rlx.ops.constant import Iota
 from rlx.ops.conv import Conv, ConvTranspose
@@ -189,20 +190,20 @@ def mean_pool(n: Node) -> Value:
     if set(v.dilation) <= {1}:
         return MeanPool(x, v.kernel, v.stride, v.low, v.high, v.beyond, whole).out
     shape = (1, 1, *x.type.static_shape[2:])
-    inner = np.ones(shape, x.dtype.numpy)
-    counted = constant(inner)
+    counted = full(shape, 1, x.dtype)
     if whole:
         counted = counted.pad([0, 0, *v.low], [0, 0, *v.high], 1)
-        counts = _sums(counted, Window(v.kernel, v.stride, v.dilation, (0,) * len(v.low),
+        counts = _sums(n, counted, Window(v.kernel, v.stride, v.dilation, (0,) * len(v.low),
                                        (0,) * len(v.low), v.beyond))  # fmt: skip
     else:
-        counts = _sums(counted, v)
-    return _sums(x, v) / counts
+        counts = _sums(n, counted, v)
+    return _sums(n, x, v) / counts
 
 
-def _sums(x: Value, v: Window) -> Value:
+def _sums(n: Node, x: Value, v: Window) -> Value:
     """The sum of every window of every channel."""
     batch, channels = x.shape[:2]
+    n.spend(math.prod(v.kernel))
     ones = constant(np.ones((1, 1, *v.kernel)), x.dtype)
     flat = x.reshape([batch * channels, 1, *x.shape[2:]])
     out = Conv(flat, ones, v.stride, v.low, _end(v), v.dilation, 1).out
@@ -211,7 +212,7 @@ def _sums(x: Value, v: Window) -> Value:
 
 def lp_pool(n: Node) -> Value:
     x, p = n[0], n.attr("p", 2)
-    sums = _sums(Abs.build(x) ** scalar(p, x), _window(n, n.need("kernel_shape")))
+    sums = _sums(n, Abs.build(x) ** scalar(p, x), _window(n, n.need("kernel_shape")))
     return sums ** scalar(1 / p, x)
 
 

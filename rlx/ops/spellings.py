@@ -1,0 +1,111 @@
+"""What other libraries call a thing, and what it is here: for the messages of names that there are
+not. The tables are data alone, so that a test can check every name on their right."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from rlx.errors import did_you_mean
+
+__all__ = ["ARGUMENTS", "FUNCTIONS", "METHODS", "argument_hint", "function_hint", "method_hint"]
+
+_CAST = {
+    "float": "f32", "double": "f64", "half": "f16", "bfloat16": "bf16", "long": "i64",
+    "int": "i32", "short": "i16", "byte": "u8", "char": "i8", "bool": "bool",
+}  # fmt: skip
+
+METHODS: dict[str, str] = {
+    **{name: f'x.cast("{dt}")' for name, dt in _CAST.items()},
+    "to": 'x.cast("f32"), of an element type; a device is that of the rlx.Session',
+    "type_as": "x.cast(y.dtype)",
+    "view": "x.reshape(shape)", "view_as": "x.reshape(y.shape)", "reshape_as": "x.reshape(y.shape)",
+    "ravel": "x.flatten()", "contiguous": "x itself; a Value has no memory order",
+    "size": "x.shape, or x.type.size for the number of elements", "numel": "x.type.size",
+    "dim": "x.rank", "nelement": "x.type.size",
+    "data": "x itself; a Value has no elements until its graph is run",
+    "numpy": "Session().compile(graph).run(...), which gives arrays",
+    "item": "Session().compile(graph).run(...), which gives arrays",
+    "tolist": "Session().compile(graph).run(...), which gives arrays",
+    "grad": "rlx.grad(graph, wrt), a graph of the gradients",
+    "backward": "rlx.grad(graph, wrt), a graph of the gradients",
+    "requires_grad": "rlx.grad(graph, wrt), which says by what",
+    "requires_grad_": "rlx.grad(graph, wrt), which says by what",
+    "detach": "x.stop_gradient()",
+    "cpu": "rlx.Session(device); a Value is on no device",
+    "cuda": "rlx.Session(device); a Value is on no device",
+    "device": "rlx.Session(device); a Value is on no device",
+    "cat": "g.concat([x, y], axis=0)", "concatenate": "g.concat([x, y], axis=0)",
+    "hstack": "g.concat([x, y], axis=1)", "vstack": "g.concat([x, y], axis=0)",
+    "clamp": "x.clip(low, high)", "clamp_min": "x.maximum(low)", "clamp_max": "x.minimum(high)",
+    "t": "x.T", "mT": "x.T", "expand_dims": "x.unsqueeze(axis)", "expand_as": "x.expand(y.shape)",
+    "dot": "x.matmul(y)", "mm": "x.matmul(y)", "bmm": "x.matmul(y)", "mv": "x.matmul(y)",
+    "absolute": "x.abs()", "power": "x.pow(y)", "negative": "x.neg()", "multiply": "x.mul(y)",
+    "divide": "x.div(y)", "true_divide": "x.div(y)", "subtract": "x.sub(y)",
+    "mod": "x.remainder(y)",
+    "amax": "x.max()", "amin": "x.min()", "not_equal": "x.ne(y)", "equal": "x.eq(y)",
+    "greater": "x.gt(y)", "less": "x.lt(y)", "greater_equal": "x.ge(y)", "less_equal": "x.le(y)",
+    "arctan": "x.atan()", "arctan2": "x.atan2(y)", "arcsin": "x.asin()", "arccos": "x.acos()",
+    "masked_fill": "g.where(mask, value, x)", "index_select": "x.gather(indices, axis)",
+    "take": "x.gather(indices, axis)", "chunk": "x.split(parts, axis)",
+    "cross_entropy": "x.softmax_cross_entropy(labels)", "copy": "x itself; a Value never changes",
+    "clone": "x itself; a Value never changes", "swish": "x.silu()", "logit": "(x / (1 - x)).log()",
+    "ndimension": "x.rank",
+}  # fmt: skip
+"""Methods and attributes of tensors elsewhere, and what to write on a Value ``x`` of a graph
+``g``."""
+
+_COMPILE = "Session().compile(graph), of an rlx.Graph"
+_CONSTANT = "g.constant(value) of an rlx.Graph, or a NumPy array"
+
+FUNCTIONS: dict[str, str] = {
+    "compile": _COMPILE, "jit": _COMPILE, "make_graph": "Graph(name)",
+    "Tensor": 'Graph().input("x", shape)', "tensor": _CONSTANT, "array": _CONSTANT,
+    "asarray": _CONSTANT, "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16",
+    "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "uint32": "u32",
+    "complex64": "c64", "complex128": "c128",
+    "manual_seed": "random.key_data(seed)", "no_grad": "stop_gradient(x)",
+    "device": "Session(device)", "to_device": "Session().to_device(array)",
+    "fori_loop": "fori(...)", "while": "while_loop(...)", "if": "cond(...)",
+    "Function": "custom_fn(...)", "export": "compile_artifact(graph).save(path)",
+}  # fmt: skip
+"""Names of modules elsewhere, and what they are after ``rlx.``."""
+
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "dim": ("axis", "axes"), "dims": ("axes", "axis", "shape"), "axis": ("axes",),
+    "axes": ("axis", "perm"), "keepdim": ("keepdims",), "keep_dims": ("keepdims",),
+    "dtype": ("to", "dt"), "dt": ("dtype",), "size": ("shape",), "min": ("low",), "max": ("high",),
+    "learning_rate": ("lr",), "params": ("wrt",), "argnums": ("wrt",), "batch_size": ("size",),
+    "optim": ("optimizer",), "optimiser": ("optimizer",), "num_epochs": ("epochs",),
+    "loader": ("data",), "betas": ("beta1",), "weight": ("w",), "bias": ("b",),
+}  # fmt: skip
+"""Names of arguments elsewhere, and those here of which a function may have one."""
+
+
+def method_hint(name: str, known: Collection[str], ops: Collection[str]) -> str:
+    """What to write in place of a method or attribute ``name``, as the end of a message."""
+    plain = name.removesuffix("_")
+    if name in METHODS:
+        return f"; write {METHODS[name]}"
+    if plain != name and plain in ops:
+        return f"; a Value never changes: write y = x.{plain}(...)"
+    return did_you_mean(name, known, least=0.7)
+
+
+def function_hint(name: str, known: Collection[str]) -> str:
+    """What to write in place of ``rlx.name``, as the end of a message."""
+    from rlx.ops import BUILDERS
+
+    if name in FUNCTIONS:
+        wanted = FUNCTIONS[name]
+        return f"; write {wanted if wanted.startswith('g.') else f'rlx.{wanted}'}"
+    if name in BUILDERS:
+        return f"; ops are methods of values and graphs: x.{name}(...), g.{name}(x, ...)"
+    if name in METHODS:
+        return f"; on a Value x, write {METHODS[name]}"
+    return did_you_mean(name, known, least=0.75)
+
+
+def argument_hint(name: str, known: Collection[str]) -> str:
+    """Which argument of those ``known`` is meant by ``name``, as the end of a message."""
+    meant = next((n for n in ARGUMENTS.get(name, ()) if n in known), None)
+    return f"; did you mean {meant!r}?" if meant else did_you_mean(name, known)

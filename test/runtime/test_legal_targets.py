@@ -1,0 +1,78 @@
+"""What a target refuses is one thing, whoever is asked: legalisation for a target, for the device
+of that name, and the compiler; on samples of ops, on every element type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.errors import GraphError, UnsupportedError
+from rlx.graph import Graph
+from rlx.ops import OP_MODULES
+from rlx.ops.base import op_class, type_of
+from rlx.ops.control import Control
+from rlx.ops.kinds import runnable
+from rlx.targets import TARGETS
+from rlx.types import DTYPES
+
+COUNT = 2
+"""Ops on each element type and target; other ones on each, so that all come by."""
+
+COMPILED = 1
+"""Of them so many are compiled too."""
+
+
+def samples(target: str, dtype: str) -> Iterator[Graph]:
+    """Graphs of one op each."""
+    dt = DTYPES[dtype]
+    classes = [op_class(n) for n in OP_MODULES if not n.startswith("control.")]
+    able = [c for c in classes if dt in c.dtypes and runnable(c) and not issubclass(c, Control)]
+    rng = np.random.default_rng([*target.encode(), *dtype.encode()])
+    for n in rng.permutation(len(able)):
+        cls = able[int(n)]
+        for s in list(cls.samples)[:1]:
+            g = Graph(cls.name)
+            types = [None if t is None else type_of(t, dt) for t in s.types]
+            leaves = [
+                None if t is None else g.input(f"x{i}", t.shape, t.dtype)
+                for i, t in enumerate(types)
+            ]
+            g.set_outputs(list(cls(*leaves, **s.attrs).results))
+            yield g
+
+
+def refused(ask: object, *given: object) -> bool:
+    """Whether a question has the answer that it is not supported."""
+    try:
+        ask(*given)  # type: ignore[operator]
+    except UnsupportedError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_all_ways_of_asking_agree(target: str, dtype: str) -> None:
+    # The features are named, so that those of a device that is here do not count.
+    features = rlx.CompilePipeline(target).target.features.name
+    named = f"{target}:{features}"
+    for n, g in zip(range(COUNT), samples(target, dtype), strict=False):
+        found = refused(rlx.legalize_for_backend, g, named)
+        assert found == refused(rlx.legalize_graph_for_device, g, named), g.name
+        assert found == refused(rlx.legalize_for_backend, g, target), g.name
+        if n < COMPILED:
+            assert found == refused(rlx.compile_artifact, g, named), g.name
+
+
+def test_a_device_without_f64_is_said_to_have_none() -> None:
+    g = Graph("wide")
+    g.set_outputs(g.input("x", [4], "f64") + 1.0)
+    for target in ("opengl", "webgpu"):
+        with pytest.raises(UnsupportedError, match=r"does not run .* of .*f64"):
+            rlx.legalize_for_backend(g, target)
+    assert rlx.legalize_for_backend(g, "cpu").stage == "mir"
+    with pytest.raises(GraphError, match="a Graph is expected, found a int"):
+        rlx.legalize_for_backend(7)  # type: ignore[arg-type]
