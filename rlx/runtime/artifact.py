@@ -319,8 +319,8 @@ def _read_device_variant(
 def _read_variant(r: Reader, parts: Parts) -> Variant:
     features, machine, requires = _read_head(r)
     s = Reader(parts[r.word()][1])
-    head = s.words(2)
-    counts = s.words(2)
+    arena_bytes, packed_bytes = s.words(2)
+    prologue_constants, prologue_kernels = s.words(2)
     constants = read_constants(s, parts)
     objects = [(parts[n][0].removeprefix("objects/"), parts[n][1]) for n in s.list()]
     kernels = tuple(s.each(lambda s: _read_kernel(s, objects)))
@@ -328,8 +328,9 @@ def _read_variant(r: Reader, parts: Parts) -> Variant:
     launches, sites = read_facts(s)
     loaded = {key: bytes(data) for key, data in objects}
     return Variant(
-        features, machine, requires, *head, constants, *counts, prologue, main, launches, sites,
-        kernels, loaded,
+        features, machine, requires, arena_bytes, packed_bytes,
+        constants, prologue_constants, prologue_kernels, prologue, main,
+        launches, sites, kernels, loaded,
     )  # fmt: skip
 
 
