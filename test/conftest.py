@@ -1,5 +1,9 @@
 """What every session has: a compile cache of its own, empty before each test, and notes of the
-refusals that it provokes, which are judged at its end."""
+refusals that it provokes, which are judged at its end.
+
+With ``-n 2`` (pytest-xdist) two processes share the tests. Each notes what it provokes; the process
+that started them merges the notes and judges.
+"""
 
 import itertools
 import os
@@ -7,15 +11,14 @@ import tempfile
 import tomllib
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support import raise_sites
+from support import every_refusal, raise_sites
 
 TOO_LATE = raise_sites.install()
-
-LAST = "test_every_refusal.py"
 
 # A session tries the same examples as the one before, however slow the machine is: it fails for a
 # change, not by chance. `--hypothesis-profile=search` tries new ones.
@@ -26,6 +29,7 @@ settings.register_profile("same", settings.get_profile("search"), derandomize=Tr
 settings.load_profile("same")
 
 _folder = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
+_missed = pytest.StashKey[list[str]]()
 _numbers = itertools.count()
 
 
@@ -52,20 +56,44 @@ def _use_new_cache(config: pytest.Config) -> None:
     os.environ["RLX_CACHE_DIR"] = f"{config.stash[_folder].name}/{next(_numbers)}"
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The test of what all the others provoked comes last; a part of the tests cannot be judged."""
-    items.sort(key=lambda item: item.path.name == LAST)
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Merges the notes of a process that shared the tests."""
+    # A process that died has none, and its tests failed.
+    unwatched, seen = getattr(node, "workeroutput", {}).get("refusals", ((), ()))
+    TOO_LATE.extend(unwatched)
+    raise_sites.seen.update((file, line) for file, line in seen)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    output = getattr(config, "workeroutput", None)
+    if output is not None:
+        output["refusals"] = (TOO_LATE, sorted(raise_sites.seen))
+    elif _is_whole(config) and session.testscollected and not session.testsfailed:
+        # Where tests failed, what they did not reach says nothing.
+        missed = every_refusal.missed(raise_sites.seen)
+        config.stash[_missed] = [f"not watched: {module}" for module in TOO_LATE] + missed
+        if config.stash[_missed]:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _is_whole(config: pytest.Config) -> bool:
+    """Whether all tests were asked for: a part of them cannot be judged."""
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    narrowed = config.getoption("keyword") or config.getoption("deselect")
-    if not whole or narrowed:
-        skip = pytest.mark.skip(reason="only a whole session can be judged")
-        for item in items:
-            if item.get_closest_marker("whole_session"):
-                item.add_marker(skip)
+    narrowed = any(config.getoption(o) for o in ("keyword", "deselect", "collectonly", "lf"))
+    return whole and not narrowed
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What each part of the tests took, beside its share of a session."""
+    """The refusals that no test provoked, and what each part of the tests took, beside its share of
+    a session."""
+    missed = terminalreporter.config.stash.get(_missed, [])
+    if missed:
+        terminalreporter.section("refusals that no test provokes", red=True)
+        for line in missed:
+            terminalreporter.write_line(line)
     budget = Path(__file__).with_name("budget.toml").read_text(encoding="utf-8")
     shares: dict[str, float] = tomllib.loads(budget)["minutes"]
     spent: Counter[str] = Counter()
@@ -81,9 +109,3 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for part, share in shares.items():
         over = "  more than its share" if spent[part] > share else ""
         terminalreporter.write_line(f"{spent[part]:6.1f}  {share:4.1f}  {part}{over}")
-
-
-@pytest.fixture
-def unwatched() -> list[str]:
-    """Modules of the package that were imported before their refusals could be noted."""
-    return TOO_LATE
