@@ -37,6 +37,9 @@ from rlx.control import scan as scan
 from rlx.control import while_loop as while_loop
 from rlx.custom import custom_fn as custom_fn
 from rlx.custom import custom_op as custom_op
+from rlx.dispatch import analyze_dispatch as analyze_dispatch
+from rlx.dispatch import format_dispatch_report as format_dispatch_report
+from rlx.dispatch import format_legalize_error as format_legalize_error
 from rlx.errors import RlxError as RlxError
 from rlx.errors import RlxError as _RlxError
 from rlx.frontends.onnx import from_onnx as from_onnx
@@ -100,6 +103,7 @@ from rlx.quant import QuantMap as QuantMap
 from rlx.quant import QuantScheme as QuantScheme
 from rlx.runtime.artifact import Artifact as Artifact
 from rlx.runtime.backend import Backend as Backend
+from rlx.runtime.backend import ExecutableGraph as ExecutableGraph
 from rlx.runtime.backend import backend_for as backend_for
 from rlx.runtime.backend import devices as _devices
 from rlx.runtime.backend import devices as devices
@@ -109,8 +113,20 @@ from rlx.runtime.device_calls import (
     fastest_device_for_with_policy as fastest_device_for_with_policy,
 )
 from rlx.runtime.device_calls import benchmark_devices as benchmark_devices
+from rlx.runtime.device_calls import device_chain_from_env as device_chain_from_env
+from rlx.runtime.device_calls import device_chain_from_env_key as device_chain_from_env_key
+from rlx.runtime.device_calls import device_from_env as device_from_env
+from rlx.runtime.device_calls import device_from_env_key as device_from_env_key
+from rlx.runtime.device_calls import device_label as device_label
+from rlx.runtime.device_calls import device_report as device_report
+from rlx.runtime.device_calls import devices_for_with_policy as devices_for_with_policy
 from rlx.runtime.device_calls import fastest_device_for as fastest_device_for
 from rlx.runtime.device_calls import graph_param_names as graph_param_names
+from rlx.runtime.device_calls import parse_device as parse_device
+from rlx.runtime.device_calls import parse_device_list as parse_device_list
+from rlx.runtime.device_calls import resolve_device as resolve_device
+from rlx.runtime.device_calls import resolve_device_chain as resolve_device_chain
+from rlx.runtime.device_calls import run_with_fallback as run_with_fallback
 from rlx.runtime.device_calls import warm_all as warm_all
 from rlx.runtime.devices import DEVICE_PRIORITY as DEVICE_PRIORITY
 from rlx.runtime.devices import Device as Device
@@ -134,6 +150,8 @@ from rlx.runtime.graph_devices import DeviceFallbackError as DeviceFallbackError
 from rlx.runtime.graph_devices import GraphDevices as GraphDevices
 from rlx.runtime.policy import DevicePickStrategy as DevicePickStrategy
 from rlx.runtime.policy import DevicePolicy as DevicePolicy
+from rlx.runtime.router import DeviceRouter as DeviceRouter
+from rlx.runtime.router import FlexibleSession as FlexibleSession
 from rlx.runtime.session import CompiledGraph as CompiledGraph
 from rlx.runtime.session import Session as Session
 from rlx.runtime.subgraphs import SubgraphCache as SubgraphCache
@@ -141,6 +159,9 @@ from rlx.runtime.subgraphs import run_if as run_if
 from rlx.runtime.subgraphs import run_while as run_while
 from rlx.staged import (
     legalize_graph_for_device_with_report as legalize_graph_for_device_with_report,
+)
+from rlx.staged import (
+    prepare_graph_for_backend_with_report as prepare_graph_for_backend_with_report,
 )
 from rlx.staged import CompilePipeline as CompilePipeline
 from rlx.staged import CompileResult as CompileResult

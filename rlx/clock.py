@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rlx.errors import GraphError, shown
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 __all__ = ["Tick", "time_ns"]
 
@@ -28,6 +31,12 @@ class Tick(NamedTuple):
         if not isinstance(earlier, Tick):
             raise GraphError(f"earlier is a Tick, found {shown(earlier)}; Tick.now() gives one")
         return self.ns - earlier.ns
+
+    def __sub__(self, earlier: Tick) -> timedelta:
+        """The time from ``earlier`` to this moment, to the microsecond that a timedelta has."""
+        from datetime import timedelta
+
+        return timedelta(microseconds=self.elapsed_ns(earlier) / 1000)
 
     def seconds_since(self, earlier: Tick) -> float:
         """Seconds from ``earlier`` to this moment."""

@@ -89,7 +89,16 @@ AREAS: dict[str, dict[str, Name]] = {
         "CompileOptions": Name(_OPTIONS, "`Session.compile` takes its fields by name"),
         "KernelDispatchConfig": Name(_OPTIONS, "`dispatch`, `force_common`, `force_native`"),
         "KernelDispatchReport": Name("rlx.lowering.report:DispatchReport"),
-        "legalize_for_backend": Name("rlx.staged:legalize_for_backend"),
+        "legalize_for_backend": Name(
+            "rlx.staged:legalize_for_backend", "the graph in those ops, or an error that lists all"
+        ),
+        **_same(
+            "rlx.dispatch", "analyze_dispatch", "format_dispatch_report", "format_legalize_error",
+        ),
+        "prepare_graph_for_backend_with_report": Name(
+            "rlx.staged:prepare_graph_for_backend_with_report",
+            "no module where the report is not `compile_ready`",
+        ),
         "Precision": Name("rlx.precision:Precision", "bf16 and f16 round the operands of products"),
         "PrecisionPolicy": Name(
             "rlx.precision:PrecisionPolicy", "only f32 is changed; custom is a mapping"
@@ -102,7 +111,13 @@ AREAS: dict[str, dict[str, Name]] = {
     "Running": {
         **_same("rlx.runtime.session", "Session", "CompiledGraph"),
         "CompileCache": Name("rlx.runtime.compile_cache:CompileCache", "within a process"),
-        **_same("rlx.runtime.backend", "Backend", "register_backend", "backend_for"),
+        "Backend": Name(
+            "rlx.runtime.backend:Backend", "with `supported_ops`, graphs come rewritten to them"
+        ),
+        "ExecutableGraph": Name(
+            "rlx.runtime.backend:ExecutableGraph", "what `Backend.load` gives"
+        ),
+        **_same("rlx.runtime.backend", "register_backend", "backend_for"),
         "registered_devices": Name("rlx.runtime.backend:devices"),
         **_same(
             "rlx.runtime.devices", "DEVICE_PRIORITY", "Device", "available_apple_devices",
@@ -132,8 +147,17 @@ AREAS: dict[str, dict[str, Name]] = {
             "DeviceFallbackError", "GraphDevices",
         ),
         **_same(
-            "rlx.runtime.device_calls", "benchmark_devices", "fastest_device_for",
-            "fastest_device_for_with_policy", "graph_param_names", "warm_all",
+            "rlx.runtime.device_calls", "benchmark_devices", "device_chain_from_env",
+            "device_chain_from_env_key", "device_from_env", "device_from_env_key", "device_label",
+            "device_report", "devices_for_with_policy", "fastest_device_for",
+            "fastest_device_for_with_policy", "graph_param_names", "parse_device",
+            "parse_device_list", "resolve_device", "resolve_device_chain", "run_with_fallback",
+            "warm_all",
+        ),
+        **_same("rlx.runtime.router", "FlexibleSession"),
+        "DeviceRouter": Name(
+            "rlx.runtime.router:DeviceRouter",
+            "a device that has slowed is told by its runs, not by a sensor of heat",
         ),
     },
     "Looking inside": {

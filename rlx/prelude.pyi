@@ -24,9 +24,12 @@ from rlx import DeviceCandidate as DeviceCandidate
 from rlx import DeviceFallbackError as DeviceFallbackError
 from rlx import DevicePickStrategy as DevicePickStrategy
 from rlx import DevicePolicy as DevicePolicy
+from rlx import DeviceRouter as DeviceRouter
 from rlx import Dim as Dim
 from rlx import Element as Element
 from rlx import Error as Error
+from rlx import ExecutableGraph as ExecutableGraph
+from rlx import FlexibleSession as FlexibleSession
 from rlx import FusionOptions as FusionOptions
 from rlx import FusionPolicy as FusionPolicy
 from rlx import FusionReport as FusionReport
@@ -69,6 +72,7 @@ from rlx import TensorType as TensorType
 from rlx import Tick as Tick
 from rlx import Value as Value
 from rlx import While as While
+from rlx import analyze_dispatch as analyze_dispatch
 from rlx import attr as attr
 from rlx import available_apple_devices as available_apple_devices
 from rlx import available_devices as available_devices
@@ -81,8 +85,15 @@ from rlx import compile_training as compile_training
 from rlx import cond as cond
 from rlx import custom_fn as custom_fn
 from rlx import custom_op as custom_op
+from rlx import device_chain_from_env as device_chain_from_env
+from rlx import device_chain_from_env_key as device_chain_from_env_key
+from rlx import device_from_env as device_from_env
+from rlx import device_from_env_key as device_from_env_key
+from rlx import device_label as device_label
+from rlx import device_report as device_report
 from rlx import devices as devices
 from rlx import devices_for as devices_for
+from rlx import devices_for_with_policy as devices_for_with_policy
 from rlx import dispatch_report_for_device as dispatch_report_for_device
 from rlx import dispatch_report_for_device_with_options as dispatch_report_for_device_with_options
 from rlx import drain_device as drain_device
@@ -95,6 +106,8 @@ from rlx import first_unsupported_op as first_unsupported_op
 from rlx import first_unsupported_op_with_options as first_unsupported_op_with_options
 from rlx import fit as fit
 from rlx import fori as fori
+from rlx import format_dispatch_report as format_dispatch_report
+from rlx import format_legalize_error as format_legalize_error
 from rlx import from_onnx as from_onnx
 from rlx import full_name as full_name
 from rlx import fusion_passes as fusion_passes
@@ -130,11 +143,17 @@ from rlx import maybe_dump_pipeline as maybe_dump_pipeline
 from rlx import node_label as node_label
 from rlx import operand as operand
 from rlx import optional as optional
+from rlx import parse_device as parse_device
+from rlx import parse_device_list as parse_device_list
+from rlx import prepare_graph_for_backend_with_report as prepare_graph_for_backend_with_report
 from rlx import register_backend as register_backend
 from rlx import registered_devices as registered_devices
+from rlx import resolve_device as resolve_device
+from rlx import resolve_device_chain as resolve_device_chain
 from rlx import rfft as rfft
 from rlx import run_if as run_if
 from rlx import run_while as run_while
+from rlx import run_with_fallback as run_with_fallback
 from rlx import save as save
 from rlx import scan as scan
 from rlx import stft as stft
@@ -176,9 +195,12 @@ __all__ = [
     "DeviceFallbackError",
     "DevicePickStrategy",
     "DevicePolicy",
+    "DeviceRouter",
     "Dim",
     "Element",
     "Error",
+    "ExecutableGraph",
+    "FlexibleSession",
     "FusionOptions",
     "FusionPolicy",
     "FusionReport",
@@ -221,6 +243,7 @@ __all__ = [
     "Tick",
     "Value",
     "While",
+    "analyze_dispatch",
     "attr",
     "available_apple_devices",
     "available_devices",
@@ -233,8 +256,15 @@ __all__ = [
     "cond",
     "custom_fn",
     "custom_op",
+    "device_chain_from_env",
+    "device_chain_from_env_key",
+    "device_from_env",
+    "device_from_env_key",
+    "device_label",
+    "device_report",
     "devices",
     "devices_for",
+    "devices_for_with_policy",
     "dispatch_report_for_device",
     "dispatch_report_for_device_with_options",
     "drain_device",
@@ -247,6 +277,8 @@ __all__ = [
     "first_unsupported_op_with_options",
     "fit",
     "fori",
+    "format_dispatch_report",
+    "format_legalize_error",
     "from_onnx",
     "full_name",
     "fusion_passes",
@@ -282,11 +314,17 @@ __all__ = [
     "node_label",
     "operand",
     "optional",
+    "parse_device",
+    "parse_device_list",
+    "prepare_graph_for_backend_with_report",
     "register_backend",
     "registered_devices",
+    "resolve_device",
+    "resolve_device_chain",
     "rfft",
     "run_if",
     "run_while",
+    "run_with_fallback",
     "save",
     "scan",
     "stft",

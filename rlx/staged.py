@@ -9,23 +9,19 @@ compiled = rlx.Session("cpu").compile_module(p.plan_lir(fused))
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from rlx.device_names import label
-from rlx.errors import GraphError, PassError, UnsupportedError
+from rlx.dispatch import analyze_dispatch, claim_for, refused, refused_error, target_for
+from rlx.errors import PassError
 from rlx.graph import Graph
 from rlx.lowering.compilation import Compilation, Options
 from rlx.lowering.report import DispatchReport, FusionReport
 from rlx.modules import GraphModule, GraphStage, LirModule, MirModule
 from rlx.ops.builders import located, public
-from rlx.ops.location import caller
 from rlx.records import frozen
-from rlx.runtime.backend import device_name
-from rlx.runtime.devices import target_here
-from rlx.runtime.refusals import refusal
-from rlx.targets import TARGETS, find_target, parse_target
+from rlx.runtime.claims import legal_graph
+from rlx.targets import TARGETS, find_target
 
 if TYPE_CHECKING:
     from rlx.lowering.passes import Pass
@@ -41,6 +37,7 @@ __all__ = [
     "legalize_for_backend",
     "legalize_graph_for_device",
     "legalize_graph_for_device_with_report",
+    "prepare_graph_for_backend_with_report",
     "supported_for_target",
     "supports_op",
 ]
@@ -196,33 +193,51 @@ def fusion_passes_for_supported(
 
 @located
 def legalize_for_backend(
-    graph: Graph, target: str = "cpu", dims: Dims | None = None, **options: Any
-) -> MirModule:
-    """The mir of a graph in the ops that a target such as "opengl" or "cuda:sm_90" runs.
+    graph: Graph, target: str | Iterable[str] = "cpu", dims: Dims | None = None, **options: Any
+) -> GraphModule:
+    """The mir of a graph in the ops that a target such as "opengl" or "cuda:sm_90" runs; or the
+    graph in the ops of a claim, which is names of ops, or what a backend from outside has.
 
-    UnsupportedError, at the user's line, for the first op that the target refuses as it is: it is
-    what ``legalize_graph_for_device`` says of a device with the features that the target names.
+    UnsupportedError for what is refused as it is: it lists every such node, and says which way the
+    other ops go (``rlx.analyze_dispatch``). It is what ``legalize_graph_for_device`` says of a
+    device with the features that the target names.
     """
     from rlx.lowering.legalize import Legalize
     from rlx.lowering.levels import passes_between
 
-    compilation = Compilation(find_target(target), Options.of(options))
-    _check(graph, target)
+    if found := refused(graph, target):
+        raise refused_error(graph, target, found)
+    name, claim = claim_for(target)
+    if claim is not None:
+        legal = legal_graph(graph.bind(dims) if dims else graph, claim, name).graph
+        assert legal is not None
+        return GraphModule.of(legal)
+    compilation = Compilation(find_target(str(target)), Options.of(options))
     module = GraphModule.of(graph, dims).through(GraphStage.MIR, compilation)
     passes = passes_between("mir", "fused")
     last = [p.name for p in passes].index(Legalize.name)
-    found = module.after(passes[: last + 1], compilation)
-    assert isinstance(found, MirModule)
-    return found
+    return module.after(passes[: last + 1], compilation)
+
+
+@located
+def prepare_graph_for_backend_with_report(
+    graph: Graph, backend: str | Iterable[str] = "cpu", dims: Dims | None = None, **options: Any
+) -> tuple[GraphModule | None, DispatchReport]:
+    """A graph in the ops that a backend runs, and which way each goes. There is no module where the
+    report is not ``compile_ready``."""
+    report = analyze_dispatch(graph, backend, dims, **options)
+    if not report.compile_ready:
+        return None, report
+    return legalize_for_backend(graph, backend, dims, **options), report
 
 
 @located
 def legalize_graph_for_device(
     graph: Graph, device: str = "cpu", dims: Dims | None = None, **options: Any
-) -> MirModule:
+) -> GraphModule:
     """The mir of a graph in the ops that a device runs, which need not be here; UnsupportedError if
     it does not run one of them as it is (``first_unsupported_op``)."""
-    return legalize_for_backend(graph, _target_for(graph, device), dims, **options)
+    return legalize_for_backend(graph, _on(device), dims, **options)
 
 
 @located
@@ -231,39 +246,21 @@ def dispatch_report_for_device(
 ) -> DispatchReport:
     """Which kernels run the ops of a graph on a device, and for which features: those of the device
     if it is here and none are named. Raises as ``legalize_graph_for_device``."""
-    pipeline = CompilePipeline(_target_for(graph, device), Options.of(options))
-    report = pipeline.compile_module(graph, dims).dispatch
-    return replace(report, target=f"{pipeline.target.name}:{pipeline.target.features.name}")
+    if found := refused(graph, _on(device)):
+        raise refused_error(graph, _on(device), found)
+    return analyze_dispatch(graph, _on(device), dims, **options)
 
 
 @located
 def legalize_graph_for_device_with_report(
     graph: Graph, device: str = "cpu", dims: Dims | None = None, **options: Any
-) -> tuple[MirModule, DispatchReport]:
+) -> tuple[GraphModule, DispatchReport]:
     """``legalize_graph_for_device``, and which kernels then run the ops."""
     legal = legalize_graph_for_device(graph, device, dims, **options)
     return legal, dispatch_report_for_device(graph, device, dims, **options)
 
 
-def _target_for(graph: Graph, device: str) -> str:
-    """The target to compile a graph for: with the features that a device has, if it is here and
-    none are named. UnsupportedError, at the user's line, for what the target refuses."""
-    given, _, features = device.partition(":")
-    name = device_name(given)
-    target = f"{name}:{features}" if features else target_here(name) or name
-    _check(graph, target)
-    return target
-
-
-def _check(graph: Graph, target: str) -> None:
-    """UnsupportedError, at the user's line, for what a target refuses."""
-    if not isinstance(graph, Graph):
-        raise GraphError(f"a Graph is expected, found a {type(graph).__name__}", caller())
-    for node in graph.nodes():
-        if why := refusal(node, target):
-            types = dict.fromkeys(v.dtype.name for v in (*node.present, *node.results))
-            name = parse_target(target)[0]
-            raise UnsupportedError(
-                f"{label(name)} does not run {node.name} of {', '.join(types)}: {why}",
-                node.location,
-            )
+def _on(device: str) -> str:
+    """The target to compile a graph for on a device, or the device where its backend claims ops."""
+    name, claim = claim_for(device)
+    return target_for(device) if claim is None else name

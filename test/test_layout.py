@@ -33,8 +33,8 @@ LAYERS = (
     "ops", "arrays", "results", "optim", "random", "graph", "rebuild", "chain", "control", "custom",
     "linalg", "sparse", "splat", "interpreter", "text", "precision", "autodiff", "quant",
     "schedule", "_mlir", "dialects", "kernels", "targets", "lowering", "runtime", "aot",
-    "compiler", "modules", "inspect", "view", "staged", "roofline", "models", "frontends",
-    "training", "prelude", "tools",
+    "compiler", "modules", "inspect", "view", "dispatch", "staged", "roofline", "models",
+    "frontends", "training", "prelude", "tools",
 )  # fmt: skip
 """The modules and packages of ``rlx``, lowest first: each imports only what stands before it."""
 

@@ -29,6 +29,7 @@ from rlx.types import TensorType
 
 __all__ = [
     "Backend",
+    "ExecutableGraph",
     "Loaded",
     "Weights",
     "backend_for",
@@ -52,8 +53,34 @@ class Weights(Protocol):
         ...
 
 
+class ExecutableGraph(Protocol):
+    """A graph with all dims bound, ready to run: what ``Backend.load`` gives.
+
+    ``artifact`` has the ``inputs`` and ``outputs`` as signatures (name, element type, shape), and
+    ``report`` what the compile said, or None. It may also have ``run_in_place``, ``run_on_device``
+    and ``profile``, as ``CompiledGraph`` has, on inputs in declared order.
+    """
+
+    artifact: Any
+    weights: Weights
+    report: Any
+
+    def run_slots(self, *inputs: Any) -> tuple[Any, ...]:
+        """Run on inputs in declared order, which are of its types and shapes."""
+        ...
+
+    def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """As ``run_slots``, and write the results into arrays of the caller."""
+        ...
+
+
 class Backend(Protocol):
-    """Compiles and loads graphs for one device."""
+    """Compiles and loads graphs for one device.
+
+    A backend may have ``supported_ops``, a sequence of full names of ops ("mir.matmul") or a method
+    that gives it: graphs come to it rewritten to those ops, and others are refused before
+    (``rlx.runtime.claims``).
+    """
 
     name: str
 

@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from rlx.device_names import DEVICE_PRIORITY, Device, label
 from rlx.errors import DeviceError
 from rlx.graph import Graph
+from rlx.ops import BUILDERS
 from rlx.ops.base import Op, op_class
 from rlx.ops.builders import located
-from rlx.runtime.backend import backend_for, device_name, devices, why_not
+from rlx.runtime.backend import backend_for, device_name, devices, registered, why_not
+from rlx.runtime.claims import claim_of, legal_graph
 from rlx.runtime.hardware import found_by_driver, is_software
-from rlx.runtime.refusals import refusal, refuses_all
+from rlx.runtime.refusals import refusal, refuses_all, runs_some
 from rlx.targets import best_features
 from rlx.targets.gpu.drivers import DRIVERS, opened
 
@@ -88,25 +90,23 @@ def fastest_device() -> str:
 
 @located
 def fastest_among(candidates: Iterable[str]) -> str:
-    """The first of ``candidates`` by priority that is available; DeviceError if none is, or
-    if one is no device."""
-    given = tuple(map(device_name, candidates))
-    for device in available_devices():
-        if device in given:
-            return device
-    raise DeviceError(
-        f"none of {', '.join(given) or 'no devices'} is available; "
-        f"there are {', '.join(available_devices())}"
-    )
+    """The first of ``candidates`` by priority, whether it is available or not, and the processor
+    where there are none; DeviceError for what is no device. Of those that are available,
+    ``fastest_among(filter(is_available, candidates))`` is the first."""
+    return next(iter(by_priority(map(device_name, candidates))), "cpu")
 
 
 @located
 def supports(device: str, op: str | type[Op]) -> bool:
-    """Whether a device runs an op, given by class or full name ("mir.gelu"), on some of its element
-    types; False if the device is not available. The interpreter runs every op, and a GPU those that
-    come with no kernel of their own; what a backend from outside runs it says as it compiles.
-    GraphError for an unknown op."""
-    cls = op_class(op) if isinstance(op, str) else op
+    """Whether a device runs an op on some of its element types; False if the device is not
+    available. The op is given by class, by full name ("mir.gelu"), or by the name of its builder
+    ("gelu"), of which the members of ``Activation``, ``BinaryOp`` and ``CmpOp`` are some.
+
+    The interpreter runs every op, and a GPU those that come with no kernel of their own. A backend
+    from outside runs what its ``supported_ops`` have, and what is defined by them; where it has
+    none, it says what it runs as it compiles. GraphError for an unknown op.
+    """
+    cls = op_class(BUILDERS.get(op, op)) if isinstance(op, str) else op
     if not _has_way(device, cls):
         return False
     try:
@@ -127,6 +127,12 @@ def first_unsupported_op(device: str, graph: Graph) -> tuple[int, Op] | None:
 def first_refused(device: str, graph: Graph) -> tuple[int, Op, str] | None:
     """``first_unsupported_op``, and why."""
     nodes = graph.nodes()
+    claim = _claim(device)
+    if claim is not None:
+        for number, node, op in legal_graph(graph, claim).offences:
+            inside = "" if op == node.name else f" {op}, by which it is defined"
+            return number, node, f"the backend's supported_ops have not{inside or ' it'}"
+        return None
     try:
         target = target_here(device)
     except DeviceError as e:  # a GPU that is here, and that RLX has no code for
@@ -147,7 +153,15 @@ def _has_way(device: str, cls: type[Op]) -> bool:
     device = device_name(device)
     if device == "cpu":
         return issubclass(cls, Control) or runnable(cls)
+    claim = _claim(device)
+    if claim is not None:
+        return runs_some(cls, claim)
     return is_available(device) and not (device in DRIVERS and hasattr(cls, "kernel"))
+
+
+def _claim(device: str) -> frozenset[str] | None:
+    """What the backend of an available device says that it runs, if it says so."""
+    return None if why_not(device) else claim_of(backend_for(device))
 
 
 def target_here(device: str) -> str | None:
@@ -184,15 +198,16 @@ def devices_for(graph: Graph) -> tuple[str, ...]:
 
 @located
 def supports_run_slots(device: str) -> bool:
-    """Whether compiled graphs of a device have ``run_slots``; all that are available do."""
-    return is_available(device)
+    """Whether compiled graphs of a device have ``run_slots``: those of every device that there is a
+    backend for have, whether it is here or not."""
+    return registered(device_name(device))
 
 
 @located
 def drain_device(device: str) -> None:
-    """Wait for what a device still does; DeviceError for a device that is not available. On the
-    CPU a run returns when it is done, so that there is nothing to wait for."""
-    backend_for(device)
+    """Wait for what a device still does; DeviceError for what is no device. On the CPU a run
+    returns when it is done, and a device that is not here does nothing: there is nothing to wait
+    for."""
     driver = opened(device_name(device))
     if driver is not None:
         driver.sync()

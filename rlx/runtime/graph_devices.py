@@ -145,7 +145,12 @@ class GraphDevices(Uncopied):
         """The device of RLX_DEVICE, if it can run the graph; "" if it cannot, or there is none."""
         return next((d for d in named_by(knobs.device) if self._is_viable(d)), "")
 
-    def resolve_chain(self, hint: Chain | None = None) -> tuple[str, ...]:
+    def resolve_chain(self, hint: Chain | None = None) -> str:
+        """The first device of ``chain`` that can run the graph; DeviceError, which says of each why
+        not, if none can."""
+        return self._first(self.chain(hint), device_name)[0]
+
+    def chain(self, hint: Chain | None = None) -> tuple[str, ...]:
         """The devices to try in turn: those that are asked for, or RLX_DEVICE_CHAIN, or the one
         that ``resolve`` names."""
         if hint is not None:
@@ -242,18 +247,20 @@ class GraphDevices(Uncopied):
         return self.compile(self.resolve_with_inputs(hint, inputs))
 
     def compile_chain(self, hint: Chain | None = None) -> tuple[str, CompiledGraph]:
-        """For the first device of ``resolve_chain`` for which it can be, and which one that is."""
-        return self._first(self.resolve_chain(hint), self.compile)
+        """For the first device of ``chain`` for which it can be, and which one that is."""
+        return self._first(self.chain(hint), self.compile)
 
-    def warm_all(self) -> dict[str, str]:
-        """Compile for every device that can run the graph; the reasons of those that failed."""
+    def warm_all(self) -> tuple[str, ...]:
+        """Compile for every device that can run the graph; the devices for which it was done.
+        ``attempts`` then has those that failed, with why."""
         failed: dict[str, str] = {}
         for device in self.devices():
             try:
                 self.compile(device)
             except RlxError as e:
                 failed[device] = e.message
-        return failed
+        self.attempts = tuple(failed.items())
+        return tuple(d for d in self.devices() if d not in failed)
 
     # -- runs ------------------------------------------------------------------------------
 
@@ -274,8 +281,8 @@ class GraphDevices(Uncopied):
         return self.run(self.resolve_with_inputs(hint, inputs), inputs)
 
     def run_chain(self, hint: Chain | None, inputs: Inputs) -> tuple[str, list[Array]]:
-        """As ``run_try`` on the devices of ``resolve_chain``."""
-        return self.run_try(self.resolve_chain(hint), inputs)
+        """As ``run_try`` on the devices of ``chain``."""
+        return self.run_try(self.chain(hint), inputs)
 
     def run_try(self, chain: Iterable[str], inputs: Inputs) -> tuple[str, list[Array]]:
         """Run on the first device of a chain that can, and say which one that was.

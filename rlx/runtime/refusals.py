@@ -14,11 +14,12 @@ from rlx.errors import ShapeError, UnsupportedError
 from rlx.graph import Graph
 from rlx.ops.base import Op, type_of
 from rlx.ops.control import Control
+from rlx.runtime.claims import legal_graph
 from rlx.targets import find_target
 from rlx.targets.base import Target
 from rlx.text import graph_text
 
-__all__ = ["refusal", "refuses_all"]
+__all__ = ["refusal", "refuses_all", "runs_some"]
 
 _SIZE = 64
 """What a dim stands for that has no size yet: element types and buffers do not depend on it."""
@@ -51,6 +52,13 @@ def refuses_all(op: type[Op], target: str) -> str:
         if not whys[-1]:
             return ""
     return whys[0] if whys else ""
+
+
+def runs_some(op: type[Op], claim: frozenset[str]) -> bool:
+    """Whether a claim has an op, or all that one of its samples is defined by."""
+    if op.name in claim:
+        return True
+    return any(legal_graph(_alone(node), claim).graph is not None for node in _samples(op))
 
 
 def _samples(op: type[Op]) -> Iterator[Op]:

@@ -116,9 +116,9 @@ def test_8_what_was_found_is_forgotten_on_demand(
 def test_9_a_hint_comes_before_the_environment_s_chain() -> None:
     r = GraphDevices(graph())
     with knobs.device_chain.scoped(("interpret", "cpu")):
-        assert r.resolve_chain("cpu") == ("cpu",)
-        assert r.resolve_chain() == ("interpret", "cpu")
-    assert r.resolve_chain() == (r.resolve(None),)
+        assert r.resolve_chain("cpu") == "cpu"
+        assert r.resolve_chain() == "interpret" and r.chain() == ("interpret", "cpu")
+    assert r.resolve_chain() == r.resolve(None)
 
 
 def test_10_what_is_not_there_supports_nothing(alone: None) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.errors import ArtifactError, DeviceError, UnsupportedError
+from rlx.errors import ArtifactError, DeviceError, GraphError, UnsupportedError
 from rlx.runtime.interpreted import Interpreted
 from rlx.tools.cli import main
 from support import tiny_bert
@@ -139,9 +139,11 @@ def test_targets_have_the_names_of_devices(
         assert main(["compile", "g.mlir", "-o", "g.rlx", option, spelling]) == 0
         assert f"for {target} " in capsys.readouterr().err
     assert rlx.Artifact.load("g.rlx").target == target
-    for wrong in (7, None, ["cpu"]):
+    for wrong in (7, None):
         with pytest.raises(DeviceError, match="a target is text such as 'cpu'"):
             rlx.legalize_for_backend(graph(), wrong)  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="unknown op 'cpu'"):
+        rlx.legalize_for_backend(graph(), ["cpu"])
 
 
 def test_a_page_shows_a_target_by_any_name(here: Path) -> None:
