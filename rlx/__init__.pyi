@@ -109,6 +109,7 @@ from rlx.runtime.backend import devices as _devices
 from rlx.runtime.backend import devices as devices
 from rlx.runtime.backend import register_backend as register_backend
 from rlx.runtime.compile_cache import CompileCache as CompileCache
+from rlx.runtime.compile_options import CompileOptions as CompileOptions
 from rlx.runtime.device_calls import (
     fastest_device_for_with_policy as fastest_device_for_with_policy,
 )
@@ -203,7 +204,6 @@ If = _Cond
 While = _WhileLoop
 HirOp = _Block
 FusionOptions = _Options
-CompileOptions = _Options
 KernelDispatchConfig = _Options
 KernelDispatchReport = _DispatchReport
 registered_devices = _devices

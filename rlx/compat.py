@@ -73,7 +73,9 @@ AREAS: dict[str, dict[str, Name]] = {
             "rlx.modules:MirModule", "of the stage mir, or fused: with regions and a prologue"
         ),
         "HirOp": Name("rlx.ops.blocks:Block", "blocks are ops: `graph.linear(x, w)`"),
-        "FusionPolicy": Name("rlx.modules:FusionPolicy", "only FUSABLE: a block has one lowering"),
+        "FusionPolicy": Name(
+            "rlx.modules:FusionPolicy", "of `module.lower(policy)`; DIRECT gives regions"
+        ),
     },
     "Fusion": {
         **_same(
@@ -86,7 +88,12 @@ AREAS: dict[str, dict[str, Name]] = {
     },
     "Compiling": {
         **_same("rlx.staged", "CompilePipeline", "CompileResult", "KernelDispatchPolicy"),
-        "CompileOptions": Name(_OPTIONS, "`Session.compile` takes its fields by name"),
+        "CompileOptions": Name(
+            "rlx.runtime.compile_options:CompileOptions",
+            "for `compile_with`; `compile` takes most fields by name. There is no `dce` (what no"
+            " output reaches is no part of a graph), and no `arena_alignment` (64, a cache line and"
+            " the widest vector)",
+        ),
         "KernelDispatchConfig": Name(_OPTIONS, "`dispatch`, `force_common`, `force_native`"),
         "KernelDispatchReport": Name("rlx.lowering.report:DispatchReport"),
         "legalize_for_backend": Name(
@@ -166,10 +173,7 @@ AREAS: dict[str, dict[str, Name]] = {
             "inspect_hir_stats", "inspect_lir", "inspect_mir_diff", "inspect_mir_stats",
             "inspect_mir_with_diff", "inspect_pipeline",
         ),
-        "inspect_mir": Name(
-            "rlx.inspect:inspect_mir",
-            "of the stage mir; `inspect` of a module of any stage lists it, fused ones too",
-        ),
+        "inspect_mir": Name("rlx.inspect:inspect_mir", "a fused module is listed as it is"),
         "maybe_dump_pipeline": Name(
             "rlx.lowering.dump:dump_levels", "every compile calls it; `RLX_IR_DUMP` turns it on"
         ),

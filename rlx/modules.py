@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from rlx.errors import IRError, UnsupportedError
+from rlx.errors import GraphError, IRError, UnsupportedError
 from rlx.graph import Graph
 from rlx.ops.builders import public
 from rlx.records import frozen
@@ -46,8 +46,9 @@ class GraphStage(StrEnum):
 
 
 class FusionPolicy(StrEnum):
-    """How a block becomes mir: as the ops that it expands to. Which of them fuse is decided by the
-    kernels' claims, later; blocks do not lower to fused ops by themselves."""
+    """How blocks become mir (``GraphModule.lower``): FUSABLE as the ops that they expand to, of
+    which the pass fuse makes regions later; DIRECT as those regions, for one target. Which ops fuse
+    is the kernels' claims to say either way."""
 
     FUSABLE = "fusable"
     DIRECT = "direct"
@@ -139,14 +140,19 @@ class GraphModule:
         graph.param_values.update(self.values)
         return graph
 
-    def lower(self, policy: FusionPolicy | str = FusionPolicy.FUSABLE) -> MirModule:
-        """The module as mir; see ``FusionPolicy``."""
-        if policy != FusionPolicy.FUSABLE:
-            raise UnsupportedError(
-                f"fusion policy {policy!r} is not there: a block has one lowering, and what fuses "
-                "is the kernels' to say; keep ops apart with fuse=False"
-            )
-        found = self.to(GraphStage.MIR)
+    def lower(
+        self,
+        policy: FusionPolicy | str = FusionPolicy.FUSABLE,
+        target: str | None = None,
+        **options: Any,
+    ) -> MirModule:
+        """The module as mir: of ops, or by the policy DIRECT with regions for a target. Arguments
+        as for ``to``; GraphError for another policy."""
+        known = [p.value for p in FusionPolicy]
+        if policy not in known:
+            raise GraphError(f"a fusion policy is one of {', '.join(known)}, found {policy!r}")
+        direct = policy == FusionPolicy.DIRECT
+        found = self.to(GraphStage.FUSED if direct else GraphStage.MIR, target, **options)
         assert isinstance(found, MirModule)
         return found
 

@@ -9,18 +9,19 @@ compiled = rlx.Session("cpu").compile_module(p.plan_lir(fused))
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from rlx.dispatch import analyze_dispatch, claim_for, refused, refused_error, target_for
-from rlx.errors import PassError
+from rlx.errors import GraphError
 from rlx.graph import Graph
 from rlx.lowering.compilation import Compilation, Options
 from rlx.lowering.report import DispatchReport, FusionReport
 from rlx.modules import GraphModule, GraphStage, LirModule, MirModule
 from rlx.ops.builders import located, public
 from rlx.records import frozen
-from rlx.runtime.claims import legal_graph
+from rlx.runtime.claims import checked_claim, claimed_graph, legal_graph
 from rlx.targets import TARGETS, find_target
 
 if TYPE_CHECKING:
@@ -57,12 +58,29 @@ KernelDispatchPolicy = StrEnum(
 
 @frozen
 class CompileResult:
-    """A schedule, and what its compile said: fusions, kernels, and seconds by pass."""
+    """A schedule, and what its compile said: fusions, kernels, and seconds by pass; and the
+    ``source`` that it was made of."""
 
     lir: LirModule
     fusion: FusionReport
     dispatch: DispatchReport
     seconds: dict[str, float]
+    source: Source | None = field(default=None, repr=False, compare=False)
+
+    def dynamic_symbols(self) -> tuple[str, ...]:
+        """The names of the source's symbolic dims, which ``specialize`` binds anew."""
+        return tuple(sorted(self.source.symbols)) if isinstance(self.source, Graph) else ()
+
+    def has_dynamic_dims(self) -> bool:
+        """Whether the source has symbolic dims; the schedule itself has sizes."""
+        return bool(self.dynamic_symbols())
+
+    def specialize(self, pipeline: CompilePipeline, dims: Dims) -> CompileResult:
+        """The source compiled for other sizes of its symbolic dims; GraphError if it has none."""
+        if not self.has_dynamic_dims():
+            raise GraphError("specialize binds symbolic dims, and what was compiled has none")
+        assert self.source is not None
+        return pipeline.compile_module(self.source, dims)
 
     def __str__(self) -> str:
         return "\n".join([str(self.fusion), str(self.dispatch), self.lir.inspect()])
@@ -73,8 +91,9 @@ class CompilePipeline:
     """The passes for one target and one set of options.
 
     ``target`` is one such as "cpu:x86-64-v4", ``options`` an ``Options`` or its fields. With
-    ``assert_fusion_clean`` a missed fusion is a PassError. Every stage takes a graph or a module of
-    a level before, and raises what a compile raises.
+    ``assert_fusion_clean`` a missed fusion is a PassError. With ``supported_ops``, names of ops, a
+    graph is first rewritten to those, and one that cannot be is an UnsupportedError. Every stage
+    takes a graph or a module of a level before, and raises what a compile raises.
     """
 
     def __init__(
@@ -83,10 +102,39 @@ class CompilePipeline:
         options: Options | None = None,
         *,
         assert_fusion_clean: bool = False,
+        supported_ops: Iterable[str] | None = None,
     ) -> None:
         self.target = find_target(target)
         self.options = options or Options()
-        self.assert_fusion_clean = assert_fusion_clean
+        if assert_fusion_clean:
+            self.options = replace(self.options, assert_fusion_clean=True)
+        asked = supported_ops
+        self.claim = None if asked is None else checked_claim(asked, "supported_ops")
+
+    @property
+    def assert_fusion_clean(self) -> bool:
+        """Whether a missed fusion is an error."""
+        return self.options.assert_fusion_clean
+
+    def with_options(self, **changed: Any) -> CompilePipeline:
+        """The same with some options changed (``Options``)."""
+        options = Options.of({**vars(self.options), **changed})
+        name = f"{self.target.name}:{self.target.features.name}"
+        return CompilePipeline(name, options, supported_ops=self.claim)
+
+    def with_supported_ops(self, names: Iterable[str]) -> CompilePipeline:
+        """The same, whose graphs are first rewritten to some ops."""
+        made = self.with_options()
+        made.claim = checked_claim(names, "supported_ops")
+        return made
+
+    def with_kernel_dispatch(self, dispatch: str) -> CompilePipeline:
+        """The same by another policy of dispatch ("native" or "common")."""
+        return self.with_options(dispatch=dispatch)
+
+    def with_assert_fusion_clean(self, clean: bool = True) -> CompilePipeline:
+        """The same where a missed fusion is an error, or is none."""
+        return self.with_options(assert_fusion_clean=clean)
 
     @property
     def passes(self) -> list[Pass]:
@@ -107,29 +155,40 @@ class CompilePipeline:
         self, source: Source, dims: Dims | None = None
     ) -> tuple[MirModule, FusionReport]:
         """As ``optimize``, and what fused and what did not."""
-        compilation = self._compilation()
+        compilation = self.compilation()
         return self._mir(source, "fused", dims, compilation), compilation.fusion
 
     def plan_lir(self, source: Source, dims: Dims | None = None) -> LirModule:
         """Kernels chosen, values placed in memory, launches in order."""
         return self.compile_module(source, dims).lir
 
+    def specialize_lir(self, source: Graph, dims: Dims) -> LirModule:
+        """The schedule of a graph for sizes of its symbolic dims: one is planned for each."""
+        return self.compile_module(source, dims).lir
+
     def compile_module(self, source: Source, dims: Dims | None = None) -> CompileResult:
         """All that is left of the pipeline; a module of lir passes through."""
-        compilation = self._compilation()
+        compilation = self.compilation()
         lir = self._run(source, GraphStage.LIR, dims, compilation)
         assert isinstance(lir, LirModule)
-        self._check_clean(compilation)
-        return CompileResult(lir, compilation.fusion, compilation.dispatch, compilation.seconds)
+        compilation.check_clean()
+        return CompileResult(
+            lir, compilation.fusion, compilation.dispatch, compilation.seconds, source
+        )
 
     compile_graph = compile_hir = compile_mir = compile_module
 
-    def _compilation(self) -> Compilation:
-        return Compilation(self.target, self.options)
+    def compilation(self, **changed: Any) -> Compilation:
+        """A compile for the target by the options, of which some may be changed."""
+        options = Options.of({**vars(self.options), **changed}) if changed else self.options
+        return Compilation(self.target, options)
 
     def _run(
         self, source: Source, stage: str, dims: Dims | None, compilation: Compilation
     ) -> GraphModule:
+        if self.claim is not None:
+            graph = source if isinstance(source, Graph) else source.graph()
+            source = claimed_graph(graph, self.claim, self.target.name)
         module = GraphModule.of(source, dims) if isinstance(source, Graph) else source
         return module.through(GraphStage(stage), compilation)
 
@@ -140,17 +199,11 @@ class CompilePipeline:
         dims: Dims | None,
         compilation: Compilation | None = None,
     ) -> MirModule:
-        compilation = compilation or self._compilation()
+        compilation = compilation or self.compilation()
         found = self._run(source, stage, dims, compilation)
         assert isinstance(found, MirModule)
-        self._check_clean(compilation)
+        compilation.check_clean()
         return found
-
-    def _check_clean(self, compilation: Compilation) -> None:
-        missed = compilation.fusion.missed
-        if self.assert_fusion_clean and missed:
-            listed = "".join(f"\n  {m}" for m in missed)
-            raise PassError(f"{len(missed)} fusions were missed:{listed}")
 
 
 # -- what fuses where ----------------------------------------------------------------------

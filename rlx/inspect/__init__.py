@@ -64,8 +64,9 @@ def inspect_hir_stats(source: Source) -> str:
 
 
 @located
-def inspect_mir(source: Source, stage: str = "mir", **how: Any) -> str:
-    """The mir of a graph for people, fused with ``stage="fused"``.
+def inspect_mir(source: Source, stage: str | None = None, **how: Any) -> str:
+    """The mir of a graph for people, fused with ``stage="fused"``; a fused module is listed as it
+    is.
 
     ``source`` is a graph or a module of a level before. ``how`` says ``target``, ``dims`` and the
     options of a compile, as for ``inspect_pipeline``; errors too are those.
@@ -74,7 +75,7 @@ def inspect_mir(source: Source, stage: str = "mir", **how: Any) -> str:
 
 
 @located
-def inspect_mir_stats(source: Source, stage: str = "mir", **how: Any) -> str:
+def inspect_mir_stats(source: Source, stage: str | None = None, **how: Any) -> str:
     """How many ops of which kinds the mir of a graph has; arguments as for ``inspect_mir``."""
     return str(_mir(source, stage, how).stats)
 
@@ -121,10 +122,11 @@ def _hir(source: Source) -> Listing:
     return list_graph(graph, "hir")
 
 
-def _mir(source: Source, stage: str, how: dict[str, Any]) -> Listing:
+def _mir(source: Source, stage: str | None, how: dict[str, Any]) -> Listing:
     from rlx.inspect.modules import list_module
 
-    module = _at(source, stage, how)
+    fused = isinstance(source, GraphModule) and source.stage == GraphStage.FUSED
+    module = _at(source, stage or ("fused" if fused else "mir"), how)
     return _listed(module, lambda m: list_module(m, f"{module.stage}"))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlx.errors import GraphError
 from rlx.graph import Graph
-from rlx.modules import options_of
+from rlx.modules import GraphModule, options_of
 from rlx.ops.builders import located
 from rlx.ops.location import caller
 from rlx.records import frozen
@@ -47,12 +47,14 @@ class PipelineInspect:
 
 @located
 def inspect_pipeline(
-    graph: Graph, target: str = "cpu", *, dims: dict[str, int] | None = None, **options: Any
+    graph: Any, target: Any = "cpu", *, dims: dict[str, int] | None = None, **options: Any
 ) -> PipelineInspect:
-    """Compile ``graph`` down to LIR and return every level.
+    """Compile a graph, or a module of hir or mir, down to LIR and return every level.
 
     ``target`` is one such as "cpu" or "cpu:x86-64-v4", whatever this machine is; ``dims`` binds the
     symbolic dims of the graph; ``options`` are those of ``rlx.lowering.base.Options``.
+
+    ``inspect_pipeline(pipeline, graph)`` takes target and options from a CompilePipeline.
 
     Raises ShapeError for a dim that is not bound, DeviceError for an unknown target, GraphError
     for an unknown option, and what a compile raises.
@@ -64,11 +66,18 @@ def inspect_pipeline(
     from rlx.lowering.levels import lower_by_level
     from rlx.targets import find_target
 
+    compilation = None
+    if isinstance(target, Graph | GraphModule) and hasattr(graph, "compilation"):
+        compilation, graph = graph.compilation(**options), target
+    if isinstance(graph, GraphModule):
+        graph = graph.graph()
     if not isinstance(graph, Graph):
         raise GraphError(
             f"inspect_pipeline takes a Graph, found a {type(graph).__name__}", caller()
         )
-    compilation = Compilation(find_target(target), options_of(options))
+    if compilation is None:
+        named: Any = target
+        compilation = Compilation(find_target(named), options_of(options))
     bound = graph if dims is None else graph.bind(dims)
     for v in (*bound.inputs, *bound.params):
         located(lambda t: t.static_shape)(v.type)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from rlx._mlir import ir
 from rlx.dialects.bridge import place_of
 from rlx.errors import IRError
@@ -10,7 +12,8 @@ from rlx.lowering.passes import Pass, RulePass
 from rlx.text.elements import OUTPUT
 
 __all__ = [
-    "Compilation", "Options", "Pass", "RulePass", "argument_marks", "functions", "output_names",
+    "Compilation", "Options", "Pass", "RulePass", "argument_marks", "functions", "op_counts",
+    "output_names",
 ]  # fmt: skip
 
 
@@ -18,6 +21,17 @@ def functions(module: ir.Module) -> dict[str, ir.Operation]:
     """The functions of a module by name."""
     ops = [view.operation for view in module.body.operations]
     return {ir.StringAttr(o.attributes["sym_name"]).value: o for o in ops if o.name == "func.func"}
+
+
+def op_counts(module: ir.Module) -> Counter[str]:
+    """The ops of the functions of a module by name, without constants; a region is one op."""
+    return Counter(
+        view.operation.name
+        for f in functions(module).values()
+        for block in (f.regions[0].blocks if len(f.regions[0].blocks) else ())
+        for view in block.operations
+        if view.operation.name not in ("func.return", "mir.constant")
+    )
 
 
 def output_names(main: ir.Operation) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rlx import knobs
 from rlx.clock import Tick
-from rlx.errors import GraphError, did_you_mean
+from rlx.errors import GraphError, PassError, did_you_mean
 from rlx.lowering.report import ArenaBuffer, DispatchReport, FusionReport, times_text
 from rlx.ops import OP_MODULES
 from rlx.ops.builders import located, public
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rlx.lowering.region import Regions
     from rlx.targets.base import Target
 
-__all__ = ["Compilation", "CompileReport", "Options", "Record"]
+__all__ = ["REPORTING", "Compilation", "CompileReport", "Options", "Record"]
 
 
 def _dispatch() -> Any:
@@ -58,8 +58,11 @@ class Options:
     the first stay unfused, and of the second one that no kernel family claims is an
     UnsupportedError with the families' reasons. ``fuse`` False keeps ops apart. ``donate`` pairs
     positions of inputs with those of outputs, of one type each, that may be written over them
-    (``CompiledGraph.run_in_place``). ``most_rounds`` says that a GPU's driver ends loops
-    after so many rounds (``rlx.targets.gpu.loop_limit``); a session knows it of its device.
+    (``CompiledGraph.run_in_place``). ``constant_folding`` False leaves what is computed of literals
+    alone to kernels, which compute it as the graph is loaded, or in each run. With
+    ``assert_fusion_clean`` a missed fusion is a PassError, and with ``verbose`` the reports of
+    fusion and dispatch are printed. ``most_rounds`` says that a GPU's driver ends loops after so
+    many rounds (``rlx.targets.gpu.loop_limit``); a session knows it of its device.
     """
 
     dispatch: Literal["native", "common"] = field(default_factory=_dispatch)
@@ -68,12 +71,16 @@ class Options:
     force_native: tuple[str, ...] = ()
     donate: tuple[tuple[int, int], ...] = ()
     most_rounds: int | None = None
+    constant_folding: bool = True
+    assert_fusion_clean: bool = False
+    verbose: bool = False
 
     def __post_init__(self) -> None:
         if self.dispatch not in ("native", "common"):
             raise GraphError(f"dispatch is 'native' or 'common', found {self.dispatch!r}")
-        if not isinstance(self.fuse, bool):
-            raise GraphError(f"fuse is True or False, found {self.fuse!r}")
+        for name in ("fuse", "constant_folding", "assert_fusion_clean", "verbose"):
+            if not isinstance(getattr(self, name), bool):
+                raise GraphError(f"{name} is True or False, found {getattr(self, name)!r}")
         if self.most_rounds is not None and self.most_rounds < 1:
             raise GraphError(f"most_rounds is None or a number from 1 on, found {self.most_rounds}")
         for name in ("force_common", "force_native"):
@@ -100,6 +107,10 @@ class Options:
         return Options(**given)
 
 
+REPORTING = ("assert_fusion_clean", "verbose")
+"""The options that change nothing of what a compile gives."""
+
+
 @record
 class Record:
     """What is told of a compile: its options, what the passes report, and the times of stages."""
@@ -108,6 +119,13 @@ class Record:
     fusion: FusionReport = field(default_factory=FusionReport)
     dispatch: DispatchReport = field(default_factory=DispatchReport)
     seconds: dict[str, float] = field(default_factory=dict)
+
+    def check_clean(self) -> None:
+        """PassError where fusions were missed and the options ask for none."""
+        missed = self.fusion.missed
+        if self.options.assert_fusion_clean and missed:
+            listed = "".join(f"\n  {m}" for m in missed)
+            raise PassError(f"{len(missed)} fusions were missed:{listed}")
 
     @contextmanager
     def timed(self, stage: str) -> Generator[None]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from rlx._mlir import ir
 from rlx.dialects.bridge import create, is_mir, place_of
 from rlx.dialects.convert import from_type
-from rlx.lowering.base import Compilation, RulePass, functions
+from rlx.lowering.base import Compilation, RulePass, functions, op_counts
 from rlx.lowering.families import buffers_of, claim
 from rlx.lowering.formats import is_format
 from rlx.lowering.growth import LONGEST, Group, Growth, extend
@@ -62,11 +62,11 @@ class Fuse(RulePass):
     rules = ("contraction", "conv", "rowwise", "elementwise")
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
-        if compilation.options.dispatch == "common" or not compilation.options.fuse:
-            return module
-        for f in functions(module).values():
-            for block in f.regions[0].blocks:
-                _Fuser(block, compilation, self).run()
+        if compilation.options.dispatch == "native" and compilation.options.fuse:
+            for f in functions(module).values():
+                for block in f.regions[0].blocks:
+                    _Fuser(block, compilation, self).run()
+        compilation.fusion.after = op_counts(module)
         return module
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from rlx._mlir import ir
 from rlx.dialects.bridge import expand_all, is_mir, place_of, signature
 from rlx.errors import UnsupportedError
-from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.base import Compilation, Pass, functions, op_counts
 from rlx.lowering.families import not_native, select
 from rlx.ops.base import op_class
 from rlx.ops.kinds import runnable
@@ -27,6 +27,7 @@ class Legalize(Pass):
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
         options = compilation.options
+        compilation.fusion.before = op_counts(module)
         verdicts: dict[tuple[Any, ...], bool] = {}
 
         def unclaimed(op: ir.Operation) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from rlx.errors import RlxError
 from rlx.graph import Graph
@@ -58,7 +59,7 @@ class Places:
             m._replace(location=self.of(m.location), reason=self.text(m.reason))
             for m in report.missed
         ]
-        return FusionReport(report.fused, missed)
+        return replace(report, missed=missed)
 
     @contextmanager
     def errors(self) -> Generator[None]:

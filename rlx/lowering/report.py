@@ -53,10 +53,33 @@ class MissedFusion(NamedTuple):
 
 @record
 class FusionReport:
-    """Fused regions by pattern, and the misses."""
+    """Fused regions by pattern, and the misses; and the ops by name ``before`` the first pass on
+    mir and ``after`` the last that fuses, where a region is one op."""
 
     fused: Counter[str] = field(default_factory=Counter)
     missed: list[MissedFusion] = field(default_factory=list)
+    before: Counter[str] = field(default_factory=Counter, kw_only=True)
+    after: Counter[str] = field(default_factory=Counter, kw_only=True)
+
+    @property
+    def nodes_before(self) -> int:
+        """Ops before."""
+        return self.before.total()
+
+    @property
+    def nodes_after(self) -> int:
+        """Ops and regions after."""
+        return self.after.total()
+
+    @property
+    def matmul_before(self) -> int:
+        """Products before; fewer stand alone after where some were merged, or fused."""
+        return self.before["mir.matmul"]
+
+    @property
+    def matmul_after(self) -> int:
+        """Products that stand alone after."""
+        return self.after["mir.matmul"]
 
     def __str__(self) -> str:
         lines = [f"fused {n} x {pattern}" for pattern, n in sorted(self.fused.items())]
@@ -107,12 +130,12 @@ def times_text(seconds: dict[str, float]) -> str:
 
 
 def print_reports(name: str, target: str, record: Record) -> None:
-    """Print the reports of the compile of a graph that the environment asks for."""
+    """Print the reports of the compile of a graph that the environment or its options ask for."""
     where = f"of graph {name!r} for {target}"
     for knob, what, report in (
         (knobs.fusion_report, "fusion", record.fusion),
         (knobs.dispatch_report, "dispatch", record.dispatch),
     ):
-        if knob.get():
+        if knob.get() or record.options.verbose:
             listed = str(report).replace("\n", "\n  ")
             print(f"rlx: {what} {where}\n  {listed}", file=sys.stderr)

@@ -45,9 +45,12 @@ class Simplify(RulePass):
         def hit(rule: str) -> None:
             compilation.hit(self.name, rule)
 
+        def applies(rule: str) -> bool:
+            return self.applies(rule) and (rule != "fold" or compilation.options.constant_folding)
+
         for f in functions(module).values():
             for block in f.regions[0].blocks:
-                _Driver(block, self.applies, hit).run()
+                _Driver(block, applies, hit).run()
         run_pipeline(module, "builtin.module(canonicalize,cse)")
         return module
 

@@ -70,7 +70,8 @@ def claim_of(backend: Any) -> Claim | None:
     said: Any = getattr(backend, "supported_ops", None)
     if said is None:
         return None
-    return checked_claim(said() if callable(said) else said, f"supported_ops of {backend.name!r}")
+    names: Any = said() if callable(said) else said
+    return checked_claim(names, f"supported_ops of {backend.name!r}")
 
 
 def legal_graph(graph: Graph, claim: Claim, target: str = "") -> Legal:

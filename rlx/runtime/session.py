@@ -103,10 +103,19 @@ class Session:
     compile_graph = compile
 
     def compile_with(
-        self, graph: Graph, options: Options, *, dims: Mapping[str, int] | None = None
+        self,
+        source: Graph | GraphModule,
+        options: Options,
+        *,
+        dims: Mapping[str, int] | None = None,
     ) -> CompiledGraph:
-        """As ``compile``, with the options in one object."""
-        return self.compile(graph, dims=dims, **vars(options))
+        """As ``compile`` or ``compile_module``, with the options in one object: ``Options``, or
+        ``rlx.CompileOptions``, which has a precision, dims and a claim of ops too."""
+        from rlx.runtime.compile_options import compile_with
+
+        return compile_with(self, source, options, dims)
+
+    compile_hir_with = compile_module_with = compile_with
 
     def compile_module(
         self, module: GraphModule, *, dims: Mapping[str, int] | None = None, **options: Any

@@ -86,8 +86,9 @@ def test_what_a_module_refuses() -> None:
         m.to("mirr")
     with pytest.raises(UnsupportedError, match="is mir already; it cannot go back to hir"):
         m.lower().to("hir")
-    with pytest.raises(UnsupportedError, match="a block has one lowering"):
-        m.lower(FusionPolicy.DIRECT)
+    with pytest.raises(GraphError, match="a fusion policy is one of fusable, direct"):
+        m.lower("always")
+    assert m.lower(FusionPolicy.DIRECT, CPU).stage == "fused"
     with pytest.raises(GraphError, match="no option is called 'fused'; did you mean 'fuse'"):
         m.to("lir", CPU, fused=True)
     with pytest.raises(RlxError):

@@ -92,6 +92,7 @@ def find_or_compile(
     assert artifact.variants[0].features == target[1], "make_target made another target"
     places = Places(graph)
     report.compilation.fusion = places.fusion(report.compilation.fusion)
+    report.compilation.check_clean()
     print_reports(graph.name, ":".join(target), report.compilation)
     return placed(artifact, places), report
 
@@ -207,6 +208,7 @@ def _note(record: Record, seconds: float) -> dict[str, Any]:
         "seconds": seconds,
         "fused": record.fusion.fused,
         "missed": record.fusion.missed,
+        "ops": [record.fusion.before, record.fusion.after],
         "dispatch": [ways.native, ways.common, ways.rewritten, ways.triton],
     }
 
@@ -219,7 +221,9 @@ def _noted(note: Any, options: Options) -> tuple[Record, float]:
             for pattern, op, (file, line), reason, hint, kind in note["missed"]
         ]
         dispatch = DispatchReport(*map(Counter, note["dispatch"]))
-        record = Record(options, FusionReport(Counter(note["fused"]), missed), dispatch)
+        before, after = map(Counter, note["ops"])
+        fusion = FusionReport(Counter(note["fused"]), missed, before=before, after=after)
+        record = Record(options, fusion, dispatch)
         return record, float(note["seconds"])
     except (KeyError, TypeError, ValueError) as e:
         raise Damaged(f"its note is malformed: {e}") from None

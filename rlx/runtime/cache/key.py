@@ -13,7 +13,7 @@ import rlx
 from rlx import knobs
 from rlx.digest import digest
 from rlx.graph import Graph
-from rlx.lowering.compilation import Options
+from rlx.lowering.compilation import REPORTING, Options
 from rlx.records import frozen
 from rlx.runtime.cache.fingerprint import structure
 
@@ -87,7 +87,11 @@ def artifact_parts(
     """The parts of the key of a compiled graph whose dims are all bound."""
     whole = graph.origin or graph
     dims = ", ".join(f"{name}={size}" for name, size in graph.origin.dims) if graph.origin else ""
-    chosen = [(f"option {f.name}", str(getattr(options, f.name))) for f in fields(options)]
+    chosen = [
+        (f"option {f.name}", str(getattr(options, f.name)))
+        for f in fields(options)
+        if f.name not in REPORTING
+    ]
     named = [
         ("graph", structure(whole)), ("dims", dims or "none"), *chosen,
         ("target", target), ("features", features),
