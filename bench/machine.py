@@ -48,7 +48,7 @@ def _features() -> list[str]:
 
 
 def _device(name: str) -> str:
-    from rlx.runtime.devices import full_name
+    from rlx.runtime.devices.available import full_name
 
     return full_name(name)
 

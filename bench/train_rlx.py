@@ -7,12 +7,12 @@ from functools import partial
 
 import rlx
 from bench.train_cases import LEARNING_RATE, Case, Transformer
-from rlx.ops.attention import Attention
-from rlx.ops.conv import Conv
-from rlx.ops.likelihood import SoftmaxCrossEntropy
-from rlx.ops.max_pool import MaxPool
-from rlx.ops.normalization import LayerNorm
-from rlx.ops.value import Value
+from rlx.ir.value import Value
+from rlx.ops.conv.conv import Conv
+from rlx.ops.conv.max_pool import MaxPool
+from rlx.ops.nn.attention import Attention
+from rlx.ops.nn.likelihood import SoftmaxCrossEntropy
+from rlx.ops.nn.normalization import LayerNorm
 
 __all__ = ["prepare_rlx", "step_graph"]
 

@@ -28,27 +28,29 @@ NAMES = {
             "grad", "hessian", "hvp", "jacfwd", "jacrev", "jvp", "stop_gradient", "value_and_grad",
             "vjp", "vmap",
         ),
-        "rlx.clock": ("Tick", "time_ns"),
-        "rlx.aot": ("compile_artifact",),
-        "rlx.control": ("checkpoint", "checkpoint_name", "cond", "fori", "scan", "while_loop"),
+        "rlx.base.clock": ("Tick", "time_ns"),
+        "rlx.compiler.aot": ("compile_artifact",),
+        "rlx.ops.control.builders": (
+            "checkpoint", "checkpoint_name", "cond", "fori", "scan", "while_loop",
+        ),
         "rlx.custom": ("custom_fn", "custom_op"),
         "rlx.errors": ("RlxError",),
         "rlx.frontends.onnx": ("from_onnx",),
-        "rlx.graph": ("Graph",),
+        "rlx.ir.graph": ("Graph",),
         "rlx.inspect": (
             "inspect_graph", "inspect_hir", "inspect_lir", "inspect_mir", "inspect_pipeline",
         ),
-        "rlx.interpreter": ("interpret",),
-        "rlx.modules": ("GraphModule",),
-        "rlx.ops.base": ("Op", "attr", "operand", "optional"),
-        "rlx.ops.custom": ("CKernel", "MlirKernel", "PythonKernel"),
-        "rlx.ops.value": ("Value",),
+        "rlx.ir.interpreter": ("interpret",),
+        "rlx.compiler.graph_module": ("GraphModule",),
+        "rlx.ir.op": ("Op", "attr", "operand", "optional"),
+        "rlx.ir.foreign_kernel": ("CKernel", "MlirKernel", "PythonKernel"),
+        "rlx.ir.value": ("Value",),
         "rlx.runtime.artifact": ("Artifact",),
         "rlx.runtime.backend": ("Backend", "devices", "register_backend"),
-        "rlx.runtime.graph_devices": ("GraphDevices",),
-        "rlx.runtime.policy": ("DevicePolicy",),
+        "rlx.runtime.devices.graph_devices": ("GraphDevices",),
+        "rlx.runtime.devices.policy": ("DevicePolicy",),
         "rlx.runtime.session": ("CompiledGraph", "Session"),
-        "rlx.staged": ("CompilePipeline",),
+        "rlx.compiler.stages": ("CompilePipeline",),
         "rlx.text": ("load", "save"),
         "rlx.tracing": ("trace",),
         "rlx.training": ("compile_training", "fit"),
@@ -58,7 +60,7 @@ NAMES = {
     for name in names
 }  # fmt: skip
 """The public names with their modules. Beside them there are the element types (``rlx.f32``), the
-modules of ``NAMESPACES``, and the names of ``rlx.compat``."""
+modules of ``NAMESPACES``, and the names of ``rlx.compat.names``."""
 
 NAMESPACES = (
     "autodiff", "errors", "knobs", "linalg", "models", "ops", "optim", "prelude", "quant", "random",
@@ -71,7 +73,7 @@ __all__ = ["__version__", *sorted(NAMES)]  # noqa: PLE0604 # pyright: ignore[rep
 
 
 def __getattr__(name: str) -> Any:
-    from rlx.collector import importing
+    from rlx.base.gc_pause import importing
 
     with importing():
         if name in NAMES:
@@ -79,7 +81,7 @@ def __getattr__(name: str) -> Any:
         if name in NAMESPACES:
             return importlib.import_module(f"rlx.{name}")
     # Not "from rlx import ...", which would come here.
-    from rlx.compat import NAMES as others
+    from rlx.compat.names import NAMES as others
     from rlx.types import DTYPES
 
     if name in DTYPES:
@@ -89,7 +91,7 @@ def __getattr__(name: str) -> Any:
     # Python itself asks a module for names such as __path__.
     hint = ""
     if not name.startswith("__"):
-        from rlx.ops.spellings import function_hint
+        from rlx.ir.spellings import function_hint
 
         hint = function_hint(name, [*__dir__(), *others, *DTYPES])
     raise AttributeError(f"module 'rlx' has no attribute {name!r}{hint}")

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from rlx.base.threads import on_large_stack
 from rlx.errors import IRError, PassError, RlxError, ToolchainError
-from rlx.threads import on_large_stack
 
 if TYPE_CHECKING:
     # The package has no stubs for these. A type checker is shown where they live, which it cannot

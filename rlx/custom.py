@@ -19,16 +19,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rlx.control.bodies import make, types_of
 from rlx.errors import GraphError, ShapeError, UnsupportedError
-from rlx.graph import Graph, inner_graph, topological
-from rlx.ops.attrs import KINDS
-from rlx.ops.base import REQUIRED, Array, Attr, Op, Operand, caller
-from rlx.ops.builders import located
-from rlx.ops.custom import CustomKernel, PythonKernel
-from rlx.ops.custom_fn import CustomFn, floats
-from rlx.ops.movement import zeros
-from rlx.ops.value import Value
+from rlx.ir.attrs import KINDS
+from rlx.ir.builders import located
+from rlx.ir.foreign_kernel import CustomKernel, PythonKernel
+from rlx.ir.graph import Graph, inner_graph, topological
+from rlx.ir.op import REQUIRED, Array, Attr, Op, Operand, caller
+from rlx.ir.value import Value
+from rlx.ops.control.bodies import make, types_of
+from rlx.ops.control.custom_fn import CustomFn, floats
+from rlx.ops.movement.movement import zeros
 from rlx.types import TensorType
 
 __all__ = ["CustomOp", "custom_fn", "custom_op"]

@@ -16,8 +16,9 @@ from typing import Literal
 import numpy as np
 
 from rlx.errors import GraphError, ShapeError
-from rlx.ops.builders import located
-from rlx.ops.lift import lift
+from rlx.ir.builders import located
+from rlx.ir.lift import lift
+from rlx.ir.value import Value
 from rlx.ops.linalg.cholesky import Cholesky
 from rlx.ops.linalg.common import LinearAlgebra, eye
 from rlx.ops.linalg.eigh import Eigh, Eigvalsh
@@ -27,8 +28,7 @@ from rlx.ops.linalg.qr import Qr
 from rlx.ops.linalg.solve import Det, Inv, Slogdet, Solve
 from rlx.ops.linalg.svd import Svd, Svdvals
 from rlx.ops.linalg.triangular import TriangularSolve
-from rlx.ops.movement import axis_of, listed
-from rlx.ops.value import Value
+from rlx.ops.movement.movement import axis_of, listed
 from rlx.types import i64
 
 __all__ = [

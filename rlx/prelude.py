@@ -1,4 +1,4 @@
-"""Every public name: those of ``rlx`` and those of the original system (see ``rlx.compat``).
+"""Every public name: those of ``rlx`` and those of the original system (see ``rlx.compat.names``).
 
     from rlx.prelude import *
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import rlx
-from rlx.compat import NAMES
+from rlx.compat.names import NAMES
 
 # The stub lists them: ruff cannot see what is computed.
 __all__ = [*sorted({*NAMES, *rlx.NAMES})]  # noqa: PLE0604 # pyright: ignore[reportUnsupportedDunderAll]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from rlx.errors import UnsupportedError
-from rlx.ops.builders import located, public
+from rlx.ir.builders import located, public
 
 __all__ = ["CalibrationRecord", "Calibrator", "QuantMap", "QuantScheme", "insert_q_dq"]
 

@@ -17,8 +17,8 @@ partitions as they do by default).
 
 from __future__ import annotations
 
-from rlx.ops import distributions as _distributions
-from rlx.ops.builders import located as _located
+from rlx.ir.builders import located as _located
+from rlx.ops.random import distributions as _distributions
 
 __all__ = [
     "bernoulli", "bits", "categorical", "exponential", "fold_in", "gumbel", "key", "key_data",

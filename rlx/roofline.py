@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from rlx.kernels.builder import Kernel, KernelTarget, KernelText
-from rlx.kernels.reg import Reg
-from rlx.records import frozen
+from rlx.base.frozen import frozen
+from rlx.codegen.builder import Kernel, KernelTarget, KernelText
+from rlx.codegen.reg import Reg
 from rlx.runtime import _native
 from rlx.schedule.codec import main_words
 from rlx.schedule.steps import Launch, Place

@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rlx import knobs
-from rlx.clock import Tick
+from rlx.base.clock import Tick
 from rlx.errors import TraceError
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from rlx.dims import Dim, SymDim, as_dim, bind_dim
+from rlx.base.dims import Dim, SymDim, as_dim, bind_dim
+from rlx.base.frozen import frozen
 from rlx.errors import DTypeError, ShapeError, did_you_mean, shown
-from rlx.records import frozen
 
 __all__ = ["DType", "Dim", "Shape", "SymDim", "TensorType", "broadcast_shapes", "dtype", "promote"]
 

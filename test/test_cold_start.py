@@ -16,8 +16,13 @@ g.set_outputs(g.softmax(g.gelu(x @ w)))
 c = rlx.Session().compile(g)
 c.set_param("w", np.ones((48, 48), np.float32))
 c.run({"x": np.ones((8, 48), np.float32)})
-gpu = ("rlx.kernels.gpu", "rlx.kernels.triton", "rlx.lowering.families.gpu", "rlx.targets.gpu")
-print(*sorted(m for m in sys.modules if m.startswith(gpu)))
+def of_gpus(module):
+    name = module.rpartition(".")[2]
+    rooms = ("rlx.kernels.", "rlx.lowering.select.", "rlx.runtime.devices.")
+    return module.startswith(("rlx.codegen.triton", "rlx.targets.gpu")) or (
+        module.startswith(rooms) and (name.startswith("gpu") or name == "triton")
+    )
+print(*sorted(filter(of_gpus, sys.modules)))
 """
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rlx.collector import importing, paused
+from rlx.base.gc_pause import importing, paused
 
 
 class Thing:

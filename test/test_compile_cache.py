@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx import compiler
-from rlx.compiler import compile_graph
+from rlx.compiler import driver as compiler
+from rlx.compiler.driver import compile_graph
 from rlx.dialects.context import SharedContext, make_context, parse
 from rlx.dialects.convert import dtype_of, from_type
 from rlx.errors import IRError
-from rlx.graph import Graph
+from rlx.ir.graph import Graph
 from rlx.lowering.region import Region, Regions
 from rlx.runtime import _native
 from rlx.runtime.cache import objects

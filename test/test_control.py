@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import rlx
 from rlx.errors import DTypeError, FaultError, GraphError, ShapeError
-from rlx.ops.control import Cond, Scan, WhileLoop
+from rlx.ops.control.control import Cond, Scan, WhileLoop
 from support.control import check
 
 # -- meaning ----------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from rlx.errors import (
     ToolchainError,
     UnsupportedError,
 )
-from rlx.interpreter import interpret
+from rlx.ir.interpreter import interpret
 from rlx.types import DTYPES, DType, TensorType
 from support import ad
 
@@ -247,7 +247,7 @@ import sys, numpy as np, rlx
 artifact = rlx.Artifact.load(sys.argv[1])
 from rlx.runtime.executable import Executable
 (y,) = Executable(artifact).run_slots(np.ones(4, np.float32), np.ones(4, np.float32))
-assert (y == 3).all() and "sums.c" not in rlx.ops.base.registry, y
+assert (y == 3).all() and "sums.c" not in rlx.ir.op.registry, y
 """
 
 
@@ -481,10 +481,10 @@ def test_a_target_without_the_kernel() -> None:
 
 
 def test_what_no_emitter_is_asked_for() -> None:
-    from rlx.kernels.builder import KernelText
-    from rlx.kernels.custom import CustomConfig
-    from rlx.kernels.emit import emit_kernel
-    from rlx.ops.base import placeholders, type_of
+    from rlx.codegen.builder import KernelText
+    from rlx.ir.op import placeholders, type_of
+    from rlx.kernels.fallback.foreign import CustomConfig
+    from rlx.kernels.registry import emit_kernel
     from rlx.targets import find_target
 
     pair = placeholders([type_of("4xf32"), type_of("4xf32")])

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx import chain
 from rlx.errors import GraphError, RlxError, ShapeError
-from rlx.interpreter import interpret
+from rlx.ir.interpreter import interpret
+from rlx.ops import rules
 
 Array = np.ndarray[Any, Any]
 X = np.array([1.2, 2.0, 3.4])
@@ -31,7 +31,7 @@ def test_rules_are_used() -> None:
     g = rlx.Graph("straight")
     x = g.input("x", [3], "f64")
     y = STRAIGHT(x * 3.0)
-    g.set_outputs([y, *chain.vjp([y], [x], [x]), *chain.jvp([y], [x], [x])])  # type: ignore[list-item]
+    g.set_outputs([y, *rules.vjp([y], [x], [x]), *rules.jvp([y], [x], [x])])  # type: ignore[list-item]
     y, back, ahead = run(g, x=X)
     np.testing.assert_array_equal(y, np.round(3 * X))
     np.testing.assert_allclose(back, 3 * X)
@@ -43,8 +43,8 @@ def test_a_missing_rule_is_the_functions_own_derivative() -> None:
     x = g.input("x", [3], "f64")
     plain = rlx.custom_fn(lambda x: x * x)(x)
     half = rlx.custom_fn(lambda x: x * x, vjp=lambda a, r, g: g * 7.0)(x)
-    found = [*chain.vjp([plain], [x], [x]), *chain.jvp([half], [x], [x])]
-    g.set_outputs([*found, *chain.vjp([half], [x], [x])])  # type: ignore[list-item]
+    found = [*rules.vjp([plain], [x], [x]), *rules.jvp([half], [x], [x])]
+    g.set_outputs([*found, *rules.vjp([half], [x], [x])])  # type: ignore[list-item]
     a, b, c = run(g, x=X)
     np.testing.assert_allclose(a, 2 * X * X)
     np.testing.assert_allclose(b, 2 * X * X)
@@ -62,7 +62,7 @@ def test_several_values_and_integers() -> None:
     g = rlx.Graph("several")
     x, i, y = g.input("x", [3], "f64"), g.input("i", [3], "i64"), g.input("y", [3], "f64")
     a, b = h(x, i, y)
-    first, second, third = chain.vjp([a, b], [x, i, y], [x, None])
+    first, second, third = rules.vjp([a, b], [x, i, y], [x, None])
     assert second is None and first is not None and third is not None
     assert seen == [(3, 2, False, True)]
     g.set_outputs([a, b, first, third])
@@ -75,9 +75,9 @@ def test_several_values_and_integers() -> None:
 def test_rules_hold_in_batches() -> None:
     g = rlx.Graph("batched")
     x, many = g.input("x", [3], "f64"), g.input("many", [4, 3], "f64")
-    ((y, batched),) = chain.batch([STRAIGHT(x * 3.0)], {x: (many, True)})
+    ((y, batched),) = rules.batch([STRAIGHT(x * 3.0)], {x: (many, True)})
     assert batched
-    (back,) = chain.vjp([y], [many], [many])
+    (back,) = rules.vjp([y], [many], [many])
     assert back is not None
     g.set_outputs([y, back, x])
     data = np.linspace(0, 5, 12).reshape(4, 3)
@@ -90,9 +90,9 @@ def test_derivatives_of_rules() -> None:
     cube = rlx.custom_fn(lambda x: x * x * x, vjp=lambda a, r, g: g * (a[0] * a[0]) * 3.0)
     g = rlx.Graph("second")
     x = g.input("x", [3], "f64")
-    (first,) = chain.vjp([cube(x)], [x], [x * 0.0 + 1.0])
+    (first,) = rules.vjp([cube(x)], [x], [x * 0.0 + 1.0])
     assert first is not None
-    (second,) = chain.vjp([first], [x], [x * 0.0 + 1.0])
+    (second,) = rules.vjp([first], [x], [x * 0.0 + 1.0])
     assert second is not None
     g.set_outputs([first, second])
     a, b = run(g, x=X)
@@ -119,7 +119,7 @@ def test_text_keeps_the_rules(tmp_path: Path) -> None:
     rlx.save(g, tmp_path / "g.mlir")
     again = rlx.load(tmp_path / "g.mlir").bind({"n": 3})
     (x,) = again.inputs
-    (back,) = chain.vjp(again.outputs, [x], [x])
+    (back,) = rules.vjp(again.outputs, [x], [x])
     assert back is not None
     again.set_outputs([back])
     np.testing.assert_array_equal(run(again, x=X)[0], X)
@@ -155,8 +155,8 @@ def test_what_does_not_fit(make: Any, error: type[RlxError], match: str) -> None
 
 
 def test_rules_that_no_text_may_have() -> None:
-    from rlx.control.bodies import make
-    from rlx.ops.custom_fn import CustomFn
+    from rlx.ops.control.bodies import make
+    from rlx.ops.control.custom_fn import CustomFn
 
     g = rlx.Graph("body")
     g.set_outputs([g.input("x0", [3], "f64") + 1.0])

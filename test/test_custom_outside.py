@@ -15,7 +15,7 @@ import pytest
 
 import rlx
 from rlx.errors import FaultError, GraphError
-from rlx.ops.custom import PythonKernel
+from rlx.ir.foreign_kernel import PythonKernel
 from rlx.runtime.session import CompiledGraph
 
 Array = np.ndarray[Any, Any]

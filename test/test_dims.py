@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rlx
-from rlx.dims import DEGREE, TERMS, Dim, LimitError, SymDim, bind_dim, parse_dim
+from rlx.base.dims import DEGREE, TERMS, Dim, LimitError, SymDim, bind_dim, parse_dim
 from rlx.errors import ShapeError
 
 SYMBOLS = ("batch", "n", "past")

@@ -25,7 +25,7 @@ BLOCK = re.compile(r"^```python(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTAL
 RECIPES: list[tuple[str, str]] = [(m[1], m[2]) for m in BLOCK.finditer(GUIDE) if m[1]]
 
 TABLES = {
-    "rlx/ops/__init__.py": '    "rlx.ops.activation": (\n',
+    "rlx/ops/__init__.py": '    "rlx.ops.pointwise.activation": (\n',
     "rlx/lowering/rules.py": "RULES: tuple[Rule, ...] = (\n",
     "test/support/jax_ops/pointwise.py": "OPS: Table = {\n",
 }
@@ -79,8 +79,9 @@ def run(copy: Path, code: str) -> str:
 
 def test_the_recipes_are_there() -> None:
     assert [name for name, _ in RECIPES] == [
-        "rlx/ops/activation.py", "rlx/ops/__init__.py", "test/support/jax_ops/pointwise.py",
-        "rlx/lowering/rules.py", "rlx/targets/gpu/languages/gles.py",
+        "rlx/ops/pointwise/activation.py", "rlx/ops/__init__.py",
+        "test/support/jax_ops/pointwise.py", "rlx/lowering/rules.py",
+        "rlx/targets/gpu/languages/gles.py",
     ]  # fmt: skip
 
 
@@ -127,7 +128,7 @@ def test_the_generators_of_the_recipe_know_the_op(copy: Path) -> None:
     code = "import runpy; runpy.run_path('tools/{}.py', run_name='__main__')"
     run(copy, code.format("make_stubs"))
     run(copy, code.format("make_docs"))
-    stub = (copy / "rlx" / "ops" / "builders.pyi").read_text(encoding="utf-8")
+    stub = (copy / "rlx" / "ir" / "builders.pyi").read_text(encoding="utf-8")
     assert "def log_sigmoid(self, x: Value) -> Value:" in stub
     page = (copy / "docs" / "ops.md").read_text(encoding="utf-8")
     assert "### `mir.log_sigmoid`\n\n``log(sigmoid(x))``.\n" in page
@@ -141,8 +142,8 @@ def test_the_language_of_the_recipe_runs(copy: Path) -> None:
         """
 sys.path.insert(0, "test")
 import numpy as np
-from rlx.compiler import compile_program
-from rlx.runtime.device import DeviceExecutable
+from rlx.compiler.driver import compile_program
+from rlx.runtime.devices.gpu_executable import DeviceExecutable
 from rlx.targets.gpu.emit import text_target
 from rlx.targets.gpu.features import preset
 from rlx.targets.gpu.languages.gles import GLES

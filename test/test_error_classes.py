@@ -85,7 +85,7 @@ def _out_of_memory_error(_: Path) -> None:
 
 
 def _toolchain_error(_: Path) -> None:
-    from rlx.kernels.builder import KernelText
+    from rlx.codegen.builder import KernelText
     from rlx.targets.cpu import make_target
 
     kernel = KernelText("twice", "", (), (), False, "cpu")

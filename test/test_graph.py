@@ -11,9 +11,9 @@ import pytest
 
 import rlx
 from rlx.errors import DTypeError, GraphError, NameError, RlxError, ShapeError
-from rlx.graph import Graph
-from rlx.interpreter import interpret
-from rlx.ops.value import Value
+from rlx.ir.graph import Graph
+from rlx.ir.interpreter import interpret
+from rlx.ir.value import Value
 from rlx.types import DTYPES
 from support.evaluate import call
 

@@ -14,9 +14,9 @@ import rlx
 from rlx._mlir import ir
 from rlx.dialects.context import make_context
 from rlx.errors import GraphError, IRError, NameError
-from rlx.interpreter import interpret
+from rlx.ir.interpreter import interpret
+from rlx.ir.results import Results, by_name
 from rlx.lowering.base import functions, output_names
-from rlx.results import Results, by_name
 from rlx.runtime.cache.fingerprint import structure
 from rlx.text import graph_text, parse_graph
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/sel
 SCRIPT = """
 import sys, threading
 from pathlib import Path
-from rlx import preload
+from rlx.base import preload
 {before}
 preload.preload()
 [t.join() for t in threading.enumerate() if t.name == "rlx-preload"]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlx.records import frozen, record
+from rlx.base.frozen import frozen, record
 from rlx.types import TensorType
 
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 import rlx
 from rlx import splat
-from rlx.chain import batch
 from rlx.errors import DTypeError, GraphError, RlxError, ShapeError, UnsupportedError
-from rlx.ops.constant import Constant
+from rlx.ops.movement.constant import Constant
+from rlx.ops.rules import batch
 from support import ad
 from support.tolerances import assert_derivative
 

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from rlx.threads import BYTES, on_large_stack, threads_with_large_stacks
+from rlx.base.threads import BYTES, on_large_stack, threads_with_large_stacks
 
 SMALL = 128 << 10
 
@@ -49,7 +49,7 @@ os.execv(sys.executable, [sys.executable, "-c", sys.argv[1]])
 
 FORKED = """
 import os, threading, time
-from rlx.threads import on_large_stack, threads_with_large_stacks
+from rlx.base.threads import on_large_stack, threads_with_large_stacks
 
 def work(inside):
     with threads_with_large_stacks():

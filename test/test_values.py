@@ -15,8 +15,8 @@ import pytest
 
 import rlx
 from rlx.errors import GraphError
-from rlx.graph import Graph
-from rlx.interpreter import interpret
+from rlx.ir.graph import Graph
+from rlx.ir.interpreter import interpret
 from rlx.runtime.session import CompiledGraph
 from rlx.types import SymDim, TensorType
 

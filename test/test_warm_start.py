@@ -14,9 +14,10 @@ from rlx.runtime._native import __file__ as NATIVE
 from support import tiny_bert
 
 LOADED = """
-unwanted = ("torch_mlir", "llvmlite", "ml_dtypes", "rlx.compiler", "rlx.dialects", "rlx.kernels",
-    "rlx.preload", "rlx.targets.base", "rlx.targets.llvm", "rlx.text",
-    "rlx.runtime.cache.objects", "rlx.runtime.device", "rlx.device_names",
+unwanted = ("torch_mlir", "llvmlite", "ml_dtypes", "rlx.compiler.driver", "rlx.dialects",
+    "rlx.kernels", "rlx.codegen", "rlx.base.preload", "rlx.targets.base", "rlx.targets.llvm",
+    "rlx.text", "rlx.runtime.cache.objects", "rlx.runtime.devices.gpu_executable",
+    "rlx.base.device_names",
     "glob", "hashlib", "importlib.metadata", "pathlib", "subprocess", "urllib")
 print(*sorted(m for m in unwanted if m in sys.modules and m not in others))
 """

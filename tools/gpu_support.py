@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "test"))
 
-from rlx.ops.base import op_class
+from rlx.ir.op import op_class
 from rlx.targets import find_target
 from support import support_record
 from support.conformance import gpu_targets

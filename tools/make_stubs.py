@@ -1,5 +1,5 @@
 """Write the stubs of what is found by name as it is used, which an editor cannot see: the builder
-methods in ``rlx/ops/builders.pyi``, the public names in ``rlx/__init__.pyi`` and ``prelude.pyi``;
+methods in ``rlx/ir/builders.pyi``, the public names in ``rlx/__init__.pyi`` and ``prelude.pyi``;
 and what C++ and JavaScript must know of the words of steps.
 
 Run it after adding an op, a public name or a kind of step, or changing a builder's signature:
@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import rlx
-from rlx import compat, prelude
-from rlx.graph import Graph
+from rlx import prelude
+from rlx.compat import names as compat
+from rlx.ir.graph import Graph
+from rlx.ir.op import REQUIRED, Op, op_class
 from rlx.ops import BUILDERS
-from rlx.ops.base import REQUIRED, Op, op_class
 from rlx.schedule.format import KINDS as STEPS
 from rlx.schedule.format import VERSION, least_words
 from rlx.types import DTYPES
@@ -38,7 +39,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rlx.ops.value import Value
+from rlx.ir.value import Value
 from rlx.types import DType, SymDim
 
 Array = np.ndarray[Any, Any]
@@ -275,7 +276,7 @@ def step_script() -> str:
 
 
 STUBS: dict[str, Callable[[], str]] = {
-    "ops/builders.pyi": stub,
+    "ir/builders.pyi": stub,
     "__init__.pyi": names_stub,
     "prelude.pyi": prelude_stub,
     "runtime/native/step_format.h": step_header,

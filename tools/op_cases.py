@@ -22,7 +22,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("te
 import numpy as np  # noqa: E402 -- support is found by the path above
 
 import rlx  # noqa: E402
-from rlx.interpreter import interpret  # noqa: E402
+from rlx.ir.interpreter import interpret  # noqa: E402
 from support.op_graphs import OpGraph  # noqa: E402
 from support.samples import op_classes  # noqa: E402
 from support.tolerances import Tolerance, assert_close  # noqa: E402

@@ -128,7 +128,7 @@ def _steps(schedule: Any) -> str:
 
 def _kernel(kernel: Any, target: Any, store: _Store) -> list[str]:
     """Family, config, and the digests of text and LLVM IR, all without the kernel's name."""
-    from rlx.kernels.emit import emit_kernel
+    from rlx.kernels.registry import emit_kernel
 
     text = emit_kernel(kernel.family, "kernel", kernel.config, target.kernels)
     digest = store.keep(text.text, "mlir")

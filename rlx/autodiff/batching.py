@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rlx import chain
-from rlx.dims import Dim, SymDim, as_dim
+from rlx.base.dims import Dim, SymDim, as_dim
 from rlx.errors import GraphError, NameError, did_you_mean
-from rlx.graph import Graph
-from rlx.ops.builders import located
-from rlx.ops.movement import axis_of
-from rlx.ops.value import Value
-from rlx.rebuild import leaves_of
+from rlx.ir.builders import located
+from rlx.ir.clone import leaves_of
+from rlx.ir.graph import Graph
+from rlx.ir.value import Value
+from rlx.ops import rules
+from rlx.ops.movement.movement import axis_of
 from rlx.types import TensorType
 
 __all__ = ["vmap"]
@@ -58,7 +58,7 @@ def vmap(
     leaves = {
         v: (_moved(env[v], places[v], 0), True) if v in places else (env[v], False) for v in env
     }
-    pairs = chain.batch(graph.outputs, leaves)
+    pairs = rules.batch(graph.outputs, leaves)
     made.set_outputs(
         [_placed(v, has, axis, size) for (v, has), axis in zip(pairs, outs, strict=True)]
     )

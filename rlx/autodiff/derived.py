@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx.chain import carries_derivative, moved_by
 from rlx.errors import DTypeError, GraphError, UnsupportedError
-from rlx.graph import Graph, names_of_outputs, topological
-from rlx.ops.movement import zeros
-from rlx.ops.value import Value
-from rlx.rebuild import leaves_of
+from rlx.ir.clone import leaves_of
+from rlx.ir.graph import Graph, names_of_outputs, topological
+from rlx.ir.value import Value
+from rlx.ops.movement.movement import zeros
+from rlx.ops.rules import carries_derivative, moved_by
 from rlx.types import TensorType
 
 __all__ = ["Derived", "check_reached", "chosen", "described", "filled", "floats_only", "labels"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlx import chain
 from rlx.autodiff.derived import Derived, check_reached, chosen, filled, floats_only
 from rlx.autodiff.reverse import value_and_grad
 from rlx.errors import DTypeError
-from rlx.graph import Graph
-from rlx.ops.builders import located
+from rlx.ir.builders import located
+from rlx.ir.graph import Graph
+from rlx.ops import rules
 
 __all__ = ["hvp", "jvp"]
 
@@ -32,7 +32,7 @@ def jvp(graph: Graph, wrt: Any) -> Graph:
             " tangent"
         )
     given = [d.input(f"tangent_{v.name}", v.type) for v in by]
-    found = chain.jvp(moved, by, given)
+    found = rules.jvp(moved, by, given)
     if all(t is None for t in found):
         check_reached(moved, by, "jvp")
     tangents = [f"tangent_{name}" for name in d.float_names]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlx import chain
 from rlx.autodiff.derived import Derived, check_reached, chosen, filled, floats_only, labels
 from rlx.errors import DTypeError
-from rlx.graph import Graph
-from rlx.ops.builders import located
-from rlx.ops.movement import zeros
-from rlx.ops.patterns import eye
-from rlx.ops.value import Value
+from rlx.ir.builders import located
+from rlx.ir.graph import Graph
+from rlx.ir.value import Value
+from rlx.ops import rules
+from rlx.ops.movement.movement import zeros
+from rlx.ops.movement.patterns import eye
 
 __all__ = ["hessian", "jacfwd", "jacrev"]
 
@@ -70,7 +70,7 @@ def _started(graph: Graph, wrt: Any, what: str) -> tuple[Derived, list[Value], l
 def _columns(outputs: Sequence[Value], v: Value) -> list[Value]:
     """The Jacobians of outputs by one value: one batch of tangents, the unit vectors."""
     tangent = Value(v.type)
-    found = chain.jvp(outputs, [v], [tangent])
+    found = rules.jvp(outputs, [v], [tangent])
     blocks: list[Value] = []
     for y, (t, has) in zip(outputs, _over_units(filled(outputs, found), tangent), strict=True):
         if not has:
@@ -84,7 +84,7 @@ def _columns(outputs: Sequence[Value], v: Value) -> list[Value]:
 def _rows(y: Value, by: Sequence[Value]) -> list[Value]:
     """The Jacobians of one output: one batch of cotangents, the unit vectors."""
     cotangent = Value(y.type)
-    found = filled(by, chain.vjp([y], by, [cotangent]))
+    found = filled(by, rules.vjp([y], by, [cotangent]))
     return [
         g.reshape((*y.shape, *v.shape)) if has else zeros((*y.shape, *v.shape), v.dtype)
         for v, (g, has) in zip(by, _over_units(found, cotangent), strict=True)
@@ -96,4 +96,4 @@ def _over_units(values: Sequence[Value], unit: Value) -> list[tuple[Value, bool]
     n = unit.type.size
     basis = eye(n, dtype=unit.dtype).reshape((n, *unit.shape))
     # What does not depend on the unit vector is computed once, as it stands.
-    return chain.batch(values, {unit: (basis, True)})
+    return rules.batch(values, {unit: (basis, True)})

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from rlx import chain
 from rlx.autodiff.derived import Derived, check_reached, chosen, filled, floats_only, labels
-from rlx.chain import carries_derivative
 from rlx.errors import DTypeError, ShapeError
-from rlx.graph import Graph
-from rlx.ops.builders import located
-from rlx.ops.constant import Constant
-from rlx.ops.movement import Expand
-from rlx.ops.value import Value
+from rlx.ir.builders import located
+from rlx.ir.graph import Graph
+from rlx.ir.value import Value
+from rlx.ops import rules
+from rlx.ops.movement.constant import Constant
+from rlx.ops.movement.movement import Expand
+from rlx.ops.rules import carries_derivative
 
 __all__ = ["grad", "grad_with_loss", "gradients", "value_and_grad", "vjp"]
 
@@ -115,9 +115,9 @@ def _pulled_back(
     outputs: Sequence[Value], wrt: Sequence[Value], cotangents: Sequence[Value | None], what: str
 ) -> tuple[list[Value], list[Value]]:
     """The outputs, as they are computed for the cotangents of ``wrt``, and these."""
-    env, records = chain.recorded(outputs, wrt)
+    env, records = rules.recorded(outputs, wrt)
     outs, by = ([env.get(v, v) for v in values] for values in (outputs, wrt))
-    found = chain.pull_back(outs, by, cotangents, records)
+    found = rules.pull_back(outs, by, cotangents, records)
     check_reached(outputs, [w for w, g in zip(wrt, found, strict=True) if g is None], what)
     return outs, filled(wrt, found)
 

@@ -14,11 +14,11 @@ from typing import Any
 from rlx._mlir import ir
 from rlx.dialects.convert import from_attr, from_type, to_attr, to_type
 from rlx.errors import IRError
-from rlx.graph import topological
-from rlx.ops.base import Op, located, op_class, registry
-from rlx.ops.declared import OWN_DIALECTS
-from rlx.ops.slots import SEGMENTS, needs_segments, present_slots
-from rlx.ops.value import Value
+from rlx.ir.declared import OWN_DIALECTS
+from rlx.ir.graph import topological
+from rlx.ir.op import Op, located, op_class, registry
+from rlx.ir.slots import SEGMENTS, needs_segments, present_slots
+from rlx.ir.value import Value
 
 __all__ = [
     "Template",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlx import _mlir
 from rlx._mlir import ir
 from rlx.dialects.convert import forget_types
-from rlx.ops.base import Op
+from rlx.ir.op import Op
 
 __all__ = ["SharedContext", "make_context", "parse"]
 

@@ -15,12 +15,12 @@ from rlx._mlir import ir
 from rlx.dialects.bridge import place_of
 from rlx.dialects.convert import from_attr, from_type
 from rlx.errors import IRError
-from rlx.graph import Graph
+from rlx.ir.graph import Graph
+from rlx.ir.op import located, op_class
+from rlx.ir.value import Value
 from rlx.ops import OP_MODULES
-from rlx.ops.base import located, op_class
-from rlx.ops.checkpoint import Barrier
-from rlx.ops.control import Control
-from rlx.ops.value import Value
+from rlx.ops.control.checkpoint import Barrier
+from rlx.ops.control.control import Control
 from rlx.text.elements import CONTROL as KEY
 
 __all__ = ["KEY", "control_of", "is_barrier"]

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from rlx._mlir import ir, raw_elements
+from rlx.base.dims import SymDim, parse_dim
 from rlx.dialects import held
-from rlx.dims import SymDim, parse_dim
 from rlx.errors import DTypeError, IRError
-from rlx.ops.attrs import complex_from, parts_of, repeats, words_of
+from rlx.ir.attrs import complex_from, parts_of, repeats, words_of
 from rlx.text.elements import ELEMENTS
 from rlx.types import DTYPES, DType, TensorType
 
@@ -91,7 +91,7 @@ def forget_types() -> None:
 
 
 def to_attr(value: Any, kind: str) -> ir.Attribute:
-    """The MLIR attribute of an op attribute of the given kind (see ``rlx.ops.attrs``)."""
+    """The MLIR attribute of an op attribute of the given kind (see ``rlx.ir.attrs``)."""
     return _WRITE[kind](value)
 
 

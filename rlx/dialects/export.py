@@ -14,10 +14,10 @@ from rlx.dialects.context import make_context
 from rlx.dialects.control import KEY
 from rlx.dialects.convert import to_attr, to_type
 from rlx.errors import IRError
-from rlx.graph import Graph
-from rlx.ops.base import Location, Op
-from rlx.ops.control import Control
-from rlx.ops.value import Value
+from rlx.ir.graph import Graph
+from rlx.ir.op import Location, Op
+from rlx.ir.value import Value
+from rlx.ops.control.control import Control
 from rlx.text.elements import OUTPUT
 
 __all__ = ["to_mlir"]

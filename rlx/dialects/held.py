@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlx._mlir import ir
-from rlx.stored import LARGE, elements_digest
+from rlx.base.stored import LARGE, elements_digest
 
 __all__ = ["array_of", "hold", "holding"]
 

@@ -25,9 +25,9 @@ from rlx.dialects.declare import (
 )
 from rlx.dialects.verify import verifier
 from rlx.errors import IRError
+from rlx.ir.declared import OWN_DIALECTS
+from rlx.ir.op import Op, op_class, registry
 from rlx.ops import load_all
-from rlx.ops.base import Op, op_class, registry
-from rlx.ops.declared import OWN_DIALECTS
 
 __all__ = ["foreign", "load_tensor_dialects"]
 

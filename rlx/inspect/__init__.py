@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlx.compiler.graph_module import GraphModule, GraphStage
+from rlx.compiler.observe import PipelineInspect, inspect_pipeline
 from rlx.errors import GraphError
-from rlx.graph import Graph
 from rlx.inspect.listing import Listing, NodeOrigin, Stats, list_graph, node_label
-from rlx.inspect.pipeline import PipelineInspect, inspect_pipeline
-from rlx.modules import GraphModule, GraphStage
-from rlx.ops.builders import located
+from rlx.ir.builders import located
+from rlx.ir.graph import Graph
 
 __all__ = [
     "Listing",
@@ -102,7 +102,7 @@ def inspect_lir(source: Source, **how: Any) -> str:
     """The schedule of a graph for people: memories with their sizes, and the launches of the
     prologue and of main with what they touch. Arguments as for ``inspect_mir``."""
     from rlx.inspect.modules import list_schedule
-    from rlx.lowering.lir_reader import read_schedule
+    from rlx.lowering.passes.lir_reader import read_schedule
 
     return _listed(_at(source, "lir", how), lambda m: list_schedule(read_schedule(m)))
 

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlx.graph import Graph, names_of_outputs
-from rlx.ops.attrs import same
-from rlx.ops.base import Op
-from rlx.ops.builders import located
-from rlx.ops.value import Value
-from rlx.records import frozen
+from rlx.base.frozen import frozen
+from rlx.ir.attrs import same
+from rlx.ir.builders import located
+from rlx.ir.graph import Graph, names_of_outputs
+from rlx.ir.op import Op
+from rlx.ir.value import Value
 from rlx.types import TensorType, dtype
 
 __all__ = ["Listing", "NodeOrigin", "Row", "Stats", "list_graph", "node_label", "node_row"]

@@ -22,10 +22,10 @@ from rlx.inspect.listing import (
     node_row,
     total_bytes,
 )
+from rlx.ir.op import Op
+from rlx.ir.value import Value
 from rlx.lowering.base import functions
-from rlx.lowering.lir_text import memory_types
-from rlx.ops.base import Op
-from rlx.ops.value import Value
+from rlx.lowering.passes.lir_text import memory_types
 from rlx.schedule.plan import Schedule
 from rlx.schedule.steps import For, If, Launch, Place, Step, While, launches
 

@@ -18,12 +18,12 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
-from rlx.kernels.builder import Frame
-from rlx.kernels.program import Program, Step
-from rlx.kernels.reg import Number
-from rlx.kernels.rowwise_plan import Reduce, RowProgram
-from rlx.ops.binary import Add, Div, Mul, Sub
-from rlx.ops.compare import Eq, Ge, Gt, Le, Lt, Ne, Where
+from rlx.codegen.builder import Frame
+from rlx.codegen.program import Program, Step
+from rlx.codegen.reg import Number
+from rlx.kernels.rowwise.plan import Reduce, RowProgram
+from rlx.ops.pointwise.binary import Add, Div, Mul, Sub
+from rlx.ops.pointwise.compare import Eq, Ge, Gt, Le, Lt, Ne, Where
 from rlx.types import DType, bf16, f16, f32
 
 __all__ = ["APART", "lifted", "words_of"]

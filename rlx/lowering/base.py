@@ -8,7 +8,7 @@ from rlx._mlir import ir
 from rlx.dialects.bridge import place_of
 from rlx.errors import IRError
 from rlx.lowering.compilation import Compilation, Options
-from rlx.lowering.passes import Pass, RulePass
+from rlx.lowering.pass_base import Pass, RulePass
 from rlx.text.elements import OUTPUT
 
 __all__ = [

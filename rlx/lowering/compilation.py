@@ -13,12 +13,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlx import knobs
-from rlx.clock import Tick
+from rlx.base.clock import Tick
+from rlx.base.frozen import frozen, record
 from rlx.errors import GraphError, PassError, did_you_mean
+from rlx.ir.builders import located, public
 from rlx.lowering.report import ArenaBuffer, DispatchReport, FusionReport, times_text
 from rlx.ops import OP_MODULES
-from rlx.ops.builders import located, public
-from rlx.records import frozen, record
 from rlx.tracing import span
 
 if TYPE_CHECKING:

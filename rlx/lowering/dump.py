@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlx import knobs
 from rlx.errors import KnobError, did_you_mean
-from rlx.graph import Graph
+from rlx.ir.graph import Graph
 from rlx.lowering.compilation import Compilation, Options
 from rlx.lowering.report import times_text
 from rlx.targets.base import Target

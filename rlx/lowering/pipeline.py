@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from rlx._mlir import ir, mlir_errors
 from rlx.errors import IRError, PassError
 from rlx.lowering.base import Compilation, Pass
-from rlx.lowering.mir_to_lir import MirToLir
 from rlx.lowering.pass_options import make_pass
+from rlx.lowering.passes.mir_to_lir import MirToLir
 from rlx.lowering.region import Regions
 from rlx.lowering.registry import PASSES, pass_class
 from rlx.schedule.plan import Schedule

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from rlx._mlir import ir
 from rlx.dialects.bridge import node_of, operands_of, place_of
 from rlx.dialects.convert import from_type
-from rlx.ops.base import Op
-from rlx.ops.value import Value
+from rlx.ir.op import Op
+from rlx.ir.value import Value
 
 __all__ = ["Body", "Region", "Regions", "iter_users", "producer", "reads", "sole_user", "users"]
 

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 __all__ = ["PASSES", "pass_class"]
 
 PASSES = {
-    "hir-to-mir": "rlx.lowering.hir_to_mir:HirToMir",
-    "legalize": "rlx.lowering.legalize:Legalize",
-    "simplify": "rlx.lowering.simplify:Simplify",
-    "share-inputs": "rlx.lowering.share_inputs:ShareInputs",
-    "hoist": "rlx.lowering.hoist:Hoist",
-    "fuse": "rlx.lowering.fuse:Fuse",
-    "reorder": "rlx.lowering.reorder:Reorder",
-    "mir-to-lir": "rlx.lowering.mir_to_lir:MirToLir",
+    "hir-to-mir": "rlx.lowering.passes.hir_to_mir:HirToMir",
+    "legalize": "rlx.lowering.passes.legalize:Legalize",
+    "simplify": "rlx.lowering.passes.simplify:Simplify",
+    "share-inputs": "rlx.lowering.passes.share_inputs:ShareInputs",
+    "hoist": "rlx.lowering.passes.hoist:Hoist",
+    "fuse": "rlx.lowering.passes.fuse:Fuse",
+    "reorder": "rlx.lowering.passes.reorder:Reorder",
+    "mir-to-lir": "rlx.lowering.passes.mir_to_lir:MirToLir",
 }
 """The module and class of each pass."""
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from rlx import knobs
-from rlx.records import record
+from rlx.base.frozen import record
 
 if TYPE_CHECKING:
     from rlx.lowering.compilation import Record

@@ -19,15 +19,15 @@ from typing import Literal
 import numpy as np
 
 from rlx._mlir import ir, raw_elements
+from rlx.base.frozen import frozen
 from rlx.dialects.convert import from_attr, from_type
 from rlx.dialects.held import array_of
 from rlx.errors import PassError, did_you_mean
+from rlx.ir.attrs import repeats
+from rlx.ir.op import op_class
 from rlx.lowering.region import producer
 from rlx.ops import OP_MODULES
-from rlx.ops.attrs import repeats
-from rlx.ops.base import op_class
-from rlx.ops.constant import Constant
-from rlx.records import frozen
+from rlx.ops.movement.constant import Constant
 from rlx.types import DType
 
 __all__ = ["RULES", "Call", "Pattern", "Rule", "constant_of", "depth", "splat_of", "variables"]
@@ -167,7 +167,7 @@ def _check_op(short: str, text: str) -> None:
     if not op.pointwise or op.attr_fields:
         raise PassError(
             f"rule {text!r}: a row is of pointwise ops without attributes, found {short!r}; write a"
-            " function in rlx/lowering/simplify.py"
+            " function in rlx/lowering/passes/simplify.py"
         )
 
 

@@ -25,7 +25,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    from rlx.collector import importing
+    from rlx.base.gc_pause import importing
 
     with importing():
         return getattr(importlib.import_module(home), name)

@@ -7,13 +7,13 @@ import math
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rlx.base.frozen import frozen
 from rlx.errors import ModelError
-from rlx.graph import Graph
-from rlx.ops.builders import located, public
-from rlx.ops.normalization import LayerNorm
-from rlx.ops.transformer import BertLayer
-from rlx.ops.value import Value
-from rlx.records import frozen
+from rlx.ir.builders import located, public
+from rlx.ir.graph import Graph
+from rlx.ir.value import Value
+from rlx.ops.nn.normalization import LayerNorm
+from rlx.ops.nn.transformer import BertLayer
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from rlx.collector import importing
+from rlx.base.gc_pause import importing
 from rlx.errors import DTypeError, FaultError, ModelError, ShapeError
-from rlx.graph import Graph
+from rlx.ir.builders import located, public
+from rlx.ir.graph import Graph
 from rlx.models.bert import BertConfig, bert_encoder, read_json
 from rlx.models.progress import Progress
 from rlx.models.safetensors import SafeTensors
-from rlx.ops.builders import located, public
 from rlx.targets import TARGETS, find_target
 from rlx.types import DTYPES, i64
 

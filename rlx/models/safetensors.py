@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlx.errors import ModelError, ShapeError, did_you_mean
-from rlx.ops.builders import public
+from rlx.ir.builders import public
 from rlx.types import DType, TensorType, dtype
 
 if TYPE_CHECKING:

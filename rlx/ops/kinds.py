@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
+from rlx.ir.op import Op
 from rlx.ops import OP_MODULES
-from rlx.ops.attention_mask import MASK_KINDS
-from rlx.ops.base import Op
-from rlx.ops.functions import activations
+from rlx.ops.nn.attention_mask import MASK_KINDS
+from rlx.ops.pointwise.functions import activations
 from rlx.ops.sugar import BINARIES, COMPARES, REDUCTIONS
 
 __all__ = ["Activation", "BinaryOp", "CmpOp", "MaskKind", "OpKind", "ReduceOp", "runnable"]

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlx.errors import GraphError, ShapeError, did_you_mean
-from rlx.ops.activation import Silu
-from rlx.ops.attention import Attention
-from rlx.ops.base import Array, Op
-from rlx.ops.binary import Add, Div, Maximum, Minimum, Mul, Pow, Sub
-from rlx.ops.compare import Eq, Ge, Gt, Le, Lt, Ne
-from rlx.ops.functions import activations
-from rlx.ops.lift import promoted
-from rlx.ops.movement import DimLike, axis_of, listed
-from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
-from rlx.ops.slicing import Concat, Slice
-from rlx.ops.value import Value
+from rlx.ir.lift import promoted
+from rlx.ir.op import Array, Op
+from rlx.ir.value import Value
+from rlx.ops.movement.movement import DimLike, axis_of, listed
+from rlx.ops.movement.slicing import Concat, Slice
+from rlx.ops.nn.attention import Attention
+from rlx.ops.pointwise.activation import Silu
+from rlx.ops.pointwise.binary import Add, Div, Maximum, Minimum, Mul, Pow, Sub
+from rlx.ops.pointwise.compare import Eq, Ge, Gt, Le, Lt, Ne
+from rlx.ops.pointwise.functions import activations
+from rlx.ops.reduction.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
 from rlx.types import Dim
 
 __all__ = [

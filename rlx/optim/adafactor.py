@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlx.errors import GraphError
-from rlx.ops.builders import public
-from rlx.ops.value import Value
+from rlx.ir.builders import public
+from rlx.ir.value import Value
 from rlx.optim.base import At, Optimizer, Slots, check_float
 from rlx.optim.schedules import Schedule
 from rlx.types import TensorType

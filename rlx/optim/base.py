@@ -13,11 +13,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rlx.base.frozen import frozen
 from rlx.errors import DTypeError, GraphError, NameError, ShapeError, did_you_mean
-from rlx.ops.builders import located
-from rlx.ops.value import Value
+from rlx.ir.builders import located
+from rlx.ir.value import Value
 from rlx.optim.schedules import Schedule, as_schedule
-from rlx.records import frozen
 from rlx.types import DType, TensorType, i64
 
 __all__ = ["COUNT", "At", "Optimizer", "Slots", "check_float", "check_part", "matching"]

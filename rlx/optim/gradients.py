@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 
+from rlx.base.frozen import frozen
 from rlx.errors import GraphError
-from rlx.ops.builders import located, public
-from rlx.ops.value import Value
+from rlx.ir.builders import located, public
+from rlx.ir.value import Value
 from rlx.optim.base import check_float, check_part, matching
-from rlx.records import frozen
 from rlx.types import f32
 
 __all__ = ["ClipNorm", "ClipValue", "all_finite", "ema", "global_norm"]

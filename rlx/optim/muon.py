@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 
 from rlx.errors import GraphError
-from rlx.ops.builders import public
-from rlx.ops.value import Value
+from rlx.ir.builders import public
+from rlx.ir.value import Value
 from rlx.optim.adam import AdamW
 from rlx.optim.base import At, Optimizer, Slots, check_float, check_part
 from rlx.optim.schedules import as_schedule

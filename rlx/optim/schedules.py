@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from rlx.base.frozen import frozen
 from rlx.errors import GraphError
-from rlx.ops.builders import located, public
-from rlx.ops.constant import Constant as Literal
-from rlx.ops.value import Value
-from rlx.records import frozen
+from rlx.ir.builders import located, public
+from rlx.ir.value import Value
+from rlx.ops.movement.constant import Constant as Literal
 from rlx.types import DType
 
 __all__ = [

@@ -11,8 +11,8 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import TypeVar
 
+from rlx.base.frozen import frozen
 from rlx.errors import DTypeError, GraphError, did_you_mean
-from rlx.records import frozen
 from rlx.types import DType, bf16, dtype, f16, f32
 
 __all__ = [

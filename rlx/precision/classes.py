@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx.ops.base import Op
+from rlx.ir.op import Op
 from rlx.precision import OpClass
 
 __all__ = ["PRODUCTS", "ROUNDED", "class_of"]

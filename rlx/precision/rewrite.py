@@ -12,12 +12,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlx.graph import Graph, topological
-from rlx.ops.base import Op, located
-from rlx.ops.binary import Add, Sub
-from rlx.ops.cast import Cast
-from rlx.ops.contraction import MatMul
-from rlx.ops.value import Value
+from rlx.ir.graph import Graph, topological
+from rlx.ir.op import Op, located
+from rlx.ir.value import Value
+from rlx.ops.matmul.contraction import MatMul
+from rlx.ops.pointwise.binary import Add, Sub
+from rlx.ops.pointwise.cast import Cast
 from rlx.precision import OpClass, Types
 from rlx.precision.classes import PRODUCTS, ROUNDED, class_of
 from rlx.types import DType, bf16, f16, f32
@@ -25,7 +25,7 @@ from rlx.types import DType, bf16, f16, f32
 __all__ = ["PrecisionReport", "with_precision"]
 
 _TILE_K = 32
-"""Elements of K in a tile of bf16 (``rlx.kernels.amx``)."""
+"""Elements of K in a tile of bf16 (``rlx.kernels.matmul.amx``)."""
 
 
 @dataclass

@@ -14,9 +14,10 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from rlx.base.frozen import frozen
+from rlx.base.stored import elements_of
 from rlx.errors import ArtifactError, shown
-from rlx.ops.builders import public
-from rlx.records import frozen
+from rlx.ir.builders import public
 from rlx.runtime import _native, container
 from rlx.runtime.encoding import (
     Array,
@@ -33,12 +34,11 @@ from rlx.schedule.codec import read_main, read_prologue
 from rlx.schedule.plan import LaunchInfo, PrologueStep, Signature, Site
 from rlx.schedule.steps import Place, Size, Step
 from rlx.schedule.words import Reader, Writer
-from rlx.stored import elements_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rlx.runtime.device_program import DeviceVariant
+    from rlx.runtime.devices.gpu_program import DeviceVariant
 
 __all__ = ["Artifact", "KernelCode", "Variant"]
 
@@ -256,7 +256,7 @@ class _Packer:
         return self.numbers[name]
 
     def _program(self, number: int, v: DeviceVariant) -> int:
-        from rlx.runtime.device_program import write_program
+        from rlx.runtime.devices.gpu_program import write_program
 
         w = Writer()
         write_program(w, v, self._part)
@@ -310,7 +310,7 @@ def _read_device_variant(
     r: Reader, parts: Parts, target: str, signatures: Sequence[list[Signature]]
 ) -> DeviceVariant:
     # Imported here: what runs on a CPU needs nothing of devices.
-    from rlx.runtime.device_program import DeviceVariant, read_program
+    from rlx.runtime.devices.gpu_program import DeviceVariant, read_program
 
     head = _read_head(r)
     return DeviceVariant(*head, read_program(Reader(parts[r.word()][1]), parts, target, signatures))

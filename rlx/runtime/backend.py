@@ -13,15 +13,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from rlx import knobs
-from rlx.collector import importing, paused
+from rlx.base.gc_pause import importing, paused
+from rlx.base.process import is_main_interpreter
 from rlx.errors import DeviceError, GraphError, UnsupportedError, did_you_mean
-from rlx.graph import Graph, given_names
+from rlx.ir.builders import located
+from rlx.ir.graph import Graph, given_names
+from rlx.ir.location import caller
+from rlx.ir.value import Value
 from rlx.knobs import Knob
-from rlx.ops.builders import located
-from rlx.ops.location import caller
-from rlx.ops.value import Value
 from rlx.precision import Precision
-from rlx.process import is_main_interpreter
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.executable import Executable
 from rlx.schedule.plan import Signature
@@ -195,7 +195,7 @@ def _on_device(api: str) -> Registered:
     """The backend of a GPU's API; its driver says why there is no device."""
 
     def made() -> Backend:
-        from rlx.runtime.device import DeviceBackend
+        from rlx.runtime.devices.gpu_executable import DeviceBackend
 
         return DeviceBackend(api)
 
@@ -248,7 +248,7 @@ def device_name(device: str) -> str:
     for name in _registry:
         if name.lower() == given:
             return name
-    from rlx.device_names import NAMES
+    from rlx.base.device_names import NAMES
 
     if given in NAMES:
         return NAMES[given]
@@ -287,7 +287,7 @@ def why_not(device: str) -> str:
     name = device_name(device)
     if name in _registry:
         return _registry[name].missing()
-    from rlx.runtime.hardware import why_missing
+    from rlx.runtime.devices.hardware import why_missing
 
     return why_missing(name)
 
@@ -304,7 +304,7 @@ def backend_for(device: str) -> Backend:
         )
     name, why = device_name(device), why_not(device)
     if why:
-        from rlx.device_names import label
+        from rlx.base.device_names import label
 
         more = "" if registered(name) else "; rlx.register_backend adds a backend from outside"
         raise DeviceError(

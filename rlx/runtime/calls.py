@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx.arrays import as_array, typed_array
 from rlx.errors import GraphError, NameError, ShapeError, UnsupportedError
-from rlx.graph import Graph, sizes_of
-from rlx.ops.attrs import flagged
-from rlx.ops.base import caller
-from rlx.ops.value import Value
+from rlx.ir.arrays import as_array, typed_array
+from rlx.ir.attrs import flagged
+from rlx.ir.graph import Graph, sizes_of
+from rlx.ir.op import caller
+from rlx.ir.value import Value
 from rlx.precision import Types
 from rlx.runtime.encoding import Array
 from rlx.runtime.executable import unknown

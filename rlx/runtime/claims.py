@@ -14,13 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rlx.errors import GraphError, UnsupportedError
-from rlx.graph import Graph, inner_graph, topological
+from rlx.ir.clone import leaves_of
+from rlx.ir.graph import Graph, inner_graph, topological
+from rlx.ir.op import Op, located, op_class
+from rlx.ir.value import Value
 from rlx.lowering.report import DispatchReport
-from rlx.ops.base import Op, located, op_class
-from rlx.ops.constant import Constant
-from rlx.ops.control import Control
-from rlx.ops.value import Value
-from rlx.rebuild import leaves_of
+from rlx.ops.control.control import Control
+from rlx.ops.movement.constant import Constant
 
 __all__ = ["Legal", "Offence", "checked_claim", "claim_of", "claimed_graph", "legal_graph"]
 

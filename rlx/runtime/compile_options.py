@@ -8,17 +8,17 @@ from copy import copy
 from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from rlx.base.frozen import frozen
 from rlx.errors import GraphError
-from rlx.graph import Graph
+from rlx.ir.builders import public
+from rlx.ir.graph import Graph
 from rlx.lowering.compilation import Options
-from rlx.ops.builders import public
 from rlx.precision import check_policy, check_precision, types_of
-from rlx.records import frozen
 from rlx.runtime.backend import instructions_of
 from rlx.runtime.claims import checked_claim, claimed_graph
 
 if TYPE_CHECKING:
-    from rlx.modules import GraphModule
+    from rlx.compiler.graph_module import GraphModule
     from rlx.runtime.session import CompiledGraph, Session
 
 __all__ = ["CompileOptions", "compile_with"]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlx.errors import GraphError
-from rlx.graph import Graph
-from rlx.ops.location import caller
+from rlx.ir.graph import Graph
+from rlx.ir.location import caller
 
 __all__ = ["check_donations"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.stored import elements_digest, elements_of
 from rlx.schedule.plan import LaunchInfo, Signature, Site
 from rlx.schedule.words import Reader, Writer
-from rlx.stored import elements_digest, elements_of
 from rlx.types import DTYPES
 
 __all__ = [

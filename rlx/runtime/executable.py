@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from rlx.arrays import as_array, typed_array
 from rlx.errors import (
     ArtifactError,
     FaultError,
@@ -19,7 +18,8 @@ from rlx.errors import (
     RlxError,
     did_you_mean,
 )
-from rlx.ops.base import caller
+from rlx.ir.arrays import as_array, typed_array
+from rlx.ir.op import caller
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.launches import Launch, launches_of, register
@@ -45,8 +45,8 @@ class Executable:
     once. ArtifactError if it is malformed, or has nothing for this machine.
 
     ``weights`` hold its params; of the ``shared`` ones those that fit are used again. ``report`` is
-    what its compile said of itself (a ``rlx.compiler.CompileReport``), if there was one. ``donate``
-    pairs the inputs and the outputs that share memory, as it was compiled with.
+    what its compile said of itself (a ``rlx.compiler.driver.CompileReport``), if there was one.
+    ``donate`` pairs the inputs and the outputs that share memory, as it was compiled with.
     """
 
     def __init__(

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import FaultError, RlxError
-from rlx.graph import Graph, sizes_of
-from rlx.interpreter import evaluate
-from rlx.ops.base import Op
-from rlx.ops.control import Control
-from rlx.ops.declared import is_foreign
-from rlx.ops.value import Value
+from rlx.ir.declared import is_foreign
+from rlx.ir.graph import Graph, sizes_of
+from rlx.ir.interpreter import evaluate
+from rlx.ir.op import Op
+from rlx.ir.value import Value
+from rlx.ops.control.control import Control
 
 __all__ = ["with_index"]
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.frozen import frozen
 from rlx.errors import FaultError
-from rlx.ops.base import Op
-from rlx.ops.custom import PythonKernel
-from rlx.records import frozen
+from rlx.ir.foreign_kernel import PythonKernel
+from rlx.ir.op import Op
 from rlx.types import TensorType
 
 __all__ = ["address_of", "explained", "function"]

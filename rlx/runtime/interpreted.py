@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from rlx.arrays import as_array
 from rlx.errors import UnsupportedError
-from rlx.graph import Graph, names_of_outputs
-from rlx.interpreter import interpret
-from rlx.ops.base import caller
+from rlx.ir.arrays import as_array
+from rlx.ir.graph import Graph, names_of_outputs
+from rlx.ir.interpreter import interpret
+from rlx.ir.op import caller
 from rlx.runtime.executable import wrong_count
 from rlx.schedule.plan import Signature
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from rlx.clock import time_ns
-from rlx.records import frozen
+from rlx.base.clock import time_ns
+from rlx.base.frozen import frozen
 from rlx.runtime.launches import Launch
 
 __all__ = ["Profile", "Roof", "Row", "measure"]

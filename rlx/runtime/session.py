@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Never
 import numpy as np
 
 from rlx import knobs
-from rlx.arrays import as_array, fixed, typed_array
+from rlx.base.process import lock_of
 from rlx.errors import ArtifactError, FaultError, GraphError, UnsupportedError
-from rlx.graph import Graph, check_param
-from rlx.ops.base import caller
-from rlx.ops.builders import located, public
-from rlx.ops.pure import Uncopied
+from rlx.ir.arrays import as_array, fixed, typed_array
+from rlx.ir.builders import located, public
+from rlx.ir.graph import Graph, check_param
+from rlx.ir.op import caller
+from rlx.ir.pure import Uncopied
+from rlx.ir.results import by_name
 from rlx.precision import PrecisionPolicy, Types, check_policy, check_precision, types_of
-from rlx.process import lock_of
-from rlx.results import by_name
 from rlx.runtime import calls
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.backend import (
@@ -39,10 +39,10 @@ from rlx.types import TensorType
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rlx.compiler.graph_module import GraphModule
     from rlx.lowering.base import Options
-    from rlx.modules import GraphModule
     from rlx.precision.rewrite import PrecisionReport
-    from rlx.runtime.device_array import DeviceArray
+    from rlx.runtime.devices.device_array import DeviceArray
     from rlx.runtime.profile import Profile
 
 __all__ = ["CompiledGraph", "Session"]
@@ -132,7 +132,7 @@ class Session:
             raise UnsupportedError(
                 f"device {self.device!r} starts from hir or mir, found {module.stage}", caller()
             )
-        from rlx.compiler import compile_lowered
+        from rlx.compiler.driver import compile_lowered
 
         return self.load(compile_lowered(module, **options))
 
@@ -257,7 +257,7 @@ class CompiledGraph(Uncopied):
     def run(self, inputs: Mapping[str, Any] | None = None, *others: Never,
             **named: Never) -> list[Array]:  # fmt: skip
         """Run on arrays by name and return the outputs in order, as a list; those of a graph that
-        names its outputs are found by name too (``rlx.results.Results``).
+        names its outputs are found by name too (``rlx.ir.results.Results``).
 
         Raises NameError for an unknown or missing input or an unset param, DTypeError and
         ShapeError for arrays that do not fit, FaultError for data that has no result.
@@ -395,7 +395,7 @@ class CompiledGraph(Uncopied):
 
     @property
     def reports(self) -> list[Any]:
-        """What each compile said of itself (``rlx.compiler.CompileReport``), one a binding."""
+        """A ``rlx.compiler.driver.CompileReport`` of each compile, one a binding."""
         return [e.report for e in self._bound.values() if e.report is not None]
 
     @property

@@ -13,10 +13,10 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from rlx.base.stored import elements_digest
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Variant
 from rlx.schedule.plan import Signature
-from rlx.stored import elements_digest
 from rlx.types import DTYPES
 
 __all__ = ["Code", "Weights", "plain"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from rlx.records import frozen
+from rlx.base.frozen import frozen
 from rlx.schedule.steps import For, If, Launch, While
 
 __all__ = ["KINDS", "NUMBERS", "VERSION", "FieldKind", "StepKind", "least_words"]

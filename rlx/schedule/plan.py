@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from rlx.records import frozen
+from rlx.base.frozen import frozen
 from rlx.schedule.steps import Launch, Place, Size, Step, launches, map_each
 
 __all__ = [

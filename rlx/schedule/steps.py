@@ -1,7 +1,7 @@
 """The steps of a schedule: launches, branches and loops over numbered memories.
 
 There is one set of classes from the lowering to the runtimes. While values are being placed, a step
-names its memory by views (``rlx.lowering.views.View``), afterwards by a ``Place``: ``map`` is the
+names its memory by views (``rlx.lowering.select.views``), afterwards by a ``Place``: ``map`` is the
 way from one to the other, and ``children`` the way into a step. What walks over steps uses these
 two and ``launches``, so that it need not know which kinds there are.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from rlx.records import frozen
+from rlx.base.frozen import frozen
 
 __all__ = [
     "For", "Grid", "If", "Launch", "Layout", "Origin", "Place", "Size", "Step", "While", "launches",

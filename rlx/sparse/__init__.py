@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlx.control import while_loop
 from rlx.errors import ShapeError
-from rlx.ops.base import Array
-from rlx.ops.builders import located, public
-from rlx.ops.constant import Constant
-from rlx.ops.movement import zeros
-from rlx.ops.value import Value
+from rlx.ir.builders import located, public
+from rlx.ir.op import Array
+from rlx.ir.value import Value
+from rlx.ops.control.builders import while_loop
+from rlx.ops.movement.constant import Constant
+from rlx.ops.movement.movement import zeros
 from rlx.sparse.ops import solve, times
 
 __all__ = ["CSR", "cg", "from_dense", "lu_solve", "matmul", "to_dense"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlx.ops.custom import MlirKernel
+from rlx.ir.foreign_kernel import MlirKernel
 from rlx.types import DType
 
 __all__ = ["FAULTS", "at_kernel", "back_kernel", "times_kernel"]

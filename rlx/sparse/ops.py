@@ -14,8 +14,8 @@ import numpy as np
 
 from rlx.custom import custom_op
 from rlx.errors import DTypeError, FaultError, ShapeError, UnsupportedError
-from rlx.ops.base import Array
-from rlx.ops.value import Value
+from rlx.ir.op import Array
+from rlx.ir.value import Value
 from rlx.sparse.kernels import FAULTS, at_kernel, back_kernel, times_kernel
 from rlx.types import TensorType, f32, f64, i64
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 from typing import Any
 
 from rlx.errors import GraphError, ShapeError
-from rlx.ops.builders import located
-from rlx.ops.lift import lift
-from rlx.ops.rasterize import RasterizeGaussians
-from rlx.ops.value import Value
+from rlx.ir.builders import located
+from rlx.ir.lift import lift
+from rlx.ir.value import Value
+from rlx.ops.splat.rasterize import RasterizeGaussians
 from rlx.splat.camera import Camera
 from rlx.splat.harmonics import from_harmonics
 from rlx.splat.project import Projected, project

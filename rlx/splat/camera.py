@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, GraphError, ShapeError
-from rlx.ops.attrs import to_array
-from rlx.ops.builders import located, public
-from rlx.ops.constant import Constant
-from rlx.ops.value import Value
+from rlx.ir.attrs import to_array
+from rlx.ir.builders import located, public
+from rlx.ir.value import Value
+from rlx.ops.movement.constant import Constant
 
 __all__ = ["Camera"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import pi, sqrt
 
 from rlx.errors import DTypeError, ShapeError
-from rlx.ops.builders import located
-from rlx.ops.movement import zeros
+from rlx.ir.builders import located
+from rlx.ir.value import Value
+from rlx.ops.movement.movement import zeros
 from rlx.ops.sugar import concat
-from rlx.ops.value import Value
 
 __all__ = ["DEGREES", "from_harmonics"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rlx.errors import DTypeError, GraphError, ShapeError
-from rlx.ops.gaussians import LEAST_ALPHA
+from rlx.ir.value import Value
+from rlx.ops.splat.gaussians import LEAST_ALPHA
 from rlx.ops.sugar import concat
-from rlx.ops.value import Value
 from rlx.splat.camera import Camera
 from rlx.splat.harmonics import from_harmonics
 from rlx.types import f32, f64, i32

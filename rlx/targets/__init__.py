@@ -87,7 +87,7 @@ def default_target() -> str:
 
 def _renamed(given: str) -> str:
     """The device of another name of it, or what was given if that is none."""
-    from rlx.device_names import NAMES
+    from rlx.base.device_names import NAMES
 
     return NAMES.get(given.strip().lower(), given)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
+from rlx.base.frozen import frozen
+from rlx.codegen.builder import KernelTarget, KernelText
 from rlx.errors import ToolchainError
-from rlx.kernels.builder import KernelTarget, KernelText
-from rlx.records import frozen
 
 __all__ = ["BINARY_STAGES", "Emitter", "Target", "check_kernels"]
 

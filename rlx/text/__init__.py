@@ -10,8 +10,8 @@ from os import PathLike
 from pathlib import Path
 
 from rlx.errors import IRError
-from rlx.graph import Graph
-from rlx.ops.builders import located
+from rlx.ir.builders import located
+from rlx.ir.graph import Graph
 from rlx.text.files import decode
 from rlx.text.read import parse_graph
 from rlx.text.write import graph_text

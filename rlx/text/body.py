@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlx.base.frozen import frozen
 from rlx.errors import did_you_mean
-from rlx.graph import Graph
-from rlx.ops.base import Op, located, op_class
-from rlx.ops.control import Control
-from rlx.ops.slots import SEGMENTS, present_slots
-from rlx.ops.value import Value
-from rlx.records import frozen
+from rlx.ir.graph import Graph
+from rlx.ir.op import Op, located, op_class
+from rlx.ir.slots import SEGMENTS, present_slots
+from rlx.ir.value import Value
+from rlx.ops.control.control import Control
 from rlx.text.cursor import Cursor
 from rlx.text.elements import type_text
 from rlx.text.values import read_attr, read_ints, read_string

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlx.base.frozen import frozen
 from rlx.errors import did_you_mean
-from rlx.graph import Graph, given_names
+from rlx.ir.graph import Graph, given_names
+from rlx.ir.op import located, op_class
+from rlx.ir.value import Value
 from rlx.ops import OP_MODULES
-from rlx.ops.base import located, op_class
-from rlx.ops.control import Control
-from rlx.ops.value import Value
-from rlx.records import frozen
+from rlx.ops.control.control import Control
 from rlx.text.body import SYMBOL, VALUE, Body, Declared
 from rlx.text.cursor import Cursor
 from rlx.text.elements import CONTROL, OUTPUT

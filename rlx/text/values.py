@@ -1,4 +1,4 @@
-"""Attributes of ops as text, both ways: a row for each kind of ``rlx.ops.attrs``."""
+"""Attributes of ops as text, both ways: a row for each kind of ``rlx.ir.attrs``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from rlx.dims import Dim, parse_dim
+from rlx.base.dims import Dim, parse_dim
 from rlx.errors import IRError
-from rlx.ops.attrs import complex_from, parts_of
+from rlx.ir.attrs import complex_from, parts_of
 from rlx.text.elements import ELEMENTS, dims_text, element_text, quoted, type_text, unquoted
 from rlx.text.scanner import STRING, Scanner
 from rlx.types import DType, TensorType, dtype

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rlx.graph import Graph
-from rlx.ops.base import Op
-from rlx.ops.control import Control
-from rlx.ops.slots import SEGMENTS, needs_segments
-from rlx.ops.value import Value
+from rlx.ir.graph import Graph
+from rlx.ir.op import Op
+from rlx.ir.slots import SEGMENTS, needs_segments
+from rlx.ir.value import Value
+from rlx.ops.control.control import Control
 from rlx.text.elements import CONTROL, OUTPUT, place_text, quoted, type_text
 from rlx.text.values import array_text, write_attr
 

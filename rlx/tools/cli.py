@@ -9,8 +9,8 @@ import sys
 from typing import Any
 
 from rlx.errors import RlxError
+from rlx.ir.location import caller
 from rlx.knobs import check_names
-from rlx.ops.location import caller
 
 __all__ = ["COMMANDS", "main"]
 

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.frozen import frozen
+from rlx.compiler.graph_module import GraphModule, GraphStage
 from rlx.errors import RlxError
-from rlx.graph import Graph
-from rlx.interpreter import interpret
+from rlx.ir.graph import Graph
+from rlx.ir.interpreter import interpret
+from rlx.ir.op import Op
 from rlx.lowering.base import Compilation, Options
 from rlx.lowering.levels import passes_between
-from rlx.modules import GraphModule, GraphStage
-from rlx.ops.base import Op
-from rlx.records import frozen
 from rlx.runtime.session import Session
 from rlx.targets import TARGETS, find_target
 from rlx.tools.reduce.change import Array, Change, Subject, changed

@@ -10,16 +10,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlx.chain import jvp, vjp
-from rlx.control import checkpoint, cond, scan, while_loop
-from rlx.control.remat import barrier
 from rlx.custom import custom_fn
 from rlx.errors import UnsupportedError
-from rlx.graph import Graph
+from rlx.ir.graph import Graph
+from rlx.ir.op import Array, Op, registry, type_of
+from rlx.ir.value import Value
 from rlx.ops import FAMILIES
-from rlx.ops.base import Array, Op, registry, type_of
-from rlx.ops.control import Control
-from rlx.ops.value import Value
+from rlx.ops.control.builders import checkpoint, cond, scan, while_loop
+from rlx.ops.control.control import Control
+from rlx.ops.control.remat import barrier
+from rlx.ops.rules import jvp, vjp
 from rlx.types import FLOATS, c128, f64
 
 __all__ = ["DIFFERENCES", "Difference", "page"]

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from rlx.base.frozen import frozen
 from rlx.errors import IRError, RlxError, did_you_mean
-from rlx.records import frozen
 
 __all__ = ["Collector", "Found"]
 
@@ -203,8 +203,8 @@ def _help(f: Found) -> str:
     """What to do about a diagnostic of MLIR's parser; ours say it themselves."""
     unknown = _NO_OP.search(f.message)
     if unknown:
+        from rlx.ir.op import registry
         from rlx.ops import load_all
-        from rlx.ops.base import registry
 
         load_all()
         name = unknown[1] or unknown[2]

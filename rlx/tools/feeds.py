@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from rlx.graph import Graph
-from rlx.ops.along import Position
-from rlx.ops.cast import Cast
-from rlx.ops.gather import Gather
-from rlx.ops.movement import Expand, Reshape, Transpose
-from rlx.ops.scatter import Scatter, ScatterAdd
-from rlx.ops.slicing import Slice
-from rlx.ops.value import Value
+from rlx.ir.graph import Graph
+from rlx.ir.value import Value
+from rlx.ops.indexing.along import Position
+from rlx.ops.indexing.gather import Gather
+from rlx.ops.indexing.scatter import Scatter, ScatterAdd
+from rlx.ops.movement.movement import Expand, Reshape, Transpose
+from rlx.ops.movement.slicing import Slice
+from rlx.ops.pointwise.cast import Cast
 from rlx.types import TensorType
 
 __all__ = ["index_limits", "random_arrays"]

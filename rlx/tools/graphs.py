@@ -11,7 +11,7 @@ from rlx.tools.arrays import Once, many_arrays, named_arrays, pair
 from rlx.tools.options import add_dims
 
 if TYPE_CHECKING:
-    from rlx.graph import Graph
+    from rlx.ir.graph import Graph
 
 __all__ = [
     "add_constants", "add_graph_options", "add_params", "check_sizes", "graph_from", "is_graph",

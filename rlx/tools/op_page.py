@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 from rlx.dialects.context import make_context
 from rlx.dialects.export import to_mlir
-from rlx.graph import Graph
+from rlx.ir.graph import Graph
+from rlx.ir.op import REQUIRED, Attr, Op, type_of
+from rlx.ir.value import Value
 from rlx.lowering.base import Compilation
 from rlx.lowering.pipeline import planned
 from rlx.lowering.report import DispatchReport
-from rlx.ops.base import REQUIRED, Attr, Op, type_of
-from rlx.ops.control import Control
-from rlx.ops.elementwise import ANY, ARITHMETIC, INEXACT, NUMERIC, ORDERED
-from rlx.ops.value import Value
+from rlx.ops.control.control import Control
+from rlx.ops.pointwise.base import ANY, ARITHMETIC, INEXACT, NUMERIC, ORDERED
 from rlx.targets import find_target
 from rlx.targets.cpu import FAMILIES as CPU_FAMILIES
 from rlx.types import FLOATS, DType, f32

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from rlx._mlir import ir
+from rlx.codegen.builder import KernelText
 from rlx.dialects import control
 from rlx.dialects.bridge import is_mir, place_of
 from rlx.errors import IRError, RlxError, UnsupportedError
-from rlx.kernels.builder import KernelText
-from rlx.kernels.emit import emit_kernel
+from rlx.kernels.registry import emit_kernel
 from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.levels import level_of, passes_to
-from rlx.lowering.lir_reader import read_schedule
+from rlx.lowering.passes.lir_reader import read_schedule
 from rlx.lowering.pipeline import run_passes
 from rlx.schedule.plan import KernelRef
 from rlx.targets.base import BINARY_STAGES, Target

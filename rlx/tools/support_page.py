@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlx.ir.op import Op, registry
 from rlx.ops import FAMILIES
-from rlx.ops.base import Op, registry
-from rlx.ops.control import Control
+from rlx.ops.control.control import Control
 from rlx.types import DTYPES
 
 __all__ = ["page"]

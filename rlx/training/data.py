@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import GraphError, ShapeError
-from rlx.ops.builders import located, public
+from rlx.ir.builders import located, public
 
 __all__ = ["Batches"]
 

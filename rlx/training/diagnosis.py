@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from rlx.graph import Graph, sizes_of
-from rlx.interpreter import evaluate
-from rlx.ops.base import Location, Op
-from rlx.ops.value import Value
-from rlx.records import frozen
+from rlx.base.frozen import frozen
+from rlx.ir.graph import Graph, sizes_of
+from rlx.ir.interpreter import evaluate
+from rlx.ir.op import Location, Op
+from rlx.ir.value import Value
 
 __all__ = ["Culprit", "culprit"]
 

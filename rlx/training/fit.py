@@ -12,11 +12,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from rlx.clock import Tick
+from rlx.base.clock import Tick
 from rlx.errors import GraphError, shown
+from rlx.ir.builders import located
+from rlx.ir.location import caller
 from rlx.models.progress import Progress
-from rlx.ops.builders import located
-from rlx.ops.location import caller
 from rlx.training.step import StepResult, TrainStep
 
 __all__ = ["Data", "History", "fit"]

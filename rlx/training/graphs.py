@@ -17,14 +17,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from rlx.autodiff import gradients
+from rlx.base.frozen import frozen
 from rlx.errors import DTypeError, GraphError, NameError, ShapeError
-from rlx.graph import Graph
-from rlx.ops.base import located
-from rlx.ops.movement import zeros
-from rlx.ops.value import Value
+from rlx.ir.graph import Graph
+from rlx.ir.op import located
+from rlx.ir.value import Value
+from rlx.ops.movement.movement import zeros
 from rlx.optim import Optimizer, all_finite, ema
 from rlx.random import fold_in
-from rlx.records import frozen
 from rlx.types import TensorType, f32, i64, u32
 
 __all__ = ["Clip", "Half", "Plan", "check_plan", "gradient_half", "update_half"]

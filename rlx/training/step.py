@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rlx.arrays import typed_array
+from rlx.base.frozen import frozen
 from rlx.errors import (
     CheckpointError,
     GraphError,
@@ -18,13 +18,13 @@ from rlx.errors import (
     RlxError,
     did_you_mean,
 )
-from rlx.graph import Graph, check_param
-from rlx.ops.builders import located, public
-from rlx.ops.location import caller
-from rlx.ops.pure import Uncopied
+from rlx.ir.arrays import typed_array
+from rlx.ir.builders import located, public
+from rlx.ir.graph import Graph, check_param
+from rlx.ir.location import caller
+from rlx.ir.pure import Uncopied
 from rlx.optim import Optimizer
 from rlx.random import key_data
-from rlx.records import frozen
 from rlx.runtime.interrupts import Held, held
 from rlx.runtime.session import CompiledGraph, Session
 from rlx.training import checkpoint

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from rlx._mlir import ir
+from rlx.base.frozen import frozen
 from rlx.lowering.base import Compilation, Pass, functions
-from rlx.lowering.lir_reader import read_schedule
+from rlx.lowering.passes.lir_reader import read_schedule
 from rlx.lowering.pipeline import STAGES, run_passes
 from rlx.lowering.report import ArenaBuffer
-from rlx.records import frozen
 from rlx.view.kernels import KernelView, view_kernel
 from rlx.view.levels import Level, level_lines, source_level
 from rlx.view.provenance import Provenance

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rlx.graph import Graph
-from rlx.modules import options_of
-from rlx.ops.builders import located
+from rlx.compiler.graph_module import options_of
+from rlx.ir.builders import located
+from rlx.ir.graph import Graph
 
 __all__ = ["inspect_html"]
 

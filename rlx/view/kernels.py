@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rlx.kernels.emit import emit_kernel
+from rlx.base.frozen import frozen
+from rlx.kernels.registry import emit_kernel
 from rlx.lowering.base import Compilation
-from rlx.records import frozen
 from rlx.schedule.plan import KernelRef
 from rlx.targets.base import BINARY_STAGES, Target
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.compiler import compile_graph
-from rlx.control.bodies import make
+from rlx.compiler.driver import compile_graph
 from rlx.errors import GraphError
-from rlx.graph import Graph
-from rlx.ops.checkpoint import Barrier, Checkpoint
+from rlx.ir.graph import Graph
+from rlx.ops.control.bodies import make
+from rlx.ops.control.checkpoint import Barrier, Checkpoint
 from rlx.targets import find_target
 from rlx.text import graph_text, parse_graph
 from support.compiled import agrees

@@ -13,12 +13,12 @@ import pytest
 import rlx
 from rlx import knobs
 from rlx.autodiff import gradients
-from rlx.control.bodies import make
-from rlx.control.policies import Policy
 from rlx.errors import GraphError
-from rlx.graph import Graph
-from rlx.ops.base import Op
-from rlx.ops.checkpoint import Checkpoint
+from rlx.ir.graph import Graph
+from rlx.ir.op import Op
+from rlx.ops.control.bodies import make
+from rlx.ops.control.checkpoint import Checkpoint
+from rlx.ops.control.remat_policies import Policy
 from rlx.text import graph_text, parse_graph
 from support.compiled import agrees
 

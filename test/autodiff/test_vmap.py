@@ -10,7 +10,7 @@ import pytest
 
 import rlx
 from rlx.errors import DTypeError, GraphError, NameError, RlxError, ShapeError
-from rlx.graph import Graph
+from rlx.ir.graph import Graph
 from support.compiled import agrees
 
 Array = np.ndarray[Any, Any]

@@ -18,9 +18,11 @@ import pytest
 import rlx
 import rlx.models
 from rlx import _mlir, knobs
-from rlx.compiler import compile_graph
+from rlx.base.dims import SymDim
+from rlx.codegen.builder import Kernel
+from rlx.codegen.program import Program
+from rlx.compiler.driver import compile_graph
 from rlx.dialects.context import parse
-from rlx.dims import SymDim
 from rlx.errors import (
     DTypeError,
     FaultError,
@@ -33,22 +35,22 @@ from rlx.errors import (
     ToolchainError,
     UnsupportedError,
 )
-from rlx.graph import topological
-from rlx.interpreter import evaluate
-from rlx.kernels import common, contraction_plan, pack
-from rlx.kernels.attention_args import Arguments, AttentionConfig
-from rlx.kernels.builder import Kernel
-from rlx.kernels.contraction_plan import ContractionConfig
-from rlx.kernels.program import Program
-from rlx.kernels.rowwise_match import row_region
-from rlx.kernels.rowwise_plan import RowProgram, RowwiseConfig, plan
-from rlx.kernels.rowwise_region import NotRowwise
+from rlx.ir.graph import topological
+from rlx.ir.interpreter import evaluate
+from rlx.ir.op import Op, op_class, type_of
+from rlx.kernels.attention.args import Arguments, AttentionConfig
+from rlx.kernels.fallback import emit as common
+from rlx.kernels.matmul import pack
+from rlx.kernels.matmul import plan as contraction_plan
+from rlx.kernels.matmul.plan import ContractionConfig
+from rlx.kernels.rowwise.plan import RowProgram, RowwiseConfig, plan
+from rlx.kernels.rowwise.region import NotRowwise
 from rlx.lowering.rules import Rule
+from rlx.lowering.select.rowwise.match import row_region
 from rlx.models import Embed
-from rlx.ops.base import Op, op_class, type_of
-from rlx.ops.constant import Iota
-from rlx.ops.normalization import LayerNorm
-from rlx.ops.scan import Cumsum
+from rlx.ops.movement.constant import Iota
+from rlx.ops.nn.normalization import LayerNorm
+from rlx.ops.reduction.cumulative import Cumsum
 from rlx.targets.cpu import make_target
 from rlx.targets.llvm import machine
 from rlx.tools import opt

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.control.bodies import MAX_DEPTH
 from rlx.errors import (
     DTypeError,
     FaultError,
@@ -25,8 +24,9 @@ from rlx.errors import (
     ShapeError,
     UnknownOpError,
 )
+from rlx.ir.spellings import ARGUMENTS, FUNCTIONS, METHODS
 from rlx.ops import BUILDERS
-from rlx.ops.spellings import ARGUMENTS, FUNCTIONS, METHODS
+from rlx.ops.control.bodies import MAX_DEPTH
 from rlx.types import DTYPES
 from support.bad_calls import Bad, check, ids
 

@@ -9,8 +9,8 @@ import pytest
 
 import rlx
 from rlx.errors import GraphError, RlxError
+from rlx.ir.op import REQUIRED, Op
 from rlx.ops import BUILDERS
-from rlx.ops.base import REQUIRED, Op
 from support.samples import Case, cases, op_classes
 
 FIRST: dict[type[Op], Case] = {}

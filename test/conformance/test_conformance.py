@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 import rlx
-from rlx.compiler import compile_program
+from rlx.compiler.driver import compile_program
 from rlx.errors import UnsupportedError
-from rlx.ops.base import op_class
+from rlx.ir.op import op_class
 from rlx.targets import find_target
 from rlx.targets.gpu import emit
 from rlx.targets.gpu.languages import LANGUAGES

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.interpreter import interpret
+from rlx.ir.interpreter import interpret
 from rlx.models import Embed, embed
 from support.conformance import gpu_targets, need
 from support.device import device_of, session

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.chain import batch
 from rlx.errors import FaultError
+from rlx.ops.rules import batch
 from support.control import outcomes
 
 Values = Sequence[rlx.Value]

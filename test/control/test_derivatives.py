@@ -10,7 +10,7 @@ import pytest
 
 import rlx
 from rlx.errors import UnsupportedError
-from rlx.ops.movement import zeros
+from rlx.ops.movement.movement import zeros
 from support.ad import grad, jvp, vjp
 from support.control import outcomes
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlx
-from rlx.compiler import compile_graph
+from rlx.compiler.driver import compile_graph
 from rlx.errors import FaultError
 from rlx.targets import find_target
 from rlx.types import DTYPES

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.compiler import compile_graph
-from rlx.control import scan_reverse
-from rlx.graph import Graph, with_bodies
-from rlx.ops.control import Scan
+from rlx.compiler.driver import compile_graph
+from rlx.ir.graph import Graph, with_bodies
+from rlx.ops.control import scan_reverse
+from rlx.ops.control.control import Scan
 from rlx.targets import find_target
 from support.compiled import agrees
 

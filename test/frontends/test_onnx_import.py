@@ -16,7 +16,7 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 import rlx
 from rlx.frontends.onnx.tensors import ELEM_TYPES
-from rlx.ops.control import Cond, Scan, WhileLoop
+from rlx.ops.control.control import Cond, Scan, WhileLoop
 from rlx.types import DTYPES
 from support.onnx_text import model
 

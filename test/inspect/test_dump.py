@@ -127,7 +127,7 @@ def test_what_it_cannot_mean(tmp_path: Path, monkeypatch: Any) -> None:
 
 
 def test_the_levels_before_a_failure_are_there(tmp_path: Path, monkeypatch: Any) -> None:
-    from rlx.lowering.fuse import Fuse
+    from rlx.lowering.passes.fuse import Fuse
 
     def fail(*_: Any) -> None:
         raise RlxError("it broke")

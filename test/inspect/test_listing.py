@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import rlx
+from rlx.compiler.graph_module import GraphModule
 from rlx.errors import GraphError, UnsupportedError
 from rlx.inspect import (
     NodeOrigin,
@@ -22,8 +23,7 @@ from rlx.inspect import (
     inspect_mir_with_diff,
     node_label,
 )
-from rlx.modules import GraphModule
-from rlx.ops.base import located
+from rlx.ir.op import located
 
 CPU = "cpu:x86-64-v3"
 

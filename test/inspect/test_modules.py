@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rlx
-from rlx.errors import GraphError, IRError, RlxError, ShapeError, UnsupportedError
-from rlx.inspect import inspect_pipeline
-from rlx.lowering.pipeline import STAGES
-from rlx.modules import (
+from rlx.compiler.graph_module import (
     FusionPolicy,
     GraphModule,
     GraphStage,
@@ -16,6 +13,9 @@ from rlx.modules import (
     LirModule,
     MirModule,
 )
+from rlx.errors import GraphError, IRError, RlxError, ShapeError, UnsupportedError
+from rlx.inspect import inspect_pipeline
+from rlx.lowering.pipeline import STAGES
 
 CPU = "cpu:x86-64-v3"
 

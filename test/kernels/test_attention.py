@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.kernels import attention
-from rlx.kernels.attention import AttentionConfig, AttentionSizes, MaskKind, Strides
-from rlx.kernels.attention_args import tile_for
+from rlx.kernels.attention import emit as attention
+from rlx.kernels.attention.args import tile_for
+from rlx.kernels.attention.emit import AttentionConfig, AttentionSizes, MaskKind, Strides
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target

@@ -10,8 +10,8 @@ import pytest
 import rlx
 from rlx import knobs
 from rlx.autodiff import gradients
-from rlx.ops.attention_grad import AttentionGrad
-from rlx.ops.value import Value
+from rlx.ir.value import Value
+from rlx.ops.nn.attention_grad import AttentionGrad
 from rlx.types import TensorType, dtype
 from support.samples import additive_mask, least
 

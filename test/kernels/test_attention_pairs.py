@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.kernels import attention
-from rlx.kernels.attention import AttentionConfig, AttentionSizes, MaskKind, Strides
-from rlx.kernels.builder import Kernel
-from rlx.kernels.dot import group_of, paired
-from rlx.kernels.math.exponential import exp2_bf16
+from rlx.codegen.builder import Kernel
+from rlx.codegen.math.exponential import exp2_bf16
+from rlx.kernels.attention import emit as attention
+from rlx.kernels.attention.emit import AttentionConfig, AttentionSizes, MaskKind, Strides
+from rlx.kernels.matmul.dot import group_of, paired
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target

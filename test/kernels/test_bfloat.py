@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.kernels.bfloat import rounds_fast
-from rlx.kernels.builder import Kernel, KernelTarget
+from rlx.codegen.bfloat import rounds_fast
+from rlx.codegen.builder import Kernel, KernelTarget
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target

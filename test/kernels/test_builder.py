@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.kernels.builder import Kernel, KernelTarget
-from rlx.kernels.reg import Reg
+from rlx.codegen.builder import Kernel, KernelTarget
+from rlx.codegen.reg import Reg
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import (
     DTYPES,

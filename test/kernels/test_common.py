@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlx.codegen.builder import Kernel
+from rlx.codegen.probe import Probe
 from rlx.errors import GraphError, UnsupportedError
-from rlx.interpreter import evaluate
-from rlx.kernels import common
-from rlx.kernels.builder import Kernel
-from rlx.kernels.common import CommonConfig, LoopBuilder
-from rlx.kernels.probe import Probe
-from rlx.ops.base import Op, op_class, placeholders, type_of
+from rlx.ir.interpreter import evaluate
+from rlx.ir.op import Op, op_class, placeholders, type_of
+from rlx.kernels.fallback import emit as common
+from rlx.kernels.fallback.emit import CommonConfig, LoopBuilder
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target

@@ -9,20 +9,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.kernels import (
-    contraction,
-    contraction_plan,
-    contraction_products,
-    contraction_tile,
-    pack,
-    pack_across,
+from rlx.codegen.builder import Kernel
+from rlx.codegen.program import Program, Step
+from rlx.codegen.reg import Buffer, Reg
+from rlx.kernels.matmul import (
+    emit as contraction,
 )
-from rlx.kernels.builder import Kernel
-from rlx.kernels.contraction import ContractionConfig
-from rlx.kernels.pack import PackConfig
-from rlx.kernels.pack_across import PackAcrossConfig
-from rlx.kernels.program import Program, Step
-from rlx.kernels.reg import Buffer, Reg
+from rlx.kernels.matmul import (
+    pack,
+)
+from rlx.kernels.matmul import (
+    pack_strided as pack_across,
+)
+from rlx.kernels.matmul import (
+    plan as contraction_plan,
+)
+from rlx.kernels.matmul import (
+    products as contraction_products,
+)
+from rlx.kernels.matmul import (
+    tile as contraction_tile,
+)
+from rlx.kernels.matmul.emit import ContractionConfig
+from rlx.kernels.matmul.pack import PackConfig
+from rlx.kernels.matmul.pack_strided import PackAcrossConfig
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.kernels import amx, contraction, pack
-from rlx.kernels.contraction import ContractionConfig
-from rlx.kernels.contraction_tile import accumulate_type
-from rlx.kernels.pack import PackConfig
-from rlx.kernels.program import Program, Step
+from rlx.codegen.program import Program, Step
+from rlx.kernels.matmul import amx, pack
+from rlx.kernels.matmul import emit as contraction
+from rlx.kernels.matmul.emit import ContractionConfig
+from rlx.kernels.matmul.pack import PackConfig
+from rlx.kernels.matmul.tile import accumulate_type
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target

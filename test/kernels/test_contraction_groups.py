@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.kernels import contraction, pack
-from rlx.kernels.contraction import ContractionConfig
-from rlx.kernels.contraction_tile import accumulate_type, tile_shape
-from rlx.kernels.dot import group_of
-from rlx.kernels.pack import PackConfig
-from rlx.kernels.program import Program
+from rlx.codegen.program import Program
+from rlx.kernels.matmul import emit as contraction
+from rlx.kernels.matmul import pack
+from rlx.kernels.matmul.dot import group_of
+from rlx.kernels.matmul.emit import ContractionConfig
+from rlx.kernels.matmul.pack import PackConfig
+from rlx.kernels.matmul.tile import accumulate_type, tile_shape
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target

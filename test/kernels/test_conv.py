@@ -12,14 +12,22 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.kernels import conv, conv_channels_plan, conv_layout
-from rlx.kernels.conv import ConvConfig, ConvShape, OperandKind, Planes
-from rlx.kernels.conv_layout import BlocksConfig, PlanesConfig
-from rlx.kernels.conv_plan import tile_of
-from rlx.kernels.program import Program, Step
-from rlx.lowering.families import conv_ways
-from rlx.ops.base import placeholders
-from rlx.ops.conv import Conv
+from rlx.codegen.program import Program, Step
+from rlx.ir.op import placeholders
+from rlx.kernels.conv import (
+    channels_plan as conv_channels_plan,
+)
+from rlx.kernels.conv import (
+    layout as conv_layout,
+)
+from rlx.kernels.conv import (
+    planes as conv,
+)
+from rlx.kernels.conv.layout import BlocksConfig, PlanesConfig
+from rlx.kernels.conv.plan import tile_of
+from rlx.kernels.conv.planes import ConvConfig, ConvShape, OperandKind, Planes
+from rlx.lowering.select.conv import strategies as conv_ways
+from rlx.ops.conv.conv import Conv
 from rlx.targets.cpu.features import Features, preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, TensorType, f32, f64

@@ -14,14 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlx
-from rlx.kernels import conv, conv_depthwise_plan
-from rlx.kernels.conv import ConvShape, OperandKind
-from rlx.kernels.conv_depthwise_plan import ConvDepthwiseConfig, DepthwiseTile
-from rlx.kernels.conv_plan import Triple, plane_size
-from rlx.kernels.program import Program, Step
-from rlx.kernels.strides import ceil_div
-from rlx.ops.base import placeholders
-from rlx.ops.conv import Conv
+from rlx.codegen.program import Program, Step
+from rlx.codegen.strides import ceil_div
+from rlx.ir.op import placeholders
+from rlx.kernels.conv import depthwise_plan as conv_depthwise_plan
+from rlx.kernels.conv import planes as conv
+from rlx.kernels.conv.depthwise_plan import ConvDepthwiseConfig, DepthwiseTile
+from rlx.kernels.conv.plan import Triple, plane_size
+from rlx.kernels.conv.planes import ConvShape, OperandKind
+from rlx.ops.conv.conv import Conv
 from rlx.targets.cpu.features import Features, preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, TensorType, bf16, f16, f32, f64

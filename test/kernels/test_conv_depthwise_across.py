@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from kernels.test_conv_depthwise import BIAS_RESIDUAL, depthwise, kernels, node_of, plain, values
 
 import rlx
-from rlx.kernels import conv, conv_depthwise_across
-from rlx.kernels.conv import ConvShape, OperandKind
-from rlx.kernels.program import Program
-from rlx.kernels.strides import ceil_div
-from rlx.lowering.families.conv_ways import triple
-from rlx.ops.conv import Conv
+from rlx.codegen.program import Program
+from rlx.codegen.strides import ceil_div
+from rlx.kernels.conv import depthwise_channels as conv_depthwise_across
+from rlx.kernels.conv import planes as conv
+from rlx.kernels.conv.planes import ConvShape, OperandKind
+from rlx.lowering.select.conv.strategies import triple
+from rlx.ops.conv.conv import Conv
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, bf16, f16, f32, f64

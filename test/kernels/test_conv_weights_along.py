@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.kernels import conv_weights_along
+from rlx.kernels.conv import weights_grad_depthwise as conv_weights_along
 from support.compiled import agrees, arrays
 from support.runkernel import features_of
 

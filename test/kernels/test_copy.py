@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.kernels import copy
-from rlx.kernels.builder import KernelText
-from rlx.kernels.elementwise import ElementwiseConfig
-from rlx.kernels.family import Launch
+from rlx.codegen.builder import KernelText
+from rlx.codegen.family import Launch
+from rlx.kernels.elementwise import copy
+from rlx.kernels.elementwise.emit import ElementwiseConfig
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.kernels import fft
-from rlx.kernels.builder import Kernel
-from rlx.kernels.fft import FftConfig
-from rlx.kernels.fft_butterfly import interleaved
-from rlx.kernels.fft_plan import passes_of, radices
-from rlx.kernels.reg import Reg
+from rlx.codegen.builder import Kernel
+from rlx.codegen.reg import Reg
+from rlx.kernels.fft import emit as fft
+from rlx.kernels.fft.butterfly import interleaved
+from rlx.kernels.fft.emit import FftConfig
+from rlx.kernels.fft.plan import passes_of, radices
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, f32, f64

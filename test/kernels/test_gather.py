@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.kernels import gather
-from rlx.kernels.gather import GatherConfig
+from rlx.kernels.index import gather
+from rlx.kernels.index.gather import GatherConfig
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target

@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 
+from rlx.codegen.builder import Kernel, KernelTarget, KernelText
+from rlx.codegen.program import Program
+from rlx.codegen.reg import Reg
+from rlx.codegen.strides import row_major
 from rlx.errors import UnsupportedError
-from rlx.kernels.attention import AttentionConfig, AttentionSizes, Strides
-from rlx.kernels.builder import Kernel, KernelTarget, KernelText
-from rlx.kernels.emit import emit_kernel
-from rlx.kernels.gpu import attention, contraction, reduce
-from rlx.kernels.gpu.contraction import Split
-from rlx.kernels.gpu.tile import Tile
-from rlx.kernels.program import Program
-from rlx.kernels.reg import Reg
-from rlx.kernels.strides import row_major
+from rlx.kernels.attention import gpu as attention
+from rlx.kernels.attention.emit import AttentionConfig, AttentionSizes, Strides
+from rlx.kernels.matmul import gpu as contraction
+from rlx.kernels.matmul.gpu import Split
+from rlx.kernels.matmul.gpu_tile import Tile
+from rlx.kernels.reduce import gpu as reduce
+from rlx.kernels.registry import emit_kernel
 from rlx.targets import find_target
 from rlx.types import DType, bool_, f16, f32, f64
 

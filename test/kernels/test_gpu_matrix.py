@@ -12,12 +12,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from rlx.kernels.gpu import contraction
-from rlx.kernels.gpu.matrix import UNITS, unit_for
-from rlx.kernels.gpu.matrix_tile import Fragments
-from rlx.kernels.gpu.tile import Tile
-from rlx.kernels.program import Program, Step
-from rlx.kernels.strides import ceil_div
+from rlx.codegen.program import Program, Step
+from rlx.codegen.strides import ceil_div
+from rlx.kernels.matmul import gpu as contraction
+from rlx.kernels.matmul.gpu_matrix_tile import Fragments
+from rlx.kernels.matmul.gpu_matrix_units import UNITS, unit_for
+from rlx.kernels.matmul.gpu_tile import Tile
 from rlx.targets import find_target
 from rlx.types import DType, bf16, f16, f32
 from support.gpu import assemble, disassemble

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.aot import compile_artifact
-from rlx.graph import Graph
-from rlx.interpreter import interpret
-from rlx.kernels.elementwise import launch
-from rlx.kernels.emit import emit_kernel
+from rlx.codegen.program import Program, Step
+from rlx.compiler.aot import compile_artifact
+from rlx.ir.graph import Graph
+from rlx.ir.interpreter import interpret
+from rlx.ir.value import Value
+from rlx.kernels.elementwise.emit import launch
 from rlx.kernels.literals import lifted, words_of
-from rlx.kernels.program import Program, Step
-from rlx.ops.value import Value
+from rlx.kernels.registry import emit_kernel
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.executable import Executable
 from rlx.targets import find_target

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.graph import Graph
-from rlx.ops.value import Value
+from rlx.ir.graph import Graph
+from rlx.ir.value import Value
 
 Array = np.ndarray[Any, Any]
 ULPS = 128 * 2.0**-24

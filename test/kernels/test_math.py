@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.kernels.builder import Kernel
-from rlx.kernels.math import BOUNDS, CPU_MATH
-from rlx.kernels.math.exponential import exp2_share
-from rlx.kernels.reg import Reg
+from rlx.codegen.builder import Kernel
+from rlx.codegen.math import BOUNDS, CPU_MATH
+from rlx.codegen.math.exponential import exp2_share
+from rlx.codegen.reg import Reg
 from rlx.targets.cpu.features import Features
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, f32, f64

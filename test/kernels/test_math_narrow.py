@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.kernels.builder import Kernel
-from rlx.kernels.math import BOUNDS
-from rlx.kernels.reg import Reg
+from rlx.codegen.builder import Kernel
+from rlx.codegen.math import BOUNDS
+from rlx.codegen.reg import Reg
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, f32, f64
 from support.functions import (

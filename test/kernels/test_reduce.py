@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.kernels import reduce
-from rlx.kernels.reduce import ReduceConfig
+from rlx.kernels.reduce import emit as reduce
+from rlx.kernels.reduce.emit import ReduceConfig
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target

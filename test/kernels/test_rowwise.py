@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 
 from rlx._mlir import context, parse_module
+from rlx.codegen.builder import KernelTarget
+from rlx.codegen.family import Launch
+from rlx.codegen.probe import step_cost
+from rlx.codegen.program import Step
 from rlx.errors import PassError
-from rlx.graph import Graph
-from rlx.interpreter import interpret
-from rlx.kernels import rowwise
-from rlx.kernels.builder import KernelTarget
-from rlx.kernels.family import Launch
-from rlx.kernels.probe import step_cost
-from rlx.kernels.program import Step
-from rlx.kernels.rowwise_emit import GROUP
-from rlx.kernels.rowwise_match import row_region
-from rlx.kernels.rowwise_plan import Reduce, RowProgram, RowwiseConfig, Slot, plan
-from rlx.kernels.rowwise_region import NotRowwise, RowRegion
-from rlx.ops.constant import Constant
-from rlx.ops.value import Value
+from rlx.ir.graph import Graph
+from rlx.ir.interpreter import interpret
+from rlx.ir.value import Value
+from rlx.kernels.rowwise import config as rowwise
+from rlx.kernels.rowwise.emit import GROUP
+from rlx.kernels.rowwise.plan import Reduce, RowProgram, RowwiseConfig, Slot, plan
+from rlx.kernels.rowwise.region import NotRowwise, RowRegion
+from rlx.lowering.select.rowwise.match import row_region
+from rlx.ops.movement.constant import Constant
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.kernels import common
-from rlx.kernels.common import CommonConfig
+from rlx.kernels.fallback import emit as common
+from rlx.kernels.fallback.emit import CommonConfig
 from rlx.types import DTYPES, TensorType
 from support.runkernel import features_of, guarded, run_launch
 

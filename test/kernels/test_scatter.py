@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.kernels import scatter
-from rlx.ops.base import placeholders
-from rlx.ops.scatter import Scatter
-from rlx.ops.scattering import REDUCTIONS
+from rlx.ir.op import placeholders
+from rlx.kernels.index import scatter
+from rlx.ops.indexing.scatter import Scatter
+from rlx.ops.indexing.scatter_common import REDUCTIONS
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target

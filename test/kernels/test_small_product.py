@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.kernels import small_product
-from rlx.kernels.program import Program
-from rlx.lowering.families import small_products
+from rlx.codegen.program import Program
+from rlx.kernels.matmul import batched_small as small_product
+from rlx.lowering.select.matmul import batched_small as small_products
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DTYPES

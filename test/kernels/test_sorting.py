@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlx
-from rlx.kernels import common
-from rlx.kernels.common import CommonConfig
-from rlx.kernels.sorting import _network
-from rlx.ops.base import op_class, placeholders
+from rlx.ir.op import op_class, placeholders
+from rlx.kernels.fallback import emit as common
+from rlx.kernels.fallback.emit import CommonConfig
+from rlx.kernels.sort.network import _network
 from rlx.types import DTYPES, TensorType, i64
 
 Array = np.ndarray[Any, Any]

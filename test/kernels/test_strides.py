@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlx.kernels.strides import (
+from rlx.codegen.strides import (
     Space,
     accesses,
     broadcast_strides,

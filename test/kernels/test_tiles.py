@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.kernels import elementwise
-from rlx.kernels.elementwise import ElementwiseConfig
-from rlx.kernels.program import Program, Step
-from rlx.kernels.tiles import tile_blocks
+from rlx.codegen.program import Program, Step
+from rlx.kernels.elementwise import emit as elementwise
+from rlx.kernels.elementwise.emit import ElementwiseConfig
+from rlx.kernels.elementwise.tiles import tile_blocks
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target

@@ -14,17 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlx.codegen.builder import Kernel, KernelTarget
+from rlx.codegen.program import Program, Step
+from rlx.codegen.reg import Reg
+from rlx.codegen.strides import ceil_div, row_major
+from rlx.codegen.triton import pointwise
+from rlx.codegen.triton.machine import TritonMachine
+from rlx.codegen.triton.text import Text
 from rlx.errors import UnsupportedError
-from rlx.kernels.attention_args import AttentionConfig, AttentionSizes, MaskKind, Strides
-from rlx.kernels.builder import Kernel, KernelTarget
-from rlx.kernels.emit import emit_kernel
-from rlx.kernels.program import Program, Step
-from rlx.kernels.reg import Reg
-from rlx.kernels.strides import ceil_div, row_major
-from rlx.kernels.triton import attention, contraction, pointwise
-from rlx.kernels.triton.contraction import ProductTile
-from rlx.kernels.triton.machine import TritonMachine
-from rlx.kernels.triton.text import Text
+from rlx.kernels.attention import triton as attention
+from rlx.kernels.attention.args import AttentionConfig, AttentionSizes, MaskKind, Strides
+from rlx.kernels.matmul import triton as contraction
+from rlx.kernels.matmul.triton import ProductTile
+from rlx.kernels.registry import emit_kernel
 from rlx.targets import find_target
 from rlx.types import DType, bf16, bool_, f16, f32, f64, i32, u8
 from support.samples import Case, additive_mask, cases, least, run

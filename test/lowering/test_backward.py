@@ -9,12 +9,12 @@ import pytest
 
 import rlx
 from rlx.autodiff import gradients
-from rlx.graph import Graph
+from rlx.ir.graph import Graph
+from rlx.ir.value import Value
 from rlx.lowering.base import Options
-from rlx.ops.checkpoint import Barrier
-from rlx.ops.conv_gradient import ConvWeights
-from rlx.ops.max_pool import MaxPool
-from rlx.ops.value import Value
+from rlx.ops.control.checkpoint import Barrier
+from rlx.ops.conv.max_pool import MaxPool
+from rlx.ops.conv.weights_grad import ConvWeights
 from rlx.runtime import _native
 from support.compiled import agrees, arrays
 

@@ -14,7 +14,7 @@ from rlx._mlir import ir
 from rlx.errors import GraphError, IRError
 from rlx.kernels.configs import config_classes
 from rlx.lowering.compilation import Options
-from rlx.lowering.config import decode, encode
+from rlx.lowering.passes.text_config import decode, encode
 from rlx.types import DTYPES
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from rlx.compiler import CompileReport, compile_schedule
+from rlx.compiler.driver import CompileReport, compile_schedule
 from rlx.dialects.context import parse
 from rlx.errors import FaultError, IRError, UnsupportedError
 from rlx.lowering.base import Compilation
-from rlx.lowering.lir_reader import read_schedule
+from rlx.lowering.passes.lir_reader import read_schedule
 from rlx.runtime.executable import Executable
 from rlx.schedule.steps import For, If, Launch, Place
 from rlx.targets import find_target

@@ -14,12 +14,12 @@ import pytest
 
 import rlx
 from rlx.autodiff import gradients
-from rlx.graph import Graph
-from rlx.lowering.families import SELECTORS
-from rlx.lowering.fuse import PATTERNS, ROW_ROOTS
+from rlx.ir.graph import Graph
+from rlx.ir.op import op_class
+from rlx.lowering.passes.fuse import PATTERNS, ROW_ROOTS
 from rlx.lowering.registry import PASSES
-from rlx.ops.base import op_class
-from rlx.ops.conv_gradient import ConvWeights
+from rlx.lowering.select.table import SELECTORS
+from rlx.ops.conv.weights_grad import ConvWeights
 from support.samples import Case
 
 LIT = Path(__file__).resolve().parents[1] / "lit"

@@ -9,7 +9,7 @@ import pytest
 
 import rlx
 from rlx.errors import GraphError, UnsupportedError
-from rlx.interpreter import interpret
+from rlx.ir.interpreter import interpret
 from support.tolerances import assert_close
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.kernels.dot import group_of
-from rlx.kernels.pack import packed_bytes
+from rlx.kernels.matmul.dot import group_of
+from rlx.kernels.matmul.pack import packed_bytes
 from rlx.runtime.session import CompiledGraph
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import bf16, f16, f32, i8, u8

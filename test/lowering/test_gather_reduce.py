@@ -9,7 +9,7 @@ import pytest
 
 import rlx
 from rlx.errors import FaultError
-from rlx.kernels import reduce
+from rlx.kernels.reduce import emit as reduce
 
 Array = np.ndarray[Any, Any]
 

@@ -12,8 +12,9 @@ import pytest
 import rlx
 from rlx._mlir import ir
 from rlx.inspect import inspect_pipeline
-from rlx.lowering import fuse, growth
-from rlx.lowering.growth import Group, Growth
+from rlx.lowering.passes import fuse
+from rlx.lowering.passes import grow as growth
+from rlx.lowering.passes.grow import Group, Growth
 from support.compiled import agrees
 from support.random_graphs import random_case
 

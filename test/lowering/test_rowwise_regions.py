@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.interpreter import interpret
-from rlx.ops.value import Value
+from rlx.ir.interpreter import interpret
+from rlx.ir.value import Value
 from support.tolerances import assert_close
 
 Shapes = list[tuple[int, ...]]

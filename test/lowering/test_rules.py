@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from rlx.errors import PassError
-from rlx.interpreter import evaluate
+from rlx.ir.interpreter import evaluate
+from rlx.ir.op import op_class, placeholders
 from rlx.lowering.rules import RULES, Pattern, Rule, depth, variables
-from rlx.ops.base import op_class, placeholders
 from rlx.types import DTYPES, DType, TensorType, bool_
 from support.samples import op_classes
 

@@ -6,7 +6,7 @@ import pytest
 
 from rlx.dialects.context import parse
 from rlx.errors import IRError
-from rlx.lowering.lir_reader import read_schedule
+from rlx.lowering.passes.lir_reader import read_schedule
 
 TEXT = """module attributes {lir.arena_slots = array<i64: STARTS>} {
   func.func @main(%arena: memref<128xi8> {lir.role = "arena"}) { return }

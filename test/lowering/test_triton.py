@@ -10,12 +10,12 @@ import pytest
 import rlx
 from rlx.dialects.context import make_context
 from rlx.dialects.export import to_mlir
-from rlx.interpreter import interpret
+from rlx.ir.interpreter import interpret
 from rlx.knobs import triton as triton_knob
 from rlx.lowering.base import Compilation, Options
-from rlx.lowering.families.gpu.triton import _start
 from rlx.lowering.pipeline import PIPELINE, run_passes
-from rlx.lowering.views import Memory, Rounds, View
+from rlx.lowering.select.triton import _start
+from rlx.lowering.select.views import Memory, Rounds, View
 from rlx.targets import find_target, triton
 from rlx.types import DTYPES, f16
 from support.ttir_device import compiled

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.ops.value import Value
+from rlx.ir.value import Value
 from rlx.types import DTYPES
 
 Array = np.ndarray[Any, Any]

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlx.lowering.views import Memory, View
+from rlx.lowering.select.views import Memory, View
 from rlx.types import f32
 
 Array = np.ndarray[Any, Any]

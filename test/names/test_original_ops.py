@@ -7,9 +7,9 @@ import importlib
 import pytest
 
 import rlx
-from rlx import compat
-from rlx.compat_calls import CALLS
-from rlx.compat_ops import BLOCKS, LATER, OPS, Row
+from rlx.compat import names as compat
+from rlx.compat.calls import CALLS
+from rlx.compat.op_names import BLOCKS, LATER, OPS, Row
 from rlx.ops import BUILDERS, OP_MODULES
 
 ROWS = {

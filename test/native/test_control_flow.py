@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlx.control.bodies import MAX_DEPTH
+from rlx.ops.control.bodies import MAX_DEPTH
 from rlx.runtime import _native as native
 from rlx.schedule.format import KINDS, VERSION
 from rlx.schedule.steps import For, If, Place, While

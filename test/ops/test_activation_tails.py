@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.interpreter import interpret
+from rlx.ir.interpreter import interpret
 from support.ad import vjp
 
 EPS = 2.0**-23

@@ -13,12 +13,12 @@ import pytest
 import rlx
 from rlx.autodiff import gradients
 from rlx.errors import DTypeError, GraphError, ShapeError
-from rlx.graph import Graph
-from rlx.interpreter import interpret
-from rlx.kernels import common
-from rlx.ops.attention import Attention
-from rlx.ops.base import placeholders, type_of
-from rlx.ops.rope import Rope
+from rlx.ir.graph import Graph
+from rlx.ir.interpreter import interpret
+from rlx.ir.op import placeholders, type_of
+from rlx.kernels.fallback import emit as common
+from rlx.ops.nn.attention import Attention
+from rlx.ops.nn.rope import Rope
 from rlx.types import dtype
 from support.evaluate import call
 from support.runkernel import run_launch

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from rlx import chain
-from rlx.graph import Graph
-from rlx.interpreter import evaluate
-from rlx.ops.base import Op
+from rlx.ir.graph import Graph
+from rlx.ir.interpreter import evaluate
+from rlx.ir.op import Op
+from rlx.ops import rules
 from rlx.types import bool_, c64, f16, f32, i32
 from support.samples import Array, Case, cases, run
 from support.tolerances import assert_close
@@ -85,7 +85,7 @@ def test_a_batch_of_nothing_has_the_results_axes(case: Case) -> None:
             for i, (v, has) in enumerate(zip(node.operands, batched, strict=True))
             if v is not None and has
         }
-        found = chain.batch(node.results, leaves)
+        found = rules.batch(node.results, leaves)
         assert [(v.type, has) for v, has in found] == [
             (v.type.with_shape((0, *v.shape)), True) for v in node.results
         ]

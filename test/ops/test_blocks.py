@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from rlx.errors import GraphError
-from rlx.graph import Graph
+from rlx.ir.graph import Graph
 from rlx.ops import BUILDERS
-from rlx.ops.functions import activations
-from rlx.ops.llama import LlamaDecoderBlock
-from rlx.ops.qwen import Qwen35MtpHead
-from rlx.ops.transformer import BertLayer
+from rlx.ops.nn.llama import LlamaDecoderBlock
+from rlx.ops.nn.qwen import Qwen35MtpHead
+from rlx.ops.nn.transformer import BertLayer
+from rlx.ops.pointwise.functions import activations
 from support.evaluate import call
 
 Array = np.ndarray[Any, Any]

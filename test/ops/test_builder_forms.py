@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from rlx.errors import DTypeError, GraphError, RlxError, ShapeError
-from rlx.graph import Graph
-from rlx.interpreter import interpret
-from rlx.ops.value import Value
+from rlx.ir.graph import Graph
+from rlx.ir.interpreter import interpret
+from rlx.ir.value import Value
 from rlx.types import bf16, bool_, f32, f64, i32, i64
 from support import ad
 from support.evaluate import call

@@ -12,8 +12,8 @@ import pytest
 
 import rlx
 from rlx.errors import DTypeError, GraphError, IRError
-from rlx.graph import Graph
-from rlx.interpreter import interpret
+from rlx.ir.graph import Graph
+from rlx.ir.interpreter import interpret
 from rlx.runtime.artifact import Artifact
 from rlx.types import COMPLEX, DTYPES, promote
 from support import ad

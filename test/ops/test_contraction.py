@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from rlx.errors import DTypeError, ShapeError
-from rlx.graph import Graph, topological
-from rlx.ops.base import placeholders, type_of
-from rlx.ops.contraction import DotGeneral, MatMul
+from rlx.ir.graph import Graph, topological
+from rlx.ir.op import placeholders, type_of
+from rlx.ops.matmul.contraction import DotGeneral, MatMul
 from rlx.types import TensorType
 from support.evaluate import call
 

@@ -9,8 +9,8 @@ import pytest
 
 import rlx
 from rlx.errors import GraphError, RlxError, ShapeError
-from rlx.graph import Graph
-from rlx.ops.base import placeholders
+from rlx.ir.graph import Graph
+from rlx.ir.op import placeholders
 from rlx.types import TensorType
 from support.ad import grad, vjp
 from support.evaluate import call

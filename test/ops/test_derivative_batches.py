@@ -8,11 +8,11 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from rlx.chain import batch
 from rlx.errors import ShapeError
-from rlx.graph import Graph
-from rlx.ops.base import Op
-from rlx.ops.value import Value
+from rlx.ir.graph import Graph
+from rlx.ir.op import Op
+from rlx.ir.value import Value
+from rlx.ops.rules import batch
 from support.derived import SMOOTH, Derived, draw, has_derivatives
 from support.samples import Array, Case, cases, run
 from support.tolerances import assert_close

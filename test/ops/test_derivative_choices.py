@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.interpreter import interpret
-from rlx.ops.value import Value
+from rlx.ir.interpreter import interpret
+from rlx.ir.value import Value
 from rlx.types import FLOATS
 from support import ad
 from support.evaluate import call

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import pytest
 
-from rlx.chain import batch, jvp, vjp
 from rlx.errors import RlxError
-from rlx.graph import Graph, topological
-from rlx.ops.base import Op
-from rlx.ops.value import Value, bytes_of
+from rlx.ir.graph import Graph, topological
+from rlx.ir.op import Op
+from rlx.ir.value import Value, bytes_of
+from rlx.ops.rules import batch, jvp, vjp
 from rlx.types import c128, f64
 from support.samples import Case, cases
 

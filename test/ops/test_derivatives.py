@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from rlx.errors import UnsupportedError
-from rlx.graph import Graph
-from rlx.interpreter import evaluate
-from rlx.ops.base import Op
-from rlx.ops.value import Value
+from rlx.ir.graph import Graph
+from rlx.ir.interpreter import evaluate
+from rlx.ir.op import Op
+from rlx.ir.value import Value
 from support import ad
 from support.derived import SMOOTH
 from support.samples import Case, cases, run

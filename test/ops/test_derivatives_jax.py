@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.chain import jvp, vjp
+from rlx.ir.op import op_class
+from rlx.ir.value import Value
 from rlx.ops import OP_MODULES
-from rlx.ops.base import op_class
-from rlx.ops.constant import Constant
-from rlx.ops.control import Control
-from rlx.ops.movement import zeros
-from rlx.ops.value import Value
+from rlx.ops.control.control import Control
+from rlx.ops.movement.constant import Constant
+from rlx.ops.movement.movement import zeros
+from rlx.ops.rules import jvp, vjp
 from rlx.tools.derivative_page import CONTROL as EXAMPLES
 from rlx.tools.derivative_page import DIFFERENCES, Difference
 from support import ad

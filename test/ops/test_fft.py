@@ -11,7 +11,7 @@ import scipy.signal
 
 import rlx
 from rlx.errors import DTypeError, GraphError, ShapeError
-from rlx.ops.fft_plan import prime_factors, roots
+from rlx.ops.fft.plan import prime_factors, roots
 from support.compiled import agrees
 from support.evaluate import call
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from rlx.errors import DTypeError, FaultError, GraphError, ShapeError
-from rlx.graph import Graph
-from rlx.kernels import common
-from rlx.ops.base import placeholders, type_of
-from rlx.ops.gather import Gather
-from rlx.ops.scatter import ScatterAdd
+from rlx.ir.graph import Graph
+from rlx.ir.op import placeholders, type_of
+from rlx.kernels.fallback import emit as common
+from rlx.ops.indexing.gather import Gather
+from rlx.ops.indexing.scatter import ScatterAdd
 from support.evaluate import call
 from support.runkernel import run_launch
 

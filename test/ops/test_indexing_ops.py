@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import rlx
 from rlx.errors import DTypeError, FaultError, GraphError, RlxError, ShapeError
-from rlx.graph import Graph
-from rlx.ops.value import Value
+from rlx.ir.graph import Graph
+from rlx.ir.value import Value
 from support import ad
 from support.evaluate import call
 from support.tolerances import EXACT, assert_close

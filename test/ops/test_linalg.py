@@ -18,11 +18,11 @@ import scipy.linalg
 
 import rlx
 from rlx.errors import DTypeError, FaultError, GraphError, RlxError, ShapeError, UnsupportedError
-from rlx.interpreter import evaluate
-from rlx.kernels import common
-from rlx.kernels.common import CommonConfig
+from rlx.ir.interpreter import evaluate
+from rlx.ir.op import op_class, placeholders, type_of
+from rlx.kernels.fallback import emit as common
+from rlx.kernels.fallback.emit import CommonConfig
 from rlx.linalg import matrix_norm, norm, vector_norm
-from rlx.ops.base import op_class, placeholders, type_of
 from rlx.targets.cpu.target import kernel_target
 from rlx.targets.cuda import make_target
 from support import ad

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.interpreter import interpret
+from rlx.ir.interpreter import interpret
 from support import ad
 
 jax = pytest.importorskip("jax")

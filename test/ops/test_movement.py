@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rlx.errors import DTypeError, GraphError, ShapeError
-from rlx.graph import Graph
-from rlx.ops.value import Value
+from rlx.ir.graph import Graph
+from rlx.ir.value import Value
 from support.evaluate import call
 
 X = np.arange(24.0).reshape(2, 3, 4)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.interpreter import interpret
-from rlx.ops.base import Op
+from rlx.ir.interpreter import interpret
+from rlx.ir.op import Op
 from rlx.types import DType, bf16, dtype, f16, f32, f64
 from support.op_graphs import OpGraph
 from support.samples import op_classes

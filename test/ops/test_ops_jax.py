@@ -12,9 +12,9 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from rlx.chain import batch
-from rlx.graph import Graph
-from rlx.ops.base import Op
+from rlx.ir.graph import Graph
+from rlx.ir.op import Op
+from rlx.ops.rules import batch
 from rlx.tools.derivative_page import CONTROL
 from rlx.types import f64
 from support.derived import SMOOTH, Derived, directions, draw, has_derivatives

@@ -17,9 +17,9 @@ import pytest
 
 import rlx
 from rlx.errors import RlxError
-from rlx.interpreter import interpret
-from rlx.ops.random import threefry2x32
-from rlx.ops.sampling import Sample
+from rlx.ir.interpreter import interpret
+from rlx.ops.nn.sampling import Sample
+from rlx.ops.random.random import threefry2x32
 from rlx.types import DTYPES, FLOATS, dtype
 from support import ad
 from support.evaluate import call
@@ -186,7 +186,7 @@ def test_many_keys_are_a_loop(name: str) -> None:
 
 def test_counters_of_two_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a tensor of more elements than 32 bits count is drawn with, on a small one."""
-    monkeypatch.setattr("rlx.ops.random.ONE_WORD", 0)
+    monkeypatch.setattr("rlx.ops.random.random.ONE_WORD", 0)
     found = draw(EXACT["bits32"])
     np.testing.assert_array_equal(found, JAX["bits32"])
 

@@ -8,8 +8,8 @@ import re
 import numpy as np
 import pytest
 
-from rlx.interpreter import evaluate
-from rlx.ops.base import Bad, Op, placeholders, type_of
+from rlx.ir.interpreter import evaluate
+from rlx.ir.op import Bad, Op, placeholders, type_of
 from support.samples import Case, cases, op_classes, run
 from support.tolerances import assert_close
 

@@ -14,9 +14,9 @@ import pytest
 
 import rlx
 from rlx.errors import RlxError
-from rlx.interpreter import interpret
-from rlx.ops.base import op_class
-from rlx.ops.constant import Constant
+from rlx.ir.interpreter import interpret
+from rlx.ir.op import op_class
+from rlx.ops.movement.constant import Constant
 from rlx.types import bf16
 from support import ad
 
@@ -54,7 +54,7 @@ def test_results_are_those_of_torch(name: str) -> None:
 def test_gradients_are_those_of_torch(
     name: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlx.ops.delta_net.CHUNK", chunk)
+    monkeypatch.setattr("rlx.ops.nn.delta_net.CHUNK", chunk)
     g = rlx.Graph(name)
     leaves, feeds = inputs(g, recorded(name, "x"))
     results = getattr(g, name)(*leaves)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from rlx.errors import GraphError, ShapeError
-from rlx.graph import Graph
+from rlx.ir.builders import builder
+from rlx.ir.graph import Graph
 from rlx.ops import BUILDERS
-from rlx.ops.builders import builder
-from rlx.ops.functions import activations
+from rlx.ops.pointwise.functions import activations
 from support.evaluate import call
 
 X = np.arange(24.0).reshape(2, 3, 4)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from rlx.errors import DTypeError, ShapeError
-from rlx.graph import Graph
-from rlx.kernels import common
-from rlx.ops.base import placeholders
-from rlx.ops.topk import TopK
+from rlx.ir.graph import Graph
+from rlx.ir.op import placeholders
+from rlx.kernels.fallback import emit as common
+from rlx.ops.reduction.topk import TopK
 from rlx.types import TensorType, dtype
 from support.evaluate import call
 from support.runkernel import run_launch

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import rlx
+from rlx.ir.op import op_class
 from rlx.models import Embed
 from rlx.ops import OP_MODULES, load_all
-from rlx.ops.base import op_class
 from rlx.precision import OpClass, Precision, Types
 from rlx.precision.classes import _CLASSES
 from rlx.precision.rewrite import with_precision
@@ -159,7 +159,7 @@ def test_the_cpu_and_the_interpreter_agree(policy: Any) -> None:
 
 
 def test_equal_graphs_of_two_precisions_are_two_entries_of_a_cache() -> None:
-    from rlx.runtime.compile_cache import CompileCache
+    from rlx.compat.compile_cache import CompileCache
 
     cache = CompileCache()
     a = cache.compile(rlx.Session(), layer())

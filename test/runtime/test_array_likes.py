@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.aot import compile_artifact
-from rlx.arrays import fixed
+from rlx.compiler.aot import compile_artifact
 from rlx.errors import DTypeError, GraphError
-from rlx.interpreter import interpret
+from rlx.ir.arrays import fixed
+from rlx.ir.interpreter import interpret
 from support.array_likes import ArrayLike, array_likes, lazily_flagged
 
 Array = np.ndarray[Any, Any]

@@ -61,7 +61,7 @@ def test_a_graph_comes_rewritten_and_gives_the_same() -> None:
 
 
 def test_what_a_claim_has_stays_as_it_is(mine: type[Claiming]) -> None:
-    mine.supported_ops = lambda self: [rlx.ops.base.op_class("hir.linear")]
+    mine.supported_ops = lambda self: [rlx.ir.op.op_class("hir.linear")]
     rlx.Session("mine").compile(layer())
     assert names(Claiming.seen[0]) == {"hir.linear"}
 

@@ -17,10 +17,10 @@ import pytest
 import rlx
 from rlx import knobs
 from rlx.errors import DeviceError, ShapeError, UnsupportedError
-from rlx.runtime import hardware
 from rlx.runtime.backend import InterpreterBackend, _registry
-from rlx.runtime.graph_devices import GraphDevices
-from rlx.runtime.policy import DevicePolicy
+from rlx.runtime.devices import hardware
+from rlx.runtime.devices.graph_devices import GraphDevices
+from rlx.runtime.devices.policy import DevicePolicy
 from rlx.targets.gpu.drivers import Probe
 from support.conformance import facts, gpu_targets
 from support.device import device_of
@@ -56,7 +56,7 @@ def test_4_hello_world(target: str) -> None:
 
 
 def test_5_what_a_device_does_not_run_is_refused_as_it_is_compiled() -> None:
-    from rlx.compiler import compile_program
+    from rlx.compiler.driver import compile_program
     from rlx.targets import find_target
 
     g = rlx.Graph("g")

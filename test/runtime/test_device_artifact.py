@@ -15,11 +15,11 @@ import pytest
 import rlx
 from rlx import knobs
 from rlx.errors import ArtifactError, FaultError
-from rlx.interpreter import interpret
+from rlx.ir.interpreter import interpret
 from rlx.runtime import _native, container
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.cache import artifacts
-from rlx.runtime.device_program import DeviceVariant
+from rlx.runtime.devices.gpu_program import DeviceVariant
 from rlx.schedule.steps import For, If, Launch, Place, Step, While
 from rlx.targets import TARGETS, presets
 from rlx.targets.gpu import drivers
@@ -183,7 +183,7 @@ f = rlx.Session({api!r}).compile(g)
 f.set_param("w", np.ones((6, 5), np.float32))
 y = f.run({{"x": np.ones((4, 6), np.float32)}})[0]
 assert np.allclose(y, 0.2)
-compilers = {{"torch_mlir", "llvmlite", "rlx._mlir", "rlx.compiler"}} & set(sys.modules)
+compilers = {{"torch_mlir", "llvmlite", "rlx._mlir", "rlx.compiler.driver"}} & set(sys.modules)
 print(f.reports[0].cache.split()[0], sorted(compilers))
 if not compilers:  # and what is compiled after a driver was loaded does not meet its LLVM
     g.set_outputs(g.outputs[0] * 2.0)

@@ -11,7 +11,7 @@ import pytest
 
 import rlx
 from rlx import knobs
-from rlx.device_names import Device, label
+from rlx.base.device_names import Device, label
 from rlx.errors import (
     DeviceError,
     DeviceLostError,
@@ -22,12 +22,12 @@ from rlx.errors import (
     ShapeError,
     UnsupportedError,
 )
-from rlx.runtime import cost, hardware
 from rlx.runtime.backend import InterpreterBackend, _registry, registered
-from rlx.runtime.device_calls import graph_param_names
-from rlx.runtime.graph_devices import DeviceFallbackError, GraphDevices
+from rlx.runtime.devices import cost, hardware
+from rlx.runtime.devices.calls import graph_param_names
+from rlx.runtime.devices.graph_devices import DeviceFallbackError, GraphDevices
+from rlx.runtime.devices.policy import DevicePickStrategy, DevicePolicy
 from rlx.runtime.interpreted import Interpreted
-from rlx.runtime.policy import DevicePickStrategy, DevicePolicy
 from rlx.targets.gpu.drivers import Probe
 
 FEEDS = {"x": np.float32([[1, 2, 3, 4]])}
@@ -141,7 +141,7 @@ def test_waiting_for_a_device_waits_for_its_driver(monkeypatch: pytest.MonkeyPat
         def sync(self) -> None:
             waited.append("yes")
 
-    monkeypatch.setattr("rlx.runtime.devices.opened", lambda device: Driver())
+    monkeypatch.setattr("rlx.runtime.devices.available.opened", lambda device: Driver())
     rlx.drain_device("cpu")
     assert waited
 
@@ -458,7 +458,7 @@ def test_a_report_says_what_blocks_each_device(monkeypatch: pytest.MonkeyPatch) 
     assert not (tpu.available or tpu.registered or tpu.supports_graph or tpu.recommended)
     assert tpu.blocker == hardware.why_missing("tpu")
     assert "interpret" not in found
-    monkeypatch.setattr("rlx.runtime.devices._has_way", lambda device, op: False)
+    monkeypatch.setattr("rlx.runtime.devices.available._has_way", lambda device, op: False)
     r.invalidate_cache()
     blocker = {c.device: c for c in r.report()}["cpu"].blocker
     assert blocker.startswith("it does not run mir.matmul of f32 (")

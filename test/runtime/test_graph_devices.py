@@ -11,9 +11,9 @@ import pytest
 
 import rlx
 from rlx.errors import DeviceLostError
-from rlx.runtime import cost
-from rlx.runtime.graph_devices import GraphDevices
-from rlx.runtime.policy import DevicePolicy
+from rlx.runtime.devices import cost
+from rlx.runtime.devices.graph_devices import GraphDevices
+from rlx.runtime.devices.policy import DevicePolicy
 from rlx.targets.gpu import drivers
 from support.tolerances import assert_close
 

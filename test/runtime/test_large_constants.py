@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.aot import compile_artifact
+from rlx.base.stored import LARGE, elements_digest, is_stored
+from rlx.compiler.aot import compile_artifact
 from rlx.errors import IRError
-from rlx.ops.constant import Constant
+from rlx.ops.movement.constant import Constant
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.executable import Executable
-from rlx.stored import LARGE, elements_digest, is_stored
 from rlx.types import DTYPES
 
 Array = np.ndarray[Any, Any]
@@ -129,7 +129,7 @@ def test_a_stored_array_is_neither_copied_nor_hashed_again(monkeypatch: pytest.M
     assert node.with_operands([]).attrs["value"] is node.value
     found = elements_digest(node.value)
     assert found == elements_digest(a)
-    monkeypatch.setattr("rlx.stored.digest", None)
+    monkeypatch.setattr("rlx.base.stored.digest", None)
     assert elements_digest(node.value) == found
     a[0] = 5.0  # the caller's own may change at any time
     with pytest.raises(TypeError):

@@ -10,10 +10,10 @@ import pytest
 
 import rlx
 from rlx.errors import GraphError, UnsupportedError
-from rlx.graph import Graph
+from rlx.ir.graph import Graph
+from rlx.ir.op import op_class, type_of
 from rlx.ops import OP_MODULES
-from rlx.ops.base import op_class, type_of
-from rlx.ops.control import Control
+from rlx.ops.control.control import Control
 from rlx.ops.kinds import runnable
 from rlx.targets import TARGETS
 from rlx.types import DTYPES

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 
 import rlx
-from rlx.compiler import compile_program
+from rlx.compiler.driver import compile_program
 from rlx.errors import UnsupportedError
-from rlx.graph import Graph
-from rlx.ops.base import op_class
-from rlx.runtime import hardware
+from rlx.ir.graph import Graph
+from rlx.ir.op import op_class
 from rlx.runtime.backend import InterpreterBackend, _registry
-from rlx.runtime.graph_devices import GraphDevices
-from rlx.runtime.refusals import refusal, refuses_all
+from rlx.runtime.devices import hardware
+from rlx.runtime.devices.graph_devices import GraphDevices
+from rlx.runtime.devices.refusals import refusal, refuses_all
 from rlx.targets import find_target
 from rlx.targets.gpu.drivers import Probe
 

@@ -142,7 +142,7 @@ def test_a_router_leaves_a_device_that_has_slowed(
     r = rlx.DeviceRouter(hello(), BOTH)
     r.set_rebench_on_throttle(rebench)
     took = iter([100, 150, 900, 900, 90, 300, 300, 300, 50])
-    monkeypatch.setattr("rlx.runtime.router.time_ns", lambda call: (call(), next(took)))
+    monkeypatch.setattr("rlx.runtime.devices.router.time_ns", lambda call: (call(), next(took)))
     first = r.run(FEEDS)[0]
     other = next(d for d in r.devices() if d != first)
     asked: list[int] = []

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.graph import Graph
-from rlx.modules import GraphModule
+from rlx.compiler.graph_module import GraphModule
+from rlx.ir.graph import Graph
 from support.random_graphs import random_case
 
 SIZES = (3, 2, 5)

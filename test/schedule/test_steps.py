@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.compiler import compile_graph
+from rlx.compiler.driver import compile_graph
 from rlx.dialects.context import make_context
 from rlx.dialects.export import to_mlir
 from rlx.errors import ToolchainError
 from rlx.lowering.base import Compilation
-from rlx.lowering.lir_reader import read_schedule
-from rlx.lowering.lir_text import module_of
+from rlx.lowering.passes.lir_reader import read_schedule
+from rlx.lowering.passes.lir_text import module_of
 from rlx.lowering.pipeline import planned
 from rlx.runtime import _native
 from rlx.schedule.codec import main_words, prologue_words, read_main, read_prologue

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlx.chain import jvp, vjp
-from rlx.ops.constant import Constant
-from rlx.ops.movement import zeros
-from rlx.ops.value import Value
+from rlx.ir.value import Value
+from rlx.ops.movement.constant import Constant
+from rlx.ops.movement.movement import zeros
+from rlx.ops.rules import jvp, vjp
 
 __all__ = ["grad", "jvp", "vjp"]
 

@@ -15,7 +15,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from rlx.kernels.builder import KernelText
+from rlx.codegen.builder import KernelText
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import Features
 from support.jit import Call, host, load

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx.kernels import attention
-from rlx.kernels.attention import AttentionConfig, AttentionSizes, MaskKind, Strides
+from rlx.kernels.attention import emit as attention
+from rlx.kernels.attention.emit import AttentionConfig, AttentionSizes, MaskKind, Strides
 from rlx.targets.cpu.features import Features
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, bf16, bool_, f16, f32, f64, i8, i64, u8

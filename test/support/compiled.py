@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import rlx
-from rlx.interpreter import interpret
+from rlx.ir.interpreter import interpret
 from rlx.types import TensorType
 from support.samples import array_of
 from support.tolerances import assert_close

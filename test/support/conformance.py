@@ -28,9 +28,9 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.compiler import compile_program
+from rlx.compiler.driver import compile_program
 from rlx.errors import RlxError, UnsupportedError
-from rlx.interpreter import interpret
+from rlx.ir.interpreter import interpret
 from rlx.runtime.backend import registered
 from rlx.targets import TARGETS, find_target
 from rlx.targets.gpu.drivers import DRIVERS, probe

@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 
 import rlx
-from rlx.compiler import compile_graph
+from rlx.compiler.driver import compile_graph
 from rlx.runtime.executable import Executable
 from rlx.targets import find_target
 
@@ -33,7 +33,7 @@ def outcomes(build: Build, feeds: dict[str, Any]) -> list[list[Array]]:
 
 
 def _by_steps(g: rlx.Graph, feeds: dict[str, Any]) -> list[Array]:
-    with mock.patch("rlx.lowering.loops.ELEMENTS", 0):
+    with mock.patch("rlx.lowering.select.loop_kernels.ELEMENTS", 0):
         executable = Executable(compile_graph(g, find_target("cpu"))[0])
     for name, value in g.param_values.items():
         executable.weights.set_param(name, value)

@@ -16,10 +16,10 @@ from typing import Any
 from unittest import mock
 
 import rlx
-from rlx.kernels.builder import KernelText
+from rlx.codegen.builder import KernelText
 from rlx.runtime import backend
 from rlx.runtime.artifact import Artifact
-from rlx.runtime.device import DeviceBackend
+from rlx.runtime.devices.gpu_executable import DeviceBackend
 from rlx.targets.cuda import emit
 from rlx.targets.cuda.launch import CudaDriver
 from rlx.targets.gpu.work import Kernel

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlx.chain import jvp, vjp
-from rlx.ops.value import Value
+from rlx.ir.value import Value
+from rlx.ops.rules import jvp, vjp
 from rlx.types import c128, f64
 from support.samples import Array, Case
 

@@ -11,7 +11,7 @@ import pytest
 
 import rlx
 from rlx.runtime import backend
-from rlx.runtime.device import DeviceBackend
+from rlx.runtime.devices.gpu_executable import DeviceBackend
 from rlx.targets.gpu import drivers
 from support import cuda_emulator, web
 from support.drivers import STAND_INS, stand_in

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx.graph import Graph
-from rlx.interpreter import interpret
+from rlx.ir.graph import Graph
+from rlx.ir.interpreter import interpret
 
 __all__ = ["call"]
 

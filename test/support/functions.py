@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from rlx.kernels.math import CPU_MATH
+from rlx.codegen.math import CPU_MATH
 from rlx.types import DType, f32
 
 __all__ = [

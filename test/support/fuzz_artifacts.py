@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from typing import Any, NamedTuple
 
-from rlx.compiler import compile_graph
+from rlx.compiler.driver import compile_graph
 from rlx.runtime import container
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.cache.entry import Damaged, Entry, pack, unpack

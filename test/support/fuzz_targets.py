@@ -178,7 +178,7 @@ def _attempt_calls(calls: list[tuple[str, int]]) -> None:
 
 def _schedules() -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """The arguments of Weights and of Program for random graphs."""
-    from rlx.compiler import compile_graph
+    from rlx.compiler.driver import compile_graph
     from rlx.runtime.weights import Code, plain
     from rlx.targets.cpu import make_target
 
@@ -235,7 +235,7 @@ def _attempt_schedule(pair: Any) -> None:
 
 def objects() -> list[bytes]:
     """The objects of random graphs, the smallest first."""
-    from rlx.compiler import compile_graph
+    from rlx.compiler.driver import compile_graph
     from rlx.targets.cpu import make_target
 
     found: set[bytes] = set()

@@ -17,15 +17,15 @@ from typing import Literal
 import pytest
 
 import rlx
+from rlx.codegen.builder import Kernel, KernelText
+from rlx.codegen.reg import Reg
 from rlx.dialects.context import make_context
 from rlx.dialects.export import to_mlir
 from rlx.errors import RlxError, UnsupportedError
-from rlx.graph import Graph
-from rlx.kernels import common
-from rlx.kernels.builder import Kernel, KernelText
-from rlx.kernels.common import CommonConfig
-from rlx.kernels.emit import emit_kernel
-from rlx.kernels.reg import Reg
+from rlx.ir.graph import Graph
+from rlx.kernels.fallback import emit as common
+from rlx.kernels.fallback.emit import CommonConfig
+from rlx.kernels.registry import emit_kernel
 from rlx.lowering.base import Compilation, Options
 from rlx.lowering.pipeline import planned
 from rlx.targets.base import Target

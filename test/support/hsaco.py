@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlx.kernels.builder import KernelText
+from rlx.codegen.builder import KernelText
 
 __all__ = ["Descriptor", "Hsaco", "check_hsaco", "unpacked"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.graph import Graph
+from rlx.ir.graph import Graph
 from support.jax_ops import OPS
 from support.jax_ops.graphs import evaluated
 from support.jax_ops.peer import jax, jnp

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.kernels.builder import KernelText
+from rlx.codegen.builder import KernelText
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import PRESETS, Features, best, detect
 

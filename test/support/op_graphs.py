@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import rlx
-from rlx.ops.base import Op
+from rlx.ir.op import Op
 from rlx.types import DType, dtype
 from support.samples import Case, additive_mask, cases
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlx.lowering import simplify
+from rlx.lowering.passes import simplify
 from rlx.lowering.rules import Rule
 
 __all__ = ["plant"]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import FaultError
-from rlx.graph import Graph
+from rlx.ir.graph import Graph
 from rlx.runtime import _native
 from rlx.runtime.session import CompiledGraph
 from support.random_graphs import Array, Case, parts

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rlx.ops.base import Op
-from rlx.ops.value import Value
-from rlx.runtime.devices import target_here
+from rlx.ir.op import Op
+from rlx.ir.value import Value
+from rlx.runtime.devices.available import target_here
 from rlx.targets import find_target
 from rlx.types import DType, bf16, bool_, f16, f32, i8, i16, i32, u8, u16
 from support.conformance import SLOW

@@ -17,11 +17,11 @@ import ml_dtypes
 import numpy as np
 
 from rlx.errors import RlxError
-from rlx.graph import Graph
-from rlx.interpreter import evaluate
-from rlx.ops.base import Op, registry
-from rlx.ops.elementwise import INEXACT
-from rlx.ops.value import Value
+from rlx.ir.graph import Graph
+from rlx.ir.interpreter import evaluate
+from rlx.ir.op import Op, registry
+from rlx.ir.value import Value
+from rlx.ops.pointwise.base import INEXACT
 from rlx.types import (
     DType,
     TensorType,

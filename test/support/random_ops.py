@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlx import control
-from rlx.ops.base import Op, op_class, type_of
-from rlx.ops.elementwise import INEXACT
-from rlx.ops.value import Value
+from rlx.ir.op import Op, op_class, type_of
+from rlx.ir.value import Value
+from rlx.ops.control import builders as control
+from rlx.ops.pointwise.base import INEXACT
 from rlx.types import COMPLEX, FLOATS, INTS, DType, bool_, f64, i32, i64
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import numpy as np
 import rlx
 from rlx import knobs
 from rlx.errors import UnsupportedError
-from rlx.interpreter import interpret
-from rlx.ops.elementwise import INEXACT
+from rlx.ir.interpreter import interpret
+from rlx.ops.pointwise.base import INEXACT
 from rlx.targets.cpu.features import PRESETS, detect
 from rlx.tools.reduce import Subject, reduce_graph
 from rlx.types import dtype

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 import rlx
-from rlx.chain import carries_derivative
 from rlx.errors import UnsupportedError
-from rlx.graph import Graph
-from rlx.interpreter import interpret
-from rlx.ops.value import Value
-from rlx.rebuild import leaves_of
+from rlx.ir.clone import leaves_of
+from rlx.ir.graph import Graph
+from rlx.ir.interpreter import interpret
+from rlx.ir.value import Value
+from rlx.ops.rules import carries_derivative
 from rlx.types import DType, bool_, f64, i64
 from support.random_graphs import Array, Builder, Case, Skip, case_again, random_case
 from support.random_ops import MOTIFS

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import rlx
-from rlx.dims import SymDim
+from rlx.base.dims import SymDim
 
 __all__ = ["BY_NAME", "BY_TYPE", "F32", "INSTANCES", "World", "folder", "kept"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlx.kernels.family import Launch
+from rlx.codegen.family import Launch
 from rlx.targets.cpu.features import Features, preset
 from rlx.targets.cpu.target import kernel_target
 from support.jit import Call, host, jit

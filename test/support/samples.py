@@ -9,13 +9,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rlx.graph import Graph
-from rlx.interpreter import interpret
+from rlx.ir.graph import Graph
+from rlx.ir.interpreter import interpret
+from rlx.ir.op import Op, Sample, registry, type_of
+from rlx.ir.value import Value
 from rlx.ops import OP_MODULES, load_all
-from rlx.ops.base import Op, Sample, registry, type_of
-from rlx.ops.cast import converted
-from rlx.ops.control import Control
-from rlx.ops.value import Value
+from rlx.ops.control.control import Control
+from rlx.ops.pointwise.cast import converted
 from rlx.types import DType, TensorType, bf16, bool_, f16, f32
 
 __all__ = ["Case", "additive_mask", "array_of", "cases", "least", "op_classes", "run"]
@@ -82,7 +82,7 @@ def cases(*dtypes: DType) -> Iterator[Case]:
 
 
 def array_of(t: TensorType, kind: str, rng: np.random.Generator) -> Array:
-    """Random values of a type; ``kind`` as in ``rlx.ops.base.Sample.data``."""
+    """Random values of a type; ``kind`` as in ``rlx.ir.op.Sample.data``."""
     shape = t.static_shape
     if kind.startswith("index:"):
         return rng.integers(0, int(kind[6:]), shape).astype(t.dtype.numpy)

@@ -2,8 +2,8 @@
 
 It knows what the kernels by matrix units are made of, and nothing more. The instructions of matrix
 units are done by the maps from lanes to elements of the makers' documents, which are written here
-for themselves: see ``rlx.kernels.gpu.matrix`` for their names. What one thread writes to shared
-memory and another reads without a barrier between them is an AssertionError.
+for themselves: see ``rlx.kernels.matmul.gpu_matrix_units`` for their names. What one thread
+writes to shared memory and another reads without a barrier between them is an AssertionError.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from rlx import _mlir
 from rlx._mlir import ir
-from rlx.kernels.builder import KernelText
+from rlx.codegen.builder import KernelText
 
 __all__ = ["MAPS", "Map", "run_blocks"]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import rlx
 from rlx.errors import UnsupportedError
-from rlx.ops.base import Op
+from rlx.ir.op import Op
 from support.op_graphs import OpGraph
 from support.samples import Case, cases
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from rlx import _mlir
 from rlx._mlir import ir
-from rlx.kernels.builder import KernelText
+from rlx.codegen.builder import KernelText
 
 __all__ = ["OutOfBounds", "run_programs"]
 

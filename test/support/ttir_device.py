@@ -11,11 +11,11 @@ from unittest import mock
 import numpy as np
 
 import rlx
-from rlx.kernels.builder import KernelText
-from rlx.kernels.triton.machine import TritonMachine
-from rlx.lowering import gpu_program
+from rlx.codegen.builder import KernelText
+from rlx.codegen.triton.machine import TritonMachine
+from rlx.lowering.passes import gpu_program
 from rlx.runtime import backend
-from rlx.runtime.device import DeviceBackend
+from rlx.runtime.devices.gpu_executable import DeviceBackend
 from rlx.targets import triton
 from rlx.targets.cuda.features import runs
 from rlx.targets.gpu.driver import Driver, Kernel, Launch, Limits

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from rlx.aot import compile_artifact
-from rlx.arrays import as_array
+from rlx.compiler.aot import compile_artifact
 from rlx.errors import FaultError, GraphError, ToolchainError, UnsupportedError
-from rlx.graph import Graph
+from rlx.ir.arrays import as_array
+from rlx.ir.graph import Graph
 from rlx.runtime.interpreted import Interpreted
 from rlx.runtime.web import write_bundle
 from rlx.types import DTYPES

@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rlx
-from rlx.compat import NAMES as OTHERS
-from rlx.dims import SymDim
+from rlx.base.dims import SymDim
+from rlx.compat.names import NAMES as OTHERS
 from rlx.errors import RlxError
+from rlx.ir.builders import builder
+from rlx.ir.op import Op
 from rlx.ops import BUILDERS, load_all
-from rlx.ops.base import Op
-from rlx.ops.builders import builder
 from support.right_arguments import BY_NAME, BY_TYPE, F32, INSTANCES, World
 from support.samples import cases
 
@@ -112,7 +112,7 @@ class Call(NamedTuple):
 SKIPPED = re.compile(
     r"rlx\.(errors\.|knobs\.|ops\.load|Device\b|Op\b|HirOp\b|If\b|While\b|Scan\b|Backend\b"
     r"|register_backend|Chain|RlxError|attr\b|operand\b|optional\b|Pass\b|QuantScheme|maybe_dump"
-    r"|Error\b|DeviceFallbackError|dims\.|prelude\.|training\.State\b|FusionReport|optim\.(Schedule|Slots|Optimizer|At)\b|training\.Data\b)"
+    r"|Error\b|DeviceFallbackError|base\.dims\.|prelude\.|training\.State\b|FusionReport|optim\.(Schedule|Slots|Optimizer|At)\b|training\.Data\b)"
 )
 """What is no call of a user's: errors, declarations, and what a user writes, not calls."""
 
@@ -120,7 +120,7 @@ SKIPPED = re.compile(
 def _public() -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
     places = [("rlx", rlx, [*rlx.NAMES, *OTHERS])]
-    for space in (*rlx.NAMESPACES, "inspect", "dims"):
+    for space in (*rlx.NAMESPACES, "inspect", "base.dims"):
         module = importlib.import_module(f"rlx.{space}")
         places.append((f"rlx.{space}", module, list(getattr(module, "__all__", ()))))
     for prefix, module, names in places:

@@ -7,9 +7,9 @@ import struct
 import numpy as np
 import pytest
 
+from rlx.codegen.builder import Kernel, KernelTarget, KernelText
+from rlx.codegen.reg import Reg
 from rlx.errors import IRError, ToolchainError
-from rlx.kernels.builder import Kernel, KernelTarget, KernelText
-from rlx.kernels.reg import Reg
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import PRESETS, Features
 from rlx.targets.cpu.target import kernel_target

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rlx.codegen.builder import Kernel, KernelText
+from rlx.codegen.reg import Reg
 from rlx.errors import DeviceError, ToolchainError, UnsupportedError
-from rlx.graph import Graph
-from rlx.interpreter import interpret
-from rlx.kernels.builder import Kernel, KernelText
-from rlx.kernels.reg import Reg
+from rlx.ir.graph import Graph
+from rlx.ir.interpreter import interpret
 from rlx.targets import find_target
 from rlx.targets.cpu import make_target as cpu_target
 from rlx.targets.cuda import make_target

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.compiler import compile_program
+from rlx.compiler.driver import compile_program
 from rlx.errors import ArtifactError, UnsupportedError
-from rlx.graph import Graph, Value
-from rlx.interpreter import interpret
+from rlx.ir.graph import Graph, Value
+from rlx.ir.interpreter import interpret
 from rlx.lowering.report import MissReason
 from rlx.targets import TARGETS, find_target, presets
 from rlx.targets.gpu.profiles import BUFFERS, buffer_words

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.compiler import compile_program
+from rlx.codegen.control import ROW
+from rlx.compiler.driver import compile_program
 from rlx.errors import FaultError, UnsupportedError
-from rlx.interpreter import interpret
-from rlx.kernels.control import ROW
+from rlx.ir.interpreter import interpret
 from rlx.lowering.compilation import Options
 from rlx.schedule.steps import Launch
 from rlx.targets import best_features, find_target

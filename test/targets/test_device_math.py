@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.kernels.math import BOUNDS, CPU_MATH
+from rlx.codegen.math import BOUNDS, CPU_MATH
 from rlx.targets import find_target
 from rlx.types import DType, f32, f64
 from support import web

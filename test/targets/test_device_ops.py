@@ -9,10 +9,10 @@ from __future__ import annotations
 import pytest
 
 import rlx
-from rlx.compiler import compile_program
+from rlx.compiler.driver import compile_program
 from rlx.errors import UnsupportedError
-from rlx.interpreter import interpret
-from rlx.ops.base import Op, op_class
+from rlx.ir.interpreter import interpret
+from rlx.ir.op import Op, op_class
 from rlx.targets import find_target
 from support.device import APIS, compiled
 from support.op_graphs import OpGraph

@@ -13,9 +13,9 @@ import pytest
 import rlx
 from rlx.errors import DeviceError, DTypeError, GraphError, NameError, ShapeError
 from rlx.runtime.backend import InterpreterBackend
-from rlx.runtime.graph_devices import GraphDevices
+from rlx.runtime.devices.graph_devices import GraphDevices
+from rlx.runtime.devices.policy import DevicePolicy
 from rlx.runtime.interpreted import Interpreted
-from rlx.runtime.policy import DevicePolicy
 from support.device import APIS, compiled, device_of, session
 from support.tolerances import assert_close
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.compiler import compile_program
+from rlx.compiler.driver import compile_program
 from rlx.errors import FaultError, GraphError, UnsupportedError
-from rlx.interpreter import interpret
+from rlx.ir.interpreter import interpret
 from rlx.schedule.steps import Launch
 from rlx.targets import find_target
 from rlx.targets.gpu.program import bind, groups

@@ -20,9 +20,9 @@ from rlx.errors import (
     ShapeError,
     UnsupportedError,
 )
-from rlx.runtime import dlpack
-from rlx.runtime.device import _ERROR
-from rlx.runtime.device_array import DeviceArray
+from rlx.runtime.devices import dlpack
+from rlx.runtime.devices.device_array import DeviceArray
+from rlx.runtime.devices.gpu_executable import _ERROR
 from rlx.targets.gpu.driver import Driver
 from support.device import compiled, session
 from support.tolerances import assert_close

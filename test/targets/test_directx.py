@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rlx
-from rlx.compiler import compile_program
+from rlx.compiler.driver import compile_program
 from rlx.errors import DeviceError, ToolchainError
 from rlx.targets import find_target
 from support.gpu import mlp

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.compiler import compile_program
-from rlx.interpreter import interpret
-from rlx.kernels.gpu import contraction
+from rlx.compiler.driver import compile_program
+from rlx.ir.interpreter import interpret
+from rlx.kernels.matmul import gpu as contraction
 from rlx.targets import find_target
 from rlx.types import dtype
 from support.device import compiled

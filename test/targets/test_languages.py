@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from rlx.codegen.builder import Kernel, KernelText
+from rlx.codegen.reg import Reg
 from rlx.errors import DeviceError, UnsupportedError
-from rlx.kernels.builder import Kernel, KernelText
-from rlx.kernels.reg import Reg
 from rlx.targets import find_target
 from rlx.targets.gpu.emit import text_target, to_source
 from rlx.targets.gpu.features import preset

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from rlx.codegen.builder import Kernel, KernelText
+from rlx.codegen.reg import Reg
 from rlx.errors import DeviceError, ToolchainError, UnsupportedError
-from rlx.graph import Graph
-from rlx.kernels.builder import Kernel, KernelText
-from rlx.kernels.reg import Reg
+from rlx.ir.graph import Graph
 from rlx.targets import find_target
 from rlx.targets.base import Target
 from rlx.targets.cpu import make_target as cpu_target

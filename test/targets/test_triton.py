@@ -16,17 +16,18 @@ import pytest
 
 import rlx
 from rlx import knobs
+from rlx.codegen.builder import KernelTarget, KernelText
+from rlx.codegen.program import Program, Step
+from rlx.codegen.reg import Reg
+from rlx.codegen.strides import row_major
+from rlx.codegen.triton.machine import TritonMachine
+from rlx.codegen.triton.pointwise import pointwise
+from rlx.codegen.triton.text import Text
 from rlx.errors import DeviceError, KnobError, ToolchainError, UnsupportedError
-from rlx.kernels.attention_args import AttentionConfig, AttentionSizes, Strides
-from rlx.kernels.builder import KernelTarget, KernelText
-from rlx.kernels.emit import emit_kernel
-from rlx.kernels.program import Program, Step
-from rlx.kernels.reg import Reg
-from rlx.kernels.strides import row_major
-from rlx.kernels.triton import attention, contraction
-from rlx.kernels.triton.machine import TritonMachine
-from rlx.kernels.triton.pointwise import pointwise
-from rlx.kernels.triton.text import Text
+from rlx.kernels.attention import triton as attention
+from rlx.kernels.attention.args import AttentionConfig, AttentionSizes, Strides
+from rlx.kernels.matmul import triton as contraction
+from rlx.kernels.registry import emit_kernel
 from rlx.lowering.compilation import Options
 from rlx.runtime.cache.key import artifact_parts
 from rlx.targets import find_target, triton

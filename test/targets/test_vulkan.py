@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import rlx
+from rlx.codegen.builder import Kernel, KernelText
 from rlx.errors import DeviceError, ToolchainError, UnsupportedError
-from rlx.graph import Graph
-from rlx.kernels.builder import Kernel, KernelText
+from rlx.ir.graph import Graph
 from rlx.targets import find_target
 from rlx.targets.cpu.target import kernel_target
 from rlx.targets.vulkan import make_target

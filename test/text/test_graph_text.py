@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import rlx
 from rlx.dialects.context import make_context, parse
-from rlx.graph import Graph
-from rlx.ops.base import located
-from rlx.ops.control import Cond
-from rlx.ops.value import Value
+from rlx.ir.graph import Graph
+from rlx.ir.op import located
+from rlx.ir.value import Value
+from rlx.ops.control.control import Cond
 from rlx.text import graph_text, parse_graph
 from rlx.tools import opt
 from rlx.types import DTYPES

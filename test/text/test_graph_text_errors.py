@@ -10,7 +10,7 @@ import pytest
 
 import rlx
 from rlx.errors import IRError
-from rlx.graph import Graph
+from rlx.ir.graph import Graph
 from rlx.text import graph_text, parse_graph
 
 GOOD = """\

@@ -10,7 +10,7 @@ import pytest
 
 import rlx
 from rlx.errors import DeviceLostError
-from rlx.ops.unary import Exp
+from rlx.ops.pointwise.unary import Exp
 from rlx.runtime.backend import InterpreterBackend, _registry
 from rlx.runtime.interpreted import Interpreted
 from rlx.targets.gpu import drivers
@@ -66,12 +66,12 @@ def test_a_wrong_kernel_is_named_with_the_user_s_line(device: str, wrong_exp: No
 def test_a_wrong_expansion_is_seen_before_anything_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     g = rlx.Graph("g")
     g.set_outputs(g.softmax(g.input("x", [3, 4]), axis=-1) + 1.0)
-    kept = rlx.ops.base.op_class("mir.softmax").expand
+    kept = rlx.ir.op.op_class("mir.softmax").expand
 
     def expand(self: Any) -> Any:
         return kept(self) * 2.0
 
-    monkeypatch.setattr(rlx.ops.base.op_class("mir.softmax"), "expand", expand)
+    monkeypatch.setattr(rlx.ir.op.op_class("mir.softmax"), "expand", expand)
     found = compare(Subject(g, arrays_for(g)), "cpu", {"dispatch": "common"})
     assert found.agreed == ("hir-to-mir",)
     assert found.divergence is not None and found.divergence.op is not None

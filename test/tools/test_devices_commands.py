@@ -9,7 +9,7 @@ import pytest
 
 import rlx
 from rlx import knobs
-from rlx.runtime import hardware
+from rlx.runtime.devices import hardware
 from rlx.targets.gpu.drivers import Probe
 from rlx.tools import cli
 from rlx.tools.commands import doctor

@@ -12,7 +12,7 @@ import pytest
 
 import rlx
 from rlx.errors import ArtifactError
-from rlx.interpreter import interpret
+from rlx.ir.interpreter import interpret
 from rlx.runtime import web
 from rlx.runtime.web import write_bundle
 from rlx.tools.cli import main

@@ -163,7 +163,7 @@ def test_control_c_while_it_waits_for_input_is_130():
 def test_a_pass_that_takes_the_process_down_leaves_its_reproducer(tmp_path):
     code = textwrap.dedent("""
         import os, sys
-        from rlx.lowering import hoist
+        from rlx.lowering.passes import hoist
         from rlx.tools.opt import main
         hoist.Hoist.run = lambda self, module, compilation: os.abort()
         crash = f"--mlir-pass-pipeline-crash-reproducer={sys.argv[2]}"

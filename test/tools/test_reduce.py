@@ -11,12 +11,12 @@ import pytest
 
 import rlx
 from rlx.errors import GraphError, ShapeError, UnsupportedError
-from rlx.lowering.families.rowwise import Rowwise
-from rlx.lowering.lowering import Lowering
+from rlx.ir.op import Array
 from rlx.lowering.region import Region
 from rlx.lowering.rules import Rule
-from rlx.ops.base import Array
-from rlx.ops.blocks import Linear
+from rlx.lowering.select.builder import Lowering
+from rlx.lowering.select.rowwise.select import Rowwise
+from rlx.ops.nn.blocks import Linear
 from rlx.tools import cli, opt
 from rlx.tools.reduce import Subject, reduce_graph
 from rlx.tools.reduce.arrays import arrays_for, read_arrays, write_arrays

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import rlx
-from rlx.kernels import elementwise
+from rlx.kernels.elementwise import emit as elementwise
 from rlx.lowering.rules import Rule
 from rlx.text import graph_text
 from support.planted import plant

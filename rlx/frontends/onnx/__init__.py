@@ -22,8 +22,8 @@ from os import PathLike
 from typing import Any
 
 from rlx.errors import ToolchainError
-from rlx.graph import Graph
-from rlx.ops.builders import located
+from rlx.ir.builders import located
+from rlx.ir.graph import Graph
 
 __all__ = ["from_onnx"]
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rlx.dims import SymDim, bind_dim
+from rlx.base.dims import SymDim, bind_dim
 from rlx.errors import RlxError
 from rlx.frontends.onnx.edges import Edge, is_symbolic
 from rlx.frontends.onnx.node import Node, Row
-from rlx.graph import Graph, inner_graph
+from rlx.ir.graph import Graph, inner_graph
 
 __all__ = ["size_advice"]
 

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import UnsupportedError
-from rlx.graph import Graph, topological
-from rlx.interpreter import evaluate
-from rlx.ops.base import Op
-from rlx.ops.constant import Constant
-from rlx.ops.control import Control, WhileLoop
+from rlx.ir.graph import Graph, topological
+from rlx.ir.interpreter import evaluate
+from rlx.ir.op import Op
+from rlx.ir.value import Value
+from rlx.ops.control.control import Control, WhileLoop
+from rlx.ops.movement.constant import Constant
 from rlx.ops.sugar import concat
-from rlx.ops.value import Value
 from rlx.types import Dim, DType, Shape, SymDim, TensorType, dtype, i64
 
 __all__ = ["STEP", "Edge", "Evaluator", "is_symbolic", "size_value"]

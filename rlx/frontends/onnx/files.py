@@ -9,8 +9,8 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
+from rlx.base.frozen import frozen
 from rlx.errors import ModelError
-from rlx.records import frozen
 
 __all__ = ["Source", "read"]
 

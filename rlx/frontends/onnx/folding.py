@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from rlx.dims import LimitError
+from rlx.base.dims import LimitError
 from rlx.errors import ShapeError
 from rlx.frontends.onnx.edges import is_symbolic
 from rlx.frontends.onnx.node import Node, full_name

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto, ValueInfoProto
 
-from rlx.dims import Dim, SymDim, as_size, bind_dim, parse_dim
+from rlx.base.dims import Dim, SymDim, as_size, bind_dim, parse_dim
 from rlx.errors import (
     DTypeError,
     ModelError,
@@ -39,10 +39,10 @@ from rlx.frontends.onnx.scopes import (
     without_absent,
 )
 from rlx.frontends.onnx.tensors import array_of, dtype_of, tensor_type
-from rlx.graph import Graph
-from rlx.ops.attrs import literal
-from rlx.ops.location import caller, located
-from rlx.ops.value import Value
+from rlx.ir.attrs import literal
+from rlx.ir.graph import Graph
+from rlx.ir.location import caller, located
+from rlx.ir.value import Value
 from rlx.types import TensorType
 
 __all__ = ["Importer", "import_model"]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import numpy as np
 from onnx import NodeProto
 
-from rlx.dims import SymDim
+from rlx.base.dims import SymDim
 from rlx.errors import ModelError, UnsupportedError
 from rlx.frontends.onnx.edges import STEP, Edge, is_symbolic
-from rlx.ops.constant import Constant
-from rlx.ops.movement import axis_of
-from rlx.ops.value import Value
+from rlx.ir.value import Value
+from rlx.ops.movement.constant import Constant
+from rlx.ops.movement.movement import axis_of
 from rlx.types import Dim, DType
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from graphlib import CycleError, TopologicalSorter
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
+from rlx.base.frozen import frozen
 from rlx.errors import ModelError, UnsupportedError, did_you_mean
 from rlx.frontends.onnx.edges import Edge
 from rlx.frontends.onnx.node import title
-from rlx.records import frozen
 
 __all__ = ["Context", "Scope", "check_call", "check_leaves", "ordered", "without_absent"]
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
-from rlx.ops.base import Array, Cost, bad, operand, sample
+from rlx.ir.op import Array, Cost, bad, operand, sample
+from rlx.ir.value import Value, bytes_of
 from rlx.ops.linalg.common import (
     LinearAlgebra,
     blocks,
@@ -20,7 +21,6 @@ from rlx.ops.linalg.common import (
     tril,
 )
 from rlx.ops.linalg.triangular import triangular
-from rlx.ops.value import Value, bytes_of
 from rlx.types import TensorType
 
 __all__ = ["Cholesky"]

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlx.errors import DTypeError, FaultError, ShapeError
-from rlx.ops.base import Array, Op
-from rlx.ops.constant import Iota
-from rlx.ops.lift import lift
-from rlx.ops.movement import listed
-from rlx.ops.value import Value
+from rlx.ir.lift import lift
+from rlx.ir.op import Array, Op
+from rlx.ir.value import Value
+from rlx.ops.movement.constant import Iota
+from rlx.ops.movement.movement import listed
 from rlx.types import Dim, DType, Shape, bool_, f32, f64, i32
 
 __all__ = [

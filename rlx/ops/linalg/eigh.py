@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
-from rlx.ops.base import Array, Cost, bad, operand, sample
+from rlx.ir.op import Array, Cost, bad, operand, sample
+from rlx.ir.value import Value, bytes_of
 from rlx.ops.linalg.common import (
     LinearAlgebra,
     check_matrices,
@@ -21,7 +22,6 @@ from rlx.ops.linalg.common import (
 )
 from rlx.ops.linalg.rotations import with_signs
 from rlx.ops.linalg.tridiagonal import Eigensystem
-from rlx.ops.value import Value, bytes_of
 from rlx.types import TensorType
 
 __all__ = ["Eigh", "Eigvalsh"]

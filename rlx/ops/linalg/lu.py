@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
-from rlx.ops.base import Array, Cost, bad, operand, sample
-from rlx.ops.constant import Iota
-from rlx.ops.gather import Gather
+from rlx.ir.op import Array, Cost, bad, operand, sample
+from rlx.ir.value import Value, bytes_of
+from rlx.ops.indexing.gather import Gather
+from rlx.ops.indexing.scatter import ScatterAdd
 from rlx.ops.linalg.common import (
     LinearAlgebra,
     below,
@@ -20,8 +21,7 @@ from rlx.ops.linalg.common import (
     triu,
 )
 from rlx.ops.linalg.triangular import triangular
-from rlx.ops.scatter import ScatterAdd
-from rlx.ops.value import Value, bytes_of
+from rlx.ops.movement.constant import Iota
 from rlx.types import TensorType, i32
 
 __all__ = ["Lu", "inverse_permutation", "permuted", "unit_lower"]

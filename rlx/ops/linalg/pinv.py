@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlx.errors import DTypeError, GraphError, ShapeError
-from rlx.ops.base import Array, Op, attr, bad, operand, sample
-from rlx.ops.lift import lift
+from rlx.ir.lift import lift
+from rlx.ir.op import Array, Op, attr, bad, operand, sample
+from rlx.ir.value import Value
 from rlx.ops.linalg.common import (
     TYPES,
     LinearAlgebra,
@@ -19,7 +20,6 @@ from rlx.ops.linalg.common import (
 )
 from rlx.ops.linalg.svd import Svd
 from rlx.ops.linalg.triangular import batch_system, check_pair, with_matrices
-from rlx.ops.value import Value
 from rlx.types import TensorType
 
 __all__ = ["Lstsq", "Pinv"]

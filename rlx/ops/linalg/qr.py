@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError, UnsupportedError
-from rlx.ops.base import Array, Cost, attr, bad, operand, sample
+from rlx.ir.op import Array, Cost, attr, bad, operand, sample
+from rlx.ir.value import Value, bytes_of
 from rlx.ops.linalg.common import (
     LinearAlgebra,
     below,
@@ -19,7 +20,6 @@ from rlx.ops.linalg.common import (
 )
 from rlx.ops.linalg.reflect import Panels, make_reflection, scaled
 from rlx.ops.linalg.triangular import triangular
-from rlx.ops.value import Value, bytes_of
 from rlx.types import TensorType
 
 __all__ = ["Qr"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.ops.base import Array
+from rlx.ir.op import Array
 from rlx.ops.linalg.reflect import NEGLIGIBLE
 
 __all__ = [

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
-from rlx.ops.base import Array, Cost, Op, attr, bad, operand, sample
-from rlx.ops.constant import Iota
-from rlx.ops.lift import lift
+from rlx.ir.lift import lift
+from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
+from rlx.ir.value import Value, bytes_of
 from rlx.ops.linalg.common import (
     TYPES,
     LinearAlgebra,
@@ -28,7 +28,7 @@ from rlx.ops.linalg.triangular import (
     triangular,
     with_matrices,
 )
-from rlx.ops.value import Value, bytes_of
+from rlx.ops.movement.constant import Iota
 from rlx.types import TensorType, i32
 
 __all__ = ["Det", "Inv", "Slogdet", "Solve"]

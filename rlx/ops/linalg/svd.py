@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError, UnsupportedError
-from rlx.ops.base import Array, Cost, Op, attr, bad, operand, sample
+from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
+from rlx.ir.value import Value, bytes_of
 from rlx.ops.linalg.bidiagonal import Bidiagonal
 from rlx.ops.linalg.common import (
     LinearAlgebra,
@@ -20,7 +21,6 @@ from rlx.ops.linalg.common import (
     least,
 )
 from rlx.ops.linalg.rotations import with_signs
-from rlx.ops.value import Value, bytes_of
 from rlx.types import TensorType
 
 __all__ = ["Svd", "Svdvals"]

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
-from rlx.ops.base import Array, Cost, Op, attr, bad, operand, sample
+from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
+from rlx.ir.value import Value, bytes_of
+from rlx.ops.indexing.index_modes import same_batch
 from rlx.ops.linalg.common import (
     TYPES,
     below,
@@ -18,9 +20,7 @@ from rlx.ops.linalg.common import (
     no_result,
     tril,
 )
-from rlx.ops.movement import listed
-from rlx.ops.places import same_batch
-from rlx.ops.value import Value, bytes_of
+from rlx.ops.movement.movement import listed
 from rlx.types import TensorType, broadcast_shapes
 
 __all__ = [

@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlx import knobs
-from rlx.clock import Tick
+from rlx.base.clock import Tick
 from rlx.errors import ArtifactError, UnsupportedError
-from rlx.graph import Graph
+from rlx.ir.graph import Graph
 from rlx.lowering.compilation import CompileReport, Options, Record
-from rlx.lowering.places import Places
+from rlx.lowering.locations import Places
 from rlx.lowering.report import (
     DispatchReport,
     FusionReport,
@@ -85,7 +85,7 @@ def find_or_compile(
     ``target`` is the name and the features of what ``make_target`` makes.
     """
     if knobs.ir_dump.get():
-        from rlx.compiler import show_levels
+        from rlx.compiler.driver import show_levels
 
         show_levels(graph, make_target(), options)
     artifact, report = _found_or_compiled(graph, target, options, make_target)
@@ -143,17 +143,17 @@ def _compiled(
     keep: tuple[Store, Key] | None,
     cache: str,
 ) -> tuple[Artifact, CompileReport]:
-    from rlx.preload import preload
+    from rlx.base.preload import preload
 
     preload()
     target = make_target()
     # What needs none of the libraries is imported while they are being loaded.
-    from rlx.kernels.emit import load_families
+    from rlx.kernels.registry import load_families
     from rlx.runtime.cache.objects import Shelf
 
     load_all()
     load_families(target.families)
-    from rlx.compiler import compile_structure
+    from rlx.compiler.driver import compile_structure
 
     start = Tick.now()
     shelf = Shelf(keep[0], keep[1].tools) if keep else None

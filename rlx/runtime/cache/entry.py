@@ -15,8 +15,8 @@ import zlib
 from functools import cached_property
 from typing import Any, BinaryIO
 
-from rlx.digest import digest
-from rlx.records import frozen
+from rlx.base.digest import digest
+from rlx.base.frozen import frozen
 from rlx.runtime.cache.key import Key, Part
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx.records import frozen
+from rlx.base.frozen import frozen
 from rlx.runtime.cache.entry import Damaged, key_of
 from rlx.runtime.cache.key import Key
 from rlx.runtime.cache.store import Store, manifest_of

@@ -19,12 +19,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlx.dims import SymDim
+from rlx.base.dims import SymDim
+from rlx.base.stored import elements_digest
 from rlx.errors import UnsupportedError
-from rlx.graph import Graph, topological, with_bodies
-from rlx.ops.declared import is_foreign
-from rlx.ops.value import Value
-from rlx.stored import elements_digest
+from rlx.ir.declared import is_foreign
+from rlx.ir.graph import Graph, topological, with_bodies
+from rlx.ir.value import Value
 from rlx.types import DType
 
 __all__ = ["foreign_ops", "structure"]

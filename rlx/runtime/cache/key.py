@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import rlx
 from rlx import knobs
-from rlx.digest import digest
-from rlx.graph import Graph
+from rlx.base.digest import digest
+from rlx.base.frozen import frozen
+from rlx.ir.graph import Graph
 from rlx.lowering.compilation import REPORTING, Options
-from rlx.records import frozen
 from rlx.runtime.cache.fingerprint import structure
 
 if TYPE_CHECKING:

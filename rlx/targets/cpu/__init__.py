@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rlx.targets.cpu.features import Features, preset, selected
 
 if TYPE_CHECKING:
-    from rlx.kernels.builder import KernelText
+    from rlx.codegen.builder import KernelText
     from rlx.targets.base import Target
 
 __all__ = ["FAMILIES", "make_target"]

@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 
 from rlx import knobs
-from rlx.digest import digest
+from rlx.base.digest import digest
+from rlx.codegen.builder import KernelText
 from rlx.errors import ToolchainError
-from rlx.kernels.builder import KernelText
 from rlx.targets.cpu.features import Features
 from rlx.targets.llvm.machine import undefined_symbols
 

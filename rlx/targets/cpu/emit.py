@@ -14,7 +14,7 @@ import threading
 from collections.abc import Sequence
 
 from rlx import _mlir
-from rlx.kernels.builder import KernelText
+from rlx.codegen.builder import KernelText
 from rlx.targets.base import check_kernels
 from rlx.targets.cpu.features import Features
 from rlx.targets.llvm import machine

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 
-from rlx.kernels.builder import KernelText
+from rlx.codegen.builder import KernelText
 from rlx.targets.cpu.emit import to_llvm
 from rlx.targets.cpu.features import Features
 from rlx.targets.llvm import machine

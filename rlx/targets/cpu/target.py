@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from rlx.kernels.builder import KernelTarget
-from rlx.kernels.math import CPU_MATH
+from rlx.codegen.builder import KernelTarget
+from rlx.codegen.math import CPU_MATH
 from rlx.targets.cpu.features import Features
 
 __all__ = ["kernel_target"]

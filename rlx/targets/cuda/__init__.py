@@ -14,7 +14,7 @@ from rlx.targets.cuda import features
 from rlx.targets.triton import maker
 
 if TYPE_CHECKING:
-    from rlx.kernels.triton.machine import TritonMachine
+    from rlx.codegen.triton.machine import TritonMachine
     from rlx.targets.base import Target
 
 __all__ = ["make_target"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlx.kernels.builder import KernelText
+from rlx.codegen.builder import KernelText
 from rlx.targets.cuda.features import Features
 from rlx.targets.llvm import machine
 from rlx.targets.llvm.kernels import kernels_to_llvm

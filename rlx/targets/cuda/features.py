@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from rlx.base.frozen import frozen
+from rlx.codegen.triton.machine import TritonMachine
 from rlx.errors import DeviceError
-from rlx.kernels.triton.machine import TritonMachine
-from rlx.records import frozen
 from rlx.targets.gpu.profiles import Chip
 from rlx.targets.llvm.machine import Machine
 from rlx.targets.preset import find_preset
@@ -37,7 +37,7 @@ class Features(Chip):
 
     @property
     def instructions(self) -> frozenset[str]:
-        """The matrix units that kernels may use (``rlx.kernels.gpu.matrix``)."""
+        """The matrix units that kernels may use (``rlx.kernels.matmul.gpu_matrix_units``)."""
         newer = () if self.isa == "sm_75" else ("mma.m16n8k16",)
         return frozenset(["mma.m16n8k8", *newer])
 

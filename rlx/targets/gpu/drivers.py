@@ -10,8 +10,8 @@ import threading
 from functools import cache
 
 from rlx import knobs
+from rlx.base.frozen import frozen
 from rlx.errors import DeviceError, did_you_mean
-from rlx.records import frozen
 from rlx.targets.gpu.driver import FORKED, Driver
 
 __all__ = ["DRIVERS", "Probe", "close_drivers", "open_driver", "opened", "probe", "shared_driver"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlx import _mlir
-from rlx.kernels.builder import KernelText
+from rlx.codegen.builder import KernelText
 from rlx.targets.base import Target, check_kernels
 from rlx.targets.gpu.language import Language
 from rlx.targets.gpu.printer import print_kernels

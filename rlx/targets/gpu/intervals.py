@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from rlx.records import frozen
+from rlx.base.frozen import frozen
 
 __all__ = ["Sum", "Unknown", "between", "higher", "lower", "unknown"]
 

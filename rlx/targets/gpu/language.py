@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from rlx.records import frozen
+from rlx.base.frozen import frozen
 
 __all__ = ["STATEMENTS", "Language"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlx import knobs
+from rlx.base.frozen import frozen
 from rlx.errors import DeviceError, DeviceLostError, OutOfMemoryError
-from rlx.records import frozen
 
 __all__ = ["Codes", "Library", "address", "choose", "signature"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 
-from rlx.records import frozen
+from rlx.base.frozen import frozen
 from rlx.targets.preset import check_extras, find_preset
 from rlx.types import DType
 

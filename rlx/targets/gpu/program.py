@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx.kernels.control import ROW
-from rlx.records import frozen
+from rlx.base.frozen import frozen
+from rlx.codegen.control import ROW
 from rlx.schedule.plan import LaunchInfo, PrologueStep, Role, Signature, Site
 from rlx.schedule.steps import Launch, Place, Size, Step
 from rlx.targets.gpu.work import Kernel, Triple

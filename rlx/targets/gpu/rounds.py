@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from rlx import _mlir
 from rlx._mlir import ir
-from rlx.kernels.builder import KernelText
-from rlx.records import frozen
+from rlx.base.frozen import frozen
+from rlx.codegen.builder import KernelText
 from rlx.targets.gpu.intervals import Sum, Unknown, between, higher, lower, unknown
 from rlx.targets.gpu.work import Triple
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from rlx.codegen.builder import KernelTarget, KernelText
+from rlx.codegen.math import CPU_MATH
+from rlx.codegen.triton.machine import TritonMachine
 from rlx.errors import UnsupportedError
-from rlx.kernels.builder import KernelTarget, KernelText
-from rlx.kernels.gpu import FAMILIES
-from rlx.kernels.math import CPU_MATH
-from rlx.kernels.triton.machine import TritonMachine
+from rlx.kernels.gpu_families import FAMILIES
 from rlx.targets import Features
 from rlx.targets.base import Target
 from rlx.targets.triton.compile import emit_with

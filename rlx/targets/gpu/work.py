@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
-from rlx.records import frozen
+from rlx.base.frozen import frozen
 
 if TYPE_CHECKING:
     from rlx.targets.gpu.driver import Driver

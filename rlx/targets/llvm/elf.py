@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rlx.records import frozen
+from rlx.base.frozen import frozen
 
 __all__ = [
     "ALLOCATED", "EXECUTABLE", "HEADER", "MAGIC", "SECTION", "SYMBOL", "WRITABLE",

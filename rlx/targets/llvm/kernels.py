@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlx import _mlir
+from rlx.codegen.builder import KernelText
 from rlx.errors import ToolchainError
-from rlx.kernels.builder import KernelText
 from rlx.targets.base import check_kernels
 from rlx.targets.llvm.bridge import to_llvm22
 from rlx.targets.llvm.intrinsics import with_intrinsics

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlx.kernels.builder import KernelText
+from rlx.codegen.builder import KernelText
 from rlx.targets.llvm import machine
 from rlx.targets.llvm.kernels import kernels_to_llvm
 from rlx.targets.rocm.features import Features

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from rlx.base.frozen import frozen
+from rlx.codegen.triton.machine import TritonMachine
 from rlx.errors import DeviceError
-from rlx.kernels.triton.machine import TritonMachine
-from rlx.records import frozen
 from rlx.targets.gpu.profiles import Chip
 from rlx.targets.llvm.machine import Machine
 from rlx.targets.preset import find_preset
@@ -28,7 +28,7 @@ class Features(Chip):
 
     ``wave`` is the number of threads that go in step, for which LLVM lays out the code: no kernel
     depends on it but those by matrix units. ``unit`` is its matrix unit, as
-    ``rlx.kernels.gpu.matrix`` calls it.
+    ``rlx.kernels.matmul.gpu_matrix_units`` calls it.
     """
 
     wave: int

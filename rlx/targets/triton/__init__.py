@@ -1,4 +1,4 @@
-"""Triton's compiler, for the targets cuda and rocm: from TTIR (``rlx.kernels.triton``) to machine
+"""Triton's compiler, for the targets cuda and rocm: from TTIR (``rlx.codegen.triton``) to machine
 code, ahead of time and without a GPU. What is compiled needs Triton no more.
 
 RLX_TRITON says whether it is used; compile.py has the compiler's calls.
@@ -12,8 +12,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rlx import knobs
+from rlx.codegen.triton.machine import TritonMachine
 from rlx.errors import ToolchainError
-from rlx.kernels.triton.machine import TritonMachine
 
 if TYPE_CHECKING:
     from rlx.targets.base import Target

@@ -13,10 +13,10 @@ from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
+from rlx.base.frozen import frozen
+from rlx.codegen.builder import KernelText
+from rlx.codegen.triton.machine import TritonMachine
 from rlx.errors import ToolchainError, UnsupportedError
-from rlx.kernels.builder import KernelText
-from rlx.kernels.triton.machine import TritonMachine
-from rlx.records import frozen
 from rlx.targets.triton.process import ask
 
 __all__ = ["Compiled", "compile_kernel", "emit_with"]

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from rlx import _mlir
 from rlx._mlir import ir
+from rlx.codegen.builder import KernelText
 from rlx.errors import ToolchainError
-from rlx.kernels.builder import KernelText
 from rlx.targets.base import check_kernels
 from rlx.targets.vulkan.features import Features
 from rlx.targets.vulkan.spirv import MAGIC

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx.records import frozen
+from rlx.base.frozen import frozen
 from rlx.targets.gpu.profiles import BUFFERS, buffer_words, most_of
 from rlx.targets.preset import check_extras, find_preset
 from rlx.types import DType, bf16, f16, f64, i8, i16, i64, u8, u16, u64

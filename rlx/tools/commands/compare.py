@@ -26,7 +26,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """A line for each device; 1 if one of them differs."""
-    from rlx.runtime.devices import available_devices
+    from rlx.runtime.devices.available import available_devices
     from rlx.tools.compare import compare
     from rlx.tools.reduce import Subject
     from rlx.tools.reduce.arrays import arrays_for, read_arrays

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 
-from rlx.device_names import DEVICE_PRIORITY, label
+from rlx.base.device_names import DEVICE_PRIORITY, label
 from rlx.runtime.backend import why_not
-from rlx.runtime.devices import available_devices, full_name
+from rlx.runtime.devices.available import available_devices, full_name
 
 __all__ = ["add_arguments", "run"]
 

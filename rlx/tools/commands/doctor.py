@@ -112,7 +112,7 @@ def _cache() -> Iterator[Finding]:
 
 
 def _devices() -> Iterator[Finding]:
-    from rlx.runtime.hardware import found_by_driver
+    from rlx.runtime.devices.hardware import found_by_driver
     from rlx.targets.gpu.drivers import DRIVERS
 
     for api in DRIVERS:

@@ -46,7 +46,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Encode the sentences; write their vectors, or print how alike they are."""
     from rlx import knobs
-    from rlx.clock import Tick
+    from rlx.base.clock import Tick
     from rlx.models import Embed
 
     sentences = _sentences(args)

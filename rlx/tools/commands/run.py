@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from rlx.errors import NameError, RlxError
-from rlx.graph import names_of_outputs
+from rlx.ir.graph import names_of_outputs
 from rlx.tools.arrays import Once, add_overwrite, check_free, named_arrays, pair, save_array
 from rlx.tools.graphs import (
     add_graph_options,

@@ -88,8 +88,8 @@ def _parsed(text: str, name: str, args: argparse.Namespace, context: ir.Context)
 
 def _symbols(module: ir.Module) -> set[str]:
     """The symbolic dims of what @main takes."""
+    from rlx.base.dims import SymDim
     from rlx.dialects.convert import from_type
-    from rlx.dims import SymDim
     from rlx.lowering.base import functions
 
     main = functions(module).get("main")

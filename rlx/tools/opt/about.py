@@ -69,8 +69,8 @@ def explain(name: str) -> str:
 
 
 def _op(name: str) -> str | None:
+    from rlx.ir.op import op_class
     from rlx.ops import OP_MODULES
-    from rlx.ops.base import op_class
 
     for full in (name, f"mir.{name}", f"hir.{name}"):
         if full in OP_MODULES:

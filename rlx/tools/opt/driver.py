@@ -11,7 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rlx._mlir import ir, mlir_errors
-from rlx.clock import Tick
+from rlx.base.clock import Tick
 from rlx.dialects.context import make_context, parse
 from rlx.errors import DeviceError, IRError, RlxError
 from rlx.tools.diagnostics import Collector

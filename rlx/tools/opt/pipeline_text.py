@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 
-from rlx.records import frozen
+from rlx.base.frozen import frozen
 from rlx.tools.opt.flags import UsageError
 
 __all__ = ["ROOT", "Step", "parse_pipeline", "pipeline_text"]

@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from rlx.base.frozen import frozen
 from rlx.errors import IRError
-from rlx.records import frozen
 
 if TYPE_CHECKING:
     from rlx.tools.opt.steps import Root

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 from rlx._mlir import Pipeline, ir, mlir_errors
+from rlx.base.frozen import frozen
 from rlx.errors import PassError, UnsupportedError, did_you_mean
 from rlx.lowering.base import Compilation, Pass, RulePass
 from rlx.lowering.pass_options import option_text, without_rules
 from rlx.lowering.pipeline import PIPELINE, named
 from rlx.lowering.registry import PASSES
-from rlx.records import frozen
 from rlx.tools.opt.flags import UsageError
 from rlx.tools.opt.pipeline_text import ROOT, Step, parse_pipeline, pipeline_text
 from rlx.tools.stages import run_pass

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from rlx.errors import GraphError
-from rlx.graph import Graph
+from rlx.ir.graph import Graph
 from rlx.tools.arrays import many_arrays
 from rlx.tools.reduce.change import Array
 from rlx.types import TensorType

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import RlxError, ShapeError
-from rlx.graph import Graph, topological
-from rlx.interpreter import evaluate
-from rlx.ops.base import Op, located
-from rlx.ops.constant import Constant
-from rlx.ops.movement import Expand, Reshape
-from rlx.ops.slicing import Slice
-from rlx.ops.value import Value
+from rlx.ir.graph import Graph, topological
+from rlx.ir.interpreter import evaluate
+from rlx.ir.op import Op, located
+from rlx.ir.value import Value
+from rlx.ops.movement.constant import Constant
+from rlx.ops.movement.movement import Expand, Reshape
+from rlx.ops.movement.slicing import Slice
 from rlx.types import DType, TensorType
 
 __all__ = ["Change", "Subject", "changed"]

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rlx.graph import topological
-from rlx.ops.base import REQUIRED, Op, placeholders
-from rlx.ops.constant import Constant
-from rlx.ops.control import Cond, Control, WhileLoop
+from rlx.ir.graph import topological
+from rlx.ir.op import REQUIRED, Op, placeholders
+from rlx.ops.control.control import Cond, Control, WhileLoop
+from rlx.ops.movement.constant import Constant
 from rlx.tools.reduce.change import Change, Subject
 from rlx.types import f32
 

@@ -20,8 +20,8 @@ import ml_dtypes
 import numpy as np
 
 from rlx.errors import GraphError, RlxError
-from rlx.graph import Graph
-from rlx.interpreter import interpret
+from rlx.ir.graph import Graph
+from rlx.ir.interpreter import interpret
 from rlx.runtime.backend import CpuBackend
 from rlx.runtime.executable import Executable
 from rlx.runtime.session import CompiledGraph
@@ -75,7 +75,7 @@ class CompileError(Failure):
         """All stages of the target, which need not be here to run, one kernel after the other."""
         from rlx.dialects.context import SharedContext
         from rlx.dialects.export import to_mlir
-        from rlx.kernels.emit import emit_kernel
+        from rlx.kernels.registry import emit_kernel
         from rlx.lowering.base import Compilation, Options
         from rlx.lowering.pipeline import planned
         from rlx.targets import find_target
@@ -164,7 +164,7 @@ class _Fresh(CpuBackend):
     """Compiles for the host and keeps nothing: each graph of a reduction is compiled once."""
 
     def load(self, graph: Any, options: Mapping[str, Any], shared: Any) -> Executable:
-        from rlx.compiler import compile_graph
+        from rlx.compiler.driver import compile_graph
         from rlx.lowering.base import Options
         from rlx.targets.cpu import make_target
 

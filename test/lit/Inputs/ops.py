@@ -10,9 +10,9 @@ from rlx.dialects.bridge import attributes_of, operand_slots
 from rlx.dialects.context import make_context
 from rlx.dialects.convert import to_attr, to_type
 from rlx.errors import RlxError
+from rlx.ir.attrs import normalise
+from rlx.ir.op import Bad, Op, Sample, placeholders, registry, type_of
 from rlx.ops import load_all
-from rlx.ops.attrs import normalise
-from rlx.ops.base import Bad, Op, Sample, placeholders, registry, type_of
 from rlx.types import TensorType, f32
 
 

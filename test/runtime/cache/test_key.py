@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import rlx
 from rlx.errors import UnsupportedError
-from rlx.graph import Graph
+from rlx.ir.graph import Graph
 from rlx.lowering.compilation import Options
-from rlx.ops.constant import Constant
+from rlx.ops.movement.constant import Constant
 from rlx.runtime.cache import key as keys
 from rlx.runtime.cache import shared
 from rlx.runtime.cache.fingerprint import structure
@@ -259,8 +259,8 @@ def package(tmp_path: Path) -> Path:
     """A copy of a part of RLX."""
     copy = tmp_path / "rlx"
     copy.mkdir()
-    (copy / "ops").mkdir()
-    for name in ("dims.py", "types.py", "ops/cast.py"):
+    (copy / "base").mkdir()
+    for name in ("errors.py", "types.py", "base/dims.py"):
         shutil.copy(Path(shared.PACKAGE) / name, copy / name)
     return copy
 
@@ -276,16 +276,16 @@ def test_every_source_file_counts_and_its_path_does_not(package: Path, tmp_path:
     assert digest_of(moved) == before
     (moved / "notes.txt").write_text("no source")
     (moved / "__pycache__").mkdir()
-    (moved / "__pycache__" / "dims.py").write_text("no source either")
+    (moved / "__pycache__" / "errors.py").write_text("no source either")
     assert digest_of(moved) == before
-    (moved / "ops" / "cast.py").write_bytes((moved / "ops" / "cast.py").read_bytes() + b"\n")
+    (moved / "base" / "dims.py").write_bytes((moved / "base" / "dims.py").read_bytes() + b"\n")
     changed = digest_of(moved)
-    (moved / "ops" / "cast.py").rename(moved / "ops" / "cost.py")
+    (moved / "base" / "dims.py").rename(moved / "base" / "sizes.py")
     assert len({before, changed, digest_of(moved)}) == 3
 
 
 def test_a_change_that_keeps_size_and_time_changes_the_stamps(package: Path) -> None:
-    path = package / "dims.py"
+    path = package / "errors.py"
     before, s = keys.stamps(package), path.stat()
     # The system's clock of changes goes in ticks: the change must not be in that of the copy.
     (probe := package / "probe").touch()

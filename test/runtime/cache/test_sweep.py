@@ -13,15 +13,15 @@ import pytest
 
 import rlx
 from rlx import knobs
+from rlx.compat.compile_cache import CompileCache
 from rlx.errors import ToolchainError
-from rlx.graph import Graph
+from rlx.ir.graph import Graph
 from rlx.lowering.compilation import Options
 from rlx.precision import Precision, types_of
 from rlx.precision.rewrite import with_precision
 from rlx.runtime import _native
 from rlx.runtime.cache import artifacts, objects
 from rlx.runtime.cache.store import Store
-from rlx.runtime.compile_cache import CompileCache
 from rlx.targets.cpu import features as cpus
 from rlx.targets.cpu import make_target
 from rlx.targets.cpu.features import PRESETS, preset, selected
@@ -170,7 +170,7 @@ def test_a_kernel_in_c_is_compiled_again_by_another_compiler(
 
 @contextmanager
 def _registered(name: str) -> Generator[None]:
-    from rlx.ops import base
+    from rlx.ir import op as base
 
     try:
         yield

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from rlx.ops.base import op_class
+from rlx.ir.op import op_class
 from support.jax_ops import pointwise
 from support.jax_ops.networks import (
     attention,

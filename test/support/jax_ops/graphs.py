@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from rlx.graph import Graph, topological
-from rlx.ops.base import Op
-from rlx.ops.value import Value
+from rlx.ir.graph import Graph, topological
+from rlx.ir.op import Op
+from rlx.ir.value import Value
 from support.jax_ops import OPS
 from support.jax_ops.peer import Table, jax, jnp, lax
 

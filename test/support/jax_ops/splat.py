@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlx.ops.gaussians import TILE
+from rlx.ops.splat.gaussians import TILE
 from support.jax_ops.peer import Table, jax, jnp
 
 __all__ = ["OPS"]

@@ -8,10 +8,10 @@ import numpy as np
 
 from rlx.frontends.onnx.edges import size_value
 from rlx.frontends.onnx.node import Node, Result, Rows, constant
-from rlx.ops.attention import Attention
-from rlx.ops.constant import Iota
-from rlx.ops.slicing import Concat
-from rlx.ops.value import Value
+from rlx.ir.value import Value
+from rlx.ops.movement.constant import Iota
+from rlx.ops.movement.slicing import Concat
+from rlx.ops.nn.attention import Attention
 from rlx.types import Dim, DType, SymDim, bool_, i64
 
 __all__ = ["ROWS"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rlx.frontends.onnx.node import Node, Rows, scalar
-from rlx.ops.contraction import MatMul
-from rlx.ops.einsum import einsum
-from rlx.ops.integers import matmul_integer
+from rlx.ir.value import Value
 from rlx.ops.linalg.solve import Det
-from rlx.ops.value import Value
+from rlx.ops.matmul.contraction import MatMul
+from rlx.ops.matmul.einsum import einsum
+from rlx.ops.matmul.quantized import matmul_integer
 
 __all__ = ["ROWS"]
 

@@ -1,5 +1,5 @@
-"""If, Loop and Scan: a branch or a body becomes one of ``rlx.control``, or is imported in place
-where the condition is known."""
+"""If, Loop and Scan: a branch or a body becomes one of ``rlx.ops.control``, or is imported in
+place where the condition is known."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto
 
-from rlx.control import cond, scan, while_loop
 from rlx.errors import UnsupportedError
 from rlx.frontends.onnx.edges import Edge
 from rlx.frontends.onnx.node import Node, Result, Rows, VariesError, constant
 from rlx.frontends.onnx.rows.movement import pick
-from rlx.graph import inner_graph
-from rlx.ops.constant import Iota
-from rlx.ops.movement import is_negative
+from rlx.ir.graph import inner_graph
+from rlx.ir.value import Value
+from rlx.ops.control.builders import cond, scan, while_loop
+from rlx.ops.movement.constant import Iota
+from rlx.ops.movement.movement import is_negative
 from rlx.ops.sugar import concat
-from rlx.ops.value import Value
 from rlx.types import Dim, bool_, i64
 
 __all__ = ["ROWS"]

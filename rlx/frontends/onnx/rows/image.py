@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.frozen import frozen
 from rlx.errors import ShapeError, UnsupportedError
 from rlx.frontends.onnx.node import Node, Rows, constant, scalar
 from rlx.frontends.onnx.rows.movement import pick
-from rlx.ops.gather import Gather
-from rlx.ops.movement import axis_of
-from rlx.ops.slicing import Slice
-from rlx.ops.unary import Abs, Floor, Round
-from rlx.ops.value import Value
-from rlx.records import frozen
+from rlx.ir.value import Value
+from rlx.ops.indexing.gather import Gather
+from rlx.ops.movement.movement import axis_of
+from rlx.ops.movement.slicing import Slice
+from rlx.ops.pointwise.unary import Abs, Floor, Round
 from rlx.types import Dim, SymDim, f32, i64
 
 __all__ = ["ROWS"]

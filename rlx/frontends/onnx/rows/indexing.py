@@ -6,13 +6,13 @@ from rlx.errors import ShapeError, UnsupportedError
 from rlx.frontends.onnx.edges import size_value
 from rlx.frontends.onnx.node import Node, Row, Rows, constant
 from rlx.frontends.onnx.rows.suppression import suppression
-from rlx.ops.along import put_along_axis, scatter_nd
-from rlx.ops.argreduce import ArgMax, ArgMin
-from rlx.ops.constant import Iota
-from rlx.ops.gather import Gather
-from rlx.ops.scatter import Scatter
-from rlx.ops.slicing import Slice
-from rlx.ops.value import Value
+from rlx.ir.value import Value
+from rlx.ops.indexing.along import put_along_axis, scatter_nd
+from rlx.ops.indexing.gather import Gather
+from rlx.ops.indexing.scatter import Scatter
+from rlx.ops.movement.constant import Iota
+from rlx.ops.movement.slicing import Slice
+from rlx.ops.reduction.argreduce import ArgMax, ArgMin
 from rlx.types import Dim, bool_, i64
 
 __all__ = ["ROWS"]

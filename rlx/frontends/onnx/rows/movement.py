@@ -8,11 +8,11 @@ import numpy as np
 
 from rlx.errors import ModelError, ShapeError, UnsupportedError
 from rlx.frontends.onnx.node import Node, Result, Rows, constant
-from rlx.ops.gather import Gather
-from rlx.ops.movement import Expand, Reshape, Transpose, axis_of, is_negative
-from rlx.ops.slicing import Pad, Slice
+from rlx.ir.value import Value
+from rlx.ops.indexing.gather import Gather
+from rlx.ops.movement.movement import Expand, Reshape, Transpose, axis_of, is_negative
+from rlx.ops.movement.slicing import Pad, Slice
 from rlx.ops.sugar import concat, split, squeeze
-from rlx.ops.value import Value
 from rlx.types import Dim, SymDim, broadcast_shapes, i64
 
 __all__ = ["ROWS", "pick", "slices"]

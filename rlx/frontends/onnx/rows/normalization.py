@@ -7,11 +7,11 @@ import math
 from rlx.errors import UnsupportedError
 from rlx.frontends.onnx.node import Node, Result, Rows, full, scalar
 from rlx.frontends.onnx.rows.reduction import log_sum_exp
-from rlx.ops.compare import Eq, Where
-from rlx.ops.normalization import LayerNorm, RmsNorm, Softmax
-from rlx.ops.reduce import ReduceMean, ReduceSum
-from rlx.ops.unary import Abs, Rsqrt, Sqrt
-from rlx.ops.value import Value
+from rlx.ir.value import Value
+from rlx.ops.nn.normalization import LayerNorm, RmsNorm, Softmax
+from rlx.ops.pointwise.compare import Eq, Where
+from rlx.ops.pointwise.unary import Abs, Rsqrt, Sqrt
+from rlx.ops.reduction.reduce import ReduceMean, ReduceSum
 from rlx.types import f32
 
 __all__ = ["ROWS"]

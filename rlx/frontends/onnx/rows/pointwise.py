@@ -8,15 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from rlx.control import while_loop
 from rlx.errors import UnsupportedError
 from rlx.frontends.onnx.node import Node, Row, Rows, constant, scalar
 from rlx.frontends.onnx.tensors import dtype_of
-from rlx.ops.activation import Erf, Gelu, GeluApprox, Sigmoid, Tanh
-from rlx.ops.base import Op
-from rlx.ops.binary import Add, Div, Maximum, Minimum, Mul, Pow, Sub
-from rlx.ops.bits import BitwiseAnd, BitwiseNot, BitwiseOr, BitwiseXor, LeftShift, RightShift
-from rlx.ops.compare import (
+from rlx.ir.op import Op
+from rlx.ir.value import Value
+from rlx.ops.control.builders import while_loop
+from rlx.ops.pointwise.activation import Erf, Gelu, GeluApprox, Sigmoid, Tanh
+from rlx.ops.pointwise.binary import Add, Div, Maximum, Minimum, Mul, Pow, Sub
+from rlx.ops.pointwise.bits import (
+    BitwiseAnd,
+    BitwiseNot,
+    BitwiseOr,
+    BitwiseXor,
+    LeftShift,
+    RightShift,
+)
+from rlx.ops.pointwise.compare import (
     Eq,
     Ge,
     Gt,
@@ -31,9 +39,9 @@ from rlx.ops.compare import (
     Ne,
     Where,
 )
-from rlx.ops.division import Fmod, Remainder
-from rlx.ops.elementary import Acos, Acosh, Asin, Asinh, Atanh, Ceil, Cosh, Sinh
-from rlx.ops.rectifiers import (
+from rlx.ops.pointwise.division import Fmod, Remainder
+from rlx.ops.pointwise.elementary import Acos, Acosh, Asin, Asinh, Atanh, Ceil, Cosh, Sinh
+from rlx.ops.pointwise.rectifiers import (
     Celu,
     Elu,
     HardSigmoid,
@@ -43,9 +51,22 @@ from rlx.ops.rectifiers import (
     Softplus,
     Softsign,
 )
-from rlx.ops.reduce import ReduceMax
-from rlx.ops.unary import Abs, Atan, Cos, Exp, Floor, Log, Neg, Relu, Round, Sign, Sin, Sqrt, Tan
-from rlx.ops.value import Value
+from rlx.ops.pointwise.unary import (
+    Abs,
+    Atan,
+    Cos,
+    Exp,
+    Floor,
+    Log,
+    Neg,
+    Relu,
+    Round,
+    Sign,
+    Sin,
+    Sqrt,
+    Tan,
+)
+from rlx.ops.reduction.reduce import ReduceMax
 from rlx.types import broadcast_shapes, f64
 
 __all__ = ["ROWS"]

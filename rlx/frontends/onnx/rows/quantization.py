@@ -7,10 +7,10 @@ import numpy as np
 from rlx.errors import ShapeError
 from rlx.frontends.onnx.node import Node, Rows
 from rlx.frontends.onnx.tensors import dtype_of
-from rlx.ops.integers import matmul_integer
-from rlx.ops.movement import axis_of
-from rlx.ops.unary import Round
-from rlx.ops.value import Value
+from rlx.ir.value import Value
+from rlx.ops.matmul.quantized import matmul_integer
+from rlx.ops.movement.movement import axis_of
+from rlx.ops.pointwise.unary import Round
 from rlx.types import DType, f32, i32, u8
 
 __all__ = ["ROWS", "rounded"]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlx.control import scan
 from rlx.errors import UnsupportedError
 from rlx.frontends.onnx.node import Node, Result, Rows, constant, full
-from rlx.ops.activation import Sigmoid, Tanh
-from rlx.ops.base import Op
-from rlx.ops.constant import Iota
+from rlx.ir.op import Op
+from rlx.ir.value import Value
+from rlx.ops.control.builders import scan
+from rlx.ops.movement.constant import Iota
+from rlx.ops.pointwise.activation import Sigmoid, Tanh
+from rlx.ops.pointwise.unary import Relu
 from rlx.ops.sugar import concat, split
-from rlx.ops.unary import Relu
-from rlx.ops.value import Value
 from rlx.types import i32
 
 __all__ = ["ROWS"]

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import numpy as np
 
 from rlx.frontends.onnx.node import Node, Row, Rows, full, scalar
-from rlx.ops.base import Op
-from rlx.ops.compare import Eq, Where
-from rlx.ops.movement import axis_of
-from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
-from rlx.ops.scan import Cumprod, Cumsum
-from rlx.ops.topk import TopK
-from rlx.ops.unary import Abs, Exp, Log, Sqrt
-from rlx.ops.value import Value
+from rlx.ir.op import Op
+from rlx.ir.value import Value
+from rlx.ops.movement.movement import axis_of
+from rlx.ops.pointwise.compare import Eq, Where
+from rlx.ops.pointwise.unary import Abs, Exp, Log, Sqrt
+from rlx.ops.reduction.cumulative import Cumprod, Cumsum
+from rlx.ops.reduction.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
+from rlx.ops.reduction.topk import TopK
 from rlx.types import DType
 
 __all__ = ["ROWS", "log_sum_exp"]

@@ -10,8 +10,8 @@ from rlx.errors import ModelError, ShapeError, UnsupportedError
 from rlx.frontends.onnx.edges import is_symbolic, size_value
 from rlx.frontends.onnx.node import Node, Result, Rows, constant
 from rlx.frontends.onnx.tensors import dtype_of
-from rlx.ops.constant import Iota
-from rlx.ops.value import Value
+from rlx.ir.value import Value
+from rlx.ops.movement.constant import Iota
 from rlx.types import dtype, i64
 
 __all__ = ["ROWS"]

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rlx.base.frozen import frozen
 from rlx.errors import UnsupportedError
 from rlx.frontends.onnx.node import Node, Result, Rows, constant, full, scalar
 from rlx.frontends.onnx.rows.quantization import rounded
-from rlx.ops.constant import Iota
-from rlx.ops.conv import Conv, ConvTranspose
-from rlx.ops.max_pool import MaxPool, MaxPoolIndices
-from rlx.ops.pool import MeanPool
-from rlx.ops.reduce import ReduceMax, ReduceMean, ReduceSum
-from rlx.ops.scatter import Scatter
-from rlx.ops.slicing import Pad
-from rlx.ops.unary import Abs
-from rlx.ops.value import Value
-from rlx.records import frozen
+from rlx.ir.value import Value
+from rlx.ops.conv.conv import Conv, ConvTranspose
+from rlx.ops.conv.max_pool import MaxPool, MaxPoolIndices
+from rlx.ops.conv.pool import MeanPool
+from rlx.ops.indexing.scatter import Scatter
+from rlx.ops.movement.constant import Iota
+from rlx.ops.movement.slicing import Pad
+from rlx.ops.pointwise.unary import Abs
+from rlx.ops.reduction.reduce import ReduceMax, ReduceMean, ReduceSum
 from rlx.types import f32, i32, i64
 
 __all__ = ["ROWS"]

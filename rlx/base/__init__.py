@@ -1,0 +1,1 @@
+"""What everything else stands on: clocks, digests, frozen classes, symbolic dims, threads."""

@@ -1,0 +1,1 @@
+"""The kernel builder: registers, memory and loops, printed as MLIR."""

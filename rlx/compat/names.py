@@ -1,0 +1,227 @@
+"""The names of the original system's API, and what expresses each here.
+
+``rlx.prelude`` has them all, and so has ``rlx`` itself beside its own; ``docs/names.md`` is made
+from this table. Where the two systems differ in more than style, what is here follows the rules of
+RLX: errors instead of panics, values instead of node numbers, options by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from rlx.base.frozen import frozen
+
+__all__ = ["AREAS", "LATER", "NAMES", "Name"]
+
+
+@frozen
+class Name:
+    """Where a name is found ("module:attribute"), and how it differs, if it does."""
+
+    target: str
+    note: str = ""
+
+    def load(self) -> Any:
+        """What the name stands for."""
+        module, _, attribute = self.target.partition(":")
+        return getattr(importlib.import_module(module), attribute)
+
+
+def _same(module: str, *names: str) -> dict[str, Name]:
+    """Names that are the same here."""
+    return {name: Name(f"{module}:{name}") for name in names}
+
+
+_OPTIONS = "rlx.lowering.compilation:Options"
+
+AREAS: dict[str, dict[str, Name]] = {
+    "Graphs": {
+        **_same("rlx.ir.graph", "Graph"),
+        "Node": Name("rlx.ir.op:Op", "a node is one use of an op: `graph.nodes()`"),
+        "NodeId": Name("rlx.ir.value:Value", "a typed value, with operators and methods"),
+        "Shape": Name("rlx.types:TensorType", "the dims and the element type of a value"),
+        "Dim": Name("rlx.types:Dim", "an int, or a sum of products of names"),
+        **_same("rlx.types", "DType"),
+        "Element": Name("rlx.types:DType", "an element type says all of an element"),
+        "Op": Name("rlx.ir.op:Op", "a class for each op holds every fact about it"),
+        **_same("rlx.inspect", "NodeOrigin", "node_label"),
+        "Error": Name("rlx.errors:RlxError"),
+    },
+    "Kinds of ops": {
+        **{
+            name: Name(f"rlx.ops.kinds:{name}", "strings, as builder methods take them")
+            for name in ("Activation", "BinaryOp", "CmpOp", "ReduceOp", "MaskKind")
+        },
+        "OpKind": Name("rlx.ops.kinds:OpKind", "the full names of ops"),
+        "ChainStep": Name("rlx.codegen.program:Step", "a step of a fused elementwise program"),
+        "ChainOperand": Name("builtins:int", "a number: inputs come first, then steps"),
+    },
+    "Control flow": {
+        "If": Name("rlx.ops.control.control:Cond"),
+        "While": Name("rlx.ops.control.control:WhileLoop"),
+        **_same("rlx.ops.control.control", "Scan"),
+        "run_if": Name("rlx.compat.subgraphs:run_if", "by the host; `cond` is part of a graph"),
+        "run_while": Name(
+            "rlx.compat.subgraphs:run_while", "by the host; `while_loop` is part of a graph"
+        ),
+        **_same("rlx.compat.subgraphs", "SubgraphCache"),
+    },
+    "Levels": {
+        **_same("rlx.compiler.graph_module", "GraphModule", "GraphStage", "HirModule", "LirModule"),
+        "MirModule": Name(
+            "rlx.compiler.graph_module:MirModule",
+            "of the stage mir, or fused: with regions and a prologue",
+        ),
+        "HirOp": Name("rlx.ops.nn.blocks:Block", "blocks are ops: `graph.linear(x, w)`"),
+        "FusionPolicy": Name(
+            "rlx.compiler.graph_module:FusionPolicy",
+            "of `module.lower(policy)`; DIRECT gives regions",
+        ),
+    },
+    "Fusion": {
+        **_same(
+            "rlx.compiler.stages", "FusionTarget", "fusion_passes", "fusion_passes_for_supported",
+            "supported_for_target", "supports_op",
+        ),
+        "FusionOptions": Name(_OPTIONS, "`fuse=False` keeps ops apart"),
+        **_same("rlx.lowering.report", "FusionReport", "MissedFusion", "MissReason"),
+        "Pass": Name("rlx.lowering.pass_base:Pass", "`run` takes an MLIR module and a Compilation"),
+    },
+    "Compiling": {
+        **_same("rlx.compiler.stages", "CompilePipeline", "CompileResult", "KernelDispatchPolicy"),
+        "CompileOptions": Name(
+            "rlx.runtime.compile_options:CompileOptions",
+            "for `compile_with`; `compile` takes most fields by name. There is no `dce` (what no"
+            " output reaches is no part of a graph), and no `arena_alignment` (64, a cache line and"
+            " the widest vector)",
+        ),
+        "KernelDispatchConfig": Name(_OPTIONS, "`dispatch`, `force_common`, `force_native`"),
+        "KernelDispatchReport": Name("rlx.lowering.report:DispatchReport"),
+        "legalize_for_backend": Name(
+            "rlx.compiler.stages:legalize_for_backend",
+            "the graph in those ops, or an error that lists all",
+        ),
+        **_same(
+            "rlx.compiler.dispatch", "analyze_dispatch", "format_dispatch_report",
+            "format_legalize_error",
+        ),
+        "prepare_graph_for_backend_with_report": Name(
+            "rlx.compiler.stages:prepare_graph_for_backend_with_report",
+            "no module where the report is not `compile_ready`",
+        ),
+        "Precision": Name("rlx.precision:Precision", "bf16 and f16 round the operands of products"),
+        "PrecisionPolicy": Name(
+            "rlx.precision:PrecisionPolicy", "only f32 is changed; custom is a mapping"
+        ),
+        **{
+            name: Name(f"rlx.quant:{name}", "not there yet: using it is an UnsupportedError")
+            for name in ("QuantScheme", "QuantMap", "CalibrationRecord")
+        },
+    },
+    "Running": {
+        **_same("rlx.runtime.session", "Session", "CompiledGraph"),
+        "CompileCache": Name("rlx.compat.compile_cache:CompileCache", "within a process"),
+        "Backend": Name(
+            "rlx.runtime.backend:Backend", "with `supported_ops`, graphs come rewritten to them"
+        ),
+        "ExecutableGraph": Name(
+            "rlx.runtime.backend:ExecutableGraph", "what `Backend.load` gives"
+        ),
+        **_same("rlx.runtime.backend", "register_backend", "backend_for"),
+        "registered_devices": Name("rlx.runtime.backend:devices"),
+        **_same(
+            "rlx.runtime.devices.available", "DEVICE_PRIORITY", "Device", "available_apple_devices",
+            "available_devices", "devices_for", "drain_device", "fastest_among", "fastest_device",
+            "first_unsupported_op", "full_name", "is_available", "supports", "supports_graph",
+            "supports_run_slots",
+        ),
+        **{
+            f"{name}_with_options": Name(
+                f"rlx.runtime.devices.available:{name}", "no option changes what a device runs"
+            )
+            for name in ("first_unsupported_op", "supports_graph")
+        },
+        **_same(
+            "rlx.compiler.stages", "dispatch_report_for_device", "legalize_graph_for_device",
+            "legalize_graph_for_device_with_report",
+        ),
+        **{
+            f"{name}_with_options": Name(f"rlx.compiler.stages:{name}", "options by name")
+            for name in ("dispatch_report_for_device", "legalize_graph_for_device")
+        },
+    },
+    "Several devices": {
+        **_same("rlx.runtime.devices.policy", "DevicePickStrategy", "DevicePolicy"),
+        **_same(
+            "rlx.runtime.devices.graph_devices", "DeviceBenchResult", "DeviceCandidate",
+            "DeviceFallbackError", "GraphDevices",
+        ),
+        **_same(
+            "rlx.runtime.devices.calls", "benchmark_devices", "device_chain_from_env",
+            "device_chain_from_env_key", "device_from_env", "device_from_env_key", "device_label",
+            "device_report", "devices_for_with_policy", "fastest_device_for",
+            "fastest_device_for_with_policy", "graph_param_names", "parse_device",
+            "parse_device_list", "resolve_device", "resolve_device_chain", "run_with_fallback",
+            "warm_all",
+        ),
+        **_same("rlx.runtime.devices.router", "FlexibleSession"),
+        "DeviceRouter": Name(
+            "rlx.runtime.devices.router:DeviceRouter",
+            "a device that has slowed is told by its runs, not by a sensor of heat",
+        ),
+    },
+    "Looking inside": {
+        **_same(
+            "rlx.inspect", "PipelineInspect", "inspect_graph", "inspect_graph_diff", "inspect_hir",
+            "inspect_hir_stats", "inspect_lir", "inspect_mir_diff", "inspect_mir_stats",
+            "inspect_mir_with_diff", "inspect_pipeline",
+        ),
+        "inspect_mir": Name("rlx.inspect:inspect_mir", "a fused module is listed as it is"),
+        "maybe_dump_pipeline": Name(
+            "rlx.lowering.dump:dump_levels", "every compile calls it; `RLX_IR_DUMP` turns it on"
+        ),
+    },
+    "Measuring": {
+        **_same("rlx.base.clock", "Tick", "time_ns"),
+        "trace": Name("rlx.tracing:trace", "writes what ran to a file; graphs are built by Graph"),
+    },
+    "Transforms of signals": {
+        "fft": Name(
+            "rlx.ops.fft.fft:Fft",
+            "the class of the op; a call is `x.fft(n, axis, norm)`: NumPy's, any axis and length",
+        ),
+        "rfft": Name(
+            "rlx.ops.fft.fft:Rfft",
+            "the class of the op; a call is `x.rfft()`: complex, not filled to a power of two",
+        ),
+        "irfft": Name(
+            "rlx.ops.fft.fft:Irfft",
+            "the class of the op; a call is `z.irfft(n)`, of a complex tensor",
+        ),
+        "stft": Name("rlx.ops.fft.spectral:stft", "PyTorch's conventions"),
+    },
+    "Derivatives": {
+        "grad": Name("rlx.autodiff:grad", "of one float: there is no input `d_output`"),
+        "grad_with_loss": Name("rlx.autodiff:value_and_grad", "no input `d_output`"),
+        **_same("rlx.autodiff", "jvp", "hvp"),
+        "vmap": Name("rlx.autodiff:vmap", "`in_axes` names what is batched, at any axis"),
+        "jacfwd": Name("rlx.autodiff:jacfwd", "a graph too; elements at `[*out, *wrt]`"),
+    },
+    "Training": {
+        "compile_training": Name(
+            "rlx.training:compile_training", "one region holds the state; with the optimiser"
+        ),
+    },
+}  # fmt: skip
+"""The names by what they are about."""
+
+NAMES: dict[str, Name] = {name: row for names in AREAS.values() for name, row in names.items()}
+"""All names."""
+
+LATER: dict[str, tuple[str, ...]] = {
+    "Serving": ("KvPagePool", "KvBlockTable", "BatchConstructor"),
+    "Memory": ("DeviceArena",),
+    "Front ends": ("Tracer", "TracedTensor", "rlx_model", "op_registry"),
+}  # fmt: skip
+"""Names of the original's API that stand for nothing here yet."""

@@ -1,0 +1,101 @@
+"""Compiling ahead of time: a graph to an artifact. Importing this loads no compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlx.errors import DeviceError, ShapeError, UnsupportedError
+from rlx.ir.arrays import fixed, typed_array
+from rlx.ir.builders import located
+from rlx.ir.graph import Graph, check_param
+from rlx.ir.op import caller
+from rlx.lowering.compilation import Options
+from rlx.precision import check_precision, types_of
+from rlx.precision.rewrite import with_precision
+from rlx.runtime.artifact import Artifact
+from rlx.runtime.cache.artifacts import find_or_compile
+from rlx.runtime.executable import unknown
+from rlx.targets import default_target, find_target, rank
+
+if TYPE_CHECKING:
+    from rlx.targets.base import Target
+
+__all__ = ["compile_artifact"]
+
+
+@located
+def compile_artifact(
+    graph: Graph,
+    target: str | Sequence[str] | None = None,
+    *,
+    dims: Mapping[str, int] | None = None,
+    params: Mapping[str, Any] | None = None,
+    precision: str = "f32",
+    **options: Any,
+) -> Artifact:
+    """Compile a graph to an artifact, which is saved to a file and runs without a compiler.
+
+    ``target`` is "cpu" (this machine's CPU), a CPU such as "cpu:x86-64-v3", a GPU's API as it is or
+    for some device ("vulkan", "cuda:sm_90"), which need not be here, or a list of one kind: where
+    the artifact is loaded, the best that fits the machine is taken. Without one it is RLX_DEVICE,
+    else "cpu". ``dims`` binds all symbolic dims. The artifact carries ``params`` (arrays by name,
+    beside the values that the graph has); the others are set where it is run. ``precision`` is as
+    for ``Session`` and ``options`` are as for ``Session.compile``.
+
+    Raises ShapeError for a dim without a size, DeviceError for an unknown target, NameError,
+    DTypeError and ShapeError for params that do not fit.
+    """
+    chosen = located(check_precision)(precision)
+    bound = graph.bind(dims) if dims else graph
+    if bound.symbols:
+        raise ShapeError(
+            f"an artifact is for one size of every dim, and {', '.join(sorted(bound.symbols))}"
+            f" of graph {graph.name!r} has none; give dims={{{min(bound.symbols)!r}: 1, ...}}",
+            caller(),
+        )
+    values = _values(bound, {**bound.param_values, **(params or {})})
+    if options.get("donate"):
+        raise UnsupportedError(
+            "an artifact has no donated inputs: whoever loads it could not know; compile with"
+            " Session.compile, or leave donate out"
+        )
+    chosen_options = Options.of(options)
+    wanted = default_target() if target is None else target
+    order = _ordered([wanted] if isinstance(wanted, str) else list(wanted))
+
+    def compiled(t: Target) -> Artifact:
+        types = types_of(chosen, t.features.has)
+        rewritten = with_precision(bound, types)[0] if types.changes else bound
+        key = (t.name, t.features.name)
+        return find_or_compile(rewritten, key, chosen_options, lambda: t)[0]
+
+    first, *others = map(compiled, order)
+    variants = (*first.variants, *(v for other in others for v in other.variants))
+    return replace(first, variants=variants, values=values)
+
+
+def _ordered(names: Sequence[str]) -> list[Target]:
+    """The targets of an artifact, the best first."""
+    targets = {(t.name, t.features.name): t for t in map(find_target, names)}
+    kinds = sorted({t.name for t in targets.values()})
+    if len(kinds) != 1:
+        found = f", found {', '.join(kinds)}; compile one artifact for each" if kinds else ""
+        raise DeviceError(f"an artifact is for one kind of target, such as 'cpu'{found}")
+    return sorted(targets.values(), key=lambda t: rank(t.name, t.features), reverse=True)
+
+
+def _values(graph: Graph, given: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """The params that were given, as arrays of their declared types that nobody can change."""
+    types = {str(v.name): v.type for v in graph.params}
+    values: dict[str, np.ndarray[Any, Any]] = {}
+    for name, value in given.items():
+        if name not in types:
+            raise unknown(name, list(types), "param")
+        t = types[name]
+        a = check_param(name, typed_array(value, name, t.dtype.name, "param"), t)
+        values[name] = fixed(a)
+    return values

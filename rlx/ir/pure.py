@@ -1,0 +1,130 @@
+"""What Python and NumPy ask of objects, and parts of a graph refuse: they never change.
+
+Each refusal says how to write what was meant.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from rlx.errors import GraphError
+from rlx.ir.location import caller
+
+__all__ = ["Fixed", "Pure", "Uncopied"]
+
+_REFLECTED = {
+    "add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__",
+    "floor_divide": "__rfloordiv__", "remainder": "__rmod__", "divmod": "__rdivmod__",
+    "power": "__rpow__", "matmul": "__rmatmul__", "bitwise_and": "__rand__",
+    "bitwise_or": "__ror__", "bitwise_xor": "__rxor__", "left_shift": "__rlshift__",
+    "right_shift": "__rrshift__", "less": "__gt__", "less_equal": "__ge__", "greater": "__lt__",
+    "greater_equal": "__le__", "equal": "__eq__", "not_equal": "__ne__",
+}  # fmt: skip
+"""What an operator between an array and a Value becomes, by the ufunc that NumPy makes of it."""
+
+_METHODS = {
+    "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh",
+    "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh", "conjugate": "conj",
+    "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "equal": "eq",
+    "multiply": "mul", "negative": "neg", "not_equal": "ne", "power": "pow", "rint": "round",
+    "subtract": "sub", "divide": "div", "invert": "bitwise_not",
+}  # fmt: skip
+"""The methods of ufuncs that RLX calls by another name."""
+
+
+class Fixed:
+    """A part of a graph. It never changes, so a copy of it is itself."""
+
+    __slots__ = ()
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise GraphError(
+            f"{self!r} is a part of a graph, and is not pickled alone; pickle the graph, or write"
+            " it by rlx.save",
+            caller(),
+        )
+
+
+class Pure(Fixed):
+    """An object that stands for elements which there are in a run alone."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        raise GraphError(
+            "a Value has no truth value while the graph is built; choose by where(condition, x, y),"
+            " join comparisons by & and |, as in (a < b) & (b < c), and ask by `is` whether two"
+            " names are one Value",
+            caller(),
+        )
+
+    def _no_elements(self, *_: Any, **__: Any) -> Any:
+        raise GraphError(
+            f"a Value has no elements yet ({self!r}); run the graph, or write ops on it", caller()
+        )
+
+    __float__ = __int__ = __index__ = __complex__ = __trunc__ = __array__ = _no_elements
+
+    def __contains__(self, item: Any) -> bool:
+        raise GraphError(
+            "`in` asks for elements, and a Value has none yet; write (x == item).any()", caller()
+        )
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise GraphError(
+            "a Value never changes; make another with where, concat or scatter_add", caller()
+        )
+
+    def __delitem__(self, key: Any) -> None:
+        raise GraphError("a Value never changes; make another with slices and concat", caller())
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise GraphError(
+                f"a Value has no elements to format by {spec!r}; format what a run gives", caller()
+            )
+        return str(self)
+
+    # Without these Python would try x[0], x[1], ... for ever in `for y in x`.
+    __iter__ = None
+    __reversed__ = None
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """An operator with an array on the left; GraphError for other functions of NumPy."""
+        name: str = ufunc.__name__
+        operator = _REFLECTED.get(name)
+        if operator and method == "__call__" and not kwargs and inputs[1] is self:
+            return getattr(self, operator)(inputs[0])
+        from rlx.ir.builders import builder
+
+        own: str = _METHODS.get(name, name)
+        operands = ["x", "y"][: len(inputs)]
+        known = method == "__call__" and builder(own) is not None
+        spelled = f"{operands[0]}.{own}({', '.join(operands[1:])})" if known else "ops on it"
+        name += "" if method == "__call__" else f".{method}"
+        if "out" in kwargs:
+            spelled = "y = x + array and so on, which makes a Value"
+        raise GraphError(
+            f"np.{name} computes on arrays, and a Value has no elements yet; write {spelled}",
+            caller(),
+        )
+
+
+class Uncopied:
+    """What holds memory that a copy would share: it is neither copied nor pickled. ``instead`` says
+    what to do in place of that."""
+
+    instead = (
+        "compile its graph again, which the cache makes quick, or write a file of it by"
+        " rlx.compile_artifact"
+    )
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        kind = type(self).__name__
+        raise GraphError(f"a {kind} is not copied or pickled; {self.instead}", caller())

@@ -1,0 +1,1 @@
+"""Kernels of convolutions, their weights' derivatives, and pooling."""

@@ -1,0 +1,288 @@
+"""Convolutions whose vectors lie along the output channels (``conv`` has them along the columns).
+
+A register tile is some windows times the output channels of a block: a step multiplies two vectors
+of weights by an element of the input for each window. Its windows lie in a row of the image, or
+are whole rows; so their elements are known distances apart, and nothing is computed that is not
+stored. A task is some tiles and some blocks of output channels of a group:
+
+    for each part of the input channels, for each block of output channels, for each tile:
+        for each input channel of the part, for each tap:    sums in registers
+        sums to the strip (scratch); behind the last part transposed, and through the epilogue
+
+A part of the input, and of the weights of a block, stay in the L2 cache while they are in use. A
+sum is one chain of fused multiply-adds over channels and taps, as in ``conv``, so its bits depend
+on no cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from rlx.base.frozen import frozen
+from rlx.codegen.builder import Kernel, KernelTarget, KernelText
+from rlx.codegen.lanes import transposed
+from rlx.codegen.reg import Reg
+from rlx.kernels.conv.channels_plan import (
+    VECTORS,
+    ChannelsTile,
+    ConvChannelsConfig,
+    Span,
+    block_width,
+    strip_rows,
+)
+from rlx.kernels.conv.epilogue import ConvEpilogue
+from rlx.kernels.conv.taps import over_taps
+from rlx.types import i32, i64
+
+__all__ = ["emit"]
+
+
+def emit(name: str, config: ConvChannelsConfig, target: KernelTarget) -> KernelText:
+    """The kernel of a config; ``conv_channels_plan.launch`` gives its sizes."""
+    return _Emitter(name, config, target).emit()
+
+
+AHEAD = 16
+"""Steps from a request for weights to their use."""
+CHANNELS_AHEAD = 8
+"""Channels from a request to their use, for windows of one tap: channels lie far apart, where the
+hardware does not look for the next one."""
+LINE_BYTES = 64
+
+
+@frozen
+class _Block:
+    """A block of output channels: where its weights begin, its first channel, and how many."""
+
+    w: Reg
+    channel: Reg
+    rows: Reg
+
+
+EDGES = ("before", "tap_row", "stride_y", "dilation_y", "low_y", "height", "tap_rows")
+
+
+@frozen
+class _Edges:
+    """Of images: the elements from the first tap of the first window to the image, and from a row
+    of taps to the next; what says which of them are in the image; and how many there are."""
+
+    before: Reg
+    tap_row: Reg
+    stride: Reg
+    dilation: Reg
+    low: Reg
+    height: Reg
+    rows: Reg
+
+    def there(self, k: Kernel, line: Reg) -> tuple[Reg, Reg]:
+        """The rows of taps that are in the image for the windows of a line."""
+        first, step = line * self.stride, self.dilation
+        above = k.maximum(self.low - first, k.index(0))
+        below = k.maximum(self.low + self.height - first, k.index(0))
+        round_up = step - 1
+        return (above + round_up) / step, k.minimum((below + round_up) / step, self.rows)
+
+
+class _Emitter:
+    """Emits one kernel: a method a loop level."""
+
+    def __init__(self, name: str, config: ConvChannelsConfig, target: KernelTarget) -> None:
+        self.k = k = Kernel(name, target)
+        self.config = config
+        self.lanes, self.width = target.lanes(config.dtype), block_width(target, config.dtype)
+        self.strip_rows = strip_rows(target, config)
+        self.strip_size = self.strip_rows * self.width
+        self.x, self.w = k.buffer("x", config.dtype), k.buffer("w", config.dtype)
+        self.offsets = None if config.single or config.images else k.buffer("taps", i64)
+        self.epilogue = ConvEpilogue(k, config.epilogue, config.operands)
+        names = (
+            "x_image", "x_slice", "x_line", "x_main", "x_rest", "x_row", "x_group", "x_channel",
+            "c_image", "c_slice", "c_line", "c_channel", "slices", "lines", "line_tiles",
+            "main_tiles", "tiles", "channels", "taps_count", "outputs", "part", "task_tiles",
+            "tile_tasks", "task_blocks", "row_tasks",
+        )  # fmt: skip
+        (
+            self.x_image, self.x_slice, self.x_line, self.x_main, self.x_rest, self.x_row,
+            self.x_group, self.x_channel, self.c_image, self.c_slice, self.c_line, self.c_channel,
+            self.slices, self.lines, self.line_tiles, self.main_tiles, self.tiles, self.channels,
+            self.taps, self.outputs, self.part, self.task_tiles, self.tile_tasks, self.task_blocks,
+            self.row_tasks,
+        ) = map(k.size, names)  # fmt: skip
+        self.ends = [k.size(f"tile{n}_end") for n in range(len(config.tiles) - 1)]
+        self.edges = _Edges(*map(k.size, EDGES)) if config.images else None
+
+    def emit(self) -> KernelText:
+        self.k.parallel(self.task)
+        return self.k.text()
+
+    def task(self, index: Reg) -> None:
+        """One (group, rows, tiles); tiles vary fastest."""
+        k, width, dt = self.k, self.width, self.config.dtype
+        self.square = k.scratch(dt)
+        self.strip = k.scratch(dt, self.strip_rows * self.lanes * dt.bytes)
+        tile_task, rest = index % self.tile_tasks, index / self.tile_tasks
+        row_task, group = rest % self.row_tasks, rest / self.row_tasks
+        blocks = (self.outputs + (width - 1)) / width
+        depth = self.channels * self.taps
+        begin, first = tile_task * self.task_tiles, row_task * self.task_blocks
+        end = k.minimum(begin + self.task_tiles, self.tiles)
+        last = k.minimum(first + self.task_blocks, blocks)
+
+        def block(c: Reg, b: Reg) -> None:
+            row0 = b * width
+            rows = k.minimum(self.outputs - row0, k.index(width))
+            w = (group * blocks + b) * depth * width
+            found = _Block(w, group * self.outputs + row0, rows)
+            place = (b - first) * self.task_tiles - begin
+            k.loop(begin, end, 1, lambda t: self.tile(found, group, c, t, place + t))
+
+        def part(c: Reg) -> None:
+            k.loop(first, last, 1, lambda b: block(c, b))
+
+        k.loop(0, self.channels, self.part, part)
+
+    def tile(self, block: _Block, group: Reg, c: Reg, t: Reg, place: Reg) -> None:
+        """The channels from ``c`` on of tile ``t``, whose sums are the strip's of that place."""
+        k, config = self.k, self.config
+        number, rest = t % self.line_tiles, t / self.line_tiles
+        line, rest = rest % self.lines, rest / self.lines
+        slice_, image = rest % self.slices, rest / self.slices
+        main = k.minimum(number, self.main_tiles)
+        rest = number - main
+        x = image * self.x_image + slice_ * self.x_slice + line * self.x_line
+        x = x + group * self.x_group + main * self.x_main + rest * self.x_rest
+        there = None
+        if self.edges is not None:
+            x, there = x - self.edges.before, self.edges.there(k, line)
+        out = image * self.c_image + slice_ * self.c_slice + line * self.c_line
+        most, least = config.tiles[0].windows, config.tiles[-1].windows
+        out = out + main * most + rest * least + block.channel * self.c_channel
+        stop = k.minimum(c + self.part, self.channels)
+        strip = k.select(self.part < self.channels, place * self.strip_size, 0)
+
+        def sums(n: int) -> None:
+            self.sums(config.tiles[n], x, block.w, c, stop, strip, there)
+
+        def one_of(n: int) -> None:
+            if n == len(self.ends):
+                sums(n)
+            else:
+                k.when(number < self.ends[n], partial(sums, n), partial(one_of, n + 1))
+
+        one_of(0)
+        count = k.select(number < self.main_tiles, k.index(most), k.index(least))
+        k.when(k.compare("eq", stop, self.channels), lambda: self.finish(block, strip, count, out))
+
+    def sums(
+        self, shape: ChannelsTile, x: Reg, w: Reg, c: Reg, stop: Reg, strip: Reg,
+        there: tuple[Reg, Reg] | None,
+    ) -> None:  # fmt: skip
+        """Add the channels [c, stop) to the sums of a tile in the strip; the first ones begin
+        them. On images, ``there`` are the rows of taps of a tile of one row."""
+        k, dt = self.k, self.config.dtype
+        places = [
+            strip + (p * self.width + v * self.lanes)
+            for p in range(shape.windows) for v in range(VECTORS)
+        ]  # fmt: skip
+        zero = k.const(0.0, dt, self.lanes)
+        start = k.when(
+            c > 0,
+            lambda: [k.load(self.strip, at, self.lanes) for at in places],
+            lambda: [zero] * len(places),
+            [zero] * len(places),
+        )
+        found = self.reduce(shape, x, w, c, stop, start, there)
+        for at, value in zip(places, found, strict=True):
+            k.store(value, self.strip, at, self.lanes)
+
+    def reduce(
+        self, shape: ChannelsTile, x: Reg, w: Reg, c: Reg, stop: Reg, start: list[Reg],
+        there: tuple[Reg, Reg] | None,
+    ) -> list[Reg]:  # fmt: skip
+        """The sums in registers, in the order window, vector."""
+        k, width, line = self.k, self.width, LINE_BYTES // self.config.dtype.bytes
+        starts = [x + self.x_row * r if r else x for r in range(shape.rows)]
+        everywhere = (0, shape.rows), (0, shape.columns)
+
+        def step(
+            at: Reg, weight: Reg, acc: Sequence[Reg], spans: tuple[Span, Span] = everywhere
+        ) -> list[Reg]:
+            vectors = [k.load(self.w, weight + v * self.lanes, self.lanes) for v in range(VECTORS)]
+            for n in range(AHEAD * width, AHEAD * width + width, line):
+                k.prefetch(self.w, weight + n)
+            sums = list(acc)
+            for r in range(*spans[0]):
+                place = starts[r] + at
+                for q in range(*spans[1]):
+                    element = k.load(self.x, place + q * self.config.step if q else place)
+                    element = k.splat(element, self.lanes)
+                    for n, y in enumerate(vectors, (r * shape.columns + q) * VECTORS):
+                        sums[n] = k.fma(element, y, sums[n])
+            return sums
+
+        def channel(c: Reg, *acc: Reg) -> list[Reg]:
+            at = c * self.x_channel
+            if self.edges is not None:
+                weight = w + c * self.taps * width
+                return self.over_rows(shape, at, weight, step, acc, self.edges, there)
+            if self.offsets is None:
+                for first in starts:
+                    k.prefetch(self.x, first + at + self.x_channel * CHANNELS_AHEAD)
+                return step(at, w + c * width, acc)
+            places = at, w + c * self.taps * width
+            return over_taps(k, self.offsets, self.taps, width, step, places, acc)
+
+        return k.loop(c, stop, 1, channel, start)
+
+    def over_rows(
+        self, shape: ChannelsTile, at: Reg, w: Reg, step: Callable[..., list[Reg]],
+        acc: Sequence[Reg], edges: _Edges, there: tuple[Reg, Reg] | None,
+    ) -> list[Reg]:  # fmt: skip
+        """Add the taps of one channel that are in the image, row by row."""
+
+        def row(b: Reg | int, rows: Span, acc: Sequence[Reg]) -> list[Reg]:
+            first, weight = at + edges.tap_row * b, w + len(shape.across) * self.width * b
+            for t, columns in enumerate(shape.across):
+                if columns[0] < columns[1]:
+                    places = first + t * self.config.gap, weight + t * self.width
+                    acc = step(*places, acc, (rows, columns))
+            return list(acc)
+
+        if not shape.down:
+            assert there is not None
+            return self.k.loop(*there, 1, lambda b, *acc: row(b, (0, 1), acc), acc)
+        for b, rows in enumerate(shape.down):
+            acc = row(b, rows, acc) if rows[0] < rows[1] else acc
+        return list(acc)
+
+    def finish(self, block: _Block, strip: Reg, count: Reg, c: Reg) -> None:
+        """The results of a tile: ``count`` neighbours in each output channel of the block."""
+        k, lanes = self.k, self.lanes
+        edges = range(0, self.strip_rows, lanes)
+        left = [k.cast(count, i32) - s for s in edges]
+        masks = [k.first_lanes(n, lanes) for n in left] if k.target.masks else None
+
+        def vector(v: Reg) -> None:
+            at, first = strip + v * lanes, v * lanes
+            for s in edges:
+                found = [k.load(self.strip, at + (s + n) * self.width, lanes) for n in range(lanes)]
+                for n, x in enumerate(transposed(k, found)):
+                    k.store(x, self.square, n * self.strip_rows + s)
+
+            def row(r: Reg, own: Reg, sums: Reg) -> list[Reg]:
+                channel = block.channel + first + r
+                if masks is None:
+                    self.epilogue.stretch(count, self.square, sums, own, channel, lanes)
+                else:
+                    numbers = self.epilogue.numbers(channel)
+                    for s, mask in zip(edges, masks, strict=True):
+                        total = k.load(self.square, sums + s, lanes)
+                        self.epilogue.part(total, numbers, own + s, lanes, mask)
+                return [own + self.c_channel, sums + self.strip_rows]
+
+            rows = k.minimum(block.rows - first, k.index(lanes))
+            k.loop(0, rows, 1, row, [c + first * self.c_channel, k.index(0)])
+
+        k.loop(0, (block.rows + (lanes - 1)) / lanes, 1, vector)

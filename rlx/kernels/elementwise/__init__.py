@@ -1,0 +1,1 @@
+"""Kernels of pointwise programs, and dense copies."""

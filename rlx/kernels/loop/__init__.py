@@ -1,0 +1,1 @@
+"""Kernels of loops whose values stay in registers."""

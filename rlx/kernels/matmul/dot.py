@@ -1,0 +1,108 @@
+"""Instructions that multiply groups of small numbers and add them up: a lane of 32 bits of each
+operand holds a group, and the sum goes to one lane of 32 bits.
+
+- "bf16": pairs of bf16 into f32 (vdpbf16ps). Subnormal operands count as 0, as do subnormal
+  results, and the two products of a pair are added with roundings of the machine's own, each to
+  nearest.
+- "i8": fours of 8-bit integers into i32 (vpdpbusd), one operand unsigned and one signed. Sums wrap
+  and never saturate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlx.codegen.builder import Kernel, KernelTarget
+from rlx.codegen.reg import Buffer, Reg, mlir_type
+from rlx.types import DType, bf16, f32, i8, u8, u32
+
+__all__ = ["dot", "group_of", "joined", "paired", "parts", "store_words", "word", "words"]
+
+_LANES = 16
+_BF16 = "llvm.x86.avx512bf16.dpbf16ps.512"
+_ROUND = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
+_I8 = "llvm.x86.avx512.vpdpbusd.512"
+
+
+def group_of(target: KernelTarget, a: DType, b: DType) -> int:
+    """How many elements a group of two element types has on a target; 1 if there is no instruction
+    for them."""
+    if target.frame != "cpu" or target.vector_bytes != 4 * _LANES:
+        return 1
+    if a is bf16 and b is bf16 and "avx512bf16" in target.has:
+        return 2
+    if a in (i8, u8) and b in (i8, u8) and "avx512vnni" in target.has:
+        return 4
+    return 1
+
+
+def words(k: Kernel, b: Buffer, at: Reg, lanes: int) -> Reg:
+    """``lanes`` consecutive groups from an element offset on."""
+    kind = _kind(b, lanes)
+    raw = k.op(f"vector.load {b.name}[{at.name}] : {b.mlir}, {kind}", u32, lanes)
+    return k.op(f"vector.bitcast {raw.name} : {kind} to {mlir_type(u32, lanes)}", u32, lanes)
+
+
+def word(k: Kernel, b: Buffer, at: Reg) -> Reg:
+    """One group, as a scalar."""
+    return k.extract(words(k, b, at, 1), 0)
+
+
+def joined(k: Kernel, elements: Sequence[Reg], dt: DType) -> Reg:
+    """The groups of vectors of elements, first element lowest; f32 becomes the bf16 next to it."""
+    out: Reg | None = None
+    for n, x in enumerate(elements):
+        if dt is bf16:
+            bits = k.bitcast(k.round_to(x, bf16), u32)
+            part = bits & 0xFFFF0000 if n else bits >> 16
+        else:
+            part = (k.cast(x, u32) & 0xFF) << 8 * n
+        out = part if out is None else out | part
+    assert out is not None
+    return out
+
+
+def paired(k: Kernel, first: Reg, second: Reg) -> Reg:
+    """Pairs of vectors of f32, each rounded to bf16; subnormal numbers count as 0."""
+    kind = f"vector<{2 * _LANES}xbf16>"
+    rounded = k.op(
+        f'llvm.call_intrinsic "{_ROUND}"({second.name}, {first.name}) :'
+        f" ({second.mlir}, {first.mlir}) -> {kind}",
+        u32,
+        _LANES,
+    )
+    order = [n // 2 + n % 2 * _LANES for n in range(2 * _LANES)]
+    text = f"vector.shuffle {rounded.name}, {rounded.name} {order} : {kind}, {kind}"
+    mixed = k.op(text, u32, _LANES)
+    return k.op(f"vector.bitcast {mixed.name} : {kind} to {mlir_type(u32, _LANES)}", u32, _LANES)
+
+
+def parts(k: Kernel, x: Reg) -> tuple[Reg, Reg]:
+    """The numbers of vectors of pairs of bf16, as f32."""
+    return k.bitcast(x << 16, f32), k.bitcast(x & 0xFFFF0000, f32)
+
+
+def store_words(k: Kernel, x: Reg, b: Buffer, at: Reg) -> None:
+    """Write groups from an element offset on."""
+    kind = _kind(b, x.lanes)
+    raw = k.op(f"vector.bitcast {x.name} : {x.mlir} to {kind}", x.dtype, x.lanes)
+    k.line(f"vector.store {raw.name}, {b.name}[{at.name}] : {b.mlir}, {kind}")
+
+
+def _kind(b: Buffer, lanes: int) -> str:
+    element = "i16" if b.dtype is bf16 else "i8"
+    return f"vector<{lanes * (4 // b.dtype.bytes)}x{element}>"
+
+
+def dot(k: Kernel, x: Reg, y: Reg, total: Reg) -> Reg:
+    """``total`` plus the products of two operands, group by group; by the type of ``total``, f32
+    for "bf16" and i32 for "i8". Of integers x is the unsigned one and y the signed one."""
+    elements, name = ("32xbf16", _BF16) if total.dtype.is_float else ("64xi8", _I8)
+    kind, wide = f"vector<{elements}>", mlir_type(u32, _LANES)
+    parts = [k.op(f"vector.bitcast {v.name} : {wide} to {kind}", u32, _LANES).name for v in (x, y)]
+    args = ", ".join([total.name, *parts])
+    return k.op(
+        f'llvm.call_intrinsic "{name}"({args}) : ({total.mlir}, {kind}, {kind}) -> {total.mlir}',
+        total.dtype,
+        total.lanes,
+    )

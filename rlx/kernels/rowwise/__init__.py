@@ -1,0 +1,1 @@
+"""Kernels that run a program on each row."""

@@ -1,0 +1,1 @@
+"""Sorting networks, merges and scans along an axis."""

@@ -1,1 +1,0 @@
-"""How what a family claims is lowered to the kernels of a GPU (``rlx.kernels.gpu``)."""

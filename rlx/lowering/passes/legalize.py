@@ -1,0 +1,75 @@
+"""legalize: composites that no kernel family claims become what they expand to.
+
+What is left is run by a family, by its own loop nest, or moves nothing; anything else cannot be
+compiled for the target, and all such ops are listed at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from rlx._mlir import ir
+from rlx.dialects.bridge import expand_all, is_mir, place_of, signature
+from rlx.errors import UnsupportedError
+from rlx.ir.op import op_class
+from rlx.lowering.base import Compilation, Pass, functions, op_counts
+from rlx.lowering.select.table import not_native, select
+from rlx.ops.kinds import runnable
+
+__all__ = ["Legalize"]
+
+
+class Legalize(Pass):
+    """Expand composites without a kernel; refuse ops that have no way to run."""
+
+    name = "legalize"
+
+    def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
+        options = compilation.options
+        compilation.fusion.before = op_counts(module)
+        verdicts: dict[tuple[Any, ...], bool] = {}
+
+        def unclaimed(op: ir.Operation) -> bool:
+            if not is_mir(op) or op.name in ("mir.fused", "mir.yield"):
+                return False
+            if not op_class(op.name).composite():
+                return False
+            key = signature(op)
+            if key not in verdicts:
+                families = compilation.target.families if options.native(op.name) else ()
+                family, reasons = select(compilation.regions.of(op), families)
+                verdicts[key] = family in (None, "common")
+                if verdicts[key] and op.name in options.force_native:
+                    raise not_native(op.name, compilation.target.name, reasons, place_of(op))
+            if verdicts[key]:
+                compilation.dispatch.rewritten[op.name.split(".")[1]] += 1
+                compilation.hit(self.name, f"expand {op.name}")
+            return verdicts[key]
+
+        for f in functions(module).values():
+            for block in f.regions[0].blocks:
+                while expand_all(block, unclaimed, lambda node: False):
+                    pass
+        _check(module, compilation)
+        return module
+
+
+def _check(module: ir.Module, compilation: Compilation) -> None:
+    missing: Counter[str] = Counter()
+    first: dict[str, tuple[str, int]] = {}
+    for f in functions(module).values():
+        for op in (v.operation for b in f.regions[0].blocks for v in b.operations):
+            if not is_mir(op) or op.name in ("mir.fused", "mir.yield"):
+                continue
+            if not runnable(op_class(op.name)):
+                missing[op.name] += 1
+                first.setdefault(op.name, place_of(op))
+    if missing:
+        listed = ", ".join(
+            f"{name} x {n} (first at {first[name][0]}:{first[name][1]})"
+            for name, n in missing.items()
+        )
+        raise UnsupportedError(
+            f"no kernel and no loop nest on {compilation.target.name} for: {listed}"
+        )

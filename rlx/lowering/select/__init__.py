@@ -1,0 +1,1 @@
+"""Kernel selection: from fused regions to launches over views of memories."""

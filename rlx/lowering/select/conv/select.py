@@ -1,0 +1,174 @@
+"""Convolutions and their adjoints: the input in planes, the weights in blocks, the rest is the
+epilogue."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from rlx._mlir import ir
+from rlx.ir.value import Value
+from rlx.kernels.conv import layout as conv_layout
+from rlx.kernels.conv import planes as conv
+from rlx.kernels.conv.layout import BlocksConfig
+from rlx.kernels.conv.planes import ConvShape, OperandKind
+from rlx.kernels.matmul.tile import accumulate_type
+from rlx.lowering.region import Region
+from rlx.lowering.select.builder import Lowering
+from rlx.lowering.select.conv.strategies import ConvWay, Layer, images_of, triple, way_of
+from rlx.lowering.select.selector import ProgramBuilder, Selector, spread_source
+from rlx.lowering.select.views import View
+from rlx.ops.conv.conv import Conv, ConvTranspose
+from rlx.ops.movement.constant import literal
+from rlx.ops.movement.movement import Expand
+from rlx.types import Shape
+
+__all__ = ["SELECTOR"]
+
+
+class Convolution:
+    """A conv or conv_transpose of floats first, then pointwise ops on its result's shape."""
+
+    def claim(self, region: Region) -> str | None:
+        work = [n for n in region.nodes if not isinstance(n, Expand) and literal(n) is None]
+        if not work or not isinstance(work[0], Conv | ConvTranspose):
+            return "it does not begin with a convolution"
+        first = work[0]
+        if not first.out.dtype.is_float:
+            return f"the convolution is on {first.out.dtype}"
+        if any(d == 0 for v in (first.out, *first.present) for d in v.shape):
+            return "a dim is empty"
+        if any(spread_source(v) not in region.leaves for v in first.present):
+            return "an operand of the convolution is computed inside"
+        for n in work[1:]:
+            if not n.pointwise:
+                return f"{n.short} is not pointwise"
+            if n.out.shape != first.out.shape:
+                return f"{n.short} is on another shape than the convolution"
+            for v in n.present:
+                reason = self._operand(v, first.out.shape)
+                if reason is not None:
+                    return reason
+        return None
+
+    def _operand(self, v: Value, out: Shape) -> str | None:
+        source = spread_source(v)
+        if source.op is not None:
+            number = literal(source.op) is not None
+            if v.shape == out and (source is v or number):
+                return None
+            if not number:
+                return "an operand is broadcast from inside"
+        if _kind(source.shape, out) is None:
+            return f"an operand {list(source.shape)} is no number a channel of the result"
+        return None
+
+    def lower(self, region: Region, lowering: Lowering) -> None:
+        node = next(n for n in region.nodes if isinstance(n, Conv | ConvTranspose))
+        builder = ProgramBuilder([node.out])
+        for n in region.nodes:
+            if n.pointwise:
+                builder.add(n)
+        program = builder.build(region.outs[0])
+        extra: list[View] = []
+        kinds: list[OperandKind] = []
+        for v in builder.inputs[1:]:
+            source = spread_source(v)
+            kind = _kind(source.shape, node.out.shape)
+            assert kind is not None
+            extra.append(lowering.dense(region.leaves[source]))
+            kinds.append(kind)
+        shape, dt = _shape(node), accumulate_type(node.out.dtype)
+        x, w = (region.leaves[spread_source(v)] for v in node.present)
+        source = lowering.view(x).expand(node.x.type.static_shape)
+        layer = Layer(lowering, shape, dt, program, tuple(kinds))
+        way = way_of(layer, source)
+        blocks = _blocks(lowering, w, node, way, BlocksConfig(node.w.dtype, dt, way.rows))
+        result = lowering.result(region.op.results[0])
+        count = way.images_at_once(source)
+        for first in range(0, shape.images, count):
+            images = min(count, shape.images - first)
+            planes, taps, config, launch = way.plan(images_of(source, first, images))
+            own = [
+                images_of(v, first, images) if kind == "full" else v
+                for v, kind in zip(extra, kinds, strict=True)
+            ]
+            views = [planes, blocks, *taps, *own, images_of(result, first, images)]
+            lowering.launch("conv", config, views, launch, region.flops * images // shape.images)
+
+
+def _kind(shape: Shape, out: Shape) -> OperandKind | None:
+    """How an operand that broadcasts to ``out`` is addressed."""
+    own = (*([1] * (len(out) - len(shape))), *shape)
+    if own == out:
+        return "full"
+    if all(d == 1 for d in own):
+        return "scalar"
+    return "channel" if own == (1, out[1], *[1] * (len(out) - 2)) else None
+
+
+def _shape(node: Conv | ConvTranspose) -> ConvShape:
+    """The convolution that a node is: the adjoint is one over its input with zeros between the
+    elements, with the weights mirrored."""
+
+    x, out, kernel = node.x.type.static_shape, node.out.type.static_shape, node.windows.taps
+    stride, spread, low = node.stride, (1,) * len(kernel), node.low
+    if isinstance(node, ConvTranspose):
+        stride, spread = spread, stride
+        low = tuple(
+            d * (k - 1) - lo for d, k, lo in zip(node.dilation, kernel, node.low, strict=True)
+        )
+    return ConvShape(
+        x[0], node.groups, x[1] // node.groups, out[1] // node.groups,
+        triple(x[2:], 1), triple(out[2:], 1), triple(kernel, 1), triple(stride, 1),
+        triple(low, 0), triple(node.dilation, 1), triple(spread, 1),
+    )  # fmt: skip
+
+
+def _blocks(
+    lowering: Lowering,
+    leaf: ir.Value,
+    node: Conv | ConvTranspose,
+    way: ConvWay,
+    config: BlocksConfig,
+) -> View:
+    """The weights in blocks. Those that depend on params alone are packed by the prologue, once
+    for all uses."""
+    static = lowering.static_of(leaf)
+    if static is None:
+        return _packed(lowering, lowering.view(leaf), node, way, config)
+    key = ("blocks", static, node.groups, isinstance(node, ConvTranspose), config.rows, way.across)
+    if key not in lowering.packs:
+        with lowering.prologue_of(static):
+            lowering.packs[key] = _packed(lowering, lowering.view(static), node, way, config)
+    return lowering.packs[key]
+
+
+def _packed(
+    lowering: Lowering,
+    source: View,
+    node: Conv | ConvTranspose,
+    way: ConvWay,
+    config: BlocksConfig,
+) -> View:
+    source, shape = source.expand(node.w.type.static_shape), way.layer.shape
+    mirrored = isinstance(node, ConvTranspose)
+    if config.rows == 1 and config.source is config.target and source.is_dense and not mirrored:
+        return source
+    own, taps = source.shape[:2], math.prod(source.shape[2:])
+    wanted = (shape.groups, own[0] // shape.groups, own[1], taps)
+    found = source.reshape(wanted) or lowering.copied(source).reshape(wanted)
+    assert found is not None, "a dense view takes any shape"
+    group, first, second, tap = found.strides
+    strides = (group, second, first, -tap) if mirrored else (group, first, second, tap)
+    if way.across:
+        shape = replace(shape, groups=1, channels=1, outputs=shape.groups)
+        strides = (0, group, 0, strides[3])
+    packed = lowering.fresh(config.target, (conv.packed_size(shape, config.rows),))
+    start = (taps - 1) * tap if mirrored else 0
+    launch = conv_layout.blocks_launch(config, shape, strides, start)
+    lowering.launch("conv_layout", config, [found, packed], launch)
+    return packed
+
+
+SELECTOR: Selector = Convolution()

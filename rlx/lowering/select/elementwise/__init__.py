@@ -1,0 +1,1 @@
+"""Selection of pointwise kernels and copies."""

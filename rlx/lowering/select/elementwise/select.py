@@ -1,0 +1,152 @@
+"""Pointwise chains: one loop over the result, operands read through their strides."""
+
+from __future__ import annotations
+
+from rlx._mlir import ir
+from rlx.base.frozen import frozen
+from rlx.codegen.reg import Number
+from rlx.ir.op import Op
+from rlx.ir.value import Value
+from rlx.kernels.elementwise import emit as elementwise
+from rlx.kernels.elementwise.gathered_operand import Take
+from rlx.lowering.region import Region
+from rlx.lowering.rules import splat_of
+from rlx.lowering.select.builder import Lowering
+from rlx.lowering.select.index.gather import views_of
+from rlx.lowering.select.selector import ProgramBuilder, Selector, spread_source
+from rlx.lowering.select.views import Memory, View
+from rlx.ops.indexing.gather import Gather
+from rlx.ops.movement.constant import Iota, literal
+from rlx.ops.movement.movement import Expand, Reshape
+from rlx.types import Shape
+
+__all__ = ["SELECTOR"]
+
+_NOWHERE = Memory("arena")
+
+
+class Elementwise:
+    """Regions of pointwise ops of one shape; what broadcasts comes from outside the region."""
+
+    def claim(self, region: Region) -> str | None:
+        shape = region.outs[0].shape
+        work = [n for n in region.nodes if n.pointwise]
+        if not work:
+            return "it holds no pointwise op"
+        if work[-1].out is not region.outs[0]:
+            return "its result is not pointwise"
+        reasons = (_refusal(n, shape, region) for n in region.nodes)
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def lower(self, region: Region, lowering: Lowering) -> None:
+        builder = ProgramBuilder(numbers=_numbers(region, lowering))
+        for n in region.nodes:
+            if n.pointwise:
+                builder.add(n)
+        out = region.outs[0]
+        program = builder.build(out)
+        shape = out.type.static_shape
+        counters = [_counter(v) for v in builder.inputs]
+        taken = _taken(builder, region, lowering)
+        program = program.behind([t.index.dtype for t in taken.values()])
+        apart = {view.memory for t in taken.values() for view in (t.index, t.table)}
+        inputs: list[View] = [t.index for t in taken.values()]
+        read: list[tuple[ir.Value, View]] = []
+        for v, c in zip(builder.inputs, counters, strict=True):
+            if v in taken:
+                inputs.append(taken[v].table)
+                continue
+            inputs.append((self._input(v, region, lowering) if c is None else c).expand(shape))
+            if c is None and inputs[-1].memory not in apart:
+                read.append((region.leaves[spread_source(v)], inputs[-1]))
+        result = lowering.result_over(region.op.results[0], read)
+        views = [v for v in inputs if v.memory is not _NOWHERE]
+        config, launch = elementwise.launch(
+            program,
+            shape,
+            [v.strides for v in inputs],
+            [result.strides],
+            lowering.block,
+            in_place=any(v.memory is result.memory for v in views),
+            counted=[n for n, c in enumerate(counters, len(taken)) if c is not None],
+            taken=[(t.take, t.sizes) for t in taken.values()],
+        )
+        lowering.launch("elementwise", config, [*views, result], launch, region.flops)
+
+    def _input(self, v: Value, region: Region, lowering: Lowering) -> View:
+        return lowering.view(region.leaves[spread_source(v)])
+
+
+def _refusal(n: Op, shape: Shape, region: Region) -> str | None:
+    """Why a node does not belong in a region of a shape; None if it does."""
+    if n.pointwise:
+        alike = all(v.shape == shape for v in (n.out, *n.present))
+        return None if alike else f"{n.short} is on another shape than the result"
+    if _counter(n.out) is not None:
+        return None
+    if isinstance(n, Expand):
+        source = spread_source(n.out)
+        if source in region.leaves or (source.op is not None and literal(source.op) is not None):
+            return None
+        return f"{n.short} broadcasts a value that is computed inside"
+    if isinstance(n, Gather):
+        if n.out.shape != shape or not {n.table, n.indices} <= region.leaves.keys():
+            return f"{n.short} is of another shape, or of a value that is computed inside"
+        if n.mode == "fault" or n.out.dtype.is_complex or not n.table.shape[n.axis]:
+            return f"{n.short} may fault, is of complex numbers, or of an empty axis"
+        return None
+    return None if literal(n) is not None else f"{n.short} is not pointwise"
+
+
+@frozen
+class _Taken:
+    """An input that is read by index: the indices, the table, and what a kernel is told of them."""
+
+    take: Take
+    index: View
+    table: View
+    sizes: list[int]
+
+
+def _taken(builder: ProgramBuilder, region: Region, lowering: Lowering) -> dict[Value, _Taken]:
+    """Those of a program whose inputs come behind their indices."""
+    nodes = {v: v.op for v in builder.inputs if isinstance(v.op, Gather)}
+    number = {v: n for n, v in enumerate(builder.inputs)}
+    out: dict[Value, _Taken] = {}
+    for n, (v, node) in enumerate(nodes.items()):
+        table = lowering.view(region.leaves[node.table])
+        index, at = views_of(node, lowering.view(region.leaves[node.indices]), table)
+        step = table.strides[node.axis]
+        take = Take(len(nodes) + number[v], n, node.mode, step == 1)
+        out[v] = _Taken(take, index, at, take.sizes(table.shape[node.axis], step, 0))
+    return out
+
+
+def _numbers(region: Region, lowering: Lowering) -> dict[Value, Number]:
+    """The operands that repeat a number and stand outside the region, as they do beside an op that
+    nothing fuses with: code has the number, where a memory of it would be read."""
+    if lowering.target.kernels.frame == "gpu":
+        return {}
+    found = {v: splat_of(leaf) for v, leaf in region.leaves.items()}
+    return {v: x.item() for v, x in found.items() if x is not None}
+
+
+def _counter(v: Value) -> View | None:
+    """The strides by which an iota of integers, also reshaped and broadcast, counts: its elements
+    are the offsets in a memory that there is not. None for any other value."""
+    match v.op:
+        case Iota(dtype=dt, axis=axis) if dt.is_int:
+            shape = v.type.static_shape
+            steps = tuple(int(d == axis) for d in range(len(shape)))
+            return View(_NOWHERE, dt, shape, steps)
+        case Reshape(x=x):
+            inner = _counter(x)
+            return None if inner is None else inner.reshape(v.type.static_shape)
+        case Expand(x=x):
+            inner = _counter(x)
+            return None if inner is None else inner.expand(v.type.static_shape)
+        case _:
+            return None
+
+
+SELECTOR: Selector = Elementwise()

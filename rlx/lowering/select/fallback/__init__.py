@@ -1,0 +1,1 @@
+"""Selection of what no other family claims."""

@@ -1,0 +1,45 @@
+"""The common way: an op by its own loop nest, on dense operands."""
+
+from __future__ import annotations
+
+from rlx.kernels.fallback import emit as common
+from rlx.kernels.fallback.emit import CommonConfig
+from rlx.lowering.region import Region
+from rlx.lowering.select.builder import Lowering
+from rlx.lowering.select.selector import Selector
+from rlx.lowering.select.views import View
+from rlx.types import i64
+
+__all__ = ["SELECTOR"]
+
+
+class Common:
+    """A single op with a loop nest or a formula; what moves data alone has a loop nest too."""
+
+    def claim(self, region: Region) -> str | None:
+        node = region.nodes[0]
+        if len(region.nodes) != 1:
+            return "it is a fused region"
+        if not (node.pointwise or hasattr(type(node), "loops")):
+            return f"{node.short} has no loop nest"
+        return None
+
+    def lower(self, region: Region, lowering: Lowering) -> None:
+        node = region.nodes[0]
+        frame = lowering.target.kernels.frame
+        unread = tuple(n for n, r in enumerate(region.op.results) if not any(True for _ in r.uses))
+        config = CommonConfig.of(node, unread if frame == "cpu" else ())
+        operands = [lowering.dense(region.leaves[v]) for v in node.present]
+        results = [lowering.result(r) for r in region.op.results]
+        needed = common.workspaces(config, frame)
+        rooms = [lowering.fresh(t.dtype, t.static_shape) for t in needed]
+        messages = common.faults(config)
+        sites = [lowering.site(m) for m in messages]
+        error = [View.dense(lowering.error, i64, (2,))] if messages else []
+        launch = common.launch(config, sites[0] if sites else 0, frame)
+        views = [*operands, *results, *rooms, *error]
+        moved = sum(v.bytes for v in (*operands, *results))
+        lowering.launch("common", config, views, launch, region.flops, moved)
+
+
+SELECTOR: Selector = Common()

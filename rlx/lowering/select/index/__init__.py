@@ -1,0 +1,1 @@
+"""Selection of the kernels of gathers and scatters."""

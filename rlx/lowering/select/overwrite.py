@@ -1,0 +1,139 @@
+"""Results written over what they replace: carried values of loops, donated inputs, and large values
+that the kernel of the result reads as the last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlx._mlir import ir
+from rlx.dialects.control import is_barrier
+from rlx.lowering.region import Region, producer, reads
+from rlx.lowering.select.builder import Lowering
+from rlx.lowering.select.table import select
+from rlx.lowering.select.views import View
+from rlx.ops.indexing.gather import Gather
+
+__all__ = ["Lives", "Overwrites", "write"]
+
+LARGE = 1 << 18
+"""Bytes from which a value is worth writing over: a kernel in place does its last elements one by
+one."""
+
+
+class Overwrites:
+    """Which results of a block's ops may be written over an older value at once."""
+
+    def __init__(self, block: ir.Block, lowering: Lowering) -> None:
+        self.lowering = lowering
+        self.ops = [item.operation for item in block.operations]
+        self.at = {op: n for n, op in enumerate(self.ops)}
+        self.readers: dict[ir.Value, list[int]] = {}
+        for n, op in enumerate(self.ops):
+            for v in dict.fromkeys(reads(op)):
+                self.readers.setdefault(v, []).append(n)
+
+    def allowed(self, old: ir.Value, new: ir.Value) -> bool:
+        """Whether the op that makes ``new`` may write it over ``old``.
+
+        Nothing reads the old value, or a view of it, behind that op; and the op itself only element
+        by element: that is done in place.
+        """
+        maker = producer(new)
+        if maker is None or maker not in self.at or self._is_view(maker):
+            return False
+        made = self.at[maker]
+        todo = [old]
+        while todo:
+            v = todo.pop()
+            for n in self.readers.get(v, ()):
+                if n > made or (n == made and (v != old or not self._by_elements(maker, old))):
+                    return False
+                if self._is_view(self.ops[n]):
+                    todo += self.ops[n].results
+        return True
+
+    def _is_view(self, op: ir.Operation) -> bool:
+        return _is_view(op, self.lowering)
+
+    def _by_elements(self, op: ir.Operation, old: ir.Value) -> bool:
+        """Whether an op's kernel reads a value element by element, each before it is written."""
+        lowering = self.lowering
+        if op.name == "func.call" or not lowering.compilation.options.native(op.name):
+            return False
+        if lowering.target.kernels.frame == "gpu":
+            return False  # many devices let no kernel write what it has bound for reading too
+        region = lowering.compilation.regions.of(op)
+        family = select(region, lowering.target.families)[0]
+        if family == "elementwise":
+            return not _by_index(region, old)
+        return family in ("contraction", "conv") and _in_epilogue(region, old)
+
+
+class Lives:
+    """Which op of a block reads what a value shows last: the value, or another view of it."""
+
+    def __init__(self, block: ir.Block, lowering: Lowering) -> None:
+        self.at: dict[ir.Operation, int] = {}
+        self.roots: dict[ir.Value, ir.Value] = {}
+        self.last: dict[ir.Value, int] = {}
+        for n, item in enumerate(block.operations):
+            op = item.operation
+            self.at[op] = n
+            for v in reads(op):
+                self.last[self._root(v)] = n
+            if _is_view(op, lowering):
+                # A barrier has a result for every operand, and a view has one.
+                for result, v in zip(op.results, op.operands, strict=False):
+                    self.roots[result] = self._root(v)
+
+    def _root(self, v: ir.Value) -> ir.Value:
+        return self.roots.get(v, v)
+
+    def over(self, op: ir.Operation, v: ir.Value, view: View) -> bool:
+        """Whether the result of ``op`` may lie in the memory of ``v``, all of which ``view`` shows:
+        ``op`` is the last that reads it, and a kernel of the block has made it."""
+        root = self._root(v)
+        maker, size = producer(root), view.memory.size
+        return (
+            maker is not None
+            and maker in self.at
+            and maker.name != "func.call"
+            and self.last[root] == self.at[op]
+            and view.memory.role == "arena"
+            and view.is_dense
+            and size >= LARGE
+            and view.bytes == size
+        )
+
+
+def _is_view(op: ir.Operation, lowering: Lowering) -> bool:
+    """Whether the results of an op may lie where its operands do."""
+    return op.name in lowering.view_ops or is_barrier(op, lowering.functions)
+
+
+def _by_index(region: Region, old: ir.Value) -> bool:
+    """Whether a gather of a region reads a value, in whatever order."""
+    read = [region.leaves.get(v) for n in region.nodes if isinstance(n, Gather) for v in n.present]
+    return any(v == old for v in read if v is not None)
+
+
+def _in_epilogue(region: Region, old: ir.Value) -> bool:
+    """Whether only pointwise ops of a region read a value, and none broadcasts it."""
+    leaves = {leaf for leaf, v in region.leaves.items() if v == old}
+    readers = [n for n in region.nodes if not leaves.isdisjoint(n.present)]
+    return all(n.pointwise for n in readers)
+
+
+def write(values: Sequence[ir.Value], places: Sequence[View], lowering: Lowering) -> None:
+    """Copy values to where they are wanted, unless they lie there already.
+
+    A value may lie where another one is wanted: such are set aside before the first is written.
+    """
+    found = [lowering.view(v) for v in values]
+    taken = {id(p.memory) for p in places}
+    for i, (view, place) in enumerate(zip(found, places, strict=True)):
+        if view != place and id(view.memory) in taken:
+            found[i] = lowering.copied(view)
+    for view, place in zip(found, places, strict=True):
+        if view != place:
+            lowering.copy(view, place)

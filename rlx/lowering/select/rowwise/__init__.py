@@ -1,0 +1,1 @@
+"""Selection of row-wise kernels."""

@@ -1,0 +1,1 @@
+"""Control flow: its ops, what builds them, and their rules of differentiation and batching."""

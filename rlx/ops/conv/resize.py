@@ -1,0 +1,169 @@
+"""Images in another size: by the nearest element, or linear or cubic interpolation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlx.errors import DTypeError, GraphError, ShapeError
+from rlx.ir.op import Array, attr, bad, operand, sample
+from rlx.ir.value import Value
+from rlx.ops.indexing.gather import Gather
+from rlx.ops.movement.constant import Constant
+from rlx.ops.movement.rearrange import repeat
+from rlx.ops.nn.blocks import Block
+from rlx.ops.nn.heads import check_choice
+from rlx.ops.pointwise.cast import widened
+from rlx.types import TensorType
+
+__all__ = ["Resize"]
+
+CUBIC = -0.75
+"""The slope parameter of the cubic kernel (R. Keys, 1981), PyTorch's and that of ONNX."""
+
+MODES = ("nearest", "linear", "cubic")
+COORDINATES = ("half_pixel", "align_corners", "asymmetric")
+
+
+class Resize(Block, name="hir.resize"):
+    """Images ``[N, C, *S]`` in other spatial sizes, of any number of axes.
+
+    Element o along an axis of ``new`` elements is at the place s of the old axis:
+
+    - "half_pixel": ``s = (o + 0.5) * old / new - 0.5``, so that the images' borders coincide;
+    - "align_corners": ``s = o * (old - 1) / (new - 1)``, so that the outermost elements do;
+    - "asymmetric": ``s = o * old / new``.
+
+    "nearest" takes element ``floor(s)``, with "half_pixel" that whose square holds the place, and
+    all element types; it copies where an axis grows or shrinks by a whole factor. "linear" and
+    "cubic" interpolate axis by axis, past the border with the element at it, and smooth nothing
+    when they shrink. In PyTorch's terms: nearest "asymmetric" is its "nearest", nearest
+    "half_pixel" its "nearest-exact", and the others have its ``align_corners`` false or true.
+    """
+
+    x: Value = operand("[N, C, *S]")
+    sizes: tuple[int, ...] = attr(doc="the new spatial sizes")
+    mode: str = attr("nearest", '"nearest", "linear" or "cubic"')
+    coordinates: str = attr("half_pixel", '"half_pixel", "align_corners" or "asymmetric"')
+
+    samples = (
+        sample("1x2x3x2xT", sizes=(6, 4), coordinates="asymmetric"),
+        sample("2x1x5xT", sizes=(3,), mode="linear"),
+        sample("1x1x3x4xT", sizes=(5, 2), mode="cubic", coordinates="align_corners"),
+        sample("1x1x2x2x2xT", sizes=(3, 2, 1), mode="linear", coordinates="align_corners"),
+    )
+    bads = (
+        bad("1x1x4xf32", match="1 spatial axes", error=ShapeError, sizes=(2, 2)),
+        bad("4xf32", match=r"\[N, C, \*S\]", error=ShapeError, sizes=()),
+        bad("1x1x4xf32", match="at least 1", error=ShapeError, sizes=(0,)),
+        bad("1x1x0xf32", match="is empty", error=ShapeError, sizes=(2,)),
+        bad("1x1x4xf32", match="mode", error=GraphError, sizes=(2,), mode="area"),
+        bad("1x1x4xf32", match="coordinates", error=GraphError, sizes=(2,), coordinates="half"),
+        bad("1x1x4xi32", match="found i32", error=DTypeError, sizes=(2,), mode="linear"),
+    )
+
+    @classmethod
+    def build(
+        cls, x: Value, sizes: Sequence[int], mode: str = "nearest", coordinates: str | None = None
+    ) -> Value:
+        """Without ``coordinates`` it is as in PyTorch by default: "asymmetric" for "nearest",
+        "half_pixel" for others."""
+        if coordinates is None:
+            coordinates = "asymmetric" if mode == "nearest" else "half_pixel"
+        return cls(x, tuple(sizes), mode, coordinates).out
+
+    def infer(self) -> TensorType:
+        check_choice("resize", "mode", self.mode, MODES)
+        check_choice("resize", "coordinates", self.coordinates, COORDINATES)
+        if self.mode != "nearest" and not self.x.dtype.is_float:
+            raise DTypeError(f"resize by {self.mode} takes floats, found {self.x.dtype}")
+        if self.x.rank < 2:
+            raise ShapeError(f"resize takes images [N, C, *S], found {self.x.type}")
+        if len(self.sizes) != self.x.rank - 2:
+            raise ShapeError(
+                f"resize: {self.x.type} has {self.x.rank - 2} spatial axes, found sizes"
+                f" {list(self.sizes)}"
+            )
+        for axis, size in enumerate(self.sizes, 2):
+            old = self.x.shape[axis]
+            if size < 1:
+                raise ShapeError(f"resize: a size is at least 1, found {list(self.sizes)}")
+            if not isinstance(old, int):
+                raise ShapeError(f"resize: axis {axis} of {self.x.type} needs a static size")
+            if not old:
+                raise ShapeError(f"resize: axis {axis} of {self.x.type} is empty")
+        return self.x.type.with_shape((*self.x.shape[:2], *self.sizes))
+
+    def expand(self) -> Value:
+        x = self.x if self.mode == "nearest" else widened(self.x)
+        # What makes less of them first; of two alike the last, which costs the most an element.
+        old = (0, 0, *x.type.with_shape(x.shape[2:]).static_shape)
+        axes = sorted(enumerate(self.sizes, 2), key=lambda a: (a[1] / old[a[0]], -a[0]))
+        for axis, size in axes:
+            if self.mode == "nearest":
+                x = _taken(x, axis, self._nearest(x.type.static_shape[axis], size))
+            elif size != x.shape[axis]:
+                x = self._interpolated(x, axis, size)
+        return x.cast(to=self.x.dtype)
+
+    def _places(self, old: int, new: int) -> Array:
+        """Where each new element is along the old axis."""
+        o = np.arange(new, dtype=np.float64)
+        if self.coordinates == "half_pixel":
+            return (o + 0.5) * old / new - 0.5
+        if self.coordinates == "asymmetric":
+            return o * old / new
+        return o * (old - 1) / max(new - 1, 1)
+
+    def _nearest(self, old: int, new: int) -> Array:
+        """In whole numbers, so that no rounding moves a place."""
+        o = np.arange(new)
+        if self.coordinates == "half_pixel":
+            return (2 * o + 1) * old // (2 * new)
+        if self.coordinates == "asymmetric":
+            return o * old // new
+        return o * (old - 1) // max(new - 1, 1)
+
+    def _interpolated(self, x: Value, axis: int, new: int) -> Value:
+        old = x.type.static_shape[axis]
+        places = self._places(old, new)
+        if self.mode == "linear":
+            places = np.clip(places, 0, old - 1)
+        first = np.floor(places)
+        t = places - first
+        taps = {0: 1 - t, 1: t} if self.mode == "linear" else _cubic(t)
+        total: Value | None = None
+        for offset, weight in taps.items():
+            index = np.clip(first + offset, 0, old - 1).astype(np.int64)
+            shape = (new, *[1] * (x.rank - axis - 1))
+            factor = Constant(weight.reshape(shape).astype(x.dtype.numpy)).out
+            part = _taken(x, axis, index) * factor
+            total = part if total is None else total + part
+        assert total is not None
+        return total
+
+
+def _cubic(t: Array) -> dict[int, Array]:
+    """The weights of the four elements around a place, t after the second of them."""
+
+    def near(d: Array) -> Array:
+        return ((CUBIC + 2) * d - (CUBIC + 3)) * d * d + 1
+
+    def far(d: Array) -> Array:
+        return ((CUBIC * d - 5 * CUBIC) * d + 8 * CUBIC) * d - 4 * CUBIC
+
+    return {-1: far(t + 1), 0: near(t), 1: near(1 - t), 2: far(2 - t)}
+
+
+def _taken(x: Value, axis: int, index: Array) -> Value:
+    """The elements at some places along an axis; by a view where the places are regular."""
+    old = x.type.static_shape[axis]
+    if len(index) % old == 0 and (index == np.arange(len(index)) // (len(index) // old)).all():
+        return repeat(x, len(index) // old, axis)
+    step = int(index[1] - index[0]) if len(index) > 1 else 1
+    if step > 0 and (np.diff(index) == step).all():
+        starts = [int(index[0]) if a == axis else 0 for a in range(x.rank)]
+        sizes = [len(index) if a == axis else d for a, d in enumerate(x.shape)]
+        return x.slice(starts, sizes, [step if a == axis else 1 for a in range(x.rank)])
+    return Gather.build(x, index, axis, "clip")

@@ -1,0 +1,185 @@
+"""The gradient of a convolution with respect to its weights, as an op of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import DTypeError, ShapeError
+from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
+from rlx.ir.value import Value
+from rlx.ops.conv.common import operations
+from rlx.ops.conv.conv import Conv, ConvTranspose
+from rlx.ops.conv.weights_grad_rules import CHANNELS, TAPS, by_taps, over_images
+from rlx.ops.conv.window import Windows, check_counts, extent, view_of_windows
+from rlx.ops.movement.movement import listed
+from rlx.ops.pointwise.base import NUMERIC
+from rlx.ops.pointwise.cast import in_double
+from rlx.types import TensorType
+
+__all__ = ["ConvWeights"]
+
+_ONE: dict[str, Any] = {"taps": (2,), "stride": (1,), "low": (0,), "dilation": (1,)}
+_POINT: dict[str, Any] = _ONE | {"taps": (1,)}
+_TWO: dict[str, Any] = {k: v * 2 for k, v in _ONE.items()}
+
+
+class ConvWeights(Op, name="mir.conv_weights"):
+    """The sum over all windows of a tensor times what stands at each: a convolution's gradient.
+
+    x is [N, C, spatial axes], g is [N, Co, windows], the result [Co, C / groups, taps]: the
+    gradient of ``conv(x, w)`` with respect to w, for g that of its result. A tap outside the tensor
+    counts as 0. 16-bit floats accumulate in f32 and round once; integers wrap in their own type.
+    """
+
+    x: Value = operand("[N, C, spatial axes]: one to three of them")
+    g: Value = operand("[N, Co, windows], of the same element type")
+    taps: tuple[int, ...] = attr(doc="taps of a window along each spatial axis")
+    stride: tuple[int, ...] = attr(doc="distance between two windows")
+    low: tuple[int, ...] = attr(doc="places of padding before each axis; negative: dropped")
+    dilation: tuple[int, ...] = attr(doc="distance between two taps of a window")
+    groups: int = attr(1, "number of groups of channels, each with weights of its own")
+
+    dtypes = NUMERIC
+    samples = (
+        sample("2x3x5xT", "2x4x4xT", **_ONE),
+        sample("1x4x5x4xT", "1x2x3x2xT", groups=2, taps=(3, 2), stride=(2, 2), low=(1, 0),
+               dilation=(1, 1)),
+        sample("2x8x4x3xT", "2x3x3x3xT", taps=(2, 3), stride=(1, 1), low=(0, 1), dilation=(1, 1)),
+        sample("0x2x3xT", "0x2x3xT", **_POINT),
+    )  # fmt: skip
+    bads = (
+        bad("2x3xf32", "2x3xf32", match="one to three", error=ShapeError, **_ONE),
+        bad("2x3x5xf32", "3x4x4xf32", match="as many images", error=ShapeError, **_ONE),
+        bad("2x3x5xf32", "2x4x4xf64", match="one type", error=DTypeError, **_ONE),
+        bad("2x3x5xbool", "2x4x4xbool", match="found bool", error=DTypeError, **_ONE),
+        bad("2x3x5xf32", "2x4x4xf32", match="do not divide", error=ShapeError, groups=2, **_ONE),
+        bad("2x3x5xf32", "2x4x4xf32", match="groups must be", error=ShapeError, groups=0, **_ONE),
+        bad("2x3x5xf32", "2x4x4xf32", match="1 spatial axes", error=ShapeError, **_TWO),
+    )
+
+    def infer(self) -> TensorType:
+        x, g = self.x, self.g
+        if not 3 <= x.rank <= 5 or g.rank != x.rank:
+            raise ShapeError(
+                f"{self.short} takes x and g [N, C, spatial axes] with one to three of them, found"
+                f" {x.type} and {g.type}"
+            )
+        for v in (x, g):
+            if v.dtype not in NUMERIC:
+                raise DTypeError(
+                    f"{self.short} multiplies floats or integers, found {v.dtype}. Cast it first"
+                )
+        if x.dtype is not g.dtype:
+            raise DTypeError(
+                f"{self.short} takes operands of one type, found {x.dtype} and {g.dtype}"
+            )
+        geometry = {"taps": self.taps, "stride": self.stride, "low": self.low}
+        check_counts(self.short, x.rank - 2, **geometry, dilation=self.dilation)
+        if x.shape[0] != g.shape[0]:
+            raise ShapeError(
+                f"{self.short}: x and g have as many images, found {listed(x.shape)} and"
+                f" {listed(g.shape)}"
+            )
+        if self.groups < 1:
+            raise ShapeError(f"{self.short}: groups must be at least 1, found {self.groups}")
+        for v in (x, g):
+            channels = v.shape[1]
+            if isinstance(channels, int) and channels % self.groups:
+                raise ShapeError(
+                    f"{self.short}: {self.groups} groups do not divide {channels} channels"
+                )
+        return x.type.with_shape((g.shape[1], x.shape[1] // self.groups, *self.taps))
+
+    @property
+    def windows(self) -> Windows:
+        """Where the windows lie."""
+        return Windows(self.taps, self.stride, self.low, self.dilation)
+
+    @property
+    def high(self) -> tuple[int, ...]:
+        """The places after each axis up to the end of the last window; negative: dropped."""
+        found: list[int] = []
+        for axis, (k, s, lo, d) in enumerate(zip(*self.windows, strict=True)):
+            size, count = self.x.shape[2 + axis], self.g.shape[2 + axis]
+            places = (count - 1) * s + extent(k, d) - lo - size
+            assert isinstance(places, int), "the windows of a symbolic axis are at every place"
+            found.append(places)
+        return tuple(found)
+
+    def cost(self) -> Cost:
+        """A multiplication and an addition for every window, tap and channel."""
+        return Cost(operations(self.g, *self.out.shape[1:]), super().cost().bytes)
+
+    def reference(self, x: Array, g: Array) -> Array:
+        return in_double(self._sum, x, g) if self.x.dtype.is_float else self._sum(x, g)
+
+    def _sum(self, x: Array, g: Array) -> Array:
+        before = [max(lo, 0) for lo in self.low]
+        after = [max(hi, 0) for hi in self.high]
+        x = np.pad(x, [(0, 0), (0, 0), *zip(before, after, strict=True)])
+        x = x[:, :, *(slice(max(-lo, 0), None) for lo in self.low)]
+        seen = view_of_windows(x, g.shape[2:], self.windows)
+        n, groups = x.shape[0], self.groups
+        seen = seen.reshape(n, groups, x.shape[1] // groups, *seen.shape[2:])
+        many = g.reshape(n, groups, g.shape[1] // groups, *g.shape[2:])
+        o, k = "opq"[: len(self.taps)], "xyz"[: len(self.taps)]
+        total = np.einsum(f"ngc{o}{k},ngd{o}->gdc{k}", seen, many)
+        return total.reshape(self.out.type.static_shape)
+
+    def expand(self) -> Value:
+        x, g, windows, groups = self.x, self.g, self.windows, self.groups
+        channels = self.out.shape[1]
+        few = self._planes_known() and math.prod(self.taps) <= TAPS
+        if few and isinstance(channels, int) and channels >= CHANNELS:
+            return by_taps(x, g, windows, groups)
+        return over_images(x, g, windows, self.high, groups)
+
+    def _planes_known(self) -> bool:
+        """Whether all sizes but the number of images are numbers."""
+        return all(isinstance(d, int) for v in (self.x, self.g) for d in v.shape[1:])
+
+    def _geometry(self) -> tuple[Any, ...]:
+        return self.stride, self.low, self.high, self.dilation, self.groups
+
+    def vjp(self, t: Value) -> tuple[Value, Value]:
+        """The op is linear in either operand."""
+        geometry = self._geometry()
+        return ConvTranspose(self.g, t, *geometry).out, Conv(self.x, t, *geometry).out
+
+    def jvp(self, tx: Value | None, tg: Value | None) -> Value:
+        parts = [
+            self.with_operands(pair).out
+            for t, pair in ((tx, (tx, self.g)), (tg, (self.x, tg)))
+            if t is not None
+        ]
+        return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+    def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
+        """The elements of the new axis become groups; images where their number is not known, as
+        that of groups must be."""
+        count = next(v.shape[0] for v, has in zip(operands, batched, strict=True) if has)
+        if not isinstance(count, int):
+            if not self._planes_known():
+                raise ShapeError(
+                    f"{self.short}: there are {count} examples of {self.x.type}; one of both must"
+                    " be known: give vmap a number as axis_size, or bind the dims of the images"
+                )
+            each = [
+                v if has else v.expand((count, *v.shape))
+                for v, has in zip(operands, batched, strict=True)
+            ]
+            x, g = (v.reshape((count * v.shape[1], *v.shape[2:])) for v in each)
+            return by_taps(x, g, self.windows, self.groups, (count, self.x.shape[0]))
+
+        def wide(v: Value, has: bool) -> Value:
+            both = v if has else v.expand((count, *v.shape))
+            rows = both.transpose([1, 0, *range(2, both.rank)])
+            return rows.reshape((rows.shape[0], count * rows.shape[2], *rows.shape[3:]))
+
+        pairs = [wide(v, has) for v, has in zip(operands, batched, strict=True)]
+        out = self.with_operands(pairs, groups=count * self.groups).out
+        return out.reshape((count, *self.out.shape))

@@ -1,0 +1,1 @@
+"""Gathers, scatters, indexing and search."""

@@ -1,0 +1,1 @@
+"""Ops that move, join and make elements."""

@@ -1,0 +1,1 @@
+"""Blocks of neural networks: attention, normalisation, losses, recurrences of models."""

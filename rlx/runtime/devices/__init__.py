@@ -1,0 +1,1 @@
+"""Which devices there are, which one runs a graph, and graphs on GPUs."""

@@ -1,0 +1,309 @@
+"""Running a GPU program through a driver: params bound, runs made, faults told."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rlx.base.frozen import frozen
+from rlx.errors import FaultError, UnsupportedError
+from rlx.ir.graph import Graph
+from rlx.ir.op import caller
+from rlx.runtime.artifact import Artifact, Variant
+from rlx.runtime.calls import check_params
+from rlx.runtime.devices.device_array import DeviceArray, accepted, put
+from rlx.runtime.devices.gpu_steps import StepsOn
+from rlx.runtime.executable import wrong_count
+from rlx.runtime.interrupts import Held, held
+from rlx.schedule.plan import Signature
+from rlx.targets import best_features, find_target
+from rlx.targets.gpu.driver import Driver
+from rlx.targets.gpu.drivers import shared_driver
+from rlx.targets.gpu.loop_limit import check_rounds, most_rounds
+from rlx.targets.gpu.program import GpuProgram
+from rlx.targets.gpu.work import Buffer
+
+__all__ = ["DeviceBackend", "DeviceExecutable"]
+
+Array = np.ndarray[Any, Any]
+
+_RUNS = 8
+"""Of a program, for how many sets of memories recorded launches are kept."""
+
+_ERROR = struct.Struct("<ii")
+
+
+class DeviceBackend:
+    """A GPU as a device: compiles for the target of an API, and runs by its driver, the one that
+    the process has open unless another is given. DeviceError if there is no such device here."""
+
+    def __init__(self, api: str, driver: Driver | None = None) -> None:
+        self.name, self.driver = api, driver or shared_driver(api)
+
+    def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Any:
+        """A graph with all dims bound, compiled for what the device has, in its memory."""
+        from rlx.lowering.compilation import Options
+        from rlx.runtime.cache.artifacts import find_or_compile
+
+        features, chosen = best_features(self.name, self.driver.features).name, Options.of(options)
+        chosen = replace(chosen, most_rounds=most_rounds(str(self.driver)))
+        artifact, report = find_or_compile(
+            graph, (self.name, features), chosen, lambda: find_target(f"{self.name}:{features}")
+        )
+        return self.loaded(artifact, report, chosen.donate)
+
+    def loaded(
+        self, artifact: Artifact, report: Any = None, donate: Sequence[tuple[int, int]] = ()
+    ) -> DeviceExecutable:
+        """An artifact in the memory of the device; ArtifactError if it has nothing for it."""
+        driver = self.driver
+        variant = artifact.fitting(self.name, driver.features, str(driver))
+        assert not isinstance(variant, Variant)
+        check_rounds(variant.program, str(driver))
+        made = DeviceExecutable(variant.program, driver, report, donate)
+        for name, value in artifact.values.items():
+            made.set_param(name, value)
+        return made
+
+    def put(self, value: Any) -> DeviceArray:
+        """A copy of an array in the memory of the device."""
+        return put(self.driver, value)
+
+    def set_threads(self, n: int) -> None:
+        """The host only waits for the device; any number is accepted."""
+
+
+@frozen
+class _Signatures:
+    inputs: list[Signature]
+    outputs: list[Signature]
+
+
+class DeviceExecutable:
+    """One program in the memory of a device. Safe to call from many threads: calls take turns.
+
+    Params are copied to the device when they are set. A run copies inputs of the host there, and
+    outputs back unless they are to stay. ``report`` is what its compile said of itself, ``donate``
+    pairs the inputs and the outputs that share memory.
+    """
+
+    def __init__(
+        self,
+        program: GpuProgram,
+        driver: Driver,
+        report: Any = None,
+        donate: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        self.program, self.driver, self.report = program, driver, report
+        self.donate = dict(donate)
+        self.artifact = _Signatures(program.inputs, program.outputs)
+        self.weights = self
+        self._lock = threading.Lock()
+        self._held = Held()  # of the call that has its turn
+        self._patience, self._half = 0, list[Buffer]()  # of a run in place
+        self._handles = [driver.load(k) for k in program.kernels]
+        self._buffers = [driver.allocate(m.nbytes) for m in program.memories]
+        self._number = {(m.role, m.index): n for n, m in enumerate(program.memories)}
+        self._of = {place: self._buffers[n] for place, n in self._number.items()}
+        self._runs: OrderedDict[tuple[int, ...], StepsOn] = OrderedDict()
+        self._spare = [deque[Buffer]() for _ in program.outputs]
+        self._names = {name: n for n, (name, _, _) in enumerate(program.params)}
+        self._set: set[str] = set()  # params whose memory holds a value
+        self._changed = set(range(len(program.params)))
+        self._started = False
+        for n, constant in enumerate(program.constants):
+            self._write(self._of["constant", n], constant)
+
+    def set_param(self, name: str, value: Array) -> None:
+        """Copy a param of its declared type and shape to the device."""
+        number = self._names[name]
+        with self._turn():
+            self._set.discard(name)  # a write that fails may leave a part of it
+            self._write(self._of["param", number], value)
+            self._set.add(name)
+            self._changed.add(number)
+
+    def accept(self, value: Any, signature: Signature) -> Array | DeviceArray:
+        """What was given for an input; see ``accepted``."""
+        return accepted(self.driver, value, signature)
+
+    def run_slots(self, *inputs: Any) -> tuple[Array, ...]:
+        """Run on inputs in declared order; the results are new arrays."""
+        with self._turn():
+            buffers = self._bound(inputs, in_place=False)
+            self._execute(buffers)
+            return tuple(self._output(buffers, n) for n in range(len(self.program.outputs)))
+
+    def run_into(self, inputs: Sequence[Any], outputs: Sequence[Array]) -> None:
+        """Run and copy the results into ``outputs``."""
+        for out, value in zip(outputs, self.run_slots(*inputs), strict=True):
+            out[...] = value
+
+    def run_on_device(self, inputs: Sequence[Any]) -> list[DeviceArray]:
+        """Run, with results that stay in the memory of the device."""
+        outputs = self.program.outputs
+        with self._turn():
+            buffers = self._bound(inputs, in_place=False)
+            made: list[DeviceArray] = []
+            for n, (_, dt, shape) in enumerate(outputs):
+                memory, spare = self._number["output", n], self._spare[n]
+                new = spare.pop() if spare else self.driver.allocate(self._buffers[memory].nbytes)
+                if n in self.donate.values():
+                    self._copy(buffers[memory], new)
+                buffers[memory] = new
+                made.append(DeviceArray(new, dt, shape, spare))
+            for i, o in self.donate.items():
+                buffers[self._number["input", i]] = made[o].buffer
+            self._execute(buffers)
+            return made
+
+    def run_in_place(self, inputs: Sequence[Any]) -> list[Array]:
+        """Run with donated outputs written over their inputs; the others are new arrays."""
+        with self._turn():
+            buffers = self._bound(inputs, in_place=True)
+            self._in_place(buffers, [inputs[i] for i in self.donate])
+            for i, o in self.donate.items():
+                if isinstance(inputs[i], np.ndarray):
+                    inputs[i][...] = self._output(buffers, o)
+            others = set(range(len(self.program.outputs))) - set(self.donate.values())
+            return [self._output(buffers, n) for n in sorted(others)]
+
+    def _bound(self, inputs: Sequence[Any], *, in_place: bool) -> list[Buffer]:
+        """The memories of a run: inputs of the host are copied to the device, and a donated output
+        lies over its input, or over a copy unless it is to be written ``in_place``. NameError if a
+        param has no value: its memory holds what was there before."""
+        check_params(self._names, self._set)
+        expected = self.program.inputs
+        if len(inputs) != len(expected):
+            raise wrong_count(len(inputs), [name for name, _, _ in expected])
+        given = [self.accept(a, s) for a, s in zip(inputs, expected, strict=True)]
+        buffers = list(self._buffers)
+        for n, a in enumerate(given):
+            memory = self._number["input", n]
+            if isinstance(a, np.ndarray):
+                self._write(buffers[memory], a)
+            elif n in self.donate and not in_place:
+                self._copy(a.buffer, buffers[memory])
+            else:
+                buffers[memory] = a.buffer
+            if n in self.donate:
+                buffers[self._number["output", self.donate[n]]] = buffers[memory]
+        return buffers
+
+    def _execute(self, buffers: Sequence[Buffer]) -> None:
+        if self.program.sites:
+            self._write(self._of["error", 0], np.zeros(2, np.int32))
+        self._prologue()
+        self._main(buffers).steps.run(())
+        self._check_faults()
+
+    def _in_place(self, buffers: Sequence[Buffer], state: Sequence[Any]) -> None:
+        """Run over what is donated. A first Ctrl-C waits for the end; at a second, what is half
+        written in the memory of the device becomes all ones: nan, or -1."""
+        self._patience = 1
+        self._half = [a.buffer for a in state if isinstance(a, DeviceArray)]
+        try:
+            self._execute(buffers)
+        finally:
+            self._patience, self._half = 0, []
+
+    def end_if_asked(self) -> None:
+        """End the run by what the handler of Ctrl-C raises, if that was pressed."""
+        try:
+            self._held.let_through(self._patience)
+        except BaseException:
+            for buffer in self._half:
+                self._write(buffer, np.full(buffer.nbytes, 255, np.uint8))
+            raise
+
+    @contextmanager
+    def _turn(self) -> Generator[None]:
+        """Alone, and with Ctrl-C let through between launches only: a driver could not go on from
+        the middle of its work. In a process that was forked off, what another thread held is held
+        for ever."""
+        self.driver.check_process()
+        with self._lock, held() as self._held:
+            yield
+
+    def profile(self, inputs: Sequence[Array], runs: int) -> Any:
+        """UnsupportedError: the launches of a device are not timed."""
+        raise UnsupportedError(
+            f"launches on {self.driver} cannot be timed one by one; compile for 'cpu'", caller()
+        )
+
+    # -- memory ----------------------------------------------------------------------------
+
+    def _write(self, buffer: Buffer, a: Array) -> None:
+        if a.size:
+            self.driver.write(buffer, 0, np.ascontiguousarray(a).reshape(-1).view(np.uint8))
+
+    def _copy(self, source: Buffer, target: Buffer) -> None:
+        """Copy a buffer by way of the host, which drivers of all APIs can."""
+        if source is not target and source.nbytes:
+            self.driver.write(target, 0, self.driver.read(source, 0, source.nbytes))
+
+    def _output(self, buffers: Sequence[Buffer], number: int) -> Array:
+        _, dt, shape = self.program.outputs[number]
+        return DeviceArray(buffers[self._number["output", number]], dt, shape).numpy()
+
+    # -- runs ------------------------------------------------------------------------------
+
+    def _main(self, buffers: Sequence[Buffer]) -> StepsOn:
+        """The main steps on these memories; what was recorded for some is kept for the next time
+        that they come."""
+        key = tuple(map(id, buffers))  # a run keeps its buffers, so that no other has their numbers
+        run = self._runs.get(key)
+        if run is None:
+            run = self._runs[key] = StepsOn(self, buffers, self.program.main)
+            while len(self._runs) > _RUNS:
+                self._runs.popitem(last=False)
+        self._runs.move_to_end(key)
+        return run
+
+    @cached_property
+    def _prologues(self) -> list[tuple[StepsOn, tuple[int, ...]]]:
+        return [
+            (StepsOn(self, self._buffers, (s,)), follows) for s, follows in self.program.prologue
+        ]
+
+    def _prologue(self) -> None:
+        if self._started and not self._changed:
+            return
+        for run, follows in self._prologues:
+            if self._changed.intersection(follows) or (not follows and not self._started):
+                run.steps.run(())
+        self._check_faults()  # what it made with one is of no use: the next run makes it again
+        self._changed.clear()
+        self._started = True
+
+    def faulted(self) -> bool:
+        """Whether a kernel of this run has recorded a fault."""
+        return self._error()[0] != 0
+
+    def fault(self, code: int, site: int) -> None:
+        """Record a fault of the host's own, unless there is one already."""
+        if not self.faulted():
+            self.driver.write(self._of["error", 0], 0, _ERROR.pack(code, site))
+
+    def _error(self) -> tuple[int, int]:
+        return _ERROR.unpack(self.driver.read(self._of["error", 0], 0, _ERROR.size))
+
+    def _check_faults(self) -> None:
+        if not self.program.sites:
+            return
+        code, site = self._error()
+        if code == 0:
+            return
+        # A kernel with several messages has as many sites in a row; its codes count from 1.
+        if not 0 <= site + code - 1 < len(self.program.sites):
+            raise FaultError(f"a kernel reported fault {code} at the unknown site {site}")
+        message, file, line = self.program.sites[site + code - 1]
+        raise FaultError(message, (file, line))
