@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, RlxError, ShapeError
-from rlx.ir.attrs import carried_out, check_unmasked, from_numbers
+from rlx.ir.attrs import carried_out, check_unmasked, from_numbers, unread
 from rlx.ir.builders import located
 from rlx.ir.location import caller
 from rlx.types import DTYPES
@@ -63,11 +63,9 @@ def _read(value: Any, name: str, dt: str, what: str) -> Any:
     except RlxError:
         raise
     except Exception as e:  # the library's own
-        raise DTypeError(
-            f"{what} {name!r} is {dt}, found a {type(value).__name__} that NumPy cannot read: {e};"
-            " give a NumPy array",
-            caller(),
-        ) from None
+        kind = type(value).__name__
+        reason = f"is {dt}, found a {kind} that NumPy cannot read; give a NumPy array"
+        raise unread(e, f"{what} {name!r}", reason, caller()) from None
 
 
 def fixed(a: Array) -> Array:

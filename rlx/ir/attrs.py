@@ -10,12 +10,20 @@ import numpy as np
 
 from rlx.base.dims import SymDim, as_dim
 from rlx.base.stored import is_stored, store
-from rlx.errors import DTypeError, GraphError, IRError, RlxError, ShapeError, shown
+from rlx.errors import (
+    DTypeError,
+    GraphError,
+    IRError,
+    OutOfMemoryError,
+    RlxError,
+    ShapeError,
+    shown,
+)
 from rlx.types import DType, c64, complex_of, dtype, f32
 
 __all__ = [
     "KINDS", "carried_out", "check_unmasked", "complex_from", "flagged", "from_numbers", "literal",
-    "normalise", "parts_of", "repeats", "to_array", "words_of",
+    "normalise", "parts_of", "repeats", "to_array", "unread", "words_of",
 ]  # fmt: skip
 
 
@@ -76,10 +84,19 @@ def to_array(value: Any, what: str) -> np.ndarray[Any, Any]:
     except RlxError:
         raise
     except Exception as e:  # also what an __array__ of somebody else's raises
-        raise DTypeError(f"{what} is no array of numbers: {e}") from None
+        raise unread(e, what, "is no array of numbers") from None
     if a.dtype == object and a.size:
         raise DTypeError(f"{what} holds {a.flat[0]!r}, which no element type does")
     return a
+
+
+def unread(
+    e: Exception, what: str, reason: str, location: tuple[str, int] | None = None
+) -> RlxError:
+    """The error of what NumPy did not read as an array: it is none, or there was no memory."""
+    if isinstance(e, MemoryError):
+        return OutOfMemoryError(f"there is no memory to read {what} as an array: {e}", location)
+    return DTypeError(f"{what} {reason}: {e}", location)
 
 
 def carried_out(value: Any) -> Any:
@@ -125,6 +142,8 @@ def from_numbers(value: Any, dt: DType, what: str) -> np.ndarray[Any, Any]:
             reason = f"found {found[beyond][0]}, which is out of range"
     except RlxError:
         raise
+    except MemoryError as e:
+        raise unread(e, what, "") from None
     except Exception as e:
         reason = f"found a {type(value).__name__} that is no such array: {e}"
     raise DTypeError(f"{what} is {dt}, {reason}; convert it to a NumPy array first")

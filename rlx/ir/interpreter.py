@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, GraphError, NameError, OutOfMemoryError, RlxError, ShapeError
-from rlx.ir.attrs import carried_out, check_unmasked
+from rlx.errors import GraphError, NameError, OutOfMemoryError, RlxError, ShapeError
+from rlx.ir.attrs import carried_out, check_unmasked, unread
 from rlx.ir.builders import located
 from rlx.ir.graph import Graph, sizes_of
 from rlx.ir.location import caller
@@ -65,7 +65,7 @@ def _leaf(v: Value, given: Mapping[str, Any]) -> Array:
     except RlxError:
         raise
     except Exception as e:  # also what an __array__ of somebody else's raises
-        raise DTypeError(f"{v.name!r} is {v.dtype}, found no such array: {e}", caller()) from None
+        raise unread(e, repr(v.name), f"is {v.dtype}, found no such array", caller()) from None
     if v.type.is_static and a.shape != v.shape:
         if a.size != v.type.size or a.ndim != 1:
             found = f"found {list(a.shape)}"

@@ -12,7 +12,7 @@ import pytest
 
 import rlx
 from rlx.compiler.aot import compile_artifact
-from rlx.errors import DTypeError, GraphError
+from rlx.errors import DTypeError, GraphError, OutOfMemoryError
 from rlx.ir.arrays import fixed
 from rlx.ir.interpreter import interpret
 from support.array_likes import ArrayLike, array_likes, lazily_flagged
@@ -192,6 +192,25 @@ def test_an_array_method_that_lies_or_fails_is_an_error_of_rlx() -> None:
             rlx.Graph().constant(bad)
         with pytest.raises(DTypeError, match="no such array"):
             rlx.Graph().constant([bad], "f32")
+
+
+def test_an_array_method_without_memory_is_an_error_of_memory() -> None:
+    class Full:
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            raise MemoryError("128 GiB")
+
+    g = of_leaf(lambda g: g.input("x", A.shape))
+    f = rlx.Session().compile(g)
+    told = r"no memory to read .* as an array: 128 GiB"
+    for read in (
+        lambda: f.run({"x": Full()}),
+        lambda: rlx.interpret(g, {"x": Full()}),
+        lambda: rlx.Graph().constant(Full()),
+        lambda: rlx.Graph().constant([Full()], "f32"),
+        lambda: f.run({"x": [Full()]}),
+    ):
+        with pytest.raises(OutOfMemoryError, match=told):
+            read()
 
 
 def test_memory_that_nobody_can_write_is_not_copied(tmp_path: Path) -> None:

@@ -176,6 +176,35 @@ def test_a_child_forked_while_another_thread_compiles_compiles_and_runs() -> Non
     assert said.split() == ["0", "0", "0"]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_forked_while_another_thread_profiles_profiles() -> None:
+    said = child("""
+        import os, signal, threading, numpy as np, rlx
+        g = rlx.Graph("g")
+        g.set_outputs(g.input("x", [64, 64]).tanh())
+        f = rlx.Session("cpu").compile(g)
+        x = {"x": np.ones((64, 64), np.float32)}
+        ended = threading.Event()
+
+        def work():
+            while not ended.is_set():
+                f.profile(x, 50)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        for _ in range(5):
+            pid = os.fork()
+            if pid == 0:
+                signal.alarm(30)
+                f.profile(x, 2)
+                os._exit(0)
+            print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        ended.set()
+        thread.join()
+    """)
+    assert said.split() == ["0"] * 5
+
+
 def test_a_daemon_thread_in_a_run_ends_with_the_process() -> None:
     said = child("""
         import threading, time, numpy as np, rlx

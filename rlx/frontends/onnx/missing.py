@@ -131,5 +131,7 @@ class Survey:
                 " Scan; export the model with fewer levels"
             )
         self._inside.append(what)
-        yield
-        self._inside.pop()
+        try:
+            yield
+        finally:
+            self._inside.pop()
