@@ -63,8 +63,8 @@ NAMES = {
 modules of ``NAMESPACES``, and the names of ``rlx.compat.names``."""
 
 NAMESPACES = (
-    "autodiff", "errors", "knobs", "linalg", "models", "ops", "optim", "prelude", "quant", "random",
-    "sparse", "splat", "training",
+    "autodiff", "bench", "errors", "knobs", "linalg", "models", "ops", "optim", "prelude", "quant",
+    "random", "sparse", "splat", "training",
 )  # fmt: skip
 """Modules that ``import rlx`` gives as well."""
 

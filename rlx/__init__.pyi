@@ -3,6 +3,7 @@
 # ruff: noqa: I001, RUF022
 
 from rlx import autodiff as autodiff
+from rlx import bench as bench
 from rlx import errors as errors
 from rlx import knobs as knobs
 from rlx import linalg as linalg

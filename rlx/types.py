@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -31,11 +31,29 @@ class DType:
 
     ``kind`` is one of ``"float"``, ``"int"``, ``"uint"``, ``"bool"``, ``"complex"``; ``bits`` is
     the size in memory (a bool takes one byte, a complex number its real and its imaginary part).
+    ``DType.F32`` is ``rlx.f32``, and so on.
     """
 
     name: str
     kind: str
     bits: int
+
+    if TYPE_CHECKING:
+        F16: ClassVar[DType]
+        BF16: ClassVar[DType]
+        F32: ClassVar[DType]
+        F64: ClassVar[DType]
+        I8: ClassVar[DType]
+        I16: ClassVar[DType]
+        I32: ClassVar[DType]
+        I64: ClassVar[DType]
+        U8: ClassVar[DType]
+        U16: ClassVar[DType]
+        U32: ClassVar[DType]
+        U64: ClassVar[DType]
+        BOOL: ClassVar[DType]
+        C64: ClassVar[DType]
+        C128: ClassVar[DType]
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
@@ -99,6 +117,8 @@ c128 = DType("c128", "complex", 128)
 DTYPES: dict[str, DType] = {
     d.name: d for d in (f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_, c64, c128)
 }
+for _name, _type in DTYPES.items():
+    setattr(DType, _name.upper(), _type)  # DType.F32, as members of an enumeration are written
 FLOATS = tuple(d for d in DTYPES.values() if d.is_float)
 INTS = tuple(d for d in DTYPES.values() if d.is_int)
 COMPLEX = (c64, c128)
@@ -193,6 +213,11 @@ class TensorType:
         if isinstance(shape, str) or not isinstance(shape, Iterable) or scalar:
             raise ShapeError(f"a shape is a list of dims, found {shape!r}; write [{shape!r}]")
         return TensorType(tuple(as_dim(d) for d in shape), dtype(dt)).addressable()
+
+    @staticmethod
+    def new(shape: Iterable[int | str | SymDim], dt: DType | str | Any = "f32") -> TensorType:
+        """``of``, as the original calls it."""
+        return TensorType.of(shape, dt)
 
     @property
     def rank(self) -> int:

@@ -33,8 +33,8 @@ LAYERS = {
         "errors", "base", "_mlir", "knobs", "tracing", "types", "ir", "schedule", "ops", "optim",
         "random", "linalg", "custom", "sparse", "splat", "text", "precision", "autodiff",
         "dialects", "codegen", "kernels", "targets", "lowering", "runtime", "compiler", "inspect",
-        "view", "compat", "quant", "roofline", "models", "frontends", "training", "prelude",
-        "tools",
+        "view", "compat", "bench", "quant", "roofline", "models", "frontends", "training",
+        "prelude", "tools",
     ),
     "rlx.kernels": (
         "gpu_families", "configs", "registry", "elementwise", "loop", "fft", "matmul", "sort",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,19 @@ __all__ = ["as_array", "fixed", "typed_array"]
 Array = np.ndarray[Any, Any]
 
 
-def as_array(value: Any, signature: tuple[str, str, tuple[int, ...]], what: str) -> Array:
+def as_array(
+    value: Any, signature: tuple[str, str, tuple[int, ...]], what: str, *, flat: bool = False
+) -> Array:
     """``value`` (array-like or DLPack) as a C-contiguous array of the declared type and shape.
 
-    Raises DTypeError and ShapeError that name ``what``; see ``typed_array``.
+    Where ``flat`` says so a flat list of the right length is taken for any shape; an array has a
+    shape of its own, which must be the declared one. Raises DTypeError and ShapeError that name
+    ``what``; see ``typed_array``.
     """
     name, dt, shape = signature
     a = typed_array(value, name, dt, what)
-    if a.shape != tuple(shape):
+    listed = flat and isinstance(value, list | tuple) and a.ndim == 1
+    if a.shape != tuple(shape) and not (listed and a.size == math.prod(shape)):
         raise ShapeError(
             f"{what} {name!r} has shape {list(shape)}, found {list(a.shape)}"
             f" ({a.size} elements, expected {int(np.prod(shape))})",

@@ -18,6 +18,7 @@ from rlx.ir.attrs import literal
 from rlx.ir.builders import GraphOps, located, public
 from rlx.ir.op import Location, Op, caller
 from rlx.ir.value import Keys, Value
+from rlx.ir.walking import Walking
 from rlx.types import DType, Shape, TensorType
 from rlx.types import dtype as as_dtype
 
@@ -59,7 +60,7 @@ class Binding(NamedTuple):
 
 
 @public
-class Graph(GraphOps):
+class Graph(GraphOps, Walking):
     """A tensor graph.
 
         g = rlx.Graph("hello")
@@ -91,10 +92,14 @@ class Graph(GraphOps):
 
     @located
     def input(
-        self, name: str, shape: Iterable[int | str | SymDim], dtype: DType | str | Any = "f32"
+        self,
+        name: str,
+        shape: Iterable[int | str | SymDim] | TensorType,
+        dtype: DType | str | Any = "f32",
     ) -> Value:
-        """Declare a tensor that every run is given. NameError if the name is taken."""
-        v = self._leaf(name, TensorType.of(shape, dtype))
+        """Declare a tensor that every run is given; a TensorType (``rlx.Shape``) in the place of a
+        shape says the element type too. NameError if the name is taken."""
+        v = self._leaf(name, _type_of(name, shape, dtype))
         self.inputs.append(v)
         return v
 
@@ -102,7 +107,7 @@ class Graph(GraphOps):
     def param(
         self,
         name: str,
-        shape: Iterable[int | str | SymDim] | None = None,
+        shape: Iterable[int | str | SymDim] | TensorType | None = None,
         dtype: DType | str | Any | None = None,
         value: Any = None,
     ) -> Value:
@@ -113,6 +118,9 @@ class Graph(GraphOps):
         the right length is taken for any shape; another shape is a ShapeError, another dtype a
         DTypeError.
         """
+        if isinstance(shape, TensorType):
+            t = _type_of(name, shape, "f32" if dtype is None else dtype)
+            shape, dtype = t.shape, t.dtype
         if value is not None:
             dt = None if dtype is None else as_dtype(dtype)
             value = literal(value, dt, f"param {name!r}")
@@ -120,7 +128,8 @@ class Graph(GraphOps):
             dtype = value.dtype if dtype is None else dtype
         if shape is None:
             raise GraphError(f"param {name!r} needs a shape or a value", caller())
-        v = self._leaf(name, TensorType.of(shape, "f32" if dtype is None else dtype))
+        dims: Any = shape
+        v = self._leaf(name, TensorType.of(dims, "f32" if dtype is None else dtype))
         if value is not None:
             self.param_values[name] = fixed(check_param(name, value, v.type))
         self.params.append(v)
@@ -278,6 +287,15 @@ class Graph(GraphOps):
     def __repr__(self) -> str:
         n = f"{len(topological(self.outputs))} nodes" if self.outputs else "no outputs yet"
         return f"Graph {self.name!r}: {len(self.inputs)} inputs, {len(self.params)} params, {n}"
+
+
+def _type_of(name: str, shape: Any, dtype: Any) -> TensorType:
+    """The type of a leaf, from a shape and an element type, or from a TensorType that says both."""
+    if not isinstance(shape, TensorType):
+        return TensorType.of(shape, dtype)
+    if dtype != "f32" and as_dtype(dtype) is not shape.dtype:
+        raise DTypeError(f"{name!r} is {shape} and {as_dtype(dtype)}; one of them says its type")
+    return shape.addressable()
 
 
 def _check_name(name: Any) -> None:

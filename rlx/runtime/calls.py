@@ -44,7 +44,7 @@ _HOST = 1
 
 def of_the_host(value: Any, signature: Signature) -> Array:
     """What was given for an input, as an array of the host."""
-    return as_array(value, signature, "input")
+    return as_array(value, signature, "input", flat=True)
 
 
 def memory_is_the_hosts(device: str) -> UnsupportedError:

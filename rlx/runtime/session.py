@@ -250,14 +250,15 @@ class CompiledGraph(Uncopied):
         v = self._graph.inputs[self._inputs.index(name)]
         shape = v.type.static_shape if v.type.is_static else calls.shape_of(value, v)
         with self._lock:
-            self._feeds[name] = as_array(value, (name, v.dtype.name, shape), "input")
+            self._feeds[name] = as_array(value, (name, v.dtype.name, shape), "input", flat=True)
 
     # -- runs ------------------------------------------------------------------------------
 
     def run(self, inputs: Mapping[str, Any] | None = None, *others: Never,
             **named: Never) -> list[Array]:  # fmt: skip
         """Run on arrays by name and return the outputs in order, as a list; those of a graph that
-        names its outputs are found by name too (``rlx.ir.results.Results``).
+        names its outputs are found by name too (``rlx.ir.results.Results``). A flat list of numbers
+        is taken for an input of any sizes, as for a param.
 
         Raises NameError for an unknown or missing input or an unset param, DTypeError and
         ShapeError for arrays that do not fit, FaultError for data that has no result.

@@ -10,6 +10,7 @@ import pytest
 
 import rlx
 from rlx.errors import GraphError, UnsupportedError
+from rlx.ir.op import op_class
 from rlx.runtime.backend import InterpreterBackend
 from rlx.runtime.interpreted import Interpreted
 
@@ -61,7 +62,7 @@ def test_a_graph_comes_rewritten_and_gives_the_same() -> None:
 
 
 def test_what_a_claim_has_stays_as_it_is(mine: type[Claiming]) -> None:
-    mine.supported_ops = lambda self: [rlx.ir.op.op_class("hir.linear")]
+    mine.supported_ops = lambda self: [op_class("hir.linear")]
     rlx.Session("mine").compile(layer())
     assert names(Claiming.seen[0]) == {"hir.linear"}
 

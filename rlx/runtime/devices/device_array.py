@@ -127,7 +127,7 @@ def accepted(driver: Driver, value: Any, signature: Signature) -> Array | Device
     what = f"input {name!r}"
     a = value if isinstance(value, DeviceArray) else _handed_over(driver, value, what)
     if a is None:
-        return as_array(value, signature, "input")
+        return as_array(value, signature, "input", flat=True)
     if a.buffer.driver is not driver:
         raise GraphError(
             f"{what} lies on {a.buffer.driver}, and this runs on {driver}; give its numpy()",
