@@ -3,9 +3,9 @@
     python tools/make_optim_fixtures.py      # needs torch
 
 Each optimiser runs ``STEPS`` updates on two params from gradients that do not depend on them; what
-is written are the params after every update. Lion, which PyTorch has not, is written out from the
-paper's algorithm in float64. Muon's iteration is kept in float32: the bfloat16 that it rounds to
-would leave two digits to compare.
+is written are the params after every update. What PyTorch has not (Lion, LAMB, MARS, Sophia, SOAP)
+is written out from the papers' algorithms in float64. Muon's iteration is kept in float32: the
+bfloat16 that it rounds to would leave two digits to compare.
 """
 
 from __future__ import annotations
@@ -33,6 +33,15 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "adafactor-decay": (
         "Adafactor",
         {"lr": 0.5, "weight_decay": 0.1, "d": 1.5, "eps": (1e-4, 1e-2), "beta2_decay": -0.6},
+    ),
+    "nadamw": (
+        "NAdam",
+        {"lr": 1e-2, "weight_decay": 0.1, "betas": (0.8, 0.99), "decoupled_weight_decay": True},
+    ),
+    "radam": ("RAdam", {"lr": 1e-2, "weight_decay": 0.1, "betas": (0.9, 0.9)}),
+    "radam-decoupled": (
+        "RAdam",
+        {"lr": 1e-2, "weight_decay": 0.1, "betas": (0.9, 0.9), "decoupled_weight_decay": True},
     ),
     "muon": ("Muon", {"lr": 0.02}),
     "muon-plain": ("Muon", {"lr": 0.02, "nesterov": False, "adjust_lr_fn": "match_rms_adamw"}),
@@ -92,6 +101,76 @@ def lion(lr: float, beta1: float, beta2: float, decay: float) -> list[dict[str, 
     return found
 
 
+Rule = Callable[[np.ndarray, np.ndarray, dict[str, Any], int], np.ndarray]
+
+
+def square() -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
+    """As ``numbers``, for one square param: of another the first gradient leaves a null space, of
+    which any basis is one of eigenvectors."""
+    rng = np.random.default_rng(SEED + 1)
+    first, *grads = rng.standard_normal((1 + STEPS, 4, 4)).astype(np.float32)
+    return {"s": first}, [{"s": g} for g in grads]
+
+
+def by_rule(rule: Rule, given_numbers: Callable[..., Any] = numbers) -> list[dict[str, list[Any]]]:
+    """The params after every update by a rule: param, gradient, what it keeps, and the update from
+    1 on, to the new param; all in float64."""
+    params, grads = given_numbers()
+    names = list(params)
+    theta = {n: params[n].astype(np.float64) for n in names}
+    kept: dict[str, dict[str, Any]] = {n: {} for n in names}
+    found: list[dict[str, list[Any]]] = []
+    for t, given in enumerate(grads, 1):
+        for n in names:
+            theta[n] = rule(theta[n], given[n].astype(np.float64), kept[n], t)
+        found.append({n: listed(a) for n, a in theta.items()})
+    return found
+
+
+def lamb(p: np.ndarray, g: np.ndarray, kept: dict[str, Any], t: int) -> np.ndarray:
+    """Algorithm 2 of LAMB's paper, with its phi the identity."""
+    kept["m"] = 0.9 * kept.get("m", 0) + 0.1 * g
+    kept["v"] = 0.999 * kept.get("v", 0) + 0.001 * g**2
+    r = kept["m"] / (1 - 0.9**t) / (np.sqrt(kept["v"] / (1 - 0.999**t)) + 1e-6) + 0.1 * p
+    return p - 0.01 * np.linalg.norm(p) / np.linalg.norm(r) * r
+
+
+def mars(p: np.ndarray, g: np.ndarray, kept: dict[str, Any], t: int) -> np.ndarray:
+    """Algorithm 2 of MARS's paper (MARS-AdamW), approximate."""
+    c = g + 0.025 * 0.95 / 0.05 * (g - kept.get("g", g))
+    c = c / max(1.0, float(np.linalg.norm(c)))
+    kept["g"], kept["m"] = g, 0.95 * kept.get("m", 0) + 0.05 * c
+    kept["v"] = 0.99 * kept.get("v", 0) + 0.01 * c**2
+    m, v = kept["m"] / (1 - 0.95**t), kept["v"] / (1 - 0.99**t)
+    return p - 0.01 * (m / (np.sqrt(v) + 1e-8) + 0.1 * p)
+
+
+def sophia(p: np.ndarray, g: np.ndarray, kept: dict[str, Any], t: int) -> np.ndarray:
+    """Algorithm 3 of Sophia's paper, with batch * g * g for the Hessian at every second update."""
+    kept["m"] = 0.96 * kept.get("m", 0) + 0.04 * g
+    if t % 2 == 1:
+        kept["h"] = 0.99 * kept.get("h", 0) + 0.01 * 16 * g * g
+    p = p - 0.01 * 0.1 * p
+    return p - 0.01 * np.clip(kept["m"] / np.maximum(0.05 * kept["h"], 1e-12), -1, 1)
+
+
+def soap(p: np.ndarray, g: np.ndarray, kept: dict[str, Any], t: int) -> np.ndarray:
+    """Algorithm 3 of SOAP's paper, with new eigenvectors at every second update and the first."""
+    if t > 1:
+        left, right = kept["Q"]
+        kept["m"] = 0.95 * kept.get("m", 0) + 0.05 * g
+        kept["v"] = 0.9 * kept.get("v", 0) + 0.1 * (left.T @ g @ right) ** 2
+        m = left.T @ kept["m"] @ right / (1 - 0.95 ** (t - 1))
+        n = m / (np.sqrt(kept["v"] / (1 - 0.9 ** (t - 1))) + 1e-8)
+        p = p - 0.01 * left @ n @ right.T
+        p = p - 0.01 * 0.1 * p
+    kept["l"] = 0.8 * kept.get("l", 0) + 0.2 * g @ g.T
+    kept["r"] = 0.8 * kept.get("r", 0) + 0.2 * g.T @ g
+    if t == 1 or t % 2 == 0:
+        kept["Q"] = tuple(np.linalg.eigh(kept[side])[1] for side in "lr")
+    return p
+
+
 def rates(schedule: Callable[[torch.optim.Optimizer], Any]) -> list[float]:
     """The learning rates of 12 updates."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
@@ -122,6 +201,7 @@ def main() -> None:
         "torch": torch.__version__,
         "params": {n: listed(a) for n, a in params.items()},
         "grads": [{n: listed(a) for n, a in g.items()} for g in grads],
+        "square": [listed(a["s"]) for a in (square()[0], *square()[1])],
         "updates": {},
         "rates": {name: rates(make) for name, make in SCHEDULES.items()},
         "clipped": {str(limit): clipped(limit) for limit in (0.5, 100.0)},
@@ -129,6 +209,9 @@ def main() -> None:
     for case, (kind, settings) in CASES.items():
         names = [n for n, s in SHAPES.items() if kind != "Muon" or len(s) == 2]
         found["updates"][case] = run(getattr(torch.optim, kind), settings, names)
+    for rule in (lamb, mars, sophia):
+        found["updates"][rule.__name__] = by_rule(rule)
+    found["updates"]["soap"] = by_rule(soap, square)
     found["updates"]["lion"] = lion(1e-2, 0.9, 0.99, 0.1)
     ROOT.mkdir(parents=True, exist_ok=True)
     (ROOT / "torch.json").write_text(json.dumps(found), encoding="utf-8")

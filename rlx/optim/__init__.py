@@ -13,13 +13,18 @@ from rlx.optim.adafactor import Adafactor
 from rlx.optim.adam import Adam, AdamW
 from rlx.optim.base import At, Optimizer, Slots
 from rlx.optim.gradients import ClipNorm, ClipValue, all_finite, ema, global_norm
+from rlx.optim.lamb import Lamb
 from rlx.optim.lion import Lion
+from rlx.optim.mars import Mars
 from rlx.optim.muon import Muon
+from rlx.optim.nadam import NAdamW, RAdam
 from rlx.optim.schedules import Constant, Schedule, StepDecay, WarmupCosine, WarmupLinear
 from rlx.optim.sgd import SGD
+from rlx.optim.soap import Soap
+from rlx.optim.sophia import Sophia
 
 __all__ = [
-    "SGD", "Adafactor", "Adam", "AdamW", "At", "ClipNorm", "ClipValue", "Constant", "Lion", "Muon",
-    "Optimizer", "Schedule", "Slots", "StepDecay", "WarmupCosine", "WarmupLinear", "all_finite",
-    "ema", "global_norm",
+    "SGD", "Adafactor", "Adam", "AdamW", "At", "ClipNorm", "ClipValue", "Constant", "Lamb", "Lion",
+    "Mars", "Muon", "NAdamW", "Optimizer", "RAdam", "Schedule", "Slots", "Soap", "Sophia",
+    "StepDecay", "WarmupCosine", "WarmupLinear", "all_finite", "ema", "global_norm",
 ]  # fmt: skip

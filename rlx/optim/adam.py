@@ -10,7 +10,7 @@ from rlx.ir.value import Value
 from rlx.optim.base import At, Optimizer, Slots, check_float, check_part
 from rlx.types import TensorType
 
-__all__ = ["Adam", "AdamW"]
+__all__ = ["Adam", "AdamW", "bias"]
 
 
 @public
@@ -40,7 +40,7 @@ class Adam(Optimizer):
         return {"mean": param, "square": param}
 
     def shared(self, t: Value, lr: Value) -> Slots:
-        first, second = _bias(self.beta1, t), _bias(self.beta2, t)
+        first, second = bias(self.beta1, t), bias(self.beta2, t)
         return {"step": lr / first, "root": second.sqrt(), "keep": 1.0 - lr * self.weight_decay}
 
     def apply(self, name: str, p: Value, g: Value, slots: Slots, at: At) -> tuple[Value, Slots]:
@@ -68,6 +68,6 @@ class AdamW(Adam):
         return p * at.shared["keep"] if self.weight_decay else p, g
 
 
-def _bias(beta: float, t: Value) -> Value:
+def bias(beta: float, t: Value) -> Value:
     """1 - beta**t, exact to an ulp or two where beta is near 1: there the power would cancel."""
     return -(t * math.log(beta)).expm1() if beta else t * 0.0 + 1.0

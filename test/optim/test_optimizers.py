@@ -20,10 +20,16 @@ from rlx.optim import (
     ClipNorm,
     ClipValue,
     Constant,
+    Lamb,
     Lion,
+    Mars,
     Muon,
+    NAdamW,
     Optimizer,
+    RAdam,
     Slots,
+    Soap,
+    Sophia,
     StepDecay,
     WarmupCosine,
     WarmupLinear,
@@ -58,6 +64,13 @@ CASES: dict[str, Optimizer] = {
     "muon": Muon(lr=0.02),
     "muon-plain": Muon(lr=0.02, nesterov=False, scale="match_rms_adamw"),
     "lion": Lion(lr=1e-2, weight_decay=0.1),
+    "nadamw": NAdamW(lr=1e-2, weight_decay=0.1, beta1=0.8, beta2=0.99),
+    "radam": RAdam(lr=1e-2, weight_decay=0.1, beta2=0.9),
+    "radam-decoupled": RAdam(lr=1e-2, weight_decay=0.1, beta2=0.9, decoupled=True),
+    "lamb": Lamb(lr=1e-2, weight_decay=0.1),
+    "mars": Mars(lr=1e-2, weight_decay=0.1),
+    "sophia": Sophia(lr=1e-2, weight_decay=0.1, batch=16, every=2),
+    "soap": Soap(lr=1e-2, weight_decay=0.1, beta2=0.9, shampoo_beta=0.8, every=2),
 }
 
 
@@ -97,8 +110,11 @@ def trained(
 @pytest.mark.parametrize("device", ["interpret", "cpu"])
 def test_updates_are_those_of_the_reference(case: str, device: str) -> None:
     expected = FIXTURES["updates"][case]
-    params = {n: PARAMS[n] for n in expected[0]}
-    for step, found in enumerate(trained(CASES[case], params, GRADS, device)):
+    params, grads = {n: PARAMS[n] for n in expected[0] if n != "s"}, GRADS
+    if "s" in expected[0]:
+        first, *rest = arrays(dict(enumerate(FIXTURES["square"]))).values()  # type: ignore[arg-type]
+        params, grads = {"s": first}, [{"s": g} for g in rest]
+    for step, found in enumerate(trained(CASES[case], params, grads, device)):
         for name, a in found.items():
             want = np.asarray(expected[step][name])
             np.testing.assert_allclose(a, want, rtol=2e-6, atol=2e-6, err_msg=f"{step} {name}")
@@ -112,6 +128,26 @@ def test_muon_makes_singular_values_equal_and_leaves_others_to_adamw() -> None:
     adamw = trained(AdamW(lr=0.1), PARAMS, GRADS[:1])[0]
     for name in ("u", "b", "t"):
         np.testing.assert_array_equal(first[name], adamw[name])
+
+
+def test_soap_is_for_matrices_and_leaves_others_to_adamw() -> None:
+    soap = Soap(lr=1.0, exclude=("u",), others=AdamW(lr=0.1))
+    found, adamw = (trained(o, PARAMS, GRADS[:2]) for o in (soap, AdamW(lr=0.1)))
+    np.testing.assert_array_equal(found[0]["w"], PARAMS["w"])
+    assert (found[1]["w"] != PARAMS["w"]).any()
+    for name in ("u", "b", "t"):
+        np.testing.assert_array_equal(found[1][name], adamw[1][name])
+
+
+def test_lamb_steps_in_proportion_to_the_param_and_plainly_where_it_is_0() -> None:
+    lamb = Lamb(lr=0.1, weight_decay=0.0)
+    for scale in (1.0, 50.0):
+        params = {"w": scale * PARAMS["w"]}
+        step = trained(lamb, params, GRADS[:1])[0]["w"] - params["w"]
+        assert np.linalg.norm(step) == pytest.approx(0.1 * np.linalg.norm(params["w"]), rel=1e-5)
+    zero = {"b": np.zeros(4, np.float32)}
+    first = trained(lamb, zero, GRADS[:1])[0]["b"]
+    np.testing.assert_allclose(first, -0.1 * np.sign(GRADS[0]["b"]), rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -248,6 +284,12 @@ X = rlx.TensorType.of([2], "f32")
         (lambda: Muon(steps=0), "steps is a number from 1 on, found 0"),
         (lambda: Muon(scale="big"), "scale is 'original' or 'match_rms_adamw', found 'big'"),
         (lambda: Muon(others=3), "others is an optimiser, found 3"),
+        (lambda: NAdamW(momentum_decay=-1), "momentum_decay is a number from 0 on, found -1"),
+        (lambda: Mars(gamma=-1), "gamma is a number from 0 on, found -1"),
+        (lambda: Sophia(batch=0), "batch is a number above 0, found 0"),
+        (lambda: Sophia(every=0), "every is a number of updates from 1 on, found 0"),
+        (lambda: Soap(every=True), "every is a number of updates from 1 on, found True"),
+        (lambda: Soap(others=3), "others is an optimiser, found 3"),
         (lambda: WarmupLinear(0.1, 3, warmup=3), "total is a number of updates from 4 on, found 3"),
         (lambda: StepDecay(0.1, 0), "every is a number of updates from 1 on, found 0"),
         (lambda: StepDecay(0.1, 1, -1), "factor is a number above 0 and up to 1, found -1"),
