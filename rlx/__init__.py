@@ -63,8 +63,8 @@ NAMES = {
 modules of ``NAMESPACES``, and the names of ``rlx.compat.names``."""
 
 NAMESPACES = (
-    "autodiff", "bench", "errors", "knobs", "linalg", "models", "ops", "optim", "prelude", "quant",
-    "random", "sparse", "splat", "training",
+    "autodiff", "bench", "driver", "errors", "ir", "knobs", "linalg", "models", "ops", "opt",
+    "optim", "prelude", "quant", "random", "sparse", "splat", "training",
 )  # fmt: skip
 """Modules that ``import rlx`` gives as well."""
 

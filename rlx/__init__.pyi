@@ -4,11 +4,14 @@
 
 from rlx import autodiff as autodiff
 from rlx import bench as bench
+from rlx import driver as driver
 from rlx import errors as errors
+from rlx import ir as ir
 from rlx import knobs as knobs
 from rlx import linalg as linalg
 from rlx import models as models
 from rlx import ops as ops
+from rlx import opt as opt
 from rlx import optim as optim
 from rlx import prelude as prelude
 from rlx import quant as quant
@@ -31,9 +34,25 @@ from rlx.base.clock import Tick as Tick
 from rlx.base.clock import time_ns as time_ns
 from rlx.codegen.program import Step as _Step
 from rlx.compat.compile_cache import CompileCache as CompileCache
+from rlx.compat.components import CompilationMode as CompilationMode
+from rlx.compat.components import ModelComponent as ModelComponent
+from rlx.compat.components import ModelPhase as ModelPhase
+from rlx.compat.components import ModelVariant as ModelVariant
+from rlx.compat.experts import ExpertUsage as ExpertUsage
+from rlx.compat.experts import with_expert_outputs as with_expert_outputs
+from rlx.compat.extensions import apply_hir_extensions as apply_hir_extensions
+from rlx.compat.extensions import apply_hir_extensions_named as apply_hir_extensions_named
+from rlx.compat.extensions import register_hir_extension as register_hir_extension
+from rlx.compat.extensions import registered_hir_extensions as registered_hir_extensions
+from rlx.compat.extensions import unregister_hir_extension as unregister_hir_extension
+from rlx.compat.pipeline_schedule import PipelineSchedule as PipelineSchedule
+from rlx.compat.pipeline_schedule import pipeline_schedule as pipeline_schedule
+from rlx.compat.record_replay import RunRecorder as RunRecorder
+from rlx.compat.record_replay import replay as replay
 from rlx.compat.subgraphs import SubgraphCache as SubgraphCache
 from rlx.compat.subgraphs import run_if as run_if
 from rlx.compat.subgraphs import run_while as run_while
+from rlx.compat.telemetry import MetricsRegistry as MetricsRegistry
 from rlx.compiler.aot import compile_artifact as compile_artifact
 from rlx.compiler.dispatch import analyze_dispatch as analyze_dispatch
 from rlx.compiler.dispatch import format_dispatch_report as format_dispatch_report
@@ -65,6 +84,7 @@ from rlx.compiler.stages import supported_for_target as supported_for_target
 from rlx.compiler.stages import supports_op as supports_op
 from rlx.custom import custom_fn as custom_fn
 from rlx.custom import custom_op as custom_op
+from rlx.errors import GraphError as _GraphError
 from rlx.errors import RlxError as RlxError
 from rlx.errors import RlxError as _RlxError
 from rlx.frontends.onnx import from_onnx as from_onnx
@@ -81,6 +101,11 @@ from rlx.inspect import inspect_mir_stats as inspect_mir_stats
 from rlx.inspect import inspect_mir_with_diff as inspect_mir_with_diff
 from rlx.inspect import inspect_pipeline as inspect_pipeline
 from rlx.inspect import node_label as node_label
+from rlx.inspect.reflection import BindingManifest as BindingManifest
+from rlx.inspect.reflection import HirReflection as HirReflection
+from rlx.inspect.reflection import ManifestDiff as ManifestDiff
+from rlx.inspect.reflection import MirReflection as MirReflection
+from rlx.inspect.reflection import reflect as reflect
 from rlx.ir.foreign_kernel import CKernel as CKernel
 from rlx.ir.foreign_kernel import MlirKernel as MlirKernel
 from rlx.ir.foreign_kernel import PythonKernel as PythonKernel
@@ -176,6 +201,8 @@ from rlx.runtime.devices.policy import DevicePickStrategy as DevicePickStrategy
 from rlx.runtime.devices.policy import DevicePolicy as DevicePolicy
 from rlx.runtime.devices.router import DeviceRouter as DeviceRouter
 from rlx.runtime.devices.router import FlexibleSession as FlexibleSession
+from rlx.runtime.devices.stream import CommandStream as CommandStream
+from rlx.runtime.devices.stream import SyncStream as SyncStream
 from rlx.runtime.session import CompiledGraph as CompiledGraph
 from rlx.runtime.session import Session as Session
 from rlx.text import load as load
@@ -199,6 +226,7 @@ NodeId = _Value
 Shape = _TensorType
 Element = _DType
 Error = _RlxError
+LowerError = _GraphError
 ChainStep = _Step
 ChainOperand = int
 If = _Cond
@@ -208,10 +236,10 @@ FusionOptions = _Options
 KernelDispatchConfig = _Options
 KernelDispatchReport = _DispatchReport
 registered_devices = _devices
-first_unsupported_op_with_options = _first_unsupported_op
-supports_graph_with_options = _supports_graph
 dispatch_report_for_device_with_options = _dispatch_report_for_device
 legalize_graph_for_device_with_options = _legalize_graph_for_device
+first_unsupported_op_with_options = _first_unsupported_op
+supports_graph_with_options = _supports_graph
 maybe_dump_pipeline = _dump_levels
 fft = _Fft
 rfft = _Rfft

@@ -6,11 +6,14 @@ from rlx import Activation as Activation
 from rlx import Artifact as Artifact
 from rlx import Backend as Backend
 from rlx import BinaryOp as BinaryOp
+from rlx import BindingManifest as BindingManifest
 from rlx import CKernel as CKernel
 from rlx import CalibrationRecord as CalibrationRecord
 from rlx import ChainOperand as ChainOperand
 from rlx import ChainStep as ChainStep
 from rlx import CmpOp as CmpOp
+from rlx import CommandStream as CommandStream
+from rlx import CompilationMode as CompilationMode
 from rlx import CompileCache as CompileCache
 from rlx import CompileOptions as CompileOptions
 from rlx import CompilePipeline as CompilePipeline
@@ -29,6 +32,7 @@ from rlx import Dim as Dim
 from rlx import Element as Element
 from rlx import Error as Error
 from rlx import ExecutableGraph as ExecutableGraph
+from rlx import ExpertUsage as ExpertUsage
 from rlx import FlexibleSession as FlexibleSession
 from rlx import FusionOptions as FusionOptions
 from rlx import FusionPolicy as FusionPolicy
@@ -40,16 +44,24 @@ from rlx import GraphModule as GraphModule
 from rlx import GraphStage as GraphStage
 from rlx import HirModule as HirModule
 from rlx import HirOp as HirOp
+from rlx import HirReflection as HirReflection
 from rlx import If as If
 from rlx import KernelDispatchConfig as KernelDispatchConfig
 from rlx import KernelDispatchPolicy as KernelDispatchPolicy
 from rlx import KernelDispatchReport as KernelDispatchReport
 from rlx import LirModule as LirModule
+from rlx import LowerError as LowerError
+from rlx import ManifestDiff as ManifestDiff
 from rlx import MaskKind as MaskKind
+from rlx import MetricsRegistry as MetricsRegistry
 from rlx import MirModule as MirModule
+from rlx import MirReflection as MirReflection
 from rlx import MissReason as MissReason
 from rlx import MissedFusion as MissedFusion
 from rlx import MlirKernel as MlirKernel
+from rlx import ModelComponent as ModelComponent
+from rlx import ModelPhase as ModelPhase
+from rlx import ModelVariant as ModelVariant
 from rlx import Node as Node
 from rlx import NodeId as NodeId
 from rlx import NodeOrigin as NodeOrigin
@@ -57,6 +69,7 @@ from rlx import Op as Op
 from rlx import OpKind as OpKind
 from rlx import Pass as Pass
 from rlx import PipelineInspect as PipelineInspect
+from rlx import PipelineSchedule as PipelineSchedule
 from rlx import Precision as Precision
 from rlx import PrecisionPolicy as PrecisionPolicy
 from rlx import PythonKernel as PythonKernel
@@ -64,15 +77,19 @@ from rlx import QuantMap as QuantMap
 from rlx import QuantScheme as QuantScheme
 from rlx import ReduceOp as ReduceOp
 from rlx import RlxError as RlxError
+from rlx import RunRecorder as RunRecorder
 from rlx import Scan as Scan
 from rlx import Session as Session
 from rlx import Shape as Shape
 from rlx import SubgraphCache as SubgraphCache
+from rlx import SyncStream as SyncStream
 from rlx import TensorType as TensorType
 from rlx import Tick as Tick
 from rlx import Value as Value
 from rlx import While as While
 from rlx import analyze_dispatch as analyze_dispatch
+from rlx import apply_hir_extensions as apply_hir_extensions
+from rlx import apply_hir_extensions_named as apply_hir_extensions_named
 from rlx import attr as attr
 from rlx import available_apple_devices as available_apple_devices
 from rlx import available_devices as available_devices
@@ -145,9 +162,14 @@ from rlx import operand as operand
 from rlx import optional as optional
 from rlx import parse_device as parse_device
 from rlx import parse_device_list as parse_device_list
+from rlx import pipeline_schedule as pipeline_schedule
 from rlx import prepare_graph_for_backend_with_report as prepare_graph_for_backend_with_report
+from rlx import reflect as reflect
 from rlx import register_backend as register_backend
+from rlx import register_hir_extension as register_hir_extension
 from rlx import registered_devices as registered_devices
+from rlx import registered_hir_extensions as registered_hir_extensions
+from rlx import replay as replay
 from rlx import resolve_device as resolve_device
 from rlx import resolve_device_chain as resolve_device_chain
 from rlx import rfft as rfft
@@ -166,22 +188,27 @@ from rlx import supports_op as supports_op
 from rlx import supports_run_slots as supports_run_slots
 from rlx import time_ns as time_ns
 from rlx import trace as trace
+from rlx import unregister_hir_extension as unregister_hir_extension
 from rlx import value_and_grad as value_and_grad
 from rlx import vjp as vjp
 from rlx import vmap as vmap
 from rlx import warm_all as warm_all
 from rlx import while_loop as while_loop
+from rlx import with_expert_outputs as with_expert_outputs
 
 __all__ = [
     "Activation",
     "Artifact",
     "Backend",
     "BinaryOp",
+    "BindingManifest",
     "CKernel",
     "CalibrationRecord",
     "ChainOperand",
     "ChainStep",
     "CmpOp",
+    "CommandStream",
+    "CompilationMode",
     "CompileCache",
     "CompileOptions",
     "CompilePipeline",
@@ -200,6 +227,7 @@ __all__ = [
     "Element",
     "Error",
     "ExecutableGraph",
+    "ExpertUsage",
     "FlexibleSession",
     "FusionOptions",
     "FusionPolicy",
@@ -211,16 +239,24 @@ __all__ = [
     "GraphStage",
     "HirModule",
     "HirOp",
+    "HirReflection",
     "If",
     "KernelDispatchConfig",
     "KernelDispatchPolicy",
     "KernelDispatchReport",
     "LirModule",
+    "LowerError",
+    "ManifestDiff",
     "MaskKind",
+    "MetricsRegistry",
     "MirModule",
+    "MirReflection",
     "MissReason",
     "MissedFusion",
     "MlirKernel",
+    "ModelComponent",
+    "ModelPhase",
+    "ModelVariant",
     "Node",
     "NodeId",
     "NodeOrigin",
@@ -228,6 +264,7 @@ __all__ = [
     "OpKind",
     "Pass",
     "PipelineInspect",
+    "PipelineSchedule",
     "Precision",
     "PrecisionPolicy",
     "PythonKernel",
@@ -235,15 +272,19 @@ __all__ = [
     "QuantScheme",
     "ReduceOp",
     "RlxError",
+    "RunRecorder",
     "Scan",
     "Session",
     "Shape",
     "SubgraphCache",
+    "SyncStream",
     "TensorType",
     "Tick",
     "Value",
     "While",
     "analyze_dispatch",
+    "apply_hir_extensions",
+    "apply_hir_extensions_named",
     "attr",
     "available_apple_devices",
     "available_devices",
@@ -316,9 +357,14 @@ __all__ = [
     "optional",
     "parse_device",
     "parse_device_list",
+    "pipeline_schedule",
     "prepare_graph_for_backend_with_report",
+    "reflect",
     "register_backend",
+    "register_hir_extension",
     "registered_devices",
+    "registered_hir_extensions",
+    "replay",
     "resolve_device",
     "resolve_device_chain",
     "rfft",
@@ -337,9 +383,11 @@ __all__ = [
     "supports_run_slots",
     "time_ns",
     "trace",
+    "unregister_hir_extension",
     "value_and_grad",
     "vjp",
     "vmap",
     "warm_all",
     "while_loop",
+    "with_expert_outputs",
 ]

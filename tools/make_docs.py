@@ -16,6 +16,7 @@ from rlx import knobs
 from rlx.compat import names as compat
 from rlx.compat import op_names as compat_ops
 from rlx.compat.calls import CALLS
+from rlx.compat.declined import DECLINED, DIFFERENCES
 from rlx.ir.op import registry
 from rlx.ops import FAMILIES, load_all
 from rlx.tools import derivative_page
@@ -113,6 +114,13 @@ def names_page() -> str:
         for name, row in rows.items():
             here = ", ".join(f"`{n}`" for n in row.here)
             parts.append(f"| `{name}` | {here} | {row.note} |\n")
+    parts.append(
+        "\n## Examples that differ\n\nAll else in the original's examples behaves as there.\n\n"
+    )
+    parts.append("| there | here, and why |\n|---|---|\n")
+    parts += [f"| {there} | {here} |\n" for there, here in DIFFERENCES.items()]
+    parts.append("\n## Declined\n\n| name | why, and what is there instead |\n|---|---|\n")
+    parts += [f"| {name} | {why} |\n" for name, why in DECLINED.items()]
     parts.append("\n## Not there yet\n\n")
     parts += [
         f"- {area}: {', '.join(f'`{n}`' for n in names)}\n" for area, names in compat.LATER.items()

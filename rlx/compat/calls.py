@@ -10,6 +10,36 @@ __all__ = ["CALLS"]
 _STATE = "an option `donate` of the compile pairs the input with its output, which is written over"
 
 CALLS: dict[str, Row] = {
+    "Graph.node": Row(("rlx.Graph.node",), "by the number in `nodes()`, or by a value"),
+    "Graph.shape": Row(("rlx.Graph.shape_of",)),
+    "Graph.users": Row(("rlx.Graph.users",)),
+    "Graph.use_count": Row(("rlx.Graph.use_count",)),
+    "Graph.topo_order": Row(("rlx.Graph.topo_order",), "the same as `nodes`"),
+    "Graph.reverse_topo": Row(("rlx.Graph.reverse_topo",)),
+    "Graph.add_node": Row(("rlx.Graph.add_node",), "the type is inferred, and checked if given"),
+    "Graph.append_node": Row(("rlx.Graph.append_node",), "the same as `add_node`"),
+    "Graph.has_dynamic_dims": Row(("rlx.Graph.has_dynamic_dims",)),
+    "Graph.dynamic_symbols": Row(("rlx.Graph.dynamic_symbols",)),
+    "Session.compile_hir_with": Row(("rlx.Session.compile_hir_with",)),
+    "Session.compile_module_with": Row(("rlx.Session.compile_module_with",)),
+    "CompilePipeline.with_supported_ops": Row(("rlx.CompilePipeline.with_supported_ops",)),
+    "CompilePipeline.specialize_lir": Row(("rlx.CompilePipeline.specialize_lir",), "from the graph:"
+                                          " a schedule has sizes"),
+    "CompileResult.specialize": Row(("rlx.CompileResult.specialize",)),
+    "GraphDevices.resolve_chain": Row(("rlx.GraphDevices.resolve_chain", "rlx.GraphDevices.chain"),
+                                      "one device; `chain` has all that are tried"),
+    "CompiledGraph.enable_moe_topk_capture": Row(("rlx.with_expert_outputs",), "the numbers are"
+                                                 " outputs of the graph"),
+    "CompiledGraph.take_moe_topk_capture": Row(("rlx.ExpertUsage.add",)),
+    "CompiledGraph.take_moe_residency_stats": Row(("rlx.ExpertUsage.resident_share",)),
+    "rlx_bench.run_benchmark": Row(("rlx.bench.run_benchmark",)),
+    "rlx_bench.BenchmarkPattern": Row(("rlx.bench.BenchmarkPattern",)),
+    "rlx_optim.NAdamW": Row(("rlx.optim.NAdamW",)),
+    "rlx_optim.RAdam": Row(("rlx.optim.RAdam",)),
+    "rlx_optim.LAMB": Row(("rlx.optim.Lamb",)),
+    "rlx_optim.SOAP": Row(("rlx.optim.Soap",), "exact eigenvectors"),
+    "rlx_optim.Sophia": Row(("rlx.optim.Sophia",), "the labels of the data for the Hessian"),
+    "rlx_optim.MARS": Row(("rlx.optim.Mars",), "approximate, with AdamW"),
     "Session.compile_graph": Row(("rlx.Session.compile_graph",), "the same as `compile`"),
     "CompiledGraph.set_param_typed": Row(("rlx.CompiledGraph.set_param_typed",)),
     "CompiledGraph.run_typed": Row(("rlx.CompiledGraph.run",), "arrays say their element types"),
@@ -38,8 +68,6 @@ CALLS: dict[str, Row] = {
                                            " comes is compiled for, and nothing is padded"),
     "CompiledGraph.clone": Row(("rlx.Session.compile",), "one is safe to call from many threads; a"
                                " second one of its own params is compiled from the cache"),
-    "CommandStream": Row(("rlx.CompiledGraph.run_on_device", "rlx.drain_device"), "runs of a"
-                         " device are in order; the second waits for them"),
     "WeightLoader": Row(("rlx.models.safetensors.SafeTensors",), "a mapping of names to arrays,"
                         " read in place; any mapping does, by `set_param`"),
     "BytesWeightLoader": Row(("rlx.CompiledGraph.set_param_typed",)),

@@ -11,8 +11,9 @@ import importlib
 from typing import Any
 
 from rlx.base.frozen import frozen
+from rlx.errors import did_you_mean
 
-__all__ = ["AREAS", "LATER", "NAMES", "Name"]
+__all__ = ["AREAS", "LATER", "MODULES", "NAMES", "Name", "of_module"]
 
 
 @frozen
@@ -47,6 +48,9 @@ AREAS: dict[str, dict[str, Name]] = {
         "Op": Name("rlx.ir.op:Op", "a class for each op holds every fact about it"),
         **_same("rlx.inspect", "NodeOrigin", "node_label"),
         "Error": Name("rlx.errors:RlxError"),
+        "LowerError": Name(
+            "rlx.errors:GraphError", "operands that do not fit a block, where the block is written"
+        ),
     },
     "Kinds of ops": {
         **{
@@ -72,6 +76,18 @@ AREAS: dict[str, dict[str, Name]] = {
         "MirModule": Name(
             "rlx.compiler.graph_module:MirModule",
             "of the stage mir, or fused: with regions and a prologue",
+        ),
+        **_same(
+            "rlx.compat.extensions", "apply_hir_extensions", "apply_hir_extensions_named",
+            "register_hir_extension", "registered_hir_extensions", "unregister_hir_extension",
+        ),
+        **_same(
+            "rlx.inspect.reflection", "BindingManifest", "HirReflection", "ManifestDiff",
+            "MirReflection", "reflect",
+        ),
+        **_same(
+            "rlx.compat.components", "CompilationMode", "ModelComponent", "ModelPhase",
+            "ModelVariant",
         ),
         "HirOp": Name("rlx.ops.nn.blocks:Block", "blocks are ops: `graph.linear(x, w)`"),
         "FusionPolicy": Name(
@@ -129,7 +145,23 @@ AREAS: dict[str, dict[str, Name]] = {
             "rlx.runtime.backend:ExecutableGraph", "what `Backend.load` gives"
         ),
         **_same("rlx.runtime.backend", "register_backend", "backend_for"),
+        **_same("rlx.compat.record_replay", "RunRecorder", "replay"),
+        **_same("rlx.compat.pipeline_schedule", "PipelineSchedule"),
+        "pipeline_schedule": Name(
+            "rlx.compat.pipeline_schedule:pipeline_schedule", "a function: `order` and `deps` of it"
+        ),
+        **_same("rlx.compat.experts", "ExpertUsage", "with_expert_outputs"),
         "registered_devices": Name("rlx.runtime.backend:devices"),
+        **_same(
+            "rlx.compiler.stages", "dispatch_report_for_device", "legalize_graph_for_device",
+            "legalize_graph_for_device_with_report",
+        ),
+        **{
+            f"{name}_with_options": Name(f"rlx.compiler.stages:{name}", "options by name")
+            for name in ("dispatch_report_for_device", "legalize_graph_for_device")
+        },
+    },
+    "Devices and streams": {
         **_same(
             "rlx.runtime.devices.available", "DEVICE_PRIORITY", "Device", "available_apple_devices",
             "available_devices", "devices_for", "drain_device", "fastest_among", "fastest_device",
@@ -142,14 +174,10 @@ AREAS: dict[str, dict[str, Name]] = {
             )
             for name in ("first_unsupported_op", "supports_graph")
         },
-        **_same(
-            "rlx.compiler.stages", "dispatch_report_for_device", "legalize_graph_for_device",
-            "legalize_graph_for_device_with_report",
+        "CommandStream": Name(
+            "rlx.runtime.devices.stream:CommandStream", "of runs, which are its commands"
         ),
-        **{
-            f"{name}_with_options": Name(f"rlx.compiler.stages:{name}", "options by name")
-            for name in ("dispatch_report_for_device", "legalize_graph_for_device")
-        },
+        **_same("rlx.runtime.devices.stream", "SyncStream"),
     },
     "Several devices": {
         **_same("rlx.runtime.devices.policy", "DevicePickStrategy", "DevicePolicy"),
@@ -183,6 +211,9 @@ AREAS: dict[str, dict[str, Name]] = {
         ),
     },
     "Measuring": {
+        "MetricsRegistry": Name(
+            "rlx.compat.telemetry:MetricsRegistry", "of the `Counter` and `Histogram` beside it"
+        ),
         **_same("rlx.base.clock", "Tick", "time_ns"),
         "trace": Name("rlx.tracing:trace", "writes what ran to a file; graphs are built by Graph"),
     },
@@ -216,12 +247,29 @@ AREAS: dict[str, dict[str, Name]] = {
 }  # fmt: skip
 """The names by what they are about."""
 
+MODULES: dict[str, tuple[str, ...]] = {
+    "ir": ("Graphs", "Kinds of ops", "Control flow", "Levels", "Measuring"),
+    "opt": ("Fusion", "Compiling", "Looking inside", "Derivatives", "Training"),
+    "driver": ("Devices and streams",),
+}
+"""The areas of the names that modules of the original's module map have."""
+
 NAMES: dict[str, Name] = {name: row for names in AREAS.values() for name, row in names.items()}
 """All names."""
 
+
+def of_module(module: str, name: str) -> Any:
+    """What a name of a module of the original's module map stands for; AttributeError for a name
+    that it has not."""
+    names = [n for area in MODULES[module] for n in AREAS[area]]
+    if name not in names:
+        hint = "" if name.startswith("__") else did_you_mean(name, names)
+        raise AttributeError(f"module 'rlx.{module}' has no attribute {name!r}{hint}")
+    return NAMES[name].load()
+
+
 LATER: dict[str, tuple[str, ...]] = {
     "Serving": ("KvPagePool", "KvBlockTable", "BatchConstructor"),
-    "Memory": ("DeviceArena",),
     "Front ends": ("Tracer", "TracedTensor", "rlx_model", "op_registry"),
 }  # fmt: skip
 """Names of the original's API that stand for nothing here yet."""

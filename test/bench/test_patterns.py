@@ -9,6 +9,8 @@ import pytest
 
 import rlx
 from rlx import bench
+from rlx.bench import timing
+from rlx.bench.patterns import _numbers
 from rlx.errors import DeviceError, GraphError
 from rlx.runtime.devices.available import available_devices
 
@@ -29,7 +31,7 @@ def test_a_pattern_runs_and_is_timed(pattern: Any) -> None:
 
 
 def test_what_patterns_compute() -> None:
-    x, w, b, s = (bench._numbers(*n) for n in ((8, 4), (4, 3), (3,), (4,)))
+    x, w, b, s = (_numbers(*n) for n in ((8, 4), (4, 3), (3,), (4,)))
     expected = [
         (bench.MatmulPattern(8, 4, 3), x @ w),
         (bench.MatmulBiasReluPattern(8, 4, 3), np.maximum(x @ w + b, 0)),
@@ -56,7 +58,7 @@ def test_runs_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     run = rlx.CompiledGraph.run
     monkeypatch.setattr(rlx.CompiledGraph, "run", lambda f, x: runs.append(1) or run(f, x))
     took = iter([5, 1, 3])
-    monkeypatch.setattr(bench, "time_ns", lambda call: (call(), next(took)))
+    monkeypatch.setattr(timing, "time_ns", lambda call: (call(), next(took)))
     found = bench.run_benchmark(PATTERNS[0], "interpret", 2, 3)
     assert len(runs) == 5 and found.samples_ns == (5, 1, 3)
     assert (found.min_ns, found.median_ns, found.max_ns, found.mean_ns) == (1, 3, 5, 3)

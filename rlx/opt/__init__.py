@@ -1,0 +1,18 @@
+"""What the original's module of passes has: fusion, compiles, inspection and derivatives, by
+name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlx.compat.names import AREAS, MODULES, of_module
+
+__all__ = [n for area in MODULES["opt"] for n in AREAS[area]]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    return of_module("opt", name)
+
+
+def __dir__() -> list[str]:
+    return __all__
