@@ -26,11 +26,7 @@ from rlx.ops.pointwise.binary import Add, Div, Mul, Sub
 from rlx.ops.pointwise.compare import Eq, Ge, Gt, Le, Lt, Ne, Where
 from rlx.types import DType, bf16, f16, f32
 
-__all__ = ["APART", "lifted", "words_of"]
-
-APART = frozenset({"triton_attention", "triton_contraction"})
-"""The families whose code is on blocks, to which a launch brings no scalars: their literals stay in
-the code."""
+__all__ = ["lifted", "words_of"]
 
 _TAKERS = frozenset(op.name for op in (Add, Sub, Mul, Div, Where, Eq, Ne, Lt, Le, Gt, Ge))
 """The ops that run as fast on a number that the launch brings."""

@@ -1,58 +1,123 @@
-"""The table of kernel families: from a family's name and a config to the text of a kernel."""
+"""The table of kernel families: one row says all that is known of a family by its name.
+
+Nothing is imported here before it is asked for: reading the table costs nothing, and a process
+loads the families of its target alone.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import is_dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 
-from rlx.codegen.builder import KernelTarget, KernelText
-from rlx.codegen.family import Family
+from rlx.base.frozen import frozen
 from rlx.errors import IRError
 
-__all__ = ["FAMILIES", "emit_kernel", "load_families"]
+if TYPE_CHECKING:
+    from rlx.codegen.builder import Frame, KernelTarget, KernelText
+    from rlx.codegen.family import Family
 
-FAMILIES = {
-    "attention": "rlx.kernels.attention.emit",
-    "attention_grad": "rlx.kernels.attention.grad",
-    "common": "rlx.kernels.fallback.emit",
-    "contraction": "rlx.kernels.matmul.emit",
-    "conv": "rlx.kernels.conv.planes",
-    "conv_layout": "rlx.kernels.conv.layout",
-    "conv_weights": "rlx.kernels.conv.weights_grad",
-    "copy": "rlx.kernels.elementwise.copy",
-    "custom": "rlx.kernels.fallback.foreign",
-    "elementwise": "rlx.kernels.elementwise.emit",
-    "few_columns": "rlx.kernels.matmul.skinny",
-    "fft": "rlx.kernels.fft.emit",
-    "gather": "rlx.kernels.index.gather",
-    "loop": "rlx.kernels.loop.emit",
-    "pack": "rlx.kernels.matmul.pack",
-    "pack_across": "rlx.kernels.matmul.pack_strided",
-    "pool": "rlx.kernels.conv.pool",
-    "reduce": "rlx.kernels.reduce.emit",
-    "rowwise": "rlx.kernels.rowwise.config",
-    "scatter": "rlx.kernels.index.scatter",
-    "small_product": "rlx.kernels.matmul.batched_small",
-    "integer_contraction": "rlx.kernels.matmul.emit",
-    "gpu_attention": "rlx.kernels.attention.gpu",
-    "gpu_contraction": "rlx.kernels.matmul.gpu",
-    "gpu_reduce": "rlx.kernels.reduce.gpu",
-    "triton_attention": "rlx.kernels.attention.triton",
-    "triton_contraction": "rlx.kernels.matmul.triton",
-}  # fmt: skip
-"""The module of each family, loaded when a kernel of it is made."""
+__all__ = [
+    "FAMILIES", "FamilyRow", "config_classes", "emit_kernel", "families_on", "load_families",
+]  # fmt: skip
+
+
+@frozen
+class FamilyRow:
+    """What is known of a family by its name.
+
+    ``module`` lies in ``rlx.kernels`` and has ``emit``, whose annotation says which configs it
+    takes. ``selector`` is a module in ``rlx.lowering.select`` and a name in it; a family without
+    one is launched by the selectors of others. ``frames`` are the kinds of targets whose ops it is
+    asked for. A launch brings the literals of the kernel as scalars unless ``literals`` is False.
+    """
+
+    name: str
+    module: str
+    selector: str = ""
+    frames: tuple[Frame, ...] = ()
+    literals: bool = True
+
+
+_CPU: tuple[Frame, ...] = ("cpu",)
+_ALL: tuple[Frame, ...] = ("cpu", "gpu")
+
+_ROWS = (
+    FamilyRow("fft", "fft.emit", "fft:SELECTOR", _CPU),
+    FamilyRow("custom", "fallback.foreign", "fallback.foreign:SELECTOR", _CPU),
+    FamilyRow("contraction", "matmul.emit", "matmul.blocked:SELECTOR", _ALL),
+    FamilyRow("integer_contraction", "matmul.emit", "matmul.blocked:INTEGERS", _CPU),
+    FamilyRow("conv", "conv.planes", "conv.select:SELECTOR", _CPU),
+    FamilyRow("conv_weights", "conv.weights_grad", "conv.weights_grad:SELECTOR", _CPU),
+    FamilyRow("attention", "attention.emit", "attention:SELECTOR", _ALL),
+    FamilyRow("attention_grad", "attention.grad", "attention:GRAD", _CPU),
+    FamilyRow("rowwise", "rowwise.config", "rowwise.select:SELECTOR", _ALL),
+    FamilyRow("elementwise", "elementwise.emit", "elementwise.select:SELECTOR", _ALL),
+    FamilyRow("copy", "elementwise.copy", "elementwise.copy:SELECTOR", _ALL),
+    FamilyRow("gather", "index.gather", "index.gather:SELECTOR", _ALL),
+    FamilyRow("scatter", "index.scatter", "index.scatter:SELECTOR", _CPU),
+    FamilyRow("reduce", "reduce.emit", "reduce.select:SELECTOR", _ALL),
+    FamilyRow("pool", "conv.pool", "conv.pool:SELECTOR", _CPU),
+    FamilyRow("common", "fallback.emit", "fallback.select:SELECTOR"),
+    # Those that claim nothing: one for what is inside control flow, and parts of families above.
+    FamilyRow("loop", "loop.emit", frames=_CPU),
+    FamilyRow("conv_layout", "conv.layout"),
+    FamilyRow("few_columns", "matmul.skinny"),
+    FamilyRow("pack", "matmul.pack"),
+    FamilyRow("pack_across", "matmul.pack_strided"),
+    FamilyRow("small_product", "matmul.batched_small"),
+    FamilyRow("gpu_attention", "attention.gpu"),
+    FamilyRow("gpu_contraction", "matmul.gpu"),
+    FamilyRow("gpu_reduce", "reduce.gpu"),
+    # Code on blocks, to which a launch brings no scalars.
+    FamilyRow("triton_attention", "attention.triton", literals=False),
+    FamilyRow("triton_contraction", "matmul.triton", literals=False),
+)
+
+FAMILIES: Mapping[str, FamilyRow] = {row.name: row for row in _ROWS}
+"""Every family by name, in the order in which they are asked whether they claim a region."""
+
+
+@cache
+def families_on(frame: Frame) -> tuple[str, ...]:
+    """The families that a kind of target has emitters for; the rest goes the common way."""
+    return tuple(row.name for row in _ROWS if frame in row.frames)
 
 
 def load_families(names: Iterable[str]) -> None:
     """Load the modules of families, which takes longer than to make a kernel."""
     for name in names:
-        importlib.import_module(FAMILIES[name])
+        _load(name)
 
 
 def emit_kernel(family: str, name: str, config: Any, target: KernelTarget) -> KernelText:
     """The text of the kernel ``name`` of a family; IRError for a family that does not exist."""
+    return _load(family).emit(name, config, target)
+
+
+@cache
+def config_classes(family: str) -> Mapping[str, type]:
+    """The classes of a family's configs, and of what these are made of, by name: those that the
+    annotations of its ``emit`` and of their fields name. IRError for no family."""
+    from rlx.types import DType
+
+    found: dict[str, type] = {}
+    kinds: list[Any] = [get_type_hints(_load(family).emit)["config"]]
+    while kinds:
+        kind = kinds.pop()
+        if kind is DType or not (isinstance(kind, type) and is_dataclass(kind)):
+            kinds += get_args(kind)
+        elif kind.__name__ not in found:
+            found[kind.__name__] = kind
+            kinds += get_type_hints(kind).values()
+        else:
+            assert found[kind.__name__] is kind, f"{family} has two classes {kind.__name__}"
+    return found
+
+
+def _load(family: str) -> Family:
     if family not in FAMILIES:
         raise IRError(f"no kernel family is called {family!r}; there are {', '.join(FAMILIES)}")
-    found: Family = importlib.import_module(FAMILIES[family])  # pyright: ignore[reportAssignmentType]
-    return found.emit(name, config, target)
+    return cast("Family", importlib.import_module(f"rlx.kernels.{FAMILIES[family].module}"))

@@ -10,13 +10,13 @@ from rlx.dialects.export import to_mlir
 from rlx.ir.graph import Graph
 from rlx.ir.op import REQUIRED, Attr, Op, type_of
 from rlx.ir.value import Value
+from rlx.kernels.registry import families_on
 from rlx.lowering.base import Compilation
 from rlx.lowering.pipeline import planned
 from rlx.lowering.report import DispatchReport
 from rlx.ops.control.control import Control
 from rlx.ops.pointwise.base import ANY, ARITHMETIC, INEXACT, NUMERIC, ORDERED
 from rlx.targets import find_target
-from rlx.targets.cpu import FAMILIES as CPU_FAMILIES
 from rlx.types import FLOATS, DType, f32
 
 __all__ = ["section"]
@@ -87,7 +87,7 @@ def how(cls: type[Op]) -> str:
         return "view"
     short = cls.name.split(".")[1]
     found = {key.split(": ")[0] for key in report.native if key.endswith(f": {short}")}
-    return ", ".join([way, *(f for f in CPU_FAMILIES if f in found)])
+    return ", ".join([way, *(f for f in families_on("cpu") if f in found)])
 
 
 def _dispatch(graph: Graph) -> DispatchReport:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rlx._mlir import ir
 from rlx.errors import GraphError, IRError
-from rlx.kernels.configs import config_classes
+from rlx.kernels.registry import FAMILIES, config_classes
 from rlx.lowering.compilation import Options
 from rlx.lowering.passes.text_config import decode, encode
 from rlx.types import DTYPES
@@ -77,8 +77,20 @@ def test_what_no_config_holds_is_refused() -> None:
         encode(Inner("x", {1}))
 
 
-def test_the_classes_of_all_families_are_known() -> None:
-    assert {"ContractionConfig", "CommonConfig", "Program", "Step"} <= set(config_classes)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_classes_of_a_family_are_what_its_configs_are_made_of(family: str) -> None:
+    classes = config_classes(family)
+    assert [name for name in classes if name.endswith("Config")]
+    assert "DType" not in classes
+    assert all(is_dataclass(kind) and kind.__name__ == name for name, kind in classes.items())
+
+
+def test_a_class_is_found_within_its_family() -> None:
+    """Families may have classes of the same name."""
+    assert {"GpuContractionConfig", "Tile", "Split", "Program", "Step"} <= {
+        *config_classes("gpu_contraction")
+    }
+    assert "Rows" in config_classes("loop") and "Rows" not in config_classes("contraction")
 
 
 @pytest.mark.parametrize("rounds", [0, -1])

@@ -75,5 +75,5 @@ def test_where_views_begin() -> None:
     view = View.dense(Memory("arena"), f16, (4, 8))
     assert _start(view) == 0
     assert _start(View(view.memory, f16, (4, 8), (8, 1), 24)) == 24
-    moving = View(view.memory, f16, (4, 8), (8, 1), 32, ((Rounds(3), 12),))
+    moving = View(view.memory, f16, (4, 8), (8, 1), 32, ((Rounds(3, 1), 12),))
     assert _start(moving) == 4

@@ -266,9 +266,17 @@ def test_lir_with_a_config_of_another_family_is_refused(rlx_opt):
         lir.replace('lir.family = "pack"', 'lir.family = "rowwise"'), "--emit=asm"
     )
     assert (code, out) == (1, "")
-    assert "family rowwise cannot emit @pack_0 from the config in the text" in err
+    assert "a kernel config is of the class 'PackConfig', expected one of RowwiseConfig" in err
     code, _, err = rlx_opt(lir.replace('lir.family = "pack"', 'lir.family = "pak"'), "--emit=asm")
     assert code == 1 and "no kernel family is called 'pak'" in err
+
+
+def test_lir_with_a_config_that_no_kernel_has_is_refused(rlx_opt):
+    _, lir, _ = rlx_opt(HELLO, "--emit=lir")
+    wrong = re.sub(r'dtype = f32(, group = 1 : i64, is = "PackConfig")', r"dtype = 3\1", lir)
+    code, out, err = rlx_opt(wrong, "--emit=asm")
+    assert (code, out) == (1, "")
+    assert "family pack cannot emit @pack_0 from the config in the text" in err
 
 
 def test_the_page_lists_every_flag():

@@ -10,7 +10,7 @@ from rlx.dialects.bridge import place_of, trail_of
 from rlx.dialects.convert import dtype_of, from_attr
 from rlx.dialects.lir import check_extent
 from rlx.errors import IRError, UnsupportedError
-from rlx.kernels.configs import config_classes
+from rlx.kernels.registry import config_classes
 from rlx.lowering.base import functions
 from rlx.lowering.passes.text_config import decode
 from rlx.schedule.plan import ROLES, KernelRef, PrologueStep, Role, Schedule, Signature, Site
@@ -74,7 +74,7 @@ def _kernel(name: str, f: ir.Operation) -> KernelRef:
         raise IRError(f"kernel @{name} needs lir.config", place_of(f))
     family = _read(f.attributes, "lir.family", ir.StringAttr, place_of(f)).value
     try:
-        return KernelRef(name, family, decode(f.attributes["lir.config"], config_classes))
+        return KernelRef(name, family, decode(f.attributes["lir.config"], config_classes(family)))
     except (TypeError, ValueError, KeyError) as e:
         raise IRError(f"the config of @{name} is not one of {family}: {e}", place_of(f)) from e
 

@@ -20,6 +20,7 @@ from rlx.ir.op import Location
 from rlx.kernels import literals
 from rlx.kernels.elementwise import copy as copy_family
 from rlx.kernels.elementwise import emit as elementwise
+from rlx.kernels.registry import FAMILIES
 from rlx.lowering.base import Compilation
 from rlx.lowering.region import producer, reads
 from rlx.lowering.report import ArenaBuffer
@@ -301,7 +302,7 @@ class Lowering:
         if launch.range == 0:
             return
         check_launch(self.target.kernels, (family, self.ops), views, launch, self.location)
-        if family not in literals.APART:
+        if FAMILIES[family].literals:
             config, words = literals.lifted(config, self.target.kernels.frame)
             launch = replace(launch, sizes=(*launch.sizes, *words))
         if moved is None:

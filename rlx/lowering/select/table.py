@@ -6,44 +6,25 @@ from a fused region's kind: the claim reads the body.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 
 from rlx.errors import UnsupportedError
+from rlx.kernels.registry import FAMILIES
 from rlx.lowering.region import Region
-from rlx.lowering.select import attention, fft
-from rlx.lowering.select.conv import pool
-from rlx.lowering.select.conv import select as conv
-from rlx.lowering.select.conv import weights_grad as conv_weights
-from rlx.lowering.select.elementwise import copy
-from rlx.lowering.select.elementwise import select as elementwise
-from rlx.lowering.select.fallback import foreign as custom
-from rlx.lowering.select.fallback import select as common
-from rlx.lowering.select.index import gather, scatter
-from rlx.lowering.select.matmul import blocked as contraction
-from rlx.lowering.select.reduce import select as reduce
-from rlx.lowering.select.rowwise import select as rowwise
 from rlx.lowering.select.selector import Selector, spread_source
 from rlx.ops.movement.movement import Expand
 
 __all__ = ["SELECTORS", "buffers_of", "claim", "not_native", "select"]
 
+
+def _selector(place: str) -> Selector:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(f"rlx.lowering.select.{module}"), name)
+
+
 SELECTORS: dict[str, Selector] = {
-    "fft": fft.SELECTOR,
-    "custom": custom.SELECTOR,
-    "contraction": contraction.SELECTOR,
-    "integer_contraction": contraction.INTEGERS,
-    "conv": conv.SELECTOR,
-    "conv_weights": conv_weights.SELECTOR,
-    "attention": attention.SELECTOR,
-    "attention_grad": attention.GRAD,
-    "rowwise": rowwise.SELECTOR,
-    "elementwise": elementwise.SELECTOR,
-    "copy": copy.SELECTOR,
-    "gather": gather.SELECTOR,
-    "scatter": scatter.SELECTOR,
-    "reduce": reduce.SELECTOR,
-    "pool": pool.SELECTOR,
-    "common": common.SELECTOR,
+    row.name: _selector(row.selector) for row in FAMILIES.values() if row.selector
 }
 """In the order in which they are asked."""
 

@@ -11,27 +11,7 @@ if TYPE_CHECKING:
     from rlx.codegen.builder import KernelText
     from rlx.targets.base import Target
 
-__all__ = ["FAMILIES", "make_target"]
-
-FAMILIES = (
-    "custom",
-    "contraction",
-    "integer_contraction",
-    "attention",
-    "attention_grad",
-    "rowwise",
-    "elementwise",
-    "copy",
-    "gather",
-    "scatter",
-    "reduce",
-    "loop",
-    "conv",
-    "conv_weights",
-    "pool",
-    "fft",
-)
-"""The kernel families that a CPU has emitters for."""
+__all__ = ["make_target"]
 
 
 class CpuEmitter:
@@ -67,6 +47,7 @@ def make_target(features: str | None = None) -> Target:
 @cache
 def _target(found: Features) -> Target:
     # Imported here: a hit of the compile cache asks for the features alone.
+    from rlx.kernels.registry import families_on
     from rlx.targets.base import Target
     from rlx.targets.cpu.target import kernel_target
 
@@ -74,7 +55,7 @@ def _target(found: Features) -> Target:
         name="cpu",
         features=found,
         kernels=kernel_target(found),
-        families=FAMILIES,
+        families=families_on("cpu"),
         stages=("llvm", "asm", "object"),
         emitter=CpuEmitter(found),
     )

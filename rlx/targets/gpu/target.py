@@ -9,7 +9,7 @@ from rlx.codegen.builder import KernelTarget, KernelText
 from rlx.codegen.math import CPU_MATH
 from rlx.codegen.triton.machine import TritonMachine
 from rlx.errors import UnsupportedError
-from rlx.kernels.gpu_families import FAMILIES
+from rlx.kernels.registry import families_on
 from rlx.targets import Features
 from rlx.targets.base import Target
 from rlx.targets.triton.compile import emit_with
@@ -34,7 +34,7 @@ def gpu_target(name: str, features: Features, stages: Stages, **kernels: Any) ->
             frame="gpu",
             **kernels,
         ),
-        families=FAMILIES,
+        families=families_on("gpu"),
         stages=tuple(stages),
         emitter=StageEmitter(name, stages, kernels.get("triton")),
     )

@@ -1,7 +1,7 @@
 // RUN: %rlx-opt %s --split-input-file --verify-diagnostics --emit=lir
 
 // expected-error@unknown {{a lir module needs a function @main}}
-func.func private @kernel() attributes {lir.family = "copy", lir.config = {is = "PoolBackConfig", dtype = f32}}
+func.func private @kernel() attributes {lir.family = "pool", lir.config = {is = "PoolBackConfig", dtype = f32}}
 
 // -----
 
@@ -39,13 +39,13 @@ func.func @main(%arena: memref<8xi8> {lir.role = "arena"}) { return }
 
 // -----
 
-// expected-error@+1 {{the config of @k is not one of copy}}
-func.func private @k() attributes {lir.family = "copy", lir.config = {is = "GatherConfig", bits = 32 : i64}}
+// expected-error@+1 {{the config of @k is not one of gather}}
+func.func private @k() attributes {lir.family = "gather", lir.config = {is = "GatherConfig", bits = 32 : i64}}
 func.func @main(%arena: memref<8xi8> {lir.role = "arena"}) { return }
 
 // -----
 
-// expected-error@unknown {{a kernel config is of the class 'Nothing', expected one of}}
+// expected-error@unknown {{a kernel config is of the class 'Nothing', expected one of ElementwiseConfig}}
 func.func private @k() attributes {lir.family = "copy", lir.config = {is = "Nothing"}}
 func.func @main(%arena: memref<8xi8> {lir.role = "arena"}) { return }
 
@@ -60,7 +60,7 @@ func.func @main(%arena: memref<8xi8> {lir.role = "arena"}) {
 
 // -----
 
-func.func private @k() attributes {lir.family = "copy", lir.config = {is = "PoolBackConfig", dtype = f32}}
+func.func private @k() attributes {lir.family = "pool", lir.config = {is = "PoolBackConfig", dtype = f32}}
 func.func @main(%arena: memref<8xi8> {lir.role = "arena"}) {
   // expected-error@+1 {{a launch of @k needs lir.range, an i64}}
   func.call @k() {lir.grain = 1 : i64, lir.scratch = 0 : i64} : () -> ()
@@ -69,7 +69,7 @@ func.func @main(%arena: memref<8xi8> {lir.role = "arena"}) {
 
 // -----
 
-func.func private @k() attributes {lir.family = "copy", lir.config = {is = "PoolBackConfig", dtype = f32}}
+func.func private @k() attributes {lir.family = "pool", lir.config = {is = "PoolBackConfig", dtype = f32}}
 func.func @main(%arena: memref<8xi8> {lir.role = "arena"}) {
   // expected-error@+1 {{found range 1, grain 0 and scratch 0, expected at least 0, 1 and 0}}
   func.call @k() {lir.range = 1 : i64, lir.grain = 0 : i64, lir.scratch = 0 : i64} : () -> ()
@@ -78,7 +78,7 @@ func.func @main(%arena: memref<8xi8> {lir.role = "arena"}) {
 
 // -----
 
-func.func private @k(memref<8xi8>) attributes {lir.family = "copy", lir.config = {is = "PoolBackConfig", dtype = f32}}
+func.func private @k(memref<8xi8>) attributes {lir.family = "pool", lir.config = {is = "PoolBackConfig", dtype = f32}}
 func.func @main(%arena: memref<8xi8> {lir.role = "arena"}) {
   // expected-error@+1 {{arguments of @k are views, then constants}}
   func.call @k(%arena) {lir.range = 1 : i64, lir.grain = 1 : i64, lir.scratch = 0 : i64} : (memref<8xi8>) -> ()
