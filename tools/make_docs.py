@@ -94,9 +94,10 @@ NAMES_HEAD = """\
 
 # Names of the original system
 
-RLX has the public names of the system that it follows: `from rlx.prelude import *` gives them all,
-and `rlx.NAME` each one. Most are views of what is here, and some are the same thing under two
-names. Where the two systems differ in more than style, the rules of RLX hold.
+RLX has the public names of the system that it follows, but for those that the last sections list:
+`from rlx.prelude import *` gives them all, and `rlx.NAME` each one; `rlx.ir`, `rlx.opt` and
+`rlx.driver` have those of that system's modules. Most are views of what is here, and some are the
+same thing under two names. Where the two systems differ in more than style, the rules of RLX hold.
 """
 
 

@@ -3,11 +3,13 @@ goes."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import rlx
-from rlx.errors import UnsupportedError
+from rlx.errors import GraphError, UnsupportedError
 from rlx.runtime import backend
 from rlx.runtime.backend import InterpreterBackend
 
@@ -92,6 +94,12 @@ def test_a_claim_stands_in_the_place_of_a_target() -> None:
     assert said.startswith("a backend of this claim does not run mir.sin of f32: mir.sin is not in")
     assert "nor mir.cos" in said and "native    mir.add x 1" in said
     assert "no way    mir.cos x 1" in said
+
+
+@pytest.mark.parametrize("call", [rlx.legalize_for_backend, rlx.dispatch_report_for_device])
+def test_what_is_no_graph(call: Any) -> None:
+    with pytest.raises(GraphError, match="a Graph is expected, found a HirModule"):
+        call(rlx.GraphModule.of(mixed()), "cpu")
 
 
 def test_an_error_of_nothing_refused() -> None:

@@ -112,7 +112,7 @@ class Call(NamedTuple):
 SKIPPED = re.compile(
     r"rlx\.(errors\.|knobs\.|ops\.load|Device\b|Op\b|HirOp\b|If\b|While\b|Scan\b|Backend\b"
     r"|register_backend|Chain|RlxError|attr\b|operand\b|optional\b|Pass\b|QuantScheme|maybe_dump"
-    r"|Error\b|DeviceFallbackError|base\.dims\.|prelude\.|training\.State\b|FusionReport|optim\.(Schedule|Slots|Optimizer|At)\b|training\.Data\b)"
+    r"|Error\b|LowerError\b|DeviceFallbackError|base\.dims\.|prelude\.|training\.State\b|FusionReport|optim\.(Schedule|Slots|Optimizer|At)\b|training\.Data\b)"
 )
 """What is no call of a user's: errors, declarations, and what a user writes, not calls."""
 
