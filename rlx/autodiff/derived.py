@@ -11,6 +11,7 @@ import numpy as np
 from rlx.errors import DTypeError, GraphError, UnsupportedError
 from rlx.ir.clone import leaves_of
 from rlx.ir.graph import Graph, names_of_outputs, topological
+from rlx.ir.replay import cloned, replay
 from rlx.ir.value import Value
 from rlx.ops.movement.movement import zeros
 from rlx.ops.rules import carries_derivative, moved_by
@@ -34,9 +35,7 @@ class Derived:
         self.source = source
         self.graph, self.env = leaves_of(source, lambda v: v.type)
         self.graph.name = f"{source.name}_{what}"
-        for op in nodes:
-            node = op.with_operands([None if v is None else self.env[v] for v in op.operands])
-            self.env.update(zip(op.results, node.results, strict=True))
+        replay(nodes, self.env, cloned)
         self.outputs = [self.env[v] for v in source.outputs]
         self.names = list(names_of_outputs(source))
         pairs = zip(self.names, self.outputs, strict=True)

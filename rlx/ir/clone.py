@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlx.base.dims import bind_dim
 from rlx.ir.graph import Binding, Graph
+from rlx.ir.op import Op
+from rlx.ir.replay import replay
 from rlx.ir.value import Value
 from rlx.types import TensorType
 
@@ -34,14 +36,13 @@ def rebuild(
 ) -> Graph:
     """Build ``graph`` again on leaves of changed type; attributes that hold dims are bound."""
     out, env = leaves_of(graph, lambda v: leaf(v.type))
-    for op in graph.nodes():
-        attrs: dict[str, Any] = {
-            a.name: _BOUND[a.kind](op.attrs[a.name], dims)
-            for a in op.attr_fields
-            if a.kind in _BOUND
-        }
-        node = op.with_operands([None if v is None else env[v] for v in op.operands], **attrs)
-        env.update(zip(op.results, node.results, strict=True))
+
+    def bound(op: Op, operands: Sequence[Value | None]) -> Sequence[Value]:
+        fields = [a for a in op.attr_fields if a.kind in _BOUND]
+        attrs = {a.name: _BOUND[a.kind](op.attrs[a.name], dims) for a in fields}
+        return op.with_operands(operands, **attrs).results
+
+    replay(graph.nodes(), env, bound)
     out.outputs, out.output_names = [env[v] for v in graph.outputs], graph.output_names
     out.origin = Binding.of(graph, dims)
     return out

@@ -16,6 +16,7 @@ from rlx.ir.builders import located
 from rlx.ir.graph import Graph, sizes_of
 from rlx.ir.location import caller
 from rlx.ir.op import Op
+from rlx.ir.replay import replay
 from rlx.ir.results import by_name
 from rlx.ir.value import Value
 
@@ -45,14 +46,7 @@ def interpret(
     if graph.symbols:
         graph = graph.bind(sizes)
     env = dict(zip((*graph.inputs, *graph.params), arrays.values(), strict=True))
-    for op in graph.nodes():
-        env.update(
-            zip(
-                op.results,
-                evaluate(op, [None if v is None else env[v] for v in op.operands]),
-                strict=True,
-            )
-        )
+    replay(graph.nodes(), env, evaluate)
     return by_name([env[v] for v in graph.outputs], graph.output_names)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from rlx.errors import UnsupportedError
 from rlx.ir.graph import Graph, topological
 from rlx.ir.op import Op, located
+from rlx.ir.replay import cloned, replay
 from rlx.ir.value import Keys, Value
 from rlx.ops.movement.fill import zeros
 from rlx.types import Dim
@@ -50,9 +51,7 @@ def recorded(
         return {}, {}
     moving, env, records = moved_by(nodes, wrt), dict[Value, Value](), Records()
     for op in nodes:
-        node = op
-        if any(v in env for v in op.present):
-            node = op.with_operands([None if v is None else env.get(v, v) for v in op.operands])
+        node = _moved(op, env)
         results: Sequence[Value] = node.results
         if hasattr(op, "record") and not moving.isdisjoint(op.results):
             with located(op.location):
@@ -194,9 +193,7 @@ def _empty(op: Op) -> tuple[Value, ...]:
 def inline(graph: Graph, values: Sequence[Value]) -> list[Value]:
     """The outputs of a graph on other values as its inputs."""
     env = dict(zip(graph.inputs, values, strict=True))
-    for op in topological(graph.outputs):
-        node = op.with_operands([None if v is None else env[v] for v in op.operands])
-        env.update(zip(op.results, node.results, strict=True))
+    replay(topological(graph.outputs), env, cloned)
     return [env[v] for v in graph.outputs]
 
 
@@ -205,10 +202,17 @@ def substituted(values: Sequence[Value], given: Mapping[Value, Value], stop: Key
     stays as it is."""
     env = dict(given)
     for op in topological(values, stop={*given, *stop}):
-        if any(v in env for v in op.present):
-            node = op.with_operands([None if v is None else env.get(v, v) for v in op.operands])
+        node = _moved(op, env)
+        if node is not op:
             env.update(zip(op.results, node.results, strict=True))
     return [env.get(v, v) for v in values]
+
+
+def _moved(op: Op, env: Mapping[Value, Value]) -> Op:
+    """The op on what stands for its operands; itself if nothing stands for any."""
+    if not any(v in env for v in op.present):
+        return op
+    return op.with_operands([None if v is None else env.get(v, v) for v in op.operands])
 
 
 def inline_blocks(outputs: Sequence[Value], stop: Keys) -> tuple[list[Value], dict[Value, Value]]:
@@ -216,9 +220,7 @@ def inline_blocks(outputs: Sequence[Value], stop: Keys) -> tuple[list[Value], di
     far as derivatives do the same; and what stands for the values that are computed anew."""
     env: dict[Value, Value] = {}
     for op in topological(outputs, stop=stop):
-        node = op
-        if any(v in env for v in op.present):
-            node = op.with_operands([None if v is None else env.get(v, v) for v in op.operands])
+        node = _moved(op, env)
         results: Sequence[Value] = node.results
         if op.dialect == "hir" and op.differentiable and op.composite() and not hasattr(op, "vjp"):
             with located(op.location):

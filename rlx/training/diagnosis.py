@@ -11,6 +11,7 @@ from rlx.base.frozen import frozen
 from rlx.ir.graph import Graph, sizes_of
 from rlx.ir.interpreter import evaluate
 from rlx.ir.op import Location, Op
+from rlx.ir.replay import replay
 from rlx.ir.value import Value
 
 __all__ = ["Culprit", "culprit"]
@@ -35,10 +36,7 @@ def culprit(graph: Graph, feeds: Mapping[str, Any], params: Mapping[str, Any]) -
         sizes = sizes_of((str(v.name), v.type, a.shape) for v, a in leaves.items())
         graph = graph.bind(sizes)
         leaves = {v: np.asarray(given[str(v.name)]) for v in (*graph.inputs, *graph.params)}
-    values = dict(leaves)
-    for op in graph.nodes():
-        found = evaluate(op, [None if v is None else values[v] for v in op.operands])
-        values.update(zip(op.results, found, strict=True))
+    values = replay(graph.nodes(), dict(leaves), evaluate)
     bad = [v for v in graph.outputs if _kind(values[v])]
     if not bad:
         return Culprit(

@@ -20,7 +20,7 @@ from rlx.autodiff import gradients
 from rlx.base.frozen import frozen
 from rlx.errors import DTypeError, GraphError, NameError, ShapeError
 from rlx.ir.graph import Graph
-from rlx.ir.op import located
+from rlx.ir.replay import cloned, replay
 from rlx.ir.value import Value
 from rlx.ops.movement.movement import zeros
 from rlx.optim import Optimizer, all_finite, ema
@@ -171,10 +171,7 @@ def update_half(plan: Plan) -> Half:
 
 def _copied(source: Graph, env: dict[Value, Value]) -> list[Value]:
     """The outputs of a graph on what stands for its leaves, at the lines of its ops."""
-    for op in source.nodes():
-        with located(op.location):
-            node = op.with_operands([None if v is None else env[v] for v in op.operands])
-        env.update(zip(op.results, node.results, strict=True))
+    replay(source.nodes(), env, cloned)
     return [env[v] for v in source.outputs]
 
 

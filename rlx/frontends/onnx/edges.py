@@ -18,6 +18,7 @@ from rlx.errors import UnsupportedError
 from rlx.ir.graph import Graph, topological
 from rlx.ir.interpreter import evaluate
 from rlx.ir.op import Op
+from rlx.ir.replay import replay
 from rlx.ir.value import Value
 from rlx.ops.control.control import Control, WhileLoop
 from rlx.ops.movement.constant import Constant
@@ -166,9 +167,7 @@ class Evaluator:
 
     def _body(self, body: Graph, arrays: Sequence[Array]) -> list[Array]:
         env = dict(zip(body.inputs, arrays, strict=True))
-        for op in body.nodes():
-            given = [None if v is None else env[v] for v in op.operands]
-            env.update(zip(op.results, self._run(op, given), strict=True))
+        replay(body.nodes(), env, self._run)
         return [env[v] for v in body.outputs]
 
     def spend(self, elements: float) -> None:

@@ -19,6 +19,7 @@ from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.builders import located
 from rlx.ir.graph import Graph, inner_graph, topological
 from rlx.ir.op import Op, caller
+from rlx.ir.replay import cloned, replay
 from rlx.ir.value import Value
 from rlx.ops.control.bodies import make, nested
 from rlx.ops.control.checkpoint import Checkpoint
@@ -249,9 +250,7 @@ class _Trace:
             v: graph.input(f"x{i}", t.shape, t.dtype)
             for i, (v, t) in enumerate(zip(sources, types, strict=True))
         }
-        for op in topological(self.outputs, stop=set(env)):
-            node = op.with_operands([None if v is None else env[v] for v in op.operands])
-            env.update(zip(op.results, node.results, strict=True))
+        replay(topological(self.outputs, stop=set(env)), env, cloned)
         graph.set_outputs([env[v] for v in self.outputs])
         return graph
 

@@ -14,6 +14,7 @@ from rlx.errors import RlxError, ShapeError
 from rlx.ir.graph import Graph, topological
 from rlx.ir.interpreter import evaluate
 from rlx.ir.op import Op, located
+from rlx.ir.replay import cloned, replay
 from rlx.ir.value import Value
 from rlx.ops.movement.constant import Constant
 from rlx.ops.movement.movement import Expand, Reshape
@@ -41,10 +42,7 @@ class Subject:
             return env
         for v in (*self.graph.inputs, *self.graph.params):
             env[v] = self.arrays[str(v.name)]
-        for op in self.graph.nodes():
-            operands = [None if v is None else env[v] for v in op.operands]
-            env.update(zip(op.results, evaluate(op, operands), strict=True))
-        return env
+        return replay(self.graph.nodes(), env, evaluate)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,9 +178,7 @@ class _Rebuild:
         body: Graph = op.attrs[self.change.inline[op]]
         given = operands[len(operands) - len(body.inputs) :]
         env = dict(zip(body.inputs, given, strict=True))
-        for inner in body.nodes():
-            again = inner.with_operands([None if v is None else env[v] for v in inner.operands])
-            env.update(zip(inner.results, again.results, strict=True))
+        replay(body.nodes(), env, cloned)
         return [v for v in (env[out] for out in body.outputs) if v is not None]
 
     def made(self, op: Op, operands: Sequence[Value | None], attrs: dict[str, Any]) -> Op:
