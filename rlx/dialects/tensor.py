@@ -63,23 +63,29 @@ def _ends_in_yield(op: ir.Operation) -> None:
         raise IRError("its body must end in mir.yield")
     yielded = [v.type for v in body[-1].operation.operands]
     if yielded != [v.type for v in op.results]:
-        raise IRError("it must yield its result")
+        raise IRError("it must yield its results")
 
 
 FUSED = OpDeclaration(
     "fused",
     attributes=[Field("kind", STRING)],
-    results=[Field("result", TENSOR)],
+    results=[Field("result", TENSOR), Field("more", TENSOR, "variadic")],
     regions=["body"],
     verify=_ends_in_yield,
 )
 """A region that one kernel runs. It means what its body means; ``kind`` is a hint.
 
 The body uses outer values directly: an IRDL variadic must be of one type, so the op cannot list its
-operands. Fusing is moving ops in, un-fusing is moving them out.
+operands. Fusing is moving ops in, un-fusing is moving them out. For the same reason the first
+result has a type of its own, and those behind it are all of one.
 """
 
-YIELD = OpDeclaration("yield", operands=[Field("value", TENSOR)], pure=False, terminator=True)
+YIELD = OpDeclaration(
+    "yield",
+    operands=[Field("value", TENSOR), Field("more", TENSOR, "variadic")],
+    pure=False,
+    terminator=True,
+)
 """Ends the body of ``mir.fused``."""
 
 

@@ -90,9 +90,13 @@ class _Lister:
         if op.name == "mir.fused":
             kind = ir.StringAttr(op.attributes["kind"]).value
             self.count(f"fused {kind}", op, outermost)
-            v = self.value(op.results[0], f"%{self.number}")
+            made = [Value(from_type(v.type)) for v in op.results]
+            name_results(made, self.number, self.names)
             self.number += 1
-            self.rows.append(Row(f"{self.names[v]} = fused {kind}", str(v.type), origin, depth))
+            self.values.update(zip(op.results, made, strict=True))
+            listed = ", ".join(self.names[v] for v in made)
+            types = ", ".join(str(v.type) for v in made)
+            self.rows.append(Row(f"{listed} = fused {kind}", types, origin, depth))
             for view in op.regions[0].blocks[0].operations:
                 self.op(view.operation, depth + 1)
             return

@@ -32,6 +32,7 @@ class FamilyRow:
     takes. ``selector`` is a module in ``rlx.lowering.select`` and a name in it; a family without
     one is launched by the selectors of others. ``frames`` are the kinds of targets whose ops it is
     asked for. A launch brings the literals of the kernel as scalars unless ``literals`` is False.
+    The kernels of a ``joint`` family write the results of several ops of a region.
     """
 
     name: str
@@ -39,6 +40,7 @@ class FamilyRow:
     selector: str = ""
     frames: tuple[Frame, ...] = ()
     literals: bool = True
+    joint: bool = False
 
 
 _CPU: tuple[Frame, ...] = ("cpu",)
@@ -53,8 +55,8 @@ _ROWS = (
     FamilyRow("conv_weights", "conv.weights_grad", "conv.weights_grad:SELECTOR", _CPU),
     FamilyRow("attention", "attention.emit", "attention:SELECTOR", _ALL),
     FamilyRow("attention_grad", "attention.grad", "attention:GRAD", _CPU),
-    FamilyRow("rowwise", "rowwise.config", "rowwise.select:SELECTOR", _ALL),
-    FamilyRow("elementwise", "elementwise.emit", "elementwise.select:SELECTOR", _ALL),
+    FamilyRow("rowwise", "rowwise.config", "rowwise.select:SELECTOR", _ALL, joint=True),
+    FamilyRow("elementwise", "elementwise.emit", "elementwise.select:SELECTOR", _ALL, joint=True),
     FamilyRow("copy", "elementwise.copy", "elementwise.copy:SELECTOR", _ALL),
     FamilyRow("gather", "index.gather", "index.gather:SELECTOR", _ALL),
     FamilyRow("scatter", "index.scatter", "index.scatter:SELECTOR", _CPU),

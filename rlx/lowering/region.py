@@ -34,6 +34,11 @@ class Body:
     outs: tuple[Value, ...]
     _facts: dict[str, Any] = field(default_factory=dict[str, Any])
 
+    @property
+    def joint(self) -> bool:
+        """Whether several ops give results, and not one op all of them."""
+        return len(self.outs) > 1 and any(v.op is not self.nodes[-1] for v in self.outs)
+
     def fact(self, name: str, find: Callable[[], T]) -> T:
         """What ``find`` gives, which must depend on the body alone."""
         if name not in self._facts:
@@ -73,8 +78,9 @@ class Region:
 
     @property
     def label(self) -> str:
-        """The ops by their short names: "matmul+add+gelu"."""
-        return "+".join(n.short for n in self.nodes)
+        """The ops by their short names: "matmul+add+gelu"; "add+rms_norm (2 results)"."""
+        several = f" ({len(self.outs)} results)" if self.body.joint else ""
+        return "+".join(n.short for n in self.nodes) + several
 
 
 class Regions:
@@ -88,16 +94,16 @@ class Regions:
         if op.name != "mir.fused":
             return self.of_ops([op], op)
         body = [view.operation for view in op.regions[0].blocks[0].operations]
-        region = self.of_ops(body[:-1], op, body[-1].operands[0])
+        region = self.of_ops(body[:-1], op, list(body[-1].operands))
         region.kind = ir.StringAttr(op.attributes["kind"]).value
         return region
 
     def of_ops(
-        self, ops: list[ir.Operation], op: ir.Operation, out: ir.Value | None = None
+        self, ops: list[ir.Operation], op: ir.Operation, outs: list[ir.Value] | None = None
     ) -> Region:
-        """Ops in program order as one region; ``out`` defaults to the last op's results."""
-        if out is not None and list(ops[-1].results) == [out]:
-            out = None
+        """Ops in program order as one region; ``outs`` defaults to the last op's results."""
+        if outs is not None and list(ops[-1].results) == outs:
+            outs = None
         number: dict[ir.Value, int] = {}
         outer: list[ir.Value] = []
         rows: list[tuple[Any, ...]] = []
@@ -112,14 +118,14 @@ class Regions:
             rows.append((o.name, attributes, tuple((number[v], v.type) for v in operands)))
             for r in o.results:
                 number[r] = len(number)
-        key = (tuple(rows), None if out is None else number[out])
+        key = (tuple(rows), None if outs is None else tuple(number[v] for v in outs))
         if key not in self._bodies:
-            self._bodies[key] = _body(ops, outer, out)
+            self._bodies[key] = _body(ops, outer, outs)
         body = self._bodies[key]
         return Region(op, body.nodes[-1].short, body, dict(zip(body.leaves, outer, strict=True)))
 
 
-def _body(ops: list[ir.Operation], outer: list[ir.Value], out: ir.Value | None) -> Body:
+def _body(ops: list[ir.Operation], outer: list[ir.Value], outs: list[ir.Value] | None) -> Body:
     env = {v: Value(from_type(v.type)) for v in outer}
     leaves = list(env.values())
     nodes: list[Op] = []
@@ -127,7 +133,7 @@ def _body(ops: list[ir.Operation], outer: list[ir.Value], out: ir.Value | None) 
         node = node_of(o, [None if v is None else env[v] for v in operands_of(o)])
         env.update(zip(o.results, node.results, strict=True))
         nodes.append(node)
-    return Body(nodes, leaves, nodes[-1].results if out is None else (env[out],))
+    return Body(nodes, leaves, nodes[-1].results if outs is None else tuple(env[v] for v in outs))
 
 
 def producer(v: ir.Value) -> ir.Operation | None:

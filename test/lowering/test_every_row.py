@@ -16,7 +16,7 @@ import rlx
 from rlx.autodiff import gradients
 from rlx.ir.graph import Graph
 from rlx.ir.op import op_class
-from rlx.lowering.passes.fuse import PATTERNS, ROW_ROOTS
+from rlx.lowering.passes.patterns import PATTERNS, ROW_ROOTS
 from rlx.lowering.registry import PASSES
 from rlx.lowering.select.table import SELECTORS
 from rlx.ops.conv.weights_grad import ConvWeights

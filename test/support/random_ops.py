@@ -382,6 +382,28 @@ def _chain(b: Builder) -> Op:
     return op_class(b.one_of(("mir.sigmoid", "mir.neg")))(x)
 
 
+def _kept(b: Builder) -> Op:
+    """A value that a norm, a reduction or a pointwise op reads, and something behind it too: the
+    residual of a layer, a value and its statistics, the moment of an optimiser."""
+    x = b.value(FLOATS, min_rank=1, full=True)
+    shape = x.type.static_shape
+    h = b.take(op_class("mir.add")(x, b.value((x.dtype,), shape=shape)))
+    last, kind = len(shape) - 1, b.one_of(("rms_norm", "layer_norm", "softmax", "sum", "tanh"))
+    cls = op_class("mir.reduce_sum" if kind == "sum" else f"mir.{kind}")
+    if kind == "sum":
+        b.take(cls(h, (last,), b.chance(0.5)))
+    elif kind in ("softmax", "tanh"):
+        b.take(cls(h, last) if kind == "softmax" else cls(h))
+    else:
+        b.take(cls(h, None, None, last, 1e-1))
+    again = b.one_of(("turned", "folded", "near"))
+    if again == "turned":
+        return op_class("mir.transpose")(h, tuple(range(len(shape)))[::-1])
+    return (
+        op_class("mir.reduce_max")(h, (0,), False) if again == "folded" else op_class("mir.neg")(h)
+    )
+
+
 def _discarded(b: Builder) -> Op:
     """A product by zero, of which simplify leaves nothing, nor of the op with two results below."""
     x = b.value((i64,), min_rank=1, full=True)
@@ -446,7 +468,7 @@ def _control(b: Builder) -> Op:
 
 MOTIFS: dict[str, Callable[[Builder], Op]] = {
     "projections": _projections, "chain": _chain, "control": _control,
-    "discarded": _discarded,
+    "discarded": _discarded, "kept": _kept,
 }  # fmt: skip
 
 _MAKERS: dict[str, Maker] = {

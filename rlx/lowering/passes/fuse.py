@@ -1,50 +1,39 @@
 """fuse: ops that one kernel can run become a ``mir.fused`` region.
 
-Four patterns, in this order, each one sweep in program order: a product, and a convolution, with
-its pointwise epilogue; row-wise reductions with the pointwise ops around them; what is left of
-pointwise chains.
-A region never swallows a value that something outside it uses. Whether a region is right for a
-kernel is the family's to say: growth (``growth``) asks its claim, and un-fusing is always inlining.
-A pattern whose family the target has no emitter for is left out.
+The patterns (``patterns``) are tried in their order, each in one sweep in program order. A region
+has as results what ops outside use; only where a pattern ``stores`` are these several.
+Whether a region is right for a kernel is the family's to say: growth (``growth``) asks its claim,
+and un-fusing is always inlining. A pattern whose family the target has no emitter for is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 from rlx._mlir import ir
-from rlx.dialects.bridge import create, is_mir, place_of
+from rlx.dialects.bridge import create, place_of
 from rlx.dialects.convert import from_type
-from rlx.ir.op import op_class
 from rlx.lowering.base import Compilation, RulePass, functions, op_counts
 from rlx.lowering.passes.grow import LONGEST, Group, Growth, extend
+from rlx.lowering.passes.patterns import PATTERNS, Pattern, counts, is_pointwise, region_leaf
+from rlx.lowering.passes.placement import Places, results_of, shared_values
 from rlx.lowering.region import iter_users, producer, sole_user, users
 from rlx.lowering.report import MissedFusion, MissReason
-from rlx.lowering.rules import splat_of
+from rlx.lowering.select.selector import Several
 from rlx.lowering.select.storage_types import is_format
 from rlx.lowering.select.table import buffers_of, claim
-from rlx.ops.conv.conv import Conv, ConvTranspose
 from rlx.ops.indexing.gather import Gather
-from rlx.ops.matmul.contraction import MatMul
-from rlx.ops.movement.constant import Constant, Iota
-from rlx.ops.movement.movement import Expand, Reshape
-from rlx.ops.nn.normalization import LayerNorm, RmsNorm, Softmax
-from rlx.ops.nn.normalization_grad import LayerNormGrad, RmsNormGrad
-from rlx.ops.reduction.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
+from rlx.ops.movement.movement import Expand
 from rlx.types import Shape
 
-__all__ = ["PATTERNS", "ROW_ROOTS", "Fuse"]
+__all__ = ["Fuse"]
 
-ROW_ROOTS = {
-    c.name
-    for c in (
-        Softmax, LayerNorm, RmsNorm, LayerNormGrad, RmsNormGrad,
-        ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceProd,
-    )
-}  # fmt: skip
-CHEAP = {Constant.name, Expand.name}
-"""Ops that cost nothing inside a region, where they are an immediate or an address: copied in."""
+MOST_RESULTS = 8
+"""Results of a region: more streams than that to write to are slower than two kernels."""
 
+LOOKS = 8
+"""Users of a value that are asked whether they join."""
 
 _STORED = "what the next region makes is stored once and read again"
 
@@ -63,15 +52,21 @@ class Fuse(RulePass):
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
         if compilation.options.dispatch == "native" and compilation.options.fuse:
-            for f in functions(module).values():
+            for name, f in functions(module).items():
                 for block in f.regions[0].blocks:
-                    _Fuser(block, compilation, self).run()
+                    _Fuser(block, compilation, self, stores=name != "prologue").run()
         compilation.fusion.after = op_counts(module)
         return module
 
 
 class _Fuser:
-    def __init__(self, block: ir.Block, compilation: Compilation, owner: Fuse) -> None:
+    """``stores`` says whether regions may have several results: not in the prologue, where each
+    value is made when it is asked for, and what is made there is kept."""
+
+    def __init__(
+        self, block: ir.Block, compilation: Compilation, owner: Fuse, *, stores: bool
+    ) -> None:
+        self.stores = stores
         self.block, self.compilation, self.owner = block, compilation, owner
         apart = compilation.options.force_common
         self.apart = {v for o in block.operations if o.operation.name in apart for v in o.results}
@@ -79,90 +74,91 @@ class _Fuser:
 
     def run(self) -> None:
         ops = [view.operation for view in self.block.operations]
-        self.place = {o.results[0]: i for i, o in enumerate(ops) if len(o.results)}
+        self.places = Places(ops)
         self.weights = _weights(ops)
-        for pattern, roots in PATTERNS.items():
-            if pattern not in self.compilation.target.families or not self.owner.applies(pattern):
+        for name, pattern in PATTERNS.items():
+            if name not in self.compilation.target.families or not self.owner.applies(name):
                 continue
-            for root in roots(ops):
-                if root.results[0] not in self.taken:
+            for root in [o for o in (reversed(ops) if pattern.last_first else ops)]:
+                if pattern.roots(root) and root.results[0] not in self.taken:
                     self.grow(pattern, root)
 
     # -- growth ----------------------------------------------------------------------------
 
-    def grow(self, pattern: str, root: ir.Operation) -> None:
+    def grow(self, pattern: Pattern, root: ir.Operation) -> None:
         """Grow from a root while the family claims the result; make a region of two ops or more."""
         group = Group(root)
-        if pattern not in ("contraction", "conv"):
-            self.take_producers(pattern, group)
-        if pattern != "elementwise":
+        if pattern.producers:
+            self.take_producers(pattern, group, root)
+        if pattern.users:
             self.take_users(pattern, group)
+        if pattern.stores and self.stores:
+            self.take_stored(pattern, group)
         whole = self.with_cheap(pattern, group.ops)
-        gains = len(group.ops) > 1 or any(_counts(o) for o in whole)
-        may_gain = root.name in ROW_ROOTS or any(is_format(o) for o in whole)
+        gains = len(group.ops) > 1 or any(counts(o) for o in whole)
+        may_gain = root.name in pattern.alone or any(is_format(o) for o in whole)
         if gains or (may_gain and self.refusal(pattern, group) is None):
             self.region(pattern, whole)
 
-    def take_users(self, pattern: str, group: Group) -> None:
+    def take_users(self, pattern: Pattern, group: Group) -> None:
         """Append the ops that follow, each the only user of the one before."""
 
         def follows(v: ir.Value) -> ir.Operation | None:
             user = sole_user(v)
-            if user is None or not _pointwise(user) or is_format(user):
+            if user is None or not self.may_follow(user):
                 return None
             out = user.results[0]
-            inside = out in self.taken or out not in self.place  # of another region
-            same = _shape(out) == _shape(v) if pattern == "contraction" else out.type == v.type
-            return None if inside or not same else user
+            same = _shape(out) == _shape(v) if pattern.retypes else out.type == v.type
+            return user if same else None
 
         growth = self.extend(pattern, group, group.last.results, follows, lambda op: op.results)
         for op, reason in growth.refused:
             if not isinstance(reason, _Full):
                 self.miss(pattern, op, reason)
         if not growth.refused and sole_user(group.last.results[0]) is None:
-            self.miss_users(pattern, group.last)
+            self.miss_users(pattern, group)
 
-    def take_producers(self, pattern: str, group: Group) -> None:
-        """Pull in pointwise producers that only the group uses, nearest first."""
+    def may_follow(self, op: ir.Operation) -> bool:
+        """Whether an op may join behind another: it is pointwise, and in no region yet."""
+        if not is_pointwise(op) or is_format(op):
+            return False
+        out = op.results[0]
+        return out not in self.taken and out in self.places
+
+    def take_producers(self, pattern: Pattern, group: Group, of: ir.Operation) -> None:
+        """Pull in pointwise producers of what an op reads that only the group uses, nearest
+        first."""
 
         def precedes(v: ir.Value) -> ir.Operation | None:
-            op = producer(v)
-            if op is not None and op.name == Expand.name:
-                op = producer(op.operands[0])
-            if op is None or not (_pointwise(op) or self.taken_by_index(pattern, op)):
-                return None
-            out = op.results[0]
-            inside = out in self.taken or out in group.values
-            return op if not inside and self.only_used_by(out, group) else None
+            op = self.joins(pattern, group, v)
+            return op if op is not None and self.only_used_by(op.results[0], group) else None
 
-        def operands(op: ir.Operation) -> list[ir.Value]:
-            if op.name == Gather.name:  # of which only what lies in memory is read
-                return []
-            return sorted(op.operands, key=lambda v: self.weights.get(v, 0))
+        self.extend(pattern, group, self.operands(of), precedes, self.operands)
+        group.ops.sort(key=self.places.of)
 
-        self.extend(pattern, group, operands(group.last), precedes, operands)
-        group.ops.sort(key=self.order)
+    def operands(self, op: ir.Operation) -> list[ir.Value]:
+        """What an op reads, the values of fewest ops first; of a gather what lies in memory is
+        read."""
+        if op.name == Gather.name:
+            return []
+        return sorted(op.operands, key=lambda v: self.weights.get(v, 0))
 
-    def taken_by_index(self, pattern: str, op: ir.Operation) -> bool:
-        """Whether an op is a gather that pointwise ops may read from, each element by its index.
+    def joins(self, pattern: Pattern, group: Group, v: ir.Value) -> ir.Operation | None:
+        """The op that makes a value, or what it broadcasts, if it may join a group."""
+        op = producer(v)
+        if op is not None and op.name == Expand.name:
+            op = producer(op.operands[0])
+        if op is None or not (is_pointwise(op) or self.taken_by_index(pattern, op)):
+            return None
+        out = op.results[0]
+        return None if out in self.taken or out in group.values else op
 
-        What it reads must lie in memory. A pointwise op that others read too might join the region,
-        so which of the two does would depend on their order.
-        """
-        cpu = self.compilation.target.kernels.frame == "cpu"
-        if not cpu or pattern != "elementwise" or op.name != Gather.name:
-            return False
-        makers = ((v, producer(v)) for v in op.operands)
-        return all(
-            maker is None
-            or not (_pointwise(maker) or maker.name == Expand.name)
-            or all(u.name == Gather.name for u in iter_users(v))
-            for v, maker in makers
-        )
+    def taken_by_index(self, pattern: Pattern, op: ir.Operation) -> bool:
+        return self.compilation.target.kernels.frame == "cpu" and pattern.gathers(op)
 
     def extend(
         self,
-        pattern: str,
+        pattern: Pattern,
         group: Group,
         start: Iterable[ir.Value],
         neighbour: Callable[[ir.Value], ir.Operation | None],
@@ -192,10 +188,7 @@ class _Fuser:
                 return False
         return True
 
-    def order(self, op: ir.Operation) -> int:
-        return self.place[op.results[0]]
-
-    def with_cheap(self, pattern: str, group: list[ir.Operation]) -> list[ir.Operation]:
+    def with_cheap(self, pattern: Pattern, group: list[ir.Operation]) -> list[ir.Operation]:
         """The group with the cheap ops that it reads, in program order."""
         found = {o.results[0]: o for o in group}
         todo = list(group)
@@ -205,94 +198,162 @@ class _Fuser:
                 op = producer(v)
                 if (
                     op is not None
-                    and _cheap(pattern, op)
+                    and pattern.cheap(op)
                     and v not in found
-                    and v in self.place
+                    and v in self.places
                     and v not in self.apart
-                    and _region_leaf(op)
+                    and region_leaf(op)
                 ):
                     found[v] = op
                     todo.append(op)
-        return sorted(found.values(), key=self.order)
+        return sorted(found.values(), key=self.places.of)
 
-    def refusal(self, pattern: str, group: Group) -> str | None:
+    def refusal(self, pattern: Pattern, group: Group) -> str | None:
         """Why the family does not run the group as a region; None if it does."""
         ops = self.with_cheap(pattern, group.ops)
-        region = self.compilation.regions.of_ops(ops, ops[-1])
-        refused = claim(pattern, region)
+        outs = results_of(pattern, ops)
+        if len(outs) > 1:
+            if len(outs) > MOST_RESULTS:
+                return Several(f"it has {len(outs)} results, and a region {MOST_RESULTS} at most")
+            if len({v.type for v in outs[1:]}) > 1:
+                return Several("its results are of several types")
+            if self.places.seat(pattern, ops, outs) is None:
+                return "it reads what is computed from one of its results"
+        region = self.compilation.regions.of_ops(ops, ops[-1], outs)
+        refused = claim(pattern.name, region)
         if refused is None:
             many = self.compilation.target.kernels.too_many(buffers_of(region))
             return many and _Full(many)
         return refused
 
+    # -- several results -------------------------------------------------------------------
+
+    def take_stored(self, pattern: Pattern, group: Group) -> None:
+        """Pull in pointwise producers whose values others use too, and with each those that then
+        the group alone uses; and siblings, the pointwise users of values that are stored."""
+
+        def precede(v: ir.Value) -> list[ir.Operation]:
+            op = self.joins(pattern, group, v)
+            return [] if op is None or self.only_used_by(op.results[0], group) else [op]
+
+        size = len(group.ops)
+        start = [v for op in group.ops for v in self.operands(op)]
+        self.join_all(pattern, group, start, precede, self.operands, max)
+        if pattern.siblings and len(group.ops) > size:
+            stored = results_of(pattern, self.with_cheap(pattern, group.ops))
+            self.join_all(
+                pattern, group, stored,
+                lambda v: islice(iter_users(v), LOOKS), lambda op: op.results, min,
+            )  # fmt: skip
+
+    def join_all(
+        self,
+        pattern: Pattern,
+        group: Group,
+        start: Iterable[ir.Value],
+        near: Callable[[ir.Value], Iterable[ir.Operation]],
+        onward: Callable[[ir.Operation], Iterable[ir.Value]],
+        nearest: Callable[..., ir.Value],
+    ) -> None:
+        """Let the ops ``near`` values join, with those that then the group alone uses, and so on
+        ``onward``. They are asked one by one, since it is more its place than its kind that keeps
+        one out, and only so many in vain; first at the values of the last or of the first place,
+        as ``nearest`` says, so that nothing waits for one that is still to be asked."""
+        todo, asked, in_vain = set(start), set[ir.Value](), 0
+        while todo and in_vain < LOOKS:
+            v = nearest(todo, key=self.places.at)
+            todo.remove(v)
+            for op in near(v):
+                if not self.may_follow(op):
+                    continue
+                out = op.results[0]
+                if out in asked or out in group.values or len(group.ops) == LONGEST:
+                    continue
+                asked.add(out)
+                before = set(group.values)
+                group.add(op)
+                reason = self.refusal(pattern, group)
+                if reason is None:
+                    self.take_producers(pattern, group, op)
+                    new = [o for o in group.ops if o.results[0] not in before]
+                    todo |= {x for o in new for x in onward(o)}
+                    continue
+                group.cut(len(before))
+                in_vain += 1
+                if isinstance(reason, _Full):
+                    self.miss(pattern, op, reason, _STORED, MissReason.BUFFERS)
+                elif isinstance(reason, Several):
+                    self.miss(pattern, op, reason, _STORED, MissReason.SEVERAL_USES)
+        group.ops.sort(key=self.places.of)
+
     # -- the region ------------------------------------------------------------------------
 
-    def region(self, kind: str, ops: list[ir.Operation]) -> None:
+    def region(self, pattern: Pattern, ops: list[ir.Operation]) -> None:
         """Wrap ops (in program order) in a mir.fused; cheap ops that others use are copied."""
-        last = ops[-1]
-        out = last.results[0]
-        label = "+".join(o.name.split(".")[1] for o in ops if not _cheap(kind, o))
+        outs = results_of(pattern, ops)
+        seat = self.places.seat(pattern, ops, outs) if len(outs) > 1 else ops[-1]
+        assert seat is not None, "the region was not refused"
+        label = "+".join(o.name.split(".")[1] for o in ops if not pattern.cheap(o))
         fused = create(
-            "mir.fused", [out.type], [], {"kind": ir.StringAttr.get(kind)},
-            regions=1, ip=ir.InsertionPoint(last), loc=ir.Location.fused([o.location for o in ops]),
+            "mir.fused", [v.type for v in outs], [], {"kind": ir.StringAttr.get(pattern.name)},
+            regions=1, ip=ir.InsertionPoint(seat), loc=ir.Location.fused([o.location for o in ops]),
         )  # fmt: skip
         body = fused.regions[0].blocks.append()
-        out.replace_all_uses_with(fused.results[0])
-        self.place[fused.results[0]] = self.place[out]
+        self.places.put(fused, self.places.of(seat))
+        copied = shared_values(pattern, ops)
+        stands_for: dict[ir.Value, ir.Value] = {}
+        for v, result in zip(outs, fused.results, strict=True):
+            v.replace_all_uses_with(result)
+            stands_for[v] = result
         inside: dict[ir.Value, ir.Value] = {}
-        shared_values = _shared(kind, ops)
         for op in ops:
             v = op.results[0]
-            shared = v in shared_values
+            shared = v in copied
             moved = op.clone(ir.InsertionPoint(body)).operation if shared else op
             if not shared:
                 op.detach_from_parent()
                 body.append(op)
             for i, x in enumerate(moved.operands):
                 moved.operands[i] = inside.get(x, x)
-            inside[v] = moved.results[0]
-        create("mir.yield", [], [inside[out]], ip=ir.InsertionPoint(body), loc=last.location)
-        self.taken |= {fused.results[0], *inside, *inside.values()}
-        self.compilation.fusion.fused[f"{kind}: {label}"] += 1
-        self.compilation.hit(self.owner.name, kind)
+            inside[v] = inside[stands_for.get(v, v)] = moved.results[0]
+        ends = [inside[v] for v in outs]
+        create("mir.yield", [], ends, ip=ir.InsertionPoint(body), loc=ops[-1].location)
+        self.taken |= {*fused.results, *inside, *inside.values()}
+        said = f" ({len(outs)} results)" if len(outs) > 1 else ""
+        self.compilation.fusion.fused[f"{pattern.name}: {label}{said}"] += 1
+        self.compilation.hit(self.owner.name, pattern.name)
 
     # -- misses ----------------------------------------------------------------------------
 
     def miss(
         self,
-        pattern: str,
+        pattern: Pattern,
         op: ir.Operation,
         reason: str,
         hint: str = "",
         kind: MissReason = MissReason.REFUSED,
     ) -> None:
-        m = MissedFusion(pattern, op.name.split(".")[1], place_of(op), reason, hint, kind)
+        name = op.name.split(".")[1]
+        m = MissedFusion(pattern.name, name, place_of(op), reason, hint, kind)
         self.compilation.fusion.missed.append(m)
 
-    def miss_users(self, pattern: str, op: ir.Operation) -> None:
-        found = users(op.results[0])
-        if any(_pointwise(u) for u in found):
+    def miss_users(self, pattern: Pattern, group: Group) -> None:
+        """Report a value that is stored, and read again by a pointwise op that could follow at
+        once: one that waits for what is computed from the value in between is no loss."""
+        found = users(group.last.results[0])
+        if any(is_pointwise(u) and self.could_follow(pattern, group, u) for u in found):
             names = ", ".join(sorted({u.name.split(".")[-1] for u in found}))
             self.miss(
                 pattern,
-                op,
+                group.last,
                 f"its result has {len(found)} uses ({names})",
                 "it is stored once and read again",
                 MissReason.SEVERAL_USES,
             )
 
-
-def _pointwise(op: ir.Operation) -> bool:
-    return is_mir(op) and op.name not in ("mir.fused", "mir.yield") and op_class(op.name).pointwise
-
-
-PATTERNS: dict[str, Callable[[list[ir.Operation]], list[ir.Operation]]] = {
-    "contraction": lambda ops: [o for o in ops if o.name == MatMul.name],
-    "conv": lambda ops: [o for o in ops if o.name in (Conv.name, ConvTranspose.name)],
-    "rowwise": lambda ops: [o for o in ops if o.name in ROW_ROOTS],
-    "elementwise": lambda ops: [o for o in reversed(ops) if _pointwise(o)],
-}
-"""The patterns by the family that runs them, in the order of asking, and the ops to start from."""
+    def could_follow(self, pattern: Pattern, group: Group, op: ir.Operation) -> bool:
+        ops = self.with_cheap(pattern, [*group.ops, op])
+        return self.places.seat(pattern, ops, results_of(pattern, ops)) is not None
 
 
 def _weights(ops: list[ir.Operation]) -> dict[ir.Value, int]:
@@ -300,46 +361,11 @@ def _weights(ops: list[ir.Operation]) -> dict[ir.Value, int]:
     one that gets full is cut from few values, as a sum of products from the sum of the first."""
     found: dict[ir.Value, int] = {}
     for op in ops:
-        if _pointwise(op) or op.name == Expand.name:
+        if is_pointwise(op) or op.name == Expand.name:
             below = sum(found.get(v, 0) for v in op.operands)
             found[op.results[0]] = min(1 + below, LONGEST)
     return found
 
 
-def _region_leaf(op: ir.Operation) -> bool:
-    """Constants only as splats: other literals are buffers, read like any operand."""
-    if op.name != Constant.name:
-        return True
-    return splat_of(op.results[0]) is not None
-
-
-def _cheap(pattern: str, op: ir.Operation) -> bool:
-    if pattern == "contraction" and is_format(op):
-        return True
-    return op.name in CHEAP or (pattern == "elementwise" and _counts(op))
-
-
 def _shape(v: ir.Value) -> Shape:
     return from_type(v.type).shape
-
-
-def _counts(op: ir.Operation) -> bool:
-    """Whether an op counts in integers: an elementwise kernel has the number of each element."""
-    if op.name == Reshape.name:
-        source = producer(op.operands[0])
-        return source is not None and _counts(source) and len(source.attributes["shape"]) == 1
-    return op.name == Iota.name and from_type(op.results[0].type).dtype.is_int
-
-
-def _shared(pattern: str, ops: list[ir.Operation]) -> set[ir.Value]:
-    """The results of cheap ops that something outside ``ops`` reads, or that one of these reads:
-    what stays where it is needs its operands there."""
-    moved = {o.results[0] for o in ops}
-    for op in reversed(ops):
-        if _cheap(pattern, op) and not all(_within(u, moved) for u in iter_users(op.results[0])):
-            moved.discard(op.results[0])
-    return {o.results[0] for o in ops} - moved
-
-
-def _within(op: ir.Operation, values: set[ir.Value]) -> bool:
-    return len(op.results) > 0 and op.results[0] in values

@@ -14,7 +14,13 @@ from rlx.lowering.select.builder import Lowering
 from rlx.ops.movement.constant import literal
 from rlx.ops.movement.movement import Expand
 
-__all__ = ["ProgramBuilder", "Selector", "spread_source"]
+__all__ = ["ProgramBuilder", "Selector", "Several", "spread_source"]
+
+
+class Several(str):
+    """Why a region cannot have so many results, or such, where its family runs it with one."""
+
+    __slots__ = ()
 
 
 class Selector(Protocol):

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from rlx.errors import UnsupportedError
 from rlx.kernels.registry import FAMILIES
 from rlx.lowering.region import Region
-from rlx.lowering.select.selector import Selector, spread_source
+from rlx.lowering.select.selector import Selector, Several, spread_source
 from rlx.ops.movement.movement import Expand
 
 __all__ = ["SELECTORS", "buffers_of", "claim", "not_native", "select"]
@@ -31,6 +31,8 @@ SELECTORS: dict[str, Selector] = {
 
 def claim(family: str, region: Region) -> str | None:
     """None if the family runs the region, else why not."""
+    if region.body.joint and not FAMILIES[family].joint:
+        return Several(f"it has {len(region.outs)} results, and a kernel of this family one")
     return region.body.fact(f"{family} claims", lambda: SELECTORS[family].claim(region))
 
 

@@ -45,16 +45,33 @@ def biased_product_is_an_output(g):
     return g.relu(y), y
 
 
+# A sum that is normed and an output, or the next residual, is a second result of the norm's region.
 # CHECK-LABEL: "sum_before_a_norm_is_an_output"
-# CHECK: %[[S:.*]] = "mir.add"(%arg0, %arg1)
-# CHECK-NEXT: %[[N:.*]] = "mir.fused"() ({
-# CHECK-NEXT: "mir.layer_norm"(%[[S]],
-# CHECK: return %[[N]], %[[S]]
+# CHECK: %[[R:.*]]:2 = "mir.fused"() ({
+# CHECK-NEXT: %[[S:.*]] = "mir.add"(%arg0, %arg1)
+# CHECK-NEXT: %[[N:.*]] = "mir.layer_norm"(%[[S]],
+# CHECK-NEXT: "mir.yield"(%[[S]], %[[N]])
+# CHECK-NEXT: {kind = "rowwise"} : () -> (tensor<8x64xf32>, tensor<8x64xf32>)
+# CHECK-NEXT: return %[[R]]#1, %[[R]]#0
 @case
 def sum_before_a_norm_is_an_output(g):
     x, r = g.input("x", [8, 64]), g.input("r", [8, 64])
     s = x + r
     return g.layer_norm(s, g.param("gamma", [64]), g.param("beta", [64])), s
+
+
+# The norm's scale is computed from the sum: neither could stand in front of the other.
+# CHECK-LABEL: "norm_that_waits_for_a_reader_of_its_sum"
+# CHECK: %[[S:.*]] = "mir.add"(%arg0, %arg1)
+# CHECK-NEXT: "mir.slice"(%[[S]])
+# CHECK: "mir.fused"() ({
+# CHECK-NEXT: "mir.rms_norm"(%[[S]],
+# CHECK-NEXT: "mir.yield"
+@case
+def norm_that_waits_for_a_reader_of_its_sum(g):
+    x, r = g.input("x", [8, 64]), g.input("r", [8, 64])
+    s = x + r
+    return g.rms_norm(s, s.slice((0, 0), (1, 64)).reshape((64,)))
 
 
 # CHECK-LABEL: "several_consumers"

@@ -238,3 +238,43 @@ def counters(g):
 @case
 def float_counter(g):
     return g.relu(g.iota([8], dtype="f32") + g.input("x", [8]))
+
+
+# A step of an optimiser: what a param is updated by is kept, and is a result too.
+# CHECK-LABEL: "moment_and_update"
+# CHECK: %[[R:.*]]:2 = "mir.fused"() ({
+# CHECK: %[[M:.*]] = "mir.add"
+# CHECK: %[[P:.*]] = "mir.sub"(%arg0,
+# CHECK-NEXT: "mir.yield"(%[[M]], %[[P]])
+# CHECK-NEXT: {kind = "elementwise"}
+# CHECK-NEXT: return %[[R]]#1, %[[R]]#0
+@case
+def moment_and_update(g):
+    p, m, d = (g.input(n, [8, 64]) for n in "pmd")
+    moment = m * 0.9 + d
+    return p - moment * 0.1, moment
+
+
+# CHECK-LABEL: "value_and_statistics"
+# CHECK: %[[R:.*]]:2 = "mir.fused"() ({
+# CHECK: %[[S:.*]] = "mir.add"(%arg0, %arg1)
+# CHECK-NEXT: %[[M:.*]] = "mir.reduce_mean"(%[[S]])
+# CHECK-NEXT: "mir.yield"(%[[S]], %[[M]])
+# CHECK-NEXT: {kind = "rowwise"} : () -> (tensor<8x64xf32>, tensor<8xf32>)
+@case
+def value_and_statistics(g):
+    s = g.input("x", [8, 64]) + g.input("r", [8, 64])
+    return g.reduce_mean(s, [1]), s
+
+
+# Both readers of a value that nothing else reads: it is not stored at all.
+# CHECK-LABEL: "siblings"
+# CHECK: "mir.fused"() ({
+# CHECK-NEXT: %[[E:.*]] = "mir.exp"
+# CHECK: %[[A:.*]] = "mir.sqrt"(%[[E]])
+# CHECK-NEXT: %[[B:.*]] = "mir.neg"(%[[E]])
+# CHECK-NEXT: "mir.yield"(%[[A]], %[[B]])
+@case
+def siblings(g):
+    e = g.exp(g.input("x", [8, 64]))
+    return g.sqrt(e), -e

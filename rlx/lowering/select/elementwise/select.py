@@ -33,7 +33,8 @@ class Elementwise:
         work = [n for n in region.nodes if n.pointwise]
         if not work:
             return "it holds no pointwise op"
-        if work[-1].out is not region.outs[0]:
+        outs = {*region.outs}
+        if work[-1].out not in outs or not outs <= {n.out for n in work}:
             return "its result is not pointwise"
         reasons = (_refusal(n, shape, region) for n in region.nodes)
         return next((reason for reason in reasons if reason is not None), None)
@@ -43,9 +44,8 @@ class Elementwise:
         for n in region.nodes:
             if n.pointwise:
                 builder.add(n)
-        out = region.outs[0]
-        program = builder.build(out)
-        shape = out.type.static_shape
+        program = builder.build(*region.outs)
+        shape = region.outs[0].type.static_shape
         counters = [_counter(v) for v in builder.inputs]
         taken = _taken(builder, region, lowering)
         program = program.behind([t.index.dtype for t in taken.values()])
@@ -59,19 +59,23 @@ class Elementwise:
             inputs.append((self._input(v, region, lowering) if c is None else c).expand(shape))
             if c is None and inputs[-1].memory not in apart:
                 read.append((region.leaves[spread_source(v)], inputs[-1]))
-        result = lowering.result_over(region.op.results[0], read)
+        results: list[View] = []
+        for v in region.op.results:
+            results.append(lowering.result_over(v, read))
+            read = [(x, view) for x, view in read if view.memory is not results[-1].memory]
+        written = {r.memory for r in results}
         views = [v for v in inputs if v.memory is not _NOWHERE]
         config, launch = elementwise.launch(
             program,
             shape,
             [v.strides for v in inputs],
-            [result.strides],
+            [r.strides for r in results],
             lowering.block,
-            in_place=any(v.memory is result.memory for v in views),
+            in_place=any(v.memory in written for v in views),
             counted=[n for n, c in enumerate(counters, len(taken)) if c is not None],
             taken=[(t.take, t.sizes) for t in taken.values()],
         )
-        lowering.launch("elementwise", config, [*views, result], launch, region.flops)
+        lowering.launch("elementwise", config, [*views, *results], launch, region.flops)
 
     def _input(self, v: Value, region: Region, lowering: Lowering) -> View:
         return lowering.view(region.leaves[spread_source(v)])

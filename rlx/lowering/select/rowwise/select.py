@@ -14,10 +14,14 @@ from rlx.lowering.region import Region
 from rlx.lowering.select.builder import Lowering
 from rlx.lowering.select.reduce import select as reduce
 from rlx.lowering.select.rowwise.match import row_region
-from rlx.lowering.select.selector import Selector
+from rlx.lowering.select.selector import Selector, Several
 from rlx.lowering.select.views import View
 
 __all__ = ["SELECTOR"]
+
+LONGEST_ROW = 1 << 14
+"""Elements of a row up to which a kernel of rows also stores what its reductions read. Of longer
+rows there may be one alone, where a kernel by elements has work for many threads."""
 
 
 def _rows(region: Region) -> RowRegion | NotRowwise:
@@ -33,6 +37,14 @@ def _rows(region: Region) -> RowRegion | NotRowwise:
             return NotRowwise("a dim is empty")
         if any(i.value not in region.leaves for i in found.inputs):
             return NotRowwise("an operand is no value of the region")
+        columns = math.prod(found.shape[len(found.shape) - found.trailing :])
+        if region.body.joint and columns > LONGEST_ROW:
+            return NotRowwise(
+                Several(
+                    f"one thread would write {len(region.outs)} rows of {columns} elements, and"
+                    f" several results have rows of {LONGEST_ROW} at most"
+                )
+            )
         return found
 
     return region.body.fact("rows", build)
@@ -61,12 +73,12 @@ class Rowwise:
             if _across(view, lowering) or not rows.merges(view.strides):
                 view = lowering.copied(own).expand(rows.shape)
             views.append(view)
-        result = lowering.result(region.op.results[0])
+        results = [lowering.result(v) for v in region.op.results]
         _, outputs = rows.dense_strides()
         strides = [v.strides for v in views]
         frame = lowering.target.kernels.frame
         config, launch = rows.launch(strides, outputs, blocks=lowering.shares, frame=frame)
-        lowering.launch("rowwise", config, [*views, result], launch, region.flops)
+        lowering.launch("rowwise", config, [*views, *results], launch, region.flops)
 
 
 def _across(view: View, lowering: Lowering) -> bool:

@@ -231,12 +231,24 @@ func.func @region_without_a_kind(%x: tensor<2xf32>) {
 
 // -----
 
-func.func @yield_of_two(%x: tensor<2xf32>) {
+func.func @yield_of_one_too_many(%x: tensor<2xf32>) {
+  // expected-error@+1 {{mir.fused: it must yield its results}}
   %0 = "mir.fused"() ({
     %1 = "mir.neg"(%x) : (tensor<2xf32>) -> tensor<2xf32>
-    // expected-error@+1 {{operands}}
     "mir.yield"(%1, %1) : (tensor<2xf32>, tensor<2xf32>) -> ()
   }) {kind = "elementwise"} : () -> tensor<2xf32>
+  return
+}
+
+// -----
+
+func.func @results_of_three_types(%x: tensor<2xf32>) {
+  // expected-error@+1 {{expected 'tensor<2xi32>' but got 'tensor<2xf32>'}}
+  %0:3 = "mir.fused"() ({
+    %1 = "mir.neg"(%x) : (tensor<2xf32>) -> tensor<2xf32>
+    %2 = "mir.cast"(%1) {to = i32} : (tensor<2xf32>) -> tensor<2xi32>
+    "mir.yield"(%1, %2, %1) : (tensor<2xf32>, tensor<2xi32>, tensor<2xf32>) -> ()
+  }) {kind = "elementwise"} : () -> (tensor<2xf32>, tensor<2xi32>, tensor<2xf32>)
   return
 }
 
