@@ -63,7 +63,7 @@ def inspect_pipeline(
     from rlx.dialects.export import to_mlir
     from rlx.inspect.modules import list_module
     from rlx.lowering.base import Compilation
-    from rlx.lowering.levels import lower_by_level
+    from rlx.lowering.levels import lower
     from rlx.targets import find_target
 
     compilation = None
@@ -82,11 +82,14 @@ def inspect_pipeline(
     for v in (*bound.inputs, *bound.params):
         located(lambda t: t.static_shape)(v.type)
     texts, stats = dict[str, str](), dict[str, Any]()
+
+    def keep(level: str, module: Any) -> None:
+        texts[level] = str(module)
+        if level in ("mir", "fused"):
+            stats[level] = list_module(module, level).stats
+
     with make_context() as context:
-        for level, module in lower_by_level(to_mlir(bound, context), compilation):
-            texts[level] = str(module)
-            if level in ("mir", "fused"):
-                stats[level] = list_module(module, level).stats
+        lower(to_mlir(bound, context), compilation, keep)
     return PipelineInspect(
         texts["hir"], texts["mir"], texts["fused"], texts["lir"],
         stats["mir"].diff(stats["fused"]),

@@ -30,14 +30,14 @@ def dump_levels(graph: Graph, target: Target, options: Options) -> None:
         return
     from rlx.dialects.context import make_context
     from rlx.dialects.export import to_mlir
-    from rlx.lowering.levels import lower_by_level
+    from rlx.lowering.levels import lower
 
     compilation = Compilation(target, options)
     try:
         write = _writer(said, graph.name)
         with make_context() as context:
-            for level, module in lower_by_level(to_mlir(graph, context), compilation):
-                write(level, str(module))
+            module = to_mlir(graph, context)
+            lower(module, compilation, lambda level, module: write(level, str(module)))
         reports = (compilation.fusion, compilation.dispatch, times_text(compilation.seconds))
         write("reports", "\n\n".join(map(str, reports)))
     except OSError as e:

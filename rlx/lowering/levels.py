@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from rlx._mlir import ir
 from rlx.errors import UnsupportedError
 from rlx.lowering.base import Compilation, Pass, functions
-from rlx.lowering.pipeline import PIPELINE, STAGES, run_passes
+from rlx.lowering.pipeline import PIPELINE, STAGES, Observer, run_passes
 
-__all__ = ["level_of", "lower_by_level", "passes_between", "passes_to"]
+__all__ = ["level_of", "lower", "passes_between", "passes_to"]
 
 
 def level_of(module: ir.Module) -> str:
@@ -58,13 +56,10 @@ def passes_between(level: str, goal: str) -> list[Pass]:
     return list(PIPELINE[first:last])
 
 
-def lower_by_level(
-    module: ir.Module, compilation: Compilation, goal: str = "lir"
-) -> Iterator[tuple[str, ir.Module]]:
-    """The levels of a hir module, as far as ``goal``: each as soon as it is reached."""
-    order = list(STAGES)
-    before = order[0]
-    for level in order[: order.index(goal) + 1]:
-        module = run_passes(module, passes_between(before, level), compilation)
-        yield level, module
-        before = level
+def lower(
+    module: ir.Module, compilation: Compilation, observer: Observer, *, level: str = "hir"
+) -> ir.Module:
+    """Take a module of ``level`` down to lir; ``observer`` is shown it at each level, those two
+    included, as soon as it is reached."""
+    observer(level, module)
+    return run_passes(module, passes_between(level, "lir"), compilation, observer=observer)

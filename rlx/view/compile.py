@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rlx._mlir import ir
 from rlx.base.frozen import frozen
-from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.base import Compilation, functions
+from rlx.lowering.levels import lower
 from rlx.lowering.passes.lir_reader import read_schedule
-from rlx.lowering.pipeline import STAGES, run_passes
 from rlx.lowering.report import ArenaBuffer
 from rlx.view.kernels import KernelView, view_kernel
 from rlx.view.levels import Level, level_lines, source_level
@@ -64,24 +64,23 @@ class CompileView:
 def watch(
     module: ir.Module,
     level: str,
-    passes: Sequence[Pass],
     compilation: Compilation,
     *,
     title: str,
     parsed: tuple[str, str] | None = None,
 ) -> CompileView:
-    """Run ``passes``, which lead from ``level`` to LIR, and emit the kernels.
+    """Take a module from ``level`` to LIR, and emit the kernels.
 
     ``parsed`` is the name and the text of what the module was parsed from, if it was. Raises what a
     compile raises.
     """
     provenance = Provenance(parsed[0] if parsed else "-")
-    ends = {p: name for name, p in STAGES.items()}
-    levels = [_level(level, module, provenance)]
-    for p in passes:
-        module = run_passes(module, [p], compilation)
-        if p.name in ends:
-            levels.append(_level(ends[p.name], module, provenance))
+    levels: list[Level] = []
+
+    def show(level: str, module: ir.Module) -> None:
+        levels.append(_level(level, module, provenance))
+
+    module = lower(module, compilation, show, level=level)
     schedule = read_schedule(module)
     steps = _launches(module, provenance)
     kernels = [view_kernel(k, compilation.target, compilation) for k in schedule.kernels]

@@ -33,7 +33,6 @@ def inspect_html(
     from rlx.dialects.context import make_context
     from rlx.dialects.export import to_mlir
     from rlx.lowering.base import Compilation
-    from rlx.lowering.pipeline import PIPELINE
     from rlx.targets import find_target
     from rlx.view.compile import watch
     from rlx.view.page import page
@@ -44,7 +43,7 @@ def inspect_html(
     with context:
         with compilation.timed("to-mlir"):
             module = to_mlir(bound, context)
-        text = page(watch(module, "hir", PIPELINE, compilation, title=graph.name))
+        text = page(watch(module, "hir", compilation, title=graph.name))
     if path is not None:
         Path(path).write_text(text, encoding="utf-8")
     return text

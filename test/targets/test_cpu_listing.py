@@ -13,13 +13,12 @@ from rlx.view.compile import watch
 @pytest.mark.parametrize("target", ["cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:aarch64"])
 def test_instructions_name_lines_of_the_kernel(target: str) -> None:
     from rlx.dialects.export import to_mlir
-    from rlx.lowering.pipeline import PIPELINE
 
     g = Graph()
     x, w = g.input("x", [4, 32]), g.param("w", [32, 16])
     g.set_outputs([(x @ w).gelu().softmax(axis=-1), x.cumsum(axis=1)])
     module = to_mlir(g)
-    view = watch(module, "hir", PIPELINE, Compilation(find_target(target)), title="")
+    view = watch(module, "hir", Compilation(find_target(target)), title="")
     assert {k.family for k in view.kernels} >= {"pack", "contraction", "rowwise", "common"}
     for kernel in view.kernels:
         own, *rest = kernel.listings

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from rlx.dialects.context import make_context
     from rlx.dialects.export import to_mlir
     from rlx.lowering.base import Compilation, Options
-    from rlx.lowering.levels import level_of, passes_to
+    from rlx.lowering.levels import level_of
     from rlx.targets import default_target, find_target
     from rlx.text.files import decode
     from rlx.view.compile import watch
@@ -52,11 +52,11 @@ def run(args: argparse.Namespace) -> int:
         else:
             text = decode(sys.stdin.buffer.read() if standard else _read(name), name)
             module, parsed = _parsed(text, name, args, context), (name, text)
-        level, passes = level_of(module), passes_to(module, "lir")
+        level = level_of(module)
         if level != "lir":
             check_sizes(name, _symbols(module))
         title = Path(name).name
-        view = watch(module, level, passes, compilation, title=title, parsed=parsed)
+        view = watch(module, level, compilation, title=title, parsed=parsed)
     output = Path(args.output or ("out.html" if standard else f"{name}.html"))
     output.write_text(page(view), encoding="utf-8")
     print(output)
