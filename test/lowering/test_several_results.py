@@ -16,10 +16,11 @@ from rlx.inspect import inspect_mir_with_diff
 from rlx.ir.graph import Graph
 from rlx.ir.value import Value
 from rlx.lowering.compilation import Compilation, Options
-from rlx.lowering.levels import lower_by_level
+from rlx.lowering.levels import passes_between
 from rlx.lowering.passes.fuse import MOST_RESULTS
 from rlx.lowering.passes.mir_to_lir import MirToLir
 from rlx.lowering.passes.placement import EARLIER
+from rlx.lowering.pipeline import run_passes
 from rlx.lowering.report import MissReason
 from rlx.lowering.select.rowwise.select import LONGEST_ROW
 from rlx.schedule.steps import launches
@@ -334,7 +335,7 @@ def test_launches_move_fewer_bytes() -> None:
         compilation = Compilation(find_target("cpu"), Options(fuse=fuse))
         with make_context() as context:
             module = to_mlir(made(norm_and_sum), context)
-            *_, (_, lowered) = lower_by_level(module, compilation, "fused")
+            lowered = run_passes(module, passes_between("hir", "fused"), compilation)
             schedule = MirToLir().schedule(lowered, compilation)
         steps = list(launches(schedule.main))
         moved.append((len(steps), sum(int(s.origin.bytes) for s in steps)))
