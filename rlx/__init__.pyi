@@ -179,19 +179,13 @@ from rlx.runtime.devices.calls import (
 )
 from rlx.runtime.devices.calls import benchmark_devices as benchmark_devices
 from rlx.runtime.devices.calls import device_chain_from_env as device_chain_from_env
-from rlx.runtime.devices.calls import device_chain_from_env_key as device_chain_from_env_key
-from rlx.runtime.devices.calls import device_from_env as device_from_env
-from rlx.runtime.devices.calls import device_from_env_key as device_from_env_key
-from rlx.runtime.devices.calls import device_label as device_label
 from rlx.runtime.devices.calls import device_report as device_report
 from rlx.runtime.devices.calls import devices_for_with_policy as devices_for_with_policy
 from rlx.runtime.devices.calls import fastest_device_for as fastest_device_for
 from rlx.runtime.devices.calls import graph_param_names as graph_param_names
 from rlx.runtime.devices.calls import parse_device as parse_device
-from rlx.runtime.devices.calls import parse_device_list as parse_device_list
 from rlx.runtime.devices.calls import resolve_device as resolve_device
 from rlx.runtime.devices.calls import resolve_device_chain as resolve_device_chain
-from rlx.runtime.devices.calls import run_with_fallback as run_with_fallback
 from rlx.runtime.devices.calls import warm_all as warm_all
 from rlx.runtime.devices.graph_devices import DeviceBenchResult as DeviceBenchResult
 from rlx.runtime.devices.graph_devices import DeviceCandidate as DeviceCandidate

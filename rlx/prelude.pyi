@@ -103,10 +103,6 @@ from rlx import cond as cond
 from rlx import custom_fn as custom_fn
 from rlx import custom_op as custom_op
 from rlx import device_chain_from_env as device_chain_from_env
-from rlx import device_chain_from_env_key as device_chain_from_env_key
-from rlx import device_from_env as device_from_env
-from rlx import device_from_env_key as device_from_env_key
-from rlx import device_label as device_label
 from rlx import device_report as device_report
 from rlx import devices as devices
 from rlx import devices_for as devices_for
@@ -161,7 +157,6 @@ from rlx import node_label as node_label
 from rlx import operand as operand
 from rlx import optional as optional
 from rlx import parse_device as parse_device
-from rlx import parse_device_list as parse_device_list
 from rlx import pipeline_schedule as pipeline_schedule
 from rlx import prepare_graph_for_backend_with_report as prepare_graph_for_backend_with_report
 from rlx import reflect as reflect
@@ -175,7 +170,6 @@ from rlx import resolve_device_chain as resolve_device_chain
 from rlx import rfft as rfft
 from rlx import run_if as run_if
 from rlx import run_while as run_while
-from rlx import run_with_fallback as run_with_fallback
 from rlx import save as save
 from rlx import scan as scan
 from rlx import stft as stft
@@ -298,10 +292,6 @@ __all__ = [
     "custom_fn",
     "custom_op",
     "device_chain_from_env",
-    "device_chain_from_env_key",
-    "device_from_env",
-    "device_from_env_key",
-    "device_label",
     "device_report",
     "devices",
     "devices_for",
@@ -356,7 +346,6 @@ __all__ = [
     "operand",
     "optional",
     "parse_device",
-    "parse_device_list",
     "pipeline_schedule",
     "prepare_graph_for_backend_with_report",
     "reflect",
@@ -370,7 +359,6 @@ __all__ = [
     "rfft",
     "run_if",
     "run_while",
-    "run_with_fallback",
     "save",
     "scan",
     "stft",

@@ -187,11 +187,9 @@ AREAS: dict[str, dict[str, Name]] = {
         ),
         **_same(
             "rlx.runtime.devices.calls", "benchmark_devices", "device_chain_from_env",
-            "device_chain_from_env_key", "device_from_env", "device_from_env_key", "device_label",
             "device_report", "devices_for_with_policy", "fastest_device_for",
             "fastest_device_for_with_policy", "graph_param_names", "parse_device",
-            "parse_device_list", "resolve_device", "resolve_device_chain", "run_with_fallback",
-            "warm_all",
+            "resolve_device", "resolve_device_chain", "warm_all",
         ),
         **_same("rlx.runtime.devices.router", "FlexibleSession"),
         "DeviceRouter": Name(

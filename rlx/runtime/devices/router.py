@@ -47,23 +47,6 @@ class FlexibleSession:
         if op_policy is not None:
             check_policy(op_policy)
 
-    @classmethod
-    def from_env(cls) -> FlexibleSession:
-        """Under the device policy that the environment describes."""
-        return cls(DevicePolicy.from_env())
-
-    def with_device_policy(self, policy: DevicePolicy) -> FlexibleSession:
-        """The same with another device policy."""
-        return FlexibleSession(policy, self.precision, self.op_policy)
-
-    def with_precision(self, precision: str) -> FlexibleSession:
-        """The same with another precision."""
-        return FlexibleSession(self.device_policy, precision, self.op_policy)
-
-    def with_op_policy(self, policy: OpPolicy) -> FlexibleSession:
-        """The same with another precision policy."""
-        return FlexibleSession(self.device_policy, self.precision, policy)
-
     def session(self, device: str) -> Session:
         """A session for a device; DeviceError if the policy does not allow it, or it is not
         here."""
@@ -89,29 +72,20 @@ class DeviceRouter:
     """A graph that is compiled for all of its devices at once, so that no run waits for a compile.
 
     ``run`` uses the device that the policy picks (``GraphDevices.resolve_with_inputs``). With
-    ``rebench`` three runs in a row that take twice the shortest one make the router measure all
-    devices and go to the fastest: one that heats up, or that others use, is left for another.
+    ``rebench_on_throttle`` three runs in a row that take twice the shortest one make the router
+    measure all devices and go to the fastest: one that heats up, or that others use, is left.
     DeviceError if the graph can be compiled for no device; ``runner`` is the ``GraphDevices``
     itself.
     """
 
     def __init__(
-        self, graph: Graph, policy: DevicePolicy | None = None, *, rebench: bool = True
+        self, graph: Graph, policy: DevicePolicy | None = None, *, rebench_on_throttle: bool = True
     ) -> None:
         self.runner = GraphDevices(graph, policy)
-        self.rebench = rebench
+        self.rebench_on_throttle = rebench_on_throttle
         self._winner, self._shortest, self._slow = "", dict[str, int](), 0
         if not self.runner.warm_all():
             raise DeviceFallbackError(self.runner.attempts or [("", "no device can run the graph")])
-
-    @classmethod
-    def from_env(cls, graph: Graph) -> DeviceRouter:
-        """Under the device policy that the environment describes."""
-        return cls(graph, DevicePolicy.from_env())
-
-    def set_rebench_on_throttle(self, enabled: bool) -> None:
-        """Whether a device that has slowed is left for another."""
-        self.rebench = bool(enabled)
 
     def devices(self) -> tuple[str, ...]:
         """The devices that can run the graph under the policy."""
@@ -130,7 +104,7 @@ class DeviceRouter:
         picked = self._winner if hint is None else ""
         device = picked or self.runner.resolve_with_inputs(hint, inputs)
         found, took = time_ns(lambda: self.runner.run(device, inputs))
-        if hint is None and self.rebench and self._has_slowed(device, took):
+        if hint is None and self.rebench_on_throttle and self._has_slowed(device, took):
             for best in self.runner.benchmark(inputs, RUNS)[:1]:
                 self._winner, self._shortest, self._slow = best.device, {}, 0
         return device, found
