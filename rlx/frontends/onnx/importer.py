@@ -217,7 +217,9 @@ class Importer:
             return self._edges(proto, found)
         assert schema is not None, "what has neither a row nor a schema was refused at the start"
         function = of_schema(schema, version, proto, inputs)
-        self.survey.refuse_missing(function.node, versions(function.opset_import))
+        # A schema's function may name fewer domains than it uses: the others are the model's.
+        own = {**context.opsets, **versions(function.opset_import)}
+        self.survey.refuse_missing(function.node, own)
         return self._call(function, proto, inputs, defaults(schema), context.opsets)
 
     def _edges(self, proto: NodeProto, given: Any) -> Sequence[Edge | None]:

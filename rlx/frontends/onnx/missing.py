@@ -111,7 +111,7 @@ class Survey:
         body = static_function(schema, version)
         if body is None:
             return 0
-        return self._visit(body.node, versions(body.opset_import), found)
+        return self._visit(body.node, {**opsets, **versions(body.opset_import)}, found)
 
     def _function(self, key: tuple[str, str, str], name: str) -> tuple[Counter[str], int]:
         if key not in self._seen:

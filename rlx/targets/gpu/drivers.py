@@ -102,7 +102,10 @@ def opened(api: str) -> Driver | None:
 
 def probe(api: str) -> Probe:
     """Whether an API has a device here. A process asks once for each value of RLX_GPU."""
-    return _probe(api, knobs.gpu.get())
+    found = _probe(api, knobs.gpu.get())
+    if found.found and _user != os.getpid():
+        return Probe(api, why=FORKED.format(f"{api} ({found.name}): it was opened"))
+    return found
 
 
 @cache

@@ -80,6 +80,7 @@ FLIPS: dict[str, Callable[[], Key]] = {
     "option force_native": lambda: key(force_native=("exp",)),
     "option donate": lambda: key(donate=((0, 0),)),
     "option most_rounds": lambda: key(most_rounds=65536),
+    "option constant_folding": lambda: key(constant_folding=False),
     "target": lambda: key(target="other"),
     "features": lambda: key(features="x86-64-v4"),
     "rlx": lambda: key(tools=toolchain("1")),
@@ -104,7 +105,7 @@ def test_each_part_decides(part: str) -> None:
 
 CHANGES: list[dict[str, Any]] = [
     {"name": "y"}, {"param": "v"}, {"width": 5}, {"dtype": "f64"}, {"scale": 0.25},
-    {"scale": np.nextafter(0.5, 1)}, {"scale": -0.5}, {"axis": 0}, {"op": "sin"}, {"swap": True},
+    {"scale": np.nextafter(np.float32(0.5), np.float32(1))}, {"scale": -0.5}, {"axis": 0}, {"op": "sin"}, {"swap": True},
     {"outputs": 2},
 ]  # fmt: skip
 
