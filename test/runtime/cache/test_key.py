@@ -105,8 +105,8 @@ def test_each_part_decides(part: str) -> None:
 
 CHANGES: list[dict[str, Any]] = [
     {"name": "y"}, {"param": "v"}, {"width": 5}, {"dtype": "f64"}, {"scale": 0.25},
-    {"scale": np.nextafter(np.float32(0.5), np.float32(1))}, {"scale": -0.5}, {"axis": 0}, {"op": "sin"}, {"swap": True},
-    {"outputs": 2},
+    {"scale": np.nextafter(np.float32(0.5), np.float32(1))}, {"scale": -0.5}, {"axis": 0},
+    {"op": "sin"}, {"swap": True}, {"outputs": 2},
 ]  # fmt: skip
 
 

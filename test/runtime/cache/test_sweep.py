@@ -90,7 +90,8 @@ def test_a_compile_is_repeatable(store: Store, plain: Made) -> None:
 
 OPTIONS: dict[str, Any] = {
     "dispatch": "common", "fuse": False, "force_common": ("gelu",), "force_native": ("softmax",),
-    "donate": ((0, 0),), "most_rounds": 65536, "constant_folding": False, "assert_fusion_clean": True, "verbose": True,
+    "donate": ((0, 0),), "most_rounds": 65536, "constant_folding": False,
+    "assert_fusion_clean": True, "verbose": True,
 }  # fmt: skip
 CHANGING = {"dispatch", "fuse", "force_common", "donate", "constant_folding"}
 
