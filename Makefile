@@ -55,9 +55,9 @@ drivers: .drivers/env .venv/gpu.stamp
 	$(PIP) install nvidia-cuda-nvcc  # its ptxas judges PTX
 	touch $@
 
-# Test files are shared by so many processes.
+# Test files are shared by so many processes. One that dies ends the session.
 JOBS ?= 2
-PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --max-worker-restart 0
 
 # What a change breaks first, in minutes: the lint, lit, the shape of the tree, each op in f32, a
 # model.

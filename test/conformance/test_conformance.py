@@ -123,6 +123,7 @@ def test_a_device_that_takes_no_case_is_left_out_and_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = [Finding(f"mir.{n}", "f32", 0, "refused", "no storage buffers") for n in "ab"]
+    monkeypatch.setattr(conformance, "EXPECTED", [])
     with pytest.raises(
         pytest.skip.Exception, match=r"no case ran on gpu; of 2 .* refused: no storage buffers"
     ):
