@@ -9,7 +9,7 @@ import importlib
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -65,15 +65,30 @@ TARGET = make_target("x86-64-v3")
 # -- an installation that lacks a part ---------------------------------------------------------
 
 
-def test_without_mlir(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch_mlir", None)
+class Unmapped(ModuleType):
+    """A package whose libraries the loader has no memory for."""
+
+    def __getattr__(self, name: str) -> None:
+        raise ImportError("failed to map segment")
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (None, r"torch-mlir is not installed.*pip install"),
+        (Unmapped("torch_mlir"), "torch-mlir cannot be loaded: failed to map segment; free"),
+    ],
+    ids=["absent", "broken"],
+)
+def test_without_mlir(found: ModuleType | None, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch_mlir", found)
     path = str(_mlir.__file__)
     spec = spec_from_file_location(
         "rlx._mlir_again", path, loader=raise_sites.Loader("rlx._mlir_again", path)
     )
     assert spec is not None and spec.loader is not None
     again = module_from_spec(spec)
-    with pytest.raises(ToolchainError, match=r"torch-mlir is not installed.*pip install"):
+    with pytest.raises(ToolchainError, match=says):
         spec.loader.exec_module(again)
 
 

@@ -299,6 +299,12 @@ def test_a_number_of_threads_that_there_cannot_be(
         rlx.Session("cpu").compile(graph())
 
 
+def test_a_number_of_runs_that_there_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLX_BENCHMARK_PICK", "-1")
+    with pytest.raises(KnobError, match=r"RLX_BENCHMARK_PICK is .*expected a number of runs"):
+        rlx.DevicePolicy.from_env()
+
+
 def test_a_toolchain_that_cannot_be_mapped() -> None:
     code = (
         "import sys\nclass Refuse:\n def find_spec(self, name, *_):\n"
