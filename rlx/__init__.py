@@ -36,6 +36,7 @@ NAMES = {
         "rlx.custom": ("custom_fn", "custom_op"),
         "rlx.errors": ("RlxError",),
         "rlx.frontends.onnx": ("from_onnx",),
+        "rlx.ir.dim": ("Dim",),
         "rlx.ir.graph": ("Graph",),
         "rlx.inspect": (
             "inspect_graph", "inspect_hir", "inspect_lir", "inspect_mir", "inspect_pipeline",

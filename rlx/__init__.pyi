@@ -106,6 +106,7 @@ from rlx.inspect.reflection import HirReflection as HirReflection
 from rlx.inspect.reflection import ManifestDiff as ManifestDiff
 from rlx.inspect.reflection import MirReflection as MirReflection
 from rlx.inspect.reflection import reflect as reflect
+from rlx.ir.dim import Dim as Dim
 from rlx.ir.foreign_kernel import CKernel as CKernel
 from rlx.ir.foreign_kernel import MlirKernel as MlirKernel
 from rlx.ir.foreign_kernel import PythonKernel as PythonKernel
@@ -206,7 +207,6 @@ from rlx.training import compile_training as compile_training
 from rlx.training import fit as fit
 from rlx.types import DType as DType
 from rlx.types import DType as _DType
-from rlx.types import Dim as Dim
 from rlx.types import TensorType as TensorType
 from rlx.types import TensorType as _TensorType
 from rlx.view.graph import inspect_html as inspect_html
@@ -264,6 +264,7 @@ __all__ = [
     "CompiledGraph",
     "DType",
     "DevicePolicy",
+    "Dim",
     "Graph",
     "GraphDevices",
     "GraphModule",

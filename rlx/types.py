@@ -276,7 +276,7 @@ class TensorType:
         """The type of the same shape and another element type."""
         return TensorType(self.shape, dt)
 
-    def bind(self, dims: Mapping[str, int]) -> TensorType:
+    def bind(self, dims: Mapping[str, Dim]) -> TensorType:
         """Replace symbols by their sizes."""
         return TensorType(tuple(bind_dim(d, dims) for d in self.shape), self.dtype)
 

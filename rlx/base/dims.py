@@ -1,66 +1,99 @@
-"""Symbolic dims: polynomials with integer coefficients over named symbols.
+"""Symbolic dims: integer expressions over named sizes.
 
-A dim of a shape is an ``int`` or a ``SymDim``. Sums arise from concat, products from reshape, so
-a polynomial is enough; equality is structural after normalisation.
+A dim of a shape is an ``int`` or a ``SymDim``. Sums arise from concat, products from reshape,
+quotients from strides, minima from slices: an expression is a polynomial with integer coefficients
+over atoms, which are symbols and the quotients, minima and maxima that are no polynomials
+(``rlx.base.dim_atoms``). Equality is structural after normalisation; while a graph is lowered for
+sizes at hand, comparisons are decided for these (``rlx.base.guards``).
 """
 
 from __future__ import annotations
 
+import math
 import operator
-import re
 from collections.abc import Mapping
 from typing import Any
 
-from rlx.errors import NameError, ShapeError, shown
+from rlx.base import guards
+from rlx.base.dim_atoms import Atom, Call, Symbol
+from rlx.base.dim_bounds import bounds, least
+from rlx.errors import ShapeError, shown
 
-__all__ = ["Dim", "LimitError", "SymDim", "as_dim", "as_size", "bind_dim", "parse_dim"]
+__all__ = [
+    "Dim",
+    "LimitError",
+    "SymDim",
+    "align_up",
+    "as_dim",
+    "as_size",
+    "bind_dim",
+    "ceil_div",
+    "exact_quotient",
+    "floor_div",
+    "maximum",
+    "minimum",
+]
 
-_NAME = re.compile(r"[A-Za-z_]\w*\Z")
-_FACTOR = r"(?:[A-Za-z_]\w*|[0-9]{1,18})"
-_PRODUCT = rf"{_FACTOR}(?:\*{_FACTOR})*"
-_SUM = re.compile(rf"[-+]?{_PRODUCT}(?:[-+]{_PRODUCT})*")
-Monomial = tuple[str, ...]
+Monomial = tuple[Atom, ...]
 Terms = tuple[tuple[Monomial, int], ...]
 
-DEGREE, TERMS, BITS = 64, 64, 256
-"""The most that a polynomial has, so that no file makes one take all memory; a tensor's size is of
-its rank's degree."""
+DEGREE, TERMS, BITS, DEPTH, WEIGHT = 64, 64, 256, 16, 512
+"""The most that an expression has, so that no file makes one take all memory; a tensor's size is of
+its rank's degree. ``WEIGHT`` counts the atoms, those inside others included."""
 
 
 class LimitError(ShapeError):
-    """A dim would be too large a polynomial."""
+    """A dim would be too large an expression."""
 
 
 class SymDim:
     """A dim that is known only when the graph is compiled or called, such as ``batch*seq + 1``."""
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_hash", "depth", "terms", "weight")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         self.terms = tuple(sorted((m, c) for m, c in terms.items() if c))
         self._hash = hash(self.terms)
+        atoms = [a for m, _ in self.terms for a in m]
+        self.depth = max((a.depth for a in atoms), default=0)
+        self.weight = sum(a.weight for a in atoms)
 
     @staticmethod
-    def symbol(name: str) -> SymDim:
-        """The dim that is one symbol; NameError if ``name`` is no identifier."""
-        if not _NAME.match(name):
-            raise NameError(f"{name!r} is no name for a dim; use letters, digits and underscores")
-        return SymDim({(name,): 1})
+    def symbol(name: str, least: int = 0, most: int | None = None) -> SymDim:
+        """The dim that is one symbol, of a size from ``least`` to ``most``; NameError if ``name``
+        is no identifier, ShapeError for a range that is none."""
+        return SymDim({(Symbol(name, least, most),): 1})
 
     @property
     def symbols(self) -> frozenset[str]:
         """The names of its symbols."""
-        return frozenset(s for m, _ in self.terms for s in m)
+        return frozenset(s.name for s in self.leaves())
 
-    def bind(self, dims: Mapping[str, int]) -> Dim:
-        """Replace symbols by sizes; an int once none is left."""
+    def leaves(self) -> set[Symbol]:
+        """Its symbols, with their ranges."""
+        return {s for m, _ in self.terms for a in m for s in a.leaves()}
+
+    @property
+    def lone(self) -> Symbol | None:
+        """The symbol that the dim is, if it is nothing else."""
+        if len(self.terms) == 1:
+            mono, c = self.terms[0]
+            if c == 1 and len(mono) == 1 and isinstance(mono[0], Symbol):
+                return mono[0]
+        return None
+
+    def bind(self, dims: Mapping[str, Dim]) -> Dim:
+        """Replace symbols by sizes, or by other dims; an int once none is left. ShapeError for a
+        size outside its symbol's range, and for a division by zero."""
         total: Dim = 0
         for mono, c in self.terms:
             part: Dim = c
-            for s in mono:
-                part = part * (dims[s] if s in dims else SymDim({(s,): 1}))
+            for atom in mono:
+                part = part * _bound(atom, dims)
             total = total + part
         return total
+
+    # -- arithmetic ------------------------------------------------------------------------
 
     def __add__(self, other: Dim) -> Dim:
         terms = dict(self.terms)
@@ -74,12 +107,15 @@ class SymDim:
         _bounded(terms=max(len(self.terms), len(factors)))
         for m, c in self.terms:
             for n, d in factors:
-                k = tuple(sorted(m + n))
+                k = tuple(sorted(m + n)) if m and n else m + n
                 terms[k] = terms.get(k, 0) + c * d
         return _simplify(terms)
 
     __radd__ = __add__
     __rmul__ = __mul__
+
+    def __neg__(self) -> Dim:
+        return self * -1
 
     def __sub__(self, other: Dim) -> Dim:
         return (self * -1 + other) * -1  # an unsigned number of NumPy has no negative
@@ -88,33 +124,70 @@ class SymDim:
         return self * -1 + other
 
     def __floordiv__(self, other: Dim) -> Dim:
-        """Exact division; ShapeError if it does not come out even as polynomials."""
-        found = _quotient(self.terms, _terms(other))
-        if found is None:
-            raise ShapeError(f"cannot tell that {self} divides evenly by {other}")
-        return _simplify(found)
+        """The quotient, rounded down; ShapeError for a divisor of 0. ``exact_quotient`` is for
+        what must come out even."""
+        return floor_div(self, _checked(other))
 
-    def _unknown(self, *_: object) -> Any:
-        """Comparing, ``int(d)`` and sizes of NumPy arrays ask for a number."""
-        first = min(self.symbols)
-        raise ShapeError(
-            f"the dim {self} has no size yet; bind it with dims={{{first!r}: 8}} or"
-            f" graph.bind, or compute on the values by ops of the graph"
-        )
+    def __rfloordiv__(self, other: int) -> Dim:
+        return floor_div(_checked(other), self)
 
-    __lt__ = __le__ = __gt__ = __ge__ = __int__ = __index__ = __float__ = _unknown
+    def __mod__(self, other: Dim) -> Dim:
+        """What a division that is rounded down leaves; it is written by the quotient."""
+        return self - (self // other) * other
+
+    def __rmod__(self, other: int) -> Dim:
+        return _checked(other) - floor_div(_checked(other), self) * self
+
+    def __divmod__(self, other: Dim) -> tuple[Dim, Dim]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: int) -> tuple[Dim, Dim]:
+        return _checked(other) // self, _checked(other) % self
+
+    def __abs__(self) -> Dim:
+        return maximum(self, -self)
+
+    # -- decisions -------------------------------------------------------------------------
+
+    def __lt__(self, other: Dim) -> bool:
+        return not guards.at_least_zero(self - other, self)
+
+    def __le__(self, other: Dim) -> bool:
+        return guards.at_least_zero(other - self, self)
+
+    def __gt__(self, other: Dim) -> bool:
+        return not guards.at_least_zero(other - self, self)
+
+    def __ge__(self, other: Dim) -> bool:
+        return guards.at_least_zero(self - other, self)
+
+    def __bool__(self) -> bool:
+        return not guards.is_zero(self, self)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SymDim) and self.terms == other.terms
+        if isinstance(other, SymDim):
+            if self.terms == other.terms:
+                return True
+        elif not isinstance(other, int):
+            return False
+        return guards.deciding() is not None and guards.is_zero(self - other, self)
 
     def __hash__(self) -> int:
         return self._hash
 
+    def __index__(self) -> int:
+        return guards.size_of(self)
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        return float(guards.size_of(self))
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return SymDim, (dict(self.terms),)  # another process hashes its symbols anew
+        return _parsed, (str(self),)  # another process hashes its symbols anew
 
     def __str__(self) -> str:
-        parts = ["*".join(m) if c == 1 and m else "*".join([str(c), *m]) for m, c in self.terms]
+        parts = [_product(m, c) for m, c in self.terms]
         return "+".join(reversed(parts)).replace("+-", "-")
 
     __repr__ = __str__
@@ -123,14 +196,34 @@ class SymDim:
 Dim = int | SymDim
 
 
-def _terms(d: Dim) -> Terms:
+def _parsed(text: str) -> Dim:
+    from rlx.base.dim_text import parse_dim
+
+    return parse_dim(text)
+
+
+def _product(mono: Monomial, c: int) -> str:
+    if not mono:
+        return str(c)
+    if c == 1 and len(mono) == 1:
+        return mono[0].key
+    parts = [a.key if a.is_factor else f"({a.key})" for a in mono]
+    return "*".join(parts if c == 1 else [str(c), *parts])
+
+
+def _checked(d: Dim) -> Dim:
+    """A dim, or an integer of NumPy's as an int; ShapeError for anything else."""
     if isinstance(d, SymDim):
-        return d.terms
+        return d
     try:
-        number = operator.index(d)  # of one of NumPy's integers too
+        return operator.index(d)
     except TypeError:
         raise ShapeError(f"dims are computed from dims and ints, found {shown(d)}") from None
-    return (((), number),) if number else ()
+
+
+def _terms(d: Dim) -> Terms:
+    d = _checked(d)
+    return d.terms if isinstance(d, SymDim) else (((), d),) if d else ()
 
 
 def _simplify(terms: Mapping[Monomial, int]) -> Dim:
@@ -138,16 +231,51 @@ def _simplify(terms: Mapping[Monomial, int]) -> Dim:
     if not kept or (len(kept) == 1 and () in kept):
         return kept.get((), 0)
     _bounded(max(map(len, kept)), len(kept), max(c.bit_length() for c in kept.values()))
-    return SymDim(kept)
+    found = SymDim(kept)
+    _bounded(depth=found.depth, weight=found.weight)
+    return found
 
 
-def _bounded(degree: int = 0, terms: int = 0, bits: int = 0) -> None:
+def _bounded(
+    degree: int = 0, terms: int = 0, bits: int = 0, depth: int = 0, weight: int = 0
+) -> None:
     if degree > DEGREE or terms > TERMS or bits > BITS:
         raise LimitError(
             f"a dim would be a polynomial of degree {degree}, of {terms} terms, with numbers of"
             f" {bits} bits; a dim has at most degree {DEGREE}, {TERMS} terms and {BITS} bits. Bind"
             " its symbols with dims={...}"
         )
+    if depth > DEPTH or weight > WEIGHT:
+        raise LimitError(
+            f"a dim would have {weight} symbols, quotients, minima and maxima, {depth} of them"
+            f" inside one another; a dim has at most {WEIGHT}, and {DEPTH} inside one another."
+            " Bind its symbols with dims={...}"
+        )
+
+
+def _bound(atom: Atom, dims: Mapping[str, Dim]) -> Dim:
+    if isinstance(atom, Symbol):
+        return atom.checked(dims[atom.name]) if atom.name in dims else SymDim({(atom,): 1})
+    assert isinstance(atom, Call)
+    args = [bind_dim(a, dims) for a in atom.args]
+    return _REBUILT[atom.kind](*args)
+
+
+# -- division ------------------------------------------------------------------------------
+
+
+def exact_quotient(whole: Dim, part: Dim) -> Dim:
+    """``whole // part`` where that comes out even whatever the sizes are; ShapeError where it may
+    not."""
+    whole, part = _checked(whole), _checked(part)
+    if isinstance(whole, int) and isinstance(part, int):
+        found = None if not part or whole % part else whole // part
+    else:
+        even = _quotient(_terms(whole), _terms(part))
+        found = None if even is None else _simplify(even)
+    if found is None:
+        raise ShapeError(f"cannot tell that {whole} divides evenly by {part}")
+    return found
 
 
 def _quotient(whole: Terms, part: Terms) -> dict[Monomial, int] | None:
@@ -155,23 +283,174 @@ def _quotient(whole: Terms, part: Terms) -> dict[Monomial, int] | None:
 
     The leading terms in lexicographic order decide one term of the quotient after the other.
     """
-    symbols = sorted({s for m, _ in (*whole, *part) for s in m})
-    rest = {tuple(map(m.count, symbols)): c for m, c in whole}
-    divisor = sorted(((tuple(map(m.count, symbols)), c) for m, c in part), reverse=True)
+    atoms = sorted({s for m, _ in (*whole, *part) for s in m})
+    rest = {tuple(map(m.count, atoms)): c for m, c in whole}
+    divisor = sorted(((tuple(map(m.count, atoms)), c) for m, c in part), reverse=True)
     out: dict[Monomial, int] = {}
-    while rest and divisor and len(out) <= TERMS:
+    if not divisor:
+        return None
+    while rest and len(out) <= TERMS:
         at = max(rest)
         powers = tuple(a - b for a, b in zip(at, divisor[0][0], strict=True))
         factor, left = divmod(rest[at], divisor[0][1])
         if left or any(p < 0 for p in powers):
             return None
-        out[tuple(s for s, p in zip(symbols, powers, strict=True) for _ in range(p))] = factor
+        out[tuple(s for s, p in zip(atoms, powers, strict=True) for _ in range(p))] = factor
         for m, c in divisor:
             k = tuple(a + b for a, b in zip(powers, m, strict=True))
             rest[k] = rest.get(k, 0) - factor * c
             if not rest[k]:
                 del rest[k]
     return None if rest else out
+
+
+def floor_div(whole: Dim, part: Dim) -> Dim:
+    """The quotient, rounded down; ShapeError for a divisor of 0."""
+    if isinstance(part, int) and not part:
+        raise ShapeError(f"the dim {whole} is divided by zero")
+    if isinstance(whole, int) and isinstance(part, int):
+        return whole // part
+    even = _quotient(_terms(whole), _terms(part))
+    if even is not None:
+        return _simplify(even)
+    if isinstance(part, int):
+        return floor_div(-whole, -part) if part < 0 else _floor_by(whole, part)
+    return _floor_by_dim(whole, part)
+
+
+def _floor_by(whole: Dim, part: int) -> Dim:
+    """By a number above 0: what comes out even is taken out, then common factors."""
+    found = {m: _toward_zero(c, part) for m, c in _terms(whole)}
+    rest = whole - _simplify({m: c * part for m, c in found.items()})
+    quotient = _simplify(found)
+    if isinstance(rest, int):
+        return quotient + rest // part
+    if _leading(rest) < 0:  # one form for -(-n // 4) and (n + 3) // 4
+        return quotient - _floor_by(-rest + (part - 1), part)
+    fixed = dict(rest.terms).get((), 0)
+    factor = math.gcd(part, *(c for m, c in rest.terms if m))
+    if factor > 1:
+        # A number that is no multiple of the common factor changes nothing of the quotient.
+        rest = _quotient(_terms(rest - fixed), (((), factor),))
+        assert rest is not None
+        return quotient + _floor_by(_simplify(rest) + fixed // factor, part // factor)
+    if (inner := _inner_quotient(rest)) is not None:
+        below, by, more = inner
+        return quotient + _floor_by(below + more * by, by * part)
+    low, high = bounds(rest)
+    if low >= 0 and high < part:
+        return quotient
+    return quotient + _call("//", rest, part)
+
+
+def _toward_zero(c: int, part: int) -> int:
+    return -(-c // part) if c < 0 else c // part
+
+
+def _leading(d: Dim) -> int:
+    """The coefficient of the term that is written first."""
+    return _terms(d)[-1][1]
+
+
+def _inner_quotient(d: SymDim) -> tuple[Dim, int, int] | None:
+    """(a, b, c) of a dim a//b + c whose b is a number."""
+    rest = [(m, c) for m, c in d.terms if m]
+    if len(rest) != 1 or rest[0][1] != 1 or len(rest[0][0]) != 1:
+        return None
+    atom = rest[0][0][0]
+    if not isinstance(atom, Call) or atom.kind != "//" or not isinstance(atom.args[1], int):
+        return None
+    return atom.args[0], atom.args[1], dict(d.terms).get((), 0)
+
+
+def _floor_by_dim(whole: Dim, part: SymDim) -> Dim:
+    """By a dim: terms that it divides are taken out, then common factors."""
+    if _within(whole, part):
+        return 0
+    taken: dict[Monomial, int] = {}
+    if len(part.terms) == 1:
+        for m, c in _terms(whole):
+            if (even := _quotient(((m, c),), part.terms)) is not None:
+                for k, n in even.items():
+                    taken[k] = taken.get(k, 0) + n
+    quotient = _simplify(taken)
+    rest = whole - quotient * part
+    if isinstance(rest, int) and not rest:
+        return quotient
+    terms = (*_terms(rest), *part.terms)
+    common = list(terms[0][0])
+    for m, _ in terms[1:]:
+        common = [a for i, a in enumerate(common) if common[: i + 1].count(a) <= m.count(a)]
+    if common:
+        shared = ((tuple(common), 1),)
+        over, under = (_quotient(_terms(d), shared) for d in (rest, part))
+        assert over is not None and under is not None
+        return quotient + floor_div(_simplify(over), _simplify(under))
+    if _within(rest, part):
+        return quotient
+    return quotient + _call("//", rest, part)
+
+
+def _within(rest: Dim, part: SymDim) -> bool:
+    return least(rest) >= 0 and least(part - rest) >= 1
+
+
+def ceil_div(whole: Dim, part: Dim) -> Dim:
+    """The quotient, rounded up."""
+    return -(-whole // part)
+
+
+def align_up(d: Dim, multiple: int) -> Dim:
+    """The least multiple of a number above 0 that is no less than ``d``."""
+    return -(-d // multiple) * multiple
+
+
+# -- minima and maxima ---------------------------------------------------------------------
+
+
+def minimum(*dims: Dim) -> Dim:
+    """The least of dims, as a dim; unlike ``min`` it decides nothing."""
+    return _extreme("min", dims)
+
+
+def maximum(*dims: Dim) -> Dim:
+    """The greatest of dims, as a dim; unlike ``max`` it decides nothing."""
+    return _extreme("max", dims)
+
+
+def _extreme(kind: str, dims: tuple[Dim, ...]) -> Dim:
+    sign = 1 if kind == "min" else -1
+    pick = min if kind == "min" else max
+    flat = [x for d in dims for x in _spread(kind, _checked(d))]
+    numbers = [d for d in flat if isinstance(d, int)]
+    left: list[Dim] = [pick(numbers)] if numbers else []
+    for d in flat:
+        if isinstance(d, int) or any(least((d - o) * sign) >= 0 for o in left):
+            continue
+        left = [o for o in left if least((o - d) * sign) < 0] + [d]
+    return left[0] if len(left) == 1 else _call(kind, *sorted(left, key=str))
+
+
+def _spread(kind: str, d: Dim) -> tuple[Dim, ...]:
+    """The arguments of a minimum of minima are those of one."""
+    if isinstance(d, SymDim) and len(d.terms) == 1 and d.terms[0][1] == 1:
+        mono = d.terms[0][0]
+        if len(mono) == 1 and isinstance(mono[0], Call) and mono[0].kind == kind:
+            return mono[0].args
+    return (d,)
+
+
+def _call(kind: str, *args: Dim) -> Dim:
+    depth = 1 + max(a.depth for a in args if isinstance(a, SymDim))
+    weight = 1 + sum(a.weight for a in args if isinstance(a, SymDim))
+    _bounded(depth=depth, weight=weight)
+    return SymDim({(Call(kind, args, depth, weight),): 1})
+
+
+_REBUILT = {"//": floor_div, "min": minimum, "max": maximum}
+
+
+# -- dims and sizes ------------------------------------------------------------------------
 
 
 def as_dim(d: int | str | SymDim) -> Dim:
@@ -196,20 +475,6 @@ def as_size(name: str, value: Any) -> int:
     return value.__index__()
 
 
-def bind_dim(d: Dim, dims: Mapping[str, int]) -> Dim:
+def bind_dim(d: Dim, dims: Mapping[str, Dim]) -> Dim:
     """Replace the symbols of a dim by sizes; an int stays."""
     return d.bind(dims) if isinstance(d, SymDim) else d
-
-
-def parse_dim(text: str) -> Dim:
-    """The inverse of ``str(dim)``; NameError for text that is none."""
-    dense = re.sub(r"\s*([-+*])\s*", r"\1", text)
-    if not _SUM.fullmatch(dense):
-        raise NameError(f"{text!r} is no dim; write a sum of products such as 2*n+1")
-    total: Dim = 0
-    for sign, part in re.findall(r"([-+]?)([^-+]+)", dense):
-        value: Dim = -1 if sign == "-" else 1
-        for factor in part.split("*"):
-            value = value * (int(factor) if factor[0].isdigit() else SymDim.symbol(factor))
-        total = total + value
-    return total

@@ -42,7 +42,7 @@ AREAS: dict[str, dict[str, Name]] = {
         "Node": Name("rlx.ir.op:Op", "a node is one use of an op: `graph.nodes()`"),
         "NodeId": Name("rlx.ir.value:Value", "a typed value, with operators and methods"),
         "Shape": Name("rlx.types:TensorType", "the dims and the element type of a value"),
-        "Dim": Name("rlx.types:Dim", "an int, or a sum of products of names"),
+        "Dim": Name("rlx.ir.dim:Dim", "a named size and its range; a known size is an int"),
         **_same("rlx.types", "DType"),
         "Element": Name("rlx.types:DType", "an element type says all of an element"),
         "Op": Name("rlx.ir.op:Op", "a class for each op holds every fact about it"),

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from rlx._mlir import ir, raw_elements
-from rlx.base.dims import SymDim, parse_dim
+from rlx.base.dim_text import parse_dim
+from rlx.base.dims import SymDim
 from rlx.dialects import held
 from rlx.errors import DTypeError, IRError
 from rlx.ir.attrs import complex_from, parts_of, repeats, words_of

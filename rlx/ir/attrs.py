@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlx.base.dims import SymDim, as_dim
+from rlx.base.dims import Dim, SymDim, as_dim, bind_dim
 from rlx.base.stored import is_stored, store
 from rlx.errors import (
     DTypeError,
@@ -22,9 +22,13 @@ from rlx.errors import (
 from rlx.types import DType, c64, complex_of, dtype, f32
 
 __all__ = [
-    "KINDS", "carried_out", "check_unmasked", "complex_from", "flagged", "from_numbers", "literal",
-    "normalise", "parts_of", "repeats", "to_array", "unread", "words_of",
+    "DIMS", "KINDS", "carried_out", "check_unmasked", "complex_from", "flagged", "from_numbers",
+    "literal", "normalise", "parts_of", "repeats", "to_array", "unread", "with_ranges", "words_of",
 ]  # fmt: skip
+
+
+DIMS = "tuple[Dim, ...]"
+"""The kind of an attribute of dims."""
 
 
 def _int(v: Any) -> int:
@@ -61,6 +65,18 @@ def _many(v: Any) -> Iterable[Any]:
 def _dims(v: Any) -> tuple[int | SymDim, ...]:
     many = _many(v)
     return tuple(d if isinstance(d, SymDim | int) and d == -1 else as_dim(d) for d in many)
+
+
+def with_ranges(dims: tuple[Dim, ...], operands: Sequence[Any]) -> tuple[Dim, ...]:
+    """Dims of an attribute, in which a name without a range is that of an operand's shape."""
+    if all(isinstance(d, int) for d in dims):
+        return dims
+    known: dict[str, SymDim] = {}
+    for v in operands:
+        for d in () if v is None else v.shape:
+            if isinstance(d, SymDim):
+                known |= {s.name: SymDim({(s,): 1}) for s in d.leaves() if s.has_range}
+    return tuple(bind_dim(d, known) for d in dims)
 
 
 def _array(v: Any) -> np.ndarray[Any, Any]:
@@ -182,7 +198,7 @@ KINDS = {
     "str": _str,
     "DType": dtype,
     "tuple[int, ...]": _ints,
-    "tuple[Dim, ...]": _dims,
+    DIMS: _dims,
     "Array": _array,
     "Graph": _graph,
 }

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlx.base.dim_atoms import Symbol
 from rlx.base.dims import SymDim, as_size
 from rlx.errors import DTypeError, GraphError, NameError, ShapeError, did_you_mean
 from rlx.ir.arrays import fixed
@@ -30,6 +31,7 @@ __all__ = [
     "inner_graph",
     "names_of_outputs",
     "sizes_of",
+    "symbols_of",
     "topological",
     "with_bodies",
 ]
@@ -187,8 +189,29 @@ class Graph(GraphOps, Walking):
         if name in self._names:
             file, line = self._names[name]
             raise NameError(f"the name {name!r} is already used at {file}:{line}", where)
+        type = type.bind(self._declared(type))
         self._names[name], self.origin = where, None
         return Value(type, graph=self, name=name)
+
+    def _declared(self, type: TensorType) -> dict[str, SymDim]:
+        """The symbols of a leaf's type that are named without a range, with that of the leaves
+        before; ShapeError where two of a name have different ranges."""
+        if type.is_static:
+            return {}
+        known = {s.name: s for s in symbols_of(v.type for v in (*self.inputs, *self.params))}
+        found: dict[str, SymDim] = {}
+        for s in symbols_of([type]):
+            before = known.setdefault(s.name, s)
+            if before == s:
+                continue
+            if s.has_range:
+                raise ShapeError(
+                    f"the dim {s} is {before} in another leaf of the graph; a name has one range,"
+                    " which the first leaf that names it says",
+                    caller(),
+                )
+            found[s.name] = SymDim({(before,): 1})
+        return found
 
     def _check_leaves(self, outs: Sequence[Value]) -> None:
         for v in [*outs, *(v for op in topological(outs) for v in op.present)]:
@@ -364,6 +387,12 @@ def with_bodies(nodes: Iterable[Op]) -> list[Op]:
     return found
 
 
+def symbols_of(types: Iterable[TensorType]) -> list[Symbol]:
+    """The symbols of types, each once, in a fixed order."""
+    found = {s for t in types for d in t.shape if isinstance(d, SymDim) for s in d.leaves()}
+    return sorted(found)
+
+
 def sizes_of(leaves: Iterable[tuple[str, TensorType, tuple[int, ...]]]) -> dict[str, int]:
     """The sizes of symbolic dims, read off the shapes that tensors of the given names and types
     have; ShapeError for a wrong rank, and where two disagree."""
@@ -373,10 +402,10 @@ def sizes_of(leaves: Iterable[tuple[str, TensorType, tuple[int, ...]]]) -> dict[
             shown = ", ".join(map(str, t.shape))
             raise ShapeError(f"{name!r} has shape [{shown}], found {list(shape)}", caller())
         for d, n in zip(t.shape, shape, strict=True):
-            lone = isinstance(d, SymDim) and d.terms == (((str(d),), 1),)
-            if lone and sizes.setdefault(str(d), n) != n:
+            s = d.lone if isinstance(d, SymDim) else None
+            if s is not None and sizes.setdefault(s.name, n) != n:
                 raise ShapeError(
-                    f"{name!r} says {d} is {n}, another tensor says {sizes[str(d)]}", caller()
+                    f"{name!r} says {s.name} is {n}, another tensor says {sizes[s.name]}", caller()
                 )
     return sizes
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple, dataclass_transform
 import numpy as np
 
 from rlx.errors import DTypeError, GraphError, RlxError
-from rlx.ir.attrs import normalise
+from rlx.ir.attrs import DIMS, normalise, with_ranges
 from rlx.ir.declared import check_name, enter
 from rlx.ir.location import Location, caller, located
 from rlx.ir.pure import Fixed
@@ -302,7 +302,8 @@ class Op(Fixed):
             value = given.pop(a.name, a.default)
             if value is REQUIRED:
                 raise GraphError(f"{self.short} needs its attribute {a.name!r}")
-            attrs[a.name] = normalise(value, a.kind, f"{self.short}: attribute {a.name!r}")
+            value = normalise(value, a.kind, f"{self.short}: attribute {a.name!r}")
+            attrs[a.name] = with_ranges(value, operands) if a.kind == DIMS else value
         if given:
             raise GraphError(f"{self.short} has no argument {next(iter(given))!r}")
         return tuple(operands), attrs

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx.base.dims import Dim, parse_dim
+from rlx.base.dim_text import parse_dim
+from rlx.base.dims import Dim
 from rlx.errors import IRError
 from rlx.ir.attrs import complex_from, parts_of
 from rlx.text.elements import ELEMENTS, dims_text, element_text, quoted, type_text, unquoted

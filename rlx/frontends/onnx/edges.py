@@ -9,11 +9,13 @@ then. The nodes of such arithmetic then hang on no output, and are not in the gr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
+from rlx.base.dim_atoms import Atom, Call, Symbol
 from rlx.errors import UnsupportedError
 from rlx.ir.graph import Graph, topological
 from rlx.ir.interpreter import evaluate
@@ -107,15 +109,30 @@ def size_value(d: Dim) -> Value:
     one = Constant(np.asarray(1, np.int64)).out
     if isinstance(d, int):
         return one * d
-    sizes = {s: one.expand([SymDim.symbol(s)]).sum() for s in sorted(d.symbols)}
+    sizes = {s: one.expand([SymDim({(s,): 1})]).sum() for s in sorted(d.leaves())}
+    return _computed(d, one, sizes)
+
+
+def _computed(d: Dim, one: Value, sizes: Mapping[Symbol, Value]) -> Value:
+    """A dim of symbols whose sizes are values."""
+    if isinstance(d, int):
+        return one * d
     total: Value | None = None
-    for symbols, factor in d.terms:
+    for atoms, factor in d.terms:
         term = one * factor
-        for s in symbols:
-            term = term * sizes[s]
+        for a in atoms:
+            term = term * (sizes[a] if isinstance(a, Symbol) else _called(a, one, sizes))
         total = term if total is None else total + term
     assert total is not None, "a symbolic dim has a term"
     return total
+
+
+def _called(atom: Atom, one: Value, sizes: Mapping[Symbol, Value]) -> Value:
+    assert isinstance(atom, Call), "an atom is a symbol or a call"
+    args = [_computed(a, one, sizes) for a in atom.args]
+    if atom.kind == "//":
+        return args[0] // args[1]
+    return reduce(Value.minimum if atom.kind == "min" else Value.maximum, args)
 
 
 class Evaluator:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from rlx.base.dims import LimitError
+from rlx.base.dim_bounds import least
+from rlx.base.dims import LimitError, exact_quotient
 from rlx.errors import ShapeError
 from rlx.frontends.onnx.edges import is_symbolic
 from rlx.frontends.onnx.node import Node, full_name
@@ -62,10 +63,7 @@ def _fits(d: Any) -> Any:
 
 def _at_least(a: Dim, b: Dim) -> bool:
     """Whether a >= b whatever the sizes of symbols, which are 0 or more."""
-    d = a - b
-    if isinstance(d, int):
-        return d >= 0
-    return all(factor > 0 for _, factor in d.terms)
+    return least(a - b) >= 0
 
 
 def _not_less(a: Dim, b: Dim) -> bool:
@@ -109,7 +107,7 @@ def _each(function: Callable[..., Any], kind: Any = object) -> Fold:
 def _quotient(a: Dim, b: Dim) -> Dim:
     """Cut toward zero, as ONNX divides integers; one with symbols must come out even."""
     if isinstance(a, SymDim) and b != 0:
-        return a // b
+        return exact_quotient(a, b)
     if isinstance(a, int) and isinstance(b, int) and b:
         return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
     raise _UnsureError

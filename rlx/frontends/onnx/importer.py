@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto, ValueInfoProto
 
-from rlx.base.dims import Dim, SymDim, as_size, bind_dim, parse_dim
+from rlx.base.dim_text import parse_dim
+from rlx.base.dims import Dim, SymDim, as_size, bind_dim
 from rlx.errors import (
     DTypeError,
     ModelError,

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from rlx.base.dims import as_dim
+from rlx.base.dims import as_dim, exact_quotient
 from rlx.errors import GraphError, ShapeError
+from rlx.ir.attrs import with_ranges
 from rlx.ir.op import Array, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.movement.constant import Constant
@@ -106,8 +107,8 @@ class Reshape(Op, name="mir.reshape"):
         if len(unknown) > 1:
             raise ShapeError(f"reshape: only one dim can be -1, found {list(dims)}")
         if unknown:
-            known = [as_dim(d) for i, d in enumerate(dims) if i not in unknown]
-            rest = _remaining(x, known)
+            known = tuple(as_dim(d) for i, d in enumerate(dims) if i not in unknown)
+            rest = _remaining(x, with_ranges(known, [x]))
             dims = (*dims[: unknown[0]], rest, *dims[unknown[0] + 1 :])
         node = cls(x, dims)
         return x if node.shape == x.shape else node.out
@@ -156,7 +157,7 @@ def _remaining(x: Value, known: Sequence[Dim]) -> Dim:
     if isinstance(size, int) and isinstance(part, int) and size % part == 0:
         return size // part
     if isinstance(size, SymDim):
-        return size // part
+        return exact_quotient(size, part)
     raise ShapeError(f"{where}: {size} elements are no multiple of {part}")
 
 

@@ -1,0 +1,124 @@
+"""Between which numbers a dim lies, by the ranges of its symbols.
+
+Bounds are sound, not always the best: ``least`` may be below the least value that there is. They
+are ints, or an infinity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rlx.base.dim_atoms import Atom, Call, Symbol
+
+if TYPE_CHECKING:
+    from rlx.base.dims import Dim, SymDim
+
+__all__ = ["Interval", "Known", "bounds", "least"]
+
+Bound = int | float
+Interval = tuple[Bound, Bound]
+Known = Callable[[Atom], Interval]
+"""What else is known of an atom: an interval in which it lies."""
+
+FUEL = 6
+"""So many quotients, minima and maxima are looked into to find a bound."""
+
+
+def bounds(d: Dim, known: Known | None = None) -> Interval:
+    """The least and the greatest value of a dim, each as far as it is known."""
+    return (d, d) if isinstance(d, int) else (least(d, known), -least(-d, known))
+
+
+def least(d: Dim, known: Known | None = None, fuel: int = FUEL) -> Bound:
+    """What a dim is at least, whatever the sizes are."""
+    if isinstance(d, int):
+        return d
+    best = _interval(d, known)[0]
+    if fuel:
+        for mono, c in d.terms:
+            if len(mono) == 1 and isinstance(mono[0], Call):
+                best = max(best, _related(d, mono[0], c, known, fuel))
+    return best
+
+
+def _related(d: SymDim, atom: Call, c: int, known: Known | None, fuel: int) -> Bound:
+    """The same, by how ``c`` times an atom is related to what the atom is made of."""
+    fuel -= 1
+    without = d - _alone(d, atom) * c
+    if atom.kind == "//":
+        whole, part = atom.args
+        if not isinstance(part, int) or c % part:
+            return -math.inf
+        # part * (whole // part) is at most whole, and at least whole - part + 1.
+        nearest = whole if c < 0 else whole - (part - 1)
+        return least(without + nearest * (c // part), known, fuel)
+    ways = [least(without + a * c, known, fuel) for a in atom.args]
+    # A minimum is at most each of its arguments; and it is one of them.
+    return max(ways) if (atom.kind == "min") == (c < 0) else min(ways)
+
+
+def _alone(d: SymDim, atom: Call) -> SymDim:
+    return type(d)({(atom,): 1})
+
+
+def _interval(d: Dim, known: Known | None) -> Interval:
+    """By interval arithmetic, which takes every atom for one of its own."""
+    if isinstance(d, int):
+        return d, d
+    low: Bound = 0
+    high: Bound = 0
+    for mono, c in d.terms:
+        part: Interval = (c, c)
+        for atom in mono:
+            part = _times(part, _of_atom(atom, known))
+        low, high = low + part[0], high + part[1]
+    return low, high
+
+
+def _of_atom(atom: Atom, known: Known | None) -> Interval:
+    low, high = _by_itself(atom, known)
+    if known is None:
+        return low, high
+    more = known(atom)
+    return max(low, more[0]), min(high, more[1])
+
+
+def _by_itself(atom: Atom, known: Known | None) -> Interval:
+    if isinstance(atom, Symbol):
+        return atom.least, math.inf if atom.most is None else atom.most
+    assert isinstance(atom, Call)
+    args = [_interval(a, known) for a in atom.args]
+    if atom.kind == "//":
+        return _over(args[0], args[1])
+    pick = min if atom.kind == "min" else max
+    return pick(a[0] for a in args), pick(a[1] for a in args)
+
+
+def _times(a: Interval, b: Interval) -> Interval:
+    ends = [_product(x, y) for x in a for y in b]
+    return min(ends), max(ends)
+
+
+def _product(x: Bound, y: Bound) -> Bound:
+    if not x or not y:
+        return 0
+    if math.isinf(x) or math.isinf(y):
+        return math.inf if (x > 0) == (y > 0) else -math.inf
+    return x * y
+
+
+def _over(a: Interval, b: Interval) -> Interval:
+    """Rounded down; only a divisor above 0 tells anything, and what it may be at 0 is an error."""
+    if b[1] < 1 or b[0] < 0:
+        return -math.inf, math.inf
+    low, high = max(b[0], 1), b[1]
+    ends = [_quotient(x, y) for x in a for y in (low, high)]
+    return min(ends), max(ends)
+
+
+def _quotient(x: Bound, y: Bound) -> Bound:
+    if math.isinf(y):
+        return 0 if x >= 0 else -1
+    return x if math.isinf(x) else x // y

@@ -1,0 +1,223 @@
+"""Decisions about dims: by ranges where these tell, else by the sizes at hand, with a guard.
+
+    with Deciding({"batch": 8}) as d:
+        fits = batch * 4 <= 64
+    print(*d.guards)    # batch <= 16
+
+In such a block a comparison of dims answers for the sizes at hand, and what it said becomes a
+condition: whatever was decided there is right for all sizes that meet the guards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextvars import ContextVar, Token
+from typing import TYPE_CHECKING, Literal
+
+from rlx.base.dim_atoms import Atom
+from rlx.base.dim_bounds import Bound, Interval, bounds
+from rlx.base.frozen import frozen
+from rlx.errors import ShapeError
+
+if TYPE_CHECKING:
+    from rlx.base.dims import Dim, SymDim
+
+__all__ = ["Deciding", "Guard", "at_least_zero", "deciding", "is_zero", "size_of"]
+
+Relation = Literal["==", "!=", ">=", "<="]
+_EVERYTHING: Interval = (-math.inf, math.inf)
+
+
+@frozen
+class Guard:
+    """A condition on sizes: a dim without a number of its own, compared with a number."""
+
+    dim: SymDim
+    relation: Relation
+    number: int
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether sizes meet it."""
+        found = self.dim.bind(sizes)
+        assert isinstance(found, int), f"{self} needs more than {sorted(sizes)}"
+        return {
+            "==": found == self.number,
+            "!=": found != self.number,
+            ">=": found >= self.number,
+            "<=": found <= self.number,
+        }[self.relation]
+
+    def __str__(self) -> str:
+        return f"{self.dim} {self.relation} {self.number}"
+
+
+class Deciding:
+    """The sizes for which is decided, and what the decisions say of sizes (see the module)."""
+
+    def __init__(self, sizes: Mapping[str, int]) -> None:
+        self.sizes = dict(sizes)
+        self._within: dict[SymDim, Interval] = {}
+        self._not: dict[SymDim, set[int]] = {}
+        self._token: Token[Deciding | None] | None = None
+
+    def __enter__(self) -> Deciding:
+        self._token = _current.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._token is not None
+        _current.reset(self._token)
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        """The conditions under which all decisions are right, in the order of the first ones."""
+        found: list[Guard] = []
+        for d, (low, high) in self._within.items():
+            if low == high:
+                found.append(Guard(d, "==", int(low)))
+                continue
+            if not math.isinf(low):
+                found.append(Guard(d, ">=", int(low)))
+            if not math.isinf(high):
+                found.append(Guard(d, "<=", int(high)))
+        for d, numbers in self._not.items():
+            found += [Guard(d, "!=", n) for n in sorted(numbers)]
+        return tuple(found)
+
+    def at_least_zero(self, d: SymDim) -> bool:
+        """Whether a dim is 0 or more."""
+        part, by, number = _normal(d)
+        if by < 0:
+            return self._at_most(part, number // -by)
+        return not self._at_most(part, -(number // by) - 1)
+
+    def is_zero(self, d: SymDim) -> bool:
+        """Whether a dim is 0."""
+        part, by, number = _normal(d)
+        if number % by:
+            return False
+        wanted = -number // by
+        low, high = self._known(part)
+        if not low <= wanted <= high or wanted in self._not.get(part, ()):
+            return False
+        if low == high:
+            return True
+        if self._size(part) == wanted:
+            self._narrow(part, wanted, wanted)
+            return True
+        if wanted in (low, high):
+            self._narrow(part, low + (wanted == low), high - (wanted == high))
+        else:
+            self._not.setdefault(part, set()).add(wanted)
+        return False
+
+    def size_of(self, d: SymDim) -> int:
+        """The size of a dim, which is then the only one."""
+        part, by, number = _normal(d)
+        size = self._size(part)
+        if self._known(part) != (size, size):
+            self._narrow(part, size, size)
+        return size * by + number
+
+    def _at_most(self, part: SymDim, number: int) -> bool:
+        low, high = self._known(part)
+        if high <= number:
+            return True
+        if low > number:
+            return False
+        if self._size(part) <= number:
+            self._narrow(part, low, number)
+            return True
+        self._narrow(part, number + 1, high)
+        return False
+
+    def _narrow(self, part: SymDim, low: Bound, high: Bound) -> None:
+        """Note what was decided: of the interval's ends those that follow from nothing else."""
+        before = self._within.get(part, _EVERYTHING)
+        known = bounds(part, self._atom)
+        kept = (
+            before[0] if low <= known[0] else low,
+            before[1] if high >= known[1] else high,
+        )
+        self._within[part] = kept
+        if (numbers := self._not.get(part)) is not None:
+            self._not[part] = {n for n in numbers if kept[0] <= n <= kept[1]}
+
+    def _known(self, part: SymDim) -> Interval:
+        low, high = bounds(part, self._atom)
+        more = self._within.get(part, _EVERYTHING)
+        return max(low, more[0]), min(high, more[1])
+
+    def _atom(self, atom: Atom) -> Interval:
+        if not self._within:
+            return _EVERYTHING
+        return self._within.get(_dim_of(atom), _EVERYTHING)
+
+    def _size(self, part: SymDim) -> int:
+        found = part.bind(self.sizes)
+        if not isinstance(found, int):
+            names = ", ".join(sorted(found.symbols))
+            raise ShapeError(f"the dim {part} has no size yet: there is none for {names}")
+        return found
+
+
+_current: ContextVar[Deciding | None] = ContextVar("deciding", default=None)
+
+
+def deciding() -> Deciding | None:
+    """What decides at the moment, if anything does."""
+    return _current.get()
+
+
+def at_least_zero(d: Dim, asked: SymDim) -> bool:
+    """Whether a dim is 0 or more; ``asked`` is what the question was about."""
+    if isinstance(d, int):
+        return d >= 0
+    low, high = bounds(d)
+    if low >= 0 or high < 0:
+        return low >= 0
+    return _decider(asked).at_least_zero(d)
+
+
+def is_zero(d: Dim, asked: SymDim) -> bool:
+    """Whether a dim is 0."""
+    if isinstance(d, int):
+        return d == 0
+    low, high = bounds(d)
+    if low > 0 or high < 0:
+        return False
+    return _decider(asked).is_zero(d)
+
+
+def size_of(d: SymDim) -> int:
+    """The size of a dim, as a number for good: what it is used for holds for that size alone."""
+    return _decider(d).size_of(d)
+
+
+def _decider(d: SymDim) -> Deciding:
+    found = _current.get()
+    if found is None:
+        first = min(d.symbols)
+        raise ShapeError(
+            f"the dim {d} has no size yet; bind it with dims={{{first!r}: 8}} or"
+            f" graph.bind, or compute on the values by ops of the graph"
+        )
+    return found
+
+
+def _dim_of(atom: Atom) -> SymDim:
+    from rlx.base.dims import SymDim
+
+    return SymDim({(atom,): 1})
+
+
+def _normal(d: SymDim) -> tuple[SymDim, int, int]:
+    """(part, by, number) of a dim that is ``part * by + number``: ``part`` has no number, no common
+    factor, and a first term that is above 0."""
+    number = dict(d.terms).get((), 0)
+    rest = {m: c for m, c in d.terms if m}
+    by = math.gcd(*rest.values())
+    if d.terms[-1][1] < 0:
+        by = -by
+    return type(d)({m: c // by for m, c in rest.items()}), by, number
