@@ -59,6 +59,7 @@ _ROWS = (
     FamilyRow("elementwise", "elementwise.emit", "elementwise.select:SELECTOR", _ALL, joint=True),
     FamilyRow("copy", "elementwise.copy", "elementwise.copy:SELECTOR", _ALL),
     FamilyRow("gather", "index.gather", "index.gather:SELECTOR", _ALL),
+    FamilyRow("box", "index.box", "index.box:SELECTOR", _ALL),
     FamilyRow("scatter", "index.scatter", "index.scatter:SELECTOR", _CPU),
     FamilyRow("reduce", "reduce.emit", "reduce.select:SELECTOR", _ALL),
     FamilyRow("pool", "conv.pool", "conv.pool:SELECTOR", _CPU),

@@ -31,18 +31,20 @@ def random(dt: str, shape: tuple[int, ...]) -> Array:
 
 def run(
     tensor: Array, indices: Array, updates: Array, reduction: str = "set", mode: str = "fault",
-    zeros: bool = False, backwards: bool = False, **how: int,
+    start: scatter.Start = "tensor", backwards: bool = False, **how: int,
 ) -> tuple[Array, Array]:  # fmt: skip
     """The result [batch, outer, length, row], and the error record; ``backwards`` runs the tasks
     one by one from the last."""
     config, launch = scatter.launch(
         dtype(tensor.dtype), dtype(indices.dtype), reduction, mode, tensor.shape,
-        indices.shape[1], zeros=zeros, site=SITE, **how,
+        indices.shape[1], start=start, site=SITE, **how,
     )  # fmt: skip
     # One element more, to see that nothing is written behind the end.
     out = np.zeros(tensor.size + 1, tensor.dtype)
+    if start == "result":
+        out[:-1] = tensor.ravel()
     error = np.zeros(2, np.int64)
-    arrays = [] if zeros else [tensor]
+    arrays = [tensor] if start == "tensor" else []
     arrays += [indices, updates, out]
     if config.accumulator is not config.dtype:
         arrays.append(np.empty(tensor.shape, config.accumulator.numpy))
@@ -76,8 +78,10 @@ def test_rows(row: int, reduction: str, dt: str, monkeypatch: pytest.MonkeyPatch
     indices = np.random.default_rng(1).integers(-11, 11, (2, 30))
     want = expected(tensor, indices, updates, reduction)
     for how in ({}, {"block": 16, "tasks": 1000}, {"tasks": 1 << 30}):
-        for backwards in (False, True):
-            out, error = run(tensor, indices, updates, reduction, backwards=backwards, **how)
+        for backwards, start in ((False, "tensor"), (True, "tensor"), (True, "result")):
+            out, error = run(
+                tensor, indices, updates, reduction, start=start, backwards=backwards, **how
+            )
             np.testing.assert_array_equal(out, want)
             assert list(error) == [0, 0]
 
@@ -106,7 +110,7 @@ def test_modes(dt: str, mode: str) -> None:
 def test_on_zeros() -> None:
     tensor, updates = random("f16", (1, 2, 5, 33)), random("f16", (1, 2, 9, 33))
     indices = np.random.default_rng(1).integers(0, 5, (1, 9))
-    out, _ = run(tensor, indices, updates, "add", zeros=True)
+    out, _ = run(tensor, indices, updates, "add", start="zeros")
     np.testing.assert_array_equal(out, expected(tensor * 0, indices, updates, "add"))
 
 

@@ -44,6 +44,7 @@ FAMILIES: dict[str, Build] = {
     "copy": lambda g, x: g.concat([x, x]),
     "gather": lambda g, x: x.gather(g.input("i", [3], "i64")),
     "scatter": lambda g, x: x.scatter(g.input("i", [3], "i64"), 1.0),
+    "box": lambda g, x: x.dynamic_slice(g.input("i", [2], "i64"), [2, 3]),
     "reduce": lambda g, x: x.sum(axes=0),
     "custom": lambda g, x: rlx.sparse.matmul(
         rlx.sparse.CSR(

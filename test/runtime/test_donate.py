@@ -110,6 +110,81 @@ def test_state_of_halves_and_scalars() -> None:
     checked(g, {"h": h_value, "n": np.asarray(4, np.int64)}, {"h": 0, "n": 1})
 
 
+def cache(n: int = 64) -> tuple[rlx.Graph, rlx.Value, rlx.Value, rlx.Value, dict[str, Array]]:
+    """A cache of ``n`` rows in 4 heads, two new rows, and the place of the first of them."""
+    g = rlx.Graph()
+    old, new = g.input("cache", [4, n, 8]), g.input("new", [1, 2, 8])
+    at = g.input("at", [], "i64")
+    feeds = {"cache": array(4, n, 8), "new": array(1, 2, 8), "at": np.asarray(5)}
+    return g, old, new, at, feeds
+
+
+WRITES = ("dynamic_update_slice", "scatter")
+
+
+@pytest.mark.parametrize("way", ["update", "scatter"])
+def test_rows_written_into_state_copy_nothing_else(way: str) -> None:
+    """Of many writes in a row each writes its rows, though values in between are read."""
+    g, kept, new, at, feeds = cache()
+    sums: list[rlx.Value] = []
+    for head in range(4):
+        rows = new * float(head + 1)
+        if way == "update":
+            kept = kept.dynamic_update_slice(rows, [head, at, 0])
+        else:
+            kept = kept.scatter(at + np.arange(2), rows.expand([4, 2, 8]), axis=1)
+        sums.append(kept[head].sum())
+    g.set_outputs([kept, *sums])
+    f = checked(g, feeds, {"cache": 0})
+    assert not any("outputs" in ops for ops in launches(f))
+    written = [launch.bytes for launch in f._fast.launches if launch.ops in WRITES]
+    assert len(written) >= 4 and max(written) < 3 * 4 * 2 * 8 * 4, "no launch moves the cache"
+
+
+def test_an_old_value_that_is_read_behind_the_update_stays() -> None:
+    g, old, new, at, feeds = cache()
+    once = old.dynamic_update_slice(new, [0, at, 0])
+    twice = once.dynamic_update_slice(new, [1, at, 0])
+    g.set_outputs([twice, once.sum(), old[:, 5].sum(), once * 2.0])
+    f = checked(g, feeds, {"cache": 0})
+    assert "dynamic_update_slice" in launches(f)
+
+
+@pytest.mark.parametrize("way", ["update", "scatter"])
+def test_rows_that_are_read_from_the_state_they_are_written_to(way: str) -> None:
+    g, old, _, at, feeds = cache()
+    if way == "update":
+        g.set_outputs([old.dynamic_update_slice(old[1:3], [at, at, at])])
+    else:
+        g.set_outputs([old.scatter(at - np.arange(2), old[:, 5:7], axis=1)])
+    checked(g, feeds, {"cache": 0})
+
+
+@pytest.mark.parametrize("way", ["scan", "while"])
+def test_a_loop_writes_rows_into_what_it_carries(way: str) -> None:
+    g = rlx.Graph()
+    kept, rows = g.input("cache", [64, 8]), g.input("rows", [10, 1, 8])
+
+    def step(i: rlx.Value, carried: rlx.Value, row: rlx.Value) -> rlx.Value:
+        once = carried.dynamic_update_slice(row, [i, 0])
+        return once.dynamic_update_slice(row * 2.0, [i + 20, 0])
+
+    n = g.input("n", [], "i64")
+    if way == "scan":
+        (_, out), _ = rlx.scan(lambda c, e: ((c[0] + 1, step(c[0], c[1], e)), ()), (n, kept), rows)
+    else:
+        _, out = rlx.while_loop(
+            lambda i, c: i < 10,
+            lambda i, c: (i + 1, step(i, c, rows[0] + i.cast("f32"))),
+            (n, kept),
+        )
+    g.set_outputs([out])
+    feeds = {"cache": array(64, 8), "rows": array(10, 1, 8), "n": np.asarray(0)}
+    f = checked(g, feeds, {"cache": 0})
+    inside = [launch.bytes for launch in f._fast.launches if launch.ops in WRITES]
+    assert inside and max(inside) < 64 * 8 * 4, "no round moves it all"
+
+
 def test_symbolic_sizes_share_one_state() -> None:
     g = rlx.Graph()
     w, x = g.input("w", [3]), g.input("x", ["n", 3])
@@ -127,10 +202,12 @@ OPS: dict[str, Any] = {
     "matmul": lambda a, b: a @ b,
     "transpose": lambda a, b: a.T,
     "relu": lambda a, b: a.relu(),
+    "update": lambda a, b: a.dynamic_update_slice(b[1:3], [b[0, 0].cast("i64"), 0]),
+    "rows": lambda a, b: a.scatter(b[0].cast("i64"), b, mode="wrap"),
 }
 
 
-@settings(max_examples=25)
+@settings(max_examples=50)
 @given(st.data())
 def test_any_graph_of_updates(data: st.DataObject) -> None:
     """Random wirings of elementwise ops, products and transposes; some inputs are donated."""

@@ -6,7 +6,7 @@ and looks at all indices in order, so that no two tasks meet and the order of up
 does not depend on the tasks:
 
     task (batch, outer, part of length, block of the row):
-        start: the tensor's elements, or zeros
+        start: the tensor's elements, zeros, or what lies there
         for every index, in order: check it; if its place is in the part, write the block by vectors
 
 Sums and products of 16-bit floats are kept in an f32 buffer of the result's shape, and rounded in
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias
 
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
@@ -45,18 +46,21 @@ VECTORS = 4
 """Vectors of a round."""
 
 
+Start: TypeAlias = Literal["tensor", "zeros", "result"]
+
+
 @frozen
 class ScatterConfig:
     """Updates of a type by indices of a type; ``reduction`` and ``mode`` are those of the op.
 
-    ``zeros``: on zeros, not on a tensor. ``whole``: a task has whole rows.
+    ``start``: on a tensor, on zeros, or on what the result holds. ``whole``: a task has whole rows.
     """
 
     dtype: DType
     index: DType
     reduction: str
     mode: str
-    zeros: bool
+    start: Start
     whole: bool
 
     @property
@@ -78,7 +82,7 @@ def launch(
     shape: Sequence[int],
     count: int,
     *,
-    zeros: bool = False,
+    start: Start = "tensor",
     site: int = 0,
     block: int = BLOCK,
     tasks: int = TASKS,
@@ -88,15 +92,15 @@ def launch(
 
     A task has at most ``block`` elements of a row; places are cut into parts as long as there are
     less than ``tasks`` tasks and looking at all indices again is cheap. ``site`` is told with a
-    fault.
+    fault. With ``start="result"`` what no index names is not touched.
     """
     batch, outer, length, row = shape
     row_block = min(block, max(1, row))
     planes = batch * outer * ceil_div(row, row_block)
-    work = (length + count) * row_block
+    work = ((0 if start == "result" else length) + count) * row_block
     most = min(ceil_div(tasks, max(1, planes)), row_block // LOOK, ceil_div(work, SHARE), length)
     part = ceil_div(length, max(1, most)) or 1
-    config = ScatterConfig(dtype, index, reduction, mode, zeros, row_block >= row)
+    config = ScatterConfig(dtype, index, reduction, mode, start, row_block >= row)
     sizes = [outer, length, part, row, row_block, count]
     if config.faults:
         sizes.append(site)
@@ -105,8 +109,9 @@ def launch(
 
 
 def emit(name: str, config: ScatterConfig, target: KernelTarget) -> KernelText:
-    """The text of the kernel. Arguments: the tensor unless on zeros, indices, updates, result, the
-    accumulator if there is one, and if it may fault the record; the sizes that ``launch`` lists."""
+    """The text of the kernel. Arguments: the tensor if it starts from one, indices, updates,
+    result, the accumulator if there is one, and if it may fault the record; the sizes that
+    ``launch`` lists."""
     return _Emitter(name, config, target).emit()
 
 
@@ -116,10 +121,11 @@ class _Emitter:
         k, dt, wide = self.k, config.dtype, config.accumulator
         lanes = min(target.lanes(dt), target.lanes(wide))
         self.lanes = lanes if lanes > 1 else 0
-        self.tensor = None if config.zeros else k.buffer("tensor", dt)
+        tensor = k.buffer("tensor", dt) if config.start == "tensor" else None
         self.indices = k.buffer("indices", config.index)
         self.updates = k.buffer("updates", dt)
         self.result = k.buffer("result", dt)
+        self.tensor = self.result if config.start == "result" else tensor
         self.kept = self.result if wide is dt else k.buffer("kept", wide)
         error = k.error_record() if config.faults else None
         names = ("outer", "length", "part", "row", "row_block", "count")
@@ -140,7 +146,8 @@ class _Emitter:
             high = k.minimum(low + self.part, self.length)
             plane = t // blocks // parts
             base = plane * self.length
-            self.move(self.tensor, self.kept, base, low, high, begin, end)
+            if self.tensor is not self.kept:
+                self.move(self.tensor, self.kept, base, low, high, begin, end)
             self.update(plane, base, low, high, begin, end)
             if self.kept is not self.result:
                 self.move(self.kept, self.result, base, low, high, begin, end)

@@ -97,15 +97,23 @@ def _entry(main: ir.Operation, prologue: ir.Operation | None, lowering: Lowering
         counts[role] += 1
     if prologue is not None:
         _statics(prologue, lowering)
+    return _ends(block, over, lowering)
+
+
+def _ends(block: ir.Block, over: dict[int, ir.Value], lowering: Lowering) -> list[_End]:
+    """What main returns, and the places where kernels may write it; ``over`` are the donated inputs
+    by the number of their output."""
     ends: list[_End] = []
     overwrites = Overwrites(block, lowering) if over else None
     for i, v in enumerate(list(block.operations)[-1].operation.operands):
         old = over.get(i)
         place = _output(v, i) if old is None else lowering.env[old]
         ends.append(_End(v, place, old is not None))
-        at_once = old is None or (overwrites is not None and overwrites.allowed(old, v))
-        if producer(v) is not None and at_once:
+        if old is None and producer(v) is not None:
             lowering.want(v, place)
+        elif old is not None and overwrites is not None:
+            for new in overwrites.over(old, v):
+                lowering.want(new, place)
     return ends
 
 

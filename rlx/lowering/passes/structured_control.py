@@ -88,11 +88,18 @@ class _Call:
         self.operands: list[ir.Value | View] = list(op.operands)
         self.results = [lowering.result(r) for r in op.results]
 
+    def returned(self, key: str) -> list[ir.Value]:
+        """What a body returns."""
+        return list(list(self.bodies[key].regions[0].blocks[0].operations)[-1].operation.operands)
+
     def run(
-        self, key: str, operands: Sequence[ir.Value | View], places: Sequence[View | None] = ()
+        self,
+        key: str,
+        operands: Sequence[ir.Value | View],
+        wanted: Sequence[tuple[ir.Value, View]] = (),
     ) -> list[ir.Value]:
-        """Lower a body on operands, which are outer values or places; returns what it returns,
-        some of it written to ``places`` at once."""
+        """Lower a body on operands, which are outer values or places; returns what it returns.
+        Values that are ``wanted`` at a place are written there at once."""
         body = self.bodies[key]
         if body in self.lowering.active:
             name = ir.StringAttr(body.attributes["sym_name"]).value
@@ -100,31 +107,27 @@ class _Call:
         block = body.regions[0].blocks[0]
         for arg, given in zip(block.arguments, operands, strict=True):
             self._bind(arg, given)
-        *work, end = [view.operation for view in block.operations]
-        returned = list(end.operands)
-        for v, wanted in zip(returned, places, strict=False):
-            if wanted is not None:
-                self.lowering.want(v, wanted)
+        for v, at in wanted:
+            self.lowering.want(v, at)
         place = self.lowering.location, self.lowering.trail, self.lowering.ops
         self.lowering.active.append(body)
-        for op in work:
-            self.lowering.lower_op(op)
+        for view in list(block.operations)[:-1]:
+            self.lowering.lower_op(view.operation)
         self.lowering.active.pop()
-        for v in returned:
+        for v, _ in wanted:
             self.lowering.want_no_more(v)
         self.lowering.location, self.lowering.trail, self.lowering.ops = place
-        return returned
+        return self.returned(key)
 
-    def in_place(self, key: str, carried: Sequence[View], after: int = 0) -> list[View | None]:
-        """Where a round may write each new carried value at once, over the old one: what the body
-        takes behind ``after`` arguments."""
+    def in_place(
+        self, key: str, carried: Sequence[View], after: int = 0
+    ) -> list[tuple[ir.Value, View]]:
+        """The values that a round may write over a carried one at once, and where it lies: what the
+        body takes behind ``after`` arguments."""
         block = self.bodies[key].regions[0].blocks[0]
-        returned = list(list(block.operations)[-1].operation.operands)
         overwrites = Overwrites(block, self.lowering)
-        return [
-            place if overwrites.allowed(block.arguments[after + n], returned[n]) else None
-            for n, place in enumerate(carried)
-        ]
+        carries = zip(block.arguments[after:], self.returned(key), carried, strict=False)
+        return [(v, place) for old, new, place in carries for v in overwrites.over(old, new)]
 
     def _bind(self, arg: ir.Value, given: ir.Value | View) -> None:
         lowering = self.lowering
@@ -144,7 +147,8 @@ def _cond(call: _Call, node: Control) -> None:
 
     def branch(key: str) -> tuple[Step[View], ...]:
         with lowering.inside() as steps:
-            values = call.run(key, call.operands[1:], call.results)
+            wanted = list(zip(call.returned(key), call.results, strict=True))
+            values = call.run(key, call.operands[1:], wanted)
             write(values, call.results, lowering)
         return tuple(steps)
 
@@ -190,7 +194,10 @@ def _scan(call: _Call, node: Control) -> None:
             values = call.run(
                 "body",
                 [counter, *carried, *call.operands[at:end], *elements],
-                [*call.in_place("body", carried, 1), *places],
+                [
+                    *call.in_place("body", carried, 1),
+                    *zip(call.returned("body")[at:], places, strict=True),
+                ],
             )
             # The stacks first: what is carried may be among them.
             write(values[at:], places, lowering)

@@ -12,6 +12,8 @@ from rlx.lowering.select.builder import Lowering
 from rlx.lowering.select.table import select
 from rlx.lowering.select.views import View
 from rlx.ops.indexing.gather import Gather
+from rlx.ops.indexing.scatter import Scatter
+from rlx.ops.movement.dynamic import DynamicUpdateSlice
 
 __all__ = ["Lives", "Overwrites", "write"]
 
@@ -36,17 +38,43 @@ class Overwrites:
         """Whether the op that makes ``new`` may write it over ``old``.
 
         Nothing reads the old value, or a view of it, behind that op; and the op itself only element
-        by element: that is done in place.
+        by element, or not at all because it writes a part of it: that is done in place.
         """
         maker = producer(new)
         if maker is None or maker not in self.at or self._is_view(maker):
             return False
-        made = self.at[maker]
-        todo = [old]
+        read = old in reads(maker)
+        return self._read_last(old, maker) and (not read or self._by_elements(maker, old))
+
+    def over(self, old: ir.Value, new: ir.Value) -> list[ir.Value]:
+        """The values that may be written over ``old``, ``new`` first: behind it what it is but for
+        the elements that its op writes, so that of many updates in a row none copies the rest."""
+        found: list[ir.Value] = []
+        while self.allowed(old, new):
+            found.append(new)
+            maker = producer(new)
+            assert maker is not None
+            before = [v for v in self._updated_by(maker) if self._read_last(v, maker)]
+            if not before:
+                break
+            new = before[0]
+        return found
+
+    def _updated_by(self, op: ir.Operation) -> list[ir.Value]:
+        """The value that the result of an op is but for what its kernel writes, if there is one."""
+        lowering = self.lowering
+        if op.name == "func.call" or not lowering.compilation.options.native(op.name):
+            return []
+        region = lowering.compilation.regions.of(op)
+        return _updated(region, select(region, lowering.target.families)[0])
+
+    def _read_last(self, v: ir.Value, by: ir.Operation) -> bool:
+        """Whether nothing reads a value, or a view of it, behind an op, nor the op a view."""
+        made, todo = self.at[by], [v]
         while todo:
-            v = todo.pop()
-            for n in self.readers.get(v, ()):
-                if n > made or (n == made and (v != old or not self._by_elements(maker, old))):
+            u = todo.pop()
+            for n in self.readers.get(u, ()):
+                if n > made or (n == made and u != v):
                     return False
                 if self._is_view(self.ops[n]):
                     todo += self.ops[n].results
@@ -60,10 +88,12 @@ class Overwrites:
         lowering = self.lowering
         if op.name == "func.call" or not lowering.compilation.options.native(op.name):
             return False
-        if lowering.target.kernels.frame == "gpu":
-            return False  # many devices let no kernel write what it has bound for reading too
         region = lowering.compilation.regions.of(op)
         family = select(region, lowering.target.families)[0]
+        if old in _updated(region, family):
+            return True
+        if lowering.target.kernels.frame == "gpu":
+            return False  # many devices let no kernel write what it has bound for reading too
         if family == "elementwise":
             return not _by_index(region, old)
         return family in ("contraction", "conv") and _in_epilogue(region, old)
@@ -109,6 +139,16 @@ class Lives:
 def _is_view(op: ir.Operation, lowering: Lowering) -> bool:
     """Whether the results of an op may lie where its operands do."""
     return op.name in lowering.view_ops or is_barrier(op, lowering.functions)
+
+
+def _updated(region: Region, family: str | None) -> list[ir.Value]:
+    """The value that the result is but for what the family's kernel writes, unless it is read in
+    another way too."""
+    node = region.nodes[0]
+    if family not in ("box", "scatter") or not isinstance(node, DynamicUpdateSlice | Scatter):
+        return []
+    old = region.leaves[node.x]
+    return [old] if list(region.op.operands).count(old) == 1 else []
 
 
 def _by_index(region: Region, old: ir.Value) -> bool:

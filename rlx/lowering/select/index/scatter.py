@@ -29,10 +29,9 @@ class ScatterSelector:
     def lower(self, region: Region, lowering: Lowering) -> None:
         node = region.nodes[0]
         assert isinstance(node, Scatter | ScatterAdd)
-        tensor = [] if node.target is None else [lowering.dense(region.leaves[node.target])]
         indices = lowering.dense(region.leaves[node.indices])
         updates = lowering.dense(region.leaves[node.updates])
-        result = lowering.result(region.op.results[0])
+        tensor, start, result = _start(node, [indices, updates], region, lowering)
         lead, axis, dims = node.batch_dims, node.axis, result.shape
         shape = [math.prod(d) for d in (dims[:lead], dims[lead:axis], dims[axis : axis + 1])]
         shape.append(math.prod(dims[axis + 1 :]))
@@ -42,7 +41,7 @@ class ScatterSelector:
         site = lowering.site(out_of_range(node, shape[2])) if node.mode == "fault" else 0
         config, launch = scatter.launch(
             dtype, indices.dtype, node.what, node.mode, shape,
-            math.prod(indices.shape[lead:]), zeros=not tensor, site=site,
+            math.prod(indices.shape[lead:]), start=start, site=site,
         )  # fmt: skip
         data = [v.as_bits() if moves else v for v in (*tensor, updates, result)]
         views = [*data[:-2], indices, *data[-2:]]
@@ -51,7 +50,23 @@ class ScatterSelector:
         if config.faults:
             views.append(View.dense(lowering.error, i64, (2,)))
         cost = node.cost()
-        lowering.launch("scatter", config, views, launch, cost.flops, cost.bytes)
+        moved = indices.bytes + 2 * updates.bytes if start == "result" else cost.bytes
+        lowering.launch("scatter", config, views, launch, cost.flops, moved)
+
+
+def _start(
+    node: Scatter | ScatterAdd, read: list[View], region: Region, lowering: Lowering
+) -> tuple[list[View], scatter.Start, View]:
+    """The tensor that is written on, if it has to be read; what the kernel starts from; and where
+    the result lies: over the tensor, where nothing else needs it any more."""
+    out = region.op.results[0]
+    if node.target is None:
+        return [], "zeros", lowering.result(out)
+    target = region.leaves[node.target]
+    tensor = lowering.dense(target)
+    apart = all(v.memory is not tensor.memory for v in read)
+    result = lowering.result_over(out, [(target, tensor)] if apart else [])
+    return ([], "result", result) if result == tensor else ([tensor], "tensor", result)
 
 
 SELECTOR: Selector = ScatterSelector()
