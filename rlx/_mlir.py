@@ -17,6 +17,7 @@ import re
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -169,6 +170,13 @@ class Pipeline:
         pass fails."""
         with mlir_errors("a compiler pass failed", PassError):
             self._manager.run(module.operation)
+
+
+@lru_cache(maxsize=4)
+def kept_pipeline(text: str, ctx: ir.Context) -> Pipeline:
+    """A pipeline of a context in which many modules are compiled. It keeps the context alive until
+    another takes its place, or ``cache_clear``."""
+    return Pipeline(text, ctx)
 
 
 def run_pipeline(module: ir.Module, text: str, *, verify: bool = False) -> None:

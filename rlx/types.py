@@ -286,6 +286,8 @@ class TensorType:
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """The NumPy broadcast of shapes; symbolic dims broadcast only with themselves and with 1."""
+    if shapes and all([s == shapes[0] for s in shapes]):
+        return shapes[0]
     rank = max((len(s) for s in shapes), default=0)
     out: list[Dim] = []
     for i in range(rank):

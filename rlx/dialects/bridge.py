@@ -7,7 +7,6 @@ written for MLIR a second time.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -94,11 +93,22 @@ def operands_of(op: ir.Operation) -> list[ir.Value | None]:
 
 def place_of(op: ir.Operation | ir.Value) -> tuple[str, int]:
     """File and line of an op or value; the first of a fused location."""
-    found = _PLACE.search(str(op.location))
-    return (found[1], int(found[2])) if found else ("<unknown>", 0)
+    return _file_line(op.location) or ("<unknown>", 0)
 
 
-_PLACE = re.compile(r'"([^"]*)":(\d+)')
+def _file_line(location: ir.Location) -> tuple[str, int] | None:
+    match location:
+        case ir.FileLineColLoc():
+            return location.filename, location.start_line
+        case ir.FusedLoc():
+            inner = location.locations
+        case ir.NameLoc():
+            inner = [location.child_loc]
+        case ir.CallSiteLoc():
+            inner = [location.callee, location.caller]
+        case _:
+            return None
+    return next((place for part in inner if (place := _file_line(part))), None)
 
 
 def trail_of(location: ir.Location) -> str:

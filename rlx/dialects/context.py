@@ -15,7 +15,9 @@ def make_context() -> ir.Context:
     from rlx.dialects.lir import load_lir
     from rlx.dialects.tensor import load_tensor_dialects
 
-    forget_types()  # else the types of contexts that are no longer used would keep them alive
+    # What is kept of contexts that are no longer used would keep them alive.
+    forget_types()
+    _mlir.kept_pipeline.cache_clear()
     ctx = _mlir.context()
     with ctx:
         load_tensor_dialects()

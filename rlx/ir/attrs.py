@@ -57,14 +57,15 @@ def _ints(v: Any) -> tuple[int, ...]:
 
 def _many(v: Any) -> Iterable[Any]:
     """The items of ``v``, or ``v`` as the only one."""
+    if type(v) is tuple:
+        return v
     if isinstance(v, Mapping | bytes):
         raise TypeError
     return v if isinstance(v, Iterable) and not isinstance(v, str) else (v,)
 
 
 def _dims(v: Any) -> tuple[int | SymDim, ...]:
-    many = _many(v)
-    return tuple(d if isinstance(d, SymDim | int) and d == -1 else as_dim(d) for d in many)
+    return tuple([-1 if isinstance(d, int) and d == -1 else as_dim(d) for d in _many(v)])
 
 
 def with_ranges(dims: tuple[Dim, ...], operands: Sequence[Any]) -> tuple[Dim, ...]:

@@ -178,6 +178,10 @@ class Op(Fixed):
     dialect: ClassVar[str] = ""
     operand_fields: ClassVar[tuple[Operand, ...]] = ()
     attr_fields: ClassVar[tuple[Attr, ...]] = ()
+    field_names: ClassVar[tuple[str, ...]] = ()
+    """Of operands, then of attributes."""
+    attr_labels: ClassVar[tuple[str, ...]] = ()
+    """What errors call the attributes."""
     dtypes: ClassVar[tuple[DType, ...]] = ()
     samples: ClassVar[Sequence[Sample]] = ()
     bads: ClassVar[Sequence[Bad]] = ()
@@ -218,6 +222,8 @@ class Op(Fixed):
     arrays)`` gives the outputs of one."""
 
     operands: tuple[Value | None, ...]
+    present: tuple[Value, ...]
+    """The operands that are there."""
     attrs: dict[str, Any]
     results: tuple[Value, ...]
     location: Location
@@ -242,6 +248,9 @@ class Op(Fixed):
                     f.name, f.kind = key, kind if isinstance(kind, str) else kind.__name__
                     attrs.append(f)
         cls.operand_fields, cls.attr_fields = tuple(operands), tuple(attrs)
+        cls.field_names = tuple([f.name for f in (*operands, *attrs)])
+        short = name.partition(".")[2]
+        cls.attr_labels = tuple([f"{short}: attribute {a.name!r}" for a in attrs])
         enter(registry, cls, name)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -251,10 +260,13 @@ class Op(Fixed):
         self.location, self.serial = location, next(_serials)
         try:
             self.operands, self.attrs = self._bind(args, kwargs)
+            self.present = tuple([v for v in self.operands if v is not None])
             home = self._home()
             types = self.infer()
             many = types if isinstance(types, tuple) else (types,)
-            self.results = tuple(Value(t.addressable(), self, i, home) for i, t in enumerate(many))
+            self.results = tuple(
+                [Value(t.addressable(), self, i, home) for i, t in enumerate(many)]
+            )
         except RlxError as e:
             if e.location is None:
                 raise type(e)(e.message, self.location) from None
@@ -278,14 +290,13 @@ class Op(Fixed):
     def _bind(
         self, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        fields = [*self.operand_fields, *self.attr_fields]
-        many: list[Any] = []
+        names, many = self.field_names, list[Any]()
         if self.operand_fields and self.operand_fields[-1].variadic:
             first = self.operand_fields[-1].index
             args, many = args[:first], list(args[first:])
-        if len(args) > len(fields):
-            raise GraphError(f"{self.short} takes {len(fields)} arguments, found {len(args)}")
-        given = dict(zip((f.name for f in fields), args, strict=False)) | kwargs
+        if len(args) > len(names):
+            raise GraphError(f"{self.short} takes {len(names)} arguments, found {len(args)}")
+        given = dict(zip(names, args, strict=False)) | kwargs
         operands: list[Value | None] = []
         for f in self.operand_fields:
             for v in many if f.variadic else [given.pop(f.name, None)]:
@@ -298,11 +309,11 @@ class Op(Fixed):
                     )
                 operands.append(v)
         attrs: dict[str, Any] = {}
-        for a in self.attr_fields:
+        for a, label in zip(self.attr_fields, self.attr_labels, strict=True):
             value = given.pop(a.name, a.default)
             if value is REQUIRED:
                 raise GraphError(f"{self.short} needs its attribute {a.name!r}")
-            value = normalise(value, a.kind, f"{self.short}: attribute {a.name!r}")
+            value = normalise(value, a.kind, label)
             attrs[a.name] = with_ranges(value, operands) if a.kind == DIMS else value
         if given:
             raise GraphError(f"{self.short} has no argument {next(iter(given))!r}")
@@ -325,11 +336,6 @@ class Op(Fixed):
     def out(self) -> Value:
         """The first result."""
         return self.results[0]
-
-    @property
-    def present(self) -> tuple[Value, ...]:
-        """The operands that are there."""
-        return tuple(v for v in self.operands if v is not None)
 
     @property
     def short(self) -> str:

@@ -42,13 +42,14 @@ def named(name: str, options: str = "") -> Pass:
 PIPELINE: tuple[Pass, ...] = tuple(named(name) for name in PASSES)
 
 
-def planned(module: ir.Module, compilation: Compilation) -> Schedule:
-    """The schedule of a module of hir: all passes in order, of which the last makes no module."""
+def planned(module: ir.Module, compilation: Compilation, *, trails: bool = False) -> Schedule:
+    """The schedule of a module of hir: all passes in order, of which the last makes no module. With
+    ``trails`` it carries the ops' locations, as lir text does."""
     *passes, last = PIPELINE
     assert isinstance(last, MirToLir)
     module = _passed(module, passes, compilation)
     with _running(last, module, compilation):
-        schedule = last.schedule(module, compilation)
+        schedule = last.schedule(module, compilation, trails=trails)
     compilation.regions = Regions()
     return schedule
 

@@ -6,9 +6,10 @@ rules, and expands a composite by calling its ``expand``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rlx._mlir import ir
 from rlx.dialects.bridge import node_of, operands_of, place_of
@@ -16,7 +17,10 @@ from rlx.dialects.convert import from_type
 from rlx.ir.op import Op
 from rlx.ir.value import Value
 
-__all__ = ["Body", "Region", "Regions", "iter_users", "producer", "reads", "sole_user", "users"]
+__all__ = [
+    "Body", "Look", "Region", "Regions", "iter_users", "look", "producer", "reads", "sole_user",
+    "users",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -32,14 +36,14 @@ class Body:
     nodes: list[Op]
     leaves: list[Value]
     outs: tuple[Value, ...]
-    _facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    _facts: dict[Hashable, Any] = field(default_factory=dict["Hashable", Any])
 
     @property
     def joint(self) -> bool:
         """Whether several ops give results, and not one op all of them."""
         return len(self.outs) > 1 and any(v.op is not self.nodes[-1] for v in self.outs)
 
-    def fact(self, name: str, find: Callable[[], T]) -> T:
+    def fact(self, name: Hashable, find: Callable[[], T]) -> T:
         """What ``find`` gives, which must depend on the body alone."""
         if name not in self._facts:
             self._facts[name] = find()
@@ -79,15 +83,41 @@ class Region:
     @property
     def label(self) -> str:
         """The ops by their short names: "matmul+add+gelu"; "add+rms_norm (2 results)"."""
-        several = f" ({len(self.outs)} results)" if self.body.joint else ""
-        return "+".join(n.short for n in self.nodes) + several
+
+        def listed() -> str:
+            several = f" ({len(self.outs)} results)" if self.body.joint else ""
+            return "+".join([n.short for n in self.nodes]) + several
+
+        return self.body.fact("label", listed)
+
+
+class Look(NamedTuple):
+    """An op as bodies are compared by: its name and attributes, what it reads, and what it makes.
+
+    Attributes and types are unique within a context, so they compare by identity.
+    """
+
+    form: tuple[Any, ...]
+    operands: list[ir.Value]
+    types: list[ir.Type]
+    results: list[ir.Value]
+
+
+def look(op: ir.Operation) -> Look:
+    """What an op is in a body."""
+    attributes, operands = op.attributes, list(op.operands)
+    form = (op.name, *[(n, attributes[n]) for n in attributes])
+    return Look(form, operands, [v.type for v in operands], list(op.results))
 
 
 class Regions:
-    """Makes regions of ops, and keeps the bodies that it has met."""
+    """Makes regions of ops, and keeps the bodies that it has met, and their nodes: the bodies of a
+    region that grows have most of them in common."""
 
     def __init__(self) -> None:
         self._bodies: dict[tuple[Any, ...], Body] = {}
+        self._leaves: dict[tuple[ir.Type, int], Value] = {}
+        self._nodes: dict[tuple[Any, ...], Op] = {}
 
     def of(self, op: ir.Operation) -> Region:
         """The region of a mir op: the body of a ``mir.fused``, else the op alone."""
@@ -99,41 +129,61 @@ class Regions:
         return region
 
     def of_ops(
-        self, ops: list[ir.Operation], op: ir.Operation, outs: list[ir.Value] | None = None
+        self,
+        ops: list[ir.Operation],
+        op: ir.Operation,
+        outs: list[ir.Value] | None = None,
+        looks: Callable[[ir.Operation], Look] = look,
     ) -> Region:
-        """Ops in program order as one region; ``outs`` defaults to the last op's results."""
-        if outs is not None and list(ops[-1].results) == outs:
+        """Ops in program order as one region; ``outs`` defaults to the last op's results. ``looks``
+        may know what it has seen of them."""
+        seen = [looks(o) for o in ops]
+        if outs == seen[-1].results:
             outs = None
         number: dict[ir.Value, int] = {}
         outer: list[ir.Value] = []
-        rows: list[tuple[Any, ...]] = []
-        for o in ops:
-            operands = list(o.operands)
+        key: list[Any] = []
+        for form, operands, types, results in seen:
             for v in operands:
                 if v not in number:
                     number[v] = len(number)
                     outer.append(v)
-            # Attributes and types are unique within a context, so they compare by identity.
-            attributes = tuple((n, o.attributes[n]) for n in o.attributes)
-            rows.append((o.name, attributes, tuple((number[v], v.type) for v in operands)))
-            for r in o.results:
+            key += form, tuple([number[v] for v in operands]), *types
+            for r in results:
                 number[r] = len(number)
-        key = (tuple(rows), None if outs is None else tuple(number[v] for v in outs))
-        if key not in self._bodies:
-            self._bodies[key] = _body(ops, outer, outs)
-        body = self._bodies[key]
+        key.append(None if outs is None else tuple([number[v] for v in outs]))
+        body = self._bodies.get(tuple(key))
+        if body is None:
+            body = self._bodies[tuple(key)] = self._body(ops, seen, outer, outs)
         return Region(op, body.nodes[-1].short, body, dict(zip(body.leaves, outer, strict=True)))
 
-
-def _body(ops: list[ir.Operation], outer: list[ir.Value], outs: list[ir.Value] | None) -> Body:
-    env = {v: Value(from_type(v.type)) for v in outer}
-    leaves = list(env.values())
-    nodes: list[Op] = []
-    for o in ops:
-        node = node_of(o, [None if v is None else env[v] for v in operands_of(o)])
-        env.update(zip(o.results, node.results, strict=True))
-        nodes.append(node)
-    return Body(nodes, leaves, nodes[-1].results if outs is None else tuple(env[v] for v in outs))
+    def _body(
+        self,
+        ops: list[ir.Operation],
+        seen: list[Look],
+        outer: list[ir.Value],
+        outs: list[ir.Value] | None,
+    ) -> Body:
+        types = Counter[ir.Type]()
+        env: dict[ir.Value, Value] = {}
+        for v in outer:
+            which = v.type, types[v.type]
+            types[v.type] += 1
+            if which not in self._leaves:
+                self._leaves[which] = Value(from_type(v.type))
+            env[v] = self._leaves[which]
+        leaves, nodes = list(env.values()), list[Op]()
+        for o, known in zip(ops, seen, strict=True):
+            # Values are known by their identity; the nodes in the table keep them.
+            key = (known.form, *[id(env[v]) for v in known.operands])
+            node = self._nodes.get(key)
+            if node is None:
+                operands = [None if v is None else env[v] for v in operands_of(o)]
+                node = self._nodes[key] = node_of(o, operands)
+            env.update(zip(known.results, node.results, strict=True))
+            nodes.append(node)
+        ends = nodes[-1].results if outs is None else tuple([env[v] for v in outs])
+        return Body(nodes, leaves, ends)
 
 
 def producer(v: ir.Value) -> ir.Operation | None:

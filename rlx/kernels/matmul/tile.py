@@ -12,6 +12,7 @@ chain adds the products of a group.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget
@@ -91,6 +92,7 @@ class TileShape:
         return STRIP_PANELS if fits and STRIP_PANELS * rows <= self.rows else 1
 
 
+@cache
 def accumulate_type(*dtypes: DType) -> DType:
     """The type in which products are summed: f64 for f64, f32 if any other float is among the
     operands. Sums of integers wrap, so those of fewer than 32 bits are the low bits of an i32."""
@@ -103,8 +105,9 @@ def accumulate_type(*dtypes: DType) -> DType:
 def tile_shape(target: KernelTarget, dt: DType, narrow: bool = False) -> TileShape:
     """The tile for operands of type ``dt``; B's vectors and one value of A need registers too.
     ``narrow`` asks for one of fewer columns, where a wide one has more than two vectors."""
-    lanes = target.lanes(accumulate_type(dt))
-    registers = target.registers - (0 if dt is accumulate_type(dt) else CONVERSION_REGISTERS)
+    sums = accumulate_type(dt)
+    lanes = target.lanes(sums)
+    registers = target.registers - (0 if dt is sums else CONVERSION_REGISTERS)
     if target.registers >= 32:
         return TileShape(8, 2 if narrow else 3, lanes, registers)
     if target.registers >= 16:

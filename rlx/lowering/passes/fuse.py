@@ -8,17 +8,16 @@ and un-fusing is always inlining. A pattern whose family the target has no emitt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping
 
 from rlx._mlir import ir
 from rlx.dialects.bridge import create, place_of
 from rlx.dialects.convert import from_type
 from rlx.lowering.base import Compilation, RulePass, functions, op_counts
+from rlx.lowering.passes.dataflow import Dataflow
 from rlx.lowering.passes.grow import LONGEST, Group, Growth, extend
 from rlx.lowering.passes.patterns import PATTERNS, Pattern, counts, is_pointwise, region_leaf
-from rlx.lowering.passes.placement import Places, results_of, shared_values
-from rlx.lowering.region import iter_users, producer, sole_user, users
+from rlx.lowering.passes.placement import Extent
 from rlx.lowering.report import MissedFusion, MissReason
 from rlx.lowering.select.selector import Several
 from rlx.lowering.select.storage_types import is_format
@@ -69,16 +68,18 @@ class _Fuser:
         self.stores = stores
         self.block, self.compilation, self.owner = block, compilation, owner
         apart = compilation.options.force_common
-        self.apart = {v for o in block.operations if o.operation.name in apart for v in o.results}
-        self.taken = set(self.apart)
+        self.taken = {v for o in block.operations if o.operation.name in apart for v in o.results}
+        self.below: dict[ir.Value, Mapping[ir.Value, ir.Operation]] = {}
 
     def run(self) -> None:
         ops = [view.operation for view in self.block.operations]
-        self.places = Places(ops)
+        self.flow = Dataflow(ops)
+        self.apart = {*self.taken, *(o.results[0] for o in ops if not region_leaf(o))}
         self.weights = _weights(ops)
         for name, pattern in PATTERNS.items():
             if name not in self.compilation.target.families or not self.owner.applies(name):
                 continue
+            self.below.clear()
             for root in [o for o in (reversed(ops) if pattern.last_first else ops)]:
                 if pattern.roots(root) and root.results[0] not in self.taken:
                     self.grow(pattern, root)
@@ -94,9 +95,9 @@ class _Fuser:
             self.take_users(pattern, group)
         if pattern.stores and self.stores:
             self.take_stored(pattern, group)
-        whole = self.with_cheap(pattern, group.ops)
-        gains = len(group.ops) > 1 or any(counts(o) for o in whole)
-        may_gain = root.name in pattern.alone or any(is_format(o) for o in whole)
+        whole = self.extent(pattern, group.ops)
+        gains = len(group.ops) > 1 or any(counts(o) for o in whole.ops)
+        may_gain = root.name in pattern.alone or any(is_format(o) for o in whole.ops)
         if gains or (may_gain and self.refusal(pattern, group) is None):
             self.region(pattern, whole)
 
@@ -104,7 +105,7 @@ class _Fuser:
         """Append the ops that follow, each the only user of the one before."""
 
         def follows(v: ir.Value) -> ir.Operation | None:
-            user = sole_user(v)
+            user = self.sole_user(v)
             if user is None or not self.may_follow(user):
                 return None
             out = user.results[0]
@@ -115,7 +116,7 @@ class _Fuser:
         for op, reason in growth.refused:
             if not isinstance(reason, _Full):
                 self.miss(pattern, op, reason)
-        if not growth.refused and sole_user(group.last.results[0]) is None:
+        if not growth.refused and self.sole_user(group.last.results[0]) is None:
             self.miss_users(pattern, group)
 
     def may_follow(self, op: ir.Operation) -> bool:
@@ -123,7 +124,7 @@ class _Fuser:
         if not is_pointwise(op) or is_format(op):
             return False
         out = op.results[0]
-        return out not in self.taken and out in self.places
+        return out not in self.taken and out in self.flow
 
     def take_producers(self, pattern: Pattern, group: Group, of: ir.Operation) -> None:
         """Pull in pointwise producers of what an op reads that only the group uses, nearest
@@ -134,20 +135,25 @@ class _Fuser:
             return op if op is not None and self.only_used_by(op.results[0], group) else None
 
         self.extend(pattern, group, self.operands(of), precedes, self.operands)
-        group.ops.sort(key=self.places.of)
+        group.ops.sort(key=self.flow.of)
 
     def operands(self, op: ir.Operation) -> list[ir.Value]:
         """What an op reads, the values of fewest ops first; of a gather what lies in memory is
         read."""
         if op.name == Gather.name:
             return []
-        return sorted(op.operands, key=lambda v: self.weights.get(v, 0))
+        return sorted(self.flow.operands(op), key=lambda v: self.weights.get(v, 0))
+
+    def sole_user(self, v: ir.Value) -> ir.Operation | None:
+        """The op that alone uses a value, however often; None if there are several or none."""
+        found = self.flow.readers(v)
+        return found[0] if found and all([u == found[0] for u in found[1:]]) else None
 
     def joins(self, pattern: Pattern, group: Group, v: ir.Value) -> ir.Operation | None:
         """The op that makes a value, or what it broadcasts, if it may join a group."""
-        op = producer(v)
+        op = self.flow.makers.get(v)
         if op is not None and op.name == Expand.name:
-            op = producer(op.operands[0])
+            op = self.flow.makers.get(self.flow.operands(op)[0])
         if op is None or not (is_pointwise(op) or self.taken_by_index(pattern, op)):
             return None
         out = op.results[0]
@@ -179,47 +185,51 @@ class _Fuser:
         return growth
 
     def only_used_by(self, v: ir.Value, group: Group) -> bool:
-        for u in iter_users(v):
-            if len(u.results) == 0:
+        for u, out in zip(self.flow.readers(v), self.flow.read_by(v), strict=True):
+            if out is None:
                 return False
-            if u.results[0] in group.values:
+            if out in group.values:
                 continue
-            if u.name != Expand.name or not self.only_used_by(u.results[0], group):
+            if u.name != Expand.name or not self.only_used_by(out, group):
                 return False
         return True
 
-    def with_cheap(self, pattern: Pattern, group: list[ir.Operation]) -> list[ir.Operation]:
-        """The group with the cheap ops that it reads, in program order."""
+    def extent(self, pattern: Pattern, group: list[ir.Operation]) -> Extent:
+        """The region of a group, with the cheap ops that it reads."""
         found = {o.results[0]: o for o in group}
-        todo = list(group)
+        for v in list(found):
+            found |= self.cheap_below(pattern, v)
+        return Extent(found, self.flow, pattern.cheap)
+
+    def cheap_below(self, pattern: Pattern, v: ir.Value) -> Mapping[ir.Value, ir.Operation]:
+        """The cheap ops that the maker of a value reads, by their results."""
+        known = self.below.get(v)
+        if known is not None:
+            return known
+        found: dict[ir.Value, ir.Operation] = {}
+        todo = [self.flow.makers[v]]
         while todo:
             reader = todo.pop()
-            for v in reader.operands if reader.name != Gather.name else ():
-                op = producer(v)
-                if (
-                    op is not None
-                    and pattern.cheap(op)
-                    and v not in found
-                    and v in self.places
-                    and v not in self.apart
-                    and region_leaf(op)
-                ):
-                    found[v] = op
+            for x in self.flow.operands(reader) if reader.name != Gather.name else ():
+                op = self.flow.makers.get(x)
+                if op is not None and x not in found and x not in self.apart and pattern.cheap(op):
+                    found[x] = op
                     todo.append(op)
-        return sorted(found.values(), key=self.places.of)
+        self.below[v] = found
+        return found
 
     def refusal(self, pattern: Pattern, group: Group) -> str | None:
         """Why the family does not run the group as a region; None if it does."""
-        ops = self.with_cheap(pattern, group.ops)
-        outs = results_of(pattern, ops)
+        extent = self.extent(pattern, group.ops)
+        ops, outs = extent.ops, extent.outs
         if len(outs) > 1:
             if len(outs) > MOST_RESULTS:
                 return Several(f"it has {len(outs)} results, and a region {MOST_RESULTS} at most")
             if len({v.type for v in outs[1:]}) > 1:
                 return Several("its results are of several types")
-            if self.places.seat(pattern, ops, outs) is None:
+            if extent.seat() is None:
                 return "it reads what is computed from one of its results"
-        region = self.compilation.regions.of_ops(ops, ops[-1], outs)
+        region = self.compilation.regions.of_ops(ops, ops[-1], outs, self.flow.look)
         refused = claim(pattern.name, region)
         if refused is None:
             many = self.compilation.target.kernels.too_many(buffers_of(region))
@@ -240,10 +250,10 @@ class _Fuser:
         start = [v for op in group.ops for v in self.operands(op)]
         self.join_all(pattern, group, start, precede, self.operands, max)
         if pattern.siblings and len(group.ops) > size:
-            stored = results_of(pattern, self.with_cheap(pattern, group.ops))
+            stored = self.extent(pattern, group.ops).outs
             self.join_all(
                 pattern, group, stored,
-                lambda v: islice(iter_users(v), LOOKS), lambda op: op.results, min,
+                lambda v: self.flow.readers(v)[:LOOKS], lambda op: op.results, min,
             )  # fmt: skip
 
     def join_all(
@@ -261,7 +271,7 @@ class _Fuser:
         as ``nearest`` says, so that nothing waits for one that is still to be asked."""
         todo, asked, in_vain = set(start), set[ir.Value](), 0
         while todo and in_vain < LOOKS:
-            v = nearest(todo, key=self.places.at)
+            v = nearest(todo, key=self.flow.at)
             todo.remove(v)
             for op in near(v):
                 if not self.may_follow(op):
@@ -284,14 +294,13 @@ class _Fuser:
                     self.miss(pattern, op, reason, _STORED, MissReason.BUFFERS)
                 elif isinstance(reason, Several):
                     self.miss(pattern, op, reason, _STORED, MissReason.SEVERAL_USES)
-        group.ops.sort(key=self.places.of)
+        group.ops.sort(key=self.flow.of)
 
     # -- the region ------------------------------------------------------------------------
 
-    def region(self, pattern: Pattern, ops: list[ir.Operation]) -> None:
-        """Wrap ops (in program order) in a mir.fused; cheap ops that others use are copied."""
-        outs = results_of(pattern, ops)
-        seat = self.places.seat(pattern, ops, outs) if len(outs) > 1 else ops[-1]
+    def region(self, pattern: Pattern, extent: Extent) -> None:
+        """Wrap ops in a mir.fused; cheap ops that others use are copied."""
+        ops, outs, flow, seat = extent.ops, extent.outs, self.flow, extent.seat()
         assert seat is not None, "the region was not refused"
         label = "+".join(o.name.split(".")[1] for o in ops if not pattern.cheap(o))
         fused = create(
@@ -299,8 +308,9 @@ class _Fuser:
             regions=1, ip=ir.InsertionPoint(seat), loc=ir.Location.fused([o.location for o in ops]),
         )  # fmt: skip
         body = fused.regions[0].blocks.append()
-        self.places.put(fused, self.places.of(seat))
-        copied = shared_values(pattern, ops)
+        flow.put(fused, flow.of(seat))
+        read = [v for op in ops for v in flow.operands(op)]
+        flow.forget([*ops, *(u for v in outs for u in flow.readers(v))], [*read, *outs])
         stands_for: dict[ir.Value, ir.Value] = {}
         for v, result in zip(outs, fused.results, strict=True):
             v.replace_all_uses_with(result)
@@ -308,7 +318,7 @@ class _Fuser:
         inside: dict[ir.Value, ir.Value] = {}
         for op in ops:
             v = op.results[0]
-            shared = v in copied
+            shared = v not in extent.moved
             moved = op.clone(ir.InsertionPoint(body)).operation if shared else op
             if not shared:
                 op.detach_from_parent()
@@ -318,6 +328,7 @@ class _Fuser:
             inside[v] = inside[stands_for.get(v, v)] = moved.results[0]
         ends = [inside[v] for v in outs]
         create("mir.yield", [], ends, ip=ir.InsertionPoint(body), loc=ops[-1].location)
+        self.below.clear()  # an op may be cheap because of what reads it
         self.taken |= {*fused.results, *inside, *inside.values()}
         said = f" ({len(outs)} results)" if len(outs) > 1 else ""
         self.compilation.fusion.fused[f"{pattern.name}: {label}{said}"] += 1
@@ -340,7 +351,7 @@ class _Fuser:
     def miss_users(self, pattern: Pattern, group: Group) -> None:
         """Report a value that is stored, and read again by a pointwise op that could follow at
         once: one that waits for what is computed from the value in between is no loss."""
-        found = users(group.last.results[0])
+        found = self.flow.readers(group.last.results[0])
         if any(is_pointwise(u) and self.could_follow(pattern, group, u) for u in found):
             names = ", ".join(sorted({u.name.split(".")[-1] for u in found}))
             self.miss(
@@ -352,8 +363,7 @@ class _Fuser:
             )
 
     def could_follow(self, pattern: Pattern, group: Group, op: ir.Operation) -> bool:
-        ops = self.with_cheap(pattern, [*group.ops, op])
-        return self.places.seat(pattern, ops, results_of(pattern, ops)) is not None
+        return self.extent(pattern, [*group.ops, op]).seat() is not None
 
 
 def _weights(ops: list[ir.Operation]) -> dict[ir.Value, int]:

@@ -30,15 +30,18 @@ def static_values(main: ir.Operation) -> set[ir.Value]:
         if "rlx.param" in ir.DictAttr(d) or "rlx.packed" in ir.DictAttr(d)
     }
     neutral: set[ir.Value] = set()
+    known = set(static)
     for view in block.operations:
         op = view.operation
         inputs = list(op.operands)
         if op.name == "func.call":
             continue  # control flow stays where it is
-        if op.name == Constant.name or (inputs and all(v in neutral for v in inputs)):
+        if op.name == Constant.name or (inputs and neutral.issuperset(inputs)):
             neutral.update(op.results)
-        elif inputs and all(v in static or v in neutral for v in inputs) and len(op.results):
+            known.update(op.results)
+        elif inputs and len(op.results) and known.issuperset(inputs):
             static.update(op.results)
+            known.update(op.results)
     return static
 
 

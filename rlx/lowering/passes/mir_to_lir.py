@@ -51,11 +51,13 @@ class MirToLir(Pass):
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
         """The schedule as a module of lir, for those who look at it."""
-        return module_of(self.schedule(module, compilation), module.context)
+        return module_of(self.schedule(module, compilation, trails=True), module.context)
 
-    def schedule(self, module: ir.Module, compilation: Compilation) -> Schedule:
-        """The schedule of a module with regions."""
-        lowering = Lowering(compilation)
+    def schedule(
+        self, module: ir.Module, compilation: Compilation, *, trails: bool = False
+    ) -> Schedule:
+        """The schedule of a module with regions; with ``trails`` it carries the ops' locations."""
+        lowering = Lowering(compilation, trails)
         lives: dict[ir.Operation, Lives] = {}
         lowering.lower_op = lambda op: _lower(op, lowering, lives)
         lowering.view_ops = frozenset(_VIEWS)
@@ -165,7 +167,9 @@ def _lower(op: ir.Operation, lowering: Lowering, lives: dict[ir.Operation, Lives
         view = _wanted_copy(op, lowering) or _VIEWS[op.name](
             region.nodes[0], op.operands[0], lowering
         )
-        lowering.env[op.results[0]] = replace(view, trail=(*view.trail, lowering.trail))
+        if lowering.trails:
+            view = replace(view, trail=(*view.trail, lowering.trail))
+        lowering.env[op.results[0]] = view
         return
     families = lowering.target.families if options.native(op.name) else ()
     family, reasons = select(region, families)

@@ -3,92 +3,68 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 
 from rlx._mlir import ir
-from rlx.lowering.passes.patterns import Pattern
-from rlx.lowering.region import iter_users
+from rlx.lowering.passes.dataflow import Dataflow
 
-__all__ = ["Places", "results_of", "shared_values"]
+__all__ = ["Extent"]
 
 EARLIER = 32
 """Ops in front of which a region may be moved so that the readers of its results stand behind it:
 what is computed far too early is held for long."""
 
 
-def results_of(pattern: Pattern, ops: Sequence[ir.Operation]) -> list[ir.Value]:
-    """The values of a region that something outside it reads, and that of its last op. If one is of
-    another type than all others it comes first, as ``mir.fused`` wants it."""
-    moved = _moved(pattern, ops)
-    last = ops[-1].results[0]
-    found = [
-        v for v in (o.results[0] for o in ops) if v in moved and (v == last or _read(v, moved))
-    ]
-    kinds = Counter(v.type for v in found)
-    return sorted(found, key=lambda v: kinds[v.type] > 1) if len(kinds) == 2 else found
+class Extent:
+    """A region to be of ops by their results, of which ``cheap`` ones may be copied into it.
 
+    ``ops`` has them in program order. ``moved`` are the results of the ops that are not copied.
+    ``outs`` are the values of the region that something outside it reads, and that of its last op.
+    If one is of another type than all others it comes first, as ``mir.fused`` wants it.
+    """
 
-def shared_values(pattern: Pattern, ops: Sequence[ir.Operation]) -> set[ir.Value]:
-    """The results of cheap ops that something outside ``ops`` reads, or that one of these reads:
-    what stays where it is needs its operands there."""
-    moved = {o.results[0] for o in ops}
-    for op in reversed(ops):
-        if pattern.cheap(op) and _read(op.results[0], moved):
-            moved.discard(op.results[0])
-    return {o.results[0] for o in ops} - moved
+    def __init__(
+        self,
+        made: Mapping[ir.Value, ir.Operation],
+        flow: Dataflow,
+        cheap: Callable[[ir.Operation], bool],
+    ) -> None:
+        values = sorted(made, key=flow.at)
+        self.ops, self.flow = [made[v] for v in values], flow
+        self.inside, self.moved = set(values), set(values)
+        for v in reversed(values):
+            # What something else reads stays where it is, and needs its operands there.
+            if self._is_read(v) and cheap(made[v]):
+                self.moved.discard(v)
+        found = [v for v in values[:-1] if v in self.moved and self._is_read(v)]
+        found += [values[-1]] if values[-1] in self.moved else []
+        kinds = Counter([v.type for v in found]) if len(found) > 2 else ()
+        self.outs = sorted(found, key=lambda v: kinds[v.type] > 1) if len(kinds) == 2 else found
 
+    def _is_read(self, v: ir.Value) -> bool:
+        """Whether an op that is not one of the region's own reads a value."""
+        return not self.moved.issuperset(self.flow.read_by(v))
 
-class Places:
-    """The values of a block by the number of the op that makes them; regions take their places."""
-
-    def __init__(self, ops: Sequence[ir.Operation]) -> None:
-        self._at = {v: i for i, o in enumerate(ops) for v in o.results}
-        self._end = len(ops)
-
-    def __contains__(self, v: ir.Value) -> bool:
-        return v in self._at
-
-    def at(self, v: ir.Value) -> int:
-        """The place of a value; -1 for an argument of the block."""
-        return self._at.get(v, -1)
-
-    def of(self, op: ir.Operation) -> int:
-        """The place of an op that has a result."""
-        return self._at[op.results[0]]
-
-    def put(self, region: ir.Operation, place: int) -> None:
-        """Note a region that stands in the place of one of its ops."""
-        self._at.update((v, place) for v in region.results)
-
-    def seat(
-        self, pattern: Pattern, ops: Sequence[ir.Operation], outs: Sequence[ir.Value]
-    ) -> ir.Operation | None:
-        """The op of a region in whose place all of it can stand: behind what the region reads, and
-        in front of what reads its results. None if there is none, or only one far in front."""
-        moved, inside = _moved(pattern, ops), {o.results[0] for o in ops}
-        read = [self.at(v) for o in ops for v in o.operands if v not in inside]
-        first = max([*read, self.of(ops[-1]) - EARLIER])
-        readers = (u for v in outs for u in iter_users(v) if not _within(u, moved))
-        end = min(map(self._of_reader, readers), default=self._end)
-        seats = (o for o in reversed(ops) if o.results[0] in moved and first < self.of(o) < end)
+    def seat(self) -> ir.Operation | None:
+        """The op in whose place all of the region can stand: behind what it reads, and in front of
+        what reads its results. None if there is none, or only one far in front."""
+        if len(self.outs) == 1:
+            return self.ops[-1]
+        flow = self.flow
+        read = [flow.at(v) for o in self.ops for v in flow.operands(o) if v not in self.inside]
+        first = max([*read, flow.of(self.ops[-1]) - EARLIER])
+        end = flow.end
+        for v in self.outs:
+            for u, made in zip(flow.readers(v), flow.read_by(v), strict=True):
+                if made not in self.moved:
+                    end = min(end, self._place_of(u))
+        seats = (
+            o for o in reversed(self.ops) if o.results[0] in self.moved and first < flow.of(o) < end
+        )
         return next(seats, None)
 
-    def _of_reader(self, op: ir.Operation) -> int:
+    def _place_of(self, op: ir.Operation) -> int:
         """The place of an op, or of the region that it is in; what ends the block has the last."""
         if op.parent is not None and op.parent.name == "mir.fused":
             op = op.parent.operation
-        return self.of(op) if len(op.results) else self._end
-
-
-def _moved(pattern: Pattern, ops: Sequence[ir.Operation]) -> set[ir.Value]:
-    """What the ops of a region make that are not copied into it."""
-    return {o.results[0] for o in ops} - shared_values(pattern, ops)
-
-
-def _read(v: ir.Value, moved: set[ir.Value]) -> bool:
-    """Whether an op that is not one of a region's own reads a value."""
-    return any(not _within(u, moved) for u in iter_users(v))
-
-
-def _within(op: ir.Operation, values: set[ir.Value]) -> bool:
-    return len(op.results) > 0 and op.results[0] in values
+        return self.flow.of(op) if len(op.results) else self.flow.end

@@ -11,7 +11,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from rlx._mlir import ir, run_pipeline
+from rlx._mlir import ir, kept_pipeline
 from rlx.dialects.bridge import attributes_of, create, is_mir, node_of, operands_of, place_of
 from rlx.dialects.convert import from_attr, from_type, to_attr, to_type
 from rlx.errors import PassError, RlxError
@@ -51,7 +51,7 @@ class Simplify(RulePass):
         for f in functions(module).values():
             for block in f.regions[0].blocks:
                 _Driver(block, applies, hit).run()
-        run_pipeline(module, "builtin.module(canonicalize,cse)")
+        kept_pipeline("builtin.module(canonicalize,cse)", module.context).run(module)
         return module
 
 

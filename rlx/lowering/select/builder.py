@@ -49,10 +49,12 @@ class Lowering:
     that it reads. ``functions`` are the module's, and ``active`` the bodies in the midst of which
     the lowering is. ``slots`` says for the memories of a GPU where the buffers in them begin.
     ``follows`` are the params that each launch of the prologue follows; ``clocks`` say when main
-    runs each of its launches. ``depth`` is the number of loops of main that are open.
+    runs each of its launches. ``depth`` is the number of loops of main that are open. ``trails``
+    says whether steps and views carry the locations of their ops, which are for lir text alone.
     """
 
     compilation: Compilation
+    trails: bool = False
     kernels: dict[tuple[str, Any], int] = field(default_factory=dict)
     main: list[Step[View]] = field(default_factory=list["Step[View]"])
     prologue: list[Step[View]] = field(default_factory=list["Step[View]"])
@@ -108,7 +110,9 @@ class Lowering:
 
     def at(self, owner: ir.Operation | ir.Value) -> None:
         """What is launched from here on is for this op or value."""
-        self.location, self.trail = place_of(owner), trail_of(owner.location)
+        self.location = place_of(owner)
+        if self.trails:
+            self.trail = trail_of(owner.location)
 
     # -- values ----------------------------------------------------------------------------
 
@@ -302,15 +306,16 @@ class Lowering:
         if launch.range == 0:
             return
         check_launch(self.target.kernels, (family, self.ops), views, launch, self.location)
+        sizes = launch.sizes
         if FAMILIES[family].literals:
             config, words = literals.lifted(config, self.target.kernels.frame)
-            launch = replace(launch, sizes=(*launch.sizes, *words))
+            sizes = (*sizes, *words)
         if moved is None:
             moved = sum(v.bytes for v in views if v.memory.role != "error")
         number = self.kernels.setdefault((family, config), len(self.kernels))
         grid = (launch.range, launch.grain, launch.scratch)
         origin = Origin(self.location, self.trail, self.ops, flops, moved)
-        step = LaunchStep(number, grid, tuple(views), launch.sizes, origin)
+        step = LaunchStep(number, grid, tuple(views), sizes, origin)
         if self.in_prologue:
             self.prologue.append(step)
             self.follows.append(self.following)

@@ -19,7 +19,11 @@ __all__ = ["schedule_of"]
 def schedule_of(lowering: Lowering, main: ir.Operation) -> Schedule:
     """The schedule of a finished lowering of ``main``."""
     arena = lowering.plan_arena()
-    signatures, trails = _signatures(main)
+    signatures, locations = _signatures(main)
+    written = locations.items() if lowering.trails else ()
+    trails: dict[Role, list[str]] = {
+        role: [trail_of(place) for place in found] for role, found in written
+    }
     planned = [*lowering.prologue, *lowering.main]
     numbers = {old: n for n, old in enumerate(dict.fromkeys(s.kernel for s in launches(planned)))}
     known = list(lowering.kernels)
@@ -73,16 +77,18 @@ class _Places:
         return Place(base, offset, moves, layout)
 
 
-def _signatures(main: ir.Operation) -> tuple[dict[Role, list[Signature]], dict[Role, list[str]]]:
+def _signatures(
+    main: ir.Operation,
+) -> tuple[dict[Role, list[Signature]], dict[Role, list[ir.Location]]]:
     """The params, inputs and outputs of a function, and where each comes from."""
     block = main.regions[0].blocks[0]
     found: dict[Role, list[Signature]] = {"param": [], "input": [], "output": []}
-    trails: dict[Role, list[str]] = {"param": [], "input": [], "output": []}
+    places: dict[Role, list[ir.Location]] = {"param": [], "input": [], "output": []}
 
     def note(role: Role, name: str, v: ir.Value, location: ir.Location) -> None:
         t = from_type(v.type)
         found[role].append((name, t.dtype.name, t.static_shape))
-        trails[role].append(trail_of(location))
+        places[role].append(location)
 
     for arg, mark in zip(block.arguments, argument_marks(main), strict=False):
         named = ir.DictAttr(mark)
@@ -94,4 +100,4 @@ def _signatures(main: ir.Operation) -> tuple[dict[Role, list[Signature]], dict[R
     for name, v in zip(output_names(main), returned, strict=True):
         op = producer(v)
         note("output", name, v, v.location if op is None else op.location)
-    return found, trails
+    return found, places

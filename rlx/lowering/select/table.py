@@ -33,7 +33,7 @@ def claim(family: str, region: Region) -> str | None:
     """None if the family runs the region, else why not."""
     if region.body.joint and not FAMILIES[family].joint:
         return Several(f"it has {len(region.outs)} results, and a kernel of this family one")
-    return region.body.fact(f"{family} claims", lambda: SELECTORS[family].claim(region))
+    return region.body.fact(("claim", family), lambda: SELECTORS[family].claim(region))
 
 
 def buffers_of(region: Region) -> int:
@@ -61,12 +61,16 @@ def not_native(
 
 def select(region: Region, families: tuple[str, ...]) -> tuple[str | None, dict[str, str]]:
     """The first of ``families``, and last the common way, that claims a region; the refusals."""
-    reasons: dict[str, str] = {}
-    for family in SELECTORS:
-        if family != "common" and family not in families:
-            continue
-        reason = claim(family, region)
-        if reason is None:
-            return family, reasons
-        reasons[family] = reason
-    return None, reasons
+
+    def first() -> tuple[str | None, dict[str, str]]:
+        reasons: dict[str, str] = {}
+        for family in SELECTORS:
+            if family != "common" and family not in families:
+                continue
+            reason = claim(family, region)
+            if reason is None:
+                return family, reasons
+            reasons[family] = reason
+        return None, reasons
+
+    return region.body.fact(("selected", families), first)

@@ -82,14 +82,14 @@ class View:
     @property
     def last(self) -> int:
         """The element of the memory that the view reaches at most."""
-        moved = sum((rounds.count - 1) * step for rounds, step in self.moves)
-        own = sum((d - 1) * s for d, s in zip(self.shape, self.strides, strict=True))
+        moved = sum([(rounds.count - 1) * step for rounds, step in self.moves])
+        own = sum([(d - 1) * s for d, s in zip(self.shape, self.strides, strict=True)])
         return self.start + moved + own
 
     @property
     def bytes(self) -> int:
         """The bytes of the elements that are there: what is broadcast counts once."""
-        own = (d for d, s in zip(self.shape, self.strides, strict=True) if s or d == 0)
+        own = [d for d, s in zip(self.shape, self.strides, strict=True) if s or d == 0]
         return math.prod(own) * self.dtype.bytes
 
     @property
@@ -99,6 +99,11 @@ class View:
             d == 1 or s == t
             for d, s, t in zip(self.shape, self.strides, row_major(self.shape), strict=True)
         )
+
+    def laid(self, shape: tuple[Size, ...], strides: tuple[Size, ...], at: Size = 0) -> View:
+        """Elements of the same memory, ``at`` so many behind the first, in other dims."""
+        start = self.start + at
+        return View(self.memory, self.dtype, shape, strides, start, self.moves, self.trail)
 
     def as_bits(self, widest: int = 64) -> View:
         """The same elements as unsigned integers of their width, for kernels that only move;
@@ -121,21 +126,15 @@ class View:
 
     def transpose(self, perm: Sequence[int]) -> View:
         """The view with its axes in another order."""
-        return replace(
-            self,
-            shape=tuple(self.shape[p] for p in perm),
-            strides=tuple(self.strides[p] for p in perm),
+        return self.laid(
+            tuple([self.shape[p] for p in perm]), tuple([self.strides[p] for p in perm])
         )
 
     def slice(self, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int]) -> View:
         """The part from ``starts``, of ``sizes`` elements ``steps`` apart."""
         at = sum(b * s for b, s in zip(starts, self.strides, strict=True)) if all(sizes) else 0
-        return replace(
-            self,
-            start=self.start + at,
-            shape=tuple(sizes),
-            strides=tuple(s * t for s, t in zip(self.strides, steps, strict=True)),
-        )
+        strides = tuple([s * t for s, t in zip(self.strides, steps, strict=True)])
+        return self.laid(tuple(sizes), strides, at)
 
     def element(self, rounds: Rounds) -> View:
         """The part along the first axis that has the number of the round."""
@@ -144,19 +143,21 @@ class View:
 
     def expand(self, shape: Sequence[int]) -> View:
         """The NumPy broadcast to ``shape``: stride 0 along new and stretched dims."""
+        if self.shape == shape:
+            return self
         extra = len(shape) - len(self.shape)
         own = [
             0 if d == 1 and n != 1 else s
             for d, s, n in zip(self.shape, self.strides, shape[extra:], strict=True)
         ]
-        return replace(self, shape=tuple(shape), strides=tuple([0] * extra + own))
+        return self.laid(tuple(shape), (*[0] * extra, *own))
 
     def reshape(self, shape: Sequence[int]) -> View | None:
         """The view in another shape, or None where that needs a copy."""
         if self.is_dense or 0 in self.shape:
-            return replace(self, shape=tuple(shape), strides=row_major(shape))
+            return self.laid(tuple(shape), row_major(shape))
         strides = _reshaped(self.shape, self.strides, shape)
-        return None if strides is None else replace(self, shape=tuple(shape), strides=strides)
+        return None if strides is None else self.laid(tuple(shape), strides)
 
 
 def _reshaped(
