@@ -15,9 +15,21 @@ from rlx.base.dims import Dim, SymDim, as_dim, bind_dim
 from rlx.base.frozen import frozen
 from rlx.errors import DTypeError, ShapeError, did_you_mean, shown
 
-__all__ = ["DType", "Dim", "Shape", "SymDim", "TensorType", "broadcast_shapes", "dtype", "promote"]
+__all__ = [
+    "DType",
+    "Dim",
+    "Offset",
+    "Shape",
+    "SymDim",
+    "TensorType",
+    "broadcast_shapes",
+    "dtype",
+    "promote",
+]
 
 Shape = tuple[Dim, ...]
+Offset = Dim
+"""A number that is computed like a dim, and may be negative."""
 
 MAX_BYTES = 1 << 56
 """The most bytes of a tensor, in the native runtime as well."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rlx.base import guards
@@ -26,12 +26,15 @@ __all__ = [
     "align_up",
     "as_dim",
     "as_size",
+    "as_sizes",
     "bind_dim",
     "ceil_div",
     "exact_quotient",
     "floor_div",
     "maximum",
     "minimum",
+    "surely_differ",
+    "surely_less",
 ]
 
 Monomial = tuple[Atom, ...]
@@ -81,6 +84,15 @@ class SymDim:
             if c == 1 and len(mono) == 1 and isinstance(mono[0], Symbol):
                 return mono[0]
         return None
+
+    def solved(self, size: int) -> tuple[str, int] | None:
+        """The symbol of a dim such as ``2*n + 1``, and what it is, rounded down, where the dim has
+        a size; None for any other dim."""
+        number = dict(self.terms).get((), 0)
+        rest = [(m, c) for m, c in self.terms if m]
+        if len(rest) != 1 or len(rest[0][0]) != 1 or not isinstance(rest[0][0][0], Symbol):
+            return None
+        return rest[0][0][0].name, max((size - number) // rest[0][1], 0)
 
     def bind(self, dims: Mapping[str, Dim]) -> Dim:
         """Replace symbols by sizes, or by other dims; an int once none is left. ShapeError for a
@@ -450,7 +462,42 @@ def _call(kind: str, *args: Dim) -> Dim:
 _REBUILT = {"//": floor_div, "min": minimum, "max": maximum}
 
 
+# -- what is certain -----------------------------------------------------------------------
+
+
+def surely_less(a: Dim, b: Dim) -> bool:
+    """Whether a dim is certainly below another. What depends on sizes that are not known is False:
+    it is asked again when they are. For sizes at hand (``guards.Deciding``) it is decided."""
+    return _surely(b - a, lambda d: guards.bounds(d)[0] > 0, lambda d: d > 0)
+
+
+def surely_differ(a: Dim, b: Dim) -> bool:
+    """Whether two dims are certainly not the same, likewise."""
+
+    def apart(d: SymDim) -> bool:
+        low, high = guards.bounds(d)
+        return low > 0 or high < 0
+
+    return _surely(a - b, apart, lambda d: d != 0)
+
+
+def _surely(d: Dim, told: Callable[[SymDim], bool], test: Callable[[Dim], bool]) -> bool:
+    if isinstance(d, SymDim) and guards.deciding() is None:
+        return told(d)
+    return test(d)
+
+
 # -- dims and sizes ------------------------------------------------------------------------
+
+
+def as_sizes(dims: Iterable[Dim]) -> tuple[int, ...]:
+    """Dims as ints; ShapeError if one is still symbolic."""
+    found: list[int] = []
+    for d in dims:
+        if not isinstance(d, int):
+            raise ShapeError(f"the dim {d} is symbolic; bind it with dims={{...}}")
+        found.append(d)
+    return tuple(found)
 
 
 def as_dim(d: int | str | SymDim) -> Dim:

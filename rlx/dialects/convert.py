@@ -15,7 +15,7 @@ from rlx.base.dim_text import parse_dim
 from rlx.base.dims import SymDim
 from rlx.dialects import held
 from rlx.errors import DTypeError, IRError
-from rlx.ir.attrs import complex_from, parts_of, repeats, words_of
+from rlx.ir.attrs import DIMS, OFFSETS, complex_from, parts_of, repeats, words_of
 from rlx.text.elements import ELEMENTS
 from rlx.types import DTYPES, DType, TensorType
 
@@ -185,7 +185,8 @@ _WRITE: dict[str, Any] = {
     "str": ir.StringAttr.get,
     "DType": lambda v: ir.TypeAttr.get(element(v)),
     "tuple[int, ...]": lambda v: ir.DenseI64ArrayAttr.get(list(v)),
-    "tuple[Dim, ...]": _write_dims,
+    DIMS: _write_dims,
+    OFFSETS: _write_dims,
     "Array": _write_array,
 }
 _READ: dict[str, Any] = {
@@ -195,6 +196,7 @@ _READ: dict[str, Any] = {
     "str": lambda a: ir.StringAttr(a).value,
     "DType": lambda a: dtype_of(ir.TypeAttr(a).value),
     "tuple[int, ...]": lambda a: tuple(ir.DenseI64ArrayAttr(a)),
-    "tuple[Dim, ...]": _read_dims,
+    DIMS: _read_dims,
+    OFFSETS: _read_dims,
     "Array": _read_array,
 }

@@ -22,13 +22,17 @@ from rlx.errors import (
 from rlx.types import DType, c64, complex_of, dtype, f32
 
 __all__ = [
-    "DIMS", "KINDS", "carried_out", "check_unmasked", "complex_from", "flagged", "from_numbers",
-    "literal", "normalise", "parts_of", "repeats", "to_array", "unread", "with_ranges", "words_of",
+    "DIMS", "KINDS", "OFFSETS", "carried_out", "check_unmasked", "complex_from", "flagged",
+    "from_numbers", "literal", "normalise", "parts_of", "repeats", "to_array", "unread",
+    "with_ranges", "words_of",
 ]  # fmt: skip
 
 
 DIMS = "tuple[Dim, ...]"
 """The kind of an attribute of dims."""
+
+OFFSETS = "tuple[Offset, ...]"
+"""The kind of an attribute of what is computed like dims, and may be negative."""
 
 
 def _int(v: Any) -> int:
@@ -66,6 +70,10 @@ def _many(v: Any) -> Iterable[Any]:
 
 def _dims(v: Any) -> tuple[int | SymDim, ...]:
     return tuple([-1 if isinstance(d, int) and d == -1 else as_dim(d) for d in _many(v)])
+
+
+def _offsets(v: Any) -> tuple[int | SymDim, ...]:
+    return tuple(d if isinstance(d, SymDim) else operator.index(d) for d in _many(v))
 
 
 def with_ranges(dims: tuple[Dim, ...], operands: Sequence[Any]) -> tuple[Dim, ...]:
@@ -200,6 +208,7 @@ KINDS = {
     "DType": dtype,
     "tuple[int, ...]": _ints,
     DIMS: _dims,
+    OFFSETS: _offsets,
     "Array": _array,
     "Graph": _graph,
 }

@@ -1066,7 +1066,7 @@ class GraphOps:
     def mul(self, lhs: Any, rhs: Any) -> Value:
         """Product, element by element."""
 
-    def narrow(self, x: Value, axis: int, start: int, length: DimLike) -> Value:
+    def narrow(self, x: Value, axis: int, start: DimLike, length: DimLike) -> Value:
         """``length`` elements along one axis from ``start``; negative numbers count from the
         end."""
 
@@ -1414,7 +1414,7 @@ class GraphOps:
     def resize(
         self,
         x: Value,
-        sizes: Sequence[int],
+        sizes: Sequence[DimLike],
         mode: str = "nearest",
         coordinates: str | None = None,
     ) -> Value:
@@ -2686,7 +2686,7 @@ class ValueOps:
     def mul(self, rhs: Any) -> Value:
         """Product, element by element."""
 
-    def narrow(self, axis: int, start: int, length: DimLike) -> Value:
+    def narrow(self, axis: int, start: DimLike, length: DimLike) -> Value:
         """``length`` elements along one axis from ``start``; negative numbers count from the
         end."""
 
@@ -2989,7 +2989,7 @@ class ValueOps:
 
     def resize(
         self,
-        sizes: Sequence[int],
+        sizes: Sequence[DimLike],
         mode: str = "nearest",
         coordinates: str | None = None,
     ) -> Value:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlx.base.dims import bind_dim
+from rlx.ir.attrs import DIMS, OFFSETS
 from rlx.ir.graph import Binding, Graph
 from rlx.ir.op import Op
 from rlx.ir.replay import replay
@@ -53,7 +54,8 @@ def _body(body: Graph, dims: Mapping[str, int]) -> Graph:
 
 
 _BOUND: dict[str, Callable[[Any, Mapping[str, int]], Any]] = {
-    "tuple[Dim, ...]": lambda shape, dims: tuple(bind_dim(d, dims) for d in shape),
+    DIMS: lambda shape, dims: tuple(bind_dim(d, dims) for d in shape),
+    OFFSETS: lambda shape, dims: tuple(bind_dim(d, dims) for d in shape),
     "Graph": _body,
 }
 """How attributes that hold dims are bound, by kind."""

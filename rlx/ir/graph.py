@@ -395,8 +395,10 @@ def symbols_of(types: Iterable[TensorType]) -> list[Symbol]:
 
 def sizes_of(leaves: Iterable[tuple[str, TensorType, tuple[int, ...]]]) -> dict[str, int]:
     """The sizes of symbolic dims, read off the shapes that tensors of the given names and types
-    have; ShapeError for a wrong rank, and where two disagree."""
+    have; ShapeError for a wrong rank, and where two disagree. A dim such as ``2*n + 1`` tells
+    its symbol too, where no dim is the symbol itself."""
     sizes: dict[str, int] = {}
+    others: list[tuple[str, SymDim, int]] = []
     for name, t, shape in leaves:
         if len(shape) != t.rank:
             shown = ", ".join(map(str, t.shape))
@@ -407,6 +409,18 @@ def sizes_of(leaves: Iterable[tuple[str, TensorType, tuple[int, ...]]]) -> dict[
                 raise ShapeError(
                     f"{name!r} says {s.name} is {n}, another tensor says {sizes[s.name]}", caller()
                 )
+            if isinstance(d, SymDim) and s is None:
+                others.append((name, d, n))
+    for name, d, n in others:
+        found = d.solved(n)
+        if found is not None:
+            sizes.setdefault(*found)
+        bound = d.bind({s: sizes[s] for s in d.symbols if s in sizes})
+        if isinstance(bound, int) and bound != n:
+            known = ", ".join(f"{s} = {sizes[s]}" for s in sorted(d.symbols))
+            raise ShapeError(
+                f"{name!r} has a dim {d} that is {n}, which is {bound} with {known}", caller()
+            )
     return sizes
 
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple, dataclass_transform
 import numpy as np
 
 from rlx.errors import DTypeError, GraphError, RlxError
-from rlx.ir.attrs import DIMS, normalise, with_ranges
+from rlx.ir.attrs import DIMS, OFFSETS, normalise, with_ranges
 from rlx.ir.declared import check_name, enter
 from rlx.ir.location import Location, caller, located
 from rlx.ir.pure import Fixed
@@ -314,7 +314,8 @@ class Op(Fixed):
             if value is REQUIRED:
                 raise GraphError(f"{self.short} needs its attribute {a.name!r}")
             value = normalise(value, a.kind, label)
-            attrs[a.name] = with_ranges(value, operands) if a.kind == DIMS else value
+            symbolic = a.kind in (DIMS, OFFSETS)
+            attrs[a.name] = with_ranges(value, operands) if symbolic else value
         if given:
             raise GraphError(f"{self.short} has no argument {next(iter(given))!r}")
         return tuple(operands), attrs

@@ -64,11 +64,13 @@ REDUCTIONS: dict[str, type[Op]] = {
 # -- parts and axes ------------------------------------------------------------------------
 
 
-def narrow(x: Value, axis: int, start: int, length: DimLike) -> Value:
+def narrow(x: Value, axis: int, start: DimLike, length: DimLike) -> Value:
     """``length`` elements along one axis from ``start``; negative numbers count from the end."""
     axis = axis_of(axis, x.rank, "narrow")
-    starts: list[Dim] = [0] * x.rank
-    starts[axis] = x.shape[axis] + start if start < 0 else start
+    starts: list[DimLike] = [0] * x.rank
+    starts[axis] = start
+    if isinstance(start, int) and start < 0:
+        starts[axis] = x.shape[axis] + start
     sizes = [length if i == axis else d for i, d in enumerate(x.shape)]
     return Slice.build(x, starts, sizes)
 

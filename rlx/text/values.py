@@ -12,7 +12,7 @@ import numpy as np
 from rlx.base.dim_text import parse_dim
 from rlx.base.dims import Dim
 from rlx.errors import IRError
-from rlx.ir.attrs import complex_from, parts_of
+from rlx.ir.attrs import DIMS, OFFSETS, complex_from, parts_of
 from rlx.text.elements import ELEMENTS, dims_text, element_text, quoted, type_text, unquoted
 from rlx.text.scanner import STRING, Scanner
 from rlx.types import DType, TensorType, dtype
@@ -306,7 +306,8 @@ _WRITE: dict[str, Callable[[Any], str]] = {
     "str": quoted,
     "DType": element_text,
     "tuple[int, ...]": _ints_text,
-    "tuple[Dim, ...]": _dims_attr_text,
+    DIMS: _dims_attr_text,
+    OFFSETS: _dims_attr_text,
     "Array": array_text,
 }
 _READ: dict[str, Callable[[Scanner], Any]] = {
@@ -316,7 +317,8 @@ _READ: dict[str, Callable[[Scanner], Any]] = {
     "str": read_string,
     "DType": _read_dtype,
     "tuple[int, ...]": read_ints,
-    "tuple[Dim, ...]": _read_dims,
+    DIMS: _read_dims,
+    OFFSETS: _read_dims,
     "Array": read_array,
 }
 

@@ -302,13 +302,24 @@ def test_a_rule_and_a_knob_that_are_wrong() -> None:
 def test_graphs_with_odd_dims() -> None:
     n = SymDim.symbol("n")
     g = rlx.Graph()
-    g.set_outputs(g.input("x", [n + 1]).exp())
+    g.set_outputs(g.input("x", [n * n + 1]).exp())
     f = rlx.Session("interpret").compile(g)
     check(
         Bad(
             ShapeError,
             r"no input tells the size of n; compile with dims",
             lambda: f.run({"x": np.ones(3, np.float32)}),
+        )
+    )
+    h = rlx.Graph()
+    h.set_outputs(h.input("x", [n * 2 + 1]).exp())
+    pairs = rlx.Session("interpret").compile(h)
+    assert len(pairs.run({"x": np.ones(7, np.float32)})[0]) == 7
+    check(
+        Bad(
+            ShapeError,
+            r"'x' has a dim 2\*n\+1 that is 8, which is 7 with n = 3",
+            lambda: pairs.run({"x": np.ones(8, np.float32)}),
         )
     )
     q, five = g.input("q", ["b", "s", "d"]), g.input("five", [1, 2, 3, 4, 5])

@@ -90,8 +90,7 @@ def test_indexing_is_numpys(key: Any) -> None:
 
 def test_a_symbolic_axis_is_reversed_whole(symbolic: Value) -> None:
     assert symbolic[:, ::-1].type == symbolic.type
-    with pytest.raises(ShapeError, match="a step of -1 along the symbolic dim"):
-        symbolic[:-1, 1::-1]
+    assert symbolic[:-1, 1::-1].shape[1] == 2
 
 
 @pytest.mark.parametrize(
@@ -127,8 +126,7 @@ def test_indexing_of_symbolic_dims(symbolic: Value) -> None:
     assert symbolic[:, 1:].shape[1] + 1 == symbolic.shape[1]
     assert symbolic[:, 2:5].shape[1] == 3
     assert symbolic[:, -3:].shape[1] == 3
-    with pytest.raises(ShapeError, match="symbolic dim seq"):
-        symbolic[:, ::2]
+    assert str(symbolic[:, 1::2].shape[1]) == "seq//2"
 
 
 def test_a_symbolic_slice_is_checked_when_it_is_bound() -> None:

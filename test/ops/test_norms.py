@@ -260,9 +260,11 @@ def test_nearest_takes_every_type() -> None:
         np.testing.assert_array_equal(found, x[..., [0, 0, 1, 2, 2, 3]])
 
 
-def test_resize_needs_static_sizes() -> None:
-    with pytest.raises(ShapeError, match="static size"):
-        G.input("image", [1, 3, "h"]).resize([4])
+def test_derivatives_of_resize_need_the_sizes_that_change() -> None:
+    g = rlx.Graph()
+    g.set_outputs(g.input("image", [1, 3, "h"]).resize([4], mode="linear").sum())
+    with pytest.raises(ShapeError, match="places along axis 2, of h elements that become 4"):
+        rlx.grad(g, "image")
 
 
 # -- places in an image, experts, adapters -------------------------------------------------

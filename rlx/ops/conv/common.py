@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
+from rlx.base.dims import surely_differ
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.lift import promoted
 from rlx.ir.op import Array, Op, attr, operand
@@ -13,7 +14,7 @@ from rlx.ir.value import Value
 from rlx.ops.conv.window import Windows, check_counts
 from rlx.ops.movement.movement import listed
 from rlx.ops.pointwise.base import NUMERIC
-from rlx.types import Dim, DType, bf16, f16, f32
+from rlx.types import Dim, DType, Offset, bf16, f16, f32
 
 __all__ = ["Correlation", "add_bias", "operations"]
 
@@ -25,7 +26,7 @@ class Correlation(Op):
     w: Value = operand("the weights, of the same element type")
     stride: tuple[int, ...] = attr(doc="distance between two windows, along each spatial axis")
     low: tuple[int, ...] = attr(doc="places of padding before each axis; negative: dropped")
-    high: tuple[int, ...] = attr(doc="places of padding after it; negative: dropped")
+    high: tuple[Offset, ...] = attr(doc="places of padding after it; negative: dropped")
     dilation: tuple[int, ...] = attr(doc="distance between two taps of a window")
     groups: int = attr(1, "number of groups of channels, each with weights of its own")
 
@@ -70,7 +71,7 @@ class Correlation(Op):
 
     def per_group(self, count: Dim, what: str) -> Dim:
         """The channels of a group; ShapeError if the groups do not divide them."""
-        if isinstance(count, int) and count % self.groups:
+        if surely_differ(count % self.groups, 0):
             raise ShapeError(f"{self.short}: {self.groups} groups do not divide {count} {what}")
         return count // self.groups
 

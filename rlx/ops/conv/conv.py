@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import as_sizes, surely_less
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.lift import promoted
 from rlx.ir.op import Array, Cost, bad, sample
@@ -125,7 +126,7 @@ class Conv(Correlation, name="mir.conv"):
 
     def _sum(self, x: Array, w: Array) -> Array:
         out, kernel = self.out.type.static_shape, w.shape[2:]
-        places = list(zip(self.low, self.high, strict=True))
+        places = list(zip(self.low, as_sizes(self.high), strict=True))
         x = np.pad(x, [(0, 0), (0, 0), *((max(lo, 0), max(hi, 0)) for lo, hi in places)])
         ends = (n + min(hi, 0) for n, (_, hi) in zip(x.shape[2:], places, strict=True))
         starts = (max(-lo, 0) for lo in self.low)
@@ -157,14 +158,12 @@ class Conv(Correlation, name="mir.conv"):
 
         b.parallel(out, point)
 
-    def unused(self) -> tuple[int, ...]:
+    def unused(self) -> tuple[Dim, ...]:
         """The places after the last window, along each axis."""
-        found: list[int] = []
+        found: list[Dim] = []
         for axis, n in enumerate(self.x.shape[2:]):
             places = self.low[axis] + self.high[axis] - extent(self.taps[axis], self.dilation[axis])
-            rest = n + places - (self.out.shape[2 + axis] - 1) * self.stride[axis]
-            assert isinstance(rest, int), "a symbolic axis has windows at every place"
-            found.append(rest)
+            found.append(n + places - (self.out.shape[2 + axis] - 1) * self.stride[axis])
         return tuple(found)
 
     def vjp(self, g: Value) -> tuple[Value, Value]:
@@ -246,7 +245,7 @@ class ConvTranspose(Correlation, name="mir.conv_transpose"):
         places: list[Dim] = []
         for n, k, s, d, lo, hi in geometry:
             places.append((n - 1) * s + extent(k, d) - lo - hi)
-            if n == 0 or (isinstance(places[-1], int) and places[-1] < 0):
+            if n == 0 or surely_less(places[-1], 0):
                 raise ShapeError(
                     f"conv_transpose: padding of {lo + hi} places leaves {places[-1]} of"
                     f" {places[-1] + lo + hi}"

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import as_sizes, ceil_div, maximum, minimum, surely_less
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -28,9 +29,10 @@ from rlx.ops.conv.window import (
     view_of_windows,
     window_count,
 )
-from rlx.ops.movement.constant import Constant
+from rlx.ops.movement.constant import Constant, Iota
 from rlx.ops.pointwise.cast import in_double, widened
-from rlx.types import FLOATS, TensorType, bf16, f16, f32
+from rlx.ops.reduction.reduce import as_value
+from rlx.types import FLOATS, Dim, DType, Offset, TensorType, bf16, f16, f32, i64
 
 __all__ = ["ONE", "THREE", "TWO", "MeanPool", "Pool", "but", "places"]
 
@@ -51,7 +53,7 @@ class Pool(Op):
     taps: tuple[int, ...] = attr(doc="taps of a window along each spatial axis")
     stride: tuple[int, ...] = attr(doc="distance between two windows")
     low: tuple[int, ...] = attr(doc="places of padding before each axis")
-    high: tuple[int, ...] = attr(doc="places of padding after it")
+    high: tuple[Offset, ...] = attr(doc="places of padding after it")
 
     bads = (
         bad("2x3xf32", match="one to three of them", error=ShapeError, **ONE),
@@ -68,7 +70,7 @@ class Pool(Op):
         return Windows(self.taps, self.stride, self.low, (1,) * len(self.taps))
 
     @property
-    def end(self) -> tuple[int, ...]:
+    def end(self) -> tuple[Dim, ...]:
         """The places after each axis that windows may have."""
         return self.high
 
@@ -83,7 +85,7 @@ class Pool(Op):
             takes = ", ".join(d.name for d in self.dtypes)
             raise DTypeError(f"{self.short} takes {takes}; found {x.dtype}. Cast it first")
         check_counts(self.short, rank, **self.windows._asdict(), high=self.high)
-        if any(n < 0 for n in (*self.low, *self.high)):
+        if any(surely_less(n, 0) for n in (*self.low, *self.high)):
             raise ShapeError(
                 f"{self.short}: padding is not negative, found {self.low} and {self.high}"
             )
@@ -123,7 +125,7 @@ class MeanPool(Pool, name="mir.mean_pool"):
     padding never count. 16-bit floats accumulate in f32.
     """
 
-    beyond: tuple[int, ...] = attr(doc="places after the padding, which no mean counts")
+    beyond: tuple[Offset, ...] = attr(doc="places after the padding, which no mean counts")
     count_include_pad: bool = attr(True, "whether padding counts as elements")
 
     dtypes = FLOATS
@@ -159,20 +161,20 @@ class MeanPool(Pool, name="mir.mean_pool"):
         return cls(x, taps, strides, low, high, more, count_include_pad).out
 
     @property
-    def end(self) -> tuple[int, ...]:
+    def end(self) -> tuple[Dim, ...]:
         return tuple(h + b for h, b in zip(self.high, self.beyond, strict=True))
 
     def infer(self) -> TensorType:
-        if len(self.beyond) != len(self.high) or any(n < 0 for n in self.beyond):
+        if len(self.beyond) != len(self.high) or any(surely_less(n, 0) for n in self.beyond):
             raise ShapeError(
                 f"mean_pool: beyond has a number of at least 0 an axis, found {self.beyond}"
             )
         return super().infer()
 
     @property
-    def counted(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def counted(self) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
         """Where the places that count begin and end along each axis; elements begin at ``low``."""
-        sizes = zip(self.x.type.static_shape[2:], self.low, self.high, strict=True)
+        sizes = zip(self.x.shape[2:], self.low, self.high, strict=True)
         if self.count_include_pad:
             return (0,) * len(self.low), tuple(lo + n + hi for n, lo, hi in sizes)
         return self.low, tuple(lo + n for n, lo, _ in sizes)
@@ -181,14 +183,26 @@ class MeanPool(Pool, name="mir.mean_pool"):
         """The elements of every window, [windows]."""
         total = np.ones((), np.float64)
         windows = self.out.type.static_shape[2:]
-        for count, stride, taps, low, last in zip(
-            windows, self.stride, self.taps, *self.counted, strict=True
+        first, last = map(as_sizes, self.counted)
+        for count, stride, taps, low, end in zip(
+            windows, self.stride, self.taps, first, last, strict=True
         ):
             start = np.arange(count) * stride
-            total = np.multiply.outer(
-                total, np.minimum(start + taps, last) - np.maximum(start, low)
-            )
+            total = np.multiply.outer(total, np.minimum(start + taps, end) - np.maximum(start, low))
         return total
+
+    def counts_of(self, wide: DType) -> Value:
+        """The same as a value of a float type: of symbolic sizes it is computed."""
+        if isinstance(self.out.type.size, int):
+            return Constant(self.counts().astype(wide.numpy)).out
+        total = Constant(np.ones((), np.int64)).out
+        windows = self.out.shape[2:]
+        for axis, (stride, taps, low, end) in enumerate(
+            zip(self.stride, self.taps, *self.counted, strict=True)
+        ):
+            start = Iota(windows, axis, i64).out * stride
+            total = total * ((start + taps).minimum(as_value(end)) - start.maximum(as_value(low)))
+        return total.cast(to=wide)
 
     def reference(self, x: Array) -> Array:
         def mean(v: Array) -> Array:
@@ -205,7 +219,7 @@ class MeanPool(Pool, name="mir.mean_pool"):
             total = b.k.index(1)
             for axis, size in enumerate(sizes):
                 # The same sizes with the padding before the axis as its beginning.
-                low, high = self.low[axis], self.high[axis]
+                low, high = self.low[axis], as_sizes(self.high)[axis]
                 first, last = at[axis] * self.stride[axis], size + low + high
                 end = b.k.minimum(first + self.taps[axis], last)
                 if not self.count_include_pad:
@@ -226,10 +240,10 @@ class MeanPool(Pool, name="mir.mean_pool"):
     def vjp(self, g: Value) -> tuple[Value]:
         """Every window's share is spread over it: a conv_transpose by ones, channel by channel."""
         wide = widened(g)
-        share = wide / Constant(self.counts().astype(wide.dtype.numpy)).out
+        share = wide / self.counts_of(wide.dtype)
         planes = share.reshape((-1, 1, *g.shape[2:]))
         ones = Constant(np.ones((), wide.dtype.numpy)).out.expand((1, 1, *self.taps))
-        sizes = zip(g.type.static_shape[2:], self.x.type.static_shape[2:], strict=True)
+        sizes = zip(g.shape[2:], self.x.shape[2:], strict=True)
         high = tuple(
             (n - 1) * s + k - lo - size
             for (n, size), k, s, lo, _ in zip(sizes, *self.windows, strict=True)
@@ -247,12 +261,12 @@ def places(
     padding: Padding,
     geometry: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
     ceil_mode: bool,
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Dim, ...]]:
     """The padding before and after each axis, and the places that ``ceil_mode`` adds to it."""
     kernel, stride, dilation = geometry
     low, high = padding_of(padding, kernel, stride, dilation, what)
-    more: list[int] = []
-    sizes = x.type.static_shape[2:] if ceil_mode else (0,) * len(kernel)
+    more: list[Dim] = []
+    sizes = x.shape[2:] if ceil_mode else (0,) * len(kernel)
     for n, k, s, d, lo, hi in zip(sizes, kernel, stride, dilation, low, high, strict=True):
         if s < 1:
             raise ShapeError(f"{what}: a stride is 1 or more, found {s}")
@@ -262,7 +276,7 @@ def places(
                 f"{what}: padding is at most half a window, here {half}; found {lo} and {hi}"
             )
         room = n + lo + hi - extent(k, d)
-        windows = -(-room // s) + 1
-        windows -= (windows - 1) * s >= n + lo  # the last one would begin behind the elements
-        more.append(max(0, (windows - 1) * s - room) if ceil_mode else 0)
+        # Of the windows none may begin behind the elements.
+        last = minimum(ceil_div(room, s), ceil_div(n + lo, s) - 1)
+        more.append(maximum(0, last * s - room) if ceil_mode else 0)
     return low, high, tuple(more)

@@ -6,16 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rlx.base.dims import as_dim, surely_less
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.op import Array, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.indexing.gather import Gather
 from rlx.ops.movement.constant import Constant
+from rlx.ops.movement.movement import DimLike, listed
 from rlx.ops.movement.rearrange import repeat
 from rlx.ops.nn.blocks import Block
 from rlx.ops.nn.heads import check_choice
 from rlx.ops.pointwise.cast import widened
-from rlx.types import TensorType
+from rlx.types import Dim, TensorType
 
 __all__ = ["Resize"]
 
@@ -43,7 +45,7 @@ class Resize(Block, name="hir.resize"):
     """
 
     x: Value = operand("[N, C, *S]")
-    sizes: tuple[int, ...] = attr(doc="the new spatial sizes")
+    sizes: tuple[Dim, ...] = attr(doc="the new spatial sizes")
     mode: str = attr("nearest", '"nearest", "linear" or "cubic"')
     coordinates: str = attr("half_pixel", '"half_pixel", "align_corners" or "asymmetric"')
 
@@ -65,13 +67,17 @@ class Resize(Block, name="hir.resize"):
 
     @classmethod
     def build(
-        cls, x: Value, sizes: Sequence[int], mode: str = "nearest", coordinates: str | None = None
+        cls,
+        x: Value,
+        sizes: Sequence[DimLike],
+        mode: str = "nearest",
+        coordinates: str | None = None,
     ) -> Value:
         """Without ``coordinates`` it is as in PyTorch by default: "asymmetric" for "nearest",
         "half_pixel" for others."""
         if coordinates is None:
             coordinates = "asymmetric" if mode == "nearest" else "half_pixel"
-        return cls(x, tuple(sizes), mode, coordinates).out
+        return cls(x, tuple(as_dim(d) for d in sizes), mode, coordinates).out
 
     def infer(self) -> TensorType:
         check_choice("resize", "mode", self.mode, MODES)
@@ -87,25 +93,35 @@ class Resize(Block, name="hir.resize"):
             )
         for axis, size in enumerate(self.sizes, 2):
             old = self.x.shape[axis]
-            if size < 1:
-                raise ShapeError(f"resize: a size is at least 1, found {list(self.sizes)}")
-            if not isinstance(old, int):
-                raise ShapeError(f"resize: axis {axis} of {self.x.type} needs a static size")
-            if not old:
+            if surely_less(size, 1):
+                raise ShapeError(f"resize: a size is at least 1, found {listed(self.sizes)}")
+            if surely_less(old, 1):
                 raise ShapeError(f"resize: axis {axis} of {self.x.type} is empty")
         return self.x.type.with_shape((*self.x.shape[:2], *self.sizes))
 
     def expand(self) -> Value:
         x = self.x if self.mode == "nearest" else widened(self.x)
-        # What makes less of them first; of two alike the last, which costs the most an element.
-        old = (0, 0, *x.type.with_shape(x.shape[2:]).static_shape)
-        axes = sorted(enumerate(self.sizes, 2), key=lambda a: (a[1] / old[a[0]], -a[0]))
-        for axis, size in axes:
+        for axis, old, new in self._steps():
             if self.mode == "nearest":
-                x = _taken(x, axis, self._nearest(x.type.static_shape[axis], size))
-            elif size != x.shape[axis]:
-                x = self._interpolated(x, axis, size)
+                x = _taken(x, axis, old, self._nearest(old, new))
+            else:
+                x = self._interpolated(x, axis, old, new)
         return x.cast(to=self.x.dtype)
+
+    def _steps(self) -> list[tuple[int, int, int]]:
+        """The axes that change, with their sizes before and after: first those that make less of
+        the elements; of two alike the last, which costs the most an element."""
+        found: list[tuple[int, int, int]] = []
+        for axis, (old, new) in enumerate(zip(self.x.shape[2:], self.sizes, strict=True), 2):
+            if old == new:
+                continue
+            if not isinstance(old, int) or not isinstance(new, int):
+                raise ShapeError(
+                    f"resize: the places along axis {axis}, of {old} elements that become {new},"
+                    " are known once these are; bind them"
+                )
+            found.append((axis, old, new))
+        return sorted(found, key=lambda a: (a[2] / a[1], -a[0]))
 
     def _places(self, old: int, new: int) -> Array:
         """Where each new element is along the old axis."""
@@ -125,8 +141,7 @@ class Resize(Block, name="hir.resize"):
             return o * old // new
         return o * (old - 1) // max(new - 1, 1)
 
-    def _interpolated(self, x: Value, axis: int, new: int) -> Value:
-        old = x.type.static_shape[axis]
+    def _interpolated(self, x: Value, axis: int, old: int, new: int) -> Value:
         places = self._places(old, new)
         if self.mode == "linear":
             places = np.clip(places, 0, old - 1)
@@ -138,7 +153,7 @@ class Resize(Block, name="hir.resize"):
             index = np.clip(first + offset, 0, old - 1).astype(np.int64)
             shape = (new, *[1] * (x.rank - axis - 1))
             factor = Constant(weight.reshape(shape).astype(x.dtype.numpy)).out
-            part = _taken(x, axis, index) * factor
+            part = _taken(x, axis, old, index) * factor
             total = part if total is None else total + part
         assert total is not None
         return total
@@ -156,9 +171,9 @@ def _cubic(t: Array) -> dict[int, Array]:
     return {-1: far(t + 1), 0: near(t), 1: near(1 - t), 2: far(2 - t)}
 
 
-def _taken(x: Value, axis: int, index: Array) -> Value:
-    """The elements at some places along an axis; by a view where the places are regular."""
-    old = x.type.static_shape[axis]
+def _taken(x: Value, axis: int, old: int, index: Array) -> Value:
+    """The elements at some places along an axis, of ``old`` elements; by a view where the places
+    are regular."""
     if len(index) % old == 0 and (index == np.arange(len(index)) // (len(index) // old)).all():
         return repeat(x, len(index) // old, axis)
     step = int(index[1] - index[0]) if len(index) > 1 else 1

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import as_sizes, surely_differ
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -18,7 +19,7 @@ from rlx.ops.conv.window import Windows, check_counts, extent, view_of_windows
 from rlx.ops.movement.movement import listed
 from rlx.ops.pointwise.base import NUMERIC
 from rlx.ops.pointwise.cast import in_double
-from rlx.types import TensorType
+from rlx.types import Dim, TensorType
 
 __all__ = ["ConvWeights"]
 
@@ -88,7 +89,7 @@ class ConvWeights(Op, name="mir.conv_weights"):
             raise ShapeError(f"{self.short}: groups must be at least 1, found {self.groups}")
         for v in (x, g):
             channels = v.shape[1]
-            if isinstance(channels, int) and channels % self.groups:
+            if surely_differ(channels % self.groups, 0):
                 raise ShapeError(
                     f"{self.short}: {self.groups} groups do not divide {channels} channels"
                 )
@@ -100,14 +101,12 @@ class ConvWeights(Op, name="mir.conv_weights"):
         return Windows(self.taps, self.stride, self.low, self.dilation)
 
     @property
-    def high(self) -> tuple[int, ...]:
+    def high(self) -> tuple[Dim, ...]:
         """The places after each axis up to the end of the last window; negative: dropped."""
-        found: list[int] = []
+        found: list[Dim] = []
         for axis, (k, s, lo, d) in enumerate(zip(*self.windows, strict=True)):
             size, count = self.x.shape[2 + axis], self.g.shape[2 + axis]
-            places = (count - 1) * s + extent(k, d) - lo - size
-            assert isinstance(places, int), "the windows of a symbolic axis are at every place"
-            found.append(places)
+            found.append((count - 1) * s + extent(k, d) - lo - size)
         return tuple(found)
 
     def cost(self) -> Cost:
@@ -119,7 +118,7 @@ class ConvWeights(Op, name="mir.conv_weights"):
 
     def _sum(self, x: Array, g: Array) -> Array:
         before = [max(lo, 0) for lo in self.low]
-        after = [max(hi, 0) for hi in self.high]
+        after = [max(hi, 0) for hi in as_sizes(self.high)]
         x = np.pad(x, [(0, 0), (0, 0), *zip(before, after, strict=True)])
         x = x[:, :, *(slice(max(-lo, 0), None) for lo in self.low)]
         seen = view_of_windows(x, g.shape[2:], self.windows)

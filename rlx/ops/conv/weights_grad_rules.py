@@ -102,7 +102,7 @@ def _joined(parts: Sequence[Value]) -> Value:
     return Concat(_joined(parts[:half]), _joined(parts[half:]), parts[0].rank - 1).out
 
 
-def over_images(x: Value, g: Value, windows: Windows, high: tuple[int, ...], groups: int) -> Value:
+def over_images(x: Value, g: Value, windows: Windows, high: tuple[Dim, ...], groups: int) -> Value:
     """It is a conv over the images: they are the channels, g is the kernel, and stride and dilation
     change places. The groups of x become groups of such channels."""
     from rlx.ops.conv.conv import Conv

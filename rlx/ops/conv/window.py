@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlx.base.dims import surely_less
 from rlx.errors import GraphError, ShapeError
 from rlx.ir.op import Array
 from rlx.ops.movement.movement import listed
@@ -91,7 +92,7 @@ def padding_of(
     return low, high
 
 
-def check_counts(what: str, rank: int, **given: Sequence[int]) -> None:
+def check_counts(what: str, rank: int, **given: Sequence[Dim]) -> None:
     """ShapeError unless each attribute has one number for each of ``rank`` spatial axes; strides,
     dilations and taps are at least 1."""
     for name, numbers in given.items():
@@ -100,7 +101,7 @@ def check_counts(what: str, rank: int, **given: Sequence[int]) -> None:
                 f"{what}: {name} needs one number for each of {rank} spatial axes, found"
                 f" {listed(numbers)}"
             )
-        if name in ("stride", "dilation", "taps") and any(n < 1 for n in numbers):
+        if name in ("stride", "dilation", "taps") and any(surely_less(n, 1) for n in numbers):
             raise ShapeError(f"{what}: {name} must be at least 1, found {listed(numbers)}")
 
 
@@ -109,23 +110,16 @@ def extent(kernel: Dim, dilation: int) -> Dim:
     return (kernel - 1) * dilation + 1
 
 
-def window_count(what: str, size: Dim, taps: Dim, stride: int, dilation: int, places: int) -> Dim:
+def window_count(what: str, size: Dim, taps: Dim, stride: int, dilation: int, places: Dim) -> Dim:
     """How many windows fit into an axis of ``size`` elements with ``places`` places around it;
-    ShapeError if there is none."""
+    ShapeError if there is surely none."""
     room = size + places - extent(taps, dilation)
-    if isinstance(room, int):
-        if room < 0:
-            raise ShapeError(
-                f"{what}: a window of {extent(taps, dilation)} places (kernel {taps}, dilation"
-                f" {dilation}) does not fit into {size} elements with {places} places of padding"
-            )
-        return room // stride + 1
-    if stride == 1:
-        return room + 1
-    raise ShapeError(
-        f"{what}: the number of windows of stride {stride} over the symbolic dim {size} is no"
-        " polynomial of it; give the spatial dims as numbers"
-    )
+    if surely_less(room, 0):
+        raise ShapeError(
+            f"{what}: a window of {extent(taps, dilation)} places (kernel {taps}, dilation"
+            f" {dilation}) does not fit into {size} elements with {places} places of padding"
+        )
+    return room // stride + 1
 
 
 def view_of_windows(x: Array, counts: Sequence[int], windows: Windows) -> Array:

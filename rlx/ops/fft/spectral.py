@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rlx.base.dims import surely_less
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.attrs import to_array
 from rlx.ir.builders import located
@@ -50,8 +51,8 @@ def stft(
     w = _padded_window(window, n_fft, win_length)
     if center:
         x = _centered(x, n_fft // 2, pad_mode)
-    n = length_of(x)
-    if n < n_fft:
+    n = x.shape[-1]
+    if surely_less(n, n_fft):
         raise ShapeError(f"stft: a frame has n_fft = {n_fft} samples, the signal with its ends {n}")
     frames = framed(x, n_fft, hop, (n - n_fft) // hop + 1) * _like(w, x)
     real = not x.dtype.is_complex
@@ -121,8 +122,8 @@ def _centered(x: Value, side: int, mode: str) -> Value:
         return x.pad(ends, ends)
     if mode != "reflect":
         raise GraphError(f'stft: pad_mode is "reflect" or "constant", found {mode!r}')
-    if side >= length_of(x):
-        raise ShapeError(f"stft: {length_of(x)} samples cannot be mirrored {side} at an end")
+    if surely_less(x.shape[-1], side + 1):
+        raise ShapeError(f"stft: {x.shape[-1]} samples cannot be mirrored {side} at an end")
     return reflected(x, side)
 
 

@@ -19,6 +19,7 @@ from rlx.ops.indexing.gather import Gather
 from rlx.ops.indexing.index_modes import as_indices, check_integers, check_mode, position, positions
 from rlx.ops.indexing.scatter import Scatter
 from rlx.ops.movement.movement import axis_of, is_negative, listed
+from rlx.ops.reduction.reduce import as_value
 from rlx.types import Dim, TensorType, broadcast_shapes, i64
 
 __all__ = ["Position", "gather_nd", "joined", "put_along_axis", "scatter_nd", "take_along_axis"]
@@ -228,18 +229,14 @@ def joined(
     for n, (column, dim) in enumerate(zip(columns, dims, strict=True)):
         at = Position(column, (dim,), mode, axis + n, what).out
         if mode == "fill":
-            beyond = at.ge(_number(what, dim))
+            beyond = at.ge(_number(dim))
             outside = beyond if outside is None else outside.logical_or(beyond)
-        flat = at if flat is None else flat * _number(what, dim) + at
+        flat = at if flat is None else flat * _number(dim) + at
     assert flat is not None, "there is a column at least"
     if outside is not None:
-        flat = outside.where(_number(what, total), flat)
+        flat = outside.where(_number(total), flat)
     return flat, x.reshape([*x.shape[:axis], total, *x.shape[axis + len(columns) :]])
 
 
-def _number(what: str, dim: Dim) -> int:
-    if not isinstance(dim, int):
-        raise ShapeError(
-            f"{what}: the symbolic dim {dim} is one that coordinates count in; bind it first"
-        )
-    return dim
+def _number(dim: Dim) -> int | Value:
+    return dim if isinstance(dim, int) else as_value(dim)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.base.dims import SymDim
+from rlx.base.dims import SymDim, ceil_div, maximum, surely_less
 from rlx.errors import GraphError, ShapeError
 from rlx.ir.builders import located
 from rlx.ir.value import Value
@@ -142,9 +142,11 @@ def _place(i: int, dim: Dim, axis: int) -> Dim:
 def _range(s: slice, dim: Dim, axis: int) -> tuple[Dim, Dim, int]:
     """Start, size and step that a Python slice takes of an axis."""
     try:
-        start, stop, step = (
-            None if v is None else operator.index(v) for v in (s.start, s.stop, s.step)
+        start, stop = (
+            v if v is None or isinstance(v, SymDim) else operator.index(v)
+            for v in (s.start, s.stop)
         )
+        step = None if s.step is None else operator.index(s.step)
     except TypeError:
         raise GraphError(
             f"the bounds of a slice are integers known while the graph is built, found {s}; for an"
@@ -153,27 +155,22 @@ def _range(s: slice, dim: Dim, axis: int) -> tuple[Dim, Dim, int]:
     step = 1 if step is None else step
     if step == 0:
         raise ShapeError(f"axis {axis}: the step of a slice must not be 0")
-    if isinstance(dim, SymDim):
-        return _symbolic_range(start, stop, step, dim, axis)
+    if any(isinstance(d, SymDim) for d in (dim, start, stop)):
+        return _symbolic_range(start, stop, step, dim)
     taken = range(*slice(start, stop, step).indices(dim))
     return (taken.start, len(taken), step) if taken else (0, 0, 1)
 
 
 def _symbolic_range(
-    start: int | None, stop: int | None, step: int, dim: SymDim, axis: int
+    start: Dim | None, stop: Dim | None, step: int, dim: Dim
 ) -> tuple[Dim, Dim, int]:
     """The same along a symbolic dim: the bounds are taken as they are, and checked when it is
-    bound, since NumPy's clipping to the length cannot be written as a polynomial."""
-    if step == -1 and start is None and stop is None:
-        return dim - 1, dim, step
-    first: Dim = 0 if start is None else dim + start if start < 0 else start
-    last: Dim = dim if stop is None else dim + stop if stop < 0 else stop
-    length = last - first
-    if isinstance(length, int) and step > 0:
-        return first, max(0, -(-length // step)), step
-    if step != 1:
-        raise ShapeError(
-            f"axis {axis}: a step of {step} along the symbolic dim {dim} has no known size; bind"
-            f" the dim, or reshape it apart first"
-        )
-    return first, length, step
+    bound, for a size that is clipped to the length hides what it is equal to."""
+    first: Dim = 0 if step > 0 else dim - 1
+    last: Dim = dim if step > 0 else -1
+    if start is not None:
+        first = dim + start if surely_less(start, 0) else start
+    if stop is not None:
+        last = dim + stop if surely_less(stop, 0) else stop
+    size = ceil_div(last - first, step) if step > 0 else ceil_div(first - last, -step)
+    return first, maximum(0, size) if isinstance(size, int) else size, step

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rlx.base.dims import minimum
 from rlx.errors import DTypeError, FaultError, ShapeError
 from rlx.ir.lift import lift
 from rlx.ir.op import Array, Op
@@ -60,14 +61,8 @@ def check_matrices(op: Op, x: Value, *, square: bool = False) -> tuple[Dim, Dim]
 
 
 def least(op: Op, m: Dim, n: Dim) -> Dim:
-    """The smaller side of a matrix; ShapeError while that is not known."""
-    if m == n:
-        return m
-    if isinstance(m, int) and isinstance(n, int):
-        return min(m, n)
-    raise ShapeError(
-        f"{op.short}: which of the dims {m} and {n} is less is not known yet; bind them to numbers"
-    )
+    """The smaller side of a matrix."""
+    return minimum(m, n)
 
 
 class LinearAlgebra(Op):

@@ -48,7 +48,6 @@ class Qr(LinearAlgebra, name="mir.qr"):
     bads = (
         bad("3xf32", match="rank 2 or more", error=ShapeError),
         bad("2x2xf16", match="16 bits are too few", error=DTypeError),
-        bad("mx2xf32", match="is not known yet", error=ShapeError),
     )
 
     def infer(self) -> tuple[TensorType, TensorType]:

@@ -54,7 +54,6 @@ class Svd(LinearAlgebra, name="mir.svd"):
     bads = (
         bad("3xf32", match="rank 2 or more", error=ShapeError),
         bad("2x2xbf16", match="16 bits are too few", error=DTypeError),
-        bad("mx2xf32", match="is not known yet", error=ShapeError),
     )
 
     def infer(self) -> tuple[TensorType, TensorType, TensorType]:

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rlx.base.dims import maximum
 from rlx.ir.value import Value
 from rlx.ops.indexing.gather import Gather
 from rlx.ops.sugar import concat
+from rlx.types import Dim
 
 __all__ = ["framed", "overlapped", "reflected"]
 
@@ -20,17 +22,16 @@ def _pieces(size: int, hop: int) -> Iterator[tuple[int, int]]:
         yield block, min(hop, size - block * hop)
 
 
-def framed(x: Value, size: int, hop: int, count: int) -> Value:
+def framed(x: Value, size: int, hop: int, count: Dim) -> Value:
     """Frames of the last axis that begin ``hop`` samples apart: [..., count, size]."""
     pieces = list(_pieces(size, hop))
     blocks = count + len(pieces) - 1
     *batch, n = x.shape
-    assert isinstance(n, int)
     wanted = blocks * hop
-    if n < wanted:
-        x = x.pad([0] * x.rank, [*[0] * (x.rank - 1), wanted - n])
-    elif n > wanted:
-        x = x.narrow(-1, 0, wanted)
+    more = maximum(wanted - n, 0)
+    if more != 0:
+        x = x.pad([0] * x.rank, [*[0] * (x.rank - 1), more])
+    x = x.narrow(-1, 0, wanted)
     rows = x.reshape([*batch, blocks, hop])
     parts = [rows.narrow(-2, at, count).narrow(-1, 0, width) for at, width in pieces]
     return concat(parts, -1)
@@ -59,7 +60,6 @@ def reflected(x: Value, side: int) -> Value:
     if side == 0:
         return x
     n = x.shape[-1]
-    assert isinstance(n, int)
     back = np.arange(side - 1, -1, -1)
     left = Gather.build(x.narrow(-1, 1, side), back, axis=-1)
     right = Gather.build(x.narrow(-1, n - 1 - side, side), back, axis=-1)

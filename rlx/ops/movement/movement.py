@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx.base.dims import as_dim, exact_quotient
+from rlx.base.dims import as_dim, exact_quotient, surely_differ, surely_less
+from rlx.base.guards import deciding
 from rlx.errors import GraphError, ShapeError
 from rlx.ir.attrs import with_ranges
 from rlx.ir.op import Array, Op, attr, bad, operand, sample
@@ -63,8 +64,8 @@ def _spread(first: Any, more: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def is_negative(d: Dim) -> bool:
-    """Whether a dim is surely below zero; one that holds symbols is checked when they are bound."""
-    return isinstance(d, int) and d < 0
+    """Whether a dim is surely below zero; else it is checked when its symbols are bound."""
+    return surely_less(d, 0)
 
 
 def unravel(flat: Any, shape: Sequence[int]) -> list[Any]:
@@ -115,7 +116,7 @@ class Reshape(Op, name="mir.reshape"):
 
     def infer(self) -> TensorType:
         new = self.x.type.with_shape(self.shape)
-        if any(is_negative(d) for d in self.shape) or new.size != self.x.type.size:
+        if any(is_negative(d) for d in self.shape) or _many_others(new.size, self.x.type.size):
             raise ShapeError(
                 f"reshape: {listed(self.x.shape)} has {self.x.type.size} elements and cannot become"
                 f" {listed(self.shape)} ({new.size})"
@@ -145,6 +146,15 @@ class Reshape(Op, name="mir.reshape"):
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         (x,) = operands
         return self.with_operands([x], shape=(x.shape[0], *self.shape)).out
+
+
+def _many_others(new: Dim, old: Dim) -> bool:
+    """Whether a shape has another number of elements. Polynomials that differ do; what holds
+    quotients may be equal for some sizes, and is checked when they are known."""
+    if new == old:
+        return False
+    polynomial = all(isinstance(n, int) or not n.depth for n in (new, old))
+    return (polynomial and deciding() is None) or surely_differ(new, old)
 
 
 def _remaining(x: Value, known: Sequence[Dim]) -> Dim:

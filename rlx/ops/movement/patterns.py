@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlx.base.dims import as_dim
+from rlx.base.dims import as_dim, maximum, minimum
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.value import Value
+from rlx.ops.indexing.gather import Gather
 from rlx.ops.movement.constant import Iota
 from rlx.ops.movement.movement import DimLike, axis_of
 from rlx.ops.movement.slicing import Pad, Slice
+from rlx.ops.reduction.reduce import as_value
 from rlx.types import Dim, DType, i64
 
 __all__ = ["diag", "diagonal", "eye", "one_hot", "trace", "tri", "tril", "triu"]
@@ -85,10 +87,11 @@ def diagonal(x: Value, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value
     others = [i for i in range(x.rank) if i not in (first, second)]
     x = x.transpose([*others, first, second])
     *lead, n, m = x.shape
-    if not isinstance(n, int) or not isinstance(m, int):
-        raise ShapeError(f"diagonal: the matrices of {x.type} have a symbolic dim; bind it first")
-    size = max(0, min(n, m - offset) if offset >= 0 else min(n + offset, m))
-    start = 0 if not size else offset if offset >= 0 else -offset * m
+    size = maximum(0, minimum(n, m - offset) if offset >= 0 else minimum(n + offset, m))
+    start = minimum(offset if offset >= 0 else -offset * m, n * m)
+    if not isinstance(m, int):  # the distance of two elements is known when it is bound
+        numbers = Iota((size,), 0, i64).out * as_value(m + 1) + as_value(start)
+        return Gather.build(x.reshape([*lead, n * m]), numbers, axis=-1, mode="clip")
     # One element after the other lies a row and a column further on.
     flat = x.reshape([*lead, n * m])
     places = [*[0] * len(lead), start], [*lead, size], [*[1] * len(lead), m + 1]

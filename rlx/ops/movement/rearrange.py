@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import SymDim, surely_differ
 from rlx.errors import GraphError, ShapeError
 from rlx.ir.lift import promoted
 from rlx.ir.op import Array, Op, attr, bad, operand, sample
@@ -163,11 +164,18 @@ def roll(x: Value, shift: Sequence[int] | int, axis: Sequence[int] | int | None 
         raise ShapeError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
     for distance, one in zip(shifts, axes, strict=True):
         at = axis_of(one, x.rank, "roll")
-        size = _length("roll", x, at)
-        by = distance % size if size else 0
-        if by:
-            x = concat([x.narrow(at, size - by, by), x.narrow(at, 0, size - by)], at)
+        by = _turned(distance, x.shape[at])
+        if isinstance(by, SymDim) or by:
+            x = concat([x.narrow(at, x.shape[at] - by, by), x.narrow(at, 0, x.shape[at] - by)], at)
     return x
+
+
+def _turned(distance: int, size: Dim) -> Dim:
+    """The elements that come back at the start; a symbolic axis is longer than the distance, which
+    is checked when it is bound."""
+    if isinstance(size, int):
+        return distance % size if size else 0
+    return distance if distance >= 0 else size + distance
 
 
 def moveaxis(x: Value, source: Sequence[int] | int, destination: Sequence[int] | int) -> Value:
@@ -264,11 +272,33 @@ def _ends(x: Value, n: Sequence[DimLike] | int, mode: str) -> list[int]:
 
 def _pad_axis(x: Value, axis: int, ends: tuple[int, int], mode: str) -> Value:
     """By pieces: the stretches of the padded axis in which places go up, go down or stay."""
-    size = _length("pad", x, axis)
+    size = x.shape[axis]
+    if isinstance(size, SymDim):
+        return _pad_symbolic(x, axis, ends, mode)
     if not size:
         raise ShapeError(f"pad: axis {axis} of {listed(x.shape)} is empty, and mode is {mode!r}")
     places = np.pad(np.arange(size), ends, mode=mode)  # type: ignore[call-overload]
     return concat([_stretch(x, axis, p) for p in _stretches(places.tolist())], axis)
+
+
+def _pad_symbolic(x: Value, axis: int, ends: tuple[int, int], mode: str) -> Value:
+    """The same along a symbolic axis, which has more elements than each end: that is checked when
+    it is bound."""
+    low, high = ends
+    size = x.shape[axis]
+    inner = 1 if mode == "reflect" else 0  # the outermost element comes once
+
+    def edge(at: Dim, count: int) -> Value:
+        if mode == "edge":
+            shape = [count if n == axis else d for n, d in enumerate(x.shape)]
+            return x.narrow(axis, 0 if at == 0 else size - 1, 1).expand(shape)
+        if mode == "wrap":
+            return x.narrow(axis, size - count if at == 0 else 0, count)
+        first = inner if at == 0 else size - inner - count
+        return Flip.build(x.narrow(axis, first, count), axis)
+
+    before = [edge(0, low)] if low else []
+    return concat([*before, x, *([edge(size, high)] if high else [])], axis)
 
 
 def _stretches(places: list[int]) -> list[list[int]]:
@@ -300,7 +330,7 @@ def space_to_depth(x: Value, block: int) -> Value:
     channels, those of a place in the block together, as in ONNX."""
     n, c, h, w = _image("space_to_depth", x, block)
     for d in (h, w):
-        if isinstance(d, int) and d % block:
+        if surely_differ(d % block, 0):
             raise ShapeError(f"space_to_depth: {listed(x.shape)} is not made of blocks of {block}")
     parts = x.reshape([n, c, h // block, block, w // block, block])
     mixed = parts.transpose(0, 3, 5, 1, 2, 4)
@@ -313,7 +343,7 @@ def depth_to_space(x: Value, block: int, mode: str = "DCR") -> Value:
     n, deep, h, w = _image("depth_to_space", x, block)
     if mode not in ("DCR", "CRD"):
         raise GraphError(f'depth_to_space: mode is "DCR" or "CRD", found {mode!r}')
-    if isinstance(deep, int) and deep % (block * block):
+    if surely_differ(deep % (block * block), 0):
         raise ShapeError(
             f"depth_to_space: {deep} channels are no multiple of {block * block} (block {block})"
         )

@@ -324,7 +324,7 @@ class Pad(Op, name="mir.pad"):
 
 
 def _refuse_negative(low: Sequence[Any], high: Sequence[Any], interior: Sequence[Any]) -> None:
-    if any(is_negative(n) for n in (*low, *high, *interior)):
+    if any(is_negative(n) for n in (*low, *high, *interior) if not isinstance(n, str)):
         raise ShapeError(
             f"pad: negative padding (low {listed(low)}, high {listed(high)}, interior"
             f" {listed(interior)}); take a slice to drop elements"

@@ -160,9 +160,10 @@ class GatedDeltaNet(Stateful, name="mir.gated_delta_net"):
         3.3 of the paper; the state goes from chunk to chunk."""
         rows, steps, h, n = q.shape
         m = v.shape[3]
-        if not isinstance(steps, int):
+        if not isinstance(steps, int) or not isinstance(n, int):
             raise ShapeError(
-                f"{self.short}: its derivative needs a known S, found {steps}; bind it"
+                f"{self.short}: its derivative needs a known S and N, found {steps} and {n}; bind"
+                " them"
             )
         size = min(CHUNK, 1 << max(0, steps - 1).bit_length())
         q, k, v, g, beta = (_chunks(widened(x), size) for x in (q, k, v, g, beta))
@@ -183,7 +184,7 @@ class GatedDeltaNet(Stateful, name="mir.gated_delta_net"):
             s = since[:, :, c, -1:] * s + (k * left)[:, :, c].T.matmul(u)
         if not parts:
             return zeros(self.v.shape, self.v.dtype), s
-        o = concat(parts, 2)[:, :, :steps] * (1.0 / math.sqrt(n if isinstance(n, int) else 1))
+        o = concat(parts, 2)[:, :, :steps] * (1.0 / math.sqrt(n))
         return o.transpose((0, 2, 1, 3)).cast(to=self.v.dtype), s
 
 

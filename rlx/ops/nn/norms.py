@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from rlx.base.dims import surely_differ
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.op import attr, bad, operand, optional, sample
 from rlx.ir.value import Value
@@ -95,7 +96,7 @@ class GroupNorm(Channels, name="hir.group_norm"):
     def infer(self) -> TensorType:
         self.check_channels(gamma=self.gamma, beta=self.beta)
         channels, groups = self.x.shape[1], self.num_groups
-        if groups < 1 or (isinstance(channels, int) and channels % groups):
+        if groups < 1 or surely_differ(channels % groups, 0):
             raise ShapeError(f"group_norm: {channels} channels make no {groups} groups")
         return self.x.type
 

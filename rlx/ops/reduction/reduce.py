@@ -338,8 +338,12 @@ def _mean(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
 
 def _count(node: Reduce, dt: DType) -> Value | float:
     """How many elements each fold has: a number, or a Value where a dim is symbolic."""
-    folded = node.x.type.with_shape(node.x.shape[a] for a in node.axes)
-    if isinstance(folded.size, int):
-        return float(folded.size)
-    one = Constant(np.ones((), np.int64)).out.expand(folded.shape)
-    return ReduceSum(one, tuple(range(folded.rank)), False).out.cast(to=dt)
+    size = node.x.type.with_shape(node.x.shape[a] for a in node.axes).size
+    return float(size) if isinstance(size, int) else as_value(size).cast(to=dt)
+
+
+def as_value(d: Dim) -> Value:
+    """A dim, which is not negative, as an i64 scalar: of a symbolic one as many ones are summed."""
+    if isinstance(d, int):
+        return Constant(np.asarray(d, np.int64)).out
+    return ReduceSum(Constant(np.ones((), np.int64)).out.expand([d]), (0,), False).out

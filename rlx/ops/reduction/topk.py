@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import surely_less
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.op import Array, Cost, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -60,7 +61,7 @@ class TopK(Ordering, name="mir.topk"):
         if self.x.dtype not in NUMERIC:
             raise DTypeError(f"topk orders floats or integers, found {self.x.dtype}")
         n = self.x.shape[axis]
-        if self.k < 0 or (isinstance(n, int) and self.k > n):
+        if self.k < 0 or surely_less(n, self.k):
             raise ShapeError(f"topk: cannot take {self.k} of the {n} elements of axis {axis}")
         out = self.x.type.with_shape((*self.x.shape[:axis], self.k, *self.x.shape[axis + 1 :]))
         return out, out.with_dtype(i64)

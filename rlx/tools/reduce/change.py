@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import RlxError, ShapeError
+from rlx.ir.attrs import DIMS, OFFSETS
 from rlx.ir.graph import Graph, topological
 from rlx.ir.interpreter import evaluate
 from rlx.ir.op import Op, located
@@ -196,7 +197,7 @@ class _Rebuild:
         found: dict[str, Any] = {}
         for a in op.attr_fields:
             value = op.attrs[a.name]
-            if a.kind == "tuple[Dim, ...]":
+            if a.kind in (DIMS, OFFSETS):
                 found[a.name] = tuple(self.change.sizes.get(d, d) for d in value)
             elif a.kind == "DType":
                 found[a.name] = self.change.dtypes.get(value, value)

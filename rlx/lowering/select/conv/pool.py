@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from rlx.base.dims import as_sizes
 from rlx.kernels.conv import pool
 from rlx.kernels.conv.pool import MOST_TAPS, PoolBackConfig, PoolShape
 from rlx.lowering.region import Region
@@ -64,7 +65,7 @@ _WHAT: dict[str, Literal["max", "indices", "mean"]] = {
 def _shape(node: MaxPool | MaxPoolIndices | MeanPool) -> PoolShape:
     x, out = node.x.type.static_shape, node.out.type.static_shape
     taps, stride, low, dilation = node.windows
-    begin, end = node.counted if isinstance(node, MeanPool) else (low, low)
+    begin, end = map(as_sizes, node.counted) if isinstance(node, MeanPool) else (low, low)
     return PoolShape(
         math.prod(x[:2]), triple(x[2:], 1), triple(out[2:], 1), triple(taps, 1),
         triple(stride, 1), triple(low, 0), triple(dilation, 1), triple(begin, 0), triple(end, 1),
