@@ -30,6 +30,7 @@ settings.load_profile("same")
 
 _folder = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 _missed = pytest.StashKey[list[str]]()
+_heading = pytest.StashKey[str]()
 _numbers = itertools.count()
 
 
@@ -71,18 +72,28 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(config, "workeroutput", None)
     if output is not None:
         output["refusals"] = (TOO_LATE, sorted(raise_sites.seen))
-    elif _is_whole(config) and session.testscollected and not session.testsfailed:
-        # Where tests failed, what they did not reach says nothing.
+    elif _is_whole(config) and session.testscollected:
         missed = every_refusal.missed(raise_sites.seen)
         config.stash[_missed] = [f"not watched: {module}" for module in TOO_LATE] + missed
-        if config.stash[_missed]:
+        config.stash[_heading] = _heading_of(session)
+        if config.stash[_missed] and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _heading_of(session: pytest.Session) -> str:
+    """What the list of refusals is, or may be, of a session as it ended."""
+    heading = "refusals that no test provokes"
+    if session.exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        return f"{heading}: not all tests ran, and those may provoke the rest"
+    if session.testsfailed:
+        return f"{heading}, but for what the {session.testsfailed} that failed would have"
+    return heading
 
 
 def _is_whole(config: pytest.Config) -> bool:
     """Whether all tests were asked for: a part of them cannot be judged."""
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    narrowed = any(config.getoption(o) for o in ("keyword", "deselect", "collectonly", "lf"))
+    narrowed = any(config.getoption(o, None) for o in ("keyword", "deselect", "collectonly", "lf"))
     return whole and not narrowed
 
 
@@ -91,7 +102,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     a session."""
     missed = terminalreporter.config.stash.get(_missed, [])
     if missed:
-        terminalreporter.section("refusals that no test provokes", red=True)
+        terminalreporter.section(terminalreporter.config.stash[_heading], red=True)
         for line in missed:
             terminalreporter.write_line(line)
     budget = Path(__file__).with_name("budget.toml").read_text(encoding="utf-8")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import pytest
 
 from rlx.ir.graph import Graph
 from rlx.ir.interpreter import evaluate
 from rlx.ir.op import Op
 from rlx.ops import rules
 from rlx.types import bool_, c64, f16, f32, i32
+from support.per_op import each_op
 from support.samples import Array, Case, cases, run
 from support.tolerances import assert_close
 
@@ -35,7 +35,7 @@ def patterns(node: Op) -> Iterator[list[bool]]:
         yield [i in s for i in range(len(node.operands))]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@each_op(CASES)
 def test_batch_rule_is_a_loop(case: Case) -> None:
     for batched in patterns(case.node()):
         check(case, batched)
@@ -75,7 +75,7 @@ def check(case: Case, batched: list[bool]) -> None:
         assert_close(found, np.stack(rows))
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.number == 0], ids=str)
+@each_op(c for c in CASES if c.number == 0)
 def test_a_batch_of_nothing_has_the_results_axes(case: Case) -> None:
     """Of each operand alone: a Jacobian by an operand without elements makes such a batch."""
     node = case.node()

@@ -19,6 +19,7 @@ from rlx.ir.op import Op
 from rlx.ir.value import Value
 from support import ad
 from support.derived import SMOOTH
+from support.per_op import each_op
 from support.samples import Case, cases, run
 from support.tolerances import STEP, assert_derivative
 
@@ -116,7 +117,7 @@ def dot(xs: Sequence[Array], ys: Sequence[Array]) -> float:
     return float(sum(np.sum(x * y).real for x, y in zip(xs, ys, strict=True)))
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@each_op(CASES)
 def test_jvp_is_the_directional_derivative(case: Case) -> None:
     p = Point(case)
     for tangents in p.patterns():
@@ -125,7 +126,7 @@ def test_jvp_is_the_directional_derivative(case: Case) -> None:
             assert_derivative(a, b)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@each_op(CASES)
 def test_vjp_is_the_adjoint(case: Case) -> None:
     """<u, J t> = <J^T u, t>, with J t once from differences and once from the jvp rule."""
     for seed in range(2):
@@ -141,7 +142,7 @@ def test_vjp_is_the_adjoint(case: Case) -> None:
             np.testing.assert_allclose(dot(grads, moved), dot(u, forward), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("case", TWICE, ids=str)
+@each_op(TWICE)
 def test_second_derivatives(case: Case) -> None:
     """The vjp's own derivatives, and the jvp's, in both modes; of what expands, whose ops have been
     through this, the vjp's alone."""
@@ -164,7 +165,7 @@ def test_second_derivatives(case: Case) -> None:
         assert_derivative(dot(back, t), dot([p.feeds[w] for w in weights], expected))
 
 
-@pytest.mark.parametrize("case", REFUSED, ids=str)
+@each_op(REFUSED)
 def test_what_is_refused(case: Case) -> None:
     """No derivative of an order that the sample says is not there passes for zero."""
     p = Point(case)
@@ -184,7 +185,7 @@ def test_what_is_refused(case: Case) -> None:
                 way(outputs)
 
 
-@pytest.mark.parametrize("case", FLAT, ids=str)
+@each_op(FLAT)
 def test_what_is_declared_flat(case: Case) -> None:
     """An op of floats that is not differentiable is constant around every point but its jumps."""
     p = Point(case)

@@ -10,6 +10,7 @@ import pytest
 
 from rlx.ir.interpreter import evaluate
 from rlx.ir.op import Bad, Op, placeholders, type_of
+from support.per_op import each_op
 from support.samples import Case, cases, op_classes, run
 from support.tolerances import assert_close
 
@@ -19,7 +20,7 @@ COMPOSITES = [c for c in CASES if c.op.composite() and hasattr(c.op, "reference"
 BADS = [(op, b) for op in OPS for b in op.bads]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@each_op(CASES)
 def test_reference_has_the_inferred_types(case: Case) -> None:
     node, arrays = case.node(), case.arrays()
     if not hasattr(node, "reference"):
@@ -36,7 +37,7 @@ def test_reference_has_the_inferred_types(case: Case) -> None:
         np.testing.assert_array_equal(a, b, "the reference wrote into its operand")
 
 
-@pytest.mark.parametrize("case", COMPOSITES, ids=str)
+@each_op(COMPOSITES)
 def test_expansion_means_what_the_reference_says(case: Case) -> None:
     node, arrays = case.node(), case.arrays()
     out = node.expand()
