@@ -6,8 +6,9 @@ of each.
 A device's compiler takes a tenth of a second to start and some hundredths for a kernel, so that
 many cases make one program. There are three sets of cases. The *turning* one, which every run of
 the tests takes, has every op on every target, and every element type that it takes, and every
-sample, on one of those that run here. The *covering* one has all the types on every target, and is
-what ``docs/gpu_support.md`` tells of; the *full* one has every sample with every type.
+sample, on one of those that run here; of a few ops on each. The *covering* one has all the types on
+every target, and is what ``docs/gpu_support.md`` tells of; the *full* one has every sample with
+every type.
 """
 
 from __future__ import annotations
@@ -79,6 +80,9 @@ STANDS = {
 }  # fmt: skip
 """Of a target whose driver takes long, the ops that run in the turning set: they need every kernel
 family and every type of storage. The driver's compiler alone is asked about the others."""
+
+EVERYWHERE = ("mir.gather", "mir.softmax", "mir.where")
+"""Ops that need every form of kernel: each target's turning set has all their types and samples."""
 
 SEEDS = ((0, False), (1, True))
 """Runs of a program: seeds, and whether some floats are nan, infinite or zero."""
@@ -218,6 +222,8 @@ def _turning(target: str) -> list[Case]:
     turns = [t for t in runnable() if t not in STANDS]
 
     def turn(op: str) -> tuple[int, int]:
+        if op in EVERYWHERE:
+            return gpu_targets().index(target), 1
         # Where there are devices that are not slow at it, they take all of it.
         takers = [t for t in turns if op not in SLOW.get(t, ())] or turns
         if target in takers:

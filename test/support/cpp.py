@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 import sys
@@ -30,9 +31,13 @@ def run(*command: str | Path) -> str:
 
 
 def cmake_build(source: Path, name: str, *options: str) -> Path:
-    """Configure and build a project in build/NAME; again after no change takes no time."""
+    """Configure and build a project in build/NAME, one process at a time; again after no change
+    takes no time."""
     build = ROOT / "build" / name
+    build.mkdir(parents=True, exist_ok=True)
     ninja = f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}"
-    run(tool("cmake"), "-G", "Ninja", "-S", source, "-B", build, ninja, *options)
-    run(tool("cmake"), "--build", build)
+    with (build / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        run(tool("cmake"), "-G", "Ninja", "-S", source, "-B", build, ninja, *options)
+        run(tool("cmake"), "--build", build)
     return build

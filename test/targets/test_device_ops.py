@@ -1,7 +1,6 @@
-"""Every op on the software devices of GPU APIs, against the interpreter.
-
-A device's compiler takes seconds for the kernels of an op: the first test takes a few ops that need
-every form of kernel, the slow one all of them.
+"""Every op with all its samples and types on the software devices of GPU APIs, against the
+interpreter. A device's compiler takes seconds for the kernels of an op: each session has a part of
+this in ``test/conformance``.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import rlx
 from rlx.compiler.driver import compile_program
 from rlx.errors import UnsupportedError
 from rlx.ir.interpreter import interpret
-from rlx.ir.op import Op, op_class
+from rlx.ir.op import Op
 from rlx.targets import find_target
 from support.device import APIS, compiled
 from support.op_graphs import OpGraph
@@ -53,12 +52,6 @@ def agrees(api: str, op: type[Op], dispatch: str) -> None:
             assert_close(a, b)
         except AssertionError as e:
             pytest.fail(f"{case}: {e}")
-
-
-@pytest.mark.parametrize("api", APIS)
-@pytest.mark.parametrize("name", ["mir.where", "mir.softmax", "mir.gather"])
-def test_some_ops_agree_with_the_interpreter(name: str, api: str) -> None:
-    agrees(api, op_class(name), "native")
 
 
 @pytest.mark.slow
