@@ -209,6 +209,7 @@ def test_the_examples_of_a_page_run(name: str) -> None:
 
 
 FRAGMENTS = {
+    "quantization": "",
     "precision": """
 import rlx
 from rlx.types import bf16, f32, i8, u8

@@ -30,10 +30,10 @@ FUNCTION_LINES = 60
 
 LAYERS = {
     "rlx": (
-        "errors", "base", "_mlir", "knobs", "tracing", "types", "ir", "schedule", "ops", "optim",
-        "random", "linalg", "custom", "sparse", "splat", "text", "precision", "autodiff",
+        "errors", "base", "_mlir", "knobs", "tracing", "types", "ir", "schedule", "quant", "ops",
+        "optim", "random", "linalg", "custom", "sparse", "splat", "text", "precision", "autodiff",
         "dialects", "codegen", "kernels", "targets", "lowering", "runtime", "compiler", "inspect",
-        "view", "compat", "bench", "opt", "driver", "quant", "roofline", "models", "frontends",
+        "view", "compat", "bench", "opt", "driver", "roofline", "models", "frontends",
         "training", "prelude", "tools",
     ),
     "rlx.kernels": (

@@ -222,6 +222,13 @@ def gpu_support_page() -> str:
     return support_page.page(DOCS / "gpu_support.json")
 
 
+def quantization_page() -> str:
+    """The schemes, with what they lose."""
+    from rlx.tools import quant_page
+
+    return quant_page.page()
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "ops.md": ops_page,
     "derivatives.md": derivatives_page,
@@ -229,6 +236,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "names.md": names_page,
     "onnx.md": onnx_page,
     "gpu_support.md": gpu_support_page,
+    "quantization.md": quantization_page,
 }
 """The generated pages, by file."""
 

@@ -132,8 +132,11 @@ AREAS: dict[str, dict[str, Name]] = {
         ),
         **{
             name: Name(f"rlx.quant:{name}", "not there yet: using it is an UnsupportedError")
-            for name in ("QuantScheme", "QuantMap", "CalibrationRecord")
+            for name in ("QuantMap", "CalibrationRecord")
         },
+        "QuantScheme": Name(
+            "rlx.quant:QuantScheme", "a row of `rlx.quant.schemes()`, found by either system's name"
+        ),
     },
     "Running": {
         **_same("rlx.runtime.session", "Session", "CompiledGraph"),

@@ -324,7 +324,6 @@ def test_precisions_and_policies() -> None:
 
 
 LATER: list[Callable[[], Any]] = [
-    lambda: rlx.QuantScheme("q4_k"),
     rlx.QuantMap,
     rlx.CalibrationRecord,
     rlx.quant.Calibrator,

@@ -1,4 +1,4 @@
-"""Quantisation. The names are there; graphs are not quantised yet."""
+"""Scales by running a graph. The names are there; graphs are not quantised yet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from rlx.errors import UnsupportedError
 from rlx.ir.builders import located, public
 
-__all__ = ["CalibrationRecord", "Calibrator", "QuantMap", "QuantScheme", "insert_q_dq"]
+__all__ = ["CalibrationRecord", "Calibrator", "QuantMap", "insert_q_dq"]
 
 
 def _missing(what: str) -> NoReturn:
@@ -21,11 +21,6 @@ class _NotYet:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         _missing(type(self).__name__)
-
-
-@public
-class QuantScheme(_NotYet):
-    """How the elements of a weight are packed. UnsupportedError: it is not there yet."""
 
 
 @public
