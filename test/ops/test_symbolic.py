@@ -33,7 +33,6 @@ NUMBERS = {"mir.attention", "mir.attention_grad", "hir.bert_layer"}
 
 GRADIENTS = {
     "hir.depthwise_conv1d_causal": "its taps",
-    "hir.resize": "the sizes that change",
     "mir.conv": "its taps",
     "mir.conv_transpose": "its taps",
     "mir.gated_delta_net": "the length",

@@ -24,6 +24,7 @@ from rlx.ir.replay import replay
 from rlx.ir.value import Value
 from rlx.ops.control.control import Control, WhileLoop
 from rlx.ops.movement.constant import Constant
+from rlx.ops.pointwise.binary import Maximum, Minimum
 from rlx.ops.sugar import concat
 from rlx.types import Dim, DType, Shape, SymDim, TensorType, dtype, i64
 
@@ -132,7 +133,8 @@ def _called(atom: Atom, one: Value, sizes: Mapping[Symbol, Value]) -> Value:
     args = [_computed(a, one, sizes) for a in atom.args]
     if atom.kind == "//":
         return args[0] // args[1]
-    return reduce(Value.minimum if atom.kind == "min" else Value.maximum, args)
+    pick = Minimum if atom.kind == "min" else Maximum
+    return reduce(lambda a, b: pick(a, b).out, args)
 
 
 class Evaluator:

@@ -14,7 +14,7 @@ import numpy as np
 from onnx import TensorProto
 
 from rlx.base.dim_bounds import least
-from rlx.base.dims import LimitError, exact_quotient
+from rlx.base.dims import LimitError, exact_quotient, maximum, minimum
 from rlx.errors import ShapeError
 from rlx.frontends.onnx.edges import is_symbolic
 from rlx.frontends.onnx.node import Node, full_name
@@ -83,14 +83,6 @@ def _equal(a: Dim, b: Dim) -> bool:
     raise _UnsureError
 
 
-def _larger(a: Dim, b: Dim) -> Dim:
-    return a if _at_least(a, b) else b if _not_less(b, a) else a
-
-
-def _smaller(a: Dim, b: Dim) -> Dim:
-    return b if _at_least(a, b) else a if _not_less(b, a) else b
-
-
 def _each(function: Callable[..., Any], kind: Any = object) -> Fold:
     """A function of dims, element by element."""
 
@@ -105,11 +97,20 @@ def _each(function: Callable[..., Any], kind: Any = object) -> Fold:
 
 
 def _quotient(a: Dim, b: Dim) -> Dim:
-    """Cut toward zero, as ONNX divides integers; one with symbols must come out even."""
-    if isinstance(a, SymDim) and b != 0:
-        return exact_quotient(a, b)
+    """Cut toward zero, as ONNX divides integers: with symbols where both are surely not negative,
+    or it comes out even."""
     if isinstance(a, int) and isinstance(b, int) and b:
         return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    if least(a) >= 0 and least(b) >= 1:
+        return a // b
+    if isinstance(a, SymDim) and b != 0:
+        return exact_quotient(a, b)
+    raise _UnsureError
+
+
+def _remainder(a: Dim, b: Dim) -> Dim:
+    if least(a) >= 0 and least(b) >= 1:
+        return a % b
     raise _UnsureError
 
 
@@ -192,8 +193,9 @@ FOLDS: dict[str, Fold] = {
     "Mul": _each(lambda a, b: a * b),
     "Div": _each(_quotient),
     "Neg": _each(lambda a: a * -1),
-    "Max": _each(_larger),
-    "Min": _each(_smaller),
+    "Mod": _each(_remainder),
+    "Max": _each(maximum),
+    "Min": _each(minimum),
     "Equal": _each(_equal, bool),
     "Less": _each(lambda a, b: not _not_less(a, b), bool),
     "Greater": _each(lambda a, b: not _not_less(b, a), bool),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,15 +12,17 @@ from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.op import Array, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.indexing.gather import Gather
-from rlx.ops.movement.constant import Constant
+from rlx.ops.movement.constant import Constant, Iota
 from rlx.ops.movement.movement import DimLike, listed
 from rlx.ops.movement.rearrange import repeat
 from rlx.ops.nn.blocks import Block
 from rlx.ops.nn.heads import check_choice
 from rlx.ops.pointwise.cast import widened
-from rlx.types import Dim, TensorType
+from rlx.ops.pointwise.division import FloorDivide
+from rlx.ops.reduction.reduce import as_value
+from rlx.types import Dim, TensorType, i64
 
-__all__ = ["Resize"]
+__all__ = ["Resize", "interpolated"]
 
 CUBIC = -0.75
 """The slope parameter of the cubic kernel (R. Keys, 1981), PyTorch's and that of ONNX."""
@@ -102,26 +105,57 @@ class Resize(Block, name="hir.resize"):
     def expand(self) -> Value:
         x = self.x if self.mode == "nearest" else widened(self.x)
         for axis, old, new in self._steps():
-            if self.mode == "nearest":
-                x = _taken(x, axis, old, self._nearest(old, new))
+            if isinstance(old, int) and isinstance(new, int):
+                x = self._along(x, axis, old, new)
             else:
-                x = self._interpolated(x, axis, old, new)
+                x = self._along_symbol(x, axis, old, new)
         return x.cast(to=self.x.dtype)
 
-    def _steps(self) -> list[tuple[int, int, int]]:
+    def _steps(self) -> list[tuple[int, Dim, Dim]]:
         """The axes that change, with their sizes before and after: first those that make less of
-        the elements; of two alike the last, which costs the most an element."""
-        found: list[tuple[int, int, int]] = []
+        the elements; of two alike the last, which costs the most an element. Symbols come last."""
+        known: list[tuple[float, int, Dim, Dim]] = []
+        open_: list[tuple[int, Dim, Dim]] = []
         for axis, (old, new) in enumerate(zip(self.x.shape[2:], self.sizes, strict=True), 2):
             if old == new:
                 continue
-            if not isinstance(old, int) or not isinstance(new, int):
-                raise ShapeError(
-                    f"resize: the places along axis {axis}, of {old} elements that become {new},"
-                    " are known once these are; bind them"
-                )
-            found.append((axis, old, new))
-        return sorted(found, key=lambda a: (a[2] / a[1], -a[0]))
+            if isinstance(old, int) and isinstance(new, int):
+                known.append((new / old, -axis, old, new))
+            else:
+                open_.append((axis, old, new))
+        return [*((-axis, old, new) for _, axis, old, new in sorted(known)), *open_]
+
+    def _along(self, x: Value, axis: int, old: int, new: int) -> Value:
+        if self.mode == "nearest":
+            return _taken(x, axis, old, self._nearest(old, new))
+        places = self._places(old, new)
+        if self.mode == "linear":
+            places = np.clip(places, 0, old - 1)
+        first = np.floor(places)
+        t = places - first
+        taps = {0: 1 - t, 1: t} if self.mode == "linear" else _cubic(t)
+        parts: list[Value] = []
+        for offset, weight in taps.items():
+            index = np.clip(first + offset, 0, old - 1).astype(np.int64)
+            shape = (new, *[1] * (x.rank - axis - 1))
+            factor = Constant(weight.reshape(shape).astype(x.dtype.numpy)).out
+            parts.append(_taken(x, axis, old, index) * factor)
+        return _total(parts)
+
+    def _along_symbol(self, x: Value, axis: int, old: Dim, new: Dim) -> Value:
+        """The same where the sizes are known at run time: a place is a fraction of integers."""
+        o, last = Iota((new,), 0, i64).out, as_value(old) - 1
+        if self.coordinates == "align_corners":
+            number, by = o * last, (as_value(new) - 1).maximum(1)
+        elif self.coordinates == "asymmetric":
+            number, by = o * as_value(old), as_value(new)
+        else:
+            number, by = (o * 2 + 1) * as_value(old), as_value(new) * 2
+        if self.mode == "nearest":
+            return Gather.build(x, FloorDivide(number, by).out, axis, "clip")
+        if self.coordinates == "half_pixel":
+            number = number - as_value(new)
+        return interpolated(x, axis, (number, by), linear=self.mode == "linear")
 
     def _places(self, old: int, new: int) -> Array:
         """Where each new element is along the old axis."""
@@ -141,31 +175,39 @@ class Resize(Block, name="hir.resize"):
             return o * old // new
         return o * (old - 1) // max(new - 1, 1)
 
-    def _interpolated(self, x: Value, axis: int, old: int, new: int) -> Value:
-        places = self._places(old, new)
-        if self.mode == "linear":
-            places = np.clip(places, 0, old - 1)
-        first = np.floor(places)
-        t = places - first
-        taps = {0: 1 - t, 1: t} if self.mode == "linear" else _cubic(t)
-        total: Value | None = None
-        for offset, weight in taps.items():
-            index = np.clip(first + offset, 0, old - 1).astype(np.int64)
-            shape = (new, *[1] * (x.rank - axis - 1))
-            factor = Constant(weight.reshape(shape).astype(x.dtype.numpy)).out
-            part = _taken(x, axis, old, index) * factor
-            total = part if total is None else total + part
-        assert total is not None
-        return total
+
+def interpolated(x: Value, axis: int, place: tuple[Value, Value], *, linear: bool) -> Value:
+    """The elements at places along an axis, quotients of integers [new], interpolated linearly or
+    by cubic polynomials."""
+    number, by = place
+    last = as_value(x.shape[axis]) - 1
+    if linear:
+        number = number.maximum(0).minimum(last * by)
+    first = FloorDivide(number, by).out
+    t = (number - first * by).cast(to=x.dtype) / by.cast(to=x.dtype)
+    taps = {0: 1 - t, 1: t} if linear else _cubic(t)
+    parts: list[Value] = []
+    for offset, weight in taps.items():
+        index = (first + offset).maximum(0).minimum(last)
+        factor = weight.reshape((*number.shape, *[1] * (x.rank - axis - 1)))
+        parts.append(Gather.build(x, index, axis, "clip") * factor)
+    return _total(parts)
 
 
-def _cubic(t: Array) -> dict[int, Array]:
+def _total(parts: Sequence[Value]) -> Value:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _cubic(t: Any) -> dict[int, Any]:
     """The weights of the four elements around a place, t after the second of them."""
 
-    def near(d: Array) -> Array:
+    def near(d: Any) -> Any:
         return ((CUBIC + 2) * d - (CUBIC + 3)) * d * d + 1
 
-    def far(d: Array) -> Array:
+    def far(d: Any) -> Any:
         return ((CUBIC * d - 5 * CUBIC) * d + 8 * CUBIC) * d - 4 * CUBIC
 
     return {-1: far(t + 1), 0: near(t), 1: near(1 - t), 2: far(2 - t)}

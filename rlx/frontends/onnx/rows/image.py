@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,14 @@ from rlx.errors import ShapeError, UnsupportedError
 from rlx.frontends.onnx.node import Node, Rows, constant, scalar
 from rlx.frontends.onnx.rows.movement import pick
 from rlx.ir.value import Value
+from rlx.ops.conv.resize import CUBIC, interpolated
 from rlx.ops.indexing.gather import Gather
+from rlx.ops.movement.constant import Iota
 from rlx.ops.movement.movement import axis_of
 from rlx.ops.movement.slicing import Slice
+from rlx.ops.pointwise.division import FloorDivide
 from rlx.ops.pointwise.unary import Abs, Floor, Round
+from rlx.ops.reduction.reduce import as_value
 from rlx.types import Dim, SymDim, f32, i64
 
 __all__ = ["ROWS"]
@@ -36,6 +40,14 @@ class Axis:
     scale: float
     start: float
     end: float
+
+
+@frozen
+class OpenAxis:
+    """One axis of a resize whose old or new size is a symbol."""
+
+    old: Dim
+    new: Dim
 
 
 def _places(n: Node, kind: str, a: Axis) -> Array:
@@ -99,7 +111,7 @@ def _weights(n: Node, mode: str, a: Axis, places: Array) -> Array:
     return out
 
 
-def _axes_of(n: Node, x: Value, crops: bool) -> dict[int, Axis]:
+def _axes_of(n: Node, x: Value, crops: bool) -> dict[int, Axis | OpenAxis]:
     """The axes that change, with what they become."""
     axes = [axis_of(a, x.rank, "axes") for a in n.attr("axes", tuple(range(x.rank)))]
     count = len(axes)
@@ -113,11 +125,19 @@ def _axes_of(n: Node, x: Value, crops: bool) -> dict[int, Axis]:
     if given != count or len(roi) != 2 * count:
         raise ShapeError(f"resize: {count} axes need a size or scale each, found {given}")
     policy = n.attr("keep_aspect_ratio_policy", "stretch")
+    if not new and any(isinstance(d, SymDim) for d in old):
+        new = [_scaled(d, s) for d, s in zip(old, scales, strict=True)]
     ratios = [_ratio(*sizes) for sizes in zip(old, new, strict=True)] if new else scales
     if new and policy != "stretch":
-        ratios = [min(ratios) if policy == "not_larger" else max(ratios)] * count
-    found: dict[int, Axis] = {}
+        known = [_number(old[i]) if r is None else r for i, r in enumerate(ratios)]
+        ratios = [min(known) if policy == "not_larger" else max(known)] * count
+    found: dict[int, Axis | OpenAxis] = {}
     for i, (axis, ratio) in enumerate(zip(axes, ratios, strict=True)):
+        if ratio is None:
+            if crops or policy != "stretch":
+                _number(old[i])
+            found[axis] = OpenAxis(old[i], new[i])
+            continue
         ends = roi[i], roi[i + count]
         stays = ratio == 1 and (not new or policy != "stretch" or new[i] == old[i])
         if stays and (not crops or ends == (0, 1)):
@@ -130,9 +150,18 @@ def _axes_of(n: Node, x: Value, crops: bool) -> dict[int, Axis]:
     return found
 
 
-def _ratio(old: Dim, new: Dim) -> float:
-    """What an axis grows by; a symbolic dim stays as it is."""
-    return 1.0 if old == new else _number(new) / _number(old)
+def _ratio(old: Dim, new: Dim) -> float | None:
+    """What an axis grows by; None where that is known when its sizes are."""
+    if old == new:
+        return 1.0
+    return new / old if isinstance(old, int) and isinstance(new, int) else None
+
+
+def _scaled(d: Dim, scale: float) -> Dim:
+    """What an axis becomes; of a symbolic one a whole multiple, whose places are exact."""
+    if isinstance(d, int):
+        return int(np.floor(d * scale))
+    return d * int(scale) if scale == int(scale) else _number(d)
 
 
 def _number(d: Dim) -> int:
@@ -160,9 +189,14 @@ def resize(n: Node) -> Value:
 
 
 def _resized(
-    n: Node, x: Value, axes: dict[int, Axis], mode: str, coordinates: str, rounding: str,
+    n: Node,
+    x: Value,
+    axes: Mapping[int, Axis | OpenAxis],
+    mode: str,
+    coordinates: str,
+    rounding: str,
     fill: float,
-) -> Value:  # fmt: skip
+) -> Value:
     if mode not in ("nearest", "linear", "cubic") or rounding not in ROUNDINGS:
         raise UnsupportedError(
             f"its mode is {mode!r} by {rounding!r}; there are nearest, linear and cubic, and"
@@ -172,6 +206,9 @@ def _resized(
     out = x.cast(f32) if mode != "nearest" and x.dtype.bits < 32 else x
     outside: list[Value] = []
     for axis, a in axes.items():
+        if isinstance(a, OpenAxis):
+            out = _open(n, out, axis, a, mode, coordinates, rounding)
+            continue
         places = _places(n, coordinates, a)
         if mode == "nearest":
             out = pick(
@@ -188,6 +225,50 @@ def _resized(
     return out
 
 
+def _open(
+    n: Node, x: Value, axis: int, a: OpenAxis, mode: str, coordinates: str, rounding: str
+) -> Value:
+    """An axis whose sizes are known at run time: its places are quotients of integers."""
+    if any(n.attr(name, 0) for name in ("antialias", "exclude_outside")):
+        _number(a.old if isinstance(a.old, SymDim) else a.new)
+    o, old, new = Iota((a.new,), 0, i64).out, as_value(a.old), as_value(a.new)
+    kinds = {
+        "align_corners": lambda: (o * (old - 1), (new - 1).maximum(1)),
+        "asymmetric": lambda: (o * old, new),
+        "tf_half_pixel_for_nn": lambda: ((o * 2 + 1) * old, new * 2),
+    }
+    halves = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
+    if coordinates in kinds:
+        number, by = kinds[coordinates]()
+    elif coordinates in halves:
+        number, by = (o * 2 + 1) * old - new, new * 2
+        if coordinates == "pytorch_half_pixel":
+            number = number * new.gt(1).cast(i64)
+    else:
+        raise UnsupportedError(
+            f"its coordinates are {coordinates!r}; there are {', '.join([*halves, *kinds])}"
+        )
+    if mode == "nearest":
+        return Gather.build(x, _rounded(number, by, rounding), axis, "clip")
+    if not x.dtype.is_float:
+        raise UnsupportedError(f"it interpolates {x.dtype}; cast it to a float type")
+    if mode == "cubic" and n.attr("cubic_coeff_a", -0.75) != CUBIC:
+        _number(a.old if isinstance(a.old, SymDim) else a.new)
+    return interpolated(x, axis, (number, by), linear=mode == "linear")
+
+
+def _rounded(number: Value, by: Value, rounding: str) -> Value:
+    """A quotient of integers as one."""
+    if rounding == "floor":
+        return FloorDivide(number, by).out
+    if rounding == "ceil":
+        return -FloorDivide(-number, by).out
+    twice = by * 2
+    if rounding == "round_prefer_ceil":
+        return FloorDivide(number * 2 + by, twice).out
+    return -FloorDivide(by - number * 2, twice).out
+
+
 def _mixed(x: Value, axis: int, weights: Array) -> Value:
     """Each new element along an axis as a sum of old ones."""
     if not x.dtype.is_float:
@@ -199,11 +280,12 @@ def _mixed(x: Value, axis: int, weights: Array) -> Value:
 def upsample(n: Node) -> Value:
     x = n[0]
     scales = n.array(1).tolist() if n.version >= 9 else list(n.need("scales"))
-    axes = {
-        i: Axis(_number(old), int(np.floor(_number(old) * s)), s, 0, 1)
-        for i, (old, s) in enumerate(zip(x.shape, scales, strict=True))
-        if s != 1
-    }
+    axes: dict[int, Axis | OpenAxis] = {}
+    for i, (old, s) in enumerate(zip(x.shape, scales, strict=True)):
+        if isinstance(old, int):
+            axes |= {} if s == 1 else {i: Axis(old, int(np.floor(old * s)), s, 0, 1)}
+        elif s != 1:
+            axes[i] = OpenAxis(old, _scaled(old, s))
     return _resized(n, x, axes, n.attr("mode", "nearest"), "asymmetric", "floor", 0.0)
 
 

@@ -10,7 +10,7 @@ from rlx.errors import ModelError, ShapeError, UnsupportedError
 from rlx.frontends.onnx.node import Node, Result, Rows, constant
 from rlx.ir.value import Value
 from rlx.ops.indexing.gather import Gather
-from rlx.ops.movement.movement import Expand, Reshape, Transpose, axis_of, is_negative
+from rlx.ops.movement.movement import Expand, Reshape, Transpose, axis_of
 from rlx.ops.movement.slicing import Pad, Slice
 from rlx.ops.sugar import concat, split, squeeze
 from rlx.types import Dim, SymDim, broadcast_shapes, i64
@@ -111,14 +111,10 @@ def _cut(x: Value, axis: int, start: Dim, end: Dim, step: int) -> Value:
         if step < 0:
             return pick(x, axis, np.array(places, np.int64))
         return _box(x, axis, places.start, len(places), step)
-    if step != 1:
-        raise UnsupportedError(
-            f"a slice of step {step} along the symbolic dim {dim} has no known size; bind the dim"
-            " with dims={...}"
-        )
-    first = dim + start if is_negative(start) else start
-    last = dim if isinstance(end, int) and end >= _END else dim + end if is_negative(end) else end
-    return _box(x, axis, first, last - first, 1)
+    beyond = isinstance(end, int) and (end >= _END if step > 0 else end <= -_END)
+    before = isinstance(start, int) and (start <= -_END if step > 0 else start >= _END)
+    part = slice(None if before else start, None if beyond else end, step)
+    return x[(*[slice(None)] * axis, part)]
 
 
 def _box(x: Value, axis: int, start: Dim, size: Dim, step: int) -> Value:

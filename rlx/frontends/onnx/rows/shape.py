@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from rlx.base.dims import ceil_div
 from rlx.errors import ModelError, ShapeError, UnsupportedError
 from rlx.frontends.onnx.edges import is_symbolic, size_value
 from rlx.frontends.onnx.node import Node, Result, Rows, constant
@@ -53,10 +54,12 @@ def constant_of_shape(n: Node) -> Result:
 
 def ranged(n: Node) -> Result:
     if any(b is not None and is_symbolic(b) for b in map(n.known, range(3))):
-        (start,), (limit,), delta = n.dims(0), n.dims(1), n.ints(2)
-        if delta != [1]:
-            raise UnsupportedError(f"a range of step {delta[0]} over symbolic dims has no length")
-        counted = Iota((limit - start,), 0, i64).out
+        (start,), (limit,), (delta,) = n.dims(0), n.dims(1), n.ints(2)
+        if delta == 0:
+            raise ModelError("its step is 0, expected another number")
+        length = limit - start if delta > 0 else start - limit
+        counted = Iota((ceil_div(length, abs(delta)),), 0, i64).out
+        counted = counted if delta == 1 else counted * delta
         return counted if start == 0 else counted + size_value(start)
     first, last, step = (n.array(i).reshape(()) for i in range(3))
     if step == 0:

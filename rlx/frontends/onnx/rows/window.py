@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
+from rlx.base.dims import ceil_div, maximum, minimum
 from rlx.base.frozen import frozen
 from rlx.errors import UnsupportedError
-from rlx.frontends.onnx.node import Node, Result, Rows, constant, full, scalar
+from rlx.frontends.onnx.node import Node, Result, Rows, constant, scalar
 from rlx.frontends.onnx.rows.quantization import rounded
 from rlx.ir.value import Value
 from rlx.ops.conv.conv import Conv, ConvTranspose
@@ -19,25 +18,30 @@ from rlx.ops.indexing.scatter import Scatter
 from rlx.ops.movement.constant import Iota
 from rlx.ops.movement.slicing import Pad
 from rlx.ops.pointwise.unary import Abs
-from rlx.ops.reduction.reduce import ReduceMax, ReduceMean, ReduceSum
-from rlx.types import f32, i32, i64
+from rlx.ops.reduction.reduce import ReduceMax, ReduceMean, ReduceSum, as_value
+from rlx.types import Offset, f32, i32, i64
 
 __all__ = ["ROWS"]
 
 Ints = tuple[int, ...]
+Offsets = tuple[Offset, ...]
 
 
 @frozen
 class Window:
-    """A window that slides, with a number for each spatial axis; ``high`` includes the places that
-    ``ceil_mode`` adds, ``beyond`` of them."""
+    """A window that slides, with a number for each spatial axis; behind ``high`` lie the places
+    that ``ceil_mode`` adds, ``beyond``."""
 
     kernel: Ints
     stride: Ints
     dilation: Ints
-    low: Ints
-    high: Ints
-    beyond: Ints
+    low: Offsets
+    high: Offsets
+    beyond: Offsets
+
+    def begins(self) -> Ints:
+        """``low`` as numbers; UnsupportedError if it depends on a symbolic size."""
+        return _numbers(self.low)
 
 
 def _window(n: Node, kernel: Sequence[int]) -> Window:
@@ -46,10 +50,10 @@ def _window(n: Node, kernel: Sequence[int]) -> Window:
     stride = tuple(n.attr("strides", (1,) * rank))
     dilation = tuple(n.attr("dilations", (1,) * rank))
     pads: Ints = tuple(n.attr("pads", (0,) * (2 * rank)))
-    low: list[int] = list(pads[:rank])
-    high: list[int] = list(pads[rank:])
+    low: list[Offset] = list(pads[:rank])
+    high: list[Offset] = list(pads[rank:])
     kind = n.attr("auto_pad", "NOTSET")
-    beyond = [0] * rank
+    beyond: list[Offset] = [0] * rank
     ceil = bool(n.attr("ceil_mode", 0))
     sizes = n[0].shape[2:]
     for i, size in enumerate(sizes):
@@ -57,27 +61,28 @@ def _window(n: Node, kernel: Sequence[int]) -> Window:
         if kind == "VALID":
             low[i], high[i] = 0, 0
         elif kind in ("SAME_UPPER", "SAME_LOWER"):
-            count = -(-_static(size) // stride[i])
-            total = max((count - 1) * stride[i] + reach - _static(size), 0)
+            count = ceil_div(size, stride[i])
+            total = maximum((count - 1) * stride[i] + reach - size, 0)
             less, more = total // 2, total - total // 2
             low[i], high[i] = (less, more) if kind == "SAME_UPPER" else (more, less)
         if ceil:
-            room = _static(size) + low[i] + high[i] - reach
-            count = -(-room // stride[i]) + 1
+            room = size + low[i] + high[i] - reach
             # No window starts in the padding behind.
-            if (count - 1) * stride[i] >= _static(size) + low[i]:
-                count -= 1
-            beyond[i] = max((count - 1) * stride[i] - room, 0)
+            last = minimum(ceil_div(room, stride[i]), ceil_div(size + low[i], stride[i]) - 1)
+            beyond[i] = maximum(last * stride[i] - room, 0)
     return Window(tuple(kernel), stride, dilation, tuple(low), tuple(high), tuple(beyond))
 
 
-def _static(size: object) -> int:
-    if not isinstance(size, int):
-        raise UnsupportedError(
-            f"its windows along the symbolic dim {size} depend on its size; bind it with"
-            " dims={...}"
-        )
-    return size
+def _numbers(places: Sequence[Offset]) -> Ints:
+    found: list[int] = []
+    for d in places:
+        if not isinstance(d, int):
+            raise UnsupportedError(
+                f"where its windows begin depends on {' and '.join(sorted(d.symbols))}; bind it"
+                " with dims={...}"
+            )
+        found.append(d)
+    return tuple(found)
 
 
 def _biased(x: Value, bias: Value | None) -> Value:
@@ -92,7 +97,10 @@ def conv(n: Node) -> Value:
 
 def _conv(n: Node, x: Value, w: Value) -> Value:
     v = _window(n, w.type.static_shape[2:])
-    return Conv(x, w, v.stride, v.low, v.high, v.dilation, n.attr("group", 1)).out
+    low, high = v.low, v.high
+    if not all(isinstance(d, int) for d in low):
+        x, low, high = x.pad([0, 0, *low], [0, 0, *high]), (0,) * len(low), (0,) * len(low)
+    return Conv(x, w, v.stride, _numbers(low), high, v.dilation, n.attr("group", 1)).out
 
 
 def conv_integer(n: Node) -> Value:
@@ -134,33 +142,35 @@ def conv_transpose(n: Node) -> Value:
     pads: Ints = tuple(n.attr("pads", (0,) * (2 * rank)))
     wanted = list(n.attr("output_shape", ()))[-rank:]
     if not wanted and kind in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = [_static(d) * s for d, s in zip(x.shape[2:], stride, strict=True)]
-    low: list[int] = list(pads[:rank])
-    high: list[int] = list(pads[rank:])
+        wanted = [d * s for d, s in zip(x.shape[2:], stride, strict=True)]
+    low: list[Offset] = list(pads[:rank])
+    high: list[Offset] = list(pads[rank:])
     for i in range(rank):
         if kind == "VALID":
             low[i], high[i] = 0, 0
         if wanted:
             reach = (kernel[i] - 1) * dilation[i] + 1
-            total = (_static(x.shape[2 + i]) - 1) * stride[i] + more[i] + reach - wanted[i]
+            size = x.shape[2 + i]
+            total = (size - 1) * stride[i] + more[i] + reach - wanted[i]
             half = total // 2
             upper = kind == "SAME_UPPER"
             low[i], high[i] = (half, total - half) if upper else (total - half, half)
         high[i] -= more[i]
-    out = ConvTranspose(x, w, stride, tuple(low), tuple(high), dilation, n.attr("group", 1)).out
+    geometry = (stride, _numbers(low), tuple(high), dilation, n.attr("group", 1))
+    out = ConvTranspose(x, w, *geometry).out
     return _biased(out, n.optional(2))
 
 
 # -- pooling -------------------------------------------------------------------------------
 
 
-def _end(v: Window) -> Ints:
+def _end(v: Window) -> Offsets:
     return tuple(h + b for h, b in zip(v.high, v.beyond, strict=True))
 
 
 def max_pool(n: Node) -> list[Result]:
     x, v = n[0], _window(n, n.need("kernel_shape"))
-    how = (v.kernel, v.stride, v.low, _end(v), v.dilation)
+    how = (v.kernel, v.stride, v.begins(), _end(v), v.dilation)
     results: list[Result] = [MaxPool(x, *how).out]
     column_major = bool(n.attr("storage_order", 0))
     if n.wants(1):
@@ -171,26 +181,27 @@ def max_pool(n: Node) -> list[Result]:
 
 def _over_all(places: Value, x: Value, column_major: bool) -> Value:
     """Places within a channel as places within the whole tensor."""
-    sizes = x.type.static_shape[2:]
+    sizes = x.shape[2:]
+    whole = as_value(x.type.with_shape(sizes).size)
     if column_major:
-        left, turned, step = places, constant(0, i64), int(np.prod(sizes))
-        for size in reversed(sizes):
-            step //= size
+        left, turned, step = places, constant(0, i64), whole
+        for size in map(as_value, reversed(sizes)):
+            step = step / size
             rest = left / size
             turned, left = turned + (left - rest * size) * step, rest
         places = turned
     batch, channels = x.shape[:2]
-    number = Iota((batch, channels), 0, i64).out * channels + Iota((batch, channels), 1, i64).out
-    return places + number.reshape([batch, channels, *[1] * len(sizes)]) * int(np.prod(sizes))
+    number = Iota((batch, channels), 0, i64).out * as_value(channels)
+    number = number + Iota((batch, channels), 1, i64).out
+    return places + number.reshape([batch, channels, *[1] * len(sizes)]) * whole
 
 
 def mean_pool(n: Node) -> Value:
     x, v = n[0], _window(n, n.need("kernel_shape"))
     whole = bool(n.attr("count_include_pad", 0))
     if set(v.dilation) <= {1}:
-        return MeanPool(x, v.kernel, v.stride, v.low, v.high, v.beyond, whole).out
-    shape = (1, 1, *x.type.static_shape[2:])
-    counted = full(shape, 1, x.dtype)
+        return MeanPool(x, v.kernel, v.stride, v.begins(), v.high, v.beyond, whole).out
+    counted = constant(1, x.dtype).expand([1, 1, *x.shape[2:]])
     if whole:
         counted = counted.pad([0, 0, *v.low], [0, 0, *v.high], 1)
         counts = _sums(n, counted, Window(v.kernel, v.stride, v.dilation, (0,) * len(v.low),
@@ -204,9 +215,9 @@ def _sums(n: Node, x: Value, v: Window) -> Value:
     """The sum of every window of every channel."""
     batch, channels = x.shape[:2]
     n.spend(math.prod(v.kernel))
-    ones = constant(np.ones((1, 1, *v.kernel)), x.dtype)
+    ones = constant(1, x.dtype).expand([1, 1, *v.kernel])
     flat = x.reshape([batch * channels, 1, *x.shape[2:]])
-    out = Conv(flat, ones, v.stride, v.low, _end(v), v.dilation, 1).out
+    out = Conv(flat, ones, v.stride, v.begins(), _end(v), v.dilation, 1).out
     return out.reshape([batch, channels, *out.shape[2:]])
 
 
@@ -232,7 +243,7 @@ def max_unpool(n: Node) -> Value:
     rank = len(kernel)
     strides, pads = n.attr("strides", (1,) * rank), n.attr("pads", (0,) * (2 * rank))
     sizes = [
-        (_static(d) - 1) * s + k - lo - hi
+        (d - 1) * s + k - lo - hi
         for d, s, k, lo, hi in zip(
             x.shape[2:], strides, kernel, pads[:rank], pads[rank:], strict=True
         )
