@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from rlx.base.dims import Dim, SymDim, as_dim, bind_dim
+from rlx.base.dims import Dim, SymDim, as_dim, bind_dim, is_known, same_shape
 from rlx.base.frozen import frozen
 from rlx.errors import DTypeError, ShapeError, did_you_mean, shown
 
@@ -246,7 +246,7 @@ class TensorType:
         """The shape as ints; ShapeError if a dim is still symbolic."""
         out: list[int] = []
         for d in self.shape:
-            if not isinstance(d, int):
+            if not is_known(d):
                 raise ShapeError(f"{self} has the symbolic dim {d}; bind it with dims={{...}}")
             out.append(d)
         return tuple(out)
@@ -298,7 +298,7 @@ class TensorType:
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """The NumPy broadcast of shapes; symbolic dims broadcast only with themselves and with 1."""
-    if shapes and all([s == shapes[0] for s in shapes]):
+    if shapes and all([same_shape(s, shapes[0]) for s in shapes]):
         return shapes[0]
     rank = max((len(s) for s in shapes), default=0)
     out: list[Dim] = []

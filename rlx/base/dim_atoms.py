@@ -56,6 +56,14 @@ class Symbol(Atom):
         within = f"[{least}..{'' if most is None else most}]"
         super().__init__(name if within == "[0..]" else name + within, 0, 1, True)
 
+    @staticmethod
+    def inner(name: str) -> Symbol:
+        """A symbol of the compiler's own, whose name no user's dim can have."""
+        found = Symbol("inner")
+        found.name = name
+        Atom.__init__(found, name, 0, 1, True)
+        return found
+
     @property
     def has_range(self) -> bool:
         """Whether it was declared with a range."""

@@ -35,12 +35,30 @@ def least(d: Dim, known: Known | None = None, fuel: int = FUEL) -> Bound:
     """What a dim is at least, whatever the sizes are."""
     if isinstance(d, int):
         return d
-    best = _interval(d, known)[0]
+    best = max(_interval(d, known)[0], _from_corner(d, known))
     if fuel:
         for mono, c in d.terms:
             if len(mono) == 1 and isinstance(mono[0], Call):
                 best = max(best, _related(d, mono[0], c, known, fuel))
     return best
+
+
+def _from_corner(d: SymDim, known: Known | None) -> Bound:
+    """By what every symbol is above its least size: where no factor of that is below 0, as in
+    a*b - a with an a and a b of 1 or more, a dim is least where the symbols are."""
+    lows: dict[Symbol, int] = {}
+    if all(c > 0 for m, c in d.terms if m) or not all(c > 0 for m, c in d.terms if len(m) > 1):
+        return -math.inf
+    for mono, _ in d.terms:
+        for atom in mono:
+            if not isinstance(atom, Symbol):
+                return -math.inf
+            lows[atom] = int(_of_atom(atom, known)[0])
+    moved = d.bind({s.name: _alone(d, s) + low for s, low in lows.items()})
+    if isinstance(moved, int):
+        return moved
+    fixed = dict(moved.terms).get((), 0)
+    return fixed if all(c > 0 for m, c in moved.terms if m) else -math.inf
 
 
 def _related(d: SymDim, atom: Call, c: int, known: Known | None, fuel: int) -> Bound:
@@ -59,7 +77,7 @@ def _related(d: SymDim, atom: Call, c: int, known: Known | None, fuel: int) -> B
     return max(ways) if (atom.kind == "min") == (c < 0) else min(ways)
 
 
-def _alone(d: SymDim, atom: Call) -> SymDim:
+def _alone(d: SymDim, atom: Atom) -> SymDim:
     return type(d)({(atom,): 1})
 
 

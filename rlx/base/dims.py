@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeGuard, TypeVar
 
 from rlx.base import guards
 from rlx.base.dim_atoms import Atom, Call, Symbol
@@ -27,12 +27,16 @@ __all__ = [
     "as_dim",
     "as_size",
     "as_sizes",
+    "at_least",
     "bind_dim",
     "ceil_div",
+    "choose",
     "exact_quotient",
     "floor_div",
+    "is_known",
     "maximum",
     "minimum",
+    "same_shape",
     "surely_differ",
     "surely_less",
 ]
@@ -108,12 +112,16 @@ class SymDim:
     # -- arithmetic ------------------------------------------------------------------------
 
     def __add__(self, other: Dim) -> Dim:
+        if isinstance(other, float) and guards.deciding() is not None:
+            return _fraction(guards.size_of(self) + other)
         terms = dict(self.terms)
         for m, c in _terms(other):
             terms[m] = terms.get(m, 0) + c
         return _simplify(terms)
 
     def __mul__(self, other: Dim) -> Dim:
+        if isinstance(other, float) and guards.deciding() is not None:
+            return _fraction(guards.size_of(self) * other)
         terms: dict[Monomial, int] = {}
         factors = _terms(other)
         _bounded(terms=max(len(self.terms), len(factors)))
@@ -156,6 +164,13 @@ class SymDim:
     def __rdivmod__(self, other: int) -> tuple[Dim, Dim]:
         return _checked(other) // self, _checked(other) % self
 
+    def __truediv__(self, other: Any) -> float:
+        """A fraction is a number for good, as ``int(d)`` is."""
+        return guards.size_of(self) / float(other)
+
+    def __rtruediv__(self, other: Any) -> float:
+        return float(other) / guards.size_of(self)
+
     def __abs__(self) -> Dim:
         return maximum(self, -self)
 
@@ -182,10 +197,15 @@ class SymDim:
                 return True
         elif not isinstance(other, int):
             return False
-        return guards.deciding() is not None and guards.is_zero(self - other, self)
+        deciding = guards.deciding()
+        return deciding is not None and deciding.equal(self, other)
 
     def __hash__(self) -> int:
         return self._hash
+
+    def bit_length(self) -> int:
+        """That of its size, which then lies between two powers of 2."""
+        return guards.bit_length(self)
 
     def __index__(self) -> int:
         return guards.size_of(self)
@@ -206,6 +226,13 @@ class SymDim:
 
 
 Dim = int | SymDim
+D = TypeVar("D", int, Dim)
+"""Functions of ints give ints."""
+
+
+def _fraction(number: float) -> Any:
+    """What arithmetic with a float gives; it is no dim any more."""
+    return number
 
 
 def _parsed(text: str) -> Dim:
@@ -407,12 +434,12 @@ def _within(rest: Dim, part: SymDim) -> bool:
     return least(rest) >= 0 and least(part - rest) >= 1
 
 
-def ceil_div(whole: Dim, part: Dim) -> Dim:
+def ceil_div(whole: D, part: D) -> D:
     """The quotient, rounded up."""
     return -(-whole // part)
 
 
-def align_up(d: Dim, multiple: int) -> Dim:
+def align_up(d: D, multiple: int) -> D:
     """The least multiple of a number above 0 that is no less than ``d``."""
     return -(-d // multiple) * multiple
 
@@ -420,19 +447,30 @@ def align_up(d: Dim, multiple: int) -> Dim:
 # -- minima and maxima ---------------------------------------------------------------------
 
 
-def minimum(*dims: Dim) -> Dim:
+def minimum(*dims: D) -> D:
     """The least of dims, as a dim; unlike ``min`` it decides nothing."""
     return _extreme("min", dims)
 
 
-def maximum(*dims: Dim) -> Dim:
+def maximum(*dims: D) -> D:
     """The greatest of dims, as a dim; unlike ``max`` it decides nothing."""
     return _extreme("max", dims)
 
 
-def _extreme(kind: str, dims: tuple[Dim, ...]) -> Dim:
-    sign = 1 if kind == "min" else -1
-    pick = min if kind == "min" else max
+def at_least(a: D, b: D) -> D:
+    """1 if a dim is another one or more, else 0: as a dim, so that nothing is decided."""
+    return minimum(1, maximum(0, a - b + 1))
+
+
+def choose(flag: D, yes: D, no: D) -> D:
+    """``yes`` where a dim that is 0 or 1 is 1, else ``no``."""
+    return no + (yes - no) * flag
+
+
+def _extreme(kind: str, dims: tuple[Dim, ...]) -> Any:
+    sign, pick = (1, min) if kind == "min" else (-1, max)
+    if all(type(d) is int for d in dims):
+        return pick(dims)
     flat = [x for d in dims for x in _spread(kind, _checked(d))]
     numbers = [d for d in flat if isinstance(d, int)]
     left: list[Dim] = [pick(numbers)] if numbers else []
@@ -494,10 +532,23 @@ def as_sizes(dims: Iterable[Dim]) -> tuple[int, ...]:
     """Dims as ints; ShapeError if one is still symbolic."""
     found: list[int] = []
     for d in dims:
-        if not isinstance(d, int):
+        if not is_known(d):
             raise ShapeError(f"the dim {d} is symbolic; bind it with dims={{...}}")
         found.append(d)
     return tuple(found)
+
+
+def same_shape(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    """Whether two shapes are the same expressions: unlike ``==`` it decides nothing."""
+    if a is b:
+        return True
+    return len(a) == len(b) and all([_terms(x) == _terms(y) for x, y in zip(a, b, strict=True)])
+
+
+def is_known(d: object) -> TypeGuard[int]:
+    """Whether a dim is computed with like a number: it is one, or sizes are at hand by which what
+    is asked about it is decided (``rlx.base.guards``)."""
+    return isinstance(d, int) or (isinstance(d, SymDim) and guards.deciding() is not None)
 
 
 def as_dim(d: int | str | SymDim) -> Dim:

@@ -23,7 +23,9 @@ from rlx.errors import ShapeError
 if TYPE_CHECKING:
     from rlx.base.dims import Dim, SymDim
 
-__all__ = ["Deciding", "Guard", "at_least_zero", "deciding", "is_zero", "size_of"]
+__all__ = [
+    "Deciding", "Guard", "at_hand", "at_least_zero", "bit_length", "deciding", "is_zero", "size_of",
+]  # fmt: skip
 
 Relation = Literal["==", "!=", ">=", "<="]
 _EVERYTHING: Interval = (-math.inf, math.inf)
@@ -59,6 +61,7 @@ class Deciding:
         self.sizes = dict(sizes)
         self._within: dict[SymDim, Interval] = {}
         self._not: dict[SymDim, set[int]] = {}
+        self._equal: dict[tuple[object, object], bool] = {}
         self._token: Token[Deciding | None] | None = None
 
     def __enter__(self) -> Deciding:
@@ -84,6 +87,14 @@ class Deciding:
         for d, numbers in self._not.items():
             found += [Guard(d, "!=", n) for n in sorted(numbers)]
         return tuple(found)
+
+    def equal(self, a: SymDim, b: Dim) -> bool:
+        """Whether two dims are the same size. What was answered once is not worked out again."""
+        key = a.terms, (b if isinstance(b, int) else b.terms)
+        found = self._equal.get(key)
+        if found is None:
+            found = self._equal[key] = is_zero(a - b, a)
+        return found
 
     def at_least_zero(self, d: SymDim) -> bool:
         """Whether a dim is 0 or more."""
@@ -119,6 +130,10 @@ class Deciding:
         if self._known(part) != (size, size):
             self._narrow(part, size, size)
         return size * by + number
+
+    def peek(self, d: SymDim) -> int:
+        """The size of a dim, of which no guard tells: what is done by it must be right for any."""
+        return self._size(d)
 
     def _at_most(self, part: SymDim, number: int) -> bool:
         low, high = self._known(part)
@@ -172,7 +187,7 @@ def deciding() -> Deciding | None:
 
 def at_least_zero(d: Dim, asked: SymDim) -> bool:
     """Whether a dim is 0 or more; ``asked`` is what the question was about."""
-    if isinstance(d, int):
+    if isinstance(d, int | float):
         return d >= 0
     low, high = bounds(d)
     if low >= 0 or high < 0:
@@ -193,6 +208,20 @@ def is_zero(d: Dim, asked: SymDim) -> bool:
 def size_of(d: SymDim) -> int:
     """The size of a dim, as a number for good: what it is used for holds for that size alone."""
     return _decider(d).size_of(d)
+
+
+def at_hand(d: Dim) -> int:
+    """The size of a dim for now, of which no guard tells: for what is right by any size, and better
+    by the right one."""
+    return d if isinstance(d, int) else _decider(d).peek(d)
+
+
+def bit_length(d: SymDim) -> int:
+    """How many bits the size of a dim that is not below 0 has."""
+    bits = _decider(d).peek(d).bit_length()
+    within = d >= (1 << bits >> 1) and d < 1 << bits
+    assert within, f"{d} is below 0"
+    return bits
 
 
 def _decider(d: SymDim) -> Deciding:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CompileReport", "compile_graph", "compile_lowered", "compile_program",
-    "compile_schedule", "compile_structure", "show_levels",
+    "compile_schedule", "compile_structure", "lowered", "show_levels",
 ]  # fmt: skip
 
 _contexts = SharedContext()
@@ -86,7 +86,7 @@ def compile_structure(
     """
     compilation = Compilation(target, options)
     with _lock, span("compile", graph=graph.name):
-        schedule = _schedule(graph, compilation)
+        schedule = lowered(graph, compilation)
         report = CompileReport(compilation)
         if target.kernels.frame == "gpu":
             return _compile_device(schedule, target, report), report
@@ -122,7 +122,7 @@ def _compile_device(schedule: Schedule, target: Target, report: CompileReport) -
     return Artifact(schedule.target, program.params, program.inputs, program.outputs, (variant,))
 
 
-def _schedule(graph: Graph, compilation: Compilation) -> Schedule:
+def lowered(graph: Graph, compilation: Compilation) -> Schedule:
     """A graph taken through all passes."""
     with compilation.timed("context"):
         context = _contexts.get()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlx.base.dims import bind_dim
+from rlx.base.dims import Dim, bind_dim
 from rlx.ir.attrs import DIMS, OFFSETS
 from rlx.ir.graph import Binding, Graph
 from rlx.ir.op import Op
@@ -33,7 +33,7 @@ def leaves_of(
 
 
 def rebuild(
-    graph: Graph, leaf: Callable[[TensorType], TensorType], dims: Mapping[str, int]
+    graph: Graph, leaf: Callable[[TensorType], TensorType], dims: Mapping[str, Dim]
 ) -> Graph:
     """Build ``graph`` again on leaves of changed type; attributes that hold dims are bound."""
     out, env = leaves_of(graph, lambda v: leaf(v.type))
@@ -49,11 +49,11 @@ def rebuild(
     return out
 
 
-def _body(body: Graph, dims: Mapping[str, int]) -> Graph:
+def _body(body: Graph, dims: Mapping[str, Dim]) -> Graph:
     return rebuild(body, lambda t: t.bind(dims), dims)
 
 
-_BOUND: dict[str, Callable[[Any, Mapping[str, int]], Any]] = {
+_BOUND: dict[str, Callable[[Any, Mapping[str, Dim]], Any]] = {
     DIMS: lambda shape, dims: tuple(bind_dim(d, dims) for d in shape),
     OFFSETS: lambda shape, dims: tuple(bind_dim(d, dims) for d in shape),
     "Graph": _body,

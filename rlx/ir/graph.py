@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.base.dim_atoms import Symbol
-from rlx.base.dims import SymDim, as_size
+from rlx.base.dims import Dim, SymDim, as_size
 from rlx.errors import DTypeError, GraphError, NameError, ShapeError, did_you_mean
 from rlx.ir.arrays import fixed
 from rlx.ir.attrs import literal
@@ -45,10 +45,10 @@ class Binding(NamedTuple):
     params: tuple[Value, ...]
     outputs: tuple[Value, ...]
     output_names: tuple[str, ...]
-    dims: tuple[tuple[str, int], ...]
+    dims: tuple[tuple[str, Dim], ...]
 
     @staticmethod
-    def of(graph: Graph, dims: Mapping[str, int]) -> Binding:
+    def of(graph: Graph, dims: Mapping[str, Dim]) -> Binding:
         """The binding of one graph's symbols, which may itself have been bound in part."""
         before = graph.origin or graph
         known = {**dict(graph.origin.dims if graph.origin else ()), **dims}

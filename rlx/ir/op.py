@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, GraphError, RlxError
 from rlx.ir.attrs import DIMS, OFFSETS, normalise, with_ranges
 from rlx.ir.declared import check_name, enter
@@ -371,7 +372,7 @@ class Op(Fixed):
 
 def _count(t: TensorType) -> int:
     n = t.size
-    return n if isinstance(n, int) else 0
+    return n if is_known(n) else 0
 
 
 def placeholders(types: Sequence[TensorType | None]) -> tuple[Value | None, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
+from rlx.base.dims import is_known
 from rlx.errors import GraphError, ShapeError
 from rlx.ir.builders import ValueOps, located
 from rlx.ir.location import caller
@@ -78,7 +79,7 @@ class Value(Pure, ValueOps):
 
     def __len__(self) -> int:
         n = self.shape[0] if self.shape else None
-        if not isinstance(n, int):
+        if not is_known(n):
             raise ShapeError(f"{self!r} has no length; its first dim is no number", caller())
         return n
 
@@ -237,4 +238,4 @@ Keys = AbstractSet[Value] | Mapping[Value, Any]
 def bytes_of(values: Sequence[Value]) -> int:
     """The bytes of tensors in memory; one of symbolic size counts as 0."""
     sizes = ((v.type.size, v.dtype.bytes) for v in values)
-    return sum(size * each for size, each in sizes if isinstance(size, int))
+    return sum(size * each for size, each in sizes if is_known(size))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rlx.base.dims import exact_quotient
+from rlx.base.dims import exact_quotient, is_known
 from rlx.errors import GraphError, ShapeError, did_you_mean
 from rlx.ir.lift import promoted
 from rlx.ir.op import Array, Op
@@ -110,7 +110,7 @@ def split(x: Value, parts: int | Sequence[DimLike], axis: int = 0) -> list[Value
 
 def _equal_parts(x: Value, count: int, axis: int) -> list[Dim]:
     dim = x.shape[axis]
-    if not 1 <= count <= MAX_PARTS or (isinstance(dim, int) and dim % count):
+    if not 1 <= count <= MAX_PARTS or (is_known(dim) and dim % count):
         raise ShapeError(f"split: {dim} elements along axis {axis} make no {count} equal parts")
     return [exact_quotient(dim, count)] * count
 

@@ -193,6 +193,23 @@ class ResultMemory:
     gone. At most 128 MiB wait for that; what has waited longest is freed first.
     """
 
+class SizeProgram:
+    """A schedule of symbolic sizes, bound to the sizes of calls (`rlx.schedule.size_program`)."""
+
+    def __init__(
+        self,
+        *,
+        sizes: int,
+        instructions: bytes,
+        guards: bytes,
+        buffers: bytes,
+        words: bytes,
+        patches: bytes,
+        results: bytes,
+    ) -> None: ...
+    def bind(self, sizes: Sequence[int]) -> tuple[bytes, tuple[int, ...]] | None:
+        """The words of the steps and the results; None where sizes do not meet the guards."""
+
 class Program:
     """An immutable schedule over compiled objects; safe to call from many threads at once.
 

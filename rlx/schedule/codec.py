@@ -12,14 +12,20 @@ from rlx.schedule.plan import PrologueStep
 from rlx.schedule.steps import Place, Step
 from rlx.schedule.words import Reader
 
-__all__ = ["main_words", "prologue_words", "read_main", "read_prologue"]
+__all__ = ["main_items", "main_words", "prologue_words", "read_main", "read_prologue"]
 
 
 def main_words(steps: Sequence[Step[Place]]) -> bytes:
     """Steps as words, after the number of the format."""
+    out = main_items(steps)
+    return struct.pack(f"<{len(out)}q", *out)
+
+
+def main_items(steps: Sequence[Step[Place]]) -> list[int]:
+    """The numbers that ``main_words`` packs; of a schedule of symbolic sizes some are dims."""
     out = [VERSION]
     _steps(out, steps)
-    return struct.pack(f"<{len(out)}q", *out)
+    return out
 
 
 def prologue_words(prologue: Sequence[PrologueStep]) -> bytes:

@@ -12,8 +12,8 @@ from rlx.base.frozen import frozen
 from rlx.schedule.steps import Launch, Place, Size, Step, launches, map_each
 
 __all__ = [
-    "ROLES", "KernelRef", "LaunchInfo", "PrologueStep", "Role", "Schedule", "Signature", "Site",
-    "prologue_first",
+    "ROLES", "Buffer", "KernelRef", "LaunchInfo", "PrologueStep", "Role", "Schedule", "Signature",
+    "Site", "prologue_first",
 ]  # fmt: skip
 
 Role = Literal["arena", "packed", "error", "param", "constant", "input", "output"]
@@ -43,13 +43,24 @@ class KernelRef:
     config: Any
 
 
+@frozen
+class Buffer:
+    """A buffer of the arena whose place is planned when the sizes of dims are known: how many bytes
+    it has, and the first and the last step that touches it."""
+
+    size: Size
+    first: int
+    last: int
+
+
 @dataclass(frozen=True, eq=False)
 class Schedule:
     """The steps of a graph for one target, and what they are on.
 
     Memories are numbered: arena, packed, error, then each param, constant, input and output.
     ``slots`` says of the arena and the packed memory of a GPU where the buffers in them begin;
-    ``trails`` are the locations of params, inputs and outputs as MLIR text.
+    ``trails`` are the locations of params, inputs and outputs as MLIR text. ``buffers`` are those
+    of the arena while dims have no sizes yet; else every place has its offset.
     """
 
     target: str
@@ -65,6 +76,7 @@ class Schedule:
     sites: list[Site]
     slots: Mapping[Role, list[Size]] = field(default_factory=dict["Role", "list[Size]"])
     trails: Mapping[Role, list[str]] = field(default_factory=dict["Role", "list[str]"])
+    buffers: tuple[Buffer, ...] = ()
 
     @property
     def launches(self) -> list[LaunchInfo]:

@@ -23,7 +23,8 @@ P = TypeVar("P")
 Q = TypeVar("Q")
 
 Size: TypeAlias = int
-"""A number that follows from the shapes of a graph: an extent, a stride, an offset, a count."""
+"""A number that follows from the shapes of a graph: an extent, a stride, an offset, a count. While
+dims have no sizes it may be an expression (``rlx.base.dims.SymDim``), computed with like an int."""
 
 Grid: TypeAlias = tuple[Size, Size, Size]
 """How a kernel is launched: on a CPU its parallel range, its grain and the bytes of scratch that a

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlx.lowering.select.arena import ALIGN, plan
 from rlx.lowering.select.views import Memory
+from rlx.schedule.arena import ALIGN, plan
 
 
 def buffer(size: int, first: int, last: int) -> Memory:

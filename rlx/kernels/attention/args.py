@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from math import gcd
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
+from rlx.base.dims import minimum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget
 from rlx.codegen.reg import Buffer, Reg
@@ -116,7 +117,7 @@ class AttentionSizes:
     window: int = 0
 
     def __post_init__(self) -> None:
-        least = min(self.batch, self.heads, self.key_heads, self.queries, self.keys, self.dim)
+        least = minimum(self.batch, self.heads, self.key_heads, self.queries, self.keys, self.dim)
         if least < 1 or self.heads % self.key_heads:
             raise ValueError(f"attention has no meaning for these sizes: {self}")
 
@@ -191,7 +192,7 @@ def size_values(config: ScoresConfig, s: AttentionSizes, **plan: int) -> tuple[i
     values = {
         "heads": s.heads, "group": s.heads // s.key_heads, "queries": s.queries, "keys": s.keys,
         "dim": s.dim, "scale": float_bits(s.scale), "softcap": float_bits(s.softcap),
-        "window": min(s.window, 1 << 30), **plan,
+        "window": minimum(s.window, 1 << 30), **plan,
     }  # fmt: skip
     for name in (*config.arrays, "mask"):
         strides: Strides = getattr(s, name)

@@ -26,6 +26,7 @@ last visible one: sums go key by key from the first, a chain a block of keys.
 
 from __future__ import annotations
 
+from rlx.base.dims import maximum, minimum
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
 from rlx.kernels.attention.args import (
@@ -88,15 +89,17 @@ def launch(config: AttentionConfig, target: KernelTarget, sizes: AttentionSizes)
 def _launch_blocks(config: AttentionConfig, target: KernelTarget, sizes: AttentionSizes) -> Launch:
     tile, width = tile_for(target, config.compute), config.compute.bytes
     all_blocks = -(-sizes.queries // tile.queries)
-    most = max(1, _TASK_BYTES // (2 * tile.queries * sizes.dim * width))
-    splits = max(-(-all_blocks // most), min(all_blocks, -(-_TASKS // (sizes.batch * sizes.heads))))
+    most = maximum(1, _TASK_BYTES // (2 * tile.queries * sizes.dim * width))
+    splits = maximum(
+        -(-all_blocks // most), minimum(all_blocks, -(-_TASKS // (sizes.batch * sizes.heads)))
+    )
     blocks = -(-all_blocks // splits)
     splits = -(-all_blocks // blocks)
     _, end = offsets(scratch_lengths(tile, config, sizes.dim, _KEY_BLOCK, blocks), 0)
-    rows = min(sizes.queries, blocks * tile.queries)
+    rows = minimum(sizes.queries, blocks * tile.queries)
     return Launch(
         range=sizes.batch * sizes.heads * splits,
-        grain=_grain(2 * rows * sizes.keys * sizes.dim / (_FMA_PER_NS * tile.lanes)),
+        grain=_grain(2 * rows * sizes.keys * sizes.dim // (_FMA_PER_NS * tile.lanes)),
         sizes=size_values(config, sizes, per_task=blocks, splits=splits, key_block=_KEY_BLOCK),
         scratch=end * width,
     )
@@ -107,23 +110,23 @@ def _launch_decode(config: AttentionConfig, target: KernelTarget, sizes: Attenti
     if sizes.dim % lanes:
         raise ValueError(f"attention: decode needs a head dim of whole vectors, not {sizes.dim}")
     all_rows, tasks = sizes.queries * sizes.heads // sizes.key_heads, sizes.batch * sizes.key_heads
-    rows = -(-all_rows // min(all_rows, -(-_DECODE_TASKS // tasks)))
+    rows = -(-all_rows // minimum(all_rows, -(-_DECODE_TASKS // tasks)))
     splits = -(-all_rows // rows)
     _, end = offsets(decode_lengths(lanes, config, sizes.dim, _DECODE_KEY_BLOCK, rows), 0)
     return Launch(
         range=tasks * splits,
-        grain=_grain(2 * sizes.keys * sizes.dim * config.dtype.bytes / _BYTES_PER_NS),
+        grain=_grain(2 * sizes.keys * sizes.dim * config.dtype.bytes // _BYTES_PER_NS),
         sizes=size_values(config, sizes, per_task=rows, splits=splits, key_block=_DECODE_KEY_BLOCK),
         scratch=end * config.compute.bytes,
     )
 
 
-def _grain(task_ns: float) -> int:
+def _grain(task_ns: int) -> int:
     """Tasks that take a thread long enough to be worth waking it."""
-    return max(1, round(_GRAIN_NS / task_ns))
+    return maximum(1, _GRAIN_NS // maximum(task_ns, 1))
 
 
-_GRAIN_NS = 1000.0
+_GRAIN_NS = 1000
 _FMA_PER_NS = 6
 _BYTES_PER_NS = 20
 """What a fast core does: two vector FMA a cycle at 3 GHz, and reads from its outer caches."""

@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+from rlx.base.dims import maximum
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
 from rlx.codegen.reg import Buffer, Reg
@@ -58,10 +59,10 @@ def launch(config: AttentionGradConfig, target: KernelTarget, sizes: AttentionGr
     tile = tile_for(target, config.compute)
     _, end = offsets(_scratch_lengths(tile, config, sizes.dim, sizes.keys), 0)
     rows = sizes.queries * sizes.heads // sizes.key_heads
-    task_ns = 5 * rows * sizes.keys * sizes.dim / (_FMA_PER_NS * tile.lanes)
+    task_ns = 5 * rows * sizes.keys * sizes.dim // (_FMA_PER_NS * tile.lanes)
     return Launch(
         range=sizes.batch * sizes.key_heads,
-        grain=max(1, round(4000.0 / task_ns)),
+        grain=maximum(1, 4000 // maximum(task_ns, 1)),
         sizes=size_values(config, sizes),
         scratch=end * config.compute.bytes,
     )

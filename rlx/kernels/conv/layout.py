@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from rlx.base.dims import maximum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
@@ -64,7 +65,7 @@ def planes_launch(
         channels, image, channel, *axes, layout.image, layout.channel,
         *layout.phases, *layout.size, *shape.stride, *shape.low, *shape.size, *shape.spread,
     )  # fmt: skip
-    grain = max(1, GRAIN_BYTES // (size * config.target.bytes))
+    grain = maximum(1, GRAIN_BYTES // (size * config.target.bytes))
     return Launch(shape.images * channels * phases, grain, sizes)
 
 
@@ -79,7 +80,7 @@ def blocks_launch(
     rows = config.rows
     blocks = ceil_div(shape.outputs, rows)
     depth = shape.channels * shape.taps
-    grain = max(1, GRAIN_BYTES // (depth * rows * config.target.bytes))
+    grain = maximum(1, GRAIN_BYTES // (depth * rows * config.target.bytes))
     sizes = (shape.outputs, shape.channels, shape.taps, blocks, *strides, first)
     return Launch(shape.groups * blocks, grain, sizes)
 

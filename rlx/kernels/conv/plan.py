@@ -17,6 +17,7 @@ import math
 from itertools import product
 from typing import Literal
 
+from rlx.base.dims import maximum, minimum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import KernelTarget
 from rlx.codegen.family import Launch
@@ -231,16 +232,20 @@ def launch(
         slices, rows, pitch, valid, segment = 1, 1, points, points, points
     columns = (rows - 1) * pitch + valid
     vectors = ceil_div(columns, tile.lanes)
-    panels = max(1, (vectors + 1) // tile.vectors)
+    panels = maximum(1, (vectors + 1) // tile.vectors)
     blocks = ceil_div(shape.outputs, tile.rows)
 
     others = images * slices * shape.groups
     deepest = max(layout.offsets(shape)) if shape.taps > 1 else 0
-    room = PANEL_BYTES // max(1, shape.channels * config.dtype.bytes) - min(deepest, 4 * pitch)
-    task_panels = max(1, min(room // (tile.vectors * tile.lanes), ceil_div(others * panels, TASKS)))
+    room = PANEL_BYTES // maximum(1, shape.channels * config.dtype.bytes) - minimum(
+        deepest, 4 * pitch
+    )
+    task_panels = maximum(
+        1, minimum(room // (tile.vectors * tile.lanes), ceil_div(others * panels, TASKS))
+    )
     column_tasks = ceil_div(panels, task_panels)
     task_panels = ceil_div(panels, column_tasks)
-    row_tasks = min(blocks, ceil_div(TASKS, max(1, others * column_tasks)))
+    row_tasks = minimum(blocks, ceil_div(TASKS, maximum(1, others * column_tasks)))
     task_blocks = ceil_div(blocks, row_tasks)
     row_tasks = ceil_div(blocks, task_blocks)
 
@@ -256,7 +261,7 @@ def launch(
     strip = tile.rows * (tile.vectors + 2) * tile.lanes
     return Launch(
         others * column_tasks * row_tasks,
-        max(1, GRAIN_FLOPS // max(1, work)),
+        maximum(1, GRAIN_FLOPS // maximum(1, work)),
         sizes,
         scratch=strip * config.dtype.bytes,
     )

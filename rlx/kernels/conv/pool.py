@@ -16,6 +16,7 @@ import math
 from itertools import product
 from typing import Literal
 
+from rlx.base.dims import maximum, minimum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
@@ -92,8 +93,8 @@ class PoolShape:
         n, count, k, s, lo, d = (
             t[2] for t in (self.size, self.out, self.taps, self.stride, self.low, self.dilation)
         )
-        begin = min(count, ceil_div(lo, s))
-        return begin, max(begin, min(count, (n - 1 + lo - (k - 1) * d) // s + 1))
+        begin = minimum(count, ceil_div(lo, s))
+        return begin, maximum(begin, minimum(count, (n - 1 + lo - (k - 1) * d) // s + 1))
 
 
 def config_of(
@@ -110,14 +111,14 @@ def launch(config: PoolConfig, shape: PoolShape) -> Launch:
     sizes = (*shape.size, *shape.out, *shape.stride, *shape.low, *shape.dilation, *shape.whole())
     if config.what == "mean":
         sizes = (*sizes, *shape.begin, *shape.end)
-    return Launch(shape.planes, max(1, SHARE // max(1, work)), sizes)
+    return Launch(shape.planes, maximum(1, SHARE // maximum(1, work)), sizes)
 
 
 def back_launch(config: PoolBackConfig, planes: int, size: int, windows: int) -> Launch:
     """The launch of the way back; its buffers are the values, the indices (i64), the result."""
     wide = config.accumulator
     scratch = 0 if wide is config.dtype else size * wide.bytes
-    grain = max(1, SHARE // max(1, size + 4 * windows))
+    grain = maximum(1, SHARE // maximum(1, size + 4 * windows))
     return Launch(planes, grain, (size, windows), scratch=scratch)
 
 

@@ -22,6 +22,7 @@ from functools import partial
 
 import numpy as np
 
+from rlx.base.dims import maximum, minimum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
@@ -91,11 +92,13 @@ def launch(
     tiles = ceil_div(shape.channels * shape.taps, rows)
     panels = ceil_div(shape.outputs, width)
     others = shape.groups * panels
-    wanted = max(ceil_div(TASKS, max(1, others * tiles)), ceil_div(shape.images * windows, LONGEST))
-    parts = min(wanted, max(1, shape.images))
+    wanted = maximum(
+        ceil_div(TASKS, maximum(1, others * tiles)), ceil_div(shape.images * windows, LONGEST)
+    )
+    parts = minimum(wanted, maximum(1, shape.images))
     part = ceil_div(shape.images, parts)
     parts = ceil_div(shape.images, part)
-    task_tiles = ceil_div(tiles, ceil_div(TASKS, max(1, others * parts)))
+    task_tiles = ceil_div(tiles, ceil_div(TASKS, maximum(1, others * parts)))
     row_tasks = ceil_div(tiles, task_tiles)
     work = 2 * part * windows * task_tiles * rows * width
     _, qy, qx = layout.size
@@ -105,7 +108,7 @@ def launch(
     )  # fmt: skip
     return parts, Launch(
         parts * others * row_tasks,
-        max(1, GRAIN_FLOPS // max(1, work)),
+        maximum(1, GRAIN_FLOPS // maximum(1, work)),
         sizes,
         scratch=width * config.dtype.bytes,
     )

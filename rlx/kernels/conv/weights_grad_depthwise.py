@@ -18,6 +18,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import pairwise
 
+from rlx.base.dims import maximum, minimum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
@@ -86,8 +87,8 @@ def launch(
     oz, oy, ox = shape.out
     lanes, channels = target.lanes(config.dtype), shape.groups * shape.outputs
     vectors = oz * oy * ceil_div(ox, lanes)
-    wanted = max(ceil_div(TASKS, channels), ceil_div(shape.images * vectors, LONGEST))
-    part = ceil_div(shape.images, min(wanted, shape.images))
+    wanted = maximum(ceil_div(TASKS, channels), ceil_div(shape.images * vectors, LONGEST))
+    part = ceil_div(shape.images, minimum(wanted, shape.images))
     parts = ceil_div(shape.images, part)
     work = 2 * part * vectors * lanes * shape.taps
     _, qy, qx = layout.size
@@ -95,7 +96,7 @@ def launch(
         layout.image, group, qy * qx, qx, *g, oz, oy, ox, shape.images, part, shape.outputs,
         channels,
     )  # fmt: skip
-    return parts, Launch(parts * channels, max(1, GRAIN_FLOPS // max(1, work)), sizes)
+    return parts, Launch(parts * channels, maximum(1, GRAIN_FLOPS // maximum(1, work)), sizes)
 
 
 def emit(name: str, config: ConvWeightsAlongConfig, target: KernelTarget) -> KernelText:

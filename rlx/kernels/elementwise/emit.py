@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
+from rlx.base.dims import maximum, minimum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
@@ -155,19 +156,20 @@ def launch(
     kinds = accesses(space)
     ends = kinds[:first_output], kinds[first_output:]
     *outer, inner = space.shape
-    worth = block > 1 and inner >= SHORT_RUN and across is None
     if across is not None:
         ends = tuple(with_across(space, ends[0], loads)), ends[1]
     kinds = (*ends[0], *ends[1])
-    far = worth and are_far(space, [*program.inputs, *program.results])
+    # Asked for in this order, the length of a run matters to large operands alone.
+    far = block > 1 and across is None and are_far(space, [*program.inputs, *program.results])
+    far = far and inner >= SHORT_RUN
     by_index = tuple(take for take, _ in taken)
     config = ElementwiseConfig(program, *ends, in_place, tuple(counted), far, by_index)
     if across is not None:
         blocks = tile_blocks(space.shape)
     else:
-        blocks = [min(block, max(1, inner))]
+        blocks = [minimum(block, maximum(1, inner))]
         if outer:
-            blocks.append(min(outer[-1], max(1, block // max(1, inner))))
+            blocks.append(minimum(outer[-1], maximum(1, block // maximum(1, inner))))
     tasks = 1
     for n, size in zip(reversed(space.shape), blocks, strict=False):
         tasks *= ceil_div(n, size)
@@ -177,8 +179,10 @@ def launch(
     for kind, s in zip(kinds, space.strides, strict=True):
         sizes += run_time_strides(kind, s)
     sizes += [n for _, own in taken for n in own]
-    work = max(1, space.size * (1 + _cost(program) + TAKE_COST * len(taken)) // max(1, tasks))
-    return config, Launch(tasks, max(1, SHARE // work), tuple(sizes))
+    work = maximum(
+        1, space.size * (1 + _cost(program) + TAKE_COST * len(taken)) // maximum(1, tasks)
+    )
+    return config, Launch(tasks, maximum(1, SHARE // work), tuple(sizes))
 
 
 def _cost(program: Program) -> int:
@@ -223,7 +227,7 @@ class _Emitter:
         ]
         error = k.error_record() if any(take.faults for take in config.taken) else None
         self.shape = [k.size(f"dim{d}") for d in range(rank)]
-        self.blocks = [k.size(f"block{d}") for d in range(rank - 1, max(-1, rank - 3), -1)]
+        self.blocks = [k.size(f"block{d}") for d in range(rank - 1, maximum(-1, rank - 3), -1)]
         for operand in (*self.inputs, *self.outputs):
             operand.declare_strides()
         for take in config.taken:
@@ -263,7 +267,7 @@ class _Emitter:
         config = self.config
         inputs = enumerate(self.inputs)
         across = {v: o for v, o in inputs if v in config.across and isinstance(o, Strided)}
-        edge = min(EDGE, max(LEAST, self.lanes)) if self.lanes else 0
+        edge = minimum(EDGE, maximum(LEAST, self.lanes)) if self.lanes else 0
         unrolled = len(across) == 1 and _cost(config.program) <= SHORT_PROGRAM
 
         def point(at: list[Reg], j: Reg, known: dict[int, Reg]) -> None:
@@ -349,7 +353,7 @@ class _Emitter:
         for n, (o, base) in enumerate(zip((*self.inputs, *self.outputs), bases, strict=True)):
             if type(o) is Strided and o.inner == "one" and "zero" not in o.access:
                 first = base + (j + AHEAD // o.dtype.bytes)
-                for at in range(0, lanes, max(1, LINE // o.dtype.bytes)):
+                for at in range(0, lanes, maximum(1, LINE // o.dtype.bytes)):
                     self.k.prefetch(o.buffer, first + at if at else first, n >= len(self.inputs))
 
 

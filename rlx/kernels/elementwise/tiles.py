@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from rlx.base.dims import maximum
 from rlx.codegen.builder import Kernel
 from rlx.codegen.lanes import transposed
 from rlx.codegen.reg import Reg
@@ -72,7 +73,9 @@ def lies_across(access: Access) -> bool:
 
 def tile_blocks(shape: Sequence[int]) -> list[int]:
     """The elements of a task along the last dim and the one before, which share them evenly."""
-    return [ceil_div(ceil_div(n, max(1, n // BLOCK)), EDGE) * EDGE for n in (shape[-1], shape[-2])]
+    return [
+        ceil_div(ceil_div(n, maximum(1, n // BLOCK)), EDGE) * EDGE for n in (shape[-1], shape[-2])
+    ]
 
 
 class Tiles:

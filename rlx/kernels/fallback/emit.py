@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import maximum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Frame, Kernel, KernelTarget, KernelText
 from rlx.codegen.combine import PART, by_parts
@@ -124,7 +125,7 @@ class LoopBuilder:
         at: list[Reg] = []
         outer = 1
         for n in shape:
-            outer *= max(n, 1)
+            outer *= maximum(n, 1)
         done = 1
         for n in reversed(shape):
             if n <= 1:
@@ -238,7 +239,7 @@ class LoopBuilder:
         called inside ``parallel``, before any ``fault``."""
         assert self._point is not None and self._error is None, self.op.name
         stride = padded(columns, dt)
-        count = max(rows, 1) * stride
+        count = maximum(rows, 1) * stride
         before = self.work_memory.get(dt, 0)
         self.work_memory[dt] = before + count
         if self.k.target.frame == "gpu":
@@ -332,9 +333,9 @@ def launch(config: CommonConfig, site: int = 0, frame: Frame = "cpu") -> Launch:
     """The kernel's arguments; ``site`` is what a fault's record says of where it happened."""
     built = _traced(config, frame)
     points = math.prod(built.domain or ())
-    work = built.op.cost().flops // max(1, points)
+    work = built.op.cost().flops // maximum(1, points)
     sizes = (site,) if built.messages else ()
-    return Launch(points, max(1, SHARE // max(1, work)), sizes, built.scratch)
+    return Launch(points, maximum(1, SHARE // maximum(1, work)), sizes, built.scratch)
 
 
 def faults(config: CommonConfig) -> list[str]:

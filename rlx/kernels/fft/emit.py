@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from rlx.base.dims import maximum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.complex import parts
@@ -72,8 +73,8 @@ def table(config: FftConfig, target: KernelTarget) -> object:
 
 def launch(config: FftConfig, rows: int, row_stride: int) -> Launch:
     """The kernel's arguments: rows that lie ``row_stride`` elements of the source apart."""
-    work = 5 * config.n * max(1, config.n.bit_length() - 1)
-    return Launch(rows, max(1, SHARE // work), (row_stride,), 4 * config.span())
+    work = 5 * config.n * maximum(1, config.n.bit_length() - 1)
+    return Launch(rows, maximum(1, SHARE // work), (row_stride,), 4 * config.span())
 
 
 def emit(name: str, config: FftConfig, target: KernelTarget) -> KernelText:
@@ -155,7 +156,7 @@ class _Emitter:
     def cover(self, count: int, lanes: int, body: Callable[[Reg], None], least: int = 0) -> None:
         """``body(i)`` for vectors that cover [least, count), the last of which may overlap the one
         before; or for every i if ``lanes`` is 0."""
-        k, step = self.k, max(lanes, 1)
+        k, step = self.k, maximum(lanes, 1)
         whole = least + (count - least) // step * step
         if whole == least + step:
             body(k.index(least))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rlx.base.dims import maximum, minimum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
@@ -63,14 +64,14 @@ def launch(
     ``block`` is the number of elements of a task; ``site`` is told with a fault.
     """
     batch, outer, length, row = shape
-    row_block = min(block, max(1, row))
-    index_block = min(max(1, count), max(1, block // row_block))
+    row_block = minimum(block, maximum(1, row))
+    index_block = minimum(maximum(1, count), maximum(1, block // row_block))
     tasks = batch * outer * ceil_div(count, index_block) * ceil_div(row, row_block)
     task_bytes = index_block * row_block * config.bits // 8
     sizes = [outer, count, index_block, row, row_block, length, *strides[:3]]
     if config.faults:
         sizes.append(site)
-    return Launch(tasks, max(1, SHARE_BYTES // task_bytes), tuple(sizes))
+    return Launch(tasks, maximum(1, SHARE_BYTES // task_bytes), tuple(sizes))
 
 
 def emit(name: str, config: GatherConfig, target: KernelTarget) -> KernelText:

@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
+from rlx.base.dims import maximum, minimum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
@@ -95,17 +96,19 @@ def launch(
     fault. With ``start="result"`` what no index names is not touched.
     """
     batch, outer, length, row = shape
-    row_block = min(block, max(1, row))
+    row_block = minimum(block, maximum(1, row))
     planes = batch * outer * ceil_div(row, row_block)
     work = ((0 if start == "result" else length) + count) * row_block
-    most = min(ceil_div(tasks, max(1, planes)), row_block // LOOK, ceil_div(work, SHARE), length)
-    part = ceil_div(length, max(1, most)) or 1
+    most = minimum(
+        ceil_div(tasks, maximum(1, planes)), row_block // LOOK, ceil_div(work, SHARE), length
+    )
+    part = ceil_div(length, maximum(1, most)) or 1
     config = ScatterConfig(dtype, index, reduction, mode, start, row_block >= row)
     sizes = [outer, length, part, row, row_block, count]
     if config.faults:
         sizes.append(site)
     range_ = planes * ceil_div(length, part) if math.prod(shape) else 0
-    return config, Launch(range_, max(1, SHARE // max(1, work)), tuple(sizes))
+    return config, Launch(range_, maximum(1, SHARE // maximum(1, work)), tuple(sizes))
 
 
 def emit(name: str, config: ScatterConfig, target: KernelTarget) -> KernelText:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from rlx.base.dims import maximum, minimum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.combine import multiply_add
@@ -83,7 +84,7 @@ def config_of(
     tiles = ceil_div(count, VECTORS)
     vectors = ceil_div(count, tiles)
     fits = (target.registers - 1) // vectors - 1
-    rows = ceil_div(m, ceil_div(m, max(1, min(ROWS, fits))))
+    rows = ceil_div(m, ceil_div(m, maximum(1, minimum(ROWS, fits))))
     return SmallProductConfig(
         dt, epilogue, tuple(operands), rows, m % rows, lanes, vectors,
         count - vectors * (tiles - 1), tiles > 1, n % lanes > 0,
@@ -101,7 +102,7 @@ def launch(
     rows and columns of A; ``b`` and ``c`` those between batch elements and rows, and ``operands``
     of each operand between rows and batch elements. The buffers are A, B, the operands, C."""
     batch, m, n, k = sizes
-    grain = max(1, GRAIN // max(1, m * n * k))
+    grain = maximum(1, GRAIN // maximum(1, m * n * k))
     return Launch(batch, grain, (m, n, k, *a, *b, *c, *(s for o in operands for s in o)))
 
 

@@ -9,6 +9,7 @@ begin and end inside a panel, so launches for one destination run one after the 
 
 from __future__ import annotations
 
+from rlx.base.dims import maximum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
@@ -63,7 +64,7 @@ def launch(
     if packed_batch is None:
         packed_batch = packed_bytes(target, config.dtype, k, column + n) // config.dtype.bytes
     panels = -(-(column + n) // width) - column // width if n else 0
-    grain = max(1, GRAIN_BYTES // max(1, k * width * config.dtype.bytes))
+    grain = maximum(1, GRAIN_BYTES // maximum(1, k * width * config.dtype.bytes))
     strides = (row_stride, column_stride, source_batch, packed_batch)
     return Launch(batch * panels, grain, (k, n, *strides, column, int(fill), panels))
 

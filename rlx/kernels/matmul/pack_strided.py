@@ -6,6 +6,7 @@ beyond N. A task is one of them (``rlx.kernels.matmul.transpose_panel``).
 
 from __future__ import annotations
 
+from rlx.base.dims import maximum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
@@ -60,7 +61,7 @@ def launch(
     if packed_batch is None:
         packed_batch = packed_size(target, config, k, n)
     panels = ceil_div(n, width)
-    grain = max(1, GRAIN_BYTES // max(1, k * width * config.dtype.bytes))
+    grain = maximum(1, GRAIN_BYTES // maximum(1, k * width * config.dtype.bytes))
     return Launch(batch * panels, grain, (k, n, column_stride, source_batch, packed_batch, panels))
 
 

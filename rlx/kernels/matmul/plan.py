@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
+from rlx.base.dims import at_least, ceil_div, choose, maximum, minimum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import KernelTarget
 from rlx.codegen.family import Launch
@@ -140,7 +141,7 @@ WIDE_BYTES = 256 * 1024
 ENOUGH_TASKS = 16
 GROUP = 4
 """A multiple of the elements of any group."""
-GRAIN_NS = 4000.0
+GRAIN_NS = 4000
 """Run time of the smallest share worth handing to another thread."""
 
 
@@ -187,18 +188,18 @@ def launch(
 
     groups, group_panels = _group_panels(config, shape, m, n)
     rows = _chunk_rows(config, shape, m, k, batch * groups)
-    tasks = batch * groups * -(-m // rows)
+    tasks = batch * groups * ceil_div(m, rows)
     wide = rows * (k + config.row_pad) if config.copies else 0
     strip = _strip_panels(config, m)
     sums = (rows + shape.rows) * STRIP_PANELS * shape.width  # and a tile of zeros
     block = _block_depth(config, shape, m, k)
-    copied = config.turned or (config.plain_b and m >= shape.rows)
-    panel = block * shape.width if copied else 0
+    copied = 1 if config.turned else at_least(m, shape.rows) if config.plain_b else 0
+    panel = block * shape.width * copied
     sizes, strides = (m, n, k, lda, n if ldb is None else ldb, ldc), (a_batch, b_batch, c_batch)
-    plan = (rows, group_panels, strip, block, int(_rows_first(config, m, n, k)))
+    plan = (rows, group_panels, strip, block, _rows_first(config, m, n, k))
     return Launch(
         tasks,
-        _grain(config, shape, min(rows, m), min(n, group_panels * shape.width), k),
+        _grain(config, shape, minimum(rows, m), minimum(n, group_panels * shape.width), k),
         (*sizes, *strides, *plan, *(s for o in operands for s in o)),
         scratch=sums * config.accumulate.bytes + wide * config.rows.bytes + panel * config.b.bytes,
     )
@@ -210,11 +211,11 @@ def _group_panels(config: ContractionConfig, shape: TileShape, m: int, n: int) -
     A task that converts its rows does it once for its whole group; any other of many rows is done
     with one strip.
     """
-    panels = -(-n // shape.width)
+    panels = ceil_div(n, shape.width)
     most = TASK_PANELS if config.copies else _strip_panels(config, m)
-    groups = -(-panels // most)
-    per_group = max(1, groups // 4) if config.copies and m > shape.rows else 1
-    return -(-groups // per_group), per_group * most
+    groups = ceil_div(panels, most)
+    per_group = maximum(1, groups // 4) if config.copies and m > shape.rows else 1
+    return ceil_div(groups, per_group), per_group * most
 
 
 def _strip_panels(config: ContractionConfig, m: int) -> int:
@@ -230,13 +231,13 @@ LAST_BYTES = 8 << 20
 """What the tasks of some panels may read of A, for it to stay in the last cache."""
 
 
-def _rows_first(config: ContractionConfig, m: int, n: int, k: int) -> bool:
-    """Whether the tasks after one have its panels and other rows, rather than its rows. Each panel,
+def _rows_first(config: ContractionConfig, m: int, n: int, k: int) -> int:
+    """1 if the tasks after one have its panels and other rows, rather than its rows. Each panel,
     or else each chunk of rows, then comes from memory but once, and the other operand as often as
     that has parts: so that is the smaller one, if a cache holds it. Not panels of a plain B, which
     are read across."""
     a, b = m * k * config.a.bytes, n * k * config.b.bytes
-    return not config.plain_b and a <= min(b, LAST_BYTES)
+    return 0 if config.plain_b else at_least(minimum(b, LAST_BYTES), a)
 
 
 BLOCK_DEPTH = 768
@@ -252,29 +253,29 @@ def _block_depth(config: ContractionConfig, shape: TileShape, m: int, k: int) ->
     """Steps of k of a block: equal shares, of whole groups; all, if a panel is read but once and
     K is one chain."""
     most = BLOCK_DEPTH * max(1, 4 // config.rows.bytes)
+    once = 0
     if not config.long and config.turned:
         most = TURNED_DEPTH
-    elif not config.long and (m < shape.rows or (m == shape.rows and not config.plain_b)):
-        return max(k, 1)
-    share = -(-k // max(1, -(-k // most)))
-    return max(1, -(-share // GROUP)) * GROUP
+    elif not config.long:
+        once = at_least(shape.rows - (1 if config.plain_b else 0), m)
+    share = ceil_div(k, maximum(1, ceil_div(k, most)))
+    return choose(once, maximum(k, 1), maximum(1, ceil_div(share, GROUP)) * GROUP)
 
 
 def _chunk_rows(config: ContractionConfig, shape: TileShape, m: int, k: int, others: int) -> int:
     """Rows of a task: whole tiles, and equal shares."""
-    most = CHUNK_ROWS
-    if others * -(-m // most) < ENOUGH_TASKS:
-        most //= 2
+    enough = at_least(others * ceil_div(m, CHUNK_ROWS), ENOUGH_TASKS)
+    most = choose(enough, CHUNK_ROWS, CHUNK_ROWS // 2)
     if config.copies:
-        most = min(most, WIDE_BYTES // (max(k, 1) * config.rows.bytes))
+        most = minimum(most, WIDE_BYTES // (maximum(k, 1) * config.rows.bytes))
     tile = config.tile_rows(shape)
-    most = max(most, tile)
-    share = -(-m // max(1, -(-m // most)))
-    return max(1, -(-share // tile)) * tile
+    most = maximum(most, tile)
+    share = ceil_div(m, maximum(1, ceil_div(m, most)))
+    return maximum(1, ceil_div(share, tile)) * tile
 
 
 def _grain(config: ContractionConfig, shape: TileShape, rows: int, columns: int, k: int) -> int:
     """Tasks that take GRAIN_NS on a fast core: 20 GB/s of B, two vector FMA a cycle at 3 GHz."""
-    bytes_ns = columns * k * config.b.bytes / 20
-    steps_ns = rows * columns * k / (shape.lanes * 2 * 3)
-    return max(1, round(GRAIN_NS / max(bytes_ns, steps_ns, 1.0)))
+    bytes_ns = columns * k * config.b.bytes // 20
+    steps_ns = rows * columns * k // (shape.lanes * 2 * 3)
+    return maximum(1, GRAIN_NS // maximum(bytes_ns, steps_ns, 1))

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from rlx.base.dims import maximum, minimum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.combine import multiply_add
@@ -72,9 +73,9 @@ def config_of(
 ) -> FewColumnsConfig:
     """The config for products of ``m`` rows and ``n`` columns, at most as many as a vector has
     lanes."""
-    columns = n if dense else min(n, ROWS)
+    columns = n if dense else minimum(n, ROWS)
     fits = target.registers // 2 // columns
-    return FewColumnsConfig(dt, out, max(1, min(m, ROWS, fits)), columns, dense)
+    return FewColumnsConfig(dt, out, maximum(1, minimum(m, ROWS, fits)), columns, dense)
 
 
 def launch(
@@ -90,7 +91,7 @@ def launch(
     batch, m, n, k = sizes
     step = steps_of(target, config.dtype, k)
     parts, tiles = ceil_div(k, step), ceil_div(m, config.rows)
-    grain = max(1, GRAIN // (config.rows * n * step))
+    grain = maximum(1, GRAIN // (config.rows * n * step))
     return Launch(batch * parts * tiles, grain, (m, n, k, parts, step, *a, *b))
 
 
@@ -189,7 +190,7 @@ class _Emitter:
         j = k.minimum(j, self.n - columns)
         places = [t.b + (j + s if s else j) * self.b_column for s in range(columns)]
         found = self.sums(t, lambda i, done: [self.vector(self.b, p + i, 0, done) for p in places])
-        most = max(1, self.lanes // columns)
+        most = maximum(1, self.lanes // columns)
         for first in range(0, len(c), most):
             rows = c[first : first + most]
             begin = first * columns

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rlx.base.dims import maximum, minimum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.combine import (
@@ -96,9 +97,9 @@ def rows_of_part(shape: Sequence[int]) -> int:
     """How much of the reduced axis of [outer, reduced, inner] a task takes: all of it, unless the
     tasks would be fewer than ``TASKS`` and parts of a column are worth a thread."""
     outer, reduced, inner = shape
-    tasks = max(1, outer * ceil_div(inner, COLUMNS))
-    least = ceil_div(SHARE, max(1, min(COLUMNS, inner)))
-    parts = min(ceil_div(TASKS, tasks), reduced // least)
+    tasks = maximum(1, outer * ceil_div(inner, COLUMNS))
+    least = ceil_div(SHARE, maximum(1, minimum(COLUMNS, inner)))
+    parts = minimum(ceil_div(TASKS, tasks), reduced // least)
     return ceil_div(reduced, parts) if parts > 1 else reduced
 
 
@@ -122,10 +123,10 @@ def launch(
     rows = reduced if rows is None else rows
     parts = ceil_div(reduced, rows) if rows else 1
     tasks = outer * parts * ceil_div(inner, block)
-    work = min(block, inner) * max(1, rows)
+    work = minimum(block, inner) * maximum(1, rows)
     count = reduced if count is None else count
     sizes = (reduced, rows, parts, inner, block, count, *strides[:2], *weights)
-    return Launch(tasks, max(1, SHARE // max(1, work)), sizes)
+    return Launch(tasks, maximum(1, SHARE // maximum(1, work)), sizes)
 
 
 def long_round(config: ReduceConfig, target: KernelTarget) -> int:

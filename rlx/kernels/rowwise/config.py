@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rlx.base.dims import maximum, minimum
 from rlx.codegen.combine import is_float_sum
 from rlx.codegen.family import Launch
 from rlx.codegen.strides import (
@@ -85,7 +86,7 @@ def launch(
     )
     kinds = accesses(space)
     threads = _threads(columns) if blocks else 0
-    worth = not blocks and columns * widest(program) in FAR_ROWS
+    worth = not blocks and (FAR_ROWS.start <= columns * widest(program) < FAR_ROWS.stop)
     results = [program.dtypes[v] for v in program.outputs]
     far = worth and are_far(space, [*program.inputs, *results])
     long = frame == "cpu" and columns > LONG_ROW and _sums_floats(program)
@@ -97,8 +98,8 @@ def launch(
     sizes = [*space.shape, scratch_row]
     for kind, s in zip(kinds, space.strides, strict=True):
         sizes += run_time_strides(kind, s)
-    work = max(1, columns * sum(p.cost for p in planned.passes))
-    grain = max(1, SHARE // work)
+    work = maximum(1, columns * sum(p.cost for p in planned.passes))
+    grain = maximum(1, SHARE // work)
     scratch_rows = planned.scratch_rows * (GROUP if columns * widest(program) <= SHORT_ROW else 1)
     tasks = ceil_div(rows.size, BLOCK // threads) if threads else rows.size
     return config, Launch(tasks, grain, tuple(sizes), scratch_rows * scratch_row)
@@ -112,4 +113,4 @@ def _sums_floats(program: RowProgram) -> bool:
 def _threads(columns: int) -> int:
     """How many threads share a row: a power of two, or 0 where one does a row alone."""
     shared = 1 << (columns // SERIAL).bit_length()
-    return min(BLOCK, shared) if columns > SERIAL else 0
+    return minimum(BLOCK, shared) if columns > SERIAL else 0

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from rlx._mlir import ir
+from rlx.base.dims import is_known
 from rlx.dialects.bridge import is_mir
 from rlx.dialects.control import KEY, control_of
 from rlx.dialects.convert import from_type
@@ -188,7 +189,7 @@ def _faultless(op: ir.Operation) -> bool:
 
 def _size(v: ir.Value) -> int:
     size = from_type(v.type).size
-    assert isinstance(size, int)
+    assert is_known(size)
     return size
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from rlx._mlir import ir
+from rlx.base.dims import is_known
+from rlx.base.guards import at_hand
 from rlx.dialects.convert import from_type
 from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.region import producer, reads
@@ -163,5 +165,7 @@ class _Order:
 
 
 def _bytes(v: ir.Value) -> int:
+    """Bytes of a value. Ops in another order compute the same: what is least at the sizes at hand
+    is done for all."""
     t = from_type(v.type)
-    return t.dtype.bytes * t.size if isinstance(t.size, int) else 0
+    return at_hand(t.dtype.bytes * t.size) if is_known(t.size) else 0

@@ -12,6 +12,7 @@ from functools import cache, partial
 import numpy as np
 
 from rlx._mlir import ir, kept_pipeline
+from rlx.base.dims import same_shape
 from rlx.dialects.bridge import attributes_of, create, is_mir, node_of, operands_of, place_of
 from rlx.dialects.convert import from_attr, from_type, to_attr, to_type
 from rlx.errors import PassError, RlxError
@@ -192,7 +193,7 @@ def _explicit(op: ir.Operation) -> bool:
     shape, changed = from_type(op.results[0].type).shape, False
     for i, v in enumerate(op.operands):
         t = from_type(v.type)
-        if t.shape != shape:
+        if not same_shape(t.shape, shape):
             to = t.with_shape(shape)
             op.operands[i] = _make(
                 op, Expand.name, to, [v], shape=to_attr(shape, "tuple[Dim, ...]")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rlx._mlir import ir
+from rlx.base.dims import is_known
 from rlx.dialects.control import control_of
 from rlx.errors import IRError
 from rlx.kernels.loop import emit as loop
@@ -172,7 +173,7 @@ def _while_loop(call: _Call, node: Control) -> None:
 
 
 def _scan(call: _Call, node: Control) -> None:
-    assert isinstance(node, Scan) and isinstance(node.rounds, int)
+    assert isinstance(node, Scan) and is_known(node.rounds)
     lowering, at = call.lowering, node.carries
     carried, stacks = call.results[:at], call.results[at:]
     inner = call.bodies["body"].regions[0].blocks[0].arguments

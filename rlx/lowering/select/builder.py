@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,9 @@ from typing import Any
 import numpy as np
 
 from rlx._mlir import ir
+from rlx.base.dim_atoms import Symbol
+from rlx.base.dims import SymDim, maximum
+from rlx.base.guards import deciding
 from rlx.codegen.family import Launch
 from rlx.dialects.bridge import place_of, trail_of
 from rlx.dialects.control import is_barrier
@@ -25,15 +29,19 @@ from rlx.lowering.base import Compilation
 from rlx.lowering.region import producer, reads
 from rlx.lowering.report import ArenaBuffer
 from rlx.lowering.rules import constant_of
-from rlx.lowering.select.arena import ALIGN, plan, plan_slots
 from rlx.lowering.select.launch_limits import check_launch
+from rlx.lowering.select.settle import settled
 from rlx.lowering.select.views import Memory, View
-from rlx.schedule.plan import Role, Site
+from rlx.schedule.arena import ALIGN, plan, plan_slots
+from rlx.schedule.plan import Buffer, Role, Site
 from rlx.schedule.steps import Launch as LaunchStep
 from rlx.schedule.steps import Origin, Step
 from rlx.types import TensorType, dtype, u64
 
 __all__ = ["Lowering"]
+
+_RANGE = re.compile(r"(?<=\w)\[\d+\.\.\d*\]")
+"""The range of a dim in a message, which says nothing of the fault."""
 
 DEEP = 64
 """So many values of the prologue that wait for one another are planned in order, not by asking."""
@@ -83,6 +91,7 @@ class Lowering:
     active: list[ir.Operation] = field(default_factory=list)
     slots: dict[Role, list[int]] = field(default_factory=dict["Role", list[int]])
     _open: list[list[Step[View]]] = field(init=False)
+    planned_later: tuple[Buffer, ...] = ()
     _clock: int = 0
 
     def __post_init__(self) -> None:
@@ -172,6 +181,8 @@ class Lowering:
 
     def literal(self, array: np.ndarray[Any, Any]) -> View:
         """A constant memory with an array that kernels read beside the program's values."""
+        if array.dtype == object:  # of dims, which are numbers for good here
+            array = array.astype(np.int64)
         key = ("literal", array.dtype.str, array.shape, array.tobytes())
         if key not in self.packs:
             self.constants.append(array)
@@ -287,7 +298,7 @@ class Lowering:
         memory = Memory("packed", 0, size, offset=self.packed.size)
         if self.target.kernels.frame == "gpu":
             self.slots.setdefault("packed", []).append(self.packed.size)
-        self.packed.size += max(ALIGN, -(-size // ALIGN) * ALIGN)
+        self.packed.size += maximum(ALIGN, -(-size // ALIGN) * ALIGN)
         return memory
 
     # -- steps -----------------------------------------------------------------------------
@@ -306,6 +317,7 @@ class Lowering:
         if launch.range == 0:
             return
         check_launch(self.target.kernels, (family, self.ops), views, launch, self.location)
+        config = settled(config)
         sizes = launch.sizes
         if FAMILIES[family].literals:
             config, words = literals.lifted(config, self.target.kernels.frame)
@@ -363,12 +375,14 @@ class Lowering:
 
     def site(self, message: str) -> int:
         """The number of a new fault site at the current op."""
-        self.sites.append((message, *self.location))
+        self.sites.append((_RANGE.sub("", message), *self.location))
         return len(self.sites) - 1
 
     def plan_arena(self) -> int:
         """Place the buffers that some step touches; the arena's size in bytes."""
         placed = [b for b in self.buffers if b.first >= 0]
+        if deciding() is not None:
+            return self._postponed(placed)
         if self.target.kernels.frame == "gpu":
             total, self.slots["arena"] = plan_slots(placed)
         else:
@@ -379,3 +393,16 @@ class Lowering:
             if first < end:  # else a test alone reads it
                 self.compilation.arena.append(ArenaBuffer(b.offset, b.size, first, end - 1))
         return total
+
+    def _postponed(self, placed: Sequence[Memory]) -> int:
+        """Give every buffer a symbol for its offset, and the arena one for its size, which are
+        planned when the sizes of dims are known."""
+        for n, b in enumerate(placed):
+            b.offset = _inner(f"arena.{n}")
+        self.planned_later = tuple(Buffer(b.size, b.first, b.last) for b in placed)
+        return _inner("arena.size")
+
+
+def _inner(name: str) -> Any:
+    """A size that is known when those of dims are."""
+    return SymDim({(Symbol.inner(name),): 1})

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlx._mlir import ir
+from rlx.base.dims import is_known
 from rlx.codegen.combine import REDUCTIONS
 from rlx.codegen.probe import step_cost
 from rlx.codegen.program import Step
@@ -81,7 +82,7 @@ def loop_program(
 
 def _row(t: TensorType) -> Row:
     size = t.size
-    assert isinstance(size, int)
+    assert is_known(size)
     if t.dtype.is_complex:
         raise NoLoop(f"a value of {t} takes two registers an element")
     if size > ELEMENTS:
@@ -195,7 +196,7 @@ class _Reader:
         self, node: Scan, bodies: Mapping[str, ir.Operation], args: list[int], block: _Block,
         reads: tuple[int, ...] = (), writes: tuple[int, ...] = (),
     ) -> int:  # fmt: skip
-        assert isinstance(node.rounds, int)
+        assert is_known(node.rounds)
         step = For(
             self.body(bodies["body"]), tuple(args), node.carries, node.rounds, node.reverse,
             reads, writes,

@@ -40,7 +40,7 @@ def schedule_of(lowering: Lowering, main: ir.Operation) -> Schedule:
         lowering.target.name, tuple(kernels), arena, lowering.packed.size,
         signatures["param"], lowering.constants, signatures["input"], signatures["output"],
         tuple(zip(prologue, follows, strict=True)), map_each(lowering.main, launch, places.of),
-        lowering.sites, lowering.slots, trails,
+        lowering.sites, lowering.slots, trails, lowering.planned_later,
     )  # fmt: skip
 
 
@@ -71,8 +71,9 @@ class _Places:
         index = 0 if memory.role in ("arena", "packed") else memory.index
         base, offset = self.first[memory.role] + index, memory.offset + view.start * width
         moves = tuple([(rounds.depth, n * width) for rounds, n in view.moves if n])
-        reach = offset + (view.last - view.start + 1) * width if view.size else offset
-        assert 0 <= offset <= reach <= self.room[base], f"{view} reaches out of its memory"
+        if isinstance(view.last, int) and isinstance(offset, int):
+            reach = offset + (view.last - view.start + 1) * width if view.size else offset
+            assert 0 <= offset <= reach <= self.room[base], f"{view} reaches out of its memory"
         layout = Layout(view.dtype.name, view.shape, view.strides, view.trail)
         return Place(base, offset, moves, layout)
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from rlx.base.dims import same_shape
 from rlx.base.frozen import frozen
 from rlx.codegen.strides import row_major
 from rlx.schedule.plan import Role
@@ -143,7 +144,7 @@ class View:
 
     def expand(self, shape: Sequence[int]) -> View:
         """The NumPy broadcast to ``shape``: stride 0 along new and stretched dims."""
-        if self.shape == shape:
+        if same_shape(self.shape, shape):
             return self
         extra = len(shape) - len(self.shape)
         own = [

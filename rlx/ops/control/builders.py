@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rlx.base.dims import SymDim
+from rlx.base.dims import SymDim, is_known
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.builders import located
 from rlx.ir.graph import Graph, inner_graph, topological
@@ -130,7 +130,7 @@ def fori(
     if isinstance(start, Value) or isinstance(stop, Value):
         results = _counted(one_round, carry, start, stop, reverse)
         return _like(isinstance(init, Value), results)
-    if start and isinstance(stop, int):
+    if start and is_known(stop):
         stop, first, shifted = max(stop - start, 0), start, one_round
 
         def one_round(i: Value, *values: Value) -> list[Value]:
@@ -196,7 +196,7 @@ def _counted(
 
 
 def _bound(v: Any, what: str) -> Value:
-    if isinstance(v, int):
+    if is_known(v):
         return Constant(np.asarray(v, np.int64)).out
     if not isinstance(v, Value):
         raise ShapeError(f"fori: {what} is {v!r}, expected an int or a Value beside one", caller())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlx.base.dims import SymDim
+from rlx.base.dims import SymDim, is_known
 from rlx.errors import DTypeError, FaultError, GraphError, ShapeError
 from rlx.ir.op import Array, Attr, Op, attr, operand, variadic
 from rlx.ir.value import Value
@@ -179,7 +179,7 @@ class Scan(Control, name="control.scan"):
                 f"scan: {self.carries} carried and {self.scanned} scanned of {len(self.args)}"
                 f" operands over a length {self.length} of one dim have no meaning"
             )
-        if isinstance(self.rounds, int) and self.rounds < 0:
+        if is_known(self.rounds) and self.rounds < 0:
             raise ShapeError(f"scan: the length is {self.rounds}, expected 0 or more")
         types = [v.type for v in self.args]
         elements = [self._element(t) for t in types[len(types) - self.scanned :]]
@@ -204,7 +204,7 @@ class Scan(Control, name="control.scan"):
     def run(self, call: Call, *args: Array) -> tuple[Array, ...]:
         at, end = self.carries, len(args) - self.scanned
         carried, fixed, scanned = list(args[:at]), args[at:end], args[end:]
-        n = int(self.rounds) if isinstance(self.rounds, int) else len(scanned[0])
+        n = int(self.rounds) if is_known(self.rounds) else len(scanned[0])
         stacks = [
             np.empty((n, *v.type.static_shape), v.dtype.numpy) for v in self.body.outputs[at:]
         ]

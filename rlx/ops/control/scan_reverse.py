@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from rlx.base.dims import is_known
 from rlx.ir.op import Op, placeholders
 from rlx.ir.value import Value
 from rlx.ops.control.bodies import (
@@ -129,7 +130,7 @@ def _segment(op: Scan) -> int | None:
     is not known."""
     sizes = [v.type.size for v in op.args[: op.carries]]
     n = op.rounds
-    if not isinstance(n, int) or not all(isinstance(s, int) for s in sizes):
+    if not is_known(n) or not all(is_known(s) for s in sizes):
         return None
     one = sum(int(str(s)) * v.dtype.bytes for s, v in zip(sizes, op.args, strict=False))
     if n * one <= RECORD_BYTES or n < 4:
@@ -157,7 +158,7 @@ def _kept(
 def _in_segments(op: Scan, size: int) -> tuple[list[Value], Records]:
     """The scan as one over segments, and one over the rounds that are left, which run last."""
     at, end = op.carries, len(op.args) - op.scanned
-    assert isinstance(op.rounds, int)
+    assert is_known(op.rounds)
     count, rest = divmod(op.rounds, size)
     first = rest if op.reverse else 0
 

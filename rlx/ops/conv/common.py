@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rlx.base.dims import surely_differ
+from rlx.base.dims import is_known, surely_differ
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.lift import promoted
 from rlx.ir.op import Array, Op, attr, operand
@@ -90,7 +90,7 @@ class Correlation(Op):
     def into_groups(self, x: Value, w: Value) -> Value:
         """Operands that both have a new leading axis: its elements become groups."""
         count, n, c = x.shape[:3]
-        if not isinstance(count, int):
+        if not is_known(count):
             raise ShapeError(
                 f"{self.short}: images and weights that both differ from example to example become"
                 f" groups, whose number is not known ({count}); give vmap a number as axis_size"
@@ -140,8 +140,8 @@ def add_bias(y: Value, bias: Value | Array | None) -> Value:
 def operations(v: Value, *dims: Dim) -> int:
     """Two operations for every element of a value and index of ``dims``; 0 if one is symbolic."""
     sizes = [v.type.size, *dims]
-    return 2 * math.prod(n for n in sizes if isinstance(n, int)) if _known(sizes) else 0
+    return 2 * math.prod(n for n in sizes if is_known(n)) if _known(sizes) else 0
 
 
 def _known(sizes: Sequence[Dim]) -> bool:
-    return all(isinstance(n, int) for n in sizes)
+    return all(is_known(n) for n in sizes)

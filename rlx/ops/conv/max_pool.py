@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.op import Array, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -55,7 +56,7 @@ class MaxWindows(Pool):
     def infer(self) -> TensorType:
         out = super().infer()
         for axis, (size, count) in enumerate(zip(self.x.shape[2:], out.shape[2:], strict=True)):
-            if isinstance(size, int) and isinstance(count, int):
+            if is_known(size) and is_known(count):
                 self._check_filled(axis, size, count)
         return out
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.base.dims import as_sizes, ceil_div, maximum, minimum, surely_less
+from rlx.base.dims import as_sizes, ceil_div, is_known, maximum, minimum, surely_less
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -97,7 +97,7 @@ class Pool(Op):
         """An operation for every tap of a window."""
         size = self.out.type.size
         taps = math.prod(self.taps)
-        return Cost(size * taps if isinstance(size, int) else 0, super().cost().bytes)
+        return Cost(size * taps if is_known(size) else 0, super().cost().bytes)
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         """The new axis is folded into N."""
@@ -193,7 +193,7 @@ class MeanPool(Pool, name="mir.mean_pool"):
 
     def counts_of(self, wide: DType) -> Value:
         """The same as a value of a float type: of symbolic sizes it is computed."""
-        if isinstance(self.out.type.size, int):
+        if is_known(self.out.type.size):
             return Constant(self.counts().astype(wide.numpy)).out
         total = Constant(np.ones((), np.int64)).out
         windows = self.out.shape[2:]

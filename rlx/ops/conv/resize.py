@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.base.dims import as_dim, surely_less
+from rlx.base.dims import as_dim, is_known, surely_less
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.op import Array, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -105,7 +105,7 @@ class Resize(Block, name="hir.resize"):
     def expand(self) -> Value:
         x = self.x if self.mode == "nearest" else widened(self.x)
         for axis, old, new in self._steps():
-            if isinstance(old, int) and isinstance(new, int):
+            if is_known(old) and is_known(new):
                 x = self._along(x, axis, old, new)
             else:
                 x = self._along_symbol(x, axis, old, new)
@@ -119,7 +119,7 @@ class Resize(Block, name="hir.resize"):
         for axis, (old, new) in enumerate(zip(self.x.shape[2:], self.sizes, strict=True), 2):
             if old == new:
                 continue
-            if isinstance(old, int) and isinstance(new, int):
+            if is_known(old) and is_known(new):
                 known.append((new / old, -axis, old, new))
             else:
                 open_.append((axis, old, new))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.base.dims import as_sizes, surely_differ
+from rlx.base.dims import as_sizes, is_known, surely_differ
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -133,13 +133,13 @@ class ConvWeights(Op, name="mir.conv_weights"):
         x, g, windows, groups = self.x, self.g, self.windows, self.groups
         channels = self.out.shape[1]
         few = self._planes_known() and math.prod(self.taps) <= TAPS
-        if few and isinstance(channels, int) and channels >= CHANNELS:
+        if few and is_known(channels) and channels >= CHANNELS:
             return by_taps(x, g, windows, groups)
         return over_images(x, g, windows, self.high, groups)
 
     def _planes_known(self) -> bool:
         """Whether all sizes but the number of images are numbers."""
-        return all(isinstance(d, int) for v in (self.x, self.g) for d in v.shape[1:])
+        return all(is_known(d) for v in (self.x, self.g) for d in v.shape[1:])
 
     def _geometry(self) -> tuple[Any, ...]:
         return self.stride, self.low, self.high, self.dilation, self.groups
@@ -161,7 +161,7 @@ class ConvWeights(Op, name="mir.conv_weights"):
         """The elements of the new axis become groups; images where their number is not known, as
         that of groups must be."""
         count = next(v.shape[0] for v, has in zip(operands, batched, strict=True) if has)
-        if not isinstance(count, int):
+        if not is_known(count):
             if not self._planes_known():
                 raise ShapeError(
                     f"{self.short}: there are {count} examples of {self.x.type}; one of both must"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import product
 
+from rlx.base.dims import is_known
 from rlx.ir.value import Value
 from rlx.ops.conv.window import Windows
 from rlx.ops.matmul.contraction import MatMul
@@ -70,7 +71,7 @@ def by_taps(
 
 def _spatial(v: Value) -> tuple[int, ...]:
     """The sizes of the spatial axes, which are numbers."""
-    return tuple(d for d in v.shape[2:] if isinstance(d, int))
+    return tuple(d for d in v.shape[2:] if is_known(d))
 
 
 def _place(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlx.base.dims import surely_less
+from rlx.base.dims import is_known, surely_less
 from rlx.errors import GraphError, ShapeError
 from rlx.ir.op import Array
 from rlx.ops.movement.movement import listed
@@ -56,7 +56,7 @@ def each(value: Any, rank: int, what: str) -> tuple[int, ...]:
     if len(many) == 1:
         many = many * rank
     if len(many) != rank or not all(
-        isinstance(n, int | np.integer) and not isinstance(n, bool) for n in many
+        (is_known(n) or isinstance(n, np.integer)) and not isinstance(n, bool) for n in many
     ):
         raise GraphError(f"{what} is an int or one for each of {rank} spatial axes, found {value}")
     return tuple(int(n) for n in many)

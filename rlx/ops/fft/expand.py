@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.ir.value import Value
 from rlx.ops.fft.plan import prime_factors, roots
 from rlx.ops.matmul.contraction import MatMul
@@ -28,8 +29,8 @@ FACTOR = 16
 
 def transformed(x: Value, inverse: bool, scale: float) -> Value:
     """The transform of the last axis of a complex tensor, scaled."""
-    n = x.shape[-1]
-    assert isinstance(n, int)
+    assert is_known(x.shape[-1])
+    n = int(x.shape[-1])
     primes = prime_factors(n)
     if primes and primes[-1] > LARGEST_FACTOR:
         return _convolved(x, n, inverse, scale)
@@ -51,8 +52,9 @@ def _grouped(primes: list[int]) -> list[int]:
 def _stepwise(x: Value, factors: list[int], inverse: bool) -> Value:
     if not factors:
         return x
-    *batch, n = x.shape
-    assert isinstance(n, int)
+    *batch, last = x.shape
+    assert is_known(last)
+    n = int(last)
     r, m = factors[0], n // factors[0]
     # Element t = m j + p: over j by a product, for each p; the result's k1 is the row.
     matrix = _constant(roots(np.outer(np.arange(r), np.arange(r)), r), x, inverse)
@@ -91,7 +93,7 @@ def _convolved(x: Value, n: int, inverse: bool, scale: float) -> Value:
 def inverse_real(half: Value, n: int, scale: float) -> Value:
     """The real part of the inverse transform of the n // 2 + 1 elements and zeros behind them."""
     size = half.shape[-1]
-    assert isinstance(size, int)
+    assert is_known(size)
     whole = half.pad([0] * half.rank, [*[0] * (half.rank - 1), n - size])
     return transformed(whole, True, scale).real()
 

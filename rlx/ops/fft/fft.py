@@ -18,6 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.op import Array, Bad, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -85,9 +86,9 @@ class Transform(Op):
         """5 n log2(n) operations a transform of n, as is usual to say; 0 for a symbolic size."""
         size, last = self.x.type.size, self.x.shape[-1]
         moved = super().cost().bytes
-        if not (isinstance(size, int) and isinstance(last, int)):
+        if not (is_known(size) and is_known(last)):
             return Cost(0, moved)
-        return Cost(int(5 * size * math.log2(max(2, last))), moved)
+        return Cost(size * int(80 * math.log2(max(2, last))) // 16, moved)
 
 
 class Fft(Transform, name="mir.fft"):
@@ -208,9 +209,9 @@ def counted(n: int, by: float, like: Value) -> Value:
 def length_of(x: Value, axis: int = -1) -> int:
     """Elements along an axis; ShapeError while they are a symbol."""
     n = x.shape[axis_of(axis, x.rank, "the transform")]
-    if not isinstance(n, int):
+    if not is_known(n):
         raise ShapeError(f"the axis to transform of {x.type} is the symbol {n}; bind it to a size")
-    return n
+    return int(n)
 
 
 def along(x: Value, axis: int, function: Callable[[Value], Value]) -> Value:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlx.base.dims import surely_less
+from rlx.base.dims import is_known, surely_less
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.attrs import to_array
 from rlx.ir.builders import located
@@ -111,7 +111,7 @@ def istft(
 
 def _hop(n_fft: int, hop_length: int | None) -> int:
     hop = n_fft // 4 if hop_length is None else hop_length
-    if not isinstance(n_fft, int) or not isinstance(hop, int) or n_fft < 1 or hop < 1:
+    if not is_known(n_fft) or not is_known(hop) or n_fft < 1 or hop < 1:
         raise ShapeError(f"n_fft and hop_length are at least 1, found {n_fft} and {hop}")
     return hop
 

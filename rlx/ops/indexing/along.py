@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.lift import lift
 from rlx.ir.op import Array, Op, attr, bad, operand, sample
@@ -198,7 +199,7 @@ def _flattened(what: str, x: Value, indices: Value, mode: str, lead: int) -> tup
     """Indices into the joined axes that the coordinates are of, and the tensor with them joined;
     with "fill" one out of range is beyond the end."""
     many = indices.shape[-1] if indices.rank else None
-    if not isinstance(many, int):
+    if not is_known(many):
         raise ShapeError(
             f"{what}: the last axis of the indices holds the coordinates, and its length is a"
             f" number; found {indices.type}"
@@ -239,4 +240,4 @@ def joined(
 
 
 def _number(dim: Dim) -> int | Value:
-    return dim if isinstance(dim, int) else as_value(dim)
+    return dim if is_known(dim) else as_value(dim)

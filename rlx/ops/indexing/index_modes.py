@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, FaultError, GraphError, ShapeError
 from rlx.ir.attrs import to_array
 from rlx.ir.op import Array, Op
@@ -107,7 +108,7 @@ def place(k: Any, index: Any, length: Any, mode: str) -> tuple[Any, Any]:
     # Unsigned ones stay so: no huge index turns into one that counts from the end.
     wide = k.index_word(index.dtype)
     index = k.cast(index, wide)
-    length = length if isinstance(length, int) else k.cast(length, wide)
+    length = length if is_known(length) else k.cast(length, wide)
     outside, inside = index >= length, index
     if wide.kind == "int":
         outside = outside | (index < -length)
@@ -115,7 +116,7 @@ def place(k: Any, index: Any, length: Any, mode: str) -> tuple[Any, Any]:
         return k.maximum(k.minimum(index, length - 1), 0), outside
     if mode == "wrap":
         # For an empty axis the code never runs, but is built: it must not divide by a literal 0.
-        inside = index % (max(length, 1) if isinstance(length, int) else length)
+        inside = index % (max(length, 1) if is_known(length) else length)
     if wide.kind == "int":
         inside = k.select(inside < 0, inside + length, inside)
     return inside if mode == "wrap" else k.select(outside, 0, inside), outside

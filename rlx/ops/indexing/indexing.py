@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.base.dims import SymDim, ceil_div, maximum, surely_less
+from rlx.base.dims import SymDim, ceil_div, is_known, maximum, surely_less
 from rlx.errors import GraphError, ShapeError
 from rlx.ir.builders import located
 from rlx.ir.value import Value
@@ -134,7 +134,7 @@ def _check_tensors(parts: Sequence[Any]) -> None:
 
 
 def _place(i: int, dim: Dim, axis: int) -> Dim:
-    if isinstance(dim, int) and not -dim <= i < dim:
+    if is_known(dim) and not -dim <= i < dim:
         raise ShapeError(f"index {i} is out of range for axis {axis} of {dim} elements")
     return dim + i if i < 0 else i
 
@@ -173,4 +173,4 @@ def _symbolic_range(
     if stop is not None:
         last = dim + stop if surely_less(stop, 0) else stop
     size = ceil_div(last - first, step) if step > 0 else ceil_div(first - last, -step)
-    return first, maximum(0, size) if isinstance(size, int) else size, step
+    return first, maximum(0, size) if is_known(size) else size, step

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import ShapeError
 from rlx.ir.op import Array, Cost, Op
 from rlx.ir.value import Value
@@ -76,7 +77,7 @@ class Scattering(Op):
     def cost(self: Any) -> Cost:
         """An operation for every update."""
         size = self.updates.type.size
-        return Cost(size if isinstance(size, int) else 0, super().cost().bytes)
+        return Cost(size if is_known(size) else 0, super().cost().bytes)
 
     def written(self: Any, start: Array, updates: Array, indices: Array) -> Array:
         """The reference: the updates on an array of the result's shape."""

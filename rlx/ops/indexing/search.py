@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.lift import promoted
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
@@ -81,7 +82,7 @@ class Searchsorted(Op, name="mir.searchsorted"):
     def cost(self) -> Cost:
         """The comparisons of a binary search for every value."""
         size, n = self.values.type.size, self.line.shape[-1]
-        found = size * n.bit_length() if isinstance(size, int) and isinstance(n, int) else 0
+        found = size * n.bit_length() if is_known(size) and is_known(n) else 0
         return Cost(found, super().cost().bytes)
 
     def reference(self, line: Array, values: Array) -> Array:
@@ -159,7 +160,7 @@ def histogram(x: Value, edges: Value | Array, weights: Value | None = None) -> V
     A bin holds its lower edge, and the last one both; what is outside of all is dropped.
     """
     x, line = promoted(x, edges)
-    if line.rank != 1 or not isinstance(line.shape[0], int) or line.shape[0] < 2:
+    if line.rank != 1 or not is_known(line.shape[0]) or line.shape[0] < 2:
         raise ShapeError(f"histogram: edges are a vector of two or more, found {line.type}")
     if weights is not None and weights.shape != x.shape:
         raise ShapeError(f"histogram: the weights {weights.type} and {x.type} differ in shape")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.op import Array, Cost, bad, operand, sample
 from rlx.ir.value import Value, bytes_of
@@ -61,7 +62,7 @@ class Cholesky(LinearAlgebra, name="mir.cholesky"):
         """n³ / 3 operations a matrix."""
         size = self.x.type.size
         n = self.x.shape[-1]
-        flops = size * n // 3 if isinstance(size, int) and isinstance(n, int) else 0
+        flops = size * n // 3 if is_known(size) and is_known(n) else 0
         return Cost(flops, bytes_of([self.x, self.out]))
 
     def reference(self, x: Array) -> Array:

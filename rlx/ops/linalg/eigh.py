@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.op import Array, Cost, bad, operand, sample
 from rlx.ir.value import Value, bytes_of
@@ -48,7 +49,7 @@ class _Symmetric(LinearAlgebra):
 
     def _flops(self, factor: int) -> Cost:
         size, n = self.x.type.size, self.x.shape[-1]
-        flops = factor * size * n if isinstance(size, int) and isinstance(n, int) else 0
+        flops = factor * size * n if is_known(size) and is_known(n) else 0
         return Cost(flops, bytes_of([self.x, *self.results]))
 
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.op import Array, Cost, bad, operand, sample
 from rlx.ir.value import Value, bytes_of
@@ -60,7 +61,7 @@ class Lu(LinearAlgebra, name="mir.lu"):
     def cost(self) -> Cost:
         """2 n³ / 3 operations a matrix."""
         size, n = self.x.type.size, self.x.shape[-1]
-        flops = 2 * size * n // 3 if isinstance(size, int) and isinstance(n, int) else 0
+        flops = 2 * size * n // 3 if is_known(size) and is_known(n) else 0
         return Cost(flops, bytes_of([self.x, *self.results]))
 
     def reference(self, x: Array) -> tuple[Array, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.lift import lift
 from rlx.ir.op import Array, Op, attr, bad, operand, sample
@@ -32,7 +33,7 @@ def _default(x: Value, rtol: float | None) -> float:
     if x.rank < 2 or x.dtype not in TYPES:
         return 0.0  # refused by the op
     m, n = x.shape[-2:]
-    if not (isinstance(m, int) and isinstance(n, int)):
+    if not (is_known(m) and is_known(n)):
         raise ShapeError(f"the default rtol depends on the dims {m} and {n}: bind them, or give it")
     return max(m, n) * float(np.finfo(x.dtype.numpy).eps)
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError, UnsupportedError
 from rlx.ir.op import Array, Cost, attr, bad, operand, sample
 from rlx.ir.value import Value, bytes_of
@@ -59,9 +60,9 @@ class Qr(LinearAlgebra, name="mir.qr"):
     def cost(self) -> Cost:
         """About 4 k operations for every element of x, k = min(m, n), and for those of q."""
         size, wide = self.x.type.size, self.results[0].type.size
-        known = isinstance(size, int) and isinstance(wide, int)
+        known = is_known(size) and is_known(wide)
         k = min(self.x.type.static_shape[-2:]) if known else 0
-        flops = 2 * k * (size + wide) if isinstance(size, int) and isinstance(wide, int) else 0
+        flops = 2 * k * (size + wide) if is_known(size) and is_known(wide) else 0
         return Cost(flops, bytes_of([self.x, *self.results]))
 
     def reference(self, x: Array) -> tuple[Array, ...]:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.lift import lift
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
@@ -74,7 +75,7 @@ class Solve(Op, name="mir.solve"):
         """2 n³ / 3 operations a matrix, and 2 n² a column of the result."""
         size, n, sides = self.a.type.size, self.a.shape[-1], self.b.type.size
         flops = 0
-        if isinstance(size, int) and isinstance(n, int) and isinstance(sides, int):
+        if is_known(size) and is_known(n) and is_known(sides):
             flops = 2 * size * n // 3 + 2 * n * sides
         return Cost(flops, bytes_of([self.a, self.b, self.out]))
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError, UnsupportedError
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value, bytes_of
@@ -203,5 +204,5 @@ class Svdvals(LinearAlgebra, name="mir.svdvals"):
 def _cost(op: Op, factor: int) -> Cost:
     x = op.present[0]
     size = x.type.size
-    flops = factor * size * min(x.type.static_shape[-2:]) if isinstance(size, int) else 0
+    flops = factor * size * min(x.type.static_shape[-2:]) if is_known(size) else 0
     return Cost(flops, bytes_of([x, *op.results]))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value, bytes_of
@@ -174,7 +175,7 @@ class TriangularSolve(Op, name="mir.triangular_solve"):
     def cost(self) -> Cost:
         """n² operations for each column of the result."""
         size, n = self.out.type.size, self.a.shape[-1]
-        flops = size * n if isinstance(size, int) and isinstance(n, int) else 0
+        flops = size * n if is_known(size) and is_known(n) else 0
         return Cost(flops, bytes_of([self.a, self.b, self.out]))
 
     def reference(self, a: Array, b: Array) -> Array:

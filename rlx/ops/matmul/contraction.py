@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.lift import promoted
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
@@ -365,4 +366,4 @@ def _size(v: Value, axes: Sequence[int]) -> Dim:
 
 def _operations(size: Dim, inner: Dim) -> int:
     """Multiplications and additions; 0 while a dim is symbolic."""
-    return 2 * size * inner if isinstance(size, int) and isinstance(inner, int) else 0
+    return 2 * size * inner if is_known(size) and is_known(inner) else 0

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
+from rlx.base.dims import is_known
 from rlx.errors import GraphError, ShapeError
 from rlx.ir.lift import promoted
 from rlx.ir.value import Value
@@ -116,7 +117,7 @@ def _diagonal(x: Value, i: int, j: int, label: str) -> Value:
     size = x.shape[i]
     if size != x.shape[j]:
         raise ShapeError(f"einsum: axes {i} and {j} of {listed(x.shape)} are both {label!r}")
-    if not isinstance(size, int):
+    if not is_known(size):
         raise ShapeError(f"einsum: the diagonal {label!r} of {listed(x.shape)} needs a static size")
     rest = [a for a in range(x.rank) if a not in (i, j)]
     dims = [x.shape[a] for a in rest]
@@ -177,7 +178,7 @@ def _best_pair(terms: Sequence[Term], output: Labels) -> tuple[int, int]:
     of equals those with the fewest operations (the greedy order of D. G. A. Smith and J. Gray,
     "opt_einsum", JOSS 3(26), 2018)."""
     sizes = {
-        n: d if isinstance(d, int) else GUESS
+        n: d if is_known(d) else GUESS
         for value, labels in terms
         for n, d in zip(labels, value.shape, strict=True)
     }

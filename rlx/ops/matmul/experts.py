@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.base.dims import as_dim
+from rlx.base.dims import as_dim, is_known
 from rlx.errors import DTypeError, FaultError, ShapeError
 from rlx.ir.lift import lift
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
@@ -70,7 +70,7 @@ def _moved(experts: Value, count: Dim) -> Value:
 
 
 def _number(dim: Dim) -> int:
-    if not isinstance(dim, int):
+    if not is_known(dim):
         raise ShapeError(f"the number of experts {dim} is not known; bind it")
     return dim
 
@@ -127,7 +127,7 @@ class GroupedMatMul(Grouped, name="mir.grouped_matmul"):
     def cost(self) -> Cost:
         """Two operations for every element of a row and of the result."""
         size, inner = self.out.type.size, self.x.shape[1]
-        flops = 2 * size * inner if isinstance(size, int) and isinstance(inner, int) else 0
+        flops = 2 * size * inner if is_known(size) and is_known(inner) else 0
         return Cost(flops, super().cost().bytes)
 
     def reference(self, x: Array, w: Array, experts: Array) -> Array:
@@ -235,7 +235,7 @@ class GroupedOuter(Grouped, name="mir.grouped_outer"):
     def cost(self) -> Cost:
         """Two operations for every pair of elements of two rows."""
         size, columns = self.x.type.size, self.y.shape[1]
-        flops = 2 * size * columns if isinstance(size, int) and isinstance(columns, int) else 0
+        flops = 2 * size * columns if is_known(size) and is_known(columns) else 0
         return Cost(flops, super().cost().bytes)
 
     def reference(self, x: Array, y: Array, experts: Array) -> Array:

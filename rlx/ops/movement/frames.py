@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rlx.base.dims import maximum
+from rlx.base.dims import is_known, maximum
 from rlx.ir.value import Value
 from rlx.ops.indexing.gather import Gather
 from rlx.ops.sugar import concat
@@ -40,8 +40,8 @@ def framed(x: Value, size: int, hop: int, count: Dim) -> Value:
 def overlapped(frames: Value, hop: int) -> Value:
     """Frames [..., count, size] added where they overlap: a signal of size + hop * (count - 1)."""
     *batch, count, size = frames.shape
-    assert isinstance(count, int)
-    assert isinstance(size, int)
+    assert is_known(count)
+    assert is_known(size)
     pieces = list(_pieces(size, hop))
     total: Value | None = None
     for at, width in pieces:

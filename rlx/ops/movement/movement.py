@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.base.dims import as_dim, exact_quotient, surely_differ, surely_less
+from rlx.base.dims import as_dim, exact_quotient, is_known, surely_differ, surely_less
 from rlx.base.guards import deciding
 from rlx.errors import GraphError, ShapeError
 from rlx.ir.attrs import with_ranges
@@ -164,7 +164,7 @@ def _remaining(x: Value, known: Sequence[Dim]) -> Dim:
     where = f"reshape: cannot tell the dim -1 of {listed(x.shape)} beside {listed(known)}"
     if part == 0:
         raise ShapeError(f"{where}: the others hold no element; give every dim")
-    if isinstance(size, int) and isinstance(part, int) and size % part == 0:
+    if is_known(size) and is_known(part) and size % part == 0:
         return size // part
     if isinstance(size, SymDim):
         return exact_quotient(size, part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlx.base.dims import as_dim, maximum, minimum
+from rlx.base.dims import as_dim, is_known, maximum, minimum
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.value import Value
 from rlx.ops.indexing.gather import Gather
@@ -89,7 +89,7 @@ def diagonal(x: Value, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value
     *lead, n, m = x.shape
     size = maximum(0, minimum(n, m - offset) if offset >= 0 else minimum(n + offset, m))
     start = minimum(offset if offset >= 0 else -offset * m, n * m)
-    if not isinstance(m, int):  # the distance of two elements is known when it is bound
+    if not is_known(m):  # the distance of two elements is known when it is bound
         numbers = Iota((size,), 0, i64).out * as_value(m + 1) + as_value(start)
         return Gather.build(x.reshape([*lead, n * m]), numbers, axis=-1, mode="clip")
     # One element after the other lies a row and a column further on.
@@ -108,7 +108,7 @@ def diag(x: Value, k: int = 0) -> Value:
     ``numpy.diag``."""
     if x.rank == 2:
         return diagonal(x, k)
-    if x.rank != 1 or not isinstance(x.shape[0], int):
+    if x.rank != 1 or not is_known(x.shape[0]):
         raise ShapeError(f"diag takes a vector or a matrix of known size, found {x.type}")
     side = x.shape[0] + abs(k)
     if not x.shape[0]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.base.dims import SymDim, surely_differ
+from rlx.base.dims import SymDim, is_known, surely_differ
 from rlx.errors import GraphError, ShapeError
 from rlx.ir.lift import promoted
 from rlx.ir.op import Array, Op, attr, bad, operand, sample
@@ -100,7 +100,7 @@ def _many(n: Iterable[int] | int) -> list[int]:
 def _length(what: str, x: Value, axis: int) -> int:
     """The size of an axis; ShapeError if it is symbolic."""
     size = x.shape[axis]
-    if not isinstance(size, int):
+    if not is_known(size):
         raise ShapeError(f"{what}: axis {axis} of {listed(x.shape)} needs a static size")
     return size
 
@@ -173,7 +173,7 @@ def roll(x: Value, shift: Sequence[int] | int, axis: Sequence[int] | int | None 
 def _turned(distance: int, size: Dim) -> Dim:
     """The elements that come back at the start; a symbolic axis is longer than the distance, which
     is checked when it is bound."""
-    if isinstance(size, int):
+    if is_known(size):
         return distance % size if size else 0
     return distance if distance >= 0 else size + distance
 
@@ -264,7 +264,7 @@ def pad(
 
 def _ends(x: Value, n: Sequence[DimLike] | int, mode: str) -> list[int]:
     many = list(n) if isinstance(n, Iterable) else [n] * x.rank
-    whole = [m for m in many if isinstance(m, int)]
+    whole = [m for m in many if is_known(m)]
     if len(whole) < len(many):
         raise GraphError(f"pad: mode {mode!r} takes ints, found {many}")
     return whole

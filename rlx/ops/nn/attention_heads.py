@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import GraphError, ShapeError
 from rlx.ir.op import Array, Cost, Op, attr, operand, optional
 from rlx.ir.value import Value
@@ -107,7 +108,7 @@ class Heads(Op):
         data leaves all); scores are not counted as memory traffic."""
         moved = super().cost().bytes
         queries, keys, batch = self.q.shape[-2], self.keys, self.q.shape[0]
-        if not (isinstance(queries, int) and isinstance(keys, int) and isinstance(batch, int)):
+        if not (is_known(queries) and is_known(keys) and is_known(batch)):
             return Cost(0, moved)
         scores = batch * self.num_heads * pairs(self.mask_kind, self.window, queries, keys)
         return Cost(2 * count * scores * self.head_dim, moved)

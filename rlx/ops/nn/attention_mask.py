@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import is_known, maximum
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.op import Array
 from rlx.ir.value import Value
@@ -69,7 +70,7 @@ def seen(kind: str, window: int, mask: Value | None, sq: Dim, sk: Dim) -> Value 
             mask = mask.ge(1)
         return mask.reshape((mask.shape[0], 1, 1, sk))
     shift = sk - sq
-    if not isinstance(shift, int):
+    if not is_known(shift):
         raise ShapeError(
             f"attention: a {kind} mask over {sq} queries and {sk} keys needs their difference;"
             " bind these dims first"
@@ -98,9 +99,16 @@ def pairs(kind: str, window: int, sq: int, sk: int) -> int:
     leave all."""
     if kind not in ("causal", "sliding_window"):
         return sq * sk
-    last = np.minimum(np.arange(sq) + (sk - sq), sk - 1)
-    first = np.maximum(np.arange(sq) + (sk - sq) - window, 0) if kind == "sliding_window" else 0
-    return int(np.maximum(last - first + 1, 0).sum())
+    seen = _sum_to(sk) - _sum_to(sk - sq)
+    if kind == "sliding_window":
+        seen -= _sum_to(sk - 1 - window) - _sum_to(sk - sq - 1 - window)
+    return seen
+
+
+def _sum_to(n: int) -> int:
+    """1 + 2 + ... + n."""
+    n = maximum(n, 0)
+    return n * (n + 1) // 2
 
 
 def batch_bias(bias: Value, has: bool, n: Dim, batch: Dim) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import ShapeError
 from rlx.ir.op import Array, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -52,7 +53,7 @@ class AxialRope2d(Block, name="hir.axial_rope2d"):
             raise ShapeError(
                 f"axial_rope2d: head_dim is a multiple of 4 above 0, found {self.head_dim}"
             )
-        if not isinstance(features, int) or features % self.head_dim:
+        if not is_known(features) or features % self.head_dim:
             raise ShapeError(f"axial_rope2d: {self.x.type} does not hold heads of {self.head_dim}")
         tokens = self.end_x * self.end_y * self.repeat_factor
         if seq != tokens or min(self.end_x, self.end_y, self.repeat_factor) < 1:

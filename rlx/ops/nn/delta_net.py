@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.op import Array, Cost, bad, operand, optional, sample
 from rlx.ir.value import Value, bytes_of
@@ -150,7 +151,7 @@ class GatedDeltaNet(Stateful, name="mir.gated_delta_net"):
     def cost(self) -> Cost:
         """Seven operations for each number of the state at each step."""
         size, n = self.v.type.size, self.q.shape[3]
-        flops = 7 * size * n if isinstance(size, int) and isinstance(n, int) else 0
+        flops = 7 * size * n if is_known(size) and is_known(n) else 0
         return Cost(flops, bytes_of([*self.present, *self.results]))
 
     def formula(
@@ -160,7 +161,7 @@ class GatedDeltaNet(Stateful, name="mir.gated_delta_net"):
         3.3 of the paper; the state goes from chunk to chunk."""
         rows, steps, h, n = q.shape
         m = v.shape[3]
-        if not isinstance(steps, int) or not isinstance(n, int):
+        if not is_known(steps) or not is_known(n):
             raise ShapeError(
                 f"{self.short}: its derivative needs a known S and N, found {steps} and {n}; bind"
                 " them"
@@ -191,7 +192,7 @@ class GatedDeltaNet(Stateful, name="mir.gated_delta_net"):
 def _chunks(x: Value, size: int) -> Value:
     """[B, S, H, ...] as [B, H, S / size, size, ...], with zeros behind the last step."""
     rows, steps, h, *rest = x.shape
-    assert isinstance(steps, int)
+    assert is_known(steps)
     spare = -steps % size
     if spare:
         x = Pad.build(x, [0] * x.rank, [spare if i == 1 else 0 for i in range(x.rank)])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, GraphError, ShapeError, did_you_mean
 from rlx.ir.value import Value
 from rlx.types import FLOATS, Dim, DType, Shape, f32
@@ -95,7 +96,7 @@ def head_sizes(
 
 def static(d: Dim) -> int:
     """A dim that heads are counted by; ShapeError if it is symbolic."""
-    if not isinstance(d, int):
+    if not is_known(d):
         raise ShapeError(f"the head and feature dims of attention must be numbers, found {d}")
     return d
 

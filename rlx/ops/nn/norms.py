@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from rlx.base.dims import surely_differ
+from rlx.base.dims import is_known, surely_differ
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.op import attr, bad, operand, optional, sample
 from rlx.ir.value import Value
@@ -113,7 +113,7 @@ def instance_norm(
 ) -> Value:
     """Every channel of every sample normalised by itself: group norm with a group a channel."""
     channels = x.shape[1] if x.rank > 1 else None
-    if not isinstance(channels, int):
+    if not is_known(channels):
         raise ShapeError(f"instance_norm takes [N, C, ...] with a static C, found {x.type}")
     return GroupNorm.build(x, gamma, beta, num_groups=channels, eps=eps)
 
@@ -257,7 +257,7 @@ def local_response_norm(
         )
     wide = widened(x)
     before, after = size // 2, (size - 1) // 2
-    if isinstance(channels := x.shape[1], int):  # those beyond the ends are zeros
+    if is_known(channels := x.shape[1]):  # those beyond the ends are zeros
         before, after = min(before, channels), min(after, channels)
     low, high = ([n if a == 1 else 0 for a in range(x.rank)] for n in (before, after))
     squares = (wide * wide).pad(low, high)

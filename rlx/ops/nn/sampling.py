@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.op import Op, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -162,7 +163,7 @@ class Sample(Drawing, name="mir.sample"):
 
     def _greatest(self, x: Value) -> Value:
         count = x.shape[-1]
-        if self.top_k == 0 or (isinstance(count, int) and self.top_k >= count):
+        if self.top_k == 0 or (is_known(count) and self.top_k >= count):
             return x
         least = TopK.build(x, self.top_k)[0][..., -1:]
         return x.lt(least).where(-math.inf, x)

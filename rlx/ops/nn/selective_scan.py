@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.op import Array, Cost, bad, operand, optional, sample
 from rlx.ir.value import Value, bytes_of
@@ -141,7 +142,7 @@ class SelectiveScan(Stateful, name="mir.selective_scan"):
     def cost(self) -> Cost:
         """Seven operations for each number of the state at each step."""
         size, n = self.x.type.size, self.a.shape[1]
-        flops = 7 * size * n if isinstance(size, int) and isinstance(n, int) else 0
+        flops = 7 * size * n if is_known(size) and is_known(n) else 0
         return Cost(flops, bytes_of([*self.present, *self.results]))
 
     def formula(

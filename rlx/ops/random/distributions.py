@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.lift import lift
 from rlx.ir.op import Array
@@ -257,7 +258,7 @@ def permutation(key: Value, x: int | Value, axis: int = 0) -> Value:
     value = x if isinstance(x, Value) else Iota((x,), 0, i64).out
     axis = axis_of(axis, value.rank, "permutation")
     count = value.shape[axis]
-    if not isinstance(count, int):
+    if not is_known(count):
         raise ShapeError(f"permutation: the length {count} of axis {axis} is not known; bind it")
     order = Iota((count,), 0, i64).out
     # Sorting by random numbers, again while equal ones are likely.

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.op import Array, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -148,7 +149,7 @@ class RandomBits(Op, name="mir.random_bits"):
     def _counter(self) -> tuple[Value, Value]:
         """The number of each element as two words."""
         size = TensorType(self.shape, u32).size
-        short = isinstance(size, int) and size <= ONE_WORD
+        short = is_known(size) and size <= ONE_WORD
         count = Iota((size,), 0, u32 if short else u64).out.reshape(self.shape)
         count = Expand.build(count, self.out.shape)
         if short:

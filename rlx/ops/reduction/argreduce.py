@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -70,7 +71,7 @@ class ArgExtremum(Op):
     def cost(self) -> Cost:
         """One comparison an element of the operand."""
         size = self.x.type.size
-        return Cost(size if isinstance(size, int) else 0, super().cost().bytes)
+        return Cost(size if is_known(size) else 0, super().cost().bytes)
 
     def reference(self, x: Array) -> Array:
         x = x.astype(np.float32) if self.x.dtype in (f16, bf16) else x

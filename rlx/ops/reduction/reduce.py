@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.op import Array, Bad, Cost, Op, Sample, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -99,7 +100,7 @@ class Folding(Op):
     def cost(self) -> Cost:
         """One operation an element of the operand."""
         size = self.x.type.size
-        return Cost(size if isinstance(size, int) else 0, super().cost().bytes)
+        return Cost(size if is_known(size) else 0, super().cost().bytes)
 
 
 class Reduce(Folding):

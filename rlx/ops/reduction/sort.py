@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value, bytes_of
@@ -124,8 +125,8 @@ class Sort(Ordering, name="mir.sort"):
     def cost(self) -> Cost:
         """The comparisons of a merge sort."""
         size, n = self.x.type.size, self.x.shape[self.axis]
-        many = size * max(1, (n - 1).bit_length()) if isinstance(n, int) else 0
-        return Cost(many if isinstance(many, int) else 0, self.moved)
+        many = size * max(1, (n - 1).bit_length()) if is_known(n) else 0
+        return Cost(many if is_known(many) else 0, self.moved)
 
     def loops(self, b: Any) -> None:
         alone = b.k.target.frame == "cpu" and not b.wanted(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rlx.base.dims import is_known
 from rlx.errors import GraphError, ShapeError
 from rlx.ir.value import Value
 from rlx.ops.movement.fill import full
@@ -52,7 +53,7 @@ def _spread(
     centered = wide - wide.mean(axes=folded, keepdims=True)
     total = (centered * centered).sum(axes=folded, keepdims=keepdims)
     count = x.type.with_shape(x.shape[a] for a in folded).size
-    if not isinstance(count, int):
+    if not is_known(count):
         raise ShapeError(f"{what} along axes {list(folded)} of {x.type} needs static sizes")
     # NumPy gives nan and inf where nothing is left to divide by.
     return total / float(max(count - ddof, 0))

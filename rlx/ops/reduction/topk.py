@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.base.dims import surely_less
+from rlx.base.dims import is_known, surely_less
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.op import Array, Cost, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -136,7 +136,7 @@ class TopK(Ordering, name="mir.topk"):
     def cost(self) -> Cost:
         """A comparison an element, and those that sort the k."""
         x, n = self.x.type.size, self.x.shape[self.axis]
-        if not isinstance(x, int) or not isinstance(n, int):
+        if not is_known(x) or not is_known(n):
             return Cost(0, self.moved)
         return Cost(x + x // max(n, 1) * self.k * self.k.bit_length(), self.moved)
 

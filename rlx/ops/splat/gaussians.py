@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError, UnsupportedError
 from rlx.ir.op import Array, Cost, Op
 from rlx.ir.value import Value, bytes_of
@@ -140,7 +141,7 @@ class Gaussians2D(Op):
         n = self.opacities.type.size
         each = math.prod(self.tiles) + TILE * TILE * WORK
         moved = bytes_of([*self.present, *self.results])
-        return Cost(n * each if isinstance(n, int) else 0, moved)
+        return Cost(n * each if is_known(n) else 0, moved)
 
     def batch(self: Any, operands: Sequence[Value], batched: Sequence[bool]) -> Any:
         node = self.with_operands(same_batch(operands, batched))

@@ -3,9 +3,12 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "artifact.h"
 #include "buffers.h"
@@ -17,6 +20,7 @@
 #include "result_array.h"
 #include "signals.h"
 #include "signatures.h"
+#include "size_program.h"
 #include "step_format.h"
 #include "step_reader.h"
 #include "weights.h"
@@ -172,7 +176,62 @@ nb::tuple symbol_names(const ObjectHandle& self) {
   return nb::tuple(names);
 }
 
+// Rows of so many words each, in memory of Python's.
+std::vector<int64_t> words_of(const char* name, nb::handle data, size_t row) {
+  const HeldBytes bytes(data);
+  if (bytes.size() % (row * sizeof(int64_t)) != 0) {
+    throw Error(name, std::to_string(bytes.size()) + " bytes",
+                "rows of " + std::to_string(row) + " words");
+  }
+  std::vector<int64_t> words(bytes.size() / sizeof(int64_t));
+  if (!words.empty()) std::memcpy(words.data(), bytes.data(), bytes.size());
+  return words;
+}
+
+void init_size_program(SizeProgram* self, size_t sizes, nb::handle instructions, nb::handle guards,
+                       nb::handle buffers, nb::handle words, nb::handle patches,
+                       nb::handle results) {
+  const auto index = [](int64_t number) { return static_cast<size_t>(number); };
+  std::vector<SizeInstruction> line;
+  const std::vector<int64_t> lines = words_of("instructions", instructions, 3);
+  for (size_t i = 0; i < lines.size(); i += 3) {
+    line.push_back({static_cast<SizeOp>(lines[i]), lines[i + 1], lines[i + 2]});
+  }
+  std::vector<SizeGuard> conditions;
+  const std::vector<int64_t> rows = words_of("guards", guards, 3);
+  for (size_t i = 0; i < rows.size(); i += 3) {
+    conditions.push_back({index(rows[i]), static_cast<Relation>(rows[i + 1]), rows[i + 2]});
+  }
+  std::vector<BufferLife> lives;
+  const std::vector<int64_t> life = words_of("buffers", buffers, 3);
+  for (size_t i = 0; i < life.size(); i += 3) {
+    lives.push_back({index(life[i]), life[i + 1], life[i + 2]});
+  }
+  std::vector<Patch> places;
+  const std::vector<int64_t> place = words_of("patches", patches, 2);
+  for (size_t i = 0; i < place.size(); i += 2) {
+    places.push_back({index(place[i]), index(place[i + 1])});
+  }
+  std::vector<size_t> asked;
+  for (int64_t result : words_of("results", results, 1)) asked.push_back(index(result));
+  new (self) SizeProgram(sizes, std::move(line), std::move(conditions), std::move(lives),
+                         words_of("words", words, 1), std::move(places), std::move(asked));
+}
+
+nb::object bind_sizes(const SizeProgram& self, const std::vector<int64_t>& sizes) {
+  const std::optional<BoundWords> bound = self.bind(sizes);
+  if (!bound) return nb::none();
+  const std::vector<int64_t>& words = bound->words;
+  return nb::make_tuple(nb::bytes(words.data(), words.size() * sizeof(int64_t)),
+                        to_tuple(bound->results));
+}
+
 void bind_classes(nb::module_& module) {
+  nb::class_<SizeProgram>(module, "SizeProgram")
+      .def("__init__", &init_size_program, nb::kw_only(), "sizes"_a, "instructions"_a, "guards"_a,
+           "buffers"_a, "words"_a, "patches"_a, "results"_a)
+      .def("bind", &bind_sizes, "sizes"_a);
+
   nb::class_<ObjectHandle>(module, "Object", nb::is_weak_referenceable())
       .def(
           "__init__",

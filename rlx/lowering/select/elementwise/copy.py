@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlx._mlir import ir
-from rlx.dialects.convert import from_attr
+from rlx.base.dims import is_known
+from rlx.dialects.convert import from_attr, from_type
 from rlx.lowering.region import Region, sole_user
 from rlx.lowering.select.builder import Lowering
 from rlx.lowering.select.selector import Selector
@@ -54,7 +55,7 @@ def _part(op: ir.Operation, n: int, target: View) -> View:
     """Where the operand number ``n`` of a concat belongs in its result."""
     axis = from_attr(op.attributes["axis"], "int")
     before, own = (
-        sum(ir.RankedTensorType(v.type).shape[axis] for v in list(op.operands)[a:b])
+        sum(from_type(v.type).static_shape[axis] for v in list(op.operands)[a:b])
         for a, b in ((0, n), (n, n + 1))
     )
     rank = range(len(target.shape))
@@ -87,7 +88,7 @@ def _is_new(v: ir.Value, lowering: Lowering) -> bool:
 
 def static_dims(dims: Sequence[Dim]) -> list[int]:
     """Dims of a bound graph, which are ints."""
-    return [d for d in dims if isinstance(d, int)]
+    return [d for d in dims if is_known(d)]
 
 
 SELECTOR: Selector = Copy()

@@ -7,6 +7,7 @@ from rlx.kernels.fallback.emit import CommonConfig
 from rlx.lowering.region import Region
 from rlx.lowering.select.builder import Lowering
 from rlx.lowering.select.selector import Selector
+from rlx.lowering.select.settle import settled
 from rlx.lowering.select.views import View
 from rlx.types import i64
 
@@ -28,7 +29,7 @@ class Common:
         node = region.nodes[0]
         frame = lowering.target.kernels.frame
         unread = tuple(n for n, r in enumerate(region.op.results) if not any(True for _ in r.uses))
-        config = CommonConfig.of(node, unread if frame == "cpu" else ())
+        config = settled(CommonConfig.of(node, unread if frame == "cpu" else ()))
         operands = [lowering.dense(region.leaves[v]) for v in node.present]
         results = [lowering.result(r) for r in region.op.results]
         needed = common.workspaces(config, frame)

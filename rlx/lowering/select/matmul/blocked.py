@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlx._mlir import ir
+from rlx.base.dims import is_known
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import KernelTarget
 from rlx.ir.op import Op
@@ -133,7 +134,7 @@ class IntegerContraction(Contraction):
 
 def _is_empty(product: Op) -> bool:
     dims = product.out.shape + product.present[0].shape
-    return not all(isinstance(d, int) and d > 0 for d in dims)
+    return not all(is_known(d) and d > 0 for d in dims)
 
 
 @frozen

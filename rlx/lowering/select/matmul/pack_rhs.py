@@ -161,7 +161,7 @@ def _packed_once(lowering: Lowering, static: ir.Value, g: Geometry, panels: Pane
     if key not in lowering.packs:
         with lowering.prologue_of(static):
             packed = View.dense(lowering.pack(size), panels.dtype, (size // panels.dtype.bytes,))
-            if tuple(ir.RankedTensorType(static.type).shape) == (g.k, g.n):
+            if from_type(static.type).shape == (g.k, g.n):
                 _pack_columns(lowering, static, packed, g, panels)
             else:
                 _pack(lowering, lowering.view(static).expand((g.k, g.n)), packed, panels)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from rlx.base.dims import is_known
 from rlx.base.frozen import frozen
 from rlx.codegen.combine import REDUCTIONS
 from rlx.codegen.program import Step
@@ -319,6 +320,6 @@ def _core(shape: Dims) -> Dims:
 
 
 def _static(shape: Sequence[object]) -> Dims:
-    out = tuple(n for n in shape if isinstance(n, int))
+    out = tuple(n for n in shape if is_known(n))
     assert len(out) == len(shape), "the values are static"
     return out

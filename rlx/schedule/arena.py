@@ -4,20 +4,31 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
-from rlx.lowering.select.views import Memory
-
-__all__ = ["ALIGN", "plan", "plan_slots"]
+__all__ = ["ALIGN", "Placed", "plan", "plan_slots"]
 
 ALIGN = 64
 """Bytes: a cache line, and the widest vector."""
 
 
-def plan_slots(buffers: Sequence[Memory]) -> tuple[int, list[int]]:
+class Placed(Protocol):
+    """A buffer: its bytes, the first and the last step that touches it, and where it is put."""
+
+    size: int
+    first: int
+    last: int
+    offset: int
+
+
+M = TypeVar("M", bound=Placed)
+
+
+def plan_slots(buffers: Sequence[M]) -> tuple[int, list[int]]:
     """Set the offset of every buffer so that those alive at the same time have slots of their own;
     return the total, and where the slots begin. A slot is as large as the largest of its buffers.
     """
-    slots: list[list[Memory]] = []
+    slots: list[list[M]] = []
     for b in sorted(buffers, key=lambda b: (b.first, -b.size)):
         free = [s for s in slots if s[-1].last < b.first]
         # The smallest that is large enough, else the largest, which grows least.
@@ -37,11 +48,11 @@ def plan_slots(buffers: Sequence[Memory]) -> tuple[int, list[int]]:
     return total, starts[:-1] or [0]
 
 
-def _size(slot: Sequence[Memory]) -> int:
+def _size(slot: Sequence[M]) -> int:
     return max(b.size for b in slot)
 
 
-def plan(buffers: Sequence[Memory]) -> int:
+def plan(buffers: Sequence[M]) -> int:
     """Set the offset of every buffer, the better of two ways; return the total.
 
     A buffer is alive from its first to its last step, both included: a kernel's result never lies
@@ -57,9 +68,9 @@ def plan(buffers: Sequence[Memory]) -> int:
     return -(-total // ALIGN) * ALIGN
 
 
-def _by_birth(buffers: Sequence[Memory]) -> int:
+def _by_birth(buffers: Sequence[M]) -> int:
     """First fit by time of birth, larger first: right for stacks of layers of one size."""
-    alive: list[Memory] = []  # by offset
+    alive: list[M] = []  # by offset
     total = 0
     for b in sorted(buffers, key=lambda b: (b.first, -b.size)):
         alive = [p for p in alive if b.first <= p.last]
@@ -67,9 +78,9 @@ def _by_birth(buffers: Sequence[Memory]) -> int:
     return total
 
 
-def _by_size(buffers: Sequence[Memory]) -> int:
+def _by_size(buffers: Sequence[M]) -> int:
     """First fit by size, the largest first: right where few large ones decide."""
-    placed: list[Memory] = []  # by offset
+    placed: list[M] = []  # by offset
     total = 0
     for b in sorted(buffers, key=lambda b: (-b.size, b.first)):
         meets = [p for p in placed if p.first <= b.last and b.first <= p.last]
@@ -78,7 +89,7 @@ def _by_size(buffers: Sequence[Memory]) -> int:
     return total
 
 
-def _put(b: Memory, others: list[Memory]) -> int:
+def _put(b: M, others: list[M]) -> int:
     """Place a buffer in the first gap that those ``others``, by offset, leave; where it ends."""
     at = 0
     for p in others:

@@ -1,0 +1,124 @@
+"""A schedule of symbolic sizes as data: what a runtime evaluates for the sizes of a call.
+
+Every number that is an expression becomes an instruction of one straight line, which the native
+runtime carries out (``rlx/runtime/native/size_program.h``): first what the guards need, then what
+the buffers of the arena need, then, with the arena planned, the words of the steps.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+
+from rlx.base.dim_atoms import Atom, Call, Symbol
+from rlx.base.dims import Dim, SymDim
+from rlx.base.frozen import frozen
+from rlx.base.guards import Guard
+from rlx.errors import UnsupportedError
+from rlx.schedule.codec import main_items
+from rlx.schedule.plan import PrologueStep, Schedule
+
+__all__ = ["SizeProgram", "size_program"]
+
+OPS = ("number", "size", "+", "*", "//", "min", "max")
+"""The instructions, by number."""
+RELATIONS = ("==", "!=", ">=", "<=")
+"""The relations of guards, by number."""
+
+
+@frozen
+class SizeProgram:
+    """The parts of the native runtime's ``SizeProgram``, each as 64-bit words; ``symbols`` are the
+    names of the sizes in their order. The results are the bytes of the arena, then the dims of the
+    inputs and of the outputs."""
+
+    symbols: tuple[str, ...]
+    instructions: bytes
+    guards: bytes
+    buffers: bytes
+    words: bytes
+    patches: bytes
+    results: bytes
+
+
+def size_program(
+    schedule: Schedule, guards: Sequence[Guard], symbols: Sequence[str]
+) -> SizeProgram:
+    """A schedule of symbolic sizes as data."""
+    fixed = (schedule.packed_bytes, *(d for _, _, shape in schedule.params for d in shape))
+    if any(isinstance(d, SymDim) for d in fixed) or _has_dims(schedule.prologue):
+        raise UnsupportedError(
+            "a graph whose params have symbolic dims is bound to sizes before it is compiled; bind"
+            " them with dims={...}"
+        )
+    line = _Line([*symbols, *(f"arena.{n}" for n in range(len(schedule.buffers))), "arena.size"])
+    guarded = [(line.value(g.dim), RELATIONS.index(g.relation), g.number) for g in guards]
+    buffers = [(line.value(b.size), b.first, b.last) for b in schedule.buffers]
+    signatures = (*schedule.inputs, *schedule.outputs)
+    results = [schedule.arena_bytes, *(d for _, _, shape in signatures for d in shape)]
+    numbers = [line.value(d) for d in results]
+    items = main_items(schedule.main)
+    patches = [(at, line.value(d)) for at, d in enumerate(items) if isinstance(d, SymDim)]
+    return SizeProgram(
+        tuple(symbols),
+        _words(n for row in line.rows for n in row),
+        _words(n for row in guarded for n in row),
+        _words(n for row in buffers for n in row),
+        _words(0 if isinstance(d, SymDim) else d for d in items),
+        _words(n for row in patches for n in row),
+        _words(numbers),
+    )
+
+
+def _has_dims(prologue: Sequence[PrologueStep]) -> bool:
+    items = main_items([step for step, _ in prologue])
+    return any(isinstance(d, SymDim) for d in items)
+
+
+def _words(numbers: Iterable[int]) -> bytes:
+    found = list(numbers)
+    return struct.pack(f"<{len(found)}q", *found)
+
+
+class _Line:
+    """Instructions, of which equal ones are one."""
+
+    def __init__(self, sizes: Sequence[str]) -> None:
+        self._sizes = {name: n for n, name in enumerate(sizes)}
+        self._made: dict[tuple[int, int, int], int] = {}
+        self._dims: dict[Dim, int] = {}
+        self.rows: list[tuple[int, int, int]] = []
+
+    def value(self, d: Dim) -> int:
+        """The number of the instruction that makes a dim."""
+        if d not in self._dims:
+            self._dims[d] = self._sum(d) if isinstance(d, SymDim) else self._row("number", d)
+        return self._dims[d]
+
+    def _sum(self, d: SymDim) -> int:
+        total = -1
+        for atoms, factor in d.terms:
+            part = -1 if factor == 1 and atoms else self._row("number", factor)
+            for atom in atoms:
+                part = self._two("*", part, self._atom(atom))
+            total = self._two("+", total, part)
+        return total
+
+    def _atom(self, atom: Atom) -> int:
+        if isinstance(atom, Symbol):
+            return self._row("size", self._sizes[atom.name])
+        assert isinstance(atom, Call), "an atom is a symbol or a call"
+        found = -1
+        for a in atom.args:
+            found = self._two(atom.kind, found, self.value(a))
+        return found
+
+    def _two(self, op: str, a: int, b: int) -> int:
+        return b if a < 0 else self._row(op, a, b)
+
+    def _row(self, op: str, a: int, b: int = 0) -> int:
+        row = OPS.index(op), a, b
+        if row not in self._made:
+            self._made[row] = len(self.rows)
+            self.rows.append(row)
+        return self._made[row]

@@ -1,0 +1,131 @@
+"""Lowering with symbolic sizes, against the compile for each size (``support.symbolic``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.base.dims import SymDim
+from rlx.compiler.symbolic import lower_symbolic
+from rlx.errors import RlxError, UnsupportedError
+from rlx.ir.clone import rebuild
+from rlx.ir.graph import Graph
+from rlx.ir.op import Op
+from rlx.lowering.base import Compilation
+from rlx.models.bert import BertConfig, bert_encoder
+from rlx.ops.sugar import concat
+from rlx.targets import find_target
+from support.random_graphs import random_case
+from support.samples import Case, cases, op_classes
+from support.symbolic import judge, lower_at, with_symbol
+
+SIZES = (2, 3, 5, 8, 16, 33)
+
+
+def _bound(graph: Graph, sizes: Mapping[str, int]) -> bool:
+    try:
+        graph.bind(sizes)
+    except RlxError:
+        return False
+    return True
+
+
+def _graph(case: Case) -> Graph:
+    g = Graph(case.op.name)
+    leaves = [
+        None if t is None else g.input(f"x{i}", t.shape, t.dtype) for i, t in enumerate(case.types)
+    ]
+    g.set_outputs(case.op(*leaves, **case.sample.attrs).results)
+    return g
+
+
+def _with_symbols(graph: Graph) -> list[tuple[Graph, int]]:
+    """The graph with each size of its leaves as a symbol, where its ops can say their shapes."""
+    found: list[tuple[Graph, int]] = []
+    for size in sorted({d for v in graph.inputs for d in v.shape if isinstance(d, int) and d > 1}):
+        try:
+            found.append((with_symbol(graph, size), size))
+        except RlxError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("op", [op for op in op_classes() if op.samples], ids=lambda op: op.name)
+def test_samples_of_ops(op: type[Op]) -> None:
+    mine = [c for c in cases() if c.op is op]
+    first = {c.number: c for c in reversed(mine)}  # on one element type each
+    for case in first.values():
+        for graph, size in _with_symbols(_graph(case)):
+            others = [{"n": n} for n in SIZES if n != size and _bound(graph, {"n": n})]
+            assert not judge(graph, {"n": size}, others)[1], str(case)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_graphs(seed: int) -> None:
+    graph = random_case(seed).graph
+    for symbolic, size in _with_symbols(graph)[:2]:
+        others = [{"n": n} for n in (4, 9, 31) if n != size and _bound(symbolic, {"n": n})]
+        assert not judge(symbolic, {"n": size}, others)[1]
+
+
+def _encoder() -> Graph:
+    config = BertConfig(
+        vocab=100, hidden=384, layers=1, heads=12, inner=1536, positions=512
+    )  # of MiniLM, with fewer words and layers
+    ranges = {"batch": SymDim.symbol("batch", 1, 64), "tokens": SymDim.symbol("tokens", 1, 256)}
+    return rebuild(bert_encoder(config), lambda t: t.bind(ranges), ranges)
+
+
+def test_few_schedules_of_an_encoder_serve_all_sizes() -> None:
+    graph = _encoder()
+    left = [{"batch": b, "tokens": t} for b in range(1, 65) for t in range(1, 257)]
+    np.random.default_rng(0).shuffle(left)
+    found = 0
+    while left:
+        variant = lower_at(graph, left[0])
+        served = [sizes for sizes in left if variant.serves(sizes)]
+        assert served, f"{left[0]} does not meet the guards that it left"
+        found += 1
+        assert not judge(graph, left[0], served[1:3])[1]
+        left = [sizes for sizes in left if not variant.serves(sizes)]
+    assert found <= 16
+
+
+def test_a_decoder_with_a_cache() -> None:
+    """A step of a decoder over a cache of any length."""
+    g = Graph("decoder")
+    past = rlx.Dim("past", 1, 4096)
+    x = g.input("x", ["batch", 1, 64])
+    keys = g.input("keys", ["batch", past, 4, 16])
+    values = g.input("values", ["batch", past, 4, 16])
+    w = [g.param(f"w{i}", [64, 64]) for i in range(4)]
+    q, k, v = ((x @ m).reshape(["batch", 1, 4, 16]) for m in w[:3])
+    k, v = concat([keys, k], 1), concat([values, v], 1)
+    q, kt, vt = (t.transpose((0, 2, 1, 3)) for t in (q, k, v))
+    scores = (q @ kt.transpose((0, 1, 3, 2)) * 0.25).softmax(-1)
+    y = (scores @ vt).transpose((0, 2, 1, 3)).reshape(["batch", 1, 64]) @ w[3]
+    g.set_outputs([x + y, k, v])
+    for at in ({"batch": 1, "past": 100}, {"batch": 3, "past": 7}):
+        others = [{"batch": b, "past": p} for b in (1, 2, 3) for p in (1, 9, 15, 64, 127, 4096)]
+        met, wrong = judge(g, at, others)
+        assert not wrong
+        assert met > 1
+
+
+def test_a_size_of_one_is_bound_for_good() -> None:
+    g = Graph()
+    x = g.input("x", ["n", "m"])
+    g.set_outputs((x * 2).sum(axes=0))
+    found = lower_at(g, {"n": 1, "m": 7})
+    assert found.serves({"n": 1, "m": 5})
+    assert not found.serves({"n": 2, "m": 7}) and not found.serves({"n": 1, "m": 1})
+
+
+def test_a_gpu_plans_its_memory_before() -> None:
+    g = Graph()
+    g.set_outputs(g.input("x", ["n"]) * 2)
+    with pytest.raises(UnsupportedError, match="symbolic sizes are lowered for a CPU, found"):
+        lower_symbolic(g, {"n": 4}, Compilation(find_target("vulkan")))
