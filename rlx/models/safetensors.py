@@ -11,9 +11,9 @@ import json
 import math
 import mmap
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from rlx.types import DType, TensorType, dtype
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["SafeTensors", "write_safetensors"]
+__all__ = ["SafeTensors", "mapped", "replaced", "write_safetensors"]
 
 Array = np.ndarray[Any, Any]
 
@@ -48,7 +48,7 @@ class SafeTensors(Mapping[str, Array]):
 
     def __init__(self, path: str | Path) -> None:
         self._file = os.fspath(path)
-        self._bytes = _map(self._file)
+        self._bytes = mapped(self._file)
         header, self._start = self._header()
         metadata = header.pop("__metadata__", {})
         if not isinstance(metadata, dict):
@@ -132,7 +132,8 @@ class SafeTensors(Mapping[str, Array]):
             raise self._fail(f"{len(self._bytes) - self._start - at} bytes follow the last tensor")
 
 
-def _map(path: str) -> mmap.mmap:
+def mapped(path: str) -> mmap.mmap:
+    """A file, mapped to be read. ModelError if it cannot be."""
     try:
         with open(path, "rb") as f:
             return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
@@ -172,6 +173,16 @@ def write_safetensors(
         end += a.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # so that the data are aligned
+    with replaced(path) as f:
+        f.write(len(text).to_bytes(8, "little") + text)
+        for a in tensors.values():
+            f.write(np.ascontiguousarray(a).reshape(-1).view(np.uint8).data)
+
+
+@contextmanager
+def replaced(path: str | Path) -> Generator[BinaryIO]:
+    """A file to write, which takes the place of the one of that name once it is whole and on the
+    disk, or not at all. ModelError if it cannot be written."""
     # Here: who reads a file has no use for them, and importing them takes longer.
     import glob
     from pathlib import Path
@@ -180,9 +191,7 @@ def write_safetensors(
     staged = path.parent / f".{path.name}.{os.urandom(6).hex()}"
     try:
         with staged.open("xb") as f:
-            f.write(len(text).to_bytes(8, "little") + text)
-            for a in tensors.values():
-                f.write(np.ascontiguousarray(a).reshape(-1).view(np.uint8).data)
+            yield f
             f.flush()
             os.fsync(f.fileno())
         staged.replace(path)

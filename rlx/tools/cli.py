@@ -23,6 +23,7 @@ COMMANDS = {
     "doctor": "what is missing here, and how to get it",
     "embed": "vectors of sentences by a sentence encoder, or how alike they are",
     "export-web": "a folder that a web page loads, and runs on WebGPU",
+    "inspect": "what a file of weights holds: the metadata and tensors of a GGUF file",
     "reduce": "the part of a graph that makes it fail, as a test",
     "run": "an artifact, a graph's text or an ONNX model on arrays from files",
     "view": "a compile as one HTML page, every level linked to the next",

@@ -44,6 +44,24 @@ dict of them. Elements are counted along the last dim, which is a whole number o
 `rlx.quant.schemes()` has a row for each, with its block and its bytes; a new format is a row of
 `rlx/quant/table.py` and its functions.
 
+## GGUF files
+
+```python
+from rlx.frontends import gguf
+
+tensors = {"norm.weight": weights[0], "weight": gguf.Tensor.of(weights, "q4_k")}
+metadata = {"general.architecture": "none", "layers": 2}
+gguf.write("model.gguf", tensors, metadata, {"layers": "u32"})
+file = gguf.read("model.gguf")
+file["weight"].scheme, file["weight"].shape, file.metadata["layers"]     # "q4_k", (64, 512), 2
+file["weight"].dequantize()                                              # f32 [64, 512]
+```
+
+`read` maps the file (versions 1 to 3, of either byte order; of a split model give the first part) and
+checks all of its header before any tensor is seen; a `ModelError` names the byte, the key or the
+tensor. A tensor's `data` are a view of the map. Shapes have the outermost dim first, as in NumPy.
+`rlx inspect model.gguf` prints the metadata, the tensors and what they take by scheme.
+
 ## GGML's types
 
 The error is the root mean square of the differences, over that of the numbers, of normal numbers.

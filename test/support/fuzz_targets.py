@@ -24,6 +24,7 @@ from rlx.runtime import _native
 from rlx.schedule.codec import main_words
 from rlx.schedule.steps import For, If, Place, While
 from support.fuzz_artifacts import ARTIFACT, ENTRY
+from support.fuzz_gguf import GGUF
 from support.fuzz_onnx import ONNX
 from support.fuzz_signatures import SIGNATURES
 from support.fuzzing import Target
@@ -269,5 +270,6 @@ TARGETS: dict[str, Target] = {
     "object": Target(objects, _changed_object, _attempt_object, allowed=NATIVE),
     "artifact": ARTIFACT,
     "entry": ENTRY,
+    "gguf": GGUF,
     "onnx": ONNX,
 }
