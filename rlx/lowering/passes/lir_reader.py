@@ -145,8 +145,15 @@ class _Reader:
             dtype = dtype_of(arg.type.element_type).name
             self.signatures[role].append((name, dtype, tuple(arg.type.shape)))
             self.trails[role].append(trail_of(arg.location))
-        elif role != "error":
-            self.memory_bytes[role] = arg.type.shape[0]
+        elif role in ("arena", "packed"):
+            self._bytes(role, arg.type, place)
+
+    def _bytes(self, role: str, t: ir.MemRefType, place: Where) -> None:
+        if t.rank != 1 or str(t.element_type) != "i8":
+            raise IRError(f"the {role} is a memref of bytes, memref<Nxi8>, found {t}", place)
+        if role in self.memory_bytes:
+            raise IRError(f"there are two arguments with the role {role}, expected one", place)
+        self.memory_bytes[role] = t.shape[0]
 
     def bytes_of(self, role: str) -> int:
         return self.memory_bytes.get(role, 0)

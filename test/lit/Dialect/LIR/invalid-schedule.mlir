@@ -23,6 +23,21 @@ func.func @main(%arena: memref<?xi8> {lir.role = "arena"}) { return }
 
 // -----
 
+// expected-error@+1 {{the arena is a memref of bytes, memref<Nxi8>, found memref<i8>}}
+func.func @main(%arena: memref<i8> {lir.role = "arena"}) { return }
+
+// -----
+
+// expected-error@+1 {{the packed is a memref of bytes, memref<Nxi8>, found memref<8xi64>}}
+func.func @main(%packed: memref<8xi64> {lir.role = "packed"}) { return }
+
+// -----
+
+// expected-error@+1 {{there are two arguments with the role arena, expected one}}
+func.func @main(%a: memref<8xi8> {lir.role = "arena"}, %b: memref<8xi8> {lir.role = "arena"}) { return }
+
+// -----
+
 // expected-error@+1 {{the input at argument 0 needs lir.name}}
 func.func @main(%x: memref<4xf32> {lir.role = "input"}) { return }
 
