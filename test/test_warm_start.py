@@ -17,7 +17,8 @@ LOADED = """
 unwanted = ("torch_mlir", "llvmlite", "ml_dtypes", "rlx.compiler.driver", "rlx.dialects",
     "rlx.kernels", "rlx.codegen", "rlx.base.preload", "rlx.targets.base", "rlx.targets.llvm",
     "rlx.text", "rlx.runtime.cache.objects", "rlx.runtime.devices.gpu_executable",
-    "rlx.base.device_names",
+    "rlx.base.device_names", "rlx.runtime.claims", "rlx.ops.control",
+    "rlx.schedule.codec", "rlx.schedule.plan", "rlx.schedule.steps",
     "glob", "hashlib", "importlib.metadata", "pathlib", "subprocess", "urllib")
 print(*sorted(m for m in unwanted if m in sys.modules and m not in others))
 """

@@ -30,15 +30,14 @@ from rlx.runtime.encoding import (
     write_facts,
     write_signature,
 )
-from rlx.schedule.codec import read_main, read_prologue
-from rlx.schedule.plan import LaunchInfo, PrologueStep, Signature, Site
-from rlx.schedule.steps import Place, Size, Step
 from rlx.schedule.words import Reader, Writer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rlx.runtime.devices.gpu_program import DeviceVariant
+    from rlx.schedule.plan import LaunchInfo, PrologueStep, Signature, Site
+    from rlx.schedule.steps import Place, Size, Step
 
 __all__ = ["Artifact", "KernelCode", "Variant"]
 
@@ -92,11 +91,15 @@ class Variant:
     @property
     def prologue(self) -> tuple[PrologueStep, ...]:
         """The steps that params decide, for those who look at them."""
+        from rlx.schedule.codec import read_prologue
+
         return read_prologue(self.prologue_words)
 
     @property
     def main(self) -> tuple[Step[Place], ...]:
         """The steps of a call, for those who look at them."""
+        from rlx.schedule.codec import read_main
+
         return read_main(self.main_words)
 
     def with_facts(self, launches: list[LaunchInfo], sites: list[Site]) -> Variant:

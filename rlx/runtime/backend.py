@@ -8,7 +8,7 @@ A backend can be registered from outside:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -24,8 +24,10 @@ from rlx.knobs import Knob
 from rlx.precision import Precision
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.executable import Executable
-from rlx.schedule.plan import Signature
 from rlx.types import TensorType
+
+if TYPE_CHECKING:
+    from rlx.schedule.plan import Signature
 
 __all__ = [
     "Backend",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,8 +16,10 @@ from rlx.ir.value import Value
 from rlx.precision import Types
 from rlx.runtime.encoding import Array
 from rlx.runtime.executable import unknown
-from rlx.schedule.plan import Signature
 from rlx.types import DTYPES
+
+if TYPE_CHECKING:
+    from rlx.schedule.plan import Signature
 
 __all__ = [
     "array_of_bytes",

@@ -4,14 +4,16 @@ faults are of. docs/artifact.md lists the words."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlx.base.stored import elements_digest, elements_of
-from rlx.schedule.plan import LaunchInfo, Signature, Site
 from rlx.schedule.words import Reader, Writer
 from rlx.types import DTYPES
+
+if TYPE_CHECKING:
+    from rlx.schedule.plan import LaunchInfo, Signature, Site
 
 __all__ = [
     "Array", "Parts", "array_of", "read_constants", "read_facts", "read_signature",

@@ -12,12 +12,14 @@ import threading
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rlx.runtime import _native
 from rlx.runtime.artifact import Variant
-from rlx.schedule.steps import Place, Step, launches
 from rlx.tracing import Event, Recording, add_source
+
+if TYPE_CHECKING:
+    from rlx.schedule.steps import Place, Step
 
 __all__ = ["CAPACITY", "Launch", "launches_of", "register"]
 
@@ -65,6 +67,8 @@ Launches: TypeAlias = Callable[[], list[Launch]]
 
 def launches_of(variant: Variant) -> tuple[list[Launch], list[Launch]]:
     """The launches of the prologue and of main, in the order in which the runtime numbers them."""
+    from rlx.schedule.steps import launches
+
     facts = iter(variant.launches)
 
     def made(steps: Iterable[Step[Place]]) -> list[Launch]:

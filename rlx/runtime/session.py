@@ -31,7 +31,6 @@ from rlx.runtime.backend import (
     instructions_of,
     signature_of,
 )
-from rlx.runtime.claims import claim_of, claimed_graph
 from rlx.runtime.donation import check_donations
 from rlx.runtime.executable import Executable, unknown, wrong_count
 from rlx.types import TensorType
@@ -94,8 +93,11 @@ class Session:
             from rlx.precision.rewrite import with_precision
 
             graph, report = with_precision(graph, self.types)
-        if (claim := claim_of(self.backend)) is not None:
-            graph = claimed_graph(graph, claim, self.device)
+        if hasattr(self.backend, "supported_ops"):  # else it takes every graph
+            from rlx.runtime.claims import claim_of, claimed_graph
+
+            claim = claim_of(self.backend)
+            graph = graph if claim is None else claimed_graph(graph, claim, self.device)
         bound = graph if dims is None else graph.bind(dims)
         check_donations(bound, options.get("donate", ()))
         return CompiledGraph(bound, self.backend, options, report)

@@ -8,7 +8,7 @@ that params are packed once and lie in memory once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -16,8 +16,10 @@ import numpy as np
 from rlx.base.stored import elements_digest
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Variant
-from rlx.schedule.plan import Signature
 from rlx.types import DTYPES
+
+if TYPE_CHECKING:
+    from rlx.schedule.plan import Signature
 
 __all__ = ["Code", "Weights", "plain"]
 

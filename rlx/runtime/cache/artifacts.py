@@ -31,9 +31,9 @@ from rlx.runtime.cache.fingerprint import foreign_ops
 from rlx.runtime.cache.key import Key, artifact_parts
 from rlx.runtime.cache.memory import Memory
 from rlx.runtime.cache.store import Store
-from rlx.schedule.plan import LaunchInfo
 
 if TYPE_CHECKING:
+    from rlx.schedule.plan import LaunchInfo
     from rlx.targets.base import Target
 
 __all__ = ["find_or_compile", "in_memory", "key_of_graph", "placed"]
