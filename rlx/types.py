@@ -239,17 +239,16 @@ class TensorType:
     @property
     def is_static(self) -> bool:
         """Whether every dim is an int."""
-        return all(isinstance(d, int) for d in self.shape)
+        return all([isinstance(d, int) for d in self.shape])
 
     @property
     def static_shape(self) -> tuple[int, ...]:
         """The shape as ints; ShapeError if a dim is still symbolic."""
-        out: list[int] = []
-        for d in self.shape:
-            if not is_known(d):
-                raise ShapeError(f"{self} has the symbolic dim {d}; bind it with dims={{...}}")
-            out.append(d)
-        return tuple(out)
+        sizes = [d for d in self.shape if is_known(d)]
+        if len(sizes) < len(self.shape):
+            d = next(d for d in self.shape if not is_known(d))
+            raise ShapeError(f"{self} has the symbolic dim {d}; bind it with dims={{...}}")
+        return tuple(sizes)
 
     @property
     def size(self) -> Dim:

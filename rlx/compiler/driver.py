@@ -128,7 +128,7 @@ def lowered(graph: Graph, compilation: Compilation) -> Schedule:
         context = _contexts.get()
     with context, holding():
         with compilation.timed("to-mlir"):
-            module = to_mlir(graph, context, numbered(graph))
+            module = to_mlir(graph, context, numbered(graph), verify=False)
         return planned(module, compilation)
 
 

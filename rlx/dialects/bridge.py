@@ -16,7 +16,7 @@ from rlx.errors import IRError
 from rlx.ir.declared import OWN_DIALECTS
 from rlx.ir.graph import topological
 from rlx.ir.op import Op, located, op_class, registry
-from rlx.ir.slots import SEGMENTS, needs_segments, present_slots
+from rlx.ir.slots import SEGMENTS, needs_segments, present_slots, takes_optional
 from rlx.ir.value import Value
 
 __all__ = [
@@ -49,8 +49,10 @@ def operand_slots(cls: type[Op], present: Sequence[bool]) -> ir.Attribute | None
 
 def _operands(op: ir.Operation, cls: type[Op]) -> list[ir.Value | None]:
     given = list(op.operands)
+    if not takes_optional(cls) and len(given) == len(cls.operand_fields):
+        return given
     segments = None
-    if SEGMENTS in op.attributes and any(f.optional for f in cls.operand_fields):
+    if SEGMENTS in op.attributes and takes_optional(cls):
         try:
             segments = list(ir.DenseI32ArrayAttr(op.attributes[SEGMENTS]))
         except (TypeError, ValueError):
@@ -193,8 +195,9 @@ def signature(op: ir.Operation) -> tuple[Any, ...]:
     Attributes and types are unique within a context, so they compare by identity; the map of
     attributes itself does not, nor does its text say what is in it.
     """
-    attributes = tuple((n, op.attributes[n]) for n in sorted(op.attributes))
-    return (op.name, attributes, tuple(v.type for v in op.operands))
+    attributes = op.attributes
+    named = tuple([(n, attributes[n]) for n in sorted(attributes)])
+    return (op.name, named, tuple([v.type for v in op.operands]))
 
 
 def expand_all(

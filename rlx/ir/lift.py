@@ -42,6 +42,8 @@ def operand(x: Any, like: Value) -> Value:
     """What meets ``like`` in an operator: as ``lift``, but the numbers of a list, and a scalar of
     one of NumPy's default types, are as a Python number by itself. DTypeError for an array, or a
     list that holds other scalars too, that would make f64 of a narrower float."""
+    if isinstance(x, Value):
+        return x
     if isinstance(x, np.ndarray) and not x.ndim:
         x = x[()]  # as which NumPy's own operators hand over a scalar
     if isinstance(x, _WEAK):

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from rlx.errors import IRError
 from rlx.ir.op import Op
 
-__all__ = ["SEGMENTS", "needs_segments", "present_slots"]
+__all__ = ["SEGMENTS", "needs_segments", "present_slots", "takes_optional"]
 
 SEGMENTS = "operandSegmentSizes"
 """The attribute that says 0 or 1 for each operand field, where the number of operands does not."""
 
 
+@cache
+def takes_optional(cls: type[Op]) -> bool:
+    """Whether an operand may be absent."""
+    return any(f.optional for f in cls.operand_fields)
+
+
+@cache
 def needs_segments(cls: type[Op]) -> bool:
     """Whether more than one operand is optional, so that their number does not say which."""
     return sum(f.optional for f in cls.operand_fields) > 1

@@ -16,6 +16,7 @@ import math
 import struct
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any
 
 from rlx.codegen.builder import Frame
@@ -31,6 +32,7 @@ __all__ = ["lifted", "words_of"]
 _TAKERS = frozenset(op.name for op in (Add, Sub, Mul, Div, Where, Eq, Ne, Lt, Le, Gt, Ge))
 """The ops that run as fast on a number that the launch brings."""
 
+_PROGRAMS = (Program, RowProgram)
 _PLAIN = frozenset({0, 1, -1, 2, -2, 0.5, -0.5, math.inf, -math.inf})
 
 
@@ -39,9 +41,9 @@ def lifted(config: Any, frame: Frame) -> tuple[Any, tuple[int, ...]]:
     words: list[int] = []
     found: dict[tuple[str, int], tuple[int, Step]] = {}
     programs = {
-        f.name: value
-        for f in fields(config)
-        if isinstance(value := getattr(config, f.name), Program | RowProgram)
+        name: value
+        for name in _field_names(type(config))
+        if isinstance(value := getattr(config, name), _PROGRAMS)
     }
     for name, program in programs.items():
         for n, step, value in _literals(program):
@@ -57,6 +59,11 @@ def lifted(config: Any, frame: Frame) -> tuple[Any, tuple[int, ...]]:
                 steps[n] = Step.argument(at, len(words), step.dtype)
         changed[name] = replace(program, steps=tuple(steps))
     return replace(config, **changed), tuple(words)
+
+
+@cache
+def _field_names(config: type) -> tuple[str, ...]:
+    return tuple([f.name for f in fields(config)])
 
 
 def _literals(program: Program | RowProgram) -> Iterator[tuple[int, Step, Number]]:

@@ -42,14 +42,14 @@ def named(name: str, options: str = "") -> Pass:
 PIPELINE: tuple[Pass, ...] = tuple(named(name) for name in PASSES)
 
 
-def planned(module: ir.Module, compilation: Compilation, *, trails: bool = False) -> Schedule:
-    """The schedule of a module of hir: all passes in order, of which the last makes no module. With
-    ``trails`` it carries the ops' locations, as lir text does."""
+def planned(module: ir.Module, compilation: Compilation, *, for_text: bool = False) -> Schedule:
+    """The schedule of a module of hir: all passes in order, of which the last makes no module.
+    ``for_text`` says that it is to be written as lir text, which shows layouts and locations."""
     *passes, last = PIPELINE
     assert isinstance(last, MirToLir)
     module = _passed(module, passes, compilation)
     with _running(last, module, compilation):
-        schedule = last.schedule(module, compilation, trails=trails)
+        schedule = last.schedule(module, compilation, for_text=for_text)
     compilation.regions = Regions()
     return schedule
 

@@ -59,7 +59,7 @@ class Place:
     """A byte of a memory, by the number of the memory.
 
     ``moves`` are (depth of a ``For``, the outermost 0; bytes): the place lies so much further on in
-    each round of the loops around it. ``layout`` is known to the compiler alone.
+    each round of the loops around it. ``layout`` is known to lir text alone.
     """
 
     base: int

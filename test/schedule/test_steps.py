@@ -97,7 +97,7 @@ def test_a_prologue_has_the_first_constants_and_kernels() -> None:
 def schedule_of(graph: rlx.Graph, target: str) -> Schedule:
     with make_context() as context:
         compilation = Compilation(find_target(target))
-        return planned(to_mlir(graph, context), compilation, trails=True)
+        return planned(to_mlir(graph, context), compilation, for_text=True)
 
 
 @pytest.mark.parametrize("target", ["cpu:x86-64-v3", "vulkan"])

@@ -86,7 +86,8 @@ def launch(
     )
     kinds = accesses(space)
     threads = _threads(columns) if blocks else 0
-    worth = not blocks and (FAR_ROWS.start <= columns * widest(program) < FAR_ROWS.stop)
+    row_bytes = columns * widest(program)
+    worth = not blocks and (FAR_ROWS.start <= row_bytes < FAR_ROWS.stop)
     results = [program.dtypes[v] for v in program.outputs]
     far = worth and are_far(space, [*program.inputs, *results])
     long = frame == "cpu" and columns > LONG_ROW and _sums_floats(program)
@@ -94,13 +95,13 @@ def launch(
     config = RowwiseConfig(program, operands, outs, threads, far, long)
 
     planned = plan(config)
-    scratch_row = -(-columns * widest(program) // ALIGN) * ALIGN
+    scratch_row = -(-row_bytes // ALIGN) * ALIGN
     sizes = [*space.shape, scratch_row]
     for kind, s in zip(kinds, space.strides, strict=True):
         sizes += run_time_strides(kind, s)
     work = maximum(1, columns * sum(p.cost for p in planned.passes))
     grain = maximum(1, SHARE // work)
-    scratch_rows = planned.scratch_rows * (GROUP if columns * widest(program) <= SHORT_ROW else 1)
+    scratch_rows = planned.scratch_rows * (GROUP if row_bytes <= SHORT_ROW else 1)
     tasks = ceil_div(rows.size, BLOCK // threads) if threads else rows.size
     return config, Launch(tasks, grain, tuple(sizes), scratch_rows * scratch_row)
 

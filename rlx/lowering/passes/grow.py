@@ -73,37 +73,40 @@ def extend(
     todo, batch = _pushed(start, None), 1
     while todo is not None:
         begin, size, rest = todo, len(group.ops), todo
-        kinds: list[Kind] = []
-        while todo is not None and len(kinds) < batch:
+        taken: list[ir.Value] = []
+        while todo is not None and len(taken) < batch:
             v, todo = todo
             op = neighbour(v)
-            kind = None if op is None else (signature(op), v.type)
-            if op is None or kind is None or kind in alike:
+            if op is None or (alike and _kind(op, v) in alike):
                 continue
             if len(group.ops) == LONGEST:
                 growth.left = op
                 todo = (v, todo)
                 break
-            if not kinds:
+            if not taken:
                 rest = todo
-            kinds.append(kind)
+            taken.append(v)
             group.add(op)
             todo = _pushed(onward(op), todo)
-        if not kinds:
+        if not taken:
             break
         reason = refusal(group)
         if reason is None:
-            batch = 2 * len(kinds)
+            batch = 2 * len(taken)
             continue
-        if len(kinds) == 1:
+        if len(taken) == 1:
             growth.refused.append((group.last, reason))
-            alike.add(kinds[0])
+            alike.add(_kind(group.last, taken[0]))
             todo = rest
         else:
-            todo, batch = begin, len(kinds) // 2
+            todo, batch = begin, len(taken) // 2
         growth.left = None
         group.cut(size)
     return growth
+
+
+def _kind(op: ir.Operation, found_at: ir.Value) -> Kind:
+    return signature(op), found_at.type
 
 
 def _pushed(values: Iterable[ir.Value], stack: Stack | None) -> Stack | None:

@@ -51,13 +51,13 @@ class MirToLir(Pass):
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
         """The schedule as a module of lir, for those who look at it."""
-        return module_of(self.schedule(module, compilation, trails=True), module.context)
+        return module_of(self.schedule(module, compilation, for_text=True), module.context)
 
     def schedule(
-        self, module: ir.Module, compilation: Compilation, *, trails: bool = False
+        self, module: ir.Module, compilation: Compilation, *, for_text: bool = False
     ) -> Schedule:
-        """The schedule of a module with regions; with ``trails`` it carries the ops' locations."""
-        lowering = Lowering(compilation, trails)
+        """The schedule of a module with regions; ``for_text`` says that it is to be written."""
+        lowering = Lowering(compilation, for_text)
         lives: dict[ir.Operation, Lives] = {}
         lowering.lower_op = lambda op: _lower(op, lowering, lives)
         lowering.view_ops = frozenset(_VIEWS)
@@ -167,7 +167,7 @@ def _lower(op: ir.Operation, lowering: Lowering, lives: dict[ir.Operation, Lives
         view = _wanted_copy(op, lowering) or _VIEWS[op.name](
             region.nodes[0], op.operands[0], lowering
         )
-        if lowering.trails:
+        if lowering.for_text:
             view = replace(view, trail=(*view.trail, lowering.trail))
         lowering.env[op.results[0]] = view
         return

@@ -71,6 +71,7 @@ class _Driver:
         self, block: ir.Block, applies: Callable[[str], bool], hit: Callable[[str], None]
     ) -> None:
         self.applies, self.hit = applies, hit
+        self.rules: dict[str, list[tuple[str, Rewrite]]] = {}
         self.pending: OrderedDict[ir.Value, ir.Operation] = OrderedDict()
         ops = [view.operation for view in block.operations]
         self.known = {op.results[0] for op in ops if len(op.results)}
@@ -86,13 +87,19 @@ class _Driver:
             if _explicit(op):
                 for v in op.operands:
                     self.made(v)
-            for rule, apply in _rules_for(op.name):
-                value = apply(op) if self.applies(rule) else None
+            for rule, apply in self.rules_for(op.name):
+                value = apply(op)
                 if value is not None:
                     self.bound(rule, op)
                     self.replace(op, value)
                     self.hit(rule)
                     break
+
+    def rules_for(self, name: str) -> list[tuple[str, Rewrite]]:
+        """The rules that are on and whose root is an op."""
+        if name not in self.rules:
+            self.rules[name] = [row for row in _rules_for(name) if self.applies(row[0])]
+        return self.rules[name]
 
     def push(self, op: ir.Operation) -> None:
         """Look at an op, again or for the first time."""

@@ -57,12 +57,12 @@ class Lowering:
     that it reads. ``functions`` are the module's, and ``active`` the bodies in the midst of which
     the lowering is. ``slots`` says for the memories of a GPU where the buffers in them begin.
     ``follows`` are the params that each launch of the prologue follows; ``clocks`` say when main
-    runs each of its launches. ``depth`` is the number of loops of main that are open. ``trails``
-    says whether steps and views carry the locations of their ops, which are for lir text alone.
+    runs each of its launches. ``depth`` is the number of loops of main that are open. ``for_text``
+    says that lir text is wanted: steps and places have the layouts and locations that only it shows.
     """
 
     compilation: Compilation
-    trails: bool = False
+    for_text: bool = False
     kernels: dict[tuple[str, Any], int] = field(default_factory=dict)
     main: list[Step[View]] = field(default_factory=list["Step[View]"])
     prologue: list[Step[View]] = field(default_factory=list["Step[View]"])
@@ -120,7 +120,7 @@ class Lowering:
     def at(self, owner: ir.Operation | ir.Value) -> None:
         """What is launched from here on is for this op or value."""
         self.location = place_of(owner)
-        if self.trails:
+        if self.for_text:
             self.trail = trail_of(owner.location)
 
     # -- values ----------------------------------------------------------------------------
@@ -323,7 +323,7 @@ class Lowering:
             config, words = literals.lifted(config, self.target.kernels.frame)
             sizes = (*sizes, *words)
         if moved is None:
-            moved = sum(v.bytes for v in views if v.memory.role != "error")
+            moved = sum([v.bytes for v in views if v.memory.role != "error"])
         number = self.kernels.setdefault((family, config), len(self.kernels))
         grid = (launch.range, launch.grain, launch.scratch)
         origin = Origin(self.location, self.trail, self.ops, flops, moved)

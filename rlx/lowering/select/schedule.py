@@ -20,7 +20,7 @@ def schedule_of(lowering: Lowering, main: ir.Operation) -> Schedule:
     """The schedule of a finished lowering of ``main``."""
     arena = lowering.plan_arena()
     signatures, locations = _signatures(main)
-    written = locations.items() if lowering.trails else ()
+    written = locations.items() if lowering.for_text else ()
     trails: dict[Role, list[str]] = {
         role: [trail_of(place) for place in found] for role, found in written
     }
@@ -57,6 +57,7 @@ class _Places:
         self.first: dict[str, int] = {"arena": 0}
         for role, after in zip(counts, [*list(counts)[1:], "output"], strict=True):
             self.first[after] = self.first[role] + counts[role]
+        self.for_text = lowering.for_text
         self.room = [arena, lowering.packed.size, 16]
         types = [TensorType.of(shape, dt) for _, dt, shape in signatures["param"]]
         self.room += [t.nbytes for t in types]
@@ -74,8 +75,13 @@ class _Places:
         if isinstance(view.last, int) and isinstance(offset, int):
             reach = offset + (view.last - view.start + 1) * width if view.size else offset
             assert 0 <= offset <= reach <= self.room[base], f"{view} reaches out of its memory"
-        layout = Layout(view.dtype.name, view.shape, view.strides, view.trail)
-        return Place(base, offset, moves, layout)
+        return Place(base, offset, moves, self.layout(view))
+
+    def layout(self, view: View) -> Layout | None:
+        """What lies there, as lir text says it."""
+        if not self.for_text:
+            return None
+        return Layout(view.dtype.name, view.shape, view.strides, view.trail)
 
 
 def _signatures(
