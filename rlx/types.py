@@ -6,7 +6,7 @@ This is the bottom of the import order: it needs numpy and nothing of RLX but th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -70,22 +70,22 @@ class DType:
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Size of an element in memory."""
         return self.bits // 8
 
-    @property
+    @cached_property
     def is_float(self) -> bool:
         """Whether it is one of the floating-point types."""
         return self.kind == "float"
 
-    @property
+    @cached_property
     def is_int(self) -> bool:
         """Signed or unsigned integer; a bool is not one."""
         return self.kind in ("int", "uint")
 
-    @property
+    @cached_property
     def is_complex(self) -> bool:
         """Whether it is one of the complex types."""
         return self.kind == "complex"

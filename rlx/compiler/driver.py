@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
@@ -17,10 +17,9 @@ from rlx.dialects.export import to_mlir
 from rlx.dialects.held import holding
 from rlx.errors import ToolchainError, UnsupportedError
 from rlx.ir.arrays import fixed
-from rlx.ir.declared import is_foreign
+from rlx.ir.declared import outside
 from rlx.ir.foreign_kernel import CKernel
 from rlx.ir.graph import Graph
-from rlx.ir.op import registry
 from rlx.kernels.fallback.foreign import CustomConfig
 from rlx.kernels.loop import emit as loop
 from rlx.kernels.registry import emit_kernel
@@ -112,9 +111,7 @@ def _compile_device(schedule: Schedule, target: Target, report: CompileReport) -
     from rlx.runtime.devices.gpu_program import DeviceVariant
 
     with report.compilation.timed("kernels"):
-        foreign = _foreign()
-        texts = {k.name: _dependences(k, target, foreign) for k in schedule.kernels}
-        symbols = {k.name: _symbol(_digest(texts[k.name]), k) for k in schedule.kernels}
+        symbols = {k.name: _symbol(_digest(_dependences(k, target)), k) for k in schedule.kernels}
         program = gpu_program(schedule, target, symbols, report.compilation.options.most_rounds)
     report.kernels_made += len(program.kernels)
     features = target.features
@@ -160,8 +157,7 @@ def compile_schedule(
         functions = {k.name: f for k in schedule.kernels if (f := _function(k)) is not None}
         kernels = [k for k in schedule.kernels if k.name not in functions]
         number = next(_compiles)
-        foreign = _foreign()
-        texts = {k.name: _dependences(k, target, foreign, number) for k in kernels}
+        texts = {k.name: _dependences(k, target, number) for k in kernels}
         keys = {name: _digest(text) for name, text in texts.items()}
         needed = {keys[k.name]: k for k in kernels}
         objects, made = found_or_made(
@@ -240,21 +236,13 @@ def _symbol(key: str, kernel: KernelRef) -> str:
     return f"rlx_{kernel.family}_{key[:12]}"
 
 
-def _foreign() -> list[str]:
-    """The names of the ops from outside."""
-    return [name for name, op in registry.items() if is_foreign(op)]
-
-
-def _dependences(
-    kernel: KernelRef, target: Target, foreign: Sequence[str], compile_number: int = 0
-) -> str:
+def _dependences(kernel: KernelRef, target: Target, compile_number: int = 0) -> str:
     """What a kernel's code depends on: its family, its config, the target and its features, and for
-    one in C its compiler and the files that it includes; for one of an op from outside, one of the
-    names ``foreign``, on whatever that reads, which may be something else in every compile.
-    """
+    one in C its compiler and the files that it includes; for one of an op from outside on whatever
+    that reads, which may be something else in every compile."""
     config, features = kernel.config, target.features.name
     text = f"{kernel.family}|{config!r}|{target.name}|{features}"
-    if any(name in text for name in foreign):
+    if any(name in text for name in outside):
         text += f"|compile {compile_number}"
     if not isinstance(config, CustomConfig) or config.language != "c":
         return text

@@ -11,7 +11,7 @@ from rlx.errors import GraphError
 if TYPE_CHECKING:
     from rlx.ir.op import Op
 
-__all__ = ["OWN_DIALECTS", "check_name", "enter", "is_foreign"]
+__all__ = ["OWN_DIALECTS", "check_name", "enter", "is_foreign", "outside"]
 
 OWN_DIALECTS = ("hir", "mir", "lir", "control")
 """What the names of RLX's own ops begin with."""
@@ -21,6 +21,10 @@ _TAKEN = frozenset({
     "scf", "spirv", "tensor", "vector",
 })  # fmt: skip
 _NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
+
+
+outside: dict[str, type[Op]] = {}
+"""The loaded op classes that are declared outside RLX, by name."""
 
 
 def is_foreign(cls: type[Op]) -> bool:
@@ -54,7 +58,10 @@ def enter(registry: dict[str, type[Op]], cls: type[Op], name: str) -> None:
     if before is not None:
         before.name = next(n for i in count(1) if (n := f"{name}_before{i}") not in registry)
         registry[before.name] = before
+        outside[before.name] = before
     registry[name] = cls
+    if is_foreign(cls):
+        outside[name] = cls
 
 
 def _is_again(known: type[Op], cls: type[Op]) -> bool:

@@ -120,6 +120,7 @@ def config_classes(family: str) -> Mapping[str, type]:
     return found
 
 
+@cache
 def _load(family: str) -> Family:
     if family not in FAMILIES:
         raise IRError(f"no kernel family is called {family!r}; there are {', '.join(FAMILIES)}")

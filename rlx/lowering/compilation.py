@@ -157,7 +157,9 @@ class Compilation(Record):
 
     def hit(self, name: str, rule: str) -> None:
         """Count that a rule of the pass called ``name`` applied."""
-        self.hits.setdefault(name, Counter())[rule] += 1
+        if name not in self.hits:
+            self.hits[name] = Counter()
+        self.hits[name][rule] += 1
 
     @cached_property
     def regions(self) -> Regions:

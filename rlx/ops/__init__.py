@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import importlib
+from functools import cache
 from typing import Any
 
 from rlx.errors import GraphError, did_you_mean
@@ -184,6 +185,7 @@ def load(name: str) -> None:
     importlib.import_module(module)
 
 
+@cache
 def load_all() -> None:
     """Import every family: for documentation, tests and the dialects."""
     for module in FAMILIES:

@@ -58,7 +58,7 @@ class Lowering:
     the lowering is. ``slots`` says for the memories of a GPU where the buffers in them begin.
     ``follows`` are the params that each launch of the prologue follows; ``clocks`` say when main
     runs each of its launches. ``depth`` is the number of loops of main that are open. ``for_text``
-    says that lir text is wanted: steps and places have the layouts and locations that only it shows.
+    says that lir text is wanted: steps and places have the layouts and locations that it shows.
     """
 
     compilation: Compilation
