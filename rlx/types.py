@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -244,11 +244,10 @@ class TensorType:
     @property
     def static_shape(self) -> tuple[int, ...]:
         """The shape as ints; ShapeError if a dim is still symbolic."""
-        sizes = [d for d in self.shape if is_known(d)]
-        if len(sizes) < len(self.shape):
-            d = next(d for d in self.shape if not is_known(d))
-            raise ShapeError(f"{self} has the symbolic dim {d}; bind it with dims={{...}}")
-        return tuple(sizes)
+        unknown = [d for d in self.shape if not isinstance(d, int) and not is_known(d)]
+        if unknown:
+            raise ShapeError(f"{self} has the symbolic dim {unknown[0]}; bind it with dims={{...}}")
+        return cast("tuple[int, ...]", self.shape)
 
     @property
     def size(self) -> Dim:

@@ -542,7 +542,10 @@ def same_shape(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
     """Whether two shapes are the same expressions: unlike ``==`` it decides nothing."""
     if a is b:
         return True
-    return len(a) == len(b) and all([_terms(x) == _terms(y) for x, y in zip(a, b, strict=True)])
+    if len(a) != len(b):
+        return False
+    pairs = zip(a, b, strict=True)
+    return all([x is y or _terms(x) == _terms(y) for x, y in pairs])
 
 
 def is_known(d: object) -> TypeGuard[int]:
