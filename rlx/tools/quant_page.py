@@ -57,10 +57,10 @@ file["weight"].scheme, file["weight"].shape, file.metadata["layers"]     # "q4_k
 file["weight"].dequantize()                                              # f32 [64, 512]
 ```
 
-`read` maps the file (versions 1 to 3, of either byte order; of a split model give the first part) and
-checks all of its header before any tensor is seen; a `ModelError` names the byte, the key or the
-tensor. A tensor's `data` are a view of the map. Shapes have the outermost dim first, as in NumPy.
-`rlx inspect model.gguf` prints the metadata, the tensors and what they take by scheme.
+`read` maps the file (versions 1 to 3, of either byte order; of a split model give the first part)
+and checks all of its header before any tensor is seen; a `ModelError` names the byte, the key or
+the tensor. A tensor's `data` are a view of the map. Shapes have the outermost dim first, as in
+NumPy. `rlx inspect model.gguf` prints the metadata, the tensors and what they take by scheme.
 
 ## GGML's types
 
