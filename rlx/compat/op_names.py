@@ -99,11 +99,15 @@ OPS: dict[str, Row] = {
     "CumsumBackward": _op("mir.cumsum", note="with `reverse`"),
     "GatherBackward": _op("mir.scatter_add"),
     "GroupedMatMul": _op("mir.grouped_matmul"),
-    "DequantGroupedMatMul": _LATER,
-    "DequantMoEWeights": _LATER,
+    "DequantGroupedMatMul": _op(
+        "mir.dequantize_blocks", "mir.grouped_matmul", note="of GGUF's schemes, by two ops"
+    ),
+    "DequantMoEWeights": _op("mir.dequantize_blocks", note="with a transpose"),
     "ScatterAdd": _op("mir.scatter_add"),
     "LoraMatMul": _op("hir.lora_matmul"),
-    "DequantMatMul": _LATER,
+    "DequantMatMul": _op(
+        "mir.dequantize_blocks", "mir.matmul", note="of GGUF's schemes, by two ops"
+    ),
     "QMatMul": _LATER,
     "QConv2d": _LATER,
     "SelectiveScan": _op("mir.selective_scan"),
@@ -140,7 +144,9 @@ BLOCKS: dict[str, Row] = {
     "ResidualRmsNorm": _op("hir.residual_rms_norm"),
     "Attention": _op("mir.attention"),
     "DepthwiseConv1dCausal": _op("hir.depthwise_conv1d_causal"),
-    "DequantMatMul": _LATER,
+    "DequantMatMul": _op(
+        "mir.dequantize_blocks", "mir.matmul", note="of GGUF's schemes, by two ops"
+    ),
     "GatedDeltaNet": _op("mir.gated_delta_net"),
     "RoPE": _op("mir.rope"),
     "RmsNorm": _op("mir.rms_norm"),

@@ -463,6 +463,9 @@ class GraphOps:
     def depthwise_conv1d_causal(self, x: Value, w: Value, left: Value | None = None) -> Value:
         """A convolution along a sequence that sees no later elements, each channel by itself."""
 
+    def dequantize_blocks(self, packed: Value, scheme: str) -> Value:
+        """The numbers of packed blocks of a scheme of ``rlx.quant``, such as ``"q4_k"``, in f32."""
+
     def det(self, x: Value) -> Value:
         """The determinant of square matrices, from the LU factorization; 0 of a singular matrix."""
 
@@ -2174,6 +2177,9 @@ class ValueOps:
 
     def depthwise_conv1d_causal(self, w: Value, left: Value | None = None) -> Value:
         """A convolution along a sequence that sees no later elements, each channel by itself."""
+
+    def dequantize_blocks(self, scheme: str) -> Value:
+        """The numbers of packed blocks of a scheme of ``rlx.quant``, such as ``"q4_k"``, in f32."""
 
     def det(self) -> Value:
         """The determinant of square matrices, from the LU factorization; 0 of a singular matrix."""

@@ -15,6 +15,7 @@ __all__ = [
     "away",
     "e8m0",
     "from_planes",
+    "lookup",
     "nearest",
     "nibbles",
     "planes",
@@ -44,6 +45,12 @@ def from_planes(values: Array, width: int, bits: int) -> Array:
     shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
     parts = values.reshape(n, m // (each * width), each, width) << shifts
     return np.bitwise_or.reduce(parts, axis=2).reshape(n, m // each)
+
+
+def lookup(table: Array, codes: Array) -> Array:
+    """The entries of a table by code, also of a traced array."""
+    traced = getattr(codes, "entries_of", None)
+    return np.take(table, codes, axis=0) if traced is None else traced(table)
 
 
 def nibbles(data: Array) -> Array:

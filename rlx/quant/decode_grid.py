@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlx.quant.bits import Array, planes, sign_bits
+from rlx.quant.bits import Array, lookup, planes, sign_bits
 from rlx.quant.decode_plain import scale
 from rlx.quant.grids import grid
 
@@ -40,22 +40,22 @@ def _half(b: Array, scales: Array) -> Array:
 
 def _signs_and_scales(words: Array) -> tuple[Array, Array]:
     """Four sign bytes and a scale of 4 bits of every u32."""
-    return EVEN_SIGNS[_shifted(words, [0, 7, 14, 21], 127)], words >> np.uint32(28)
+    return lookup(EVEN_SIGNS, _shifted(words, [0, 7, 14, 21], 127)), words >> np.uint32(28)
 
 
 def iq2_xxs(b: Array) -> Array:
     """``d * (scale + 1/2) / 4 * sign * size``, 8 elements a byte, a scale for 32."""
     qs = b["qs"]
     signs, scales = _signs_and_scales(qs["signs"])
-    points = grid("iq2_xxs")[qs["points"].reshape(len(b), 32)]
+    points = lookup(grid("iq2_xxs"), qs["points"].reshape(len(b), 32))
     return _signed(_half(b, scales) * np.float32(0.25), points, signs)
 
 
 def iq2_xs(b: Array) -> Array:
     """``d * (scale + 1/2) / 4 * sign * size``, a point and its signs a word, a scale for 16."""
-    points = grid("iq2_xs")[b["qs"] & np.uint16(511)]
+    points = lookup(grid("iq2_xs"), b["qs"] & np.uint16(511))
     d = _half(b, planes(b["scales"], 1, 4)) * np.float32(0.25)
-    return _signed(d, points, EVEN_SIGNS[b["qs"] >> np.uint16(9)])
+    return _signed(d, points, lookup(EVEN_SIGNS, b["qs"] >> np.uint16(9)))
 
 
 def _with_high(low: Array, high: Array) -> Array:
@@ -64,7 +64,7 @@ def _with_high(low: Array, high: Array) -> Array:
 
 def iq2_s(b: Array) -> Array:
     """``d * (scale + 1/2) / 4 * sign * size``, of 1024 points and free signs."""
-    points = grid("iq2_s")[_with_high(b["qs"], planes(b["qh"], 1, 2))]
+    points = lookup(grid("iq2_s"), _with_high(b["qs"], planes(b["qh"], 1, 2)))
     d = _half(b, planes(b["scales"], 1, 4)) * np.float32(0.25)
     return _signed(d, points, b["signs"])
 
@@ -72,13 +72,15 @@ def iq2_s(b: Array) -> Array:
 def iq3_xxs(b: Array) -> Array:
     """``d * (scale + 1/2) / 2 * sign * size``, 4 elements a byte."""
     signs, scales = _signs_and_scales(b["signs"])
-    points = grid("iq3_xxs")[b["qs"]].reshape(len(b), 32, 8)
+    points = lookup(grid("iq3_xxs"), b["qs"]).reshape(len(b), 32, 8)
     return _signed(_half(b, scales) * np.float32(0.5), points, signs)
 
 
 def iq3_s(b: Array) -> Array:
     """``d * (2 * scale + 1) * sign * size``, of 512 points and free signs."""
-    points = grid("iq3_s")[_with_high(b["qs"], planes(b["qh"], 1, 1))].reshape(len(b), 32, 8)
+    points = lookup(grid("iq3_s"), _with_high(b["qs"], planes(b["qh"], 1, 1))).reshape(
+        len(b), 32, 8
+    )
     d = scale(b["d"]) * (1 + 2 * planes(b["scales"], 1, 4)).astype(np.float32)
     return _signed(d, points, b["signs"])
 
@@ -95,7 +97,7 @@ def iq1_s(b: Array) -> Array:
     """``d * (2 * scale + 1) * (point ± 1/8)``, a scale for 32."""
     qh = b["qh"]
     d = scale(b["d"]) * (2 * (qh >> 12 & 7) + 1).astype(np.float32)
-    points = grid("iq1_s")[_with_high(b["qs"], _shifted(qh, [0, 3, 6, 9], 7))]
+    points = lookup(grid("iq1_s"), _with_high(b["qs"], _shifted(qh, [0, 3, 6, 9], 7)))
     return _offset(d, points, qh & 0x8000 != 0)
 
 
@@ -106,5 +108,5 @@ def iq1_m(b: Array) -> Array:
     d = np.bitwise_or.reduce(top, 1).view(np.float16).astype(np.float32)[:, None]
     d = d * (2 * _shifted(words, [0, 3, 6, 9], 7) + 1).astype(np.float32)
     qh = planes(b["qh"], 1, 4)
-    points = grid("iq1_s")[_with_high(b["qs"], qh & 7)]
+    points = lookup(grid("iq1_s"), _with_high(b["qs"], qh & 7))
     return _offset(d, points, qh & 8 != 0)

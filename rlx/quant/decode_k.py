@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlx.quant.bits import Array, planes
+from rlx.quant.bits import Array, lookup, planes
 from rlx.quant.decode_plain import IQ4_VALUES, scale
 
 __all__ = ["iq4_xs", "pack_scales", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"]
@@ -79,4 +79,4 @@ def iq4_xs(b: Array) -> Array:
     high = b["scales_h"][:, None] >> np.arange(0, 16, 2, dtype=np.uint16) & np.uint16(3)
     s = planes(b["scales_l"], 1, 4) | high.astype(np.uint8) << np.uint8(4)
     d = scale(b["d"]) * (s.astype(np.float32) - 32)
-    return _blocks(d, IQ4_VALUES[planes(b["qs"], 16, 4)]).reshape(len(b), 256)
+    return _blocks(d, lookup(IQ4_VALUES, planes(b["qs"], 16, 4))).reshape(len(b), 256)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlx.quant.bits import E2M1, UE4M3, Array, e8m0, planes
+from rlx.quant.bits import E2M1, UE4M3, Array, e8m0, lookup, planes
 
 __all__ = [
     "FP4", "IQ4_VALUES", "bf16", "f16", "f32", "iq4_nl", "mxfp4", "nvfp4", "q1_0", "q4_0", "q4_1",
@@ -23,6 +23,9 @@ IQ4_VALUES = np.array(
 
 FP4 = 2 * E2M1 + 0
 """Doubled, as their scales are halved; GGML has no negative 0 among them."""
+
+
+_E8M0 = e8m0(np.arange(256))
 
 
 def scale(field: Array) -> Array:
@@ -84,19 +87,19 @@ def q1_0(b: Array) -> Array:
 
 def iq4_nl(b: Array) -> Array:
     """``d * codebook[q]``."""
-    return scale(b["d"]) * IQ4_VALUES[planes(b["qs"], 16, 4)]
+    return scale(b["d"]) * lookup(IQ4_VALUES, planes(b["qs"], 16, 4))
 
 
 def mxfp4(b: Array) -> Array:
     """``2 ** e * float4``."""
-    return e8m0(b["e"])[:, None] * FP4[planes(b["qs"], 16, 4)]
+    return lookup(_E8M0, b["e"])[:, None] * lookup(FP4, planes(b["qs"], 16, 4))
 
 
 def nvfp4(b: Array) -> Array:
     """``e4m3 * float4``, a scale for 16 elements."""
     n = len(b)
-    d = UE4M3[b["d"]] * np.float32(0.5)
-    return (d[:, :, None] * FP4[planes(b["qs"], 8, 4)].reshape(n, 4, 16)).reshape(n, 64)
+    d = lookup(UE4M3, b["d"]) * np.float32(0.5)
+    return (d[:, :, None] * lookup(FP4, planes(b["qs"], 8, 4)).reshape(n, 4, 16)).reshape(n, 64)
 
 
 def tq2_0(b: Array) -> Array:

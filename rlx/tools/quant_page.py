@@ -44,6 +44,19 @@ dict of them. Elements are counted along the last dim, which is a whole number o
 `rlx.quant.schemes()` has a row for each, with its block and its bytes; a new format is a row of
 `rlx/quant/table.py` and its functions.
 
+## In graphs
+
+```python
+g = rlx.Graph()
+x, w = g.input("x", [4, 512]), g.param("w", packed.shape, rlx.DType.U8)
+g.set_outputs(x @ w.dequantize_blocks("q4_k").transpose())
+f = rlx.Session("cpu").compile(g)
+f.set_param("w", packed)
+```
+
+`dequantize_blocks` runs on every device, by the ops that its decoder is made of; the bits are the
+same. No kernel reads blocks yet: the decoded f32 weight is memory of the prologue.
+
 ## GGUF files
 
 ```python

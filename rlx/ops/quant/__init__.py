@@ -1,0 +1,1 @@
+"""Ops on quantised numbers: decoding of blocks."""
