@@ -63,8 +63,8 @@ PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --max-worker-res
 # model.
 check: setup .venv/model.stamp lint
 	$(BIN)/lit -q test/lit
-	$(PYTEST) test/test_layout.py test/test_stubs.py test/names test/models/test_minilm.py
-	$(PYTEST) test/ops/test_reference.py test/ops/test_native.py -k f32
+	RLX_TEST_TYPES=f32 $(PYTEST) test/test_layout.py test/test_stubs.py test/names \
+	  test/models/test_minilm.py test/ops/test_reference.py test/ops/test_native.py
 
 # Both suites run and report, whichever of them fails. The model is there, so that its accuracy is
 # tested and not skipped.

@@ -5,6 +5,7 @@ With ``-n 2`` (pytest-xdist) two processes share the tests. Each notes what it p
 that started them merges the notes and judges.
 """
 
+import gc
 import itertools
 import os
 import tempfile
@@ -46,6 +47,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_folder].cleanup()
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests stay to the end: the collector need not look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

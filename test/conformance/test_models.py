@@ -17,6 +17,10 @@ from support.minilm import PACKAGE, minilm_dir
 
 STEPS, T, E, HEADS, KV_HEADS, D, F = 5, 8, 32, 4, 2, 8, 48
 
+REPRESENTATIVE = ("vulkan", "gpu", "opencl", "cuda", "rocm", "webgpu")
+"""Targets on which the large model runs in every session. The others take source, as ``gpu`` and
+``opencl`` do from the same printer, one without i64 and one with it."""
+
 RELATIVE, ABSOLUTE = 2e-5, 2e-5
 """As for an op, with the roundings of a layer."""
 
@@ -99,6 +103,11 @@ def test_a_causal_layer_of_llama(target: str) -> None:
 
 
 @pytest.mark.skipif(minilm_dir() is None, reason=f"the package {PACKAGE} is not installed")
+@pytest.mark.parametrize(
+    "target",
+    [t if t in REPRESENTATIVE else pytest.param(t, marks=pytest.mark.slow) for t in gpu_targets()],
+    indirect=True,
+)
 def test_minilm_at_2x16(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # What stands in for a device goes by another name, and has its types.
     integers = embed._integers_of(target)

@@ -11,7 +11,7 @@ import numpy as np
 import rlx
 from rlx.ir.op import Op
 from rlx.types import DType, dtype
-from support.samples import Case, additive_mask, cases
+from support.samples import Case, additive_mask, cases_of
 
 __all__ = ["OpGraph", "unsaid"]
 
@@ -71,7 +71,7 @@ class OpGraph:
     @staticmethod
     def of(op: type[Op], fits: Callable[[Case], bool] = lambda case: True) -> OpGraph:
         """The graph of an op's samples on every element type that it takes, as far as they fit."""
-        return OpGraph.of_cases(op.name, [c for c in cases() if c.op is op and fits(c)])
+        return OpGraph.of_cases(op.name, [c for c in cases_of(op) if fits(c)])
 
     @staticmethod
     def of_cases(name: str, given: Sequence[Case]) -> OpGraph:

@@ -18,7 +18,7 @@ from rlx.ops.control.control import Control
 from rlx.ops.pointwise.cast import converted
 from rlx.types import DType, TensorType, bf16, bool_, f16, f32
 
-__all__ = ["Case", "additive_mask", "array_of", "cases", "least", "op_classes", "run"]
+__all__ = ["Case", "additive_mask", "array_of", "cases", "cases_of", "least", "op_classes", "run"]
 
 Array = np.ndarray[Any, Any]
 
@@ -72,13 +72,18 @@ def cases(*dtypes: DType) -> Iterator[Case]:
     """Every sample of every op with every element type it takes, or those of ``dtypes`` that it
     takes; a sample without T comes once."""
     for op in op_classes():
-        for number, s in enumerate(op.samples):
-            if not any(t is not None and t.endswith("T") for t in s.types):
-                yield Case(op, number, s, None)
-                continue
-            for dt in op.dtypes:
-                if not dtypes or dt in dtypes:
-                    yield Case(op, number, s, dt)
+        yield from cases_of(op, *dtypes)
+
+
+def cases_of(op: type[Op], *dtypes: DType) -> Iterator[Case]:
+    """The cases of one op."""
+    for number, s in enumerate(op.samples):
+        if not any(t is not None and t.endswith("T") for t in s.types):
+            yield Case(op, number, s, None)
+            continue
+        for dt in op.dtypes:
+            if not dtypes or dt in dtypes:
+                yield Case(op, number, s, dt)
 
 
 def array_of(t: TensorType, kind: str, rng: np.random.Generator) -> Array:
