@@ -82,7 +82,12 @@ def kernels(kernel_bytes: bytes) -> native.Object:
 @pytest.fixture(scope="session")
 def native_build() -> Path:
     """The directory where the runtime without Python is built, with its tests."""
-    options = ("-DRLX_BUILD_PYTHON=OFF", "-DRLX_BUILD_TESTS=ON", "-DCMAKE_BUILD_TYPE=Debug")
+    options = (
+        "-DRLX_BUILD_PYTHON=OFF",
+        "-DRLX_BUILD_TESTS=ON",
+        "-DCMAKE_BUILD_TYPE=Debug",
+        "-DCMAKE_CXX_FLAGS_DEBUG=",
+    )
     return cmake_build(ROOT, "native-tests", *options)
 
 
