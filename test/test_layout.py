@@ -84,6 +84,13 @@ def test_frozen_dataclasses_are_declared_in_one_way() -> None:
     assert not [name for name, path in MODULES.items() if plain.search(path.read_text("utf-8"))]
 
 
+def test_ops_do_not_ask_which_machine_they_are_on() -> None:
+    """A declaration says what it means; LoopBuilder says what a machine is good at."""
+    asking = re.compile(r"\.frame\b|\.shares\b|KernelTarget")
+    found = [f for f in sorted((PACKAGE / "ops").rglob("*.py")) if asking.search(f.read_text())]
+    assert not found
+
+
 def test_no_module_has_the_name_of_an_op() -> None:
     """Else ``rlx.stack([x, y])`` would call a module, and no error would say what to write."""
     from rlx.ops import BUILDERS

@@ -78,6 +78,12 @@ class KernelTarget:
     watches: bool = False
 
     @property
+    def rebinds(self) -> bool:
+        """Whether a kernel may write a buffer that it has bound for reading too; many devices let
+        none."""
+        return self.frame != "gpu"
+
+    @property
     def masks(self) -> bool:
         """Whether loads and stores of any element take a mask at no cost."""
         return "avx512bw" in self.has

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_type_hints
 
 from rlx.base.frozen import frozen
 from rlx.errors import IRError
@@ -32,7 +32,9 @@ class FamilyRow:
     takes. ``selector`` is a module in ``rlx.lowering.select`` and a name in it; a family without
     one is launched by the selectors of others. ``frames`` are the kinds of targets whose ops it is
     asked for. A launch brings the literals of the kernel as scalars unless ``literals`` is False.
-    The kernels of a ``joint`` family write the results of several ops of a region.
+    The kernels of a ``joint`` family write the results of several ops of a region. ``overwrites``
+    says which operand a result may be written over, if nothing else needs it: one that is read
+    element by element, one that an epilogue alone reads so, or one of which a part is written.
     """
 
     name: str
@@ -41,6 +43,7 @@ class FamilyRow:
     frames: tuple[Frame, ...] = ()
     literals: bool = True
     joint: bool = False
+    overwrites: Literal["", "elements", "epilogue", "parts"] = ""
 
 
 _CPU: tuple[Frame, ...] = ("cpu",)
@@ -49,18 +52,25 @@ _ALL: tuple[Frame, ...] = ("cpu", "gpu")
 _ROWS = (
     FamilyRow("fft", "fft.emit", "fft:SELECTOR", _CPU),
     FamilyRow("custom", "fallback.foreign", "fallback.foreign:SELECTOR", _CPU),
-    FamilyRow("contraction", "matmul.emit", "matmul.blocked:SELECTOR", _ALL),
+    FamilyRow("contraction", "matmul.emit", "matmul.blocked:SELECTOR", _ALL, overwrites="epilogue"),
     FamilyRow("integer_contraction", "matmul.emit", "matmul.blocked:INTEGERS", _CPU),
-    FamilyRow("conv", "conv.planes", "conv.select:SELECTOR", _CPU),
+    FamilyRow("conv", "conv.planes", "conv.select:SELECTOR", _CPU, overwrites="epilogue"),
     FamilyRow("conv_weights", "conv.weights_grad", "conv.weights_grad:SELECTOR", _CPU),
     FamilyRow("attention", "attention.emit", "attention:SELECTOR", _ALL),
     FamilyRow("attention_grad", "attention.grad", "attention:GRAD", _CPU),
     FamilyRow("rowwise", "rowwise.config", "rowwise.select:SELECTOR", _ALL, joint=True),
-    FamilyRow("elementwise", "elementwise.emit", "elementwise.select:SELECTOR", _ALL, joint=True),
+    FamilyRow(
+        "elementwise",
+        "elementwise.emit",
+        "elementwise.select:SELECTOR",
+        _ALL,
+        joint=True,
+        overwrites="elements",
+    ),
     FamilyRow("copy", "elementwise.copy", "elementwise.copy:SELECTOR", _ALL),
     FamilyRow("gather", "index.gather", "index.gather:SELECTOR", _ALL),
-    FamilyRow("box", "index.box", "index.box:SELECTOR", _ALL),
-    FamilyRow("scatter", "index.scatter", "index.scatter:SELECTOR", _CPU),
+    FamilyRow("box", "index.box", "index.box:SELECTOR", _ALL, overwrites="parts"),
+    FamilyRow("scatter", "index.scatter", "index.scatter:SELECTOR", _CPU, overwrites="parts"),
     FamilyRow("reduce", "reduce.emit", "reduce.select:SELECTOR", _ALL),
     FamilyRow("pool", "conv.pool", "conv.pool:SELECTOR", _CPU),
     FamilyRow("common", "fallback.emit", "fallback.select:SELECTOR"),

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from rlx.errors import PassError
+from rlx.ir.attrs import parts_of
 from rlx.ir.interpreter import evaluate
 from rlx.ir.op import op_class, placeholders
 from rlx.lowering.rules import RULES, Pattern, Rule, depth, variables
@@ -26,6 +27,9 @@ def extremes(dt: DType) -> Array:
     """Values at which an identity may break."""
     if dt is bool_:
         return np.array([False, True])
+    if dt.is_complex:
+        part = extremes(dt.part)
+        return np.ascontiguousarray(np.stack([part, part[::-1]], -1)).view(dt.numpy).reshape(-1)
     if dt.is_int:
         info = np.iinfo(dt.numpy)
         near = [info.min, info.min + 1, info.max, info.max - 1, info.max // 2, 0, 1, 2, 3, 7]
@@ -43,15 +47,33 @@ def extremes(dt: DType) -> Array:
     return np.concatenate([a, (-a).astype(dt.numpy)])
 
 
-def value_of(p: Pattern, given: dict[str, Array], dt: DType, n: int) -> Array:
+MOVES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    "same-reshape": ((2, 3), {"shape": (2, 3)}),
+    "merge-reshapes": ((2, 3, 4), {"shape": (6, 4), "s": (4, 6)}),
+    "same-expand": ((2, 3), {"shape": (2, 3)}),
+    "merge-expands": ((1, 3), {"shape": (2, 3), "s": (4, 2, 3)}),
+    "same-cast": ((7,), {"to": None}),
+    "same-slice": ((2, 3), {"starts": (0, 0), "sizes": (2, 3), "steps": (1, 1)}),
+    "double-flip": ((2, 3, 2), {"a": (0, 2)}),
+}
+"""For a rule of ops with attributes the shape of its variable, and the attributes: those that it
+names by these names, the others by their own. None is the element type at hand."""
+
+
+def value_of(
+    p: Pattern, given: dict[str, Array], dt: DType, n: int, known: dict[str, Any]
+) -> Array:
     """A side of a rule on arrays of ``n`` elements; a number has the element type of the result."""
     if isinstance(p, str):
         return given[p]
     if isinstance(p, float):
         return np.full(n, p).astype(dt.numpy)
-    arrays = [value_of(a, given, dt, n) for a in p.args]
+    arrays = [value_of(a, given, dt, n, known) for a in p.args]
     types = [TensorType.of(a.shape, a.dtype) for a in arrays]
-    return evaluate(op_class(f"mir.{p.op}")(*placeholders(types)), list(arrays))[0]
+    cls, names = op_class(f"mir.{p.op}"), dict(p.attrs)
+    attrs = {a.name: known[names.get(a.name, a.name)] for a in cls.attr_fields}
+    attrs = {name: dt if v is None else v for name, v in attrs.items()}
+    return evaluate(cls(*placeholders(types), **attrs), list(arrays))[0]
 
 
 def dtypes_of(rule: Rule) -> list[DType]:
@@ -70,17 +92,24 @@ def broken(rule: Rule, dt: DType) -> str | None:
     table = list(itertools.product(*(extremes(k) for k in kinds)))
     columns = zip(*table, strict=True) if names else []
     given = {n: np.array(c).astype(k.numpy) for n, k, c in zip(names, kinds, columns, strict=True)}
-    left = value_of(rule.before, given, dt, len(table))
-    right = value_of(rule.after, given, dt, len(table))
+    shape, known = MOVES.get(rule.name, ((len(table),), {}))
+    given = {n: np.resize(a, shape) for n, a in given.items()}
+    left = value_of(rule.before, given, dt, len(table), known)
+    right = value_of(rule.after, given, dt, len(table), known)
     if left.dtype != right.dtype:
         return f"{left.dtype} becomes {right.dtype}"
+    if dt.is_complex:
+        left, right = (parts_of(a) for a in (left, right))
+    left, right = left.reshape(-1), right.reshape(-1)
     raw = f"u{left.dtype.itemsize}"
     same = left.view(raw) == right.view(raw)
-    if dt.is_float:
+    if dt.is_float or dt.is_complex:
         same |= np.isnan(left.astype(np.float64)) & np.isnan(right.astype(np.float64))
     if same.all():
         return None
     i = int(np.argmin(same))
+    if rule.name in MOVES:
+        return f"element {i}: {left[i]} becomes {right[i]}"
     return f"{ {n: a[i] for n, a in given.items()} }: {left[i]} becomes {right[i]}"
 
 
@@ -131,6 +160,10 @@ def test_a_rule_without_an_op_on_the_left_is_refused() -> None:
         ("add(x, 0) --> x where uses(y) == 1", "uses\\(y\\) == 1' is none"),
         ("add(x, 0) --> x where uses(x) == 1 and dtype(x) is f32", "dtype\\(x\\) is f32' is none"),
         ("add(x, 0) --> x where x > 0", "'x > 0' is none; write uses"),
+        ("add(x, 0) --> x where type(y) is result", "type\\(y\\) is result' is none"),
+        ("flip(x) --> flip[axes=a](x)", "a is not on the left side"),
+        ("flip[axis=a](x) --> x", "'axis=a' is no attribute of flip .* it has axes"),
+        ("flip[axes=0](x) --> add[axes=a](x, x)", "'axes=a' is no attribute of add .* none"),
     ],
 )
 def test_a_guard_or_a_variable_that_is_none_is_refused(text: str, match: str) -> None:

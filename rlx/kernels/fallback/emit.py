@@ -100,6 +100,12 @@ class LoopBuilder:
 
     # -- loops -----------------------------------------------------------------------------
 
+    @property
+    def serial(self) -> bool:
+        """Whether a worker runs points one by one, with vectors and scratch of its own; threads of
+        a GPU run many side by side."""
+        return self.k.target.frame == "cpu"
+
     def parallel(self, shape: Sequence[int], body: Callable[..., None]) -> None:
         """Run ``body(*at)`` at every point of the domain ``shape``; the points are independent, and
         may run in any order and at once. To be called once."""
@@ -116,7 +122,7 @@ class LoopBuilder:
     def spans(self, rows: int, count: int, body: Callable[[Reg, Reg, Reg], None]) -> None:
         """As ``parallel`` over ``(rows, count)`` on a CPU: ``body(row, begin, end)`` for points
         that are neighbours in a row, as many as there are at once."""
-        assert self.domain is None and self.k.target.frame == "cpu", self.op.name
+        assert self.domain is None and self.serial, self.op.name
         self.domain, self._point = (rows, count), self.k.reg("%begin", INDEX)
         self.k.parallel_spans(count, body)
 
@@ -147,7 +153,7 @@ class LoopBuilder:
     ) -> list[Reg]:
         """As ``loop``, of a body that adds floats to what is carried. On a CPU, sums of many are
         made of sums of parts (``rlx.codegen.combine``)."""
-        if self.k.target.frame != "cpu" or n <= PART:
+        if not self.serial or n <= PART:
             return self.loop(n, body, init)
         zero, end = self.k.index(0), self.k.index(n)
         return by_parts(self.k, zero, end, 1, body, init, [True] * len(init))

@@ -183,7 +183,7 @@ def _lower(op: ir.Operation, lowering: Lowering, lives: dict[ir.Operation, Lives
     report = lowering.compilation.dispatch
     (report.common if family == "common" else report.native)[f"{family}: {region.label}"] += 1
     lowering.compilation.hit(MirToLir.name, f"{family} kernel")
-    if lowering.target.kernels.frame != "gpu":  # which may bind no buffer for reading and writing
+    if lowering.target.kernels.rebinds:
         lowering.dies = partial(_dies, op, lowering, lives)
     SELECTORS[family].lower(region, lowering)
 

@@ -6,7 +6,7 @@ What is left of dead and repeated ops is removed by the upstream passes canonica
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 import numpy as np
@@ -20,11 +20,9 @@ from rlx.ir.interpreter import evaluate
 from rlx.ir.op import op_class
 from rlx.lowering.base import Compilation, RulePass, functions
 from rlx.lowering.region import producer, users
-from rlx.lowering.rules import RULES, Call, Pattern, Rule, constant_of, depth, splat_of
+from rlx.lowering.rules import RULES, Call, Match, Pattern, Rule, constant_of, depth, splat_of
 from rlx.ops.movement.constant import Constant
 from rlx.ops.movement.movement import Expand, Reshape, Transpose
-from rlx.ops.movement.slicing import Slice
-from rlx.ops.pointwise.cast import Cast
 from rlx.types import TensorType
 
 __all__ = ["Simplify"]
@@ -180,11 +178,13 @@ def _make(
     name: str,
     t: TensorType,
     operands: list[ir.Value],
-    source: ir.Operation | None = None,
+    merged: Sequence[ir.Operation] = (),
     **attrs: ir.Attribute,
 ) -> ir.Value:
-    """A new op before ``op``, in the place of it and of ``source``, which it merges with."""
-    loc = op.location if source is None else ir.Location.fused([source.location, op.location])
+    """A new op before ``op``, in the place of it and of the ops that are ``merged`` with it."""
+    loc = op.location
+    if merged:
+        loc = ir.Location.fused([*(o.location for o in reversed(merged)), loc])
     made = create(name, [to_type(t)], operands, attrs, loc=loc, ip=ir.InsertionPoint(op))
     return made.results[0]
 
@@ -259,22 +259,16 @@ def _algebra(rule: Rule, op: ir.Operation) -> ir.Value | None:
     return None if found is None else _build(op, rule.after, t, found)
 
 
-def _build(op: ir.Operation, after: Pattern, t: TensorType, found: dict[str, ir.Value]) -> ir.Value:
+def _build(op: ir.Operation, after: Pattern, t: TensorType, found: Match) -> ir.Value:
     if isinstance(after, str):
-        return found[after]
+        return found.values[after]
     if isinstance(after, Call):
-        return _make(op, f"mir.{after.op}", t, [_build(op, a, t, found) for a in after.args])
+        operands = [_build(op, a, t, found) for a in after.args]
+        attrs = {name: found.attrs[own] for name, own in after.attrs}
+        return _make(op, f"mir.{after.op}", t, operands, found.below, **attrs)
     return _constant(
         op, np.broadcast_to(np.asarray(after).astype(t.dtype.numpy), t.static_shape), t
     )
-
-
-def _reshape(op: ir.Operation) -> ir.Value | None:
-    source = producer(op.operands[0])
-    if source is None or source.name != Reshape.name:
-        return None
-    t = from_type(op.results[0].type)
-    return _make(op, Reshape.name, t, [source.operands[0]], source, shape=op.attributes["shape"])
 
 
 def _transpose(op: ir.Operation) -> ir.Value | None:
@@ -284,7 +278,7 @@ def _transpose(op: ir.Operation) -> ir.Value | None:
     perm, first = (from_attr(o.attributes["perm"], "tuple[int, ...]") for o in (op, source))
     both = Transpose(node_of(source).present[0], tuple(first[p] for p in perm))
     return _make(
-        op, Transpose.name, both.out.type, [source.operands[0]], source, **attributes_of(both)
+        op, Transpose.name, both.out.type, [source.operands[0]], [source], **attributes_of(both)
     )
 
 
@@ -293,24 +287,14 @@ def _in_order(op: ir.Operation) -> ir.Value | None:
     return op.operands[0] if perm == tuple(range(len(perm))) else None
 
 
-def _same(op: ir.Operation) -> ir.Value | None:
-    return op.operands[0] if op.operands[0].type == op.results[0].type else None
-
-
 Rewrite = Callable[[ir.Operation], ir.Value | None]
 """The value that replaces an op's result, or None where the rule does not apply."""
 
 _MOVEMENT: tuple[tuple[str, str, Rewrite], ...] = (
-    (Reshape.name, "same-reshape", _same),
-    (Reshape.name, "merge-reshapes", _reshape),
     (Transpose.name, "same-transpose", _in_order),
     (Transpose.name, "merge-transposes", _transpose),
-    (Expand.name, "same-expand", _same),
-    (Cast.name, "same-cast", _same),
-    (Slice.name, "same-slice", _same),
 )
-"""Rules that are functions, by the op at their root: a movement op that moves nothing goes, and two
-of a kind become one."""
+"""Rules that are functions, by the op at their root: they compute with attributes."""
 
 
 @cache

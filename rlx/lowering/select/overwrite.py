@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rlx._mlir import ir
 from rlx.dialects.control import is_barrier
+from rlx.kernels.registry import FAMILIES
 from rlx.lowering.region import Region, producer, reads
 from rlx.lowering.select.builder import Lowering
 from rlx.lowering.select.table import select
@@ -66,7 +67,7 @@ class Overwrites:
         if op.name == "func.call" or not lowering.compilation.options.native(op.name):
             return []
         region = lowering.compilation.regions.of(op)
-        return _updated(region, select(region, lowering.target.families)[0])
+        return _updated(region) if _overwrites(region, lowering) == "parts" else []
 
     def _read_last(self, v: ir.Value, by: ir.Operation) -> bool:
         """Whether nothing reads a value, or a view of it, behind an op, nor the op a view."""
@@ -89,14 +90,14 @@ class Overwrites:
         if op.name == "func.call" or not lowering.compilation.options.native(op.name):
             return False
         region = lowering.compilation.regions.of(op)
-        family = select(region, lowering.target.families)[0]
-        if old in _updated(region, family):
-            return True
-        if lowering.target.kernels.frame == "gpu":
-            return False  # many devices let no kernel write what it has bound for reading too
-        if family == "elementwise":
+        way = _overwrites(region, lowering)
+        if way == "parts":
+            return old in _updated(region)
+        if not lowering.target.kernels.rebinds:
+            return False
+        if way == "elements":
             return not _by_index(region, old)
-        return family in ("contraction", "conv") and _in_epilogue(region, old)
+        return way == "epilogue" and _in_epilogue(region, old)
 
 
 class Lives:
@@ -141,11 +142,17 @@ def _is_view(op: ir.Operation, lowering: Lowering) -> bool:
     return op.name in lowering.view_ops or is_barrier(op, lowering.functions)
 
 
-def _updated(region: Region, family: str | None) -> list[ir.Value]:
-    """The value that the result is but for what the family's kernel writes, unless it is read in
+def _overwrites(region: Region, lowering: Lowering) -> str:
+    """Which operand the family of a region may write over (``FamilyRow.overwrites``)."""
+    family = select(region, lowering.target.families)[0]
+    return "" if family is None else FAMILIES[family].overwrites
+
+
+def _updated(region: Region) -> list[ir.Value]:
+    """The value that the result is but for a part that the kernel writes, unless it is read in
     another way too."""
     node = region.nodes[0]
-    if family not in ("box", "scatter") or not isinstance(node, DynamicUpdateSlice | Scatter):
+    if not isinstance(node, DynamicUpdateSlice | Scatter):
         return []
     old = region.leaves[node.x]
     return [old] if list(region.op.operands).count(old) == 1 else []

@@ -111,7 +111,7 @@ class ArgExtremum(Op):
         """The best of the whole vectors of a line, with its index, and how many elements they have.
         None where neighbours of a line are none in memory, or the machine has no vectors."""
         k, n, dt = b.k, self.x.type.static_shape[self.axis], self.x.dtype
-        lanes = k.target.lanes(dt) if k.target.frame == "cpu" else 1
+        lanes = k.target.lanes(dt)
         behind = self.x.type.static_shape[self.axis + 1 :]
         if lanes < 2 or n < 4 * lanes or n >= 1 << 31 or dt is bool_ or any(d > 1 for d in behind):
             return 0, [b.load(0, at(0)), k.index(0)]

@@ -48,7 +48,7 @@ class Ordering(Op):
     def has_words(self: Any, b: Any) -> bool:
         """Whether elements and indices are ordered as words; a GPU may have none of 64 bits."""
         short = self.x.dtype.bits <= 32 and self.x.type.static_shape[self.axis] < 1 << 31
-        return short and b.k.target.frame == "cpu"
+        return short and b.serial
 
     @property
     def moved(self: Any) -> int:
@@ -129,7 +129,7 @@ class Sort(Ordering, name="mir.sort"):
         return Cost(many if is_known(many) else 0, self.moved)
 
     def loops(self, b: Any) -> None:
-        alone = b.k.target.frame == "cpu" and not b.wanted(1)
+        alone = b.serial and not b.wanted(1)
         if alone or self.has_words(b):
             self._sort_by_vectors(b, b.coder(self.descending, words=not alone))
             return

@@ -99,7 +99,7 @@ class TopK(Ordering, name="mir.topk"):
     def _fill_heap(self, b: Any, heap: _Heap) -> None:
         """Most elements are looked at once, against the root, by vectors where that is possible."""
         n, lanes = self.x.type.static_shape[self.axis], b.k.target.lanes(self.x.dtype)
-        vectors = b.k.target.frame == "cpu" and lanes > 1 and self.axis == self.x.rank - 1
+        vectors = lanes > 1 and self.axis == self.x.rank - 1
         whole = n - (n - self.k) % lanes if vectors else self.k
 
         def offer(i: Any, *last: Any) -> Any:

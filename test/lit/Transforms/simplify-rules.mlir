@@ -162,3 +162,64 @@ func.func @where_same(%x: tensor<4xf32>, %c: tensor<4xi1>) -> tensor<4xf32> {
   %r = "mir.where"(%c, %x, %x) : (tensor<4xi1>, tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
   return %r : tensor<4xf32>
 }
+
+// CHECK-LABEL: func.func @same_reshape(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: 
+// CHECK-NEXT: return %[[X]] 
+func.func @same_reshape(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %r = "mir.reshape"(%x) {shape = array<i64: 2, 3>} : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  return %r : tensor<2x3xf32>
+}
+
+// CHECK-LABEL: func.func @merge_reshapes(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: 
+// CHECK-NEXT: %[[R:[a-z0-9_]+]] = "mir.reshape"(%[[X]]) {shape = array<i64: 3, 4>} 
+// CHECK-NEXT: return %[[R]] 
+func.func @merge_reshapes(%x: tensor<2x6xf32>) -> tensor<3x4xf32> {
+  %a = "mir.reshape"(%x) {shape = array<i64: 12>} : (tensor<2x6xf32>) -> tensor<12xf32>
+  %r = "mir.reshape"(%a) {shape = array<i64: 3, 4>} : (tensor<12xf32>) -> tensor<3x4xf32>
+  return %r : tensor<3x4xf32>
+}
+
+// CHECK-LABEL: func.func @same_expand(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: 
+// CHECK-NEXT: return %[[X]] 
+func.func @same_expand(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %r = "mir.expand"(%x) {shape = array<i64: 2, 3>} : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  return %r : tensor<2x3xf32>
+}
+
+// CHECK-LABEL: func.func @merge_expands(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: 
+// CHECK-NEXT: %[[R:[a-z0-9_]+]] = "mir.expand"(%[[X]]) {shape = array<i64: 4, 2, 3>} 
+// CHECK-NEXT: return %[[R]] 
+func.func @merge_expands(%x: tensor<1x3xf32>) -> tensor<4x2x3xf32> {
+  %a = "mir.expand"(%x) {shape = array<i64: 2, 3>} : (tensor<1x3xf32>) -> tensor<2x3xf32>
+  %r = "mir.expand"(%a) {shape = array<i64: 4, 2, 3>} : (tensor<2x3xf32>) -> tensor<4x2x3xf32>
+  return %r : tensor<4x2x3xf32>
+}
+
+// CHECK-LABEL: func.func @same_cast(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: 
+// CHECK-NEXT: return %[[X]] 
+func.func @same_cast(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %r = "mir.cast"(%x) {to = f32} : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  return %r : tensor<2x3xf32>
+}
+
+// CHECK-LABEL: func.func @same_slice(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: 
+// CHECK-NEXT: return %[[X]] 
+func.func @same_slice(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %r = "mir.slice"(%x) {starts = array<i64: 0, 0>, sizes = array<i64: 2, 3>, steps = array<i64: 1, 1>} : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  return %r : tensor<2x3xf32>
+}
+
+// CHECK-LABEL: func.func @double_flip(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: 
+// CHECK-NEXT: return %[[X]] 
+func.func @double_flip(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %a = "mir.flip"(%x) {axes = array<i64: 1>} : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  %r = "mir.flip"(%a) {axes = array<i64: 1>} : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  return %r : tensor<2x3xf32>
+}
