@@ -463,6 +463,15 @@ class GraphOps:
     def depthwise_conv1d_causal(self, x: Value, w: Value, left: Value | None = None) -> Value:
         """A convolution along a sequence that sees no later elements, each channel by itself."""
 
+    def dequantize(
+        self,
+        q: Value,
+        scales: Any,
+        zero_points: Any = None,
+        axis: int | None = None,
+    ) -> Value:
+        """The f32 numbers of integers:"""
+
     def dequantize_blocks(self, packed: Value, scheme: str) -> Value:
         """The numbers of packed blocks of a scheme of ``rlx.quant``, such as ``"q4_k"``, in f32."""
 
@@ -553,6 +562,29 @@ class GraphOps:
         dtype: DType | str | Any = "f32",
     ) -> Value:
         """An [n, m] matrix of ones on the ``k``-th diagonal, zeros elsewhere, as ``numpy.eye``."""
+
+    def fake_quantize(
+        self,
+        x: Value,
+        bits: int = 8,
+        axis: int | None = None,
+        ste: str = "identity",
+        scale_mode: str = "per_batch",
+        state: Value | None = None,
+        decay: float = 0.99,
+    ) -> Any:
+        """Numbers rounded to ``bits`` (8, 4 or 2) of a scale s, which the whole or each place
+        along ``axis`` has:"""
+
+    def fake_quantize_lsq(
+        self,
+        x: Value,
+        scale: Value,
+        bits: int = 8,
+        axis: int | None = None,
+    ) -> Value:
+        """Numbers rounded to ``bits`` (8, 4 or 2) of a scale that is learned (LSQ), one for the
+        whole or for each place along ``axis``:"""
 
     def fft(self, x: Value, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
         """The discrete Fourier transform:"""
@@ -1204,9 +1236,32 @@ class GraphOps:
         """The tensor with updates at indices of their own along an axis, as
         ``numpy.put_along_axis`` and ONNX's ScatterElements:"""
 
+    def q_matmul(
+        self,
+        x: Value,
+        w: Value,
+        bias: Value | None = None,
+        *,
+        x_zero: int = 0,
+        w_zero: int = 0,
+        out_zero: int = 0,
+        multiplier: float = 1.0,
+    ) -> Value:
+        """A product of i8 ``[..., M, K]`` and ``[K, N]`` that is i8 again, by one f32
+        multiplier:"""
+
     def qr(self, x: Value, complete: bool = False) -> tuple[Value, Value]:
         """Q with orthonormal columns and an upper triangular R with Q R = x, as
         ``numpy.linalg.qr``."""
+
+    def quantize(
+        self,
+        x: Value,
+        scales: Any,
+        zero_points: Any = None,
+        axis: int | None = None,
+    ) -> Value:
+        """Numbers as i8:"""
 
     def qwen35_mtp_head(
         self,
@@ -2178,6 +2233,9 @@ class ValueOps:
     def depthwise_conv1d_causal(self, w: Value, left: Value | None = None) -> Value:
         """A convolution along a sequence that sees no later elements, each channel by itself."""
 
+    def dequantize(self, scales: Any, zero_points: Any = None, axis: int | None = None) -> Value:
+        """The f32 numbers of integers:"""
+
     def dequantize_blocks(self, scheme: str) -> Value:
         """The numbers of packed blocks of a scheme of ``rlx.quant``, such as ``"q4_k"``, in f32."""
 
@@ -2253,6 +2311,22 @@ class ValueOps:
 
     def expm1(self) -> Value:
         """``exp(x) - 1``, precise near 0."""
+
+    def fake_quantize(
+        self,
+        bits: int = 8,
+        axis: int | None = None,
+        ste: str = "identity",
+        scale_mode: str = "per_batch",
+        state: Value | None = None,
+        decay: float = 0.99,
+    ) -> Any:
+        """Numbers rounded to ``bits`` (8, 4 or 2) of a scale s, which the whole or each place
+        along ``axis`` has:"""
+
+    def fake_quantize_lsq(self, scale: Value, bits: int = 8, axis: int | None = None) -> Value:
+        """Numbers rounded to ``bits`` (8, 4 or 2) of a scale that is learned (LSQ), one for the
+        whole or for each place along ``axis``:"""
 
     def fft(self, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
         """The discrete Fourier transform:"""
@@ -2810,9 +2884,25 @@ class ValueOps:
         """The tensor with updates at indices of their own along an axis, as
         ``numpy.put_along_axis`` and ONNX's ScatterElements:"""
 
+    def q_matmul(
+        self,
+        w: Value,
+        bias: Value | None = None,
+        *,
+        x_zero: int = 0,
+        w_zero: int = 0,
+        out_zero: int = 0,
+        multiplier: float = 1.0,
+    ) -> Value:
+        """A product of i8 ``[..., M, K]`` and ``[K, N]`` that is i8 again, by one f32
+        multiplier:"""
+
     def qr(self, complete: bool = False) -> tuple[Value, Value]:
         """Q with orthonormal columns and an upper triangular R with Q R = x, as
         ``numpy.linalg.qr``."""
+
+    def quantize(self, scales: Any, zero_points: Any = None, axis: int | None = None) -> Value:
+        """Numbers as i8:"""
 
     def qwen35_mtp_head(
         self,

@@ -156,6 +156,8 @@ BUILDERS: dict[str, str] = {
     "any": "rlx.ops.reduction.statistics:any_", "all": "rlx.ops.reduction.statistics:all_",
     "einsum": "rlx.ops.matmul.einsum:einsum",
     "matmul_integer": "rlx.ops.matmul.quantized:matmul_integer",
+    **{f: f"rlx.ops.quant.affine:{f}" for f in ("quantize", "dequantize", "q_matmul")},
+    **{f: f"rlx.ops.quant.fake:{f}" for f in ("fake_quantize", "fake_quantize_lsq")},
     "broadcast_to": "mir.expand",
     **{f"{f}{rank}d": f"{_SPATIAL}:{f}{rank}d" for rank in (1, 2, 3) for f in (
         "conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool",

@@ -57,6 +57,12 @@ f.set_param("w", packed)
 `dequantize_blocks` runs on every device, by the ops that its decoder is made of; the bits are the
 same. No kernel reads blocks yet: the decoded f32 weight is memory of the prologue.
 
+Integers with a scale and a zero point, one or one for each place of an axis, are
+`x.quantize(scales, zero_points, axis)` and `q.dequantize(...)`; `q_matmul` is a product of i8
+that is i8 again, by one multiplier. For training, `x.fake_quantize(bits, axis, ste, scale_mode)`
+rounds in floats and has the derivative that is asked for, and `x.fake_quantize_lsq(scale, bits,
+axis)` learns the scale. They are made of other ops, which fuse.
+
 ## GGUF files
 
 ```python
