@@ -81,6 +81,9 @@ and checks all of its header before any tensor is seen; a `ModelError` names the
 the tensor. A tensor's `data` are a view of the map. Shapes have the outermost dim first, as in
 NumPy. `rlx inspect model.gguf` prints the metadata, the tensors and what they take by scheme.
 
+`rlx quantize IN OUT --scheme q4_k` writes the weights of a GGUF or safetensors file anew, with the
+error of each; what has one dim, or rows that are no whole blocks, stays as it is.
+
 ## GGML's types
 
 The error is the root mean square of the differences, over that of the numbers, of normal numbers.

@@ -1,0 +1,73 @@
+"""``rlx quantize IN OUT --scheme q8_0``: the weights of a file in blocks of few bits, as GGUF."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ModelError, RlxError
+from rlx.frontends.gguf import Tensor, read, write
+from rlx.models.safetensors import SafeTensors
+from rlx.quant.scheme import BlockScheme
+from rlx.quant.table import scheme_named
+from rlx.tools.arrays import add_overwrite, check_free
+
+__all__ = ["add_arguments", "run"]
+
+
+_INTEGERS = ("i8", "i16", "i32", "i64")
+
+
+def add_arguments(p: argparse.ArgumentParser) -> None:
+    """The files and the scheme."""
+    p.add_argument("input", help="a GGUF file (of a split model the first part) or .safetensors")
+    p.add_argument("output", help="the GGUF file to write")
+    p.add_argument("--scheme", required=True, help="such as q8_0, q4_k or q6_k")
+    add_overwrite(p)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Quantise each tensor of two dims and more whose rows are whole blocks; print its error."""
+    scheme = scheme_named(args.scheme)
+    if not isinstance(scheme, BlockScheme) or scheme.encode is None or scheme.ggml is None:
+        raise ModelError(f"rlx quantize makes schemes of blocks, such as q8_0, found {scheme}")
+    check_free(args.output, args.overwrite)
+    tensors, metadata, kinds = _opened(args.input)
+    out: dict[str, Tensor] = {}
+    for name, t in tensors.items():
+        try:
+            out[name] = _quantised(name, t, scheme)
+        except RlxError as e:
+            raise ModelError(f"{args.input}: tensor {name!r}: {e.message}") from None
+    write(args.output, out, metadata, kinds)
+    before, after = (sum(t.nbytes for t in ts.values()) for ts in (tensors, out))
+    print(f"{args.output}: {before / 2**20:.1f} MiB are {after / 2**20:.1f} MiB")
+    return 0
+
+
+def _opened(path: str) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, str]]:
+    """The tensors of a file, its metadata and their kinds."""
+    if path.endswith(".safetensors"):
+        return {name: Tensor.of(x) for name, x in SafeTensors(path).items()}, {}, {}
+    file = read(path)
+    left = [key for key in file.metadata if key.startswith("split.")]
+    metadata = {k: v for k, v in file.metadata.items() if k not in left}
+    return dict(file.items()), metadata, {k: v for k, v in file.kinds.items() if k not in left}
+
+
+def _quantised(name: str, t: Tensor, scheme: BlockScheme) -> Tensor:
+    """A tensor in a scheme, or as it is where its rows are no whole blocks."""
+    shape = "x".join(map(str, t.shape))
+    if len(t.shape) < 2 or t.shape[-1] % scheme.block or t.scheme in _INTEGERS:
+        print(f"{name:40s} {shape:16s} {t.scheme:8s} stays")
+        return t
+    x = t.dequantize()
+    out = Tensor.of(x, scheme.name)
+    size = math.sqrt(float(np.sum(np.square(x, dtype=np.float64))))
+    lost = math.sqrt(float(np.sum(np.square(x - out.dequantize(), dtype=np.float64))))
+    error = lost / size if size else 0.0
+    print(f"{name:40s} {shape:16s} {t.scheme:8s} -> {scheme} error {error:.3g}")
+    return out
