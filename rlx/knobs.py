@@ -21,7 +21,8 @@ from rlx.errors import KnobError, KnobWarning, did_you_mean
 __all__ = [
     "KNOBS", "Knob", "benchmark_pick", "cache", "cache_dir", "cache_size", "check_names", "cpu",
     "deny_devices", "device", "device_chain", "devices", "dispatch_report", "fusion_report", "gpu",
-    "ir_dump", "kernel_dispatch", "log", "num_threads", "prefer_devices", "trace", "triton",
+    "ir_dump", "kernel_dispatch", "log", "num_threads", "prefer_devices", "sizes", "trace",
+    "triton",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -235,6 +236,20 @@ kernel_dispatch = Knob(
     " every op by its own loop nest.",
 )  # fmt: skip
 
+
+def _sizes(text: str) -> str:
+    if text not in ("bound", "symbolic"):
+        raise ValueError
+    return text
+
+
+sizes = Knob(
+    "RLX_SIZES", "bound", _sizes, "devices", "bound or symbolic",
+    "How a graph with symbolic dims is compiled for the CPU: anew at every size, from the compile"
+    " cache where it was before, or by symbolic, which is new, for all sizes that are decided"
+    " alike; what it makes is kept by the process alone.",
+)  # fmt: skip
+
 # -- inspection -------------------------------------------------------------------------------
 
 ir_dump = Knob(
@@ -286,7 +301,7 @@ cache_size = Knob(
 
 # -- reports ----------------------------------------------------------------------------------
 
-TOPICS = ("cache",)
+TOPICS = ("cache", "compile")
 """What can be reported."""
 
 
@@ -299,7 +314,8 @@ def _topics(text: str) -> frozenset[str]:
 
 log = Knob(
     "RLX_LOG", frozenset[str](), _topics, "reports", f"one or more of {', '.join(TOPICS)}",
-    "What is reported on standard error as it happens: cache, every look into the compile cache.",
+    "What is reported on standard error as it happens: cache, every look into the compile cache;"
+    " compile, what RLX_SIZES=symbolic compiles, why and for which sizes.",
 )  # fmt: skip
 
 # -- measuring --------------------------------------------------------------------------------

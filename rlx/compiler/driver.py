@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CompileReport", "compile_graph", "compile_lowered", "compile_program",
-    "compile_schedule", "compile_structure", "lowered", "show_levels",
+    "compile_schedule", "compile_structure", "exclusively", "lowered", "show_levels",
 ]  # fmt: skip
 
 _contexts = SharedContext()
@@ -69,6 +70,11 @@ def compile_graph(
         artifact, report = compile_structure(graph, target, options)
     report.compilation.fusion = places.fusion(report.compilation.fusion)
     return placed(artifact, places), report
+
+
+def exclusively() -> AbstractContextManager[object]:
+    """Holds the lock of compiles: of MLIR's context, and of LLVM."""
+    return _lock
 
 
 def show_levels(graph: Graph, target: Target, options: Options) -> None:

@@ -13,14 +13,21 @@ from collections.abc import Mapping
 from rlx.base.dims import SymDim
 from rlx.base.frozen import frozen
 from rlx.base.guards import Deciding, Guard
-from rlx.compiler.driver import lowered
+from rlx.compiler.driver import compile_schedule, exclusively, lowered
 from rlx.errors import UnsupportedError
 from rlx.ir.clone import rebuild
 from rlx.ir.graph import Graph, symbols_of
-from rlx.lowering.base import Compilation
-from rlx.schedule.plan import Schedule
+from rlx.lowering.base import Compilation, Options
+from rlx.lowering.compilation import CompileReport
+from rlx.lowering.locations import Places
+from rlx.runtime.artifact import Artifact
+from rlx.runtime.cache.artifacts import placed
+from rlx.schedule.bind import bind_schedule
+from rlx.schedule.plan import Schedule, prologue_first
+from rlx.schedule.size_program import SizeProgram, size_program
+from rlx.targets.base import Target
 
-__all__ = ["SymbolicSchedule", "lower_symbolic"]
+__all__ = ["SymbolicArtifact", "SymbolicSchedule", "compile_symbolic", "lower_symbolic"]
 
 
 @frozen
@@ -33,6 +40,36 @@ class SymbolicSchedule:
     def serves(self, sizes: Mapping[str, int]) -> bool:
         """Whether sizes meet all guards."""
         return all(g.holds(sizes) for g in self.guards)
+
+
+@frozen
+class SymbolicArtifact:
+    """A compile for all sizes that meet ``guards``: an artifact for some, and what binds its steps
+    to others. ``schedule`` is the symbolic one, for those who look at it."""
+
+    artifact: Artifact
+    report: CompileReport
+    program: SizeProgram
+    guards: tuple[Guard, ...]
+    schedule: Schedule
+
+
+def compile_symbolic(
+    graph: Graph, sizes: Mapping[str, int], target: Target, options: Options
+) -> SymbolicArtifact:
+    """Compile a graph with symbolic dims for ``sizes``, and for all others that meet its guards.
+
+    Raises UnsupportedError as ``lower_symbolic`` and ``size_program`` do.
+    """
+    places, compilation = Places(graph), Compilation(target, options)
+    report = CompileReport(compilation)
+    with exclusively(), places.errors():
+        found = lower_symbolic(graph, sizes, compilation)
+        schedule, _, _ = prologue_first(found.schedule)
+        program = size_program(schedule, found.guards, sorted(sizes))
+        artifact = compile_schedule(bind_schedule(schedule, sizes), target, report)
+    report.compilation.fusion = places.fusion(report.compilation.fusion)
+    return SymbolicArtifact(placed(artifact, places), report, program, found.guards, schedule)
 
 
 def lower_symbolic(

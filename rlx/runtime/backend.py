@@ -27,6 +27,7 @@ from rlx.runtime.executable import Executable
 from rlx.types import TensorType
 
 if TYPE_CHECKING:
+    from rlx.runtime.sized import Variants
     from rlx.schedule.plan import Signature
 
 __all__ = [
@@ -116,6 +117,18 @@ class CpuBackend:
                 graph, ("cpu", features), chosen, lambda: make_target(features)
             )
         return Executable(artifact, report, shared, chosen.donate)
+
+    def variants(self, graph: Graph, options: Mapping[str, Any]) -> Variants | None:
+        """What compiles a graph with symbolic dims for many sizes at once, if that is wanted."""
+        if knobs.sizes.get() != "symbolic":
+            return None
+        from rlx.lowering.compilation import Options
+        from rlx.runtime.sized import Variants
+        from rlx.targets.cpu import make_target
+        from rlx.targets.cpu.features import require, selected
+
+        features = require(selected()).name
+        return Variants(graph, lambda: make_target(features), Options.of(options))
 
     def loaded(self, artifact: Artifact) -> Executable:
         """An artifact ready to run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,7 +22,7 @@ from rlx.errors import (
 from rlx.ir.arrays import as_array, typed_array
 from rlx.ir.op import caller
 from rlx.runtime import _native
-from rlx.runtime.artifact import Artifact
+from rlx.runtime.artifact import Artifact, Variant
 from rlx.runtime.launches import Launch, launches_of, register
 from rlx.runtime.weights import Code, Weights, plain
 from rlx.tracing import span
@@ -84,9 +85,20 @@ class Executable:
         self._bf16 = None if self._plain else DTYPES["bf16"].numpy
 
     def _load(self, shared: Sequence[Weights]) -> None:
-        artifact, variant = self.artifact, self.variant
-        self._code = code = Code(variant)  # keeps the objects findable by who comes next
+        artifact = self.artifact
+        self._code = code = Code(self.variant)  # keeps the objects findable by who comes next
         self.weights = Weights.of(artifact, code, shared)
+        launches = self._set_program()
+        if self.weights not in shared:
+            register(self.weights, self.weights.native.first_launch, lambda: launches()[0])
+            for name, value in artifact.values.items():
+                self.weights.set_param(name, value)
+            if artifact.file is not None:
+                self.weights.native.release_when_packed(artifact.file)
+
+    def _set_program(self) -> Callable[[], tuple[list[Launch], list[Launch]]]:
+        """Make what runs the steps; what gives the launches of the prologue, and those of them."""
+        artifact, variant, code = self.artifact, self.variant, self._code
         self.program = _native.Program(
             weights=self.weights.native,
             objects=code.objects,
@@ -100,12 +112,15 @@ class Executable:
         )
         self._launches = launches = cache(partial(launches_of, variant))
         register(self, self.program.first_launch, lambda: launches()[1])
-        if self.weights not in shared:
-            register(self.weights, self.weights.native.first_launch, lambda: launches()[0])
-            for name, value in artifact.values.items():
-                self.weights.set_param(name, value)
-            if artifact.file is not None:
-                self.weights.native.release_when_packed(artifact.file)
+        return launches
+
+    def of_words(self, artifact: Artifact, variant: Variant) -> Executable:
+        """Another executable on the same kernels and weights, for an artifact, of one variant, that
+        has other sizes in its steps and its signatures alone."""
+        other = copy(self)
+        other.artifact, other.variant = artifact, variant
+        other._set_program()
+        return other
 
     @property
     def launches(self) -> list[Launch]:

@@ -207,6 +207,8 @@ class CompiledGraph(Uncopied):
         self._types = {str(v.name): v.type for v in graph.params}
         self._inputs = [str(v.name) for v in graph.inputs]
         self._names = graph.output_names
+        variants = getattr(backend, "variants", None) if self._symbols else None
+        self._variants = variants(self._graph, options) if variants is not None else None
         self._fast: Executable | None = None
         if not self._symbols:
             self._fast = self._executable({})
@@ -381,9 +383,11 @@ class CompiledGraph(Uncopied):
             if key in self._bound:
                 self._bound.move_to_end(key)
                 return self._bound[key]
-            graph = self._graph.bind(dims) if dims else self._graph
             known = self._weights()
-            executable = self.backend.load(graph, self.options, known)
+            executable = self._variants.executable(dims, known) if self._variants else None
+            if executable is None:
+                graph = self._graph.bind(dims) if dims else self._graph
+                executable = self.backend.load(graph, self.options, known)
             if executable.weights not in known:
                 for name, value in self._params.items():
                     executable.weights.set_param(name, value)
@@ -394,12 +398,22 @@ class CompiledGraph(Uncopied):
 
     def _weights(self) -> list[Weights]:
         """What the bindings hold their params in: mostly one for all of them."""
-        return list(dict.fromkeys(e.weights for e in self._bound.values()))
+        kept = [v.executable for v in self._variants.found] if self._variants else []
+        return list(dict.fromkeys(e.weights for e in (*self._bound.values(), *kept)))
 
     @property
     def reports(self) -> list[Any]:
-        """A ``rlx.compiler.driver.CompileReport`` of each compile, one a binding."""
-        return [e.report for e in self._bound.values() if e.report is not None]
+        """A ``rlx.compiler.driver.CompileReport`` of each compile: one a binding, or one for all
+        sizes that are decided alike (RLX_SIZES)."""
+        kept = [v.executable for v in self._variants.found] if self._variants else []
+        reports = [e.report for e in (*kept, *self._bound.values()) if e.report is not None]
+        return list({id(r): r for r in reports}.values())
+
+    @property
+    def variants(self) -> list[str]:
+        """What was compiled for many sizes at once (RLX_SIZES): of each the conditions under which
+        it serves sizes, such as ``batch >= 2``."""
+        return self._variants.conditions if self._variants else []
 
     @property
     def signature(self) -> tuple[list[tuple[str, TensorType]], list[TensorType]]:

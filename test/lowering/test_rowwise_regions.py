@@ -60,3 +60,14 @@ def test_is_one_region(name: str) -> None:
     report = compiled.reports[0].compilation.dispatch
     work = [n for n in report.native if not n.startswith("copy")]
     assert not report.common and len(work) == 1 and work[0].startswith("rowwise"), report
+
+
+def test_a_reduction_of_a_literal_that_is_no_constant() -> None:
+    """Beyond some size a spread literal is not folded, and its rows are those of the expand."""
+    g = rlx.Graph("ones")
+    x = g.input("x", [1])
+    many = 1 << 27
+    ones = g.constant(np.ones((), np.float32)).expand([many])
+    g.set_outputs(ones.sum().reshape([1]) + x)
+    (found,) = rlx.Session("cpu").compile(g).run({"x": np.zeros(1, np.float32)})
+    assert found == many

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from test_dim_expressions import sizes, symbolic, trees
 
 import rlx
+from rlx.base.dim_text import parse_dim
 from rlx.base.dims import SymDim, bind_dim
 from rlx.base.guards import Guard
 from rlx.errors import ShapeError, UnsupportedError
@@ -83,6 +84,12 @@ def test_guards(relation: Any, size: int, number: int) -> None:
     guard = Guard(N * 4, relation, number)
     made = _native_of(size_program(_schedule(), (guard,), ["n"]))
     assert (made.bind([size]) is not None) == guard.holds({"n": size})
+
+
+def test_guards_are_asked_in_order() -> None:
+    guards = (Guard(N, ">=", 1), Guard(parse_dim("12//n"), "<=", 4))
+    made = _native_of(size_program(_schedule(), guards, ["n"]))
+    assert [made.bind([n]) is not None for n in (0, 2, 3)] == [False, False, True]
 
 
 def test_words_of_a_model() -> None:

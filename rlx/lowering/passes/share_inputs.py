@@ -29,7 +29,7 @@ from rlx.ops.movement.movement import Expand
 from rlx.ops.movement.slicing import Concat, Slice
 from rlx.ops.pointwise.binary import Add
 from rlx.ops.pointwise.cast import Cast
-from rlx.types import DType
+from rlx.types import Dim, DType
 
 __all__ = ["ShareInputs"]
 
@@ -148,13 +148,13 @@ def _merge(members: list[Member]) -> None:
         y = put(Add(y, put(Expand(bias, y.shape))))
     if members[0].cast is not None:
         y = put(Cast(y, from_type(members[0].last.results[0].type).dtype))
-    start = 0
+    start: Dim = 0
     for m in members:
         shape = from_type(m.product.results[0].type).shape
         starts = (*([0] * (len(shape) - 1)), start)
         part = put(Slice(y, starts, shape, (1,) * len(shape)))
         m.last.results[0].replace_all_uses_with(env[part])
-        start += int(str(shape[-1]))
+        start = start + shape[-1]
     _erase(members)
 
 

@@ -55,6 +55,19 @@ int64_t apply(SizeOp op, int64_t a, int64_t b) {
   return found;
 }
 
+bool holds(const SizeGuard& guard, int64_t found) {
+  switch (guard.relation) {
+    case Relation::kEqual:
+      return found == guard.number;
+    case Relation::kUnequal:
+      return found != guard.number;
+    case Relation::kAtLeast:
+      return found >= guard.number;
+    default:
+      return found <= guard.number;
+  }
+}
+
 int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 // Buffers that are placed, by offset.
@@ -171,9 +184,8 @@ SizeProgram::SizeProgram(size_t sizes, std::vector<SizeInstruction> instructions
   }
   for (const SizeGuard& guard : guards_) {
     require_index("a guard", guard.value, count);
-    guarded_ = std::max(guarded_, guard.value + 1);
+    planned_ = std::max(planned_, guard.value + 1);
   }
-  planned_ = guarded_;
   for (const BufferLife& buffer : buffers_) {
     require_index("a buffer", buffer.bytes, count);
     planned_ = std::max(planned_, buffer.bytes + 1);
@@ -195,8 +207,11 @@ std::optional<BoundWords> SizeProgram::bind(const std::vector<int64_t>& sizes) c
   }
   std::vector<int64_t> values, known = sizes;
   values.reserve(instructions_.size());
-  run(values, known, guarded_);
-  if (!meets(values)) return std::nullopt;
+  for (const SizeGuard& guard : guards_) {
+    // One after the other: that a divisor is not 0 may be what one before says.
+    run(values, known, guard.value + 1);
+    if (!holds(guard, values[guard.value])) return std::nullopt;
+  }
   run(values, known, planned_);
   std::vector<int64_t> bytes, offsets;
   for (const BufferLife& buffer : buffers_) {
@@ -212,22 +227,6 @@ std::optional<BoundWords> SizeProgram::bind(const std::vector<int64_t>& sizes) c
   for (const Patch& patch : patches_) bound.words[patch.word] = values[patch.value];
   for (size_t result : results_) bound.results.push_back(values[result]);
   return bound;
-}
-
-bool SizeProgram::meets(const std::vector<int64_t>& values) const {
-  return std::all_of(guards_.begin(), guards_.end(), [&](const SizeGuard& guard) {
-    const int64_t found = values[guard.value];
-    switch (guard.relation) {
-      case Relation::kEqual:
-        return found == guard.number;
-      case Relation::kUnequal:
-        return found != guard.number;
-      case Relation::kAtLeast:
-        return found >= guard.number;
-      default:
-        return found <= guard.number;
-    }
-  });
 }
 
 void SizeProgram::run(std::vector<int64_t>& values, const std::vector<int64_t>& sizes,

@@ -55,7 +55,6 @@ class SizeProgram {
   std::optional<BoundWords> bind(const std::vector<int64_t>& sizes) const;
 
  private:
-  bool meets(const std::vector<int64_t>& values) const;
   // Carries out the instructions up to `end` that `values` has not.
   void run(std::vector<int64_t>& values, const std::vector<int64_t>& sizes, size_t end) const;
 
@@ -66,7 +65,7 @@ class SizeProgram {
   std::vector<int64_t> words_;
   std::vector<Patch> patches_;
   std::vector<size_t> results_;
-  size_t guarded_ = 0, planned_ = 0;  // instructions that guards, and buffers' bytes, need
+  size_t planned_ = 0;  // instructions that guards and buffers' bytes need
 };
 
 // The arena for buffers of these bytes: rlx/schedule/arena.py says how. Returns its size.

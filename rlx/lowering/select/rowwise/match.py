@@ -195,6 +195,8 @@ class _Builder:
             raise _Refused(f"{node.short} folds what is reduced already")
         if arg.dtype is bool_:
             raise _Refused("a reduction is of bools")
+        if self._op(arg.ref) == Constant.name:  # whose shape is that of no row
+            raise _Refused("a reduction folds a literal")
         dt = node.out.dtype
         step = Reduce(REDUCTIONS[node.name], 0, f32 if dt in (f16, bf16) else dt, dt)
         ref = self._add(step, (arg.ref,))

@@ -1,0 +1,146 @@
+"""Graphs with symbolic dims compiled for many sizes at once (RLX_SIZES=symbolic)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx import knobs
+from rlx.errors import ShapeError
+
+Array = np.ndarray[Any, Any]
+
+
+@pytest.fixture(autouse=True)
+def symbolic() -> Iterator[None]:
+    with knobs.sizes.scoped("symbolic"):
+        yield
+
+
+def _layers() -> rlx.Graph:
+    g = rlx.Graph("layers")
+    x = g.input("x", [rlx.Dim("batch", 1, 64), "tokens", 32])
+    w = g.param("w", [32, 48], value=np.linspace(-1, 1, 32 * 48, dtype=np.float32).reshape(32, 48))
+    y = (x @ w).gelu().softmax(-1)
+    g.set_outputs([y, y.sum(axes=1), y.transpose((1, 0, 2)).max(axes=0)])
+    return g
+
+
+def _numbers(*shape: int) -> Array:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def _bits(found: list[Array]) -> list[bytes]:
+    return [a.tobytes() for a in found]
+
+
+SIZES = [(3, 9), (5, 14), (1, 7), (64, 100), (3, 9), (2, 1), (17, 33), (8, 8), (1, 1), (30, 77)]
+
+
+def test_every_size_has_the_bits_of_its_own_compile() -> None:
+    f = rlx.Session("cpu").compile(_layers())
+    with knobs.sizes.scoped("bound"):
+        own = rlx.Session("cpu").compile(_layers())
+    for batch, tokens in SIZES:
+        x = _numbers(batch, tokens, 32)
+        assert _bits(f.run({"x": x})) == _bits(own.run({"x": x}))
+    assert 1 < len(f.variants) < len(set(SIZES))
+    assert len(f.reports) == len(f.variants) and not own.variants
+
+
+def test_a_param_that_is_set_anew_reaches_all_sizes() -> None:
+    f = rlx.Session("cpu").compile(_layers())
+    given = [_numbers(b, t, 32) for b, t in SIZES[:4]]
+    for x in given:
+        f.run({"x": x})
+    w = _numbers(32, 48)
+    f.set_param("w", w)
+    g = _layers()
+    g.param_values["w"] = w
+    with knobs.sizes.scoped("bound"):
+        own = rlx.Session("cpu").compile(g)
+    for x in [*given, _numbers(7, 21, 32)]:
+        assert _bits(f.run({"x": x})) == _bits(own.run({"x": x}))
+
+
+def test_a_size_outside_its_range() -> None:
+    f = rlx.Session("cpu").compile(_layers())
+    f.run({"x": _numbers(9, 9, 32)})
+    with pytest.raises(ShapeError, match="'batch' is from 1 to 64, found 65"):
+        f.run({"x": _numbers(65, 9, 32)})
+
+
+def test_sizes_that_no_memory_holds() -> None:
+    g = rlx.Graph("large")
+    x = g.input("x", ["n"])
+    g.set_outputs((x.reshape(["n", 1, 1, 1]) + x.reshape([1, "n", 1, 1])).expand(["n"] * 4))
+    f = rlx.Session("cpu").compile(g)
+    assert f.run({"x": _numbers(3)})[0].shape == (3, 3, 3, 3)
+    with pytest.raises(ShapeError, match=r"more than 2\*\*56|at most 72057594037927936 bytes"):
+        f.run({"x": np.zeros(100_000, np.float32)})
+
+
+def test_params_of_symbolic_dims_are_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    g = rlx.Graph("rows")
+    g.set_outputs(g.input("x", [4, "n"]) @ g.param("w", ["n", 8]))
+    f = rlx.Session("cpu").compile(g)
+    f.set_param("w", _numbers(16, 8))
+    with knobs.log.scoped(frozenset({"compile"})):
+        assert f.run({"x": _numbers(4, 16)})[0].shape == (4, 8)
+    assert not f.variants
+    said = capsys.readouterr().err
+    assert "rlx: compile: 'rows' at n=16 is compiled for these sizes alone: a graph whose" in said
+
+
+def test_what_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    f = rlx.Session("cpu").compile(_layers())
+    with knobs.log.scoped(frozenset({"compile"})):
+        for batch, tokens in SIZES[:2]:
+            f.run({"x": _numbers(batch, tokens, 32)})
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith("rlx: compile: 'layers' at batch=3, tokens=9: no variant of 0 serves")
+    assert "batch >= 2" in f.variants[0]
+
+
+def test_a_donated_input() -> None:
+    g = rlx.Graph("step")
+    x = g.input("x", ["n", 8])
+    g.set_outputs([x * 0.5 + 1, x.sum(axes=1)])
+    f = rlx.Session("cpu").compile(g, donate=((0, 0),))
+    for n in (4, 9, 5):
+        state = _numbers(n, 8)
+        wanted, total = state * np.float32(0.5) + 1, state.sum(axis=1)
+        (found,) = f.run_in_place({}, {"x": state})
+        np.testing.assert_array_equal(state, wanted)
+        np.testing.assert_allclose(found, total, rtol=1e-5, atol=1e-6)
+    assert len(f.variants) == 1
+
+
+def test_where_a_fault_is() -> None:
+    g = rlx.Graph("rows")
+    g.set_outputs(g.input("table", ["n", 4]).gather(g.input("i", ["m"], "i64"), mode="fault"))
+    f = rlx.Session("cpu").compile(g)
+    for n in (5, 9):
+        table, i = _numbers(n, 4), np.array([0, n - 1, 2])
+        np.testing.assert_array_equal(f.run({"table": table, "i": i})[0], table[i])
+        with pytest.raises(rlx.errors.FaultError, match="index out of range"):
+            f.run({"table": table, "i": i + 1})
+
+
+def test_statistics_over_a_symbolic_axis() -> None:
+    def graph() -> rlx.Graph:
+        g = rlx.Graph("statistics")
+        x = g.input("x", ["n", 24])
+        g.set_outputs([x.mean(axes=0), x.mean(), (x - x.mean(axes=0)) * 2])
+        return g
+
+    f = rlx.Session("cpu").compile(graph())
+    with knobs.sizes.scoped("bound"):
+        own = rlx.Session("cpu").compile(graph())
+    for n in (3, 7, 5, 100, 64, 1, 33):
+        x = _numbers(n, 24)
+        assert _bits(f.run({"x": x})) == _bits(own.run({"x": x}))
