@@ -110,7 +110,9 @@ def test_the_commands_are_targets_of_the_makefile() -> None:
         assert not {n for n in named if not re.search(rf"^{n}:", makefile, re.MULTILINE)}, document
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/architecture.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/cache.md"]
+)
 def test_what_is_referred_to_is_there(document: str) -> None:
     path = ROOT / document
     text = path.read_text(encoding="utf-8")

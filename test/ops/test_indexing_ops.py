@@ -435,10 +435,8 @@ def test_symbolic_dims() -> None:
     assert str(x.tril().type) == "batchxseqx4xf32"
     assert str(i[..., 0].one_hot("vocab").type) == "batchxseqxvocabxf32"
     assert str(x.gather_nd(i, batch_dims=1).type) == "batchxseqx4xf32"
-    with pytest.raises(ShapeError, match="coordinates count in"):
-        x.gather_nd(np.zeros((3, 2), int))
-    with pytest.raises(ShapeError, match="symbolic dim; bind it"):
-        x.diagonal()
+    assert str(x.gather_nd(np.zeros((3, 2), int)).type) == "3x4xf32"
+    assert str(x.diagonal().type) == "4xmin(batch,seq)xf32"
 
 
 # -- derivatives that samples do not reach ---------------------------------------------------
