@@ -27,7 +27,6 @@ __all__ = [
     "Binding",
     "Graph",
     "check_param",
-    "given_names",
     "inner_graph",
     "names_of_outputs",
     "sizes_of",
@@ -181,7 +180,7 @@ class Graph(GraphOps, Walking):
             _check_name(name)
         self._check_leaves(outs)
         self.outputs, self.origin = outs, None
-        self.output_names = given_names(names)
+        self.output_names = tuple(names)
 
     def _leaf(self, name: str, type: TensorType) -> Value:
         where = caller()
@@ -328,11 +327,6 @@ def _check_name(name: Any) -> None:
         raise NameError(f"a name has no zero byte, found {name!r}", caller())
     if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
         raise NameError(f"a name is text that UTF-8 can hold, found {name!r}", caller())
-
-
-def given_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of outputs as a graph keeps them: numbers in order are none."""
-    return () if list(names) == [str(i) for i in range(len(names))] else tuple(names)
 
 
 def names_of_outputs(graph: Graph) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from rlx.dialects.convert import from_attr, from_type
 from rlx.dialects.held import array_of
 from rlx.errors import PassError, did_you_mean
 from rlx.ir.attrs import repeats
-from rlx.ir.op import op_class
+from rlx.ir.op import REQUIRED, op_class
 from rlx.lowering.region import producer
 from rlx.ops import OP_MODULES
 from rlx.ops.movement.constant import Constant
@@ -105,6 +105,8 @@ class Rule:
         unknown = (variables(after) - known) | (named(after) - named(before))
         if unknown:
             raise PassError(f"rule {self.text!r}: {min(unknown)} is not on the left side")
+        for op, missing in _unnamed(after):
+            raise PassError(f"rule {self.text!r}: {op} on the right side needs {missing}=name")
         object.__setattr__(self, "before", before)
         object.__setattr__(self, "after", after)
         object.__setattr__(self, "guards", _guards(guards[0] if guards else "", known, self.text))
@@ -129,6 +131,17 @@ def named(p: Pattern) -> set[str]:
     if not isinstance(p, Call):
         return set()
     return {name for _, name in p.attrs}.union(*map(named, p.args))
+
+
+def _unnamed(p: Pattern) -> Iterator[tuple[str, str]]:
+    """The ops of a pattern that lack an attribute without a default, and which."""
+    if isinstance(p, Call):
+        given = dict(p.attrs)
+        for a in op_class(f"mir.{p.op}").attr_fields:
+            if a.name not in given and a.default is REQUIRED:
+                yield p.op, a.name
+        for arg in p.args:
+            yield from _unnamed(arg)
 
 
 def depth(p: Pattern) -> int:

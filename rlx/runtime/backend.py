@@ -17,7 +17,7 @@ from rlx.base.gc_pause import importing, paused
 from rlx.base.process import is_main_interpreter
 from rlx.errors import DeviceError, GraphError, UnsupportedError, did_you_mean
 from rlx.ir.builders import located
-from rlx.ir.graph import Graph, given_names
+from rlx.ir.graph import Graph
 from rlx.ir.location import caller
 from rlx.ir.value import Value
 from rlx.knobs import Knob
@@ -177,7 +177,7 @@ def signature_of(artifact: Artifact) -> Graph:
 
     graph.inputs, graph.params = values(artifact.inputs), values(artifact.params)
     graph.outputs = values(artifact.outputs)
-    graph.output_names = given_names([name for name, _, _ in artifact.outputs])
+    graph.output_names = tuple(name for name, _, _ in artifact.outputs)
     return graph
 
 

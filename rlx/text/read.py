@@ -10,7 +10,7 @@ from typing import Any
 
 from rlx.base.frozen import frozen
 from rlx.errors import did_you_mean
-from rlx.ir.graph import Graph, given_names
+from rlx.ir.graph import Graph
 from rlx.ir.op import located, op_class
 from rlx.ir.value import Value
 from rlx.ops import OP_MODULES
@@ -100,7 +100,7 @@ class _Reader:
             if attrs:
                 raise s.error(f"{symbol} has ops and the attributes of a declaration", at)
             self.define(symbol, graph, arguments, results, at)
-            graph.output_names = given_names(names)
+            graph.output_names = tuple(names)
         else:
             s.optional_place()
             self.declare(symbol, attrs, at)

@@ -74,8 +74,8 @@ and ``eigvalsh``, ``svdvals`` and ``lu`` the same loops."""
 
 STANDS = {
     web.NAME: (
-        "mir.add", "mir.argmax", "mir.attention", "mir.concat", "mir.cumsum", "mir.gather",
-        "mir.lt", "mir.matmul", "mir.reduce_max", "mir.softmax",
+        "mir.add", "mir.argmax", "mir.attention", "mir.concat", "mir.cumsum", "mir.dynamic_slice",
+        "mir.gather", "mir.lt", "mir.matmul", "mir.reduce_max", "mir.softmax",
     ),
 }  # fmt: skip
 """Of a target whose driver takes long, the ops that run in the turning set: they need every kernel
