@@ -61,7 +61,11 @@ class RlxError(Exception):
     """Root of every error that RLX raises on purpose.
 
     ``location`` is the user's ``(file, line)``; it is put before the message as ``file:line: ``.
+    ``partly_run`` says whether a part of a run was done: what it writes in place, such as donated
+    arrays, may then hold old and new values.
     """
+
+    partly_run: bool = False
 
     def __init__(self, message: str, location: tuple[str, int] | None = None) -> None:
         self.message = message
@@ -189,6 +193,8 @@ class FaultError(RlxError):
     What to do: the message names the op's line, and where it can be told the index that was found
     and the input that it comes from; check what is fed to it.
     """
+
+    partly_run = True
 
 
 class NonFiniteError(FaultError):

@@ -68,6 +68,8 @@ class Error(ValueError):
     found: str
     expected: str
     hint: str
+    partly_run: bool
+    """Whether launches may have run before: what the call writes in place may be half new."""
 
 class Fault(RuntimeError):
     """A kernel, or a loop limit, wrote the call's error record; outputs are unspecified."""

@@ -274,9 +274,12 @@ class Executable:
 
 def _refused(error: _native.Error) -> RlxError:
     """The error of a call that the runtime refused, where its inputs do not tell the reason."""
-    if "found no memory" in str(error):  # for what lies between kernels, or is one's scratch
-        return OutOfMemoryError(f"{error}; make the graph's tensors smaller", caller())
-    return GraphError(str(error), caller())
+    if error.found == "no memory":  # for what lies between kernels, or is one's scratch
+        refused = OutOfMemoryError(f"{error}; make the graph's tensors smaller", caller())
+    else:
+        refused = GraphError(str(error), caller())
+    refused.partly_run = error.partly_run
+    return refused
 
 
 def wrong_count(found: int, names: Sequence[str]) -> GraphError:

@@ -234,10 +234,9 @@ class TrainStep(Uncopied):
         try:
             with interrupts.open():
                 return self._gradients.run_in_place(feeds, {n: self.state[n] for n in half.writes})
-        except GraphError:
-            raise  # nothing was run
-        except BaseException:
-            self._go_back()  # it may have added up a part
+        except BaseException as e:
+            if not isinstance(e, GraphError) or e.partly_run:
+                self._go_back()  # it may have added up a part
             raise
 
     def _run_update(self) -> None:
@@ -247,10 +246,11 @@ class TrainStep(Uncopied):
                 {n: self.state[n] for n in half.reads if n not in half.writes},
                 {n: self.state[n] for n in half.writes},
             )
-        except (GraphError, OutOfMemoryError):
-            raise  # nothing was run
         except RlxError as e:
-            self._torn = type(e).__name__
+            if e.partly_run or not isinstance(e, (GraphError, OutOfMemoryError)):
+                self._torn = type(e).__name__
+            else:
+                self._go_back()  # the batch that the gradients have would count twice
             raise
 
     def _check_whole(self, kind: type[RlxError]) -> None:

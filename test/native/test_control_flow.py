@@ -242,5 +242,13 @@ def test_signatures_are_checked(kernels):
 
 def test_an_arena_that_does_not_fit_is_an_error(kernels):
     program = native.Program(objects=[kernels], arena_bytes=2**55)
-    with pytest.raises(native.Error, match="arena: found no memory"):
+    with pytest.raises(native.Error, match="arena: found no memory") as error:
         program.run_slots()
+    assert not error.value.partly_run
+
+
+def test_scratch_that_does_not_fit_is_an_error_of_a_call_that_ran_in_part(build):
+    program = build.program(build.add(1), replace(build.add(1), grid=(1, 1, 2**55)))
+    with pytest.raises(native.Error, match=r"no memory, expected \d+ bytes of scratch") as error:
+        program.run_slots(np.array(1))
+    assert error.value.partly_run

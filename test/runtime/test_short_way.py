@@ -153,7 +153,9 @@ def test_nothing_is_kept() -> None:
 
 def test_what_the_runtime_has_no_memory_for_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*given: Any) -> None:
-        raise _native.Error("arena: found no memory, expected 64 bytes")
+        error = _native.Error("arena: found no memory, expected 64 bytes")
+        error.found, error.partly_run = "no memory", False
+        raise error
 
     f = compiled()
     monkeypatch.setattr(executable(f), "program", SimpleNamespace(run_named=fails))

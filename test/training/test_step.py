@@ -13,7 +13,7 @@ import pytest
 from training.conftest import B, W, batch, regression
 
 import rlx
-from rlx.errors import CheckpointError, GraphError, NonFiniteError
+from rlx.errors import CheckpointError, GraphError, NonFiniteError, OutOfMemoryError
 from rlx.optim import SGD, Adam, ClipNorm, Muon
 from rlx.training import LossScale, TrainStep
 
@@ -444,6 +444,33 @@ def test_an_update_that_was_cut_is_not_gone_on_from(make_step: Make, tmp_path: P
     step.load(tmp_path / "first")
     other = make_step()
     assert [other(batch(n)).loss for n in (0, 1)][1] == step(batch(1)).loss
+
+
+@pytest.mark.parametrize("partly_run", [False, True])
+@pytest.mark.parametrize("half", ["_gradients", "_update"])
+def test_a_run_without_memory_leaves_the_state_or_counts_as_cut(
+    make_step: Make, monkeypatch: pytest.MonkeyPatch, half: str, partly_run: bool
+) -> None:
+    straight, step = make_step(accumulate=2), make_step(accumulate=2)
+    losses = [straight(batch(n)).loss for n in range(4)]
+    for n in range(3):
+        step(batch(n))
+
+    def fails(feeds: Any, state: Any) -> None:
+        error = OutOfMemoryError("found no memory")
+        error.partly_run = partly_run
+        raise error
+
+    with monkeypatch.context() as m, pytest.raises(OutOfMemoryError):
+        m.setattr(getattr(step, half), "run_in_place", fails)
+        step(batch(3))
+    if half == "_update" and partly_run:
+        with pytest.raises(GraphError, match="ended by OutOfMemoryError"):
+            step(batch(3))
+    else:
+        start = step.position
+        assert [step(batch(n)).loss for n in range(start, 4)] == losses[start:]
+        assert all((straight.state[n] == a).all() for n, a in step.state.items())
 
 
 class Late:

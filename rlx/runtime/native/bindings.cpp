@@ -54,6 +54,7 @@ void translate(const std::exception_ptr& failure, void*) {
     instance.attr("found") = to_str(error.found);
     instance.attr("expected") = to_str(error.expected);
     instance.attr("hint") = to_str(error.hint);
+    instance.attr("partly_run") = error.partly_run;
     PyErr_SetObject(error_class, instance.ptr());
   } catch (const Fault& fault) {
     nb::object instance = nb::borrow(fault_class)(to_str(fault.what()));

@@ -25,6 +25,8 @@ class Error : public std::exception {
   const char* what() const noexcept override { return message_.c_str(); }
 
   std::string where, found, expected, hint;
+  // Whether launches may have run before: arrays that the call writes hold old and new values.
+  bool partly_run = false;
 
  private:
   std::string message_;

@@ -38,6 +38,12 @@ std::byte* thread_scratch(size_t bytes) {
   return scratch.reserve(bytes);
 }
 
+// An error at a launch, before which others of the call may have run.
+[[noreturn]] void fail_at_launch(Error error) {
+  error.partly_run = true;
+  throw error;
+}
+
 // False when there is no memory for the task's scratch.
 bool run_range(const Task& task, int64_t begin, int64_t end) {
   std::byte* scratch = nullptr;
@@ -282,15 +288,15 @@ void Pool::run(const Task& task) {
       crew_->resize(count - 1);
     } catch (const std::system_error& error) {
       crew_->release();
-      throw Error("thread pool", std::string("no new thread (") + error.what() + ")",
-                  std::to_string(count - 1) + " worker threads",
-                  "lower RLX_NUM_THREADS, or raise the system's limit on threads");
+      fail_at_launch({"thread pool", std::string("no new thread (") + error.what() + ")",
+                      std::to_string(count - 1) + " worker threads",
+                      "lower RLX_NUM_THREADS, or raise the system's limit on threads"});
     }
     fits = crew_->run(task, static_cast<uint32_t>(chunks));
     crew_->release();
   }
   if (!fits) {
-    throw Error("thread pool", "no memory", std::to_string(task.scratch) + " bytes of scratch");
+    fail_at_launch({"thread pool", "no memory", std::to_string(task.scratch) + " bytes of scratch"});
   }
 }
 
