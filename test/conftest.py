@@ -8,6 +8,7 @@ that started them merges the notes and judges.
 import gc
 import itertools
 import os
+import signal
 import tempfile
 import tomllib
 from collections import Counter
@@ -39,6 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Subprocesses have it too, and nothing is read from or left in the user's."""
     config.stash[_folder] = tempfile.TemporaryDirectory(prefix="rlx-test-cache-")
     _use_new_cache(config)
+    # What a shell starts in the background ignores Ctrl-C, and so do its subprocesses.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # What a target emits is the same whether or not there is a Triton, but in the tests of that and
     # on the GPUs that a run of the tests is for.
     if not {"cuda", "rocm"} & {*os.environ.get("RLX_TEST_DEVICES", "").replace(",", " ").split()}:

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 import rlx
 from rlx.base.dim_atoms import Symbol
 from rlx.base.dim_text import parse_dim
-from rlx.base.dims import DEGREE, TERMS, Dim, LimitError, SymDim, bind_dim, exact_quotient
+from rlx.base.dims import (
+    DEGREE,
+    TERMS,
+    Dim,
+    LimitError,
+    SymDim,
+    as_sizes,
+    bind_dim,
+    exact_quotient,
+)
 from rlx.errors import ShapeError
 
 SYMBOLS = ("batch", "n", "past")
@@ -152,3 +161,9 @@ TOO_LARGE = [
 def test_a_dim_has_a_largest_polynomial(make: Callable[[], Dim], says: str) -> None:
     with pytest.raises(LimitError, match=says):
         make()
+
+
+def test_sizes_are_known() -> None:
+    assert as_sizes([3, 4]) == (3, 4)
+    with pytest.raises(ShapeError, match=r"the dim n is symbolic; bind it with dims="):
+        as_sizes([3, rlx.Dim("n")])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, RlxError, ShapeError
+from rlx.errors import DTypeError, OutOfMemoryError, RlxError, ShapeError
 from rlx.ir.attrs import carried_out, check_unmasked, from_numbers, unread
 from rlx.ir.builders import located
 from rlx.ir.location import caller
@@ -25,7 +25,7 @@ def as_array(
 
     Where ``flat`` says so a flat list of the right length is taken for any shape; an array has a
     shape of its own, which must be the declared one. Raises DTypeError and ShapeError that name
-    ``what``; see ``typed_array``.
+    ``what``, and OutOfMemoryError where a copy is needed; see ``typed_array``.
     """
     name, dt, shape = signature
     a = typed_array(value, name, dt, what)
@@ -36,7 +36,14 @@ def as_array(
             f" ({a.size} elements, expected {int(np.prod(shape))})",
             caller(),
         )
-    return np.ascontiguousarray(a).reshape(shape)
+    try:
+        return np.ascontiguousarray(a).reshape(shape)
+    except MemoryError:
+        raise OutOfMemoryError(
+            f"{what} {name!r} does not lie row by row in memory, and there is none for a copy of"
+            f" {a.nbytes} bytes",
+            caller(),
+        ) from None
 
 
 def typed_array(value: Any, name: str, dt: str, what: str) -> Array:

@@ -221,6 +221,40 @@ def test_a_range_of_a_step_counts_to_a_symbolic_size() -> None:
 
 
 @pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        ('Resize <mode = "linear"> (x, "", double)', "it interpolates i32; cast it to a float"),
+        (
+            'Resize <coordinate_transformation_mode = "middle"> (x, "", double)',
+            "its coordinates are 'middle'; there are half_pixel",
+        ),
+    ],
+)
+def test_resizes_of_symbolic_sizes_that_there_are_not(node: str, says: str) -> None:
+    m = with_numbers(
+        model(f"g (int32[1, 1, h, 4] x) => (int32 y) {{ y = {node} }}"),
+        double=np.float32([1, 1, 2, 2]),
+    )
+    with pytest.raises(rlx.errors.UnsupportedError, match=says):
+        rlx.from_onnx(m)
+
+
+def test_a_remainder_that_sizes_decide_is_not_folded() -> None:
+    """A divisor that may be 0, of which nothing is known before the sizes are."""
+    m = with_numbers(
+        model(
+            """g (float[n] x, float[m] y) => (int64[1] r) {
+            a = Shape (x) b = Shape (y) c = Sub (b, one) r = Mod (a, c) }"""
+        ),
+        one=[1],
+    )
+    (r,) = rlx.interpret(
+        rlx.from_onnx(m), {"x": np.zeros(7, np.float32), "y": np.zeros(4, np.float32)}
+    )
+    assert r.tolist() == [1]
+
+
+@pytest.mark.parametrize(
     "node",
     [
         'Resize (x, "", scales)',

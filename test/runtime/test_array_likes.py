@@ -228,3 +228,12 @@ def test_memory_that_nobody_can_write_is_not_copied(tmp_path: Path) -> None:
         copied.flags.writeable = True
     for small in (np.zeros((0, 3), np.float32), np.float32(2) * np.ones(())):
         assert fixed(np.asarray(small)).shape == np.shape(small)
+
+
+def test_a_copy_that_no_memory_holds_is_an_error_of_memory() -> None:
+    g = rlx.Graph()
+    x = g.input("x", ["n", 4])
+    g.set_outputs(x.sum(axis=0))
+    rows = np.broadcast_to(np.float32(1), (2**40, 4))
+    with pytest.raises(OutOfMemoryError, match=f"'x' does not lie row by row.* {2**44} bytes"):
+        rlx.Session().compile(g).run({"x": rows})

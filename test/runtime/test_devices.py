@@ -225,6 +225,14 @@ def test_the_environment_says_how_ops_are_dispatched(monkeypatch: pytest.MonkeyP
         rlx.CompileOptions()
 
 
+def test_the_environment_says_how_symbolic_sizes_are_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RLX_SIZES", "dynamic")
+    with pytest.raises(KnobError, match="expected bound or symbolic"):
+        knobs.sizes.get()
+
+
 # -- policies ------------------------------------------------------------------------------
 
 

@@ -133,11 +133,8 @@ def test_an_interruption_is_130(run, tmp_path):
 
 
 WAITS = """
-import signal, sys
+import sys
 from rlx.tools.opt import driver, main
-
-# What a shell starts in the background ignores it, and so do its children.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def read(path):
     print("ready", file=sys.stderr)
