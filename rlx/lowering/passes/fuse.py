@@ -363,6 +363,8 @@ class _Fuser:
             )
 
     def could_follow(self, pattern: Pattern, group: Group, op: ir.Operation) -> bool:
+        if op.results[0] not in self.flow:  # it lies in a region that the text has already
+            return False
         return self.extent(pattern, [*group.ops, op]).seat() is not None
 
 
