@@ -100,7 +100,7 @@ def test_no_module_has_the_name_of_an_op() -> None:
 
 @pytest.mark.parametrize(
     ("header", "name", "limit"),
-    [("schedule.h", "kMaxDepth", MAX_DEPTH), ("thread_count.h", "kMaxThreads", MAX_THREADS)],
+    [("step.h", "kMaxDepth", MAX_DEPTH), ("thread_count.h", "kMaxThreads", MAX_THREADS)],
 )
 def test_limits_of_the_native_runtime_are_those_of_python(
     header: str, name: str, limit: int

@@ -35,8 +35,8 @@ from rlx.runtime.artifact import Artifact, KernelCode, Variant
 from rlx.runtime.cache.artifacts import placed
 from rlx.runtime.cache.objects import Shelf, found_or_made
 from rlx.schedule.codec import main_words, prologue_words
-from rlx.schedule.format import VERSION as STEPS_VERSION
 from rlx.schedule.plan import KernelRef, Schedule, prologue_first
+from rlx.schedule.steps import VERSION as STEPS_VERSION
 from rlx.targets import find_target
 from rlx.targets.base import Target
 from rlx.tracing import span

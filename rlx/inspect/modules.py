@@ -27,7 +27,7 @@ from rlx.ir.value import Value
 from rlx.lowering.base import functions
 from rlx.lowering.passes.lir_text import memory_types
 from rlx.schedule.plan import Schedule
-from rlx.schedule.steps import For, If, Launch, Place, Step, While, launches
+from rlx.schedule.steps import KINDS, Launch, Place, Step, launches
 
 __all__ = ["list_module", "list_schedule"]
 
@@ -194,18 +194,18 @@ class _StepLister:
         return f"{self.memories[place.base]}+{place.offset}{moves}"
 
     def line(self, step: Step[Place]) -> str:
-        match step:
-            case Launch():
-                return self.launch(step)
-            case If():
-                return f"if {self.place(step.flag)}"
-            case While():
-                most = f", at most {step.limit}" if step.limit >= 0 else ""
-                return f"while {self.place(step.flag)}{most}"
-            case For():
-                order = ", the last first" if step.reverse else ""
-                counter = f", round in {self.place(step.counter)}" if step.counter else ""
-                return f"for {step.rounds}{order}{counter}"
+        if isinstance(step, Launch):
+            return self.launch(step)
+        said = [type(step).__name__.lower()]
+        for f in KINDS[type(step)]:
+            value = getattr(step, f.name)
+            if f.kind in ("place", "place?") and value is not None:
+                said.append(f"{f.name} {self.place(value)}")
+            elif f.kind == "word":
+                said.append(f"{f.name} {value}")
+            elif f.kind == "flag" and value:
+                said.append(f.name)
+        return " ".join(said)
 
     def launch(self, step: Launch[Place]) -> str:
         kernel, (count, grain, scratch) = self.kernels[step.kernel], step.grid

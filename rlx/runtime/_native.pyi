@@ -29,7 +29,7 @@ end: the kernel returns, whatever its results. The constants are those of the en
 programs on them number their own.
 
 Steps are words: 64-bit integers as `rlx.schedule.codec` writes them, by the table of
-`rlx/schedule/format.py`, after the number of that format. `kernels` are addresses, and a launch
+`rlx/schedule/steps.py`, after the number of that format. `kernels` are addresses, and a launch
 names one by its index: of `Object.symbol` of one of the program's objects, or one of `functions`,
 which are functions of this process that the caller keeps alive.
 
@@ -53,7 +53,7 @@ import numpy as np
 ABI_VERSION: Literal[2]
 ARTIFACT_FORMAT: Literal[6]
 STEPS_VERSION: int
-"""The number of the steps' format that is read: `rlx.schedule.format.VERSION`."""
+"""The number of the steps' format that is read: `rlx.schedule.steps.VERSION`."""
 BASE_ARENA: Literal[0]
 BASE_PACKED: Literal[1]
 BASE_ERROR: Literal[2]

@@ -9,7 +9,7 @@ from typing import Any
 from rlx.base.dims import Dim, bind_dim
 from rlx.schedule.arena import plan
 from rlx.schedule.plan import Buffer, Schedule, Signature
-from rlx.schedule.steps import For, Launch, Origin, Place, Step, While
+from rlx.schedule.steps import Launch, Origin, Place, Step, map_each
 
 __all__ = ["bind_schedule"]
 
@@ -19,6 +19,7 @@ def bind_schedule(schedule: Schedule, sizes: Mapping[str, int]) -> Schedule:
     known: dict[str, Dim] = dict(sizes)
     known |= _planned(schedule.buffers, sizes)
     bind = _Binder(known)
+    before, follows = zip(*schedule.prologue, strict=True) if schedule.prologue else ((), ())
     return replace(
         schedule,
         arena_bytes=bind.number(schedule.arena_bytes),
@@ -26,7 +27,7 @@ def bind_schedule(schedule: Schedule, sizes: Mapping[str, int]) -> Schedule:
         params=[bind.signature(s) for s in schedule.params],
         inputs=[bind.signature(s) for s in schedule.inputs],
         outputs=[bind.signature(s) for s in schedule.outputs],
-        prologue=tuple([(bind.step(s), follows) for s, follows in schedule.prologue]),
+        prologue=tuple(zip(bind.steps(before), follows, strict=True)),
         main=bind.steps(schedule.main),
         buffers=(),
     )
@@ -80,11 +81,4 @@ class _Binder:
         return replace(o, flops=self.number(o.flops), bytes=self.number(o.bytes))
 
     def steps(self, steps: Sequence[Step[Place]]) -> tuple[Step[Place], ...]:
-        return tuple([self.step(s) for s in steps])
-
-    def step(self, step: Step[Place]) -> Step[Place]:
-        if isinstance(step, For):
-            step = replace(step, rounds=self.number(step.rounds))
-        elif isinstance(step, While):
-            step = replace(step, limit=self.number(step.limit))
-        return step.map(self.launch, self.place)
+        return map_each(steps, self.launch, self.place, self.number)

@@ -1,4 +1,4 @@
-"""Steps as words and back, by the table of ``rlx.schedule.format``."""
+"""Steps as words and back, by the table of ``rlx.schedule.steps``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from rlx.schedule.format import KINDS, NUMBERS, VERSION, FieldKind
 from rlx.schedule.plan import PrologueStep
-from rlx.schedule.steps import Place, Step
+from rlx.schedule.steps import KINDS, VERSION, Field, FieldKind, Place, Step
 from rlx.schedule.words import Reader
 
 __all__ = ["main_items", "main_words", "prologue_words", "read_main", "read_prologue"]
@@ -55,7 +54,7 @@ def read_prologue(words: bytes) -> tuple[PrologueStep, ...]:
 
 
 def _step(out: list[int], step: Step[Place]) -> None:
-    number = NUMBERS[type(step)]
+    number = _NUMBERS[type(step)]
     out.append(number)
     for get, write in _WRITTEN[number]:
         write(out, get(step))
@@ -95,7 +94,8 @@ _WRITE: dict[FieldKind, Callable[[list[int], Any], None]] = {
     "steps": _steps,
 }  # fmt: skip
 
-_WRITTEN = [[(attrgetter(name), _WRITE[kind]) for name, kind in k.fields] for k in KINDS]
+_NUMBERS = {kind: n for n, kind in enumerate(KINDS)}
+_WRITTEN = [[(attrgetter(f.name), _WRITE[f.kind]) for f in fields] for fields in KINDS.values()]
 
 
 # -- reading -------------------------------------------------------------------------------
@@ -112,9 +112,8 @@ def _read_steps(r: Reader) -> tuple[Step[Place], ...]:
 
 
 def _read_step(r: Reader) -> Step[Place]:
-    kind = KINDS[r.word()]
-    cls: Any = kind.cls
-    return cls(**{name: _READ[field](r) for name, field in kind.fields})
+    cls, fields = _KINDS[r.word()]
+    return cls(**{f.name: _READ[f.kind](r) for f in fields})
 
 
 def _read_place(r: Reader) -> Place:
@@ -138,3 +137,5 @@ _READ: dict[FieldKind, Callable[[Reader], Any]] = {
     "place?": _read_optional_place, "places": lambda r: tuple(r.each(_read_place)),
     "steps": _read_steps,
 }  # fmt: skip
+
+_KINDS: list[tuple[Any, tuple[Field, ...]]] = list(KINDS.items())

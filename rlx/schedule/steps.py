@@ -1,23 +1,29 @@
 """The steps of a schedule: launches, branches and loops over numbered memories.
 
-There is one set of classes from the lowering to the runtimes. While values are being placed, a step
-names its memory by views (``rlx.lowering.select.views``), afterwards by a ``Place``: ``map`` is the
-way from one to the other, and ``children`` the way into a step. What walks over steps uses these
-two and ``launches``, so that it need not know which kinds there are.
+There is one set of classes from the lowering to the runtimes, and one table of their fields,
+``KINDS``. While values are being placed, a step names its memory by views
+(``rlx.lowering.select.views``), afterwards by a ``Place``: ``map`` is the way from one to the
+other, and ``children`` the way into a step. What walks over steps uses these two and ``launches``,
+or the table, so that it need not know which kinds there are: ``rlx.schedule.codec`` writes and
+reads words by it, and ``tools/make_stubs.py`` writes it for the native runtime and for browsers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field, replace
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from rlx.base.frozen import frozen
 
 __all__ = [
-    "For", "Grid", "If", "Launch", "Layout", "Origin", "Place", "Size", "Step", "While", "launches",
-    "map_each",
+    "KINDS", "VERSION", "Control", "Field", "FieldKind", "For", "Grid", "If", "Launch", "Layout",
+    "Origin", "Place", "Size", "Step", "While", "launches", "map_each",
 ]  # fmt: skip
+
+VERSION = 1
+"""The number that stands before the words of steps; a change of ``KINDS``, or of what a step means,
+is a new one, and one of the artifacts' format."""
 
 P = TypeVar("P")
 Q = TypeVar("Q")
@@ -87,7 +93,12 @@ class Launch(Generic[P]):
         """None."""
         return ()
 
-    def map(self, launch: Callable[[Launch[P]], Launch[Q]], place: Callable[[P], Q]) -> Launch[Q]:
+    def map(
+        self,
+        launch: Callable[[Launch[P]], Launch[Q]],
+        place: Callable[[P], Q],
+        word: Callable[[Size], Size] | None = None,
+    ) -> Launch[Q]:
         """What ``launch`` makes of it."""
         return launch(self)
 
@@ -97,8 +108,35 @@ class Launch(Generic[P]):
         return moved
 
 
+class Control(Generic[P]):
+    """What all steps have in common that hold others, by their rows of ``KINDS``."""
+
+    def children(self) -> tuple[Step[P], ...]:
+        """The steps inside, in the order of the row."""
+        lists = [getattr(self, f.name) for f in KINDS[type(self)] if f.kind == "steps"]
+        return tuple([step for steps in lists for step in steps])
+
+    def map(
+        self,
+        launch: Callable[[Launch[P]], Launch[Q]],
+        place: Callable[[P], Q],
+        word: Callable[[Size], Size] | None = None,
+    ) -> Any:
+        """The same step with other launches, places and words."""
+        made: dict[str, Any] = {}
+        for f in KINDS[type(self)]:
+            value = getattr(self, f.name)
+            if f.kind == "steps":
+                made[f.name] = map_each(value, launch, place, word)
+            elif f.kind in ("place", "place?"):
+                made[f.name] = None if value is None else place(value)
+            elif f.kind == "word" and word is not None:
+                made[f.name] = word(value)
+        return replace(self, **made)  # pyright: ignore
+
+
 @frozen
-class If(Generic[P]):
+class If(Control[P]):
     """Steps of which the bool at ``flag`` chooses the first or the second."""
 
     flag: P
@@ -106,18 +144,9 @@ class If(Generic[P]):
     otherwise: tuple[Step[P], ...]
     origin: Origin = field(default=Origin(), compare=False, repr=False)
 
-    def children(self) -> tuple[Step[P], ...]:
-        """The steps of both branches."""
-        return self.then + self.otherwise
-
-    def map(self, launch: Callable[[Launch[P]], Launch[Q]], place: Callable[[P], Q]) -> If[Q]:
-        """The same branch, with other launches and places."""
-        then, otherwise = (map_each(s, launch, place) for s in (self.then, self.otherwise))
-        return If(place(self.flag), then, otherwise, self.origin)
-
 
 @frozen
-class While(Generic[P]):
+class While(Control[P]):
     """Steps that run as long as the bool at ``flag`` is true after those of ``test``. One round
     more than ``limit`` (-1: no limit) is the fault of ``site``."""
 
@@ -128,18 +157,9 @@ class While(Generic[P]):
     site: int
     origin: Origin = field(default=Origin(), compare=False, repr=False)
 
-    def children(self) -> tuple[Step[P], ...]:
-        """The steps of the test, then those of the body."""
-        return self.test + self.body
-
-    def map(self, launch: Callable[[Launch[P]], Launch[Q]], place: Callable[[P], Q]) -> While[Q]:
-        """The same loop, with other launches and places."""
-        test, body = (map_each(s, launch, place) for s in (self.test, self.body))
-        return While(test, place(self.flag), body, self.limit, self.site, self.origin)
-
 
 @frozen
-class For(Generic[P]):
+class For(Control[P]):
     """Steps that run ``rounds`` times, the last round first if ``reverse``; before each the number
     of the round is written to ``counter``, as 8 bytes."""
 
@@ -149,25 +169,55 @@ class For(Generic[P]):
     reverse: bool
     origin: Origin = field(default=Origin(), compare=False, repr=False)
 
-    def children(self) -> tuple[Step[P], ...]:
-        """The steps of a round."""
-        return self.body
-
-    def map(self, launch: Callable[[Launch[P]], Launch[Q]], place: Callable[[P], Q]) -> For[Q]:
-        """The same loop, with other launches and places."""
-        counter = None if self.counter is None else place(self.counter)
-        body = map_each(self.body, launch, place)
-        return For(self.rounds, body, counter, self.reverse, self.origin)
-
 
 Step: TypeAlias = Launch[P] | If[P] | While[P] | For[P]
 
+FieldKind: TypeAlias = Literal[
+    "kernel", "word", "flag", "grid", "words", "place", "place?", "places", "steps"
+]
+"""What a field of a step is: the number of a kernel; a word; 0 or 1; three words; the count of
+words and the words; a place; 0 or 1 and a place; the counts and the items of places and steps. A
+place is the number of its memory, the offset, and its moves: their count, then the depth and the
+bytes of each."""
+
+
+@frozen
+class Field:
+    """A field of a step. ``least`` is the least that a word may be, and of a place the bytes that
+    must lie there."""
+
+    name: str
+    kind: FieldKind
+    least: int = 0
+
+
+KINDS: dict[type, tuple[Field, ...]] = {
+    Launch: (
+        Field("kernel", "kernel"), Field("grid", "grid"), Field("places", "places"),
+        Field("sizes", "words"),
+    ),
+    If: (Field("flag", "place", 1), Field("then", "steps"), Field("otherwise", "steps")),
+    While: (
+        Field("flag", "place", 1), Field("limit", "word", -1), Field("site", "word"),
+        Field("test", "steps"), Field("body", "steps"),
+    ),
+    For: (
+        Field("rounds", "word"), Field("reverse", "flag"), Field("counter", "place?", 8),
+        Field("body", "steps"),
+    ),
+}  # fmt: skip
+"""The kinds of steps, and their fields in the order in which they are written; the number of a kind
+is its place here."""
+
 
 def map_each(
-    steps: Iterable[Step[P]], launch: Callable[[Launch[P]], Launch[Q]], place: Callable[[P], Q]
+    steps: Iterable[Step[P]],
+    launch: Callable[[Launch[P]], Launch[Q]],
+    place: Callable[[P], Q],
+    word: Callable[[Size], Size] | None = None,
 ) -> tuple[Step[Q], ...]:
     """``map`` of each step, in order."""
-    return tuple([step.map(launch, place) for step in steps])
+    return tuple([step.map(launch, place, word) for step in steps])
 
 
 def launches(steps: Iterable[Step[P]]) -> Iterator[Launch[P]]:

@@ -188,7 +188,7 @@ module {
 }
 """
     shown = inspect_lir(GraphModule.parse(text))
-    assert "\n  for 3, round in arena+0" in shown
+    assert "\n  for rounds 3 counter arena+0" in shown
 
 
 def test_what_cannot_be_shown() -> None:

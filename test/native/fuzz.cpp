@@ -171,9 +171,9 @@ class Schedules {
       case 1:
         return {If{place(), body(depth), body(depth)}};
       case 2:
-        return {While{body(depth), place(), body(depth), changed(3), changed(0)}};
+        return {While{place(), changed(3), changed(0), body(depth), body(depth)}};
       case 3:
-        return {For{changed(2), body(depth), counter(), false}};
+        return {For{changed(2), false, counter(), body(depth)}};
       default:
         return launch();
     }

@@ -8,8 +8,7 @@ import pytest
 
 from rlx.ops.control.bodies import MAX_DEPTH
 from rlx.runtime import _native as native
-from rlx.schedule.format import KINDS, VERSION
-from rlx.schedule.steps import For, If, Place, While
+from rlx.schedule.steps import KINDS, VERSION, For, If, Place, While
 from support.steps import launch, main_of, prologue_of
 
 ARENA, ERROR, X, Y = native.BASE_ARENA, native.BASE_ERROR, 3, 4
@@ -163,7 +162,7 @@ def moving(count, offset, *moves):
         (If(Place(ARENA, 64), (), ()), r"main\[1\].flag: found offset 64 in base 0"),
         (If(Place(9, 0), (), ()), r"main\[1\].flag: found base 9"),
         (If(Place(ARENA, -1), (), ()), "found offset -1"),
-        (rounds(1, rounds(-1)), r"main\[1\].body\[0\]: found -1 rounds"),
+        (rounds(1, rounds(-1)), r"main\[1\].body\[0\]: found rounds -1"),
         (rounds(1, counter=Place(ARENA, 57)), r"main\[1\].counter: found offset 57"),
         (
             moving(2, 63, (0, 1)),

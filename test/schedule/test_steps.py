@@ -19,9 +19,19 @@ from rlx.lowering.passes.lir_text import module_of
 from rlx.lowering.pipeline import planned
 from rlx.runtime import _native
 from rlx.schedule.codec import main_words, prologue_words, read_main, read_prologue
-from rlx.schedule.format import KINDS, VERSION
 from rlx.schedule.plan import KernelRef, Schedule, prologue_first
-from rlx.schedule.steps import For, If, Launch, Place, Step, While, launches, map_each
+from rlx.schedule.steps import (
+    KINDS,
+    VERSION,
+    For,
+    If,
+    Launch,
+    Place,
+    Step,
+    While,
+    launches,
+    map_each,
+)
 from rlx.targets import find_target
 from support.random_graphs import random_case
 
@@ -51,11 +61,10 @@ def test_the_words_begin_with_the_number_of_their_format() -> None:
     assert struct.unpack_from("<2q", main_words(STEPS)) == (VERSION, len(STEPS))
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.cls.__name__)
-def test_the_table_has_each_field_of_a_kind(kind: object) -> None:
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
+def test_the_table_has_each_field_of_a_kind(kind: type) -> None:
     """All but where a step comes from, which artifacts keep beside the steps."""
-    listed = {name for name, _ in kind.fields}  # type: ignore[attr-defined]
-    assert listed == {f.name for f in fields(kind.cls)} - {"origin"}  # type: ignore[attr-defined]
+    assert {f.name for f in KINDS[kind]} == {f.name for f in fields(kind)} - {"origin"}
 
 
 def test_launches_are_met_in_order_however_deep() -> None:
@@ -71,6 +80,11 @@ def test_map_reaches_each_launch_and_each_place() -> None:
     assert isinstance(loop, For) and loop.counter == 0
     (again,) = loop.children()
     assert isinstance(again, While) and again.flag == 0
+    counted = map_each(STEPS, lambda s: s, lambda p: p, lambda n: 2 * n)
+    loop = counted[2]
+    assert isinstance(loop, For) and loop.rounds == 10
+    (again,) = loop.children()
+    assert isinstance(again, While) and (again.limit, again.site) == (18, 4)
 
 
 def test_a_prologue_has_the_first_constants_and_kernels() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rlx._mlir import ir
@@ -12,11 +12,12 @@ from rlx.dialects.lir import check_extent
 from rlx.errors import IRError, UnsupportedError
 from rlx.kernels.registry import config_classes
 from rlx.lowering.base import functions
+from rlx.lowering.passes.lir_control import FORMS
 from rlx.lowering.passes.text_config import decode
 from rlx.schedule.plan import ROLES, KernelRef, PrologueStep, Role, Schedule, Signature, Site
-from rlx.schedule.steps import For, If, Launch, Layout, Origin, Place, Step, While
+from rlx.schedule.steps import Launch, Layout, Origin, Place, Step
 
-__all__ = ["read_schedule"]
+__all__ = ["Reader", "read_schedule"]
 
 Steps = tuple[Step[Place], ...]
 Where = tuple[str, int]
@@ -32,11 +33,11 @@ def read_schedule(module: ir.Module) -> Schedule:
         attrs = module.operation.attributes
         kernels = [_kernel(name, f) for name, f in found.items() if "lir.family" in f.attributes]
         names = {k.name: n for n, k in enumerate(kernels)}
-        reader = _Reader(found["main"], names)
+        reader = Reader(found["main"], names)
         main = reader.entry(_body(found["main"]))
         prologue: tuple[PrologueStep, ...] = ()
         if "prologue" in found:
-            again = _Reader(found["prologue"], names)
+            again = Reader(found["prologue"], names)
             steps = again.entry(_body(found["prologue"]))
             prologue = tuple(zip(steps, again.follows, strict=True))
         signatures = reader.signatures
@@ -106,7 +107,7 @@ def _site(a: ir.Attribute) -> Site:
     )
 
 
-class _Reader:
+class Reader:
     """Reads one entry: where its arguments lie, then its steps."""
 
     def __init__(self, entry: ir.Operation, kernels: dict[str, int]) -> None:
@@ -119,6 +120,8 @@ class _Reader:
         self.places_of: dict[ir.Value, Place] = {}
         self.sizes: dict[ir.Value, int] = {}
         self.counts: list[ir.Operation] = []
+        self.tested: ir.Value | None = None  # by the op right before
+        self.steps = tuple(_STEPS)
         self.rounds: dict[ir.Value, int] = {}  # of the loops that are open, how many there are
         marks = (
             list(ir.ArrayAttr(entry.attributes["arg_attrs"]))
@@ -156,6 +159,7 @@ class _Reader:
         self.memory_bytes[role] = t.shape[0]
 
     def bytes_of(self, role: str) -> int:
+        """The bytes of the arena or of packed memory."""
         return self.memory_bytes.get(role, 0)
 
     def entry(self, block: ir.Block) -> Steps:
@@ -166,13 +170,14 @@ class _Reader:
             self.follows.append(tuple(sorted(_params(op))))
         return tuple(steps)
 
-    def _block(self, block: ir.Block) -> Steps:
+    def block(self, block: ir.Block) -> Steps:
+        """The steps of a block inside a step."""
         return tuple([step for _, step in self._steps(block)])
 
     def _steps(self, block: ir.Block) -> Iterator[tuple[ir.Operation, Step[Place]]]:
         """The steps of a block in order. A test must stand right before what it decides: a step in
         between might change what it reads, and the runtime reads late."""
-        tested: ir.Value | None = None
+        self.tested = None
         for view in block.operations:
             op = view.operation
             if op.name == "lir.count" and op not in self.counts:
@@ -181,23 +186,19 @@ class _Reader:
                 )
                 raise IRError(message, place_of(op))
             if op.name == "lir.test":
-                tested = op.results[0]
-            elif op.name in _ENDS or self._value(op):
+                self.tested = op.results[0]
+            elif op.name in _ENDS or self.value(op):
                 continue
             elif op.name in _STEPS:
-                if op.name == "scf.if" and (tested is None or op.operands[0] != tested):
-                    raise IRError(
-                        "an scf.if takes a lir.test that stands right before it", place_of(op)
-                    )
                 yield op, _STEPS[op.name](self, op)
-                tested = None
+                self.tested = None
             else:
                 raise UnsupportedError(
                     f"{op.name} is no step of a schedule; there are {', '.join(_STEPS)}",
                     place_of(op),
                 )
 
-    def _value(self, op: ir.Operation) -> bool:
+    def value(self, op: ir.Operation) -> bool:
         """Note a value that steps refer to: a place or a size."""
         if op.name == "lir.view":
             if op.operands[0] not in self.base:
@@ -231,7 +232,8 @@ class _Reader:
             raise IRError(f"lir.view: {e.message}", place_of(op)) from None
         return tuple([(depth[v], step) for v, step in zip(rounds, steps, strict=True)])
 
-    def _place(self, v: ir.Value, what: str, op: ir.Operation) -> Place:
+    def place(self, v: ir.Value, what: str, op: ir.Operation) -> Place:
+        """The place of a view that an op reads; IRError that names ``what``."""
         if v not in self.places_of:
             raise IRError(f"{what} must be a lir.view", place_of(op))
         return self.places_of[v]
@@ -239,6 +241,7 @@ class _Reader:
     # -- steps -----------------------------------------------------------------------------
 
     def launch(self, op: ir.Operation) -> Step[Place]:
+        """A call of a kernel."""
         name = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
         if name not in self.kernels:
             raise IRError(f"@{name} is no kernel: it has no lir.family", place_of(op))
@@ -256,90 +259,18 @@ class _Reader:
             raise IRError(f"arguments of @{name} are views, then constants", place_of(op))
         return Launch(self.kernels[name], (count, grain, scratch), places, sizes, _facts(op))
 
-    def branch(self, op: ir.Operation) -> Step[Place]:
-        _no_values(op, op.results)
-        flag = self._flag(op.operands[0], op)
-        then, otherwise = (self._block(r.blocks[0]) if len(r.blocks) else () for r in op.regions)
-        return If(flag, then, otherwise, _origin(op))
 
-    def loop(self, op: ir.Operation) -> Step[Place]:
-        """A loop over constant bounds. A ``lir.count`` at the head of its body stores the round."""
-        _no_values(op, op.results)
-        bounds = [self.sizes.get(v) for v in list(op.operands)[:3]]
-        if any(b is None for b in bounds):
-            raise UnsupportedError("bounds and step of an scf.for must be constants", place_of(op))
-        low, high, step = (b or 0 for b in bounds)
-        if low != 0 or step != 1:
-            message = f"an scf.for counts from {low} in steps of {step}, expected 0 and 1"
-            raise UnsupportedError(message, place_of(op))
-        block = op.regions[0].blocks[0]
-        counter = None
-        self.rounds[block.arguments[0]] = max(high, 0)
-        for view in block.operations:
-            inner = view.operation
-            if inner.name == "lir.count" and inner.operands[0] == block.arguments[0]:
-                counter = self._place(inner.operands[1], "the place of a count", inner)
-                self.counts.append(inner)
-                break
-            if not self._value(inner):
-                break
-        steps = self._block(block)
-        del self.rounds[block.arguments[0]]
-        reverse = "lir.reverse" in op.attributes
-        return For(max(high, 0), steps, counter, reverse, _origin(op))
-
-    def repeat(self, op: ir.Operation) -> Step[Place]:
-        """``while``: the steps of the first region, its test, the steps of the second."""
-        _no_values(op, [*op.operands, *op.results])
-        before, body = (r.blocks[0] for r in op.regions)
-        end = list(before.operations)[-1].operation
-        conditions = self._block(before)
-        flag = self._flag(end.operands[0], end)
-        last = [
-            v.operation for v in before.operations if v.operation.name in ("lir.test", *_STEPS)
-        ][-1]
-        if last.name != "lir.test":
-            raise IRError(
-                "an scf.while takes a lir.test that ends its first region", place_of(last)
-            )
-        limit, site = (
-            ir.IntegerAttr(op.attributes[k]).value if k in op.attributes else default
-            for k, default in (("lir.limit", -1), ("lir.site", 0))
-        )
-        if limit < -1:
-            raise IRError(f"lir.limit is {limit}, expected -1 (none) or more", place_of(op))
-        return While(conditions, flag, self._block(body), limit, site, _origin(op))
-
-    def _flag(self, v: ir.Value, op: ir.Operation) -> Place:
-        test = None if isinstance(v.owner, ir.Block) else v.owner.operation
-        if test is None or test.name != "lir.test":
-            raise IRError(f"the condition of {op.name} must be a lir.test", place_of(op))
-        return self._place(test.operands[0], "what lir.test reads", test)
-
-
-_STEPS: dict[str, Callable[[_Reader, ir.Operation], Step[Place]]] = {
-    "func.call": _Reader.launch,
-    "scf.if": _Reader.branch,
-    "scf.for": _Reader.loop,
-    "scf.while": _Reader.repeat,
+_STEPS: dict[str, Callable[[Reader, ir.Operation], Step[Place]]] = {
+    "func.call": Reader.launch,
+    **{form.op: form.read for form in FORMS.values()},
 }
 _ENDS = ("func.return", "scf.yield", "scf.condition", "lir.count")
-
-
-def _no_values(op: ir.Operation, values: Sequence[ir.Value]) -> None:
-    """Steps pass data through memory: a structured step carries no values."""
-    if len(values):
-        raise UnsupportedError(f"{op.name} of a schedule carries no values", place_of(op))
 
 
 def _layout(view: ir.Operation) -> Layout:
     shape, strides = (tuple(ir.DenseI64ArrayAttr(view.attributes[k])) for k in ("shape", "strides"))
     dtype = dtype_of(view.results[0].type.element_type).name
     return Layout(dtype, shape, strides, (trail_of(view.location),))
-
-
-def _origin(op: ir.Operation) -> Origin:
-    return Origin(place_of(op), trail_of(op.location))
 
 
 def _facts(op: ir.Operation) -> Origin:

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Sequence
 from rlx._mlir import ir, parse_module
 from rlx.codegen.reg import mlir_element
 from rlx.dialects.convert import to_attr
+from rlx.lowering.passes.lir_control import FORMS
 from rlx.lowering.passes.text_config import encode
 from rlx.schedule.plan import ROLES, Role, Schedule
-from rlx.schedule.steps import For, If, Launch, Layout, Origin, Place, Step, While, launches
+from rlx.schedule.steps import Launch, Layout, Origin, Place, Step, launches
 from rlx.text.elements import element_text
 from rlx.types import DTYPES
 
-__all__ = ["memory_types", "module_of"]
+__all__ = ["Entry", "memory_types", "module_of"]
 
 
 def module_of(schedule: Schedule, context: ir.Context) -> ir.Module:
@@ -36,10 +37,10 @@ def module_of(schedule: Schedule, context: ir.Context) -> ir.Module:
             )
         memories = _Memories(schedule)
         names = [k.name for k in schedule.kernels]
-        before = _Entry("prologue", memories, names)
+        before = Entry("prologue", memories, names)
         for step, follows in schedule.prologue:
             before.add(step, follows)
-        main = _Entry("main", memories, names)
+        main = Entry("main", memories, names)
         for step in schedule.main:
             main.add(step)
         module = parse_module("\n".join([*lines, *before.lines(), *main.lines(), "}"]), context)
@@ -131,9 +132,9 @@ class _Memories:
             self.arguments.append(f'{ssa}: memref<{kind}> {{lir.role = "{role}"{named}}} {where}')
 
 
-class _Entry:
-    """The text of an entry. Sizes and views stand at its top level, before what uses them; a view
-    that moves with the rounds of a loop stands at the head of the loop's body."""
+class Entry:
+    """The text of an entry, as it grows. Sizes and views stand at its top level, before what uses
+    them; a view that moves with the rounds of a loop stands at the head of the loop's body."""
 
     def __init__(self, name: str, memories: _Memories, kernels: Sequence[str]) -> None:
         self.name, self.memories, self.kernels = name, memories, kernels
@@ -164,12 +165,14 @@ class _Entry:
         ]
 
     def size(self, n: int) -> str:
+        """The SSA name of a constant."""
         if n not in self.sizes:
             self.sizes[n] = f"%s{len(self.sizes)}"
             self.head.append(f"    {self.sizes[n]} = arith.constant {n} : index")
         return self.sizes[n]
 
     def view(self, place: Place) -> str:
+        """The SSA name of a place."""
         layout = _layout(place)
         base, kind = self.memories.names[place.base]
         where = f"offset = {place.offset} : i64"
@@ -192,20 +195,25 @@ class _Entry:
         return self.views[key]
 
     def step(self, step: Step[Place], indent: str) -> list[str]:
-        match step:
-            case Launch():
-                return [indent + self.launch(step)]
-            case If():
-                return self.branch(step, indent)
-            case While():
-                return self.repeat(step, indent)
-            case For():
-                return self.count(step, indent)
+        """The lines of a step."""
+        if isinstance(step, Launch):
+            return [indent + self.launch(step)]
+        return FORMS[type(step)].write(self, step, indent)
+
+    def named(self, place: Place) -> tuple[str, str]:
+        """The SSA name of a place, and its type."""
+        return self.view(place), _flat(place)
+
+    def location(self, step: Step[Place]) -> str:
+        """Where a step comes from."""
+        return _place(step.origin)
 
     def block(self, steps: Sequence[Step[Place]], indent: str) -> list[str]:
+        """The lines of the steps inside a step."""
         return [line for s in steps for line in self.step(s, indent + "  ")]
 
     def launch(self, s: Launch[Place]) -> str:
+        """The call of a kernel."""
         args = ", ".join([*(self.view(p) for p in s.places), *(self.size(n) for n in s.sizes)])
         types = ", ".join([*map(_flat, s.places), *["index"] * len(s.sizes)])
         count, grain, scratch = s.grid
@@ -216,51 +224,3 @@ class _Entry:
             marks += f", lir.when = {_numbers(self.follows)}"
         callee = self.kernels[s.kernel]
         return f"func.call @{callee}({args}) {{{marks}}} : ({types}) -> () {_place(s.origin)}"
-
-    def test(self, s: If[Place] | While[Place], indent: str) -> tuple[str, str]:
-        """The SSA name of a test, and the line that makes it."""
-        self.tests += 1
-        name, where = f"%t{self.tests - 1}", _place(s.origin)
-        kind = _flat(s.flag)
-        return name, f'{indent}{name} = "lir.test"({self.view(s.flag)}) : ({kind}) -> i1 {where}'
-
-    def branch(self, s: If[Place], indent: str) -> list[str]:
-        then, otherwise = (self.block(steps, indent) for steps in (s.then, s.otherwise))
-        name, test = self.test(s, indent)
-        end = f"{indent}}} {_place(s.origin)}"
-        return [test, f"{indent}scf.if {name} {{", *then, f"{indent}}} else {{", *otherwise, end]
-
-    def repeat(self, s: While[Place], indent: str) -> list[str]:
-        before, body = (self.block(steps, indent) for steps in (s.test, s.body))
-        name, test = self.test(s, indent + "  ")
-        limit = f"lir.limit = {s.limit} : i64, lir.site = {s.site} : i64"
-        return [
-            f"{indent}scf.while : () -> () {{",
-            *before,
-            test,
-            f"{indent}  scf.condition({name})",
-            f"{indent}}} do {{",
-            *body,
-            f"{indent}  scf.yield",
-            f"{indent}}} attributes {{{limit}}} {_place(s.origin)}",
-        ]
-
-    def count(self, s: For[Place], indent: str) -> list[str]:
-        name, head = f"%i{self.loops}", list[str]()
-        self.loops += 1
-        self.rounds.append(name)
-        self.heads.append(head)
-        zero, one, count = (self.size(n) for n in (0, 1, s.rounds))
-        body = self.block(s.body, indent)
-        if s.counter is not None:
-            store = f'"lir.count"({name}, {self.view(s.counter)})'
-            head.append(f"{indent}  {store} : (index, {_flat(s.counter)}) -> () {_place(s.origin)}")
-        self.rounds.pop()
-        self.heads.pop()
-        mark = " {lir.reverse}" if s.reverse else ""
-        return [
-            f"{indent}scf.for {name} = {zero} to {count} step {one} {{",
-            *head,
-            *body,
-            f"{indent}}}{mark} {_place(s.origin)}",
-        ]

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "error.h"
-#include "step_format.h"
 
 namespace rlx {
 
@@ -65,25 +64,39 @@ class Checker {
     for (const Ref& ref : launch.places) place(where, ref, 0);
   }
 
-  void check(const std::string& where, const If& branch) {
-    place(where + ".flag", branch.flag, 1);
-    steps(where + ".then", branch.then);
-    steps(where + ".otherwise", branch.otherwise);
+  template <typename Control>
+  void check(const std::string& where, const Control& control) {
+    each_field(control, [&](const auto& value, const char* name, int64_t least) {
+      if constexpr (std::is_same_v<decltype(value), const Steps&>) {
+        inside(control, [&] { steps(where + "." + name, value); });
+      } else {
+        field(where, name, value, least);
+      }
+    });
   }
 
-  void check(const std::string& where, const While& loop) {
-    steps(where + ".test", loop.test);
-    place(where + ".flag", loop.flag, 1);
-    steps(where + ".body", loop.body);
-    require(loop.limit >= -1, where, "limit " + number(loop.limit), "a limit, or -1 for none");
+  // Walks the steps inside a step. Places inside a loop may move with its rounds.
+  template <typename Control, typename Walk>
+  void inside(const Control&, Walk walk) {
+    walk();
   }
-
-  void check(const std::string& where, const For& loop) {
-    require(loop.rounds >= 0, where, number(loop.rounds) + " rounds", "at least 0");
+  template <typename Walk>
+  void inside(const For& loop, Walk walk) {
     counts_.push_back(loop.rounds);
-    steps(where + ".body", loop.body);
+    walk();
     counts_.pop_back();
-    if (loop.counter) place(where + ".counter", *loop.counter, sizeof(int64_t));
+  }
+
+  void field(const std::string& where, const char* name, int64_t word, int64_t least) {
+    require(word >= least, where, name + (" " + number(word)), "at least " + number(least));
+  }
+  void field(const std::string&, const char*, bool, int64_t) {}
+  void field(const std::string& where, const char* name, const Ref& ref, int64_t bytes) {
+    place(where + "." + name, ref, bytes);
+  }
+  void field(const std::string& where, const char* name, const std::optional<Ref>& ref,
+             int64_t bytes) {
+    if (ref) place(where + "." + name, *ref, bytes);
   }
 
   // `bytes` must lie behind the place; 0 admits the end of the memory (an empty tensor).
@@ -136,7 +149,7 @@ void each_launch(S& steps, F& found) {
           if constexpr (std::is_same_v<Op, Launch>) {
             found(op);
           } else {
-            each_field(op, [&](auto& field) {
+            each_field(op, [&](auto& field, const char*, int64_t) {
               using Field = std::remove_const_t<std::remove_reference_t<decltype(field)>>;
               if constexpr (std::is_same_v<Field, Steps>) each_launch(field, found);
             });

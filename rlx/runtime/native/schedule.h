@@ -12,6 +12,7 @@
 
 #include "elf_loader.h"
 #include "pool.h"
+#include "step_format.h"
 
 namespace rlx {
 
@@ -50,66 +51,6 @@ struct Signature {
   int64_t bytes() const;
   // "f32[2, 3]"
   std::string type() const;
-};
-
-// Memory is numbered: these, then the params, the constants, the inputs, the outputs.
-inline constexpr int64_t kBaseArena = 0, kBasePacked = 1, kBaseError = 2, kBaseFirstParam = 3;
-
-// How far a place moves with the round of a loop around it.
-struct Move {
-  int64_t loop = 0;   // which of the `for` steps around the place, from 0, the outermost
-  int64_t bytes = 0;  // for each round
-};
-
-// A place in a numbered memory.
-struct Ref {
-  int64_t base = 0;
-  int64_t offset = 0;  // bytes
-  std::vector<Move> moves;
-};
-
-// Steps nest at most so deep: more comes from a mistake, and would overflow the stack of a walk.
-inline constexpr int kMaxDepth = 64;
-
-struct Step;
-using Steps = std::vector<Step>;
-
-// The fields of a step are named as in rlx/schedule/steps.py; step_format.h, which is generated, says
-// in which order they are written.
-struct Launch {
-  uint32_t number = 0;   // in this process, by number_launches; 0: none yet
-  uintptr_t kernel = 0;  // in the code of one of the schedule's objects, or one of its functions
-  std::array<int64_t, 3> grid = {0, 1, 0};
-  std::vector<Ref> places;
-  std::vector<int64_t> sizes;
-
-  int64_t range() const { return grid[0]; }
-  int64_t grain() const { return grid[1]; }
-  int64_t scratch_bytes() const { return grid[2]; }
-};
-
-struct If {
-  Ref flag;  // a bool of one byte
-  Steps then, otherwise;
-};
-
-struct While {
-  Steps test;  // run before each look at the flag
-  Ref flag;    // a bool of one byte
-  Steps body;
-  int64_t limit = -1;  // the most rounds; -1: any number
-  int64_t site = 0;    // written to the error record with kFaultLoopLimit
-};
-
-struct For {
-  int64_t rounds = 0;
-  Steps body;
-  std::optional<Ref> counter;  // where the round is stored as int64 before each iteration
-  bool reverse = false;        // rounds run from the last down to 0
-};
-
-struct Step {
-  std::variant<Launch, If, While, For> op;
 };
 
 struct PrologueStep {

@@ -86,7 +86,12 @@ Steps StepReader::steps(int depth) {
 
 Step StepReader::step(int depth) {
   Step step = empty_step(words_.below(kStepKinds, "kind of step"));
-  std::visit([&](auto& op) { each_field(op, Fields{*this, depth}); }, step.op);
+  Fields read{*this, depth};
+  std::visit(
+      [&](auto& op) {
+        each_field(op, [&](auto& field, const char*, int64_t) { read(field); });
+      },
+      step.op);
   const auto* launch = std::get_if<Launch>(&step.op);
   if (launch != nullptr && device_ != nullptr) check((*device_)[launch->kernel], *launch);
   return step;

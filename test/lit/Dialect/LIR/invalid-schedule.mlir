@@ -105,7 +105,7 @@ func.func @main(%arena: memref<8xi8> {lir.role = "arena"}) {
 func.func @main(%arena: memref<8xi8> {lir.role = "arena"}) {
   %0 = memref.alloc() : memref<8xi8>
   return
-// expected-error@-2 {{memref.alloc is no step of a schedule; there are func.call, scf.if, scf.for, scf.while}}
+// expected-error@-2 {{memref.alloc is no step of a schedule; there are func.call, scf.if, scf.while, scf.for}}
 }
 
 // -----
