@@ -10,7 +10,7 @@ import pytest
 
 import rlx
 from rlx import knobs
-from rlx.errors import ShapeError
+from rlx.errors import RlxError, ShapeError
 
 Array = np.ndarray[Any, Any]
 
@@ -82,6 +82,16 @@ def test_sizes_that_no_memory_holds() -> None:
     assert f.run({"x": _numbers(3)})[0].shape == (3, 3, 3, 3)
     with pytest.raises(ShapeError, match=r"more than 2\*\*56|at most 72057594037927936 bytes"):
         f.run({"x": np.zeros(100_000, np.float32)})
+
+
+def test_a_size_beyond_what_a_schedule_counts() -> None:
+    """The variant that serves the most rows is there before there are too many."""
+    g = rlx.Graph("rows")
+    g.set_outputs((g.input("x", ["n", 4]) * 2).sum(axis=0))
+    f = rlx.Session("cpu").compile(g)
+    for rows, says in ((2**40, "no.* copy of 17592186044416 bytes"), (2**58, r"beyond 2\*\*60")):
+        with pytest.raises(RlxError, match=says):
+            f.run({"x": np.broadcast_to(np.float32(1), (rows, 4))})
 
 
 def test_params_of_symbolic_dims_are_bound(capsys: pytest.CaptureFixture[str]) -> None:
