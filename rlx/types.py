@@ -6,11 +6,12 @@ This is the bottom of the import order: it needs numpy and nothing of RLX but th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache, cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
+from rlx.base.cached import cached_property
 from rlx.base.dims import Dim, SymDim, as_dim, bind_dim, is_known, same_shape
 from rlx.base.frozen import frozen
 from rlx.errors import DTypeError, ShapeError, did_you_mean, shown

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, fields
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlx import knobs
+from rlx.base.cached import cached_property
 from rlx.base.clock import Tick
 from rlx.base.frozen import frozen, record
 from rlx.errors import GraphError, PassError, did_you_mean

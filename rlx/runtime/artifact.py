@@ -11,9 +11,9 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from rlx.base.cached import cached_property
 from rlx.base.frozen import frozen
 from rlx.base.stored import elements_of
 from rlx.errors import ArtifactError, shown

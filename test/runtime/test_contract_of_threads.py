@@ -244,3 +244,37 @@ def test_the_refusal_of_another_interpreter_names_the_line(monkeypatch: pytest.M
     monkeypatch.setattr(backend, "is_main_interpreter", lambda: False)
     with pytest.raises(UnsupportedError, match=r"test_contract.*main interpreter .* processes"):
         rlx.Session("cpu")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_forked_within_a_property_that_is_kept_computes_it() -> None:
+    said = child("""
+        import os, signal, threading
+        from rlx.base.cached import cached_property
+
+        class Slow:
+            forked = threading.Event()
+            begun = threading.Event()
+
+            @cached_property
+            def value(self):
+                self.begun.set()
+                self.forked.wait()
+                return [1]
+
+        one, seen = Slow(), []
+        thread = threading.Thread(target=lambda: seen.append(one.value))
+        thread.start()
+        one.begun.wait()
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(60)
+            Slow.forked = threading.Event()
+            Slow.forked.set()
+            os._exit(0 if one.value == Slow().value == [1] else 1)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        one.forked.set()
+        thread.join()
+        print(seen[0] is one.value, Slow.value.__doc__)
+    """)
+    assert said.split() == ["0", "True", "None"]

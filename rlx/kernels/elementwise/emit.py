@@ -20,8 +20,8 @@ elements again, or with ``in_place`` the last elements go one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 
+from rlx.base.cached import cached_property
 from rlx.base.dims import maximum, minimum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText

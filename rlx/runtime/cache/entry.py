@@ -12,9 +12,9 @@ import json
 import os
 import time
 import zlib
-from functools import cached_property
 from typing import Any, BinaryIO
 
+from rlx.base.cached import cached_property
 from rlx.base.digest import digest
 from rlx.base.frozen import frozen
 from rlx.runtime.cache.key import Key, Part

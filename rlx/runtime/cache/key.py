@@ -6,11 +6,12 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from functools import cache, cached_property
+from functools import cache
 from typing import TYPE_CHECKING
 
 import rlx
 from rlx import knobs
+from rlx.base.cached import cached_property
 from rlx.base.digest import digest
 from rlx.base.frozen import frozen
 from rlx.ir.graph import Graph

@@ -8,11 +8,11 @@ from collections import OrderedDict, deque
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from rlx.base.cached import cached_property
 from rlx.base.frozen import frozen
 from rlx.errors import FaultError, UnsupportedError
 from rlx.ir.graph import Graph

@@ -9,12 +9,12 @@ counts too. Where the bounds of a loop depend on data there is no bound of its r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
 from rlx import _mlir
 from rlx._mlir import ir
+from rlx.base.cached import cached_property
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import KernelText
 from rlx.targets.gpu.intervals import Sum, Unknown, between, higher, lower, unknown

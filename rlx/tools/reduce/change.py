@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from rlx.base.cached import cached_property
 from rlx.errors import RlxError, ShapeError
 from rlx.ir.attrs import DIMS, OFFSETS
 from rlx.ir.graph import Graph, topological
