@@ -167,3 +167,20 @@ def test_sizes_are_known() -> None:
     assert as_sizes([3, 4]) == (3, 4)
     with pytest.raises(ShapeError, match=r"the dim n is symbolic; bind it with dims="):
         as_sizes([3, rlx.Dim("n")])
+
+
+def test_numbers_beyond_64_bits_are_text() -> None:
+    g = rlx.Graph("far")
+    g.set_outputs(g.input("x", ["n"]).pad([0], [2**63]))
+    assert f'high = ["{2**63}"]' in str(g.to_mlir())
+    with pytest.raises(ShapeError, match=r"more than 2\*\*56 bytes"):
+        rlx.Session("cpu").compile(g).run({"x": np.zeros(3, np.float32)})
+
+
+@pytest.mark.parametrize("shape", [3, np.int8(3), "n", [np.int64(2), 3]])
+def test_a_single_dim_is_a_shape(shape: Any) -> None:
+    g = rlx.Graph("bits")
+    dims = [shape] if isinstance(shape, int | str | np.integer) else shape
+    assert list(g.random_bits(g.input("key", [2], "u32"), shape).shape) == [
+        rlx.Dim(d) if isinstance(d, str) else d for d in dims
+    ]

@@ -106,7 +106,7 @@ def _i64(v: int) -> ir.Attribute:
 
 
 def _write_dims(v: tuple[int | SymDim, ...]) -> ir.Attribute:
-    if all(isinstance(d, int) for d in v):
+    if all(isinstance(d, int) and -(2**63) <= d < 2**63 for d in v):
         return ir.DenseI64ArrayAttr.get(list(v))
     return ir.ArrayAttr.get([ir.StringAttr.get(str(d)) for d in v])
 

@@ -87,6 +87,7 @@ SPELLINGS = [
         lambda x: x.graph.constant(np.broadcast_to(np.float32(0), (1, 2**45)))),
     Bad(DTypeError, "the window is of real numbers",
         lambda x: x.stft(3, 1, window=np.ones(3, np.complex64))),
+    Bad(ShapeError, "along the last axis, found a scalar", lambda x: x.sum().stft(4)),
     Bad(ShapeError, "q, k and v are of one rank",
         lambda x: x.graph.attention(x.reshape([1, 2, 1, 3]), 1.0, 1.0, layout="bshd")),
 ]  # fmt: skip

@@ -49,6 +49,8 @@ def stft(
     """
     hop = _hop(n_fft, hop_length)
     w = _padded_window(window, n_fft, win_length)
+    if x.rank == 0:
+        raise ShapeError("stft: the samples lie along the last axis, found a scalar")
     if center:
         x = _centered(x, n_fft // 2, pad_mode)
     n = x.shape[-1]

@@ -128,7 +128,8 @@ class RandomBits(Op, name="mir.random_bits"):
     @classmethod
     def build(cls, key: Value, shape: Iterable[DimLike] | DimLike = (), bits: int = 32) -> Value:
         """``shape`` may be a single dim."""
-        dims = (shape,) if isinstance(shape, int | str | SymDim) else tuple(shape)
+        single = isinstance(shape, int | np.integer | str | SymDim)
+        dims = (shape,) if single else tuple(shape)
         return cls(key, TensorType.of(dims, u32).shape, bits).out
 
     def infer(self) -> TensorType:
