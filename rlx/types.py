@@ -43,13 +43,15 @@ class DType:
     """An element type. There is one object per type, so ``is`` and ``==`` agree.
 
     ``kind`` is one of ``"float"``, ``"int"``, ``"uint"``, ``"bool"``, ``"complex"``; ``bits`` is
-    the size in memory (a bool takes one byte, a complex number its real and its imaginary part).
+    the size in memory (a bool takes one byte, a complex number its real and its imaginary part);
+    ``long_name`` is the name in NumPy and most other libraries, such as ``"float32"``.
     ``DType.F32`` is ``rlx.f32``, and so on.
     """
 
     name: str
     kind: str
     bits: int
+    long_name: str = ""
 
     if TYPE_CHECKING:
         F16: ClassVar[DType]
@@ -99,7 +101,7 @@ class DType:
     @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy dtype; that of ml_dtypes for bf16."""
-        return _numpy_dtype(self.name)
+        return _numpy_dtype(self.long_name)
 
     def __repr__(self) -> str:
         return f"rlx.{self.name}"
@@ -111,21 +113,23 @@ class DType:
         return (dtype, (self.name,))
 
 
-f16 = DType("f16", "float", 16)
-bf16 = DType("bf16", "float", 16)
-f32 = DType("f32", "float", 32)
-f64 = DType("f64", "float", 64)
-i8 = DType("i8", "int", 8)
-i16 = DType("i16", "int", 16)
-i32 = DType("i32", "int", 32)
-i64 = DType("i64", "int", 64)
-u8 = DType("u8", "uint", 8)
-u16 = DType("u16", "uint", 16)
-u32 = DType("u32", "uint", 32)
-u64 = DType("u64", "uint", 64)
-bool_ = DType("bool", "bool", 8)
-c64 = DType("c64", "complex", 64)
-c128 = DType("c128", "complex", 128)
+# A row per element type, from which other tables derive. Its place in DTYPES is its number in the
+# native runtime and in rlx.h.
+f16 = DType("f16", "float", 16, "float16")
+bf16 = DType("bf16", "float", 16, "bfloat16")
+f32 = DType("f32", "float", 32, "float32")
+f64 = DType("f64", "float", 64, "float64")
+i8 = DType("i8", "int", 8, "int8")
+i16 = DType("i16", "int", 16, "int16")
+i32 = DType("i32", "int", 32, "int32")
+i64 = DType("i64", "int", 64, "int64")
+u8 = DType("u8", "uint", 8, "uint8")
+u16 = DType("u16", "uint", 16, "uint16")
+u32 = DType("u32", "uint", 32, "uint32")
+u64 = DType("u64", "uint", 64, "uint64")
+bool_ = DType("bool", "bool", 8, "bool")
+c64 = DType("c64", "complex", 64, "complex64")
+c128 = DType("c128", "complex", 128, "complex128")
 
 DTYPES: dict[str, DType] = {
     d.name: d for d in (f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_, c64, c128)
@@ -136,22 +140,17 @@ FLOATS = tuple(d for d in DTYPES.values() if d.is_float)
 INTS = tuple(d for d in DTYPES.values() if d.is_int)
 COMPLEX = (c64, c128)
 
-_NUMPY_NAMES = {
-    "f16": "float16", "f32": "float32", "f64": "float64", "bool": "bool",
-    "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
-    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
-    "c64": "complex64", "c128": "complex128",
-}  # fmt: skip
-_FROM_NUMPY = {v: k for k, v in _NUMPY_NAMES.items()} | {"bfloat16": "bf16"}
+_BY_LONG_NAME = {d.long_name: d for d in DTYPES.values()}
 
 
 @cache
 def _numpy_dtype(name: str) -> np.dtype[Any]:
-    if name == "bf16":
+    try:
+        return np.dtype(name)
+    except TypeError:
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(_NUMPY_NAMES[name])
+        return np.dtype(getattr(ml_dtypes, name))
 
 
 def dtype(spec: DType | str | Any) -> DType:
@@ -169,11 +168,11 @@ def dtype(spec: DType | str | Any) -> DType:
         name = str(spec) if isinstance(spec, str) or spec is None else np.dtype(spec).name
     except (TypeError, ValueError, OverflowError, RecursionError):
         name = str(spec) if isinstance(spec, type) else shown(spec)
-    ours = _FROM_NUMPY.get(name)
+    ours = _BY_LONG_NAME.get(name)
     if ours is None:
-        hint = did_you_mean(name, [*DTYPES, *_FROM_NUMPY])
+        hint = did_you_mean(name, [*DTYPES, *_BY_LONG_NAME])
         raise DTypeError(f"unknown dtype {name!r}{hint}; RLX has {', '.join(DTYPES)}")
-    return DTYPES[ours]
+    return ours
 
 
 def promote(a: DType, b: DType) -> DType:

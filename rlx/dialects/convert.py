@@ -45,9 +45,7 @@ def element(dt: DType) -> ir.Type:
         return ir.IntegerType.get_signless(dt.bits)
     if dt.is_complex:
         return ir.ComplexType.get(element(dt.part))
-    return {"f16": ir.F16Type, "bf16": ir.BF16Type, "f32": ir.F32Type, "f64": ir.F64Type}[
-        dt.name
-    ].get()
+    return getattr(ir, f"{dt.name.upper()}Type").get()  # F32Type, BF16Type
 
 
 @lru_cache(maxsize=256)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from rlx.errors import did_you_mean
+from rlx.types import DTYPES
 
 __all__ = ["ARGUMENTS", "FUNCTIONS", "METHODS", "argument_hint", "function_hint", "method_hint"]
 
@@ -60,9 +61,7 @@ _CONSTANT = "g.constant(value) of an rlx.Graph, or a NumPy array"
 FUNCTIONS: dict[str, str] = {
     "compile": _COMPILE, "jit": _COMPILE, "make_graph": "Graph(name)",
     "Tensor": 'Graph().input("x", shape)', "tensor": _CONSTANT, "array": _CONSTANT,
-    "asarray": _CONSTANT, "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16",
-    "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "uint32": "u32",
-    "complex64": "c64", "complex128": "c128",
+    "asarray": _CONSTANT, **{d.long_name: name for name, d in DTYPES.items() if d.kind != "bool"},
     "manual_seed": "random.key_data(seed)", "no_grad": "stop_gradient(x)",
     "device": "Session(device)", "to_device": "Session().to_device(array)",
     "fori_loop": "fori(...)", "while": "while_loop(...)", "if": "cond(...)",

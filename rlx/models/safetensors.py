@@ -19,7 +19,7 @@ import numpy as np
 
 from rlx.errors import ModelError, ShapeError, did_you_mean
 from rlx.ir.builders import public
-from rlx.types import DType, TensorType, dtype
+from rlx.types import DTYPES, DType, TensorType
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,11 +28,8 @@ __all__ = ["SafeTensors", "mapped", "replaced", "write_safetensors"]
 
 Array = np.ndarray[Any, Any]
 
-_DTYPES = {
-    "F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16", "BOOL": "bool",
-    "I64": "i64", "I32": "i32", "I16": "i16", "I8": "i8",
-    "U64": "u64", "U32": "u32", "U16": "u16", "U8": "u8",
-}  # fmt: skip
+_DTYPES = {name.upper(): dt for name, dt in DTYPES.items() if name != "c128"}
+"""Our element types by the format's names."""
 
 _HEADER_LIMIT = 100_000_000
 """Bytes; the limit that the format's own reader has."""
@@ -104,7 +101,7 @@ class SafeTensors(Mapping[str, Array]):
             raise self._fail(f"the entry of {name!r} lacks dtype, shape or data_offsets")
         if not isinstance(raw["dtype"], str) or raw["dtype"] not in _DTYPES:
             raise self._fail(f"{name!r} has dtype {raw['dtype']!r}; known are {', '.join(_DTYPES)}")
-        dt, shape, offsets = dtype(_DTYPES[raw["dtype"]]), raw["shape"], raw["data_offsets"]
+        dt, shape, offsets = _DTYPES[raw["dtype"]], raw["shape"], raw["data_offsets"]
         if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
             raise self._fail(f"{name!r} has shape {shape!r} and data_offsets {offsets!r}")
         try:
@@ -159,7 +156,7 @@ def write_safetensors(
 ) -> None:
     """Write a file, which appears whole, under its name, or not at all: whenever the process or
     the machine stops, there is the file before or this one. ModelError if it cannot be written."""
-    names = {dtype(ours).numpy: theirs for theirs, ours in _DTYPES.items()}
+    names = {ours.numpy: theirs for theirs, ours in _DTYPES.items()}
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     end = 0
     # The widest elements first: so all of them are aligned.

@@ -221,7 +221,7 @@ def test_graphs_are_saved_for_rlx_bench(tmp_path: Path, capsys: pytest.CaptureFi
     arguments = ["softmax", "norm", "--only", "77x1001", "--save", str(tmp_path)]
     assert program.main(arguments) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == len(list(tmp_path.iterdir())) == 5
+    assert len(printed) == len(list(tmp_path.iterdir())) == 6
     assert all(line.startswith("rlx bench ") for line in printed)
 
 

@@ -29,7 +29,7 @@ def test_reads_every_dtype_in_place(tmp_path: Path) -> None:
     types = {
         "F64": "f8", "F32": "f4", "F16": "f2", "BF16": ml_dtypes.bfloat16, "BOOL": "?",
         "I64": "i8", "I32": "i4", "I16": "i2", "I8": "i1",
-        "U64": "u8", "U32": "u4", "U16": "u2", "U8": "u1",
+        "U64": "u8", "U32": "u4", "U16": "u2", "U8": "u1", "C64": "c8",
     }  # fmt: skip
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data = b""

@@ -19,14 +19,13 @@ __all__ = ["ELEM_TYPES", "array_of", "dtype_of", "tensor_type", "type_text"]
 
 Array = np.ndarray[Any, Any]
 
+_NAMES = {"f32": "FLOAT", "f64": "DOUBLE"}
+
 ELEM_TYPES: dict[str, int] = {
-    "f16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16,
-    "f32": TensorProto.FLOAT, "f64": TensorProto.DOUBLE, "bool": TensorProto.BOOL,
-    "i8": TensorProto.INT8, "i16": TensorProto.INT16,
-    "i32": TensorProto.INT32, "i64": TensorProto.INT64,
-    "u8": TensorProto.UINT8, "u16": TensorProto.UINT16,
-    "u32": TensorProto.UINT32, "u64": TensorProto.UINT64,
-}  # fmt: skip
+    name: TensorProto.DataType.Value(_NAMES.get(name, dt.long_name.upper()))
+    for name, dt in DTYPES.items()
+    if not dt.is_complex
+}
 """ONNX's numbers of the element types that we have, by our names."""
 
 _OURS = {number: name for name, number in ELEM_TYPES.items()}

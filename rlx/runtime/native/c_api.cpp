@@ -1,6 +1,7 @@
 // The C interface: rlx.h.
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <string>
@@ -22,6 +23,9 @@ struct rlx_model {
 
   rlx::Loaded loaded;
 };
+
+static_assert(RLX_F32 == static_cast<int>(rlx::DType::kF32) &&
+              RLX_C128 + 1 == std::size(rlx::kDTypes));
 
 namespace {
 

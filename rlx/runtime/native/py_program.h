@@ -36,12 +36,7 @@ struct OutputArray {
 };
 
 // bfloat16 is no type of numpy's own: its bits come back as uint16.
-inline const char* numpy_name(DType dtype) {
-  constexpr const char* kNames[] = {"float16", "uint16", "float32", "float64", "int8",
-                                    "int16",   "int32",  "int64",   "uint8",   "uint16",
-                                    "uint32",  "uint64", "bool",    "complex64", "complex128"};
-  return kNames[static_cast<size_t>(dtype)];
-}
+inline const char* numpy_name(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].numpy; }
 
 inline nb::tuple to_tuple(const std::vector<int64_t>& values) {
   nb::list list;

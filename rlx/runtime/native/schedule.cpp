@@ -12,16 +12,6 @@ namespace rlx {
 
 namespace {
 
-struct DTypeFact {
-  const char* name;
-  size_t size;
-};
-
-// In the order of the enumeration.
-constexpr DTypeFact kDTypes[] = {{"f16", 2}, {"bf16", 2}, {"f32", 4}, {"f64", 8}, {"i8", 1},
-                                 {"i16", 2}, {"i32", 4},  {"i64", 8}, {"u8", 1},  {"u16", 2},
-                                 {"u32", 4}, {"u64", 8},  {"bool", 1}, {"c64", 8}, {"c128", 16}};
-
 // Room for a kernel's over-read behind any block, without overflow anywhere.
 constexpr int64_t kMaxBytes = int64_t{1} << 56;
 
@@ -184,10 +174,7 @@ void require_bytes(const char* name, int64_t bytes) {
 
 const char* dtype_name(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].name; }
 size_t dtype_size(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].size; }
-size_t dtype_alignment(DType dtype) {
-  const bool is_complex = dtype == DType::kC64 || dtype == DType::kC128;
-  return is_complex ? dtype_size(dtype) / 2 : dtype_size(dtype);
-}
+size_t dtype_alignment(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].alignment; }
 
 DType parse_dtype(const std::string& where, const std::string& name) {
   std::string known;

@@ -12,27 +12,10 @@
 
 #include "elf_loader.h"
 #include "pool.h"
+#include "element_types.h"
 #include "step_format.h"
 
 namespace rlx {
-
-enum class DType : uint8_t {
-  kF16,
-  kBF16,
-  kF32,
-  kF64,
-  kI8,
-  kI16,
-  kI32,
-  kI64,
-  kU8,
-  kU16,
-  kU32,
-  kU64,
-  kBool,
-  kC64,
-  kC128
-};
 
 const char* dtype_name(DType dtype);
 size_t dtype_size(DType dtype);
