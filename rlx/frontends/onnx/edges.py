@@ -9,14 +9,13 @@ then. The nodes of such arithmetic then hang on no output, and are not in the gr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlx.base.dim_atoms import Atom, Call, Symbol
 from rlx.errors import UnsupportedError
+from rlx.frontends.common.values import size_value
 from rlx.ir.graph import Graph, topological
 from rlx.ir.interpreter import evaluate
 from rlx.ir.op import Op
@@ -24,11 +23,10 @@ from rlx.ir.replay import replay
 from rlx.ir.value import Value
 from rlx.ops.control.control import Control, WhileLoop
 from rlx.ops.movement.constant import Constant
-from rlx.ops.pointwise.binary import Maximum, Minimum
 from rlx.ops.sugar import concat
-from rlx.types import Dim, DType, Shape, SymDim, TensorType, dtype, i64
+from rlx.types import DType, Shape, SymDim, TensorType, dtype, i64
 
-__all__ = ["STEP", "Edge", "Evaluator", "is_symbolic", "size_value"]
+__all__ = ["STEP", "Edge", "Evaluator", "is_symbolic"]
 
 Array = np.ndarray[Any, Any]
 
@@ -103,38 +101,6 @@ def _materialised(a: Array | None) -> Value:
         return Constant(a).out
     parts = [size_value(d).reshape([1]) for d in a.flat]
     return concat(parts).reshape(a.shape)
-
-
-def size_value(d: Dim) -> Value:
-    """A dim as an i64: a symbol is the sum of so many ones."""
-    one = Constant(np.asarray(1, np.int64)).out
-    if isinstance(d, int):
-        return one * d
-    sizes = {s: one.expand([SymDim({(s,): 1})]).sum() for s in sorted(d.leaves())}
-    return _computed(d, one, sizes)
-
-
-def _computed(d: Dim, one: Value, sizes: Mapping[Symbol, Value]) -> Value:
-    """A dim of symbols whose sizes are values."""
-    if isinstance(d, int):
-        return one * d
-    total: Value | None = None
-    for atoms, factor in d.terms:
-        term = one * factor
-        for a in atoms:
-            term = term * (sizes[a] if isinstance(a, Symbol) else _called(a, one, sizes))
-        total = term if total is None else total + term
-    assert total is not None, "a symbolic dim has a term"
-    return total
-
-
-def _called(atom: Atom, one: Value, sizes: Mapping[Symbol, Value]) -> Value:
-    assert isinstance(atom, Call), "an atom is a symbol or a call"
-    args = [_computed(a, one, sizes) for a in atom.args]
-    if atom.kind == "//":
-        return args[0] // args[1]
-    pick = Minimum if atom.kind == "min" else Maximum
-    return reduce(lambda a, b: pick(a, b).out, args)
 
 
 class Evaluator:

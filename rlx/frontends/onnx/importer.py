@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
@@ -11,17 +10,17 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto, ValueInfoProto
 
-from rlx.base.dim_text import parse_dim
 from rlx.base.dims import Dim, SymDim, as_size, bind_dim
 from rlx.errors import (
     DTypeError,
     ModelError,
-    NameError,
     RlxError,
     ShapeError,
     UnsupportedError,
     did_you_mean,
 )
+from rlx.frontends.common.leaves import drop_unused_params
+from rlx.frontends.common.names import check_known, dim_named
 from rlx.frontends.onnx import checks
 from rlx.frontends.onnx.baked import size_advice
 from rlx.frontends.onnx.edges import Edge, Evaluator
@@ -42,7 +41,7 @@ from rlx.frontends.onnx.scopes import (
 from rlx.frontends.onnx.tensors import array_of, dtype_of, tensor_type
 from rlx.ir.attrs import literal
 from rlx.ir.graph import Graph
-from rlx.ir.location import caller, located
+from rlx.ir.location import located
 from rlx.ir.value import Value
 from rlx.types import TensorType
 
@@ -90,7 +89,7 @@ class Importer:
             outputs[v.name] = self._output(v, inner)
         with located((self.source.name, 1)):
             self.graph.set_outputs(outputs)
-        self._drop_unused()
+        drop_unused_params(self.graph)
         return self.graph
 
     # -- leaves ----------------------------------------------------------------------------
@@ -100,11 +99,11 @@ class Importer:
     ) -> dict[str, Edge]:
         weights = {t.name for t in proto.initializer}
         declared = [v for v in proto.input if v.name not in weights]
-        _known("input", constants, {v.name for v in declared})
+        check_known("input", constants, {v.name for v in declared})
         symbols: dict[str, Dim] = {}
         types = {v.name: _type_of(v, symbols) for v in declared}
         names = {s for d in symbols.values() if isinstance(d, SymDim) for s in d.symbols}
-        _known("dim", dims, names)
+        check_known("dim", dims, names)
         sizes = {name: as_size(name, size) for name, size in dims.items()}
         found: dict[str, Edge] = {}
         for name, t in types.items():
@@ -137,14 +136,6 @@ class Importer:
         if declared.elem_type and dtype_of(declared.elem_type, what) is not edge.dtype:
             raise ModelError(f"{what} is declared as another element type than {edge.type}")
         return edge.value
-
-    def _drop_unused(self) -> None:
-        """Initialisers that only shapes needed are no params."""
-        used = {v for op in self.graph.nodes() for v in op.present} | set(self.graph.outputs)
-        params = self.graph.params
-        self.graph.params = [p for p in params if p in used]
-        for v in (p for p in params if p not in used):
-            del self.graph.param_values[str(v.name)], self.graph._names[str(v.name)]
 
     # -- nodes -----------------------------------------------------------------------------
 
@@ -266,16 +257,6 @@ def _given(names: Sequence[str], found: Scope, what: str) -> list[Edge]:
     return edges
 
 
-def _known(what: str, given: Mapping[str, Any], known: set[str]) -> None:
-    for name in given:
-        if name not in known:
-            listed = ", ".join(map(repr, sorted(known))) or "none"
-            raise NameError(
-                f"no {what} is called {name!r}{did_you_mean(name, known)}; there are {listed}",
-                caller(),
-            )
-
-
 def _fixed(name: str, value: Any, t: TensorType) -> Array:
     """The elements that an input is fixed to, of its type; DTypeError or ShapeError if not."""
     a = literal(value, t.dtype, f"the constant {name!r}")
@@ -302,18 +283,6 @@ def _type_of(v: ValueInfoProto, symbols: dict[str, Dim]) -> TensorType:
             continue
         name = d.dim_param or f"{v.name}_{i}"
         if name not in symbols:
-            symbols[name] = _symbol(name, symbols)
+            symbols[name] = dim_named(name, symbols.values())
         shape.append(symbols[name])
     return TensorType.of(shape, dtype_of(declared.elem_type, what))
-
-
-def _symbol(name: str, taken: Mapping[str, Dim]) -> Dim:
-    """A dim of that name, or of the nearest name that is one."""
-    try:
-        return parse_dim(name)
-    except NameError:
-        word = re.sub(r"\W", "_", name)
-        word = word if re.match(r"[A-Za-z_]", word) else f"_{word}"
-        while SymDim.symbol(word) in taken.values():
-            word += "_"
-        return SymDim.symbol(word)

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from onnx import AttributeProto, FunctionProto, NodeProto, OperatorSetIdProto
 from onnx.defs import onnx_opset_version
 
-from rlx.errors import ModelError, UnsupportedError
+from rlx.errors import ModelError
+from rlx.frontends.common.missing import MissingOps
 from rlx.frontends.onnx.checks import schema_of
 from rlx.frontends.onnx.functions import has_function, static_function
 from rlx.frontends.onnx.node import domain_of, full_name
@@ -63,14 +64,9 @@ class Survey:
         """The number of nodes, with functions expanded. UnsupportedError that lists every missing
         op type with the number of its nodes, those in functions counting where these are used;
         ModelError for functions and bodies that are nested or expanded without end."""
-        found: Counter[str] = Counter()
-        count = self._visit(nodes, opsets, found)
-        if found:
-            listed = ", ".join(f"{name} x {n}" for name, n in found.most_common())
-            raise UnsupportedError(
-                f"these op types of the model are not there yet: {listed}; docs/onnx.md lists those"
-                " that are"
-            )
+        missing = MissingOps("op types of the model", "docs/onnx.md lists those that are")
+        count = self._visit(nodes, opsets, missing.counts)
+        missing.refuse()
         return count
 
     def _visit(

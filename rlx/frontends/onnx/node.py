@@ -12,9 +12,8 @@ from rlx.base.dims import SymDim
 from rlx.errors import ModelError, UnsupportedError
 from rlx.frontends.onnx.edges import STEP, Edge, is_symbolic
 from rlx.ir.value import Value
-from rlx.ops.movement.constant import Constant
 from rlx.ops.movement.movement import axis_of
-from rlx.types import Dim, DType
+from rlx.types import Dim
 
 if TYPE_CHECKING:
     from rlx.frontends.onnx.importer import Importer
@@ -26,11 +25,8 @@ __all__ = [
     "Row",
     "Rows",
     "VariesError",
-    "constant",
     "domain_of",
-    "full",
     "full_name",
-    "scalar",
     "title",
 ]
 
@@ -231,18 +227,3 @@ class Node:
     def axis(self, default: int, rank: int | None = None, name: str = "axis") -> int:
         """An axis, counted from the front; of the first input unless ``rank`` is given."""
         return axis_of(self.attr(name, default), self[0].rank if rank is None else rank, name)
-
-
-def constant(a: Any, like: DType | None = None) -> Value:
-    """A literal, of a type of ours."""
-    return Constant(np.asarray(a, like.numpy if like else None)).out
-
-
-def scalar(number: float, like: Value) -> Value:
-    """A number as a rank-0 constant of a value's element type."""
-    return constant(number, like.dtype)
-
-
-def full(shape: Sequence[Dim], number: float, like: DType) -> Value:
-    """A tensor of one number."""
-    return constant(number, like).expand(list(shape))

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx.frontends.onnx.edges import size_value
-from rlx.frontends.onnx.node import Node, Result, Rows, constant
+from rlx.frontends.common.values import constant, size_value
+from rlx.frontends.onnx.node import Node, Result, Rows
 from rlx.ir.value import Value
 from rlx.ops.movement.constant import Iota
 from rlx.ops.movement.slicing import Concat

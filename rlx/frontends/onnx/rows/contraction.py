@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rlx.frontends.onnx.node import Node, Rows, scalar
+from rlx.frontends.common.values import scalar
+from rlx.frontends.onnx.node import Node, Rows
 from rlx.ir.value import Value
 from rlx.ops.linalg.solve import Det
 from rlx.ops.matmul.contraction import MatMul

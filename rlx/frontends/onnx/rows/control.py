@@ -10,8 +10,9 @@ import numpy as np
 from onnx import GraphProto
 
 from rlx.errors import UnsupportedError
+from rlx.frontends.common.values import constant
 from rlx.frontends.onnx.edges import Edge
-from rlx.frontends.onnx.node import Node, Result, Rows, VariesError, constant
+from rlx.frontends.onnx.node import Node, Result, Rows, VariesError
 from rlx.frontends.onnx.rows.movement import pick
 from rlx.ir.graph import inner_graph
 from rlx.ir.value import Value

@@ -10,7 +10,8 @@ import numpy as np
 
 from rlx.base.frozen import frozen
 from rlx.errors import ShapeError, UnsupportedError
-from rlx.frontends.onnx.node import Node, Rows, constant, scalar
+from rlx.frontends.common.values import constant, scalar
+from rlx.frontends.onnx.node import Node, Rows
 from rlx.frontends.onnx.rows.movement import pick
 from rlx.ir.value import Value
 from rlx.ops.conv.resize import CUBIC, interpolated

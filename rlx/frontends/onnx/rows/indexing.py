@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rlx.errors import ShapeError, UnsupportedError
-from rlx.frontends.onnx.edges import size_value
-from rlx.frontends.onnx.node import Node, Row, Rows, constant
+from rlx.frontends.common.values import constant, size_value
+from rlx.frontends.onnx.node import Node, Row, Rows
 from rlx.frontends.onnx.rows.suppression import suppression
 from rlx.ir.value import Value
 from rlx.ops.indexing.along import put_along_axis, scatter_nd

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlx.errors import ModelError, ShapeError, UnsupportedError
-from rlx.frontends.onnx.node import Node, Result, Rows, constant
+from rlx.frontends.common.values import constant
+from rlx.frontends.onnx.node import Node, Result, Rows
 from rlx.ir.value import Value
 from rlx.ops.indexing.gather import Gather
 from rlx.ops.movement.movement import Expand, Reshape, Transpose, axis_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from rlx.errors import UnsupportedError
-from rlx.frontends.onnx.node import Node, Result, Rows, full, scalar
+from rlx.frontends.common.values import full, scalar
+from rlx.frontends.onnx.node import Node, Result, Rows
 from rlx.frontends.onnx.rows.reduction import log_sum_exp
 from rlx.ir.value import Value
 from rlx.ops.nn.normalization import LayerNorm, RmsNorm, Softmax

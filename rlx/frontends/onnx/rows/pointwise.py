@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import UnsupportedError
-from rlx.frontends.onnx.node import Node, Row, Rows, constant, scalar
+from rlx.frontends.common.values import constant, scalar
+from rlx.frontends.onnx.node import Node, Row, Rows
 from rlx.frontends.onnx.tensors import dtype_of
 from rlx.ir.op import Op
 from rlx.ir.value import Value

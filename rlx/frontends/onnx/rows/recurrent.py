@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlx.errors import UnsupportedError
-from rlx.frontends.onnx.node import Node, Result, Rows, constant, full
+from rlx.frontends.common.values import constant, full
+from rlx.frontends.onnx.node import Node, Result, Rows
 from rlx.ir.op import Op
 from rlx.ir.value import Value
 from rlx.ops.control.builders import scan

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rlx.frontends.onnx.node import Node, Row, Rows, full, scalar
+from rlx.frontends.common.values import full, scalar
+from rlx.frontends.onnx.node import Node, Row, Rows
 from rlx.ir.op import Op
 from rlx.ir.value import Value
 from rlx.ops.movement.movement import axis_of

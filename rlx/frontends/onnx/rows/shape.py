@@ -8,8 +8,9 @@ import numpy as np
 
 from rlx.base.dims import ceil_div
 from rlx.errors import ModelError, ShapeError, UnsupportedError
-from rlx.frontends.onnx.edges import is_symbolic, size_value
-from rlx.frontends.onnx.node import Node, Result, Rows, constant
+from rlx.frontends.common.values import constant, size_value
+from rlx.frontends.onnx.edges import is_symbolic
+from rlx.frontends.onnx.node import Node, Result, Rows
 from rlx.frontends.onnx.tensors import dtype_of
 from rlx.ir.value import Value
 from rlx.ops.movement.constant import Iota

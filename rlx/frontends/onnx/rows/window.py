@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from rlx.base.dims import ceil_div, maximum, minimum
 from rlx.base.frozen import frozen
 from rlx.errors import UnsupportedError
-from rlx.frontends.onnx.node import Node, Result, Rows, constant, scalar
+from rlx.frontends.common.values import constant, scalar
+from rlx.frontends.onnx.node import Node, Result, Rows
 from rlx.frontends.onnx.rows.quantization import rounded
 from rlx.ir.value import Value
 from rlx.ops.conv.conv import Conv, ConvTranspose

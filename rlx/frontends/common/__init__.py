@@ -1,0 +1,7 @@
+"""What the front ends share.
+
+missing.py   all ops that are not there, at once
+names.py     names of a model as names of ours
+leaves.py    params that nothing reads
+values.py    literals, and dims as values
+"""

@@ -1,0 +1,41 @@
+"""Names of a model as names of ours, and names that a caller gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+from rlx.base.dim_text import parse_dim
+from rlx.base.dims import Dim, SymDim
+from rlx.errors import NameError, did_you_mean
+from rlx.ir.location import caller
+
+__all__ = ["check_known", "dim_named", "word"]
+
+
+def word(name: str) -> str:
+    """The identifier that is nearest to a name."""
+    found = re.sub(r"\W", "_", name)
+    return found if re.match(r"[A-Za-z_]", found) else f"_{found}"
+
+
+def dim_named(name: str, taken: Collection[Dim]) -> Dim:
+    """A dim of that name, or of the nearest name that is one and that no dim has yet."""
+    try:
+        return parse_dim(name)
+    except NameError:
+        nearest = word(name)
+        while SymDim.symbol(nearest) in taken:
+            nearest += "_"
+        return SymDim.symbol(nearest)
+
+
+def check_known(what: str, given: Iterable[str], known: Collection[str]) -> None:
+    """NameError for a name that a caller gives and the model lacks."""
+    for name in given:
+        if name not in known:
+            listed = ", ".join(map(repr, sorted(known))) or "none"
+            raise NameError(
+                f"no {what} is called {name!r}{did_you_mean(name, known)}; there are {listed}",
+                caller(),
+            )
