@@ -25,8 +25,7 @@ NAMES = {
     name: module
     for module, names in {
         "rlx.autodiff": (
-            "grad", "hessian", "hvp", "jacfwd", "jacrev", "jvp", "stop_gradient", "value_and_grad",
-            "vjp", "vmap",
+            "hessian", "hvp", "jacfwd", "jacrev", "jvp", "stop_gradient", "vjp",
         ),
         "rlx.base.clock": ("Tick", "time_ns"),
         "rlx.compiler.aot": ("compile_artifact",),
@@ -36,6 +35,7 @@ NAMES = {
         "rlx.custom": ("custom_fn", "custom_op"),
         "rlx.errors": ("RlxError",),
         "rlx.frontends.onnx": ("from_onnx",),
+        "rlx.functions": ("grad", "jit", "value_and_grad", "vmap"),
         "rlx.ir.dim": ("Dim",),
         "rlx.ir.graph": ("Graph",),
         "rlx.inspect": (

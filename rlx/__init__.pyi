@@ -19,7 +19,6 @@ from rlx import random as random
 from rlx import sparse as sparse
 from rlx import splat as splat
 from rlx import training as training
-from rlx.autodiff import grad as grad
 from rlx.autodiff import hessian as hessian
 from rlx.autodiff import hvp as hvp
 from rlx.autodiff import jacfwd as jacfwd
@@ -27,9 +26,7 @@ from rlx.autodiff import jacrev as jacrev
 from rlx.autodiff import jvp as jvp
 from rlx.autodiff import stop_gradient as stop_gradient
 from rlx.autodiff import value_and_grad as _value_and_grad
-from rlx.autodiff import value_and_grad as value_and_grad
 from rlx.autodiff import vjp as vjp
-from rlx.autodiff import vmap as vmap
 from rlx.base.clock import Tick as Tick
 from rlx.base.clock import time_ns as time_ns
 from rlx.codegen.program import Step as _Step
@@ -88,6 +85,10 @@ from rlx.errors import GraphError as _GraphError
 from rlx.errors import RlxError as RlxError
 from rlx.errors import RlxError as _RlxError
 from rlx.frontends.onnx import from_onnx as from_onnx
+from rlx.functions import grad as grad
+from rlx.functions import jit as jit
+from rlx.functions import value_and_grad as value_and_grad
+from rlx.functions import vmap as vmap
 from rlx.inspect import NodeOrigin as NodeOrigin
 from rlx.inspect import PipelineInspect as PipelineInspect
 from rlx.inspect import inspect_graph as inspect_graph
@@ -300,6 +301,7 @@ __all__ = [
     "interpret",
     "jacfwd",
     "jacrev",
+    "jit",
     "jvp",
     "load",
     "operand",

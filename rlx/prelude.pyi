@@ -146,6 +146,7 @@ from rlx import irfft as irfft
 from rlx import is_available as is_available
 from rlx import jacfwd as jacfwd
 from rlx import jacrev as jacrev
+from rlx import jit as jit
 from rlx import jvp as jvp
 from rlx import legalize_for_backend as legalize_for_backend
 from rlx import legalize_graph_for_device as legalize_graph_for_device
@@ -335,6 +336,7 @@ __all__ = [
     "is_available",
     "jacfwd",
     "jacrev",
+    "jit",
     "jvp",
     "legalize_for_backend",
     "legalize_graph_for_device",

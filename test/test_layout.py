@@ -33,7 +33,7 @@ LAYERS = {
         "errors", "base", "_mlir", "knobs", "tracing", "types", "ir", "schedule", "quant", "ops",
         "optim", "random", "linalg", "custom", "sparse", "splat", "text", "precision", "autodiff",
         "dialects", "codegen", "kernels", "targets", "lowering", "runtime", "compiler", "inspect",
-        "view", "compat", "bench", "opt", "driver", "roofline", "models", "frontends",
+        "view", "compat", "bench", "opt", "driver", "roofline", "functions", "models", "frontends",
         "training", "prelude", "tools",
     ),
     "rlx.kernels": (
@@ -307,6 +307,8 @@ def undocumented(module: str) -> Iterator[str]:
         if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
             continue
         if public is not None and node.name not in public:
+            continue
+        if any(ast.unparse(d) == "overload" for d in node.decorator_list):
             continue
         if ast.get_docstring(node) is None:
             yield f"{module}.{node.name}"

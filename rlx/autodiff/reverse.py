@@ -17,7 +17,7 @@ from rlx.ops.movement.constant import Constant
 from rlx.ops.movement.movement import Expand
 from rlx.ops.rules import carries_derivative
 
-__all__ = ["grad", "grad_with_loss", "gradients", "value_and_grad", "vjp"]
+__all__ = ["grad", "grad_with_loss", "gradients", "value_and_grad", "value_and_gradients", "vjp"]
 
 
 @located
@@ -25,6 +25,15 @@ def gradients(y: Value, wrt: Sequence[Value]) -> list[Value]:
     """The gradients of ``y``, one float, by values that it is computed from: more values of the
     same graph, each of the type of what it is by. Zeros where ``y`` does not depend on one."""
     return _gradients(y, wrt, "gradients")[1]
+
+
+def value_and_gradients(
+    y: Value, wrt: Sequence[Value], others: Sequence[Value] = ()
+) -> tuple[Value, list[Value], list[Value]]:
+    """``y``, its gradients as ``gradients`` gives them, and ``others``, all computed together."""
+    one = _seed(y, wrt, "value_and_grad")
+    outputs, found = _pulled_back([y, *others], wrt, [one, *[None] * len(others)], "value_and_grad")
+    return outputs[0], found, outputs[1:]
 
 
 @located
@@ -90,6 +99,12 @@ def _with_gradients(
 
 def _gradients(y: Value, wrt: Sequence[Value], what: str) -> tuple[Value, list[Value]]:
     """The value, as it is computed for the gradients, and these."""
+    (value,), found = _pulled_back([y], wrt, [_seed(y, wrt, what)], what)
+    return value, found
+
+
+def _seed(y: Value, wrt: Sequence[Value], what: str) -> Value:
+    """The cotangent of a value that has gradients; an error for one that can have none."""
     where = y.op.location if y.op is not None else None
     if y.type.size != 1:
         raise ShapeError(
@@ -106,9 +121,7 @@ def _gradients(y: Value, wrt: Sequence[Value], what: str) -> tuple[Value, list[V
                 f"{what}: {w!r} is complex, so that the gradient is a matter of convention; vjp"
                 " has JAX's"
             )
-    one = Expand.build(Constant(np.ones((), y.dtype.numpy)).out, y.shape)
-    (value,), found = _pulled_back([y], wrt, [one], what)
-    return value, found
+    return Expand.build(Constant(np.ones((), y.dtype.numpy)).out, y.shape)
 
 
 def _pulled_back(

@@ -234,10 +234,10 @@ AREAS: dict[str, dict[str, Name]] = {
         "stft": Name("rlx.ops.fft.spectral:stft", "PyTorch's conventions"),
     },
     "Derivatives": {
-        "grad": Name("rlx.autodiff:grad", "of one float: there is no input `d_output`"),
+        "grad": Name("rlx.functions:grad", "of one float: there is no input `d_output`"),
         "grad_with_loss": Name("rlx.autodiff:value_and_grad", "no input `d_output`"),
         **_same("rlx.autodiff", "jvp", "hvp"),
-        "vmap": Name("rlx.autodiff:vmap", "`in_axes` names what is batched, at any axis"),
+        "vmap": Name("rlx.functions:vmap", "`in_axes` names what is batched, at any axis"),
         "jacfwd": Name("rlx.autodiff:jacfwd", "a graph too; elements at `[*out, *wrt]`"),
     },
     "Training": {

@@ -13,7 +13,7 @@ from rlx.ir.builders import located
 from rlx.ir.location import caller
 from rlx.types import DTYPES
 
-__all__ = ["as_array", "fixed", "typed_array"]
+__all__ = ["array_of", "as_array", "fixed", "typed_array"]
 
 Array = np.ndarray[Any, Any]
 
@@ -65,6 +65,17 @@ def typed_array(value: Any, name: str, dt: str, what: str) -> Array:
             )
         return a
     return located(from_numbers)(value, expected, f"{what} {name!r}")
+
+
+def array_of(value: Any, name: str) -> Array:
+    """An array of any library as one of NumPy's, of its own type; DTypeError, which calls it
+    ``name``, for what NumPy cannot read."""
+    if not isinstance(value, np.ndarray):
+        value = _read(value, name, "an array", "argument")
+    if not isinstance(value, np.ndarray | np.generic):
+        kind = type(value).__name__
+        raise DTypeError(f"argument {name!r} is a {kind}, which holds no elements; give an array")
+    return np.asarray(value)
 
 
 def _read(value: Any, name: str, dt: str, what: str) -> Any:

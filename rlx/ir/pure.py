@@ -58,15 +58,17 @@ class Pure(Fixed):
 
     def __bool__(self) -> bool:
         raise GraphError(
-            "a Value has no truth value while the graph is built; choose by where(condition, x, y),"
-            " join comparisons by & and |, as in (a < b) & (b < c), and ask by `is` whether two"
-            " names are one Value",
+            "a Value has no truth value while the graph is built; choose by where(condition, x, y)"
+            " or rlx.cond, join comparisons by & and |, as in (a < b) & (b < c), and ask by `is`"
+            " whether two names are one Value",
             caller(),
         )
 
     def _no_elements(self, *_: Any, **__: Any) -> Any:
         raise GraphError(
-            f"a Value has no elements yet ({self!r}); run the graph, or write ops on it", caller()
+            f"a Value has no elements yet ({self!r}); run the graph, or write ops on it; a number"
+            " that a traced function needs while it is traced is a Python number, which is static",
+            caller(),
         )
 
     __float__ = __int__ = __index__ = __complex__ = __trunc__ = __array__ = _no_elements

@@ -59,7 +59,7 @@ _COMPILE = "Session().compile(graph), of an rlx.Graph"
 _CONSTANT = "g.constant(value) of an rlx.Graph, or a NumPy array"
 
 FUNCTIONS: dict[str, str] = {
-    "compile": _COMPILE, "jit": _COMPILE, "make_graph": "Graph(name)",
+    "compile": _COMPILE, "make_graph": "Graph(name)",
     "Tensor": 'Graph().input("x", shape)', "tensor": _CONSTANT, "array": _CONSTANT,
     "asarray": _CONSTANT, **{d.long_name: name for name, d in DTYPES.items() if d.kind != "bool"},
     "manual_seed": "random.key_data(seed)", "no_grad": "stop_gradient(x)",

@@ -178,7 +178,7 @@ REFUSED: list[tuple[Any, type[RlxError], str]] = [
     (lambda: rlx.vmap(pair(), {"x": "a"}, 2), GraphError, "an axis is an int"),  # type: ignore
     (lambda: rlx.vmap(pair(), {}, 2), GraphError, "names nothing that differs"),
     (lambda: rlx.vmap(pair(), 0, 2), GraphError, "in_axes is a int"),  # type: ignore
-    (lambda: rlx.vmap("g", "x", 2), GraphError, "takes a Graph, found a str"),  # type: ignore
+    (lambda: rlx.vmap("g", "x", 2), GraphError, "a Graph or a function, found a str"),  # type: ignore
     (lambda: rlx.vmap(pair(), "x", 2, [0]), GraphError, "1 axes for 2 outputs"),
     (lambda: rlx.vmap(pair(), "x", 2, 2), ShapeError, "out_axes of output 1: axis 2"),
     (lambda: rlx.vmap(pair(), "x", 2, 2.0), GraphError, "out_axes is 2.0"),  # type: ignore

@@ -58,7 +58,7 @@ SPELLINGS = [
     Bad(UnknownOpError, "no op or attribute 'frobnicate'$", lambda x: x.frobnicate()),
     Bad(GraphError, "'dim'; did you mean 'axi?es'|'dim'; did you mean 'axis'", lambda x: x.sum(dim=1)),
     Bad(GraphError, "'dim'; did you mean 'axis'", lambda x: x.softmax(dim=-1)),
-    Bad(GraphError, "grad: 'graph' is|grad: missing", lambda x: rlx.grad(lambda v: v**2)),
+    Bad(GraphError, "takes a Graph or a function, found a Value", lambda x: rlx.grad(x, "x")),  # pyright: ignore
     Bad(ShapeError, "the dim n has no size yet; bind it", lambda x: symbolic().shape[0] > 1),
     Bad(ShapeError, "the dim n has no size yet; bind it", lambda x: int(symbolic().shape[0])),
     Bad(ShapeError, "the dim n has no size yet; bind it", lambda x: np.zeros(symbolic().shape)),
@@ -139,7 +139,7 @@ def test_every_call_that_is_suggested_can_be_made() -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("jit", "write rlx.Session"), ("compile", "write rlx.Session"), ("Grpah", "mean 'Graph'"),
+        ("compile", "write rlx.Session"), ("Grpah", "mean 'Graph'"),
         ("relu", "ops are methods .* x.relu"), ("zeros", "ops are methods"), ("float32", "rlx.f32"),
         ("view", "on a Value x, write x.reshape"), ("tensor", "write g.constant"),
     ],

@@ -1,0 +1,223 @@
+"""Trees of arrays: what a function takes and gives, as its structure and its arrays in a row.
+
+A dict, list, tuple, named tuple or dataclass holds others. A leaf is an array: whatever has
+``shape`` and ``dtype``. The rest is static: it belongs to the structure, and is compared by value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
+from typing import Any
+
+from rlx.errors import GraphError, shown
+
+__all__ = ["ARRAY", "Branch", "Leaf", "Static", "Tree", "flatten", "is_array", "rebuild"]
+
+MAX_DEPTH = 200
+
+
+def is_array(x: Any) -> bool:
+    """Whether it is a leaf: an array of any library, a Value, or what stands for one."""
+    return hasattr(x, "shape") and hasattr(x, "dtype") and not isinstance(x, type)
+
+
+class Leaf:
+    """The place of an array. There is one object of the class."""
+
+    __slots__ = ()
+    count = 1
+
+    def take(self, x: Any, into: list[Any]) -> bool:
+        """Put what is here into a list; whether ``x`` may be such a tree."""
+        into.append(x)
+        return True
+
+    def paths(self, path: str) -> Iterator[str]:
+        """The names of the leaves, from that of this place."""
+        yield path
+
+
+ARRAY = Leaf()
+
+
+class Static:
+    """What is no array. Equal are values of one type that are equal and, if they are numbers, of
+    one sign: ``1``, ``1.0`` and ``True`` differ, as do ``0.0`` and ``-0.0``."""
+
+    __slots__ = ("key", "value")
+    count = 0
+
+    def __init__(self, value: Any) -> None:
+        self.value, self.key = value, _key(value)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Static and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def take(self, x: Any, into: list[Any]) -> bool:
+        """Whether ``x`` is this value."""
+        return x is self.value or (type(x) is type(self.value) and _key(x) == self.key)
+
+    def paths(self, path: str) -> Iterator[str]:
+        """None."""
+        return iter(())
+
+
+def _key(value: Any) -> tuple[Any, ...]:
+    kind = type(value)
+    if kind is float:
+        return (kind, value.hex())
+    if kind is complex:
+        return (kind, value.real.hex(), value.imag.hex())
+    if kind is tuple:
+        return (kind, *map(_key, value))
+    return (kind, value)
+
+
+class Branch:
+    """A dict, list, tuple, named tuple or dataclass with the trees in it, by names: keys, positions
+    or fields."""
+
+    __slots__ = ("_get", "_hash", "children", "count", "kind", "names")
+
+    def __init__(self, kind: type, names: tuple[Any, ...], children: tuple[Tree, ...]) -> None:
+        self.kind, self.names, self.children = kind, names, children
+        self.count = sum(c.count for c in children)
+        self._hash = hash((kind, names, children))
+        arrays = kind is dict and len(names) > 1 and all(c is ARRAY for c in children)
+        self._get = itemgetter(*names) if arrays else None
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            type(other) is Branch
+            and self._hash == other._hash
+            and self.kind is other.kind
+            and self.names == other.names
+            and self.children == other.children
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def take(self, x: Any, into: list[Any]) -> bool:
+        """Put the arrays of ``x`` into a list; whether ``x`` has this structure. Whether leaves are
+        arrays is not asked."""
+        kind = self.kind
+        if type(x) is not kind:
+            return False
+        if kind is dict:
+            if len(x) != len(self.names):
+                return False
+            if self._get is not None:
+                into += self._get(x)
+                return True
+            parts = [x[name] for name in self.names]
+        elif issubclass(kind, (tuple, list)):
+            parts = x
+            if len(parts) != len(self.names):
+                return False
+        else:
+            parts = [getattr(x, name) for name in self.names]
+        for child, part in zip(self.children, parts, strict=True):
+            if child is ARRAY:
+                into.append(part)
+            elif not child.take(part, into):
+                return False
+        return True
+
+    def paths(self, path: str) -> Iterator[str]:
+        """The names of the leaves: ``params.w``, ``params.0``."""
+        for name, child in zip(self.names, self.children, strict=True):
+            yield from child.paths(f"{path}.{name}" if path else str(name))
+
+
+Tree = Leaf | Static | Branch
+
+
+def flatten(
+    x: Any, leaves: list[Any], where: str = "", *, sort: bool = True, depth: int = 0
+) -> Tree:
+    """The structure of ``x``, whose arrays are put into ``leaves``. Keys of dicts are sorted, or in
+    their own order unless ``sort``. ``where`` names ``x`` in errors: GraphError for what is neither
+    an array nor compared by value."""
+    if is_array(x):
+        leaves.append(x)
+        return ARRAY
+    names = _names(x, sort)
+    if names is None:
+        return _static(x, where)
+    if depth == MAX_DEPTH:
+        raise GraphError(f"{where or 'it'} is nested more than {MAX_DEPTH} deep")
+    kind = type(x)
+    get: Callable[[Any], Any] = (
+        x.__getitem__ if isinstance(x, dict | tuple | list) else lambda name: getattr(x, name)
+    )
+    at = range(len(x)) if isinstance(x, tuple | list) else names
+    children = tuple(
+        flatten(get(i), leaves, f"{where}.{name}" if where else str(name), sort=sort,
+                depth=depth + 1)
+        for i, name in zip(at, names, strict=True)
+    )  # fmt: skip
+    return Branch(kind, tuple(names), children)
+
+
+def _names(x: Any, sort: bool) -> Sequence[Any] | None:
+    """The names of what a branch holds; None for what is none."""
+    kind = type(x)
+    if kind is dict:
+        return _sorted(x) if sort else list(x)
+    if isinstance(x, tuple) and hasattr(kind, "_fields"):
+        return kind._fields  # pyright: ignore[reportAttributeAccessIssue]
+    if kind is tuple or kind is list:
+        return range(len(x))
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        return [f.name for f in dataclasses.fields(x) if f.init]
+    return None
+
+
+def _sorted(x: dict[Any, Any]) -> list[Any]:
+    try:
+        return sorted(x, key=lambda k: (type(k).__name__, k))
+    except TypeError:
+        listed = ", ".join(sorted({type(k).__name__ for k in x}))
+        raise GraphError(
+            f"keys of dicts are put in order, which those of type {listed} have not; take strings"
+        ) from None
+
+
+def _static(x: Any, where: str) -> Static:
+    try:
+        found = Static(x)
+        hash(found)
+        return found
+    except TypeError:
+        what = f"{where} is {shown(x)}" if where else shown(x)
+        raise GraphError(
+            f"{what}, which is neither an array, nor a dict, list, tuple or dataclass of them, nor"
+            " has a hash by which it could be known again as static; give an array, or a value that"
+            " has one"
+        ) from None
+
+
+def rebuild(tree: Tree, values: Iterator[Any]) -> Any:
+    """What has this structure, with the next of ``values`` in each place of an array."""
+    if isinstance(tree, Leaf):
+        return next(values)
+    if isinstance(tree, Static):
+        return tree.value
+    parts = [rebuild(c, values) for c in tree.children]
+    kind: Any = tree.kind
+    if kind is tuple:
+        return tuple(parts)
+    if kind is list:
+        return parts
+    if issubclass(kind, tuple):
+        return kind(*parts)
+    named = dict(zip(tree.names, parts, strict=True))
+    return named if kind is dict else kind(**named)
