@@ -1,4 +1,4 @@
-"""What this machine reaches at most, measured by kernels of RLX's own builder.
+"""Rooflines: the peaks of this machine, measured by kernels of RLX's own builder.
 
 Arithmetic: every thread runs fused multiply-adds on f32 vectors in registers, in as many
 independent chains as the register file holds, which hides their latency. Memory: all threads read

@@ -1,5 +1,5 @@
-"""What the transforms of graphs share: a graph copied, to be added to, and what a derivative is
-taken by."""
+"""Shared parts of the graph transforms: a copy of a graph to add to, and the leaves that
+a derivative is taken by."""
 
 from __future__ import annotations
 

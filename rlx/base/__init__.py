@@ -1,1 +1,1 @@
-"""What everything else stands on: clocks, digests, frozen classes, symbolic dims, threads."""
+"""Foundations of all other packages: clocks, digests, frozen classes, symbolic dims, threads."""

@@ -1,4 +1,4 @@
-"""What the polynomials of dims are over: symbols, and quotients, minima and maxima of dims."""
+"""Atoms of dim polynomials: symbols, and quotients, remainders, minima and maxima of dims."""
 
 from __future__ import annotations
 

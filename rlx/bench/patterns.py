@@ -1,4 +1,4 @@
-"""What is timed: small graphs with the arrays that they run on."""
+"""Benchmark patterns: small graphs with the arrays that they run on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reductions start from, and how they take one more element."""
+"""Reduction monoids: the identity, and the step that combines one more element."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel family is: an emitter of kernels, each named by a config.
+"""Kernel families: emitters of kernels, each kernel named by a config.
 
 A config is a frozen dataclass that holds what the emitted code depends on (element types, the
 pointwise program, tile variants) and nothing else: sizes and strides are run-time arguments, so

@@ -1,4 +1,4 @@
-"""What of the original there is not, with the reason; and where its examples behave otherwise."""
+"""Names of the original that are declined, with reasons; and differences of its examples."""
 
 from __future__ import annotations
 

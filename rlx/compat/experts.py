@@ -1,4 +1,4 @@
-"""Which experts the rows of a mixture of experts went to: outputs of a graph, and their counts."""
+"""Usage of a mixture's experts: the chosen experts as outputs of a graph, and their counts."""
 
 from __future__ import annotations
 

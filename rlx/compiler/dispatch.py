@@ -1,5 +1,5 @@
-"""Which way each op of a graph goes on a target, and what it refuses, also of graphs that it does
-not compile as they are."""
+"""Dispatch reports: which kernel runs each op of a graph on a target, and which ops it refuses,
+also of graphs that it does not compile as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the original's module of devices has: their names, what is here, and streams of runs."""
+"""The original's module of devices: their names, which are here, and streams of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a graph asks for and gives, as values for programs: before a compile, and after it."""
+"""Reflection: the inputs, params and outputs of a graph as values for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with the arguments of a call that Python itself has refused.
+"""Messages for calls whose arguments Python itself has refused.
 
 A function says by its annotations what it takes. They are not looked at before a call, which would
 take longer than most calls, but after one that has failed with an error that is not ours.

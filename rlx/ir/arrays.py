@@ -1,4 +1,4 @@
-"""What users give for a tensor, as an array of its type: one rule for every way of running."""
+"""Conversion of users' values to arrays of a tensor's type: one rule for every way of running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How Python numbers and arrays become Values, and how two element types meet."""
+"""Lifting of Python numbers and arrays to Values, and promotion of two element types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in the user's code a node is made, or a call goes wrong."""
+"""Locations in the user's code: where a node is made, or a call goes wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an op is. One class per op holds every fact about it; everything else is derived.
+"""The base class of ops. One class per op holds every fact about it; everything else is derived.
 
     class Tanh(Unary, name="mir.tanh"):
         '''Hyperbolic tangent of every element.'''

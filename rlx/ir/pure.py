@@ -1,4 +1,4 @@
-"""What Python and NumPy ask of objects, and parts of a graph refuse: they never change.
+"""Refusals of what would change a part of a graph: item assignment, in-place operators, ``out=``.
 
 Each refusal says how to write what was meant.
 """

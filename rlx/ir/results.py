@@ -1,4 +1,4 @@
-"""What a run returns where outputs have names."""
+"""The results of a run, by position and by name."""
 
 from __future__ import annotations
 

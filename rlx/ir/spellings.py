@@ -1,5 +1,7 @@
-"""What other libraries call a thing, and what it is here: for the messages of names that there are
-not. The tables are data alone, so that a test can check every name on their right."""
+"""Names of other libraries and their counterparts here, for the messages of unknown names.
+
+The tables are data alone, so that a test can check every name on their right.
+"""
 
 from __future__ import annotations
 

@@ -77,10 +77,10 @@ _ROWS = (
     # Those that claim nothing: one for what is inside control flow, and parts of families above.
     FamilyRow("loop", "loop.emit", frames=_CPU),
     FamilyRow("conv_layout", "conv.layout"),
-    FamilyRow("few_columns", "matmul.skinny"),
+    FamilyRow("skinny", "matmul.skinny"),
     FamilyRow("pack", "matmul.pack"),
-    FamilyRow("pack_across", "matmul.pack_strided"),
-    FamilyRow("small_product", "matmul.batched_small"),
+    FamilyRow("pack_strided", "matmul.pack_strided"),
+    FamilyRow("batched_small", "matmul.batched_small"),
     FamilyRow("gpu_attention", "attention.gpu"),
     FamilyRow("gpu_contraction", "matmul.gpu"),
     FamilyRow("gpu_reduce", "reduce.gpu"),

@@ -1,4 +1,4 @@
-"""What passes share."""
+"""Common parts of passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What RLX_IR_DUMP asks for: every compile shows its levels, on standard error or in files."""
+"""IR dumps (RLX_IR_DUMP): every compile shows its levels, on standard error or in files."""
 
 from __future__ import annotations
 

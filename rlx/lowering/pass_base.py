@@ -1,4 +1,4 @@
-"""What a pass is. Nothing here needs MLIR."""
+"""The base class of passes. Nothing here needs MLIR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a compile reports: what was fused and what was not, and which kernel runs each op."""
+"""Reports of a compile: what was fused and what was not, and which kernel runs each op."""
 
 from __future__ import annotations
 

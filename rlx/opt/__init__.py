@@ -1,5 +1,4 @@
-"""What the original's module of passes has: fusion, compiles, inspection and derivatives, by
-name."""
+"""The original's module of passes: fusion, compiles, inspection and derivatives, by name."""
 
 from __future__ import annotations
 

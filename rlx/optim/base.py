@@ -1,4 +1,4 @@
-"""What an optimiser is: a function from params, gradients and state to new params and new state.
+"""The base class of optimisers: functions from params, gradients and state to new params and state.
 
 All three are graph values, and all that an optimiser does is ordinary ops; nothing is kept outside
 the graph. The state is named tensors: ``count``, the number of updates made (i64), and for every

@@ -1,4 +1,4 @@
-"""What is done to all gradients, or all params, at once: clipping, averaging, looking for nan."""
+"""Transforms of all gradients, or all params, at once: clipping, averaging, the search for nan."""
 
 from __future__ import annotations
 

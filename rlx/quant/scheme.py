@@ -1,4 +1,4 @@
-"""What a scheme is: a row that says how numbers lie in bytes, and how they get there and back."""
+"""Quantisation schemes: the fields of a block of bytes, and how numbers are encoded and decoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a compile gives: a signature, and for every kind of CPU a schedule and its kernels.
+"""Artifacts: a signature, and for every kind of CPU a schedule and its kernels.
 
 An artifact is one file of named parts (``rlx/runtime/container.py``, docs/artifact.md). Reading and
 running one needs numpy and the native runtime, and no compiler.

@@ -1,4 +1,4 @@
-"""What is given to a call: inputs, and arrays for the outputs."""
+"""Arguments of a call: inputs, and arrays for the outputs."""
 
 from __future__ import annotations
 

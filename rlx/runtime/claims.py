@@ -1,4 +1,4 @@
-"""What a backend says that it runs, and graphs rewritten to that.
+"""The ops that a backend declares to run, and graphs rewritten to those.
 
 A backend may have a ``supported_ops``: full names of ops ("mir.matmul", "hir.linear",
 "control.cond"). A graph for it is then rewritten to those ops, each other one as far as it is

@@ -1,5 +1,5 @@
-"""What both kinds of variants of an artifact have: constants, signatures, and what launches and
-faults are of. docs/artifact.md lists the words."""
+"""Encoding of what all variants of an artifact have: constants, signatures, and the sites of
+launches and faults. docs/artifact.md lists the words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an index out of range was, and which input holds it: looked for once a run has failed."""
+"""Diagnosis of faults: the index out of range, and the input that holds it, after a failed run."""
 
 from __future__ import annotations
 

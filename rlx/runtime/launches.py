@@ -1,4 +1,4 @@
-"""What the launches of loaded schedules are for, and the events that the runtime records of them.
+"""Launches of loaded schedules: the ops that they are of, and the events recorded of them.
 
 The native runtime numbers launches through the whole process; here a number becomes a kernel, the
 ops that it computes, and the user's line.

@@ -1,1 +1,1 @@
-"""What a compile gives to a runtime: a schedule of steps over numbered memories, and its bytes."""
+"""Schedules, which a compile gives to a runtime: steps over numbered memories, and their bytes."""

@@ -1,4 +1,4 @@
-"""What a target is: features, the kernels' view of the machine, and the stages after LIR."""
+"""The base class of targets: features, the kernels' view of the machine, the stages after LIR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every part of a module's text has: types, dictionaries of attributes, places."""
+"""A cursor over a module's text: types, dictionaries of attributes, locations."""
 
 from __future__ import annotations
 

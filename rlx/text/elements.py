@@ -1,4 +1,4 @@
-"""How element types, tensor types, strings and places are spelled in the text of a graph.
+"""Spellings of element types, tensor types, strings and locations in the text of a graph.
 
 The spelling is MLIR's, so that rlx-opt reads what is written here; nothing here needs MLIR.
 """

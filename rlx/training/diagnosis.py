@@ -1,4 +1,4 @@
-"""Where nan and infinities come from: a graph run again, op by op, by the reference interpreter."""
+"""Diagnosis of nan and infinities: a graph run again, op by op, by the reference interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which line of which level came from which, by MLIR locations.
+"""Provenance: which line of a level came from which line of another, by MLIR locations.
 
 Each op that a level shows gets a number of its own, as a name around its location. Passes hand
 locations on, so an op of a later level holds the numbers of all the ops that it came from.

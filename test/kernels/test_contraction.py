@@ -17,9 +17,7 @@ from rlx.kernels.matmul import (
 )
 from rlx.kernels.matmul import (
     pack,
-)
-from rlx.kernels.matmul import (
-    pack_strided as pack_across,
+    pack_strided,
 )
 from rlx.kernels.matmul import (
     plan as contraction_plan,
@@ -315,11 +313,11 @@ def test_panels_of_a_matrix_that_lies_across(shape: tuple[int, int, int], dt: DT
     turned = guarded(np.ascontiguousarray(b.transpose(0, 2, 1))).transpose(0, 2, 1)
     config = PackAcrossConfig(dt)
     out = np.full(pack.packed_bytes(TARGET, dt, *shape[1:], shape[0]) // dt.bytes, 7, dt.numpy)
-    launch = pack_across.launch(
+    launch = pack_strided.launch(
         config, TARGET, k=shape[1], n=shape[2], column_stride=shape[1],
         batch=shape[0], source_batch=shape[1] * shape[2],
     )  # fmt: skip
-    run_launch(pack_across, config, launch, [turned, out])
+    run_launch(pack_strided, config, launch, [turned, out])
     assert (out == packed(b, dt)).all()
 
 
@@ -337,11 +335,11 @@ def test_panels_of_groups_of_a_matrix(shape: tuple[int, int, int], dt: DType, gr
     want = wide.reshape(batch, k // group, group, panels, width).transpose(0, 3, 1, 4, 2).ravel()
     across = PackAcrossConfig(dt, group=group)
     out = np.full(want.size, 7, dt.numpy)
-    launch = pack_across.launch(
+    launch = pack_strided.launch(
         across, TARGET, k=k, n=n, column_stride=k, batch=batch, source_batch=k * n
     )
     turned = guarded(np.ascontiguousarray(b.transpose(0, 2, 1)))
-    run_launch(pack_across, across, launch, [turned, out])
+    run_launch(pack_strided, across, launch, [turned, out])
     assert (out == want).all()
     for adjacent, given, strides in ((True, guarded(b), (n, 1)), (False, turned, (1, k))):
         config = PackConfig(dt, adjacent, group)

@@ -151,7 +151,7 @@ def test_parts_of_a_turned_matrix_that_fill_panels_are_packed_by_squares(
     parts = [g.param(f"w{i}", [n, 35]).transpose((1, 0)) for i, n in enumerate(columns)]
     g.set_outputs([x @ g.concat(parts, axis=1)])
     lir = inspect_pipeline(g, "cpu:x86-64-v4").lir
-    assert lir.count("call @pack_across") == turned, lir
+    assert lir.count("call @pack_strided") == turned, lir
     assert lir.count("call @pack") == len(columns)
     agrees(g)
 

@@ -1,4 +1,4 @@
-"""What the elementary functions share: number formats, polynomials, bits, error-free sums.
+"""Building blocks of the elementary functions: number formats, polynomials, bits, error-free sums.
 
 The functions take and give registers of f32 or f64 with any number of lanes. They use no branches
 but one (the reduction of huge angles), and choose between ranges by ``select``; integer arithmetic

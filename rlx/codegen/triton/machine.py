@@ -1,4 +1,4 @@
-"""What Triton makes use of on a target."""
+"""The machine as Triton's compiler is told of it."""
 
 from __future__ import annotations
 

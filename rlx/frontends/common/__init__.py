@@ -1,4 +1,4 @@
-"""What the front ends share.
+"""Common parts of the front ends.
 
 missing.py   all ops that are not there, at once
 names.py     names of a model as names of ours

@@ -1,4 +1,4 @@
-"""What a model has and RLX lacks: all of it in one error."""
+"""Missing ops of a model: all that RLX lacks, in one error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``from_onnx`` was given, as a model proto with the folder of its external data."""
+"""Sources of ONNX models: a model proto, and the folder of its external data."""
 
 from __future__ import annotations
 

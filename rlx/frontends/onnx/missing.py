@@ -1,4 +1,4 @@
-"""Which op types of a model have neither a row nor a function, all at once."""
+"""Missing op types of a model: all that have neither a row nor a function, at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attention kernel is told: its config, its sizes, and the order of its arguments.
+"""The arguments of attention kernels: config, sizes, and the order of buffers.
 
 The emitter and ``launch`` both go by the names here, so that the order of the size arguments and
 the plan of the scratch memory are each written once.

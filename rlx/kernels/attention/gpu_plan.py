@@ -1,4 +1,4 @@
-"""What an attention kernel of a GPU depends on, and how its pieces are chosen to fit a target."""
+"""Plans of GPU attention kernels: the config, and block sizes that fit a target."""
 
 from __future__ import annotations
 

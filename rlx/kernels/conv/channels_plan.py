@@ -1,4 +1,4 @@
-"""How a convolution is cut into tiles and tasks for ``channels.py``.
+"""Tiling of a convolution for ``channels.py``: tiles and tasks.
 
 A window of stride s is s elements from the next in a row, which is known when the kernel is made.
 The input are images as they lie, of which a tile leaves out the taps that fall on the padding; or

@@ -1,4 +1,4 @@
-"""How a depthwise convolution is cut into tiles and tasks for ``depthwise.py``."""
+"""Tiling of a depthwise convolution for ``depthwise.py``: tiles and tasks."""
 
 from __future__ import annotations
 

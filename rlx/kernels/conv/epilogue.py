@@ -1,4 +1,4 @@
-"""What becomes of the sums of a convolution: the pointwise ops behind it, on the way to the result.
+"""Epilogues of convolutions: the pointwise ops behind the sums, on the way to the result.
 
 They read operands and write the result once an element, so that the result may be the very buffer
 of a "full" operand.

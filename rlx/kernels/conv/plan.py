@@ -1,4 +1,4 @@
-"""How a convolution is laid out for its kernel, and how it is cut into tasks.
+"""Layout and tiling of a convolution: the order of its operands, and its tasks.
 
 The kernel reads the input as *planes* in which every tap of a window is a constant distance away,
 for all windows alike. Such planes have their padding in them, and one of every phase of the stride:

@@ -1,4 +1,4 @@
-"""How a transform is done: its passes, and the roots of unity that they multiply by.
+"""Plans of Fourier transforms: the passes, and the roots of unity that they multiply by.
 
 A transform of n = r1 * r2 * ... is one pass a factor, of Stockham's kind: every pass reads one
 array and writes another, and the last leaves the result in order. Before a pass with radix r the

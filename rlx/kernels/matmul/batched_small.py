@@ -33,7 +33,7 @@ from rlx.types import DType
 
 __all__ = ["SmallProductConfig", "config_of", "emit", "launch", "name"]
 
-name = "small_product"
+name = "batched_small"
 
 ROWS = 8
 """Rows of a tile at most."""

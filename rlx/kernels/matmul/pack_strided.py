@@ -13,12 +13,12 @@ from rlx.codegen.family import Launch
 from rlx.codegen.reg import Reg
 from rlx.codegen.strides import ceil_div
 from rlx.kernels.matmul.tile import panel_width
-from rlx.kernels.matmul.transpose_panel import turn_panel
+from rlx.kernels.matmul.transpose_panel import transpose_panel
 from rlx.types import DType
 
 __all__ = ["PackAcrossConfig", "emit", "launch", "name", "packed_size"]
 
-name = "pack_across"
+name = "pack_strided"
 
 GRAIN_BYTES = 64 * 1024
 
@@ -91,7 +91,7 @@ class _Emitter:
         source = batch * self.source_batch + first * self.stride
         to = batch * self.packed_batch + first * self.depth
         count = k.minimum(self.n - first, k.index(self.width))
-        turn_panel(
+        transpose_panel(
             k, self.source, source, self.stride, self.packed, to, self.depth, count, self.width,
             self.group,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a contraction kernel depends on, and how a product is cut into tasks.
+"""Plans of contraction kernels: the config, and the tiling of a product into tasks.
 
 The emitter is in ``contraction``; both go by the order of the size arguments that ``launch`` gives.
 """

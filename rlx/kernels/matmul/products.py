@@ -35,7 +35,7 @@ from rlx.kernels.matmul.tile import (
     TileRows,
     emit_tile,
 )
-from rlx.kernels.matmul.transpose_panel import turn_panel
+from rlx.kernels.matmul.transpose_panel import transpose_panel
 
 __all__ = ["Products"]
 
@@ -278,7 +278,7 @@ class Products(Epilogue):
         assert t.panel is not None
         column = p * width
         at, count = t.b + column * self.ldb + b.first, k.minimum(self.n - column, width)
-        turn_panel(k, self.b, at, self.ldb, t.panel, k.index(0), b.depth, count, width)
+        transpose_panel(k, self.b, at, self.ldb, t.panel, k.index(0), b.depth, count, width)
 
     def source(self, b: _Block, p: Reg) -> _Panel:
         """A panel in B, or of a turned one in scratch."""

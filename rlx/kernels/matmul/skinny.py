@@ -35,7 +35,7 @@ from rlx.types import DType
 
 __all__ = ["FewColumnsConfig", "config_of", "emit", "launch", "name", "steps_of"]
 
-name = "few_columns"
+name = "skinny"
 
 PART = 4 << 10
 """Steps of k of a part: one chain of additions has a lane's share of them."""

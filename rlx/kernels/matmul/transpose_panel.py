@@ -20,10 +20,10 @@ from rlx.kernels.matmul.dot import store_words, words
 from rlx.kernels.matmul.tile import accumulate_type
 from rlx.types import DType, u32
 
-__all__ = ["turn_panel"]
+__all__ = ["transpose_panel"]
 
 
-def turn_panel(
+def transpose_panel(
     k: Kernel, source: Buffer, at: Reg, stride: Reg, panel: Buffer, to: Reg, depth: Reg, count: Reg,
     width: int, group: int = 1,
 ) -> None:  # fmt: skip

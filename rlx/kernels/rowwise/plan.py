@@ -1,4 +1,4 @@
-"""What a row-wise region computes, and the passes over a row in which it is done.
+"""Plans of row-wise kernels: the formulas of a region, and the passes over a row.
 
 A value *moves* if it changes along the row; the others are one scalar a row. A reduction is ready
 one pass after its argument: a value's *depth* is the number of reductions that must be finished

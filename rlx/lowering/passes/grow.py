@@ -1,4 +1,4 @@
-"""How a region grows op by op, in time that is nearly linear in its length.
+"""Growth of fusion regions op by op, in time that is nearly linear in their length.
 
 A family's claim is a fact of a whole region, so asking it after every op would take quadratic time.
 """

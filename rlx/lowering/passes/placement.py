@@ -1,4 +1,4 @@
-"""What a region to be gives to the ops outside, and where in its block it can stand."""
+"""Placement of a fusion region: its results for the ops outside, and its position in the block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every family's selector has in common, and how pointwise nodes become a Program."""
+"""The base class of selectors, and the translation of pointwise nodes to a Program."""
 
 from __future__ import annotations
 

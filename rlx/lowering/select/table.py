@@ -1,4 +1,4 @@
-"""How each kernel family claims a region and lowers it: a file per family.
+"""The selectors: each kernel family claims regions and lowers them, a file per family.
 
 A claim gives None, or the reason why the family cannot run the region. Nothing here is guessed
 from a fused region's kind: the claim reads the body.

@@ -1,4 +1,4 @@
-"""Where a value lies: strided views of named memories.
+"""Strided views of named memories: where a value is.
 
 Transposes, slices, broadcasts and most reshapes move nothing: they change a view. A kernel family
 reads views by their strides where it can, and asks for a dense copy where it can't.

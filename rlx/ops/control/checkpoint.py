@@ -1,4 +1,4 @@
-"""What trades memory for time in derivatives: ``rlx.checkpoint``, and the barrier behind it."""
+"""Rematerialisation in derivatives: ``rlx.checkpoint``, and the barrier behind it."""
 
 from __future__ import annotations
 

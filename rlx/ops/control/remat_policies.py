@@ -1,4 +1,4 @@
-"""What a derivative keeps of a region besides its operands: the policies of ``rlx.checkpoint``."""
+"""Policies of ``rlx.checkpoint``: the values kept for a derivative besides a region's operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What convolution and its adjoint share: operands, checks, and what follows from linearity."""
+"""Common base of convolution and its adjoint: operands, checks, derivatives by linearity."""
 
 from __future__ import annotations
 

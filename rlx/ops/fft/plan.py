@@ -1,4 +1,4 @@
-"""What every way to transform shares: factors, roots of unity, scales."""
+"""Factors, roots of unity and scales of Fourier transforms."""
 
 from __future__ import annotations
 

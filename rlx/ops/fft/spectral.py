@@ -1,4 +1,4 @@
-"""What is built of Fourier transforms: spectra over time, powers, convolution.
+"""Functions built of Fourier transforms: spectra over time, powers, convolution.
 
 ``stft`` and ``istft`` are PyTorch's; ``psd`` and ``welch`` are ``scipy.signal``'s periodogram and
 welch, of which they give the powers.

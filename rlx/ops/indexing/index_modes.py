@@ -1,4 +1,4 @@
-"""What an integer index means: how it is checked, and the place along an axis that it names.
+"""Modes of integer indices: checks and wrapping, and the position along an axis that one names.
 
 ``mode`` says what an index outside the axis means. "fault": -n to -1 count from the end, and any
 other is a FaultError of the run. "clip": it is the nearest valid index, so that a negative one is

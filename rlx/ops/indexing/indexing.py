@@ -1,4 +1,4 @@
-"""What ``x[key]`` means: slices, integers, None and Ellipsis as in NumPy, and index tensors."""
+"""Indexing by ``x[key]``: slices, integers, None and Ellipsis as in NumPy, and index tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ops that write by integer index along an axis share.
+"""Common base of the ops that write by integer index along an axis.
 
 ``places`` says what an index means. Updates for one place are taken in index order, so the last
 one set stays and a sum has one order: the result does not depend on threads. Sums and products of

@@ -1,4 +1,4 @@
-"""What the ops of linear algebra share: checks, masks of triangles, diagonals."""
+"""Common parts of the ops of linear algebra: checks, masks of triangles, diagonals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where no derivative passes."""
+"""The identity that no derivative passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What attention and its gradient have in common: operands, attributes, and the probabilities."""
+"""Common base of attention and its gradient: operands, attributes, and the probabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How attention heads lie in a tensor, and what the ops on them share.
+"""Layouts of attention heads, and the common base of the ops on them.
 
 Layout "bshd" is ``[B, S, H*D]`` (the D elements of a head lie together), "bhsd" is
 ``[B, H, S, D]``. Builders also take ``[S, H*D]`` as a batch of one, and ``[B, S, H, D]`` when told

@@ -1,4 +1,4 @@
-"""What models draw: dropout, and the next token of a language model."""
+"""Random draws of models: dropout, and the next token of a language model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What recurrences with a state share."""
+"""Common base of recurrences with a state."""
 
 from __future__ import annotations
 

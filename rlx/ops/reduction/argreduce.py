@@ -1,4 +1,4 @@
-"""Where the greatest or the least element along an axis is."""
+"""Argmax and argmin: the index of the greatest or the least element along an axis."""
 
 from __future__ import annotations
 

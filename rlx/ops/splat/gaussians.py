@@ -1,4 +1,4 @@
-"""What the ops that rasterize 2-D Gaussians share: walks over tiles and pixels.
+"""Common parts of the ops that rasterize 2-D Gaussians: walks over tiles and pixels.
 
 They go by tiles of pixels. A tile walks the Gaussians in order and blends those whose square
 reaches it, pixel by pixel, until all its pixels are full: time O(tiles * Gaussians + pixels that

@@ -1,4 +1,4 @@
-"""How many bytes a cache directory holds, without a look at each of its files.
+"""Disk usage of a cache directory, without a look at each of its files.
 
 The file has the bytes that were there when somebody counted, with a name for that count, and then
 a line of bytes for each write since. Removals are not noted, so that the sum is never too small;

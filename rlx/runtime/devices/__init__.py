@@ -1,1 +1,1 @@
-"""Which devices there are, which one runs a graph, and graphs on GPUs."""
+"""Devices: discovery, the choice of one for a graph, and runs on GPUs."""

@@ -1,4 +1,4 @@
-"""What devices there are, which one to take, and what each can run."""
+"""Devices that are here, the default among them, and what each can run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of one graph and the devices, as functions: the methods of ``GraphDevices``."""
+"""Queries of one graph and the devices, as functions: the methods of ``GraphDevices``."""
 
 from __future__ import annotations
 

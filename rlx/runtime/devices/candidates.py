@@ -1,4 +1,4 @@
-"""What is known of devices for a graph."""
+"""Candidate devices for a graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a graph is expected to take on a device, by figures measured on this machine.
+"""Cost model of devices: the expected time of a graph, by figures measured on this machine.
 
 A run costs what a run of nothing costs, and for every op the longer of its arithmetic and its
 traffic to memory. The figures are measured once a device, through the same ``Session`` that runs

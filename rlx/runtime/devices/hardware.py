@@ -1,4 +1,4 @@
-"""What drivers find of a device, and why one is not there: what it needs, and what is here."""
+"""Hardware discovery: what drivers find of a device, or why it cannot be used."""
 
 from __future__ import annotations
 

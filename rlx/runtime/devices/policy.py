@@ -1,4 +1,4 @@
-"""Which devices a program may use, in which order, and how one of them is picked."""
+"""Device policies: the devices a program may use, their order, and how one of them is picked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a GPU's target refuses to compile, and why, an op at a time.
+"""Refusals of a GPU's target, an op at a time, with reasons.
 
 Where an op's own types do not say, the compiler is asked: a composite holds values that its
 operands are not of, control flow holds graphs, and a kernel may bind too many buffers.

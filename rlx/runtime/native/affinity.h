@@ -1,4 +1,4 @@
-// Which CPUs a thread may run on, which one it runs on, and how long it has run.
+// CPU affinity: the CPUs a thread may run on, the one it runs on, and its CPU time.
 #pragma once
 
 #if defined(__linux__)

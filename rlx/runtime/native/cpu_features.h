@@ -1,4 +1,4 @@
-// What this CPU can do and the system has enabled.
+// Features that this CPU has and the system has enabled.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What must start afresh in a forked child: only the forking thread lives on there, so a lock that
+// State that starts afresh in a forked child: only the forking thread lives on there, so a lock that
 // another thread held, or a worker that was running, is gone for good.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What a program executes: a tree of steps over named memory.
+// Schedules, which programs execute: trees of steps over named memory.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// What all steps have in common: places in numbered memory, and launches.
+// Common parts of steps: places in numbered memory, and launches.
 #pragma once
 
 #include <array>

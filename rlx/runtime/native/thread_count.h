@@ -1,4 +1,4 @@
-// How many threads this process should use.
+// The number of threads that this process should use.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What may end a call before its time, such as a signal: asked between launches, and by kernels
+// A watch for what may end a call early, such as a signal: asked between launches, and by kernels
 // that may run for long.
 #pragma once
 

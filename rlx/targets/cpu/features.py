@@ -1,4 +1,4 @@
-"""What a CPU can do, as far as the code that RLX emits depends on it."""
+"""Features of CPUs that the emitted code depends on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which line of a kernel's text became which lines of its LLVM IR and assembly.
+"""Listings: the lines of LLVM IR and assembly that each line of a kernel's text became.
 
 The kernel is emitted once more with line tables, and its code is laid beside that without them.
 They may move the instructions that save registers; what is not the same in both has no line.

@@ -1,4 +1,4 @@
-"""What kernel families see of a CPU."""
+"""The kernel families' view of a CPU."""
 
 from __future__ import annotations
 

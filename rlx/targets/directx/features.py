@@ -1,4 +1,4 @@
-"""What a device with Direct3D can do, as far as the HLSL that RLX emits depends on it."""
+"""Features of Direct3D devices that the emitted HLSL depends on."""
 
 from __future__ import annotations
 

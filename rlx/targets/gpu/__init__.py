@@ -1,4 +1,4 @@
-"""What the targets that run kernels on a GPU have in common, and the WebGPU target itself.
+"""Common parts of the GPU targets, and the target of native WebGPU.
 
 language.py   what a shading language is: a table of templates, and no code
 languages/    one table a language

@@ -1,4 +1,4 @@
-"""What runs kernels on a device: buffers, kernels, launches, and the driver that owns them.
+"""The driver interface: buffers, kernels and launches of a device, and the driver that owns them.
 
     driver = open_driver("vulkan")
     x, y = driver.allocate(4096), driver.allocate(4096)

@@ -1,4 +1,4 @@
-"""What a WebGPU device can do, as far as the WGSL that RLX emits depends on it."""
+"""Features of WebGPU devices that the emitted WGSL depends on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the integers of a kernel: sums of unknowns that lie between bounds.
+"""Interval analysis of a kernel's integers: sums of unknowns that lie between bounds.
 
 A ``Sum`` is a number and multiples of ``Unknown``\\ s; of their differences what they share falls
 out, as the start of a block does of its end less its start.

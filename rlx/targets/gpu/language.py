@@ -1,4 +1,4 @@
-"""What a shading language is to the printer: a table of templates.
+"""Shading languages as tables of templates for the printer.
 
 A row is a ``str.format`` template, found by the name of an op with what tells its forms apart. For
 an op ``arith.cmpf`` with the predicate ``olt`` on f32 the printer takes the first row of

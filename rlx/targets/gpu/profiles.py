@@ -1,4 +1,4 @@
-"""What a device can do, for the targets where a name says all of it."""
+"""Device profiles, for the targets where a name says all features."""
 
 from __future__ import annotations
 

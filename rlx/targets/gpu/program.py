@@ -1,4 +1,4 @@
-"""What a compile gives for a GPU: kernels, memories, and the steps that launch kernels on them.
+"""GPU programs: kernels, memories, and the steps that launch kernels on them.
 
 It is plain data of numbers and names: a driver and a small loop run it, and neither MLIR nor a
 compiler is needed. Every memory is a buffer of its own, and buffers of the arena that are in use at

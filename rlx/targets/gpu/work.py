@@ -1,4 +1,4 @@
-"""What a driver is given: kernels and launches; and what it gives back, which it owns."""
+"""Work for a driver: kernels and launches; and the handles that it gives back and owns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What LLVM IR may hold before LLVM sees it.
+"""The allow-list of LLVM IR: what it may hold before LLVM sees it.
 
 LLVM's code generators end the process on what they cannot select ("no libcall available for
 ftanh", "Cannot select"), and turn some of what they can into calls of libm or compiler-rt, which

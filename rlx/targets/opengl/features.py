@@ -1,4 +1,4 @@
-"""What an OpenGL device can do, as far as the GLSL that RLX emits depends on it."""
+"""Features of OpenGL devices that the emitted GLSL depends on."""
 
 from __future__ import annotations
 

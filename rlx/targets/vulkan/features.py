@@ -1,4 +1,4 @@
-"""What a Vulkan device can do, as far as the SPIR-V that RLX emits depends on it."""
+"""Features of Vulkan devices that the emitted SPIR-V depends on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a SPIR-V file says of itself: its kernels, and how many invocations their groups have."""
+"""SPIR-V reflection: the kernels of a file, and the sizes of their workgroups."""
 
 from __future__ import annotations
 

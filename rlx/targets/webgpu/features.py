@@ -1,4 +1,4 @@
-"""What browsers' WebGPU can do: what that of the wgpu package can, with the same names."""
+"""Features of browsers' WebGPU: those of the wgpu package, with the same names."""
 
 from __future__ import annotations
 

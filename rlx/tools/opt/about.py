@@ -1,4 +1,4 @@
-"""What rlx-opt says of itself: versions, passes, dialects, and the pages of --explain."""
+"""Self-description of rlx-opt: versions, passes, dialects, and the pages of --explain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rlx-opt reads: a file or standard input, as text or bytecode, whole or in parts."""
+"""Inputs of rlx-opt: a file or standard input, as text or bytecode, whole or in parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rlx-opt writes: IR as text or bytecode, or what a target emits."""
+"""Outputs of rlx-opt: IR as text or bytecode, or what a target emits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it means that a graph fails: an error of its compile, wrong results, or a command's failure.
+"""Failure criteria of rlx reduce: an error of a compile, wrong results, or a failing command.
 
 A smaller graph must fail in the same way. So an error is compared by its class and message, without
 the numbers and names in it, and a command by its exit status.

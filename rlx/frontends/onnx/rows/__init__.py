@@ -1,4 +1,4 @@
-"""What each ONNX op type is in ops of ours: a table per family, all of them in one here.
+"""Conversions of ONNX op types to ops of RLX: a table per family, all of them in one here.
 
 A row takes the node and gives its results. Its operands and attributes fit the schema of the op
 type; differences between the versions of a type are the row's to handle.

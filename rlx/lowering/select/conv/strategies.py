@@ -1,4 +1,4 @@
-"""How a convolution is done: by which kernel, on what layout of its input."""
+"""Algorithm selection for convolutions: the kernel, and the layout of its input."""
 
 from __future__ import annotations
 

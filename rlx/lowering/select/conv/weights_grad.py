@@ -95,7 +95,7 @@ def _panels(lowering: Lowering, source: View, shape: ConvShape, config: ConvWeig
         packing, target, k=windows, n=shape.outputs, column_stride=flat.strides[1],
         batch=wanted[0], source_batch=flat.strides[0],
     )  # fmt: skip
-    lowering.launch("pack_across", packing, [flat, panels], launch)
+    lowering.launch("pack_strided", packing, [flat, panels], launch)
     return panels
 
 

@@ -64,7 +64,7 @@ def lower_small(
         [strides for _, _, strides in operands],
     )  # fmt: skip
     views = [a, b, *(v for v, _, _ in operands), result]
-    lowering.launch("small_product", config, views, launch, region.flops)
+    lowering.launch("batched_small", config, views, launch, region.flops)
 
 
 def _flat(

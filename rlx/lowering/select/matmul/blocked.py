@@ -17,8 +17,8 @@ from rlx.lowering.region import Region
 from rlx.lowering.select.builder import Lowering
 from rlx.lowering.select.matmul.batched_small import Operand, is_small, lower_small
 from rlx.lowering.select.matmul.gemv import lower_by_vector
-from rlx.lowering.select.matmul.pack_rhs import Geometry, Panels, columns_of, right_operand
-from rlx.lowering.select.matmul.skinny import lower_few_columns
+from rlx.lowering.select.matmul.pack_rhs import Geometry, Panels, columns_of, packed_rhs
+from rlx.lowering.select.matmul.skinny import lower_skinny
 from rlx.lowering.select.selector import ProgramBuilder, Selector, spread_source
 from rlx.lowering.select.storage_types import below, stored
 from rlx.lowering.select.views import View
@@ -91,7 +91,7 @@ class Contraction:
             return
         if lower_by_vector(region, lowering, product, program, sources):
             return
-        if lower_few_columns(region, lowering, product, program, sources, g):
+        if lower_skinny(region, lowering, product, program, sources, g):
             return
         if is_small(region, lowering, product, g):
             found = [_Operand.of(v, region, lowering, out_shape, g) for v in sources]
@@ -105,7 +105,7 @@ class Contraction:
         result = lowering.result(region.op.results[0])
         may_lie = not by_amx and a.dtype is accumulate_type(a.dtype)
         shape = product.present[1].type.static_shape
-        for b in right_operand(lowering, right, shape, out_shape, g, panels, may_lie):
+        for b in packed_rhs(lowering, right, shape, out_shape, g, panels, may_lie):
             config = ContractionConfig(
                 a.dtype, b.view.dtype, program, tuple(o.kind for o in operands), panels.group,
                 by_amx, across, b.step is not None and not b.turned, b.turned, b.narrow,

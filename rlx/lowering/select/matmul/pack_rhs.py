@@ -27,7 +27,7 @@ from rlx.ops.movement.slicing import Concat
 from rlx.ops.pointwise.cast import Cast
 from rlx.types import DType, bf16, f16, f32
 
-__all__ = ["Geometry", "Panels", "RightOperand", "columns_of", "right_operand"]
+__all__ = ["Geometry", "PackedRhs", "Panels", "columns_of", "packed_rhs"]
 
 
 @frozen
@@ -72,7 +72,7 @@ class Panels:
 
 
 @frozen
-class RightOperand:
+class PackedRhs:
     """What a product of ``columns`` columns from ``first`` on reads: panels, or a matrix as it lies
     with ``step`` elements between its rows, or its columns if it is ``turned``. ``batch`` elements
     are between those of a batch; ``turned`` and ``narrow`` are those of the config."""
@@ -94,7 +94,7 @@ def columns_of(v: View, first: int, count: int) -> View:
     return v.slice([*starts, first], [*v.shape[:-1], count], ones)
 
 
-def right_operand(
+def packed_rhs(
     lowering: Lowering,
     leaf: ir.Value,
     shape: tuple[int, ...],
@@ -102,7 +102,7 @@ def right_operand(
     g: Geometry,
     panels: Panels,
     may_lie: bool,
-) -> Iterator[RightOperand]:
+) -> Iterator[PackedRhs]:
     """The right operand of type ``shape`` of a product of type ``out``, by parts. ``may_lie`` says
     that the product can read it where it lies, if that pays.
 
@@ -117,14 +117,14 @@ def right_operand(
             yield found
             return
     if static is not None:
-        yield RightOperand(_packed_once(lowering, static, g, panels), 0, g.n, 0)
+        yield PackedRhs(_packed_once(lowering, static, g, panels), 0, g.n, 0)
         return
     source = lowering.view(leaf).expand(shape)
     if g.shared:
         yield from _packed_parts(lowering, source, g, panels)
     else:
         view, batch = _packed_batch(lowering, source, out, g, panels)
-        yield RightOperand(view, 0, g.n, batch)
+        yield PackedRhs(view, 0, g.n, batch)
 
 
 PLAIN_BYTES = 4 << 20
@@ -134,7 +134,7 @@ PLAIN_ROWS = 32
 """Rows up to which one of any size is, since packing it takes longer than its one or two chunks."""
 
 
-def _plain(target: KernelTarget, source: View, g: Geometry, panels: Panels) -> RightOperand | None:
+def _plain(target: KernelTarget, source: View, g: Geometry, panels: Panels) -> PackedRhs | None:
     """A right operand to be read where it lies; None if that takes longer than to pack it, if
     neither its columns nor its rows are adjacent, or if it is to be converted."""
     dt = source.dtype
@@ -148,9 +148,9 @@ def _plain(target: KernelTarget, source: View, g: Geometry, panels: Panels) -> R
     tiles = (tile_shape(target, dt, narrow) for narrow in (True, False))
     few, many = (tile.computed(g.n) for tile in tiles)
     if column == 1 and g.n >= panel_width(target, dt) and (g.m <= PLAIN_ROWS or small):
-        return RightOperand(flat, 0, g.n, batch, row, narrow=few < many)
+        return PackedRhs(flat, 0, g.n, batch, row, narrow=few < many)
     if row == 1 and g.m <= PLAIN_ROWS and target.lanes(dt) > 1:
-        return RightOperand(flat, 0, g.n, batch, column, turned=True, narrow=few < many)
+        return PackedRhs(flat, 0, g.n, batch, column, turned=True, narrow=few < many)
     return None
 
 
@@ -176,7 +176,7 @@ would be the largest value of many a training step."""
 
 def _packed_parts(
     lowering: Lowering, source: View, g: Geometry, panels: Panels
-) -> Iterator[RightOperand]:
+) -> Iterator[PackedRhs]:
     """One for all rows that is packed in every call: all columns, or some at a time."""
     target = lowering.target.kernels
 
@@ -197,7 +197,7 @@ def _packed_parts(
         else:
             packed = View.dense(room, panels.dtype, shape)
         _pack(lowering, columns_of(source, first, columns), packed, panels)
-        yield RightOperand(packed, first, columns, 0)
+        yield PackedRhs(packed, first, columns, 0)
 
 
 def _packed_batch(
@@ -220,11 +220,11 @@ def _packed_batch(
     packed = lowering.fresh(panels.dtype, (own * each,))
     if panels.turn(flat):
         across = PackAcrossConfig(panels.dtype, group=panels.group)
-        turning = pack_strided.launch(
+        transposed = pack_strided.launch(
             across, lowering.target.kernels, k=g.k, n=g.n, column_stride=flat.strides[2],
             batch=own, source_batch=flat.strides[0], packed_batch=each,
         )  # fmt: skip
-        lowering.launch("pack_across", across, [flat, packed], turning)
+        lowering.launch("pack_strided", across, [flat, packed], transposed)
         return packed, each if own == g.batch and own > 1 else 0
     config = panels.config(flat)
     launch = pack.launch(
@@ -277,11 +277,11 @@ def _pack(
     width = panel_width(lowering.target.kernels, panels.dtype)
     if panels.turn(source) and column % width == 0 and (fill or n % width == 0):
         across = PackAcrossConfig(panels.dtype, group=panels.group)
-        turning = pack_strided.launch(
+        transposed = pack_strided.launch(
             across, lowering.target.kernels, k=k, n=n, column_stride=source.strides[1]
         )
         whole = packed.slice([column * k], [packed.size - column * k], [1])
-        lowering.launch("pack_across", across, [source, whole], turning)
+        lowering.launch("pack_strided", across, [source, whole], transposed)
         return
     config = panels.config(source)
     launch = pack.launch(

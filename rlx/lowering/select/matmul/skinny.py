@@ -21,13 +21,13 @@ from rlx.lowering.select.matmul.gemv import lower_rest
 from rlx.lowering.select.matmul.pack_rhs import Geometry
 from rlx.lowering.select.views import View
 
-__all__ = ["lower_few_columns"]
+__all__ = ["lower_skinny"]
 
 LEAST = 64
 """Steps of k from which on that pays: in the end the lanes of each sum are added."""
 
 
-def lower_few_columns(
+def lower_skinny(
     region: Region, lowering: Lowering, product: Op, program: Program, operands: list[Value],
     g: Geometry,
 ) -> bool:  # fmt: skip
@@ -47,7 +47,7 @@ def lower_few_columns(
     config = skinny.config_of(target, dt, wide, g.m, g.n, dense)
     places = a.strides[:2], (b.strides[0], b.strides[2])
     launch = skinny.launch(config, target, (g.batch, g.m, g.n, g.k), *places)
-    lowering.launch("few_columns", config, [a, b, sums], launch, region.flops)
+    lowering.launch("skinny", config, [a, b, sums], launch, region.flops)
     if parts > 1:
         last = ReduceConfig("sum", wide, dt).for_rows(target, parts)
         lowering.launch(

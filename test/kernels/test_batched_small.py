@@ -9,8 +9,8 @@ import pytest
 
 import rlx
 from rlx.codegen.program import Program
-from rlx.kernels.matmul import batched_small as small_product
-from rlx.lowering.select.matmul import batched_small as small_products
+from rlx.kernels.matmul import batched_small
+from rlx.lowering.select.matmul import batched_small as selection
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DTYPES
@@ -31,10 +31,10 @@ def test_sizes(dtype: str, cpu: str) -> None:
     plain = Program((dt,), (), (0,))
     for m, n, k in SIZES[:: 1 if dtype in ("f32", "i8") else 3]:
         a, b = numbers(dt, (5, m, k), 0), numbers(dt, (5, k, n), 1)
-        config = small_product.config_of(kernel_target(features), dt, plain, (), m, n)
-        launch = small_product.launch((5, m, n, k), (m * k, k, 1), (k * n, n), (m * n, n))
+        config = batched_small.config_of(kernel_target(features), dt, plain, (), m, n)
+        launch = batched_small.launch((5, m, n, k), (m * k, k, 1), (k * n, n), (m * n, n))
         out = np.full(5 * m * n + 1, 7, dt.numpy)
-        run_launch(small_product, config, launch, [a, b, out], 2, features)
+        run_launch(batched_small, config, launch, [a, b, out], 2, features)
         assert out[-1] == 7, "it wrote beyond the result"
         check(out[:-1].reshape(5, m, n), a, b, dt)
 
@@ -83,7 +83,7 @@ def test_bits_are_those_of_a_contraction(dtype: str, monkeypatch: pytest.MonkeyP
     many = run(lambda x, y: x @ y, a, b)
     np.testing.assert_array_equal(run(lambda x, y: x @ y, a[:, 4:5].copy(), b), many[:, 4:5])
     np.testing.assert_array_equal(run(lambda x, y: x @ y, a, b, threads=2), many)
-    monkeypatch.setattr(small_products, "BATCH", 1 << 40)
+    monkeypatch.setattr(selection, "BATCH", 1 << 40)
     with rlx.knobs.cache.scoped(False):
         np.testing.assert_array_equal(run(lambda x, y: x @ y, a, b), many)
 

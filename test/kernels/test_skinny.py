@@ -121,8 +121,8 @@ def test_what_takes_this_way() -> None:
 
     f32 = DTYPES["f32"]
     a, b = numbers(f32, (4, 100), 0), numbers(f32, (100, 3), 1)
-    assert "few_columns" in families(lambda x, y: x @ y, a, b)
-    assert "few_columns" in families(lambda x, y: x @ turned(y), a, across(b))
-    assert "few_columns" not in families(lambda x, y: turned(x) @ y, across(a), b)
-    assert "few_columns" not in families(lambda x, y: x @ y, a[:, :50].copy(), b[:50])
-    assert "few_columns" not in families(lambda x, y: x @ y, a, numbers(f32, (100, 40), 1))
+    assert "skinny" in families(lambda x, y: x @ y, a, b)
+    assert "skinny" in families(lambda x, y: x @ turned(y), a, across(b))
+    assert "skinny" not in families(lambda x, y: turned(x) @ y, across(a), b)
+    assert "skinny" not in families(lambda x, y: x @ y, a[:, :50].copy(), b[:50])
+    assert "skinny" not in families(lambda x, y: x @ y, a, numbers(f32, (100, 40), 1))
