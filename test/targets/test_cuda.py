@@ -18,7 +18,7 @@ from rlx.targets import find_target
 from rlx.targets.cpu import make_target as cpu_target
 from rlx.targets.cuda import make_target
 from rlx.targets.cuda.features import DEFAULT, PRESETS
-from rlx.targets.llvm.intrinsics import INTRINSICS, with_intrinsics
+from rlx.targets.llvm.kernels import INTRINSICS, with_intrinsics
 from rlx.types import DTYPES, DType, bf16, bool_, f16, f32, f64, i8, i64
 from support import cuda_emulator
 from support.gpu import assemble, emit_by_families, emit_samples, hello, kernel_of, kernels_of, mlp
