@@ -65,7 +65,7 @@ modules of ``NAMESPACES``, and the names of ``rlx.compat.names``."""
 
 NAMESPACES = (
     "autodiff", "bench", "driver", "errors", "ir", "knobs", "linalg", "models", "ops", "opt",
-    "optim", "prelude", "quant", "random", "sparse", "splat", "training",
+    "optim", "prelude", "quant", "random", "sparse", "splat", "training", "xp",
 )  # fmt: skip
 """Modules that ``import rlx`` gives as well."""
 

@@ -19,6 +19,7 @@ from rlx import random as random
 from rlx import sparse as sparse
 from rlx import splat as splat
 from rlx import training as training
+from rlx import xp as xp
 from rlx.autodiff import hessian as hessian
 from rlx.autodiff import hvp as hvp
 from rlx.autodiff import jacfwd as jacfwd

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -25,10 +27,31 @@ if TYPE_CHECKING:
     from rlx.inspect import PipelineInspect
     from rlx.runtime.session import CompiledGraph, Session
 
-__all__ = ["Function", "jit"]
+__all__ = ["Function", "jit", "tracing"]
 
 MAX_KEPT = 256
 """Compiled graphs, and shapes that the short way knows, of one function; the oldest goes first."""
+
+
+class _Traces(threading.local):
+    depth = 0
+
+
+_traces = _Traces()
+
+
+def tracing() -> bool:
+    """Whether this thread is tracing a function."""
+    return _traces.depth > 0
+
+
+@contextmanager
+def _within_trace() -> Generator[None]:
+    _traces.depth += 1
+    try:
+        yield
+    finally:
+        _traces.depth -= 1
 
 
 class _Entry:
@@ -208,7 +231,8 @@ class Function:
         else:
             with placed(self._place):
                 values = leaves()
-        result = self.signature.apply(self.function, rebuild(tree, iter(values)))
+        with _within_trace():
+            result = self.signature.apply(self.function, rebuild(tree, iter(values)))
         found: list[Any] = []
         out = located(flatten)(result, found, sort=False)
         if not found:

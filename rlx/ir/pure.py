@@ -5,6 +5,7 @@ Each refusal says how to write what was meant.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, NoReturn
 
 from rlx.errors import GraphError
@@ -21,15 +22,6 @@ _REFLECTED = {
     "greater_equal": "__le__", "equal": "__eq__", "not_equal": "__ne__",
 }  # fmt: skip
 """What an operator between an array and a Value becomes, by the ufunc that NumPy makes of it."""
-
-_METHODS = {
-    "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh",
-    "arctan": "atan", "arctan2": "atan2", "arctanh": "atanh", "conjugate": "conj",
-    "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "equal": "eq",
-    "multiply": "mul", "negative": "neg", "not_equal": "ne", "power": "pow", "rint": "round",
-    "subtract": "sub", "divide": "div", "invert": "bitwise_not",
-}  # fmt: skip
-"""The methods of ufuncs that RLX calls by another name."""
 
 
 class Fixed:
@@ -98,17 +90,20 @@ class Pure(Fixed):
     __reversed__ = None
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        """An operator with an array on the left; GraphError for other functions of NumPy."""
+        """A function of NumPy's on elements, by that of ``rlx.xp``; GraphError where there is none,
+        and for arguments that only arrays can have."""
         name: str = ufunc.__name__
+        plain = method == "__call__" and not kwargs
         operator = _REFLECTED.get(name)
-        if operator and method == "__call__" and not kwargs and inputs[1] is self:
+        if operator and plain and inputs[1] is self:
             return getattr(self, operator)(inputs[0])
-        from rlx.ir.builders import builder
+        from rlx.xp.ufuncs import function_of
 
-        own: str = _METHODS.get(name, name)
-        operands = ["x", "y"][: len(inputs)]
-        known = method == "__call__" and builder(own) is not None
-        spelled = f"{operands[0]}.{own}({', '.join(operands[1:])})" if known else "ops on it"
+        own = function_of(name)
+        if plain and own is not None:
+            return getattr(import_module("rlx.xp"), own)(*inputs)
+        operands = ", ".join(["x", "y"][: len(inputs)])
+        spelled = f"xp.{own}({operands})" if own and method == "__call__" else "ops on it"
         name += "" if method == "__call__" else f".{method}"
         if "out" in kwargs:
             spelled = "y = x + array and so on, which makes a Value"
@@ -116,6 +111,14 @@ class Pure(Fixed):
             f"np.{name} computes on arrays, and a Value has no elements yet; write {spelled}",
             caller(),
         )
+
+    def __array_namespace__(self, api_version: str | None = None) -> Any:
+        """``rlx.xp``, the array API standard's functions."""
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise GraphError(
+                f"rlx.xp has the array API of 2024.12 and before, found {api_version!r}", caller()
+            )
+        return import_module("rlx.xp")
 
 
 class Uncopied:

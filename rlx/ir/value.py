@@ -67,6 +67,16 @@ class Value(Pure, ValueOps):
         return len(self.type.shape)
 
     @property
+    def size(self) -> Any:
+        """Number of elements, an int or a SymDim."""
+        return self.type.size
+
+    @property
+    def mT(self) -> Value:
+        """The value with its last two axes swapped; ShapeError for a vector."""
+        return self.swapaxes(-1, -2)
+
+    @property
     def T(self) -> Value:
         """The value with its last two axes swapped."""
         perm = list(range(self.rank))

@@ -48,7 +48,6 @@ def step() -> Any:
 
 SPELLINGS = [
     Bad(UnknownOpError, r"'float'; write x.cast\(\"f32\"\)", lambda x: x.float()),
-    Bad(UnknownOpError, "'size'; write x.shape", lambda x: x.size(0)),
     Bad(UnknownOpError, "'data'; write x itself", lambda x: x.data),
     Bad(UnknownOpError, "'grad'; write rlx.grad", lambda x: x.grad),
     Bad(UnknownOpError, "'cat'; write g.concat", lambda x: x.cat([x])),
