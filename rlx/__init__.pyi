@@ -10,6 +10,7 @@ from rlx import ir as ir
 from rlx import knobs as knobs
 from rlx import linalg as linalg
 from rlx import models as models
+from rlx import nn as nn
 from rlx import ops as ops
 from rlx import opt as opt
 from rlx import optim as optim

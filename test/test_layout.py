@@ -33,7 +33,7 @@ LAYERS = {
         "errors", "base", "_mlir", "knobs", "tracing", "types", "ir", "schedule", "quant", "ops",
         "optim", "random", "linalg", "custom", "sparse", "splat", "text", "precision", "autodiff",
         "dialects", "codegen", "kernels", "targets", "lowering", "runtime", "compiler", "inspect",
-        "view", "compat", "bench", "opt", "driver", "roofline", "functions", "xp", "models",
+        "view", "compat", "bench", "opt", "driver", "roofline", "functions", "xp", "nn", "models",
         "frontends", "training", "prelude", "tools",
     ),
     "rlx.kernels": (

@@ -314,9 +314,7 @@ def test_refusals() -> None:
         xp.take(D, np.array([0]))
     with pytest.raises(GraphError, match=r"cumulative_sum of an array of several axes needs an"):
         xp.cumulative_sum(D)
-    with pytest.raises(
-        GraphError, match=r"repeat: how often is a number or a list of them, found a Value"
-    ):
+    with pytest.raises(GraphError, match=r"depends; found a Value"):
         rlx.jit(xp.repeat)(D[0], K)
     x = rlx.Graph("g").input("x", ["n", 4])
     with pytest.raises(GraphError, match=r"isdtype: the kind is 'wide': "):
