@@ -36,6 +36,7 @@ NAMES = {
         "rlx.errors": ("RlxError",),
         "rlx.frontends.onnx": ("from_onnx",),
         "rlx.functions": ("grad", "jit", "value_and_grad", "vmap"),
+        "rlx.frontends.torch": ("from_torch",),
         "rlx.ir.dim": ("Dim",),
         "rlx.ir.graph": ("Graph",),
         "rlx.inspect": (

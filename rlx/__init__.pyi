@@ -87,6 +87,7 @@ from rlx.errors import GraphError as _GraphError
 from rlx.errors import RlxError as RlxError
 from rlx.errors import RlxError as _RlxError
 from rlx.frontends.onnx import from_onnx as from_onnx
+from rlx.frontends.torch import from_torch as from_torch
 from rlx.functions import grad as grad
 from rlx.functions import jit as jit
 from rlx.functions import value_and_grad as value_and_grad
@@ -291,6 +292,7 @@ __all__ = [
     "fit",
     "fori",
     "from_onnx",
+    "from_torch",
     "grad",
     "hessian",
     "hvp",

@@ -122,6 +122,7 @@ from rlx import fori as fori
 from rlx import format_dispatch_report as format_dispatch_report
 from rlx import format_legalize_error as format_legalize_error
 from rlx import from_onnx as from_onnx
+from rlx import from_torch as from_torch
 from rlx import full_name as full_name
 from rlx import fusion_passes as fusion_passes
 from rlx import fusion_passes_for_supported as fusion_passes_for_supported
@@ -312,6 +313,7 @@ __all__ = [
     "format_dispatch_report",
     "format_legalize_error",
     "from_onnx",
+    "from_torch",
     "full_name",
     "fusion_passes",
     "fusion_passes_for_supported",

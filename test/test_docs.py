@@ -255,7 +255,16 @@ def test_the_parts_of_programs_on_a_page_run(
 def test_no_page_has_examples_that_nothing_runs() -> None:
     with_python = {p.stem for p in (ROOT / "docs").glob("*.md") if "```python\n" in p.read_text()}
     others = {"autodiff", "devices", "fourier", "linalg", "splat", "extending", "training"}
-    assert with_python - others - set(FRAGMENTS) == {"onnx"}, "which needs a model"
+    assert with_python - others - set(FRAGMENTS) == {"onnx", "torch"}, "which need other packages"
+
+
+def test_the_page_on_torch_runs(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed: it is a peer only")
+    page = (ROOT / "docs" / "torch.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    script = tmp_path / "page.py"
+    script.write_text(code, encoding="utf-8")
+    subprocess.run([sys.executable, str(script)], check=True, cwd=tmp_path, capture_output=True)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 from support import raise_sites
@@ -22,14 +23,19 @@ def missed(seen: Iterable[raise_sites.Site]) -> list[str]:
 
 
 def files_of_absent_drivers() -> set[str]:
-    """The files of drivers that find no device here, and have no stand-in, and of Triton's compiler
-    where it is not installed: nothing reaches them."""
+    """The files of drivers that find no device here, and have no stand-in, of Triton's compiler
+    where it is not installed, and of what reads PyTorch's modules where that is not: nothing
+    reaches them."""
     # Imported here: conftest imports this module before it notes what the package raises.
     from rlx.targets import triton
     from rlx.targets.gpu import drivers
     from support.drivers import SOFTWARE
 
     away: set[str] = set()
+    if find_spec("torch") is None:
+        folder = raise_sites.PACKAGE / "frontends" / "torch"
+        own = [p for p in folder.glob("*.py") if p.name not in ("__init__.py", "node.py")]
+        away |= {str(p.relative_to(raise_sites.PACKAGE.parent)) for p in own}
     if not triton.usable(triton.installed()):
         away |= {f"rlx/targets/triton/{name}.py" for name in ("compile", "process")}
     for api in SOFTWARE:

@@ -1,0 +1,93 @@
+"""Modules as programs of core ATen ops, with what RLX has whole left whole."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rlx.errors import ModelError
+from rlx.frontends.torch.library import torch
+
+__all__ = ["core_program", "decompositions", "dim_names", "exported"]
+
+WHOLE = frozenset({
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "argsort", "batch_norm",
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "einsum", "group_norm", "hardsigmoid", "hardswish", "instance_norm", "layer_norm", "linear",
+    "log_sigmoid", "log_softmax", "logsumexp", "masked_fill", "matmul", "max_pool1d", "max_pool2d",
+    "max_pool3d", "mish", "outer", "pixel_shuffle", "pixel_unshuffle", "rms_norm", "roll",
+    "scaled_dot_product_attention", "silu", "softmax", "softplus", "split", "stack", "tril",
+    "triu", "unbind", "upsample_bicubic2d", "upsample_bilinear2d", "upsample_linear1d",
+    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_trilinear3d",
+    "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d",
+    "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "grid_sampler_2d", "im2col", "col2im",
+    "cross_entropy_loss", "masked_scatter", "unfold", "one_hot", "bucketize", "searchsorted",
+    "logaddexp", "xlogy", "hypot", "copysign", "heaviside", "log10", "nextafter", "trace",
+})  # fmt: skip
+"""Ops that have rows of their own, though torch would write them out."""
+
+
+def decompositions() -> Any:
+    """torch's table of what it writes out, without what RLX has whole."""
+    table = torch.export.default_decompositions()
+    for op in list(table):
+        if op.__name__.split(".")[0] in WHOLE:
+            del table[op]
+    return table
+
+
+def exported(
+    module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> Any:
+    """The program of a module on arguments; ModelError with torch's words where it has none."""
+    try:
+        with torch.no_grad():
+            return torch.export.export(
+                module, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes
+            )
+    except Exception as e:  # torch's own, of many kinds
+        first = str(e).strip().splitlines()
+        raise ModelError(
+            f"torch.export refuses the module: {type(e).__name__}: {first[0] if first else ''}"
+        ) from e
+
+
+def core_program(program: Any) -> Any:
+    """The program in core ATen ops."""
+    return program.run_decompositions(decompositions())
+
+
+def dim_names(
+    module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> dict[tuple[int, int], str]:
+    """The names that ``dynamic_shapes`` gives to dims: by the number of the argument's leaf, and
+    its axis."""
+    if dynamic_shapes is None:
+        return {}
+    bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    if isinstance(dynamic_shapes, Mapping):
+        pairs = [(bound[k], v) for k, v in dynamic_shapes.items() if k in bound]
+    else:
+        pairs = list(zip(bound.values(), dynamic_shapes, strict=False))
+    leaves = {id(t): i for i, t in enumerate(torch.utils._pytree.tree_leaves((args, kwargs)))}
+    found: dict[tuple[int, int], str] = {}
+    for value, said in pairs:
+        for tensor, axis, name in _names(value, said):
+            found.setdefault((leaves[id(tensor)], axis), name)
+    return found
+
+
+def _names(value: Any, said: Any) -> Iterator[tuple[Any, int, str]]:
+    if isinstance(value, torch.Tensor):
+        axes = said.items() if isinstance(said, Mapping) else enumerate(said or ())
+        for axis, dim in axes:
+            name = getattr(dim, "__name__", None)
+            if isinstance(name, str):
+                yield value, axis % max(value.ndim, 1), name
+    elif isinstance(said, Mapping) and isinstance(value, Mapping):
+        for k, inner in said.items():
+            yield from _names(value[k], inner)
+    elif isinstance(said, list | tuple) and isinstance(value, list | tuple):
+        for v, inner in zip(value, said, strict=False):
+            yield from _names(v, inner)

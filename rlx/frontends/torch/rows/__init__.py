@@ -1,0 +1,23 @@
+"""What each ATen op is in ops of ours: a table per family, all of them in one here."""
+
+from __future__ import annotations
+
+from rlx.frontends.torch.node import Rows
+from rlx.frontends.torch.rows import (
+    attention,
+    contraction,
+    elementwise,
+    indexing,
+    movement,
+    normalization,
+    reduction,
+    window,
+)
+
+__all__ = ["FAMILIES", "ROWS"]
+
+FAMILIES = (
+    elementwise, reduction, contraction, normalization, attention, movement, indexing, window,
+)  # fmt: skip
+
+ROWS: Rows = {name: row for family in FAMILIES for name, row in family.ROWS.items()}

@@ -1,0 +1,177 @@
+"""The walk over a graph of ATen ops, each of which becomes ops of ours by its row."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlx.errors import RlxError, UnsupportedError
+from rlx.frontends.common.missing import MissingOps
+from rlx.frontends.common.values import constant
+from rlx.frontends.torch.calls import call, name_of, row_of
+from rlx.frontends.torch.library import torch
+from rlx.frontends.torch.node import Node
+from rlx.frontends.torch.sizes import Sizes
+from rlx.frontends.torch.tensors import array_of, dtype_of
+from rlx.ir.location import Location, located
+from rlx.ir.value import Value
+from rlx.types import Dim, DType, SymDim, TensorType
+
+__all__ = ["Walk", "type_of"]
+
+WITHOUT_RESULT = frozenset({
+    "_assert_async", "_assert_async.msg", "_assert_scalar", "_assert_tensor_metadata",
+    "sym_constrain_range", "sym_constrain_range_for_size", "_functional_assert_async.msg",
+})  # fmt: skip
+"""Ops that only hold what the export assumed; the sizes of a call are checked here by their
+ranges."""
+
+INLINED = frozenset({"wrap_with_set_grad_enabled", "wrap_with_autocast"})
+"""Ops that run another graph, with something set that means nothing here."""
+
+
+def place_of(node: Any) -> Location:
+    """Where in the user's code a node comes from: the innermost line outside of torch."""
+    found = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    inside = str(Path(torch.__file__).parent)
+    own = [f for f in found if not f[0].startswith(inside)] or found
+    return (own[-1][0], int(own[-1][1])) if own else ("<torch module>", 1)
+
+
+def type_of(t: Any, sizes: Sizes, what: str) -> TensorType:
+    """The type of a tensor of torch's."""
+    if t.layout is not torch.strided:
+        raise UnsupportedError(f"{what} is stored as {t.layout}; give a dense tensor")
+    return TensorType.of([sizes.dim(d) for d in t.shape], dtype_of(t.dtype, what))
+
+
+class Walk:
+    """One graph of FX nodes, with what its nodes are here; ``leaf`` gives its placeholders."""
+
+    def __init__(self, module: Any, sizes: Sizes, leaf: Callable[[Any], Any]) -> None:
+        self._module, self._sizes, self._leaf = module, sizes, leaf
+        self._env: dict[Any, Any] = {}
+
+    def outputs(self) -> Sequence[Any]:
+        """What the graph returns: Values, dims, numbers and None."""
+        missing = MissingOps("ops of the module", "docs/torch.md lists those that are")
+        _survey(self._module, missing)
+        missing.refuse()
+        found: Sequence[Any] = ()
+        for node in self._module.graph.nodes:
+            if node.op == "placeholder":
+                self._env[node] = self._leaf(node)
+            elif node.op == "get_attr":
+                self._env[node] = self._attribute(node)
+            elif node.op == "output":
+                found = self._value(node.args[0])
+            else:
+                self._env[node] = self._call(node)
+        return found if isinstance(found, list | tuple) else (found,)
+
+    def _attribute(self, node: Any) -> Any:
+        found = self._module
+        for part in node.target.split("."):
+            found = getattr(found, part)
+        if not isinstance(found, torch.Tensor):
+            return found
+        with located(place_of(node)):
+            return constant(array_of(found))
+
+    def _value(self, a: Any) -> Any:
+        """An argument, with nodes replaced by what they are."""
+        if isinstance(a, torch.fx.Node):
+            return self._env[a]
+        if isinstance(a, Mapping):
+            return {k: self._value(v) for k, v in a.items()}
+        if isinstance(a, list | tuple):
+            return [self._value(v) for v in a]
+        if isinstance(a, torch.SymInt):
+            return self._sizes.dim(a)
+        return a
+
+    def _call(self, node: Any) -> Any:
+        place = place_of(node)
+        name = name_of(node.target)
+        try:
+            with located(place):
+                return self._result(node, name)
+        except RlxError as e:
+            raise type(e)(f"{name} ({node.name}): {e.message}", place) from None
+
+    def _result(self, node: Any, name: str) -> Any:
+        args, kwargs = self._value(node.args), self._value(node.kwargs)
+        if node.target is operator.getitem:
+            return args[0][args[1]]
+        if name in WITHOUT_RESULT:
+            return None
+        if name in INLINED:
+            at = next(i for i, a in enumerate(args) if isinstance(a, torch.nn.Module))
+            inner = iter(args[at + 1 :])
+            return Walk(args[at], self._sizes, lambda _: next(inner)).outputs()
+        val = node.meta.get("val")
+        if isinstance(val, torch.SymInt | int | float) and not isinstance(val, bool):
+            return val if isinstance(val, float) else self._sizes.dim(val)
+        row = row_of(node.target)
+        if row is None:
+            return self._scalar(node.target, val, args, kwargs)
+        n = Node(name, self._types(val), lambda: self._promoted(node))
+        found = call(row, n, node.target, args, kwargs)
+        return self._checked(n, found)
+
+    def _scalar(self, target: Any, val: Any, args: Any, kwargs: Any) -> Any:
+        """Arithmetic on sizes that gives no size."""
+        if isinstance(val, torch.SymBool | bool):
+            return None  # what torch has decided, or asserts
+        if any(isinstance(a, SymDim) for a in args):
+            raise UnsupportedError(
+                "it computes a number that is no integer from symbolic dims; export the module with"
+                " these fixed"
+            )
+        return target(*args, **kwargs)
+
+    def _types(self, val: Any) -> list[TensorType | None]:
+        many = val if isinstance(val, list | tuple) else [val]
+        return [
+            type_of(v, self._sizes, "its result") if isinstance(v, torch.Tensor) else None
+            for v in many
+        ]
+
+    def _promoted(self, node: Any) -> DType:
+        operands = [a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in node.args[:2]]
+        operands = [0 if isinstance(a, torch.SymInt) else a for a in operands]
+        return dtype_of(torch.result_type(*operands), "a comparison")
+
+    def _checked(self, n: Node, found: Any) -> Any:
+        """The results, which have the types that torch says."""
+        many = found if isinstance(found, list | tuple) else [found]
+        for i, (v, t) in enumerate(zip(many, n.types, strict=False)):
+            if isinstance(v, Value) and t is not None and not _fits(v.type, t):
+                raise AssertionError(f"{n.name}: result {i} is {v.type}, torch says {t}")
+        return found
+
+
+def _fits(found: TensorType, said: TensorType) -> bool:
+    if found.dtype is not said.dtype or len(found.shape) != len(said.shape):
+        return False
+    pairs: list[tuple[Dim, Dim]] = list(zip(found.shape, said.shape, strict=True))
+    return all(a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int))
+
+
+def _survey(module: Any, missing: MissingOps) -> None:
+    for node in module.graph.nodes:
+        if node.op == "get_attr" and isinstance(
+            getattr(module, node.target, None), torch.fx.GraphModule
+        ):
+            _survey(getattr(module, node.target), missing)
+        if node.op != "call_function" or node.target is operator.getitem:
+            continue
+        name = name_of(node.target)
+        known = name in WITHOUT_RESULT or name in INLINED or row_of(node.target) is not None
+        val = node.meta.get("val")
+        if not known and isinstance(val, torch.Tensor | list | tuple):
+            file, line = place_of(node)
+            missing.add(name, f"{file}:{line}")

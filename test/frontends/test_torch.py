@@ -1,0 +1,182 @@
+"""Modules of PyTorch, where it is installed: the graph gives what the module gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.errors import GraphError, ModelError, RlxError, UnsupportedError
+from rlx.frontends.common.check import check_results
+
+torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: it is a peer only")
+F: Any = torch.nn.functional
+
+
+class Function(torch.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+def mlp() -> Any:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Linear(8, 16), torch.nn.LayerNorm(16), torch.nn.GELU(), torch.nn.Linear(16, 4)
+    ).eval()
+
+
+def test_weights_lie_in_the_memory_of_torch() -> None:
+    model = mlp()
+    g = rlx.from_torch(model, torch.randn(2, 8))
+    state = model.state_dict()
+    assert {p.name for p in g.params} == set(state)
+    for name, array in g.param_values.items():
+        assert array.ctypes.data == state[name].data_ptr()
+        assert not array.flags.writeable
+
+
+def test_weights_that_are_tied_are_one_param() -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Embedding(10, 4)
+            self.head = torch.nn.Linear(4, 10, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, ids: Any) -> Any:
+            return self.head(self.table(ids))
+
+    assert len(rlx.from_torch(Tied().eval(), torch.tensor([[1, 2]])).params) == 1
+
+
+def test_inputs_and_outputs_keep_their_names() -> None:
+    class Named(torch.nn.Module):
+        def forward(self, x: Any, scale: Any = None) -> Any:
+            return {"scaled": x * scale, "parts": (x + 1, x.shape[0])}
+
+    x = torch.randn(3)
+    g = rlx.from_torch(Named(), x, kwargs={"scale": torch.tensor(2.0)})
+    assert [v.name for v in g.inputs] == ["x", "scale"]
+    assert g.output_names == ("scaled", "parts.0", "parts.1")
+    assert rlx.from_torch(Function(torch.exp), x).output_names == ("output",)
+    two = rlx.from_torch(Function(lambda x: (x, -x)), x)
+    assert two.output_names == ("output_0", "output_1")
+
+
+def test_dims_stay_symbolic_by_their_names() -> None:
+    model = mlp()
+    batch = torch.export.Dim("batch", max=64)
+    g = rlx.from_torch(model, torch.randn(3, 8), dynamic_shapes={"input": {0: batch}})
+    assert str(g.outputs[0].shape[0]) == "batch[0..64]"
+    f = rlx.Session("cpu").compile(g)
+    for n in (1, 2, 7):
+        x = torch.randn(n, 8)
+        found = f.run({"input": x.numpy()})["output"]
+        np.testing.assert_allclose(found, model(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_an_exported_program_names_its_dims_by_input_and_axis() -> None:
+    any_size = torch.export.Dim.DYNAMIC
+    program = torch.export.export(
+        Function(lambda x: (x.repeat(2, 1), x.shape[0] * 2)), (torch.randn(3, 4),),
+        dynamic_shapes={"args": (({0: any_size},))},
+    )  # fmt: skip
+    g = rlx.from_torch(program)
+    assert g.symbols == {f"{g.inputs[0].name}_0"}
+    found = rlx.interpret(g, {str(g.inputs[0].name): np.ones((5, 4), np.float32)})
+    assert found[0].shape == (10, 4) and found[1] == 10
+
+
+FUNCTIONS: list[tuple[Any, ...]] = [
+    (lambda q, k: F.scaled_dot_product_attention(q, k, k, is_causal=True), (2, 3, 4, 8), (2, 3, 6, 8)),
+    (lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True), (2, 4, 3, 8), (2, 2, 3, 8)),
+    (lambda x, w: F.conv2d(x, w, padding="same", groups=2), (2, 4, 7, 5), (6, 2, 3, 2)),
+    (lambda x, w: F.conv_transpose2d(x, w, stride=2, output_padding=1), (1, 4, 5, 5), (4, 3, 3, 3)),
+    (lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), (2, 3, 9, 8)),
+    (lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), (2, 3, 9, 8)),
+    (lambda x: F.adaptive_avg_pool2d(x, (3, 2)), (2, 3, 8, 7)),
+    (lambda x: F.group_norm(x, 2), (2, 4, 5)),
+    (lambda x: F.rms_norm(x, (5,)), (2, 4, 5)),
+    (lambda x: x.masked_fill(x > 0, -1).cummax(1), (3, 6)),
+    (lambda x: x.topk(2, dim=0), (5, 3)),
+    (lambda x: torch.where(x > 0, x, 0.0).std(dim=(0, 2), keepdim=True), (3, 4, 2)),
+    (lambda x: x.unfold(1, 3, 2).flatten(1), (2, 9)),
+    (lambda x: torch.view_as_complex(x).abs(), (4, 2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FUNCTIONS, ids=range(len(FUNCTIONS)))
+def test_functions_are_those_of_torch(case: tuple[Any, ...]) -> None:
+    """The import compares the compiled graph with torch."""
+    torch.manual_seed(0)
+    function, *shapes = case
+    rlx.from_torch(Function(function), *[torch.randn(s) for s in shapes])
+
+
+def test_an_artifact_runs(tmp_path: Path) -> None:
+    model, x = mlp(), torch.randn(2, 8)
+    rlx.compile_artifact(rlx.from_torch(model, x)).save(tmp_path / "m.rlx")
+    found = rlx.Session("cpu").load(tmp_path / "m.rlx").run({"input": x.numpy()})["output"]
+    np.testing.assert_allclose(found, model(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+class Buffered(torch.nn.Module):
+    """Writes a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x: Any) -> Any:
+        self.count.add_(1)
+        return x + self.count
+
+
+def sizes(function: Any) -> Any:
+    """A module with a dim that stays symbolic."""
+    shapes = {"args": ({0: torch.export.Dim.DYNAMIC},)}
+    return lambda: rlx.from_torch(Function(function), torch.randn(6, 4), dynamic_shapes=shapes)
+
+
+REFUSED: list[tuple[type[RlxError], str, Any]] = [
+    (GraphError, "takes a torch.nn.Module or an ExportedProgram, found 3", lambda: rlx.from_torch(3)),
+    (GraphError, "has its arguments and dynamic shapes already", lambda: rlx.from_torch(
+        torch.export.export(mlp(), (torch.randn(2, 8),)), torch.randn(2, 8))),
+    (ModelError, "torch.export refuses the module", lambda: rlx.from_torch(mlp(), torch.randn(2, 9))),
+    (UnsupportedError, "forward writes 'count'.*no state", lambda: rlx.from_torch(Buffered(), torch.randn(2))),
+    (ModelError, "returns no tensor", lambda: rlx.from_torch(Function(lambda x: None), torch.randn(2))),
+    (UnsupportedError, r"not there yet: .*test_torch.py:\d+.*docs/torch.md", lambda: rlx.from_torch(
+        Function(torch.special.i0), torch.randn(2))),
+    (UnsupportedError, "depends on the elements of a tensor", lambda: rlx.from_torch(
+        Function(lambda x: torch.zeros(x.sum().long().item())), torch.ones(2))),
+    (UnsupportedError, "its result is stored as torch.sparse_coo|element type", lambda: rlx.from_torch(
+        Function(lambda x: x.to(torch.float8_e4m3fn)), torch.ones(2))),
+    (UnsupportedError, "number that is no integer from symbolic dims", sizes(lambda x: x / x.shape[0] ** 0.5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", REFUSED, ids=[str(i) for i in range(len(REFUSED))])
+def test_what_cannot_be_done_is_refused(row: tuple[type[RlxError], str, Any]) -> None:
+    error, match, call = row
+    with pytest.raises(error, match=match):
+        call()
+
+
+def test_a_graph_that_differs_is_refused() -> None:
+    a = np.ones((2, 2), np.float32)
+    check_results({"y": a}, {"y": a}, 1e-4)
+    with pytest.raises(ModelError, match="in the output 'y': the largest error is 1 of"):
+        check_results({"y": a}, {"y": a * 0.5}, 1e-4)
+    with pytest.raises(ModelError, match=r"it is float32\[2, 2\], expected float32\[2\]"):
+        check_results({"y": a}, {"y": a[0]}, 1e-4)
+    with pytest.raises(ModelError, match="error is inf"):
+        check_results({"y": a}, {"y": a * np.nan}, 1e-4)
