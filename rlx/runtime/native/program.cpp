@@ -11,7 +11,8 @@ namespace rlx {
 struct Program::CallFrame : Frame {
   using Frame::Frame;
 
-  AlignedBuffer arena;
+  // While a call is at work.
+  std::unique_ptr<AlignedBuffer> arena;
   uint64_t weights_version = 0;  // of the weights in `bases`
 };
 
@@ -45,6 +46,7 @@ void Program::run(void* const* inputs, void* const* outputs, Watch* watch) {
 
   if (watch != nullptr && watch->ended()) throw Interrupted();
   const int64_t code = frame->record.code, site = frame->record.site;
+  weights_->arenas().give(frame->arena.release());
   frames_.give(frame.release());
   if (code != 0) throw Fault(code, site);
 }
@@ -55,12 +57,14 @@ std::unique_ptr<Program::CallFrame> Program::take_frame() {
   if (frame == nullptr) {
     frame = std::make_unique<CallFrame>(
         first_input_ + schedule_.inputs.size() + schedule_.outputs.size(), most_buffers_);
-    const auto bytes = static_cast<size_t>(schedule_.arena_bytes) + kSlack;
-    if (frame->arena.reserve(bytes) == nullptr) {
-      throw Error("arena", "no memory", std::to_string(bytes) + " bytes for a call");
-    }
-    frame->bases[kBaseArena] = frame->arena.data();
     frame->place(schedule_.constants, first_constant_);
+  }
+  frame->arena.reset(weights_->arenas().take());
+  if (frame->arena == nullptr) frame->arena = std::make_unique<AlignedBuffer>();
+  const auto bytes = static_cast<size_t>(schedule_.arena_bytes) + kSlack;
+  frame->bases[kBaseArena] = frame->arena->reserve(bytes);
+  if (frame->bases[kBaseArena] == nullptr) {
+    throw Error("arena", "no memory", std::to_string(bytes) + " bytes for a call");
   }
   frame->record.code = frame->record.site = 0;
   return frame;

@@ -12,6 +12,7 @@
 #include "executor.h"
 #include "gate.h"
 #include "mapping.h"
+#include "memory.h"
 #include "schedule.h"
 
 namespace rlx {
@@ -42,6 +43,11 @@ class Weights {
   uint64_t version() const { return version_; }
   void place(Frame& frame) const;
 
+  // The arenas that no call is at work in. Programs on the same weights share them: the first call
+  // at new sizes has no new pages to fault in, and what is kept grows with the calls at once and the
+  // largest sizes, not with the number of sizes.
+  FreeList<AlignedBuffer>& arenas() { return arenas_; }
+
  private:
   struct Param {
     std::byte* data = nullptr;
@@ -63,6 +69,7 @@ class Weights {
   Constant file_;
   bool stale_ = true;  // the prologue, or a check of the params, is due
   std::vector<bool> stale_steps_;
+  FreeList<AlignedBuffer> arenas_;
 };
 
 }  // namespace rlx
