@@ -3,11 +3,13 @@
 #include <atomic>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "check.h"
+#include "memory.h"
 #include "watch.h"
 
 namespace rlx {
@@ -85,6 +87,24 @@ TEST(params_change_while_callers_run) {
   }
   for (int i = 0; i < 300; ++i) shared->set_param(0, weights[i % 3].data(), nullptr);
   for (std::thread& caller : callers) caller.join();
+}
+
+TEST(programs_on_the_same_weights_share_arenas) {
+  const auto object = kernels();
+  const auto weights = doubled_weight(object);
+  std::vector<float> weight(kSize, 1), x(kSize, 1), out(kSize, 0);
+  weights->set_param(0, weight.data(), nullptr);
+  Schedule larger = added(object);
+  larger.arena_bytes = 1 << 20;
+  Program first(weights, added(object)), second(weights, larger);
+  void *in = x.data(), *result = out.data();
+  for (Program* program : {&first, &second, &first}) {
+    program->run(&in, &result);
+    CHECK(out[0] == 3);
+  }
+  const std::unique_ptr<AlignedBuffer> arena(weights->arenas().take());
+  CHECK(arena != nullptr && arena->capacity() >= (1 << 20));
+  CHECK(weights->arenas().take() == nullptr);
 }
 
 // Ends a call at the first time that it is asked.
