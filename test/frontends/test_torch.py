@@ -111,6 +111,29 @@ FUNCTIONS: list[tuple[Any, ...]] = [
     (lambda x: torch.where(x > 0, x, 0.0).std(dim=(0, 2), keepdim=True), (3, 4, 2)),
     (lambda x: x.unfold(1, 3, 2).flatten(1), (2, 9)),
     (lambda x: torch.view_as_complex(x).abs(), (4, 2)),
+    *[(lambda x, m=m, k=k: F.interpolate(x, mode=m, **k), (2, 3, 7, 5)) for m, k in [
+        ("nearest", {"size": (14, 3)}), ("nearest-exact", {"scale_factor": 1.7}),
+        ("nearest", {"scale_factor": (1.7, 0.6)}), ("bilinear", {"size": (10, 4)}),
+        ("bilinear", {"scale_factor": 1.3, "align_corners": True}),
+        ("bicubic", {"scale_factor": 1.3}), ("bicubic", {"size": (3, 9), "antialias": True}),
+        ("bilinear", {"size": (3, 3), "antialias": True}),
+    ]],
+    *[(lambda x, g, m=m, p=p: F.grid_sample(x, g, m, p, align_corners=False), (2, 3, 5, 6), (2, 4, 3, 2))
+      for m, p in [("bilinear", "zeros"), ("nearest", "border"), ("bicubic", "reflection")]],
+    (lambda x: F.unfold(x, 3, 2, 1, 2), (2, 3, 9, 8)),
+    (lambda x: F.fold(x, (6, 5), (3, 2), stride=2, padding=1), (2, 12, 9)),
+    (lambda x: F.pixel_unshuffle(F.pixel_shuffle(x, 2), 2), (1, 8, 3, 3)),
+    (lambda x: F.adaptive_max_pool2d(x, 2, return_indices=True), (2, 3, 8, 6)),
+    *[(lambda x, k=k: F.cross_entropy(x, torch.tensor([[1, 4], [2, -100], [0, 3]]), **k), (3, 5, 2))
+      for k in [{}, {"label_smoothing": 0.1}, {"weight": torch.arange(1.0, 6), "reduction": "sum"},
+                {"reduction": "none"}]],
+    (lambda x, y: F.cross_entropy(x, y.softmax(1), label_smoothing=0.1), (3, 5, 2), (3, 5, 2)),
+    (lambda x: torch.linalg.solve(x @ x.T + torch.eye(4), x[:, 0]), (4, 4)),
+    (lambda x: torch.linalg.cholesky(x @ x.mT + torch.eye(4), upper=True), (2, 4, 4)),
+    (lambda x: torch.linalg.eigvalsh(x @ x.mT), (2, 4, 4)),
+    (lambda x: torch.fft.irfft2(torch.fft.rfft2(x, norm="ortho") * 2, s=(4, 6)), (2, 4, 6)),
+    (lambda x: torch.fft.fft(x, dim=0).imag, (4, 6)),
+    (lambda x: F.dropout(x, 0.5, training=False), (4,)),
 ]  # fmt: skip
 
 
@@ -160,6 +183,8 @@ REFUSED: list[tuple[type[RlxError], str, Any]] = [
         Function(lambda x: torch.zeros(x.sum().long().item())), torch.ones(2))),
     (UnsupportedError, "its result is stored as torch.sparse_coo|element type", lambda: rlx.from_torch(
         Function(lambda x: x.to(torch.float8_e4m3fn)), torch.ones(2))),
+    (UnsupportedError, "draws random numbers.*eval", lambda: rlx.from_torch(
+        torch.nn.Dropout(), torch.ones(2))),
     (UnsupportedError, "number that is no integer from symbolic dims", sizes(lambda x: x / x.shape[0] ** 0.5)),
 ]  # fmt: skip
 

@@ -84,7 +84,7 @@ class _Import:
         if spec.kind.name in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
             return self._weight(spec.target)
         value = node.meta.get("val")
-        if not isinstance(value, torch.Tensor):
+        if not isinstance(value, torch.Tensor) or spec.kind.name == "TOKEN":
             return value
         what = f"the input {node.name!r}"
         t = type_of(value, self.sizes, what)

@@ -25,12 +25,17 @@ __all__ = ["Walk", "type_of"]
 WITHOUT_RESULT = frozenset({
     "_assert_async", "_assert_async.msg", "_assert_scalar", "_assert_tensor_metadata",
     "sym_constrain_range", "sym_constrain_range_for_size", "_functional_assert_async.msg",
+    "_linalg_check_errors",
 })  # fmt: skip
 """Ops that only hold what the export assumed; the sizes of a call are checked here by their
 ranges."""
 
 INLINED = frozenset({"wrap_with_set_grad_enabled", "wrap_with_autocast"})
 """Ops that run another graph, with something set that means nothing here."""
+
+ORDERED = "with_effects"
+"""The op that orders another one that has an effect."""
+HANDLED = INLINED | {ORDERED}
 
 
 def place_of(node: Any) -> Location:
@@ -108,6 +113,8 @@ class Walk:
             return args[0][args[1]]
         if name in WITHOUT_RESULT:
             return None
+        if name == ORDERED:
+            return self._ordered(args)
         if name in INLINED:
             at = next(i for i, a in enumerate(args) if isinstance(a, torch.nn.Module))
             inner = iter(args[at + 1 :])
@@ -121,6 +128,13 @@ class Walk:
         n = Node(name, self._types(val), lambda: self._promoted(node))
         found = call(row, n, node.target, args, kwargs)
         return self._checked(n, found)
+
+    def _ordered(self, args: Sequence[Any]) -> Sequence[Any]:
+        """An op with an effect, behind a token that orders it: an assertion, or nothing here."""
+        token, target = args[0], args[1]
+        if name_of(target) not in WITHOUT_RESULT:
+            raise UnsupportedError(f"{name_of(target)} has an effect, and a graph has none")
+        return [token, None]
 
     def _scalar(self, target: Any, val: Any, args: Any, kwargs: Any) -> Any:
         """Arithmetic on sizes that gives no size."""
@@ -170,7 +184,7 @@ def _survey(module: Any, missing: MissingOps) -> None:
         if node.op != "call_function" or node.target is operator.getitem:
             continue
         name = name_of(node.target)
-        known = name in WITHOUT_RESULT or name in INLINED or row_of(node.target) is not None
+        known = name in WITHOUT_RESULT or name in HANDLED or row_of(node.target) is not None
         val = node.meta.get("val")
         if not known and isinstance(val, torch.Tensor | list | tuple):
             file, line = place_of(node)

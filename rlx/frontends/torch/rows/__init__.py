@@ -7,17 +7,23 @@ from rlx.frontends.torch.rows import (
     attention,
     contraction,
     elementwise,
+    image,
     indexing,
+    linalg,
+    loss,
     movement,
     normalization,
+    random,
     reduction,
+    spectral,
     window,
 )
 
 __all__ = ["FAMILIES", "ROWS"]
 
 FAMILIES = (
-    elementwise, reduction, contraction, normalization, attention, movement, indexing, window,
+    elementwise, reduction, contraction, normalization, attention, loss, movement, indexing, window,
+    image, linalg, spectral, random,
 )  # fmt: skip
 
 ROWS: Rows = {name: row for family in FAMILIES for name, row in family.ROWS.items()}

@@ -1,0 +1,212 @@
+"""Which models of timm and transformers ``rlx.from_torch`` imports right, with fresh weights.
+
+    python tools/torch_survey.py timm [--only NAME ...] [--out FILE]
+    python tools/torch_survey.py transformers
+
+It needs torch and the package (`pip install torch timm transformers`), and downloads nothing:
+models are made from their configurations, the smallest of each family of timm and each
+architecture of transformers made small (``torch_survey_models.py``). Weights are drawn so that no
+output vanishes, and an output that hardly varies counts as no test. Each model is imported,
+compiled and compared with ``ep.module()`` in a process of its own, which may take ``--seconds``;
+a line of JSON a model says what became of it, and the counts come last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+MEMORY = 14 << 30
+"""The most address space of a process."""
+SPREAD = 1e-4
+"""The least deviation of an output that tells anything."""
+
+Result = dict[str, Any]
+
+
+def enliven(model: Any) -> None:
+    """Draw weights anew where the fresh ones would let outputs vanish: matrices with a deviation of
+    1/sqrt(fan-in), and no vector of zeros."""
+    import torch
+
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for p in model.parameters():
+            if not p.dtype.is_floating_point or p.numel() == 0:
+                continue
+            if p.ndim >= 2:
+                fan_in = p[0].numel()
+                if float(p.float().std()) < 0.5 * fan_in**-0.5:
+                    p.normal_(0, fan_in**-0.5)
+            elif float(p.float().abs().max()) < 1e-2:
+                p.normal_(0, 0.1)
+        for name, b in model.named_buffers():
+            if name.endswith("running_var"):
+                b.uniform_(0.5, 1.5)
+            elif name.endswith("running_mean"):
+                b.normal_(0, 0.1)
+
+
+def tensors(found: Any) -> list[Any]:
+    """The tensors of what a model returns."""
+    import torch
+
+    if isinstance(found, torch.Tensor):
+        return [found]
+    if hasattr(found, "to_tuple"):
+        found = found.to_tuple()
+    inner = found.values() if isinstance(found, dict) else found
+    return [t for v in inner for t in tensors(v)] if isinstance(found, list | tuple | dict) else []
+
+
+def judge(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Result) -> None:
+    """Import a model and compare it; ``result`` gains the stage that was reached, and errors."""
+    import numpy as np
+    import torch
+
+    import rlx
+    from rlx.frontends.common.check import relative_error
+    from rlx.frontends.torch import export
+    from rlx.frontends.torch.importer import check_graph, import_program
+    from rlx.frontends.torch.tensors import array_of
+
+    class Flat(torch.nn.Module):
+        """Gives tensors alone, of models whose results are no pytree."""
+
+        def __init__(self, inner: Any) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, *a: Any, **k: Any) -> Any:
+            return tuple(tensors(self.inner(*a, **k)))
+
+    enliven(model)
+    whole = Flat(model).eval()
+    with torch.no_grad():
+        result["stage"] = "eager"
+        expected = whole(*args, **kwargs)
+        result["stage"] = "export"
+        program = export.core_program(torch.export.export(whole, args, kwargs, strict=False))
+    result["stage"] = "import"
+    graph = import_program(program, {})
+    result["stage"] = "check"
+    check_graph(graph, program)
+    result["stage"] = "eager differs"
+    feeds = _feeds(program, args, kwargs)
+    found = rlx.Session("cpu").compile(graph).run(feeds)
+    theirs = [array_of(t) for t in expected]
+    errors = [relative_error(np.asarray(a), b) for a, b in zip(found, theirs, strict=True)]
+    result["error"] = max(errors)
+    if result["error"] > 1e-4:
+        raise AssertionError(f"the eager model differs by {result['error']:.3g}")
+    lively = [float(np.std(a)) for a in theirs if a.dtype.kind == "f" and a.size > 1]
+    result["spread"] = max(lively, default=1.0)
+    result["stage"] = "right" if result["spread"] > SPREAD else "vanishes"
+
+
+def _feeds(program: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
+    from rlx.frontends.torch.tensors import array_of
+
+    leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+    names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
+    pairs = zip(names, leaves, strict=True)
+    return {n: array_of(t) for n, t in pairs if isinstance(t, torch.Tensor)}
+
+
+# -- processes -----------------------------------------------------------------------------
+
+
+def in_process(name: str, run: Callable[[Result], None], seconds: int) -> Result:
+    """The result of a model in a child, which memory and time may end."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        _child(name, run, seconds, write)
+    os.close(write)
+    data, start = b"", time.monotonic()
+    while time.monotonic() - start < seconds + 30:
+        if select.select([read], [], [], 1)[0]:
+            more = os.read(read, 1 << 20)
+            if not more:
+                break
+            data += more
+    else:
+        os.kill(pid, signal.SIGKILL)
+    os.close(read)
+    _, status = os.waitpid(pid, 0)
+    return json.loads(data) if data else {"name": name, "stage": "died", "why": f"status {status}"}
+
+
+def _child(name: str, run: Callable[[Result], None], seconds: int, write: int) -> None:
+    result: Result = {"name": name, "stage": "build"}
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+    def late(*_: Any) -> None:
+        raise TimeoutError(f"over {seconds} s")
+
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    start = time.monotonic()
+    try:
+        run(result)
+    except BaseException as e:
+        result["why"] = f"{type(e).__name__}: {e}"[:400]
+    result["seconds"] = round(time.monotonic() - start, 1)
+    os.write(write, (json.dumps(result) + "\n").encode())
+    os._exit(0)
+
+
+def main() -> None:
+    """Survey the models of a package."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("package", choices=("timm", "transformers"))
+    parser.add_argument("--only", nargs="*", default=None, help="these models")
+    parser.add_argument("--out", type=Path, help="a file of results, which is continued")
+    parser.add_argument("--seconds", type=int, default=150, help="for each model")
+    parser.add_argument("--every", type=int, default=1, help="every so many models")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", RLX_CACHE="off")
+    import torch
+    import torch_survey_models as models
+
+    torch.set_num_threads(1)
+    cases = models.timm_cases() if given.package == "timm" else models.transformers_cases()
+    before = given.out.read_text().splitlines() if given.out and given.out.exists() else []
+    results = {r["name"]: r for r in map(json.loads, before)}
+    for name, run in list(cases.items())[:: given.every]:
+        if (given.only and name not in given.only) or name in results:
+            continue
+        result = results[name] = in_process(name, run, given.seconds)
+        print(json.dumps(result), flush=True)
+        if given.out:
+            with given.out.open("a") as f:
+                f.write(json.dumps(result) + "\n")
+    counts = Counter(r["stage"] for r in results.values())
+    print(
+        f"{given.package}: {len(results)} models, "
+        + ", ".join(f"{stage} {n}" for stage, n in counts.most_common())
+    )
+
+
+if __name__ == "__main__":
+    main()
