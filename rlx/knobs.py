@@ -244,10 +244,9 @@ def _sizes(text: str) -> str:
 
 
 sizes = Knob(
-    "RLX_SIZES", "bound", _sizes, "devices", "bound or symbolic",
-    "How a graph with symbolic dims is compiled for the CPU: anew at every size, from the compile"
-    " cache where it was before, or by symbolic, which is new, for all sizes that are decided"
-    " alike; what it makes is kept by the process alone.",
+    "RLX_SIZES", "symbolic", _sizes, "devices", "symbolic or bound",
+    "How a graph with symbolic dims is compiled for the CPU: for all sizes that are decided alike,"
+    " or by bound anew at every size.",
 )  # fmt: skip
 
 # -- inspection -------------------------------------------------------------------------------
@@ -315,7 +314,7 @@ def _topics(text: str) -> frozenset[str]:
 log = Knob(
     "RLX_LOG", frozenset[str](), _topics, "reports", f"one or more of {', '.join(TOPICS)}",
     "What is reported on standard error as it happens: cache, every look into the compile cache;"
-    " compile, what RLX_SIZES=symbolic compiles, why and for which sizes.",
+    " compile, what is compiled of graphs with symbolic dims, why and for which sizes.",
 )  # fmt: skip
 
 # -- measuring --------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ that meet the guards, and equal to the one that a compile for such sizes makes
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from rlx.base.dims import SymDim
 from rlx.base.frozen import frozen
@@ -19,15 +20,15 @@ from rlx.ir.clone import rebuild
 from rlx.ir.graph import Graph, symbols_of
 from rlx.lowering.base import Compilation, Options
 from rlx.lowering.compilation import CompileReport
-from rlx.lowering.locations import Places
 from rlx.runtime.artifact import Artifact
-from rlx.runtime.cache.artifacts import placed
+from rlx.runtime.cache.objects import Shelf
 from rlx.schedule.bind import bind_schedule
 from rlx.schedule.plan import Schedule, prologue_first
-from rlx.schedule.size_program import SizeProgram, size_program
+from rlx.schedule.size_program import size_program
 from rlx.targets.base import Target
+from rlx.tracing import span
 
-__all__ = ["SymbolicArtifact", "SymbolicSchedule", "compile_symbolic", "lower_symbolic"]
+__all__ = ["SymbolicSchedule", "compile_symbolic", "lower_symbolic"]
 
 
 @frozen
@@ -42,34 +43,32 @@ class SymbolicSchedule:
         return all(g.holds(sizes) for g in self.guards)
 
 
-@frozen
-class SymbolicArtifact:
-    """A compile for all sizes that meet ``guards``: an artifact for some, and what binds its steps
-    to others. ``schedule`` is the symbolic one, for those who look at it."""
-
-    artifact: Artifact
-    report: CompileReport
-    program: SizeProgram
-    guards: tuple[Guard, ...]
-    schedule: Schedule
-
-
 def compile_symbolic(
-    graph: Graph, sizes: Mapping[str, int], target: Target, options: Options
-) -> SymbolicArtifact:
+    graph: Graph,
+    sizes: Mapping[str, int],
+    target: Target,
+    options: Options,
+    shelf: Shelf | None = None,
+) -> tuple[Artifact, CompileReport]:
     """Compile a graph with symbolic dims for ``sizes``, and for all others that meet its guards.
+    The artifact is that for ``sizes``, and has what binds its steps to others (``SizeProgram``) as
+    the part ``sizes``. As ``compile_structure``, with numbers for the user's lines.
 
-    Raises UnsupportedError as ``lower_symbolic`` and ``size_program`` do.
+    Raises UnsupportedError for params with symbolic dims, and as ``lower_symbolic`` does.
     """
-    places, compilation = Places(graph), Compilation(target, options)
+    if symbols_of(v.type for v in graph.params):
+        raise UnsupportedError(
+            "a graph whose params have symbolic dims is bound to sizes before it is compiled; bind"
+            " them with dims={...}"
+        )
+    compilation = Compilation(target, options)
     report = CompileReport(compilation)
-    with exclusively(), places.errors():
+    with exclusively(), span("compile", graph=graph.name):
         found = lower_symbolic(graph, sizes, compilation)
         schedule, _, _ = prologue_first(found.schedule)
         program = size_program(schedule, found.guards, sorted(sizes))
-        artifact = compile_schedule(bind_schedule(schedule, sizes), target, report)
-    report.compilation.fusion = places.fusion(report.compilation.fusion)
-    return SymbolicArtifact(placed(artifact, places), report, program, found.guards, schedule)
+        artifact = compile_schedule(bind_schedule(schedule, sizes), target, report, shelf)
+    return replace(artifact, extras={"sizes": bytes(program)}), report
 
 
 def lower_symbolic(

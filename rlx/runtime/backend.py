@@ -128,7 +128,8 @@ class CpuBackend:
         from rlx.targets.cpu.features import require, selected
 
         features = require(selected()).name
-        return Variants(graph, lambda: make_target(features), Options.of(options))
+        target = ("cpu", features)
+        return Variants(graph, target, Options.of(options), lambda: make_target(features))
 
     def loaded(self, artifact: Artifact) -> Executable:
         """An artifact ready to run."""

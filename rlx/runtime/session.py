@@ -208,7 +208,7 @@ class CompiledGraph(Uncopied):
         self._inputs = [str(v.name) for v in graph.inputs]
         self._names = graph.output_names
         variants = getattr(backend, "variants", None) if self._symbols else None
-        self._variants = variants(self._graph, options) if variants is not None else None
+        self._variants = variants(self._graph, self.options) if variants is not None else None
         self._fast: Executable | None = None
         if not self._symbols:
             self._fast = self._executable({})
@@ -398,14 +398,14 @@ class CompiledGraph(Uncopied):
 
     def _weights(self) -> list[Weights]:
         """What the bindings hold their params in: mostly one for all of them."""
-        kept = [v.executable for v in self._variants.found] if self._variants else []
+        kept = self._variants.loaded if self._variants else []
         return list(dict.fromkeys(e.weights for e in (*self._bound.values(), *kept)))
 
     @property
     def reports(self) -> list[Any]:
         """A ``rlx.compiler.driver.CompileReport`` of each compile: one a binding, or one for all
         sizes that are decided alike (RLX_SIZES)."""
-        kept = [v.executable for v in self._variants.found] if self._variants else []
+        kept = self._variants.loaded if self._variants else []
         reports = [e.report for e in (*kept, *self._bound.values()) if e.report is not None]
         return list({id(r): r for r in reports}.values())
 

@@ -8,26 +8,28 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlx import knobs
 from rlx.base.clock import Tick
-from rlx.base.frozen import record
 from rlx.base.gc_pause import importing
 from rlx.errors import RlxError, ShapeError
 from rlx.ir.graph import Graph, symbols_of
+from rlx.lowering.locations import Places
 from rlx.lowering.report import print_reports
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact
+from rlx.runtime.cache.artifacts import placed
+from rlx.runtime.cache.variants import VariantSource
 from rlx.runtime.executable import Executable
 from rlx.runtime.weights import Weights
-from rlx.schedule.plan import Signature
+from rlx.schedule.sizes import SizeProgram
 
 if TYPE_CHECKING:
-    from rlx.compiler.symbolic import SymbolicArtifact
-    from rlx.lowering.compilation import Options
+    from rlx.lowering.compilation import CompileReport, Options
+    from rlx.schedule.plan import Signature
     from rlx.targets.base import Target
 
 __all__ = ["SizedVariant", "Variants"]
@@ -37,27 +39,39 @@ _RANGE = re.compile(r"(?<=\w)\[\d+\.\.\d*\]")
 """What tells a symbol with a range from one without, which people need not see."""
 
 
-@record
 class SizedVariant:
-    """A variant in memory: what was compiled, its executable for the sizes that it was compiled
-    for, and what binds it to others."""
+    """A variant: an artifact for some sizes, with what binds it to others, and its report. It is
+    loaded when it first serves a call."""
 
-    compiled: SymbolicArtifact
-    executable: Executable
-    native: _native.SizeProgram
+    def __init__(self, artifact: Artifact, report: CompileReport) -> None:
+        self.artifact, self.report = artifact, report
+        program = SizeProgram.from_bytes(artifact.extras["sizes"])
+        self.conditions = _RANGE.sub("", ", ".join(program.conditions)) or "all sizes"
+        parts: dict[str, Any] = {**program.parts}
+        self._native = _native.SizeProgram(sizes=len(program.symbols), **parts)
+        self.executable: Executable | None = None
 
-    def at(self, sizes: Sequence[int]) -> Executable | None:
-        """The executable for sizes, by the order of names; None if they do not meet the guards."""
-        bound = self.native.bind(sizes)
-        if bound is None:
-            return None
+    def bind(self, sizes: Sequence[int]) -> tuple[bytes, tuple[int, ...]] | None:
+        """The words of its steps and the results of its program for sizes, by the order of names;
+        None if they do not meet the guards."""
+        return self._native.bind(sizes)
+
+    def at(
+        self,
+        bound: tuple[bytes, tuple[int, ...]],
+        shared: Sequence[Weights],
+        donate: Sequence[tuple[int, int]],
+    ) -> Executable:
+        """The executable for what ``bind`` gave. ``shared`` are weights to use if they fit."""
         words, (arena, *dims) = bound
-        artifact = self.compiled.artifact
-        inputs, left = _shaped(artifact.inputs, dims)
-        outputs, left = _shaped(artifact.outputs, left)
+        if self.executable is None:
+            self.executable = Executable(self.artifact, self.report, shared, donate)
+        whole = self.artifact
+        inputs, left = _shaped(whole.inputs, dims)
+        outputs, left = _shaped(whole.outputs, left)
         assert not left, "the results are the dims of the signatures"
         variant = replace(self.executable.variant, arena_bytes=arena, main_words=words)
-        found = Artifact(artifact.target, artifact.params, inputs, outputs, (variant,))
+        found = Artifact(whole.target, whole.params, inputs, outputs, (variant,))
         return self.executable.of_words(found, variant)
 
 
@@ -76,70 +90,92 @@ def _listed(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={size}" for name, size in sorted(sizes.items()))
 
 
-def _met(made: SymbolicArtifact) -> str:
-    return _RANGE.sub("", ", ".join(map(str, made.guards))) or "all sizes"
-
-
-def _report(message: str) -> None:
-    if "compile" in knobs.log.get():
-        print(f"rlx: compile: {message}", file=sys.stderr)
-
-
 class Variants:
-    """What is compiled of a graph, for one target. To be used by one thread at a time."""
+    """What is compiled of a graph, for one target: the name and the features of what
+    ``make_target`` makes. To be used by one thread at a time."""
 
-    def __init__(self, graph: Graph, make_target: Callable[[], Target], options: Options) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        target: tuple[str, str],
+        options: Options,
+        make_target: Callable[[], Target],
+    ) -> None:
         self._graph, self._make_target, self._options = graph, make_target, options
+        self._target = ":".join(target)
         leaves = (v.type for v in (*graph.inputs, *graph.params))
         self._symbols = {s.name: s for s in symbols_of(leaves)}
+        self._source = VariantSource(graph, target, options, make_target)
+        self._refused = False
         self.found: list[SizedVariant] = []
 
     @property
     def conditions(self) -> list[str]:
         """Of each variant the conditions on sizes under which it serves them."""
-        return [_met(v.compiled) for v in self.found]
+        return [v.conditions for v in self.found]
+
+    @property
+    def loaded(self) -> list[Executable]:
+        """The executables of the variants that have served a call."""
+        return [v.executable for v in self.found if v.executable is not None]
 
     def executable(self, sizes: Mapping[str, int], shared: Sequence[Weights]) -> Executable | None:
         """The executable for sizes; where no variant serves them, another is compiled. ``shared``
         are weights for a new one to use if they fit. None where the graph cannot be compiled with
-        symbols at these sizes, which is reported.
+        symbols, which is reported.
 
         ShapeError for a size outside its dim's range, and for sizes that no memory holds.
         """
         for name, symbol in self._symbols.items():
             symbol.checked(sizes[name])
         key = [sizes[name] for name in sorted(sizes)]
-        try:
-            for variant in self.found:
-                executable = variant.at(key)
-                if executable is not None:
-                    return executable
-        except _native.Error as e:
-            raise ShapeError(f"the graph {self._graph.name!r} at {_listed(sizes)}: {e}") from None
-        return self._compiled(sizes, shared)
+        for variant in self._all(sizes):
+            try:
+                bound = variant.bind(key)
+                if bound is not None:
+                    return variant.at(bound, shared, self._options.donate)
+            except _native.Error as e:
+                what = f"the graph {self._graph.name!r} at {_listed(sizes)}"
+                raise ShapeError(f"{what}: {e}") from None
+        return None
 
-    def _compiled(self, sizes: Mapping[str, int], shared: Sequence[Weights]) -> Executable | None:
-        with importing():
-            from rlx.compiler.symbolic import compile_symbolic
-        start, what = Tick.now(), f"{self._graph.name!r} at {_listed(sizes)}"
+    def _all(self, sizes: Mapping[str, int]) -> Iterator[SizedVariant]:
+        """The variants: those that are there, those of the cache, and one more, for ``sizes``."""
+        yield from self.found
+        while (kept := self._source.read()) is not None:
+            yield self._added(*kept)
+        if not self._refused:
+            start, count = Tick.now(), len(self.found)
+            made = self._compiled(sizes)
+            if made is not None:
+                variant = self._added(*made)
+                what = f"no variant of {count} serves it; one for {variant.conditions}"
+                self._report(sizes, f"{what}; {Tick.now().seconds_since(start):.2f} s")
+                yield variant
+
+    def _compiled(self, sizes: Mapping[str, int]) -> tuple[Artifact, CompileReport] | None:
         self._graph.bind(sizes)  # which says where sizes do not fit
+        if knobs.ir_dump.get():
+            with importing():
+                from rlx.compiler.driver import show_levels
+            show_levels(self._graph.bind(sizes), self._make_target(), self._options)
         try:
-            made = compile_symbolic(self._graph, sizes, self._make_target(), self._options)
+            return self._source.compile(sizes)
         except RlxError as e:
-            _report(f"{what} is compiled for these sizes alone: {e.message}")
+            self._refused = True
+            self._report(sizes, f"it is compiled for these sizes alone: {e.message}")
             return None
-        compilation = made.report.compilation
+
+    def _added(self, artifact: Artifact, report: CompileReport) -> SizedVariant:
+        places, compilation = Places(self._graph), report.compilation
+        compilation.fusion = places.fusion(compilation.fusion)
         compilation.check_clean()
-        print_reports(self._graph.name, "cpu", compilation)
-        took = Tick.now().elapsed_ns(start) * 1e-9
-        count = len(self.found)
-        _report(f"{what}: no variant of {count} serves it; one for {_met(made)}; {took:.2f} s")
-        executable = Executable(made.artifact, made.report, shared, self._options.donate)
-        p = made.program
-        parts: dict[str, Any] = {
-            "instructions": p.instructions, "guards": p.guards, "buffers": p.buffers,
-            "words": p.words, "patches": p.patches, "results": p.results,
-        }  # fmt: skip
-        native = _native.SizeProgram(sizes=len(p.symbols), **parts)
-        self.found.append(SizedVariant(made, executable, native))
-        return executable
+        print_reports(self._graph.name, self._target, compilation)
+        variant = SizedVariant(placed(artifact, places), report)
+        self.found.append(variant)
+        return variant
+
+    def _report(self, sizes: Mapping[str, int], message: str) -> None:
+        if "compile" in knobs.log.get():
+            at = f"{self._graph.name!r} at {_listed(sizes)}"
+            print(f"rlx: compile: {at}: {message}", file=sys.stderr)

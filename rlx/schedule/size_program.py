@@ -12,13 +12,12 @@ from collections.abc import Iterable, Sequence
 
 from rlx.base.dim_atoms import Atom, Call, Symbol
 from rlx.base.dims import Dim, SymDim
-from rlx.base.frozen import frozen
 from rlx.base.guards import Guard
-from rlx.errors import UnsupportedError
 from rlx.schedule.codec import main_items
-from rlx.schedule.plan import PrologueStep, Schedule
+from rlx.schedule.plan import Schedule
+from rlx.schedule.sizes import SizeProgram
 
-__all__ = ["SizeProgram", "size_program"]
+__all__ = ["size_program"]
 
 OPS = ("number", "size", "+", "*", "//", "min", "max")
 """The instructions, by number."""
@@ -26,31 +25,10 @@ RELATIONS = ("==", "!=", ">=", "<=")
 """The relations of guards, by number."""
 
 
-@frozen
-class SizeProgram:
-    """The parts of the native runtime's ``SizeProgram``, each as 64-bit words; ``symbols`` are the
-    names of the sizes in their order. The results are the bytes of the arena, then the dims of the
-    inputs and of the outputs."""
-
-    symbols: tuple[str, ...]
-    instructions: bytes
-    guards: bytes
-    buffers: bytes
-    words: bytes
-    patches: bytes
-    results: bytes
-
-
 def size_program(
     schedule: Schedule, guards: Sequence[Guard], symbols: Sequence[str]
 ) -> SizeProgram:
-    """A schedule of symbolic sizes as data."""
-    fixed = (schedule.packed_bytes, *(d for _, _, shape in schedule.params for d in shape))
-    if any(isinstance(d, SymDim) for d in fixed) or _has_dims(schedule.prologue):
-        raise UnsupportedError(
-            "a graph whose params have symbolic dims is bound to sizes before it is compiled; bind"
-            " them with dims={...}"
-        )
+    """A schedule of symbolic sizes as data. Its params and its prologue have no symbolic dims."""
     line = _Line([*symbols, *(f"arena.{n}" for n in range(len(schedule.buffers))), "arena.size"])
     guarded = [(line.value(g.dim), RELATIONS.index(g.relation), g.number) for g in guards]
     buffers = [(line.value(b.size), b.first, b.last) for b in schedule.buffers]
@@ -61,6 +39,7 @@ def size_program(
     patches = [(at, line.value(d)) for at, d in enumerate(items) if isinstance(d, SymDim)]
     return SizeProgram(
         tuple(symbols),
+        tuple(map(str, guards)),
         _words(n for row in line.rows for n in row),
         _words(n for row in guarded for n in row),
         _words(n for row in buffers for n in row),
@@ -68,11 +47,6 @@ def size_program(
         _words(n for row in patches for n in row),
         _words(numbers),
     )
-
-
-def _has_dims(prologue: Sequence[PrologueStep]) -> bool:
-    items = main_items([step for step, _ in prologue])
-    return any(isinstance(d, SymDim) for d in items)
 
 
 def _words(numbers: Iterable[int]) -> bytes:

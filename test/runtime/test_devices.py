@@ -229,7 +229,7 @@ def test_the_environment_says_how_symbolic_sizes_are_compiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RLX_SIZES", "dynamic")
-    with pytest.raises(KnobError, match="expected bound or symbolic"):
+    with pytest.raises(KnobError, match="expected symbolic or bound"):
         knobs.sizes.get()
 
 

@@ -1,8 +1,7 @@
-"""Graphs with symbolic dims compiled for many sizes at once (RLX_SIZES=symbolic)."""
+"""Graphs with symbolic dims, compiled for many sizes at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,6 @@ from rlx import knobs
 from rlx.errors import RlxError, ShapeError
 
 Array = np.ndarray[Any, Any]
-
-
-@pytest.fixture(autouse=True)
-def symbolic() -> Iterator[None]:
-    with knobs.sizes.scoped("symbolic"):
-        yield
 
 
 def _layers() -> rlx.Graph:
@@ -103,7 +96,7 @@ def test_params_of_symbolic_dims_are_bound(capsys: pytest.CaptureFixture[str]) -
         assert f.run({"x": _numbers(4, 16)})[0].shape == (4, 8)
     assert not f.variants
     said = capsys.readouterr().err
-    assert "rlx: compile: 'rows' at n=16 is compiled for these sizes alone: a graph whose" in said
+    assert "'rows' at n=16: it is compiled for these sizes alone: a graph whose params" in said
 
 
 def test_what_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,3 +147,22 @@ def test_statistics_over_a_symbolic_axis() -> None:
     for n in (3, 7, 5, 100, 64, 1, 33):
         x = _numbers(n, 24)
         assert _bits(f.run({"x": x})) == _bits(own.run({"x": x}))
+
+
+def test_what_is_made_of_params_by_a_dim() -> None:
+    """It is no part of the prologue, which all sizes share."""
+    g = rlx.Graph("table")
+    x = g.input("x", ["rows", 4])
+    table = g.param("table", [8, 4])
+    g.set_outputs(
+        [x + table.slice((0, 0), (x.shape[0], 4)) * 2.0, table.exp() @ x.transpose((1, 0))]
+    )
+    f = rlx.Session("cpu").compile(g)
+    with knobs.sizes.scoped("bound"):
+        own = rlx.Session("cpu").compile(g)
+    for n in (3, 8, 5):
+        value, x = _numbers(8, 4) * n, _numbers(n, 4)
+        for compiled in (f, own):
+            compiled.set_param("table", value)
+        assert _bits(f.run({"x": x})) == _bits(own.run({"x": x}))
+    assert len(f.variants) == 1

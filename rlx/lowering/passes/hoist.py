@@ -21,7 +21,8 @@ __all__ = ["Hoist", "static_values"]
 
 
 def static_values(main: ir.Operation) -> set[ir.Value]:
-    """The values that depend on params alone; a constant is not one of them by itself."""
+    """The values that depend on params alone; a constant is not one of them by itself. What has
+    symbolic dims depends on the sizes of a call too."""
     block = main.regions[0].blocks[0]
     marks = argument_marks(main)
     static = {
@@ -39,7 +40,7 @@ def static_values(main: ir.Operation) -> set[ir.Value]:
         if op.name == Constant.name or (inputs and neutral.issuperset(inputs)):
             neutral.update(op.results)
             known.update(op.results)
-        elif inputs and len(op.results) and known.issuperset(inputs):
+        elif inputs and len(op.results) and known.issuperset(inputs) and _is_sized(op):
             static.update(op.results)
             known.update(op.results)
     return static
@@ -145,6 +146,10 @@ def _keep_formats(block: ir.Block, static: set[ir.Value], products: bool) -> Non
             twin = op.clone(ir.InsertionPoint(op)).operation.results[0]
             for u in outside:
                 _replace(u, op.results[0], twin)
+
+
+def _is_sized(op: ir.Operation) -> bool:
+    return all(ir.ShapedType(r.type).has_static_shape for r in op.results)
 
 
 def _within(op: ir.Operation, values: set[ir.Value]) -> bool:

@@ -6,7 +6,7 @@ A hit needs neither MLIR nor LLVM: they are imported where something has to be c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rlx.schedule.plan import LaunchInfo
     from rlx.targets.base import Target
 
-__all__ = ["find_or_compile", "in_memory", "key_of_graph", "placed"]
+__all__ = ["compiled", "find_or_compile", "in_memory", "key_of_graph", "placed", "read_kept", "why"]
 
 LIMIT = 64 << 20
 """Bytes of artifacts that a process keeps."""
@@ -62,7 +62,8 @@ def placed(artifact: Artifact, places: Places) -> Artifact:
 def key_of_graph(
     graph: Graph, target: str, features: str, options: Options, store: Store
 ) -> Key | str:
-    """The key of a compiled graph, or why it can have none."""
+    """The key of a compiled graph, or why it can have none. That of a graph with symbolic dims is
+    the part that the keys of its variants share."""
     if foreign := foreign_ops(graph):
         return f"{', '.join(foreign)} is no op of RLX, and its code no part of a key"
     tools = shared.tools(store)
@@ -107,26 +108,26 @@ def _found_or_compiled(
     start = Tick.now()
     store = shared.store()
     if store is None:
-        return _compiled(graph, options, make_target, None, "off")
+        return compiled(graph, options, make_target, None, "off")
     key = key_of_graph(graph, *target, options, store)
     if isinstance(key, str):
         shared.log(f"{graph.name!r}: not used: {key}")
-        return _compiled(graph, options, make_target, None, f"not used: {key}")
+        return compiled(graph, options, make_target, None, f"not used: {key}")
     keyed = Tick.now()
-    found = _read(store, key, options)
+    found = read_kept(store, key, options)
     if found is not None:
         _, report = found
         seconds = {"key": keyed.seconds_since(start), "cache": Tick.now().seconds_since(keyed)}
         report.compilation.seconds.update(seconds)
         shared.log(f"{graph.name!r} {key.digest[:12]}: {report.cache}")
         return found
-    why = _why(store, key)
-    shared.log(f"{graph.name!r} {key.digest[:12]}: miss ({why})")
+    missed = f"miss ({why(store, key)})"
+    shared.log(f"{graph.name!r} {key.digest[:12]}: {missed}")
     store.miss(key)
-    return _compiled(graph, options, make_target, (store, key), f"miss ({why})")
+    return compiled(graph, options, make_target, (store, key), missed)
 
 
-def _why(store: Store, key: Key) -> str:
+def why(store: Store, key: Key) -> str:
     """Why an artifact was not there; compared with what is, if anybody wants to know."""
     if not shared.logged():
         return store.why(key)
@@ -136,13 +137,18 @@ def _why(store: Store, key: Key) -> str:
     return f"{store.why(key)}; {near}" if near else store.why(key)
 
 
-def _compiled(
+def compiled(
     graph: Graph,
     options: Options,
     make_target: Callable[[], Target],
     keep: tuple[Store, Key] | None,
     cache: str,
+    sizes: Mapping[str, int] | None = None,
 ) -> tuple[Artifact, CompileReport]:
+    """A graph compiled now, with numbers for the user's lines, and kept under a key. ``cache`` is
+    what the report says of the cache. With ``sizes``, those at hand of a graph with symbolic dims,
+    the artifact is a variant (``rlx.runtime.cache.variants``).
+    """
     from rlx.base.preload import preload
 
     preload()
@@ -158,7 +164,12 @@ def _compiled(
     start = Tick.now()
     shelf = Shelf(keep[0], keep[1].tools) if keep else None
     with Places(graph).errors():
-        artifact, report = compile_structure(graph, target, options, shelf)
+        if sizes is None:
+            artifact, report = compile_structure(graph, target, options, shelf)
+        else:
+            from rlx.compiler.symbolic import compile_symbolic
+
+            artifact, report = compile_symbolic(graph, sizes, target, options, shelf)
     if any(v.functions for v in artifact.variants):
         keep, cache = None, "not used: it has kernels in Python"
     report.cache = cache
@@ -173,7 +184,8 @@ def _compiled(
     return artifact, report
 
 
-def _read(store: Store, key: Key, options: Options) -> tuple[Artifact, CompileReport] | None:
+def read_kept(store: Store, key: Key, options: Options) -> tuple[Artifact, CompileReport] | None:
+    """What is kept under a key, with numbers for the user's lines, and a report that says so."""
     entry, where = in_memory.get(_name(store, key)), "in memory"
     if entry is None:
         entry, where = store.read(key), "on disk"

@@ -102,8 +102,33 @@ def test_other_features_are_another_entry() -> None:
     assert f._fast is not None and f._fast.variant.features == "x86-64-v3"
 
 
+def test_each_variant_of_sizes_is_an_entry() -> None:
+    def numbered(cache: str, *sizes: int) -> list[tuple[str, ...]]:
+        f = rlx.Session("cpu").compile(chain("n"))
+        for n in sizes:
+            f.run({"x": np.zeros((n, 24), np.float32)})
+        assert {r.cache.split(" (")[0] for r in f.reports} == {cache}
+        return [tuple(f.variants)]
+
+    first = numbered("miss", 2, 3, 1)
+    forget()
+    assert numbered("hit", 1, 5, 2) == first and len(first[0]) == 2
+
+
+def test_a_variant_that_another_process_has_made_meanwhile() -> None:
+    f, other = (rlx.Session("cpu").compile(chain("n")) for _ in range(2))
+    for compiled, sizes in ((f, (2,)), (other, (1, 7)), (f, (1,))):
+        for n in sizes:
+            compiled.run({"x": np.zeros((n, 24), np.float32)})
+    assert f.variants == other.variants
+    assert [r.cache.split(" (")[0] for r in (*f.reports, *other.reports)] == [
+        "miss", "hit", "hit", "miss",
+    ]  # fmt: skip
+
+
 def test_each_binding_of_symbols_is_an_entry() -> None:
-    f = rlx.Session("cpu").compile(chain("n"))
+    with knobs.sizes.scoped("bound"):
+        f = rlx.Session("cpu").compile(chain("n"))
     for n in (2, 3, 2):
         f.run({"x": np.zeros((n, 24), np.float32)})
     assert [r.cache.split(" (")[0] for r in f.reports] == ["miss", "miss"]
@@ -146,8 +171,9 @@ def process(code: str = PROCESS, **environment: str) -> list[str]:
 def test_a_hit_imports_no_compiler() -> None:
     assert process()[:2] == ["64.0", "miss"]
     assert process() == ["64.0", "hit", "[]"]
-    other = process(PROCESS.replace("(2, 8)", "(3, 8)"))
-    assert other[:2] == ["96.0", "miss"]
+    assert process(PROCESS.replace("(2, 8)", "(3, 8)")) == ["96.0", "hit", "[]"]
+    other = process(PROCESS.replace("(2, 8)", "(1, 8)"))
+    assert other[:2] == ["32.0", "miss"]
     assert process(RLX_CACHE="off")[:2] == ["64.0", "off"]
 
 

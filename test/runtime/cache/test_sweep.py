@@ -117,7 +117,7 @@ OTHER = {
     "RLX_CPU": _another_cpu(), "RLX_CC": "gcc", "RLX_NUM_THREADS": "1", "RLX_GPU": "1",
     "RLX_TRITON": "off", "RLX_DEVICES": "cpu", "RLX_DENY_DEVICES": "cuda",
     "RLX_PREFER_DEVICES": "cpu", "RLX_DEVICE": "cpu", "RLX_DEVICE_CHAIN": "cpu",
-    "RLX_BENCHMARK_PICK": "1", "RLX_KERNEL_DISPATCH": "common", "RLX_SIZES": "symbolic",
+    "RLX_BENCHMARK_PICK": "1", "RLX_KERNEL_DISPATCH": "common", "RLX_SIZES": "bound",
     "RLX_IR_DUMP": "dump/",
     "RLX_FUSION_REPORT": "on", "RLX_DISPATCH_REPORT": "on", "RLX_CACHE": "off",
     "RLX_CACHE_DIR": "elsewhere", "RLX_CACHE_SIZE": "1k", "RLX_LOG": "cache", "RLX_TRACE": "t.json",
