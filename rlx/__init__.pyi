@@ -87,6 +87,8 @@ from rlx.errors import GraphError as _GraphError
 from rlx.errors import RlxError as RlxError
 from rlx.errors import RlxError as _RlxError
 from rlx.frontends.onnx import from_onnx as from_onnx
+from rlx.frontends.stablehlo import from_jax as from_jax
+from rlx.frontends.stablehlo import from_stablehlo as from_stablehlo
 from rlx.frontends.torch import from_torch as from_torch
 from rlx.functions import grad as grad
 from rlx.functions import jit as jit
@@ -291,7 +293,9 @@ __all__ = [
     "devices",
     "fit",
     "fori",
+    "from_jax",
     "from_onnx",
+    "from_stablehlo",
     "from_torch",
     "grad",
     "hessian",

@@ -16,7 +16,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -79,6 +79,7 @@ __all__ = [
     "Pipeline",
     "context",
     "dialect_names",
+    "elements_of",
     "func",
     "ir",
     "load_irdl",
@@ -89,6 +90,8 @@ __all__ = [
     "raw_elements",
     "rewrite",
     "run_pipeline",
+    "stablehlo",
+    "stablehlo_module",
     "text_to_llvm_ir",
     "translate_to_llvm_ir",
 ]
@@ -131,6 +134,29 @@ def parse_module(text: str | bytes, ctx: ir.Context) -> ir.Module:
     """Parse MLIR text, or bytecode; IRError says where it is wrong."""
     with mlir_errors("cannot parse the MLIR text", IRError):
         return ir.Module.parse(text, ctx)
+
+
+@lru_cache(maxsize=1)
+def stablehlo() -> Any:
+    """The bindings of StableHLO, which come with the MLIR package; ToolchainError without them."""
+    try:
+        return importlib.import_module("torch_mlir._mlir_libs._stablehlo")
+    except ImportError as error:
+        raise ToolchainError(
+            f"this MLIR package has no StableHLO ({error}); install the torch-mlir that"
+            " 'rlx[compile]' asks for"
+        ) from None
+
+
+def stablehlo_module(source: str | bytes, ctx: ir.Context) -> ir.Module:
+    """A module of StableHLO, from text, bytecode or a portable artifact. The context is changed;
+    IRError says where the source is wrong."""
+    stablehlo().register_dialect(ctx)
+    ctx.allow_unregistered_dialects = True
+    if isinstance(source, bytes):
+        with suppress(ValueError, ir.MLIRError), _diagnosed(ctx, "", IRError):
+            return stablehlo().deserialize_portable_artifact(ctx, source)
+    return parse_module(source, ctx)
 
 
 def load_irdl(module: ir.Module) -> None:
@@ -271,6 +297,19 @@ def raw_elements(dense: ir.Attribute, nbytes: int) -> bytes:
     return ctypes.string_at(data, nbytes)
 
 
+def elements_of(operation: ir.Operation, name: str, nbytes: int, size: int) -> bytes:
+    """The elements of an op's DenseElementsAttr, of ``size`` bytes each and ``nbytes`` in all, or
+    the one element of a splat. The bindings hand out no attribute of complex numbers."""
+    api, word = _c_api(), name.encode()
+    found = api.mlirOperationGetAttributeByName(
+        _Handle(_pointer(operation)), _Text(word, len(word))
+    )
+    assert found, f"{operation.name} has no attribute {name}"
+    splat = api.mlirDenseElementsAttrIsSplat(_Handle(found))
+    data = api.mlirDenseElementsAttrGetRawData(_Handle(found))
+    return ctypes.string_at(data, size if splat else nbytes)
+
+
 @contextmanager
 def mlir_errors(doing: str, kind: type[RlxError]) -> Generator[None]:
     """Turn MLIR's own exceptions into ``kind``: located, and without the dump of whole ops."""
@@ -318,6 +357,8 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "mlirModuleGetOperation": (ctypes.c_void_p, (_Handle,)),
     "mlirPassManagerRunOnOp": (ctypes.c_int8, (_Handle, _Handle)),
     "mlirTranslateModuleToLLVMIR": (ctypes.c_void_p, (_Handle, ctypes.c_void_p)),
+    "mlirOperationGetAttributeByName": (ctypes.c_void_p, (_Handle, _Text)),
+    "mlirDenseElementsAttrIsSplat": (ctypes.c_bool, (_Handle,)),
     "mlirDenseElementsAttrGetRawData": (ctypes.c_void_p, (_Handle,)),
     "LLVMContextCreate": (ctypes.c_void_p, ()),
     "LLVMContextDispose": (None, (ctypes.c_void_p,)),

@@ -121,7 +121,9 @@ from rlx import fit as fit
 from rlx import fori as fori
 from rlx import format_dispatch_report as format_dispatch_report
 from rlx import format_legalize_error as format_legalize_error
+from rlx import from_jax as from_jax
 from rlx import from_onnx as from_onnx
+from rlx import from_stablehlo as from_stablehlo
 from rlx import from_torch as from_torch
 from rlx import full_name as full_name
 from rlx import fusion_passes as fusion_passes
@@ -312,7 +314,9 @@ __all__ = [
     "fori",
     "format_dispatch_report",
     "format_legalize_error",
+    "from_jax",
     "from_onnx",
+    "from_stablehlo",
     "from_torch",
     "full_name",
     "fusion_passes",

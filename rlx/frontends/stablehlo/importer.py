@@ -1,0 +1,165 @@
+"""The walk over the functions of a StableHLO module, whose ops become ops of ours by their rows."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from rlx._mlir import ir
+from rlx.errors import ModelError
+from rlx.frontends.common.missing import MissingOps
+from rlx.frontends.stablehlo.node import ROWS, Node, place, title, type_of
+from rlx.ir.graph import Graph
+from rlx.ir.location import located
+from rlx.ir.value import Value
+from rlx.types import TensorType
+
+__all__ = ["Importer"]
+
+for _part in ("control", "custom", "elementwise", "indexing", "movement", "products", "reductions"):
+    importlib.import_module(f"rlx.frontends.stablehlo.rows.{_part}")
+
+_ENDS = ("return", "func.return")
+
+
+class Importer:
+    """One import: the functions of a module, and what slices of its values were.
+
+    ``reads`` has of every slice at a computed place its operand and starts, ``writes`` of every
+    such update its operand, update and starts: by these loops are raised to scans.
+    """
+
+    def __init__(self, module: Any, name: str) -> None:
+        self.name, self.module = name, module  # which owns the ops
+        self.functions: dict[str, Any] = {
+            str(ir.StringAttr(f.attributes["sym_name"]).value): f
+            for f in module.body.operations
+            if f.operation.name == "func.func"
+        }
+        self.reads: dict[Value, tuple[Value, list[Value]]] = {}
+        self.writes: dict[Value, tuple[Value, Value, list[Value]]] = {}
+        self._calls: list[str] = []
+
+    def graph(self, names: Sequence[str] | None) -> Graph:
+        """The graph of the function ``main``, or of the only one."""
+        main = self._main()
+        self._refuse_missing()
+        block = main.regions[0].blocks[0]
+        graph = Graph(self.name)
+        given = list(names) if names is not None else _argument_names(block.arguments)
+        inputs = [
+            graph.input(name, type_of(a.type))
+            for name, a in zip(_distinct(given), block.arguments, strict=True)
+        ]
+        outputs = self.block(block, inputs, {})
+        if not outputs:
+            raise ModelError(f"the function {self.name!r} gives nothing")
+        called = _result_names(main, len(outputs))
+        graph.set_outputs(outputs if called is None else dict(zip(called, outputs, strict=True)))
+        return graph
+
+    def _main(self) -> Any:
+        if "main" in self.functions:
+            return self.functions["main"]
+        public = [
+            f for f in self.functions.values()
+            if "sym_visibility" not in f.attributes
+            or str(ir.StringAttr(f.attributes["sym_visibility"]).value) == "public"
+        ]  # fmt: skip
+        if len(public) != 1:
+            listed = ", ".join(map(repr, self.functions)) or "none"
+            raise ModelError(
+                "the module has no function 'main', and not one alone is public; there are"
+                f" {listed}"
+            )
+        return public[0]
+
+    def _refuse_missing(self) -> None:
+        missing = MissingOps("ops of StableHLO", "docs/functions.md says what is read")
+
+        def visit(op: Any) -> ir.WalkResult:
+            name = title(op)
+            if not (name in ROWS or name in _ENDS or name in ("func.func", "builtin.module")):
+                found = place(op.location)
+                missing.add(str(op.name), f"{found[0]}:{found[1]}" if found else "")
+            return ir.WalkResult.ADVANCE
+
+        for f in self.functions.values():
+            f.operation.walk(visit)
+        missing.refuse()
+
+    # -- the walk --------------------------------------------------------------------------
+
+    def call(self, name: str, args: Sequence[Value]) -> list[Value]:
+        """What a function of the module gives on values."""
+        if name in self._calls:
+            raise ModelError(f"the function {name!r} calls itself, which a graph cannot")
+        self._calls.append(name)
+        try:
+            return self.block(self.functions[name].regions[0].blocks[0], args, {})
+        finally:
+            self._calls.pop()
+
+    def block(self, block: Any, args: Sequence[Value], outer: dict[Any, Any]) -> list[Value]:
+        """What a block gives on values for its arguments; ``outer`` has what stands around it."""
+        env = {**outer, **dict(zip(block.arguments, args, strict=True))}
+        for op in block.operations:
+            operation = op.operation
+            xs = [env[v] for v in operation.operands]
+            if title(operation) in _ENDS:
+                return xs
+            where = place(operation.location)
+            with located(where) if where else nullcontext():
+                found = ROWS[title(operation)](Node(self, operation, xs, env))
+            many = [found] if isinstance(found, Value) else list(found)
+            env.update(zip(operation.results, many, strict=True))
+        raise AssertionError("MLIR's verifier sees to it that a block ends with a return")
+
+    def type_of_result(self, op: Any, n: int) -> TensorType:
+        """The type of a result of an op."""
+        return type_of(op.results[n].type)
+
+
+def _argument_names(arguments: Iterable[Any]) -> list[str]:
+    """What the arguments are called: by their locations, or ``x0``, ``x1``, …"""
+    found: list[str] = []
+    for i, a in enumerate(arguments):
+        named = re.fullmatch(r'loc\("([^"]+)"(\(.*\))?\)', str(a.location), re.DOTALL)
+        plain = named is not None and "/" not in named[1]
+        found.append(_path(named[1]) if named is not None and plain else f"x{i}")
+    return found
+
+
+def _path(text: str) -> str:
+    """``p['w'][0].b`` as ``p.w.0.b``."""
+    parts = re.findall(r"\['([^']*)'\]|\[(\d+)\]|([^\[\].]+)", text)
+    return ".".join(next(p for p in found if p) for found in parts) or text
+
+
+def _result_names(main: Any, count: int) -> list[str] | None:
+    """What the results are called, None where there are no names that tell them apart."""
+    if "res_attrs" not in main.attributes:
+        return None
+    found: list[str] = []
+    for i, attributes in enumerate(ir.ArrayAttr(main.attributes["res_attrs"])):
+        known = ir.DictAttr(attributes)
+        info = (
+            str(ir.StringAttr(known["jax.result_info"]).value) if "jax.result_info" in known else ""
+        )
+        found.append(_path(info.removeprefix("result")) if info else str(i))
+    plain = found == [str(i) for i in range(count)] or len(set(found)) < count or "" in found
+    return None if plain else found
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for name in names:
+        free, n = name, 1
+        while free in found:
+            n += 1
+            free = f"{name}_{n}"
+        found.append(free)
+    return found

@@ -1,0 +1,1 @@
+"""What the ops of StableHLO become, a file for ops of a kind."""
