@@ -262,9 +262,38 @@ rlx.compile_artifact(rlx.from_torch(model, x)).save("model.rlx")
 y = rlx.Session("cpu").load("model.rlx").run({"input": x.numpy()})["output"]
 ```
 
-**What is refused.** All ops without a row at once, with how often they are used and the lines of
-the module; results whose shape depends on data (`nonzero`, masks as indices, `.item()`); dropout
-and other random numbers (call `.eval()`); a `forward` that writes its buffers.
+## torch.compile
+
+`torch.compile(model, backend="rlx")` runs a model as it stands, its training too: dynamo and
+AOTAutograd give graphs of ATen ops, forward and backward, and RLX compiles them.
+
+```python
+compiled = torch.compile(model, backend="rlx")
+optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+for step in range(3):
+    loss = torch.nn.functional.cross_entropy(compiled(x), torch.tensor([0, 3]))
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+with torch.no_grad():
+    torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+```
+
+Under `torch.no_grad()` a graph holds the module's weights, packed as its kernels read them, and
+sets one anew once torch has written it: an optimiser, `copy_` and `load_state_dict` count, a write
+through `.data` into the same memory does not. In training they are inputs. Tensors of the CPU are
+taken and given in their own memory. With `dynamic=True` one graph serves all sizes. An op that is
+missing is an error that names it: nothing runs elsewhere instead.
+
+A model that is to be trained by RLX's own optimisers, in steps that write weights in place, is
+imported with `check=False` and a loss as its output, and given to `rlx.compile_training`
+([training.md](training.md)).
+
+## What is refused
+
+All ops without a row at once, with how often they are used and the lines of the module;
+results whose shape depends on data (`nonzero`, masks as indices, `.item()`); dropout and other
+random numbers (call `.eval()`); a `forward` that writes its buffers.
 
 ## Ops
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rlx.errors import ModelError
-from rlx.frontends.torch.library import torch
+from rlx.frontends.torch.library import part, torch
 
-__all__ = ["core_program", "decompositions", "dim_names", "exported"]
+__all__ = ["core_program", "core_table", "decompositions", "dim_names", "exported"]
 
 WHOLE = frozenset({
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "argsort", "batch_norm",
@@ -35,6 +35,15 @@ def decompositions() -> Any:
         if op.__name__.split(".")[0] in WHOLE:
             del table[op]
     return table
+
+
+def core_table() -> Any:
+    """torch's table of what it writes out of the graphs of AOTAutograd, which are core ATen but for
+    what RLX has whole."""
+    return {
+        op: how for op, how in part("_decomp").core_aten_decompositions().items()
+        if op.__name__.split(".")[0] not in WHOLE
+    }  # fmt: skip
 
 
 def exported(

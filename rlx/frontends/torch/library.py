@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["torch"]
+__all__ = ["part", "torch"]
 
 
 class _Package:
@@ -22,3 +22,8 @@ class _Package:
 
 
 torch: Any = _Package("torch")
+
+
+def part(name: str) -> Any:
+    """A module of the package that is no attribute of it before it is imported."""
+    return importlib.import_module(f"torch.{name}")

@@ -7,6 +7,7 @@ from rlx.frontends.torch.rows import (
     attention,
     contraction,
     elementwise,
+    gradient,
     image,
     indexing,
     linalg,
@@ -23,7 +24,7 @@ __all__ = ["FAMILIES", "ROWS"]
 
 FAMILIES = (
     elementwise, reduction, contraction, normalization, attention, loss, movement, indexing, window,
-    image, linalg, spectral, random,
+    image, linalg, spectral, random, gradient,
 )  # fmt: skip
 
 ROWS: Rows = {name: row for family in FAMILIES for name, row in family.ROWS.items()}

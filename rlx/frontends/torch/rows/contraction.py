@@ -51,9 +51,21 @@ def einstein(n: Node, equation: str, tensors: Sequence[Value], path: Any = None)
     return einsum(equation.replace(" ", ""), *tensors)
 
 
+def trilinear(
+    n: Node, a: Value, b: Value, c: Value, expand1: Sequence[int], expand2: Sequence[int],
+    expand3: Sequence[int], sumdim: Sequence[int], unroll_dim: Any = None,
+) -> Value:  # fmt: skip
+    """The product of three, each with axes of its own put in, summed over some."""
+    for which, axes in enumerate((expand1, expand2, expand3)):
+        for axis in sorted(axes):
+            a, b, c = (v.unsqueeze(axis) if i == which else v for i, v in enumerate((a, b, c)))
+    return (a * b * c).sum(list(sumdim))
+
+
 ROWS: Rows = {
     **dict.fromkeys(("mm", "bmm", "matmul", "mv", "dot", "vdot"), product),
     **dict.fromkeys(("addmm", "addmv", "baddbmm"), plus_product),
     "addbmm": plus_sum_of_products, "addr": outer_sum, "linear": linear, "einsum": einstein,
+    "_trilinear": trilinear,
     "outer": lambda n, a, b: a.unsqueeze(1) * b.unsqueeze(0),
 }  # fmt: skip

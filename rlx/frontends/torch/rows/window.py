@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 from rlx.base.dims import ceil_div
+from rlx.frontends.common.values import constant
 from rlx.frontends.torch.node import Node, Row, Rows, static
 from rlx.ir.value import Value
 from rlx.ops.conv.conv import Conv, ConvTranspose
 from rlx.ops.conv.max_pool import MaxPool, MaxPoolIndices
 from rlx.ops.conv.pool import MeanPool
 from rlx.ops.conv.window import Padding
+from rlx.ops.indexing.along import take_along_axis
+from rlx.ops.indexing.gather import Gather
 from rlx.ops.sugar import concat
 
 __all__ = ["ROWS", "each"]
@@ -134,11 +141,12 @@ def mean_pool(rank: int) -> Row:
         divisor_override: int | None = None,
     ) -> Value:  # fmt: skip
         taps, steps, around, _ = _windows(rank, kernel_size, stride, padding, (1,))
-        if divisor_override is not None and (ceil_mode or any(around)):
-            n.refuse("a divisor of its own together with padding or ceil_mode")
+        if divisor_override is not None and ceil_mode:
+            n.refuse("it has a divisor of its own together with ceil_mode")
+        counts_padding = count_include_pad or divisor_override is not None
 
         def run(v: Value) -> Value:
-            return MeanPool.build(v, taps, steps, around, ceil_mode, count_include_pad)
+            return MeanPool.build(v, taps, steps, around, ceil_mode, counts_padding)
 
         out = batched(x, rank, run)
         return out if divisor_override is None else out * (math.prod(taps) / divisor_override)
@@ -179,19 +187,33 @@ def adaptive_max_pool(rank: int) -> Row:
     def row(n: Node, x: Value, output_size: Ints) -> tuple[Value, Value]:
         sizes = [static(n, d, "a size that it pools") for d in x.shape[-rank:]]
         counts = [static(n, d, "its result's size") for d in n.shape[-rank:]]
-        if any(s % c for s, c in zip(sizes, counts, strict=True)):
-            n.refuse(f"sizes {sizes} make no equal windows for {counts} results")
-        kernel = [s // c for s, c in zip(sizes, counts, strict=True)]
-
-        def values(v: Value) -> Value:
-            return MaxPool.build(v, kernel)
-
-        def places(v: Value) -> Value:
-            return MaxPoolIndices.build(v, kernel)
-
-        return batched(x, rank, values), batched(x, rank, places)
+        places = _window_places(sizes, counts)
+        flat = x.reshape([*x.shape[: x.rank - rank], math.prod(sizes)])
+        taken = Gather.build(flat, places, flat.rank - 1, "clip")
+        which = taken.argmax(taken.rank - 1)
+        table = constant(places).expand(taken.shape)
+        at = take_along_axis(table, which.unsqueeze(-1), table.rank - 1).squeeze(-1)
+        values = taken.reduce_max([taken.rank - 1])
+        return values.reshape(n.shape), at.reshape(n.shape)
 
     return row
+
+
+def _window_places(sizes: Ints, counts: Ints) -> np.ndarray[Any, Any]:
+    """The places in a flat plane of the elements of each window: [windows, elements], of which the
+    first is there again where a window has fewer than others."""
+    rows = [
+        [range(i * s // c, -(-(i + 1) * s // c)) for i in range(c)]
+        for s, c in zip(sizes, counts, strict=True)
+    ]
+    windows: list[list[int]] = []
+    for window in itertools.product(*rows):
+        places = [0]
+        for s, along in zip(sizes, window, strict=True):
+            places = [p * s + i for p in places for i in along]
+        windows.append(places)
+    longest = max(map(len, windows), default=0)
+    return np.array([[*w, *w[:1] * (longest - len(w))] for w in windows], np.int64)
 
 
 ROWS: Rows = {

@@ -1,0 +1,182 @@
+"""``torch.compile(model, backend="rlx")``: the graphs of dynamo and AOTAutograd, compiled.
+
+A graph for inference holds the module's weights as params, and sets one anew when torch has written
+it since: an optimiser's step counts as such, a write through ``.data`` does not. In a graph that is
+trained they are inputs. Tensors are given and taken in their memory, without a copy where they lie
+row by row.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from rlx.base.dims import SymDim, bind_dim
+from rlx.errors import UnsupportedError
+from rlx.frontends.torch.export import core_table
+from rlx.frontends.torch.library import part, torch
+from rlx.frontends.torch.sizes import Sizes
+from rlx.frontends.torch.tensors import array_of, tensor_of
+from rlx.frontends.torch.walk import Walk, type_of
+from rlx.ir.graph import Graph
+from rlx.ir.value import Value
+from rlx.runtime.session import CompiledGraph, Session
+
+__all__ = ["backend"]
+
+Array = np.ndarray[Any, Any]
+
+
+def backend(module: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """Compile a graph of dynamo's, and the backward pass of one that is trained.
+
+    UnsupportedError with all ops that are missing, or for tensors that are not on the CPU; nothing
+    runs elsewhere instead.
+    """
+    if options:
+        listed = ", ".join(options)
+        raise UnsupportedError(f"the backend takes no options, found {listed}")
+    compiled = part("_dynamo.backends.common").aot_autograd(
+        fw_compiler=partial(_compiled, holds=False),
+        bw_compiler=partial(_compiled, holds=False),
+        inference_compiler=partial(_compiled, holds=True),
+        decompositions=core_table(),
+    )
+    return compiled(module, example_inputs)
+
+
+def _compiled(module: Any, example_inputs: Sequence[Any], *, holds: bool) -> Callable[..., Any]:
+    with part("_subclasses.fake_tensor").unset_fake_temporarily():
+        return part("_functorch.aot_autograd").make_boxed_func(
+            _Program(module, _weights() if holds else frozenset())
+        )
+
+
+def _weights() -> frozenset[int]:
+    """Which inputs of the graph that is compiled are the module's own."""
+    context = torch._guards.TracingContext.try_get()
+    said = getattr(getattr(context, "fw_metadata", None), "static_input_indices", None)
+    return frozenset(said or ())
+
+
+class _Program:
+    """A compiled graph that takes and gives torch's tensors."""
+
+    def __init__(self, module: Any, weights: frozenset[int]) -> None:
+        self._graph = Graph("compiled")
+        self._sizes = _sizes_of(module)
+        self._fed: list[int] = []
+        self._held: dict[int, str] = {}
+        self._symbols: list[tuple[int, int | None, str]] = []
+        self._seen: dict[int, tuple[Any, int, int]] = {}
+        self._places: dict[Any, int] = {}
+        self._weights = weights
+        outputs = Walk(module, self._sizes, self._leaf).outputs()
+        returned = next(n for n in module.graph.nodes if n.op == "output").args[0]
+        self._plan = [self._output(node, v) for node, v in zip(returned, outputs, strict=True)]
+        self._run: CompiledGraph | None = None
+        kept = [v for v, p in zip(outputs, self._plan, strict=True) if p[0] == "result"]
+        if kept:
+            self._graph.set_outputs(kept)
+            self._run = Session("cpu").compile(self._graph)
+
+    # -- building --------------------------------------------------------------------------
+
+    def _leaf(self, node: Any) -> Any:
+        i = len(self._places)
+        self._places[node] = i
+        value = node.meta["val"]
+        if not isinstance(value, torch.Tensor):
+            return self._size(i, None, value)
+        if value.device.type != "cpu":
+            raise UnsupportedError(
+                f"the input {node.name!r} is on {value.device}, and RLX takes tensors of the CPU;"
+                " move the module and its inputs there"
+            )
+        for axis, size in enumerate(value.shape):
+            self._size(i, axis, size)
+        t = type_of(value, self._sizes, f"the input {node.name!r}")
+        if i in self._weights and t.rank and t.is_static:
+            self._held[i] = node.name
+            return self._graph.param(node.name, t.shape, t.dtype)
+        self._fed.append(i)
+        return self._graph.input(node.name, t.shape, t.dtype)
+
+    def _size(self, i: int, axis: int | None, size: Any) -> Any:
+        """A size of an input, or one that is an input; how a call finds its symbol is noted."""
+        if not isinstance(size, torch.SymInt):
+            return size
+        self._sizes.declare(size, str(size.node.expr))
+        found = self._sizes.dim(size)
+        lone = found.lone if isinstance(found, SymDim) else None
+        if lone is not None:
+            self._symbols.append((i, axis, lone.name))
+        return found
+
+    def _output(self, node: Any, value: Any) -> tuple[str, Any]:
+        if node in self._places and isinstance(value, Value):
+            return "input", self._places[node]
+        if isinstance(value, Value):
+            return "result", None
+        return ("size", value) if isinstance(value, SymDim) else ("constant", value)
+
+    # -- calls -----------------------------------------------------------------------------
+
+    def __call__(self, *args: Any) -> list[Any]:
+        for i, name in self._held.items():
+            self._hold(i, name, args[i])
+        found = self._results([_array(args[i]) for i in self._fed])
+        sizes = self._bound(args)
+        results = iter(found)
+        out: list[Any] = []
+        for kind, what in self._plan:
+            if kind == "result":
+                out.append(tensor_of(next(results)))
+            elif kind == "input":
+                out.append(args[what])
+            else:
+                out.append(bind_dim(what, sizes) if kind == "size" else what)
+        return out
+
+    def _results(self, arrays: Sequence[Array]) -> Sequence[Array]:
+        return () if self._run is None else self._run.run_slots(*arrays)
+
+    def _hold(self, i: int, name: str, weight: Any) -> None:
+        """Set a param that torch has written, or replaced, since it was set."""
+        seen = self._seen.get(i)
+        version, place = weight._version, weight.data_ptr()
+        if seen is not None and seen[0]() is weight and seen[1] == version and seen[2] == place:
+            return
+        if self._run is not None:
+            self._run.set_param(name, array_of(weight))
+        self._seen[i] = weakref.ref(weight), version, place
+
+    def _bound(self, args: Sequence[Any]) -> Mapping[str, int]:
+        return {
+            name: int(args[i]) if axis is None else args[i].shape[axis]
+            for i, axis, name in self._symbols
+        }
+
+
+def _sizes_of(module: Any) -> Sizes:
+    """The symbols of a graph, with the ranges that torch knows."""
+    for node in module.graph.nodes:
+        value = node.meta.get("val")
+        parts = [value] if isinstance(value, torch.SymInt) else getattr(value, "shape", ())
+        for size in parts:
+            if isinstance(size, torch.SymInt):
+                return Sizes(size.node.shape_env.var_to_range)
+    return Sizes({})
+
+
+def _array(t: Any) -> Array:
+    """The elements of a tensor, in its memory where they lie row by row."""
+    t = t.detach() if t.requires_grad else t
+    if t.dtype is torch.bfloat16:
+        return t.contiguous().view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+    return array_of(t) if t.is_complex() else t.contiguous().numpy()

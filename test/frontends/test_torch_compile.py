@@ -1,0 +1,137 @@
+"""``torch.compile(model, backend="rlx")``, where torch is installed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from typing import Any
+
+import pytest
+
+from rlx.errors import UnsupportedError
+
+torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: it is a peer only")
+
+from rlx.frontends.torch import backend as ours  # noqa: E402 -- it needs torch
+
+F: Any = torch.nn.functional
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    """No test sees what dynamo has compiled for another."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def net() -> Any:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1, bias=False), torch.nn.BatchNorm2d(8), torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(32, 16), torch.nn.LayerNorm(16),
+        torch.nn.GELU(), torch.nn.Linear(16, 5),
+    )  # fmt: skip
+
+
+def compiled(model: Any, **how: Any) -> Any:
+    return torch.compile(model, backend=ours.backend, fullgraph=True, **how)
+
+
+def test_it_is_registered_by_its_name() -> None:
+    found = [e for e in entry_points(group="torch_dynamo_backends") if e.name == "rlx"]
+    assert found and found[0].load() is ours.backend
+
+
+def test_weights_are_held_and_set_anew_when_they_change() -> None:
+    model = net().eval()
+    run = compiled(model)
+    x = torch.randn(2, 3, 4, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(run(x), model(x), rtol=1e-4, atol=1e-5)
+        model[0].weight.mul_(2)
+        torch.testing.assert_close(run(x), model(x), rtol=1e-4, atol=1e-5)
+        model[0].weight = torch.nn.Parameter(torch.randn(8, 3, 3, 3))
+        torch.testing.assert_close(run(x), model(x), rtol=1e-4, atol=1e-5)
+        model[5].weight.data = torch.randn(16, 32)
+        torch.testing.assert_close(run(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_is_trained_as_by_torch() -> None:
+    ours_, theirs = net(), net()
+    run = compiled(ours_)
+    optimizers = [torch.optim.AdamW(m.parameters(), 1e-2) for m in (ours_, theirs)]
+    for step in range(6):
+        x, y = torch.randn(4, 3, 4, 4), torch.randint(0, 5, (4,))
+        losses = [F.cross_entropy(f(x), y) for f in (run, theirs)]
+        torch.testing.assert_close(losses[0], losses[1], rtol=1e-3, atol=1e-5, msg=str(step))
+        for loss, optimizer in zip(losses, optimizers, strict=True):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    for a, b in zip(ours_.buffers(), theirs.buffers(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_sizes_change_without_a_new_graph() -> None:
+    model = copy.deepcopy(net()[5:]).eval()
+    graphs: list[Any] = []
+
+    def counting(module: Any, inputs: Any) -> Any:
+        graphs.append(module)
+        return ours.backend(module, inputs)
+
+    run = torch.compile(model, backend=counting, dynamic=True, fullgraph=True)
+    with torch.no_grad():
+        run(torch.randn(2, 32))
+        once = len(graphs)  # torch may trace the first call twice
+        for n in (3, 7, 5):
+            x = torch.randn(n, 32)
+            torch.testing.assert_close(run(x), model(x), rtol=1e-4, atol=1e-5)
+    assert len(graphs) == once
+
+
+def test_sizes_are_results() -> None:
+    def f(x: Any) -> Any:
+        return x.reshape(-1, 2) * 2, x.shape[0] * 3
+
+    run = compiled(f, dynamic=True)
+    for n in (4, 6):
+        found, size = run(torch.ones(n, 2))
+        assert found.shape == (n, 2) and size == 3 * n
+
+
+def test_tensors_are_not_copied() -> None:
+    seen: list[int] = []
+    program_of = ours._Program._results
+
+    def noting(self: Any, arrays: Any) -> Any:
+        seen.append(arrays[0].ctypes.data)
+        found = program_of(self, arrays)
+        seen.append(found[0].ctypes.data)
+        return found
+
+    run = compiled(torch.exp)
+    x = torch.randn(4, 5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ours._Program, "_results", noting)
+        y = run(x)
+    assert seen == [x.data_ptr(), y.data_ptr()]
+    turned = torch.randn(5, 4).t()
+    torch.testing.assert_close(run(turned), turned.exp())
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16", "float64", "complex64"])
+def test_element_types(kind: str) -> None:
+    x = torch.randn(3, 4).to(getattr(torch, kind))
+    torch.testing.assert_close(compiled(lambda v: v * v + 1)(x), x * x + 1)
+
+
+def test_what_cannot_be_done_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="takes no options, found mode"):
+        ours.backend(None, [], mode="fast")
+    with pytest.raises(Exception, match="not there yet: i0 x 1"):
+        compiled(torch.special.i0)(torch.ones(2))
+    with pytest.raises(Exception, match="is on meta, and RLX takes tensors of the CPU"):
+        compiled(lambda v: v + 1)(torch.ones(2, device="meta"))
