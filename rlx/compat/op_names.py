@@ -105,9 +105,7 @@ OPS: dict[str, Row] = {
     "DequantMoEWeights": _op("mir.dequantize_blocks", note="with a transpose"),
     "ScatterAdd": _op("mir.scatter_add"),
     "LoraMatMul": _op("hir.lora_matmul"),
-    "DequantMatMul": _op(
-        "mir.dequantize_blocks", "mir.matmul", note="of GGUF's schemes, by two ops"
-    ),
+    "DequantMatMul": _op("mir.dequant_matmul", note="of GGUF's schemes"),
     "QMatMul": _op("g.q_matmul"),
     "QConv2d": _LATER,
     "SelectiveScan": _op("mir.selective_scan"),
@@ -144,9 +142,7 @@ BLOCKS: dict[str, Row] = {
     "ResidualRmsNorm": _op("hir.residual_rms_norm"),
     "Attention": _op("mir.attention"),
     "DepthwiseConv1dCausal": _op("hir.depthwise_conv1d_causal"),
-    "DequantMatMul": _op(
-        "mir.dequantize_blocks", "mir.matmul", note="of GGUF's schemes, by two ops"
-    ),
+    "DequantMatMul": _op("mir.dequant_matmul", note="of GGUF's schemes"),
     "GatedDeltaNet": _op("mir.gated_delta_net"),
     "RoPE": _op("mir.rope"),
     "RmsNorm": _op("mir.rms_norm"),

@@ -463,6 +463,10 @@ class GraphOps:
     def depthwise_conv1d_causal(self, x: Value, w: Value, left: Value | None = None) -> Value:
         """A convolution along a sequence that sees no later elements, each channel by itself."""
 
+    def dequant_matmul(self, x: Value, packed: Value, scheme: str) -> Value:
+        """``x @ w.T`` for a weight ``w`` [N, K] of packed blocks along K, such as GGUF files
+        have."""
+
     def dequantize(
         self,
         q: Value,
@@ -2232,6 +2236,10 @@ class ValueOps:
 
     def depthwise_conv1d_causal(self, w: Value, left: Value | None = None) -> Value:
         """A convolution along a sequence that sees no later elements, each channel by itself."""
+
+    def dequant_matmul(self, packed: Value, scheme: str) -> Value:
+        """``x @ w.T`` for a weight ``w`` [N, K] of packed blocks along K, such as GGUF files
+        have."""
 
     def dequantize(self, scales: Any, zero_points: Any = None, axis: int | None = None) -> Value:
         """The f32 numbers of integers:"""

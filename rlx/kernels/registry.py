@@ -52,6 +52,7 @@ _ALL: tuple[Frame, ...] = ("cpu", "gpu")
 _ROWS = (
     FamilyRow("fft", "fft.emit", "fft:SELECTOR", _CPU),
     FamilyRow("custom", "fallback.foreign", "fallback.foreign:SELECTOR", _CPU),
+    FamilyRow("block_product", "matmul.block_product", "matmul.block_weights:SELECTOR", _CPU),
     FamilyRow("contraction", "matmul.emit", "matmul.blocked:SELECTOR", _ALL, overwrites="epilogue"),
     FamilyRow("integer_contraction", "matmul.emit", "matmul.blocked:INTEGERS", _CPU),
     FamilyRow("conv", "conv.planes", "conv.select:SELECTOR", _CPU, overwrites="epilogue"),
@@ -79,6 +80,7 @@ _ROWS = (
     FamilyRow("conv_layout", "conv.layout"),
     FamilyRow("skinny", "matmul.skinny"),
     FamilyRow("pack", "matmul.pack"),
+    FamilyRow("block_pack", "matmul.block_pack"),
     FamilyRow("pack_strided", "matmul.pack_strided"),
     FamilyRow("batched_small", "matmul.batched_small"),
     FamilyRow("gpu_attention", "attention.gpu"),

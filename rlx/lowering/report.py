@@ -100,14 +100,16 @@ class ArenaBuffer(NamedTuple):
 class DispatchReport:
     """How many launches went each way: ``native`` by family, ``common`` and ``rewritten`` by op;
     ``triton`` says which of the native ones Triton's compiler makes, and of others why not.
-    ``target`` is what the code is for, where that was not given. ``still_unsupported`` are the
-    nodes that have no way, by number and op: those of a graph that was looked at and not
-    compiled."""
+    ``decoded`` are the bytes of f32 that are made of weights in packed blocks, by scheme, where no
+    kernel reads the blocks. ``target`` is what the code is for, where that was not given.
+    ``still_unsupported`` are the nodes that have no way, by number and op: those of a graph that
+    was looked at and not compiled."""
 
     native: Counter[str] = field(default_factory=Counter)
     common: Counter[str] = field(default_factory=Counter)
     rewritten: Counter[str] = field(default_factory=Counter)
     triton: Counter[str] = field(default_factory=Counter)
+    decoded: Counter[str] = field(default_factory=Counter, kw_only=True)
     target: str = field(default="", kw_only=True)
     still_unsupported: list[tuple[int, str]] = field(default_factory=list, kw_only=True)
 
@@ -121,6 +123,10 @@ class DispatchReport:
         rows.append(("triton", self.triton))
         rows.append(("no way", Counter(op for _, op in self.still_unsupported)))
         lines = [f"{path:10s}{name} x {n}" for path, c in rows for name, n in sorted(c.items())]
+        lines += [
+            f"{'decoded':10s}{scheme} to f32: {size / 2**20:.2f} MiB"
+            for scheme, size in sorted(self.decoded.items())
+        ]
         return "\n".join([*([f"{'target':10s}{self.target}"] if self.target else []), *lines])
 
 

@@ -50,6 +50,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "mir.complex", "mir.real", "mir.imag", "mir.conj", "mir.angle", "mir.complex_norm_sq",
     ),
     "rlx.ops.quant.blocks": ("mir.dequantize_blocks",),
+    "rlx.ops.quant.product": ("mir.dequant_matmul",),
     "rlx.ops.random.random": ("mir.threefry2x32", "mir.random_bits"),
     "rlx.ops.nn.sampling": ("mir.dropout", "mir.sample"),
     "rlx.ops.matmul.contraction": ("mir.matmul", "mir.dot_general"),

@@ -54,8 +54,14 @@ f = rlx.Session("cpu").compile(g)
 f.set_param("w", packed)
 ```
 
+On a CPU that is one launch, `block_product`, for Q4_0, Q4_1, Q8_0, Q4_K and Q6_K: a param is packed
+once into panels as large as its bytes, and the numbers are decoded in registers. It is the op
+`x.dequant_matmul(w, scheme="q4_k")`. Rows stay in f32, and the bits of a result depend on neither
+the other rows nor the threads.
+
 `dequantize_blocks` runs on every device, by the ops that its decoder is made of; the bits are the
-same. No kernel reads blocks yet: the decoded f32 weight is memory of the prologue.
+same. Where no kernel reads the blocks (other schemes, GPUs), the decoded weight is f32 in memory of
+the prologue, and the dispatch report says how many MiB (`RLX_DISPATCH_REPORT=1`).
 
 Integers with a scale and a zero point, one or one for each place of an axis, are
 `x.quantize(scales, zero_points, axis)` and `q.dequantize(...)`; `q_matmul` is a product of i8

@@ -1,5 +1,7 @@
 """legalize: composites that no kernel family claims become what they expand to.
 
+Before, what is written as several ops becomes the composite that a family claims.
+
 What is left is run by a family, by its own loop nest, or moves nothing; anything else cannot be
 compiled for the target, and all such ops are listed at once.
 """
@@ -11,11 +13,15 @@ from typing import Any
 
 from rlx._mlir import ir
 from rlx.dialects.bridge import expand_all, is_mir, place_of, signature
+from rlx.dialects.convert import from_type
 from rlx.errors import UnsupportedError
 from rlx.ir.op import op_class
 from rlx.lowering.base import Compilation, Pass, functions, op_counts
+from rlx.lowering.passes.block_products import join_block_products
 from rlx.lowering.select.table import not_native, select
 from rlx.ops.kinds import runnable
+from rlx.ops.matmul.contraction import MatMul
+from rlx.ops.quant.blocks import DequantizeBlocks
 
 __all__ = ["Legalize"]
 
@@ -43,16 +49,38 @@ class Legalize(Pass):
                 if verdicts[key] and op.name in options.force_native:
                     raise not_native(op.name, compilation.target.name, reasons, place_of(op))
             if verdicts[key]:
+                _note_decoded(op, compilation)
                 compilation.dispatch.rewritten[op.name.split(".")[1]] += 1
                 compilation.hit(self.name, f"expand {op.name}")
             return verdicts[key]
 
+        self._join(module, compilation)
         for f in functions(module).values():
             for block in f.regions[0].blocks:
                 while expand_all(block, unclaimed, lambda node: False):
                     pass
         _check(module, compilation)
         return module
+
+    def _join(self, module: ir.Module, compilation: Compilation) -> None:
+        if "block_product" not in compilation.target.families:
+            return
+        if not compilation.options.native(MatMul.name):
+            return
+        for f in functions(module).values():
+            for block in f.regions[0].blocks:
+                for _ in range(join_block_products(block)):
+                    compilation.hit(self.name, "join product by blocks")
+
+
+def _note_decoded(op: ir.Operation, compilation: Compilation) -> None:
+    """Report how much f32 is made of packed weights."""
+    if op.name != DequantizeBlocks.name:
+        return
+    made = from_type(op.results[0].type)
+    if made.is_static:
+        scheme = ir.StringAttr(op.attributes["scheme"]).value
+        compilation.dispatch.decoded[scheme] += made.nbytes
 
 
 def _check(module: ir.Module, compilation: Compilation) -> None:

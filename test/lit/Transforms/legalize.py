@@ -36,6 +36,31 @@ def attention(g):
     return g.attention(q, k, v, layout="bhsd")
 
 
+# A product by decoded blocks is one op, which a kernel runs; of a scheme without one the report says
+# what its numbers take.
+# CHECK-LABEL: "blocks"
+# CHECK: mir.dequant_matmul
+# CHECK-SAME: scheme = "q4_0"
+# CHECK-NOT: mir.dequantize_blocks
+# CHECK: return
+# COMMON-LABEL: "blocks"
+# COMMON-NOT: mir.dequant
+# COMMON: "mir.matmul"
+@case
+def blocks(g):
+    return g.input("x", [2, 32]) @ g.param("w", [8, 18], "u8").dequantize_blocks("q4_0").transpose()
+
+
+# CHECK-LABEL: "other_blocks"
+# CHECK-NOT: mir.dequant
+# CHECK: "mir.matmul"
+# REPORT: decoded q2_k to f32: 0.01 MiB
+@case
+def other_blocks(g):
+    w = g.param("w", [8, 84], "u8").dequantize_blocks("q2_k")
+    return g.input("x", [2, 256]) @ w.transpose()
+
+
 # Along an axis of strided rows there is no kernel.
 # CHECK-LABEL: "unclaimed"
 # CHECK-NOT: "mir.layer_norm"

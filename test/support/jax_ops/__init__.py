@@ -24,5 +24,5 @@ FAMILIES = (axes, blocks, indexing, matrices, networks, pointwise, shapes, splat
 
 OPS: Table = {name: f for family in FAMILIES for name, f in family.OPS.items()} | pointwise.FLAT
 
-WITHOUT: dict[str, str] = {}
+WITHOUT: dict[str, str] = {"mir.dequant_matmul": "JAX has no weights in packed blocks"}
 """Differentiable ops that JAX has no counterpart of, and why."""

@@ -1,0 +1,64 @@
+"""Packing of weights in blocks: rows of packed bytes into the panels of ``block_weights``."""
+
+from __future__ import annotations
+
+from rlx.base.dims import maximum
+from rlx.base.frozen import frozen
+from rlx.codegen.builder import Kernel, KernelTarget, KernelText
+from rlx.codegen.family import Launch
+from rlx.codegen.reg import Reg
+from rlx.codegen.strides import ceil_div
+from rlx.kernels.matmul.block_weights import Field, fields_of, lanes_of, scheme_of
+from rlx.types import u8
+
+__all__ = ["BlockPackConfig", "emit", "launch", "name"]
+
+name = "block_pack"
+
+GRAIN_BYTES = 1 << 16
+
+
+@frozen
+class BlockPackConfig:
+    """What the code depends on: the scheme."""
+
+    scheme: str
+
+
+def launch(config: BlockPackConfig, target: KernelTarget, n: int, row_bytes: int) -> Launch:
+    """The launch for ``n`` rows of bytes. The buffers are the rows and the panels."""
+    panels = ceil_div(n, lanes_of(target))
+    grain = maximum(1, GRAIN_BYTES // maximum(1, row_bytes * lanes_of(target)))
+    return Launch(panels, grain, (n, row_bytes // scheme_of(config.scheme).bytes))
+
+
+def emit(name: str, config: BlockPackConfig, target: KernelTarget) -> KernelText:
+    """The kernel of a config; ``launch`` gives its sizes. A task is a panel."""
+    k = Kernel(name, target)
+    lanes, scheme = lanes_of(target), scheme_of(config.scheme)
+    source, panels = k.buffer("source", u8), k.buffer("panels", u8)
+    n, blocks = k.size("n"), k.size("blocks")
+
+    def field(f: Field, rows: list[Reg], to: Reg) -> None:
+        def unit(u: Reg) -> None:
+            there = to + f.offset * lanes + u * (f.unit * lanes)
+            for lane, row in enumerate(rows):
+                x = k.load(source, row + (u * f.unit + f.offset), f.unit)
+                k.store(x, panels, there + lane * f.unit)
+
+        k.loop(0, f.size // f.unit, 1, unit)
+
+    def task(t: Reg) -> None:
+        numbers = [k.minimum(t * lanes + lane, n - 1) for lane in range(lanes)]
+        rows = [number * (blocks * scheme.bytes) for number in numbers]
+
+        def block(b: Reg) -> None:
+            at = b * scheme.bytes
+            to = (t * blocks + b) * (scheme.bytes * lanes)
+            for f in fields_of(scheme).values():
+                field(f, [row + at for row in rows], to)
+
+        k.loop(0, blocks, 1, block)
+
+    k.parallel(task)
+    return k.text()

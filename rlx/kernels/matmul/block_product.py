@@ -1,0 +1,213 @@
+"""Products by weights in packed blocks: the panels of ``block_weights`` times rows of f32.
+
+    task: some panels
+        for each tile of rows:
+            for each block:
+                the scales of its sub-blocks                  on the stack
+                for each chunk: for each sub-block:
+                    sum = codes times the elements of the row, one after the other
+                    total += sum * scale - (sum of the row's elements) * least
+            a vector of outputs for each row and panel
+
+Lanes are outputs, and an element of a row is broadcast. The order of the additions of an element of
+the result depends on the scheme alone, neither on the rows nor on the panels of a tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlx.base.frozen import frozen
+from rlx.codegen.builder import Kernel, KernelTarget, KernelText
+from rlx.codegen.family import Launch
+from rlx.codegen.reg import Reg
+from rlx.codegen.strides import ceil_div
+from rlx.kernels.matmul.block_weights import (
+    DECODERS,
+    Record,
+    fields_of,
+    lanes_of,
+    scheme_of,
+)
+from rlx.types import f32, u8
+
+__all__ = ["BlockProductConfig", "config_of", "emit", "launch", "name", "packed_bytes"]
+
+name = "block_product"
+
+TILES = {8: 2, 4: 2, 2: 2, 1: 4}
+"""Panels side by side by the rows of a tile: sums enough to hide the latency of a multiply-add."""
+
+
+@frozen
+class BlockProductConfig:
+    """What the code depends on: the scheme, and the rows and panels of a tile."""
+
+    scheme: str
+    rows: int
+    panels: int
+
+
+def packed_bytes(target: KernelTarget, scheme: str, n: int, depth: int) -> int:
+    """Of all panels of a weight ``[n, depth]``."""
+    row = scheme_of(scheme)
+    return ceil_div(n, lanes_of(target)) * lanes_of(target) * (depth // row.block * row.bytes)
+
+
+def config_of(target: KernelTarget, scheme: str, m: int, n: int) -> BlockProductConfig:
+    """The config for ``m`` rows and ``n`` outputs, both at least 1."""
+    rows = next(r for r in TILES if r <= m)
+    panels = ceil_div(n, lanes_of(target))
+    return BlockProductConfig(scheme, rows, next(p for p in (4, 2, 1) if p <= TILES[rows]
+                                                 and p <= panels))  # fmt: skip
+
+
+def launch(
+    config: BlockProductConfig, target: KernelTarget, m: int, n: int, depth: int, lda: int
+) -> Launch:
+    """The launch of x ``[m, depth]`` by a weight ``[n, depth]``; ``lda`` elements lie between rows
+    of x. The buffers are x, the panels, and the result ``[m, n]``."""
+    panels = ceil_div(n, lanes_of(target))
+    tasks = ceil_div(panels, config.panels)
+    return Launch(tasks, 1, (m, n, depth // scheme_of(config.scheme).block, lda, panels))
+
+
+def emit(name: str, config: BlockProductConfig, target: KernelTarget) -> KernelText:
+    """The kernel of a config; ``launch`` gives its sizes."""
+    return _Emitter(name, config, target).emit()
+
+
+class _Emitter:
+    """Emits one kernel."""
+
+    def __init__(self, name: str, config: BlockProductConfig, target: KernelTarget) -> None:
+        self.k = k = Kernel(name, target)
+        self.config, self.lanes = config, lanes_of(target)
+        self.scheme, self.decoder = scheme_of(config.scheme), DECODERS[config.scheme]
+        self.fields = fields_of(self.scheme)
+        self.x, self.w, self.y = k.buffer("x", f32), k.buffer("w", u8), k.buffer("y", f32)
+        self.m, self.n, self.blocks = k.size("m"), k.size("n"), k.size("blocks")
+        self.lda, self.panels = k.size("lda"), k.size("panels")
+        self.subs = self.scheme.block // self.decoder.sub
+        room = config.panels * self.subs * self.lanes
+        looped = self.subs > self.decoder.parts
+        self.scales = k.stack(f32, room) if looped else None
+        self.leasts = k.stack(f32, room) if looped and self.decoder.has_least else None
+
+    def emit(self) -> KernelText:
+        self.k.parallel(self.task)
+        return self.k.text()
+
+    def task(self, t: Reg) -> None:
+        """Some panels for all rows. A tile that would go beyond the last one ends with it."""
+        k, rows, count = self.k, self.config.rows, self.config.panels
+        first = k.minimum(t * count, self.panels - count) if count > 1 else t
+        size = self.blocks * (self.scheme.bytes * self.lanes)
+        places = [(first + p if p else first) * size for p in range(count)]
+
+        def tile(i: Reg) -> None:
+            i = k.minimum(i, self.m - rows) if rows > 1 else i
+            at = [(i + r if r else i) * self.lda for r in range(rows)]
+            totals = self.totals(places, at)
+            for r in range(rows):
+                for p in range(count):
+                    self.store(totals[r * count + p], i + r if r else i, first + p if p else first)
+
+        k.loop(0, self.m, rows, tile)
+
+    def totals(self, places: Sequence[Reg], rows: Sequence[Reg]) -> list[Reg]:
+        """The results of a tile by row and panel."""
+        k, lanes = self.k, self.lanes
+        zeros = [k.const(0, f32, lanes)] * (len(places) * len(rows))
+
+        def block(b: Reg, *totals: Reg) -> list[Reg]:
+            begin = b * (self.scheme.bytes * lanes)
+            records = [Record(k, self.w, p + begin, self.fields, lanes) for p in places]
+            at = [r + b * self.scheme.block for r in rows]
+            if self.scales is None:
+                found = [r for record in records for r in self.decoder.scales(record)]
+                return self.chunk(records, found, k.index(0), at, totals)
+            self.spread(records)
+
+            def chunk(c: Reg, *totals: Reg) -> list[Reg]:
+                return self.chunk(records, self.loaded(c), c, at, totals)
+
+            return k.loop(0, self.subs // self.decoder.parts, 1, chunk, totals)
+
+        return k.loop(0, self.blocks, 1, block, zeros)
+
+    def spread(self, records: Sequence[Record]) -> None:
+        """Put the scales of a block on the stack."""
+        assert self.scales is not None
+        for p, record in enumerate(records):
+            for s, (scale, least) in enumerate(self.decoder.scales(record)):
+                at = self.k.index((p * self.subs + s) * self.lanes)
+                self.k.store(scale, self.scales, at)
+                if self.leasts is not None and least is not None:
+                    self.k.store(least, self.leasts, at)
+
+    def loaded(self, c: Reg) -> list[tuple[Reg, Reg | None]]:
+        """The scales of a chunk, by panel and part."""
+        assert self.scales is not None
+        out: list[tuple[Reg, Reg | None]] = []
+        for p in range(self.config.panels):
+            for s in range(self.decoder.parts):
+                at = (self.decoder.number(c, s) + p * self.subs) * self.lanes
+                least = self.leasts and self.k.load(self.leasts, at, self.lanes)
+                out.append((self.k.load(self.scales, at, self.lanes), least))
+        return out
+
+    def chunk(
+        self,
+        records: Sequence[Record],
+        scales: Sequence[tuple[Reg, Reg | None]],
+        c: Reg,
+        rows: Sequence[Reg],
+        totals: Sequence[Reg],
+    ) -> list[Reg]:
+        """The totals with a chunk of each record; ``rows`` are where the block of x begins."""
+        k, lanes, parts, count = self.k, self.lanes, self.decoder.parts, len(records)
+        sub, out = self.decoder.sub, list(totals)
+        codes = [list(self.decoder.codes(r, c)) for r in records]
+        for s in range(parts):
+            first = self.decoder.number(c, s) * sub
+            places = [at + first for at in rows]
+            sums = [k.const(0, f32, lanes)] * len(out)
+            for e in range(sub):
+                numbers = [found[s * sub + e]() for found in codes]
+                for r, at in enumerate(places):
+                    x = k.splat(k.load(self.x, at + e if e else at), lanes)
+                    for p, number in enumerate(numbers):
+                        sums[r * count + p] = k.fma(number, x, sums[r * count + p])
+            for r, at in enumerate(places):
+                minus = k.splat(-self.sum_of(at), lanes) if self.decoder.has_least else None
+                for p in range(count):
+                    scale, least = scales[p * parts + s]
+                    total = k.fma(sums[r * count + p], scale, out[r * count + p])
+                    if minus is not None and least is not None:
+                        total = k.fma(minus, least, total)
+                    out[r * count + p] = total
+        return out
+
+    def sum_of(self, at: Reg) -> Reg:
+        """The sum of the elements of x of a sub-block."""
+        k, lanes = self.k, self.lanes
+        total = k.load(self.x, at, lanes)
+        for n in range(lanes, self.decoder.sub, lanes):
+            total = total + k.load(self.x, at + n, lanes)
+        return k.reduce("add", total)
+
+    def store(self, value: Reg, row: Reg, panel: Reg) -> None:
+        """Write the outputs of a panel that there are."""
+        k, lanes = self.k, self.lanes
+        column = panel * lanes
+        at, left = row * self.n + column, self.n - column
+
+        def part() -> None:
+            for lane in range(lanes - 1):
+                k.when(
+                    left > lane,
+                    lambda lane=lane: k.store(k.extract(value, lane), self.y, at + lane),
+                )
+
+        k.when(left >= lanes, lambda: k.store(value, self.y, at), part)

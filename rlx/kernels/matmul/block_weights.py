@@ -1,0 +1,271 @@
+"""Weights in packed blocks as kernels read them: panels of outputs, and the numbers in registers.
+
+A weight is N rows of blocks, each the bytes of a scheme of ``rlx.quant``. A panel has the rows of
+as many outputs as a vector has lanes, padded with the last one. It has their blocks side by side,
+field by field: unit after unit of a field, and of each unit the bytes of every lane. A unit has 4
+bytes where that divides the field, else 2 or 1. So a panel is as large as the rows that it holds,
+and a vector of words has the same word of each output.
+
+    panel = [blocks][fields][units][lanes][bytes of a unit]
+
+``DECODERS`` says what the numbers of a block are: sub-blocks of ``codes`` times a scale, from which
+a least value is taken.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from rlx.base.frozen import frozen
+from rlx.codegen.builder import Kernel, KernelTarget
+from rlx.codegen.reg import Buffer, Reg, mlir_type
+from rlx.kernels.matmul.dot import words
+from rlx.quant.scheme import BlockScheme
+from rlx.quant.table import scheme_named
+from rlx.types import f16, f32, i32, u8, u16, u32
+
+__all__ = ["DECODERS", "Decoder", "Field", "Record", "fields_of", "lanes_of", "scheme_of"]
+
+
+class Field(NamedTuple):
+    """Bytes of a block: where they begin, how many, and how many are a unit."""
+
+    offset: int
+    size: int
+    unit: int
+
+
+def scheme_of(name: str) -> BlockScheme:
+    """A scheme of blocks."""
+    found = scheme_named(name)
+    assert isinstance(found, BlockScheme), "dequant_matmul has refused it"
+    return found
+
+
+def fields_of(scheme: BlockScheme) -> dict[str, Field]:
+    """The fields of a block, in the order of its bytes."""
+    out: dict[str, Field] = {}
+    for name, (kind, offset, *_) in (scheme.fields.fields or {}).items():
+        size = kind.itemsize
+        out[str(name)] = Field(offset, size, next(u for u in (4, 2, 1) if size % u == 0))
+    return out
+
+
+def lanes_of(target: KernelTarget) -> int:
+    """The outputs of a panel."""
+    return max(4, target.lanes(f32))
+
+
+@frozen
+class Record:
+    """A block of a panel: its fields as vectors with a lane for each output."""
+
+    k: Kernel
+    panels: Buffer
+    at: Reg
+    """Where it begins."""
+    fields: Mapping[str, Field]
+    lanes: int
+
+    def place(self, field: str, unit: Reg | int) -> Reg:
+        """Where a unit of a field begins."""
+        f = self.fields[field]
+        return self.at + (f.offset * self.lanes) + unit * (f.unit * self.lanes)
+
+    def words(self, field: str, n: Reg | int) -> Reg:
+        """The word of a number of each output."""
+        return words(self.k, self.panels, self.place(field, n), self.lanes)
+
+    def half(self, field: str) -> Reg:
+        """The number of a field of one f16."""
+        k, lanes = self.k, self.lanes
+        raw = f"vector<{2 * lanes}xi8>"
+        at = self.place(field, 0)
+        text = f"vector.load {self.panels.name}[{at.name}] : {self.panels.mlir}, {raw}"
+        found = k.op(text, u8, 2 * lanes)
+        kinds = f"{raw} to {mlir_type(f16, lanes)}"
+        half = k.op(f"vector.bitcast {found.name} : {kinds}", u16, lanes)
+        kinds = f"{mlir_type(f16, lanes)} to {mlir_type(f32, lanes)}"
+        return k.op(f"arith.extf {half.name} : {kinds}", f32, lanes)
+
+
+Codes = Iterable[Callable[[], Reg]]
+"""The codes of elements in order, as f32: each is made when it is asked for."""
+
+
+class Decoder:
+    """The numbers of the blocks of a scheme: ``scale * code - least``, each scale and least value
+    of a sub-block of ``sub`` elements.
+
+    A round of a kernel's loop reads a chunk, ``parts`` sub-blocks of a block that need not lie side
+    by side. A chunk is small, since a kernel's code is as long as the chunks of its panels.
+    """
+
+    sub = 32
+    parts = 1
+    has_least = False
+
+    def number(self, chunk: Reg, part: int) -> Reg:
+        """Which sub-block of its block a part of a chunk is."""
+        return chunk * self.parts + part
+
+    def scales(self, r: Record) -> list[tuple[Reg, Reg | None]]:
+        """The scale and the least value of each sub-block of a block."""
+        raise NotImplementedError
+
+    def codes(self, r: Record, chunk: Reg) -> Codes:
+        """The codes of a chunk, part by part."""
+        raise NotImplementedError
+
+
+def _looked_up(r: Record, table: Sequence[float], index: Reg) -> Reg:
+    """The number of 16 that the low 4 bits of each lane name."""
+    k, lanes = r.k, r.lanes
+    if lanes != 16 or k.target.vector_bytes != 64:
+        # Only tables of consecutive numbers come here, whose period may be shorter.
+        period = next(p for p in (4, 16) if list(table) == list(table[:p]) * (16 // p))
+        step = table[1] - table[0]
+        number = k.cast(k.bitcast(index & (period - 1), i32), f32)
+        number = number if step == 1 else number * step
+        return number + table[0] if table[0] else number
+    bits = struct.unpack("16I", struct.pack("16f", *table))
+    numbers = k.constants(bits, u32)
+    call = 'llvm.call_intrinsic "llvm.x86.avx512.permvar.si.512"'
+    kinds = f"({numbers.mlir}, {index.mlir}) -> {numbers.mlir}"
+    return k.bitcast(k.op(f"{call}({numbers.name}, {index.name}) : {kinds}", u32, lanes), f32)
+
+
+def _bytes_of(read: Callable[[], Reg], code: Callable[[Reg, int], Reg]) -> Codes:
+    """Codes of the 4 bytes of a word, which is read with the first: earlier it takes a register."""
+    word: list[Reg] = []
+
+    def at(byte: int) -> Reg:
+        if byte == 0:
+            word[:] = [read()]
+        return code(word[0], byte)
+
+    for byte in range(4):
+        yield lambda byte=byte: at(byte)
+
+
+def _nibbles(r: Record, table: Sequence[float], first: Reg | int, count: int, high: int) -> Codes:
+    """The low or the high nibbles of the bytes of words of "qs", by a table."""
+    for n in range(count):
+        yield from _bytes_of(
+            lambda n=n: r.words("qs", first + n),
+            lambda word, byte: _looked_up(r, table, word >> (8 * byte + 4 * high)),
+        )
+
+
+class _Nibbles(Decoder):
+    """A scale, and the two halves of a block in the nibbles of 16 bytes."""
+
+    def __init__(self, first: int, least: bool = False) -> None:
+        self.table = [float(first + n) for n in range(16)]
+        self.has_least = least
+
+    def scales(self, r: Record) -> list[tuple[Reg, Reg | None]]:
+        return [(r.half("d"), -r.half("m") if self.has_least else None)]
+
+    def codes(self, r: Record, chunk: Reg) -> Codes:
+        for high in (0, 1):
+            yield from _nibbles(r, self.table, 0, 4, high)
+
+
+class _Bytes(Decoder):
+    """A scale, and signed bytes."""
+
+    def scales(self, r: Record) -> list[tuple[Reg, Reg | None]]:
+        return [(r.half("d"), None)]
+
+    def codes(self, r: Record, chunk: Reg) -> Codes:
+        for n in range(8):
+            yield from _bytes_of(
+                lambda n=n: r.words("qs", n),
+                lambda word, byte: r.k.cast(_signed_byte(r.k, word, byte), f32),
+            )
+
+
+def _signed_byte(k: Kernel, word: Reg, byte: int) -> Reg:
+    """A byte of each word, with its sign, as i32."""
+    top = word << (24 - 8 * byte) if byte < 3 else word
+    return k.bitcast(top, i32) >> 24
+
+
+class _FourK(Decoder):
+    """8 sub-blocks of 32 in nibbles; scales and least values of 6 bits, times f16."""
+
+    parts = 2
+    has_least = True
+
+    def scales(self, r: Record) -> list[tuple[Reg, Reg | None]]:
+        k = r.k
+        d, least = r.half("d"), r.half("dmin")
+        first, second, low = (r.words("scales", n) for n in range(3))
+        out: list[tuple[Reg, Reg | None]] = []
+        for n in range(8):
+            at = 8 * (n % 4)
+            if n < 4:
+                s, m = first >> at & 63, second >> at & 63
+            else:
+                s = low >> at & 15 | (first >> (at + 6) & 3) << 4
+                m = low >> (at + 4) & 15 | (second >> (at + 6) & 3) << 4
+            out.append((d * _number(k, s), least * _number(k, m)))
+        return out
+
+    def codes(self, r: Record, chunk: Reg) -> Codes:
+        table = [float(n) for n in range(16)]
+        for high in (0, 1):
+            yield from _nibbles(r, table, chunk * 8, 8, high)
+
+
+def _number(k: Kernel, x: Reg) -> Reg:
+    """A small unsigned number as f32."""
+    return k.cast(k.bitcast(x, i32), f32)
+
+
+class _SixK(Decoder):
+    """16 sub-blocks of 16: 4 low bits in nibbles, 2 high ones apart; scales of 8 bits."""
+
+    sub = 16
+    parts = 4
+
+    def number(self, chunk: Reg, part: int) -> Reg:
+        return chunk / 2 * 8 + chunk % 2 + 2 * part
+
+    def scales(self, r: Record) -> list[tuple[Reg, Reg | None]]:
+        d = r.half("d")
+        found = [r.words("scales", n) for n in range(4)]
+        return [(d * r.k.cast(_signed_byte(r.k, found[n // 4], n % 4), f32), None)
+                for n in range(16)]  # fmt: skip
+
+    def codes(self, r: Record, chunk: Reg) -> Codes:
+        low_part = [float(n) for n in range(16)]
+        high_part = [float(16 * (n % 4) - 32) for n in range(16)]
+        first = chunk * 4  # of the words of high bits, whose bytes have 2 of each part
+        for part in range(4):
+            for n in range(4):
+                low = chunk / 2 * 16 + chunk % 2 * 4 + (8 * (part % 2) + n)
+                both: list[Reg] = []
+
+                def read(low: Reg = low, n: int = n, both: list[Reg] = both) -> Reg:
+                    both[:] = [r.words("qh", first + n)]
+                    return r.words("ql", low)
+
+                def code(word: Reg, byte: int, part: int = part, both: list[Reg] = both) -> Reg:
+                    a = _looked_up(r, low_part, word >> (8 * byte + 4 * (part // 2)))
+                    return a + _looked_up(r, high_part, both[0] >> (8 * byte + 2 * part))
+
+                yield from _bytes_of(read, code)
+
+
+DECODERS: Mapping[str, Decoder] = {
+    "q4_0": _Nibbles(-8),
+    "q4_1": _Nibbles(0, least=True),
+    "q8_0": _Bytes(),
+    "q4_k": _FourK(),
+    "q6_k": _SixK(),
+}
+"""By scheme. A scheme without one is decoded to f32 first."""

@@ -1,0 +1,61 @@
+"""Products by decoded blocks: ``x @ dequantize_blocks(w).T`` becomes the one op that a kernel runs
+on the packed bytes."""
+
+from __future__ import annotations
+
+from rlx._mlir import ir
+from rlx.dialects.bridge import attributes_of, create, node_of
+from rlx.dialects.convert import from_type
+from rlx.ir.value import Value
+from rlx.kernels.matmul.block_weights import DECODERS
+from rlx.lowering.region import producer, users
+from rlx.ops.matmul.contraction import MatMul
+from rlx.ops.movement.movement import Transpose
+from rlx.ops.quant.blocks import DequantizeBlocks
+from rlx.ops.quant.product import DequantMatMul
+
+__all__ = ["join_block_products"]
+
+
+def join_block_products(block: ir.Block) -> int:
+    """Rewrite the products of a block in place; returns how many."""
+    count = 0
+    for view in list(block.operations):
+        op = view.operation
+        if op.name == MatMul.name and (decoded := _decoded(op.operands[1])) is not None:
+            _join(op, decoded)
+            count += 1
+    return count
+
+
+def _decoded(weight: ir.Value) -> ir.Operation | None:
+    """The op that decodes a matrix of blocks of which ``weight`` is the transpose."""
+    turned = producer(weight)
+    if turned is None or turned.name != Transpose.name:
+        return None
+    decoded = producer(turned.operands[0])
+    if decoded is None or decoded.name != DequantizeBlocks.name:
+        return None
+    if from_type(decoded.operands[0].type).rank != 2:  # then the transpose is of its axes
+        return None
+    node = node_of(decoded)
+    assert isinstance(node, DequantizeBlocks)
+    return decoded if node.scheme in DECODERS else None
+
+
+def _join(product: ir.Operation, decoded: ir.Operation) -> None:
+    turned = producer(product.operands[1])
+    assert turned is not None
+    operands = [product.operands[0], decoded.operands[0]]
+    decoder = node_of(decoded)
+    assert isinstance(decoder, DequantizeBlocks)
+    x, packed = (Value(from_type(v.type)) for v in operands)
+    node = DequantMatMul(x, packed, decoder.scheme)
+    made = create(
+        node.name, [product.results[0].type], operands, attributes_of(node),
+        loc=product.location, ip=ir.InsertionPoint(product),
+    )  # fmt: skip
+    product.results[0].replace_all_uses_with(made.results[0])
+    for op in (product, turned, decoded):
+        if all(not users(v) for v in op.results):
+            op.erase()

@@ -1,0 +1,80 @@
+"""Products by weights in packed blocks (``rlx.kernels.matmul.block_product``). The prologue packs a
+param's weight into panels, which take as much memory as its bytes."""
+
+from __future__ import annotations
+
+import math
+
+from rlx._mlir import ir
+from rlx.kernels.matmul import block_pack, block_product
+from rlx.kernels.matmul.block_pack import BlockPackConfig
+from rlx.kernels.matmul.block_weights import DECODERS
+from rlx.lowering.region import Region
+from rlx.lowering.select.builder import Lowering
+from rlx.lowering.select.selector import Selector
+from rlx.lowering.select.views import View
+from rlx.ops.quant.product import DequantMatMul
+from rlx.types import f32, u8
+
+__all__ = ["SELECTOR"]
+
+
+class BlockProduct:
+    """A single product by blocks that the kernel decodes."""
+
+    def claim(self, region: Region) -> str | None:
+        node = region.nodes[0]
+        if len(region.nodes) != 1 or not isinstance(node, DequantMatMul):
+            return "it is no single dequant_matmul"
+        if node.x.dtype is not f32:
+            return f"its rows are {node.x.dtype}, and the kernel reads f32"
+        if node.scheme not in DECODERS:
+            return f"no kernel reads {node.scheme}; it reads {', '.join(DECODERS)}"
+        dims = (*node.x.shape, *node.elements)
+        if any(d == 0 for d in dims):
+            return "a dim is empty"
+        return None
+
+    def lower(self, region: Region, lowering: Lowering) -> None:
+        node = region.nodes[0]
+        assert isinstance(node, DequantMatMul)
+        target, scheme = lowering.target.kernels, node.scheme
+        shape = node.x.type.static_shape
+        m, depth, n = math.prod(shape[:-1]), shape[-1], node.packed.type.static_shape[0]
+        source = lowering.view(region.leaves[node.x])
+        rows = source.reshape((m, depth))
+        if rows is None or rows.strides[1] != 1:
+            rows = lowering.copied(source).reshape((m, depth))
+        assert rows is not None, "a dense view takes any shape"
+        panels = _panels(lowering, region.leaves[node.packed], scheme, n, depth)
+        result = lowering.result(region.op.results[0])
+        config = block_product.config_of(target, scheme, m, n)
+        launch = block_product.launch(config, target, m, n, depth, rows.strides[0])
+        views = [rows, panels, result]
+        lowering.launch("block_product", config, views, launch, region.flops)
+
+
+def _panels(lowering: Lowering, leaf: ir.Value, scheme: str, n: int, depth: int) -> View:
+    """The panels of a weight: of a param packed once for all its uses, else in every call."""
+    size = block_product.packed_bytes(lowering.target.kernels, scheme, n, depth)
+    static = lowering.static_of(leaf)
+    if static is None:
+        panels = lowering.fresh(u8, (size,))
+        _pack(lowering, leaf, panels, scheme)
+        return panels
+    key = ("block panels", static, scheme)
+    if key not in lowering.packs:
+        with lowering.prologue_of(static):
+            panels = lowering.fresh(u8, (size,))
+            _pack(lowering, static, panels, scheme)
+        lowering.packs[key] = panels
+    return lowering.packs[key]
+
+
+def _pack(lowering: Lowering, v: ir.Value, panels: View, scheme: str) -> None:
+    config, rows = BlockPackConfig(scheme), lowering.dense(v)
+    launch = block_pack.launch(config, lowering.target.kernels, *rows.shape)
+    lowering.launch("block_pack", config, [rows, panels], launch)
+
+
+SELECTOR: Selector = BlockProduct()

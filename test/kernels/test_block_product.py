@@ -1,0 +1,98 @@
+"""Products by weights in packed blocks, against the decoded weight in double precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx import quant
+from rlx.kernels.matmul.block_product import TILES
+from rlx.kernels.matmul.block_weights import DECODERS, fields_of, scheme_of
+from rlx.types import u8
+
+Array = np.ndarray[Any, Any]
+SIZES = ((1, 1, 256), (1, 65, 512), (2, 17, 256), (3, 16, 768), (5, 100, 256), (8, 33, 512),
+         (17, 48, 256))  # fmt: skip
+
+
+def weight(scheme: str, n: int, depth: int, seed: int = 0) -> Array:
+    """Random blocks: all bytes, but for the f16, which are small numbers of either sign."""
+    rng, row = np.random.default_rng(seed), scheme_of(scheme)
+    blocks = rng.integers(0, 256, (n, depth // row.block, row.bytes), np.uint8).view(row.fields)
+    for name in ("d", "m", "dmin"):
+        if name in fields_of(row):
+            blocks[name] = rng.standard_normal(blocks.shape).astype(np.float16) / 16
+    return np.ascontiguousarray(blocks).view(np.uint8).reshape(n, -1)
+
+
+def run(x: Array, packed: Array, scheme: str, *, param: bool = True, **options: Any) -> Array:
+    g = rlx.Graph("blocks")
+    leaf = g.param if param else g.input
+    g.set_outputs(g.input("x", x.shape).dequant_matmul(leaf("w", packed.shape, u8), scheme=scheme))
+    f = rlx.Session("cpu", **options).compile(g)
+    assert f.reports[0].compilation.dispatch.native == {"block_product: dequant_matmul": 1}
+    assert not f.reports[0].compilation.dispatch.decoded
+    if param:
+        f.set_param("w", packed)
+        return f.run({"x": x})[0]
+    return f.run({"x": x, "w": packed})[0]
+
+
+def rows(m: int, depth: int) -> Array:
+    return np.random.default_rng(m).standard_normal((m, depth), np.float32)
+
+
+def check(found: Array, x: Array, packed: Array, scheme: str) -> None:
+    w = quant.dequantize(packed, scheme, (len(packed), x.shape[1])).astype(np.float64)
+    wide = x.astype(np.float64)
+    # Least values are taken from sums that may be as large as what they leave.
+    room = 4 * np.abs(wide) @ (np.abs(w) + np.abs(w).max(1, keepdims=True)).T
+    assert np.all(np.abs(found - wide @ w.T) <= 2.0**-24 * 32 * room)
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "native"])
+@pytest.mark.parametrize("scheme", DECODERS)
+def test_sizes(scheme: str, cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if cpu != "native":
+        monkeypatch.setenv("RLX_CPU", cpu)
+    for m, n, depth in SIZES:
+        x, packed = rows(m, depth), weight(scheme, n, depth)
+        check(run(x, packed, scheme), x, packed, scheme)
+
+
+@pytest.mark.parametrize("scheme", DECODERS)
+def test_bits_depend_on_neither_rows_nor_threads_nor_where_the_weight_is_from(scheme: str) -> None:
+    x, packed = rows(3 * max(TILES), 512), weight(scheme, 100, 512)
+    whole = run(x, packed, scheme, threads=1)
+    np.testing.assert_array_equal(run(x, packed, scheme, threads=2), whole)
+    np.testing.assert_array_equal(run(x, packed, scheme, param=False), whole)
+    for m in (1, 2, 3, 4, 5, 7, 9, 15):
+        np.testing.assert_array_equal(run(x[:m], packed, scheme), whole[:m])
+    for n in (1, 16, 31, 64):
+        np.testing.assert_array_equal(run(x, packed[:n], scheme), whole[:, :n])
+
+
+def test_rows_that_do_not_lie_side_by_side() -> None:
+    x, packed = rows(4, 512), weight("q4_k", 20, 256)
+    g = rlx.Graph()
+    part = g.input("x", x.shape)[:, 256:]
+    turned = g.input("y", [256, 4]).transpose()
+    w = g.param("w", packed.shape, u8)
+    g.set_outputs([v.dequant_matmul(w, scheme="q4_k") for v in (part, turned)])
+    f = rlx.Session("cpu").compile(g)
+    f.set_param("w", packed)
+    a, b = f.run({"x": x, "y": np.ascontiguousarray(x[:, 256:].T)})
+    check(a, x[:, 256:], packed, "q4_k")
+    np.testing.assert_array_equal(a, b)
+
+
+def test_panels_take_as_much_memory_as_the_bytes() -> None:
+    packed = weight("q4_k", 64, 1024)
+    g = rlx.Graph()
+    x = g.input("x", [1, 1024])
+    g.set_outputs(x.dequant_matmul(g.param("w", packed.shape, u8), scheme="q4_k"))
+    (variant,) = rlx.compile_artifact(g, "cpu").variants
+    assert variant.packed_bytes == packed.nbytes
