@@ -125,6 +125,10 @@ from rlx.ir.op import operand as operand
 from rlx.ir.op import optional as optional
 from rlx.ir.value import Value as Value
 from rlx.ir.value import Value as _Value
+from rlx.llm.pages import BatchConstructor as BatchConstructor
+from rlx.llm.pages import BatchEntry as BatchEntry
+from rlx.llm.pages import KvBlockTable as KvBlockTable
+from rlx.llm.pages import KvPagePool as KvPagePool
 from rlx.lowering.compilation import Options as _Options
 from rlx.lowering.dump import dump_levels as _dump_levels
 from rlx.lowering.pass_base import Pass as Pass

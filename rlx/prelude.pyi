@@ -5,6 +5,8 @@
 from rlx import Activation as Activation
 from rlx import Artifact as Artifact
 from rlx import Backend as Backend
+from rlx import BatchConstructor as BatchConstructor
+from rlx import BatchEntry as BatchEntry
 from rlx import BinaryOp as BinaryOp
 from rlx import BindingManifest as BindingManifest
 from rlx import CKernel as CKernel
@@ -49,6 +51,8 @@ from rlx import If as If
 from rlx import KernelDispatchConfig as KernelDispatchConfig
 from rlx import KernelDispatchPolicy as KernelDispatchPolicy
 from rlx import KernelDispatchReport as KernelDispatchReport
+from rlx import KvBlockTable as KvBlockTable
+from rlx import KvPagePool as KvPagePool
 from rlx import LirModule as LirModule
 from rlx import LowerError as LowerError
 from rlx import ManifestDiff as ManifestDiff
@@ -198,6 +202,8 @@ __all__ = [
     "Activation",
     "Artifact",
     "Backend",
+    "BatchConstructor",
+    "BatchEntry",
     "BinaryOp",
     "BindingManifest",
     "CKernel",
@@ -242,6 +248,8 @@ __all__ = [
     "KernelDispatchConfig",
     "KernelDispatchPolicy",
     "KernelDispatchReport",
+    "KvBlockTable",
+    "KvPagePool",
     "LirModule",
     "LowerError",
     "ManifestDiff",

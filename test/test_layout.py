@@ -34,7 +34,7 @@ LAYERS = {
         "optim", "random", "linalg", "custom", "sparse", "splat", "text", "precision", "autodiff",
         "dialects", "codegen", "kernels", "targets", "lowering", "runtime", "compiler", "inspect",
         "view", "compat", "bench", "opt", "driver", "roofline", "functions", "xp", "nn", "models",
-        "frontends", "training", "prelude", "tools",
+        "frontends", "llm", "training", "prelude", "tools",
     ),
     "rlx.kernels": (
         "registry", "elementwise", "loop", "fft", "matmul", "sort",

@@ -240,6 +240,12 @@ AREAS: dict[str, dict[str, Name]] = {
         "vmap": Name("rlx.functions:vmap", "`in_axes` names what is batched, at any axis"),
         "jacfwd": Name("rlx.autodiff:jacfwd", "a graph too; elements at `[*out, *wrt]`"),
     },
+    "Serving": {
+        "KvPagePool": Name(
+            "rlx.llm.pages:KvPagePool", "`share` gives a page one holder more, for common prefixes"
+        ),
+        **_same("rlx.llm.pages", "KvBlockTable", "BatchEntry", "BatchConstructor"),
+    },
     "Training": {
         "compile_training": Name(
             "rlx.training:compile_training", "one region holds the state; with the optimiser"
@@ -270,7 +276,6 @@ def of_module(module: str, name: str) -> Any:
 
 
 LATER: dict[str, tuple[str, ...]] = {
-    "Serving": ("KvPagePool", "KvBlockTable", "BatchConstructor"),
     "Front ends": ("Tracer", "TracedTensor", "rlx_model", "op_registry"),
 }  # fmt: skip
 """Names of the original's API that stand for nothing here yet."""

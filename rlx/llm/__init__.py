@@ -1,0 +1,1 @@
+"""Language models: a graph from a configuration, its weights, steps over paged keys and values."""

@@ -1,0 +1,92 @@
+"""The step of a language model: what goes in, what comes out, and what runs it.
+
+Who schedules owns the pages (``rlx.llm.pages``), and says for every row of a step which token it
+is, where it stands in its sequence, and which pages its sequence has:
+
+    pages = KvBlockTable(engine.pool.tokens_per_page)
+    pages.reserve(len(prompt), engine.pool)
+    rows = StepRows.of([(prompt, 0, pages.pages)])
+    logits = engine.step(rows)                       # f32 [1, vocab], of the prompt's last token
+
+The result of a row depends on the tokens of its sequence alone: not on the other rows of the step,
+on how the prompt is cut into steps, or on the pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from rlx.base.frozen import frozen
+from rlx.errors import GraphError
+from rlx.llm.pages import KvPagePool
+
+__all__ = ["Engine", "StepRows"]
+
+Array = np.ndarray[Any, Any]
+
+
+@frozen
+class StepRows:
+    """The rows of a step. The rows of a sequence follow one another, at positions that do; keys and
+    values of all earlier positions are in its pages.
+
+    ``ids`` and ``positions`` are i32 ``[rows]``; ``sequence`` i32 ``[rows]`` says which of
+    ``tables``, the pages of each sequence, a row's is; ``wanted`` are the rows that want logits.
+    """
+
+    ids: Array
+    positions: Array
+    sequence: Array
+    tables: Sequence[Sequence[int]]
+    wanted: Array
+
+    @staticmethod
+    def of(
+        entries: Iterable[tuple[Sequence[int], int, Sequence[int]]], *, every: bool = False
+    ) -> StepRows:
+        """Rows of entries, each the tokens of a sequence, how many tokens stand before them, and
+        the sequence's pages. The last token of each wants logits, or with ``every`` all."""
+        found = list(entries)
+        counts = [len(tokens) for tokens, _, _ in found]
+        if not counts or min(counts) < 1:
+            raise GraphError("a step has at least one sequence, and each at least one token")
+        total = sum(counts)
+        wanted = np.arange(total) if every else np.cumsum(counts) - 1
+        return StepRows(
+            np.concatenate([np.asarray(tokens, np.int32) for tokens, _, _ in found]),
+            np.concatenate(
+                [
+                    np.arange(at, at + n, dtype=np.int32)
+                    for (_, at, _), n in zip(found, counts, strict=True)
+                ]
+            ),
+            np.repeat(np.arange(len(found), dtype=np.int32), counts),
+            [pages for _, _, pages in found],
+            wanted.astype(np.int32),
+        )
+
+
+class Engine(Protocol):
+    """A model that takes steps. One thread at a time may use it.
+
+    ``pool`` counts the pages of its cache, ``vocab`` is the length of a row of logits, ``context``
+    the number of positions that a sequence may have, and ``max_rows`` the most rows of a step.
+    """
+
+    pool: KvPagePool
+    vocab: int
+    context: int
+    max_rows: int
+
+    def step(self, rows: StepRows, /) -> Array:
+        """Write keys and values of the rows into their pages, and return the logits of those that
+        want them: f32 ``[wanted, vocab]``."""
+        ...
+
+    def copy_page(self, source: int, target: int, /) -> None:
+        """Copy keys and values of all layers from one page to another, for a sequence that goes on
+        in a page that others hold too."""
+        ...
