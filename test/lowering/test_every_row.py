@@ -35,6 +35,9 @@ FUSED: dict[str, Build] = {
 
 FAMILIES: dict[str, Build] = {
     "contraction": FUSED["contraction"],
+    "block_product": lambda g, x: x.reshape([4, 32]).dequant_matmul(
+        g.param("w", [3, 18], "u8"), scheme="q4_0"
+    ),
     "integer_contraction": lambda g, x: x.cast("i32") @ g.input("w", [16, 16], "i32"),
     "conv": FUSED["conv"],
     "rowwise": FUSED["rowwise"],
