@@ -26,15 +26,16 @@ from support.jit import host, jit
 # An array is data; kernels of graphs read it from memory.
 REFUSED = {"mir.constant"}
 
-# Without the types that Vulkan leaves optional: bools in memory, indices of tokens, masks and
-# pixels.
+# Without the types that Vulkan leaves optional: bools in memory, indices of tokens, masks, pixels
+# and packed weights.
 OPTIONAL = (
-    "argmax", "argmin", "attention", "attention_grad", "cast", "dequantize_blocks", "det",
-    "dropout", "dynamic_slice", "dynamic_update_slice", "eq", "gather", "ge", "grouped_matmul",
-    "grouped_outer", "gt", "inv", "iota", "isfinite", "isinf", "isnan", "le", "logsumexp", "lstsq",
-    "lt", "max_pool_backward", "max_pool_indices", "ne", "pinv", "position", "random_bits",
-    "rasterize_gaussians", "rasterize_gaussians_tangent", "sample", "scatter", "scatter_add",
-    "searchsorted", "slogdet", "softmax_cross_entropy", "sort", "topk", "where",
+    "argmax", "argmin", "attention", "attention_grad", "cast", "dequant_matmul",
+    "dequantize_blocks", "det", "dropout", "dynamic_slice", "dynamic_update_slice", "eq", "gather",
+    "ge", "grouped_matmul", "grouped_outer", "gt", "inv", "iota", "isfinite", "isinf", "isnan",
+    "le", "logsumexp", "lstsq", "lt", "max_pool_backward", "max_pool_indices", "ne", "pinv",
+    "position", "random_bits", "rasterize_gaussians", "rasterize_gaussians_tangent", "sample",
+    "scatter", "scatter_add", "searchsorted", "slogdet", "softmax_cross_entropy", "sort", "topk",
+    "where",
 )  # fmt: skip
 REFUSED_IN_BASE = {
     "hir.attention_block",
