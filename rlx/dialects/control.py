@@ -23,7 +23,7 @@ from rlx.ops.control.checkpoint import Barrier
 from rlx.ops.control.control import Control
 from rlx.text.elements import CONTROL as KEY
 
-__all__ = ["KEY", "control_of", "is_barrier"]
+__all__ = ["KEY", "control_of", "is_barrier", "is_composite"]
 
 
 def control_of(
@@ -66,10 +66,25 @@ def control_of(
 
 def is_barrier(op: ir.Operation, functions: Mapping[str, ir.Operation]) -> bool:
     """Whether an op is the call of a barrier, whose results are its operands."""
+    return _called(op, functions) is Barrier
+
+
+def is_composite(op: ir.Operation, functions: Mapping[str, ir.Operation]) -> bool:
+    """Whether an op is the call of a control op that means what its ``body`` computes."""
+    cls = _called(op, functions)
+    return cls is not None and cls.composite()
+
+
+def _called(op: ir.Operation, functions: Mapping[str, ir.Operation]) -> type[Control] | None:
+    """The class of the control op that an op calls; None for another op, and what is no class."""
     if op.name != "func.call":
-        return False
-    declared = functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
-    return KEY in declared.attributes and _class(declared.attributes[KEY], place_of(op)) is Barrier
+        return None
+    declared = functions.get(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
+    if declared is None or KEY not in declared.attributes:
+        return None
+    kind = declared.attributes[KEY]
+    known = isinstance(kind, ir.StringAttr) and f"control.{kind.value}" in OP_MODULES
+    return _class(kind, place_of(op)) if known else None
 
 
 def _class(kind: ir.Attribute, place: tuple[str, int]) -> type[Control]:

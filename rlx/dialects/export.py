@@ -81,28 +81,12 @@ class _Writer:
 
     def callees(self, graph: Graph) -> dict[Op, ir.Attribute]:
         """The symbols of the control ops of a graph, whose bodies are written first."""
-        found: dict[Op, ir.Attribute] = {}
-        for n in graph.nodes():
-            if not isinstance(n, Control):
-                continue
-            if n.composite():
-                found |= self.callees(n.attrs["body"])
-            else:
-                found[n] = self.declare(n)
-        return found
+        return {n: self.declare(n) for n in graph.nodes() if isinstance(n, Control)}
 
     def nodes(
         self, graph: Graph, env: dict[Value, ir.Value], callees: Mapping[Op, ir.Attribute]
     ) -> None:
-        """Write the nodes of a graph. Of a composite with a body only its body is left."""
         for n in graph.nodes():
-            if isinstance(n, Control) and n.composite():
-                body: Graph = n.attrs["body"]
-                inner = {v: env[a] for v, a in zip(body.inputs, n.present, strict=True)}
-                self.nodes(body, inner, callees)
-                made = [inner[v] for v in body.outputs]
-                env.update(zip(n.results, made, strict=True))
-                continue
             callee = callees.get(n)
             op = create(
                 n.name if callee is None else "func.call",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlx._mlir import ir
+from rlx.dialects.control import is_composite
 from rlx.errors import UnsupportedError
 from rlx.lowering.base import Compilation, Pass, functions
 from rlx.lowering.pipeline import PIPELINE, STAGES, Observer, run_passes
@@ -12,21 +13,24 @@ __all__ = ["level_of", "lower", "passes_between", "passes_to"]
 
 def level_of(module: ir.Module) -> str:
     """The level of a module: "lir" by its kernels, views or roles, "fused" by a region or a
-    prologue, "hir" by its blocks, else "mir"."""
+    prologue, "hir" by its blocks or composite regions, else "mir"."""
     names: set[str] = set()
+    composites: list[str] = []
+    found = functions(module)
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         names.add(op.name)
+        if is_composite(op, found):
+            composites.append(op.name)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    found = functions(module)
     marked = any("lir.family" in f.attributes or _has_roles(f) for f in found.values())
     if marked or any(n.startswith("lir.") for n in names):
         return "lir"
     if "mir.fused" in names or "prologue" in found:
         return "fused"
-    return "hir" if any(n.startswith("hir.") for n in names) else "mir"
+    return "hir" if composites or any(n.startswith("hir.") for n in names) else "mir"
 
 
 def _has_roles(f: ir.Operation) -> bool:

@@ -103,8 +103,9 @@ def test_a_file_that_cannot_be_written_is_an_error(make_step: Make, tmp_path: Pa
 def test_tensors_of_every_type_are_written_and_read(tmp_path: Path) -> None:
     path = tmp_path / "all.safetensors"
     tensors = {
-        dt: np.arange(6).reshape(2, 3).astype(rlx.types.DTYPES[dt].numpy)
-        for dt in ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u64", "u8", "bool")
+        name: np.arange(6).reshape(2, 3).astype(dt.numpy)
+        for name, dt in rlx.types.DTYPES.items()
+        if name != "c128"  # for which the format has no name
     }
     tensors |= {
         "scalar": np.float32(3) * np.ones(()),
@@ -119,8 +120,8 @@ def test_tensors_of_every_type_are_written_and_read(tmp_path: Path) -> None:
         assert found[name].dtype == a.dtype
         np.testing.assert_array_equal(found[name], a)
         assert found[name].ctypes.data % a.itemsize == 0
-    with pytest.raises(rlx.errors.ModelError, match="tensor 'c' is complex64, for which"):
-        write_safetensors(path, {"c": np.zeros(2, np.complex64)})
+    with pytest.raises(rlx.errors.ModelError, match="tensor 'c' is complex128, for which"):
+        write_safetensors(path, {"c": np.zeros(2, np.complex128)})
     with pytest.raises(rlx.errors.ModelError, match="tensor 'f8' is float8_e4m3fn, for which"):
         write_safetensors(path, {"f8": np.zeros(2, ml_dtypes.float8_e4m3fn)})
     assert SafeTensors(path).metadata == {"a": "b"}, "a refusal leaves the file as it was"
