@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["BLOCKS", "LATER", "OPS", "Row"]
-
-LATER = "comes with quantization"
-"""The note of what is not there yet."""
+__all__ = ["BLOCKS", "OPS", "Row"]
 
 
 class Row(NamedTuple):
@@ -31,20 +28,18 @@ def _vjp(*here: str, note: str = "") -> Row:
     return Row(here, note or "its vjp")
 
 
-_LATER = Row((), LATER)
-
 OPS: dict[str, Row] = {
     "Input": _op("rlx.Graph.input"),
     "Param": _op("rlx.Graph.param"),
     "Constant": _op("mir.constant"),
     "Activation": _op("g.activation", note="by its kind; every activation is an op of its own"),
     "Cast": _op("mir.cast"),
-    "Quantize": _op("g.quantize"),
-    "Dequantize": _op("g.dequantize"),
-    "FakeQuantize": _op("g.fake_quantize", note="the new state of an average is a result"),
-    "FakeQuantizeLSQ": _op("g.fake_quantize_lsq"),
-    "FakeQuantizeLSQBackwardX": _vjp("g.fake_quantize_lsq"),
-    "FakeQuantizeLSQBackwardScale": _vjp("g.fake_quantize_lsq"),
+    "Quantize": _op("mir.quantize"),
+    "Dequantize": _op("mir.dequantize"),
+    "FakeQuantize": _op("mir.fake_quantize", note="the new state of an average is a result"),
+    "FakeQuantizeLSQ": _op("mir.fake_quantize_lsq"),
+    "FakeQuantizeLSQBackwardX": _op("mir.fake_quantize_lsq_backward_x"),
+    "FakeQuantizeLSQBackwardScale": _op("mir.fake_quantize_lsq_backward_scale"),
     "Binary": _op("g.binary", note="by its kind; every one is an op of its own, and an operator"),
     "Compare": _op("g.compare", note="by its kind; every one is an op of its own, and an operator"),
     "Where": _op("mir.where"),
@@ -77,7 +72,7 @@ OPS: dict[str, Row] = {
     "Pool": _op("g.pool", "mir.max_pool", "mir.mean_pool"),
     "ReluBackward": _vjp("mir.relu"),
     "ActivationBackward": _vjp("mir.gelu", note="the vjp of the activation"),
-    "FakeQuantizeBackward": _vjp("g.fake_quantize"),
+    "FakeQuantizeBackward": _op("mir.fake_quantize_backward"),
     "ComplexNormSq": _op("mir.complex_norm_sq"),
     "ComplexNormSqBackward": _vjp("mir.complex_norm_sq"),
     "Conjugate": _op("mir.conj"),
@@ -106,8 +101,8 @@ OPS: dict[str, Row] = {
     "ScatterAdd": _op("mir.scatter_add"),
     "LoraMatMul": _op("hir.lora_matmul"),
     "DequantMatMul": _op("mir.dequant_matmul", note="of GGUF's schemes"),
-    "QMatMul": _op("g.q_matmul"),
-    "QConv2d": _LATER,
+    "QMatMul": _op("mir.q_matmul"),
+    "QConv2d": _op("mir.q_conv2d"),
     "SelectiveScan": _op("mir.selective_scan"),
     "GatedDeltaNet": _op("mir.gated_delta_net"),
     "FusedSwiGLU": _op("g.gated_silu", note="the whole layer is `hir.swiglu`"),

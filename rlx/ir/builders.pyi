@@ -375,6 +375,17 @@ class GraphOps:
     ) -> Value:
         """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
 
+    def conv_integer(
+        self,
+        x: Value,
+        w: Value,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """Convolution of 8-bit integers, signed or not, in i32:"""
+
     def conv_transpose(
         self,
         x: Value | Array,
@@ -474,7 +485,7 @@ class GraphOps:
         zero_points: Any = None,
         axis: int | None = None,
     ) -> Value:
-        """The f32 numbers of integers:"""
+        """The numbers of integers:"""
 
     def dequantize_blocks(self, packed: Value, scheme: str) -> Value:
         """The numbers of packed blocks of a scheme of ``rlx.quant``, such as ``"q4_k"``, in f32."""
@@ -574,21 +585,50 @@ class GraphOps:
         axis: int | None = None,
         ste: str = "identity",
         scale_mode: str = "per_batch",
-        state: Value | None = None,
+        state: Any = None,
         decay: float = 0.99,
     ) -> Any:
-        """Numbers rounded to ``bits`` (8, 4 or 2) of a scale s, which the whole or each place
-        along ``axis`` has:"""
+        """Numbers rounded to a few bits of a scale, and the scales, f32 (of f64, f64)."""
+
+    def fake_quantize_backward(
+        self,
+        x: Value,
+        scale: Value,
+        g: Value,
+        bits: int = 8,
+        axis: Sequence[int] = (),
+        ste: str = "identity",
+    ) -> Value:
+        """The cotangent of what ``fake_quantize`` rounds, from that of its result, g."""
 
     def fake_quantize_lsq(
         self,
         x: Value,
-        scale: Value,
+        scale: Any,
         bits: int = 8,
         axis: int | None = None,
     ) -> Value:
-        """Numbers rounded to ``bits`` (8, 4 or 2) of a scale that is learned (LSQ), one for the
-        whole or for each place along ``axis``:"""
+        """Numbers rounded to a few bits of a scale that is learned (LSQ)."""
+
+    def fake_quantize_lsq_backward_scale(
+        self,
+        x: Value,
+        scale: Value,
+        g: Value,
+        bits: int = 8,
+        axis: Sequence[int] = (),
+    ) -> Value:
+        """The cotangent of the scale of ``fake_quantize_lsq``."""
+
+    def fake_quantize_lsq_backward_x(
+        self,
+        x: Value,
+        scale: Value,
+        g: Value,
+        bits: int = 8,
+        axis: Sequence[int] = (),
+    ) -> Value:
+        """The cotangent of what ``fake_quantize_lsq`` rounds."""
 
     def fft(self, x: Value, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
         """The discrete Fourier transform:"""
@@ -1240,19 +1280,33 @@ class GraphOps:
         """The tensor with updates at indices of their own along an axis, as
         ``numpy.put_along_axis`` and ONNX's ScatterElements:"""
 
-    def q_matmul(
+    def q_conv2d(
         self,
         x: Value,
         w: Value,
         bias: Value | None = None,
-        *,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
         x_zero: int = 0,
         w_zero: int = 0,
         out_zero: int = 0,
         multiplier: float = 1.0,
     ) -> Value:
-        """A product of i8 ``[..., M, K]`` and ``[K, N]`` that is i8 again, by one f32
-        multiplier:"""
+        """A convolution of i8 that is i8 again, by one f32 multiplier."""
+
+    def q_matmul(
+        self,
+        x: Value,
+        w: Value,
+        bias: Value | None = None,
+        x_zero: int = 0,
+        w_zero: int = 0,
+        out_zero: int = 0,
+        multiplier: float = 1.0,
+    ) -> Value:
+        """A product of i8 that is i8 again, by one f32 multiplier."""
 
     def qr(self, x: Value, complete: bool = False) -> tuple[Value, Value]:
         """Q with orthonormal columns and an upper triangular R with Q R = x, as
@@ -1264,8 +1318,12 @@ class GraphOps:
         scales: Any,
         zero_points: Any = None,
         axis: int | None = None,
+        to: DType | str = ...,
     ) -> Value:
-        """Numbers as i8:"""
+        """Numbers as integers:"""
+
+    def quantize_rows(self, x: Value, block: int = 0) -> tuple[Value, Value]:
+        """Rows as i8, each block of them by the scale ``max|x| / 127``:"""
 
     def qwen35_mtp_head(
         self,
@@ -1559,6 +1617,34 @@ class GraphOps:
     ) -> Value:
         """An index for every row of logits, drawn with the probabilities of a filtered softmax,
         as i64."""
+
+    def scaled_conv(
+        self,
+        x: Value,
+        w: Value,
+        x_scale: Value,
+        w_scale: Value,
+        x_zero: Value | None = None,
+        w_zero: Value | None = None,
+        *,
+        stride: Sequence[int],
+        low: Sequence[int],
+        high: Sequence[int],
+        dilation: Sequence[int],
+        groups: int = 1,
+    ) -> Value:
+        """The convolution of the numbers that 8-bit integers stand for."""
+
+    def scaled_matmul(
+        self,
+        x: Value,
+        w: Value,
+        x_scale: Value,
+        w_scale: Value,
+        x_zero: Value | None = None,
+        w_zero: Value | None = None,
+    ) -> Value:
+        """The product of the numbers that 8-bit integers stand for."""
 
     def scatter(
         self,
@@ -2154,6 +2240,16 @@ class ValueOps:
     ) -> Value:
         """As ``torch.nn.functional.conv2d``, for one to three spatial axes."""
 
+    def conv_integer(
+        self,
+        w: Value,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
+    ) -> Value:
+        """Convolution of 8-bit integers, signed or not, in i32:"""
+
     def conv_transpose(
         self,
         w: Value | Array,
@@ -2242,7 +2338,7 @@ class ValueOps:
         have."""
 
     def dequantize(self, scales: Any, zero_points: Any = None, axis: int | None = None) -> Value:
-        """The f32 numbers of integers:"""
+        """The numbers of integers:"""
 
     def dequantize_blocks(self, scheme: str) -> Value:
         """The numbers of packed blocks of a scheme of ``rlx.quant``, such as ``"q4_k"``, in f32."""
@@ -2326,15 +2422,41 @@ class ValueOps:
         axis: int | None = None,
         ste: str = "identity",
         scale_mode: str = "per_batch",
-        state: Value | None = None,
+        state: Any = None,
         decay: float = 0.99,
     ) -> Any:
-        """Numbers rounded to ``bits`` (8, 4 or 2) of a scale s, which the whole or each place
-        along ``axis`` has:"""
+        """Numbers rounded to a few bits of a scale, and the scales, f32 (of f64, f64)."""
 
-    def fake_quantize_lsq(self, scale: Value, bits: int = 8, axis: int | None = None) -> Value:
-        """Numbers rounded to ``bits`` (8, 4 or 2) of a scale that is learned (LSQ), one for the
-        whole or for each place along ``axis``:"""
+    def fake_quantize_backward(
+        self,
+        scale: Value,
+        g: Value,
+        bits: int = 8,
+        axis: Sequence[int] = (),
+        ste: str = "identity",
+    ) -> Value:
+        """The cotangent of what ``fake_quantize`` rounds, from that of its result, g."""
+
+    def fake_quantize_lsq(self, scale: Any, bits: int = 8, axis: int | None = None) -> Value:
+        """Numbers rounded to a few bits of a scale that is learned (LSQ)."""
+
+    def fake_quantize_lsq_backward_scale(
+        self,
+        scale: Value,
+        g: Value,
+        bits: int = 8,
+        axis: Sequence[int] = (),
+    ) -> Value:
+        """The cotangent of the scale of ``fake_quantize_lsq``."""
+
+    def fake_quantize_lsq_backward_x(
+        self,
+        scale: Value,
+        g: Value,
+        bits: int = 8,
+        axis: Sequence[int] = (),
+    ) -> Value:
+        """The cotangent of what ``fake_quantize_lsq`` rounds."""
 
     def fft(self, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
         """The discrete Fourier transform:"""
@@ -2892,25 +3014,47 @@ class ValueOps:
         """The tensor with updates at indices of their own along an axis, as
         ``numpy.put_along_axis`` and ONNX's ScatterElements:"""
 
-    def q_matmul(
+    def q_conv2d(
         self,
         w: Value,
         bias: Value | None = None,
-        *,
+        stride: Numbers = 1,
+        padding: Padding | str = 0,
+        dilation: Numbers = 1,
+        groups: int = 1,
         x_zero: int = 0,
         w_zero: int = 0,
         out_zero: int = 0,
         multiplier: float = 1.0,
     ) -> Value:
-        """A product of i8 ``[..., M, K]`` and ``[K, N]`` that is i8 again, by one f32
-        multiplier:"""
+        """A convolution of i8 that is i8 again, by one f32 multiplier."""
+
+    def q_matmul(
+        self,
+        w: Value,
+        bias: Value | None = None,
+        x_zero: int = 0,
+        w_zero: int = 0,
+        out_zero: int = 0,
+        multiplier: float = 1.0,
+    ) -> Value:
+        """A product of i8 that is i8 again, by one f32 multiplier."""
 
     def qr(self, complete: bool = False) -> tuple[Value, Value]:
         """Q with orthonormal columns and an upper triangular R with Q R = x, as
         ``numpy.linalg.qr``."""
 
-    def quantize(self, scales: Any, zero_points: Any = None, axis: int | None = None) -> Value:
-        """Numbers as i8:"""
+    def quantize(
+        self,
+        scales: Any,
+        zero_points: Any = None,
+        axis: int | None = None,
+        to: DType | str = ...,
+    ) -> Value:
+        """Numbers as integers:"""
+
+    def quantize_rows(self, block: int = 0) -> tuple[Value, Value]:
+        """Rows as i8, each block of them by the scale ``max|x| / 127``:"""
 
     def qwen35_mtp_head(
         self,
@@ -3163,6 +3307,32 @@ class ValueOps:
     ) -> Value:
         """An index for every row of logits, drawn with the probabilities of a filtered softmax,
         as i64."""
+
+    def scaled_conv(
+        self,
+        w: Value,
+        x_scale: Value,
+        w_scale: Value,
+        x_zero: Value | None = None,
+        w_zero: Value | None = None,
+        *,
+        stride: Sequence[int],
+        low: Sequence[int],
+        high: Sequence[int],
+        dilation: Sequence[int],
+        groups: int = 1,
+    ) -> Value:
+        """The convolution of the numbers that 8-bit integers stand for."""
+
+    def scaled_matmul(
+        self,
+        w: Value,
+        x_scale: Value,
+        w_scale: Value,
+        x_zero: Value | None = None,
+        w_zero: Value | None = None,
+    ) -> Value:
+        """The product of the numbers that 8-bit integers stand for."""
 
     def scatter(
         self,

@@ -51,6 +51,15 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "rlx.ops.quant.blocks": ("mir.dequantize_blocks",),
     "rlx.ops.quant.product": ("mir.dequant_matmul",),
+    "rlx.ops.quant.affine": ("mir.quantize", "mir.dequantize", "mir.quantize_rows"),
+    "rlx.ops.quant.fake": ("mir.fake_quantize", "mir.fake_quantize_backward"),
+    "rlx.ops.quant.learned": (
+        "mir.fake_quantize_lsq", "mir.fake_quantize_lsq_backward_x",
+        "mir.fake_quantize_lsq_backward_scale",
+    ),
+    "rlx.ops.quant.integer": (
+        "mir.scaled_matmul", "mir.scaled_conv", "mir.q_matmul", "mir.q_conv2d",
+    ),
     "rlx.ops.random.random": ("mir.threefry2x32", "mir.random_bits"),
     "rlx.ops.nn.sampling": ("mir.dropout", "mir.sample"),
     "rlx.ops.matmul.contraction": ("mir.matmul", "mir.dot_general"),
@@ -94,6 +103,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.linalg.pinv": ("mir.pinv", "mir.lstsq"),
     "rlx.ops.linalg.solve": ("mir.solve", "mir.inv", "mir.det", "mir.slogdet"),
     "rlx.ops.conv.conv": ("mir.conv", "mir.conv_transpose"),
+    "rlx.ops.conv.integer": ("mir.conv_integer",),
     "rlx.ops.conv.weights_grad": ("mir.conv_weights",),
     "rlx.ops.conv.pool": ("mir.mean_pool",),
     "rlx.ops.conv.max_pool": ("mir.max_pool", "mir.max_pool_indices", "mir.max_pool_backward"),
@@ -156,8 +166,6 @@ BUILDERS: dict[str, str] = {
     "any": "rlx.ops.reduction.statistics:any_", "all": "rlx.ops.reduction.statistics:all_",
     "einsum": "rlx.ops.matmul.einsum:einsum",
     "matmul_integer": "rlx.ops.matmul.quantized:matmul_integer",
-    **{f: f"rlx.ops.quant.affine:{f}" for f in ("quantize", "dequantize", "q_matmul")},
-    **{f: f"rlx.ops.quant.fake:{f}" for f in ("fake_quantize", "fake_quantize_lsq")},
     "broadcast_to": "mir.expand",
     **{f"{f}{rank}d": f"{_SPATIAL}:{f}{rank}d" for rank in (1, 2, 3) for f in (
         "conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool",

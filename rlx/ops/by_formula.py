@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from rlx.ir.op import Op
 from rlx.ir.value import Value
@@ -16,7 +16,7 @@ __all__ = ["ByFormula"]
 class ByFormula(Op):
     """An op with a loop nest of its own, whose derivatives and batches are those of ``formula``."""
 
-    formula: Callable[..., Any]
+    formula: ClassVar[Callable[..., Any]]
     """``formula(self, *operands)`` -> the results (a Value or a tuple), by ops that have rules."""
 
     def vjp(self, *cotangents: Value | None) -> list[Value | None]:

@@ -234,58 +234,18 @@ def leaf(dt: str = "f32", *shape: int) -> Any:
 
 
 IN_GRAPHS: list[Bad] = [
-    Bad(DTypeError, "quantize takes floats, found i8", lambda: leaf("i8").quantize(0.5)),
     Bad(DTypeError, "scales are numbers, found bool", lambda: leaf().quantize(True)),
-    Bad(DTypeError, "dequantize takes integers, found f32", lambda: leaf().dequantize(0.5)),
+    Bad(DTypeError, r"zero_points of \[300\] are no i8", lambda: leaf().quantize(0.5, 300)),
+    Bad(DTypeError, r"zero_points of \[0.5\] are no i8", lambda: leaf().quantize(0.5, 0.5)),
     Bad(
         ShapeError,
-        "scales of .* is one a place of an axis: say which",
-        lambda: leaf().quantize([0.5, 1]),
+        r"q_conv2d takes x \[N, C, H, W\]",
+        lambda: leaf("i8").q_conv2d(leaf("i8", 6, 2)),
     ),
     Bad(
         ShapeError,
-        "zero_points must have one number for each of the 6 places of axis 1",
-        lambda: leaf().quantize(np.ones(6), np.ones(4), axis=1),
-    ),
-    Bad(DTypeError, "q_matmul takes i8, found x of u8", lambda: leaf("u8").q_matmul(leaf("i8"))),
-    Bad(
-        DTypeError,
-        "q_matmul takes a bias of i32, found f32",
-        lambda: leaf("i8").q_matmul(leaf("i8", 6, 2), leaf("f32", 2)),
-    ),
-    Bad(
-        DTypeError,
-        "q_matmul: w_zero is 200, which is no i8",
-        lambda: leaf("i8").q_matmul(leaf("i8", 6, 2), w_zero=200),
-    ),
-    Bad(DTypeError, "fake_quantize takes floats, found i8", lambda: leaf("i8").fake_quantize()),
-    Bad(
-        GraphError,
-        "fake_quantize rounds to 8, 4 or 2 bits, found 3",
-        lambda: leaf().fake_quantize(3),
-    ),
-    Bad(
-        GraphError, "ste is 'tanhh'; did you mean 'tanh'", lambda: leaf().fake_quantize(ste="tanhh")
-    ),
-    Bad(
-        GraphError,
-        "scale_mode is 'batch'.*there are per_batch, ema, fixed",
-        lambda: leaf().fake_quantize(scale_mode="batch"),
-    ),
-    Bad(
-        GraphError,
-        "scale_mode 'fixed' takes a state",
-        lambda: leaf().fake_quantize(scale_mode="fixed"),
-    ),
-    Bad(
-        GraphError,
-        "scale_mode 'per_batch' takes no state",
-        lambda: leaf().fake_quantize(state=leaf("f32", 1)),
-    ),
-    Bad(
-        DTypeError,
-        "fake_quantize_lsq takes floats",
-        lambda: leaf("i8").fake_quantize_lsq(leaf("f32", 1)),
+        "conv_integer takes w of the rank of x",
+        lambda: leaf("i8", 1, 2, 3, 4).conv_integer(leaf("i8", 1, 2, 3)),
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""Products of integers by the contraction family, against numpy: sums wrap as the operands do."""
+"""Products of dequantised integers run on the integers."""
 
 from __future__ import annotations
 
@@ -8,69 +8,63 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.types import DTYPES
+from rlx.types import i8, u8
 
 Array = np.ndarray[Any, Any]
-INTEGERS = [name for name, dt in DTYPES.items() if dt.is_int]
-SHAPES = (
-    ((1, 1), (1, 1)),
-    ((7, 100), (100, 33)),
-    ((9, 64), (64, 50)),
-    ((70, 801), (801, 97)),
-    ((1, 300), (300, 130)),
-    ((130, 300), (300, 1)),
-    ((5, 3, 17), (5, 17, 4)),
-    ((2, 1, 9, 33), (3, 33, 51)),
-    ((3, 65, 20), (20, 48)),
-)
+RNG = np.random.default_rng(0)
+SCALES = RNG.uniform(0.01, 0.02, 24).astype(np.float32)
+W = RNG.integers(-127, 128, (64, 24), np.int8)
 
 
-def numbers(dtype: str, shape: tuple[int, ...], seed: int) -> Array:
-    """Any numbers of the type, so that most products overflow."""
-    info = np.iinfo(dtype.replace("i", "int").replace("u", "uint"))
-    rng = np.random.default_rng(seed)
-    return rng.integers(info.min, info.max, shape, info.dtype, endpoint=True)
-
-
-def run(a: Array, b: Array, dtype: str, turned: bool = False, weight: bool = False) -> Array:
-    g = rlx.Graph("product")
-    x = g.input("a", a.shape, dtype)
-    y = (g.param if weight else g.input)("b", b.shape, dtype)
-    g.set_outputs(x @ (y.transpose([*range(b.ndim - 2), -1, -2]) if turned else y))
+def compiled(g: rlx.Graph, **params: Array) -> Any:
     f = rlx.Session("cpu").compile(g)
-    if weight:
-        f.set_param("b", b)
-        return f.run({"a": a})[0]
-    return f.run({"a": a, "b": b})[0]
+    for name, value in params.items():
+        f.set_param(name, value)
+    return f
 
 
-@pytest.mark.parametrize("shapes", SHAPES)
-@pytest.mark.parametrize("dtype", INTEGERS)
-def test_sums_wrap(dtype: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-    a, b = (numbers(dtype, s, n) for n, s in enumerate(shapes))
-    found = run(a, b, dtype)
-    assert found.dtype == a.dtype
-    np.testing.assert_array_equal(found, a @ b)
+def rewritten(f: Any) -> int:
+    return f.reports[-1].compilation.dispatch.rewritten["scaled_matmul"]
 
 
-@pytest.mark.parametrize("dtype", ["i8", "u8", "i32", "u64"])
-def test_turned_operands_and_weights(dtype: str) -> None:
-    a, b = numbers(dtype, (21, 40), 0), numbers(dtype, (70, 40), 1)
-    np.testing.assert_array_equal(run(a, b, dtype, turned=True), a @ b.T)
-    np.testing.assert_array_equal(run(a, b, dtype, turned=True, weight=True), a @ b.T)
-    np.testing.assert_array_equal(run(a.T[:, :7].T, b, dtype, turned=True), a[:7] @ b.T)
+@pytest.mark.parametrize("kind", [i8, u8])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_product_of_dequantised_integers(kind: Any, turned: bool) -> None:
+    x = RNG.standard_normal((5, 64)).astype(np.float32)
+    zero = 0 if kind is i8 else 120
+    g = rlx.Graph()
+    q = g.input("x", x.shape).quantize(0.03, zero, to=kind)
+    w = W.T.copy() if turned else W
+    held = g.param("w", w.shape, i8).dequantize(SCALES, axis=0 if turned else 1)
+    g.set_outputs(q.dequantize(0.03, zero) @ (held.transpose() if turned else held))
+    f = compiled(g, w=w)
+    (found,) = f.run({"x": x})
+    codes = np.clip(np.round(x / np.float32(0.03)) + zero, *((-128, 127), (0, 255))[kind is u8])
+    expected = (codes - zero).astype(np.int32) @ W.astype(np.int32) * (np.float32(0.03) * SCALES)
+    np.testing.assert_array_equal(found, expected.astype(np.float32))
+    assert rewritten(f) == 1
 
 
-@pytest.mark.parametrize("dtype", INTEGERS)
-def test_it_is_the_contraction_family(dtype: str) -> None:
-    g = rlx.Graph("product")
-    g.set_outputs(g.input("a", [32, 64], dtype) @ g.input("b", [64, 96], dtype))
-    assert '"contraction"' in rlx.GraphModule.of(g).to("lir").text
+def test_a_convolution_of_dequantised_integers() -> None:
+    x = RNG.integers(0, 255, (1, 8, 6, 6), np.uint8)
+    w = RNG.integers(-127, 128, (24, 8, 3, 3), np.int8)
+    g = rlx.Graph()
+    held = g.param("w", w.shape, i8).dequantize(SCALES, axis=0)
+    g.set_outputs(g.input("x", x.shape, u8).dequantize(0.5, 100).conv(held, padding=1))
+    (found,) = compiled(g, w=w).run({"x": x})
+    (expected,) = rlx.interpret(g, {"x": x, "w": w})
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-3)
 
 
-@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4"])
-@pytest.mark.parametrize("dtype", ["i8", "u16", "i32", "i64"])
-def test_other_machines(cpu: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLX_CPU", cpu)
-    a, b = numbers(dtype, (13, 37), 0), numbers(dtype, (37, 55), 1)
-    np.testing.assert_array_equal(run(a, b, dtype), a @ b)
+def test_scales_along_the_inner_axis_stay_floats() -> None:
+    """What no sum of integers can be scaled by afterwards."""
+    x = RNG.integers(-127, 127, (5, 64), np.int8)
+    scales = RNG.uniform(0.01, 0.02, 64).astype(np.float32)
+    g = rlx.Graph()
+    held = g.param("w", W.shape, i8).dequantize(scales, axis=0)
+    g.set_outputs(g.input("x", x.shape, i8).dequantize(0.5) @ held)
+    f = compiled(g, w=W)
+    (found,) = f.run({"x": x})
+    assert rewritten(f) == 0
+    (expected,) = rlx.interpret(g, {"x": x, "w": W})
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-3)

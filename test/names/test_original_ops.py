@@ -9,7 +9,7 @@ import pytest
 import rlx
 from rlx.compat import names as compat
 from rlx.compat.calls import CALLS
-from rlx.compat.op_names import BLOCKS, LATER, OPS, Row
+from rlx.compat.op_names import BLOCKS, OPS, Row
 from rlx.ops import BUILDERS, OP_MODULES
 
 ROWS = {
@@ -39,11 +39,6 @@ def test_every_name_that_is_no_op_has_one_row() -> None:
     ):  # fmt: skip
         assert f"CompiledGraph.{name}" in CALLS
     assert {"WeightLoader", "Graph.add_node", "Session.compile_graph"} <= {*CALLS}
-
-
-def test_only_quantization_is_missing() -> None:
-    missing = {name for rows in (OPS, BLOCKS) for name, r in rows.items() if r.note == LATER}
-    assert missing <= QUANTIZED
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)

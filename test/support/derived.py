@@ -11,10 +11,13 @@ from rlx.ops.rules import jvp, vjp
 from rlx.types import c128, f64
 from support.samples import Array, Case
 
-__all__ = ["SMOOTH", "Derived", "directions", "draw", "has_derivatives"]
+__all__ = ["DECLARED", "SMOOTH", "Derived", "directions", "draw", "has_derivatives"]
 
 SMOOTH = (f64, c128)
 """Types in which derivatives are tested."""
+
+DECLARED = frozenset({"mir.fake_quantize", "mir.fake_quantize_lsq"})
+"""Ops whose derivative is one that is chosen, and not that of their values."""
 
 
 def has_derivatives(case: Case) -> bool:

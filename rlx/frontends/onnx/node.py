@@ -131,6 +131,11 @@ class Node:
         found = self.optional_edge(i)
         return None if found is None else found.value
 
+    def zero_point(self, i: int) -> Value | None:
+        """Input ``i``, a zero point; None if it is not there, or 0."""
+        known = self.known(i)
+        return None if known is not None and not known.any() else self.optional(i)
+
     def __getitem__(self, i: int) -> Value:
         return self.edge(i).value
 

@@ -18,6 +18,7 @@ from rlx.errors import UnsupportedError
 from rlx.ir.op import op_class
 from rlx.lowering.base import Compilation, Pass, functions, op_counts
 from rlx.lowering.passes.block_products import join_block_products
+from rlx.lowering.passes.integer_products import join_integer_products
 from rlx.lowering.select.table import not_native, select
 from rlx.ops.kinds import runnable
 from rlx.ops.matmul.contraction import MatMul
@@ -71,6 +72,8 @@ class Legalize(Pass):
             for block in f.regions[0].blocks:
                 for _ in range(join_block_products(block)):
                     compilation.hit(self.name, "join product by blocks")
+                for _ in range(join_integer_products(block)):
+                    compilation.hit(self.name, "join product of integers")
 
 
 def _note_decoded(op: ir.Operation, compilation: Compilation) -> None:

@@ -12,6 +12,7 @@ from support.jax_ops import (
     matrices,
     networks,
     pointwise,
+    quantized,
     shapes,
     splat,
     windows,
@@ -20,7 +21,18 @@ from support.jax_ops.peer import Table
 
 __all__ = ["OPS", "WITHOUT"]
 
-FAMILIES = (axes, blocks, indexing, matrices, networks, pointwise, shapes, splat, windows)
+FAMILIES = (
+    axes,
+    blocks,
+    indexing,
+    matrices,
+    networks,
+    pointwise,
+    quantized,
+    shapes,
+    splat,
+    windows,
+)
 
 OPS: Table = {name: f for family in FAMILIES for name, f in family.OPS.items()} | pointwise.FLAT
 

@@ -37,7 +37,7 @@ def _scaled(x: Value, factor: float) -> Value:
 
 
 def integers(n: Node) -> Value:
-    return matmul_integer(n[0], n[1], n.optional(2), n.optional(3))
+    return matmul_integer(n[0], n[1], n.zero_point(2), n.zero_point(3))
 
 
 def sums(n: Node) -> Value:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from rlx.errors import ShapeError
 from rlx.frontends.onnx.node import Node, Rows
 from rlx.frontends.onnx.tensors import dtype_of
 from rlx.ir.value import Value
 from rlx.ops.matmul.quantized import matmul_integer
 from rlx.ops.movement.movement import axis_of
-from rlx.ops.pointwise.unary import Round
+from rlx.ops.quant.affine import CODES, Dequantize, Quantize
+from rlx.ops.quant.affine import rounded as whole
 from rlx.types import DType, f32, i32, u8
 
 __all__ = ["ROWS", "rounded"]
@@ -36,10 +35,18 @@ def _spread(n: Node, v: Value, x: Value) -> Value:
 
 def rounded(x: Value, zero: Value | None, to: DType) -> Value:
     """Whole numbers of a type, the nearest ones that it has; of two the even one."""
-    x = Round.build(x)
-    x = x if zero is None else x + zero.cast(x.dtype)
-    ends = np.iinfo(to.numpy)
-    return x.maximum(float(ends.min)).minimum(float(ends.max)).cast(to)
+    if zero is not None and zero.shape == (1,):
+        zero = zero.reshape([])
+    return whole(x, zero, to)
+
+
+def _axis(n: Node, scale: Value, x: Value) -> tuple[int, ...] | None:
+    """The axis of scales, as ops have it; None for blocks, which they have not."""
+    axis = n.attr("axis", 1)
+    n.ignore("block_size")
+    if not scale.rank or scale.shape == (1,):
+        return ()
+    return (axis_of(axis, x.rank, "axis"),) if scale.rank == 1 else None
 
 
 def quantize(n: Node) -> Value:
@@ -47,14 +54,20 @@ def quantize(n: Node) -> Value:
     n.ignore("saturate", "precision")  # of 8-bit floats; what is computed in is f32
     said = n.attr("output_dtype", 0)
     to = zero.dtype if zero is not None else dtype_of(said, "its result") if said else u8
+    axis, zero = _axis(n, scale, x), n.zero_point(2)
+    if axis is not None and to in CODES:
+        return Quantize(x, scale, zero, axis, to).out
     wide = x.cast(f32) / _spread(n, scale, x).cast(f32)
     return rounded(wide, None if zero is None else _spread(n, zero, x), to)
 
 
 def dequantize(n: Node) -> Value:
-    x, scale, zero = n[0], n[1], n.optional(2)
+    x, scale, zero = n[0], n[1], n.zero_point(2)
     said = n.attr("output_dtype", 0)
     to = dtype_of(said, "its result") if said else scale.dtype
+    axis = _axis(n, scale, x)
+    if axis is not None and x.dtype in (*CODES, i32):
+        return Dequantize(x, scale, zero, axis).out.cast(to)
     wide = x.cast(i32)
     if zero is not None:
         wide = wide - _spread(n, zero, x).cast(i32)
@@ -63,7 +76,7 @@ def dequantize(n: Node) -> Value:
 
 def matmul(n: Node) -> Value:
     """A product in i32 of what is left without zero points, scaled and rounded once."""
-    product = matmul_integer(n[0], n[3], n[2], n[5])
+    product = matmul_integer(n[0], n[3], n.zero_point(2), n.zero_point(5))
     scale = _by_row(n[1]).cast(f32) * n[4].cast(f32) / n[6].cast(f32)
     return rounded(product.cast(f32) * scale, n[7], n[7].dtype)
 

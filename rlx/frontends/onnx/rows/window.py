@@ -13,6 +13,7 @@ from rlx.frontends.onnx.node import Node, Result, Rows
 from rlx.frontends.onnx.rows.quantization import rounded
 from rlx.ir.value import Value
 from rlx.ops.conv.conv import Conv, ConvTranspose
+from rlx.ops.conv.integer import conv_integer as integers
 from rlx.ops.conv.max_pool import MaxPool, MaxPoolIndices
 from rlx.ops.conv.pool import MeanPool
 from rlx.ops.indexing.scatter import Scatter
@@ -106,24 +107,30 @@ def _conv(n: Node, x: Value, w: Value) -> Value:
 
 def conv_integer(n: Node) -> Value:
     """8-bit integers, less their zero points, convolved in i32."""
-    x, w = n[0].cast(i32), n[1].cast(i32)
     n.ignore("kernel_shape")
-    if n.has(2):
-        x = x - n[2].cast(i32)
-    if n.has(3):
-        w = w - _by_channel(n[3], w).cast(i32)
-    return _conv(n, x, w)
+    return _integers(n, n[0], n[1], n.zero_point(2), n.zero_point(3))
 
 
 def conv_quantized(n: Node) -> Value:
     """The same, with a bias in i32, scaled and rounded once."""
-    x = n[0].cast(i32) - n[2].cast(i32)
-    w = n[3].cast(i32) - _by_channel(n[5], n[3]).cast(i32)
     n.ignore("kernel_shape")
-    total = _biased(_conv(n, x, w), n.optional(8))
+    total = _biased(_integers(n, n[0], n[3], n.zero_point(2), n.zero_point(5)), n.optional(8))
     scale = _by_channel(n[1] * n[4], n[3]).cast(f32) / n[6].cast(f32)
     scale = scale.reshape(scale.shape[:1] + scale.shape[2:]) if scale.rank > 1 else scale
     return rounded(total.cast(f32) * scale, n[7], n[7].dtype)
+
+
+def _integers(n: Node, x: Value, w: Value, x_zero: Value | None, w_zero: Value | None) -> Value:
+    """The convolution of 8-bit integers less their zero points, in i32."""
+    v = _window(n, w.type.static_shape[2:])
+    groups = n.attr("group", 1)
+    if all(isinstance(d, int) for d in (*v.low, *v.high)):
+        low, high = _numbers(v.low), _numbers(v.high)
+        return integers(x, w, x_zero, w_zero, v.stride, low, high, v.dilation, groups)
+    wide = x.cast(i32)
+    wide = wide if x_zero is None else wide - x_zero.cast(i32)
+    weights = w.cast(i32)
+    return _conv(n, wide, weights if w_zero is None else weights - _by_channel(w_zero, w).cast(i32))
 
 
 def _by_channel(v: Value, w: Value) -> Value:
