@@ -92,6 +92,20 @@ def test_ops_do_not_ask_which_machine_they_are_on() -> None:
     assert not found
 
 
+def test_a_target_answers_questions_and_nobody_asks_for_its_kind() -> None:
+    """``KernelTarget`` has a property for what differs between CPUs and GPUs."""
+    asking = re.compile(r"\.frame\b (==|!=|in\b)")
+    rooms = [PACKAGE / name for name in ("ops", "codegen", "kernels", "lowering")]
+    found = {
+        str(f.relative_to(PACKAGE)): line.strip()
+        for room in rooms
+        for f in sorted(room.rglob("*.py"))
+        for line in f.read_text(encoding="utf-8").splitlines()
+        if asking.search(line) and "text.frame" not in line  # TTIR beside text of ours
+    }
+    assert found.keys() == {"codegen/builder.py"}, found
+
+
 def test_no_module_has_the_name_of_an_op() -> None:
     """Else ``rlx.stack([x, y])`` would call a module, and no error would say what to write."""
     from rlx.ops import BUILDERS

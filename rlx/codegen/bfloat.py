@@ -22,7 +22,7 @@ _SUBNORMAL = 0x20
 
 def rounds_fast(target: KernelTarget) -> bool:
     """Whether a target rounds a register by an instruction."""
-    return target.frame == "cpu" and {"avx512bf16", "avx512dq"} <= target.has
+    return {"avx512bf16", "avx512dq"} <= target.has
 
 
 def rounded_to_bf16(k: Kernel, x: Reg) -> Reg:

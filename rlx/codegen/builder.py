@@ -78,10 +78,27 @@ class KernelTarget:
     watches: bool = False
 
     @property
+    def serial(self) -> bool:
+        """Whether a worker runs points one after another, with scratch of its own; a GPU has a
+        thread for each."""
+        return self.frame == "cpu"
+
+    @property
+    def binds(self) -> bool:
+        """Whether memory is reached through buffers that are bound, each with elements of one type
+        and a view's start beside it, and not by addresses."""
+        return self.frame == "gpu"
+
+    @property
     def rebinds(self) -> bool:
         """Whether a kernel may write a buffer that it has bound for reading too; many devices let
         none."""
-        return self.frame != "gpu"
+        return not self.binds
+
+    @property
+    def word_bits(self) -> int:
+        """Bits of a number among a launch's sizes."""
+        return 32 if self.binds else 64
 
     @property
     def masks(self) -> bool:
@@ -91,7 +108,7 @@ class KernelTarget:
     def too_many(self, views: int) -> str | None:
         """What to say of a kernel with so many buffers, its numbers not counted, if it cannot bind
         them; else None."""
-        found = views + (self.frame == "gpu")
+        found = views + self.binds
         if self.most_buffers is None or found <= self.most_buffers:
             return None
         return f"it binds {found} buffers, and a kernel of {self.name} {self.most_buffers} at most"
@@ -135,7 +152,7 @@ class Kernel(Control):
         """The finished function."""
         self._close_watch()
         args = [f"{b.name}: {b.mlir}" for b in self._buffers]
-        if self.target.frame == "gpu":
+        if self.target.binds:
             sizes, casts = self._gpu_sizes()
             args += sizes
             start = f"  gpu.func @{self.name}({', '.join(args)}){self._workgroup()} kernel"
@@ -157,7 +174,7 @@ class Kernel(Control):
             self._scratch is not None,
             self.target.frame,
             tuple(n for n, b in enumerate(self._buffers) if b.name in self._written),
-            self.target.frame == "gpu",
+            self.target.binds,
             self._block,
             self._points,
         )

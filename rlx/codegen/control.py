@@ -26,7 +26,7 @@ class Control(Memory):
 
     def parallel(self, body: Callable[[Reg], None]) -> None:
         """Run ``body(i)`` for every index of the launch's range that this call was given."""
-        if self.target.frame == "cpu":
+        if self.target.serial:
             self.loop(self.reg("%begin", INDEX), self.reg("%end", INDEX), 1, body)
             return
         limit = self.size("range")
@@ -210,7 +210,7 @@ class Control(Memory):
     def rounds(self, error: Buffer) -> Reg:
         """How many rounds a loop of a CPU kernel may run before it asks this again; 0: it is to
         end. The runtime's function for that is the third word of the record."""
-        assert self.target.frame == "cpu"
+        assert self.target.serial
         kind = f"memref.extract_aligned_pointer_as_index {error.name} : {error.mlir} -> index"
         address = self.cast(self.op(kind, INDEX, 0), i64)
         record, function = self.fresh(), self.fresh()
@@ -264,7 +264,7 @@ class Control(Memory):
 
         It is for what needs many constants: no loop around it keeps them in registers.
         """
-        if self.target.frame != "cpu":
+        if not self.target.serial:
             raise self._refuse("a GPU kernel is one function")
         if name not in self._functions:
             outside = self._lines, self._head, self._constants, self._rounded, self._depth

@@ -77,7 +77,7 @@ def _from_float(k: Kernel, x: Reg, dt: DType) -> Reg:
     low = -top if signed else 0.0
     most = 2 ** (dt.bits - (1 if signed else 0)) - 1
     least = -(most + 1) if signed else 0
-    if dt.bits <= 16 and k.target.frame == "cpu":
+    if dt.bits <= 16 and k.target.serial:
         return _narrow(k, x, dt, least, most)
     above, below = x >= top, x <= low
     inside = k.logical_not(above | below | k.compare("ne", x, x))

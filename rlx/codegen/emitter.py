@@ -211,7 +211,7 @@ class Emitter:
         low, *_ = words
         self._read.add(low)
         signed = {8: i8, 16: i16, 32: i32, 64: i64}[dt.bits]
-        if self.target.frame == "cpu":
+        if self.target.word_bits == 64:
             bits = self.op(f"arith.index_cast {low} : index to i64", i64, 0)
         elif dt.bits <= 32:
             bits = self.reg(f"{low}_i32", i32)

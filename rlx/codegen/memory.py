@@ -56,7 +56,7 @@ class Memory(Arithmetic):
 
     @property
     def _error_type(self) -> DType:
-        return i32 if self.target.frame == "gpu" else i64
+        return i32 if self.target.word_bits == 32 else i64
 
     def size(self, name: str) -> Reg:
         """Declare a run-time index argument: a dim, a stride, an offset."""
@@ -80,7 +80,7 @@ class Memory(Arithmetic):
 
     def scratch(self, dt: DType, offset: Reg | int = 0) -> Buffer:
         """The worker's own scratch as elements of ``dt``, from a byte offset (aligned 64)."""
-        if self.target.frame == "gpu":
+        if not self.target.serial:
             raise self._refuse("a GPU kernel has no scratch")
         if self._scratch is None:
             self._scratch = Buffer("%scratch", u8, f"memref<{FLAT}xi8>")
@@ -149,7 +149,7 @@ class Memory(Arithmetic):
     def _place(self, b: Buffer, at: Reg | int) -> Reg:
         """The element of what is bound: a view starts somewhere in it."""
         index = self._index(at)
-        if self.target.frame != "gpu" or b.name not in {a.name for a in self._buffers}:
+        if not self.target.binds or b.name not in {a.name for a in self._buffers}:
             return index
         return index + self.reg(start_of(b), INDEX)
 

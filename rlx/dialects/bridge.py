@@ -16,6 +16,7 @@ from rlx.errors import IRError
 from rlx.ir.declared import OWN_DIALECTS
 from rlx.ir.graph import topological
 from rlx.ir.op import Op, located, op_class, registry
+from rlx.ir.replay import replay
 from rlx.ir.slots import SEGMENTS, needs_segments, present_slots, takes_optional
 from rlx.ir.value import Value
 
@@ -135,27 +136,22 @@ def trace(
     Returns the nodes in order, the values that stand for its results, and the placeholders.
     """
     leaves = tuple(None if v is None else Value(v.type) for v in node.operands)
-    fresh = node.with_operands(leaves)
-    with located(node.location):
-        made = fresh.expand()
-    outs: tuple[Value, ...] = made if isinstance(made, tuple) else (made,)
     rows: list[Op] = []
-    now: dict[Value, Value] = {v: v for v in leaves if v is not None}
-    for inner in topological(outs):
-        moved = inner.with_operands([None if v is None else now[v] for v in inner.operands])
-        if inner.composite() and expand_if(inner):
-            sub, sub_outs, sub_leaves = trace(moved, expand_if)
-            pairs = zip(sub_leaves, moved.operands, strict=True)
-            seen = {leaf: v for leaf, v in pairs if leaf is not None and v is not None}
-            for s in sub:
-                again = s.with_operands([None if v is None else seen[v] for v in s.operands])
-                rows.append(again)
-                seen.update(zip(s.results, again.results, strict=True))
-            now.update(zip(inner.results, (seen[v] for v in sub_outs), strict=True))
-        else:
-            rows.append(moved)
-            now.update(zip(inner.results, moved.results, strict=True))
-    return rows, tuple(now[v] for v in outs), leaves
+
+    def expanded(op: Op) -> tuple[Value, ...]:
+        env: dict[Value, Value] = {v: v for v in op.present}
+        outs = op.expansion()
+        replay(topological(outs, stop=env.keys()), env, visit)
+        return tuple(env[v] for v in outs)
+
+    def visit(op: Op, operands: Sequence[Value | None]) -> tuple[Value, ...]:
+        moved = op.with_operands(operands)
+        if op.composite() and expand_if(op):
+            return expanded(moved)
+        rows.append(moved)
+        return moved.results
+
+    return rows, expanded(node.with_operands(leaves)), leaves
 
 
 class Template:

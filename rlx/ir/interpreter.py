@@ -110,8 +110,7 @@ def _expanded(op: Op, arrays: list[Array | None]) -> tuple[Array, ...]:
     leaves = [
         None if v is None else g.input(f"x{i}", v.shape, v.dtype) for i, v in enumerate(op.operands)
     ]
-    out = op.with_operands(leaves).expand()
-    g.set_outputs(list(out) if isinstance(out, tuple) else [out])
+    g.set_outputs(list(op.with_operands(leaves).expansion()))
     feeds = {
         v.name: a
         for v, a in zip(leaves, arrays, strict=True)

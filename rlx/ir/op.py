@@ -358,6 +358,12 @@ class Op(Fixed):
         """Whether the op is defined by other ops."""
         return hasattr(cls, "expand")
 
+    def expansion(self) -> tuple[Value, ...]:
+        """What ``expand`` of a composite gives in the place of each result, at its location."""
+        with located(self.location):
+            made: Any = self.expand()
+        return made if isinstance(made, tuple) else (made,)
+
     @classmethod
     def build(cls, *args: Any, **kwargs: Any) -> Any:
         """What the builder method does: make the node and return its result(s)."""

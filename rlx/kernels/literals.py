@@ -19,7 +19,6 @@ from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
-from rlx.codegen.builder import Frame
 from rlx.codegen.program import Program, Step
 from rlx.codegen.reg import Number
 from rlx.kernels.rowwise.plan import Reduce, RowProgram
@@ -36,8 +35,9 @@ _PROGRAMS = (Program, RowProgram)
 _PLAIN = frozenset({0, 1, -1, 2, -2, 0.5, -0.5, math.inf, -math.inf})
 
 
-def lifted(config: Any, frame: Frame) -> tuple[Any, tuple[int, ...]]:
-    """A config without the literals that a launch can bring, and the words that bring them."""
+def lifted(config: Any, width: int) -> tuple[Any, tuple[int, ...]]:
+    """A config without the literals that a launch can bring, and the words, of ``width`` bits, that
+    bring them."""
     words: list[int] = []
     found: dict[tuple[str, int], tuple[int, Step]] = {}
     programs = {
@@ -48,7 +48,7 @@ def lifted(config: Any, frame: Frame) -> tuple[Any, tuple[int, ...]]:
     for name, program in programs.items():
         for n, step, value in _literals(program):
             found[name, n] = len(words), step
-            words += words_of(value, step.dtype, frame)
+            words += words_of(value, step.dtype, width)
     if not words:
         return config, ()
     changed: dict[str, Any] = {}
@@ -105,8 +105,9 @@ def _takes(step: Step, place: int, literal: Step, value: Number) -> bool:
     return step.op in _TAKERS
 
 
-def words_of(value: Number, dt: DType, frame: Frame) -> list[int]:
-    """A number as it is in a register, in the words of a launch (``Kernel.literal``)."""
+def words_of(value: Number, dt: DType, width: int) -> list[int]:
+    """A number as it is in a register, in the words of a launch, of ``width`` bits
+    (``Kernel.literal``)."""
     assert not isinstance(value, complex)
     if dt.is_float:
         dt = f32 if dt in (f16, bf16) else dt
@@ -114,7 +115,6 @@ def words_of(value: Number, dt: DType, frame: Frame) -> list[int]:
         bits = int(struct.unpack(f"<{kinds[2]}", struct.pack(f"<{kinds[1]}", value))[0])
     else:
         bits = int(value)
-    width = 32 if frame == "gpu" else 64
     count = 2 if dt.bits > width else 1
     return [_signed(bits >> (width * n), width) for n in range(count)]
 

@@ -223,8 +223,7 @@ def inline_blocks(outputs: Sequence[Value], stop: Keys) -> tuple[list[Value], di
         node = _moved(op, env)
         results: Sequence[Value] = node.results
         if op.dialect == "hir" and op.differentiable and op.composite() and not hasattr(op, "vjp"):
-            with located(op.location):
-                results = inline_blocks(_expanded(node, "vjp"), set(node.present))[0]
+            results = inline_blocks(_expanded(node, "vjp"), set(node.present))[0]
         if results is not op.results:
             env.update(zip(op.results, results, strict=True))
     return [env.get(v, v) for v in outputs], env
@@ -238,8 +237,7 @@ def _expanded(op: Op, rule: str) -> list[Value]:
             " declared, or keep the op off the way by stop_gradient",
             op.location,
         )
-    out = op.expand()
-    return list(out) if isinstance(out, tuple) else [out]
+    return list(op.expansion())
 
 
 def _add(grads: dict[Value, Value], v: Value | None, g: Value | None) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 from rlx.ir.graph import Graph, topological
 from rlx.ir.op import Op, located
@@ -112,8 +111,7 @@ class _Rewrite:
         for leaf, v in zip(leaves, op.operands, strict=True):
             if leaf is not None and v is not None:
                 self.now[leaf] = self.now[v]
-        made: Any = op.with_operands(leaves).expand()
-        outs: tuple[Value, ...] = made if isinstance(made, tuple) else (made,)
+        outs = op.with_operands(leaves).expansion()
         for inner in topological(outs):
             self.visit(inner)
         self.now.update(zip(op.results, (self.now[v] for v in outs), strict=True))

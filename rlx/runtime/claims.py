@@ -10,13 +10,14 @@ claim.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from rlx.errors import GraphError, UnsupportedError
 from rlx.ir.clone import leaves_of
 from rlx.ir.graph import Graph, inner_graph, topological
-from rlx.ir.op import Op, located, op_class
+from rlx.ir.op import Op, op_class
+from rlx.ir.replay import cloned, replay
 from rlx.ir.value import Value
 from rlx.lowering.report import DispatchReport
 from rlx.ops.control.control import Control
@@ -80,16 +81,19 @@ def legal_graph(graph: Graph, claim: Claim, target: str = "") -> Legal:
     out, env = leaves_of(graph, lambda v: v.type)
     offences: list[Offence] = []
     ways: dict[str, Counter[str]] = {"native": Counter(), "rewritten": Counter()}
-    for number, op in enumerate(graph.nodes()):
+    numbers = {op: number for number, op in enumerate(graph.nodes())}
+
+    def legal(op: Op, operands: Sequence[Value | None]) -> Sequence[Value]:
         try:
-            results, native = walk.node(op, env)
+            results, native = walk.node(op, operands)
         except _LeftOut as e:
-            offences.append(Offence(number, op, e.op))
-            operands = [None if v is None else env[v] for v in op.operands]
-            results, native = op.with_operands(operands).results, None
-        env.update(zip(op.results, results, strict=True))
-        if native is not None and not isinstance(op, Constant):
+            offences.append(Offence(numbers[op], op, e.op))
+            return cloned(op, operands)
+        if not isinstance(op, Constant):
             ways["native" if native else "rewritten"][op.name] += 1
+        return results
+
+    replay(numbers, env, legal)
     report = DispatchReport(native=ways["native"], rewritten=ways["rewritten"], target=target)
     report.still_unsupported += [(o.number, o.op) for o in offences]
     if offences:
@@ -126,9 +130,8 @@ class _Rewriting:
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
 
-    def node(self, op: Op, env: Mapping[Value, Value]) -> tuple[Sequence[Value], bool]:
+    def node(self, op: Op, operands: Sequence[Value | None]) -> tuple[Sequence[Value], bool]:
         """The results of an op on other operands, in claimed ops; and whether it is one itself."""
-        operands = [None if v is None else env[v] for v in op.operands]
         native = op.name in self.claim or isinstance(op, Constant)
         if native and not isinstance(op, Control):
             return op.with_operands(operands).results, True
@@ -137,10 +140,7 @@ class _Rewriting:
         if not op.composite():
             raise _LeftOut(op.name)
         moved = op.with_operands(operands)
-        with located(op.location):
-            made = moved.expand()
-        outs: tuple[Value, ...] = made if isinstance(made, tuple) else (made,)
-        return self.values(outs, {v: v for v in moved.present}), False
+        return self.values(moved.expansion(), {v: v for v in moved.present}), False
 
     def control(self, op: Control, operands: Sequence[Value | None]) -> Sequence[Value]:
         if op.name in self.claim:
@@ -159,7 +159,6 @@ class _Rewriting:
         return out
 
     def values(self, outs: Sequence[Value], env: dict[Value, Value]) -> Sequence[Value]:
-        for inner in topological(outs, stop=frozenset(env)):
-            results, _ = self.node(inner, env)
-            env.update(zip(inner.results, results, strict=True))
+        nodes = topological(outs, stop=frozenset(env))
+        replay(nodes, env, lambda op, operands: self.node(op, operands)[0])
         return [env[v] for v in outs]

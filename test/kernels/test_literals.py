@@ -112,14 +112,14 @@ def binary(op: str, number: Any, dt: DType, place: int) -> Any:
 @pytest.mark.parametrize(("op", "number", "dt", "place"), KEPT)
 def test_numbers_that_make_better_code_stay(op: str, number: Any, dt: DType, place: int) -> None:
     config = binary(op, number, dt, place)
-    assert lifted(config, "cpu") == (config, ())
+    assert lifted(config, 64) == (config, ())
 
 
 @pytest.mark.parametrize(("op", "number", "dt", "place"), TAKEN)
 def test_other_numbers_come_with_the_launch(op: str, number: Any, dt: DType, place: int) -> None:
-    config, words = lifted(binary(op, number, dt, place), "cpu")
+    config, words = lifted(binary(op, number, dt, place), 64)
     assert config.program.steps[0] == Step.argument(0, 1, dt)
-    assert words == tuple(words_of(number, dt, "cpu"))
+    assert words == tuple(words_of(number, dt, 64))
 
 
 def test_a_number_with_a_reader_of_another_kind_stays() -> None:
@@ -128,19 +128,19 @@ def test_a_number_with_a_reader_of_another_kind_stays() -> None:
         Step("mir.pow", (2, 1), (f32, f32), f32),
     )  # fmt: skip
     config = launch(Program((f32,), steps, (3,)), (64,), [(1,)], [(1,)])[0]
-    assert lifted(config, "cpu") == (config, ())
+    assert lifted(config, 64) == (config, ())
 
 
 def test_words() -> None:
     bits = struct.unpack("<i", struct.pack("<f", -0.1))[0]
-    assert words_of(-0.1, f32, "cpu") == words_of(-0.1, f32, "gpu") == [bits]
-    assert words_of((1 << 64) - 5, u64, "cpu") == [-5]
-    assert words_of((1 << 64) - 5, u64, "gpu") == [-5, -1]
-    assert words_of((7 << 32) + (1 << 31), i64, "gpu") == [-(1 << 31), 7]
+    assert words_of(-0.1, f32, 64) == words_of(-0.1, f32, 32) == [bits]
+    assert words_of((1 << 64) - 5, u64, 64) == [-5]
+    assert words_of((1 << 64) - 5, u64, 32) == [-5, -1]
+    assert words_of((7 << 32) + (1 << 31), i64, 32) == [-(1 << 31), 7]
 
 
 def test_a_gpu_kernel_reads_words_between_sizes_and_starts() -> None:
-    config, words = lifted(binary("add", (7 << 32) + 5, i64, 1), "gpu")
+    config, words = lifted(binary("add", (7 << 32) + 5, i64, 1), 32)
     text = emit_kernel("elementwise", "k", config, find_target("cuda").kernels)
     assert words == (5, 7)
     assert text.sizes[-2:] == ("literal0", "literal1")

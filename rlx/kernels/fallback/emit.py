@@ -104,7 +104,7 @@ class LoopBuilder:
     def serial(self) -> bool:
         """Whether a worker runs points one by one, with vectors and scratch of its own; threads of
         a GPU run many side by side."""
-        return self.k.target.frame == "cpu"
+        return self.k.target.serial
 
     def parallel(self, shape: Sequence[int], body: Callable[..., None]) -> None:
         """Run ``body(*at)`` at every point of the domain ``shape``; the points are independent, and
@@ -248,7 +248,7 @@ class LoopBuilder:
         count = maximum(rows, 1) * stride
         before = self.work_memory.get(dt, 0)
         self.work_memory[dt] = before + count
-        if self.k.target.frame == "gpu":
+        if not self.serial:
             # One argument for all of a type, since a device binds few: a part for all points each.
             if dt not in self._work:
                 self._work[dt] = self.k.buffer(f"work_{dt}", dt)
@@ -355,7 +355,7 @@ def workspaces(config: CommonConfig, frame: Frame = "cpu") -> list[TensorType]:
     built = _traced(config, frame)
     points = math.prod(built.domain or ())
     work = [TensorType((points, count), dt) for dt, count in built.work_memory.items()]
-    return [*built.workspaces, *(work if frame == "gpu" else ())]
+    return [*built.workspaces, *(() if built.serial else work)]
 
 
 def _traced(config: CommonConfig, frame: Frame) -> LoopBuilder:

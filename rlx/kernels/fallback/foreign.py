@@ -79,7 +79,7 @@ def emit(name: str, config: CustomConfig, target: KernelTarget) -> KernelText:
     kernel, op = config.kernel(), config.on.node()
     if isinstance(kernel, PythonKernel):
         raise ToolchainError(f"{op.name}: its kernel is a Python function, which has no text")
-    if target.frame != "cpu":
+    if target.binds:
         raise ToolchainError(f"{op.name}: its kernel is for CPUs, and {target.name} is none")
     buffers = [v.dtype for v in (*op.present, *op.results)]
     sizes = [f"size{n}" for n in range(len(kernel.sizes))]

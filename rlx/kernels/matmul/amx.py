@@ -27,8 +27,7 @@ def serves(target: KernelTarget, a: DType, b: DType, k: int) -> bool:
     kinds = {"amx-bf16": (bf16,), "amx-int8": (i8, u8)}
     needs = [extra for extra, types in kinds.items() if a in types and b in types]
     return (
-        target.frame == "cpu"
-        and "amx-tile" in target.has
+        "amx-tile" in target.has
         and any(extra in target.has for extra in needs)
         and k % (ROW_BYTES // a.bytes) == 0
     )

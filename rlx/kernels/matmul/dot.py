@@ -27,7 +27,7 @@ _I8 = "llvm.x86.avx512.vpdpbusd.512"
 def group_of(target: KernelTarget, a: DType, b: DType) -> int:
     """How many elements a group of two element types has on a target; 1 if there is no instruction
     for them."""
-    if target.frame != "cpu" or target.vector_bytes != 4 * _LANES:
+    if target.vector_bytes != 4 * _LANES:
         return 1
     if a is bf16 and b is bf16 and "avx512bf16" in target.has:
         return 2

@@ -84,7 +84,7 @@ class ReduceConfig:
     def for_rows(self, target: KernelTarget, rows: int) -> ReduceConfig:
         """The config for columns of which a task takes ``rows``."""
         rounds_off = is_float_sum(self.kind, accumulate_type(self.dtype))
-        long = rounds_off and rows > LONG and target.frame == "cpu"
+        long = rounds_off and rows > LONG and target.serial
         return replace(self, long=long)
 
 

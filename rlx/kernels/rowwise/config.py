@@ -66,13 +66,13 @@ def launch(
     outputs: Sequence[Strides],
     *,
     blocks: bool = False,
-    frame: str = "cpu",
+    serial: bool = True,
 ) -> tuple[RowwiseConfig, Launch]:
     """The kernel and its arguments for a region on ``shape`` = [leading dims..., row].
 
     ``inputs`` and ``outputs`` give each operand's stride along every dim of ``shape``, in elements
     and not negative: 0 along the row for an operand with one value a row, 0 along leading dims for
-    one that rows share (never an output). ``frame`` is the target's. With ``blocks`` it is a GPU
+    one that rows share (never an output). ``serial`` is the target's. With ``blocks`` it is a GPU
     whose threads share memory: then several share a row that is not very short.
     """
     *lead, columns = shape
@@ -90,7 +90,7 @@ def launch(
     worth = not blocks and (FAR_ROWS.start <= row_bytes < FAR_ROWS.stop)
     results = [program.dtypes[v] for v in program.outputs]
     far = worth and are_far(space, [*program.inputs, *results])
-    long = frame == "cpu" and columns > LONG_ROW and _sums_floats(program)
+    long = serial and columns > LONG_ROW and _sums_floats(program)
     operands, outs = kinds[: len(inputs)], kinds[len(inputs) :]
     config = RowwiseConfig(program, operands, outs, threads, far, long)
 

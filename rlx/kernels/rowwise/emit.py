@@ -74,7 +74,7 @@ class _Emitter:
         self.k, self.config, self.program = Kernel(name, target), config, config.program
         k, program = self.k, self.program
         # A GPU's threads have no scratch: there every pass computes what it needs.
-        self.plan = plan(config, keep=target.frame == "cpu")
+        self.plan = plan(config, keep=target.serial)
         reduced = [s.accumulate for s in program.steps if isinstance(s, Reduce)]
         lanes = min(target.lanes(dt) for dt in (*program.dtypes, *reduced))
         self.lanes = lanes if lanes > 1 else 0

@@ -59,10 +59,10 @@ class RowRegion:
         outputs: Sequence[Strides],
         *,
         blocks: bool = False,
-        frame: str = "cpu",
+        serial: bool = True,
     ) -> tuple[RowwiseConfig, Launch]:
         """The kernel and its arguments, for operands with these strides along ``shape``; ``blocks``
-        and ``frame`` are as for ``rowwise.launch``.
+        and ``serial`` are as for ``rowwise.launch``.
 
         PassError if an operand does not step through the trailing axes as through one: it must be
         copied first.
@@ -73,7 +73,7 @@ class RowRegion:
         n = len(inputs)
         shape = (*self.shape[:cut], columns)
         given = strides[:n], strides[n:]
-        return rowwise.launch(self.program, shape, *given, blocks=blocks, frame=frame)
+        return rowwise.launch(self.program, shape, *given, blocks=blocks, serial=serial)
 
     def merges(self, strides: Strides) -> bool:
         """Whether an operand steps through the trailing axes as through one."""

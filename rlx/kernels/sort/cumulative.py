@@ -47,7 +47,7 @@ SHORT_BYTES = 16
 def emit(b: LoopBuilder, op: Running, operands: Sequence[Buffer], out: Buffer) -> None:
     """The loops of the op. The points of the domain are its lines, and on a CPU blocks of those
     that are neighbours."""
-    if b.k.target.frame == "gpu":
+    if not b.serial:
         _line_by_line(b, op)
         return
     columns = math.prod(op.out.type.static_shape[op.way[0] + 1 :])

@@ -160,7 +160,7 @@ class _Fuser:
         return None if out in self.taken or out in group.values else op
 
     def taken_by_index(self, pattern: Pattern, op: ir.Operation) -> bool:
-        return self.compilation.target.kernels.frame == "cpu" and pattern.gathers(op)
+        return self.compilation.target.kernels.serial and pattern.gathers(op)
 
     def extend(
         self,

@@ -105,7 +105,7 @@ class Lowering:
     @property
     def block(self) -> int:
         """Elements of a task of an elementwise kernel: a GPU has a thread for each."""
-        return 1 if self.target.kernels.frame == "gpu" else elementwise.BLOCK
+        return elementwise.BLOCK if self.target.kernels.serial else 1
 
     @property
     def widest(self) -> int:
@@ -296,7 +296,7 @@ class Lowering:
     def pack(self, size: int) -> Memory:
         """Room in the packed memory, which is kept between calls."""
         memory = Memory("packed", 0, size, offset=self.packed.size)
-        if self.target.kernels.frame == "gpu":
+        if self.target.kernels.binds:
             self.slots.setdefault("packed", []).append(self.packed.size)
         self.packed.size += maximum(ALIGN, -(-size // ALIGN) * ALIGN)
         return memory
@@ -320,7 +320,7 @@ class Lowering:
         config = settled(config)
         sizes = launch.sizes
         if FAMILIES[family].literals:
-            config, words = literals.lifted(config, self.target.kernels.frame)
+            config, words = literals.lifted(config, self.target.kernels.word_bits)
             sizes = (*sizes, *words)
         if moved is None:
             moved = sum([v.bytes for v in views if v.memory.role != "error"])
@@ -383,7 +383,7 @@ class Lowering:
         placed = [b for b in self.buffers if b.first >= 0]
         if deciding() is not None:
             return self._postponed(placed)
-        if self.target.kernels.frame == "gpu":
+        if self.target.kernels.binds:
             total, self.slots["arena"] = plan_slots(placed)
         else:
             total = plan(placed)

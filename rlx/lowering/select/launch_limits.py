@@ -31,7 +31,7 @@ def check_launch(
             " that bind more (docs/devices.md, Buffers of a kernel)",
             location,
         )
-    if kernels.frame != "gpu":
+    if not kernels.binds:
         return
     for v in views:
         # Their number is an index too: of a bound, and of the part after the last.

@@ -241,8 +241,7 @@ class _Reader:
         elif isinstance(node, Reduce) and REDUCTIONS.get(node.name) in FOLDS:
             env[node.out] = self.fold(node, args[0], block)
         elif node.composite():
-            given = node.expand()
-            outs = list(given) if isinstance(given, tuple) else [given]
+            outs = node.expansion()
             for inner in topological(outs, stop=set(env)):
                 self.node(inner, env, block)
             env.update((r, env[v]) for r, v in zip(node.results, outs, strict=True))

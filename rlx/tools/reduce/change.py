@@ -165,11 +165,7 @@ class _Rebuild:
             self.env.update(zip(op.results, self.inlined(op, operands), strict=True))
             return
         made = self.made(op, operands, {**self.attributes(op), **self.change.attrs.get(op, {})})
-        results: Sequence[Value] = made.results
-        if op is self.change.expand:
-            with located(op.location):
-                out = made.expand()
-            results = out if isinstance(out, tuple) else (out,)
+        results = made.expansion() if op is self.change.expand else made.results
         self.env.update(
             (v, r) for v, r in zip(op.results, results, strict=True) if v not in self.env
         )

@@ -47,8 +47,7 @@ def _weight(op: Op) -> int:
     if op.dialect != "hir":
         return 1
     leaves = placeholders([None if v is None else v.type for v in op.operands])
-    made = op.with_operands(leaves).expand()
-    outs = made if isinstance(made, tuple) else (made,)
+    outs = op.with_operands(leaves).expansion()
     return max(1, sum(_weight(inner) for inner in topological(outs)))
 
 

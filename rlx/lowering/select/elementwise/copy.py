@@ -83,7 +83,7 @@ def _is_new(v: ir.Value, lowering: Lowering) -> bool:
     wanted = lowering.destinations.get(v)
     donated = dict(lowering.compilation.options.donate).values()
     old = wanted is not None and (bool(lowering.active) or wanted.memory.index in donated)
-    return not old and lowering.target.kernels.frame == "cpu"
+    return not old and lowering.target.kernels.serial
 
 
 def static_dims(dims: Sequence[Dim]) -> list[int]:

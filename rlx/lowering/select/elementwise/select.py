@@ -129,7 +129,7 @@ def _taken(builder: ProgramBuilder, region: Region, lowering: Lowering) -> dict[
 def _numbers(region: Region, lowering: Lowering) -> dict[Value, Number]:
     """The operands that repeat a number and stand outside the region, as they do beside an op that
     nothing fuses with: code has the number, where a memory of it would be read."""
-    if lowering.target.kernels.frame == "gpu":
+    if not lowering.target.kernels.serial:
         return {}
     found = {v: splat_of(leaf) for v, leaf in region.leaves.items()}
     return {v: x.item() for v, x in found.items() if x is not None}

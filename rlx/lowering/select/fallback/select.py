@@ -27,17 +27,17 @@ class Common:
 
     def lower(self, region: Region, lowering: Lowering) -> None:
         node = region.nodes[0]
-        frame = lowering.target.kernels.frame
+        kernels = lowering.target.kernels
         unread = tuple(n for n, r in enumerate(region.op.results) if not any(True for _ in r.uses))
-        config = settled(CommonConfig.of(node, unread if frame == "cpu" else ()))
+        config = settled(CommonConfig.of(node, () if kernels.binds else unread))
         operands = [lowering.dense(region.leaves[v]) for v in node.present]
         results = [lowering.result(r) for r in region.op.results]
-        needed = common.workspaces(config, frame)
+        needed = common.workspaces(config, kernels.frame)
         rooms = [lowering.fresh(t.dtype, t.static_shape) for t in needed]
         messages = common.faults(config)
         sites = [lowering.site(m) for m in messages]
         error = [View.dense(lowering.error, i64, (2,))] if messages else []
-        launch = common.launch(config, sites[0] if sites else 0, frame)
+        launch = common.launch(config, sites[0] if sites else 0, kernels.frame)
         views = [*operands, *results, *rooms, *error]
         moved = sum(v.bytes for v in (*operands, *results))
         lowering.launch("common", config, views, launch, region.flops, moved)

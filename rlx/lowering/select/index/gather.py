@@ -38,7 +38,7 @@ class GatherSelector:
         assert isinstance(node, Gather)
         whole = lowering.view(region.leaves[node.table])
         bits = whole.as_bits(lowering.widest)
-        if lowering.target.kernels.frame == "cpu" and math.prod(bits.shape[node.axis + 1 :]) == 1:
+        if lowering.target.kernels.serial and math.prod(bits.shape[node.axis + 1 :]) == 1:
             _elements(node, bits, region, lowering)
             return
         table = _rows(node, bits, lowering)

@@ -76,8 +76,8 @@ def _reduce(
         program = _of_rows(kind, source.dtype, dt)
         source = source.as_bits() if dt is bool_ else source
         strides = [source.strides[:2]], [(1, 0)]
-        frame = lowering.target.kernels.frame
-        config, launch = rowwise.launch(program, (outer, reduced), *strides, frame=frame)
+        serial = lowering.target.kernels.serial
+        config, launch = rowwise.launch(program, (outer, reduced), *strides, serial=serial)
         lowering.launch("rowwise", config, [source, result], launch, flops)
         return
     if reduce.rows_of_part(groups) < reduced:

@@ -15,7 +15,7 @@ from rlx.codegen.combine import REDUCTIONS
 from rlx.codegen.program import Step
 from rlx.errors import ShapeError
 from rlx.ir.graph import topological
-from rlx.ir.op import Op, located, placeholders
+from rlx.ir.op import Op, placeholders
 from rlx.ir.value import Value
 from rlx.kernels.rowwise.plan import Reduce, RowProgram
 from rlx.kernels.rowwise.region import Dims, NotRowwise, RowInput, RowRegion
@@ -84,9 +84,7 @@ class _Builder:
                 yield node
                 continue
             leaves = placeholders([None if v is None else v.type for v in node.operands])
-            with located(node.location):
-                out = node.with_operands(leaves).expand()
-            many = out if isinstance(out, tuple) else (out,)
+            many = node.with_operands(leaves).expansion()
             self.alias.update(
                 (leaf, v)
                 for leaf, v in zip(leaves, node.operands, strict=True)

@@ -76,8 +76,8 @@ class Rowwise:
         results = [lowering.result(v) for v in region.op.results]
         _, outputs = rows.dense_strides()
         strides = [v.strides for v in views]
-        frame = lowering.target.kernels.frame
-        config, launch = rows.launch(strides, outputs, blocks=lowering.shares, frame=frame)
+        serial = lowering.target.kernels.serial
+        config, launch = rows.launch(strides, outputs, blocks=lowering.shares, serial=serial)
         lowering.launch("rowwise", config, [*views, *results], launch, region.flops)
 
 
@@ -85,7 +85,7 @@ def _across(view: View, lowering: Lowering) -> bool:
     """Whether a CPU reads a new cache line for each element of a row, where a copy, by tiles, would
     read whole ones."""
     *lead, row = view.strides
-    return lowering.target.kernels.frame == "cpu" and row > 1 and 1 in lead
+    return lowering.target.kernels.serial and row > 1 and 1 in lead
 
 
 def _read(i: RowInput, region: Region, lowering: Lowering) -> View:
