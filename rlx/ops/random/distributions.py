@@ -80,16 +80,19 @@ def split(key: Value, num: int = 2) -> Value:
 def fold_in(key: Value, data: int | Value) -> Value:
     """A new key u32[..., 2] of a key and a number, such as that of a step or a layer.
 
-    A Value is an integer scalar, of which the low 32 bits count.
+    A Value is an integer scalar, or has a number for each key; the low 32 bits count.
     """
     check_key(key, "fold_in")
     if isinstance(data, Value):
-        if not data.dtype.is_int or data.rank:
-            raise DTypeError(f"fold_in takes an integer scalar, found {data.type}")
+        if not data.dtype.is_int or (data.rank and data.shape != key.shape[:-1]):
+            raise DTypeError(
+                f"fold_in takes an integer scalar, or a number for each key, found {data.type}"
+            )
         word = data.cast(to=u32)
     else:
         word = Constant(key_data(data)[1]).out
-    return _words(_hash(key, word.expand(key.shape[:-1])))
+    lead = key.shape[:-1]
+    return _words(_hash(key, word if word.rank else word.expand(lead)))
 
 
 def _hash(key: Value, low: Value) -> Value:
