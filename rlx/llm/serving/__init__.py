@@ -1,0 +1,5 @@
+"""Many sequences on one engine: what runs in each step, and the pages that they share.
+
+prefix.py     pages of keys and values that texts which begin alike share
+scheduler.py  which sequences take part in a step, with how many tokens
+"""
