@@ -1206,6 +1206,24 @@ class GraphOps:
         """The tensor with new places before (``low``) and after (``high``) each axis; one number
         stands for every axis."""
 
+    def paged_attention(
+        self,
+        q: Value,
+        keys: Value,
+        values: Value,
+        table: Value,
+        sequence: Value,
+        positions: Value,
+        num_heads: int,
+        kv_heads: int,
+        page_size: int,
+        scale: float,
+        window: int = 0,
+        softcap: float = 0.0,
+    ) -> Value:
+        """Attention of rows of several sequences, each over the keys of its sequence up to its
+        own."""
+
     def permute(self, x: Value, perm: Iterable[int] | int, *more: int) -> Value:
         """The axes in another order; ``transpose`` with its permutation."""
 
@@ -2944,6 +2962,23 @@ class ValueOps:
     ) -> Value:
         """The tensor with new places before (``low``) and after (``high``) each axis; one number
         stands for every axis."""
+
+    def paged_attention(
+        self,
+        keys: Value,
+        values: Value,
+        table: Value,
+        sequence: Value,
+        positions: Value,
+        num_heads: int,
+        kv_heads: int,
+        page_size: int,
+        scale: float,
+        window: int = 0,
+        softcap: float = 0.0,
+    ) -> Value:
+        """Attention of rows of several sequences, each over the keys of its sequence up to its
+        own."""
 
     def permute(self, perm: Iterable[int] | int, *more: int) -> Value:
         """The axes in another order; ``transpose`` with its permutation."""

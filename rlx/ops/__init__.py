@@ -80,6 +80,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "rlx.ops.nn.attention": ("mir.attention",),
     "rlx.ops.nn.attention_grad": ("mir.attention_grad",),
+    "rlx.ops.nn.paged_attention": ("mir.paged_attention",),
     "rlx.ops.nn.rope": ("mir.rope",),
     "rlx.ops.movement.movement": ("mir.reshape", "mir.transpose", "mir.expand"),
     "rlx.ops.movement.rearrange": ("mir.flip",),
