@@ -1,0 +1,132 @@
+"""A decoder at work: the graph of its step compiled, its weights, and its cache."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlx.base.gc_pause import importing
+from rlx.errors import GraphError, ModelError, ShapeError
+from rlx.frontends.gguf import GGUF, Tensor
+from rlx.ir.builders import public
+from rlx.llm.builder import Cache, step_graph
+from rlx.llm.config import ModelConfig
+from rlx.llm.engine import StepRows
+from rlx.llm.pages import KvPagePool
+from rlx.llm.weights import from_gguf, from_hf
+from rlx.models.bert import read_json
+from rlx.types import bf16, dtype, f16, f32
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Decoder"]
+
+Array = np.ndarray[Any, Any]
+
+
+@public
+class Decoder:
+    """A model that takes steps (``rlx.llm.engine.Engine``), with a cache of its own.
+
+    ``tokens`` is how many tokens the cache has room for, of all sequences together; a page has
+    ``page_size`` of them. One thread at a time may use it.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Mapping[str, Tensor],
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        precision: str = "f32",
+        context: int | None = None,
+        tokens: int | None = None,
+        sequences: int = 64,
+        page_size: int = 32,
+        cache: str = "f16",
+        max_rows: int = 512,
+    ) -> None:
+        with importing():
+            from rlx.runtime.session import Session
+
+        if dtype(cache) not in (f32, f16, bf16):
+            raise GraphError(f"a cache is of f32, f16 or bf16, found {cache}")
+        self.config = config
+        self.vocab = config.vocab
+        self.context = min(config.context, context or min(config.context, 4096))
+        self.max_rows = max_rows
+        pages = -(-max(tokens or 0, self.context) // page_size)
+        self.cache = Cache(pages, page_size, dtype(cache), sequences, self.context)
+        made = step_graph(config, weights, self.cache)
+        self._names = [f"{n}.{i}" for i in range(config.layers) for n in ("keys", "values")]
+        width = config.kv_heads * config.head_dim
+        row = 2 * config.layers * width * self.cache.dtype.bytes
+        self.pool = KvPagePool(pages, row * page_size, page_size)
+        shape, dt = (self.cache.slots, width), self.cache.dtype.numpy
+        self._state = {name: np.zeros(shape, dt) for name in self._names}
+        self._table = np.full(self.cache.table, -1, np.int32)
+        session = Session(device, precision, threads=threads)
+        self.compiled = session.compile(made.graph, donate=made.donate)
+        for name, value in made.params.items():
+            self.compiled.set_param(name, _fixed(value))
+
+    @staticmethod
+    def load(path: str | Path, **options: Any) -> Decoder:
+        """A GGUF file, or a folder of Hugging Face's; the options are those of the class."""
+        path = os.fspath(path)
+        if os.path.isdir(path):
+            config = ModelConfig.from_hf(read_json(os.path.join(path, "config.json"), dict))
+            return Decoder(config, from_hf(path, config), **options)
+        file = GGUF(path)
+        if "token_embd.weight" not in file:
+            raise ModelError(f"{path} has no token_embd.weight: it is no language model")
+        config = ModelConfig.from_gguf(file.metadata, file["token_embd.weight"].shape[0])
+        return Decoder(config, from_gguf(file, config), **options)
+
+    def step(self, rows: StepRows) -> Array:
+        """Write keys and values of the rows into their pages, and return the logits of those that
+        want them: f32 ``[wanted, vocab]``."""
+        self._check(rows)
+        table = self._table
+        for s, pages in enumerate(rows.tables):
+            table[s, : len(pages)] = pages
+        feeds = {
+            "ids": rows.ids, "positions": rows.positions, "sequence": rows.sequence,
+            "table": table, "wanted": rows.wanted,
+        }  # fmt: skip
+        return self.compiled.run_in_place(feeds, self._state)[0]
+
+    def _check(self, rows: StepRows) -> None:
+        """Refuse rows that the model or its cache has no place for."""
+        cache = self.cache
+        if len(rows.tables) > cache.sequences:
+            raise ShapeError(
+                f"a step has {cache.sequences} sequences at most, found {len(rows.tables)}"
+            )
+        if len(rows.ids) > self.max_rows:
+            raise ShapeError(f"a step has {self.max_rows} rows at most, found {len(rows.ids)}")
+        low, high = int(rows.ids.min()), int(rows.ids.max())
+        if low < 0 or high >= self.vocab:
+            raise ShapeError(f"tokens are from 0 to {self.vocab - 1}, found {low} to {high}")
+        if int(rows.positions.max()) >= self.context:
+            raise ShapeError(
+                f"position {int(rows.positions.max())} is beyond the context of {self.context}"
+            )
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copy keys and values of all layers from one page to another."""
+        size = self.cache.page_size
+        for state in self._state.values():
+            state[target * size : (target + 1) * size] = state[source * size : (source + 1) * size]
+
+
+def _fixed(value: Array) -> Array:
+    """An array that nobody writes to, which a param keeps without a copy."""
+    if value.flags.writeable:
+        value.flags.writeable = False
+    return value
