@@ -58,6 +58,7 @@ _ROWS = (
     FamilyRow("conv", "conv.planes", "conv.select:SELECTOR", _CPU, overwrites="epilogue"),
     FamilyRow("conv_weights", "conv.weights_grad", "conv.weights_grad:SELECTOR", _CPU),
     FamilyRow("attention", "attention.emit", "attention:SELECTOR", _ALL),
+    FamilyRow("rope", "attention.rope", "rope:SELECTOR", _CPU),
     FamilyRow("paged_attention", "attention.paged", "paged_attention:SELECTOR", _CPU),
     FamilyRow("attention_grad", "attention.grad", "attention:GRAD", _CPU),
     FamilyRow("rowwise", "rowwise.config", "rowwise.select:SELECTOR", _ALL, joint=True),

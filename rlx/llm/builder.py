@@ -146,10 +146,7 @@ class _Builder:
     def linear(self, x: Value, name: str, shape: tuple[int, int]) -> Value:
         """``x @ w.T``, and the bias if the file has one."""
         w, scheme = self.matrix(f"{name}.weight", shape)
-        if scheme is None:
-            y = x @ w.cast(to=f32).transpose()
-        else:
-            y = x.dequant_matmul(w, scheme=scheme)
+        y = x.dequant_matmul(w, scheme) if scheme else x @ w.cast(to=f32).transpose()
         if f"{name}.bias" in self.weights:
             y = y + self.vector(f"{name}.bias", shape[0])
         return y
@@ -246,9 +243,36 @@ class _Builder:
     def feed_forward(self, i: int, x: Value) -> Value:
         """The gated network of a layer."""
         c, name = self.config, f"blk.{i}"
+        if c.experts:
+            return self.experts(name, x)
         gate, up = (self.linear(x, f"{name}.ffn_{n}", (c.inner, c.hidden)) for n in ("gate", "up"))
         return self.linear(self.activated(gate) * up, f"{name}.ffn_down", (c.hidden, c.inner))
 
+    def experts(self, name: str, x: Value) -> Value:
+        """The networks that a router chooses for each row, and their sum by its weights."""
+        c, rows, used = self.config, x.shape[0], self.config.experts_used
+        scores = self.linear(x, f"{name}.ffn_gate_inp", (c.experts, c.hidden)).softmax(axis=-1)
+        shares, chosen = scores.topk(used, axis=-1)
+        if c.expert_norm:
+            shares = shares / shares.sum(axes=-1, keep_dim=True)
+        chosen = chosen.reshape([rows * used])
+        each = x.reshape([rows, 1, c.hidden]).expand([rows, used, c.hidden])
+        each = each.reshape([rows * used, c.hidden])
+        gate, up = (
+            self.grouped(each, f"{name}.ffn_{n}_exps", (c.expert_inner, c.hidden), chosen)
+            for n in ("gate", "up")
+        )
+        y = self.activated(gate) * up
+        y = self.grouped(y, f"{name}.ffn_down_exps", (c.hidden, c.expert_inner), chosen)
+        y = y.reshape([rows, used, c.hidden]) * shares.reshape([rows, used, 1])
+        return y.sum(axes=1)
+
+    def grouped(self, x: Value, name: str, shape: tuple[int, int], chosen: Value) -> Value:
+        """Each row by the matrix of its expert."""
+        w, scheme = self.matrix(f"{name}.weight", (self.config.experts, *shape))
+        w = w.dequantize_blocks(scheme) if scheme else w.cast(to=f32)
+        return x.grouped_matmul(w.transpose(0, 2, 1), chosen)
+
     def activated(self, x: Value) -> Value:
         """The family's activation."""
-        return x.silu() if self.config.family.activation == "silu" else x.gelu_approx()
+        return getattr(x, self.config.activation)()

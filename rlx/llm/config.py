@@ -44,6 +44,7 @@ class ModelConfig:
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
     clip: float = 0.0
+    activation: str = "silu"
     experts: int = 0
     experts_used: int = 0
     expert_inner: int = 0
@@ -91,6 +92,12 @@ class ModelConfig:
         if share is not None:
             head = found.get("head_dim") or found["hidden"] // found["heads"]
             found["rotary_dim"] = int(head * share)
+        found.setdefault("experts", config.get("num_local_experts"))
+        if family.experts and (
+            config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1
+        ):
+            raise ModelError("a model of which some layers alone have experts cannot be run")
+        found["activation"] = _activation(family, config)
         if config.get("use_sliding_window") is False:
             found.pop("window", None)
         return _made(family, found, "config.json")
@@ -131,9 +138,10 @@ def _made(family: Family, found: dict[str, Any], where: str) -> ModelConfig:
     _whole(found, "inner", where, 1 if family.experts else None)
     head_dim = found["head_dim"]
     rotary = Rotary.of(found["rope"], found.get("rotary_dim", head_dim), found["context"])
-    local = None
-    if family.local_theta is not None:
-        rope = found.get("local_rope") or {"rope_theta": family.local_theta}
+    local, rope = None, found.get("local_rope")
+    if rope is None and family.local_theta is not None:
+        rope = {"rope_theta": family.local_theta or found["rope"]["rope_theta"]}
+    if rope is not None:
         local = Rotary.of(rope, head_dim, found["context"])
     if family.experts:
         for name in ("experts", "experts_used", "expert_inner"):
@@ -149,10 +157,27 @@ def _made(family: Family, found: dict[str, Any], where: str) -> ModelConfig:
         local, float(scale), float(found.get("attention_softcap", 0.0)),
         float(found.get("logit_softcap", 0.0)), 1.0 / float(found.get("logit_divisor") or 1.0),
         float(embedding), float(found.get("residual_scale") or 1.0),
-        float(found.get("clip") or 0.0),
+        float(found.get("clip") or 0.0), found.get("activation", family.activation),
         found["experts"] if family.experts else 0, found.get("experts_used", 0),
         found.get("expert_inner", 0), bool(found.get("expert_norm", True)),
     )  # fmt: skip
+
+
+_ACTIVATIONS = {
+    "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_approx",
+    "gelu_new": "gelu_approx", "gelu_fast": "gelu_approx", "relu": "relu",
+}  # fmt: skip
+
+
+def _activation(family: Family, config: Mapping[str, Any]) -> str:
+    """The op of the activation. Gemma's configurations say it by a name of their own."""
+    known = family.activation == "gelu_approx"
+    name = config.get("hidden_activation" if known else "hidden_act")
+    if name is None:
+        return family.activation
+    if name not in _ACTIVATIONS:
+        raise ModelError(f"the activation {name!r} cannot be run; there are {list(_ACTIVATIONS)}")
+    return _ACTIVATIONS[name]
 
 
 def _whole(found: dict[str, Any], name: str, where: str, default: int | None = None) -> None:

@@ -19,9 +19,9 @@ class Family:
     that lie side by side. ``norm``: "rms", or "plain" for a layer norm without weights;
     ``shifted``: norms' weights are stored less 1, but in GGUF files. ``before`` and ``after`` say
     whether the two blocks of a layer have a norm there. ``qk_norm``: of each head, or of all
-    together. ``every``: of so many layers the last sees all keys, where there is a window, or with
-    ``first`` the second of two. ``embedding``: a factor of the embeddings, "root" for the root of
-    their length. ``local_theta`` is the rotary base of the layers with a window.
+    together. ``every``: of so many layers the last sees all keys, where there is a window.
+    ``embedding``: a factor of the embeddings, "root" for the root of their length. ``local_theta``
+    is the rotary base of the layers with a window, 0 for that of all, which is not stretched there.
     """
 
     name: str
@@ -59,7 +59,8 @@ _ROWS = (
     Family("granite", ("granite",), ("granite",), adjacent=True),
     Family("olmo", ("olmo",), ("olmo",), adjacent=True, norm="plain"),
     Family("olmo2", ("olmo2",), ("olmo2",), before=False, after=True, qk_norm="whole"),
-    Family("olmo3", (), ("olmo3",), before=False, after=True, qk_norm="whole", every=4),
+    Family("olmo3", (), ("olmo3",), before=False, after=True, qk_norm="whole", every=4,
+           local_theta=0.0),
 )  # fmt: skip
 
 FAMILIES = {row.name: row for row in _ROWS}

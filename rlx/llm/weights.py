@@ -83,7 +83,7 @@ def from_gguf(file: GGUF, config: ModelConfig) -> Weights:
 
 def _halves(tensor: Tensor, heads: int) -> Tensor:
     """Rows in the order of rotary pairs that lie half a head apart, from pairs side by side."""
-    data = tensor.data if len(tensor.shape) > 1 else tensor.data.reshape(tensor.shape[0], -1)
+    data = _by_rows(tensor)
     rows = data.reshape(heads, -1, 2, data.shape[-1]).swapaxes(1, 2)
     fixed = np.ascontiguousarray(rows).reshape(tensor.data.shape)
     fixed.flags.writeable = False
@@ -150,11 +150,17 @@ def _apart(found: Weights, config: ModelConfig) -> Weights:
     return found
 
 
+def _by_rows(tensor: Tensor) -> Array:
+    """The bytes of each row, which of a vector is an element."""
+    vector = len(tensor.shape) == 1
+    return tensor.data.reshape(tensor.shape[0], -1) if vector else tensor.data
+
+
 def _rows(tensor: Tensor, counts: tuple[int, ...]) -> list[Tensor]:
     """The rows of a tensor, so many to each."""
     if tensor.shape[0] != sum(counts):
         raise ModelError(f"a matrix of {tensor.shape[0]} rows is to be parted into {counts}")
-    data = tensor.data if len(tensor.shape) > 1 else tensor.data.reshape(tensor.shape[0], -1)
+    data = _by_rows(tensor)
     out: list[Tensor] = []
     at = 0
     for n in counts:

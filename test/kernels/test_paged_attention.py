@@ -131,7 +131,7 @@ def test_a_row_without_a_position_is_zero() -> None:
 def test_what_lies_outside_is_a_fault(sequence: int, position: int, page: int) -> None:
     f = compiled(16, 140, "f32", 0, 0.0, 1)
     data = {n: np.zeros((2240, HK * D), np.float32) for n in ("keys", "values")}
-    rows = {"sequence": np.int32([sequence]), "positions": np.int32([position])}
+    rows = {"sequence": np.array([sequence], np.int32), "positions": np.array([position], np.int32)}
     q, table = np.ones((1, H * D), np.float32), np.full((3, 44), page, np.int32)
     with pytest.raises(FaultError, match="a row's sequence, position or page is outside"):
         f.run({"q": q, "table": table, **data, **rows})

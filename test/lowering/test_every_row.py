@@ -44,6 +44,7 @@ FAMILIES: dict[str, Build] = {
     "elementwise": FUSED["elementwise"],
     "attention": lambda g, x: g.attention(x, x, x, num_heads=2),
     "attention_grad": lambda g, x: gradients(g.attention(x, x, x, num_heads=2).sum(), [x])[0],
+    "rope": lambda g, x: x.rope(g.input("c", [8, 4]), g.input("s", [8, 4]), 8),
     "paged_attention": lambda g, x: g.paged_attention(
         x,
         g.input("k", [8, 16]),

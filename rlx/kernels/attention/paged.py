@@ -176,6 +176,7 @@ class _Partial:
         self.site = k.size("site")
         s = self.size
         self.group, self.dim, self.page_size = s["group"], s["dim"], s["page_size"]
+        self.origin = k.index(0)  # the position of the chunk's first key
         self.width = s["key_heads"] * self.dim
         self.scale = self._float(s["scale"])
         rows = s["row_block"] * self.group

@@ -19,7 +19,7 @@ from rlx.ops.nn.attention_grad import AttentionGrad
 from rlx.ops.nn.attention_heads import Heads
 from rlx.types import DType
 
-__all__ = ["GRAD", "SELECTOR"]
+__all__ = ["GRAD", "SELECTOR", "heads_of"]
 
 _MASKS = {
     "none": "none",
@@ -73,7 +73,7 @@ class GradSelector:
         node = region.nodes[0]
         assert isinstance(node, AttentionGrad)
         call = _Call.of(node, region, lowering)
-        g = _heads(lowering, lowering.view(region.leaves[node.g]), node.num_heads, node.layout)
+        g = heads_of(lowering, lowering.view(region.leaves[node.g]), node.num_heads, node.layout)
         (dq, by_q), (dk, by_k), (dv, by_v) = (
             call.result(i, heads)
             for i, heads in enumerate((node.num_heads, node.kv_heads, node.kv_heads))
@@ -118,7 +118,7 @@ class _Call:
         """The operands that all have, where they lie."""
         heads = (node.num_heads, node.kv_heads, node.kv_heads)
         q, k, v = (
-            _heads(lowering, lowering.view(region.leaves[x]), h, node.layout)
+            heads_of(lowering, lowering.view(region.leaves[x]), h, node.layout)
             for x, h in zip((node.q, node.k, node.v), heads, strict=True)
         )
         batch, h, queries, dim = q.shape
@@ -145,10 +145,10 @@ class _Call:
         out, layout = self.region.op.results[i], self.node.layout
         turned = layout == "bhsd" and out not in self.lowering.destinations
         view = self.lowering.result(out, (0, 2, 1, 3) if turned else None)
-        return view, _heads(self.lowering, view, heads, layout)
+        return view, heads_of(self.lowering, view, heads, layout)
 
 
-def _heads(lowering: Lowering, x: View, heads: int, layout: str) -> View:
+def heads_of(lowering: Lowering, x: View, heads: int, layout: str) -> View:
     """A view [B, H, S, D] with D contiguous, by a copy if it is not."""
     for place in (lambda: x, lambda: lowering.copied(x)):
         view: View | None = place()

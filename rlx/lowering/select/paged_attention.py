@@ -39,13 +39,13 @@ class PagedSelector:
         rest = (node.keys, node.values, node.table, node.sequence, node.positions)
         keys, values, table, sequence, positions = (lowering.dense(region.leaves[v]) for v in rest)
         out = lowering.result(region.op.results[0])
-        rows, heads = q.shape[0], node.num_heads
+        rows, heads, (sequences, pages) = q.shape[0], node.num_heads, table.shape
         config = PagedConfig(
             keys.dtype, paged.lanes_for(target, dim), node.softcap != 0, node.window != 0
         )
         sizes = PagedSizes(
             rows, heads, node.kv_heads, dim, node.page_size, keys.shape[0] // node.page_size,
-            *table.shape, q.strides[0], out.strides[0], node.scale, node.window, node.softcap,
+            sequences, pages, q.strides[0], out.strides[0], node.scale, node.window, node.softcap,
         )  # fmt: skip
         splits, _ = paged.plan(sizes)
         sums = lowering.fresh(f32, (rows, heads, splits, dim))

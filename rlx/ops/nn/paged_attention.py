@@ -221,14 +221,14 @@ class PagedAttention(Op, name="mir.paged_attention"):
         # Where nothing is seen, nothing is looked up that a fault could be of.
         mine = (self.positions >= 0).where(self.sequence, 0)
         known = (self.positions < span) & (mine >= 0)
-        own = Gather(self.table, known.where(mine, -1 - self.table.shape[0]), 0, "fault").out
+        own = Gather(self.table, known.where(mine, -1 - self.table.shape[0]), 0, "fault", 0).out
         slots = own.reshape((t, pages, 1)).expand((t, pages, size)).reshape(row)
         inside = Iota((span,), 0, i32).out % size
         slots = slots * size + inside.reshape((1, span)).expand(row)
         wrong = (slots < 0).where(-1 - self.keys.shape[0], slots)
         slots = seen.where(wrong, 0)
         k, v = (
-            Gather(x, slots, 0, "fault").out.cast(to=f32).reshape((t, span, hk, d))
+            Gather(x, slots, 0, "fault", 0).out.cast(to=f32).reshape((t, span, hk, d))
             for x in (self.keys, self.values)
         )
         v = seen.reshape((t, span, 1, 1)).expand(v.shape).where(v, 0.0)

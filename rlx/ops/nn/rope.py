@@ -139,7 +139,8 @@ class Rope(Op, name="mir.rope"):
         return self.x.shape[-2]
 
     @property
-    def _heads(self) -> int:
+    def heads(self) -> int:
+        """Heads of x."""
         return static(
             self.x.shape[1] if self.layout == "bhsd" else self.x.shape[2] // self.head_dim
         )
@@ -148,7 +149,7 @@ class Rope(Op, name="mir.rope"):
 
     def reference(self, x: Array, cos: Array, sin: Array) -> Array:
         wide, h = compute_type(self.x.dtype).numpy, self._half
-        heads = split_heads(x, self.layout, self._heads).astype(wide)
+        heads = split_heads(x, self.layout, self.heads).astype(wide)
         c, s = cos[:, :h].astype(wide), sin[:, :h].astype(wide)
         a, b = heads[..., :h], heads[..., h : 2 * h]
         out = np.concatenate([a * c - b * s, b * c + a * s, heads[..., 2 * h :]], axis=-1)
@@ -217,7 +218,7 @@ class Rope(Op, name="mir.rope"):
 
     def _pairs(self, x: Value) -> tuple[Value, Value]:
         """The elements that turn together, ``[B, H, S, n_rot/2]`` twice, as they are computed."""
-        heads = split_heads(x.cast(to=compute_type(self.x.dtype)), self.layout, self._heads)
+        heads = split_heads(x.cast(to=compute_type(self.x.dtype)), self.layout, self.heads)
         return heads.narrow(-1, 0, self._half), heads.narrow(-1, self._half, self._half)
 
     def _joined(self, a: Value, b: Value) -> Value:

@@ -1,0 +1,124 @@
+"""Model files that cannot be run, and steps for which a model has no place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlx.errors import GraphError, ModelError, RlxError, ShapeError
+from rlx.frontends import gguf
+from rlx.llm.decoder import Decoder
+from rlx.llm.engine import StepRows
+from rlx.models.safetensors import write_safetensors
+from support.tiny_llm import config, weights
+
+Array = np.ndarray[Any, Any]
+SHAPES = json.loads(
+    (Path(__file__).parents[1] / "llm" / "fixtures" / "shapes.json").read_text(encoding="utf-8")
+)
+
+
+def load(
+    folder: Path,
+    name: str = "llama",
+    change: Callable[[dict[str, Array]], Any] = lambda w: None,
+    **other: Any,
+) -> Decoder:
+    """A small model with entries of its configuration and its tensors changed."""
+    (folder / "config.json").write_text(json.dumps({**config(name), **other}), encoding="utf-8")
+    tensors = weights(SHAPES[name]["shapes"])
+    change(tensors)
+    write_safetensors(folder / "model.safetensors", tensors)
+    return Decoder.load(folder, threads=1, context=64, page_size=16, sequences=2, max_rows=8)
+
+
+GATE = "model.layers.0.mlp.gate_up_proj.weight"
+CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
+    "architecture": ({"model_type": "lama"}, "architecture 'lama' .* did you mean 'llama'"),
+    "no architecture": ({"model_type": 3}, "architecture 3 can be run; there are"),
+    "size": ({"hidden_size": 0}, "config.json has 0 for hidden, expected a positive whole number"),
+    "activation": ({"hidden_act": "tanh"}, "the activation 'tanh' cannot be run"),
+    "rotary": ({"rope_scaling": {"rope_type": "dynamic"}}, "of the kind 'dynamic' cannot be run"),
+    "layers": ({"layer_types": ["full_attention"]}, "1 layer_types in a model of 3 layers"),
+    "kinds": ({"layer_types": ["chunked"] * 3}, "a layer of chunked in a model of 3 layers"),
+    "sparse": (
+        {"model_type": "qwen3_moe", "mlp_only_layers": [1]}, "some layers alone have experts"
+    ),
+    "shape": ({"intermediate_size": 40}, r"ffn_gate.weight is \[48, 32\], .* asks for \[40, 32\]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_configurations(name: str, tmp_path: Path) -> None:
+    other, says = CONFIGS[name]
+    with pytest.raises(ModelError, match=says):
+        load(tmp_path, **other)
+
+
+def _more(name: str) -> Callable[[dict[str, Array]], Any]:
+    return lambda w: w.update({name: np.zeros(2, np.float32)})
+
+
+TENSORS: dict[str, tuple[str, Callable[[dict[str, Array]], Any], str]] = {
+    "unknown": ("llama", _more("model.layers.0.what.weight"), "no tensor of a llama is called"),
+    "missing": (
+        "llama", lambda w: w.pop("model.norm.weight"), "a llama needs output_norm.weight"
+    ),
+    "no place": (
+        "llama", _more("model.layers.0.self_attn.q_norm.weight"), "1 weights have no place"
+    ),
+    "expert": (
+        "qwen3-moe", lambda w: w.pop("model.layers.0.mlp.experts.1.up_proj.weight"),
+        "has 5 experts of 6",
+    ),
+    "parts": ("phi3", lambda w: w.update({GATE: w[GATE][1:]}), "a matrix of 95 rows is to be"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_tensors(name: str, tmp_path: Path) -> None:
+    family, change, says = TENSORS[name]
+    with pytest.raises(ModelError, match=says):
+        load(tmp_path, family, change)
+
+
+def test_files(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config("llama")), encoding="utf-8")
+    with pytest.raises(ModelError, match=r"has no model\.safetensors"):
+        Decoder.load(tmp_path)
+    index = tmp_path / "model.safetensors.index.json"
+    for parts in ({}, {"x": "../y"}):
+        index.write_text(json.dumps({"weight_map": parts, "x": 1}), encoding="utf-8")
+        with pytest.raises(ModelError, match="no weight_map of files in it"):
+            Decoder.load(tmp_path)
+    gguf.write(tmp_path / "x.gguf", {"x": np.zeros(2, np.float32)}, {})
+    with pytest.raises(ModelError, match=r"no token_embd\.weight: it is no language model"):
+        Decoder.load(tmp_path / "x.gguf")
+
+
+def rows(ids: list[int], at: int = 0, sequences: int = 1) -> StepRows:
+    return StepRows.of([(ids, at, [0, 1])] * sequences)
+
+
+STEPS: dict[str, tuple[StepRows, str]] = {
+    "sequences": (rows([1], sequences=3), "2 sequences at most, found 3"),
+    "rows": (rows([1] * 9), "8 rows at most, found 9"),
+    "token": (rows([1, 96]), "tokens are from 0 to 95, found 1 to 96"),
+    "position": (rows([1], at=64), "position 64 is beyond the context of 64"),
+}
+
+
+def test_steps(tmp_path: Path) -> None:
+    model = load(tmp_path)
+    for wrong, says in STEPS.values():
+        with pytest.raises(ShapeError, match=says):
+            model.step(wrong)
+    with pytest.raises(RlxError, match="position or page is outside"):
+        model.step(StepRows.of([([1], 20, [0])]))
+    with pytest.raises(GraphError, match="a cache is of f32, f16 or bf16, found i8"):
+        Decoder.load(tmp_path, cache="i8")

@@ -1,0 +1,94 @@
+"""Small decoders of every family: configurations of Hugging Face, weights made from their names."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlx.models.safetensors import write_safetensors
+
+__all__ = ["CONFIGS", "LENGTH", "PROMPT", "weights", "write_model"]
+
+Array = np.ndarray[Any, Any]
+
+LENGTH = 40
+VOCAB = 96
+PROMPT = [int(i) for i in np.random.default_rng(5).integers(0, VOCAB, LENGTH)]
+
+_BASE: dict[str, Any] = {
+    "vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "pad_token_id": 0, "bos_token_id": 1,
+    "eos_token_id": 2, "rope_theta": 10000.0, "head_dim": 8,
+}  # fmt: skip
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "llama": {"model_type": "llama"},
+    "llama-3.1": {
+        "model_type": "llama", "tie_word_embeddings": True, "rope_theta": 500000.0,
+        "rope_scaling": {
+            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32,
+        },
+    },
+    "llama-linear": {"model_type": "llama", "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+    "llama-yarn": {
+        "model_type": "llama", "attention_bias": True,
+        "rope_scaling": {
+            "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32,
+        },
+    },
+    "mistral": {"model_type": "mistral", "sliding_window": 7},
+    "qwen2": {"model_type": "qwen2"},
+    "qwen3": {"model_type": "qwen3", "head_dim": 16, "tie_word_embeddings": True},
+    "qwen3-moe": {
+        "model_type": "qwen3_moe", "num_experts": 6, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 24, "norm_topk_prob": True, "decoder_sparse_step": 1,
+    },
+    "gemma": {"model_type": "gemma", "hidden_activation": "gelu_pytorch_tanh",
+              "tie_word_embeddings": True},
+    "gemma2": {
+        "model_type": "gemma2", "sliding_window": 9, "query_pre_attn_scalar": 24,
+        "attn_logit_softcapping": 20.0, "final_logit_softcapping": 10.0,
+        "tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh",
+    },
+    "gemma3": {
+        "model_type": "gemma3_text", "sliding_window": 9, "query_pre_attn_scalar": 24,
+        "num_hidden_layers": 7, "rope_local_base_freq": 100.0, "tie_word_embeddings": True,
+        "hidden_activation": "gelu_pytorch_tanh",
+    },
+    "phi3": {"model_type": "phi3", "partial_rotary_factor": 0.5},
+    "granite": {
+        "model_type": "granite", "attention_multiplier": 0.2, "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.5, "logits_scaling": 2.0,
+    },
+    "olmo": {"model_type": "olmo", "clip_qkv": 0.8},
+    "olmo2": {"model_type": "olmo2"},
+    "olmo3": {"model_type": "olmo3", "sliding_window": 8, "num_hidden_layers": 5},
+}  # fmt: skip
+"""Configurations, over those that all share."""
+
+
+def config(name: str) -> dict[str, Any]:
+    """A whole configuration."""
+    return {**_BASE, **CONFIGS[name]}
+
+
+def weights(shapes: Mapping[str, Any]) -> dict[str, Array]:
+    """The weights of a model by name, from the names: norms near 1, the rest normal numbers."""
+    out: dict[str, Array] = {}
+    for name, shape in shapes.items():
+        x = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape, np.float32)
+        out[name] = 1 + x / 8 if name.endswith("norm.weight") else x * np.float32(0.25)
+    return out
+
+
+def write_model(folder: Path, whole: Mapping[str, Any], shapes: Mapping[str, Any]) -> None:
+    """A model folder with a configuration and the weights that follow from names and shapes."""
+    (folder / "config.json").write_text(json.dumps(whole), encoding="utf-8")
+    write_safetensors(folder / "model.safetensors", weights(shapes))

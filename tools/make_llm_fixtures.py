@@ -1,0 +1,65 @@
+"""Write ``test/llm/fixtures/logits.npz`` and ``shapes.json``: what transformers makes of small
+decoders of every family.
+
+It needs torch and transformers (``pip install torch==2.13.0 transformers``):
+
+    python tools/make_llm_fixtures.py
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "test"))
+
+from support.tiny_llm import CONFIGS, PROMPT, config, weights, write_model  # noqa: E402
+
+GREEDY = 64
+
+
+def main() -> None:
+    """All families, in f32."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    arrays: dict[str, Any] = {}
+    shapes: dict[str, Any] = {}
+    for name in CONFIGS:
+        whole = config(name)
+        kind = AutoConfig.for_model(**whole)
+        model = AutoModelForCausalLM.from_config(kind, attn_implementation="eager").float()
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            saved = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
+            from safetensors.numpy import load_file
+
+            stored = load_file(Path(folder) / "model.safetensors")
+            shapes[name] = {
+                "config": saved, "shapes": {n: list(a.shape) for n, a in sorted(stored.items())},
+            }  # fmt: skip
+            write_model(Path(folder), saved, shapes[name]["shapes"])
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, attn_implementation="eager", dtype=torch.float32
+            ).eval()
+        with torch.no_grad():
+            ids = torch.tensor([PROMPT])
+            logits = model(ids).logits[0].numpy()
+            for _ in range(GREEDY):
+                ids = torch.cat([ids, model(ids).logits[:, -1].argmax(-1, keepdim=True)], 1)
+        arrays[f"{name}.logits"] = logits.astype(np.float32)
+        arrays[f"{name}.greedy"] = ids[0, len(PROMPT) :].numpy().astype(np.int32)
+        print(name, len(weights(shapes[name]["shapes"])), float(logits.std()))
+    folder = ROOT / "test" / "llm" / "fixtures"
+    np.savez_compressed(folder / "logits.npz", **arrays)
+    (folder / "shapes.json").write_text(json.dumps(shapes, indent=None) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
