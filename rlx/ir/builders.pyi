@@ -478,6 +478,9 @@ class GraphOps:
         """``x @ w.T`` for a weight ``w`` [N, K] of packed blocks along K, such as GGUF files
         have."""
 
+    def dequant_matmul_rows(self, q: Value, scales: Value, packed: Value, scheme: str) -> Value:
+        """``(q * scales) @ w.T`` in f32, for rows that ``quantize_rows(block=32)`` gives."""
+
     def dequantize(
         self,
         q: Value,
@@ -2354,6 +2357,9 @@ class ValueOps:
     def dequant_matmul(self, packed: Value, scheme: str) -> Value:
         """``x @ w.T`` for a weight ``w`` [N, K] of packed blocks along K, such as GGUF files
         have."""
+
+    def dequant_matmul_rows(self, scales: Value, packed: Value, scheme: str) -> Value:
+        """``(q * scales) @ w.T`` in f32, for rows that ``quantize_rows(block=32)`` gives."""
 
     def dequantize(self, scales: Any, zero_points: Any = None, axis: int | None = None) -> Value:
         """The numbers of integers:"""

@@ -53,6 +53,8 @@ _ROWS = (
     FamilyRow("fft", "fft.emit", "fft:SELECTOR", _CPU),
     FamilyRow("custom", "fallback.foreign", "fallback.foreign:SELECTOR", _CPU),
     FamilyRow("block_product", "matmul.block_product", "matmul.block_weights:SELECTOR", _CPU),
+    FamilyRow("block_product_rows", "matmul.block_product_rows", "matmul.block_rows:PRODUCT", _CPU),
+    FamilyRow("block_rows", "matmul.block_rows", "matmul.block_rows:ROUND", _CPU),
     FamilyRow("contraction", "matmul.emit", "matmul.blocked:SELECTOR", _ALL, overwrites="epilogue"),
     FamilyRow("integer_contraction", "matmul.emit", "matmul.blocked:INTEGERS", _CPU),
     FamilyRow("conv", "conv.planes", "conv.select:SELECTOR", _CPU, overwrites="epilogue"),

@@ -34,13 +34,16 @@ class Precision(StrEnum):
     F32: every op computes in its own type. BF16 and F16: the f32 operands of products and
     attention are rounded to 16 bits; products sum in f32 and are not rounded, and every other op
     computes in its own type. HIGH: an f32 product is the sum of three products of bf16 on a CPU
-    with AMX, where that is faster, and f32 elsewhere.
+    with AMX, where that is faster, and f32 elsewhere. Q8: rows that meet a weight in packed blocks
+    are rounded to 8 bits, in blocks of 32 (``quantize_rows``); every other op computes in its own
+    type.
     """
 
     F32 = "f32"
     F16 = "f16"
     BF16 = "bf16"
     HIGH = "high"
+    Q8 = "q8"
 
 
 class PrecisionPolicy(StrEnum):
@@ -69,7 +72,8 @@ class Types:
 
     ``keeps_sums`` says that a product gives the sums that it makes, f32, and does not round them
     to the type of its operands. ``splits`` says that products alone are changed, and each becomes
-    three, of operands that are sums of two numbers of the type ``compute``.
+    three, of operands that are sums of two numbers of the type ``compute``. ``rounds_rows`` says
+    that rows which meet a weight in packed blocks are rounded to 8 bits.
     """
 
     compute: DType | None = None
@@ -78,6 +82,7 @@ class Types:
     movement: DType | None = None
     keeps_sums: bool = False
     splits: bool = False
+    rounds_rows: bool = False
 
     def of(self, kind: OpClass) -> DType | None:
         """The element type of a class."""
@@ -86,11 +91,12 @@ class Types:
     @property
     def changes(self) -> bool:
         """Whether any op is changed."""
-        return any(self.of(kind) is not None for kind in OpClass)
+        return self.rounds_rows or any(self.of(kind) is not None for kind in OpClass)
 
     def __str__(self) -> str:
         said = [f"{kind}: {self.of(kind) or 'as declared'}" for kind in OpClass]
         said += ["products keep f32 sums"] * self.keeps_sums
+        said += ["rows of 8 bits meet packed weights"] * self.rounds_rows
         return ", ".join([*said, *["products are three of a split operand"] * self.splits])
 
 
@@ -108,6 +114,7 @@ PRECISIONS = {
     Precision.F32: Types(),
     Precision.F16: Types(f16, keeps_sums=True),
     Precision.BF16: Types(bf16, keeps_sums=True),
+    Precision.Q8: Types(rounds_rows=True),
 }
 
 SPLIT = Types(bf16, keeps_sums=True, splits=True)

@@ -17,8 +17,13 @@ from rlx.ir.value import Value
 from rlx.ops.matmul.contraction import MatMul
 from rlx.ops.pointwise.binary import Add, Sub
 from rlx.ops.pointwise.cast import Cast
+from rlx.ops.quant.affine import QuantizeRows
+from rlx.ops.quant.product import DequantMatMul, decoded_product
+from rlx.ops.quant.rows import ROW_BLOCK, DequantMatMulRows, takes_rows
 from rlx.precision import OpClass, Types
 from rlx.precision.classes import PRODUCTS, ROUNDED, class_of
+from rlx.quant.scheme import BlockScheme
+from rlx.quant.table import scheme_named
 from rlx.types import DType, bf16, f16, f32
 
 __all__ = ["PrecisionReport", "with_precision"]
@@ -59,6 +64,7 @@ class _Rewrite:
         self.now: dict[Value, Value] = {}
         self.casts: dict[tuple[Value, DType], Value] = {}
         self.halves: dict[Value, tuple[Value, Value]] = {}
+        self.rows: dict[Value, tuple[Value, Value]] = {}
 
     def graph(self, graph: Graph) -> Graph:
         out = Graph(graph.name)
@@ -118,6 +124,8 @@ class _Rewrite:
 
     def changed(self, op: Op) -> Op | None:
         """The op in the policy's type, or None if it stays as it is declared."""
+        if self.types.rounds_rows:
+            return self.by_rows(op)
         kind = class_of(op)
         if kind is None or not all(v.dtype is f32 for v in op.results):
             return None
@@ -138,6 +146,18 @@ class _Rewrite:
             operands = [None if v is None else self.cast(v, f32) for v in operands]
         self.report.changed[f"{op.short} in {to}"] += 1
         return op.with_operands(operands)
+
+    def by_rows(self, op: Op) -> Op | None:
+        """A product of f32 by a weight in packed blocks, of rows in 8 bits; else None."""
+        found = _packed_product(op)
+        if found is None:
+            return None
+        x, packed, scheme = self.declared(found.x), self.declared(found.packed), found.scheme
+        if x not in self.rows:
+            q, scales = QuantizeRows(x, ROW_BLOCK).results
+            self.rows[x] = q, scales
+        self.report.changed[f"{op.short} of rows in 8 bits by {scheme}"] += 1
+        return DequantMatMulRows(*self.rows[x], packed, scheme)
 
     def split(self, op: Op) -> Op | None:
         """A product as three: with ``x = h + l`` and each part a bf16, ``x y`` is ``lx hy + hx ly +
@@ -176,3 +196,16 @@ class _Rewrite:
         }
         operands = [None if v is None else self.declared(v) for v in op.operands]
         return op.with_operands(operands, **bodies)
+
+
+def _packed_product(op: Op) -> DequantMatMul | None:
+    """A product of f32 rows by a weight in packed blocks, also one that is written with ops; None
+    if it is no such product, or rows in 8 bits do not go by its blocks."""
+    if isinstance(op, MatMul):
+        found = decoded_product(op)
+    else:
+        found = op if isinstance(op, DequantMatMul) else None
+    if found is None or found.x.dtype is not f32 or found.x.shape[-1] == 0:
+        return None
+    row = scheme_named(found.scheme)
+    return found if isinstance(row, BlockScheme) and takes_rows(row) else None

@@ -59,6 +59,12 @@ once into panels as large as its bytes, and the numbers are decoded in registers
 `x.dequant_matmul(w, scheme="q4_k")`. Rows stay in f32, and the bits of a result depend on neither
 the other rows nor the threads.
 
+`rlx.Session("cpu", precision="q8")` rounds the f32 rows of such products to 8 bits, in blocks of
+32 with a scale each, and multiplies integers: an element of a row is off by at most 1/254 of the
+largest one in its block. That is an op of the graph, `x.quantize_rows(32)`, on every device, which
+products of one tensor share; `f.precision` says which products were changed. With `"f32"` and
+`"bf16"` rows are not rounded to 8 bits.
+
 `dequantize_blocks` runs on every device, by the ops that its decoder is made of; the bits are the
 same. Where no kernel reads the blocks (other schemes, GPUs), the decoded weight is f32 in memory of
 the prologue, and the dispatch report says how many MiB (`RLX_DISPATCH_REPORT=1`).

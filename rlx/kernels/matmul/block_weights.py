@@ -106,6 +106,10 @@ class Decoder:
     sub = 32
     parts = 1
     has_least = False
+    bits = 4
+    """Of the codes of ``words``."""
+    zero = 0
+    """What they have more than ``codes``."""
 
     def number(self, chunk: Reg, part: int) -> Reg:
         """Which sub-block of its block a part of a chunk is."""
@@ -117,6 +121,10 @@ class Decoder:
 
     def codes(self, r: Record, chunk: Reg) -> Codes:
         """The codes of a chunk, part by part."""
+        raise NotImplementedError
+
+    def words(self, r: Record, chunk: Reg) -> Codes:
+        """The codes as unsigned bytes, four neighbours in each word, the first one lowest."""
         raise NotImplementedError
 
 
@@ -159,12 +167,18 @@ def _nibbles(r: Record, table: Sequence[float], first: Reg | int, count: int, hi
         )
 
 
+def _halves(r: Record, field: str, first: Reg | int, count: int, high: int) -> Codes:
+    """The low or the high nibbles of words as bytes."""
+    for n in range(count):
+        yield lambda n=n: r.words(field, first + n) >> 4 * high & 0x0F0F0F0F
+
+
 class _Nibbles(Decoder):
     """A scale, and the two halves of a block in the nibbles of 16 bytes."""
 
     def __init__(self, first: int, least: bool = False) -> None:
         self.table = [float(first + n) for n in range(16)]
-        self.has_least = least
+        self.has_least, self.zero = least, -first
 
     def scales(self, r: Record) -> list[tuple[Reg, Reg | None]]:
         return [(r.half("d"), -r.half("m") if self.has_least else None)]
@@ -173,9 +187,15 @@ class _Nibbles(Decoder):
         for high in (0, 1):
             yield from _nibbles(r, self.table, 0, 4, high)
 
+    def words(self, r: Record, chunk: Reg) -> Codes:
+        for high in (0, 1):
+            yield from _halves(r, "qs", 0, 4, high)
+
 
 class _Bytes(Decoder):
     """A scale, and signed bytes."""
+
+    bits, zero = 8, 128
 
     def scales(self, r: Record) -> list[tuple[Reg, Reg | None]]:
         return [(r.half("d"), None)]
@@ -186,6 +206,10 @@ class _Bytes(Decoder):
                 lambda n=n: r.words("qs", n),
                 lambda word, byte: r.k.cast(_signed_byte(r.k, word, byte), f32),
             )
+
+    def words(self, r: Record, chunk: Reg) -> Codes:
+        for n in range(8):
+            yield lambda n=n: r.words("qs", n) ^ 0x80808080
 
 
 def _signed_byte(k: Kernel, word: Reg, byte: int) -> Reg:
@@ -220,6 +244,10 @@ class _FourK(Decoder):
         for high in (0, 1):
             yield from _nibbles(r, table, chunk * 8, 8, high)
 
+    def words(self, r: Record, chunk: Reg) -> Codes:
+        for high in (0, 1):
+            yield from _halves(r, "qs", chunk * 8, 8, high)
+
 
 def _number(k: Kernel, x: Reg) -> Reg:
     """A small unsigned number as f32."""
@@ -231,6 +259,7 @@ class _SixK(Decoder):
 
     sub = 16
     parts = 4
+    bits, zero = 6, 32
 
     def number(self, chunk: Reg, part: int) -> Reg:
         return chunk / 2 * 8 + chunk % 2 + 2 * part
@@ -259,6 +288,17 @@ class _SixK(Decoder):
                     return a + _looked_up(r, high_part, both[0] >> (8 * byte + 2 * part))
 
                 yield from _bytes_of(read, code)
+
+    def words(self, r: Record, chunk: Reg) -> Codes:
+        for part in range(4):
+            low = chunk / 2 * 16 + chunk % 2 * 4 + 8 * (part % 2)
+            for n, code in enumerate(_halves(r, "ql", low, 4, part // 2)):
+
+                def joined(n: int = n, code: Callable[[], Reg] = code, part: int = part) -> Reg:
+                    high = r.words("qh", chunk * 4 + n) >> 2 * part & 0x03030303
+                    return code() | high << 4
+
+                yield joined
 
 
 DECODERS: Mapping[str, Decoder] = {

@@ -14,14 +14,16 @@ from collections.abc import Sequence
 
 from rlx.codegen.builder import Kernel, KernelTarget
 from rlx.codegen.reg import Buffer, Reg, mlir_type
-from rlx.types import DType, bf16, f32, i8, u8, u32
+from rlx.types import DType, bf16, f32, i8, i32, u8, u32
 
-__all__ = ["dot", "group_of", "joined", "paired", "parts", "store_words", "word", "words"]
+__all__ = ["dot", "fours", "group_of", "joined", "paired", "parts", "store_words", "word", "words"]
 
 _LANES = 16
 _BF16 = "llvm.x86.avx512bf16.dpbf16ps.512"
 _ROUND = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
 _I8 = "llvm.x86.avx512.vpdpbusd.512"
+_PAIRS = {16: "llvm.x86.avx512.pmaddubs.w.512", 8: "llvm.x86.avx2.pmadd.ub.sw"}
+_JOIN = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}
 
 
 def group_of(target: KernelTarget, a: DType, b: DType) -> int:
@@ -106,3 +108,34 @@ def dot(k: Kernel, x: Reg, y: Reg, total: Reg) -> Reg:
         total.dtype,
         total.lanes,
     )
+
+
+def fours(k: Kernel, codes: Reg, x: Reg, total: Reg, bits: int) -> Reg:
+    """``total`` plus the products of fours of codes, unsigned and of so many bits, and signed bytes
+    of -127 to 127; exact on every target."""
+    has, lanes = k.target.has, total.lanes
+    if "avx512vnni" in has and lanes == _LANES:
+        return dot(k, codes, x, total)
+    if ("avx512bw" in has and lanes == _LANES) or ("avx2" in has and lanes == _LANES // 2):
+        if bits < 8:
+            return total + _by_pairs(k, codes, x)
+        # Two products of 8 bits would saturate: the halves of the codes by themselves.
+        high = _by_pairs(k, codes >> 4 & 0x0F0F0F0F, x) << 4
+        return total + _by_pairs(k, codes & 0x0F0F0F0F, x) + high
+    for byte in range(4):
+        code = k.bitcast(codes >> 8 * byte & 255, i32)
+        total = total + code * (k.bitcast(x << (24 - 8 * byte), i32) >> 24)
+    return total
+
+
+def _by_pairs(k: Kernel, codes: Reg, x: Reg) -> Reg:
+    """Sums of the products of fours: of pairs in 16 bits, which codes of 7 bits do not overflow."""
+    lanes = codes.lanes
+    raw, words = f"vector<{4 * lanes}xi8>", f"vector<{2 * lanes}xi16>"
+    parts = [k.op(f"vector.bitcast {v.name} : {v.mlir} to {raw}", u32, lanes) for v in (codes, x)]
+    names = ", ".join(p.name for p in parts)
+    call = f'llvm.call_intrinsic "{_PAIRS[lanes]}"({names}) : ({raw}, {raw}) -> {words}'
+    pairs = k.op(call, u32, lanes)
+    ones = k.op(f"arith.constant dense<1> : {words}", u32, lanes)
+    call = f'llvm.call_intrinsic "{_JOIN[lanes]}"({pairs.name}, {ones.name}) :'
+    return k.op(f"{call} ({words}, {words}) -> {mlir_type(i32, lanes)}", i32, lanes)

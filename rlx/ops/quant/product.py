@@ -19,14 +19,16 @@ from rlx.quant.scheme import BlockScheme
 from rlx.quant.table import scheme_named
 from rlx.types import FLOATS, Dim, TensorType, u8
 
-__all__ = ["DequantMatMul"]
+__all__ = ["DequantMatMul", "decoded_product"]
 
 
 class DequantMatMul(Op, name="mir.dequant_matmul"):
     """``x @ w.T`` for a weight ``w`` [N, K] of packed blocks along K, such as GGUF files have.
 
     ``packed`` has the bytes of a row of ``w`` in each of its rows, as ``rlx.quant.quantize`` gives
-    them. The numbers are those of ``rlx.quant.dequantize``, rounded to the type of ``x``.
+    them. The numbers are those of ``rlx.quant.dequantize``, rounded to the type of ``x``. Rows stay
+    as they are, but by a session of ``precision="q8"``, which rounds those of f32 to 8 bits
+    (``quantize_rows``) and multiplies integers (``dequant_matmul_rows``).
     """
 
     x: Value = operand("floats [..., K]")
@@ -127,3 +129,14 @@ class DequantMatMul(Op, name="mir.dequant_matmul"):
         """Weights [B, K, N] with axes for those of x between."""
         between = [1] * max(0, self.x.rank - 2)
         return weight.reshape((weight.shape[0], *between, *weight.shape[1:]))
+
+
+def decoded_product(op: MatMul) -> DequantMatMul | None:
+    """``x @ w.dequantize_blocks(scheme).transpose()`` as the one op; None for another product."""
+    turned = op.b.op
+    if not isinstance(turned, Transpose):
+        return None
+    decoded = turned.x.op
+    if not isinstance(decoded, DequantizeBlocks) or decoded.packed.rank != 2:
+        return None
+    return DequantMatMul(op.a, decoded.packed, decoded.scheme)

@@ -52,6 +52,7 @@ _X86 = _words(
     """
     x86.avx512.vpdpbusd.128 x86.avx512.vpdpbusd.256 x86.avx512.vpdpbusd.512
     x86.avx512.vpdpbusds.128 x86.avx512.vpdpbusds.256 x86.avx512.vpdpbusds.512
+    x86.avx2.pmadd.ub.sw x86.avx2.pmadd.wd x86.avx512.pmaddubs.w.512 x86.avx512.pmaddw.d.512
     x86.avx512.mask.scalef.ps.512 x86.avx512.mask.scalef.pd.512
     x86.avx512.permvar.si.512 x86.avx512.fpclass.ps.512
     x86.avx512bf16.cvtneps2bf16.512 x86.avx512bf16.cvtne2ps2bf16.512

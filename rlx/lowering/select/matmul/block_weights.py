@@ -16,7 +16,7 @@ from rlx.lowering.select.views import View
 from rlx.ops.quant.product import DequantMatMul
 from rlx.types import f32, u8
 
-__all__ = ["SELECTOR"]
+__all__ = ["SELECTOR", "panels_of"]
 
 
 class BlockProduct:
@@ -46,7 +46,7 @@ class BlockProduct:
         if rows is None or rows.strides[1] != 1:
             rows = lowering.copied(source).reshape((m, depth))
         assert rows is not None, "a dense view takes any shape"
-        panels = _panels(lowering, region.leaves[node.packed], scheme, n, depth)
+        panels = panels_of(lowering, region.leaves[node.packed], scheme, n, depth)
         result = lowering.result(region.op.results[0])
         config = block_product.config_of(target, scheme, m, n)
         launch = block_product.launch(config, target, m, n, depth, rows.strides[0])
@@ -54,7 +54,7 @@ class BlockProduct:
         lowering.launch("block_product", config, views, launch, region.flops)
 
 
-def _panels(lowering: Lowering, leaf: ir.Value, scheme: str, n: int, depth: int) -> View:
+def panels_of(lowering: Lowering, leaf: ir.Value, scheme: str, n: int, depth: int) -> View:
     """The panels of a weight: of a param packed once for all its uses, else in every call."""
     size = block_product.packed_bytes(lowering.target.kernels, scheme, n, depth)
     static = lowering.static_of(leaf)

@@ -1,0 +1,93 @@
+"""Products of rows in 8 bits by packed weights, against exact sums of the same rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kernels.test_block_product import rows, weight
+
+import rlx
+from rlx import quant
+from rlx.kernels.matmul.block_weights import DECODERS
+from rlx.ops.quant.affine import QuantizeRows
+from rlx.types import f32, i8, u8
+
+Array = np.ndarray[Any, Any]
+SIZES = ((1, 1, 256), (1, 65, 512), (2, 17, 256), (3, 16, 768), (5, 100, 256), (8, 33, 512),
+         (17, 48, 256), (40, 80, 512))  # fmt: skip
+
+
+def rounded(x: Array) -> tuple[Array, Array]:
+    g = rlx.Graph()
+    q, scales = QuantizeRows(g.input("x", x.shape), 32).reference(x)
+    return q, scales
+
+
+def run(q: Array, scales: Array, packed: Array, scheme: str, **options: Any) -> Array:
+    g = rlx.Graph("rows")
+    leaves = g.input("q", q.shape, i8), g.input("scales", scales.shape, f32)
+    w = g.param("w", packed.shape, u8)
+    g.set_outputs(g.dequant_matmul_rows(*leaves, w, scheme=scheme))
+    f = rlx.Session("cpu", **options).compile(g)
+    dispatch = f.reports[0].compilation.dispatch
+    assert dispatch.native == {"block_product_rows: dequant_matmul_rows": 1}
+    f.set_param("w", packed)
+    return f.run({"q": q, "scales": scales})[0]
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "x86-64-v4+avx512vnni", "native"])
+@pytest.mark.parametrize("scheme", DECODERS)
+def test_sizes(scheme: str, cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if cpu != "native":
+        monkeypatch.setenv("RLX_CPU", cpu)
+    for m, n, depth in SIZES:
+        (q, scales), packed = rounded(rows(m, depth)), weight(scheme, n, depth)
+        w = quant.dequantize(packed, scheme, (n, depth)).astype(np.float64)
+        wide = q * np.repeat(scales, 32, -1).astype(np.float64)
+        room = 4 * np.abs(wide) @ (np.abs(w) + np.abs(w).max(1, keepdims=True)).T
+        found = run(q, scales, packed, scheme)
+        assert np.all(np.abs(found - wide @ w.T) <= 2.0**-24 * 32 * room), (m, n, depth)
+
+
+@pytest.mark.parametrize("scheme", DECODERS)
+def test_bits_depend_on_neither_rows_nor_threads_nor_the_machine(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (q, scales), packed = rounded(rows(45, 512)), weight(scheme, 100, 512)
+    whole = run(q, scales, packed, scheme, threads=1)
+    np.testing.assert_array_equal(run(q, scales, packed, scheme, threads=2), whole)
+    for m in (1, 2, 3, 5, 7, 15, 16, 17, 33):
+        np.testing.assert_array_equal(run(q[:m], scales[:m], packed, scheme), whole[:m])
+    for n in (1, 16, 31, 64):
+        np.testing.assert_array_equal(run(q, scales, packed[:n], scheme), whole[:, :n])
+    monkeypatch.setenv("RLX_CPU", "x86-64-v3")
+    np.testing.assert_array_equal(run(q, scales, packed, scheme), whole)
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "native"])
+def test_rows_in_8_bits_have_the_bits_of_the_reference(
+    cpu: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if cpu != "native":
+        monkeypatch.setenv("RLX_CPU", cpu)
+    x = np.random.default_rng(0).standard_normal((7, 5, 96), np.float32)
+    x[0, 0, :32] = 0
+    x[1, 1, 40], x[2, 2, 3], x[3, 3, 90] = np.nan, np.inf, -np.inf
+    x[4] *= 1e-38
+    x[5] *= 1e37
+    x[6, 0, :32] = np.arange(-16, 16) + 0.5
+    g = rlx.Graph()
+    source = g.input("x", x.shape)
+    g.set_outputs([*source.quantize_rows(32), *source.transpose((1, 0, 2)).quantize_rows(32)])
+    f = rlx.Session("cpu").compile(g)
+    assert f.reports[0].compilation.dispatch.native["block_rows: quantize_rows"] == 2
+    q, scales, *turned = f.run({"x": x})
+    wanted = rounded(x)
+    np.testing.assert_array_equal(q, wanted[0])
+    np.testing.assert_array_equal(scales, wanted[1])
+    for found, want in zip(turned, wanted, strict=True):
+        np.testing.assert_array_equal(found, want.transpose((1, 0, 2)))
+    assert np.isnan(scales[1, 1, 1])
+    assert np.isinf(scales[2, 2, 0])
