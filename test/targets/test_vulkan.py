@@ -30,12 +30,15 @@ REFUSED = {"mir.constant"}
 # and packed weights.
 OPTIONAL = (
     "argmax", "argmin", "attention", "attention_grad", "cast", "dequant_matmul",
-    "dequantize_blocks", "det", "dropout", "dynamic_slice", "dynamic_update_slice", "eq", "gather",
-    "ge", "grouped_matmul", "grouped_outer", "gt", "inv", "iota", "isfinite", "isinf", "isnan",
-    "le", "logsumexp", "lstsq", "lt", "max_pool_backward", "max_pool_indices", "ne", "pinv",
-    "position", "random_bits", "rasterize_gaussians", "rasterize_gaussians_tangent", "sample",
-    "scatter", "scatter_add", "searchsorted", "slogdet", "softmax_cross_entropy", "sort", "topk",
-    "where",
+    "dequant_matmul_rows", "dequantize", "dequantize_blocks", "det", "dropout", "dynamic_slice",
+    "dynamic_update_slice", "eq", "fake_quantize", "fake_quantize_backward",
+    "fake_quantize_lsq_backward_scale", "fake_quantize_lsq_backward_x", "gather", "ge",
+    "grouped_matmul", "grouped_outer", "gt", "inv", "iota", "isfinite", "isinf", "isnan", "le",
+    "logsumexp", "lstsq", "lt", "max_pool_backward", "max_pool_indices", "ne", "paged_attention",
+    "pinv", "position", "q_conv2d", "q_matmul", "quantize", "quantize_rows", "random_bits",
+    "rasterize_gaussians", "rasterize_gaussians_tangent", "sample", "scaled_conv",
+    "scaled_matmul", "scatter", "scatter_add", "searchsorted", "slogdet", "softmax_cross_entropy",
+    "sort", "topk", "where",
 )  # fmt: skip
 REFUSED_IN_BASE = {
     "hir.attention_block",
