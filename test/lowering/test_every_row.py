@@ -38,6 +38,12 @@ FAMILIES: dict[str, Build] = {
     "block_product": lambda g, x: x.reshape([4, 32]).dequant_matmul(
         g.param("w", [3, 18], "u8"), scheme="q4_0"
     ),
+    "block_product_rows": lambda g, x: (
+        x.cast("i8")
+        .reshape([4, 32])
+        .dequant_matmul_rows(g.input("s", [4, 1]), g.param("w", [3, 18], "u8"), scheme="q4_0")
+    ),
+    "block_rows": lambda g, x: x.reshape([4, 32]).quantize_rows(32)[1],
     "integer_contraction": lambda g, x: x.cast("i32") @ g.input("w", [16, 16], "i32"),
     "conv": FUSED["conv"],
     "rowwise": FUSED["rowwise"],
