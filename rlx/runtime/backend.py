@@ -28,6 +28,7 @@ from rlx.types import TensorType
 
 if TYPE_CHECKING:
     from rlx.runtime.sized import Variants
+    from rlx.runtime.sized_variant import ArtifactVariants
     from rlx.schedule.plan import Signature
 
 __all__ = [
@@ -136,6 +137,13 @@ class CpuBackend:
         knobs.num_threads.get()
         return Executable(artifact)
 
+    def loaded_variants(self, artifact: Artifact) -> ArtifactVariants:
+        """The variants of an artifact for many sizes."""
+        from rlx.runtime.sized_variant import ArtifactVariants
+
+        knobs.num_threads.get()
+        return ArtifactVariants(artifact)
+
     def set_threads(self, n: int) -> None:
         from rlx.runtime import _native
 
@@ -154,6 +162,10 @@ class Loaded:
     def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Executable:
         """The artifact, whatever the graph, which has its signature alone."""
         return self.backend.loaded(self.artifact)
+
+    def variants(self, graph: Graph, options: Mapping[str, Any]) -> Any:
+        """What the artifact has for many sizes, where dims of its inputs are symbols."""
+        return self.backend.loaded_variants(self.artifact)
 
     def set_threads(self, n: int) -> None:
         """As the backend's own."""

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlx.base.dim_atoms import Symbol
+from rlx.base.dim_text import parse_dim
+from rlx.base.dims import SymDim
 from rlx.base.stored import elements_digest, elements_of
 from rlx.schedule.words import Reader, Writer
 from rlx.types import DTYPES
@@ -16,8 +19,8 @@ if TYPE_CHECKING:
     from rlx.schedule.plan import LaunchInfo, Signature, Site
 
 __all__ = [
-    "Array", "Parts", "array_of", "read_constants", "read_facts", "read_signature",
-    "write_constants", "write_facts", "write_signature",
+    "Array", "Parts", "array_of", "places_of", "read_constants", "read_dims", "read_facts",
+    "read_signature", "write_constants", "write_dims", "write_facts", "write_signature",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -63,17 +66,71 @@ def read_facts(r: Reader) -> tuple[list[LaunchInfo], list[Site]]:
     return launches, r.each(lambda r: (r.text(), texts[r.word()], r.word()))
 
 
-def write_signature(w: Writer, signature: Signature) -> None:
-    """Add a signature."""
+def write_signature(w: Writer, signature: Signature, dims: Sequence[SymDim] = ()) -> None:
+    """Add a signature; a dim that is no number is one of ``dims``, and written as -1 less its
+    place there."""
     name, dt, shape = signature
     w.text(name)
     w.text(dt)
-    w.each(shape, lambda w, n: w.words(n))
+    w.each(shape, lambda w, n: w.words(n if isinstance(n, int) else -1 - dims.index(n)))
 
 
-def read_signature(r: Reader) -> Signature:
-    """The next signature."""
-    return r.text(), r.text(), r.list()
+def read_signature(r: Reader, dims: Sequence[SymDim] = ()) -> Signature:
+    """The next signature, with ``dims`` in the place of negative numbers."""
+    name, dt = r.text(), r.text()
+    shape: Any = tuple([n if n >= 0 else dims[-1 - n] for n in r.list()])
+    return name, dt, shape
+
+
+def write_dims(
+    w: Writer, inputs: Sequence[Signature], outputs: Sequence[Signature]
+) -> list[SymDim]:
+    """Add the dims of inputs and outputs that are no numbers, and return them: first the symbols,
+    by name, with what tells their sizes, then the expressions. What tells the size of each is an
+    input's (see ``rlx.runtime.artifact.Artifact.symbols``)."""
+    told = places_of(inputs)
+    w.words(len(told))
+    for symbol, (at, axis, factor, number) in told.items():
+        w.text(symbol.name)
+        w.words(symbol.least, -1 if symbol.most is None else symbol.most)
+        w.words(at, axis, factor, number)
+    known = [SymDim.symbol(s.name, s.least, s.most) for s in told]
+    used = [d for _, _, shape in (*inputs, *outputs) for d in shape if isinstance(d, SymDim)]
+    others = [d for d in dict.fromkeys(used) if d not in known]
+    w.each([str(d) for d in others], Writer.text)
+    return known + others
+
+
+def read_dims(r: Reader) -> list[SymDim]:
+    """What ``write_dims`` returned."""
+
+    def symbol(r: Reader) -> SymDim:
+        name, (least, most, *_) = r.text(), r.words(6)
+        return SymDim.symbol(name, least, None if most < 0 else most)
+
+    def expression(r: Reader) -> SymDim:
+        found = parse_dim(r.text())
+        assert isinstance(found, SymDim), "what is a number is written as one"
+        return found
+
+    return r.each(symbol) + r.each(expression)
+
+
+def places_of(inputs: Sequence[Signature]) -> dict[Symbol, tuple[int, int, int, int]]:
+    """Of the symbols in dims of inputs, by name, what tells the size: the input, the axis, and the
+    factor and the number in the dim ``factor*size + number`` there. What no dim of this kind has is
+    left out."""
+    found: dict[Symbol, tuple[int, int, int, int]] = {}
+    for at, (_, _, shape) in enumerate(inputs):
+        for axis, d in enumerate(shape):
+            line = d.line if isinstance(d, SymDim) else None
+            if line is None or line[1] < 1:
+                continue
+            assert isinstance(d, SymDim), "it has a line"
+            (symbol,) = d.leaves()
+            if symbol not in found or (d.lone and found[symbol][2:] != (1, 0)):
+                found[symbol] = (at, axis, line[1], line[2])
+    return dict(sorted(found.items()))
 
 
 def array_of(signature: Signature, data: memoryview) -> Array:

@@ -38,12 +38,11 @@ def size_program(
     items = main_items(schedule.main)
     patches = [(at, line.value(d)) for at, d in enumerate(items) if isinstance(d, SymDim)]
     return SizeProgram(
-        tuple(symbols),
         tuple(map(str, guards)),
+        _words(0 if isinstance(d, SymDim) else d for d in items),
         _words(n for row in line.rows for n in row),
         _words(n for row in guarded for n in row),
         _words(n for row in buffers for n in row),
-        _words(0 if isinstance(d, SymDim) else d for d in items),
         _words(n for row in patches for n in row),
         _words(numbers),
     )

@@ -15,8 +15,8 @@ from rlx.errors import RlxError
 from rlx.types import DTYPES
 
 __all__ = [
-    "Once", "add_overwrite", "check_free", "dim", "many_arrays", "named_arrays", "pair",
-    "save_array",
+    "Once", "add_overwrite", "check_free", "dim", "dim_or_range", "many_arrays", "named_arrays",
+    "pair", "save_array",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -36,6 +36,15 @@ def dim(text: str) -> tuple[str, int]:
         raise argparse.ArgumentTypeError(
             f"found {text!r}, expected a whole number for the size of {name}"
         ) from None
+
+
+def dim_or_range(text: str) -> tuple[str, int | tuple[int, int]]:
+    """As ``dim``, or ``NAME=LEAST..MOST``."""
+    name, _, size = text.partition("=")
+    least, dots, most = size.partition("..")
+    if name and dots and least.isdecimal() and most.isdecimal():
+        return name, (int(least), int(most))
+    return dim(text)
 
 
 class Once(argparse.Action):

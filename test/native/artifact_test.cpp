@@ -14,6 +14,7 @@
 
 #include "check.h"
 #include "checksum.h"
+#include "model.h"
 #include "rlx.h"
 
 namespace rlx {
@@ -65,7 +66,7 @@ std::string raw(float value, int64_t count) {
 
 uint64_t checksum(const std::string& bytes) { return rlx::checksum(bytes.data(), bytes.size()); }
 
-std::string container(const NamedParts& parts, uint32_t format = 6, uint32_t abi = 2) {
+std::string container(const NamedParts& parts, uint32_t format = 7, uint32_t abi = 2) {
   std::string entries, names, body;
   for (const auto& [name, data] : parts) names += name;
   const size_t start = 64 + 32 * parts.size() + names.size();
@@ -97,7 +98,7 @@ enum PartNumber { kManifest, kVariant, kObject, kConstant, kParam };
 NamedParts parts(const std::string& machine = machine_name(host_machine()),
                  const std::vector<std::string>& required = {}) {
   Writer manifest;
-  manifest.text("cpu");
+  manifest.text("cpu").words({0, 0});
   manifest.words({1}).signature("w");
   manifest.words({1}).signature("x");
   manifest.words({1}).signature("out");
@@ -140,10 +141,60 @@ NamedParts parts(const std::string& machine = machine_name(host_machine()),
           {"params/0", raw(10, kSize)}};
 }
 
+// out = c + 2 * w + x of n floats, n up to kSize: a variant for more than half of it, and one for what
+// is less, but 7. They differ in their guards alone.
+NamedParts sized_parts() {
+  enum Memory { kW = kBaseFirstParam, kC, kX, kOut };
+  enum SizedPart { kLarge = 1, kSmall, kCode, kLiteral, kValue };
+  Writer manifest;
+  manifest.text("cpu");
+  manifest.words({1}).text("n").words({1, kSize, 0, 0, 1, 0});
+  manifest.words({1}).text("n + 1");  // which no signature has
+  manifest.words({1}).signature("w");
+  manifest.words({1}).text("x").text("f32").words({1, -1});
+  manifest.words({1}).text("out").text("f32").words({1, -1});
+  manifest.words({1, kValue});
+  manifest.words({2});
+  for (int64_t part : {kLarge, kSmall}) {
+    manifest.text("some CPU").text(machine_name(host_machine())).words({0, part});
+  }
+  const auto schedule = [&](const Writer& guards, const std::string& condition) {
+    Writer words;
+    words.words({0, (kSize + 1) * 4, 0, 1});
+    words.words({1}).signature("").words({kLiteral});
+    words.words({1, kCode});
+    words.words({2}).text("first").words({0}).text("pack");
+    words.text("second").words({0}).text("add");
+    Writer prologue, main;
+    prologue.words({1, 1, 0});
+    prologue.words({0, 0, kSize, 1, 0, 2, kW, 0, 0, kBasePacked, 0, 0, 1, kSize});
+    main.words({2});
+    main.words({0, 1, 0, 1, 0, 3, kBasePacked, 0, 0, kC, 0, 0, kBaseArena, 0, 0, 0});
+    main.words({0, 1, 0, 1, 0, 3, kBaseArena, 0, 0, kX, 0, 0, kOut, 0, 0, 0});
+    words.block(prologue).block(main);
+    words.words({1}).text("model.py");
+    words.words({3}).words({0, 0, 7, 0, 0}).words({0, 0, 8, 0, 0}).words({0, 0, 9, 0, 0});
+    words.words({0});
+    words.words({1}).text(condition);
+    words.words({12, 1, 0, 0, 0, 4, 0, 3, 0, 1, 1, 2, 0});  // n, 4, 4 * n, the arena's size
+    words.words({static_cast<int64_t>(guards.bytes.size() / 8)}).words(guards);
+    words.words({3, 2, 0, 1});      // the buffer between the steps
+    words.words({4, 4, 0, 20, 0});  // both ranges are n
+    words.words({3, 3, 0, 0});      // the arena, the dim of x and that of out
+    return words.bytes;
+  };
+  return {{"manifest", manifest.bytes},
+          {"variants/0", schedule(Writer().words({0, 2, kSize / 2}), "n >= 32")},
+          {"variants/1", schedule(Writer().words({0, 1, 7}), "n != 7")},
+          {"objects/a1", kernels()},
+          {"constants/b2", raw(100, kSize)},
+          {"params/0", raw(10, kSize)}};
+}
+
 // The same for a device, whose driver takes the code as it is.
 NamedParts device_parts() {
   Writer manifest;
-  manifest.text("cuda");
+  manifest.text("cuda").words({0, 0});
   manifest.words({1}).signature("w");
   manifest.words({1}).signature("x");
   manifest.words({1}).signature("out");
@@ -181,11 +232,11 @@ NamedParts device_parts() {
           {"params/0", raw(10, kSize)}};
 }
 
-struct Model {
-  explicit Model(const std::string& file) {
+struct Handle {
+  explicit Handle(const std::string& file) {
     CHECK(rlx_load_memory(file.data(), file.size(), &model) == RLX_OK);
   }
-  ~Model() { rlx_free(model); }
+  ~Handle() { rlx_free(model); }
 
   rlx_status run(std::vector<float>& x, std::vector<float>& out) {
     const rlx_buffer in = {x.data(), x.size() * 4}, result = {out.data(), out.size() * 4};
@@ -200,7 +251,7 @@ bool last_error_names(const char* part) {
 }
 
 TEST(an_artifact_runs_by_the_c_interface) {
-  Model m(container(parts()));
+  Handle m(container(parts()));
   std::vector<float> x(kSize, 1), out(kSize, 0), w(kSize, 5);
   CHECK(m.run(x, out) == RLX_OK);
   CHECK(out == std::vector<float>(kSize, 121));
@@ -211,7 +262,7 @@ TEST(an_artifact_runs_by_the_c_interface) {
 }
 
 TEST(the_c_interface_describes_a_model) {
-  Model m(container(parts()));
+  Handle m(container(parts()));
   CHECK(rlx_num_inputs(m.model) == 1 && rlx_num_outputs(m.model) == 1);
   CHECK(rlx_num_params(m.model) == 1);
   rlx_tensor tensor;
@@ -223,8 +274,55 @@ TEST(the_c_interface_describes_a_model) {
   CHECK(rlx_output(m.model, 1, &tensor) == RLX_REFUSED && last_error_names("output 1"));
 }
 
+TEST(a_model_is_bound_to_sizes) {
+  Handle m(container(sized_parts()));
+  rlx_tensor tensor;
+  CHECK(rlx_output(m.model, 0, &tensor) == RLX_OK);
+  CHECK(tensor.rank == 1 && tensor.shape[0] == -1 && tensor.bytes == 0);
+  rlx_dim dim;
+  CHECK(rlx_num_dims(m.model) == 1 && rlx_get_dim(m.model, 0, &dim) == RLX_OK);
+  CHECK(std::string(dim.name) == "n" && dim.least == 1 && dim.most == kSize);
+  CHECK(rlx_get_dim(m.model, 1, &dim) == RLX_REFUSED && last_error_names("dim 1"));
+  std::vector<float> w(kSize, 5);
+  for (int64_t n : {kSize, int64_t{3}, int64_t{40}, int64_t{1}}) {
+    const int64_t* shapes[] = {&n};
+    rlx_model* bound = nullptr;
+    CHECK(rlx_bind(m.model, shapes, &bound) == RLX_OK);
+    CHECK(rlx_output(bound, 0, &tensor) == RLX_OK && tensor.shape[0] == n);
+    CHECK(tensor.bytes == static_cast<size_t>(n) * 4);
+    std::vector<float> x(static_cast<size_t>(n), 1), out(static_cast<size_t>(n), 0);
+    const rlx_buffer in = {x.data(), x.size() * 4}, result = {out.data(), out.size() * 4};
+    CHECK(rlx_run(bound, &in, &result) == RLX_OK);
+    CHECK(out == std::vector<float>(x.size(), n == 1 ? 111 : 121));
+    if (n == 40) CHECK(rlx_set_param(bound, "w", w.data(), w.size() * 4) == RLX_OK);
+    rlx_free(bound);
+  }
+}
+
+TEST(sizes_that_an_artifact_is_not_for_are_refused) {
+  Handle m(container(sized_parts()));
+  const auto bind = [&](int64_t n) {
+    const int64_t* shapes[] = {&n};
+    rlx_model* bound = nullptr;
+    return rlx_bind(m.model, shapes, &bound);
+  };
+  CHECK(bind(7) == RLX_REFUSED && last_error_names("found n=7, expected n >= 32; or n != 7"));
+  CHECK(bind(0) == RLX_REFUSED && last_error_names("dim 'n': found 0, expected a size from 1 to 64"));
+  CHECK(bind(-5) == RLX_REFUSED && last_error_names("input 'x': found shape [-5], expected [?]"));
+  CHECK(bind(65) == RLX_REFUSED && last_error_names("a size from 1 to 64"));
+  rlx_model* bound = nullptr;
+  CHECK(rlx_bind(m.model, nullptr, &bound) == RLX_REFUSED && last_error_names("shapes: found NULL"));
+  std::vector<float> x(kSize, 1), out(kSize, 0);
+  CHECK(m.run(x, out) == RLX_REFUSED && last_error_names("rlx_bind"));
+  Handle fixed(container(parts()));
+  const int64_t n = 3;
+  const int64_t* shapes[] = {&n};
+  CHECK(rlx_bind(fixed.model, shapes, &bound) == RLX_REFUSED && last_error_names("expected [64]"));
+  CHECK(bound == nullptr);
+}
+
 TEST(the_c_interface_refuses_and_says_why) {
-  Model m(container(parts()));
+  Handle m(container(parts()));
   std::vector<float> x(kSize + 1, 1), out(kSize, 0);
   CHECK(m.run(x, out) == RLX_REFUSED && last_error_names("input 'x': found 260 bytes"));
   x.pop_back();
@@ -269,14 +367,14 @@ Artifact read(const std::string& file) { return read_artifact(file.data(), file.
 
 TEST(what_is_not_for_this_machine_or_version_is_refused) {
   CHECK_REFUSED("format 5", read(container(parts(), 5)));
-  read(container(parts(), 6, 1));  // the kernels of the first ABI run here too
+  read(container(parts(), 7, 1));  // the kernels of the first ABI run here too
   for (uint32_t abi : {0u, 3u}) {
-    CHECK_REFUSED("runtime ABI " + std::to_string(abi), read(container(parts(), 6, abi)));
+    CHECK_REFUSED("runtime ABI " + std::to_string(abi), read(container(parts(), 7, abi)));
   }
-  CHECK_REFUSED("needs riscv64", load_artifact(read(container(parts("riscv64"))), nullptr));
+  CHECK_REFUSED("needs riscv64", Model(read(container(parts("riscv64"))), nullptr));
   const std::string here = machine_name(host_machine());
   const std::string file = container(parts(here, {"avx2000"}));
-  CHECK_REFUSED("some CPU (needs avx2000)", load_artifact(read(file), nullptr));
+  CHECK_REFUSED("some CPU (needs avx2000)", Model(read(file), nullptr));
 }
 
 TEST(the_first_variant_that_fits_is_taken) {
@@ -289,14 +387,17 @@ TEST(the_first_variant_that_fits_is_taken) {
   const char* here = machine_name(host_machine());
   Artifact artifact;
   artifact.variants = {variant("riscv64", ""), variant(here, "avx2000"), variant(here, "")};
-  CHECK(fitting_variant(artifact) == 2);
+  CHECK(fitting_variants(artifact) == std::vector<size_t>{2});
 }
 
 // Whether a file with sums that fit is let through; if so it is loaded, but not run: its code and
 // the sizes that it is called with are trusted.
 bool admitted(const std::string& file) {
   try {
-    load_artifact(read(file), nullptr);
+    Model model(read(file), nullptr);
+    for (int64_t n : {1, 40}) {
+      if (!model.symbols().empty()) model.bind({{n}});
+    }
     return true;
   } catch (const Error&) {
     return false;
@@ -336,6 +437,7 @@ void no_word_does_harm(const NamedParts& whole, bool (*admitted)(const std::stri
 
 TEST(no_word_of_the_structure_does_harm) {
   no_word_does_harm(parts(), admitted);
+  no_word_does_harm(sized_parts(), admitted);
   no_word_does_harm(device_parts(), sound);
 }
 
@@ -379,7 +481,7 @@ TEST(what_is_wrong_in_a_device_s_program_is_refused_by_name) {
   const std::string rounds = words({3, 0, -1, 70000});
   CHECK_REFUSED("-2 rounds", read(changed(rounds, words({3, 0, -2, 70000}))));
   CHECK_REFUSED("rounds of 2 launches", read(changed(rounds, words({2, 0, -1}))));
-  CHECK_REFUSED("the target 'cuda'", load_artifact(read(container(device_parts())), nullptr));
+  CHECK_REFUSED("the target 'cuda'", Model(read(container(device_parts())), nullptr));
 }
 
 // The refusals that the mutations above count on, one by one.
@@ -437,12 +539,37 @@ TEST(what_is_out_of_range_is_refused_by_name) {
   CHECK_REFUSED("f32[65], 260 bytes", read(changed(kManifest, kSize, kSize + 1, "w")));
   NamedParts renamed = parts();
   renamed[kVariant].second.replace(renamed[kVariant].second.find("pack"), 4, "puck");
-  CHECK_REFUSED("no symbol 'puck'", load_artifact(read(container(renamed)), nullptr));
+  CHECK_REFUSED("no symbol 'puck'", Model(read(container(renamed)), nullptr));
   for (const char* name : {"", "/a", "a/", "../a", "a//b", "a b", "params/0"}) {
     NamedParts named = parts();
     named[kConstant].first = name;
     CHECK(!admitted(container(named)));
   }
+}
+
+TEST(what_is_wrong_in_dims_is_refused_by_name) {
+  const auto changed = [](PartNumber part, const std::string& from, const std::string& to) {
+    NamedParts broken = sized_parts();
+    std::string& bytes = broken[part].second;
+    const size_t at = bytes.find(from);
+    CHECK(at != std::string::npos);
+    bytes.replace(at, from.size(), to);
+    return container(broken);
+  };
+  const auto words = [](std::initializer_list<int64_t> values) {
+    return Writer().words(values).bytes;
+  };
+  const std::string told = words({1, kSize, 0, 0, 1, 0});
+  CHECK_REFUSED("'n' that no input has", read(changed(kManifest, told, words({1, 9, 1, 0, 1, 0}))));
+  CHECK_REFUSED("'n' that no input has", read(changed(kManifest, told, words({1, 9, 0, 1, 1, 0}))));
+  CHECK_REFUSED("0 times a size", read(changed(kManifest, told, words({1, 9, 0, 0, 0, 0}))));
+  const std::string out = words({1, -1, 1});
+  CHECK_REFUSED("dim -3", read(changed(kManifest, out, words({1, -3, 1}))));
+  const std::string first = words({1}) + Writer().text("n").bytes + told;
+  const std::string twice = words({2}) + Writer().text("n").bytes + told + first.substr(8);
+  CHECK_REFUSED("a second dim 'n'", read(changed(kManifest, first, twice)));
+  CHECK_REFUSED("2 results", read(changed(kVariant, words({3, 3, 0, 0}), words({2, 3, 0}))));
+  CHECK_REFUSED("3 words", read(changed(kVariant, words({4, 4, 0, 20, 0}), words({3, 4, 0, 20}))));
 }
 
 TEST(steps_are_nested_to_a_limit) {

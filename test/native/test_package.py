@@ -48,12 +48,17 @@ def small(tmp_path: Path) -> tuple[Path, rlx.Artifact]:
     return tmp_path / "small.rlx", made
 
 
-def run_model(examples: Path, model: Path, inputs: Sequence[Array], outputs: int) -> list[bytes]:
-    """The bytes of the outputs that the C program computes."""
+def run_model(
+    examples: Path, model: Path, inputs: Sequence[Array], outputs: int, sized: bool = False
+) -> list[bytes]:
+    """The bytes of the outputs that the C program computes; of a model that is ``sized`` it is told
+    the shapes of the inputs."""
     files = [model.with_name(f"{model.stem}.{k}") for k in range(len(inputs) + outputs)]
     for path, value in zip(files, inputs, strict=False):
         path.write_bytes(value.tobytes())
-    run(examples / "run_model", model, *files)
+    shapes = [f"{p}:{'x'.join(map(str, a.shape))}" for p, a in zip(files, inputs, strict=False)]
+    given = shapes if sized else files[: len(inputs)]
+    run(examples / "run_model", model, *given, *files[len(inputs) :])
     return [path.read_bytes() for path in files[len(inputs) :]]
 
 
@@ -63,6 +68,27 @@ def test_a_program_of_c_gives_the_bits_of_python(examples: Path, tmp_path: Path)
     expected = rlx.Session("cpu").load(made).run({"x": X, "i": indices})
     found = run_model(examples, path, [X, indices], 2)
     assert found == [a.tobytes() for a in expected]
+
+
+def test_a_program_of_c_runs_one_file_at_all_sizes(examples: Path, tmp_path: Path) -> None:
+    g = rlx.Graph("sized")
+    x, i = g.input("x", ["rows", 16]), g.input("i", ["few"], "i64")
+    h = (x @ g.param("w", [16, 48], value=W)).gelu()
+    g.set_outputs([h.softmax(axis=-1), g.gather(h, i, axis=0), g.concat([x, x], axis=0)])
+    made, path = rlx.compile_artifact(g, dims={"rows": (1, 300)}), tmp_path / "sized.rlx"
+    made.save(path)
+    f = rlx.Session("cpu").load(path)
+    for rows, few in ((1, 1), (3, 2), (8, 0), (29, 5), (256, 256), (299, 1)):
+        values = np.resize(X, (rows, 16)), np.arange(few) % rows
+        expected = rlx.Session("cpu").compile(g, dims={"rows": rows, "few": few}).run_slots(*values)
+        assert [a.tobytes() for a in f(*values)] == [a.tobytes() for a in expected]
+        assert run_model(examples, path, values, 3, True) == [a.tobytes() for a in expected]
+    with pytest.raises(
+        AssertionError, match="dim 'rows': found 301, expected a size from 1 to 300"
+    ):
+        run_model(examples, path, [np.resize(X, (301, 16)), np.zeros(2, np.int64)], 3, True)
+    with pytest.raises(AssertionError, match=r"test_package.py:\d+: gather: index out of range"):
+        run_model(examples, path, [X, np.array([4, 9])], 3, True)
 
 
 def test_a_program_of_c_is_told_what_is_wrong(examples: Path, tmp_path: Path) -> None:
@@ -129,17 +155,16 @@ def test_minilm_runs_without_python(examples: Path, tmp_path: Path) -> None:
     graph = bert_encoder(BertConfig.from_dir(model))
     weights = SafeTensors(model / "model.safetensors")
     params = {str(v.name): weights[str(v.name)] for v in graph.params}
-    rlx.compile_artifact(graph, dims={"batch": 1, "tokens": 16}, params=params).save(path)
+    rlx.compile_artifact(graph, dims={"batch": 1, "tokens": (1, 64)}, params=params).save(path)
     f = rlx.Session("cpu").compile(graph)
     for name, value in params.items():
         f.set_param(name, value)
-    texts, vectors = ([101, 7592, 2088, 102], [101, 7632, 2045, 102]), []
+    texts, vectors = ([101, 7592, 2088, 102], [101, 7632, 2045, 2023, 102]), []
     for text in texts:
-        ids = np.zeros((1, 16), np.int64)
-        ids[0, : len(text)] = text
-        mask = (ids > 0).astype(np.int64)
+        ids = np.array([text])
+        mask = np.ones_like(ids)
         vectors.append(f.run({"ids": ids, "mask": mask})[0])
-        assert run_model(examples, path, [ids, mask], 1) == [vectors[-1].tobytes()]
+        assert run_model(examples, path, [ids, mask], 1, True) == [vectors[-1].tobytes()]
     printed = run(examples / "embed", path, *(" ".join(map(str, text)) for text in texts))
     assert printed == f"{float(vectors[0][0].astype(float) @ vectors[1][0].astype(float)):.4f}\n"
     done = subprocess.run(

@@ -290,17 +290,6 @@ def test_params_given_to_the_compile_are_checked() -> None:
         rlx.compile_artifact(model(), params={"w1": W1.astype(np.float16)})
 
 
-def test_an_artifact_is_for_bound_dims() -> None:
-    g = rlx.Graph("free")
-    g.set_outputs(g.input("x", ["batch", "n"]).exp())
-    with pytest.raises(ShapeError, match=r"one size of every dim, and batch, n of graph 'free'"):
-        rlx.compile_artifact(g)
-    with pytest.raises(ShapeError, match=r"and n of graph 'free' has none; give dims=\{'n': 1"):
-        rlx.compile_artifact(g, dims={"batch": 2})
-    made = rlx.compile_artifact(g, dims={"batch": 2, "n": 3})
-    assert made.inputs == [("x", "f32", (2, 3))]
-
-
 def test_other_targets_are_refused() -> None:
     with pytest.raises(DeviceError, match=r"one kind of target.*found cpu, cuda; compile one"):
         rlx.compile_artifact(model(), ["cuda", "cpu"])

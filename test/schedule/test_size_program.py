@@ -35,12 +35,9 @@ def _schedule(**fields: Any) -> Schedule:
     return Schedule(**{**empty, **fields})
 
 
-def _native_of(p: SizeProgram, **changed: Any) -> _native.SizeProgram:
-    parts: dict[str, Any] = {
-        "sizes": len(p.symbols), "instructions": p.instructions, "guards": p.guards,
-        "buffers": p.buffers, "words": p.words, "patches": p.patches, "results": p.results,
-    }  # fmt: skip
-    return _native.SizeProgram(**{**parts, **changed})
+def _native_of(p: SizeProgram, sizes: int = 1, **changed: Any) -> _native.SizeProgram:
+    parts: dict[str, Any] = {**p.parts}
+    return _native.SizeProgram(sizes=sizes, **{**parts, **changed})
 
 
 @given(st.lists(trees, min_size=1, max_size=4), sizes)
@@ -51,7 +48,7 @@ def test_numbers_are_those_of_dims(many: list[Any], at: dict[str, int]) -> None:
     except ShapeError:
         return
     schedule = _schedule(outputs=[("y", "f32", tuple(dims))])
-    made = _native_of(size_program(schedule, (), sorted(at)))
+    made = _native_of(size_program(schedule, (), sorted(at)), len(at))
     found = made.bind([at[name] for name in sorted(at)])
     assert found is not None
     assert found[1] == (0, *wanted)
@@ -99,7 +96,7 @@ def test_words_of_a_model() -> None:
     g.set_outputs([(y * y).sum(axes=1), y.transpose((1, 0, 2))])
     found = lower_at(g, {"n": 4, "m": 9})
     program = size_program(found.schedule, found.guards, ["n", "m"])
-    made, served = _native_of(program), 0
+    made, served = _native_of(program, 2), 0
     for n, m in [(4, 9), (3, 7), (1, 5), (5, 11), (64, 200), (7, 13)]:
         at = {"n": n, "m": m}
         bound = made.bind([n, m])
@@ -130,6 +127,7 @@ BAD = [
     ({"words": _row(1), "patches": _row(0, 3)}, "a word's number 3"),
     ({"results": _row(4)}, "a result 4"),
     ({"words": b"abc"}, "3 bytes"),
+    ({"guards": _row(0, 0)}, "2 words"),
 ]
 
 
@@ -137,7 +135,7 @@ BAD = [
 def test_what_is_no_program(changed: dict[str, bytes], says: str) -> None:
     program = size_program(_schedule(), (), ["n"])
     with pytest.raises(_native.Error, match=says):
-        _native_of(program, **changed)
+        _native_of(program, 1, **changed)
 
 
 LARGE = [
@@ -154,6 +152,12 @@ def test_sizes_that_are_refused(instructions: bytes, given_sizes: list[int], say
     made = _native_of(program, instructions=instructions, results=b"")
     with pytest.raises(_native.Error, match=says):
         made.bind(given_sizes)
+
+
+def test_buffers_beyond_all_memory() -> None:
+    rows = tuple(Buffer(N * (1 << 40), 0, 1) for _ in range(9))
+    with pytest.raises(_native.Error, match=r"beyond 2\*\*60"):
+        _native_of(size_program(_schedule(buffers=rows), (), ["n"])).bind([1 << 18])
 
 
 def test_a_buffer_of_less_than_no_bytes() -> None:

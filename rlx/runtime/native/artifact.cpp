@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -17,7 +19,9 @@ namespace {
 // No array of numpy's has more dims.
 constexpr size_t kMaxRank = 64;
 // Each variant has its own copy of the signatures.
-constexpr size_t kMaxVariants = 64;
+constexpr size_t kMaxVariants = 256;
+// Larger sizes, and larger numbers in dims, are refused.
+constexpr int64_t kMostSize = int64_t{1} << 60;
 // More null pointers than any compiler of kernels asks for.
 constexpr size_t kMostSpare = 16;
 // The words of the shortest signature.
@@ -25,7 +29,8 @@ constexpr size_t kSignatureWords = 3;
 
 std::string number(int64_t value) { return std::to_string(value); }
 
-Signature read_signature(Words& words) {
+// The dims that are no numbers are -1, -2 and so on, as many as `named`.
+Signature read_signature(Words& words, size_t named = 0) {
   Signature signature;
   signature.name = words.text();
   signature.dtype = parse_dtype("'" + signature.name + "'", words.text());
@@ -34,14 +39,55 @@ Signature read_signature(Words& words) {
     words.refuse(number(static_cast<int64_t>(signature.shape.size())) + " dims",
                  "at most " + std::to_string(kMaxRank));
   }
-  signature.bytes();  // refuses what is no shape
+  bool known = true;
+  for (int64_t& dim : signature.shape) {
+    if (dim >= 0) continue;
+    if (static_cast<uint64_t>(-(dim + 1)) >= named) {
+      words.refuse("dim " + number(dim), "one of the artifact's " + std::to_string(named));
+    }
+    dim = kUnknown;
+    known = false;
+  }
+  if (known) signature.bytes();  // refuses what is no shape
   return signature;
 }
 
-std::vector<Signature> read_signatures(Words& words) {
+std::vector<Signature> read_signatures(Words& words, size_t named) {
   std::vector<Signature> signatures(words.count(kSignatureWords));
-  for (Signature& signature : signatures) signature = read_signature(words);
+  for (Signature& signature : signatures) signature = read_signature(words, named);
   return signatures;
+}
+
+std::vector<Symbol> read_symbols(Words& words) {
+  std::vector<Symbol> symbols(words.count(7));
+  std::set<std::string> names;
+  for (Symbol& symbol : symbols) {
+    symbol.name = words.text();
+    if (!names.insert(symbol.name).second) words.refuse("a second dim '" + symbol.name + "'", "one");
+    symbol.least = words.next();
+    symbol.most = words.next();
+    symbol.input = words.below(std::numeric_limits<size_t>::max(), "input");
+    symbol.axis = words.below(std::numeric_limits<size_t>::max(), "axis");
+    symbol.factor = words.next();
+    symbol.number = words.next();
+    if (symbol.factor < 1 || symbol.factor > kMostSize || symbol.number < -kMostSize ||
+        symbol.number > kMostSize) {
+      words.refuse("a dim of " + number(symbol.factor) + " times a size and " +
+                       number(symbol.number),
+                   "numbers up to 2**60, the first from 1 on");
+    }
+  }
+  return symbols;
+}
+
+void check_symbols(const Words& words, const Artifact& artifact) {
+  for (const Symbol& symbol : artifact.symbols) {
+    if (symbol.input < artifact.inputs.size()) {
+      const std::vector<int64_t>& shape = artifact.inputs[symbol.input].shape;
+      if (symbol.axis < shape.size() && shape[symbol.axis] == kUnknown) continue;
+    }
+    words.refuse("a dim '" + symbol.name + "' that no input has", "a dim of an input");
+  }
 }
 
 // The part that the next word numbers, one of a folder such as "objects/".
@@ -85,13 +131,17 @@ void read_kernels(Words& words, const std::vector<Part>& parts, Variant& variant
   }
 }
 
-void read_steps(Words& words, Variant& variant, StepReader of_prologue, StepReader of_main) {
+// Returns the words of main.
+Part read_steps(Words& words, Variant& variant, StepReader of_prologue, StepReader of_main) {
+  variant.prologue_words = words.block_ahead();
   const size_t prologue = words.begin_block();
   variant.prologue.steps = of_prologue.prologue();
   words.end_block(prologue);
+  const Part of_all = words.block_ahead();
   const size_t main = words.begin_block();
   variant.schedule.main = of_main.main();
   words.end_block(main);
+  return of_all;
 }
 
 void require_part(const Words& words, const char* what, int64_t part, size_t all) {
@@ -121,7 +171,31 @@ void read_facts(Words& words, Variant& variant) {
   }
 }
 
-void read_schedule(const Part& part, const std::vector<Part>& parts, Variant& variant) {
+// What makes the main steps for sizes of what `main`, their words, is for all.
+void read_sizes(Words& words, const Artifact& artifact, const Part& main, Variant& variant) {
+  const size_t conditions = words.count();
+  for (size_t i = 0; i < conditions; ++i) {
+    variant.conditions += (i == 0 ? "" : ", ") + words.text();
+  }
+  SizeRows rows;
+  rows.instructions = words.list();
+  rows.guards = words.list();
+  rows.buffers = words.list();
+  rows.patches = words.list();
+  rows.results = words.list();
+  rows.words.resize(main.size / sizeof(int64_t));
+  if (main.size > 0) std::memcpy(rows.words.data(), main.data, main.size);
+  size_t dims = 1;  // the arena
+  for (const Signature& s : artifact.inputs) dims += s.shape.size();
+  for (const Signature& s : artifact.outputs) dims += s.shape.size();
+  if (rows.results.size() != dims) {
+    words.refuse(std::to_string(rows.results.size()) + " results", std::to_string(dims));
+  }
+  variant.sizes.emplace(artifact.symbols.size(), rows);
+}
+
+void read_schedule(const Part& part, const std::vector<Part>& parts, const Artifact& artifact,
+                   Variant& variant) {
   Words words(part);
   variant.schedule.arena_bytes = words.next();
   variant.prologue.packed_bytes = words.next();
@@ -133,11 +207,14 @@ void read_schedule(const Part& part, const std::vector<Part>& parts, Variant& va
   variant.prologue.constants.assign(all.begin(), all.begin() + constants);
   read_kernels(words, parts, variant);
   require_part(words, "kernels", kernels, variant.kernels.size());
-  read_steps(words, variant, StepReader(words, static_cast<size_t>(kernels)),
-             StepReader(words, variant.kernels.size()));
+  variant.prologue_kernels = static_cast<size_t>(kernels);
+  const Part main = read_steps(words, variant, StepReader(words, static_cast<size_t>(kernels)),
+                               StepReader(words, variant.kernels.size()));
   read_facts(words, variant);
+  if (!artifact.symbols.empty()) read_sizes(words, artifact, main, variant);
   words.end();
   check_prologue(variant.prologue, Kernels::kNumbers);
+  if (!artifact.symbols.empty()) return;  // the steps are checked for the sizes of each call
   check_schedule(variant.schedule, variant.prologue, Kernels::kNumbers);
 }
 
@@ -208,7 +285,8 @@ std::vector<DeviceKernel> read_device_kernels(Words& words, const std::vector<Pa
 
 // A program for a device: steps on numbered memories, and code that its driver takes. Launches have
 // their groups in place of range, grain and scratch.
-void read_program(const Part& part, const std::vector<Part>& parts, Variant& variant) {
+void read_program(const Part& part, const std::vector<Part>& parts, const Artifact&,
+                  Variant& variant) {
   Words words(part);
   read_constants(words, parts, variant);
   const std::vector<int64_t> sizes = read_memories(words, variant);
@@ -249,12 +327,16 @@ Artifact read_artifact(const void* data, size_t size) {
   Words words(parts[0]);
   Artifact artifact;
   artifact.target = words.text();
-  Variant common;
-  common.prologue.params = read_signatures(words);
-  common.schedule.inputs = read_signatures(words);
-  common.schedule.outputs = read_signatures(words);
-  check_names(words, common.prologue.params, common.schedule.inputs);
-  for (const Signature& param : common.prologue.params) {
+  artifact.symbols = read_symbols(words);
+  size_t named = artifact.symbols.size() + words.count();
+  for (size_t i = artifact.symbols.size(); i < named; ++i) words.text();
+  if (artifact.symbols.empty()) named = 0;
+  artifact.params = read_signatures(words, 0);
+  artifact.inputs = read_signatures(words, named);
+  artifact.outputs = read_signatures(words, named);
+  check_names(words, artifact.params, artifact.inputs);
+  check_symbols(words, artifact);
+  for (const Signature& param : artifact.params) {
     artifact.values.emplace_back();
     if (words.below(2, "flag") == 0) continue;
     artifact.values.back() = read_part(words, parts, "params/");
@@ -265,21 +347,25 @@ Artifact read_artifact(const void* data, size_t size) {
     words.refuse(std::to_string(variants) + " variants", "1.." + std::to_string(kMaxVariants));
   }
   for (size_t i = 0; i < variants; ++i) {
-    Variant& variant = artifact.variants.emplace_back(common);
+    Variant& variant = artifact.variants.emplace_back();
+    variant.prologue.params = artifact.params;
+    variant.schedule.inputs = artifact.inputs;
+    variant.schedule.outputs = artifact.outputs;
     variant.features = words.text();
     variant.machine = words.text();
     variant.required.resize(words.count());
     for (std::string& feature : variant.required) feature = words.text();
     const Part& part = read_part(words, parts, "variants/");
-    (artifact.target == "cpu" ? read_schedule : read_program)(part, parts, variant);
+    (artifact.target == "cpu" ? read_schedule : read_program)(part, parts, artifact, variant);
   }
   words.end();
   return artifact;
 }
 
-size_t fitting_variant(const Artifact& artifact) {
+std::vector<size_t> fitting_variants(const Artifact& artifact) {
   const std::string machine = machine_name(host_machine());
   const std::vector<std::string> has = cpu_features();
+  std::vector<size_t> found;
   std::string lacks;
   for (size_t i = 0; i < artifact.variants.size(); ++i) {
     const Variant& variant = artifact.variants[i];
@@ -288,39 +374,12 @@ size_t fitting_variant(const Artifact& artifact) {
       if (variant.machine != machine) break;
       if (std::find(has.begin(), has.end(), feature) == has.end()) missing += " " + feature;
     }
-    if (missing.empty()) return i;
+    if (missing.empty()) found.push_back(i);
     lacks += (i == 0 ? "" : ", ") + variant.features + " (needs" + missing + ")";
   }
+  if (!found.empty()) return found;
   throw Error("artifact", "code for " + lacks, "code for this machine, " + machine,
               "compile the artifact for this machine's CPU too");
-}
-
-Loaded load_artifact(Artifact artifact, std::shared_ptr<void> owner) {
-  if (artifact.target != "cpu") {
-    throw Error("artifact", "code for the target '" + artifact.target + "'", "'cpu'");
-  }
-  Variant variant = std::move(artifact.variants[fitting_variant(artifact)]);
-  std::vector<std::shared_ptr<const ElfObject>> objects;
-  for (const Part& part : variant.objects) objects.push_back(ElfObject::load(part.data, part.size));
-  std::vector<uintptr_t> addresses;
-  for (const KernelSymbol& kernel : variant.kernels) {
-    addresses.push_back(
-        reinterpret_cast<uintptr_t>(objects[kernel.object]->symbol(kernel.symbol)));
-  }
-  for (PrologueStep& item : variant.prologue.steps) resolve(item.step, addresses);
-  resolve(variant.schedule.main, addresses);
-  for (Constant& constant : variant.prologue.constants) constant.owner = owner;
-  for (Constant& constant : variant.schedule.constants) constant.owner = owner;
-  variant.prologue.objects = variant.schedule.objects = std::move(objects);
-  Loaded loaded;
-  loaded.sites = std::move(variant.sites);
-  loaded.weights = std::make_shared<Weights>(std::move(variant.prologue));
-  loaded.program = std::make_unique<Program>(loaded.weights, std::move(variant.schedule));
-  for (size_t i = 0; i < artifact.values.size(); ++i) {
-    const Part& value = artifact.values[i];
-    if (value.data != nullptr) loaded.weights->set_param(i, value.data, owner);
-  }
-  return loaded;
 }
 
 }  // namespace rlx

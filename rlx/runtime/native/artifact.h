@@ -3,14 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "container.h"
-#include "program.h"
 #include "schedule.h"
-#include "weights.h"
+#include "size_program.h"
 
 namespace rlx {
 
@@ -26,8 +25,17 @@ struct Site {
   int64_t line = 0;
 };
 
+// A size that a call brings: by an axis of an input, which is `factor` times the size and `number`.
+struct Symbol {
+  std::string name;
+  int64_t least = 0, most = -1;  // -1: no limit
+  size_t input = 0, axis = 0;
+  int64_t factor = 1, number = 0;
+};
+
 // A schedule and its kernels, for machines that have certain features. Until it is loaded, its
-// launches name kernels by number and there are no objects.
+// launches name kernels by number and there are no objects. With symbols the schedule's main steps
+// and arena are those that `sizes` gives for the sizes of a call, and what it has is one to read.
 struct Variant {
   std::string features, machine;
   std::vector<std::string> required;
@@ -35,11 +43,17 @@ struct Variant {
   std::vector<KernelSymbol> kernels;
   std::vector<Site> sites;
   Prologue prologue;
+  Part prologue_words;
+  size_t prologue_kernels = 0;  // the first so many
   Schedule schedule;
+  std::optional<SizeProgram> sizes;
+  std::string conditions;  // the guards of `sizes`, for people
 };
 
 struct Artifact {
   std::string target;
+  std::vector<Symbol> symbols;
+  std::vector<Signature> params, inputs, outputs;  // a dim that is no number is kUnknown
   std::vector<Part> values;  // of the params, in order; without data: the artifact carries none
   std::vector<Variant> variants;  // the best first
 };
@@ -49,16 +63,8 @@ struct Artifact {
 // objects is code, and is trusted as far as its file is.
 Artifact read_artifact(const void* data, size_t size);
 
-// The number of the first variant that runs on this machine. Throws Error: what they all lack.
-size_t fitting_variant(const Artifact& artifact);
-
-// A program with weights of its own, on the values that the artifact carries. `owner` keeps the
-// artifact's bytes alive.
-struct Loaded {
-  std::shared_ptr<Weights> weights;
-  std::unique_ptr<Program> program;
-  std::vector<Site> sites;
-};
-Loaded load_artifact(Artifact artifact, std::shared_ptr<void> owner);
+// The numbers of the variants that run on this machine, in order. Throws Error where there is none:
+// what they all lack.
+std::vector<size_t> fitting_variants(const Artifact& artifact);
 
 }  // namespace rlx

@@ -177,12 +177,11 @@ nb::tuple symbol_names(const ObjectHandle& self) {
   return nb::tuple(names);
 }
 
-// Rows of so many words each, in memory of Python's.
-std::vector<int64_t> words_of(const char* name, nb::handle data, size_t row) {
+// Words in memory of Python's.
+std::vector<int64_t> words_of(const char* name, nb::handle data) {
   const HeldBytes bytes(data);
-  if (bytes.size() % (row * sizeof(int64_t)) != 0) {
-    throw Error(name, std::to_string(bytes.size()) + " bytes",
-                "rows of " + std::to_string(row) + " words");
+  if (bytes.size() % sizeof(int64_t) != 0) {
+    throw Error(name, std::to_string(bytes.size()) + " bytes", "whole words of 8");
   }
   std::vector<int64_t> words(bytes.size() / sizeof(int64_t));
   if (!words.empty()) std::memcpy(words.data(), bytes.data(), bytes.size());
@@ -192,31 +191,10 @@ std::vector<int64_t> words_of(const char* name, nb::handle data, size_t row) {
 void init_size_program(SizeProgram* self, size_t sizes, nb::handle instructions, nb::handle guards,
                        nb::handle buffers, nb::handle words, nb::handle patches,
                        nb::handle results) {
-  const auto index = [](int64_t number) { return static_cast<size_t>(number); };
-  std::vector<SizeInstruction> line;
-  const std::vector<int64_t> lines = words_of("instructions", instructions, 3);
-  for (size_t i = 0; i < lines.size(); i += 3) {
-    line.push_back({static_cast<SizeOp>(lines[i]), lines[i + 1], lines[i + 2]});
-  }
-  std::vector<SizeGuard> conditions;
-  const std::vector<int64_t> rows = words_of("guards", guards, 3);
-  for (size_t i = 0; i < rows.size(); i += 3) {
-    conditions.push_back({index(rows[i]), static_cast<Relation>(rows[i + 1]), rows[i + 2]});
-  }
-  std::vector<BufferLife> lives;
-  const std::vector<int64_t> life = words_of("buffers", buffers, 3);
-  for (size_t i = 0; i < life.size(); i += 3) {
-    lives.push_back({index(life[i]), life[i + 1], life[i + 2]});
-  }
-  std::vector<Patch> places;
-  const std::vector<int64_t> place = words_of("patches", patches, 2);
-  for (size_t i = 0; i < place.size(); i += 2) {
-    places.push_back({index(place[i]), index(place[i + 1])});
-  }
-  std::vector<size_t> asked;
-  for (int64_t result : words_of("results", results, 1)) asked.push_back(index(result));
-  new (self) SizeProgram(sizes, std::move(line), std::move(conditions), std::move(lives),
-                         words_of("words", words, 1), std::move(places), std::move(asked));
+  SizeRows rows{words_of("instructions", instructions), words_of("guards", guards),
+                words_of("buffers", buffers),           words_of("words", words),
+                words_of("patches", patches),           words_of("results", results)};
+  new (self) SizeProgram(sizes, std::move(rows));
 }
 
 nb::object bind_sizes(const SizeProgram& self, const std::vector<int64_t>& sizes) {

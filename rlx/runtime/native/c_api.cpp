@@ -1,4 +1,5 @@
 // The C interface: rlx.h.
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <iterator>
@@ -12,16 +13,21 @@
 #include "error.h"
 #include "file.h"
 #include "memory.h"
+#include "model.h"
 #include "pool.h"
 #include "rlx.h"
 
 struct rlx_model {
-  explicit rlx_model(rlx::Loaded loaded) : loaded(std::move(loaded)) {}
+  bool is_bound() const { return sized.program != nullptr; }
+  const std::vector<rlx::Signature>& inputs() const {
+    return is_bound() ? sized.program->schedule().inputs : model->inputs();
+  }
+  const std::vector<rlx::Signature>& outputs() const {
+    return is_bound() ? sized.program->schedule().outputs : model->outputs();
+  }
 
-  const std::vector<rlx::Signature>& params() const { return loaded.weights->prologue().params; }
-  const rlx::Schedule& schedule() const { return loaded.program->schedule(); }
-
-  rlx::Loaded loaded;
+  std::shared_ptr<rlx::Model> model;  // that of the models bound to sizes, too
+  rlx::SizedProgram sized;            // without a program until the sizes are known
 };
 
 static_assert(RLX_F32 == static_cast<int>(rlx::DType::kF32) &&
@@ -78,21 +84,36 @@ std::shared_ptr<rlx::AlignedBuffer> copy_of(const void* data, size_t bytes) {
 }
 
 rlx_model* load(const void* data, size_t size, std::shared_ptr<void> owner) {
-  return new rlx_model(rlx::load_artifact(rlx::read_artifact(data, size), std::move(owner)));
+  auto model = std::make_shared<rlx::Model>(rlx::read_artifact(data, size), std::move(owner));
+  rlx::SizedProgram sized;
+  if (model->symbols().empty()) {
+    rlx::Shapes shapes;
+    for (const Signature& input : model->inputs()) shapes.push_back(input.shape);
+    sized = model->bind(shapes);
+  }
+  return new rlx_model{std::move(model), std::move(sized)};
+}
+
+void require_index(const char* what, size_t index, size_t count) {
+  if (index < count) return;
+  throw Error(std::string(what) + " " + std::to_string(index), "no such index",
+              "one below " + std::to_string(count));
+}
+
+bool is_known(const Signature& signature) {
+  return std::find(signature.shape.begin(), signature.shape.end(), rlx::kUnknown) ==
+         signature.shape.end();
 }
 
 rlx_status describe(const std::vector<Signature>& signatures, const char* what, size_t index,
                     rlx_tensor* tensor) noexcept {
   return guarded([&] {
     require_pointer(tensor, "tensor");
-    if (index >= signatures.size()) {
-      throw Error(std::string(what) + " " + std::to_string(index), "no such index",
-                  "one below " + std::to_string(signatures.size()));
-    }
+    require_index(what, index, signatures.size());
     const Signature& signature = signatures[index];
     *tensor = {signature.name.c_str(), static_cast<rlx_dtype>(signature.dtype),
                signature.shape.size(), signature.shape.data(),
-               static_cast<size_t>(signature.bytes())};
+               is_known(signature) ? static_cast<size_t>(signature.bytes()) : 0};
   });
 }
 
@@ -129,8 +150,8 @@ bool overlap(const rlx_buffer& a, const rlx_buffer& b) {
 }
 
 void check_apart(const rlx_model& model, const rlx_buffer* inputs, const rlx_buffer* outputs) {
-  const std::vector<Signature>& in = model.schedule().inputs;
-  const std::vector<Signature>& out = model.schedule().outputs;
+  const std::vector<Signature>& in = model.inputs();
+  const std::vector<Signature>& out = model.outputs();
   for (size_t o = 0; o < out.size(); ++o) {
     const auto check = [&](const Signature& other, const char* what, const rlx_buffer& buffer) {
       if (!overlap(outputs[o], buffer)) return;
@@ -147,8 +168,8 @@ void check_apart(const rlx_model& model, const rlx_buffer* inputs, const rlx_buf
 [[noreturn]] void throw_fault(const rlx_model& model, const rlx::Fault& fault) {
   // A kernel with several messages has as many sites in a row; its codes count from 1.
   const auto site = static_cast<uint64_t>(fault.site) + static_cast<uint64_t>(fault.code) - 1;
-  if (site >= model.loaded.sites.size()) throw fault;
-  const rlx::Site& known = model.loaded.sites[site];
+  if (site >= model.sized.sites->size()) throw fault;
+  const rlx::Site& known = (*model.sized.sites)[site];
   throw rlx::Fault(fault.code, fault.site,
                    known.file + ":" + std::to_string(known.line) + ": " + known.message);
 }
@@ -165,7 +186,7 @@ rlx_status rlx_load(const char* path, rlx_model** model) {
     try {
       *model = load(file->data(), file->size(), file);
       const rlx::Constant mapped{file->data(), static_cast<int64_t>(file->size()), file};
-      (*model)->loaded.weights->release_when_packed(mapped);
+      (*model)->model->release_when_packed(mapped);
     } catch (const Error& error) {
       throw Error("'" + std::string(path) + "': " + error.where, error.found, error.expected,
                   error.hint);
@@ -184,27 +205,57 @@ rlx_status rlx_load_memory(const void* data, size_t bytes, rlx_model** model) {
 
 void rlx_free(rlx_model* model) { delete model; }
 
-size_t rlx_num_inputs(const rlx_model* model) { return model->schedule().inputs.size(); }
-size_t rlx_num_outputs(const rlx_model* model) { return model->schedule().outputs.size(); }
-size_t rlx_num_params(const rlx_model* model) { return model->params().size(); }
+size_t rlx_num_inputs(const rlx_model* model) { return model->inputs().size(); }
+size_t rlx_num_outputs(const rlx_model* model) { return model->outputs().size(); }
+size_t rlx_num_params(const rlx_model* model) { return model->model->params().size(); }
 
 rlx_status rlx_input(const rlx_model* model, size_t index, rlx_tensor* tensor) {
-  return describe(model->schedule().inputs, "input", index, tensor);
+  return describe(model->inputs(), "input", index, tensor);
 }
 
 rlx_status rlx_output(const rlx_model* model, size_t index, rlx_tensor* tensor) {
-  return describe(model->schedule().outputs, "output", index, tensor);
+  return describe(model->outputs(), "output", index, tensor);
 }
 
 rlx_status rlx_param(const rlx_model* model, size_t index, rlx_tensor* tensor) {
-  return describe(model->params(), "param", index, tensor);
+  return describe(model->model->params(), "param", index, tensor);
+}
+
+size_t rlx_num_dims(const rlx_model* model) { return model->model->symbols().size(); }
+
+rlx_status rlx_get_dim(const rlx_model* model, size_t index, rlx_dim* dim) {
+  return guarded([&] {
+    require_pointer(dim, "dim");
+    const std::vector<rlx::Symbol>& symbols = model->model->symbols();
+    require_index("dim", index, symbols.size());
+    *dim = {symbols[index].name.c_str(), symbols[index].least, symbols[index].most};
+  });
+}
+
+rlx_status rlx_bind(const rlx_model* model, const int64_t* const* shapes, rlx_model** bound) {
+  return guarded([&] {
+    require_pointer(model, "model");
+    require_pointer(bound, "bound");
+    rlx::Shapes given;
+    const std::vector<Signature>& inputs = model->model->inputs();
+    if (!inputs.empty()) require_pointer(shapes, "shapes");
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const size_t rank = inputs[i].shape.size();
+      if (rank > 0) require_pointer(shapes[i], "shape");
+      given.emplace_back(shapes[i], shapes[i] + rank);
+    }
+    auto made = std::make_unique<rlx_model>();
+    made->model = model->model;
+    made->sized = model->model->bind(given);
+    *bound = made.release();
+  });
 }
 
 rlx_status rlx_set_param(rlx_model* model, const char* name, const void* data, size_t bytes) {
   return guarded([&] {
     require_pointer(model, "model");
     require_pointer(name, "name");
-    const std::vector<Signature>& params = model->params();
+    const std::vector<Signature>& params = model->model->params();
     size_t index = 0;
     while (index < params.size() && params[index].name != name) ++index;
     if (index == params.size()) {
@@ -212,19 +263,22 @@ rlx_status rlx_set_param(rlx_model* model, const char* name, const void* data, s
     }
     check_bytes(params[index], "param", data, bytes);
     auto copy = copy_of(data, bytes);
-    model->loaded.weights->set_param(index, copy->data(), copy);
+    model->model->set_param(index, copy->data(), copy);
   });
 }
 
 rlx_status rlx_run(rlx_model* model, const rlx_buffer* inputs, const rlx_buffer* outputs) {
   return guarded([&] {
     require_pointer(model, "model");
+    if (!model->is_bound()) {
+      throw Error("model", "dims without sizes", "a model that rlx_bind gave for the sizes");
+    }
     std::vector<void*> in, out;
-    take(inputs, model->schedule().inputs, "input", in);
-    take(outputs, model->schedule().outputs, "output", out);
+    take(inputs, model->inputs(), "input", in);
+    take(outputs, model->outputs(), "output", out);
     check_apart(*model, inputs, outputs);
     try {
-      model->loaded.program->run(in.data(), out.data());
+      model->sized.program->run(in.data(), out.data());
     } catch (const rlx::Fault& fault) {
       throw_fault(*model, fault);
     }

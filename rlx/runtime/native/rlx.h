@@ -56,8 +56,8 @@ typedef struct rlx_tensor {
   const char *name;
   rlx_dtype dtype;
   size_t rank;
-  const int64_t *shape;
-  size_t bytes; /* of all elements, in row-major order without gaps */
+  const int64_t *shape; /* -1 for a dim that has no size yet: rlx_bind gives it one */
+  size_t bytes; /* of all elements, in row-major order without gaps; 0 if a dim has no size yet */
 } rlx_tensor;
 
 typedef struct rlx_model rlx_model;
@@ -81,6 +81,24 @@ RLX_API size_t rlx_num_params(const rlx_model *model);
 RLX_API rlx_status rlx_input(const rlx_model *model, size_t index, rlx_tensor *tensor);
 RLX_API rlx_status rlx_output(const rlx_model *model, size_t index, rlx_tensor *tensor);
 RLX_API rlx_status rlx_param(const rlx_model *model, size_t index, rlx_tensor *tensor);
+
+/* A dim that has no size until a call brings one. */
+typedef struct rlx_dim {
+  const char *name;
+  int64_t least, most; /* the sizes that it may have; most is -1 where there is no limit */
+} rlx_dim;
+
+/* The dims of an artifact for many sizes; none of one for one size. */
+RLX_API size_t rlx_num_dims(const rlx_model *model);
+RLX_API rlx_status rlx_get_dim(const rlx_model *model, size_t index, rlx_dim *dim);
+
+/* Makes a model for inputs of given sizes: shapes[i] has as many dims as rlx_input of i has. Of
+ * *bound, which is the caller's and ends with rlx_free, rlx_output gives the shapes of the outputs,
+ * and rlx_run takes inputs of these shapes. It shares code and params with `model`, so that a param
+ * that is set for one is set for both, and either may end first; it costs little, and is best kept
+ * for as long as the sizes stay. RLX_REFUSED for sizes that the artifact is not for. */
+RLX_API rlx_status rlx_bind(const rlx_model *model, const int64_t *const *shapes,
+                            rlx_model **bound);
 
 /* Sets a param to the `bytes` bytes at `data`, which are copied. Every param that the artifact does
  * not carry must be set before the first run. */

@@ -24,6 +24,9 @@ size_t dtype_alignment(DType dtype);
 // Throws Error naming `where` for an unknown name.
 DType parse_dtype(const std::string& where, const std::string& name);
 
+// A dim that has no size before a call brings one.
+inline constexpr int64_t kUnknown = -1;
+
 // What a caller must pass for a param, an input or an output.
 struct Signature {
   std::string name;

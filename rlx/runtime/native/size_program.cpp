@@ -27,10 +27,11 @@ void require_index(const char* what, size_t index, size_t limit) {
 
 int64_t floor_divide(int64_t a, int64_t b) {
   if (b == 0) refuse("a dim", "divided by 0", "another divisor");
-  if (b == -1) return -a;
   const int64_t quotient = a / b;
   return quotient - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
 }
+
+bool is_beyond(int64_t number) { return number > kMost || number < -kMost; }
 
 int64_t apply(SizeOp op, int64_t a, int64_t b) {
   int64_t found = 0;
@@ -43,13 +44,15 @@ int64_t apply(SizeOp op, int64_t a, int64_t b) {
       beyond = __builtin_mul_overflow(a, b, &found);
       break;
     case SizeOp::kFloorDivide:
-      return floor_divide(a, b);
+      if (b != -1) return floor_divide(a, b);
+      beyond = __builtin_sub_overflow(int64_t{0}, a, &found);
+      break;
     case SizeOp::kMinimum:
       return std::min(a, b);
     default:
       return std::max(a, b);
   }
-  if (beyond || found > kMost || found < -kMost) {
+  if (beyond || is_beyond(found)) {
     refuse("a number", "beyond 2**60", "less: the sizes are too large");
   }
   return found;
@@ -107,6 +110,14 @@ class Row {
   std::vector<size_t> row_;
 };
 
+template <size_t kRow, typename Take>
+void each_row(const char* what, const std::vector<int64_t>& words, Take take) {
+  if (words.size() % kRow != 0) {
+    refuse(what, std::to_string(words.size()) + " words", "rows of " + std::to_string(kRow));
+  }
+  for (size_t at = 0; at < words.size(); at += kRow) take(words.data() + at);
+}
+
 template <typename Less>
 std::vector<size_t> sorted(size_t count, Less less) {
   std::vector<size_t> order(count);
@@ -160,17 +171,26 @@ int64_t plan_arena(const std::vector<BufferLife>& buffers, const std::vector<int
   return aligned(total);
 }
 
-SizeProgram::SizeProgram(size_t sizes, std::vector<SizeInstruction> instructions,
-                         std::vector<SizeGuard> guards, std::vector<BufferLife> buffers,
-                         std::vector<int64_t> words, std::vector<Patch> patches,
-                         std::vector<size_t> results)
-    : sizes_(sizes),
-      instructions_(std::move(instructions)),
-      guards_(std::move(guards)),
-      buffers_(std::move(buffers)),
-      words_(std::move(words)),
-      patches_(std::move(patches)),
-      results_(std::move(results)) {
+SizeProgram::SizeProgram(size_t sizes, SizeRows rows) : sizes_(sizes), words_(std::move(rows.words)) {
+  each_row<3>("instructions", rows.instructions, [&](const int64_t* row) {
+    instructions_.push_back({static_cast<SizeOp>(row[0]), row[1], row[2]});
+  });
+  each_row<3>("guards", rows.guards, [&](const int64_t* row) {
+    guards_.push_back({static_cast<size_t>(row[0]), static_cast<Relation>(row[1]), row[2]});
+  });
+  each_row<3>("buffers", rows.buffers, [&](const int64_t* row) {
+    buffers_.push_back({static_cast<size_t>(row[0]), row[1], row[2]});
+  });
+  each_row<2>("patches", rows.patches, [&](const int64_t* row) {
+    patches_.push_back({static_cast<size_t>(row[0]), static_cast<size_t>(row[1])});
+  });
+  for (int64_t result : rows.results) results_.push_back(static_cast<size_t>(result));
+  for (const SizeGuard& guard : guards_) planned_ = std::max(planned_, guard.value + 1);
+  for (const BufferLife& buffer : buffers_) planned_ = std::max(planned_, buffer.bytes + 1);
+  check();
+}
+
+void SizeProgram::check() const {
   const size_t count = instructions_.size(), known = sizes_ + buffers_.size() + 1;
   for (size_t i = 0; i < count; ++i) {
     const SizeInstruction& made = instructions_[i];
@@ -184,11 +204,9 @@ SizeProgram::SizeProgram(size_t sizes, std::vector<SizeInstruction> instructions
   }
   for (const SizeGuard& guard : guards_) {
     require_index("a guard", guard.value, count);
-    planned_ = std::max(planned_, guard.value + 1);
   }
   for (const BufferLife& buffer : buffers_) {
     require_index("a buffer", buffer.bytes, count);
-    planned_ = std::max(planned_, buffer.bytes + 1);
   }
   for (size_t i = 0; i < planned_; ++i) {  // what decides the plan does not follow from it
     const SizeInstruction& made = instructions_[i];
@@ -214,10 +232,12 @@ std::optional<BoundWords> SizeProgram::bind(const std::vector<int64_t>& sizes) c
   }
   run(values, known, planned_);
   std::vector<int64_t> bytes, offsets;
+  int64_t all = 0;
   for (const BufferLife& buffer : buffers_) {
     const int64_t found = values[buffer.bytes];
     if (found < 0) refuse("a buffer", std::to_string(found) + " bytes", "0 or more");
     bytes.push_back(found);
+    all = apply(SizeOp::kAdd, all, found);  // so that no sum of them is beyond 64 bits
   }
   const int64_t total = plan_arena(buffers_, bytes, offsets);
   known.insert(known.end(), offsets.begin(), offsets.end());

@@ -36,6 +36,12 @@ struct Patch {
   size_t word = 0, value = 0;
 };
 
+// A program as rlx/schedule/sizes.py writes it: rows of words, of so many each as a row's struct has
+// members.
+struct SizeRows {
+  std::vector<int64_t> instructions, guards, buffers, words, patches, results;
+};
+
 struct BoundWords {
   std::vector<int64_t> words;
   std::vector<int64_t> results;
@@ -44,17 +50,15 @@ struct BoundWords {
 // The sizes of calls come first, then the offsets of the buffers, and last the size of the arena.
 class SizeProgram {
  public:
-  // Throws Error unless every index is one of what comes before it.
-  SizeProgram(size_t sizes, std::vector<SizeInstruction> instructions,
-              std::vector<SizeGuard> guards, std::vector<BufferLife> buffers,
-              std::vector<int64_t> words, std::vector<Patch> patches,
-              std::vector<size_t> results);
+  // Throws Error unless every index is one of what comes before it, and rows are whole.
+  SizeProgram(size_t sizes, SizeRows rows);
 
   // Nothing where the sizes do not meet the guards; throws Error for another number of sizes, and
   // where a number does not fit 64 bits or is divided by 0.
   std::optional<BoundWords> bind(const std::vector<int64_t>& sizes) const;
 
  private:
+  void check() const;
   // Carries out the instructions up to `end` that `values` has not.
   void run(std::vector<int64_t>& values, const std::vector<int64_t>& sizes, size_t end) const;
 

@@ -41,7 +41,7 @@ bool is_utf8(const std::string& text) {
 }  // namespace
 
 Words::Words(const Part& part)
-    : where_("part '" + part.name + "'"), data_(part.data), size_(part.size / kWord) {
+    : name_(part.name), where_("part '" + part.name + "'"), data_(part.data), size_(part.size / kWord) {
   if (part.size % kWord != 0) refuse(std::to_string(part.size) + " bytes", "whole words of 8");
 }
 
@@ -91,6 +91,13 @@ std::vector<int64_t> Words::list() {
 size_t Words::begin_block() {
   const size_t size = count();
   return at_ + size;
+}
+
+Part Words::block_ahead() {
+  const size_t start = at_, size = count();
+  Part block{name_, data_ + kWord * at_, kWord * size};
+  at_ = start;
+  return block;
 }
 
 void Words::end_block(size_t end) const {

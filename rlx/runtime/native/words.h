@@ -29,13 +29,15 @@ class Words {
   std::vector<int64_t> list();
   // A number of words that belong together; `end_block` takes what this returns, where they end.
   size_t begin_block();
+  // The words of the block that comes next, which stays unread.
+  Part block_ahead();
   void end_block(size_t end) const;
   void end() const;
 
  private:
   size_t left() const { return size_ - at_; }
 
-  std::string where_;
+  std::string name_, where_;
   const std::byte* data_;
   size_t size_, at_ = 0;  // words
 };

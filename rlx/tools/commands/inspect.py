@@ -1,4 +1,4 @@
-"""``rlx inspect FILE``: what a file of weights holds."""
+"""``rlx inspect FILE``: what a file of weights, or an artifact, holds."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.frontends.gguf import GGUF, read
+from rlx.tools.artifact_page import is_artifact, lines_of
 
 __all__ = ["add_arguments", "run"]
 
@@ -18,13 +19,19 @@ _SHOWN = 60
 
 def add_arguments(p: argparse.ArgumentParser) -> None:
     """The file."""
-    p.add_argument("file", help="a GGUF file; of a split model the first part")
+    p.add_argument("file", help="an artifact, or a GGUF file; of a split model the first part")
     p.add_argument("--metadata", action="store_true", help="the metadata alone")
     p.add_argument("--tensors", action="store_true", help="the tensors alone")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the metadata, the tensors, and what they take by scheme."""
+    """Print of an artifact the signature and the variants, of weights the metadata, the tensors,
+    and what they take by scheme."""
+    if is_artifact(args.file):
+        from rlx.runtime.artifact import Artifact
+
+        print("\n".join(lines_of(args.file, Artifact.load(args.file))))
+        return 0
     file = read(args.file)
     print(f"{file.file}: GGUF {file.version}, {file.byteorder} endian, {len(file)} tensors")
     if args.metadata or not args.tensors:
