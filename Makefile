@@ -81,14 +81,14 @@ test-gpu: setup .venv/model.stamp
 	RLX_TEST_DEVICES="$(DEVICES)" RLX_TEST_CASES=covering $(BIN)/python -m pytest -q test/conformance
 
 # What docs/gpu_support.md says, found anew with what there is here (a quarter of an hour for each
-# software device).
+# software device), or for some ops: make conformance OPS="gather sort".
 TARGETS ?= $(shell $(BIN)/python -c "from rlx.targets import TARGETS as t; print(*[n for n in t if n != 'cpu'])")
 FOUND := build/conformance
 conformance: setup
 	mkdir -p $(FOUND)
 	for target in $(TARGETS); do \
 	  PYTHONPATH=test $(BIN)/python -m support.conformance $$target --cases covering \
-	    --out $(FOUND)/$$target.json || exit 1; \
+	    $(OPS:%=--op %) --out $(FOUND)/$$target.json || exit 1; \
 	done
 	$(BIN)/python tools/gpu_support.py $(TARGETS:%=$(FOUND)/%.json)
 	$(BIN)/python tools/make_docs.py

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,8 @@ EVIDENCE = {
 }
 """What is said of a target for ``evidence``."""
 
-SAID = {"agrees": "agree", "assembled": "only compiled", "refused": "refused"}
-"""The same of cases."""
+SAID = ("agree", "only compiled", "refused")
+"""What is said of an op with an element type."""
 
 _LACKED = re.compile(r"(?:kernel computes with )?(\w+)(?:, which \S+ lacks)?: (.*)")
 """A reason that is the want of an element type."""
@@ -64,9 +65,10 @@ def page(path: Path) -> str:
     """The page for the record in a file."""
     data = json.loads(path.read_text(encoding="utf-8"))
     targets: dict[str, Any] = data["targets"]
-    parts = [HEAD, "\n| target | | device | cases |\n|---|---|---|---|\n"]
+    parts = [HEAD, "\n| target | | device | ops with an element type |\n|---|---|---|---|\n"]
     for name, facts in targets.items():
-        cases = ", ".join(f"{n} {SAID[what]}" for what, n in facts["cases"].items())
+        counts = _counts(row.get(name, {}) for row in data["ops"].values())
+        cases = ", ".join(f"{counts[what]} {what}" for what in SAID if counts[what])
         parts.append(
             f"| `{name}` | {EVIDENCE[facts['evidence']]} | {facts['device']} | {cases} |\n"
         )
@@ -78,6 +80,17 @@ def page(path: Path) -> str:
         parts.append(f"\n## {module.rsplit('.', 1)[1]}\n\n| op | {head} |\n")
         parts.append("|---" * (1 + len(targets)) + "|\n" + rows)
     return "".join(parts)
+
+
+def _counts(ways: Iterable[Row]) -> Counter[str]:
+    """How many ops with an element type each of ``SAID`` holds for."""
+    found: Counter[str] = Counter()
+    for row in ways:
+        for key, dtypes in row.items():
+            agrees = "agree" if "ran" in key.split() else "only compiled"
+            said = "refused" if key.startswith("refused") else agrees
+            found[said] += len(dtypes.split(" "))
+    return found
 
 
 def _reasons(reasons: Sequence[str]) -> tuple[list[int], list[str]]:

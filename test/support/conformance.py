@@ -18,6 +18,7 @@ import json
 import os
 import sys
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -47,7 +48,7 @@ from support.tolerances import assert_close, tolerance_of
 
 __all__ = [
     "EXPECTED", "JUDGED", "SETS", "SLOW", "STANDS", "Facts", "Finding", "conforms", "facts",
-    "gpu_targets", "loses_products_with_zero", "need", "need_one_run", "runnable",
+    "gpu_targets", "lacking", "loses_products_with_zero", "need", "need_one_run", "runnable",
 ]  # fmt: skip
 
 EXPECTED, JUDGED = (
@@ -121,6 +122,11 @@ class Finding:
         """The finding of a case."""
         dtype = "" if case.dtype is None else case.dtype.name
         return Finding(case.op.name, dtype, case.number, verdict, text)
+
+    @property
+    def case(self) -> tuple[str, str, int]:
+        """Its op, element type and sample."""
+        return self.op, self.dtype, self.sample
 
     @property
     def good(self) -> bool:
@@ -230,11 +236,14 @@ def _turning(target: str) -> list[Case]:
             return takers.index(target), len(takers)
         return NEVER if target in turns else (0, len(turns) or 1)
 
-    return _chosen(turn)
+    return _chosen(turn, list(cases()))
 
 
 def _covering(target: str) -> list[Case]:
-    return _chosen(lambda op: (gpu_targets().index(target), 1))
+    takes = [c for c in cases() if not lacking(target, c)]
+    taken = {(c.op.name, c.dtype) for c in takes}
+    none = [c for c in cases() if (c.op.name, c.dtype) not in taken]
+    return _chosen(lambda op: (gpu_targets().index(target), 1), [*takes, *none])
 
 
 def _full(target: str) -> list[Case]:
@@ -245,16 +254,17 @@ NEVER = (-1, 0)
 """The turn of a target that takes the first case of an op alone."""
 
 
-def _chosen(turn_of: Callable[[str], tuple[int, int]]) -> list[Case]:
-    """The first case of every op, of the first ones of the others of its types those whose turn it
-    is, and of every sample the one whose turn it is. ``turn_of`` gives the turn of an op, and how
-    many there are."""
+def _chosen(turn_of: Callable[[str], tuple[int, int]], every: Sequence[Case]) -> list[Case]:
+    """Of ``every`` case the first one of each op, of the first ones of the others of its types
+    those whose turn it is, and of every sample the one whose turn it is. ``turn_of`` gives the turn
+    of an op, and how many there are. What is chosen of an op does not depend on the other ops."""
     samples: dict[tuple[str, int], list[Case]] = {}
-    for case in cases():
+    for case in every:
         samples.setdefault((case.op.name, case.number), []).append(case)
     found: list[Case] = []
     types: dict[str, set[str]] = {}
-    for n, ((op, _), group) in enumerate(samples.items()):
+    for (op, number), group in samples.items():
+        n = zlib.crc32(op.encode()) + number
         turn, turns = turn_of(op)
         for m, case in enumerate(group):
             seen = types.setdefault(op, set())
@@ -273,21 +283,35 @@ SETS: dict[str, Callable[[str], list[Case]]] = {
 """The sets of cases by name."""
 
 
+def lacking(target: str, case: Case) -> str:
+    """Why a target refuses a case for an element type of its operands or results; empty if it does
+    not."""
+    return _lacking(target)[str(case)]
+
+
+@cache
+def _lacking(target: str) -> dict[str, str]:
+    lacks = find_target(target).kernels.lacks
+    found: dict[str, str] = {}
+    for case in cases():
+        node = case.node()
+        parts = [v.dtype.part for v in (*node.present, *node.results) if v.dtype.part in lacks]
+        found[str(case)] = f"{parts[0]}: {lacks[parts[0]]}" if parts else ""
+    return found
+
+
 def conforms(target: str, chosen: Sequence[Case], *, wholly: bool = True) -> Iterator[Finding]:
     """Run cases on the device of a target, or compile them for it where it has none. If not
     ``wholly``, slow ones are compiled only, those of the ops that stand for the others run where
     there are such, and every case is judged for one of the target's names."""
     here = facts(target)
     slow = SLOW.get(target, ()) if here.evidence == "software" and not wholly else ()
-    lacks = find_target(target).kernels.lacks
     judge = JUDGES.get(target)
     names = judge.names if judge and not judge.missing() else (HERE.get(target, target),)
     fit: dict[bool, list[Case]] = {True: [], False: []}
     for case in chosen:
-        node = case.node()
-        lacking = [v.dtype.part for v in (*node.present, *node.results) if v.dtype.part in lacks]
-        if lacking:
-            yield Finding.of(case, "refused", f"{lacking[0]}: {lacks[lacking[0]]}")
+        if why := lacking(target, case):
+            yield Finding.of(case, "refused", why)
         else:
             stands = wholly or case.op.name in STANDS.get(target, (case.op.name,))
             fit[here.runs and stands and case.op.name not in slow].append(case)

@@ -18,7 +18,7 @@ from rlx.ops.nn.heads import check_floats
 from rlx.ops.nn.normalization import Exponentials
 from rlx.ops.pointwise.cast import in_double, widened
 from rlx.ops.reduction.reduce import AXES, Folding
-from rlx.types import FLOATS, TensorType, i64, u64
+from rlx.types import FLOATS, TensorType, i32, i64, u32, u64
 
 __all__ = ["LogSoftmax", "LogSumExp", "SoftmaxCrossEntropy"]
 
@@ -122,6 +122,7 @@ class SoftmaxCrossEntropy(Op, name="mir.softmax_cross_entropy"):
         sample("2x3xT", "2xi64", data={1: "index:3"}),
         sample("2x2x4xT", "2x2xi32", ignore_index=0, data={1: "index:4"}),
         sample("3xT", "u8", data={1: "index:3"}),
+        sample("2x3xT", "2xi32", ignore_index=2**31 + 1, data={1: "index:3"}),
         sample("0x3xT", "0xi64", data={1: "index:3"}),
     )
     bads = (
@@ -185,20 +186,24 @@ class SoftmaxCrossEntropy(Op, name="mir.softmax_cross_entropy"):
         return counted.where(loss, 0.0).cast(to=self.logits.dtype)
 
     def _counted(self) -> tuple[Value, Value]:
-        """Which labels count, and the labels with 0 for the others, as u64: a negative one is then
-        out of range, and does not count from the end."""
-        labels = self.labels.cast(to=u64 if self.labels.dtype is u64 else i64)
-        if labels.dtype is u64 and self.ignore_index < 0:
-            return labels.eq(labels), labels  # none can be the one that does not count
+        """Which labels count, and the labels with 0 for the others, without sign: a negative one
+        is then out of range, and does not count from the end. They have 32 bits where the labels
+        are no wider: some devices have no wider integers."""
+        given = self.labels.dtype
+        signed, unsigned = (i64, u64) if given.bits == 64 else (i32, u32)
+        labels = self.labels.cast(to=signed if given.kind == "int" else unsigned)
+        least, most = np.iinfo(labels.dtype.numpy).min, np.iinfo(labels.dtype.numpy).max
+        if not least <= self.ignore_index <= most:
+            return labels.eq(labels), labels.cast(to=unsigned)  # none can be the one left out
         counted = labels.ne(self.ignore_index)
-        return counted, counted.where(labels, 0).cast(to=u64)
+        return counted, counted.where(labels, 0).cast(to=unsigned)
 
     def _slope(self, rows: Value) -> Value:
         """The softmax less 1 at each label, times ``rows``, which has one number for each."""
         logits = widened(self.logits)
         counted, classes = self._counted()
         shape, last = logits.shape, logits.rank - 1
-        here = Iota(shape, last, u64).out.eq(classes.unsqueeze(-1))
+        here = Iota(shape, last, classes.dtype).out.eq(classes.unsqueeze(-1))
         # From the sum that the loss has made already: nothing is folded again.
         soft = (logits - logits.logsumexp(axes=last).unsqueeze(-1)).exp()
         factor = counted.where(widened(rows), 0.0).unsqueeze(-1)
