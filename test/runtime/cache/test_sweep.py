@@ -18,7 +18,7 @@ from rlx.errors import ToolchainError
 from rlx.ir.graph import Graph
 from rlx.lowering.compilation import Options
 from rlx.precision import Precision, types_of
-from rlx.precision.rewrite import with_precision
+from rlx.precision.rewrite import PrecisionReport, with_precision
 from rlx.runtime import _native
 from rlx.runtime.cache import artifacts, objects
 from rlx.runtime.cache.store import Store
@@ -206,6 +206,10 @@ def _weighted(dtype: str, *, turned: bool = False, scale: float = 0.5) -> Graph:
     return g
 
 
+def _in_precision(precision: Precision) -> tuple[Graph, PrecisionReport]:
+    return with_precision(GRAPH, types_of(precision, selected().has))
+
+
 GRAPHS: dict[str, Callable[[], Graph]] = {
     "a param of f32": lambda: _weighted("f32"),
     "a param of bf16": lambda: _weighted("bf16"),
@@ -213,9 +217,9 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     "a layout": lambda: _weighted("f32", turned=True),
     "a scale": lambda: _weighted("f32", scale=0.25),
     **{
-        f"precision {p}": lambda p=p: with_precision(GRAPH, types_of(p, selected().has))[0]
+        f"precision {p}": lambda p=p: _in_precision(p)[0]
         for p in Precision
-        if types_of(p, selected().has).changes
+        if _in_precision(p)[1].changed
     },
 }
 
