@@ -16,7 +16,8 @@ from rlx.ops.indexing.gather import Gather
 from rlx.ops.movement.constant import Iota
 from rlx.ops.movement.movement import listed
 from rlx.ops.nn.heads import static
-from rlx.types import TensorType, bf16, f16, f32, i32
+from rlx.ops.reduction.reduce import as_value
+from rlx.types import Dim, TensorType, bf16, f16, f32, i32
 
 __all__ = ["PagedAttention"]
 
@@ -220,12 +221,13 @@ class PagedAttention(Op, name="mir.paged_attention"):
             seen = seen & (at > last - self.window)
         # Where nothing is seen, nothing is looked up that a fault could be of.
         mine = (self.positions >= 0).where(self.sequence, 0)
-        known = (self.positions < span) & (mine >= 0)
-        own = Gather(self.table, known.where(mine, -1 - self.table.shape[0]), 0, "fault", 0).out
+        known = (self.positions < _count(span)) & (mine >= 0)
+        none = -1 - _count(self.table.shape[0])
+        own = Gather(self.table, known.where(mine, none), 0, "fault", 0).out
         slots = own.reshape((t, pages, 1)).expand((t, pages, size)).reshape(row)
         inside = Iota((span,), 0, i32).out % size
         slots = slots * size + inside.reshape((1, span)).expand(row)
-        wrong = (slots < 0).where(-1 - self.keys.shape[0], slots)
+        wrong = (slots < 0).where(-1 - _count(self.keys.shape[0]), slots)
         slots = seen.where(wrong, 0)
         k, v = (
             Gather(x, slots, 0, "fault", 0).out.cast(to=f32).reshape((t, span, hk, d))
@@ -252,18 +254,23 @@ class PagedAttention(Op, name="mir.paged_attention"):
         ]
         # Pages and sequences count on from one to the next.
         number = Iota((count,), 0, i32).out
-        pages = self.keys.shape[0] // self.page_size
+        pages = _count(self.keys.shape[0] // self.page_size)
         starts = number.reshape((count, 1, 1)).expand(whole[3].shape)
         outside = (whole[3] < 0) | (whole[3] >= pages)
         whole[3] = outside.where(-1, whole[3] + starts * pages)
-        firsts = number.reshape((count, 1)).expand(whole[4].shape) * self.table.shape[0]
-        outside = (whole[4] < 0) | (whole[4] >= self.table.shape[0])
+        firsts = number.reshape((count, 1)).expand(whole[4].shape) * _count(self.table.shape[0])
+        outside = (whole[4] < 0) | (whole[4] >= _count(self.table.shape[0]))
         whole[4] = outside.where(-1, whole[4] + firsts)
         flat = [
             v.reshape((count * like.shape[0], *like.shape[1:]))
             for v, like in zip(whole, own, strict=True)
         ]
         return self.with_operands(flat).out.reshape((count, *self.q.shape))
+
+
+def _count(d: Dim) -> Value | int:
+    """A size to reckon with: an i32 scalar where it is symbolic."""
+    return d if isinstance(d, int) else as_value(d).cast(to=i32)
 
 
 _OUTSIDE = "a row's sequence, position or page is outside the table or the cache"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlx.base.dims import surely_differ
-from rlx.errors import DTypeError, ShapeError
+from rlx.errors import DTypeError, OutOfMemoryError, ShapeError
 from rlx.ir.attrs import to_array
 from rlx.ir.op import Array
 from rlx.ir.value import Value
@@ -46,7 +46,10 @@ def operand_of(what: str, v: Any, dt: DType) -> Value:
         ends = np.iinfo(dt.numpy)
         if found.min() < ends.min or found.max() > ends.max or (found != np.round(found)).any():
             raise DTypeError(f"{what} of {found.ravel()[:4]} are no {dt}")
-    return Constant(found.astype(dt.numpy)).out
+    try:
+        return Constant(found.astype(dt.numpy)).out
+    except MemoryError as e:
+        raise OutOfMemoryError(f"there is no memory for {what} as {dt}: {e}") from None
 
 
 class Expanded(ByFormula):
