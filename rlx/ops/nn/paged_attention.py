@@ -239,7 +239,7 @@ class PagedAttention(Op, name="mir.paged_attention"):
         if self.softcap:
             scores = (scores * (1.0 / self.softcap)).tanh() * self.softcap
         shown = seen.reshape((t, 1, 1, span)).expand(scores.shape)
-        weights = shown.where(scores, -1e30).softmax(axis=-1)
+        weights = shown.where(scores, -math.inf).softmax(axis=-1)
         out = (weights @ v.transpose((0, 2, 1, 3))).reshape(self.q.shape)
         known = (self.positions >= 0).reshape((t, 1)).expand(out.shape)
         return known.where(out, 0.0)

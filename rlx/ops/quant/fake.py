@@ -205,7 +205,7 @@ class FakeQuantize(Rounding, name="mir.fake_quantize"):
 class FakeQuantizeBackward(Rounding, name="mir.fake_quantize_backward"):
     """The cotangent of what ``fake_quantize`` rounds, from that of its result, g.
 
-    It is g times a slope at x, which the estimator ``ste`` says.
+    It is g times a slope at x, which the estimator ``ste`` says; g or 0 of "clipped_identity".
     """
 
     scale: Value = operand("the scales, one number or [C] along the axis")
@@ -242,9 +242,10 @@ class FakeQuantizeBackward(Rounding, name="mir.fake_quantize_backward"):
         wide, kind = self.wide_array(x), wide_of(self.x.dtype).numpy.type
         s = self.spread_array(np.maximum(self.wide_array(scale), kind(LEAST)), x)
         ratio, one = wide / s, kind(1)
+        if self.ste == "clipped_identity":  # g is no factor: 0 where it is not taken, also of nan
+            return np.where(np.abs(ratio) <= self.top, g, np.zeros((), g.dtype))
         slope = {
             "identity": lambda: one,
-            "clipped_identity": lambda: (np.abs(ratio) <= self.top).astype(kind),
             "tanh": lambda: one - np.tanh(ratio) ** 2,
             "hard_tanh": lambda: np.maximum(one - np.abs(ratio) / kind(self.top), 0),
         }[self.ste]()
