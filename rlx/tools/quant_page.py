@@ -62,8 +62,9 @@ the other rows nor the threads.
 `rlx.Session("cpu", precision="q8")` rounds the f32 rows of such products to 8 bits, in blocks of
 32 with a scale each, and multiplies integers: an element of a row is off by at most 1/254 of the
 largest one in its block. That is an op of the graph, `x.quantize_rows(32)`, on every device, which
-products of one tensor share; `f.precision` says which products were changed. With `"f32"` and
-`"bf16"` rows are not rounded to 8 bits.
+products of one tensor share; `f.precision` says which products were changed. Integers are
+multiplied by VNNI or AVX2, and from 11 rows on by AMX where there is one, with the same bits. With
+`"f32"` and `"bf16"` rows are not rounded to 8 bits.
 
 `dequantize_blocks` runs on every device, by the ops that its decoder is made of; the bits are the
 same. Where no kernel reads the blocks (other schemes, GPUs), the decoded weight is f32 in memory of

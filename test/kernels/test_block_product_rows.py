@@ -16,7 +16,7 @@ from rlx.types import f32, i8, u8
 
 Array = np.ndarray[Any, Any]
 SIZES = ((1, 1, 256), (1, 65, 512), (2, 17, 256), (3, 16, 768), (5, 100, 256), (8, 33, 512),
-         (17, 48, 256), (40, 80, 512))  # fmt: skip
+         (17, 48, 256), (30, 90, 2304), (40, 80, 512))  # fmt: skip
 
 
 def rounded(x: Array) -> tuple[Array, Array]:
@@ -58,7 +58,7 @@ def test_bits_depend_on_neither_rows_nor_threads_nor_the_machine(
     (q, scales), packed = rounded(rows(45, 512)), weight(scheme, 100, 512)
     whole = run(q, scales, packed, scheme, threads=1)
     np.testing.assert_array_equal(run(q, scales, packed, scheme, threads=2), whole)
-    for m in (1, 2, 3, 5, 7, 15, 16, 17, 33):
+    for m in (1, 2, 3, 5, 7, 11, 15, 16, 17, 33):
         np.testing.assert_array_equal(run(q[:m], scales[:m], packed, scheme), whole[:m])
     for n in (1, 16, 31, 64):
         np.testing.assert_array_equal(run(q, scales, packed[:n], scheme), whole[:, :n])

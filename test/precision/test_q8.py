@@ -56,6 +56,23 @@ def test_rows_are_rounded_by_an_op_and_said_in_the_report(scheme: str, by_ops: b
     np.testing.assert_allclose(run(g, packed, "interpret"), found, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("scheme", ["q4_0", "q4_1", "q6_k"])
+def test_rows_have_the_same_bits_alone_and_among_many(scheme: str) -> None:
+    packed = packed_weight(scheme)
+    x = rows(37, 512)
+    x[5, :32] = 0
+
+    def found(part: Array) -> Array:
+        f = rlx.Session("cpu", "q8").compile(graph(packed, scheme, len(part)))
+        f.set_param("w", packed)
+        return f.run({"x": part})[0]
+
+    whole = found(x)
+    for n in range(0, 37, 9):
+        np.testing.assert_array_equal(found(x[n : n + 1])[0], whole[n])
+    np.testing.assert_array_equal(found(x[:20]), whole[:20])
+
+
 def test_products_of_one_tensor_share_its_rows() -> None:
     packed = packed_weight("q4_0")
     g = rlx.Graph()

@@ -13,13 +13,16 @@ from rlx.codegen.builder import Kernel, KernelTarget
 from rlx.codegen.reg import Buffer, Reg
 from rlx.types import DType, bf16, i8, u8
 
-__all__ = ["ROWS", "Block", "emit_block", "serves"]
+__all__ = [
+    "COLUMNS", "ROWS", "Block", "Tile", "emit_block", "has_integers", "multiply", "serves",
+]  # fmt: skip
 
 ROWS = 16
 """Rows of a tile."""
 
 ROW_BYTES = 64
-_COLUMNS = 16
+COLUMNS = 16
+"""Columns of a tile of sums."""
 
 
 def serves(target: KernelTarget, a: DType, b: DType, k: int) -> bool:
@@ -31,6 +34,11 @@ def serves(target: KernelTarget, a: DType, b: DType, k: int) -> bool:
         and any(extra in target.has for extra in needs)
         and k % (ROW_BYTES // a.bytes) == 0
     )
+
+
+def has_integers(target: KernelTarget) -> bool:
+    """Whether a target multiplies 8-bit integers by AMX."""
+    return serves(target, i8, i8, ROW_BYTES)
 
 
 @frozen
@@ -53,75 +61,85 @@ def emit_block(k: Kernel, block: Block, depth: Reg, tiles: int) -> None:
     """Emit ``tiles`` times 16 rows times a panel, over ``depth`` elements."""
     o = block
     step = ROW_BYTES // o.a.dtype.bytes
-    left, right = _tile(o.a.dtype, step), _tile(o.b.dtype, step)
-    total = _tile(o.sums.dtype, _COLUMNS)
+    left, right = Tile(o.a.dtype, step), Tile(o.b.dtype, step)
+    total = Tile(o.sums.dtype, COLUMNS)
     group = 4 // o.b.dtype.bytes
-    panel_row = k.index(o.vectors * _COLUMNS * group)
+    panel_row = k.index(o.vectors * COLUMNS * group)
 
     def load_a(r: int, i: Reg) -> Reg:
-        return _load(k, o.a, o.a_at + o.a_row * (r * ROWS) + i * step, o.a_row, left, step)
+        return left.load(k, o.a, o.a_at + o.a_row * (r * ROWS) + i * step, o.a_row)
 
     def body(i: Reg, *acc: Reg) -> list[Reg]:
         out = list(acc)
         held: tuple[int, Reg] | None = None
         for v in range(o.vectors):
-            at = o.b_at + i * (step * o.vectors * _COLUMNS) + v * _COLUMNS * group
-            y = _load(k, o.b, at, panel_row, right, step)
+            at = o.b_at + i * (step * o.vectors * COLUMNS) + v * COLUMNS * group
+            y = right.load(k, o.b, at, panel_row)
             # Back and forth over the rows: eight registers hold six sums, one tile of A, one of B.
             for r in range(tiles) if v % 2 == 0 else reversed(range(tiles)):
                 x = held[1] if held and held[0] == r else load_a(r, i)
                 held = r, x
                 n = r * o.vectors + v
-                out[n] = _multiply(k, x, y, out[n], o)
+                out[n] = multiply(k, (left, x), (right, y), out[n])
         return out
 
-    zeros = [_zero(k, total) for _ in range(tiles * o.vectors)]
+    zeros = [total.zero(k) for _ in range(tiles * o.vectors)]
     for n, value in enumerate(k.loop(0, depth / step, 1, body, zeros)):
         r, v = divmod(n, o.vectors)
-        at = o.sums_at + o.sums_row * (r * ROWS) + v * _COLUMNS
-        _store(k, value, o.sums, at, o.sums_row)
+        at = o.sums_at + o.sums_row * (r * ROWS) + v * COLUMNS
+        total.store(k, value, o.sums, at, o.sums_row)
 
 
-def _tile(dt: DType, columns: int) -> DType:
-    """The type of a tile register, in the place of an element type."""
-    element = dt.name if dt.is_float else f"i{dt.bits}"
-    return DType(f"!x86.amx.tile<{ROWS}x{columns}x{element}>", "float", 8 * ROWS * ROW_BYTES)
+@frozen
+class Tile:
+    """The shape of a tile register: rows of so many elements, at most 64 bytes."""
+
+    element: DType
+    columns: int
+    rows: int = ROWS
+
+    @property
+    def register(self) -> DType:
+        """Its type, in the place of an element type."""
+        element = self.element.name if self.element.is_float else f"i{self.element.bits}"
+        name = f"!x86.amx.tile<{self.rows}x{self.columns}x{element}>"
+        return DType(name, "float", 8 * ROWS * ROW_BYTES)
+
+    def zero(self, k: Kernel) -> Reg:
+        """A tile of zeros."""
+        return k.op(f"x86.amx.tile_zero : {self.register.name}", self.register, 0)
+
+    def load(self, k: Kernel, b: Buffer, at: Reg, row: Reg) -> Reg:
+        """Rows that lie ``row`` elements apart, from an element on."""
+        place, kind = self._window(k, b, at, row)
+        to = self.register
+        return k.op(f"x86.amx.tile_load {place} : {kind} into {to.name}", to, 0)
+
+    def store(self, k: Kernel, x: Reg, b: Buffer, at: Reg, row: Reg) -> None:
+        """Write rows ``row`` elements apart, from an element on."""
+        place, kind = self._window(k, b, at, row)
+        k.line(f"x86.amx.tile_store {place}, {x.name} : {kind}, {x.dtype.name}")
+
+    def _window(self, k: Kernel, b: Buffer, at: Reg, row: Reg) -> tuple[str, str]:
+        """The first element of a part of a buffer as a matrix, and the type of that."""
+        element, zero = b.mlir.split("x")[-1].rstrip(">"), k.index(0).name
+        kind = f"memref<{self.rows}x{self.columns}x{element}, strided<[?, 1], offset: ?>>"
+        name = k.fresh()
+        k.line(
+            f"{name} = memref.reinterpret_cast {b.name} to offset: [{at.name}], sizes:"
+            f" [{self.rows}, {self.columns}], strides: [{row.name}, 1] : {b.mlir} to {kind}"
+        )
+        return f"{name}[{zero}, {zero}]", kind
 
 
-def _window(k: Kernel, b: Buffer, at: Reg, row: Reg, columns: int) -> tuple[str, str]:
-    """A buffer from an element on as a matrix, and its type."""
-    element = b.mlir.split("x")[-1].rstrip(">")
-    kind = f"memref<{ROWS}x{columns}x{element}, strided<[?, 1], offset: ?>>"
-    name = k.fresh()
-    k.line(
-        f"{name} = memref.reinterpret_cast {b.name} to offset: [{at.name}], sizes:"
-        f" [{ROWS}, {columns}], strides: [{row.name}, 1] : {b.mlir} to {kind}"
-    )
-    return name, kind
-
-
-def _zero(k: Kernel, tile: DType) -> Reg:
-    return k.op(f"x86.amx.tile_zero : {tile.name}", tile, 0)
-
-
-def _load(k: Kernel, b: Buffer, at: Reg, row: Reg, tile: DType, columns: int) -> Reg:
-    place, kind = _window(k, b, at, row, columns)
-    zero = k.index(0).name
-    return k.op(f"x86.amx.tile_load {place}[{zero}, {zero}] : {kind} into {tile.name}", tile, 0)
-
-
-def _store(k: Kernel, x: Reg, b: Buffer, at: Reg, row: Reg) -> None:
-    place, kind = _window(k, b, at, row, _COLUMNS)
-    zero = k.index(0).name
-    k.line(f"x86.amx.tile_store {place}[{zero}, {zero}], {x.name} : {kind}, {x.dtype.name}")
-
-
-def _multiply(k: Kernel, x: Reg, y: Reg, total: Reg, o: Block) -> Reg:
+def multiply(k: Kernel, left: tuple[Tile, Reg], right: tuple[Tile, Reg], total: Reg) -> Reg:
     """``total`` plus the product of a tile of A and one of B."""
+    (a, x), (b, y) = left, right
     kinds = ", ".join(r.dtype.name for r in (x, y, total))
-    if o.a.dtype is bf16:
+    if a.element is bf16:
         text = f"x86.amx.tile_mulf {x.name}, {y.name}, {total.name} : {kinds}"
     else:
-        left, right = (" zext" if b.dtype is u8 else "" for b in (o.a, o.b))
-        text = f"x86.amx.tile_muli {x.name}{left}, {y.name}{right}, {total.name} : {kinds}"
+        signs = (" zext" if t.element is u8 else "" for t in (a, b))
+        names = (f"{r.name}{sign}" for r, sign in zip((x, y), signs, strict=True))
+        text = f"x86.amx.tile_muli {', '.join(names)}, {total.name} : {kinds}"
     return k.op(text, total.dtype, 0)

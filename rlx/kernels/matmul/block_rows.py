@@ -1,4 +1,14 @@
-"""Rows of f32 in blocks of 8-bit integers, as ``mir.quantize_rows`` says, and sums of integers."""
+"""Rows of f32 in blocks of 8-bit integers, as ``mir.quantize_rows`` says, and what products read of
+them beside the integers (``Extras``).
+
+``sums`` are of 16 integers each: [rows][K / 16]. ``tiles`` have the integers block by block, of 16
+rows side by side, their scales in the same order, and the sums of blocks times these:
+
+    tiles [rows / 16][K / 32][16 rows][32], scales and sums [rows / 16][K / 32][16 rows]
+
+The last tile has room for 16 rows. Those that there are not have a scale and sums of 0, so that
+nothing computed with them is a slow number; their integers are any.
+"""
 
 from __future__ import annotations
 
@@ -6,51 +16,96 @@ from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
 from rlx.codegen.reg import Reg
+from rlx.codegen.strides import ceil_div
 from rlx.ops.quant.rows import ROW_BLOCK
-from rlx.types import f32, i8, i32
+from rlx.types import DType, f32, i8, i32
 
-__all__ = ["SUM_OF", "BlockRowsConfig", "emit", "launch", "name", "sums_launch"]
+__all__ = [
+    "SUM_OF", "TILE_ROWS", "BlockRowsConfig", "Extras", "emit", "extra_shapes", "launch", "name",
+]  # fmt: skip
 
 name = "block_rows"
 
 SUM_OF = 16
 """Elements of a row of which there is a sum: the shortest sub-block of a scheme."""
+TILE_ROWS = 16
 
 GRAIN_BLOCKS = 256
 
 
 @frozen
-class BlockRowsConfig:
-    """What the code depends on: whether it makes the integers, or the ``sums`` of them."""
+class Extras:
+    """What is made of rows beside their integers and scales."""
 
     sums: bool = False
+    tiles: bool = False
+
+
+@frozen
+class BlockRowsConfig:
+    """What the code depends on: whether it ``rounds`` f32, or reads integers and scales, and what
+    else it makes."""
+
+    rounds: bool = True
+    extras: Extras = Extras()
+
+
+def extra_shapes(extras: Extras, m: int, depth: int) -> list[tuple[DType, tuple[int, ...]]]:
+    """The buffers that a kernel makes of ``m`` rows beside integers and scales."""
+    shapes: list[tuple[DType, tuple[int, ...]]] = []
+    if extras.sums:
+        shapes.append((i32, (m, depth // SUM_OF)))
+    if extras.tiles:
+        tiles = (ceil_div(m, TILE_ROWS), depth // ROW_BLOCK, TILE_ROWS)
+        shapes += [(i8, (*tiles, ROW_BLOCK)), (f32, tiles), (f32, tiles)]
+    return shapes
 
 
 def launch(m: int, depth: int, lda: int) -> Launch:
-    """The launch that rounds ``m`` rows. The buffers are the rows, ``lda`` elements apart, their
-    integers and scales."""
-    return Launch(m * (depth // ROW_BLOCK), GRAIN_BLOCKS, (depth // ROW_BLOCK, lda))
-
-
-def sums_launch(m: int, depth: int) -> Launch:
-    """The launch that sums the integers of ``m`` rows. The buffers are these and the sums."""
-    return Launch(m * (depth // ROW_BLOCK), GRAIN_BLOCKS, (depth // ROW_BLOCK,))
+    """The launch for ``m`` rows. The buffers are the rows, ``lda`` elements apart, their integers
+    and scales, and the extras; without ``rounds`` the integers come first."""
+    return Launch(m * (depth // ROW_BLOCK), GRAIN_BLOCKS, (m, depth // ROW_BLOCK, lda))
 
 
 def emit(name: str, config: BlockRowsConfig, target: KernelTarget) -> KernelText:
     """The kernel of a config; ``launch`` gives its sizes. A task is a block."""
-    k = Kernel(name, target)
-    lanes = min(SUM_OF, max(4, target.lanes(f32)))
-    (_sums if config.sums else _round)(k, lanes)
-    return k.text()
+    return _Emitter(name, config, target).emit()
 
 
-def _round(k: Kernel, lanes: int) -> None:
-    x, q, scales = k.buffer("x", f32), k.buffer("q", i8), k.buffer("scales", f32)
-    blocks, lda = k.size("blocks"), k.size("lda")
+class _Emitter:
+    """Emits one kernel."""
 
-    def task(t: Reg) -> None:
-        at = t / blocks * lda + t % blocks * ROW_BLOCK
+    def __init__(self, name: str, config: BlockRowsConfig, target: KernelTarget) -> None:
+        self.k = k = Kernel(name, target)
+        self.config = config
+        self.lanes = min(SUM_OF, max(4, target.lanes(f32)))
+        self.x = k.buffer("x", f32) if config.rounds else None
+        self.q, self.scales = k.buffer("q", i8), k.buffer("scales", f32)
+        extras = config.extras
+        self.sums = k.buffer("sums", i32) if extras.sums else None
+        kinds = {"tiles": i8, "tile_scales": f32, "tile_sums": f32}
+        self.tiles = [k.buffer(n, dt) for n, dt in kinds.items()] if extras.tiles else None
+        self.m, self.blocks, self.lda = k.size("m"), k.size("blocks"), k.size("lda")
+
+    def emit(self) -> KernelText:
+        self.k.parallel(self.task)
+        return self.k.text()
+
+    def task(self, t: Reg) -> None:
+        """One block of a row."""
+        parts, scale = self.rounded(t) if self.x else self.read(t)
+        halves = self.halves(parts) if self.sums or self.tiles else []
+        if self.sums:
+            for n, half in enumerate(halves):
+                self.k.store(half, self.sums, t * len(halves) + n)
+        if self.tiles:
+            self.tile(t, parts, scale, halves)
+
+    def rounded(self, t: Reg) -> tuple[list[Reg], Reg]:
+        """The integers of a block, and its scale, which are written."""
+        k, lanes, x = self.k, self.lanes, self.x
+        assert x is not None
+        at = t / self.blocks * self.lda + t % self.blocks * ROW_BLOCK
         parts = [k.load(x, at + n if n else at, lanes) for n in range(0, ROW_BLOCK, lanes)]
         most = k.abs(parts[0])
         for part in parts[1:]:
@@ -58,24 +113,45 @@ def _round(k: Kernel, lanes: int) -> None:
         most = k.reduce("maximum", most)
         scale = most / 127.0
         divisor = k.select(scale > 0.0, scale, 1.0)
+        out = [k.cast(k.round_even(part / divisor), i8) for part in parts]
+        for n, whole in enumerate(out):
+            k.store(whole, self.q, t * ROW_BLOCK + n * lanes)
+        k.store(scale, self.scales, t)
+        return out, scale
+
+    def read(self, t: Reg) -> tuple[list[Reg], Reg]:
+        """The integers of a block, and its scale."""
+        k, at = self.k, t * ROW_BLOCK
+        parts = [k.load(self.q, at + n, self.lanes) for n in range(0, ROW_BLOCK, self.lanes)]
+        return parts, k.load(self.scales, t)
+
+    def halves(self, parts: list[Reg]) -> list[Reg]:
+        """The sums of 16 integers each."""
+        k, each, out = self.k, SUM_OF // self.lanes, list[Reg]()
+        for first in range(0, len(parts), each):
+            total = k.cast(parts[first], i32)
+            for part in parts[first + 1 : first + each]:
+                total = total + k.cast(part, i32)
+            out.append(k.reduce("add", total))
+        return out
+
+    def tile(self, t: Reg, parts: list[Reg], scale: Reg, halves: list[Reg]) -> None:
+        """Write a block to its tile."""
+        k = self.k
+        assert self.tiles is not None
+        tiles, scales, sums = self.tiles
+        row = t / self.blocks
+        at = (row / TILE_ROWS * self.blocks + t % self.blocks) * TILE_ROWS + row % TILE_ROWS
         for n, part in enumerate(parts):
-            whole = k.round_even(part / divisor)
-            k.store(k.cast(whole, i8), q, t * ROW_BLOCK + n * lanes)
-        k.store(scale, scales, t)
+            k.store(part, tiles, at * ROW_BLOCK + n * self.lanes)
+        k.store(scale, scales, at)
+        k.store(k.cast(halves[0] + halves[1], f32) * scale, sums, at)
 
-    k.parallel(task)
+        def fill(r: Reg) -> None:
+            for room in (scales, sums):
+                k.store(0.0, room, at + r)
 
+        def rest() -> None:
+            k.loop(1, TILE_ROWS - row % TILE_ROWS, 1, fill)
 
-def _sums(k: Kernel, lanes: int) -> None:
-    q, sums = k.buffer("q", i8), k.buffer("sums", i32)
-    k.size("blocks")
-
-    def task(t: Reg) -> None:
-        for half in range(ROW_BLOCK // SUM_OF):
-            at = t * ROW_BLOCK + half * SUM_OF
-            total = k.cast(k.load(q, at, lanes), i32)
-            for n in range(lanes, SUM_OF, lanes):
-                total = total + k.cast(k.load(q, at + n, lanes), i32)
-            k.store(k.reduce("add", total), sums, t * (ROW_BLOCK // SUM_OF) + half)
-
-    k.parallel(task)
+        k.when(k.compare("eq", row, self.m - 1), rest)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget
@@ -111,8 +111,8 @@ class Decoder:
     zero = 0
     """What they have more than ``codes``."""
 
-    def number(self, chunk: Reg, part: int) -> Reg:
-        """Which sub-block of its block a part of a chunk is."""
+    def number(self, chunk: Any, part: Any) -> Any:
+        """Which sub-block of its block a part of a chunk is, of registers or of ints."""
         return chunk * self.parts + part
 
     def scales(self, r: Record) -> list[tuple[Reg, Reg | None]]:
@@ -261,8 +261,8 @@ class _SixK(Decoder):
     parts = 4
     bits, zero = 6, 32
 
-    def number(self, chunk: Reg, part: int) -> Reg:
-        return chunk / 2 * 8 + chunk % 2 + 2 * part
+    def number(self, chunk: Any, part: Any) -> Any:
+        return chunk // 2 * 8 + chunk % 2 + part * 2
 
     def scales(self, r: Record) -> list[tuple[Reg, Reg | None]]:
         d = r.half("d")

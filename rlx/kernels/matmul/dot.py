@@ -16,7 +16,10 @@ from rlx.codegen.builder import Kernel, KernelTarget
 from rlx.codegen.reg import Buffer, Reg, mlir_type
 from rlx.types import DType, bf16, f32, i8, i32, u8, u32
 
-__all__ = ["dot", "fours", "group_of", "joined", "paired", "parts", "store_words", "word", "words"]
+__all__ = [
+    "bytes_less", "dot", "fours", "group_of", "joined", "paired", "parts", "store_words", "word",
+    "words",
+]  # fmt: skip
 
 _LANES = 16
 _BF16 = "llvm.x86.avx512bf16.dpbf16ps.512"
@@ -82,6 +85,18 @@ def paired(k: Kernel, first: Reg, second: Reg) -> Reg:
 def parts(k: Kernel, x: Reg) -> tuple[Reg, Reg]:
     """The numbers of vectors of pairs of bf16, as f32."""
     return k.bitcast(x << 16, f32), k.bitcast(x & 0xFFFF0000, f32)
+
+
+def bytes_less(k: Kernel, x: Reg, number: int) -> Reg:
+    """Groups of bytes, from each of which a number is taken; it wraps."""
+    if not number:
+        return x
+    kind = f"vector<{4 * x.lanes}xi8>"
+    raw = k.op(f"vector.bitcast {x.name} : {x.mlir} to {kind}", u32, x.lanes)
+    signed = number - 256 if number > 127 else number
+    less = k.op(f"arith.constant dense<{signed}> : {kind}", u32, x.lanes)
+    found = k.op(f"arith.subi {raw.name}, {less.name} : {kind}", u32, x.lanes)
+    return k.op(f"vector.bitcast {found.name} : {kind} to {x.mlir}", u32, x.lanes)
 
 
 def store_words(k: Kernel, x: Reg, b: Buffer, at: Reg) -> None:

@@ -59,6 +59,7 @@ class Lowering:
     ``follows`` are the params that each launch of the prologue follows; ``clocks`` say when main
     runs each of its launches. ``depth`` is the number of loops of main that are open. ``for_text``
     says that lir text is wanted: steps and places have the layouts and locations that it shows.
+    ``row_extras`` is what was made of rows in 8 bits, by their integers, for products to read.
     """
 
     compilation: Compilation
@@ -83,6 +84,7 @@ class Lowering:
     trail: str = "unknown"
     ops: str = ""
     packs: dict[Any, View] = field(default_factory=dict)
+    row_extras: dict[ir.Value, list[View]] = field(default_factory=dict["ir.Value", "list[View]"])
     statics: dict[ir.Value, ir.Value] = field(default_factory=dict)
     lower_op: Callable[[ir.Operation], None] = field(default=lambda op: None)
     view_ops: frozenset[str] = frozenset()

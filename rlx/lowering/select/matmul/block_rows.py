@@ -5,18 +5,32 @@ from __future__ import annotations
 
 import math
 
-from rlx.kernels.matmul import block_product_rows, block_rows
-from rlx.kernels.matmul.block_rows import SUM_OF, BlockRowsConfig
+from rlx.codegen.builder import KernelTarget
+from rlx.kernels.matmul import block_product_rows, block_product_tiles, block_rows
+from rlx.kernels.matmul.block_product_tiles import BlockProductTilesConfig
+from rlx.kernels.matmul.block_rows import BlockRowsConfig, Extras
 from rlx.kernels.matmul.block_weights import DECODERS
-from rlx.lowering.region import Region
+from rlx.lowering.region import Region, users
 from rlx.lowering.select.builder import Lowering
 from rlx.lowering.select.matmul.block_weights import panels_of
 from rlx.lowering.select.selector import Selector
+from rlx.lowering.select.views import View
 from rlx.ops.quant.affine import QuantizeRows
 from rlx.ops.quant.rows import ROW_BLOCK, DequantMatMulRows
-from rlx.types import f32, i32
+from rlx.types import f32
 
 __all__ = ["PRODUCT", "ROUND"]
+
+
+def _extras(target: KernelTarget, m: int) -> Extras:
+    """What a product of ``m`` rows reads beside their integers and scales."""
+    tiles = block_product_tiles.serves(target, m)
+    return Extras(sums=not tiles, tiles=tiles)
+
+
+def _made(lowering: Lowering, extras: Extras, m: int, depth: int) -> list[View]:
+    """Buffers for extras."""
+    return [lowering.fresh(*shape) for shape in block_rows.extra_shapes(extras, m, depth)]
 
 
 class BlockRows:
@@ -41,8 +55,14 @@ class BlockRows:
             rows = lowering.copied(source).reshape((m, depth))
         assert rows is not None, "a dense view takes any shape"
         made = [lowering.result(v) for v in region.op.results]
+        extras, q = Extras(), region.op.results[0]
+        if any(op.name == DequantMatMulRows.name for op in users(q)):
+            extras = _extras(lowering.target.kernels, m)
+            lowering.row_extras[q] = _made(lowering, extras, m, depth)
+        views = [rows, *made, *lowering.row_extras.get(q, [])]
         launch = block_rows.launch(m, depth, rows.strides[0])
-        lowering.launch("block_rows", BlockRowsConfig(), [rows, *made], launch, region.flops)
+        config = BlockRowsConfig(extras=extras)
+        lowering.launch("block_rows", config, views, launch, region.flops)
 
 
 class BlockProductRows:
@@ -66,13 +86,23 @@ class BlockProductRows:
         m, depth, n = math.prod(shape[:-1]), shape[-1], node.packed.type.static_shape[0]
         q, scales = (lowering.dense(region.leaves[v]) for v in (node.q, node.scales))
         panels = panels_of(lowering, region.leaves[node.packed], scheme, n, depth)
-        sums = lowering.fresh(i32, (m, depth // SUM_OF))
-        launch = block_rows.sums_launch(m, depth)
-        lowering.launch("block_rows", BlockRowsConfig(sums=True), [q, sums], launch)
+        extras = _extras(target, m)
+        made = lowering.row_extras.get(region.leaves[node.q])
+        if made is None:
+            made = _made(lowering, extras, m, depth)
+            config = BlockRowsConfig(rounds=False, extras=extras)
+            launch = block_rows.launch(m, depth, depth)
+            lowering.launch("block_rows", config, [q, scales, *made], launch)
         result = lowering.result(region.op.results[0])
+        if extras.tiles:
+            config = BlockProductTilesConfig(scheme)
+            launch = block_product_tiles.launch(config, target, m, n, depth)
+            views = [*made, panels, result]
+            lowering.launch("block_product_tiles", config, views, launch, region.flops)
+            return
         config = block_product_rows.config_of(target, scheme, m, n)
         launch = block_product_rows.launch(config, target, m, n, depth)
-        views = [q, scales, sums, panels, result]
+        views = [q, scales, *made, panels, result]
         lowering.launch("block_product_rows", config, views, launch, region.flops)
 
 
