@@ -33,8 +33,8 @@ LAYERS = {
         "errors", "base", "_mlir", "knobs", "tracing", "types", "ir", "schedule", "quant", "ops",
         "optim", "random", "linalg", "custom", "sparse", "splat", "text", "precision", "autodiff",
         "dialects", "codegen", "kernels", "targets", "lowering", "runtime", "compiler", "inspect",
-        "view", "compat", "bench", "opt", "driver", "roofline", "functions", "xp", "nn", "models",
-        "frontends", "llm", "training", "prelude", "tools",
+        "view", "compat", "bench", "opt", "driver", "roofline", "functions", "xp", "nn", "ptq",
+        "models", "frontends", "llm", "training", "prelude", "tools",
     ),
     "rlx.kernels": (
         "registry", "elementwise", "loop", "fft", "matmul", "sort",
@@ -53,6 +53,7 @@ SEAMS = {
     ("rlx.ir", "rlx.dialects"): "Graph.to_mlir is where a user meets MLIR",
     ("rlx.ir", "rlx.inspect"): "a graph shows itself",
     ("rlx.ir", "rlx.compat"): "rlx.ir has the names of the original's module of that name",
+    ("rlx.quant", "rlx.ptq"): "rlx.quant has the names for graphs too",
     ("rlx.ir", "rlx.xp"): "NumPy's functions of elements, called with Values, are those of rlx.xp",
     ("rlx.ops", "rlx.compat"): "rlx.ops has the kinds of ops of the system that RLX follows",
     ("rlx.targets", "rlx.runtime"): "the native runtime reads CPUID",

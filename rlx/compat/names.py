@@ -130,10 +130,8 @@ AREAS: dict[str, dict[str, Name]] = {
         "PrecisionPolicy": Name(
             "rlx.precision:PrecisionPolicy", "only f32 is changed; custom is a mapping"
         ),
-        **{
-            name: Name(f"rlx.quant:{name}", "not there yet: using it is an UnsupportedError")
-            for name in ("QuantMap", "CalibrationRecord")
-        },
+        "QuantMap": Name("rlx.quant:QuantMap", "by the names of weights, with patterns"),
+        "CalibrationRecord": Name("rlx.quant:CalibrationRecord", "a mapping of values of a graph"),
         "QuantScheme": Name(
             "rlx.quant:QuantScheme", "a row of `rlx.quant.schemes()`, found by either system's name"
         ),

@@ -73,7 +73,9 @@ class Embed:
     ) -> Embed:
         """Load a directory with config.json, model.safetensors and tokenizer.json.
 
-        ``device``, ``precision`` and ``threads`` are those of ``Session``.
+        ``device``, ``precision`` and ``threads`` are those of ``Session``. "int8" is another
+        precision: weights of products are 8-bit integers with a scale for each output, and rows
+        are rounded to 8 bits by their largest element (``rlx.quant.quantize_graph``).
         sentence_bert_config.json, modules.json and the pooling's config.json are followed where
         they are there. ModelError if a file is missing or does not fit.
         """
@@ -254,10 +256,16 @@ def _compiled(
     with importing():
         from rlx.runtime.session import Session
 
+    named = {str(p.name): p for p in graph.params}
+    values = {name: _weight(weights, name, p.type.static_shape) for name, p in named.items()}
+    if precision == "int8":
+        from rlx.ptq import quantize_graph
+
+        graph, values, _ = quantize_graph(graph, values, "int8")
+        precision = "f32"
     compiled = Session(device, precision, threads=threads).compile(graph)
-    for p in graph.params:
-        assert p.name is not None
-        compiled.set_param(p.name, _weight(weights, p.name, p.type.static_shape))
+    for name, value in values.items():
+        compiled.set_param(name, value)
     return compiled
 
 

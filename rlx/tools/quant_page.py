@@ -54,10 +54,10 @@ f = rlx.Session("cpu").compile(g)
 f.set_param("w", packed)
 ```
 
-On a CPU that is one launch, `block_product`, for Q4_0, Q4_1, Q8_0, Q4_K and Q6_K: a param is packed
-once into panels as large as its bytes, and the numbers are decoded in registers. It is the op
-`x.dequant_matmul(w, scheme="q4_k")`. Rows stay in f32, and the bits of a result depend on neither
-the other rows nor the threads.
+On a CPU that is one launch, `block_product`, for Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and Q4_K to Q6_K: a
+param is packed once into panels as large as its bytes, and the numbers are decoded in registers. It
+is the op `x.dequant_matmul(w, scheme="q4_k")`. Rows stay in f32, and the bits of a result depend on
+neither the other rows nor the threads.
 
 `rlx.Session("cpu", precision="q8")` rounds the f32 rows of such products to 8 bits, in blocks of
 32 with a scale each, and multiplies integers: an element of a row is off by at most 1/254 of the
@@ -75,6 +75,34 @@ Integers with a scale and a zero point, one or one for each place of an axis, ar
 that is i8 again, by one multiplier. For training, `x.fake_quantize(bits, axis, ste, scale_mode)`
 rounds in floats and has the derivative that is asked for, and `x.fake_quantize_lsq(scale, bits,
 axis)` learns the scale. They are made of other ops, which fuse.
+
+Rows are gathered before they are decoded, so a table of embeddings in blocks is never f32 as a
+whole: `w.dequantize_blocks("q6_k").gather(ids)` decodes the rows of `ids`.
+
+## Graphs in few bits
+
+```python
+g = rlx.Graph("mlp")
+x, up, down = g.input("x", [8, 512]), g.param("up", [512, 64]), g.param("down", [64, 512])
+g.set_outputs((x @ up).gelu() @ down)
+values = {"up": weights.T, "down": weights}
+found = rlx.quant.quantize_graph(g, values, "int8")
+print(found)                                         # a row for each weight: scheme, error, MiB
+f = rlx.Session("cpu").compile(found.graph)
+for name, value in found.params.items():
+    f.set_param(name, value)
+```
+
+"int8" makes weights of products and convolutions integers with a scale for each output, and
+multiplies integers: rows are rounded by their largest element, or by scales of some runs, as in
+`quantize_graph(g, values, calibration=[{"x": batch}, ...])`, which convolutions need. Of a scheme
+of blocks the weight is packed. A `QuantMap` says a scheme by the names of weights:
+`{"*embeddings*": None, "up": "int8", "*": "q4_k"}`. `Embed.from_dir(path, precision="int8")` is
+that of a sentence encoder.
+
+`rlx.quant.Calibrator` finds scales of any values of a graph by running it, and
+`rlx.quant.insert_q_dq(calibrator.graph, calibrator.record)` rounds to them.
+`rlx.quant.insert_fake_quantize(g, bits=4)` rounds the weights of a graph that `rlx.fit` trains.
 
 ## GGUF files
 

@@ -42,6 +42,13 @@ def test_encode_is_the_models_forward_pass(model: Embed) -> None:
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
 
 
+@pytest.mark.parametrize("device", ["cpu", "interpret"])
+def test_products_in_8_bits(path: Path, device: str) -> None:
+    found = Embed.from_dir(path, device=device, precision="int8").encode(TEXTS)
+    assert np.abs(found - expected()).max() > 1e-5
+    assert (found * expected()).sum(1).min() > 0.99, "of vectors of length 1: their cosine"
+
+
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 100])
 def test_order_and_batching_do_not_matter(model: Embed, batch_size: int) -> None:
     found = model.encode(TEXTS[::-1], batch_size=batch_size)

@@ -295,8 +295,64 @@ class _SixK(Decoder):
             for n, code in enumerate(_halves(r, "ql", low, 4, part // 2)):
 
                 def joined(n: int = n, code: Callable[[], Reg] = code, part: int = part) -> Reg:
-                    high = r.words("qh", chunk * 4 + n) >> 2 * part & 0x03030303
-                    return code() | high << 4
+                    high = r.words("qh", chunk * 4 + n)
+                    high = high << (4 - 2 * part) if part < 2 else high >> (2 * part - 4)
+                    return code() | high & 0x30303030
+
+                yield joined
+
+
+def _numbers(r: Record, words: Codes, zero: int = 0) -> Codes:
+    """The codes of words, less ``zero``, as f32."""
+    for word in words:
+        yield from _bytes_of(
+            word, lambda w, byte: _number(r.k, w >> 8 * byte & 255 if byte < 3 else w >> 24) - zero
+        )
+
+
+class _Fives(Decoder):
+    """A scale, and the two halves of a block in the nibbles of 16 bytes; the fifth bits of all 32
+    are a word."""
+
+    bits = 5
+
+    def __init__(self, zero: int, least: bool = False) -> None:
+        self.has_least, self.zero = least, zero
+
+    def scales(self, r: Record) -> list[tuple[Reg, Reg | None]]:
+        return [(r.half("d"), -r.half("m") if self.has_least else None)]
+
+    def codes(self, r: Record, chunk: Reg) -> Codes:
+        return _numbers(r, self.words(r, chunk), self.zero)
+
+    def words(self, r: Record, chunk: Reg) -> Codes:
+        for high in (0, 1):
+            for n, low in enumerate(_halves(r, "qs", 0, 4, high)):
+
+                def joined(at: int = 16 * high + 4 * n, low: Callable[[], Reg] = low) -> Reg:
+                    # Bit n of four goes to 8 n, among the copies that lie 7 apart.
+                    spread = (r.words("qh", 0) >> at & 15) * 0x00204081 & 0x01010101
+                    return low() | spread << 4
+
+                yield joined
+
+
+class _FiveK(_FourK):
+    """As ``_FourK``, with the fifth bits apart: a byte has one of each sub-block."""
+
+    bits = 5
+
+    def codes(self, r: Record, chunk: Reg) -> Codes:
+        return _numbers(r, self.words(r, chunk))
+
+    def words(self, r: Record, chunk: Reg) -> Codes:
+        first = r.k.cast(chunk * 2, u32)
+        for high in (0, 1):
+            for n, low in enumerate(_halves(r, "qs", chunk * 8, 8, high)):
+
+                def joined(n: int = n, low: Callable[[], Reg] = low, high: int = high) -> Reg:
+                    bit = r.words("qh", n) >> (first + high) & 0x01010101
+                    return low() | bit << 4
 
                 yield joined
 
@@ -304,8 +360,11 @@ class _SixK(Decoder):
 DECODERS: Mapping[str, Decoder] = {
     "q4_0": _Nibbles(-8),
     "q4_1": _Nibbles(0, least=True),
+    "q5_0": _Fives(16),
+    "q5_1": _Fives(0, least=True),
     "q8_0": _Bytes(),
     "q4_k": _FourK(),
+    "q5_k": _FiveK(),
     "q6_k": _SixK(),
 }
 """By scheme. A scheme without one is decoded to f32 first."""

@@ -1,20 +1,21 @@
-"""Products by decoded blocks: ``x @ dequantize_blocks(w).T`` becomes the one op that a kernel runs
-on the packed bytes."""
+"""What reads decoded blocks reads the packed bytes: ``x @ dequantize_blocks(w).T`` becomes the one
+op that a kernel runs on them, and rows are gathered before they are decoded."""
 
 from __future__ import annotations
 
 from rlx._mlir import ir
 from rlx.dialects.bridge import attributes_of, create, node_of
-from rlx.dialects.convert import from_type
+from rlx.dialects.convert import from_type, to_type
 from rlx.ir.value import Value
 from rlx.kernels.matmul.block_weights import DECODERS
 from rlx.lowering.region import producer, users
+from rlx.ops.indexing.gather import Gather
 from rlx.ops.matmul.contraction import MatMul
 from rlx.ops.movement.movement import Transpose
 from rlx.ops.quant.blocks import DequantizeBlocks
 from rlx.ops.quant.product import DequantMatMul
 
-__all__ = ["join_block_products"]
+__all__ = ["gather_before_decoding", "join_block_products"]
 
 
 def join_block_products(block: ir.Block) -> int:
@@ -26,6 +27,41 @@ def join_block_products(block: ir.Block) -> int:
             _join(op, decoded)
             count += 1
     return count
+
+
+def gather_before_decoding(block: ir.Block) -> int:
+    """Rewrite the gathers of whole rows of decoded blocks in place: what they do not read is never
+    decoded. Returns how many."""
+    count = 0
+    for view in list(block.operations):
+        op = view.operation
+        if op.name != Gather.name:
+            continue
+        decoded = producer(op.operands[0])
+        if decoded is not None and decoded.name == DequantizeBlocks.name:
+            count += _gathered(op, decoded)
+    return count
+
+
+def _gathered(op: ir.Operation, decoded: ir.Operation) -> bool:
+    node, decoder = node_of(op), node_of(decoded)
+    assert isinstance(node, Gather)
+    assert isinstance(decoder, DequantizeBlocks)
+    # What "fill" writes is a number, and no block of bytes.
+    if node.axis == node.table.rank - 1 or node.mode == "fill":
+        return False
+    operands = [decoded.operands[0], op.operands[1]]
+    packed, indices = (Value(from_type(v.type)) for v in operands)
+    rows = Gather(packed, indices, node.axis, node.mode, node.batch_dims)
+    at = {"loc": op.location, "ip": ir.InsertionPoint(op)}
+    found = create(rows.name, [to_type(rows.out.type)], operands, attributes_of(rows), **at)
+    made = create(decoded.name, [op.results[0].type], [found.results[0]],
+                  attributes_of(decoder), **at)  # fmt: skip
+    op.results[0].replace_all_uses_with(made.results[0])
+    op.erase()
+    if not users(decoded.results[0]):
+        decoded.erase()
+    return True
 
 
 def _decoded(weight: ir.Value) -> ir.Operation | None:

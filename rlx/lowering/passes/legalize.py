@@ -17,7 +17,7 @@ from rlx.dialects.convert import from_type
 from rlx.errors import UnsupportedError
 from rlx.ir.op import op_class
 from rlx.lowering.base import Compilation, Pass, functions, op_counts
-from rlx.lowering.passes.block_products import join_block_products
+from rlx.lowering.passes.block_products import gather_before_decoding, join_block_products
 from rlx.lowering.passes.integer_products import join_integer_products
 from rlx.lowering.select.table import not_native, select
 from rlx.ops.kinds import runnable
@@ -64,6 +64,10 @@ class Legalize(Pass):
         return module
 
     def _join(self, module: ir.Module, compilation: Compilation) -> None:
+        for f in functions(module).values():
+            for block in f.regions[0].blocks:
+                for _ in range(gather_before_decoding(block)):
+                    compilation.hit(self.name, "gather before decoding")
         if "block_product" not in compilation.target.families:
             return
         if not compilation.options.native(MatMul.name):
