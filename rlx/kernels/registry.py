@@ -47,6 +47,7 @@ class FamilyRow:
 
 
 _CPU: tuple[Frame, ...] = ("cpu",)
+_GPU: tuple[Frame, ...] = ("gpu",)
 _ALL: tuple[Frame, ...] = ("cpu", "gpu")
 
 _ROWS = (
@@ -55,6 +56,7 @@ _ROWS = (
     FamilyRow("block_product", "matmul.block_product", "matmul.block_weights:SELECTOR", _CPU),
     FamilyRow("block_product_rows", "matmul.block_product_rows", "matmul.block_rows:PRODUCT", _CPU),
     FamilyRow("block_rows", "matmul.block_rows", "matmul.block_rows:ROUND", _CPU),
+    FamilyRow("gpu_block_product", "matmul.gpu_block_product", "matmul.gpu_blocks:SELECTOR", _GPU),
     FamilyRow("contraction", "matmul.emit", "matmul.blocked:SELECTOR", _ALL, overwrites="epilogue"),
     FamilyRow("integer_contraction", "matmul.emit", "matmul.blocked:INTEGERS", _CPU),
     FamilyRow("conv", "conv.planes", "conv.select:SELECTOR", _CPU, overwrites="epilogue"),
@@ -89,6 +91,7 @@ _ROWS = (
     FamilyRow("pack_strided", "matmul.pack_strided"),
     FamilyRow("batched_small", "matmul.batched_small"),
     FamilyRow("gpu_attention", "attention.gpu"),
+    FamilyRow("gpu_block_pack", "matmul.gpu_block_panels"),
     FamilyRow("gpu_contraction", "matmul.gpu"),
     FamilyRow("gpu_reduce", "reduce.gpu"),
     # Code on blocks, to which a launch brings no scalars.

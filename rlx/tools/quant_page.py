@@ -66,8 +66,12 @@ products of one tensor share; `f.precision` says which products were changed. In
 multiplied by VNNI or AVX2, and from 11 rows on by AMX where there is one, with the same bits. With
 `"f32"` and `"bf16"` rows are not rounded to 8 bits.
 
+On GPUs it is `gpu_block_product`, for the same schemes, rows of f32, f16, bf16 and of 8 bits: a
+param is packed once into panels of 32 outputs, and is decoded in registers for up to 8 rows, else
+on the way into the memory that a block of threads shares ([devices.md](devices.md), Kernels).
+
 `dequantize_blocks` runs on every device, by the ops that its decoder is made of; the bits are the
-same. Where no kernel reads the blocks (other schemes, GPUs), the decoded weight is f32 in memory of
+same. Where no kernel reads the blocks (other schemes), the decoded weight is f32 in memory of
 the prologue, and the dispatch report says how many MiB (`RLX_DISPATCH_REPORT=1`).
 
 Integers with a scale and a zero point, one or one for each place of an axis, are

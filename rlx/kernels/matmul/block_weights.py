@@ -119,6 +119,10 @@ class Decoder:
         """The scale and the least value of each sub-block of a block."""
         raise NotImplementedError
 
+    def scale(self, r: Record, number: Reg) -> tuple[Reg, Reg | None]:
+        """Those of one sub-block, of a number that is known as the kernel runs."""
+        return self.scales(r)[0]
+
     def codes(self, r: Record, chunk: Reg) -> Codes:
         """The codes of a chunk, part by part."""
         raise NotImplementedError
@@ -230,14 +234,20 @@ class _FourK(Decoder):
         first, second, low = (r.words("scales", n) for n in range(3))
         out: list[tuple[Reg, Reg | None]] = []
         for n in range(8):
-            at = 8 * (n % 4)
-            if n < 4:
-                s, m = first >> at & 63, second >> at & 63
-            else:
-                s = low >> at & 15 | (first >> (at + 6) & 3) << 4
-                m = low >> (at + 4) & 15 | (second >> (at + 6) & 3) << 4
+            at, of = 8 * (n % 4), _early if n < 4 else _late
+            s, m = of(first, low, at), of(second, low >> 4, at)
             out.append((d * _number(k, s), least * _number(k, m)))
         return out
+
+    def scale(self, r: Record, number: Reg) -> tuple[Reg, Reg | None]:
+        k, at = r.k, r.k.cast(number % 4 * 8, u32)
+        first, second, low = (r.words("scales", n) for n in range(3))
+
+        def of(high: Reg, low: Reg) -> Reg:
+            found = k.select(number < 4, _early(high, low, at), _late(high, low, at))
+            return _number(k, found)
+
+        return r.half("d") * of(first, low), r.half("dmin") * of(second, low >> 4)
 
     def codes(self, r: Record, chunk: Reg) -> Codes:
         table = [float(n) for n in range(16)]
@@ -247,6 +257,16 @@ class _FourK(Decoder):
     def words(self, r: Record, chunk: Reg) -> Codes:
         for high in (0, 1):
             yield from _halves(r, "qs", chunk * 8, 8, high)
+
+
+def _early(high: Reg, low: Reg, at: Reg | int) -> Reg:
+    """One of the first four numbers of 6 bits, which are in the bytes of ``high``."""
+    return high >> at & 63
+
+
+def _late(high: Reg, low: Reg, at: Reg | int) -> Reg:
+    """One of the last four: the low bits in ``low``, and two above those of the first four."""
+    return low >> at & 15 | (high >> (at + 6) & 3) << 4
 
 
 def _number(k: Kernel, x: Reg) -> Reg:
@@ -269,6 +289,11 @@ class _SixK(Decoder):
         found = [r.words("scales", n) for n in range(4)]
         return [(d * r.k.cast(_signed_byte(r.k, found[n // 4], n % 4), f32), None)
                 for n in range(16)]  # fmt: skip
+
+    def scale(self, r: Record, number: Reg) -> tuple[Reg, Reg | None]:
+        k = r.k
+        word = r.words("scales", number / 4) << k.cast(number % 4 * 8 ^ 24, u32)
+        return r.half("d") * k.cast(k.bitcast(word, i32) >> 24, f32), None
 
     def codes(self, r: Record, chunk: Reg) -> Codes:
         low_part = [float(n) for n in range(16)]

@@ -31,6 +31,7 @@ from rlx.kernels.matmul.gpu_tile import (
     Room,
     Tile,
     add_product,
+    each_sum,
     lay_out,
     multiply,
     power_below,
@@ -295,20 +296,7 @@ class _Tiled(_Emitter):
             inside = (r < self.m) & (c < self.n)
             k.when(inside, lambda: self.finish(product, r, c))
 
-        if self.unrolls(len(sums)):
-            for at, product in enumerate(sums):
-                r, c = divmod(at, tile.columns)
-                one(product, row + r * tile.threads_y, column + c * tile.threads_x)
-            return
-        room = k.stack(self.config.accumulate, len(sums))
-        for at, product in enumerate(sums):
-            k.store(product, room, at)
-
-        def any_of(at: Reg) -> None:
-            r, c = at // tile.columns * tile.threads_y, at % tile.columns * tile.threads_x
-            one(k.load(room, at), row + r, column + c)
-
-        k.loop(0, len(sums), 1, any_of)
+        each_sum(k, tile, sums, (row, column), one, unrolled=self.unrolls(len(sums)))
 
 
 class _ByUnits(_Emitter):

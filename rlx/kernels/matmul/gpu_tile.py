@@ -20,7 +20,9 @@ from rlx.codegen.builder import Kernel, KernelTarget
 from rlx.codegen.reg import Buffer, Reg
 from rlx.types import DType
 
-__all__ = ["Room", "Tile", "lay_out", "multiply", "power_below", "stage"]
+__all__ = [
+    "Room", "Tile", "add_product", "each_sum", "lay_out", "multiply", "power_below", "stage",
+]  # fmt: skip
 
 
 @frozen
@@ -152,6 +154,34 @@ def multiply(
 def add_product(k: Kernel, a: Reg, b: Reg, total: Reg) -> Reg:
     """``total + a b``, for floats rounded once."""
     return k.fma(a, b, total) if total.dtype.is_float else total + a * b
+
+
+def each_sum(
+    k: Kernel,
+    tile: Tile,
+    sums: Sequence[Reg],
+    at: tuple[Reg, Reg],
+    store: Callable[[Reg, Reg, Reg], None],
+    *,
+    unrolled: bool,
+) -> None:
+    """``store(sum, row, column)`` for a thread's sums, the first of which is at ``at``: written out
+    for each if ``unrolled``, else once, in a loop."""
+    row, column = at
+    if unrolled:
+        for n, total in enumerate(sums):
+            r, c = divmod(n, tile.columns)
+            store(total, row + r * tile.threads_y, column + c * tile.threads_x)
+        return
+    room = k.stack(sums[0].dtype, len(sums))
+    for n, total in enumerate(sums):
+        k.store(total, room, n)
+
+    def any_of(n: Reg) -> None:
+        r, c = n // tile.columns * tile.threads_y, n % tile.columns * tile.threads_x
+        store(k.load(room, n), row + r, column + c)
+
+    k.loop(0, len(sums), 1, any_of)
 
 
 def _after(at: Reg, distance: int) -> Reg:

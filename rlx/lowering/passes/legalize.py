@@ -68,16 +68,18 @@ class Legalize(Pass):
             for block in f.regions[0].blocks:
                 for _ in range(gather_before_decoding(block)):
                     compilation.hit(self.name, "gather before decoding")
-        if "block_product" not in compilation.target.families:
-            return
         if not compilation.options.native(MatMul.name):
             return
+        families = compilation.target.families
+        joins = (
+            ("by blocks", join_block_products, ("block_product", "gpu_block_product")),
+            ("of integers", join_integer_products, ("integer_contraction",)),
+        )
         for f in functions(module).values():
             for block in f.regions[0].blocks:
-                for _ in range(join_block_products(block)):
-                    compilation.hit(self.name, "join product by blocks")
-                for _ in range(join_integer_products(block)):
-                    compilation.hit(self.name, "join product of integers")
+                for what, join, takers in joins:
+                    for _ in range(join(block) if {*takers} & {*families} else 0):
+                        compilation.hit(self.name, f"join product {what}")
 
 
 def _note_decoded(op: ir.Operation, compilation: Compilation) -> None:

@@ -1,0 +1,142 @@
+"""Products by weights in packed blocks on the software devices, against the decoded weights in
+double precision."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from kernels.test_block_product import check, rows, weight
+
+import rlx
+from rlx import quant
+from rlx.compiler.driver import compile_program
+from rlx.errors import UnsupportedError
+from rlx.kernels.matmul import gpu_block_product
+from rlx.kernels.matmul.block_weights import DECODERS, scheme_of
+from rlx.kernels.matmul.gpu_block_panels import LANES, words_of
+from rlx.kernels.matmul.gpu_block_product import Few
+from rlx.kernels.matmul.gpu_tile import Tile
+from rlx.kernels.registry import emit_kernel
+from rlx.targets import find_target
+from rlx.types import f32, u8
+from support.device import compiled
+
+Array = np.ndarray[Any, Any]
+FEW, TILED = ((1, 65, 512), (3, 17, 256), (7, 100, 256)), (19, 70, 256)
+APIS = pytest.mark.parametrize("api", ["opencl", "vulkan", "gpu"])
+VULKAN = find_target("vulkan").kernels
+
+
+@APIS
+def test_every_scheme_from_one_row_to_a_tile(api: str) -> None:
+    """One program: what compiles a kernel takes longer than to run it. Those of Vulkan's devices
+    take one scheme of each kind."""
+    schemes = DECODERS if api == "opencl" else ("q4_0", "q6_k")
+    sizes = [(s, size) for n, s in enumerate(schemes) for size in (FEW[n % 3], TILED)]
+    cases = [(s, rows(m, k), weight(s, n, k)) for s, (m, n, k) in sizes]
+    g = rlx.Graph("blocks")
+    g.set_outputs(
+        [
+            g.input(f"x{n}", x.shape).dequant_matmul(g.param(f"w{n}", w.shape, u8), scheme=s)
+            for n, (s, x, w) in enumerate(cases)
+        ]
+    )
+    f = compiled(api, g)
+    dispatch = compile_program(g, find_target(api))[1].compilation.dispatch
+    assert dispatch.native == {"gpu_block_product: dequant_matmul": len(cases)}
+    assert not dispatch.decoded and not dispatch.rewritten and not dispatch.common
+    for n, (_, _, w) in enumerate(cases):
+        f.set_param(f"w{n}", w)
+    found = f.run({f"x{n}": x for n, (_, x, _) in enumerate(cases)})
+    for y, (scheme, x, w) in zip(found, cases, strict=True):
+        check(y, x, w, scheme)
+
+
+def test_products_written_as_ops_and_weights_of_a_call() -> None:
+    x, packed = rows(2, 256), weight("q4_k", 40, 256)
+    g = rlx.Graph("ops")
+    w = g.input("w", packed.shape, u8).dequantize_blocks("q4_k").transpose()
+    g.set_outputs(g.input("x", x.shape) @ w)
+    dispatch = compile_program(g, find_target("opencl"))[1].compilation.dispatch
+    assert dispatch.native == {"gpu_block_product: dequant_matmul": 1}
+    check(compiled("opencl", g).run({"x": x, "w": packed})[0], x, packed, "q4_k")
+
+
+def test_rows_of_sixteen_bits_and_rows_that_lie_apart() -> None:
+    packed = weight("q8_0", 40, 64)
+    x = rows(3, 128).astype(np.float16)
+    g = rlx.Graph("halves")
+    wide, w = g.input("x", x.shape, "f16"), g.param("w", packed.shape, u8)
+    parts = [wide[:, 64:], wide[:, 64:].cast(to="bf16"), wide[:, 64:].transpose().transpose()]
+    g.set_outputs([v.dequant_matmul(w, scheme="q8_0") for v in parts])
+    f = compiled("opencl", g)
+    f.set_param("w", packed)
+    exact = x[:, 64:].astype(np.float64) @ quant.dequantize(packed, "q8_0", (40, 64)).T
+    for y, bits in zip(f.run({"x": x}), (10, 7, 10), strict=True):
+        near = np.abs(exact).max() * 2.0**-bits  # of x and of y
+        np.testing.assert_allclose(y.astype(np.float64), exact, rtol=2.0**-bits, atol=near)
+
+
+def test_rows_of_integers() -> None:
+    rng = np.random.default_rng(0)
+    cases = [("q4_1", 2), ("q6_k", 20)]
+    g, feeds = rlx.Graph("rows"), {}
+    outs: list[Any] = []
+    for n, (scheme, m) in enumerate(cases):
+        feeds[f"q{n}"] = rng.integers(-127, 128, (m, 256)).astype(np.int8)
+        feeds[f"s{n}"] = rng.random((m, 8), np.float32)
+        feeds[f"w{n}"] = weight(scheme, 40, 256)
+        leaves = [g.input(f"{c}{n}", feeds[f"{c}{n}"].shape, feeds[f"{c}{n}"].dtype) for c in "qsw"]
+        outs.append(g.dequant_matmul_rows(*leaves, scheme=scheme))
+    g.set_outputs(outs)
+    dispatch = compile_program(g, find_target("opencl"))[1].compilation.dispatch
+    assert dispatch.native == {"gpu_block_product: dequant_matmul_rows": len(cases)}
+    for n, y in enumerate(compiled("opencl", g).run(feeds)):
+        wide = (feeds[f"q{n}"] * np.repeat(feeds[f"s{n}"], 32, -1)).astype(np.float32)
+        check(y, wide, feeds[f"w{n}"], cases[n][0])
+
+
+def test_what_no_kernel_reads_is_decoded_and_said() -> None:
+    g = rlx.Graph("expanded")
+    w = g.param("w", [64, 84], u8)
+    g.set_outputs(g.input("x", [2, 256]).dequant_matmul(w, scheme="q2_k"))
+    dispatch = compile_program(g, find_target("opencl"))[1].compilation.dispatch
+    assert dispatch.decoded == {"q2_k": 64 * 256 * 4}
+    assert "q2_k to f32: 0.06 MiB" in str(dispatch)
+
+
+@pytest.mark.parametrize("scheme", DECODERS)
+def test_panels_take_as_much_memory_as_the_bytes(scheme: str) -> None:
+    row = scheme_of(scheme)
+    assert words_of(scheme, 2 * LANES, 512) * 4 == 2 * LANES * 512 // row.block * row.bytes
+
+
+@pytest.mark.parametrize("shared", [16 << 10, 48 << 10])
+@pytest.mark.parametrize("threads", [128, 256, 1024])
+def test_a_block_fits_its_target(threads: int, shared: int) -> None:
+    target = replace(VULKAN, most_threads=threads, shared_bytes=shared)
+    for m, n in ((1, 64), (3, 1 << 15), (8, 4096), (16, 4096), (512, 4096), (4096, 4096)):
+        config, launch = gpu_block_product.launch("q4_k", target, (f32, f32), m, n, 256, 256)
+        text = emit_kernel("gpu_block_product", "k", config, target)
+        assert launch.range > 0 and text.block <= threads
+        form = config.shape
+        held = (
+            form.shared_bytes(f32)
+            if isinstance(form, Tile)
+            else 4 * form.threads * form.rows * form.panels
+        )
+        assert held <= shared
+
+
+def test_sizes_choose_what_a_block_computes() -> None:
+    choose = gpu_block_product.choose
+    assert choose(VULKAN, 1, 4096) == Few(1, 1, 8)
+    assert choose(VULKAN, 1, 1 << 15) == Few(1, 2, 8), "panels enough to share the rows"
+    assert choose(VULKAN, 8, 4096) == Few(4, 1, 8)
+    assert choose(VULKAN, 16, 8192) == Tile(8, 32, 2, 2, 16)
+    assert choose(VULKAN, 4096, 4096) == Tile(16, 16, 4, 4, 16)
+    with pytest.raises(UnsupportedError, match=r"no tile fits the 512 bytes .*vulkan1\.2"):
+        choose(replace(VULKAN, shared_bytes=512), 64, 64)
