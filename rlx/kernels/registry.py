@@ -64,6 +64,7 @@ _ROWS = (
     FamilyRow("attention", "attention.emit", "attention:SELECTOR", _ALL),
     FamilyRow("rope", "attention.rope", "rope:SELECTOR", _CPU),
     FamilyRow("paged_attention", "attention.paged", "paged_attention:SELECTOR", _CPU),
+    FamilyRow("gpu_paged_attention", "attention.gpu_paged", "gpu_paged_attention:SELECTOR", _GPU),
     FamilyRow("attention_grad", "attention.grad", "attention:GRAD", _CPU),
     FamilyRow("rowwise", "rowwise.config", "rowwise.select:SELECTOR", _ALL, joint=True),
     FamilyRow(

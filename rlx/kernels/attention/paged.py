@@ -33,7 +33,9 @@ from rlx.kernels.attention.lanes import sum_lanes
 from rlx.kernels.attention.mask import weight_of
 from rlx.types import DType, f32, f64, i32, i64
 
-__all__ = ["CHUNK", "PagedConfig", "PagedSizes", "emit", "lanes_for", "launch", "name", "plan"]
+__all__ = [
+    "CHUNK", "PagedConfig", "PagedSizes", "emit", "folded", "lanes_for", "launch", "name", "plan",
+]  # fmt: skip
 
 name = "paged_attention"
 
@@ -151,7 +153,7 @@ def emit(name: str, config: PagedConfig, target: KernelTarget) -> KernelText:
     return k.text()
 
 
-def _folded(k: Kernel, peak: Reg, other: Reg) -> tuple[Reg, Reg, Reg]:
+def folded(k: Kernel, peak: Reg, other: Reg) -> tuple[Reg, Reg, Reg]:
     """The higher of two peaks, and what the sums beside each are multiplied by."""
     most = k.maximum(peak, other)
     # A peak of -inf: neither has seen a key.
@@ -374,7 +376,7 @@ class _Partial:
         """Join the chunk at hand to those before it."""
         k, n, at = self.k, self.n, i * self.dim
         s = self.scratch
-        most, fade, grow = _folded(k, k.load(s["peak"], i), k.load(s["chunk_peak"], i))
+        most, fade, grow = folded(k, k.load(s["peak"], i), k.load(s["chunk_peak"], i))
         total = k.fma(k.load(s["total"], i), fade, k.load(s["chunk_total"], i) * grow)
         k.store(most, s["peak"], i)
         k.store(total, s["total"], i)
@@ -425,7 +427,7 @@ class _Join:
         state = t * s["splits"]
 
         def fold(c: Reg, peak: Reg, total: Reg) -> list[Reg]:
-            most, fade, grow = _folded(k, peak, k.load(self.state, (state + c) * 2))
+            most, fade, grow = folded(k, peak, k.load(self.state, (state + c) * 2))
             k.store(fade, self.fades, c)
             k.store(grow, self.grows, c)
             return [most, k.fma(total, fade, k.load(self.state, (state + c) * 2 + 1) * grow)]
