@@ -267,12 +267,21 @@ class GraphOps:
     ) -> Value:
         """A post-norm encoder layer as BERT has it (Devlin et al., 2018)."""
 
+    def bessel_i0e(self, x: Value) -> Value:
+        """``exp(-|x|) I0(x)``, I0 being the modified Bessel function of order 0."""
+
+    def bessel_i1e(self, x: Value) -> Value:
+        """``exp(-|x|) I1(x)``, I1 being the modified Bessel function of order 1."""
+
     def binary(self, op: str | Value, a: Value | Number | str, b: Value | Number) -> Value:
         """Arithmetic by name or symbol:"""
 
     def bincount(self, x: Value, length: DimLike, weights: Value | None = None) -> Value:
         """How often each of 0 to ``length`` - 1 is in a vector of integers, as i64, or the sum
         of its weights."""
+
+    def bitcast(self, x: Value, to: DType | str | Any) -> Value:
+        """The same bits as another element type of the same width:"""
 
     def bitwise_and(self, lhs: Any, rhs: Any) -> Value:
         """The bits that both integers have."""
@@ -450,6 +459,10 @@ class GraphOps:
     ) -> Value:
         """The sum over all windows of a tensor times what stands at each:"""
 
+    def copysign(self, lhs: Any, rhs: Any) -> Value:
+        """The size of the left element with the sign of the right one, which -0.0 and nan have
+        too."""
+
     def cos(self, x: Value) -> Value:
         """Cosine of an angle in radians."""
 
@@ -502,6 +515,9 @@ class GraphOps:
 
     def diagonal(self, x: Value, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
         """The diagonal of two axes, as a last axis in their place, as ``numpy.diagonal``."""
+
+    def digamma(self, x: Value) -> Value:
+        """The derivative of ``lgamma``:"""
 
     def div(self, lhs: Any, rhs: Any) -> Value:
         """Quotient, element by element."""
@@ -899,6 +915,9 @@ class GraphOps:
     def left_shift(self, lhs: Any, rhs: Any) -> Value:
         """The bits moved up, zeros behind them."""
 
+    def lgamma(self, x: Value) -> Value:
+        """``log(|gamma(x)|)``:"""
+
     def linear(
         self,
         x: Value,
@@ -1158,6 +1177,9 @@ class GraphOps:
     def neg(self, x: Value) -> Value:
         """The element with its sign changed."""
 
+    def nextafter(self, lhs: Any, rhs: Any) -> Value:
+        """The float next to the left element in the direction of the right one."""
+
     def nonzero(self, x: Value, size: int, fill_value: int = 0) -> list[Value]:
         """The indices of the elements that are not 0 in row-major order, a vector of ``size``
         i64 for every axis, as ``jax.numpy.nonzero`` with a size."""
@@ -1239,6 +1261,9 @@ class GraphOps:
     def pixel_unshuffle(self, x: Value, downscale: int) -> Value:
         """The inverse of ``pixel_shuffle``."""
 
+    def polygamma(self, x: Value, n: int = 1) -> Value:
+        """The ``n``-th derivative of ``digamma``, n from 1 to 20."""
+
     def pool(
         self,
         x: Value,
@@ -1248,6 +1273,9 @@ class GraphOps:
         padding: Padding = 0,
     ) -> Value:
         """Pooling by the name of its kind, "max" or "mean"; padding counts in the mean."""
+
+    def popcount(self, x: Value) -> Value:
+        """How many bits of an integer are set, in its own type."""
 
     def position(
         self,
@@ -2168,12 +2196,21 @@ class ValueOps:
     ) -> Value:
         """A post-norm encoder layer as BERT has it (Devlin et al., 2018)."""
 
+    def bessel_i0e(self) -> Value:
+        """``exp(-|x|) I0(x)``, I0 being the modified Bessel function of order 0."""
+
+    def bessel_i1e(self) -> Value:
+        """``exp(-|x|) I1(x)``, I1 being the modified Bessel function of order 1."""
+
     def binary(self, a: Value | Number | str, b: Value | Number) -> Value:
         """Arithmetic by name or symbol:"""
 
     def bincount(self, length: DimLike, weights: Value | None = None) -> Value:
         """How often each of 0 to ``length`` - 1 is in a vector of integers, as i64, or the sum
         of its weights."""
+
+    def bitcast(self, to: DType | str | Any) -> Value:
+        """The same bits as another element type of the same width:"""
 
     def bitwise_and(self, rhs: Any) -> Value:
         """The bits that both integers have."""
@@ -2330,6 +2367,10 @@ class ValueOps:
     ) -> Value:
         """The sum over all windows of a tensor times what stands at each:"""
 
+    def copysign(self, rhs: Any) -> Value:
+        """The size of the left element with the sign of the right one, which -0.0 and nan have
+        too."""
+
     def cos(self) -> Value:
         """Cosine of an angle in radians."""
 
@@ -2376,6 +2417,9 @@ class ValueOps:
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
         """The diagonal of two axes, as a last axis in their place, as ``numpy.diagonal``."""
+
+    def digamma(self) -> Value:
+        """The derivative of ``lgamma``:"""
 
     def div(self, rhs: Any) -> Value:
         """Quotient, element by element."""
@@ -2701,6 +2745,9 @@ class ValueOps:
     def left_shift(self, rhs: Any) -> Value:
         """The bits moved up, zeros behind them."""
 
+    def lgamma(self) -> Value:
+        """``log(|gamma(x)|)``:"""
+
     def linear(
         self,
         w: Value,
@@ -2930,6 +2977,9 @@ class ValueOps:
     def neg(self) -> Value:
         """The element with its sign changed."""
 
+    def nextafter(self, rhs: Any) -> Value:
+        """The float next to the left element in the direction of the right one."""
+
     def nonzero(self, size: int, fill_value: int = 0) -> list[Value]:
         """The indices of the elements that are not 0 in row-major order, a vector of ``size``
         i64 for every axis, as ``jax.numpy.nonzero`` with a size."""
@@ -2998,6 +3048,9 @@ class ValueOps:
     def pixel_unshuffle(self, downscale: int) -> Value:
         """The inverse of ``pixel_shuffle``."""
 
+    def polygamma(self, n: int = 1) -> Value:
+        """The ``n``-th derivative of ``digamma``, n from 1 to 20."""
+
     def pool(
         self,
         kind: str,
@@ -3006,6 +3059,9 @@ class ValueOps:
         padding: Padding = 0,
     ) -> Value:
         """Pooling by the name of its kind, "max" or "mean"; padding counts in the mean."""
+
+    def popcount(self) -> Value:
+        """How many bits of an integer are set, in its own type."""
 
     def position(
         self,

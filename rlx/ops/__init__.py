@@ -27,8 +27,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.pointwise.division": ("mir.floor_divide", "mir.remainder", "mir.fmod"),
     "rlx.ops.pointwise.bits": (
         "mir.bitwise_and", "mir.bitwise_or", "mir.bitwise_xor", "mir.bitwise_not",
-        "mir.left_shift", "mir.right_shift",
+        "mir.left_shift", "mir.right_shift", "mir.popcount",
     ),
+    "rlx.ops.pointwise.floats": ("mir.bitcast", "mir.copysign", "mir.nextafter"),
+    "rlx.ops.pointwise.gamma": ("mir.lgamma", "mir.digamma", "mir.polygamma"),
+    "rlx.ops.pointwise.bessel": ("mir.bessel_i0e", "mir.bessel_i1e"),
     "rlx.ops.pointwise.unary": (
         "mir.relu", "mir.exp", "mir.log", "mir.sqrt", "mir.rsqrt", "mir.neg", "mir.abs",
         "mir.sin", "mir.cos", "mir.tan", "mir.atan", "mir.round", "mir.floor", "mir.sign",

@@ -12,7 +12,7 @@ from rlx.ir.builders import builder
 from rlx.ir.lift import promoted
 from rlx.ir.value import Value
 from rlx.types import bool_, f64
-from rlx.xp.function import Operand, Term, function, refused
+from rlx.xp.function import Operand, Term, function
 
 __all__ = [
     "abs",
@@ -175,7 +175,8 @@ not_equal = _binary("not_equal", "ne")
 remainder = _binary("remainder")
 subtract = _binary("subtract", "sub")
 
-nextafter = refused("nextafter", "RLX has no op that steps through floats")
+copysign = _binary("copysign")
+nextafter = _binary("nextafter")
 
 
 @function
@@ -274,19 +275,8 @@ def logaddexp(x1: Term, x2: Term, /) -> Any:
 
 @function
 def signbit(x: Operand, /) -> Any:
-    """Whether a float is negative, -0.0 among them; of nan it is false."""
-    return _negative(x)
-
-
-def _negative(x: Value) -> Value:
-    return x.lt(0).logical_or(x.eq(0).logical_and((1.0 / x).lt(0)))
-
-
-@function
-def copysign(x1: Term, x2: Term, /) -> Any:
-    """``x1`` with the sign of ``x2``; that of nan is positive."""
-    a, b = promoted(x1, x2)
-    return _negative(b).where(-a.abs(), a.abs())
+    """Whether the sign of a float is set: of -0.0 and of some nan too."""
+    return x.ones_like().copysign(x).lt(0)
 
 
 @function

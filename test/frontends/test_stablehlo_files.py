@@ -343,8 +343,9 @@ REFUSED = {
         UnsupportedError, "is no tensor that RLX has",
     ),
     "the bits of a float": (
-        program(f"%r = stablehlo.bitcast_convert %a : ({F}) -> tensor<3xi32>", F, "tensor<3xi32>"),
-        UnsupportedError, "RLX reads the bits of f32 as i32 by no op yet",
+        program("%r = stablehlo.bitcast_convert %a : (tensor<3xf16>) -> tensor<3xi16>",
+                "tensor<3xf16>", "tensor<3xi16>"),
+        UnsupportedError, "RLX reads the bits of f16 as i16 by no op yet",
     ),
     "a precision": (
         program(f"%r = stablehlo.reduce_precision %a, format = e3m4 : {F}", F, F),

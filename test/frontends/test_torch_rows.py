@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special
 
 import rlx
 from rlx.errors import UnsupportedError
@@ -18,6 +19,9 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 4)).astype(np.float32)
 Y = RNG.standard_normal((3, 4)).astype(np.float32)
 AT = np.array([[2, 0, 1, 2]])
+
+_LOW = np.tril(X[:, :3]) + 3 * np.eye(3, dtype=np.float32)
+SPD = (_LOW @ _LOW.T, _LOW)
 
 Case = tuple[str, tuple[Any, ...], Callable[..., Any]]
 
@@ -53,6 +57,33 @@ CASES: list[Case] = [
     ("native_layer_norm", (X, [4], None, None, 1e-5), lambda x, *_: (
         x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)),
     ("_safe_softmax", (np.full((1, 3), -np.inf, np.float32), -1), lambda x, d: np.zeros_like(x)),
+    ("signbit", (np.array([-0.0, 0.0, -2.0, 3.0], np.float32),), np.signbit),
+    ("angle", (X,), np.angle),
+    ("hypot", (X * 1e30, Y), np.hypot),
+    ("heaviside", (np.array([-1, 0, 2], np.float32), X[0, :3]), np.heaviside),
+    ("polygamma", (0, np.abs(X) + 1), lambda n, x: scipy.special.digamma(x)),
+    ("polygamma", (2, np.abs(X) + 1), scipy.special.polygamma),
+    ("i0", (X * 3,), scipy.special.i0),
+    ("special_i1", (X * 3,), scipy.special.i1),
+    ("special_ndtri", (np.abs(X) / 4,), scipy.special.ndtri),
+    ("dist", (X, Y, 3), lambda x, y, p: np.sum(np.abs(x - y) ** p) ** (1 / p)),
+    ("median.dim", (np.array([[3, 1, np.nan, 2], [3, 1, 4, 2]], np.float32), 1), lambda x, _: (
+        np.array([np.nan, 2], np.float32))),
+    ("median", (np.array([[3, 1], [4, 2]]),), lambda x: np.array(2)),
+    ("trace", (X[:, :3],), np.trace),
+    ("tril_indices", (3, 4, -1), lambda r, c, k: np.stack(np.tril_indices(r, k, c))),
+    ("_cdist_forward", (X, Y, 1.0, None), lambda x, y, *_: np.abs(x[:, None] - y).sum(-1)),
+    ("_pdist_forward", (X, 2.0), lambda x, _: np.linalg.norm(x[[0, 0, 1]] - x[[1, 2, 2]], axis=1)),
+    ("cholesky_solve", (X, SPD[1]), lambda b, _: np.linalg.solve(SPD[0], b)),
+    ("cholesky_inverse", (SPD[1].T, True), lambda *_: np.linalg.inv(SPD[0])),
+    ("triangular_solve", (X, SPD[1], False, True), lambda b, a, *_: (
+        np.linalg.solve(a.T, b))),
+    ("linalg_pinv.atol_rtol_tensor", (X,), np.linalg.pinv),
+    ("index_reduce", (X, 1, AT[0, :2], Y[:, :2], "amax"), lambda x, d, i, y, _: np.stack(
+        [np.maximum(x[:, 0], y[:, 1]), x[:, 1], np.maximum(x[:, 2], y[:, 0]), x[:, 3]], 1)),
+    ("scatter_reduce.two", (X, 0, np.zeros((3, 4), np.int64), Y, "mean"), lambda x, d, i, y, _: (
+        np.vstack([(x[0] + y.sum(0)) / 4, x[1:]]))),
+    ("view.dtype", (X, "i32"), lambda x, _: x.view(np.int32)),
     ("adaptive_avg_pool1d", (X, [3]), lambda x, s: np.stack(
         [x[:, :2].mean(1), x[:, 1:3].mean(1), x[:, 2:].mean(1)], 1)),
 ]  # fmt: skip

@@ -74,6 +74,10 @@ DOMAIN = {
     "acosh": ("jnp.arccosh(x)", [1.0, 1.5, 1e150]),
     "atanh": ("jnp.arctanh(x)", UNIT),
     "erfinv": ("special.erfinv(x)", UNIT),
+    "lgamma": ("special.gammaln(x)", [0.25, 0.5, 1.0, 1.5, 2.0, 7.0, 100.0]),
+    "digamma": ("special.digamma(x)", [0.25, 0.5, 1.0, 1.5, 2.0, 7.0, 100.0]),
+    "bessel_i0e": ("special.i0e(x)", [-20.0, *REAL[1:-1], 0.0, 20.0]),
+    "bessel_i1e": ("special.i1e(x)", [-20.0, *REAL[1:-1], 0.0, 20.0]),
 }
 
 _GRID = [-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0]
@@ -85,7 +89,8 @@ BINARY = {
     "add": ("x + y", PAIRS), "sub": ("x - y", PAIRS), "mul": ("x * y", PAIRS),
     "div": ("x / y", OVER), "maximum": ("jnp.maximum(x, y)", PAIRS),
     "minimum": ("jnp.minimum(x, y)", PAIRS), "pow": ("jnp.power(x, y)", POWERS),
-    "atan2": ("jnp.arctan2(x, y)", OVER), "remainder": ("jnp.remainder(x, y)", OVER),
+    "atan2": ("jnp.arctan2(x, y)", OVER), "copysign": ("jnp.copysign(x, y)", PAIRS),
+    "remainder": ("jnp.remainder(x, y)", OVER),
     "fmod": ("jnp.fmod(x, y)", OVER), "floor_divide": ("jnp.floor_divide(x, y)", OVER),
 }  # fmt: skip
 

@@ -30,14 +30,15 @@ EVERY = (*NUMBERS, bool_, *COMPLEX)
 EXACT = frozenset(
     f"mir.{name}"
     for name in (
-        "abs", "argmax", "argmin", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
-        "cast", "ceil", "concat", "constant", "conv_integer", "cummax", "cummin", "dynamic_slice",
-        "dynamic_update_slice", "eq", "expand", "flip", "floor", "floor_divide", "fmod", "gather",
-        "ge", "gt", "iota", "isfinite", "isinf", "isnan", "le", "left_shift", "logical_and",
-        "logical_not", "logical_or", "logical_xor", "lt", "max_pool", "max_pool_indices",
-        "maximum", "minimum", "ne", "neg", "pad", "position", "random_bits", "reduce_max",
-        "reduce_min", "relu", "remainder", "reshape", "right_shift", "round", "searchsorted",
-        "sign", "slice", "sort", "threefry2x32", "topk", "transpose", "trunc", "where",
+        "abs", "argmax", "argmin", "bitcast", "bitwise_and", "bitwise_not", "bitwise_or",
+        "bitwise_xor", "cast", "ceil", "concat", "constant", "conv_integer", "copysign",
+        "cummax", "cummin", "dynamic_slice", "dynamic_update_slice", "eq", "expand", "flip",
+        "floor", "floor_divide", "fmod", "gather", "ge", "gt", "iota", "isfinite", "isinf",
+        "isnan", "le", "left_shift", "logical_and", "logical_not", "logical_or", "logical_xor",
+        "lt", "max_pool", "max_pool_indices", "maximum", "minimum", "ne", "neg", "nextafter",
+        "pad", "popcount", "position", "random_bits", "reduce_max", "reduce_min", "relu",
+        "remainder", "reshape", "right_shift", "round", "searchsorted", "sign", "slice", "sort",
+        "threefry2x32", "topk", "transpose", "trunc", "where",
     )
 )  # fmt: skip
 """Ops whose result has one right value to the last bit, if their operands have."""
@@ -52,11 +53,12 @@ def is_exact(op: Op) -> bool:
 JUMPS = frozenset(
     f"mir.{name}"
     for name in (
-        "argmax", "argmin", "atan2", "ceil", "eq", "fake_quantize", "fake_quantize_backward",
-        "fake_quantize_lsq", "fake_quantize_lsq_backward_scale", "fake_quantize_lsq_backward_x",
-        "floor", "floor_divide", "fmod", "ge", "gt", "isfinite", "isinf", "isnan", "le", "lt",
-        "max_pool_indices", "ne", "q_conv2d", "q_matmul", "quantize", "quantize_rows", "remainder",
-        "round", "sample", "searchsorted", "sign", "sort", "topk", "trunc",
+        "argmax", "argmin", "atan2", "bitcast", "ceil", "copysign", "eq", "fake_quantize",
+        "fake_quantize_backward", "fake_quantize_lsq", "fake_quantize_lsq_backward_scale",
+        "fake_quantize_lsq_backward_x", "floor", "floor_divide", "fmod", "ge", "gt", "isfinite",
+        "isinf", "isnan", "le", "lt", "max_pool_indices", "ne", "nextafter", "q_conv2d",
+        "q_matmul", "quantize", "quantize_rows", "remainder", "round", "sample", "searchsorted",
+        "sign", "sort", "topk", "trunc",
     )
 )  # fmt: skip
 """Ops that a change of a unit in the last place can throw far; a cast to an integer is another."""

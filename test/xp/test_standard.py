@@ -63,6 +63,7 @@ CASES: dict[str, list[Args]] = {
     "logaddexp": [(D, P), (S, T), (S, S)],
     "signbit": [(S[:6],)],
     "copysign": [(D, P), (S[:6], T[:6]), (P, -1.0)],
+    "nextafter": [(D, P), (S[:6], T[:6]), (P, -1.0)],
     "clip": [(D, -0.5, 0.5), (D, None, P), (I, -2, None), (K, 1, 4)],
     "where": [(B, D, P), (B, I, 0), (B, 1.0, F)],
     # -- making arrays
@@ -177,7 +178,7 @@ OPEN = {"empty", "empty_like", "from_dlpack"}
 """Functions with a test of their own."""
 TYPES = {"can_cast", "finfo", "iinfo", "isdtype", "result_type"}
 REFUSED = {
-    "nextafter", "nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values",
+    "nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_values",
 }  # fmt: skip
 
 

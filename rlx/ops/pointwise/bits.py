@@ -14,9 +14,17 @@ from rlx.ir.value import Value
 from rlx.ops.pointwise.base import Binary, Unary
 from rlx.ops.pointwise.compare import LogicalAnd, LogicalNot, LogicalOr, LogicalXor
 from rlx.ops.pointwise.elementary import two_samples
-from rlx.types import INTS, bool_
+from rlx.types import INTS, bool_, dtype
 
-__all__ = ["BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "LeftShift", "RightShift"]
+__all__ = [
+    "BitwiseAnd",
+    "BitwiseNot",
+    "BitwiseOr",
+    "BitwiseXor",
+    "LeftShift",
+    "Popcount",
+    "RightShift",
+]
 
 INTEGERS_ONLY: tuple[Bad, ...] = (
     bad("2xf32", "2xf32", match="found f32. Cast the operand", error=DTypeError),
@@ -91,6 +99,32 @@ class BitwiseNot(Unary, name="mir.bitwise_not"):
 
     def scalar(self, k: Any, x: Any) -> Any:
         return x ^ (-1 if x.dtype.kind == "int" else (1 << x.dtype.bits) - 1)
+
+
+class Popcount(Unary, name="mir.popcount"):
+    """How many bits of an integer are set, in its own type."""
+
+    dtypes = INTS
+    differentiable = False
+    samples = two_samples()
+    bads = (bad("2xf32", match="found f32. Cast the operand", error=DTypeError),)
+
+    def reference(self, x: Array) -> Array:
+        bits = np.ascontiguousarray(x).view(f"u{x.dtype.itemsize}").reshape(np.shape(x))
+        return np.bitwise_count(bits).astype(x.dtype)  # of a negative number it counts the size's
+
+    def scalar(self, k: Any, x: Any) -> Any:
+        width = x.dtype.bits
+        ones = (1 << width) - 1
+        bits = k.bitcast(x, dtype(f"u{width}"))
+        # Sums of neighbours: of one bit, of two, of four, and then of whole bytes.
+        bits = bits - ((bits >> 1) & (ones // 3))
+        bits = (bits & (ones // 5)) + ((bits >> 2) & (ones // 5))
+        bits = (bits + (bits >> 4)) & (ones // 17)
+        for shift in (8, 16, 32):
+            if shift < width:
+                bits = bits + (bits >> shift)
+        return k.bitcast(bits & 0x7F, x.dtype)
 
 
 class Shift(Binary):

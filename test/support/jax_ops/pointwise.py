@@ -44,9 +44,13 @@ OPS: Table = {
             "hard_swish", "mish", "relu", "relu6", "selu", "sigmoid", "silu", "softplus",
         )
     },
+    "mir.bessel_i0e": _named(special, "i0e"),
+    "mir.bessel_i1e": _named(special, "i1e"),
     "mir.cast": lambda n, x: x.astype(n.to.numpy),
     "mir.celu": lambda n, x: nn.celu(x, n.alpha),
     "mir.complex": lambda n, x, y: lax.complex(*jnp.broadcast_arrays(x, y)),
+    "mir.copysign": _named(jnp, "copysign"),
+    "mir.digamma": _named(special, "digamma"),
     "mir.complex_norm_sq": lambda n, x: jnp.real(x) ** 2 + jnp.imag(x) ** 2,
     "mir.div": _div,
     "mir.elu": lambda n, x: nn.elu(x, n.alpha),
@@ -56,11 +60,16 @@ OPS: Table = {
     "mir.gelu_approx": lambda n, x: nn.gelu(x, approximate=True),
     "mir.hard_sigmoid": _hard_sigmoid,
     "mir.leaky_relu": lambda n, x: nn.leaky_relu(x, n.alpha),
+    "mir.lgamma": _named(special, "gammaln"),
+    "mir.polygamma": lambda n, x: special.polygamma(n.n, x),
     "mir.rsqrt": lambda n, x: lax.rsqrt(x),
     "mir.softsign": lambda n, x: nn.soft_sign(x),
 }  # fmt: skip
 
 FLAT: Table = {
+    "mir.bitcast": lambda n, x: lax.bitcast_convert_type(x, n.to.numpy),
+    "mir.nextafter": _named(jnp, "nextafter"),
+    "mir.popcount": _named(lax, "population_count"),
     **{
         f"mir.{name}": _named(jnp, name)
         for name in (

@@ -13,6 +13,7 @@ from rlx.ir.builders import builder
 from rlx.ir.value import Value
 from rlx.ops.movement.constant import Constant, Iota
 from rlx.ops.pointwise.complex import Complex
+from rlx.ops.pointwise.floats import WHOLE
 from rlx.types import DTYPES, DType, bool_, i64
 from rlx.xp.elementwise import pow as _pow
 
@@ -28,7 +29,9 @@ _SAME = {
         "acos", "acosh", "asin", "asinh", "atan", "atanh", "conj", "cosh", "erf", "sinh", "square",
         "tan",
     )},
-    "chlo.erf_inv": "erfinv", "chlo.is_inf": "isinf",
+    "chlo.erf_inv": "erfinv", "chlo.is_inf": "isinf", "chlo.lgamma": "lgamma",
+    "chlo.digamma": "digamma", "chlo.bessel_i1e": "bessel_i1e", "chlo.next_after": "nextafter",
+    "popcnt": "popcount",
 }  # fmt: skip
 """Ops that are ops of ours by another name."""
 
@@ -155,11 +158,8 @@ def _convert(n: Node) -> Result:
 @row("bitcast_convert")
 def _bitcast(n: Node) -> Result:
     to = n.out
-    cast = builder("bitcast")
-    if cast is not None:
-        return cast(n.x, to.dtype)
-    if n.x.dtype.is_int and to.dtype.is_int and n.x.dtype.bits == to.dtype.bits:
-        return as_type(n.x, to.dtype)
+    if n.x.dtype in WHOLE and to.dtype in WHOLE and n.x.dtype.bits == to.dtype.bits:
+        return n.x.bitcast(to.dtype)
     if n.x.dtype.is_int and to.dtype.is_float and n.x.dtype.bits == to.dtype.bits:
         return _of_bits(n.x, to.dtype)
     raise n.refuse(f"RLX reads the bits of {n.x.dtype} as {to.dtype} by no op yet")
@@ -229,13 +229,6 @@ def _shift_right_arithmetic(n: Node) -> Result:
     by = by.minimum(_like(by, x.dtype.bits - 1))
     signed = DTYPES[f"i{x.dtype.bits}"]
     return as_type(as_type(x, signed).right_shift(as_type(by, signed)), x.dtype)
-
-
-@row("popcnt")
-def _popcnt(n: Node) -> Result:
-    u = _unsigned(n.x)
-    bits = [u.right_shift(_like(u, i)).bitwise_and(_like(u, 1)) for i in range(u.dtype.bits)]
-    return as_type(reduce(lambda a, b: a + b, bits), n.x.dtype)
 
 
 @row("count_leading_zeros")

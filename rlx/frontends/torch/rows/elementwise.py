@@ -10,6 +10,7 @@ from rlx.frontends.torch.node import Node, Number, Operand, Row, Rows
 from rlx.ir.op import Op
 from rlx.ir.value import Value
 from rlx.ops.pointwise.activation import Erf, ErfInv, Gelu, GeluApprox, Sigmoid, Silu, Tanh
+from rlx.ops.pointwise.bessel import BesselI0e, BesselI1e
 from rlx.ops.pointwise.binary import Maximum, Minimum, Mul, Pow, Sub
 from rlx.ops.pointwise.bits import (
     BitwiseAnd,
@@ -49,6 +50,8 @@ from rlx.ops.pointwise.elementary import (
     Log2,
     Sinh,
 )
+from rlx.ops.pointwise.floats import Copysign, Nextafter
+from rlx.ops.pointwise.gamma import Digamma, Lgamma
 from rlx.ops.pointwise.rectifiers import HardSigmoid, HardSwish, Mish, Relu6, Selu, Softsign
 from rlx.ops.pointwise.unary import (
     Abs,
@@ -68,6 +71,7 @@ from rlx.ops.pointwise.unary import (
 )
 from rlx.ops.sugar import concat
 from rlx.types import bool_, u8
+from rlx.xp import elementwise as elementary
 
 __all__ = ["ROWS"]
 
@@ -120,6 +124,31 @@ def logical_not(n: Node, x: Value) -> Value:
 
 def bitwise_not(n: Node, x: Value) -> Value:
     return LogicalNot.build(x) if x.dtype is bool_ else BitwiseNot.build(x)
+
+
+def sign_bit(n: Node, x: Value) -> Value:
+    """That of -0.0 and nan is set too."""
+    if not x.dtype.is_float:
+        return x.lt(scalar(0, x)) if x.dtype is not bool_ else full(x.shape, False, bool_)
+    return scalar(1, x).copysign(x).lt(scalar(0, x))
+
+
+def polygamma(n: Node, order: int, x: Value) -> Value:
+    x = n.cast(x)
+    return x.digamma() if order == 0 else x.polygamma(order)
+
+
+def heaviside(n: Node, x: Value, values: Value) -> Value:
+    """0 and 1 on either side of 0, where it is what ``values`` say; nan stays."""
+    step = Where.build(x.gt(scalar(0, x)), scalar(1, x), scalar(0, x))
+    step = Where.build(IsNan.build(x), x, step) if x.dtype.is_float else step
+    return Where.build(x.eq(scalar(0, x)), n.cast(values), step)
+
+
+def distance(n: Node, a: Value, b: Value, p: float = 2) -> Value:
+    """The p-norm of the difference, over all elements."""
+    gap = Abs.build(n.cast(a) - n.cast(b)).reshape([-1])
+    return gap.norm(p)
 
 
 def about_floats(op: type[Op]) -> Row:
@@ -361,6 +390,15 @@ def from_parts(n: Node, x: Value, y: Value) -> Value:
     return x.complex(y)
 
 
+def angle(n: Node, x: Value) -> Value:
+    """That of a real number is 0 or pi, and nan stays."""
+    if x.dtype.is_complex:
+        return x.angle()
+    y = n.cast(x)
+    found = Where.build(y.lt(scalar(0, y)), scalar(math.pi, y), scalar(0, y))
+    return Where.build(IsNan.build(y), y, found)
+
+
 def polar(n: Node, size: Value, angle: Value) -> Value:
     return (size * angle.cos()).complex(size * angle.sin())
 
@@ -373,11 +411,17 @@ ROWS: Rows = {
         "tanh": Tanh, "silu": Silu, "mish": Mish, "hardswish": HardSwish,
         "hardsigmoid": HardSigmoid, "relu6": Relu6, "selu": Selu, "softsign": Softsign,
         "expm1": Expm1, "log1p": Log1p, "log2": Log2, "exp2": Exp2, "erfinv": ErfInv,
+        "lgamma": Lgamma, "digamma": Digamma, "special_i0e": BesselI0e, "special_i1e": BesselI1e,
     }.items()},
     **{name: formula(function) for name, function in {
         "square": lambda x: x * x,
         "log10": lambda x: x.log() * (1 / math.log(10)), "erfc": lambda x: 1.0 - x.erf(),
         "reciprocal": lambda x: 1.0 / x, "log_sigmoid": lambda x: -(-x).softplus(),
+        "i0": lambda x: x.bessel_i0e() * x.abs().exp(),
+        "special_i1": lambda x: x.bessel_i1e() * x.abs().exp(),
+        "special_modified_bessel_i0": lambda x: x.bessel_i0e() * x.abs().exp(),
+        "special_modified_bessel_i1": lambda x: x.bessel_i1e() * x.abs().exp(),
+        "special_ndtri": lambda x: (x * 2.0 - 1.0).erfinv() * math.sqrt(2),
         "deg2rad": lambda x: x * (math.pi / 180), "rad2deg": lambda x: x * (180 / math.pi),
         "sinc": lambda x: Where.build(
             x.eq(0.0), scalar(1, x), (x * math.pi).sin() / (x * math.pi)),
@@ -391,12 +435,13 @@ ROWS: Rows = {
     "bitwise_not": bitwise_not, "isnan": about_floats(IsNan), "isinf": about_floats(IsInf),
     "gelu": gelu, "elu": elu, "clamp": clamp, "clamp_min": clamp_min, "clamp_max": clamp_max,
     "hardtanh": hardtanh, "leaky_relu": leaky_relu, "prelu": prelu, "_prelu_kernel": prelu,
-    "threshold": threshold, "logit": logit, "signbit": lambda n, x: x.lt(scalar(0, x)),
+    "threshold": threshold, "logit": logit, "signbit": sign_bit,
+    "polygamma": polygamma, "heaviside": heaviside, "dist": distance,
     "add": added, "sub": subtracted, "rsub": subtracted_from, "mul": multiplied, "div": divided,
     "pow": power, "float_power": power,
     **{name: binary(op) for name, op in {
         "maximum": Maximum, "minimum": Minimum, "fmod": Fmod, "remainder": Remainder,
-        "floor_divide": FloorDivide,
+        "floor_divide": FloorDivide, "copysign": Copysign, "nextafter": Nextafter,
     }.items()},
     "atan2": lambda n, a, b: n.cast(a).atan2(n.cast(b)),
     **{name: compared(op) for name, op in {
@@ -415,16 +460,16 @@ ROWS: Rows = {
     "xlogy": x_log_y(Log), "special_xlog1py": x_log_y(Log1p),
     "where": chosen, "masked_fill": masked_fill, "lerp": lerp, "addcmul": plus_product,
     "addcdiv": plus_quotient, "logaddexp": log_add_exp,
-    "hypot": lambda n, a, b: (n.cast(a) * n.cast(a) + n.cast(b) * n.cast(b)).sqrt(),
+    "hypot": lambda n, a, b: elementary.hypot(n.cast(a), n.cast(b)),
     "ldexp": lambda n, a, b: n.cast(a) * n.cast(b).exp2(),
     "_to_copy": cast, "to": cast, "type_as": copied, "prims.convert_element_type": cast,
     **dict.fromkeys((
-        "clone", "detach", "detach_", "alias", "lift_fresh_copy", "lift_fresh", "contiguous",
-        "positive", "resolve_conj", "resolve_neg", "view_of",
+        "clone", "detach", "detach_", "detach_copy", "alias", "alias_copy", "lift_fresh_copy",
+        "lift_fresh", "contiguous", "positive", "resolve_conj", "resolve_neg", "view_of",
     ), same),
     "copy": copied, "real": real, "imag": lambda n, x: x.imag(), "conj": conjugate,
     "_conj": conjugate, "_conj_physical": conjugate, "_conj_copy": conjugate,
-    "complex": from_parts, "polar": polar, "angle": lambda n, x: n.cast(x.angle()),
+    "complex": from_parts, "polar": polar, "angle": angle,
     "view_as_real": lambda n, x: _pair(x), "view_as_real_copy": lambda n, x: _pair(x),
     "view_as_complex": lambda n, x: x[..., 0].complex(x[..., 1]),
     "view_as_complex_copy": lambda n, x: x[..., 0].complex(x[..., 1]),

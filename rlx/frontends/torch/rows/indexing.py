@@ -6,16 +6,20 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rlx.frontends.common.values import constant
+import numpy as np
+
+from rlx.frontends.common.values import constant, scalar
 from rlx.frontends.torch.node import Node, Operand, Row, Rows, axis_of
 from rlx.frontends.torch.rows.movement import bounds
 from rlx.ir.value import Value
 from rlx.ops.indexing.along import gather_nd, put_along_axis, scatter_nd, take_along_axis
 from rlx.ops.indexing.gather import Gather
 from rlx.ops.movement.constant import Iota
+from rlx.ops.pointwise.binary import Maximum
 from rlx.ops.pointwise.compare import Where
+from rlx.ops.pointwise.division import FloorDivide
 from rlx.ops.sugar import concat
-from rlx.types import Dim, bool_, broadcast_shapes, i64
+from rlx.types import Dim, DType, bool_, broadcast_shapes, i64
 
 __all__ = ["ROWS"]
 
@@ -138,8 +142,8 @@ def scatter(reduction: str | None = None) -> Row:
         *, include_self: bool = True,
     ) -> Value:  # fmt: skip
         how = reduction or ("set" if reduce is None else REDUCTIONS.get(reduce))
-        if how is None or not include_self:
-            n.refuse(f"it reduces by {reduce!r}" + ("" if include_self else " without the tensor"))
+        if how is None and reduce != "mean":
+            n.refuse(f"it reduces by {reduce!r}")
         rank = x.rank
         if not rank:
             x, index = x.reshape([1]), index.reshape([1])
@@ -150,10 +154,50 @@ def scatter(reduction: str | None = None) -> Row:
         updates = updates if updates.rank else updates.reshape([1])
         if updates.shape != index.shape:
             updates = updates.slice([0] * index.rank, index.shape)
-        out = _put(x, axis_of(dim, x.rank), index, updates, how)
+        out = _reduced(x, axis_of(dim, x.rank), index, updates, how, include_self)
         return out if rank else out.reshape([])
 
     return row
+
+
+def _reduced(
+    x: Value, axis: int, index: Value, updates: Value, how: str | None, with_own: bool
+) -> Value:
+    """Updates put by a reduction, None for the mean, of them alone unless ``with_own``."""
+    if with_own and how is not None:
+        return _put(x, axis, index, updates, how)
+    ones = constant(1, x.dtype).expand(updates.shape)
+    count = _put(x.zeros_like(), axis, index, ones, "add")
+    if not with_own:
+        x = count.gt(scalar(0, x)).where(scalar(neutral(how, x.dtype), x), x)
+    found = _put(x, axis, index, updates, how or "add")
+    if how is not None:
+        return found
+    count = Maximum.build(count, scalar(1, x)) if not with_own else count + scalar(1, x)
+    return found / count if x.dtype.is_float else FloorDivide.build(found, count)
+
+
+def neutral(how: str | None, dt: DType) -> float:
+    """What a reduction leaves another number as it is with."""
+    if how in ("max", "min"):
+        if dt.is_float:
+            return -np.inf if how == "max" else np.inf
+        return getattr(np.iinfo(dt.numpy), "min" if how == "max" else "max")
+    return 1 if how == "mul" else 0
+
+
+def index_reduce(
+    n: Node, x: Value, dim: int, index: Value, source: Value, reduce: str,
+    *, include_self: bool = True,
+) -> Value:  # fmt: skip
+    """Slices along an axis, by index, reduced."""
+    shape, how = x.shape, REDUCTIONS.get(reduce)
+    if not x.rank:
+        x, source = x.reshape([1]), source.reshape([1])
+    axis = axis_of(dim, x.rank)
+    ones = [1] * (x.rank - axis - 1)
+    places = index.reshape([index.shape[0] if index.rank else 1, *ones]).expand(source.shape)
+    return _reduced(x, axis, places, n.cast(source), how, include_self).reshape(shape)
 
 
 def _put(x: Value, axis: int, index: Value, updates: Value, how: str) -> Value:
@@ -281,6 +325,7 @@ ROWS: Rows = {
     "_unsafe_index_put": index_put, "_index_put_impl": index_put,
     "scatter": scatter(), "scatter.src": scatter(), "scatter.value": scatter(),
     "scatter_add": scatter("add"), "scatter_reduce": scatter(),
+    "index_reduce": index_reduce,
     "index_add": index_write("add"), "index_copy": index_write("set"),
     "index_fill": index_write("set"), "slice_scatter": slice_scatter,
     "select_scatter": select_scatter, "diagonal_scatter": diagonal_scatter,

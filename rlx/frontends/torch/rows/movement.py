@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from rlx.ir.value import Value
 from rlx.ops.movement.constant import Iota
 from rlx.ops.movement.rearrange import repeat
 from rlx.ops.movement.slicing import Slice
+from rlx.ops.pointwise.floats import WHOLE
 from rlx.ops.sugar import concat
 from rlx.types import Dim, i64
 
@@ -29,7 +30,20 @@ def expanded(n: Node, x: Value, *rest: Any) -> Value:
 
 
 def viewed_as(n: Node, x: Value, dtype: Any) -> Value:
+    """The bits of elements of the same width; halves and pairs are not there."""
+    if n.dtype.bits == x.dtype.bits and x.dtype in WHOLE and n.dtype in WHOLE:
+        return x.bitcast(n.dtype)
     return n.refuse(f"its elements are read as {n.dtype}, which are stored as {x.dtype}")
+
+
+def indices(of: Callable[..., Any]) -> Row:
+    """Rows and columns of a triangle."""
+
+    def row(n: Node, rows: int, columns: int, offset: int = 0) -> Value:
+        rows, columns = (static(n, d, "a side") for d in (rows, columns))
+        return n.cast(constant(np.stack(of(rows, offset, columns)).astype(np.int64)))
+
+    return row
 
 
 def permuted(n: Node, x: Value, dims: Sequence[int]) -> Value:
@@ -289,6 +303,7 @@ ROWS: Rows = {
         "view", "_unsafe_view", "reshape", "_reshape_alias", "flatten", "unflatten", "unsqueeze",
         "squeeze", "view_copy", "squeeze_copy", "unsqueeze_copy", "view_as", "reshape_as",
     ), reshaped),
+    "tril_indices": indices(np.tril_indices), "triu_indices": indices(np.triu_indices),
     "view.dtype": viewed_as, "view_copy.dtype": viewed_as,
     **dict.fromkeys(("expand", "expand_copy", "broadcast_to", "expand_as"), expanded),
     "permute": permuted, "permute_copy": permuted, "transpose": transposed,

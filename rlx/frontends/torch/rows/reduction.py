@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from rlx.frontends.common.values import constant, full, scalar
-from rlx.frontends.torch.node import Node, Row, Rows, axes_of, axis_of
+from rlx.frontends.torch.node import Node, Row, Rows, axes_of, axis_of, static
 from rlx.ir.op import Op
 from rlx.ir.value import Value
 from rlx.ops.pointwise.compare import Where
 from rlx.ops.reduction.argreduce import ArgMax, ArgMin
 from rlx.ops.reduction.cumulative import Cummax, Cummin, Cumprod, Cumsum
 from rlx.ops.reduction.reduce import ReduceMax, ReduceMean, ReduceMin, ReduceProd, ReduceSum
-from rlx.types import bool_, i64
+from rlx.types import bool_, i64, u8
 
 __all__ = ["ROWS"]
 
@@ -204,6 +205,25 @@ def kth(n: Node, x: Value, k: int, dim: int = -1, keepdim: bool = False) -> tupl
     return values, places
 
 
+def median(n: Node, x: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
+    """The lower of two; a line with a nan gives the first of these."""
+    if not x.rank:
+        return x, constant(0, i64)
+    axis = axis_of(dim, x.rank)
+    middle = (static(n, x.shape[axis], "the axis of its median") + 1) // 2
+    value, place = kth(n, x, middle, dim, keepdim)
+    if not x.dtype.is_float:
+        return value, place
+    unknown = x.isnan().cast(u8)
+    first = unknown.argmax(axis, keepdim).cast(i64)
+    there = unknown.max(axes=[axis], keepdims=keepdim).ne(0)
+    return there.where(scalar(math.nan, value), value), there.where(first, place)
+
+
+def median_of_all(n: Node, x: Value) -> Value:
+    return median(n, x.reshape([-1]), 0)[0]
+
+
 def softmax(n: Node, x: Value, dim: int, half_to_float: Any = None) -> Value:
     return n.cast(x).softmax(dim) if x.rank else full((), 1, n.dtype)
 
@@ -254,7 +274,8 @@ ROWS: Rows = {
     "sort": sorted_, "sort.stable": stable_sorted, "argsort": order,
     "argsort.stable": lambda n, x, stable=None, dim=-1, descending=False: order(
         n, x, dim, descending),
-    "topk": top_k, "kthvalue": kth,
+    "topk": top_k, "kthvalue": kth, "median.dim": median, "median": median_of_all,
+    "_is_all_true": lambda n, x: x.all(),
     "_softmax": softmax, "softmax": softmax, "_safe_softmax": safe_softmax,
     "_log_softmax": log_softmax, "log_softmax": log_softmax, "count_nonzero": count_nonzero,
 }  # fmt: skip

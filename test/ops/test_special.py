@@ -1,0 +1,88 @@
+"""Special functions and bits of floats, interpreted and compiled, held against SciPy and NumPy
+where the samples do not lead: negative numbers, far ends, every kind of float."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special
+
+import rlx
+from rlx.types import INTS, DType, dtype
+from support.evaluate import call
+
+Array = np.ndarray[Any, Any]
+
+LINE = np.concatenate([np.linspace(-9.3, 20.0, 1201), 10.0 ** np.linspace(-6, 6, 60)])
+KINDS = np.array([0.0, -0.0, 1.0, -1.0, 1e-45, np.inf, -np.inf, np.nan, 3e38], np.float32)
+
+
+def ways(f: Callable[..., rlx.Value], *arrays: Array) -> list[Array]:
+    """What a function gives, by the interpreter and compiled."""
+    g = rlx.Graph()
+    inputs = [g.input(f"x{i}", a.shape, dtype(a.dtype)) for i, a in enumerate(arrays)]
+    g.set_outputs([f(*inputs)])
+    compiled = rlx.Session("cpu").compile(g).run({f"x{i}": a for i, a in enumerate(arrays)})
+    return [call(f, *arrays), np.asarray(compiled[0])]
+
+
+@pytest.mark.parametrize("dt", ["f32", "f64"])
+@pytest.mark.parametrize(
+    ("name", "oracle"),
+    [
+        ("lgamma", scipy.special.gammaln),
+        ("digamma", scipy.special.digamma),
+        ("bessel_i0e", scipy.special.i0e),
+        ("bessel_i1e", scipy.special.i1e),
+    ],
+)
+def test_over_the_line(name: str, oracle: Callable[[Array], Array], dt: str) -> None:
+    """Near a root the error is that of the terms which cancel there."""
+    x = LINE.astype(dtype(dt).numpy)
+    expected = oracle(x.astype(np.float64))
+    for found in ways(lambda v: getattr(v, name)(), x):
+        np.testing.assert_allclose(found, expected, *((1e-5, 2e-6), (1e-11, 1e-13))[dt == "f64"])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 6])
+def test_polygamma_of_negative_numbers_follows_its_recurrence(n: int) -> None:
+    """psi_n(x) = psi_n(x + 1) - (-1)**n n! / x**(n + 1), down from positive numbers."""
+    x = np.linspace(0.1, 0.9, 9)
+    expected = scipy.special.polygamma(n, x)
+    for _ in range(3):
+        x = x - 1
+        expected = expected - (-1.0) ** n * scipy.special.factorial(n) / x ** (n + 1)
+    for found in ways(lambda v: v.polygamma(n), x):
+        np.testing.assert_allclose(found, expected, 1e-10, 1e-9 * np.max(np.abs(expected)))
+
+
+@pytest.mark.parametrize("dt", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["nextafter", "copysign"])
+def test_every_pair_of_kinds_of_floats(name: str, dt: Any) -> None:
+    x, y = (v.ravel().astype(dt) for v in np.meshgrid(KINDS, KINDS))
+    expected = getattr(np, name)(x, y)
+    for found in ways(lambda a, b: getattr(a, name)(b), x, y):
+        np.testing.assert_array_equal(found, expected)
+        known = ~np.isnan(expected)
+        np.testing.assert_array_equal(np.signbit(found)[known], np.signbit(expected)[known])
+
+
+@pytest.mark.parametrize("dt", INTS, ids=str)
+def test_popcount_of_all_bits(dt: DType) -> None:
+    info, rng = np.iinfo(dt.numpy), np.random.default_rng(0)
+    drawn = rng.integers(info.min, info.max, 100, dt.numpy, endpoint=True)
+    x = np.concatenate([drawn, np.array([info.min, info.max, 0, 1], dt.numpy)])
+    expected = [(int(v) & ((1 << dt.bits) - 1)).bit_count() for v in x]
+    for found in ways(lambda v: v.popcount(), x):
+        np.testing.assert_array_equal(found, np.array(expected, dt.numpy))
+
+
+def test_bits_there_and_back() -> None:
+    x = np.array([1.5, -0.0, np.inf, 1e-45, -3e38], np.float32)
+    for found in ways(lambda v: v.bitcast("u32"), x):
+        np.testing.assert_array_equal(found, x.view(np.uint32))
+    for found in ways(lambda v: v.bitcast("i32").bitcast("f32"), x):
+        np.testing.assert_array_equal(found.view(np.uint32), x.view(np.uint32))
