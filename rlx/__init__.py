@@ -35,6 +35,7 @@ NAMES = {
         "rlx.custom": ("custom_fn", "custom_op"),
         "rlx.errors": ("RlxError",),
         "rlx.frontends.onnx": ("from_onnx",),
+        "rlx.frontends.onnx.export": ("to_onnx",),
         "rlx.frontends.stablehlo": ("from_jax", "from_stablehlo"),
         "rlx.functions": ("grad", "jit", "value_and_grad", "vmap"),
         "rlx.frontends.torch": ("from_torch",),

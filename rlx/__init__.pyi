@@ -87,6 +87,7 @@ from rlx.errors import GraphError as _GraphError
 from rlx.errors import RlxError as RlxError
 from rlx.errors import RlxError as _RlxError
 from rlx.frontends.onnx import from_onnx as from_onnx
+from rlx.frontends.onnx.export import to_onnx as to_onnx
 from rlx.frontends.stablehlo import from_jax as from_jax
 from rlx.frontends.stablehlo import from_stablehlo as from_stablehlo
 from rlx.frontends.torch import from_torch as from_torch
@@ -323,6 +324,7 @@ __all__ = [
     "scan",
     "stop_gradient",
     "time_ns",
+    "to_onnx",
     "trace",
     "value_and_grad",
     "vjp",

@@ -189,6 +189,7 @@ from rlx import supports_graph_with_options as supports_graph_with_options
 from rlx import supports_op as supports_op
 from rlx import supports_run_slots as supports_run_slots
 from rlx import time_ns as time_ns
+from rlx import to_onnx as to_onnx
 from rlx import trace as trace
 from rlx import unregister_hir_extension as unregister_hir_extension
 from rlx import value_and_grad as value_and_grad
@@ -386,6 +387,7 @@ __all__ = [
     "supports_op",
     "supports_run_slots",
     "time_ns",
+    "to_onnx",
     "trace",
     "unregister_hir_extension",
     "value_and_grad",

@@ -179,6 +179,20 @@ and ConvInteger have rows, so that models quantized by ONNX Runtime's `quantize_
 `quantize_static` run. A dense and a convolutional network of two layers each gave ONNX Runtime's
 results to the bit, 1 to 2.5 percent of the largest output away from those in f32.
 
+**Export.** `rlx.to_onnx(graph, "model.onnx")` writes a model of opset 20, which ONNX Runtime reads
+since 1.17, with the graph's names, symbolic dims and params; `params={...}` puts in the values of
+trained ones. What is one op here and none there is written out, attention and its masks among
+them; branches and loops become If and Loop. Ops that ONNX has no form for (complex numbers, packed
+weights, random bits, most decompositions of matrices) are refused, all at once and by name. Numbers
+that are attributes in ONNX are f32, of f64 graphs too; the order of nan is the runtime's.
+
+```python
+x = np.ones((2, 3), np.float32)
+g = rlx.Graph("scaled")
+g.set_outputs({"y": g.input("x", ("batch", 3), "f32").softmax()})
+rlx.to_onnx(g, "scaled.onnx")
+```
+
 **What is refused.** Op types that are not there are listed all at once, with the number of their
 nodes. Sequences, optionals, maps, strings and sparse tensors are refused by name. An attribute or
 input that a row does not look at is an error, unless it is the default. Every node is held against

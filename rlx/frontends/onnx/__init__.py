@@ -10,6 +10,7 @@
     functions.py  op types without a row: the functions that define them
     missing.py    all op types that are neither, before anything is built
     importer.py   the walk over the nodes
+    export/       the other way: ``rlx.to_onnx``
 
 The ``onnx`` package is imported here and nowhere else in RLX.
 """
