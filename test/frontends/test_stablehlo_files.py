@@ -456,5 +456,5 @@ def test_without_jax(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_the_judge_is() -> None:
     text = program(f"%r = stablehlo.add %a, %a : {F}", F, F)
-    (found,) = reference(text, [np.float32([1, 2, 3])])
+    (found,) = reference(text, [np.array([1, 2, 3], np.float32)])
     assert found.tolist() == [2, 4, 6]
