@@ -72,6 +72,10 @@ class Symbol(Atom):
     def leaves(self) -> set[Symbol]:
         return {self}
 
+    def admits(self, size: int) -> bool:
+        """Whether a size is in the range."""
+        return self.least <= size and (self.most is None or size <= self.most)
+
     def checked(self, size: Any) -> Any:
         """A size, if it is one that the symbol may have; ShapeError if not."""
         if isinstance(size, int) and (

@@ -209,8 +209,35 @@ class SizeProgram:
         patches: bytes,
         results: bytes,
     ) -> None: ...
+    def serves(self, sizes: Sequence[int]) -> bool:
+        """Whether sizes meet the guards."""
+
     def bind(self, sizes: Sequence[int]) -> tuple[bytes, tuple[int, ...]] | None:
         """The words of the steps and the results; None where sizes do not meet the guards."""
+
+class SizedSchedule:
+    """A schedule of symbolic sizes on weights, read and checked once: for the sizes of a call it is
+    copied, and the numbers that follow from them are put in.
+
+    `main` has the words of `sizes`, and `inputs` and `outputs` any size for each dim; the rest is
+    as for `Program`.
+    """
+
+    def __init__(
+        self,
+        *,
+        sizes: SizeProgram,
+        weights: Weights,
+        objects: Sequence[Object],
+        constants: Sequence[Buffer],
+        inputs: Sequence[Signature],
+        outputs: Sequence[Signature],
+        main: Buffer,
+        kernels: Sequence[int],
+        functions: Sequence[int],
+    ) -> None: ...
+    def bind(self, sizes: Sequence[int]) -> Program | None:
+        """The program for sizes; None where they do not meet the guards."""
 
 class Program:
     """An immutable schedule over compiled objects; safe to call from many threads at once.

@@ -10,11 +10,11 @@ import numpy as np
 from rlx.errors import GraphError, NameError, ShapeError, UnsupportedError
 from rlx.ir.arrays import as_array, typed_array
 from rlx.ir.attrs import flagged
-from rlx.ir.graph import Graph, sizes_of
+from rlx.ir.graph import Graph, sizes_of, symbols_of
 from rlx.ir.op import caller
 from rlx.ir.value import Value
 from rlx.precision import Types
-from rlx.runtime.encoding import Array
+from rlx.runtime.encoding import Array, places_of
 from rlx.runtime.executable import unknown
 from rlx.types import DTYPES
 
@@ -36,6 +36,7 @@ __all__ = [
     "named_inputs",
     "not_one_mapping",
     "of_the_host",
+    "places_of_sizes",
     "shape_of",
     "written_to",
 ]
@@ -102,6 +103,16 @@ def binding_of(
             f"no input tells the size of {', '.join(unbound)}; compile with dims={{...}}", caller()
         )
     return sizes
+
+
+def places_of_sizes(graph: Graph) -> list[tuple[str, int, int, int]] | None:
+    """What tells the sizes of a graph's symbols, by name: of each an input, an axis, and the factor
+    and the number in the dim there. None if that is not said by inputs alone."""
+    inputs: list[Signature] = [(str(v.name), v.dtype.name, v.type.shape) for v in graph.inputs]  # type: ignore[misc]
+    told = places_of(inputs)
+    if len(told) != len(graph.symbols) or symbols_of(v.type for v in graph.params):
+        return None
+    return [(inputs[at][0], axis, by, number) for at, axis, by, number in told.values()]
 
 
 def shape_of(value: Any, v: Value) -> tuple[int, ...]:

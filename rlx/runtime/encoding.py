@@ -130,7 +130,7 @@ def places_of(inputs: Sequence[Signature]) -> dict[Symbol, tuple[int, int, int, 
             (symbol,) = d.leaves()
             if symbol not in found or (d.lone and found[symbol][2:] != (1, 0)):
                 found[symbol] = (at, axis, line[1], line[2])
-    return dict(sorted(found.items()))
+    return dict(sorted(found.items(), key=lambda item: item[0].name))
 
 
 def array_of(signature: Signature, data: memoryview) -> Array:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import copy
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from rlx.base.cached import cached_property
 from rlx.base.process import Lock, lock_of
 from rlx.errors import (
     ArtifactError,
@@ -31,7 +32,7 @@ from rlx.types import DTYPES, TensorType
 if TYPE_CHECKING:
     from rlx.runtime.profile import Profile
 
-__all__ = ["Executable", "unknown", "wrong_count"]
+__all__ = ["BoundExecutable", "Executable", "unknown", "wrong_count"]
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -114,13 +115,25 @@ class Executable:
         register(self, self.program.first_launch, lambda: launches()[1])
         return launches
 
-    def of_words(self, artifact: Artifact, variant: Variant) -> Executable:
-        """Another executable on the same kernels and weights, for an artifact, of one variant, that
-        has other sizes in its steps and its signatures alone."""
-        other = copy(self)
-        other.artifact, other.variant = artifact, variant
-        other._set_program()
-        return other
+    def for_sizes(self, sizes: _native.SizeProgram, words: bytes) -> _native.SizedSchedule:
+        """What binds its kernels and weights to other sizes: ``sizes`` say how, and ``words`` are
+        the steps in which they put numbers."""
+        artifact, code = self.artifact, self._code
+        inputs, outputs = (
+            [(name, dt, [0] * len(shape)) for name, dt, shape in signatures]
+            for signatures in (artifact.inputs, artifact.outputs)
+        )
+        return _native.SizedSchedule(
+            sizes=sizes,
+            weights=self.weights.native,
+            objects=code.objects,
+            functions=code.functions,
+            constants=[plain(c) for c in code.constants],
+            inputs=inputs,
+            outputs=outputs,
+            main=words,
+            kernels=code.addresses,
+        )
 
     @property
     def launches(self) -> list[Launch]:
@@ -270,6 +283,43 @@ class Executable:
                 return explained(error)
             return error
         return FaultError(f"a kernel reported fault {fault.code} at the unknown site {fault.site}")
+
+
+class BoundExecutable(Executable):
+    """An executable for other sizes, on the kernels and the weights of ``first``: ``program`` is
+    what binds its schedule, and ``words`` give its steps, and the bytes of its arena, for who looks
+    at them."""
+
+    def __init__(
+        self, first: Executable, program: _native.Program, words: Callable[[], tuple[bytes, int]]
+    ) -> None:
+        self.__dict__.update(first.__dict__)
+        del self.__dict__["artifact"], self.__dict__["variant"]
+        self._first, self._variant, self.program = first, cache(partial(_at, first, words)), program
+        # What is registered is no reference to the executable, which would live on by it.
+        self._launches = launches = cache(partial(_launches_at, self._variant))
+        register(self, program.first_launch, lambda: launches()[1])
+
+    @cached_property
+    def variant(self) -> Variant:
+        """The variant of ``first`` with other words."""
+        return self._variant()
+
+    @cached_property
+    def artifact(self) -> Artifact:
+        """The artifact of ``first`` with other sizes."""
+        inputs, outputs = list(self.program.inputs), list(self.program.outputs)
+        whole = self._first.artifact
+        return replace(whole, inputs=inputs, outputs=outputs, variants=(self.variant,))
+
+
+def _at(first: Executable, words: Callable[[], tuple[bytes, int]]) -> Variant:
+    main, arena = words()
+    return replace(first.variant, arena_bytes=arena, main_words=main)
+
+
+def _launches_at(variant: Callable[[], Variant]) -> tuple[list[Launch], list[Launch]]:
+    return launches_of(variant())
 
 
 def _refused(error: _native.Error) -> RlxError:

@@ -85,6 +85,7 @@ class _Runtime:
 
     def __init__(self) -> None:
         self.known: dict[int, Launches] = {}
+        self.owners: dict[int, weakref.ref[Any]] = {}
         self.gone: list[int] = []
         self.on = False
 
@@ -123,6 +124,7 @@ class _Runtime:
 
     def forget(self, first: int) -> None:
         """Its launches are gone; what was traced of them is still to be written."""
+        self.owners.pop(first, None)
         if self.on:
             self.gone.append(first)
         else:
@@ -159,4 +161,4 @@ def register(owner: object, first: int, launches: Launches) -> None:
     """Say what the launches from number ``first`` on are, for as long as ``owner`` lives: they are
     asked for where a trace names them."""
     _runtime.known[first] = launches
-    weakref.finalize(owner, _runtime.forget, first).atexit = False
+    _runtime.owners[first] = weakref.ref(owner, lambda _: _runtime.forget(first))

@@ -209,6 +209,7 @@ class CompiledGraph(Uncopied):
         self._names = graph.output_names
         variants = getattr(backend, "variants", None) if self._symbols else None
         self._variants = variants(self._graph, self.options) if variants is not None else None
+        self._places = calls.places_of_sizes(self._graph) if self._variants is not None else None
         self._fast: Executable | None = None
         if not self._symbols:
             self._fast = self._executable({})
@@ -269,9 +270,9 @@ class CompiledGraph(Uncopied):
         """
         if others or named:
             raise calls.not_one_mapping(named)
-        short = self._short
         try:
-            if short is not None and not self._feeds and len(self._params) == len(self._types):
+            short = self._quick(inputs)
+            if short is not None:
                 found = short.run_named(inputs)
                 if found is not None:
                     return by_name(found, self._names) if self._names else found
@@ -286,9 +287,8 @@ class CompiledGraph(Uncopied):
 
     def run_into(self, inputs: Mapping[str, Any], outputs: Sequence[Array]) -> None:
         """Run and write the results into ``outputs``, which share no memory with the inputs."""
-        quick = not self._feeds and len(self._params) == len(self._types)
-        short = self._short if quick else None
         try:
+            short = self._quick(inputs)
             if short is not None and short.run_named_into(inputs, outputs):
                 return
             executable, ready = self._prepare(inputs)
@@ -377,6 +377,35 @@ class CompiledGraph(Uncopied):
 
     # -- shapes ----------------------------------------------------------------------------
 
+    def _quick(self, inputs: Any) -> Executable | None:
+        """The executable for a call that takes the short way, if it is there or a variant that is
+        makes it; the long way finds or compiles another, and says what is wrong."""
+        if self._feeds or len(self._params) != len(self._types):
+            return None
+        if self._places is None:
+            return self._short
+        try:
+            key = tuple([
+                (inputs[name].shape[axis] - number) // factor
+                for name, axis, factor, number in self._places
+            ])  # fmt: skip
+        except (AttributeError, IndexError, KeyError, TypeError):
+            return None
+        with self._lock:
+            found = self._bound.get(key)
+            if found is not None:
+                self._bound.move_to_end(key)
+                return found
+            assert self._variants is not None, "there are places"
+            found = self._variants.bound(key)
+            return None if found is None else self._kept(key, found)
+
+    def _kept(self, key: tuple[int, ...], executable: Executable) -> Executable:
+        self._bound[key] = executable
+        while len(self._bound) > MAX_BINDINGS:
+            self._bound.popitem(last=False)
+        return executable
+
     def _executable(self, dims: dict[str, int]) -> Executable:
         key = tuple(dims[s] for s in self._symbols)
         with self._lock:
@@ -391,10 +420,7 @@ class CompiledGraph(Uncopied):
             if executable.weights not in known:
                 for name, value in self._params.items():
                     executable.weights.set_param(name, value)
-            self._bound[key] = executable
-            while len(self._bound) > MAX_BINDINGS:
-                self._bound.popitem(last=False)
-            return executable
+            return self._kept(key, executable)
 
     def _weights(self) -> list[Weights]:
         """What the bindings hold their params in: mostly one for all of them."""

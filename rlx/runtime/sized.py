@@ -21,7 +21,13 @@ from rlx.runtime.artifact import Artifact
 from rlx.runtime.cache.artifacts import placed
 from rlx.runtime.cache.variants import VariantSource
 from rlx.runtime.executable import Executable
-from rlx.runtime.sized_variant import SizedVariant, check_sizes, first_serving, listed
+from rlx.runtime.sized_variant import (
+    SizedVariant,
+    SizedVariants,
+    check_sizes,
+    first_serving,
+    listed,
+)
 from rlx.runtime.weights import Weights
 
 if TYPE_CHECKING:
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Variants"]
 
 
-class Variants:
+class Variants(SizedVariants):
     """What is compiled of a graph, for one target: the name and the features of what
     ``make_target`` makes. To be used by one thread at a time."""
 
@@ -45,20 +51,9 @@ class Variants:
         self._graph, self._make_target, self._options = graph, make_target, options
         self._target = ":".join(target)
         leaves = (v.type for v in (*graph.inputs, *graph.params))
-        self._symbols = symbols_of(leaves)
+        super().__init__(symbols_of(leaves))
         self._source = VariantSource(graph, target, options, make_target)
         self._refused = False
-        self.found: list[SizedVariant] = []
-
-    @property
-    def conditions(self) -> list[str]:
-        """Of each variant the conditions on sizes under which it serves them."""
-        return [v.conditions for v in self.found]
-
-    @property
-    def loaded(self) -> list[Executable]:
-        """The executables of the variants that have served a call."""
-        return [v.executable for v in self.found if v.executable is not None]
 
     def executable(self, sizes: Mapping[str, int], shared: Sequence[Weights]) -> Executable | None:
         """The executable for sizes; where no variant serves them, another is compiled. ``shared``
@@ -67,7 +62,7 @@ class Variants:
 
         ShapeError for a size outside its dim's range, and for sizes that no memory holds.
         """
-        check_sizes(self._symbols, sizes)
+        check_sizes(self.symbols, sizes)
         what, donate = f"the graph {self._graph.name!r}", self._options.donate
         return first_serving(self._all(sizes), sizes, shared, what, donate)
 
@@ -76,7 +71,7 @@ class Variants:
         does."""
         key = [sizes[name] for name in sorted(sizes)]
         for variant in self._all(sizes, strict=True):
-            if variant.bind(key) is not None:
+            if variant.serves(key):
                 return variant
         raise AssertionError("a variant serves the sizes that it is compiled for")
 

@@ -11,7 +11,7 @@ from rlx.errors import ShapeError
 from rlx.ir.op import caller
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Variant
-from rlx.runtime.executable import Executable
+from rlx.runtime.executable import BoundExecutable, Executable
 from rlx.runtime.weights import Weights
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rlx.schedule.sizes import SizeProgram
 
 __all__ = [
-    "ArtifactVariants", "SizedVariant", "check_sizes", "conditions_of", "first_serving", "listed",
-    "without_ranges",
+    "ArtifactVariants", "SizedVariant", "SizedVariants", "check_sizes", "conditions_of",
+    "first_serving", "listed", "without_ranges",
 ]  # fmt: skip
 
 
@@ -50,21 +50,34 @@ class SizedVariant:
         assert isinstance(variant, Variant) and variant.sizes, "it was compiled for many sizes"
         self._variant, self.conditions = variant, conditions_of(variant.sizes)
         parts: dict[str, Any] = {**variant.sizes.parts}
-        self._native = _native.SizeProgram(sizes=len(artifact.symbols), **parts)
+        self._sizes = _native.SizeProgram(sizes=len(artifact.symbols), **parts)
+        self._schedule: _native.SizedSchedule | None = None
         self.executable: Executable | None = None
 
-    def bind(self, sizes: Sequence[int]) -> tuple[bytes, tuple[int, ...]] | None:
-        """The words of its steps and the results of its program for sizes, by the order of names;
-        None if they do not meet the guards."""
-        return self._native.bind(sizes)
+    def serves(self, sizes: Sequence[int]) -> bool:
+        """Whether sizes, by the order of names, meet its guards."""
+        return self._sizes.serves(sizes)
 
-    def at(
+    def bound(self, sizes: tuple[int, ...]) -> Executable | None:
+        """The executable for sizes by the order of names; None if it was not loaded yet, or they do
+        not meet its guards."""
+        if self._schedule is None:
+            return None
+        assert self.executable is not None, "it was loaded"
+        program = self._schedule.bind(sizes)
+        if program is None:
+            return None
+        return BoundExecutable(self.executable, program, lambda: self._words(sizes))
+
+    def load(
         self,
-        bound: tuple[bytes, tuple[int, ...]],
+        sizes: tuple[int, ...],
         shared: Sequence[Weights],
         donate: Sequence[tuple[int, int]],
-    ) -> Executable:
-        """The executable for what ``bind`` gave. ``shared`` are weights to use if they fit."""
+    ) -> None:
+        """Load it, with sizes that meet its guards. ``shared`` are weights to use if they fit."""
+        bound = self._sizes.bind(sizes)
+        assert bound is not None, "it serves them"
         words, (arena, *dims) = bound
         whole = self.artifact
         inputs, left = _shaped(whole.inputs, dims)
@@ -72,10 +85,16 @@ class SizedVariant:
         assert not left, "the results are the dims of the signatures"
         variant = replace(self._variant, arena_bytes=arena, main_words=words, sizes=None)
         found = replace(whole, inputs=inputs, outputs=outputs, variants=(variant,))
-        if self.executable is None:
-            self.executable = Executable(found, self.report, shared, donate)
-            return self.executable
-        return self.executable.of_words(found, variant)
+        executable = Executable(found, self.report, shared, donate)
+        self._schedule = executable.for_sizes(self._sizes, self._variant.main_words)
+        self.executable = executable
+
+    def _words(self, sizes: Sequence[int]) -> tuple[bytes, int]:
+        """The words of its steps for sizes, and the bytes of the arena."""
+        bound = self._sizes.bind(sizes)
+        assert bound is not None, "it serves them"
+        words, (arena, *_) = bound
+        return words, arena
 
 
 def _shaped(
@@ -109,25 +128,24 @@ def first_serving(
 ) -> Executable | None:
     """The executable for sizes, of the first variant that serves them; None if none does.
     ShapeError for sizes that no memory holds, of ``what``."""
-    key = [sizes[name] for name in sorted(sizes)]
+    key = tuple([sizes[name] for name in sorted(sizes)])
     for variant in variants:
         try:
-            bound = variant.bind(key)
-            if bound is not None:
-                return variant.at(bound, shared, donate)
+            if variant.serves(key):
+                if variant.executable is None:
+                    variant.load(key, shared, donate)
+                return variant.bound(key)
         except _native.Error as e:
             raise ShapeError(f"{what} at {listed(sizes)}: {e}") from None
     return None
 
 
-class ArtifactVariants:
-    """The variants of an artifact for many sizes, those that run on this machine. To be used by one
-    thread at a time."""
+class SizedVariants:
+    """Variants for sizes of ``symbols``, by name. To be used by one thread at a time."""
 
-    def __init__(self, artifact: Artifact) -> None:
-        self._symbols = artifact.symbols
-        fitting = artifact.all_fitting()
-        self.found = [SizedVariant(replace(artifact, variants=(v,))) for v in fitting]
+    def __init__(self, symbols: Iterable[Symbol]) -> None:
+        self.symbols = sorted(symbols, key=lambda s: s.name)
+        self.found: list[SizedVariant] = []
 
     @property
     def conditions(self) -> list[str]:
@@ -139,12 +157,37 @@ class ArtifactVariants:
         """The executables of the variants that have served a call."""
         return [v.executable for v in self.found if v.executable is not None]
 
+    def bound(self, sizes: tuple[int, ...]) -> Executable | None:
+        """The executable for sizes by the order of names, where a variant that has served others
+        serves them. It is the one that ``executable`` gives."""
+        if not all(s.admits(n) for s, n in zip(self.symbols, sizes, strict=True)):
+            return None
+        for variant in self.found:
+            try:
+                found = variant.bound(sizes)
+            except _native.Error:  # ``executable`` says what is wrong
+                return None
+            if found is not None:
+                return found
+            if variant.executable is None and variant.serves(sizes):
+                return None
+        return None
+
+
+class ArtifactVariants(SizedVariants):
+    """The variants of an artifact for many sizes, those that run on this machine."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        super().__init__(artifact.symbols)
+        fitting = artifact.all_fitting()
+        self.found = [SizedVariant(replace(artifact, variants=(v,))) for v in fitting]
+
     def executable(self, sizes: Mapping[str, int], shared: Sequence[Weights]) -> Executable:
         """The executable for sizes. ``shared`` are weights for a new one to use if they fit.
 
         ShapeError for sizes that the artifact is not for, and for sizes that no memory holds.
         """
-        check_sizes(self._symbols, sizes)
+        check_sizes(self.symbols, sizes)
         found = first_serving(self.found, sizes, shared, "the artifact")
         if found is None:
             raise ShapeError(

@@ -166,3 +166,29 @@ def test_what_is_made_of_params_by_a_dim() -> None:
             compiled.set_param("table", value)
         assert _bits(f.run({"x": x})) == _bits(own.run({"x": x}))
     assert len(f.variants) == 1
+
+
+def test_dims_in_the_order_of_their_names() -> None:
+    """With its range a dim is spelled otherwise, and would come behind the other one."""
+    g = rlx.Graph("order")
+    a, b = g.input("a", [rlx.Dim("n", 1, 9), 4]), g.input("b", ["nB", 4])
+    g.set_outputs(g.concat([a, b], axis=0) * 2)
+    f = rlx.Session("cpu").compile(g)
+    for n, other in ((2, 5), (3, 8), (4, 7)):
+        given = {"a": _numbers(n, 4), "b": _numbers(other, 4)}
+        np.testing.assert_array_equal(f.run(given)[0], np.concatenate([*given.values()]) * 2)
+    assert len(f.variants) == 1
+
+
+def test_new_sizes_of_a_variant_are_bound_natively() -> None:
+    """A size that a variant serves costs neither a lowering nor a program of Python's making."""
+    f = rlx.Session("cpu").compile(_layers())
+    f.run({"x": _numbers(3, 9, 32)})
+    (first,) = f._variants.found  # type: ignore[union-attr]
+    assert f._quick({"x": _numbers(5, 11, 32)}) is not None
+    assert f._quick({"x": _numbers(65, 11, 32)}) is None
+    assert f._quick({"x": [1.0]}) is None and f._quick(None) is None
+    bound = f._executable({"batch": 5, "tokens": 11})
+    assert bound.weights is first.executable.weights  # type: ignore[union-attr]
+    assert [n for _, _, n in bound.artifact.inputs] == [(5, 11, 32)]
+    assert bound.launches[0].range < f._executable({"batch": 9, "tokens": 60}).launches[0].range

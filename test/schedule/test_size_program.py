@@ -22,9 +22,10 @@ from rlx.schedule.bind import bind_schedule
 from rlx.schedule.codec import main_words
 from rlx.schedule.plan import Buffer, Schedule
 from rlx.schedule.size_program import SizeProgram, size_program
+from rlx.schedule.steps import For
 from support.symbolic import lower_at
 
-N = SymDim.symbol("n")
+N: Any = SymDim.symbol("n")
 
 
 def _schedule(**fields: Any) -> Schedule:
@@ -84,7 +85,8 @@ def test_guards(relation: Any, size: int, number: int) -> None:
 
 
 def test_guards_are_asked_in_order() -> None:
-    guards = (Guard(N, ">=", 1), Guard(parse_dim("12//n"), "<=", 4))
+    parts: Any = parse_dim("12//n")
+    guards = (Guard(N, ">=", 1), Guard(parts, "<=", 4))
     made = _native_of(size_program(_schedule(), guards, ["n"]))
     assert [made.bind([n]) is not None for n in (0, 2, 3)] == [False, False, True]
 
@@ -114,7 +116,7 @@ def _row(*numbers: int) -> bytes:
     return struct.pack(f"<{len(numbers)}q", *numbers)
 
 
-SIZE, ADD, MULTIPLY, DIVIDE = 1, 2, 3, 4
+NUMBER, SIZE, ADD, MULTIPLY, DIVIDE = range(5)
 BAD = [
     ({"instructions": _row(9, 0, 0)}, "an instruction 9"),
     ({"instructions": _row(SIZE, 5, 0)}, "an operand 5"),
@@ -136,6 +138,45 @@ def test_what_is_no_program(changed: dict[str, bytes], says: str) -> None:
     program = size_program(_schedule(), (), ["n"])
     with pytest.raises(_native.Error, match=says):
         _native_of(program, 1, **changed)
+
+
+def _sized(main: bytes, **changed: bytes) -> _native.SizedSchedule:
+    program = _native_of(size_program(_schedule(), (), ["n"]), 1, words=main, **changed)
+    return _native.SizedSchedule(
+        sizes=program, weights=_native.Weights(), objects=[], constants=[], inputs=[], outputs=[],
+        main=main, kernels=[], functions=[],
+    )  # fmt: skip
+
+
+def _loop(rounds: Any) -> bytes:
+    return main_words((For(rounds, (), None, False),))
+
+
+def test_numbers_are_put_into_steps() -> None:
+    """The rounds of a loop, which no more than the check of the bound steps looks at."""
+    size = {"instructions": _row(SIZE, 0, 0, NUMBER, 0, 0), "results": _row(1)}
+    made = _sized(_loop(0), **size, patches=_row(3, 0))
+    assert made.bind([5]) is not None
+    with pytest.raises(_native.Error, match=r"main\[0\]: found rounds -5, expected at least 0"):
+        made.bind([-5])
+
+
+@pytest.mark.parametrize("word", [0, 1, 2, 4, 5, 8])
+def test_words_that_are_no_numbers_are_not_replaced(word: int) -> None:
+    size = {"instructions": _row(SIZE, 0, 0), "results": _row(0)}
+    with pytest.raises(_native.Error, match=f"word {word} to be replaced"):
+        _sized(_loop(1), **size, patches=_row(word, 0))
+
+
+def test_a_word_that_is_replaced_twice() -> None:
+    size = {"instructions": _row(SIZE, 0, 0), "results": _row(0)}
+    with pytest.raises(_native.Error, match="word 3 to be replaced"):
+        _sized(_loop(1), **size, patches=_row(3, 0, 3, 0))
+
+
+def test_results_for_no_dims() -> None:
+    with pytest.raises(_native.Error, match="2 results, expected 1"):
+        _sized(_loop(1), instructions=_row(SIZE, 0, 0), results=_row(0, 0))
 
 
 LARGE = [

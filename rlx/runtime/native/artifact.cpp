@@ -4,11 +4,13 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <set>
 #include <utility>
 
 #include "cpu_features.h"
 #include "error.h"
+#include "sized_schedule.h"
 #include "step_reader.h"
 #include "words.h"
 
@@ -171,7 +173,7 @@ void read_facts(Words& words, Variant& variant) {
   }
 }
 
-// What makes the main steps for sizes of what `main`, their words, is for all.
+// What puts the numbers of sizes into the main steps, whose words are `main`.
 void read_sizes(Words& words, const Artifact& artifact, const Part& main, Variant& variant) {
   const size_t conditions = words.count();
   for (size_t i = 0; i < conditions; ++i) {
@@ -185,13 +187,8 @@ void read_sizes(Words& words, const Artifact& artifact, const Part& main, Varian
   rows.results = words.list();
   rows.words.resize(main.size / sizeof(int64_t));
   if (main.size > 0) std::memcpy(rows.words.data(), main.data, main.size);
-  size_t dims = 1;  // the arena
-  for (const Signature& s : artifact.inputs) dims += s.shape.size();
-  for (const Signature& s : artifact.outputs) dims += s.shape.size();
-  if (rows.results.size() != dims) {
-    words.refuse(std::to_string(rows.results.size()) + " results", std::to_string(dims));
-  }
-  variant.sizes.emplace(artifact.symbols.size(), rows);
+  variant.sizes = std::make_shared<SizeProgram>(artifact.symbols.size(), std::move(rows));
+  check_patches(*variant.sizes, variant.schedule);
 }
 
 void read_schedule(const Part& part, const std::vector<Part>& parts, const Artifact& artifact,

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -34,8 +34,8 @@ struct Symbol {
 };
 
 // A schedule and its kernels, for machines that have certain features. Until it is loaded, its
-// launches name kernels by number and there are no objects. With symbols the schedule's main steps
-// and arena are those that `sizes` gives for the sizes of a call, and what it has is one to read.
+// launches name kernels by number and there are no objects. With symbols `sizes` says what a call puts
+// in the place of numbers of the schedule.
 struct Variant {
   std::string features, machine;
   std::vector<std::string> required;
@@ -46,7 +46,7 @@ struct Variant {
   Part prologue_words;
   size_t prologue_kernels = 0;  // the first so many
   Schedule schedule;
-  std::optional<SizeProgram> sizes;
+  std::shared_ptr<const SizeProgram> sizes;
   std::string conditions;  // the guards of `sizes`, for people
 };
 

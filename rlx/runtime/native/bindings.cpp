@@ -1,6 +1,7 @@
 // The Python module rlx.runtime._native; rlx/runtime/_native.pyi documents it.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
@@ -21,6 +22,7 @@
 #include "signals.h"
 #include "signatures.h"
 #include "size_program.h"
+#include "sized_schedule.h"
 #include "step_format.h"
 #include "step_reader.h"
 #include "weights.h"
@@ -147,20 +149,28 @@ void init_weights(PyWeights* self, const std::vector<ObjectHandle>& objects, nb:
   new (self) PyWeights(std::move(parsed));
 }
 
-void init_program(PyProgram* self, const PyWeights* weights,
-                  const std::vector<ObjectHandle>& objects, nb::handle constants, nb::handle inputs,
-                  nb::handle outputs, int64_t arena_bytes, nb::handle main,
-                  const std::vector<uintptr_t>& kernels, std::vector<uintptr_t> functions) {
+Schedule parse_schedule(const std::vector<ObjectHandle>& objects, nb::handle constants,
+                        nb::handle inputs, nb::handle outputs, nb::handle main,
+                        const std::vector<uintptr_t>& kernels, std::vector<uintptr_t> functions) {
   Schedule schedule;
   schedule.objects = loaded(objects);
   schedule.functions = std::move(functions);
   schedule.constants = hold_constants(constants);
   schedule.inputs = parse_signatures("inputs", inputs);
   schedule.outputs = parse_signatures("outputs", outputs);
-  schedule.arena_bytes = arena_bytes;
   schedule.main =
       read_words("main", main, kernels, [](StepReader& reader) { return reader.main(); });
   resolve(schedule.main, kernels);
+  return schedule;
+}
+
+void init_program(PyProgram* self, const PyWeights* weights,
+                  const std::vector<ObjectHandle>& objects, nb::handle constants, nb::handle inputs,
+                  nb::handle outputs, int64_t arena_bytes, nb::handle main,
+                  const std::vector<uintptr_t>& kernels, std::vector<uintptr_t> functions) {
+  Schedule schedule =
+      parse_schedule(objects, constants, inputs, outputs, main, kernels, std::move(functions));
+  schedule.arena_bytes = arena_bytes;
   new (self) PyProgram(
       weights != nullptr ? weights->weights() : std::make_shared<Weights>(Prologue{}),
       std::move(schedule));
@@ -188,28 +198,57 @@ std::vector<int64_t> words_of(const char* name, nb::handle data) {
   return words;
 }
 
-void init_size_program(SizeProgram* self, size_t sizes, nb::handle instructions, nb::handle guards,
-                       nb::handle buffers, nb::handle words, nb::handle patches,
-                       nb::handle results) {
+// A size program as Python holds it.
+struct PySizes {
+  std::shared_ptr<const SizeProgram> program;
+};
+
+void init_sizes(PySizes* self, size_t sizes, nb::handle instructions, nb::handle guards,
+                nb::handle buffers, nb::handle words, nb::handle patches, nb::handle results) {
   SizeRows rows{words_of("instructions", instructions), words_of("guards", guards),
                 words_of("buffers", buffers),           words_of("words", words),
                 words_of("patches", patches),           words_of("results", results)};
-  new (self) SizeProgram(sizes, std::move(rows));
+  new (self) PySizes{std::make_shared<SizeProgram>(sizes, std::move(rows))};
 }
 
-nb::object bind_sizes(const SizeProgram& self, const std::vector<int64_t>& sizes) {
-  const std::optional<BoundWords> bound = self.bind(sizes);
-  if (!bound) return nb::none();
-  const std::vector<int64_t>& words = bound->words;
+nb::object words_for(const PySizes& self, const std::vector<int64_t>& sizes) {
+  const std::optional<std::vector<int64_t>> numbers = self.program->numbers(sizes);
+  if (!numbers) return nb::none();
+  const std::vector<int64_t> words = self.program->words(*numbers);
   return nb::make_tuple(nb::bytes(words.data(), words.size() * sizeof(int64_t)),
-                        to_tuple(bound->results));
+                        to_tuple(self.program->results(*numbers)));
+}
+
+// A schedule for many sizes, on weights.
+struct PySized {
+  std::shared_ptr<Weights> weights;
+  SizedSchedule schedule;
+};
+
+void init_sized(PySized* self, const PySizes& sizes, const PyWeights& weights,
+                const std::vector<ObjectHandle>& objects, nb::handle constants, nb::handle inputs,
+                nb::handle outputs, nb::handle main, const std::vector<uintptr_t>& kernels,
+                std::vector<uintptr_t> functions) {
+  Schedule schedule =
+      parse_schedule(objects, constants, inputs, outputs, main, kernels, std::move(functions));
+  new (self) PySized{weights.weights(), {sizes.program, std::move(schedule)}};
+}
+
+std::unique_ptr<PyProgram> bind_sizes(const PySized& self, const std::vector<int64_t>& sizes) {
+  std::optional<Schedule> schedule = self.schedule.bind(sizes);
+  if (!schedule) return nullptr;
+  return std::make_unique<PyProgram>(self.weights, std::move(*schedule), Kernels::kKnown);
 }
 
 void bind_classes(nb::module_& module) {
-  nb::class_<SizeProgram>(module, "SizeProgram")
-      .def("__init__", &init_size_program, nb::kw_only(), "sizes"_a, "instructions"_a, "guards"_a,
+  nb::class_<PySizes>(module, "SizeProgram")
+      .def("__init__", &init_sizes, nb::kw_only(), "sizes"_a, "instructions"_a, "guards"_a,
            "buffers"_a, "words"_a, "patches"_a, "results"_a)
-      .def("bind", &bind_sizes, "sizes"_a);
+      .def("serves",
+           [](const PySizes& self, const std::vector<int64_t>& sizes) {
+             return self.program->numbers(sizes).has_value();
+           })
+      .def("bind", &words_for, "sizes"_a);
 
   nb::class_<ObjectHandle>(module, "Object", nb::is_weak_referenceable())
       .def(
@@ -249,6 +288,11 @@ void bind_classes(nb::module_& module) {
       .def_prop_ro("inputs", [](const PyProgram& self) { return to_tuple(self.schedule().inputs); })
       .def_prop_ro("outputs",
                    [](const PyProgram& self) { return to_tuple(self.schedule().outputs); });
+
+  nb::class_<PySized>(module, "SizedSchedule")
+      .def("__init__", &init_sized, nb::kw_only(), "sizes"_a, "weights"_a, "objects"_a,
+           "constants"_a, "inputs"_a, "outputs"_a, "main"_a, "kernels"_a, "functions"_a)
+      .def("bind", &bind_sizes, "sizes"_a);
 }
 
 }  // namespace

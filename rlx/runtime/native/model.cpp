@@ -5,8 +5,6 @@
 #include <utility>
 
 #include "error.h"
-#include "step_reader.h"
-#include "words.h"
 
 namespace rlx {
 
@@ -34,13 +32,6 @@ void check_shape(const Signature& input, const std::vector<int64_t>& shape) {
   }
 }
 
-// Gives signatures the dims that come next.
-void set_shapes(std::vector<Signature>& signatures, const int64_t*& dims) {
-  for (Signature& signature : signatures) {
-    for (int64_t& dim : signature.shape) dim = *dims++;
-  }
-}
-
 }  // namespace
 
 Model::Model(Artifact artifact, std::shared_ptr<void> owner)
@@ -50,7 +41,7 @@ Model::Model(Artifact artifact, std::shared_ptr<void> owner)
   }
   std::vector<size_t> fitting = fitting_variants(artifact_);
   if (artifact_.symbols.empty()) fitting.resize(1);
-  for (size_t i : fitting) variants_.push_back({std::move(artifact_.variants[i]), {}, nullptr});
+  for (size_t i : fitting) variants_.push_back({std::move(artifact_.variants[i]), {}, {}, nullptr});
   artifact_.variants.clear();
   for (const Part& value : artifact_.values) values_.push_back({value.data, owner_});
   if (artifact_.symbols.empty()) load(variants_[0]);
@@ -59,12 +50,18 @@ Model::Model(Artifact artifact, std::shared_ptr<void> owner)
 SizedProgram Model::bind(const Shapes& shapes) {
   for (size_t i = 0; i < inputs().size(); ++i) check_shape(inputs()[i], shapes[i]);
   std::lock_guard<std::mutex> lock(mutex_);
-  if (symbols().empty()) return bound(variants_[0], shapes, nullptr);
+  if (symbols().empty()) {
+    return program(variants_[0], variants_[0].variant.schedule, Kernels::kAddresses);
+  }
   const std::vector<int64_t> sizes = sizes_of(shapes);
   std::string conditions, found;
   for (Loaded& variant : variants_) {
-    const std::optional<BoundWords> words = variant.variant.sizes->bind(sizes);
-    if (words) return bound(variant, shapes, &*words);
+    if (variant.weights != nullptr || variant.variant.sizes->numbers(sizes)) load(variant);
+    std::optional<Schedule> found = variant.sized ? variant.sized->bind(sizes) : std::nullopt;
+    if (found) {
+      for (size_t i = 0; i < shapes.size(); ++i) check_shape(found->inputs[i], shapes[i]);
+      return program(variant, std::move(*found), Kernels::kKnown);
+    }
     conditions += (conditions.empty() ? "" : "; or ") + variant.variant.conditions;
   }
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -88,23 +85,9 @@ std::vector<int64_t> Model::sizes_of(const Shapes& shapes) const {
   return sizes;
 }
 
-SizedProgram Model::bound(Loaded& loaded, const Shapes& shapes, const BoundWords* words) {
-  load(loaded);
-  Schedule schedule = loaded.variant.schedule;
-  if (words != nullptr) {
-    const int64_t* dims = words->results.data();
-    schedule.arena_bytes = *dims++;
-    set_shapes(schedule.inputs, dims);
-    set_shapes(schedule.outputs, dims);
-    for (size_t i = 0; i < shapes.size(); ++i) check_shape(schedule.inputs[i], shapes[i]);
-    const Part part{"steps", reinterpret_cast<const std::byte*>(words->words.data()),
-                    words->words.size() * sizeof(int64_t)};
-    Words steps(part);
-    schedule.main = StepReader(steps, loaded.addresses.size()).main();
-    steps.end();
-    resolve(schedule.main, loaded.addresses);
-  }
-  return {std::make_unique<Program>(loaded.weights, std::move(schedule)), &loaded.variant.sites};
+SizedProgram Model::program(const Loaded& loaded, Schedule schedule, Kernels kernels) {
+  return {std::make_unique<Program>(loaded.weights, std::move(schedule), kernels),
+          &loaded.variant.sites};
 }
 
 void Model::load(Loaded& loaded) {
@@ -136,10 +119,13 @@ void Model::load(Loaded& loaded) {
     }
     if (file_.data != nullptr) weights->release_when_packed(file_);
   }
+  Schedule schedule = variant.schedule;
+  for (Constant& constant : schedule.constants) constant.owner = owner_;
+  resolve(schedule.main, addresses);
+  schedule.objects = std::move(objects);
+  if (variant.sizes != nullptr) loaded.sized.emplace(variant.sizes, schedule);
   // Nothing of the below fails: a variant is loaded whole or not at all.
-  for (Constant& constant : variant.schedule.constants) constant.owner = owner_;
-  if (symbols().empty()) resolve(variant.schedule.main, addresses);
-  variant.schedule.objects = std::move(objects);
+  variant.schedule = std::move(schedule);
   loaded.addresses = std::move(addresses);
   loaded.weights = std::move(weights);
 }

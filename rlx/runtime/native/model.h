@@ -7,12 +7,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "artifact.h"
 #include "program.h"
+#include "sized_schedule.h"
 #include "weights.h"
 
 namespace rlx {
@@ -55,11 +57,12 @@ class Model {
   struct Loaded {
     Variant variant;
     std::vector<uintptr_t> addresses;  // of its kernels
+    std::optional<SizedSchedule> sized;
     std::shared_ptr<Weights> weights;  // null until it is loaded
   };
 
   std::vector<int64_t> sizes_of(const Shapes& shapes) const;
-  SizedProgram bound(Loaded& variant, const Shapes& shapes, const BoundWords* words);
+  static SizedProgram program(const Loaded& variant, Schedule schedule, Kernels kernels);
   void load(Loaded& variant);
   std::set<std::shared_ptr<Weights>> distinct_weights() const;
   // Whether the weights of a loaded variant serve another one, with kernels at these addresses.

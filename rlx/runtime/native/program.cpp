@@ -16,10 +16,10 @@ struct Program::CallFrame : Frame {
   uint64_t weights_version = 0;  // of the weights in `bases`
 };
 
-Program::Program(std::shared_ptr<Weights> weights, Schedule schedule)
+Program::Program(std::shared_ptr<Weights> weights, Schedule schedule, Kernels kernels)
     : weights_(std::move(weights)),
       launches_(number_launches(schedule.main)),
-      schedule_((check_schedule(schedule, weights_->prologue()), std::move(schedule))),
+      schedule_((check_schedule(schedule, weights_->prologue(), kernels), std::move(schedule))),
       first_constant_(kBaseFirstParam + weights_->prologue().params.size()),
       first_input_(first_constant_ + schedule_.constants.size()),
       most_buffers_(most_buffers(schedule_.main)),

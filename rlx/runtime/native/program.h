@@ -17,7 +17,8 @@ namespace rlx {
 class Program {
  public:
   // Throws Error when the schedule is malformed or does not fit the weights.
-  Program(std::shared_ptr<Weights> weights, Schedule schedule);
+  Program(std::shared_ptr<Weights> weights, Schedule schedule,
+          Kernels kernels = Kernels::kAddresses);
   ~Program();
 
   const Schedule& schedule() const { return schedule_; }

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -29,14 +30,40 @@ inline nb::str to_str(const std::string& text) {
   return nb::steal<nb::str>(str);
 }
 
+// bfloat16 is no type of numpy's own: its bits come back as uint16.
+inline const char* numpy_name(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].numpy; }
+
+// What is used of numpy: looked up once, for the life of the process.
+struct NumPy {
+  nb::object empty, ndarray;
+  std::vector<nb::object> dtypes;  // by number
+
+  // With the GIL, which another thread may get while this one looks it up.
+  static const NumPy& get() {
+    static const NumPy* found = nullptr;
+    if (found == nullptr) {
+      const auto* made = new NumPy;
+      if (found == nullptr) found = made;
+    }
+    return *found;
+  }
+
+ private:
+  NumPy() {
+    nb::module_ numpy = nb::module_::import_("numpy");
+    empty = numpy.attr("empty");
+    ndarray = numpy.attr("ndarray");
+    for (size_t i = 0; i < std::size(kDTypes); ++i) {
+      dtypes.push_back(numpy.attr("dtype")(numpy_name(static_cast<DType>(i))));
+    }
+  }
+};
+
 // What numpy needs to make a new array for an output.
 struct OutputArray {
   nb::object shape, dtype;
   size_t bytes;
 };
-
-// bfloat16 is no type of numpy's own: its bits come back as uint16.
-inline const char* numpy_name(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].numpy; }
 
 inline nb::tuple to_tuple(const std::vector<int64_t>& values) {
   nb::list list;
@@ -56,14 +83,12 @@ inline nb::tuple to_tuple(const std::vector<Signature>& signatures) {
 // A program with what its calls from Python need besides.
 class PyProgram {
  public:
-  PyProgram(std::shared_ptr<Weights> weights, Schedule schedule)
-      : program_(std::move(weights), std::move(schedule)) {
-    nb::module_ numpy = nb::module_::import_("numpy");
-    empty_ = numpy.attr("empty");
-    array_type_ = numpy.attr("ndarray");
+  PyProgram(std::shared_ptr<Weights> weights, Schedule schedule,
+            Kernels kernels = Kernels::kAddresses)
+      : numpy_(NumPy::get()), program_(std::move(weights), std::move(schedule), kernels) {
     for (const Signature& input : program_.schedule().inputs) names_.push_back(to_str(input.name));
     for (const Signature& output : program_.schedule().outputs) {
-      arrays_.push_back({to_tuple(output.shape), numpy.attr("dtype")(numpy_name(output.dtype)),
+      arrays_.push_back({to_tuple(output.shape), numpy_.dtypes[static_cast<size_t>(output.dtype)],
                          static_cast<size_t>(output.bytes())});
     }
   }
@@ -173,11 +198,11 @@ class PyProgram {
       PyObject* arguments[] = {made.shape.ptr(), made.dtype.ptr(), nullptr};
       PyObject* array = nullptr;
       if (made.bytes < kLeastKept) {
-        array = PyObject_Vectorcall(owner_.empty_.ptr(), arguments, 2, nullptr);
+        array = PyObject_Vectorcall(owner_.numpy_.empty.ptr(), arguments, 2, nullptr);
       } else {
         const nb::object memory = result_memory(made.bytes);
         arguments[2] = memory.ptr();
-        array = PyObject_Vectorcall(owner_.array_type_.ptr(), arguments, 3, nullptr);
+        array = PyObject_Vectorcall(owner_.numpy_.ndarray.ptr(), arguments, 3, nullptr);
       }
       if (array == nullptr) throw nb::python_error();
       take(array, owner_.schedule().outputs[index], Role::kOutput);
@@ -252,7 +277,7 @@ class PyProgram {
 
     // False unless it is an array of the signature, and of no subclass.
     bool take_array(PyObject* object, const Signature& signature, Role role) {
-      if (reinterpret_cast<PyObject*>(Py_TYPE(object)) != owner_.array_type_.ptr()) return false;
+      if (reinterpret_cast<PyObject*>(Py_TYPE(object)) != owner_.numpy_.ndarray.ptr()) return false;
       try {
         take(object, signature, role);
       } catch (const Error&) {
@@ -284,9 +309,9 @@ class PyProgram {
     return nb::steal(fast);
   }
 
+  const NumPy& numpy_;
   Program program_;
   FreeList<Slots> slots_;
-  nb::object empty_, array_type_;  // numpy.empty, numpy.ndarray
   std::vector<nb::str> names_;     // of the inputs
   std::vector<OutputArray> arrays_;
 };

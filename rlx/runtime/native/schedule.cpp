@@ -19,12 +19,38 @@ constexpr int64_t kErrorBytes = 2 * sizeof(int64_t);
 
 std::string number(int64_t value) { return std::to_string(value); }
 
-void require(bool holds, const std::string& where, const std::string& found,
-             const std::string& expected) {
-  if (!holds) throw Error(where, found, expected, "the schedule was built wrongly");
+[[noreturn]] void refuse(const std::string& where, const std::string& found,
+                         const std::string& expected) {
+  throw Error(where, found, expected, "the schedule was built wrongly");
 }
 
-// Checks the steps of one entry, naming each by its path, such as "main[3].body[0]".
+// The path of a step, such as "main[3].body[0]". It is written out for an error alone: programs are
+// checked for the sizes of each call.
+struct Path {
+  const Path* up = nullptr;
+  const char* field = nullptr;  // null: an index
+  size_t index = 0;
+
+  std::string text() const {
+    const std::string before = up == nullptr ? "" : up->text();
+    if (field == nullptr) return before + "[" + std::to_string(index) + "]";
+    return before + (up == nullptr ? "" : ".") + field;
+  }
+};
+
+bool contains(const std::vector<std::shared_ptr<const ElfObject>>& objects,
+              const std::vector<uintptr_t>& functions, uintptr_t address) {
+  return std::any_of(objects.begin(), objects.end(),
+                     [&](const auto& object) { return object->contains_code(address); }) ||
+         std::find(functions.begin(), functions.end(), address) != functions.end();
+}
+
+[[noreturn]] void refuse_kernel(const std::string& where, uintptr_t address) {
+  refuse(where, "function address " + std::to_string(address),
+         "one inside the code of the program's objects");
+}
+
+// Checks the steps of one entry, naming each by its path.
 class Checker {
  public:
   // `sizes` are the bytes of the memories that may be named, by number.
@@ -32,33 +58,32 @@ class Checker {
           const std::vector<uintptr_t>& functions, Kernels kernels, std::vector<int64_t> sizes)
       : objects_(objects), functions_(functions), kernels_(kernels), sizes_(std::move(sizes)) {}
 
-  void steps(const std::string& where, const Steps& steps) {
-    for (size_t i = 0; i < steps.size(); ++i) {
-      step(where + "[" + std::to_string(i) + "]", steps[i]);
-    }
+  void steps(const Path& where, const Steps& steps) {
+    for (size_t i = 0; i < steps.size(); ++i) step({&where, nullptr, i}, steps[i]);
   }
 
-  void step(const std::string& where, const Step& step) {
+  void step(const Path& where, const Step& step) {
     std::visit([&](const auto& op) { check(where, op); }, step.op);
   }
 
  private:
-  void check(const std::string& where, const Launch& launch) {
-    require(kernels_ == Kernels::kNumbers || known(launch.kernel), where,
-            "function address " + std::to_string(launch.kernel),
-            "one inside the code of the program's objects");
-    require(launch.range() >= 0, where, "range " + number(launch.range()), "at least 0");
-    require(launch.grain() >= 1, where, "grain " + number(launch.grain()), "at least 1");
-    require(launch.scratch_bytes() >= 0 && launch.scratch_bytes() <= kMaxBytes, where,
-            number(launch.scratch_bytes()) + " bytes of scratch", "at least 0");
+  void check(const Path& where, const Launch& launch) {
+    if (kernels_ == Kernels::kAddresses && !contains(objects_, functions_, launch.kernel)) {
+      refuse_kernel(where.text(), launch.kernel);
+    }
+    least(where, "range", launch.range(), 0);
+    least(where, "grain", launch.grain(), 1);
+    if (launch.scratch_bytes() < 0 || launch.scratch_bytes() > kMaxBytes) {
+      refuse(where.text(), number(launch.scratch_bytes()) + " bytes of scratch", "at least 0");
+    }
     for (const Ref& ref : launch.places) place(where, ref, 0);
   }
 
   template <typename Control>
-  void check(const std::string& where, const Control& control) {
+  void check(const Path& where, const Control& control) {
     each_field(control, [&](const auto& value, const char* name, int64_t least) {
       if constexpr (std::is_same_v<decltype(value), const Steps&>) {
-        inside(control, [&] { steps(where + "." + name, value); });
+        inside(control, [&] { steps({&where, name}, value); });
       } else {
         field(where, name, value, least);
       }
@@ -77,46 +102,51 @@ class Checker {
     counts_.pop_back();
   }
 
-  void field(const std::string& where, const char* name, int64_t word, int64_t least) {
-    require(word >= least, where, name + (" " + number(word)), "at least " + number(least));
+  void least(const Path& where, const char* name, int64_t word, int64_t least) {
+    if (word < least) {
+      refuse(where.text(), name + (" " + number(word)), "at least " + number(least));
+    }
   }
-  void field(const std::string&, const char*, bool, int64_t) {}
-  void field(const std::string& where, const char* name, const Ref& ref, int64_t bytes) {
-    place(where + "." + name, ref, bytes);
+
+  void field(const Path& where, const char* name, int64_t word, int64_t least) {
+    this->least(where, name, word, least);
   }
-  void field(const std::string& where, const char* name, const std::optional<Ref>& ref,
-             int64_t bytes) {
-    if (ref) place(where + "." + name, *ref, bytes);
+  void field(const Path&, const char*, bool, int64_t) {}
+  void field(const Path& where, const char* name, const Ref& ref, int64_t bytes) {
+    place({&where, name}, ref, bytes);
+  }
+  void field(const Path& where, const char* name, const std::optional<Ref>& ref, int64_t bytes) {
+    if (ref) place({&where, name}, *ref, bytes);
   }
 
   // `bytes` must lie behind the place; 0 admits the end of the memory (an empty tensor).
-  void place(const std::string& where, const Ref& ref, int64_t bytes) const {
-    require(ref.base >= 0 && static_cast<size_t>(ref.base) < sizes_.size(), where,
-            "base " + number(ref.base), "a base below " + std::to_string(sizes_.size()));
+  void place(const Path& where, const Ref& ref, int64_t bytes) const {
+    if (ref.base < 0 || static_cast<size_t>(ref.base) >= sizes_.size()) {
+      refuse(where.text(), "base " + number(ref.base),
+             "a base below " + std::to_string(sizes_.size()));
+    }
     const int64_t size = sizes_[static_cast<size_t>(ref.base)];
-    require(ref.offset >= 0 && ref.offset <= size && bytes <= size - ref.offset, where,
-            "offset " + number(ref.offset) + " in base " + number(ref.base),
-            number(bytes) + " bytes inside its " + number(size));
+    if (ref.offset < 0 || ref.offset > size || bytes > size - ref.offset) {
+      refuse(where.text(), "offset " + number(ref.offset) + " in base " + number(ref.base),
+             number(bytes) + " bytes inside its " + number(size));
+    }
     int64_t left = size - ref.offset - bytes;
     for (const Move& move : ref.moves) left -= reach(where, move, left);
   }
 
   // How far a place moves in the last round, which must be at most `left`.
-  int64_t reach(const std::string& where, const Move& move, int64_t left) const {
-    require(move.loop >= 0 && static_cast<size_t>(move.loop) < counts_.size(), where,
-            "a move with loop " + number(move.loop),
-            "one of the " + std::to_string(counts_.size()) + " around it");
+  int64_t reach(const Path& where, const Move& move, int64_t left) const {
+    if (move.loop < 0 || static_cast<size_t>(move.loop) >= counts_.size()) {
+      refuse(where.text(), "a move with loop " + number(move.loop),
+             "one of the " + std::to_string(counts_.size()) + " around it");
+    }
     const int64_t rounds = std::max(counts_[static_cast<size_t>(move.loop)] - 1, int64_t{0});
-    require(move.bytes >= 0 && (rounds == 0 || move.bytes <= left / rounds), where,
-            "a move by " + number(move.bytes) + " bytes a round, in " + number(rounds + 1),
-            "one of at least 0, in all at most " + number(left));
+    if (move.bytes < 0 || (rounds != 0 && move.bytes > left / rounds)) {
+      refuse(where.text(),
+             "a move by " + number(move.bytes) + " bytes a round, in " + number(rounds + 1),
+             "one of at least 0, in all at most " + number(left));
+    }
     return rounds * move.bytes;
-  }
-
-  bool known(uintptr_t address) const {
-    return std::any_of(objects_.begin(), objects_.end(),
-                       [&](const auto& object) { return object->contains_code(address); }) ||
-           std::find(functions_.begin(), functions_.end(), address) != functions_.end();
   }
 
   const std::vector<std::shared_ptr<const ElfObject>>& objects_;
@@ -166,8 +196,9 @@ void append_sizes(std::vector<int64_t>& sizes, const std::vector<Constant>& cons
 }
 
 void require_bytes(const char* name, int64_t bytes) {
-  require(bytes >= 0 && bytes <= kMaxBytes, name, number(bytes),
-          "0.." + number(kMaxBytes) + " bytes");
+  if (bytes < 0 || bytes > kMaxBytes) {
+    refuse(name, number(bytes), "0.." + number(kMaxBytes) + " bytes");
+  }
 }
 
 }  // namespace
@@ -214,11 +245,12 @@ void check_prologue(const Prologue& prologue, Kernels kernels) {
   append_sizes(sizes, prologue.constants);
   Checker checker(prologue.objects, prologue.functions, kernels, std::move(sizes));
   for (size_t i = 0; i < prologue.steps.size(); ++i) {
-    const std::string where = "prologue[" + std::to_string(i) + "]";
+    const Path root{nullptr, "prologue"}, where{&root, nullptr, i};
     checker.step(where, prologue.steps[i].step);
     for (int64_t param : prologue.steps[i].follows) {
-      require(param >= 0 && static_cast<size_t>(param) < prologue.params.size(), where,
-              "param " + number(param), "an index below " + std::to_string(prologue.params.size()));
+      if (param >= 0 && static_cast<size_t>(param) < prologue.params.size()) continue;
+      refuse(where.text(), "param " + number(param),
+             "an index below " + std::to_string(prologue.params.size()));
     }
   }
 }
@@ -231,12 +263,20 @@ void check_schedule(const Schedule& schedule, const Prologue& prologue, Kernels 
   append_sizes(sizes, schedule.inputs);
   append_sizes(sizes, schedule.outputs);
   Checker(schedule.objects, schedule.functions, kernels, std::move(sizes))
-      .steps("main", schedule.main);
+      .steps({nullptr, "main"}, schedule.main);
+}
+
+void check_kernels(const Schedule& schedule) {
+  const auto check = [&](const Launch& launch) {
+    if (contains(schedule.objects, schedule.functions, launch.kernel)) return;
+    refuse_kernel("main", launch.kernel);
+  };
+  each_launch(schedule.main, check);
 }
 
 void check_steps(const char* where, const Steps& steps, std::vector<int64_t> sizes) {
   for (int64_t bytes : sizes) require_bytes("a memory", bytes);
-  Checker({}, {}, Kernels::kNumbers, std::move(sizes)).steps(where, steps);
+  Checker({}, {}, Kernels::kNumbers, std::move(sizes)).steps({nullptr, where}, steps);
 }
 
 void resolve(Step& step, const std::vector<uintptr_t>& addresses) {

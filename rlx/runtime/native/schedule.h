@@ -72,15 +72,19 @@ struct Schedule {
   Steps main;
 };
 
-// What Launch::kernel is: an address, or still a kernel's number, which its reader has checked.
-enum class Kernels { kAddresses, kNumbers };
+// What Launch::kernel is: an address, one that was looked at before, or still a kernel's number, which
+// its reader has checked.
+enum class Kernels { kAddresses, kKnown, kNumbers };
 
 // Each throws Error unless every step is well-formed and every place lies inside its memory.
 void check_prologue(const Prologue& prologue, Kernels kernels = Kernels::kAddresses);
 void check_schedule(const Schedule& schedule, const Prologue& prologue,
                     Kernels kernels = Kernels::kAddresses);
 
-// As those, for steps whose launches name kernels by number, on memories of these sizes.
+// Throws Error unless every launch names code of the schedule's objects or one of its functions.
+void check_kernels(const Schedule& schedule);
+
+// As the first two, for steps whose launches name kernels by number, on memories of these sizes.
 void check_steps(const char* where, const Steps& steps, std::vector<int64_t> sizes);
 
 // Puts the address of each kernel in the place of its number.

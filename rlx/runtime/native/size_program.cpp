@@ -184,6 +184,8 @@ SizeProgram::SizeProgram(size_t sizes, SizeRows rows) : sizes_(sizes), words_(st
   each_row<2>("patches", rows.patches, [&](const int64_t* row) {
     patches_.push_back({static_cast<size_t>(row[0]), static_cast<size_t>(row[1])});
   });
+  std::stable_sort(patches_.begin(), patches_.end(),
+                   [](const Patch& a, const Patch& b) { return a.word < b.word; });
   for (int64_t result : rows.results) results_.push_back(static_cast<size_t>(result));
   for (const SizeGuard& guard : guards_) planned_ = std::max(planned_, guard.value + 1);
   for (const BufferLife& buffer : buffers_) planned_ = std::max(planned_, buffer.bytes + 1);
@@ -219,7 +221,7 @@ void SizeProgram::check() const {
   for (size_t result : results_) require_index("a result", result, count);
 }
 
-std::optional<BoundWords> SizeProgram::bind(const std::vector<int64_t>& sizes) const {
+std::optional<std::vector<int64_t>> SizeProgram::numbers(const std::vector<int64_t>& sizes) const {
   if (sizes.size() != sizes_) {
     refuse("sizes", std::to_string(sizes.size()), std::to_string(sizes_));
   }
@@ -243,10 +245,19 @@ std::optional<BoundWords> SizeProgram::bind(const std::vector<int64_t>& sizes) c
   known.insert(known.end(), offsets.begin(), offsets.end());
   known.push_back(total);
   run(values, known, instructions_.size());
-  BoundWords bound{words_, {}};
-  for (const Patch& patch : patches_) bound.words[patch.word] = values[patch.value];
-  for (size_t result : results_) bound.results.push_back(values[result]);
-  return bound;
+  return values;
+}
+
+std::vector<int64_t> SizeProgram::results(const std::vector<int64_t>& numbers) const {
+  std::vector<int64_t> found;
+  for (size_t result : results_) found.push_back(numbers[result]);
+  return found;
+}
+
+std::vector<int64_t> SizeProgram::words(const std::vector<int64_t>& numbers) const {
+  std::vector<int64_t> found = words_;
+  for (const Patch& patch : patches_) found[patch.word] = numbers[patch.value];
+  return found;
 }
 
 void SizeProgram::run(std::vector<int64_t>& values, const std::vector<int64_t>& sizes,

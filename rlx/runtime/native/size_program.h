@@ -42,20 +42,22 @@ struct SizeRows {
   std::vector<int64_t> instructions, guards, buffers, words, patches, results;
 };
 
-struct BoundWords {
-  std::vector<int64_t> words;
-  std::vector<int64_t> results;
-};
-
 // The sizes of calls come first, then the offsets of the buffers, and last the size of the arena.
 class SizeProgram {
  public:
   // Throws Error unless every index is one of what comes before it, and rows are whole.
   SizeProgram(size_t sizes, SizeRows rows);
 
-  // Nothing where the sizes do not meet the guards; throws Error for another number of sizes, and
-  // where a number does not fit 64 bits or is divided by 0.
-  std::optional<BoundWords> bind(const std::vector<int64_t>& sizes) const;
+  // The numbers that the instructions make, or nothing where the sizes do not meet the guards. Throws
+  // Error for another number of sizes, and where a number does not fit 64 bits or is divided by 0.
+  std::optional<std::vector<int64_t>> numbers(const std::vector<int64_t>& sizes) const;
+
+  // What the numbers make: the results, and for who reads steps their words.
+  std::vector<int64_t> results(const std::vector<int64_t>& numbers) const;
+  std::vector<int64_t> words(const std::vector<int64_t>& numbers) const;
+
+  const std::vector<Patch>& patches() const { return patches_; }  // by word
+  size_t result_count() const { return results_.size(); }
 
  private:
   void check() const;

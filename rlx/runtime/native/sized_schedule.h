@@ -1,0 +1,36 @@
+// A schedule for all sizes that meet its guards: read and checked once, and for the sizes of a call
+// copied, with the numbers that follow from them put in.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "schedule.h"
+#include "size_program.h"
+
+namespace rlx {
+
+class SizedSchedule {
+ public:
+  // The main steps of `schedule` are those of the program's words; its launches have addresses of
+  // its kernels. Throws Error for a patch of what is no number, and as check_kernels.
+  SizedSchedule(std::shared_ptr<const SizeProgram> program, Schedule schedule);
+
+  const SizeProgram& program() const { return *program_; }
+
+  // The schedule for sizes, which a program has to check, or nothing where they do not meet the
+  // guards. Throws Error as SizeProgram::numbers.
+  std::optional<Schedule> bind(const std::vector<int64_t>& sizes) const;
+
+ private:
+  std::shared_ptr<const SizeProgram> program_;
+  Schedule schedule_;
+};
+
+// Throws Error unless every patch of a program is of a number in the steps of its words, and the
+// results are the size of the arena and a dim for each of the signatures.
+void check_patches(const SizeProgram& program, const Schedule& schedule);
+
+}  // namespace rlx
