@@ -305,6 +305,12 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
         for s in shapes:
             j = i - (rank - len(s))
             d = s[j] if j >= 0 else 1
+            # What is surely 1, or the same, needs no decision about sizes.
+            if (type(d) is int and d == 1) or same_shape((d,), (dim,)):
+                continue
+            if type(dim) is int and dim == 1:
+                dim = d
+                continue
             if d in (1, dim):
                 continue
             if dim != 1:

@@ -31,6 +31,7 @@ FAMILIES = {
     "start": "bench.families.start",
     "compile": "bench.families.compile",
     "warm": "bench.families.warm",
+    "sizes": "bench.families.sizes",
     "memory": "bench.families.memory",
     "resident": "bench.families.resident",
     "busy": "bench.families.busy",

@@ -6,12 +6,16 @@
 
 In such a block a comparison of dims answers for the sizes at hand, and what it said becomes a
 condition: whatever was decided there is right for all sizes that meet the guards.
+
+Where either answer gives the same results, and one of them is faster, ``prefers`` asks: for a
+``general`` schedule, which is to serve as many sizes as it can, it takes the answer that is right
+for all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Literal
 
@@ -24,7 +28,8 @@ if TYPE_CHECKING:
     from rlx.base.dims import Dim, SymDim
 
 __all__ = [
-    "Deciding", "Guard", "at_hand", "at_least_zero", "bit_length", "deciding", "is_zero", "size_of",
+    "Deciding", "Guard", "at_hand", "at_least_zero", "bit_length", "deciding", "is_one",
+    "is_zero", "prefers", "size_of",
 ]  # fmt: skip
 
 Relation = Literal["==", "!=", ">=", "<="]
@@ -57,8 +62,9 @@ class Guard:
 class Deciding:
     """The sizes for which is decided, and what the decisions say of sizes (see the module)."""
 
-    def __init__(self, sizes: Mapping[str, int]) -> None:
-        self.sizes = dict(sizes)
+    def __init__(self, sizes: Mapping[str, int], general: bool = False) -> None:
+        self.sizes, self.general = dict(sizes), general
+        self._told_alone = False
         self._within: dict[SymDim, Interval] = {}
         self._not: dict[SymDim, set[int]] = {}
         self._equal: dict[tuple[object, object], bool] = {}
@@ -88,6 +94,16 @@ class Deciding:
             found += [Guard(d, "!=", n) for n in sorted(numbers)]
         return tuple(found)
 
+    def told(self, question: Callable[[], bool]) -> bool | None:
+        """The answer to a question about dims that ranges and guards alone give, if they do."""
+        before, self._told_alone = self._told_alone, True
+        try:
+            return question()
+        except _UntoldError:
+            return None
+        finally:
+            self._told_alone = before
+
     def equal(self, a: SymDim, b: Dim) -> bool:
         """Whether two dims are the same size. What was answered once is not worked out again."""
         key = a.terms, (b if isinstance(b, int) else b.terms)
@@ -114,6 +130,7 @@ class Deciding:
             return False
         if low == high:
             return True
+        self._decide()
         if self._size(part) == wanted:
             self._narrow(part, wanted, wanted)
             return True
@@ -128,6 +145,7 @@ class Deciding:
         part, by, number = _normal(d)
         size = self._size(part)
         if self._known(part) != (size, size):
+            self._decide()
             self._narrow(part, size, size)
         return size * by + number
 
@@ -141,11 +159,17 @@ class Deciding:
             return True
         if low > number:
             return False
+        self._decide()
         if self._size(part) <= number:
             self._narrow(part, low, number)
             return True
         self._narrow(part, number + 1, high)
         return False
+
+    def _decide(self) -> None:
+        """What follows is decided by the sizes at hand."""
+        if self._told_alone:
+            raise _UntoldError
 
     def _narrow(self, part: SymDim, low: Bound, high: Bound) -> None:
         """Note what was decided: of the interval's ends those that follow from nothing else."""
@@ -177,12 +201,33 @@ class Deciding:
         return found
 
 
+class _UntoldError(Exception):
+    """Neither ranges nor guards tell the answer."""
+
+
 _current: ContextVar[Deciding | None] = ContextVar("deciding", default=None)
 
 
 def deciding() -> Deciding | None:
     """What decides at the moment, if anything does."""
     return _current.get()
+
+
+def prefers(question: Callable[[], bool], otherwise: bool) -> bool:
+    """The answer to a question about dims of which either answer gives results of the same bits.
+    ``otherwise`` is the one that is right for all sizes: a general schedule takes it where ranges
+    do not tell."""
+    now = _current.get()
+    if now is None or not now.general:
+        return question()
+    told = now.told(question)
+    return otherwise if told is None else told
+
+
+def is_one(d: Dim) -> bool:
+    """Whether a dim is of one element, whose axis may be dropped and whose stride counts for
+    nothing; for a general schedule, whether it surely is."""
+    return prefers(lambda: d == 1, otherwise=False)
 
 
 def at_least_zero(d: Dim, asked: SymDim) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from rlx.base.frozen import frozen
+from rlx.base.guards import is_one, prefers
 from rlx.codegen.builder import Kernel
 from rlx.codegen.reg import Buffer, Reg
 from rlx.types import DType
@@ -72,7 +73,8 @@ def are_far(space: Space, dtypes: Sequence[DType]) -> bool:
         dt.bytes * math.prod(n for n, step in zip(space.shape, s, strict=True) if step)
         for dt, s in zip(dtypes, space.strides, strict=True)
     )
-    return sum(sizes) >= FAR
+    total = sum(sizes)
+    return prefers(lambda: total >= FAR, otherwise=False)
 
 
 def row_major(shape: Sequence[int]) -> Strides:
@@ -87,7 +89,7 @@ def row_major(shape: Sequence[int]) -> Strides:
 
 def broadcast_strides(shape: Sequence[int], to: Sequence[int]) -> Strides:
     """The strides by which a dense tensor of ``shape`` is read as one of ``to`` (NumPy rules)."""
-    own = [0 if d == 1 else s for d, s in zip(shape, row_major(shape), strict=True)]
+    own = [0 if is_one(d) else s for d, s in zip(shape, row_major(shape), strict=True)]
     return tuple([0] * (len(to) - len(shape)) + own)
 
 
@@ -97,14 +99,16 @@ def collapse(space: Space) -> Space:
     The result has at least one dim; an empty space becomes the shape (0,), and one of a single
     element the shape (1,), both with stride 1 for every operand.
     """
-    if space.size <= 1:
-        return Space((space.size,), tuple((1,) for _ in space.strides))
-    dims = [d for d, n in enumerate(space.shape) if n != 1]
+    size = space.size
+    if prefers(lambda: size <= 1, otherwise=False):
+        return Space((size,), tuple((1,) for _ in space.strides))
+    dims = [d for d, n in enumerate(space.shape) if not is_one(n)]
     shape = [space.shape[dims[0]]]
     strides = [[s[dims[0]]] for s in space.strides]
     for d in dims[1:]:
         n = space.shape[d]
-        if all(own[-1] == s[d] * n for own, s in zip(strides, space.strides, strict=True)):
+        pairs = [(own[-1], s[d] * n) for own, s in zip(strides, space.strides, strict=True)]
+        if prefers(lambda pairs=pairs: all(a == b for a, b in pairs), otherwise=False):
             shape[-1] *= n
             for own, s in zip(strides, space.strides, strict=True):
                 own[-1] = s[d]
@@ -126,7 +130,8 @@ def accesses(space: Space) -> tuple[Access, ...]:
     last = len(space.shape) - 1
     return tuple(
         tuple(
-            "zero" if n == 0 else "one" if n == 1 and d == last else "any" for d, n in enumerate(s)
+            "zero" if n == 0 else "one" if d == last and is_one(n) else "any"
+            for d, n in enumerate(s)
         )
         for s in space.strides
     )

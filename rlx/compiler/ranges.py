@@ -22,7 +22,7 @@ from rlx.runtime.sized import Variants
 if TYPE_CHECKING:
     from rlx.targets.base import Target
 
-__all__ = ["for_sizes", "ranged"]
+__all__ = ["for_sizes", "probed", "ranged", "within"]
 
 _PROBES = 1024
 """The most sizes of several dims at once for which a variant is looked for."""
@@ -36,19 +36,32 @@ def ranged(graph: Graph, dims: Mapping[str, Any]) -> Graph:
     Raises NameError for an unknown dim, ShapeError for what is neither.
     """
     found = graph.bind({name: d for name, d in dims.items() if not isinstance(d, tuple)})
-    known: dict[str, SymDim] = {}
-    for name, d in dims.items():
-        if isinstance(d, tuple):
-            if len(d) != 2:
-                raise ShapeError(f"the dim {name!r} is a size, or (least, most), found {shown(d)}")
-            for size in d:  # within the range that it has
-                graph.bind({name: size})
-            known[name] = SymDim.symbol(name, *d)
+    known = _known(graph, {name: d for name, d in dims.items() if isinstance(d, tuple)})
     return rebuild(found, lambda t: t.bind(known), known) if known else found
 
 
+def _known(graph: Graph, dims: Mapping[str, Any]) -> dict[str, SymDim]:
+    known: dict[str, SymDim] = {}
+    for name, d in dims.items():
+        if not isinstance(d, tuple) or len(d) != 2:
+            raise ShapeError(f"the dim {name!r} is a size, or (least, most), found {shown(d)}")
+        for size in d:  # within the range that it has
+            graph.bind({name: size})
+        known[name] = SymDim.symbol(name, *d)
+    return known
+
+
+def within(graph: Graph, dims: Mapping[str, Any]) -> list[Symbol]:
+    """The symbols of a graph, with the ranges or sizes of ``dims``. Raises as ``ranged`` does."""
+    spans = {name: (d, d) if isinstance(d, int) else d for name, d in dims.items()}
+    known = _known(graph, spans)
+    leaves = symbols_of(v.type for v in (*graph.inputs, *graph.params))
+    return [known[s.name].lone or s if s.name in known else s for s in leaves]
+
+
 def for_sizes(graph: Graph, target: Target, options: Options) -> Artifact:
-    """The artifact of a graph with symbolic dims, for one target and all sizes of their ranges.
+    """The artifact of a graph with symbolic dims, for one target and all sizes of their ranges. Its
+    last variants are general: they serve what was not thought of.
 
     Raises ShapeError for a dim whose size no input tells.
     """
@@ -62,13 +75,13 @@ def for_sizes(graph: Graph, target: Target, options: Options) -> Artifact:
             caller(),
         )
     variants = Variants(graph, (target.name, target.features.name), options, lambda: target)
-    for sizes in _probed(leaves):
-        variants.serving(sizes)
+    for sizes in probed(leaves):
+        variants.prepare(sizes)
     first = variants.found[0].artifact
     return replace(first, variants=tuple(v.artifact.variants[0] for v in variants.found))
 
 
-def _probed(symbols: Sequence[Symbol]) -> Iterator[dict[str, int]]:
+def probed(symbols: Sequence[Symbol]) -> Iterator[dict[str, int]]:
     """Sizes in the ranges of symbols, the usual ones first: each with each where they are few."""
     sizes = [_sizes(s) for s in symbols]
     if len(many := list(itertools.islice(itertools.product(*sizes), _PROBES + 1))) > _PROBES:

@@ -51,8 +51,10 @@ def compile_symbolic(
     target: Target,
     options: Options,
     shelf: Shelf | None = None,
+    general: bool = False,
 ) -> tuple[Artifact, CompileReport]:
-    """Compile a graph with symbolic dims for ``sizes``, and for all others that meet its guards.
+    """Compile a graph with symbolic dims for ``sizes``, and for all others that meet its guards, as
+    many as it can if ``general``.
     The facts of its launches are those for ``sizes``. As ``compile_structure``, with numbers for
     the user's lines.
 
@@ -64,9 +66,9 @@ def compile_symbolic(
             " them with dims={...}"
         )
     compilation = Compilation(target, options)
-    report = CompileReport(compilation)
+    report = CompileReport(compilation, general=general)
     with exclusively(), span("compile", graph=graph.name):
-        found = lower_symbolic(graph, sizes, compilation)
+        found = lower_symbolic(graph, sizes, compilation, general)
         schedule, _, _ = prologue_first(found.schedule)
         program = size_program(schedule, found.guards, sorted(sizes))
         artifact = compile_schedule(bind_schedule(schedule, sizes), target, report, shelf)
@@ -88,12 +90,15 @@ def _shaped(signatures: Sequence[Signature], values: Sequence[Value]) -> list[Si
 
 
 def lower_symbolic(
-    graph: Graph, sizes: Mapping[str, int], compilation: Compilation
+    graph: Graph, sizes: Mapping[str, int], compilation: Compilation, general: bool = False
 ) -> SymbolicSchedule:
     """Lower a graph with symbolic dims for ``sizes`` and all others that are decided alike.
 
-    A dim of size 0 or 1 is bound for good: what has one element is broadcast, and its axis is
-    dropped. Raises UnsupportedError for a target that plans its memory while it compiles.
+    A dim of size 0 is bound for good, and one of size 1 too: what has one element is broadcast, and
+    its axis is dropped. A ``general`` schedule is for sizes of 1 as for others, and decides nothing
+    that only makes it faster (``rlx.base.guards.prefers``); its results have the same bits.
+
+    Raises UnsupportedError for a target that plans its memory while it compiles.
     """
     if compilation.target.kernels.frame != "cpu":
         raise UnsupportedError(
@@ -101,16 +106,17 @@ def lower_symbolic(
             " dims with dims={...}"
         )
     symbols = symbols_of(v.type for v in (*graph.inputs, *graph.params))
+    least = 1 if general else 2
     with Deciding(sizes) as first:
-        few = {s.name: n for s in symbols if (n := sizes[s.name]) <= 1}
+        few = {s.name: n for s in symbols if (n := sizes[s.name]) < least}
         for s in symbols:
             dim = SymDim({(s,): 1})
-            assert (dim == sizes[s.name]) if s.name in few else dim >= 2
+            assert (dim == sizes[s.name]) if s.name in few else dim >= least
     known: dict[str, int | SymDim] = {
-        s.name: SymDim.symbol(s.name, max(2, s.least), s.most) for s in symbols
+        s.name: SymDim.symbol(s.name, max(least, s.least), s.most) for s in symbols
     }
     known |= few
     graph = rebuild(graph, lambda t: t.bind(known), known)
-    with Deciding(sizes) as then:
+    with Deciding(sizes, general) as then:
         schedule = lowered(graph, compilation)
     return SymbolicSchedule(schedule, (*first.guards, *then.guards))

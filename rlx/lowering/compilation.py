@@ -175,12 +175,14 @@ class CompileReport:
 
     ``cache`` says whether the compile cache had the artifact, or why not. On a hit the fusions and
     the dispatch are those that were recorded as the artifact was made, and the times are the hit's.
+    ``general`` is a variant of a graph with symbolic dims that serves as many sizes as it can.
     """
 
     compilation: Record
     kernels_made: int = 0
     kernels_reused: int = 0
     cache: str = "off"
+    general: bool = False
 
     def __str__(self) -> str:
         c = self.compilation

@@ -209,6 +209,7 @@ class CompiledGraph(Uncopied):
         self._names = graph.output_names
         variants = getattr(backend, "variants", None) if self._symbols else None
         self._variants = variants(self._graph, self.options) if variants is not None else None
+        self._changes = 0  # of the variants, when what is bound was bound
         self._places = calls.places_of_sizes(self._graph) if self._variants is not None else None
         self._fast: Executable | None = None
         if not self._symbols:
@@ -377,6 +378,27 @@ class CompiledGraph(Uncopied):
 
     # -- shapes ----------------------------------------------------------------------------
 
+    def prepare(self, *, dims: Mapping[str, int | tuple[int, int]]) -> None:
+        """Compile now what calls will need whose dims are of these sizes, or from a least to a most
+        size; of dims that are left out, those of their ranges.
+
+        Raises NameError for an unknown dim, ShapeError for what is no size or range of one, and
+        UnsupportedError where every size is compiled alone, when it is first called.
+        """
+        from rlx.compiler.ranges import probed, within
+
+        symbols = within(self._graph, dims)
+        if not self._symbols:
+            return
+        if self._variants is None:
+            raise UnsupportedError(
+                f"the device {self.backend.name!r} compiles every size of its own"
+                " (RLX_SIZES=symbolic on the CPU compiles for many at once); run once at each size",
+                caller(),
+            )
+        for sizes in probed(symbols):
+            self._variants.prepare(sizes)
+
     def _quick(self, inputs: Any) -> Executable | None:
         """The executable for a call that takes the short way, if it is there or a variant that is
         makes it; the long way finds or compiles another, and says what is wrong."""
@@ -391,14 +413,22 @@ class CompiledGraph(Uncopied):
             ])  # fmt: skip
         except (AttributeError, IndexError, KeyError, TypeError):
             return None
+        assert self._variants is not None, "there are places"
         with self._lock:
-            found = self._bound.get(key)
+            found = self._known(key)
             if found is not None:
-                self._bound.move_to_end(key)
                 return found
-            assert self._variants is not None, "there are places"
             found = self._variants.bound(key)
             return None if found is None else self._kept(key, found)
+
+    def _known(self, key: tuple[int, ...]) -> Executable | None:
+        """What is bound to sizes."""
+        if self._variants is not None and self._changes != self._variants.changes:
+            self._changes = self._variants.changes
+            self._bound.clear()  # a better variant may serve what another one does
+        if key in self._bound:
+            self._bound.move_to_end(key)
+        return self._bound.get(key)
 
     def _kept(self, key: tuple[int, ...], executable: Executable) -> Executable:
         self._bound[key] = executable
@@ -409,9 +439,9 @@ class CompiledGraph(Uncopied):
     def _executable(self, dims: dict[str, int]) -> Executable:
         key = tuple(dims[s] for s in self._symbols)
         with self._lock:
-            if key in self._bound:
-                self._bound.move_to_end(key)
-                return self._bound[key]
+            found = self._known(key)
+            if found is not None:
+                return found
             known = self._weights()
             executable = self._variants.executable(dims, known) if self._variants else None
             if executable is None:

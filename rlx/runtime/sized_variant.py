@@ -50,6 +50,7 @@ class SizedVariant:
         assert isinstance(variant, Variant) and variant.sizes, "it was compiled for many sizes"
         self._variant, self.conditions = variant, conditions_of(variant.sizes)
         parts: dict[str, Any] = {**variant.sizes.parts}
+        self.general = report is not None and report.general
         self._sizes = _native.SizeProgram(sizes=len(artifact.symbols), **parts)
         self._schedule: _native.SizedSchedule | None = None
         self.executable: Executable | None = None
@@ -129,23 +130,28 @@ def first_serving(
     """The executable for sizes, of the first variant that serves them; None if none does.
     ShapeError for sizes that no memory holds, of ``what``."""
     key = tuple([sizes[name] for name in sorted(sizes)])
-    for variant in variants:
-        try:
+    try:
+        for variant in variants:
             if variant.serves(key):
                 if variant.executable is None:
                     variant.load(key, shared, donate)
                 return variant.bound(key)
-        except _native.Error as e:
-            raise ShapeError(f"{what} at {listed(sizes)}: {e}") from None
+    except _native.Error as e:
+        raise ShapeError(f"{what} at {listed(sizes)}: {e}") from None
     return None
 
 
 class SizedVariants:
-    """Variants for sizes of ``symbols``, by name. To be used by one thread at a time."""
+    """Variants for sizes of ``symbols``, by name. To be used by one thread at a time.
+
+    ``found`` are those that there are, in the order in which they are asked; ``changes`` counts
+    those that came before a general one, for which they take over.
+    """
 
     def __init__(self, symbols: Iterable[Symbol]) -> None:
         self.symbols = sorted(symbols, key=lambda s: s.name)
         self.found: list[SizedVariant] = []
+        self.changes = 0
 
     @property
     def conditions(self) -> list[str]:
@@ -168,10 +174,17 @@ class SizedVariants:
             except _native.Error:  # ``executable`` says what is wrong
                 return None
             if found is not None:
+                self._served(variant, sizes)
                 return found
             if variant.executable is None and variant.serves(sizes):
                 return None
         return None
+
+    def prepare(self, sizes: Mapping[str, int]) -> None:
+        """Make what serves sizes, where it can still be made."""
+
+    def _served(self, variant: SizedVariant, sizes: tuple[int, ...]) -> None:
+        """Take note that a variant serves sizes that it did not serve before."""
 
 
 class ArtifactVariants(SizedVariants):

@@ -10,6 +10,7 @@ import pytest
 import rlx
 from rlx import knobs
 from rlx.errors import RlxError, ShapeError
+from rlx.runtime.background import waited
 
 Array = np.ndarray[Any, Any]
 
@@ -41,8 +42,8 @@ def test_every_size_has_the_bits_of_its_own_compile() -> None:
     for batch, tokens in SIZES:
         x = _numbers(batch, tokens, 32)
         assert _bits(f.run({"x": x})) == _bits(own.run({"x": x}))
-    assert 1 < len(f.variants) < len(set(SIZES))
-    assert len(f.reports) == len(f.variants) and not own.variants
+    waited()
+    assert 1 < len(f.reports) <= len(f.variants) <= 16 and not own.variants
 
 
 def test_a_param_that_is_set_anew_reaches_all_sizes() -> None:

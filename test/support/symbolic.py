@@ -35,17 +35,20 @@ LABELS = ("ops", "trail", "place", "trails", "sites")
 """Fields of a step's origin that people read."""
 
 
-def lower_at(graph: Graph, sizes: Mapping[str, int]) -> SymbolicSchedule:
+def lower_at(graph: Graph, sizes: Mapping[str, int], general: bool = False) -> SymbolicSchedule:
     """The symbolic schedule of a graph at sizes, for this machine's CPU."""
     with _lock:
-        return lower_symbolic(graph, sizes, Compilation(find_target("cpu")))
+        return lower_symbolic(graph, sizes, Compilation(find_target("cpu")), general)
 
 
 def judge(
-    graph: Graph, at: Mapping[str, int], others: Iterable[Mapping[str, int]]
+    graph: Graph,
+    at: Mapping[str, int],
+    others: Iterable[Mapping[str, int]],
+    general: bool = False,
 ) -> tuple[int, list[str]]:
     """How many sizes met the guards, and what was found to differ there."""
-    found = lower_at(graph, at)
+    found = lower_at(graph, at, general)
     assert found.serves(at), f"its own sizes {at} do not meet {found.guards}"
     met, wrong = 0, list[str]()
     for sizes in (at, *others):

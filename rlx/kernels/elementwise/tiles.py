@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rlx.base.dims import maximum
+from rlx.base.guards import prefers
 from rlx.codegen.builder import Kernel
 from rlx.codegen.lanes import transposed
 from rlx.codegen.reg import Reg
@@ -41,14 +42,18 @@ def dim_across(space: Space, loads: Sequence[DType | None]) -> int | None:
     None where there is no such input, or no room for tiles. ``loads`` are the types of the inputs,
     None for one without memory."""
     first_output = space.strides[len(loads)]
-    if first_output[-1] != 1 or space.shape[-1] < LEAST:
+    if first_output[-1] != 1 or not _pays(space.shape[-1]):
         return None
     count: dict[int, int] = {}
     for s, dt in zip(space.strides, loads, strict=False):
         for d, n in enumerate(space.shape[:-1]):
-            if s[-1] not in (0, 1) and s[d] == 1 and n >= LEAST and _has_tiles(dt):
+            if s[-1] not in (0, 1) and s[d] == 1 and _pays(n) and _has_tiles(dt):
                 count[d] = count.get(d, 0) + 1
     return max(count, key=lambda d: count[d]) if count else None
+
+
+def _pays(n: int) -> bool:
+    return prefers(lambda: n >= LEAST, otherwise=True)
 
 
 def _has_tiles(dt: DType | None) -> bool:

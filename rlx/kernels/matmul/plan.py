@@ -11,6 +11,7 @@ from typing import Literal
 
 from rlx.base.dims import at_least, ceil_div, choose, maximum, minimum
 from rlx.base.frozen import frozen
+from rlx.base.guards import prefers
 from rlx.codegen.builder import KernelTarget
 from rlx.codegen.family import Launch
 from rlx.codegen.program import Program
@@ -125,7 +126,8 @@ class ContractionConfig:
 
     def for_sizes(self, target: KernelTarget, m: int, k: int) -> ContractionConfig:
         """The least that serves products of ``m`` rows and sums of ``k`` products."""
-        rest = not self.amx and m % self.shape(target).rows > 0
+        rows = self.shape(target).rows
+        rest = not self.amx and prefers(lambda: m % rows > 0, otherwise=True)
         long = k > LONG_DEPTH and not self.amx and self.accumulate.is_float
         return replace(self, rest=rest, long=long)
 
@@ -224,7 +226,8 @@ def _strip_panels(config: ContractionConfig, m: int) -> int:
     single one is in scratch."""
     if config.turned:
         return 1
-    return TASK_PANELS if m <= 1 and not config.amx else STRIP_PANELS
+    few = not config.amx and prefers(lambda: m <= 1, otherwise=False)
+    return TASK_PANELS if few else STRIP_PANELS
 
 
 LAST_BYTES = 8 << 20

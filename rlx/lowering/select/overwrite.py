@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlx._mlir import ir
+from rlx.base.guards import prefers
 from rlx.dialects.control import is_barrier
 from rlx.kernels.registry import FAMILIES
 from rlx.lowering.region import Region, producer, reads
@@ -132,8 +133,7 @@ class Lives:
             and self.last[root] == self.at[op]
             and view.memory.role == "arena"
             and view.is_dense
-            and size >= LARGE
-            and view.bytes == size
+            and prefers(lambda: size >= LARGE and view.bytes == size, otherwise=False)
         )
 
 

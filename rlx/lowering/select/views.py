@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from rlx.base.dims import same_shape
 from rlx.base.frozen import frozen
+from rlx.base.guards import is_one, prefers
 from rlx.codegen.strides import row_major
 from rlx.schedule.plan import Role
 from rlx.schedule.steps import Size
@@ -96,10 +97,8 @@ class View:
     @property
     def is_dense(self) -> bool:
         """Whether the elements lie in row-major order without gaps."""
-        return all(
-            d == 1 or s == t
-            for d, s, t in zip(self.shape, self.strides, row_major(self.shape), strict=True)
-        )
+        dims = zip(self.shape, self.strides, row_major(self.shape), strict=True)
+        return all(_steps_by(s, t) or is_one(d) for d, s, t in dims)
 
     def laid(self, shape: tuple[Size, ...], strides: tuple[Size, ...], at: Size = 0) -> View:
         """Elements of the same memory, ``at`` so many behind the first, in other dims."""
@@ -148,7 +147,7 @@ class View:
             return self
         extra = len(shape) - len(self.shape)
         own = [
-            0 if d == 1 and n != 1 else s
+            s if same_shape((d,), (n,)) or d != 1 else 0
             for d, s, n in zip(self.shape, self.strides, shape[extra:], strict=True)
         ]
         return self.laid(tuple(shape), (*[0] * extra, *own))
@@ -161,15 +160,19 @@ class View:
         return None if strides is None else self.laid(tuple(shape), strides)
 
 
+def _steps_by(stride: int, wanted: int) -> bool:
+    return prefers(lambda: stride == wanted, otherwise=False)
+
+
 def _reshaped(
     old: Sequence[int], strides: Sequence[int], new: Sequence[int]
 ) -> tuple[int, ...] | None:
     """Strides for ``new`` over the same elements, matching groups of dims of equal product."""
-    dims = [(d, s) for d, s in zip(old, strides, strict=True) if d != 1]
+    dims = [(d, s) for d, s in zip(old, strides, strict=True) if not is_one(d)]
     out: list[int] = []
     at, i = 0, 0
     while i < len(new):
-        if new[i] == 1:
+        if is_one(new[i]):
             out.append(0)
             i += 1
             continue

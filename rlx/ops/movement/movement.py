@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from rlx.base.dims import as_dim, exact_quotient, is_known, surely_differ, surely_less
+from rlx.base.dims import (
+    as_dim,
+    exact_quotient,
+    is_known,
+    same_shape,
+    surely_differ,
+    surely_less,
+)
 from rlx.base.guards import deciding
 from rlx.errors import GraphError, ShapeError
 from rlx.ir.attrs import with_ranges
@@ -269,7 +276,8 @@ class Expand(Op, name="mir.expand"):
         extra = len(self.shape) - self.x.rank
         fits = extra >= 0 and not any(is_negative(d) for d in self.shape)
         if not fits or any(
-            d not in (1, want) for d, want in zip(self.x.shape, self.shape[extra:], strict=True)
+            not same_shape((d,), (want,)) and d not in (1, want)
+            for d, want in zip(self.x.shape, self.shape[extra:], strict=True)
         ):
             raise ShapeError(
                 f"expand: {listed(self.x.shape)} does not broadcast to {listed(self.shape)}"

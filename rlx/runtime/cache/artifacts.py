@@ -144,10 +144,11 @@ def compiled(
     keep: tuple[Store, Key] | None,
     cache: str,
     sizes: Mapping[str, int] | None = None,
+    general: bool = False,
 ) -> tuple[Artifact, CompileReport]:
     """A graph compiled now, with numbers for the user's lines, and kept under a key. ``cache`` is
     what the report says of the cache. With ``sizes``, those at hand of a graph with symbolic dims,
-    the artifact is a variant (``rlx.runtime.cache.variants``).
+    the artifact is a variant (``rlx.runtime.cache.variants``), a ``general`` one if that is wanted.
     """
     from rlx.base.preload import preload
 
@@ -169,14 +170,14 @@ def compiled(
         else:
             from rlx.compiler.symbolic import compile_symbolic
 
-            artifact, report = compile_symbolic(graph, sizes, target, options, shelf)
+            artifact, report = compile_symbolic(graph, sizes, target, options, shelf, general)
     if any(v.functions for v in artifact.variants):
         keep, cache = None, "not used: it has kernels in Python"
     report.cache = cache
     if keep is not None:
         store, key = keep
         with report.compilation.timed("cache"):
-            note = _note(report.compilation, Tick.now().seconds_since(start))
+            note = _note(report, Tick.now().seconds_since(start))
             entry = Entry.of(key, bytes(artifact), note)
             _remember(store, key, entry)
             if shared.unchanged():
@@ -193,12 +194,12 @@ def read_kept(store: Store, key: Key, options: Options) -> tuple[Artifact, Compi
         return None
     try:
         artifact = Artifact.from_bytes(entry.payload)
-        record, seconds = _noted(entry.note, options)
+        record, general, seconds = _noted(entry.note, options)
     except (ArtifactError, Damaged) as e:
         store.reject(key, str(e))
         return None
     _remember(store, key, entry)
-    report = CompileReport(record, 0, len(artifact.variants[0].objects))
+    report = CompileReport(record, 0, len(artifact.variants[0].objects), general=general)
     report.cache = f"hit ({where}; compiling took {seconds * 1e3:.0f} ms)"
     return artifact, report
 
@@ -214,10 +215,12 @@ def _remember(store: Store, key: Key, entry: Entry) -> None:
 # -- what an entry tells of its compile --------------------------------------------------------
 
 
-def _note(record: Record, seconds: float) -> dict[str, Any]:
+def _note(report: CompileReport, seconds: float) -> dict[str, Any]:
+    record = report.compilation
     ways = record.dispatch
     return {
         "seconds": seconds,
+        "general": report.general,
         "fused": record.fusion.fused,
         "missed": record.fusion.missed,
         "ops": [record.fusion.before, record.fusion.after],
@@ -225,8 +228,9 @@ def _note(record: Record, seconds: float) -> dict[str, Any]:
     }
 
 
-def _noted(note: Any, options: Options) -> tuple[Record, float]:
-    """What ``_note`` noted: a record, and the seconds; Damaged if it is no note."""
+def _noted(note: Any, options: Options) -> tuple[Record, bool, float]:
+    """What ``_note`` noted: a record, whether it is of a general variant, and the seconds; Damaged
+    if it is no note."""
     try:
         missed = [
             MissedFusion(pattern, op, (str(file), int(line)), reason, hint, MissReason(kind))
@@ -236,6 +240,6 @@ def _noted(note: Any, options: Options) -> tuple[Record, float]:
         before, after = map(Counter, note["ops"])
         fusion = FusionReport(Counter(note["fused"]), missed, before=before, after=after)
         record = Record(options, fusion, dispatch)
-        return record, float(note["seconds"])
+        return record, bool(note["general"]), float(note["seconds"])
     except (KeyError, TypeError, ValueError) as e:
         raise Damaged(f"its note is malformed: {e}") from None

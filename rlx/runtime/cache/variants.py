@@ -57,8 +57,11 @@ class VariantSource:
             self._log(keyed[1], found[1].cache)
         return found
 
-    def compile(self, sizes: Mapping[str, int]) -> tuple[Artifact, CompileReport]:
-        """One variant more, which serves ``sizes``; raises as ``compile_symbolic`` does."""
+    def compile(
+        self, sizes: Mapping[str, int], general: bool = False
+    ) -> tuple[Artifact, CompileReport]:
+        """One variant more, which serves ``sizes``, and as many others as it can if ``general``;
+        raises as ``compile_symbolic`` does."""
         keyed, keep = self._keyed(), None
         if isinstance(keyed, str):
             missed = keyed
@@ -67,8 +70,9 @@ class VariantSource:
             missed = f"miss ({why(store, key)})"
             self._log(key, missed)
             store.miss(key)
+        given = self._graph, self._options, self._make_target, keep, missed
         with paused():
-            made = compiled(self._graph, self._options, self._make_target, keep, missed, sizes)
+            made = compiled(*given, sizes, general)
         self._given += 1
         return made
 

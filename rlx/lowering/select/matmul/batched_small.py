@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rlx.base.guards import prefers
 from rlx.codegen.program import Program
 from rlx.ir.op import Op
 from rlx.ir.value import Value
@@ -32,13 +33,16 @@ panels are a fifth faster."""
 
 def is_small(region: Region, lowering: Lowering, product: Op, g: Geometry) -> bool:
     """Whether a product is such a batch. That depends on all but the rows, whose bits do not depend
-    on how many they are."""
+    on how many they are; each element is summed as by panels, which take any batch."""
     dt = product.out.dtype
     wide, target = accumulate_type(dt), lowering.target.kernels
     plain = all(v in region.leaves and v.dtype is dt for v in product.present)
-    fits = g.n > 1 and g.n * g.k * wide.bytes <= RIGHT_BYTES
-    many = not g.shared and g.batch >= BATCH
-    return plain and many and fits and target.lanes(wide) > 1
+    if not plain or g.shared or target.lanes(wide) <= 1:
+        return False
+    return prefers(
+        lambda: g.batch >= BATCH and g.n > 1 and g.n * g.k * wide.bytes <= RIGHT_BYTES,
+        otherwise=False,
+    )
 
 
 def lower_small(

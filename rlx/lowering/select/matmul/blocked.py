@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rlx._mlir import ir
 from rlx.base.dims import is_known
 from rlx.base.frozen import frozen
+from rlx.base.guards import prefers
 from rlx.codegen.builder import KernelTarget
 from rlx.ir.op import Op
 from rlx.ir.value import Value
@@ -181,15 +184,13 @@ def _leaf(v: Value, product: Op) -> Value:
 def kind_of(shape: Shape, out: Shape) -> OperandKind | None:
     """How an operand that broadcasts to ``out`` is addressed by row and column of the product."""
     own = (*([1] * (len(out) - len(shape))), *shape)
-    if own == out:
-        return "full"
-    if all(d == 1 for d in own):
-        return "scalar"
-    if own[-1] == out[-1] and all(d == 1 for d in own[:-1]):
-        return "row"
-    if own[-1] == 1 and own[:-1] == out[:-1]:
-        return "column"
-    return None
+    kinds: dict[OperandKind, Callable[[], bool]] = {
+        "full": lambda: own == out,
+        "scalar": lambda: all(d == 1 for d in own),
+        "row": lambda: own[-1] == out[-1] and all(d == 1 for d in own[:-1]),
+        "column": lambda: own[-1] == 1 and own[:-1] == out[:-1],
+    }
+    return next((kind for kind, is_it in kinds.items() if prefers(is_it, otherwise=False)), None)
 
 
 def _rows(

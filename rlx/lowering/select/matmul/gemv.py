@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rlx.base.guards import is_one
 from rlx.codegen.program import Program, Step
 from rlx.codegen.strides import ceil_div, row_major
 from rlx.ir.op import Op
@@ -80,7 +81,7 @@ def _matrix_and_vector(region: Region, lowering: Lowering, product: Op) -> tuple
     if dt.is_complex or any(v not in region.leaves or v.dtype is not dt for v in (left, right)):
         return None
     is_column = shape[-1] == 1
-    is_row = shape[-2] == 1 and dt.is_int and lowering.static_of(region.leaves[right]) is None
+    is_row = dt.is_int and is_one(shape[-2]) and lowering.static_of(region.leaves[right]) is None
     if not (is_column or is_row):
         return None  # before a view is asked for: weights that are packed by parts would be joined
     a, b = (

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from rlx._mlir import ir
 from rlx.base.frozen import frozen
+from rlx.base.guards import prefers
 from rlx.codegen.builder import KernelTarget
 from rlx.dialects.convert import from_type
 from rlx.ir.op import Op
@@ -144,12 +145,17 @@ def _plain(target: KernelTarget, source: View, g: Geometry, panels: Panels) -> P
     if flat is None:
         return None
     batch, row, column = flat.strides
-    small = g.k * g.n * dt.bytes <= PLAIN_BYTES
+    size = g.k * g.n * dt.bytes
     tiles = (tile_shape(target, dt, narrow) for narrow in (True, False))
     few, many = (tile.computed(g.n) for tile in tiles)
-    if column == 1 and g.n >= panel_width(target, dt) and (g.m <= PLAIN_ROWS or small):
+    width = panel_width(target, dt)
+    plain = prefers(
+        lambda: column == 1 and g.n >= width and (g.m <= PLAIN_ROWS or size <= PLAIN_BYTES),
+        otherwise=False,
+    )
+    if plain:
         return PackedRhs(flat, 0, g.n, batch, row, narrow=few < many)
-    if row == 1 and g.m <= PLAIN_ROWS and target.lanes(dt) > 1:
+    if target.lanes(dt) > 1 and prefers(lambda: row == 1 and g.m <= PLAIN_ROWS, otherwise=False):
         return PackedRhs(flat, 0, g.n, batch, column, turned=True, narrow=few < many)
     return None
 

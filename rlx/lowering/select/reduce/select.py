@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 
+from rlx.base.guards import is_one
 from rlx.codegen.combine import REDUCTIONS, ReduceKind
 from rlx.codegen.program import Step
 from rlx.codegen.strides import ceil_div
@@ -119,8 +120,7 @@ def _runs(node: Reduce) -> list[tuple[int, int, int]]:
     """The operand's size before, along and behind each run of neighbouring axes, from the last to
     the first, those behind being gone."""
     shape = node.x.type.static_shape
-    axes = [a for a in node.axes if shape[a] != 1]
-    dims = [(n, a in axes) for a, n in enumerate(shape) if n != 1]
+    dims = [(n, a in node.axes) for a, n in enumerate(shape) if not _counts_for_nothing(node, a)]
     runs: list[tuple[int, int, int]] = []
     behind = 1
     while any(gone for _, gone in dims):
@@ -131,6 +131,14 @@ def _runs(node: Reduce) -> list[tuple[int, int, int]]:
             reduced *= dims.pop()[0]
         runs.append((math.prod(n for n, _ in dims), reduced, behind))
     return runs or [(1, 1, math.prod(shape))]
+
+
+def _counts_for_nothing(node: Reduce, axis: int) -> bool:
+    """Whether an axis is of one element. Between axes that are reduced it decides the order of
+    sums, and so is decided in any schedule."""
+    size, axes = node.x.type.static_shape[axis], node.axes
+    between = axis not in axes and any(a < axis for a in axes) and any(a > axis for a in axes)
+    return size == 1 if between else is_one(size)
 
 
 def _contiguous(view: View, groups: tuple[int, int, int], lowering: Lowering) -> View:
