@@ -29,6 +29,8 @@ from bench.measure import OURS, Bench, Failure, Options, Row, clock, load_averag
 from bench.runtimes import ON_DEVICES, RUNTIMES
 
 QUICK_ROUNDS, ROUNDS = 3, 8
+PLACES = ("--json", "--ours", "--python")
+"""The options that name places on this machine."""
 CPUS = {True: [1], False: [1, 2]}
 """Threads, of a quick run and of a whole one."""
 
@@ -151,6 +153,10 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     p.add_argument("--json", type=Path, metavar="FILE", help="where the results are written")
     p.add_argument("--save", type=Path, metavar="DIR", help="write graphs and time nothing")
     p.add_argument("--ours", metavar="PYTHON", help="the interpreter that has rlx")
+    p.add_argument(
+        "--python", action="append", default=[], type=pair, metavar="NAME=PYTHON",
+        help="the interpreter that has a peer",
+    )  # fmt: skip
     args = p.parse_args(argv)
     args.peers = usual_peers(args.device) if args.peers is None else args.peers
     known = dict.fromkeys((*RUNTIMES, *ON_DEVICES) if args.device else RUNTIMES)
@@ -182,7 +188,7 @@ def options_of(args: argparse.Namespace) -> Options:
         rounds=args.rounds or (QUICK_ROUNDS if args.quick else ROUNDS),
         seconds=args.seconds or (BLOCK if args.device else 0.003),
         only=args.only, quick=args.quick, cpu_clock=args.cpu_clock, device=args.device,
-        pythons={OURS: args.ours} if args.ours else {},
+        pythons=dict(args.python) | ({OURS: args.ours} if args.ours else {}),
     )  # fmt: skip
 
 
@@ -195,11 +201,17 @@ def repeatable(argv: list[str]) -> list[str]:
     """A command line without the places that it names on this machine."""
     kept, rest = [], iter(argv)
     for word in rest:
-        if word in ("--json", "--ours"):
+        if word in PLACES:
             next(rest, None)
-        elif not word.startswith(("--json=", "--ours=")):
+        elif word.split("=")[0] not in PLACES:
             kept.append(word)
     return kept
+
+
+def pair(text: str) -> tuple[str, str]:
+    """A name and what it stands for."""
+    name, _, value = text.partition("=")
+    return name, value
 
 
 def words(text: str) -> list[str]:

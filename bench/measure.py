@@ -241,7 +241,7 @@ class Bench:
         for name, worker in self.workers.items():
             if not case.runs_on(name):
                 continue
-            if name in EXPORTED:
+            if name in EXPORTED and name not in case.own:
                 exported = exported or self.export(family, case)
                 if "error" in exported:
                     yield name, f"export: {exported['error']}"

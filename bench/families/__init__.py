@@ -23,6 +23,7 @@ FAMILIES = {
     "bert": "bench.families.bert",
     "llama": "bench.families.llama",
     "bf16": "bench.families.bf16",
+    "blocks": "bench.families.blocks",
     "fft": "bench.families.fft",
     "linalg": "bench.families.linalg",
     "loop": "bench.families.loop",

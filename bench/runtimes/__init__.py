@@ -7,8 +7,9 @@ A module is imported in the process of its library alone; ``prepare`` returns th
 
 RUNTIMES = (
     "rlx", "torch", "inductor", "onnxruntime", "openvino", "jax", "iree", "numpy", "sklearn", "c",
+    "ggml",
 )  # fmt: skip
-"""By name; "c" and "sklearn" have no module, and run what cases of their own have."""
+"""By name; "c", "sklearn" and "ggml" run what cases of their own have."""
 
 ON_DEVICES = ("rlx", "torch", "inductor", "inductor_graphs", "cublas")
 """Those that have a ``prepare_on(case, device)`` for GPUs; others may take part from the CPU."""
@@ -21,6 +22,7 @@ NEEDS = {
     "openvino": ("openvino", "torch"),
     "iree": ("iree.compiler", "iree.runtime", "jax"),
     "c": (),
+    "ggml": ("llama_cpp",),
 }
 """The packages of a library, where they are others than the one of its name."""
 

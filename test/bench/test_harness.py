@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 from bench import __main__ as program  # noqa: E402
 from bench import report  # noqa: E402
 from bench.case import Case, Tensor  # noqa: E402
-from bench.families import FAMILIES, busy, cases, find_case, limits  # noqa: E402
+from bench.families import FAMILIES, blocks, busy, cases, find_case, limits  # noqa: E402
 from bench.families import compile as cold  # noqa: E402
 from bench.families.calls_process import Call, waiting  # noqa: E402
 from bench.measure import Bench, Failure, Options, Row, difference, environment  # noqa: E402
@@ -180,6 +180,20 @@ def test_rlx_and_the_reference_agree_on_what_is_written_once() -> None:
         (found,) = compiled(case, 1).run(case.feeds())
         assert difference(found, case.reference()) < 1e-5
     assert llama.cases()
+
+
+@pytest.mark.parametrize("scheme", blocks.SCHEMES)
+def test_products_by_blocks_are_near_those_of_rows_that_are_not_rounded(scheme: str) -> None:
+    case = blocks.case(scheme, 3, 64, 256)
+    off = difference(case.own["rlx"](case, 1)(), case.reference())
+    assert 1e-4 < off < blocks.TOLERANCE
+
+
+def test_a_peer_may_have_a_python_of_its_own() -> None:
+    args = program.arguments(["blocks", "--python", "ggml=/a=b", "--ours", "/c"])
+    assert program.options_of(args).pythons == {"ggml": "/a=b", "rlx": "/c"}
+    kept = program.repeatable(["blocks", "--python", "ggml=/a", "--ours=/c", "--quick"])
+    assert kept == ["blocks", "--quick"]
 
 
 def test_the_command_line_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:

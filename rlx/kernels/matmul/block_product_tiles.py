@@ -38,7 +38,7 @@ name = "block_product_tiles"
 
 PART = 1024
 """Elements of a part of K: a panel's bytes of it, and a tile's, stay in the L1 cache."""
-BATCH = 8
+BATCH = 16
 """Sub-blocks whose sums AMX makes before they are added: they stay in the L1 cache."""
 GROUP = 8
 """Rows whose totals are in registers."""
