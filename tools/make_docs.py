@@ -171,8 +171,9 @@ dim and the size: `dims={"seq": 12}`.
 **Attention.** An `Attention` node becomes the op `attention`, which has kernels of its own. ONNX
 has it since opset 23: `torch.onnx.export(..., opset_version=23)` keeps
 `scaled_dot_product_attention` whole. Older opsets, torch's default among them, write it as
-MatMul, Softmax and MatMul; these are computed as they stand, are not joined to `attention`, and
-no report says so.
+MatMul, Softmax and MatMul, with scales before or after, a bias, and heads of keys and values that
+are repeated: `softmax(scale * q kᵀ + bias) v` of rank 4 becomes `attention` too. A row that the
+bias hides whole, with -inf, is 0 then, where the softmax gives nan.
 
 **Quantized models.** QuantizeLinear, DequantizeLinear, QLinearMatMul, QLinearConv, MatMulInteger
 and ConvInteger have rows, so that models quantized by ONNX Runtime's `quantize_dynamic` and

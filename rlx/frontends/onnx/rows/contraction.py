@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlx.frontends.common.values import scalar
 from rlx.frontends.onnx.node import Node, Rows
+from rlx.frontends.onnx.rows.written_out import attended
 from rlx.ir.value import Value
 from rlx.ops.linalg.solve import Det
 from rlx.ops.matmul.contraction import MatMul
@@ -14,7 +15,8 @@ __all__ = ["ROWS"]
 
 
 def matmul(n: Node) -> Value:
-    return MatMul.build(n[0], n[1])
+    whole = attended(n[0], n[1]) if n[0].rank == 4 else None
+    return MatMul.build(n[0], n[1]) if whole is None else whole
 
 
 def gemm(n: Node) -> Value:

@@ -1,0 +1,113 @@
+"""Attention that a model writes out as products and a softmax, recognised as the op that it is."""
+
+from __future__ import annotations
+
+from rlx.ir.value import Value
+from rlx.ops.matmul.contraction import MatMul
+from rlx.ops.movement.constant import Constant
+from rlx.ops.movement.movement import Expand, Reshape, Transpose
+from rlx.ops.nn.attention import Attention
+from rlx.ops.nn.normalization import Softmax
+from rlx.ops.pointwise.binary import Add, Div, Mul
+from rlx.ops.pointwise.compare import IsNan, Where
+
+__all__ = ["attended"]
+
+
+def attended(weights: Value, v: Value) -> Value | None:
+    """``softmax(scale * q kᵀ + bias) v`` as one op; None for any other product.
+
+    q, k and v are ``[batch, heads, length, elements of a head]``; k and v may be heads that are
+    repeated. What is 0 for nan in the weights, as torch has it, is the op's own for a row that is
+    hidden whole.
+    """
+    softmax = _without_nan(weights).op
+    if not isinstance(softmax, Softmax) or softmax.axis != weights.rank - 1 or weights.rank != 4:
+        return None
+    for whole, bias in _parted(softmax.x):
+        scores, scale = _scaled(whole)
+        if not isinstance(scores.op, MatMul):
+            continue
+        (q, first), (turned, second) = _scaled(scores.op.a), _scaled(scores.op.b)
+        k, third = _scaled(_turned_back(turned))
+        if bias is not None and (bias.dtype is not q.dtype or bias.rank > 4):
+            continue
+        k, own = _few(k), _few(v)
+        if k.shape[1] != own.shape[1]:
+            k, own = _turned_back(turned), v
+        if _fits(q, k, own):
+            kind = "none" if bias is None else "bias"
+            return Attention.build(
+                q, k, own, bias, mask_kind=kind, layout="bhsd",
+                scale=scale * first * second * third,
+            )  # fmt: skip
+    return None
+
+
+def _fits(q: Value, k: Value, v: Value) -> bool:
+    if not (q.rank == k.rank == v.rank == 4 and k.shape == v.shape and q.dtype.is_float):
+        return False
+    heads, few, width = q.shape[1], k.shape[1], q.shape[3]
+    if not all(isinstance(d, int) for d in (heads, few, width)):
+        return False
+    return q.shape[0] == k.shape[0] and width == k.shape[3] and heads % few == 0  # type: ignore[operator]
+
+
+def _without_nan(x: Value) -> Value:
+    """What is chosen where x is no nan, and 0 where it is."""
+    op = x.op
+    if not (isinstance(op, Where) and isinstance(op.cond.op, IsNan) and op.cond.op.x is op.b):
+        return x
+    return op.b if _number(op.a) == 0.0 else x
+
+
+def _parted(x: Value) -> list[tuple[Value, Value | None]]:
+    """Scores, and what may be added to them."""
+    if not isinstance(x.op, Add):
+        return [(x, None)]
+    return [(x.op.lhs, x.op.rhs), (x.op.rhs, x.op.lhs)]
+
+
+def _number(x: Value) -> float | None:
+    """The number that a value is, everywhere; None if it is not known."""
+    while isinstance(x.op, Expand | Reshape):
+        x = x.op.x
+    if isinstance(x.op, Constant) and x.op.value.size == 1:
+        return float(x.op.value.reshape(()))
+    return None
+
+
+def _scaled(x: Value) -> tuple[Value, float]:
+    """A value without the numbers that it is multiplied by, and their product."""
+    factor = 1.0
+    while isinstance(x.op, Mul | Div):
+        left, right = _number(x.op.lhs), _number(x.op.rhs)
+        if right is not None and x.op.lhs.shape == x.shape:
+            factor, x = (factor * right if isinstance(x.op, Mul) else factor / right), x.op.lhs
+        elif left is not None and isinstance(x.op, Mul) and x.op.rhs.shape == x.shape:
+            factor, x = factor * left, x.op.rhs
+        else:
+            break
+    return x, factor
+
+
+def _turned_back(x: Value) -> Value:
+    """Matrices turned, without a second turn of those that were turned already."""
+    order = list(range(x.rank))
+    order[-1], order[-2] = order[-2], order[-1]
+    if isinstance(x.op, Transpose) and list(x.op.perm) == order:
+        return x.op.x
+    return x.swapaxes(-1, -2)
+
+
+def _few(x: Value) -> Value:
+    """The heads of which each is repeated for several queries, before they are."""
+    wide = x.op.x if isinstance(x.op, Reshape) else x
+    if not isinstance(wide.op, Expand) or wide.rank != 5 or x.rank != 4:
+        return x
+    few = wide.op.x
+    batch, heads, times, *rest = wide.shape
+    if list(few.shape) != [batch, heads, 1, *rest]:
+        return x
+    whole = isinstance(heads, int) and isinstance(times, int) and x.shape[1] == heads * times
+    return few.reshape([batch, heads, *rest]) if whole else x
