@@ -5,8 +5,9 @@ target, from what the tests found there:
     make conformance TARGETS="vulkan gpu" OPS="gather"  # ops whose names contain a word
 
 runs ``support.conformance`` for the targets, and then this on the files that it wrote. Targets and
-ops that are not in the files keep what was known of them; those that are no more are dropped, and
-what has never been tried is an error that names it.
+ops that are not in the files keep what was known of them, and a target the device that it ran on
+where it is only assembled now; those that are no more are dropped, and what has never been tried is
+an error that names it.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ def main(paths: Sequence[str]) -> None:
     for path in map(Path, paths):
         data = json.loads(path.read_text(encoding="utf-8"))
         target = data["facts"]["target"]
-        targets[target] = {k: data["facts"][k] for k in ("evidence", "device")}
+        if target not in targets or data["facts"]["evidence"] != "assembled":
+            targets[target] = {k: data["facts"][k] for k in ("evidence", "device")}
         known.setdefault(target, {}).update(found_in(data))
     ops: dict[str, dict[str, dict[str, Way]]] = {}
     untried: dict[str, set[str]] = {}
