@@ -94,9 +94,7 @@ OPS: dict[str, Row] = {
     "CumsumBackward": _op("mir.cumsum", note="with `reverse`"),
     "GatherBackward": _op("mir.scatter_add"),
     "GroupedMatMul": _op("mir.grouped_matmul"),
-    "DequantGroupedMatMul": _op(
-        "mir.dequantize_blocks", "mir.grouped_matmul", note="of GGUF's schemes, by two ops"
-    ),
+    "DequantGroupedMatMul": _op("mir.dequant_grouped_matmul", note="of GGUF's schemes"),
     "DequantMoEWeights": _op("mir.dequantize_blocks", note="with a transpose"),
     "ScatterAdd": _op("mir.scatter_add"),
     "LoraMatMul": _op("hir.lora_matmul"),

@@ -487,6 +487,9 @@ class GraphOps:
     def depthwise_conv1d_causal(self, x: Value, w: Value, left: Value | None = None) -> Value:
         """A convolution along a sequence that sees no later elements, each channel by itself."""
 
+    def dequant_grouped_matmul(self, x: Value, packed: Value, experts: Any, scheme: str) -> Value:
+        """Every row times the matrix of its expert:"""
+
     def dequant_matmul(self, x: Value, packed: Value, scheme: str) -> Value:
         """``x @ w.T`` for a weight ``w`` [N, K] of packed blocks along K, such as GGUF files
         have."""
@@ -2394,6 +2397,9 @@ class ValueOps:
 
     def depthwise_conv1d_causal(self, w: Value, left: Value | None = None) -> Value:
         """A convolution along a sequence that sees no later elements, each channel by itself."""
+
+    def dequant_grouped_matmul(self, packed: Value, experts: Any, scheme: str) -> Value:
+        """Every row times the matrix of its expert:"""
 
     def dequant_matmul(self, packed: Value, scheme: str) -> Value:
         """``x @ w.T`` for a weight ``w`` [N, K] of packed blocks along K, such as GGUF files

@@ -54,6 +54,9 @@ _ROWS = (
     FamilyRow("fft", "fft.emit", "fft:SELECTOR", _CPU),
     FamilyRow("custom", "fallback.foreign", "fallback.foreign:SELECTOR", _CPU),
     FamilyRow("block_product", "matmul.block_product", "matmul.block_weights:SELECTOR", _CPU),
+    FamilyRow(
+        "grouped_block_product", "matmul.block_product", "matmul.block_weights:GROUPED", _CPU
+    ),
     FamilyRow("block_product_rows", "matmul.block_product_rows", "matmul.block_rows:PRODUCT", _CPU),
     FamilyRow("block_rows", "matmul.block_rows", "matmul.block_rows:ROUND", _CPU),
     FamilyRow("gpu_block_product", "matmul.gpu_block_product", "matmul.gpu_blocks:SELECTOR", _GPU),

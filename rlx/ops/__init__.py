@@ -64,6 +64,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "mir.scaled_matmul", "mir.scaled_conv", "mir.q_matmul", "mir.q_conv2d",
     ),
     "rlx.ops.quant.rows": ("mir.dequant_matmul_rows",),
+    "rlx.ops.quant.grouped": ("mir.dequant_grouped_matmul",),
     "rlx.ops.random.random": ("mir.threefry2x32", "mir.random_bits"),
     "rlx.ops.nn.sampling": ("mir.dropout", "mir.sample"),
     "rlx.ops.matmul.contraction": ("mir.matmul", "mir.dot_general"),

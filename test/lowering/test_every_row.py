@@ -3,6 +3,8 @@
 The lists are the code's own: what is added there and does not work here fails.
 """
 
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false
+
 from __future__ import annotations
 
 import re
@@ -37,6 +39,9 @@ FAMILIES: dict[str, Build] = {
     "contraction": FUSED["contraction"],
     "block_product": lambda g, x: x.reshape([4, 32]).dequant_matmul(
         g.param("w", [3, 18], "u8"), scheme="q4_0"
+    ),
+    "grouped_block_product": lambda g, x: x.reshape([4, 32]).dequant_grouped_matmul(
+        g.param("w", [2, 16, 18], "u8"), g.input("e", [4], "i64"), scheme="q4_0"
     ),
     "block_product_rows": lambda g, x: (
         x.cast("i8")

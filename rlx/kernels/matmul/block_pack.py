@@ -25,11 +25,15 @@ class BlockPackConfig:
     scheme: str
 
 
-def launch(config: BlockPackConfig, target: KernelTarget, n: int, row_bytes: int) -> Launch:
-    """The launch for ``n`` rows of bytes. The buffers are the rows and the panels."""
+def launch(
+    config: BlockPackConfig, target: KernelTarget, count: int, n: int, row_bytes: int
+) -> Launch:
+    """The launch for ``count`` weights of ``n`` rows of bytes. The buffers are the rows and the
+    panels, weight by weight."""
     panels = ceil_div(n, lanes_of(target))
     grain = maximum(1, GRAIN_BYTES // maximum(1, row_bytes * lanes_of(target)))
-    return Launch(panels, grain, (n, row_bytes // scheme_of(config.scheme).bytes))
+    sizes = (n, row_bytes // scheme_of(config.scheme).bytes, panels)
+    return Launch(count * panels, grain, sizes)
 
 
 def emit(name: str, config: BlockPackConfig, target: KernelTarget) -> KernelText:
@@ -37,7 +41,7 @@ def emit(name: str, config: BlockPackConfig, target: KernelTarget) -> KernelText
     k = Kernel(name, target)
     lanes, scheme = lanes_of(target), scheme_of(config.scheme)
     source, panels = k.buffer("source", u8), k.buffer("panels", u8)
-    n, blocks = k.size("n"), k.size("blocks")
+    n, blocks, each = k.size("n"), k.size("blocks"), k.size("panels_each")
 
     def field(f: Field, rows: list[Reg], to: Reg) -> None:
         def unit(u: Reg) -> None:
@@ -49,7 +53,8 @@ def emit(name: str, config: BlockPackConfig, target: KernelTarget) -> KernelText
         k.loop(0, f.size // f.unit, 1, unit)
 
     def task(t: Reg) -> None:
-        numbers = [k.minimum(t * lanes + lane, n - 1) for lane in range(lanes)]
+        weight, panel = t / each * n, t % each
+        numbers = [weight + k.minimum(panel * lanes + lane, n - 1) for lane in range(lanes)]
         rows = [number * (blocks * scheme.bytes) for number in numbers]
 
         def block(b: Reg) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
-from rlx.codegen.reg import Reg
+from rlx.codegen.reg import INDEX, Reg
 from rlx.codegen.strides import ceil_div
 from rlx.kernels.matmul.block_weights import (
     DECODERS,
@@ -29,7 +29,7 @@ from rlx.kernels.matmul.block_weights import (
     lanes_of,
     scheme_of,
 )
-from rlx.types import f32, u8
+from rlx.types import DType, f32, u8
 
 __all__ = ["BlockProductConfig", "config_of", "emit", "launch", "name", "packed_bytes"]
 
@@ -46,6 +46,9 @@ class BlockProductConfig:
     scheme: str
     rows: int
     panels: int
+    experts: DType | None = None
+    """The type of the numbers of experts, one a row, whose panels follow one another; then a tile
+    has one row."""
 
 
 def packed_bytes(target: KernelTarget, scheme: str, n: int, depth: int) -> int:
@@ -54,22 +57,31 @@ def packed_bytes(target: KernelTarget, scheme: str, n: int, depth: int) -> int:
     return ceil_div(n, lanes_of(target)) * lanes_of(target) * (depth // row.block * row.bytes)
 
 
-def config_of(target: KernelTarget, scheme: str, m: int, n: int) -> BlockProductConfig:
+def config_of(
+    target: KernelTarget, scheme: str, m: int, n: int, experts: DType | None = None
+) -> BlockProductConfig:
     """The config for ``m`` rows and ``n`` outputs, both at least 1."""
-    rows = next(r for r in TILES if r <= m)
+    rows = 1 if experts else next(r for r in TILES if r <= m)
     panels = ceil_div(n, lanes_of(target))
     return BlockProductConfig(scheme, rows, next(p for p in (4, 2, 1) if p <= TILES[rows]
-                                                 and p <= panels))  # fmt: skip
+                                                 and p <= panels), experts)  # fmt: skip
 
 
 def launch(
-    config: BlockProductConfig, target: KernelTarget, m: int, n: int, depth: int, lda: int
+    config: BlockProductConfig,
+    target: KernelTarget,
+    m: int,
+    n: int,
+    depth: int,
+    lda: int,
+    experts: tuple[int, ...] = (),
 ) -> Launch:
     """The launch of x ``[m, depth]`` by a weight ``[n, depth]``; ``lda`` elements lie between rows
-    of x. The buffers are x, the panels, and the result ``[m, n]``."""
+    of x. The buffers are x, the panels, and the result ``[m, n]``; then the experts of the rows and
+    the error record, if ``experts`` says how many there are, and the site of a fault."""
     panels = ceil_div(n, lanes_of(target))
     tasks = ceil_div(panels, config.panels)
-    return Launch(tasks, 1, (m, n, depth // scheme_of(config.scheme).block, lda, panels))
+    return Launch(tasks, 1, (m, n, depth // scheme_of(config.scheme).block, lda, panels, *experts))
 
 
 def emit(name: str, config: BlockProductConfig, target: KernelTarget) -> KernelText:
@@ -88,6 +100,9 @@ class _Emitter:
         self.x, self.w, self.y = k.buffer("x", f32), k.buffer("w", u8), k.buffer("y", f32)
         self.m, self.n, self.blocks = k.size("m"), k.size("n"), k.size("blocks")
         self.lda, self.panels = k.size("lda"), k.size("panels")
+        self.experts = k.buffer("experts", config.experts) if config.experts else None
+        if self.experts:
+            self.error, self.known, self.site = k.error_record(), k.size("known"), k.size("site")
         self.subs = self.scheme.block // self.decoder.sub
         room = config.panels * self.subs * self.lanes
         looped = self.subs > self.decoder.parts
@@ -108,12 +123,23 @@ class _Emitter:
         def tile(i: Reg) -> None:
             i = k.minimum(i, self.m - rows) if rows > 1 else i
             at = [(i + r if r else i) * self.lda for r in range(rows)]
-            totals = self.totals(places, at)
+            own = self.expert(i) * self.panels * size if self.experts else None
+            totals = self.totals(places if own is None else [own + p for p in places], at)
             for r in range(rows):
                 for p in range(count):
                     self.store(totals[r * count + p], i + r if r else i, first + p if p else first)
 
         k.loop(0, self.m, rows, tile)
+
+    def expert(self, row: Reg) -> Reg:
+        """The expert of a row; one that is not there is recorded, and is the first."""
+        k = self.k
+        assert self.experts is not None
+        found = k.load(self.experts, row)
+        found = k.cast(found, k.index_word(found.dtype))
+        outside = (found < 0) | (found >= k.cast(self.known, found.dtype))
+        k.record_fault(outside, self.error, self.site, 1)
+        return k.cast(k.select(outside, 0, found), INDEX)
 
     def totals(self, places: Sequence[Reg], rows: Sequence[Reg]) -> list[Reg]:
         """The results of a tile by row and panel."""

@@ -11,8 +11,10 @@ from rlx.kernels.matmul.block_weights import DECODERS
 from rlx.lowering.region import producer, users
 from rlx.ops.indexing.gather import Gather
 from rlx.ops.matmul.contraction import MatMul
+from rlx.ops.matmul.experts import GroupedMatMul
 from rlx.ops.movement.movement import Transpose
 from rlx.ops.quant.blocks import DequantizeBlocks
+from rlx.ops.quant.grouped import DequantGroupedMatMul
 from rlx.ops.quant.product import DequantMatMul
 
 __all__ = ["gather_before_decoding", "join_block_products"]
@@ -23,7 +25,8 @@ def join_block_products(block: ir.Block) -> int:
     count = 0
     for view in list(block.operations):
         op = view.operation
-        if op.name == MatMul.name and (decoded := _decoded(op.operands[1])) is not None:
+        rank = {MatMul.name: 2, GroupedMatMul.name: 3}.get(op.name)
+        if rank is not None and (decoded := _decoded(op.operands[1], rank)) is not None:
             _join(op, decoded)
             count += 1
     return count
@@ -64,15 +67,17 @@ def _gathered(op: ir.Operation, decoded: ir.Operation) -> bool:
     return True
 
 
-def _decoded(weight: ir.Value) -> ir.Operation | None:
-    """The op that decodes a matrix of blocks of which ``weight`` is the transpose."""
+def _decoded(weight: ir.Value, rank: int) -> ir.Operation | None:
+    """The op that decodes a matrix of blocks, or several, of which ``weight`` is the transpose."""
     turned = producer(weight)
     if turned is None or turned.name != Transpose.name:
         return None
+    transpose = node_of(turned)
+    assert isinstance(transpose, Transpose)
+    if transpose.perm != (*range(rank - 2), rank - 1, rank - 2):
+        return None
     decoded = producer(turned.operands[0])
     if decoded is None or decoded.name != DequantizeBlocks.name:
-        return None
-    if from_type(decoded.operands[0].type).rank != 2:  # then the transpose is of its axes
         return None
     node = node_of(decoded)
     assert isinstance(node, DequantizeBlocks)
@@ -82,11 +87,15 @@ def _decoded(weight: ir.Value) -> ir.Operation | None:
 def _join(product: ir.Operation, decoded: ir.Operation) -> None:
     turned = producer(product.operands[1])
     assert turned is not None
-    operands = [product.operands[0], decoded.operands[0]]
+    operands = [product.operands[0], decoded.operands[0], *list(product.operands)[2:]]
     decoder = node_of(decoded)
     assert isinstance(decoder, DequantizeBlocks)
-    x, packed = (Value(from_type(v.type)) for v in operands)
-    node = DequantMatMul(x, packed, decoder.scheme)
+    x, packed, *rest = (Value(from_type(v.type)) for v in operands)
+    node = (
+        DequantGroupedMatMul(x, packed, rest[0], decoder.scheme)
+        if rest
+        else DequantMatMul(x, packed, decoder.scheme)
+    )
     made = create(
         node.name, [product.results[0].type], operands, attributes_of(node),
         loc=product.location, ip=ir.InsertionPoint(product),

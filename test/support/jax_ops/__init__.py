@@ -36,5 +36,8 @@ FAMILIES = (
 
 OPS: Table = {name: f for family in FAMILIES for name, f in family.OPS.items()} | pointwise.FLAT
 
-WITHOUT: dict[str, str] = {"mir.dequant_matmul": "JAX has no weights in packed blocks"}
+WITHOUT: dict[str, str] = {
+    f"mir.dequant_{name}": "JAX has no weights in packed blocks"
+    for name in ("matmul", "grouped_matmul")
+}
 """Differentiable ops that JAX has no counterpart of, and why."""

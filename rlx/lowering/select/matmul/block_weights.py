@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 
 from rlx._mlir import ir
+from rlx.dialects.convert import from_type
 from rlx.kernels.matmul import block_pack, block_product
 from rlx.kernels.matmul.block_pack import BlockPackConfig
 from rlx.kernels.matmul.block_weights import DECODERS
@@ -13,10 +14,11 @@ from rlx.lowering.region import Region
 from rlx.lowering.select.builder import Lowering
 from rlx.lowering.select.selector import Selector
 from rlx.lowering.select.views import View
+from rlx.ops.quant.grouped import DequantGroupedMatMul
 from rlx.ops.quant.product import DequantMatMul
-from rlx.types import f32, u8
+from rlx.types import f32, i64, u8
 
-__all__ = ["SELECTOR", "panels_of"]
+__all__ = ["GROUPED", "SELECTOR", "panels_of"]
 
 
 class BlockProduct:
@@ -54,9 +56,43 @@ class BlockProduct:
         lowering.launch("block_product", config, views, launch, region.flops)
 
 
+class GroupedBlockProduct:
+    """A single product by the experts' blocks."""
+
+    def claim(self, region: Region) -> str | None:
+        node = region.nodes[0]
+        if len(region.nodes) != 1 or not isinstance(node, DequantGroupedMatMul):
+            return "it is no single dequant_grouped_matmul"
+        if node.x.dtype is not f32:
+            return f"its rows are {node.x.dtype}, and the kernel reads f32"
+        if node.scheme not in DECODERS:
+            return f"no kernel reads {node.scheme}; it reads {', '.join(DECODERS)}"
+        if any(d == 0 for d in (*node.x.shape, *node.packed.shape)):
+            return "a dim is empty"
+        return None
+
+    def lower(self, region: Region, lowering: Lowering) -> None:
+        node = region.nodes[0]
+        assert isinstance(node, DequantGroupedMatMul)
+        target, scheme = lowering.target.kernels, node.scheme
+        (m, depth), (count, n, _) = node.x.type.static_shape, node.packed.type.static_shape
+        rows = lowering.dense(region.leaves[node.x])
+        panels = panels_of(lowering, region.leaves[node.packed], scheme, n, depth)
+        experts = lowering.dense(region.leaves[node.experts])
+        error = View.dense(lowering.error, i64, (2,))
+        site = lowering.site(node.out_of_range)
+        result = lowering.result(region.op.results[0])
+        config = block_product.config_of(target, scheme, m, n, experts.dtype)
+        launch = block_product.launch(config, target, m, n, depth, depth, (count, site))
+        views = [rows, panels, result, experts, error]
+        lowering.launch("grouped_block_product", config, views, launch, region.flops)
+
+
 def panels_of(lowering: Lowering, leaf: ir.Value, scheme: str, n: int, depth: int) -> View:
-    """The panels of a weight: of a param packed once for all its uses, else in every call."""
+    """The panels of a weight, or of several one after the other: of a param packed once for all its
+    uses, else in every call."""
     size = block_product.packed_bytes(lowering.target.kernels, scheme, n, depth)
+    size = math.prod(from_type(leaf.type).static_shape[:-2]) * size
     static = lowering.static_of(leaf)
     if static is None:
         panels = lowering.fresh(u8, (size,))
@@ -73,8 +109,10 @@ def panels_of(lowering: Lowering, leaf: ir.Value, scheme: str, n: int, depth: in
 
 def _pack(lowering: Lowering, v: ir.Value, panels: View, scheme: str) -> None:
     config, rows = BlockPackConfig(scheme), lowering.dense(v)
-    launch = block_pack.launch(config, lowering.target.kernels, *rows.shape)
+    *lead, n, size = rows.shape
+    launch = block_pack.launch(config, lowering.target.kernels, math.prod(lead), n, size)
     lowering.launch("block_pack", config, [rows, panels], launch)
 
 
 SELECTOR: Selector = BlockProduct()
+GROUPED: Selector = GroupedBlockProduct()
