@@ -256,6 +256,10 @@ class Memory(Arithmetic):
         self._rounded[out.name, dt] = raw
         return out
 
+    def bits_of(self, x: Reg, dt: DType) -> Reg:
+        """The bits of an f32 that is rounded to a 16-bit float."""
+        return self._bitcast(self._to_memory(x, dt), self._form(dt), u16, x.lanes)
+
     def _from_memory(self, raw: str, dt: DType, lanes: int) -> Reg:
         if dt is bool_:
             zero = self.const(0, u8, lanes)

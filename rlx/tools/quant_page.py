@@ -67,8 +67,10 @@ multiplied by VNNI or AVX2, and from 11 rows on by AMX where there is one, with 
 `"f32"` and `"bf16"` rows are not rounded to 8 bits.
 
 On GPUs it is `gpu_block_product`, for the same schemes, rows of f32, f16, bf16 and of 8 bits: a
-param is packed once into panels of 32 outputs, and is decoded in registers for up to 8 rows, else
-on the way into the memory that a block of threads shares ([devices.md](devices.md), Kernels).
+param is packed once into panels of 32 outputs, and is decoded in registers for up to 16 rows, else
+on the way into the memory that a block of threads shares. Rows of f16 and bf16 meet it in matrix
+units, where there are (`cuda:sm_80` and later, `rocm:gfx90a` and `gfx942`), rounded to their type
+([devices.md](devices.md), Kernels).
 
 `dequantize_blocks` runs on every device, by the ops that its decoder is made of; the bits are the
 same. Where no kernel reads the blocks (other schemes), the decoded weight is f32 in memory of

@@ -6,23 +6,29 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from kernels.test_block_product import check, rows, weight
 
 import rlx
 from rlx import quant
+from rlx.codegen.builder import KernelText
+from rlx.codegen.family import Launch
+from rlx.codegen.strides import ceil_div
 from rlx.compiler.driver import compile_program
 from rlx.errors import UnsupportedError
-from rlx.kernels.matmul import gpu_block_product
+from rlx.kernels.matmul import gpu_block_panels, gpu_block_product
 from rlx.kernels.matmul.block_weights import DECODERS, scheme_of
 from rlx.kernels.matmul.gpu_block_panels import LANES, words_of
 from rlx.kernels.matmul.gpu_block_product import Few
+from rlx.kernels.matmul.gpu_block_units import Waves
 from rlx.kernels.matmul.gpu_tile import Tile
 from rlx.kernels.registry import emit_kernel
 from rlx.targets import find_target
-from rlx.types import f32, u8
+from rlx.types import DType, bf16, f16, f32, u8
 from support.device import compiled
+from support.simt import run_blocks
 
 Array = np.ndarray[Any, Any]
 FEW, TILED = ((1, 65, 512), (3, 17, 256), (7, 100, 256)), (19, 70, 256)
@@ -123,20 +129,69 @@ def test_a_block_fits_its_target(threads: int, shared: int) -> None:
         text = emit_kernel("gpu_block_product", "k", config, target)
         assert launch.range > 0 and text.block <= threads
         form = config.shape
-        held = (
-            form.shared_bytes(f32)
-            if isinstance(form, Tile)
-            else 4 * form.threads * form.rows * form.panels
-        )
+        held = form.shared_bytes(f32) if isinstance(form, Tile) else 4 * form.threads * form.sums
         assert held <= shared
 
 
 def test_sizes_choose_what_a_block_computes() -> None:
     choose = gpu_block_product.choose
     assert choose(VULKAN, 1, 4096) == Few(1, 1, 8)
-    assert choose(VULKAN, 1, 1 << 15) == Few(1, 2, 8), "panels enough to share the rows"
+    assert choose(VULKAN, 1, 1 << 15) == Few(1, 2, 4), "panels enough to share the rows"
     assert choose(VULKAN, 8, 4096) == Few(4, 1, 8)
-    assert choose(VULKAN, 16, 8192) == Tile(8, 32, 2, 2, 16)
+    assert choose(VULKAN, 32, 8192) == Tile(16, 16, 2, 2, 16)
     assert choose(VULKAN, 4096, 4096) == Tile(16, 16, 4, 4, 16)
     with pytest.raises(UnsupportedError, match=r"no tile fits the 512 bytes .*vulkan1\.2"):
         choose(replace(VULKAN, shared_bytes=512), 64, 64)
+
+
+# -- matrix units --------------------------------------------------------------------------
+
+
+def simulate(text: KernelText, launch: Launch, arrays: list[Array]) -> None:
+    given = iter(launch.sizes)
+    numbers = [launch.range if s == "range" else next(given) for s in text.sizes]
+    run_blocks(text, ceil_div(launch.range, text.points), arrays, numbers)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "target", "dt", "m"),
+    [
+        ("q4_0", "cuda:sm_90a", f16, 3),
+        ("q4_1", "cuda:sm_80", bf16, 70),
+        ("q8_0", "rocm:gfx942", f16, 20),
+        ("q4_k", "rocm:gfx90a", bf16, 17),
+        ("q5_k", "cuda:sm_90a", bf16, 5),
+        ("q6_k", "cuda:sm_120", f16, 33),
+    ],
+)
+def test_products_by_matrix_units(scheme: str, target: str, dt: DType, m: int) -> None:
+    """In the simulator, whose waves share what the makers' documents say."""
+    n, depth, kernels = 40, 512, find_target(target).kernels
+    kind = {f16: np.float16, bf16: ml_dtypes.bfloat16}[dt]
+    packed, x = weight(scheme, n, depth), rows(m, depth).astype(kind)
+    words = np.zeros(words_of(scheme, n, depth), np.int32)
+    config, launch = gpu_block_panels.launch(scheme, n, depth)
+    text = emit_kernel("gpu_block_pack", "pack", config, kernels)
+    simulate(text, launch, [packed.reshape(-1), words])
+    config, launch = gpu_block_product.launch(scheme, kernels, (dt, f32), m, n, depth, depth)
+    assert isinstance(config.shape, Waves) and config.shape.aligned
+    text = emit_kernel("gpu_block_product", "product", config, kernels)
+    out = np.full((m, n), np.nan, np.float32)
+    simulate(text, launch, [x.reshape(-1), words, out.reshape(-1)])
+    decoded = quant.dequantize(packed, scheme, (n, depth)).astype(kind).astype(np.float64)
+    exact = x.astype(np.float64) @ decoded.T
+    room = np.abs(x.astype(np.float64)) @ np.abs(decoded).T
+    assert np.all(np.abs(out - exact) <= 2.0**-20 * room)
+
+
+def test_matrix_units_are_for_rows_of_their_types() -> None:
+    def shape(scheme: str, target: str, dt: DType, m: int, lda: int = 512) -> Any:
+        kernels = find_target(target).kernels
+        return gpu_block_product.launch(scheme, kernels, (dt, dt), m, 64, 512, lda)[0].shape
+
+    assert shape("q4_0", "cuda:sm_90a", f16, 512) == Waves("mma.m16n8k16", 4, 4, True)
+    assert shape("q4_0", "cuda:sm_90a", f16, 16, 513) == Waves("mma.m16n8k16", 1, 16, False)
+    assert isinstance(shape("q4_0", "cuda:sm_90a", f32, 512), Tile), "f32 rows stay as they are"
+    assert isinstance(shape("q4_0", "cuda:sm_90a", f16, 1), Few)
+    assert isinstance(shape("q5_0", "cuda:sm_90a", f16, 512), Tile), "its fifth bits lie apart"
+    assert isinstance(shape("q4_0", "cuda:sm_75", f16, 512), Tile)

@@ -108,7 +108,7 @@ def test_what_there_is_not_is_a_fault() -> None:
 def test_sizes_choose_what_a_block_has() -> None:
     sizes = PagedSizes(8, 32, 8, 128, 16, 999, 8, 128, 4096, 4096, 1.0)
     found = gpu_paged.choose(VULKAN, f32, sizes)
-    assert (found.heads, found.threads, found.beside) == (4, 256, 8)
+    assert (found.heads, found.threads, found.beside, found.keys) == (4, 128, 16, 4)
     assert gpu_paged.splits_of(sizes) == 8
     assert gpu_paged.splits_of(replace(sizes, rows=64)) == 1, "blocks enough without parts"
     with pytest.raises(UnsupportedError, match=r"does not fit the 512 bytes .*vulkan1\.2"):

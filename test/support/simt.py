@@ -212,6 +212,8 @@ class _Block:
     def arith_cmpi(self, op: Any, mask: Array, a: Array, b: Array) -> list[Any]:
         number = ir.IntegerAttr(op.attributes["predicate"]).value
         compare = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
+        if number > 5:  # of unsigned numbers
+            a, b, number = a.view(np.uint32), b.view(np.uint32), number - 4
         return [compare[number](a, b)]
 
     def arith_cmpf(self, op: Any, mask: Array, a: Array, b: Array) -> list[Any]:
@@ -261,14 +263,24 @@ class _Block:
             memory[at[mask]] = value[mask]
         return []
 
-    def vector_load(self, op: Any, mask: Array, memory: _Shared, at: Array) -> list[Any]:
+    def vector_load(self, op: Any, mask: Array, memory: Any, at: Array) -> list[Any]:
         count = ir.VectorType(op.results[0].type).shape[0]
         alignment = ir.IntegerAttr(op.attributes["alignment"]).value
-        assert (at * memory.values.itemsize % alignment == 0).all(), "not aligned as it says"
-        places = at[:, None] + np.arange(count)
-        for i in range(count):
-            memory.read(places[:, i], self.thread)
-        return [memory.values[places]]
+        values = memory.values if isinstance(memory, _Shared) else memory
+        assert (at[mask] * values.itemsize % alignment == 0).all(), "not aligned as it says"
+        places = np.where(mask, at, 0)[:, None] + np.arange(count)
+        for i in range(count) if isinstance(memory, _Shared) else ():
+            memory.read(places[mask, i], self.thread[mask])
+        found = values[places]
+        return [found.view(np.uint16) if "xi16>" in str(op.results[0].type) else found]
+
+    def vector_from_elements(self, op: Any, mask: Array, *given: Array) -> list[Any]:
+        return [np.stack(given, axis=1)]
+
+    def vector_shuffle(self, op: Any, mask: Array, a: Array, b: Array) -> list[Any]:
+        return [
+            np.concatenate([a, b], axis=1)[:, list(ir.DenseI64ArrayAttr(op.attributes["mask"]))]
+        ]
 
     # -- control ---------------------------------------------------------------------------
 
@@ -280,24 +292,32 @@ class _Block:
         return []
 
     def scf_for(self, op: Any, mask: Array, *given: Array) -> list[Any]:
-        bounds = [set(v[mask].tolist()) for v in given[:3]]
-        assert all(len(b) == 1 for b in bounds), "all threads go around as often"
-        body, carried = op.regions[0].blocks[0], list(given[3:])
-        for i in range(*(b.pop() for b in bounds)):
-            self.values[body.arguments[0]] = self.splat(i, np.int64)
+        at, high, step, *carried = given
+        body = op.regions[0].blocks[0]
+        while (inside := mask & (at < high)).any():
+            self.values[body.arguments[0]] = at
             for argument, value in zip(list(body.arguments)[1:], carried, strict=True):
                 self.values[argument] = value
-            carried = self.region(body, mask)
+            found = self.region(body, inside)
+            carried = [
+                np.where(inside.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+                for new, old in zip(found, carried, strict=True)
+            ]
+            at = at + step
         return carried
 
     # -- matrix units ----------------------------------------------------------------------
+
+    def whole_waves(self, mask: Array) -> None:
+        waves = mask.reshape(-1, 32)
+        assert (waves.all(axis=1) | ~waves.any(axis=1)).all(), "a wave goes together"
 
     def nvvm_mma_sync(self, op: Any, mask: Array, *given: Array) -> list[Any]:
         depth = int(re.findall(r"k = (\d+)>", str(op.attributes["shape"]))[0])
         pieces = depth // 4
         a, b, c = given[:pieces], given[pieces : pieces * 3 // 2], given[pieces * 3 // 2 :]
         left, right = (np.concatenate([_halves(x) for x in of], axis=1) for of in (a, b))
-        assert mask.all()
+        self.whole_waves(mask)
         return [multiplied(MAPS[f"mma.m16n8k{depth}"], left, right, np.stack(c, axis=1))]
 
     def llvm_extractvalue(self, op: Any, mask: Array, struct: Array) -> list[Any]:
@@ -306,11 +326,11 @@ class _Block:
 
     def amdgpu_mfma(self, op: Any, mask: Array, a: Array, b: Array, c: Array) -> list[Any]:
         depth = ir.IntegerAttr(op.attributes["k"]).value
-        assert mask.all()
+        self.whole_waves(mask)
         return [multiplied(MAPS[f"mfma.16x16x{depth}"], a, b, c)]
 
     def amdgpu_wmma(self, op: Any, mask: Array, a: Array, b: Array, c: Array) -> list[Any]:
-        assert mask.all()
+        self.whole_waves(mask)
         return [multiplied(MAPS["wmma.rdna3" if a.shape[1] == 16 else "wmma.rdna4"], a, b, c)]
 
     def vector_extract(self, op: Any, mask: Array, vector: Array) -> list[Any]:
@@ -349,14 +369,21 @@ _SIMPLE: dict[str, Callable[..., Any]] = {
     "arith.minsi": np.minimum,
     "arith.andi": np.bitwise_and,
     "arith.ori": np.bitwise_or,
+    "arith.xori": np.bitwise_xor,
     "arith.shli": np.left_shift,
     "arith.shrui": lambda a, b: (a.view(np.uint32) >> b.view(np.uint32)).view(np.int32),
+    "arith.shrsi": np.right_shift,
     "arith.addf": np.add,
+    "arith.subf": np.subtract,
+    "arith.mulf": np.multiply,
+    "arith.negf": np.negative,
     "arith.maximumf": np.maximum,
     "arith.select": np.where,
 }
 
 _TYPED: dict[str, Callable[[Array, Any], Any]] = {
+    "arith.sitofp": lambda x, kind: x.astype(_dtype(kind)),
+    "arith.uitofp": lambda x, kind: x.view(np.uint32).astype(_dtype(kind)),
     "arith.index_cast": lambda x, kind: x.astype(_dtype(kind)),
     "arith.extf": lambda x, kind: x.astype(_dtype(kind)),
     "arith.truncf": lambda x, kind: x.astype(_dtype(kind)),

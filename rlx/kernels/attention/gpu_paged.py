@@ -39,10 +39,10 @@ name = "gpu_paged_attention"
 ENOUGH_BLOCKS = 512
 """Blocks of rows and heads from which a block has all chunks."""
 
-HELD = 64
+HELD = 32
 """Elements of queries that a thread has in registers."""
 
-AHEAD = 4
+AHEAD = 16
 """Values that a thread asks for at once."""
 
 Stage = Literal["slots", "parts", "join"]
@@ -64,6 +64,16 @@ class GpuPagedConfig:
     window: bool = False
 
     @property
+    def keys(self) -> int:
+        """Keys of a thread at once: so many that every thread has a sum of products to make."""
+        return max(1, self.beside // self.heads)
+
+    @property
+    def products(self) -> int:
+        """Elements of shared memory for the sums of products of threads that share keys."""
+        return self.keys * self.heads * (self.threads // self.beside) * (self.beside + 1)
+
+    @property
     def columns(self) -> int:
         """Threads side by side with a column of the result each."""
         return min(self.threads, 1 << (self.dim - 1).bit_length())
@@ -82,14 +92,15 @@ def part_length(dim: int) -> int:
 def choose(target: KernelTarget, dtype: DType, s: PagedSizes) -> GpuPagedConfig:
     """The config of the parts: of the threads and heads that a block can have, the most."""
     group = s.heads // s.key_heads
-    for threads in (256, 128, 64, 32):
+    for threads in (128, 64, 32):
         for heads in (h for h in range(min(group, 8), 0, -1) if group % h == 0):
-            beside = next((b for b in (4, 8, 16, 32) if ceil_div(s.dim, b) * heads <= HELD), 32)
+            beside = next((b for b in (4, 8, 16) if ceil_div(s.dim, b) * heads <= HELD), 32)
             config = GpuPagedConfig(
                 "parts", dtype, s.dim, heads, threads, beside, s.scale, s.softcap, s.window > 0
             )
-            sums = heads * ceil_div(s.dim, config.columns)
-            held = heads * (CHUNK + threads) + CHUNK + max(0, sums - heads) * threads
+            sums = heads * ceil_div(s.dim, config.columns) if config.columns < threads else 0
+            folded_at_once = max(heads, sums) * threads
+            held = heads * CHUNK + CHUNK + config.products + folded_at_once
             if threads <= power_below(target.most_threads) and 4 * held <= target.shared_bytes:
                 return config
     raise UnsupportedError(
@@ -203,6 +214,7 @@ class _Parts:
         self.slots, self.parts = k.buffer("slots", i32), k.buffer("parts", f32)
         self.size = _sizes(k, "parts")
         self.weights = k.shared(f32, config.heads * CHUNK)
+        self.products = k.shared(f32, config.products)
         self.places = k.shared(i32, CHUNK)
 
     def block(self, i: Reg, thread: Reg) -> None:
@@ -293,34 +305,44 @@ class _Parts:
         """Scores of the keys from ``begin`` to ``end`` into shared memory, -inf for others."""
         k, config = self.k, self.config
         own, lane = self.thread % config.beside, self.thread // config.beside
-        at_once = config.threads // config.beside
+        lanes, each = config.threads // config.beside, config.keys
+        apart = config.beside + 1  # so that threads side by side begin in different banks
 
         def some(first: Reg) -> None:
-            key = first + lane
-            place = self.place(key)
-            elements = [
-                self.inside(own, d, k.load(self.keys, place + self.near(own, d)))
-                for d in range(0, config.dim, config.beside)
+            keys = [first + lane + n * lanes if n else first + lane for n in range(each)]
+            places = [self.place(key) for key in keys]
+            found = [
+                [self.element(place, own, d) for d in range(0, config.dim, config.beside)]
+                for place in places
             ]
-            products: list[Reg] = []
-            for row in self.queries:
-                total = k.const(0.0, f32)
-                for q, x in zip(row, elements, strict=True):
-                    total = k.fma(q, x, total)
-                products.append(total)
-            products = k.block_fold(self.thread, products, lambda _, a, b: a + b, config.beside)
+            for n, elements in enumerate(found):
+                for h, row in enumerate(self.queries):
+                    total = k.const(0.0, f32)
+                    for q, x in zip(row, elements, strict=True):
+                        total = k.fma(q, x, total)
+                    at = ((n * config.heads + h) * lanes + lane) * apart + own
+                    k.store(total, self.products, at)
+            k.barrier()
+            k.loop(self.thread, each * config.heads * lanes, config.threads, partial(whole, first))
+            k.barrier()
+
+        def whole(first: Reg, number: Reg) -> None:
+            """The sum of a key's products with one head."""
+            total = k.load(self.products, number * apart)
+            for n in range(1, config.beside):
+                total = total + k.load(self.products, number * apart + n)
+            key = first + (number // lanes // config.heads * lanes + number % lanes)
+            cap = config.softcap
+            score = k.tanh(total * (1.0 / cap)) * cap if cap else total
             seen = (key >= begin) & (key < end)
-            k.when(own < 1, partial(self.put, products, seen, key))
+            head = number // lanes % config.heads
+            k.store(k.select(seen, score, -math.inf), self.weights, key + head * CHUNK)
 
-        k.loop(0, end, at_once, some)
-        k.barrier()
+        k.loop(0, end, lanes * each, some)
 
-    def put(self, products: Sequence[Reg], seen: Reg, key: Reg) -> None:
-        """A key's scores of all heads."""
-        k, cap = self.k, self.config.softcap
-        for h, product in enumerate(products):
-            score = k.tanh(product * (1.0 / cap)) * cap if cap else product
-            k.store(k.select(seen, score, -math.inf), self.weights, key + h * CHUNK)
+    def element(self, place: Reg, own: Reg, step: int) -> Reg:
+        """An element of a key, 0 beyond the dim."""
+        return self.inside(own, step, self.k.load(self.keys, place + self.near(own, step)))
 
     def soften(self, begin: Reg, end: Reg) -> tuple[list[Reg], list[Reg]]:
         """Scores become weights; the peak of each head and the sum of its weights."""
@@ -356,9 +378,10 @@ class _Parts:
         groups = config.threads // across
         steps = range(0, config.dim, across)
         near = [k.minimum(column + d, config.dim - 1) for d in steps]
+        ahead = max(1, AHEAD // len(near))
 
         def some(first: Reg, *sums: Reg) -> list[Reg]:
-            keys = [first + own + n * groups for n in range(AHEAD)]
+            keys = [first + own + n * groups for n in range(ahead)]
             there = [key < end for key in keys]
             close = [k.minimum(key, end - 1) for key in keys]
             places = [self.place(key) for key in close]
@@ -374,7 +397,7 @@ class _Parts:
             return out
 
         none = [k.const(0.0, f32)] * (config.heads * len(near))
-        sums = k.loop(begin, end, AHEAD * groups, some, none)
+        sums = k.loop(begin, end, ahead * groups, some, none)
         if groups > 1:
             sums = k.block_fold(self.thread, sums, lambda _, a, b: a + b, groups, across)
         else:

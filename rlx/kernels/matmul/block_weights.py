@@ -110,6 +110,8 @@ class Decoder:
     """Of the codes of ``words``."""
     zero = 0
     """What they have more than ``codes``."""
+    even = True
+    """Whether the words of 16 neighbouring codes are made of as many successive units of fields."""
 
     def number(self, chunk: Any, part: Any) -> Any:
         """Which sub-block of its block a part of a chunk is, of registers or of ints."""
@@ -340,6 +342,7 @@ class _Fives(Decoder):
     are a word."""
 
     bits = 5
+    even = False
 
     def __init__(self, zero: int, least: bool = False) -> None:
         self.has_least, self.zero = least, zero

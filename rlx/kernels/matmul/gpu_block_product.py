@@ -1,13 +1,15 @@
 """Products by weights in packed blocks on GPUs: ``y = x @ w.T`` for the panels of a weight.
 
 Rows x [m, depth] are f32, f16 or bf16, or integers of 8 bits with a scale for ``ROW_BLOCK`` of
-them. There are two kernels, and both sum in f32:
+them. There are three kernels, which sum in f32:
 
 - for a few rows a thread has some outputs, one of each of a few panels, and a part of the depth.
   Bytes go from memory to registers, once for all rows. What a sub-block has no more than a scale
-  for is summed first and then scaled. The parts of an output are summed in shared memory.
+  for is summed first and then scaled. The parts of an output are summed in shared memory;
 - for more rows a block has a tile of the result: a piece of x and one of the weight, decoded, go
-  through shared memory (``gpu_tile``).
+  through shared memory (``gpu_tile``);
+- where the target has a matrix unit for the rows' type, waves have tiles of it by the unit, and
+  the weight is decoded in registers for more rows too (``gpu_block_units``).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import gcd
 
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
@@ -24,6 +27,7 @@ from rlx.codegen.strides import ceil_div
 from rlx.errors import UnsupportedError
 from rlx.kernels.matmul.block_weights import DECODERS, scheme_of
 from rlx.kernels.matmul.gpu_block_panels import LANES, LaneRecord, code_of
+from rlx.kernels.matmul.gpu_block_units import WORD, Waves, choose_waves, emit_block
 from rlx.kernels.matmul.gpu_tile import (
     Room,
     Tile,
@@ -41,9 +45,12 @@ __all__ = ["FEW_ROWS", "Few", "GpuBlockProductConfig", "choose", "emit", "launch
 
 name = "gpu_block_product"
 
-FEW_ROWS, ROWS = 8, (1, 2, 4)
+FEW_ROWS, ROWS = 16, (1, 2, 4)
 """Rows up to which they are few, and those that a thread may have: code is as long as they are
 many."""
+
+UNIT_ROWS = 2
+"""Rows up to which matrix units would have too little to do."""
 
 ENOUGH_BLOCKS = 128
 """Blocks that keep a large GPU busy."""
@@ -68,6 +75,11 @@ class Few:
         """Threads of the block."""
         return LANES * self.parts
 
+    @property
+    def sums(self) -> int:
+        """Sums of a thread."""
+        return self.rows * self.panels
+
 
 @frozen
 class GpuBlockProductConfig:
@@ -77,21 +89,19 @@ class GpuBlockProductConfig:
     scheme: str
     x: DType
     y: DType
-    shape: Few | Tile
+    shape: Few | Tile | Waves
 
 
 def choose(target: KernelTarget, m: int, n: int) -> Few | Tile:
-    """What a block computes of ``m`` rows and ``n`` outputs."""
-    panels = ceil_div(n, LANES)
+    """What a block computes of ``m`` rows and ``n`` outputs, without matrix units."""
     if m <= FEW_ROWS:
         rows = next(r for r in ROWS if r >= min(m, ROWS[-1]))
-        count = 2 if panels >= 4 * ENOUGH_BLOCKS else 1
+        count = 2 if ceil_div(n, LANES) >= 4 * ENOUGH_BLOCKS else 1
         held = target.shared_bytes // (4 * rows * count)  # a sum of each thread
-        parts = power_below(min(target.most_threads, held, 512) // LANES)
-        return Few(rows, count, parts)
-    y, x = lay_out(target)
-    found = [Tile(y, x, e, e, PIECE) for e in (8, 4, 2)]
-    found += [Tile(y // 2, 2 * x, 2, e, PIECE) for e in (2, 1)]
+        return Few(rows, count, power_below(min(target.most_threads // count, held) // LANES))
+    down, across = lay_out(target)
+    found = [Tile(down, across, e, e, PIECE) for e in (8, 4, 2)]
+    found += [Tile(down // 2, 2 * across, 2, e, PIECE) for e in (2, 1)]
     found = [t for t in found if t.width >= LANES and t.fits(target, f32)]
     if not found:
         raise UnsupportedError(
@@ -107,13 +117,18 @@ def choose(target: KernelTarget, m: int, n: int) -> Few | Tile:
 
 def launch(
     scheme: str, target: KernelTarget, dtypes: tuple[DType, DType], m: int, n: int, depth: int,
-    lda: int,
+    lda: int, start: int = 0,
 ) -> tuple[GpuBlockProductConfig, Launch]:  # fmt: skip
     """The kernel and its arguments for x ``[m, depth]``, of rows ``lda`` elements apart, by a
-    weight ``[n, depth]``. ``dtypes`` are those of x and the result. The buffers are x, the scales
+    weight ``[n, depth]``; x begins at a multiple of ``start`` elements of its memory, or at the
+    first. ``dtypes`` are those of x and the result. The buffers are x, the scales
     [m, depth / ROW_BLOCK] of integers, the panels, and the result ``[m, n]``."""
-    config = GpuBlockProductConfig(scheme, *dtypes, choose(target, m, n))
-    form, panels = config.shape, ceil_div(n, LANES)
+    panels, form = ceil_div(n, LANES), None
+    if m > UNIT_ROWS:
+        aligned = gcd(lda, start, WORD) == WORD
+        form = choose_waves(target, dtypes[0], DECODERS[scheme], m, aligned)
+    form = form or choose(target, m, n)
+    config = GpuBlockProductConfig(scheme, *dtypes, form)
     if isinstance(form, Few):
         count = ceil_div(m, form.rows) * ceil_div(panels, form.panels)
     else:
@@ -123,7 +138,7 @@ def launch(
 
 def emit(name: str, config: GpuBlockProductConfig, target: KernelTarget) -> KernelText:
     """The kernel of a config; ``launch`` gives its sizes."""
-    made = _FewRows if isinstance(config.shape, Few) else _Tiled
+    made = {Few: _FewRows, Tile: _Tiled, Waves: _ByUnits}[type(config.shape)]
     return made(name, config, target).text()
 
 
@@ -244,6 +259,15 @@ class _FewRows(_Emitter):
         for n, total in enumerate(totals):
             r, p = divmod(n, len(panels))
             self.put(total, rows[r], panels[p] * LANES + lane)
+
+
+class _ByUnits(_Emitter):
+    """Rows by the outputs of a panel, by matrix units."""
+
+    def block(self, i: Reg, thread: Reg) -> None:
+        form = self.config.shape
+        assert isinstance(form, Waves)
+        emit_block(self, form, i, thread)
 
 
 class _Tiled(_Emitter):

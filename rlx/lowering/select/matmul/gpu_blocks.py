@@ -53,7 +53,7 @@ class GpuBlockProduct:
         result = lowering.result(region.op.results[0])
         config, launch = gpu_block_product.launch(
             node.scheme, lowering.target.kernels, (rows.dtype, result.dtype), m, n, depth,
-            rows.strides[0],
+            rows.strides[0], math.gcd(rows.start, *(step for _, step in rows.moves)),
         )  # fmt: skip
         views = [rows, *factors, panels, result]
         lowering.launch("gpu_block_product", config, views, launch, region.flops)
