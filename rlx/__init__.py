@@ -49,6 +49,7 @@ NAMES = {
         "rlx.ir.op": ("Op", "attr", "operand", "optional"),
         "rlx.ir.foreign_kernel": ("CKernel", "MlirKernel", "PythonKernel"),
         "rlx.ir.value": ("Value",),
+        "rlx.llm.model": ("LLM",),
         "rlx.runtime.artifact": ("Artifact",),
         "rlx.runtime.backend": ("Backend", "devices", "register_backend"),
         "rlx.runtime.devices.graph_devices": ("GraphDevices",),

@@ -126,6 +126,7 @@ from rlx.ir.op import operand as operand
 from rlx.ir.op import optional as optional
 from rlx.ir.value import Value as Value
 from rlx.ir.value import Value as _Value
+from rlx.llm.model import LLM as LLM
 from rlx.llm.pages import BatchConstructor as BatchConstructor
 from rlx.llm.pages import BatchEntry as BatchEntry
 from rlx.llm.pages import KvBlockTable as KvBlockTable
@@ -279,6 +280,7 @@ __all__ = [
     "Graph",
     "GraphDevices",
     "GraphModule",
+    "LLM",
     "MlirKernel",
     "Op",
     "PythonKernel",

@@ -53,6 +53,7 @@ from rlx import KernelDispatchPolicy as KernelDispatchPolicy
 from rlx import KernelDispatchReport as KernelDispatchReport
 from rlx import KvBlockTable as KvBlockTable
 from rlx import KvPagePool as KvPagePool
+from rlx import LLM as LLM
 from rlx import LirModule as LirModule
 from rlx import LowerError as LowerError
 from rlx import ManifestDiff as ManifestDiff
@@ -251,6 +252,7 @@ __all__ = [
     "KernelDispatchReport",
     "KvBlockTable",
     "KvPagePool",
+    "LLM",
     "LirModule",
     "LowerError",
     "ManifestDiff",

@@ -1,7 +1,7 @@
 """Write ``test/llm/fixtures/logits.npz`` and ``shapes.json``: what transformers makes of small
-decoders of every family.
+decoders of every family; and ``smollm2.npz``: what it makes of SmolLM2.
 
-It needs torch and transformers (``pip install torch==2.13.0 transformers``):
+It needs torch and transformers (``pip install torch==2.13.0 transformers accelerate gguf``):
 
     python tools/make_llm_fixtures.py
 """
@@ -19,9 +19,12 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "test"))
 
+from support.minilm import smollm_file  # noqa: E402
 from support.tiny_llm import CONFIGS, PROMPT, config, weights, write_model  # noqa: E402
 
 GREEDY = 64
+COLUMNS = 61
+"""Of SmolLM2's logits every so many are kept."""
 
 
 def main() -> None:
@@ -59,6 +62,34 @@ def main() -> None:
     folder = ROOT / "test" / "llm" / "fixtures"
     np.savez_compressed(folder / "logits.npz", **arrays)
     (folder / "shapes.json").write_text(json.dumps(shapes, indent=None) + "\n", encoding="utf-8")
+    np.savez_compressed(folder / "smollm2.npz", **smollm())
+
+
+def smollm() -> dict[str, Any]:
+    """Ids of a question, some columns of its logits, and the tokens that are the likeliest."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    path = smollm_file()
+    if path is None:
+        sys.exit("make .venv/chat-model.stamp")
+    given: dict[str, Any] = {"gguf_file": path.name}
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, **given)
+    model = AutoModelForCausalLM.from_pretrained(path.parent, dtype=torch.float32, **given).eval()
+    ids = torch.tensor([tokenizer.apply_chat_template(
+        [{"role": "user", "content": "What is the capital of France?"}],
+        add_generation_prompt=True, return_dict=False,
+    )])  # fmt: skip
+    count = ids.shape[1]
+    with torch.no_grad():
+        logits = model(ids).logits[0].numpy()
+        for _ in range(GREEDY):
+            ids = torch.cat([ids, model(ids).logits[:, -1].argmax(-1, keepdim=True)], 1)
+    return {
+        "ids": ids[0, :count].numpy().astype(np.int32), "std": np.float32(logits.std()),
+        "logits": logits[:, ::COLUMNS].astype(np.float32),
+        "greedy": ids[0, count:].numpy().astype(np.int32),
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-"""The graph of a step of a decoder, from its configuration and the kinds of its weights.
+"""The graphs of a step of a decoder, from its configuration and the kinds of its weights.
 
-Its inputs are the rows of a step, whose number is a symbol: ``ids``, ``positions`` and
-``sequence``, i32 ``[rows]``; ``table``, the pages of each sequence, i32 ``[sequences, pages]``;
-``wanted``, the rows that want logits, i32 ``[wanted]``; and for each layer ``keys.i`` and
-``values.i``, the cache ``[slots, kv_heads * head_dim]``. The outputs are the logits, f32
-``[wanted, vocab]``, and the caches, which are written over those that came in (``donate``).
+The inputs of the layers are the rows of a step, whose number is a symbol: ``ids``, ``positions``
+and ``sequence``, i32 ``[rows]``; ``table``, the pages of each sequence, i32 ``[sequences, pages]``;
+and for each layer ``keys.i`` and ``values.i``, the cache ``[slots, kv_heads * head_dim]``. The
+outputs are the rows' hidden states, f32 ``[rows, hidden]``, and the caches, which are written over
+those that came in (``donate``).
+
+The head is a graph of its own, from hidden states to logits: few rows want these, and how many do
+is another symbol, whose variants would multiply with those of the rows.
 """
 
 from __future__ import annotations
@@ -21,9 +24,10 @@ from rlx.ir.dim import Dim
 from rlx.ir.graph import Graph
 from rlx.ir.value import Value
 from rlx.llm.config import ModelConfig
+from rlx.llm.graph_weights import GraphWeights
 from rlx.types import DType, f32
 
-__all__ = ["Cache", "StepGraph", "step_graph"]
+__all__ = ["Cache", "StepGraph", "step_graphs"]
 
 Array = np.ndarray[Any, Any]
 
@@ -59,24 +63,40 @@ class StepGraph:
     donate: tuple[tuple[int, int], ...]
 
 
-def step_graph(config: ModelConfig, weights: Mapping[str, Tensor], cache: Cache) -> StepGraph:
-    """The graph of a step. ModelError for a weight that is missing, that has no place in the model,
-    or whose shape is another than the configuration's."""
-    return _Builder(config, weights, cache).build()
+def step_graphs(
+    config: ModelConfig, weights: Mapping[str, Tensor], cache: Cache
+) -> tuple[StepGraph, StepGraph]:
+    """The graphs of the layers and of the head. ModelError for a weight that is missing, that has
+    no place in the model, or whose shape is another than the configuration's."""
+    layers, head = _Layers(config, weights, cache), _head(config, weights)
+    made = layers.build()
+    left = sorted({*weights} - {*layers.used} - {*head.params} - {"rope_freqs.weight"})
+    if left:
+        raise ModelError(f"{len(left)} weights have no place in a {config.family.name}: {left[:4]}")
+    return made, head
 
 
-class _Builder:
+def _head(config: ModelConfig, weights: Mapping[str, Tensor]) -> StepGraph:
+    """From hidden states to logits, f32 ``[wanted, vocab]``."""
+    c, made = config, GraphWeights(Graph(f"{config.family.name}.head"), weights, config.family.name)
+    x = made.graph.input("hidden", [Dim("wanted", 1), c.hidden])
+    name = "output" if "output.weight" in weights else "token_embd"
+    logits = made.linear(x, name, (c.vocab, c.hidden)) * c.logit_scale
+    if c.logit_softcap:
+        logits = (logits * (1.0 / c.logit_softcap)).tanh() * c.logit_softcap
+    made.graph.set_outputs([logits])
+    return StepGraph(made.graph, made.params, ())
+
+
+class _Layers(GraphWeights):
     def __init__(self, config: ModelConfig, weights: Mapping[str, Tensor], cache: Cache) -> None:
-        self.config, self.weights, self.cache = config, weights, cache
-        self.graph = g = Graph(config.family.name)
-        self.params: dict[str, Array] = {}
-        self.used: dict[str, Value] = {}
+        super().__init__(Graph(config.family.name), weights, config.family.name)
+        self.config, self.cache, g = config, cache, self.graph
         rows = Dim("rows", 1)
         self.ids, self.positions, self.sequence = (
             g.input(n, [rows], "i32") for n in ("ids", "positions", "sequence")
         )
         self.table = g.input("table", cache.table, "i32")
-        self.wanted = g.input("wanted", [Dim("wanted", 1)], "i32")
         width = config.kv_heads * config.head_dim
         self.caches = [
             tuple(
@@ -87,7 +107,7 @@ class _Builder:
         self.written: list[Value] = []
 
     def build(self) -> StepGraph:
-        """All layers, and the head over the rows that are wanted."""
+        """All layers, and the last norm."""
         c = self.config
         self.slots = self._slots()
         self.rotary = {False: self._tables("rope", local=False)}
@@ -96,60 +116,11 @@ class _Builder:
         x = self.embedding()
         for i in range(c.layers):
             x = self.layer(i, x)
-        x = self.norm(x.gather(self.wanted), "output_norm")
-        head = "output" if "output.weight" in self.weights else "token_embd"
-        logits = self.linear(x, head, (c.vocab, c.hidden)) * c.logit_scale
-        if c.logit_softcap:
-            logits = (logits * (1.0 / c.logit_softcap)).tanh() * c.logit_softcap
-        self.graph.set_outputs([logits, *self.written])
-        left = sorted({*self.weights} - {*self.used} - {"rope_freqs.weight"})
-        if left:
-            raise ModelError(f"{len(left)} weights have no place in a {c.family.name}: {left[:4]}")
+        self.graph.set_outputs([self.norm(x, "output_norm"), *self.written])
         names = [str(v.name) for v in self.graph.inputs]
         first = names.index("keys.0")
         donate = tuple((first + n, 1 + n) for n in range(len(self.written)))
         return StepGraph(self.graph, self.params, donate)
-
-    # -- weights ---------------------------------------------------------------------------
-
-    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """A weight, of the shape that the configuration asks for."""
-        found = self.weights.get(name)
-        if found is None:
-            raise ModelError(f"a {self.config.family.name} needs {name}, and the file has none")
-        if found.shape != shape:
-            raise ModelError(
-                f"{name} is {list(found.shape)}, and the configuration asks for {list(shape)}"
-            )
-        return found
-
-    def param(self, name: str, value: Array) -> Value:
-        """A param of a value, made once."""
-        if name not in self.used:
-            self.params[name] = value
-            self.used[name] = self.graph.param(name, value.shape, str(value.dtype))
-        return self.used[name]
-
-    def vector(self, name: str, size: int) -> Value:
-        """A weight of one dim, in f32."""
-        if name in self.used:
-            return self.used[name]
-        return self.param(name, self.tensor(name, (size,)).dequantize())
-
-    def matrix(self, name: str, shape: tuple[int, ...]) -> tuple[Value, str | None]:
-        """A weight, and the scheme of its blocks, or None where it has an element type."""
-        tensor = self.tensor(name, shape)
-        if tensor.scheme in ("f32", "f16", "bf16"):
-            return self.param(name, tensor.numpy()), None
-        return self.param(name, tensor.data), tensor.scheme
-
-    def linear(self, x: Value, name: str, shape: tuple[int, int]) -> Value:
-        """``x @ w.T``, and the bias if the file has one."""
-        w, scheme = self.matrix(f"{name}.weight", shape)
-        y = x.dequant_matmul(w, scheme) if scheme else x @ w.cast(to=f32).transpose()
-        if f"{name}.bias" in self.weights:
-            y = y + self.vector(f"{name}.bias", shape[0])
-        return y
 
     def norm(self, x: Value, name: str, size: int = 0) -> Value:
         """The family's norm over the last axis."""

@@ -12,16 +12,19 @@ from rlx.base.gc_pause import importing
 from rlx.errors import GraphError, ModelError, ShapeError
 from rlx.frontends.gguf import GGUF, Tensor
 from rlx.ir.builders import public
-from rlx.llm.builder import Cache, step_graph
+from rlx.llm.builder import Cache, StepGraph, step_graphs
 from rlx.llm.config import ModelConfig
 from rlx.llm.engine import StepRows
 from rlx.llm.pages import KvPagePool
 from rlx.llm.weights import from_gguf, from_hf
 from rlx.models.bert import read_json
+from rlx.models.progress import Progress
 from rlx.types import bf16, dtype, f16, f32
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rlx.runtime.session import CompiledGraph, Session
 
 __all__ = ["Decoder"]
 
@@ -33,7 +36,8 @@ class Decoder:
     """A model that takes steps (``rlx.llm.engine.Engine``), with a cache of its own.
 
     ``tokens`` is how many tokens the cache has room for, of all sequences together; a page has
-    ``page_size`` of them. One thread at a time may use it.
+    ``page_size`` of them. ``progress`` forces the bar of loading on or off. One thread at a time
+    may use it.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class Decoder:
         page_size: int = 32,
         cache: str = "f16",
         max_rows: int = 512,
+        progress: bool | None = None,
     ) -> None:
         with importing():
             from rlx.runtime.session import Session
@@ -62,7 +67,7 @@ class Decoder:
         self.max_rows = max_rows
         pages = -(-max(tokens or 0, self.context) // page_size)
         self.cache = Cache(pages, page_size, dtype(cache), sequences, self.context)
-        made = step_graph(config, weights, self.cache)
+        layers, head = step_graphs(config, weights, self.cache)
         self._names = [f"{n}.{i}" for i in range(config.layers) for n in ("keys", "values")]
         width = config.kv_heads * config.head_dim
         row = 2 * config.layers * width * self.cache.dtype.bytes
@@ -71,35 +76,57 @@ class Decoder:
         self._state = {name: np.zeros(shape, dt) for name in self._names}
         self._table = np.full(self.cache.table, -1, np.int32)
         session = Session(device, precision, threads=threads)
-        self.compiled = session.compile(made.graph, donate=made.donate)
-        for name, value in made.params.items():
-            self.compiled.set_param(name, _fixed(value))
+        with Progress("load", len(layers.params) + len(head.params), progress) as bar:
+            self.layers = _ready(session, layers, bar)
+            self.head = _ready(session, head, bar)
 
-    @staticmethod
-    def load(path: str | Path, **options: Any) -> Decoder:
+    @classmethod
+    def load(cls, path: str | Path, **options: Any) -> Decoder:
         """A GGUF file, or a folder of Hugging Face's; the options are those of the class."""
         path = os.fspath(path)
-        if os.path.isdir(path):
-            config = ModelConfig.from_hf(read_json(os.path.join(path, "config.json"), dict))
-            return Decoder(config, from_hf(path, config), **options)
-        file = GGUF(path)
+        if not os.path.isdir(path):
+            return cls.from_gguf(GGUF(path), **options)
+        config = ModelConfig.from_hf(read_json(os.path.join(path, "config.json"), dict))
+        return cls(config, from_hf(path, config), **options)
+
+    @classmethod
+    def from_gguf(cls, file: GGUF, **options: Any) -> Decoder:
+        """An open GGUF file; the options are those of the class."""
         if "token_embd.weight" not in file:
-            raise ModelError(f"{path} has no token_embd.weight: it is no language model")
+            raise ModelError(f"{file.file} has no token_embd.weight: it is no language model")
         config = ModelConfig.from_gguf(file.metadata, file["token_embd.weight"].shape[0])
-        return Decoder(config, from_gguf(file, config), **options)
+        return cls(config, from_gguf(file, config), **options)
 
     def step(self, rows: StepRows) -> Array:
         """Write keys and values of the rows into their pages, and return the logits of those that
         want them: f32 ``[wanted, vocab]``."""
+        hidden = self.hidden(rows)
+        if not len(rows.wanted):
+            return np.empty((0, self.vocab), np.float32)
+        if len(rows.wanted) < len(hidden):
+            hidden = hidden[rows.wanted]
+        return self.head.run({"hidden": hidden})[0]
+
+    def hidden(self, rows: StepRows) -> Array:
+        """As ``step``, but the states that the head makes logits of, of all rows: f32 ``[rows,
+        hidden]``."""
         self._check(rows)
         table = self._table
         for s, pages in enumerate(rows.tables):
             table[s, : len(pages)] = pages
         feeds = {
             "ids": rows.ids, "positions": rows.positions, "sequence": rows.sequence,
-            "table": table, "wanted": rows.wanted,
+            "table": table,
         }  # fmt: skip
-        return self.compiled.run_in_place(feeds, self._state)[0]
+        return self.layers.run_in_place(feeds, self._state)[0]
+
+    def warm_up(self, progress: bool | None = None) -> None:
+        """Compile all that any step runs, so that none of them compiles any more. ``progress``
+        forces the bar on or off; by default it is drawn for long work on a terminal."""
+        with Progress("compile", 2, progress) as bar:
+            for dim, compiled in (("rows", self.layers), ("wanted", self.head)):
+                compiled.prepare(dims={dim: (1, self.max_rows)})
+                bar.advance()
 
     def _check(self, rows: StepRows) -> None:
         """Refuse rows that the model or its cache has no place for."""
@@ -123,6 +150,15 @@ class Decoder:
         size = self.cache.page_size
         for state in self._state.values():
             state[target * size : (target + 1) * size] = state[source * size : (source + 1) * size]
+
+
+def _ready(session: Session, made: StepGraph, bar: Progress) -> CompiledGraph:
+    """A graph compiled, with its params set."""
+    compiled = session.compile(made.graph, donate=made.donate)
+    for name, value in made.params.items():
+        compiled.set_param(name, _fixed(value))
+        bar.advance()
+    return compiled
 
 
 def _fixed(value: Array) -> Array:

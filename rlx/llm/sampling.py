@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from rlx.ir.value import Value
 from rlx.ops.movement.constant import Constant
 from rlx.ops.movement.movement import DimLike
 from rlx.ops.random.distributions import fold_in, gumbel, key_data
+
+if TYPE_CHECKING:
+    from rlx.runtime.session import CompiledGraph
 
 __all__ = ["Drawn", "Plan", "Row", "Sampler", "SamplingParams", "sampling_graph", "scores"]
 
@@ -253,7 +256,7 @@ class Sampler:
 
         self.vocab = vocab
         self._session = Session(device, threads=threads)
-        self._compiled: dict[Plan, Any] = {}
+        self._compiled: dict[Plan, CompiledGraph] = {}
 
     def draw(self, logits: Array, rows: Sequence[Row]) -> list[Drawn]:
         """A token for each row of ``logits``, f32 ``[rows, vocab]``."""
@@ -274,13 +277,24 @@ class Sampler:
                 found[n] = drawn
         return [drawn for drawn in found if drawn is not None]
 
-    def _run(
-        self, plan: Plan, feeds: dict[str, Array], rows: Sequence[Row], members: list[int]
-    ) -> list[Drawn]:
+    def warm_up(self, most: int) -> None:
+        """Compile what draws for up to ``most`` rows whose parameters are usual ones: without
+        penalties, grammars, and ``typical_p``."""
+        usual = (SamplingParams(temperature=0.0), SamplingParams(), SamplingParams(top_k=40),
+                 SamplingParams(top_p=0.9))  # fmt: skip
+        for params in usual:
+            self._graph(Plan.of(Row(params, (), ()))).prepare(dims={"rows": (1, most)})
+
+    def _graph(self, plan: Plan) -> CompiledGraph:
         f = self._compiled.get(plan)
         if f is None:
             f = self._compiled[plan] = self._session.compile(sampling_graph(plan, self.vocab))
-        out = [np.asarray(a) for a in f.run(feeds)]
+        return f
+
+    def _run(
+        self, plan: Plan, feeds: dict[str, Array], rows: Sequence[Row], members: list[int]
+    ) -> list[Drawn]:
+        out = [np.asarray(a) for a in self._graph(plan).run(feeds)]
         drawn: list[Drawn] = []
         for at, n in enumerate(members):
             count = rows[n].params.top_logprobs

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlx.models.safetensors import write_safetensors
 
-__all__ = ["CONFIGS", "LENGTH", "PROMPT", "weights", "write_model"]
+__all__ = ["CONFIGS", "LENGTH", "PROMPT", "weights", "write_model", "write_talker"]
 
 Array = np.ndarray[Any, Any]
 
@@ -92,3 +92,51 @@ def write_model(folder: Path, whole: Mapping[str, Any], shapes: Mapping[str, Any
     """A model folder with a configuration and the weights that follow from names and shapes."""
     (folder / "config.json").write_text(json.dumps(whole), encoding="utf-8")
     write_safetensors(folder / "model.safetensors", weights(shapes))
+
+
+TALKER = 320
+"""The vocabulary of the small model with a tokenizer: bytes, and special tokens after them."""
+
+TEMPLATE = (
+    "{% for m in messages %}<|start|>{{ m.role }}: {{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant: {% endif %}"
+)
+
+
+def write_talker(folder: Path, **other: Any) -> Path:
+    """A folder with a small llama of random weights, a tokenizer of bytes and a chat template;
+    ``other`` are entries of its configuration."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    own = {"vocab_size": TALKER, "eos_token_id": 257, "num_hidden_layers": 2}
+    whole = {**config("llama"), **own, **other}
+    hidden, heads, inner = whole["hidden_size"], whole["num_attention_heads"], 48
+    keys = whole["num_key_value_heads"] * whole["head_dim"]
+    shapes: dict[str, Any] = {
+        "model.embed_tokens.weight": [TALKER, hidden], "lm_head.weight": [TALKER, hidden],
+        "model.norm.weight": [hidden],
+    }  # fmt: skip
+    for n in range(whole["num_hidden_layers"]):
+        layer = f"model.layers.{n}"
+        for name, shape in {
+            "self_attn.q_proj": [heads * whole["head_dim"], hidden],
+            "self_attn.k_proj": [keys, hidden],
+            "self_attn.v_proj": [keys, hidden],
+            "self_attn.o_proj": [hidden, heads * whole["head_dim"]],
+            "mlp.gate_proj": [inner, hidden],
+            "mlp.up_proj": [inner, hidden],
+            "mlp.down_proj": [hidden, inner],
+            "input_layernorm": [hidden],
+            "post_attention_layernorm": [hidden],
+        }.items():
+            shapes[f"{layer}.{name}.weight"] = shape
+    write_model(folder, whole, shapes)
+    alphabet = {c: n for n, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    made = Tokenizer(models.BPE(alphabet, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([AddedToken(t, special=True) for t in ("<|start|>", "<|end|>")])
+    made.save(str(folder / "tokenizer.json"))
+    said = {"eos_token": "<|end|>", "chat_template": TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(said), encoding="utf-8")
+    return folder

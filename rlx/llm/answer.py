@@ -1,0 +1,107 @@
+"""The answer to a prompt: how it is drawn, where it ends, and its text as it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from rlx.base.frozen import frozen
+from rlx.llm.grammar import Matcher
+from rlx.llm.sampling import Drawn, Row, SamplingParams
+from rlx.llm.text.stops import StopText
+
+__all__ = ["Answer", "Completion", "Finish"]
+
+Finish = Literal["stop", "length", "cancelled"]
+
+
+@frozen
+class Completion:
+    """What a model said to a prompt.
+
+    ``ids`` are the tokens that were drawn, the one that ended the answer included; ``text`` is
+    theirs, without special tokens and up to the first stop string, and None for a model without a
+    tokenizer. ``finish`` says what ended it: "stop" (a token that ends texts, a stop string, or a
+    grammar with nothing to follow), "length" or "cancelled". ``drawn`` has the log probability of
+    each token, ``cached`` how many tokens of the prompt were read before, by others.
+    """
+
+    prompt: tuple[int, ...]
+    ids: tuple[int, ...]
+    text: str | None
+    finish: Finish
+    drawn: tuple[Drawn, ...]
+    cached: int = 0
+
+
+class Answer:
+    """An answer as it grows: at most ``most`` tokens, up to one of ``ends``.
+
+    ``text`` makes text of tokens, if the model has a tokenizer; ``matcher`` says what a grammar
+    lets through. ``finish`` is None until it has ended. ``read`` is how many tokens of the prompt
+    have been read, ``cached`` how many of them before, by others.
+    """
+
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        *,
+        most: int,
+        seed: int = 0,
+        ends: frozenset[int] = frozenset(),
+        text: StopText | None = None,
+        matcher: Matcher | None = None,
+    ) -> None:
+        self.prompt, self.params, self.most, self.seed = [*prompt], params, most, seed
+        self.ids: list[int] = []
+        self.drawn: list[Drawn] = []
+        self.finish: Finish | None = None
+        self.read = self.cached = 0
+        self._ends, self._text, self._matcher = ends, text, matcher
+        self._pieces: list[str] = []
+        self._taken = 0
+
+    @property
+    def text(self) -> str | None:
+        """The text that is known; None for a model without a tokenizer."""
+        return None if self._text is None else "".join(self._pieces)
+
+    def take(self) -> str:
+        """The text that became known since this was last asked."""
+        new = "".join(self._pieces[self._taken :])
+        self._taken = len(self._pieces)
+        return new
+
+    def row(self) -> Row:
+        """What the next token is drawn by."""
+        mask = None if self._matcher is None else self._matcher.mask()
+        return Row(self.params, self.prompt, self.ids, self.seed, mask)
+
+    def add(self, drawn: Drawn) -> None:
+        """Go on with a token, and end where it is the last."""
+        token = drawn.token
+        self.ids.append(token)
+        self.drawn.append(drawn)
+        if self._matcher is not None:
+            self._matcher.accept(token)
+        ended = token in self._ends or (self._matcher is not None and self._matcher.done)
+        if self._text is not None:
+            self._pieces.append(self._text.add(token))
+            ended = ended or self._text.hit is not None
+        if ended or len(self.ids) >= self.most:
+            self.end("stop" if ended else "length")
+
+    def end(self, finish: Finish) -> None:
+        """End it, if it has not ended before."""
+        if self.finish is None:
+            self.finish = finish
+            if self._text is not None:
+                self._pieces.append(self._text.end())
+
+    def completion(self) -> Completion:
+        """The answer as it is; one that has not ended counts as cancelled."""
+        return Completion(
+            tuple(self.prompt), tuple(self.ids), self.text, self.finish or "cancelled",
+            tuple(self.drawn), self.cached,
+        )  # fmt: skip

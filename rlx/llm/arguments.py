@@ -1,0 +1,59 @@
+"""What callers give a language model: prompts, and how answers are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import DTypeError, GraphError, ShapeError
+from rlx.llm.sampling import SamplingParams
+
+__all__ = ["Prompt", "checked_ids", "positive", "sampling_of", "several"]
+
+Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
+"""A text, ids, or a conversation."""
+
+
+def several(prompts: Any) -> list[Any]:
+    """Prompts as a list: what is one prompt is a list of one."""
+    if isinstance(prompts, str) or not isinstance(prompts, Sequence | np.ndarray):
+        return [prompts]
+    if not len(prompts):
+        raise ShapeError("there is no prompt: expected one or more")
+    first = prompts[0]
+    one = isinstance(first, Mapping) or (np.ndim(first) == 0 and not isinstance(first, str))
+    return [prompts] if one else list(prompts)
+
+
+def checked_ids(given: Any, vocab: int) -> list[int]:
+    """Ids as a list. DTypeError for what are no whole numbers, GraphError for ids outside the
+    vocabulary."""
+    for n in given:
+        if isinstance(n, bool) or not hasattr(n, "__index__"):
+            raise DTypeError(f"a prompt's ids are whole numbers, found {n!r}")
+        if not 0 <= int(n) < vocab:
+            raise GraphError(f"an id is from 0 to {vocab - 1}, found {int(n)}")
+    return [int(n) for n in given]
+
+
+def positive(name: str, n: Any) -> int:
+    """A number from 1 on; GraphError for what is none."""
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise GraphError(f"{name} is 1 or more, found {n!r}")
+    return n
+
+
+def sampling_of(options: Mapping[str, Any], vocab: int) -> SamplingParams:
+    """The parameters of a call, by which the likeliest token is taken unless they say otherwise."""
+    known = SamplingParams.__dataclass_fields__
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise GraphError(f"no option is called {unknown[0]!r}; there are {', '.join(known)}")
+    given: dict[str, Any] = {"temperature": 0.0, **options}
+    params = SamplingParams(**given)
+    for token in params.logit_bias:
+        if token >= vocab:
+            raise GraphError(f"logit_bias names token {token}; the vocabulary has {vocab}")
+    return params

@@ -1,0 +1,66 @@
+"""Weights of a model file as params of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ModelError
+from rlx.frontends.gguf import Tensor
+from rlx.ir.graph import Graph
+from rlx.ir.value import Value
+from rlx.types import f32
+
+__all__ = ["GraphWeights"]
+
+Array = np.ndarray[Any, Any]
+
+
+class GraphWeights:
+    """Params of a graph, made as they are asked for; ``family`` is what messages call the model."""
+
+    def __init__(self, graph: Graph, weights: Mapping[str, Tensor], family: str) -> None:
+        self.graph, self.weights, self.family = graph, weights, family
+        self.params: dict[str, Array] = {}
+        self.used: dict[str, Value] = {}
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """A weight, of the shape that the configuration asks for."""
+        found = self.weights.get(name)
+        if found is None:
+            raise ModelError(f"a {self.family} needs {name}, and the file has none")
+        if found.shape != shape:
+            raise ModelError(
+                f"{name} is {list(found.shape)}, and the configuration asks for {list(shape)}"
+            )
+        return found
+
+    def param(self, name: str, value: Array) -> Value:
+        """A param of a value, made once."""
+        if name not in self.used:
+            self.params[name] = value
+            self.used[name] = self.graph.param(name, value.shape, str(value.dtype))
+        return self.used[name]
+
+    def vector(self, name: str, size: int) -> Value:
+        """A weight of one dim, in f32."""
+        if name in self.used:
+            return self.used[name]
+        return self.param(name, self.tensor(name, (size,)).dequantize())
+
+    def matrix(self, name: str, shape: tuple[int, ...]) -> tuple[Value, str | None]:
+        """A weight, and the scheme of its blocks, or None where it has an element type."""
+        tensor = self.tensor(name, shape)
+        if tensor.scheme in ("f32", "f16", "bf16"):
+            return self.param(name, tensor.numpy()), None
+        return self.param(name, tensor.data), tensor.scheme
+
+    def linear(self, x: Value, name: str, shape: tuple[int, int]) -> Value:
+        """``x @ w.T``, and the bias if the file has one."""
+        w, scheme = self.matrix(f"{name}.weight", shape)
+        y = x.dequant_matmul(w, scheme) if scheme else x @ w.cast(to=f32).transpose()
+        if f"{name}.bias" in self.weights:
+            y = y + self.vector(f"{name}.bias", shape[0])
+        return y

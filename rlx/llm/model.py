@@ -1,0 +1,333 @@
+"""A language model: from texts to texts."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlx.base.cached import cached_property
+from rlx.errors import DTypeError, GraphError, ModelError, ShapeError
+from rlx.frontends.gguf import GGUF
+from rlx.ir.builders import public
+from rlx.llm.answer import Answer, Completion
+from rlx.llm.arguments import Prompt, checked_ids, positive, sampling_of, several
+from rlx.llm.decoder import Decoder
+from rlx.llm.embedding import POOLINGS, embedded, pooling_of
+from rlx.llm.engine import StepRows
+from rlx.llm.grammar import Grammars, Matcher
+from rlx.llm.pages import KvBlockTable
+from rlx.llm.sampling import Sampler
+from rlx.llm.serving.batch import Batch
+from rlx.llm.text import Tokenizer
+from rlx.llm.text.stops import StopText
+from rlx.models.progress import Progress
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["LLM"]
+
+Array = np.ndarray[Any, Any]
+
+GRAMMARS = {"json_schema": "json_schema", "regex": "regex", "grammar": "lark"}
+"""The arguments that limit what an answer may be, and what makes their matchers."""
+
+
+@public
+class LLM:
+    """A language model from a GGUF file or a Hugging Face folder.
+
+        llm = rlx.LLM("model.gguf")
+        print(llm.generate("Once upon a time", max_new_tokens=32)[0].text)
+
+    ``precision`` says what rows are rounded to where they meet weights: "q8" (blocks of 8 bits,
+    where weights are blocks too), "bf16", or "f32" for not at all. ``context`` is the most tokens
+    of a prompt and its answer, by default the model's or 4096; ``tokens`` how many the cache of
+    keys and values has room for, of all answers together, by default the context, in elements of
+    type ``cache``; ``sequences`` the most answers of a step. ``device`` and ``threads`` are those
+    of ``Session``; ``progress`` forces the bar of loading on or off.
+
+    A prompt is a text, a list of ids, or a conversation (a list of messages such as
+    ``{"role": "user", "content": "Hello"}``), which the model's chat template makes a text. May be
+    used by many threads; answers that are drawn at the same time share steps.
+    """
+
+    UNCHECKED = ("follow",)
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        context: int | None = None,
+        precision: str = "q8",
+        tokens: int | None = None,
+        sequences: int = 64,
+        cache: str = "f16",
+        progress: bool | None = None,
+    ) -> None:
+        self.path = os.fspath(model)
+        self._file = None if os.path.isdir(self.path) else GGUF(self.path)
+        made: Any = Decoder.load if self._file is None else Decoder.from_gguf
+        self.decoder: Decoder = made(
+            self._file or self.path, device=device, threads=threads, precision=precision,
+            context=context, tokens=tokens, sequences=sequences, cache=cache, progress=progress,
+        )  # fmt: skip
+        self.sampler = Sampler(self.decoder.vocab, device=device)
+        self.batch = Batch(self.decoder, self.sampler.draw, sequences=sequences)
+        self._lock = threading.RLock()
+
+    @property
+    def vocab(self) -> int:
+        """The length of a row of logits."""
+        return self.decoder.vocab
+
+    @property
+    def context(self) -> int:
+        """The most tokens of a prompt and its answer."""
+        return self.batch.room
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer. ModelError if it has none."""
+        if self._file is None:
+            return Tokenizer.from_dir(self.path)
+        if "tokenizer.ggml.model" not in self._file.metadata:
+            raise ModelError(f"{self.path} has no tokenizer: give ids for prompts")
+        return Tokenizer.from_gguf(self._file.metadata)
+
+    @cached_property
+    def has_tokenizer(self) -> bool:
+        """Whether the model's file has a tokenizer; without one prompts and answers are ids."""
+        if self._file is None:
+            return os.path.isfile(os.path.join(self.path, "tokenizer.json"))
+        return "tokenizer.ggml.model" in self._file.metadata
+
+    @cached_property
+    def _grammars(self) -> Grammars:
+        return Grammars(self.tokenizer, self.vocab)
+
+    def warm_up(self, progress: bool | None = None) -> None:
+        """Compile all that any step runs, and the usual ways to draw, so that none compiles later.
+        ``progress`` forces the bar on or off."""
+        with self._lock:
+            self.decoder.warm_up(progress)
+            self.sampler.warm_up(self.batch.schedule.limits.max_sequences)
+
+    # -- prompts ---------------------------------------------------------------------------
+
+    def ids(self, prompt: Prompt, **template: Any) -> list[int]:
+        """The ids of a prompt; ``template`` are values for the chat template, such as ``tools``.
+
+        ShapeError for an empty prompt, DTypeError for what is none, GraphError for an id that the
+        model does not have.
+        """
+        found: list[int] = []
+        if isinstance(prompt, str):
+            found = self.tokenizer.encode(prompt)
+        elif isinstance(prompt, Sequence | np.ndarray) and len(prompt):
+            if isinstance(prompt[0], Mapping):
+                return self.tokenizer.prompt(list(prompt), **template)  # pyright: ignore
+            found = checked_ids(prompt, self.vocab)
+        elif not isinstance(prompt, Sequence | np.ndarray):
+            raise DTypeError(
+                "a prompt is a text, a list of ids or a list of messages, found"
+                f" {type(prompt).__name__}"
+            )
+        if not len(found):
+            raise ShapeError("a prompt has one token or more, found none")
+        return found
+
+    def answer(
+        self,
+        prompt: Prompt,
+        *,
+        max_new_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        ignore_eos: bool = False,
+        json_schema: Mapping[str, Any] | bool | None = None,
+        regex: str | None = None,
+        grammar: str | None = None,
+        template: Mapping[str, Any] | None = None,
+        **sampling: Any,
+    ) -> Answer:
+        """An answer of which nothing is drawn yet, for ``follow``.
+
+        It ends after ``max_new_tokens`` (by default the context's end), at a token that ends texts
+        unless ``ignore_eos``, and before any string of ``stop``. ``json_schema`` (``{}``: any
+        JSON), ``regex`` or ``grammar`` (in Lark's form) is what it must meet. ``template`` are
+        values for the chat template. ``sampling`` are the fields of ``SamplingParams``; by default
+        the likeliest token is taken.
+        """
+        ids = self.ids(prompt, **(template or {}))
+        params = sampling_of(sampling, self.vocab)
+        room = self.context - len(ids)
+        most = room if max_new_tokens is None else positive("max_new_tokens", max_new_tokens)
+        if room < most or room < 1:
+            wanted = "an answer" if max_new_tokens is None else f"an answer of {most}"
+            raise ShapeError(
+                f"{len(ids)} tokens of prompt and {wanted} have no room in a context of"
+                f" {self.context}; shorten them, or load the model with a larger context"
+            )
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        if not all(isinstance(s, str) and s for s in stops):
+            raise GraphError(f"stop is a list of strings that are not empty, found {stop!r}")
+        if stops and not self.has_tokenizer:
+            raise ModelError(f"{self.path} has no tokenizer, which stop strings need")
+        limits = {"json_schema": json_schema, "regex": regex, "grammar": grammar}
+        text = StopText(self.tokenizer.stream(), stops) if self.has_tokenizer else None
+        return Answer(
+            ids, params, most=most, text=text, matcher=self._matcher(limits),
+            ends=self.tokenizer.eos_ids if self.has_tokenizer and not ignore_eos else frozenset(),
+            seed=secrets.randbits(32) if params.seed is None else params.seed,
+        )  # fmt: skip
+
+    def _matcher(self, limits: Mapping[str, Any]) -> Matcher | None:
+        given = {name: value for name, value in limits.items() if value is not None}
+        if not given:
+            return None
+        if len(given) > 1:
+            raise GraphError(f"an answer meets one of {', '.join(limits)}, found {len(given)}")
+        ((name, value),) = given.items()
+        return getattr(self._grammars, GRAMMARS[name])(value)
+
+    # -- answers ---------------------------------------------------------------------------
+
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt], *, progress: bool | None = None, **options: Any
+    ) -> list[Completion]:
+        """Answers to prompts, in their order; a single prompt is a list of one. ``options`` are
+        those of ``answer``; with a ``seed``, the prompts have it and the numbers that follow.
+        ``progress`` forces the bar of reading the prompts on or off."""
+        answers: list[Answer] = []
+        seed = options.get("seed")
+        for n, prompt in enumerate(several(prompts)):
+            own: dict[str, Any] = {"seed": seed + n} if isinstance(seed, int) else {}
+            answers.append(self.answer(prompt, **{**options, **own}))
+        names: list[int] = []
+        try:
+            with self._lock:
+                names += (self.batch.add(answer) for answer in answers)
+            with Progress("prompt", sum(len(a.prompt) for a in answers), progress) as bar:
+                while any(a.finish is None for a in answers):
+                    self._step(bar, answers)
+        finally:
+            self._cancel(names)
+        return [answer.completion() for answer in answers]
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Completion:
+        """The answer to a conversation; ``options`` are those of ``generate``."""
+        if isinstance(messages, str) or not all(isinstance(m, Mapping) for m in messages):
+            raise DTypeError("chat takes a list of messages; generate takes texts and ids")
+        return self.generate([messages], **options)[0]
+
+    def stream(
+        self, prompt: Prompt, *, progress: bool | None = None, **options: Any
+    ) -> Iterator[str]:
+        """Pieces of an answer's text as it grows: whole characters. ``options`` are those of
+        ``answer``. ModelError for a model without a tokenizer."""
+        self.tokenizer  # noqa: B018 # which says that there is none
+        return self.follow(self.answer(prompt, **options), progress)
+
+    def follow(self, answer: Answer, progress: bool | None = None) -> Iterator[str]:
+        """Draw an answer, and give its text as it grows; closing this ends it."""
+        with self._lock:
+            name = self.batch.add(answer)
+        try:
+            with Progress("prompt", len(answer.prompt), progress) as bar:
+                while not answer.ids:
+                    self._step(bar, [answer])
+            while True:
+                piece = answer.take()
+                if piece:
+                    yield piece
+                if answer.finish is not None:
+                    return
+                self._step(None, [answer])
+        finally:
+            self._cancel([name])
+
+    def _step(self, bar: Progress | None, answers: Sequence[Answer]) -> None:
+        """A step, unless another thread's have ended the answers meanwhile."""
+        with self._lock:
+            if any(a.finish is None for a in answers):
+                self.batch.step()
+        if bar is not None:
+            bar.advance(sum(a.read for a in answers) - bar.done)
+
+    def _cancel(self, names: Sequence[int]) -> None:
+        with self._lock:
+            for name in names:
+                self.batch.cancel(name)
+
+    # -- numbers ---------------------------------------------------------------------------
+
+    def logits(self, ids: Prompt) -> Array:
+        """The logits behind every token of a prompt: f32 ``[tokens, vocab]``."""
+        found, decoder, at = self._fitting(ids), self.decoder, 0
+        out = np.empty((len(found), self.vocab), np.float32)
+        with self._lock:
+            table = self._pages(len(found))
+            try:
+                while at < len(found):
+                    part = found[at : at + decoder.max_rows]
+                    rows = StepRows.of([(part, at, table.pages)], every=True)
+                    out[at : at + len(part)] = decoder.step(rows)
+                    at += len(part)
+            finally:
+                table.release(decoder.pool)
+        return out
+
+    def embed(self, prompts: Prompt | Sequence[Prompt], *, pooling: str | None = None) -> Array:
+        """The vectors of prompts, each of length 1: f32 ``[prompts, hidden]``.
+
+        ``pooling`` makes one vector of the states of a text's tokens: their "mean", or the "last";
+        by default what the model's files say. ModelError if they say nothing, as those of models
+        that are not made for it.
+        """
+        said = pooling_of(self.path, self._file)
+        if pooling is None and said is None:
+            raise ModelError(
+                f"{self.path} does not say how it makes vectors of texts; give pooling='mean' or"
+                " pooling='last'"
+            )
+        how = pooling or said
+        if how not in POOLINGS:
+            raise GraphError(f"pooling is one of {', '.join(POOLINGS)}, found {how!r}")
+        texts = [self._fitting(prompt) for prompt in several(prompts)]
+        out = np.empty((len(texts), self.decoder.config.hidden), np.float32)
+        with self._lock:
+            for n, ids in enumerate(texts):
+                table = self._pages(len(ids))
+                try:
+                    out[n] = embedded(self.decoder, ids, table.pages, how)
+                finally:
+                    table.release(self.decoder.pool)
+        return out
+
+    def _fitting(self, prompt: Prompt) -> list[int]:
+        """The ids of a prompt that has room in the context."""
+        found = self.ids(prompt)
+        if len(found) > self.context:
+            raise ShapeError(f"{len(found)} tokens have no room in a context of {self.context}")
+        return found
+
+    def _pages(self, tokens: int) -> KvBlockTable:
+        """Pages for so many tokens, which the caller releases. ShapeError if answers that are being
+        drawn hold too many."""
+        pool = self.decoder.pool
+        table = KvBlockTable(pool.tokens_per_page)
+        if not table.reserve(tokens, pool):
+            self.batch.schedule.prefix.evict(-(-tokens // pool.tokens_per_page) - pool.free_count)
+            if not table.reserve(tokens, pool):
+                raise ShapeError(
+                    f"{tokens} tokens have no room beside {self.batch.answers} answers that are"
+                    " being drawn; load the model with more tokens"
+                )
+        return table
