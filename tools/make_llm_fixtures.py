@@ -6,6 +6,8 @@ It needs torch and transformers (``pip install torch==2.13.0 transformers accele
     python tools/make_llm_fixtures.py
 """
 
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import json

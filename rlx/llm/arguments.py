@@ -12,7 +12,7 @@ from rlx.llm.sampling import SamplingParams
 
 __all__ = ["Prompt", "checked_ids", "positive", "sampling_of", "several"]
 
-Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
+Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]] | np.ndarray[Any, Any]
 """A text, ids, or a conversation."""
 
 

@@ -81,7 +81,8 @@ class LLM:
         )  # fmt: skip
         self.sampler = Sampler(self.decoder.vocab, device=device)
         self.batch = Batch(self.decoder, self.sampler.draw, sequences=sequences)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+        """Held by who uses the decoder or the batch."""
 
     @property
     def vocab(self) -> int:
@@ -116,7 +117,7 @@ class LLM:
     def warm_up(self, progress: bool | None = None) -> None:
         """Compile all that any step runs, and the usual ways to draw, so that none compiles later.
         ``progress`` forces the bar on or off."""
-        with self._lock:
+        with self.lock:
             self.decoder.warm_up(progress)
             self.sampler.warm_up(self.batch.schedule.limits.max_sequences)
 
@@ -212,7 +213,7 @@ class LLM:
             answers.append(self.answer(prompt, **{**options, **own}))
         names: list[int] = []
         try:
-            with self._lock:
+            with self.lock:
                 names += (self.batch.add(answer) for answer in answers)
             with Progress("prompt", sum(len(a.prompt) for a in answers), progress) as bar:
                 while any(a.finish is None for a in answers):
@@ -237,7 +238,7 @@ class LLM:
 
     def follow(self, answer: Answer, progress: bool | None = None) -> Iterator[str]:
         """Draw an answer, and give its text as it grows; closing this ends it."""
-        with self._lock:
+        with self.lock:
             name = self.batch.add(answer)
         try:
             with Progress("prompt", len(answer.prompt), progress) as bar:
@@ -255,14 +256,14 @@ class LLM:
 
     def _step(self, bar: Progress | None, answers: Sequence[Answer]) -> None:
         """A step, unless another thread's have ended the answers meanwhile."""
-        with self._lock:
+        with self.lock:
             if any(a.finish is None for a in answers):
                 self.batch.step()
         if bar is not None:
             bar.advance(sum(a.read for a in answers) - bar.done)
 
     def _cancel(self, names: Sequence[int]) -> None:
-        with self._lock:
+        with self.lock:
             for name in names:
                 self.batch.cancel(name)
 
@@ -272,7 +273,7 @@ class LLM:
         """The logits behind every token of a prompt: f32 ``[tokens, vocab]``."""
         found, decoder, at = self._fitting(ids), self.decoder, 0
         out = np.empty((len(found), self.vocab), np.float32)
-        with self._lock:
+        with self.lock:
             table = self._pages(len(found))
             try:
                 while at < len(found):
@@ -302,7 +303,7 @@ class LLM:
             raise GraphError(f"pooling is one of {', '.join(POOLINGS)}, found {how!r}")
         texts = [self._fitting(prompt) for prompt in several(prompts)]
         out = np.empty((len(texts), self.decoder.config.hidden), np.float32)
-        with self._lock:
+        with self.lock:
             for n, ids in enumerate(texts):
                 table = self._pages(len(ids))
                 try:

@@ -16,6 +16,7 @@ __all__ = ["COMMANDS", "main"]
 
 COMMANDS = {
     "bench": "what each kernel of a graph takes, against what the machine allows",
+    "chat": "talk with a language model, or ask it once",
     "cache": "what the compile cache holds, and why something was not there",
     "compare": "a graph on several devices: the first op that differs from the interpreter",
     "compile": "a graph's text or an ONNX model to an artifact, which runs without a compiler",
@@ -26,7 +27,8 @@ COMMANDS = {
     "inspect": "what a file of weights holds: the metadata and tensors of a GGUF file",
     "quantize": "the weights of a GGUF or safetensors file in blocks of few bits, as GGUF",
     "reduce": "the part of a graph that makes it fail, as a test",
-    "run": "an artifact, a graph's text or an ONNX model on arrays from files",
+    "run": "an artifact, a graph's text or an ONNX model on arrays; a language model on a prompt",
+    "serve": "a language model over HTTP, by the API of OpenAI",
     "view": "a compile as one HTML page, every level linked to the next",
 }
 """What each command does. Its module has ``add_arguments(parser)`` and ``run(args) -> int``, and is

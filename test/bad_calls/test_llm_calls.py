@@ -25,7 +25,7 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> rlx.LLM:
 
 
 MESSAGE = {"role": "user", "content": "Hi"}
-CALLS: dict[str, tuple[Callable[[rlx.LLM], Any], type[RlxError], str]] = {
+CALLS: dict[str, tuple[Callable[[Any], Any], type[RlxError], str]] = {
     "a number": (lambda m: m.generate(3), DTypeError, "a list of messages, found int"),
     "no prompt": (lambda m: m.generate([]), ShapeError, "there is no prompt: expected one"),
     "no tokens": (lambda m: m.generate([[]]), ShapeError, "one token or more, found none"),

@@ -96,7 +96,8 @@ def test_streams_are_the_text_in_whole_characters(llm: rlx.LLM) -> None:
 
 def test_a_closed_stream_frees_its_pages(llm: rlx.LLM) -> None:
     stream, other = (llm.stream(text, max_new_tokens=30, ignore_eos=True) for text in TEXTS[:2])
-    next(stream), next(other)
+    next(stream)
+    next(other)
     assert llm.batch.answers == 2
     stream.close()  # pyright: ignore[reportAttributeAccessIssue]
     assert llm.batch.answers == 1

@@ -1,4 +1,5 @@
-"""``rlx run model.rlx --input x=x.npy``: an artifact, a graph or an ONNX model on arrays."""
+"""``rlx run model.rlx --input x=x.npy``: an artifact, a graph or an ONNX model on arrays;
+``rlx run model.gguf -p "Once upon a time"``: a language model on a prompt."""
 
 from __future__ import annotations
 
@@ -16,6 +17,14 @@ from rlx.tools.graphs import (
     params_from,
     refuse_graph_options,
 )
+from rlx.tools.language import (
+    add_answer_options,
+    add_model_options,
+    answer_options,
+    is_language_model,
+    load,
+    show,
+)
 from rlx.tools.options import add_device
 
 __all__ = ["add_arguments", "run"]
@@ -24,7 +33,9 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(p: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     p.add_argument(
-        "file", help="an artifact that rlx compile wrote, a graph (.mlir) or a model (.onnx)"
+        "file",
+        help="an artifact that rlx compile wrote, a graph (.mlir), a model (.onnx), or a language"
+        " model (.gguf, or a folder)",
     )
     add_graph_options(p)
     add_params(p)
@@ -39,10 +50,16 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     add_overwrite(p)
     add_device(p)
     p.add_argument("--threads", type=int, help="number of threads; by default what is allowed")
+    language = p.add_argument_group("language models")
+    language.add_argument("-p", "--prompt", metavar="TEXT", help="a text to go on with, as it is")
+    add_model_options(language)
+    add_answer_options(language)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run once; outputs go to their files, or to stdout as text."""
+    if is_language_model(args.file) or args.prompt is not None:
+        return _language(args)
     from rlx.runtime.artifact import Artifact
     from rlx.runtime.session import Session
 
@@ -71,6 +88,19 @@ def run(args: argparse.Namespace) -> int:
     if not files:
         heads = [f"{name}:\n" for name in f.graph.output_names] or [""] * len(results)
         print("\n".join(f"{head}{value}" for head, value in zip(heads, results, strict=True)))
+    return 0
+
+
+def _language(args: argparse.Namespace) -> int:
+    """Go on with a prompt."""
+    if args.prompt is None:
+        raise RlxError(
+            f'{args.file} is a language model, which goes on with a text; give -p "TEXT"'
+        )
+    if args.input or args.output or args.param or args.dim:
+        raise RlxError("a language model goes on with -p, and takes no arrays and no dims")
+    args.model = args.file
+    show(load(args), args.prompt, answer_options(args))
     return 0
 
 

@@ -1,0 +1,337 @@
+"""The routes of the server, who may ask, and what a client that goes away ends."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import time
+import traceback
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from rlx.errors import RlxError, ShapeError
+from rlx.llm.model import LLM
+from rlx.llm.sampling import Drawn
+from rlx.llm.server import requests
+from rlx.llm.server.fields import ApiError
+from rlx.llm.server.metrics import Metrics
+from rlx.llm.server.replies import Replies, embeddings
+from rlx.llm.server.requests import Asked
+from rlx.llm.server.worker import Event, Job, Worker
+
+__all__ = ["make_app"]
+
+T = TypeVar("T")
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def make_app(
+    llm: LLM,
+    *,
+    model: str,
+    api_key: str | None = None,
+    hosts: Collection[str] | None = None,
+    max_requests: int = 256,
+    max_body: int = 1 << 20,
+) -> Starlette:
+    """The server of a model as an ASGI application. ``model`` is its name in the API.
+
+    Whoever asks needs ``api_key``, if there is one, and a Host header of ``hosts``, if they are
+    given. At most ``max_requests`` are served at a time, of ``max_body`` bytes.
+    """
+    return _Server(llm, model, api_key, hosts, max_requests, max_body).app
+
+
+class _Server:
+    def __init__(
+        self,
+        llm: LLM,
+        model: str,
+        api_key: str | None,
+        hosts: Collection[str] | None,
+        max_requests: int,
+        max_body: int,
+    ) -> None:
+        self.llm, self.model, self.hosts = llm, model, hosts
+        self.key = None if api_key is None else f"Bearer {api_key}".encode()
+        self.max_requests, self.max_body = max_requests, max_body
+        self.metrics, self.active, self.started = Metrics(), 0, int(time.time())
+        self.worker = Worker(llm, self.metrics)
+
+        def route(path: str, handler: Handler, method: str = "GET", *, free: bool = False) -> Route:
+            return Route(path, self._guarded(handler, free=free), methods=[method])
+
+        self.app = Starlette(
+            routes=[
+                route("/health", self.health, free=True),
+                route("/metrics", self.told_metrics),
+                route("/v1/models", self.models),
+                route("/v1/models/{model:path}", self.one_model),
+                route("/v1/completions", self.completions, "POST"),
+                route("/v1/chat/completions", self.chat, "POST"),
+                route("/v1/embeddings", self.embeddings, "POST"),
+            ],
+            exception_handlers={HTTPException: _no_such_route},
+            lifespan=self._lifespan,
+        )
+        self.app.state.server = self
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncGenerator[None]:
+        self.worker.start()
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(self.worker.stop)
+
+    # -- who may ask -----------------------------------------------------------------------
+
+    def _guarded(self, handler: Handler, *, free: bool) -> Handler:
+        """A handler with its errors as the API has them."""
+
+        async def guarded(request: Request) -> Response:
+            try:
+                self._check(request, free=free)
+                response = await handler(request)
+            except ApiError as e:
+                response = _error(e)
+            except RlxError as e:
+                full = isinstance(e, ShapeError) and "have no room" in e.message
+                code = "context_length_exceeded" if full else None
+                response = _error(ApiError(e.message, code=code))
+            except Exception:
+                traceback.print_exc()
+                response = _error(ApiError("the server failed", status=500, kind="server_error"))
+            path = request.scope["route"].path
+            self.metrics.requests[path, response.status_code] += 1
+            return response
+
+        return guarded
+
+    def _check(self, request: Request, *, free: bool) -> None:
+        host = request.headers.get("host", "")
+        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        if self.hosts is not None and name not in self.hosts:
+            raise ApiError(f"this server is not {name!r}", status=421)
+        given = request.headers.get("authorization", "").encode()
+        if self.key is not None and not free and not hmac.compare_digest(given, self.key):
+            raise ApiError("the API key is missing or wrong", status=401, code="invalid_api_key")
+
+    async def _body(self, request: Request) -> Any:
+        """The JSON of a request, of a size that is allowed."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip()
+        if kind != "application/json":
+            raise ApiError(f"the content-type is application/json, found {kind!r}", status=415)
+        parts: list[bytes] = []
+        async for part in request.stream():
+            parts.append(part)
+            if sum(map(len, parts)) > self.max_body:
+                raise ApiError(f"a body has {self.max_body} bytes at most", status=413)
+        try:
+            return json.loads(b"".join(parts))
+        except (ValueError, RecursionError) as e:
+            raise ApiError(f"the body is no JSON: {e}") from None
+
+    # -- routes ----------------------------------------------------------------------------
+
+    async def health(self, request: Request) -> Response:
+        """Whether it serves."""
+        return JSONResponse({"status": "ok"})
+
+    async def told_metrics(self, request: Request) -> Response:
+        """What it has done, for Prometheus."""
+        return PlainTextResponse(
+            self.metrics.text(self.llm.batch), media_type="text/plain; version=0.0.4"
+        )
+
+    async def models(self, request: Request) -> Response:
+        """The one model that there is."""
+        return JSONResponse({"object": "list", "data": [self._model()]})
+
+    async def one_model(self, request: Request) -> Response:
+        """A model by its name."""
+        asked = request.path_params["model"]
+        if asked != self.model:
+            raise ApiError(f"there is no model {asked!r}", status=404, code="model_not_found")
+        return JSONResponse(self._model())
+
+    def _model(self) -> dict[str, Any]:
+        return {
+            "id": self.model, "object": "model", "created": self.started, "owned_by": "rlx",
+            "max_model_len": self.llm.context,
+        }  # fmt: skip
+
+    async def completions(self, request: Request) -> Response:
+        """Texts that go on."""
+        return await self._answered(request, requests.completion, chat=False)
+
+    async def chat(self, request: Request) -> Response:
+        """Answers in a conversation."""
+        return await self._answered(request, requests.chat, chat=True)
+
+    async def embeddings(self, request: Request) -> Response:
+        """Vectors of texts."""
+        body = await self._body(request)
+        texts, packed = await asyncio.to_thread(requests.embedding, self.llm, body, self.model)
+        vectors = [
+            await self.worker.call(lambda ids=ids: self.llm.embed([ids])[0]) for ids in texts
+        ]
+        count = sum(map(len, texts))
+        return JSONResponse(embeddings(vectors, self.model, count, packed=packed))
+
+    # -- answers ---------------------------------------------------------------------------
+
+    async def _answered(
+        self, request: Request, read: Callable[[LLM, Any, str], Asked], *, chat: bool
+    ) -> Response:
+        body = await self._body(request)
+        if self.active >= self.max_requests:
+            raise ApiError(
+                f"{self.active} requests are being served; try again later", status=429,
+                kind="rate_limit_error", code="rate_limit_exceeded",
+            )  # fmt: skip
+        self.active += 1
+        try:
+            asked = await asyncio.to_thread(read, self.llm, body, self.model)
+            replies = Replies(asked, self.model, self.llm.tokenizer, chat=chat)
+            client = asked.client or (request.client.host if request.client else "")
+            events = self._events(Job(asked.answers, client))
+            if asked.stream:
+                self.active += 1  # the stream's own
+                return _EventStream(self._lines(events, replies), self._stream_ended)
+            if await _unless_gone(request.receive, _exhaust(events)) is None:
+                self.metrics.cancelled += 1
+                return Response(status_code=499)
+            return JSONResponse(replies.whole())
+        finally:
+            self.active -= 1
+
+    async def _events(self, job: Job) -> AsyncGenerator[Event]:
+        """What comes of a job's answers, until all have ended; leaving it ends them."""
+        metrics, at = self.metrics, time.monotonic()
+        seen: dict[int, float] = {}
+        self.worker.submit(job)
+        left = len(job.answers)
+        try:
+            while left:
+                event = await job.events.get()
+                if event.error is not None:
+                    raise event.error
+                now = time.monotonic()
+                times = metrics.between if event.index in seen else metrics.first
+                times.add(now - seen.get(event.index, at))
+                seen[event.index] = now
+                left -= event.finish is not None
+                yield event
+        finally:
+            self.worker.cancel(job)
+            metrics.prompt_tokens += sum(len(a.prompt) for a in job.answers)
+            metrics.cached_tokens += sum(a.cached for a in job.answers)
+
+    async def _lines(
+        self, events: AsyncGenerator[Event], replies: Replies
+    ) -> AsyncGenerator[dict[str, Any] | None]:
+        """The chunks of a stream; None at its end."""
+        try:
+            for chunk in replies.first():
+                yield chunk
+            held: dict[int, list[Drawn]] = {}
+            async with aclosing(events):
+                async for event in events:
+                    drawn = held.setdefault(event.index, [])
+                    if event.drawn is not None:
+                        drawn.append(event.drawn)
+                    if event.text or event.finish is not None:
+                        yield replies.part(event.index, event.text, drawn, event.finish)
+                        held[event.index] = []
+            for chunk in replies.last():
+                yield chunk
+            yield None
+        except GeneratorExit:
+            self.metrics.cancelled += 1
+            raise
+        except asyncio.CancelledError:
+            self.metrics.cancelled += 1
+            raise
+        except Exception as e:
+            traceback.print_exc()
+            yield ApiError(f"the server failed: {e}", status=500, kind="server_error").body()
+
+    def _stream_ended(self) -> None:
+        self.active -= 1
+
+
+class _EventStream(Response):
+    """Chunks as server-sent events; a client that goes away ends them."""
+
+    def __init__(
+        self, chunks: AsyncGenerator[dict[str, Any] | None], ended: Callable[[], None]
+    ) -> None:
+        super().__init__(media_type="text/event-stream", headers={"cache-control": "no-cache"})
+        del self.headers["content-length"]
+        self._chunks, self._ended = chunks, ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+
+        async def write() -> bool:
+            await send(start)
+            async with aclosing(self._chunks) as chunks:
+                async for chunk in chunks:
+                    text = "[DONE]" if chunk is None else json.dumps(chunk, ensure_ascii=False)
+                    data = f"data: {text}\n\n".encode()
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return True
+
+        try:
+            await _unless_gone(receive, write())
+        finally:
+            self._ended()
+
+
+async def _exhaust(events: AsyncGenerator[Event]) -> bool:
+    async with aclosing(events):
+        async for _ in events:
+            pass
+    return True
+
+
+async def _unless_gone(receive: Receive, work: Awaitable[T]) -> T | None:
+    """The result of work, which is cancelled if the client goes away: then None."""
+    task = asyncio.ensure_future(work)
+    watch = asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        for one in (task, watch):
+            if not one.done():
+                one.cancel()
+                with suppress(asyncio.CancelledError):
+                    await one
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _error(e: ApiError) -> Response:
+    return JSONResponse(e.body(), e.status)
+
+
+async def _no_such_route(request: Request, e: Exception) -> Response:
+    """What is asked for at no route, or by another method."""
+    assert isinstance(e, HTTPException)
+    found = f"{request.method} {request.url.path}"
+    return _error(ApiError(f"there is no {found}: {e.detail}", status=e.status_code))

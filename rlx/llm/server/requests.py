@@ -1,0 +1,194 @@
+"""Bodies of requests to prompts and options of ``LLM.answer``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlx.base.frozen import frozen
+from rlx.llm.answer import Answer
+from rlx.llm.model import LLM
+from rlx.llm.sampling import TOP_LOGPROBS
+from rlx.llm.server.fields import ApiError, Fields
+
+__all__ = ["Asked", "chat", "completion", "embedding"]
+
+MOST_CHOICES = 16
+
+_SHARED = (
+    "model", "temperature", "top_p", "n", "stream", "stream_options", "stop", "presence_penalty",
+    "frequency_penalty", "logit_bias", "logprobs", "seed", "user", "max_tokens", "best_of",
+    "top_k", "min_p", "typical_p", "repetition_penalty", "ignore_eos", "regex", "grammar",
+    "response_format", "store", "metadata", "service_tier", "safety_identifier",
+)  # fmt: skip
+_COMPLETION = (*_SHARED, "prompt", "echo", "suffix")
+_CHAT = (
+    *_SHARED, "messages", "top_logprobs", "max_completion_tokens", "chat_template_kwargs", "tools",
+    "tool_choice", "parallel_tool_calls", "functions", "function_call", "modalities", "audio",
+    "prediction", "reasoning_effort", "web_search_options", "verbosity",
+)  # fmt: skip
+_EMBEDDING = ("model", "input", "encoding_format", "dimensions", "user")
+
+
+@frozen
+class Asked:
+    """What a request asks for: ``answers``, ``choices`` of each prompt in turn; ``logprobs`` is how
+    many alternatives of each token are told, None for no log probabilities at all."""
+
+    answers: tuple[Answer, ...]
+    choices: int
+    client: str
+    stream: bool
+    usage: bool
+    logprobs: int | None
+    bare: bool = False
+
+
+def completion(llm: LLM, body: Any, model: str) -> Asked:
+    """A request for completions."""
+    f = Fields(body, _COMPLETION)
+    _model(f, model)
+    f.refuse("echo", "suffix")
+    logprobs = f.count("logprobs", 0, TOP_LOGPROBS)
+    options = _options(f, llm)
+    options["max_new_tokens"] = f.count("max_tokens", default=16)
+    prompt = f.get("prompt")
+    if isinstance(prompt, str) or (
+        isinstance(prompt, list) and prompt and all(type(n) is int for n in prompt)
+    ):
+        prompts: list[Any] = [prompt]
+    elif isinstance(prompt, list) and prompt and all(isinstance(p, str | list) for p in prompt):
+        prompts = prompt
+    else:
+        raise ApiError("prompt is a string, a list of ids, or a list of these", param="prompt")
+    return _asked(llm, f, prompts, options, logprobs)
+
+
+def chat(llm: LLM, body: Any, model: str) -> Asked:
+    """A request for chat completions."""
+    f = Fields(body, _CHAT)
+    _model(f, model)
+    f.refuse("tools", "functions", "function_call", "audio", "prediction", "web_search_options")
+    f.refuse("tool_choice", but=(None, "none", "auto"))
+    f.refuse("modalities", but=(None, ["text"]))
+    f.refuse("reasoning_effort", "verbosity")
+    logprobs = f.count("top_logprobs", 0, TOP_LOGPROBS)
+    if logprobs is not None and not f.flag("logprobs"):
+        raise ApiError("top_logprobs needs logprobs: true", param="top_logprobs")
+    logprobs = (logprobs or 0) if f.flag("logprobs") else None
+    options = _options(f, llm)
+    longest = f.count("max_completion_tokens", default=f.count("max_tokens"))
+    options["max_new_tokens"] = longest
+    options["template"] = f.mapping("chat_template_kwargs")
+    messages = f.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise ApiError("messages is a list of one message or more", param="messages")
+    conversation = [_message(m, n) for n, m in enumerate(messages)]
+    return _asked(llm, f, [conversation], options, logprobs)
+
+
+def embedding(llm: LLM, body: Any, model: str) -> tuple[list[list[int]], bool]:
+    """A request for embeddings: the ids of its texts, and whether their vectors are asked for in
+    base64."""
+    f = Fields(body, _EMBEDDING)
+    _model(f, model)
+    f.refuse("dimensions")
+    form = f.text("encoding_format", "float")
+    if form not in ("float", "base64"):
+        raise ApiError("encoding_format is float or base64", param="encoding_format")
+    given = f.get("input")
+    one = isinstance(given, str) or (isinstance(given, list) and given and type(given[0]) is int)
+    texts = [given] if one else given
+    if not isinstance(texts, list) or not texts:
+        raise ApiError("input is a string, a list of ids, or a list of these", param="input")
+    return [llm.ids(t) for t in texts], form == "base64"
+
+
+# -- parts ---------------------------------------------------------------------------------
+
+
+def _model(f: Fields, model: str) -> None:
+    asked = f.text("model", model)
+    if asked != model:
+        raise ApiError(
+            f"the model {asked!r} is not served here; there is {model!r}", status=404,
+            param="model", code="model_not_found",
+        )  # fmt: skip
+
+
+def _options(f: Fields, llm: LLM) -> dict[str, Any]:
+    """Those of ``LLM.answer`` that both kinds of requests have."""
+    options: dict[str, Any] = {
+        "temperature": f.number("temperature", 1.0), "stop": f.texts("stop"),
+        "ignore_eos": f.flag("ignore_eos"), "regex": f.text("regex", None),
+        "grammar": f.text("grammar", None), "json_schema": _schema(f),
+    }  # fmt: skip
+    for name in ("top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty",
+                 "frequency_penalty"):  # fmt: skip
+        if (value := f.number(name)) is not None:
+            options[name] = value
+    for name in ("top_k", "seed"):
+        if (value := f.count(name, 0, (1 << 63) - 1)) is not None:
+            options[name] = value
+    bias = f.mapping("logit_bias") or {}
+    try:
+        options["logit_bias"] = {int(n): float(b) for n, b in bias.items()}
+    except (TypeError, ValueError):
+        raise ApiError("logit_bias has numbers by ids", param="logit_bias") from None
+    return options
+
+
+def _schema(f: Fields) -> Mapping[str, Any] | bool | None:
+    """The schema that a response format stands for."""
+    asked = f.mapping("response_format")
+    kind = None if asked is None else asked.get("type")
+    if asked is None or kind == "text":
+        return None
+    if kind == "json_object":
+        return {"type": "object"}
+    if kind == "json_schema":
+        named = asked.get("json_schema")
+        schema = named.get("schema") if isinstance(named, dict) else None
+        if isinstance(schema, dict):
+            return schema
+        raise ApiError("response_format.json_schema has an object schema", param="response_format")
+    raise ApiError(
+        f"response_format.type is text, json_object or json_schema, found {kind!r}",
+        param="response_format",
+    )
+
+
+def _message(message: Any, n: int) -> dict[str, Any]:
+    """A message whose content is text."""
+    where = f"messages[{n}]"
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        raise ApiError(f"{where} is an object with a role", param=where)
+    content = message.get("content")
+    if isinstance(content, list):
+        kinds = [part.get("type") if isinstance(part, dict) else None for part in content]
+        wrong = next((k for k in kinds if k != "text"), "text")
+        if wrong != "text" or not all(isinstance(part.get("text"), str) for part in content):
+            raise ApiError(f"{where}.content has parts of text alone, found {wrong!r}", param=where)
+        return {**message, "content": "".join(part["text"] for part in content)}
+    if content is not None and not isinstance(content, str):
+        raise ApiError(f"{where}.content is a string or a list of parts", param=where)
+    return message
+
+
+def _asked(
+    llm: LLM, f: Fields, prompts: list[Any], options: dict[str, Any], logprobs: int | None
+) -> Asked:
+    choices = f.count("n", 1, MOST_CHOICES, 1)
+    if f.count("best_of", default=choices) != choices:
+        raise ApiError("best_of is not supported, but for n", param="best_of", code="unsupported")
+    if len(prompts) > MOST_CHOICES:
+        raise ApiError(f"a request has {MOST_CHOICES} prompts at most", param="prompt")
+    seed = options.pop("seed", None)
+    answers: list[Answer] = []
+    for prompt in prompts:
+        for k in range(choices):
+            own = {} if seed is None else {"seed": seed + k}
+            answers.append(llm.answer(prompt, top_logprobs=logprobs or 0, **own, **options))
+    usage = (f.mapping("stream_options") or {}).get("include_usage") is True
+    client = f.text("user", "")
+    return Asked(tuple(answers), choices, client, f.flag("stream"), usage, logprobs)

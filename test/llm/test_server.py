@@ -1,0 +1,322 @@
+"""The server over loopback, judged by the client of OpenAI, on a small random model."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tokenizers", reason="texts need the package tokenizers")
+pytest.importorskip("uvicorn", reason="serving needs the package uvicorn")
+pytest.importorskip("starlette", reason="serving needs the package starlette")
+pytest.importorskip("openai", reason="the judge is the package openai")
+
+import openai
+import uvicorn
+
+import rlx
+from rlx.llm.server import make_app
+from support.tiny_llm import write_talker
+
+KEY = "a key"
+HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
+
+
+class Served:
+    """A server in a thread."""
+
+    def __init__(self, llm: rlx.LLM, **options: Any) -> None:
+        self.llm = llm
+        self.app = make_app(llm, model="talker", api_key=KEY, hosts=["127.0.0.1"], **options)
+        config = uvicorn.Config(self.app, port=0, log_level="error", timeout_graceful_shutdown=1)
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run)
+        self.thread.start()
+        until(lambda: self.server.started)
+        self.port: int = self.server.servers[0].sockets[0].getsockname()[1]
+        self.client = openai.OpenAI(
+            base_url=f"http://127.0.0.1:{self.port}/v1", api_key=KEY, max_retries=0
+        )
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.thread.join()
+
+    def ask(
+        self, path: str, body: Any = None, method: str = "POST", **headers: str
+    ) -> tuple[int, Any]:
+        """A request by hand: the status, and the JSON or text that came."""
+        given = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", **headers}
+        connection = HTTPConnection("127.0.0.1", self.port)
+        sent = body if isinstance(body, bytes | None) else json.dumps(body)
+        connection.request(method, path, sent, given)
+        response = connection.getresponse()
+        text = response.read().decode()
+        connection.close()
+        return response.status, json.loads(text) if text.startswith("{") else text
+
+    @property
+    def pages(self) -> int:
+        """Pages that answers hold."""
+        schedule = self.llm.batch.schedule
+        return schedule.pool.used_count - schedule.prefix.idle
+
+
+def until(done: Any) -> None:
+    for _ in range(6000):
+        if done():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it did not come to that in a minute")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = write_talker(tmp_path_factory.mktemp("talker"))
+    found = Served(rlx.LLM(folder, threads=1, context=192, tokens=1024, sequences=8))
+    yield found
+    found.stop()
+
+
+def test_models(served: Served) -> None:
+    assert [m.id for m in served.client.models.list()] == ["talker"]
+    assert served.client.models.retrieve("talker").owned_by == "rlx"
+    with pytest.raises(openai.NotFoundError, match="there is no model 'x'"):
+        served.client.models.retrieve("x")
+
+
+def test_answers_are_those_of_the_model(served: Served) -> None:
+    given: dict[str, Any] = {"temperature": 0.7, "seed": 3, "top_p": 0.9}
+    own = served.llm.generate("Hello", max_new_tokens=16, **given)[0]
+    found = served.client.completions.create(model="talker", prompt="Hello", **given)
+    assert found.choices[0].text == own.text
+    assert found.choices[0].finish_reason == own.finish
+    assert found.usage is not None
+    assert found.usage.prompt_tokens == 5 and found.usage.completion_tokens == len(own.ids)
+    chat = served.client.chat.completions.create(
+        model="talker", messages=HELLO, max_completion_tokens=12, n=2, **given
+    )
+    wanted = [
+        served.llm.chat(HELLO, max_new_tokens=12, **{**given, "seed": 3 + n}).text for n in (0, 1)
+    ]
+    assert [c.message.content for c in chat.choices] == wanted
+
+
+def test_streams_are_whole_answers_in_parts(served: Served) -> None:
+    given: dict[str, Any] = {
+        "model": "talker", "messages": HELLO, "max_tokens": 24, "seed": 5, "n": 2,
+        "logprobs": True, "top_logprobs": 2, "extra_body": {"ignore_eos": True},
+    }  # fmt: skip
+    whole: Any = served.client.chat.completions.create(**given)
+    chunks = list(
+        served.client.chat.completions.create(
+            stream=True, stream_options={"include_usage": True}, **given
+        )
+    )
+    assert chunks[-1].usage is not None and not chunks[-1].choices
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+    for n, choice in enumerate(whole.choices):
+        parts = [c for chunk in chunks for c in chunk.choices if c.index == n]
+        assert parts[0].delta.role == "assistant"
+        assert "".join(c.delta.content or "" for c in parts) == choice.message.content
+        assert [c.finish_reason for c in parts if c.finish_reason] == [choice.finish_reason]
+        told = [t for c in parts if c.logprobs for t in c.logprobs.content or ()]
+        assert told == choice.logprobs.content and len(told) >= 20
+        assert all(t.top_logprobs[0].logprob >= t.logprob for t in told)
+
+
+def test_completions_of_several_prompts(served: Served) -> None:
+    found = served.client.completions.create(
+        model="talker", prompt=["One", "Two"], max_tokens=5, temperature=0, logprobs=1, n=2
+    )
+    own = [c.text for c in served.llm.generate(["One", "Two"], max_new_tokens=5)]
+    assert [c.text for c in found.choices] == [own[0], own[0], own[1], own[1]]
+    told = found.choices[0].logprobs
+    assert told is not None and told.tokens is not None and told.text_offset is not None
+    assert len(told.tokens) == len(told.token_logprobs or ()) <= 5
+    ids = served.llm.ids("One")
+    again = served.client.completions.create(
+        model="talker", prompt=ids, max_tokens=5, temperature=0
+    )
+    assert again.choices[0].text == own[0]
+
+
+def test_response_formats(served: Served) -> None:
+    pytest.importorskip("llguidance", reason="grammars need the package llguidance")
+    schema = {"type": "object", "properties": {"side": {"enum": ["left", "right"]}},
+              "required": ["side"], "additionalProperties": False}  # fmt: skip
+    form: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    found = served.client.chat.completions.create(
+        model="talker", messages=HELLO, response_format=form, seed=1, max_tokens=150
+    )
+    text = found.choices[0].message.content
+    if found.choices[0].finish_reason == "stop":  # a random model may write spaces for ever
+        assert json.loads(text or "")["side"] in ("left", "right")
+    else:
+        assert set(text or "") <= set('{"side":\n\t \r')
+
+
+def test_embeddings(served: Served) -> None:
+    status, body = served.ask("/v1/embeddings", {"model": "talker", "input": "Hello"})
+    assert status == 400 and "does not say how it makes vectors" in body["error"]["message"]
+    (Path(served.llm.path) / "1_Pooling").mkdir()
+    (Path(served.llm.path) / "1_Pooling" / "config.json").write_text(
+        '{"pooling_mode_mean_tokens": true}', encoding="utf-8"
+    )
+    found = served.client.embeddings.create(model="talker", input=["Hello", "You"])
+    own = served.llm.embed(["Hello", "You"])
+    for row, wanted in zip(found.data, own, strict=True):
+        np.testing.assert_array_equal(np.array(row.embedding, np.float32), wanted)
+    plain = served.client.embeddings.create(model="talker", input="You", encoding_format="float")
+    np.testing.assert_array_equal(np.array(plain.data[0].embedding, np.float32), own[1])
+
+
+CHAT = "/v1/chat/completions"
+WRONG: dict[str, tuple[str, Any, int, str]] = {
+    "no json": (CHAT, b"{", 400, "the body is no JSON"),
+    "no object": (CHAT, [1], 400, "the body is a JSON object, found a list"),
+    "unknown": (CHAT, {"messages": HELLO, "temprature": 1}, 400, "did you mean 'temperature'"),
+    "model": (CHAT, {"model": "gpt", "messages": HELLO}, 404, "'gpt' is not served here"),
+    "messages": (CHAT, {}, 400, "messages is a list of one message or more"),
+    "role": (CHAT, {"messages": [{"content": "x"}]}, 400, "messages[0] is an object with a role"),
+    "content": (CHAT, {"messages": [{"role": "user", "content": 3}]}, 400, "content is a string"),
+    "image": (
+        CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400,
+        "has parts of text alone, found 'image_url'",
+    ),
+    "kind": (CHAT, {"messages": HELLO, "temperature": "hot"}, 400, "a number, found a string"),
+    "range": (CHAT, {"messages": HELLO, "temperature": -1}, 400, "temperature is a number from 0"),
+    "choices": (CHAT, {"messages": HELLO, "n": 99}, 400, "n is from 1 to 16, found 99"),
+    "stop": (CHAT, {"messages": HELLO, "stop": [1]}, 400, "stop is a string or a list of strings"),
+    "bias": (CHAT, {"messages": HELLO, "logit_bias": {"a": 1}}, 400, "has numbers by ids"),
+    "tools": (CHAT, {"messages": HELLO, "tools": [{}]}, 400, "tools is not supported"),
+    "logprobs": (CHAT, {"messages": HELLO, "top_logprobs": 1}, 400, "needs logprobs: true"),
+    "format": (
+        CHAT, {"messages": HELLO, "response_format": {"type": "xml"}}, 400,
+        "text, json_object or json_schema, found 'xml'",
+    ),
+    "schema": (
+        CHAT, {"messages": HELLO, "response_format": {"type": "json_schema"}}, 400,
+        "json_schema has an object schema",
+    ),
+    "long": (CHAT, {"messages": HELLO, "max_tokens": 999}, 400, "have no room in a context of 192"),
+    "prompt": ("/v1/completions", {"prompt": 3}, 400, "prompt is a string, a list of ids, or"),
+    "prompts": ("/v1/completions", {"prompt": ["x"] * 17}, 400, "16 prompts at most"),
+    "echo": ("/v1/completions", {"prompt": "x", "echo": True}, 400, "echo is not supported"),
+    "best": ("/v1/completions", {"prompt": "x", "best_of": 3}, 400, "best_of is not supported"),
+    "input": ("/v1/embeddings", {"input": []}, 400, "input is a string, a list of ids"),
+    "encoding": (
+        "/v1/embeddings", {"input": "x", "encoding_format": "x"}, 400, "is float or base64"
+    ),
+    "form": ("/v1/embeddings", {"input": "x", "encoding_format": 3}, 400, "a string, found a numb"),
+    "large": (CHAT, b" " * (1 << 20 | 1), 413, "a body has 1048576 bytes at most"),
+    "route": ("/v1/nothing", {}, 404, "there is no POST /v1/nothing"),
+    "method": ("/v1/models", {}, 405, "there is no POST /v1/models"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_malformed_requests(name: str, served: Served) -> None:
+    path, body, wanted, says = WRONG[name]
+    status, found = served.ask(path, body)
+    assert status == wanted and says in found["error"]["message"]
+    assert {*found["error"]} == {"message", "type", "param", "code"}
+
+
+def test_who_may_ask(served: Served) -> None:
+    for headers, wanted in (
+        ({"Authorization": "Bearer x"}, 401), ({"Content-Type": "text/plain"}, 415),
+        ({"Host": "example.com"}, 421),
+    ):  # fmt: skip
+        assert served.ask(CHAT, {"messages": HELLO}, **headers)[0] == wanted
+    assert served.ask("/health", method="GET", Authorization="")[1] == {"status": "ok"}
+    assert served.ask("/metrics", method="GET", Authorization="")[0] == 401
+
+
+def test_too_many_at_a_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served.app.state.server, "max_requests", 0)
+    with pytest.raises(openai.RateLimitError, match="try again later"):
+        served.client.completions.create(model="talker", prompt="Hello")
+
+
+def test_clients_that_go_away_free_their_pages(served: Served) -> None:
+    """A stream that is closed, a request whose connection is cut, one that reads nothing."""
+    stream = served.client.completions.create(
+        model="talker", prompt="Hello", max_tokens=180, stream=True, extra_body={"ignore_eos": True}
+    )
+    next(iter(stream))
+    stream.close()
+    until(lambda: served.llm.batch.answers == 0)
+    for body in ({}, {"stream": True}):
+        asked = json.dumps({"prompt": "Hello", "max_tokens": 180, "ignore_eos": True, **body})
+        raw = socket.create_connection(("127.0.0.1", served.port))
+        head = (
+            f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
+            f"Authorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
+        )
+        raw.sendall(f"{head}Content-Length: {len(asked)}\r\n\r\n{asked}".encode())
+        until(lambda: served.llm.batch.answers)
+        raw.close()
+        until(lambda: served.llm.batch.answers == 0)
+    until(lambda: served.pages == 0)
+
+
+def test_many_requests_leave_nothing_used(served: Served) -> None:
+    """A thousand, of 8 clients: long and short ones, streams, some left alone in the middle."""
+    failed: list[Exception] = []
+
+    def client(number: int) -> None:
+        own = openai.OpenAI(base_url=served.client.base_url, api_key=KEY, max_retries=0)
+        for n in range(125):
+            try:
+                found: Any = own.completions.create(
+                    model="talker", prompt="x" * (1 + (n * 7 + number * 13) % 60), seed=n,
+                    max_tokens=1 + n % 4, stream=n % 3 == 0, user=f"client {number % 3}",
+                )  # fmt: skip
+                if n % 3 == 0:
+                    for _ in found:
+                        if n % 9 == 0:
+                            break
+                    found.close()
+            except Exception as e:
+                failed.append(e)
+
+    before = served.llm.batch.steps
+    threads = [threading.Thread(target=client, args=(n,)) for n in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failed
+    until(lambda: served.llm.batch.answers == 0 and served.pages == 0)
+    assert served.llm.batch.steps - before < 2000, "requests share steps"
+    told = served.ask("/metrics", method="GET")[1]
+    assert 'rlx_requests_total{path="/v1/completions",status="200"}' in told
+    assert "rlx_sequences_running 0\n" in told and "rlx_first_token_seconds_bucket" in told
+    lines = [line for line in told.splitlines() if not line.startswith("#")]
+    assert all(float(line.rpartition(" ")[2]) >= 0 for line in lines)
+
+
+def test_a_failing_step_is_told_and_the_next_request_served(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise OSError("the engine broke")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(served.llm.batch.engine, "step", broken)
+        with pytest.raises(openai.InternalServerError, match="the server failed"):
+            served.client.completions.create(model="talker", prompt="Hello")
+        chunks = served.client.completions.create(model="talker", prompt="Hello", stream=True)
+        with pytest.raises(openai.APIError, match="the engine broke"):
+            list(chunks)
+    assert served.client.completions.create(model="talker", prompt="Hello").choices
+    assert served.llm.batch.answers == 0

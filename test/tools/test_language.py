@@ -1,0 +1,113 @@
+"""``rlx chat``, ``rlx run -p`` and ``rlx serve`` on a small random model."""
+
+from __future__ import annotations
+
+import io
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tokenizers", reason="texts need the package tokenizers")
+
+import rlx
+from rlx.tools.cli import main
+from support.tiny_llm import write_talker
+
+FEW = ["-n", "12", "--temperature", "1", "--seed", "3", "--threads", "1"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_talker(tmp_path_factory.mktemp("talker")))
+
+
+@pytest.fixture(scope="module")
+def llm(folder: str) -> rlx.LLM:
+    return rlx.LLM(folder, threads=1)
+
+
+OPTIONS: dict[str, Any] = {"max_new_tokens": 12, "temperature": 1.0, "seed": 3}
+
+
+def test_a_question(folder: str, llm: rlx.LLM, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chat", folder, "Hi", "--system", "Be short", *FEW]) == 0
+    out, err = capsys.readouterr()
+    messages = [{"role": "system", "content": "Be short"}, {"role": "user", "content": "Hi"}]
+    assert out == f"{llm.chat(messages, **OPTIONS).text}\n"
+    assert re.search(r"\d+ tokens read in [\d.]+ s; \d+ drawn at [\d.]+ tokens/s", err)
+
+
+def test_a_conversation(
+    folder: str, llm: rlx.LLM, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hi\n\nAnd you?\n"))
+    system = "Answer in one short sentence, whatever the question"
+    assert main(["chat", folder, "--system", system, *FEW]) == 0
+    out, err = capsys.readouterr()
+    first = [{"role": "system", "content": system}, {"role": "user", "content": "Hi"}]
+    said = llm.chat(first, **OPTIONS).text
+    second = [*first, {"role": "assistant", "content": said},
+              {"role": "user", "content": "And you?"}]  # fmt: skip
+    assert out == f"{said}\n{llm.chat(second, **OPTIONS).text}\n"
+    assert "(64 known before)" in err, "what was said before is not read again"
+
+
+def test_a_text_goes_on(folder: str, llm: rlx.LLM, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", folder, "-p", "Once", *FEW, "--precision", "f32"]) == 0
+    out, _ = capsys.readouterr()
+    assert out == f"{llm.generate('Once', **OPTIONS)[0].text}\n"
+
+
+WRONG = {
+    "no model": (["chat", "x.onnx", "Hi"], "x.onnx is no language model: expected a GGUF file"),
+    "no prompt": (["run", "{}"], 'is a language model, which goes on with a text; give -p "TEXT"'),
+    "arrays": (["run", "{}", "-p", "x", "--dim", "n=2"], "goes on with -p, and takes no arrays"),
+    "long": (["chat", "{}", "Hi", "-n", "999"], "have no room in a context of"),
+    "no key": (["serve", "{}", "--api-key-file", "{}/empty"], "has no key: expected one line"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_commands(name: str, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (Path(folder) / "empty").write_text("\n", encoding="utf-8")
+    words, says = WRONG[name]
+    assert main([w.format(folder) for w in words]) == 1
+    assert says in capsys.readouterr().err
+
+
+def test_serving_needs_its_packages(
+    folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main(["serve", folder]) == 1
+    assert "pip install 'rlx[serve]'" in capsys.readouterr().err
+
+
+def test_a_server_is_stopped_by_a_signal(folder: str, tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="serving needs the package uvicorn")
+    (tmp_path / "key").write_text("secret\n", encoding="utf-8")
+    words = ["serve", folder, "--port", "0", "--context", "64", "--sequences", "2",
+             "--threads", "1", "--api-key-file", str(tmp_path / "key")]  # fmt: skip
+    with subprocess.Popen(
+        [sys.executable, "-m", "rlx.tools.cli", *words], stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stderr is not None
+        try:
+            line = next(text for text in server.stderr if "Uvicorn running on" in text)
+            found = re.search(r"http://127\.0\.0\.1:\d+", line)
+            assert found is not None
+            with urllib.request.urlopen(f"{found[0]}/health") as reply:
+                assert reply.status == 200
+            with pytest.raises(OSError, match="401"):
+                urllib.request.urlopen(f"{found[0]}/v1/models")
+        finally:
+            server.send_signal(signal.SIGINT)
+            rest = server.stderr.read()
+        assert server.wait() in (0, 130), rest
+        assert "Finished server process" in rest
