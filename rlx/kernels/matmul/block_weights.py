@@ -69,14 +69,16 @@ class Record:
     fields: Mapping[str, Field]
     lanes: int
 
-    def place(self, field: str, unit: Reg | int) -> Reg:
-        """Where a unit of a field begins."""
+    def place(self, field: str, unit: Reg | int, more: int = 0) -> Reg:
+        """Where a unit of a field begins, ``more`` units behind one; what is known comes last, so
+        that neighbours differ by a number in their addresses alone."""
         f = self.fields[field]
-        return self.at + (f.offset * self.lanes) + unit * (f.unit * self.lanes)
+        size = f.unit * self.lanes
+        return self.at + unit * size + (f.offset * self.lanes + more * size)
 
-    def words(self, field: str, n: Reg | int) -> Reg:
-        """The word of a number of each output."""
-        return words(self.k, self.panels, self.place(field, n), self.lanes)
+    def words(self, field: str, n: Reg | int, more: int = 0) -> Reg:
+        """The word of a number of each output, ``more`` behind one."""
+        return words(self.k, self.panels, self.place(field, n, more), self.lanes)
 
     def half(self, field: str) -> Reg:
         """The number of a field of one f16."""
@@ -168,7 +170,7 @@ def _nibbles(r: Record, table: Sequence[float], first: Reg | int, count: int, hi
     """The low or the high nibbles of the bytes of words of "qs", by a table."""
     for n in range(count):
         yield from _bytes_of(
-            lambda n=n: r.words("qs", first + n),
+            lambda n=n: r.words("qs", first, n),
             lambda word, byte: _looked_up(r, table, word >> (8 * byte + 4 * high)),
         )
 
@@ -176,7 +178,7 @@ def _nibbles(r: Record, table: Sequence[float], first: Reg | int, count: int, hi
 def _halves(r: Record, field: str, first: Reg | int, count: int, high: int) -> Codes:
     """The low or the high nibbles of words as bytes."""
     for n in range(count):
-        yield lambda n=n: r.words(field, first + n) >> 4 * high & 0x0F0F0F0F
+        yield lambda n=n: r.words(field, first, n) >> 4 * high & 0x0F0F0F0F
 
 
 class _Nibbles(Decoder):
@@ -234,10 +236,12 @@ class _FourK(Decoder):
         k = r.k
         d, least = r.half("d"), r.half("dmin")
         first, second, low = (r.words("scales", n) for n in range(3))
+        # Four numbers at a time, a byte each.
+        scales = first & 0x3F3F3F3F, _late_bytes(first, low)
+        leasts = second & 0x3F3F3F3F, _late_bytes(second, low >> 4)
         out: list[tuple[Reg, Reg | None]] = []
         for n in range(8):
-            at, of = 8 * (n % 4), _early if n < 4 else _late
-            s, m = of(first, low, at), of(second, low >> 4, at)
+            s, m = (_byte(numbers[n // 4], n % 4) for numbers in (scales, leasts))
             out.append((d * _number(k, s), least * _number(k, m)))
         return out
 
@@ -269,6 +273,16 @@ def _early(high: Reg, low: Reg, at: Reg | int) -> Reg:
 def _late(high: Reg, low: Reg, at: Reg | int) -> Reg:
     """One of the last four: the low bits in ``low``, and two above those of the first four."""
     return low >> at & 15 | (high >> (at + 6) & 3) << 4
+
+
+def _late_bytes(high: Reg, low: Reg) -> Reg:
+    """All four of them, each in a byte."""
+    return low & 0x0F0F0F0F | high >> 2 & 0x30303030
+
+
+def _byte(x: Reg, n: int) -> Reg:
+    """A byte of each word."""
+    return x & 255 if n == 0 else x >> 24 if n == 3 else x >> 8 * n & 255
 
 
 def _number(k: Kernel, x: Reg) -> Reg:
@@ -317,14 +331,16 @@ class _SixK(Decoder):
                 yield from _bytes_of(read, code)
 
     def words(self, r: Record, chunk: Reg) -> Codes:
+        first = chunk / 2 * 16 + chunk % 2 * 4
         for part in range(4):
-            low = chunk / 2 * 16 + chunk % 2 * 4 + 8 * (part % 2)
-            for n, code in enumerate(_halves(r, "ql", low, 4, part // 2)):
+            second = 8 * (part % 2)
+            for n in range(4):
 
-                def joined(n: int = n, code: Callable[[], Reg] = code, part: int = part) -> Reg:
-                    high = r.words("qh", chunk * 4 + n)
+                def joined(at: int = second + n, n: int = n, part: int = part) -> Reg:
+                    low = r.words("ql", first, at) >> 4 * (part // 2) & 0x0F0F0F0F
+                    high = r.words("qh", chunk * 4, n)
                     high = high << (4 - 2 * part) if part < 2 else high >> (2 * part - 4)
-                    return code() | high & 0x30303030
+                    return low | high & 0x30303030
 
                 yield joined
 
@@ -332,9 +348,7 @@ class _SixK(Decoder):
 def _numbers(r: Record, words: Codes, zero: int = 0) -> Codes:
     """The codes of words, less ``zero``, as f32."""
     for word in words:
-        yield from _bytes_of(
-            word, lambda w, byte: _number(r.k, w >> 8 * byte & 255 if byte < 3 else w >> 24) - zero
-        )
+        yield from _bytes_of(word, lambda w, byte: _number(r.k, _byte(w, byte)) - zero)
 
 
 class _Fives(Decoder):

@@ -100,13 +100,14 @@ class LaneRecord(Record):
         at = block * (row.bytes * _WORDS)
         return LaneRecord(k, panels, at, fields_of(row), 0, lane)
 
-    def place(self, field: str, unit: Reg | int) -> Reg:
+    def place(self, field: str, unit: Reg | int, more: int = 0) -> Reg:
         """The first word of a unit of a field, of all outputs."""
         f = self.fields[field]
-        return self.at + f.offset * _WORDS + unit * (f.unit * _WORDS)
+        size = f.unit * _WORDS
+        return self.at + unit * size + (f.offset * _WORDS + more * size)
 
-    def words(self, field: str, n: Reg | int) -> Reg:
-        return self.k.load(self.panels, self.place(field, n) + self.lane)
+    def words(self, field: str, n: Reg | int, more: int = 0) -> Reg:
+        return self.k.load(self.panels, self.place(field, n, more) + self.lane)
 
     def half(self, field: str) -> Reg:
         k = self.k
