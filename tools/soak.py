@@ -1,17 +1,20 @@
 """Run random graphs in every way there is, and compare with the reference interpreter.
 
-    python tools/soak.py --graphs 2000 [--seed N] [--device NAME | --transforms | --jax]
+    python tools/soak.py --graphs 2000 [--seed N] [--device NAME | --transforms | --jax | --sizes]
 
 On the processor each is compiled for other CPUs or with donated inputs too, and called with other
 numbers of threads, with views, with one array for two inputs, and several times at once: all must
 give the same bits. With ``--device`` they run on the device of a GPU's API (``vulkan``), or its
 stand-in, and are of ops and types that it runs. With ``--transforms`` the graphs are random ones
 under random nestings of transforms; with ``--jax`` such, in f64, of which the interpreter's results
-are compared with those of JAX, which must be installed. Progress goes to stderr. A failure is
-printed as what ``rlx.tools.reduce`` leaves of its graph, in HIR text, with the seed that makes it
-again (``--graphs 1 --seed S``); the exit code is then 1.
+are compared with those of JAX, which must be installed. With ``--sizes`` two sizes of each graph
+become symbols, and what is lowered for many sizes, in a variant and in a general one, must have the
+bits of the compile for each. Progress goes to stderr. A failure is printed as what
+``rlx.tools.reduce`` leaves of its graph, in HIR text, with the seed that makes it again
+(``--graphs 1 --seed S``); the exit code is then 1.
 """
 
+# pyright: reportMissingImports=false, reportOptionalMemberAccess=false
 from __future__ import annotations
 
 import argparse
@@ -27,6 +30,10 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("te
 from support.random_graphs import random_case  # noqa: E402 -- found by the path above
 from support.random_runs import failure, report  # noqa: E402
 from support.random_transforms import transformed  # noqa: E402
+from support.symbolic import is_bound, judge, with_symbols  # noqa: E402
+
+OTHERS = (1, 4, 17)
+"""Sizes at which is compared what was lowered at another."""
 
 Result = tuple[int, str | None]
 """Nodes of the graph, 0 where the seed gives none or it is refused, and what is wrong."""
@@ -76,6 +83,17 @@ def against_jax(seed: int) -> Result:
     return len(made.case.graph), text if found else None
 
 
+def of_sizes(seed: int) -> Result:
+    """A graph with each of its sizes as a symbol."""
+    graph, wrong = random_case(seed).graph, list[str]()
+    for symbolic, size in with_symbols(graph)[:2]:
+        others = [{"n": n} for n in OTHERS if n != size and is_bound(symbolic, {"n": n})]
+        for general in (False, True):
+            wrong += judge(symbolic, {"n": size}, others, general)[1]
+    text = f"seed {seed}: {'; '.join(wrong)}\n{graph.to_mlir()}"
+    return len(graph), text if wrong else None
+
+
 def tried(run: Callable[[int], Result], seed: int) -> Result:
     """What a seed gives; an exception is a finding."""
     try:
@@ -109,10 +127,12 @@ def main() -> int:
     parser.add_argument("--device", help="a GPU's API, in place of the processor")
     parser.add_argument("--transforms", action="store_true", help="derivatives and batches of them")
     parser.add_argument("--jax", action="store_true", help="the same, compared with JAX")
+    parser.add_argument("--sizes", action="store_true", help="with symbols for their sizes")
     given = parser.parse_args()
     if given.device and (why := without(given.device)):
         parser.error(why)
-    run = against_jax if given.jax else under_transforms if given.transforms else plain
+    ways = {"jax": against_jax, "transforms": under_transforms, "sizes": of_sizes}
+    run = next((ways[name] for name in ways if getattr(given, name)), plain)
     run = partial(on_device, given.device) if given.device else run
     start, graphs, nodes, failed = time.perf_counter(), 0, 0, 0
     for n in range(given.graphs):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pytest
 
 import rlx
 from rlx.base.dims import SymDim
 from rlx.compiler.symbolic import lower_symbolic
-from rlx.errors import RlxError, UnsupportedError
+from rlx.errors import UnsupportedError
 from rlx.ir.clone import rebuild
 from rlx.ir.graph import Graph
 from rlx.ir.op import Op
@@ -20,17 +18,9 @@ from rlx.ops.sugar import concat
 from rlx.targets import find_target
 from support.random_graphs import random_case
 from support.samples import Case, cases, op_classes
-from support.symbolic import judge, lower_at, with_symbol
+from support.symbolic import is_bound, judge, lower_at, with_symbols
 
 SIZES = (1, 2, 3, 5, 8, 16, 33)
-
-
-def _bound(graph: Graph, sizes: Mapping[str, int]) -> bool:
-    try:
-        graph.bind(sizes)
-    except RlxError:
-        return False
-    return True
 
 
 def _graph(case: Case) -> Graph:
@@ -42,24 +32,13 @@ def _graph(case: Case) -> Graph:
     return g
 
 
-def _with_symbols(graph: Graph) -> list[tuple[Graph, int]]:
-    """The graph with each size of its leaves as a symbol, where its ops can say their shapes."""
-    found: list[tuple[Graph, int]] = []
-    for size in sorted({d for v in graph.inputs for d in v.shape if isinstance(d, int) and d > 1}):
-        try:
-            found.append((with_symbol(graph, size), size))
-        except RlxError:
-            continue
-    return found
-
-
 @pytest.mark.parametrize("op", [op for op in op_classes() if op.samples], ids=lambda op: op.name)
 def test_samples_of_ops(op: type[Op]) -> None:
     mine = [c for c in cases() if c.op is op]
     first = {c.number: c for c in reversed(mine)}  # on one element type each
     for case in first.values():
-        for number, (graph, size) in enumerate(_with_symbols(_graph(case))):
-            others = [{"n": n} for n in SIZES if n != size and _bound(graph, {"n": n})]
+        for number, (graph, size) in enumerate(with_symbols(_graph(case))):
+            others = [{"n": n} for n in SIZES if n != size and is_bound(graph, {"n": n})]
             general = (case.number + number) % 2 == 1
             assert not judge(graph, {"n": size}, others, general)[1], str(case)
 
@@ -67,8 +46,8 @@ def test_samples_of_ops(op: type[Op]) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_random_graphs(seed: int) -> None:
     graph = random_case(seed).graph
-    for number, (symbolic, size) in enumerate(_with_symbols(graph)[:2]):
-        others = [{"n": n} for n in (1, 4, 9, 31) if n != size and _bound(symbolic, {"n": n})]
+    for number, (symbolic, size) in enumerate(with_symbols(graph)[:2]):
+        others = [{"n": n} for n in (1, 4, 9, 31) if n != size and is_bound(symbolic, {"n": n})]
         general = (seed + number) % 2 == 1
         assert not judge(symbolic, {"n": size}, others, general)[1]
 

@@ -16,7 +16,7 @@ import numpy as np
 from rlx.base.dims import Dim, SymDim
 from rlx.compiler.driver import CompileReport, _lock, compile_schedule, lowered
 from rlx.compiler.symbolic import SymbolicSchedule, lower_symbolic
-from rlx.errors import FaultError
+from rlx.errors import FaultError, RlxError
 from rlx.ir.clone import leaves_of
 from rlx.ir.graph import Graph
 from rlx.ir.op import Op
@@ -29,7 +29,7 @@ from rlx.schedule.plan import Schedule
 from rlx.targets import find_target
 from rlx.types import TensorType, dtype
 
-__all__ = ["differences", "judge", "lower_at", "with_symbol"]
+__all__ = ["differences", "is_bound", "judge", "lower_at", "with_symbol", "with_symbols"]
 
 LABELS = ("ops", "trail", "place", "trails", "sites")
 """Fields of a step's origin that people read."""
@@ -110,6 +110,26 @@ def _differ(a: Any, b: Any, at: str) -> Iterable[str]:  # noqa: C901
             yield f"{at}: the arrays differ"
     elif repr(a) != repr(b):  # which is one for nan
         yield f"{at}: {a!r} and {b!r}"
+
+
+def is_bound(graph: Graph, sizes: Mapping[str, int]) -> bool:
+    """Whether a graph may have these sizes."""
+    try:
+        graph.bind(sizes)
+    except RlxError:
+        return False
+    return True
+
+
+def with_symbols(graph: Graph) -> list[tuple[Graph, int]]:
+    """The graph with each size of its leaves as a symbol, where its ops can say their shapes."""
+    found: list[tuple[Graph, int]] = []
+    for size in sorted({d for v in graph.inputs for d in v.shape if isinstance(d, int) and d > 1}):
+        try:
+            found.append((with_symbol(graph, size), size))
+        except RlxError:
+            continue
+    return found
 
 
 def with_symbol(graph: Graph, size: int, name: str = "n") -> Graph:
