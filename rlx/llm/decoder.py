@@ -79,6 +79,7 @@ class Decoder:
         with Progress("load", len(layers.params) + len(head.params), progress) as bar:
             self.layers = _ready(session, layers, bar)
             self.head = _ready(session, head, bar)
+        self._bound = self.layers.bind_state(self._state)
 
     @classmethod
     def load(cls, path: str | Path, **options: Any) -> Decoder:
@@ -118,7 +119,7 @@ class Decoder:
             "ids": rows.ids, "positions": rows.positions, "sequence": rows.sequence,
             "table": table,
         }  # fmt: skip
-        return self.layers.run_in_place(feeds, self._state)[0]
+        return self._bound.run(feeds)[0]
 
     def warm_up(self, progress: bool | None = None) -> None:
         """Compile all that any step runs, so that none of them compiles any more. ``progress``

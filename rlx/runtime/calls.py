@@ -238,7 +238,7 @@ def check_state(
         listed = ", ".join(map(repr, wanted)) or "none"
         found = ", ".join(map(repr, state)) or "none"
         raise GraphError(f"the donated inputs are {listed}; found {found} as state", caller())
-    places = sorted((*_extent(a), i) for i, a in enumerate(inputs))
+    places = sorted((*extent(a), i) for i, a in enumerate(inputs))
     last, end, kind = -1, 0, ""
     for space, begin, stop, i in places:
         if space == kind and begin < end and begin < stop and (i in donated or last in donated):
@@ -252,7 +252,7 @@ def check_state(
             last, end, kind = i, stop, space
 
 
-def _extent(a: Any) -> tuple[str, int, int]:
+def extent(a: Any) -> tuple[str, int, int]:
     """Where an array lies: the kind of memory, the first byte, and the end."""
     if isinstance(a, np.ndarray):
         begin = a.__array_interface__["data"][0]

@@ -31,6 +31,7 @@ from rlx.runtime.backend import (
     instructions_of,
     signature_of,
 )
+from rlx.runtime.bound_state import BoundState
 from rlx.runtime.donation import check_donations
 from rlx.runtime.executable import Executable, unknown, wrong_count
 from rlx.types import TensorType
@@ -342,11 +343,24 @@ class CompiledGraph(Uncopied):
         executable, ready = self._prepare({**inputs, **state})
         donated = dict(self.options.get("donate", ()))
         calls.check_state(self._graph, state, ready, donated)
+        return self._in_place(executable, ready, inputs)
+
+    def _in_place(
+        self, executable: Executable, ready: list[Array], inputs: Mapping[str, Any]
+    ) -> list[Array]:
+        donated = dict(self.options.get("donate", ()))
         left = [n for i, n in enumerate(self._names) if i not in donated.values()]
         try:
             return by_name(executable.run_in_place(ready), tuple(left))
         except FaultError as fault:
             raise self._told(fault, inputs) from fault.__cause__
+
+    def bind_state(self, state: Mapping[str, Any]) -> BoundState:
+        """What runs on inputs alone, in ``state`` as ``run_in_place`` takes it, whose arrays are
+        checked by the first run: for steps that many arrays live through. GraphError and ShapeError
+        as there.
+        """
+        return BoundState(self._graph, state, self._quick, self.run_in_place, self._in_place)
 
     def profile(self, inputs: Mapping[str, Any] | None = None, runs: int = 20) -> Profile:
         """Time the launches of ``runs`` runs on arrays by name; the result prints as a table.

@@ -43,6 +43,16 @@ def checked(
         np.testing.assert_array_equal(found, expected)
     for n, o in donate.items():
         np.testing.assert_array_equal(state[n], want[o], err_msg=n)
+    state = {n: feeds[n].copy() for n in donate}
+    bound = f.bind_state(state)
+    for _ in range(3):  # the second is the first that is not checked
+        for n, a in state.items():
+            a[...] = feeds[n]
+        again = bound.run({n: a for n, a in feeds.items() if n not in donate})
+        for found, expected in zip(again, kept, strict=True):
+            np.testing.assert_array_equal(found, expected)
+        for n, o in donate.items():
+            np.testing.assert_array_equal(state[n], want[o], err_msg=n)
     return f
 
 
@@ -334,3 +344,28 @@ def test_nothing_lies_over_an_empty_array() -> None:
     g.set_outputs([a + b])
     x = np.empty(0, np.float32)
     assert rlx.Session("cpu").compile(g, donate=((0, 0),)).run_in_place({"b": x}, {"a": x}) == []
+
+
+def test_a_bound_state_refuses_what_does_not_fit_in_later_runs_too() -> None:
+    g = rlx.Graph()
+    p, d = g.input("p", ["n"]), g.input("d", ["n"])
+    g.set_outputs({"p": p + d, "sum": d.sum()})
+    f = rlx.Session("cpu").compile(g, donate=((0, 0),))
+    memory = np.zeros(8, np.float32)
+    bound = f.bind_state({"p": memory[2:6]})
+    ones = np.ones(4, np.float32)
+    for _ in range(3):
+        assert bound.run({"d": ones}) == [4.0]
+        with pytest.raises(rlx.RlxError, match="shares memory"):
+            bound.run({"d": memory[:4]})
+        with pytest.raises(rlx.RlxError, match="shares memory"):
+            bound.run({"d": memory[4:]})
+        with pytest.raises(rlx.RlxError, match="is f32, found int64"):
+            bound.run({"d": np.ones(4, np.int64)})
+        with pytest.raises(rlx.RlxError, match="nothing was given for the input 'd'"):
+            bound.run({})
+        with pytest.raises(rlx.RlxError, match="'q'"):
+            bound.run({"q": ones})
+        with pytest.raises(rlx.RlxError, match="n is 3, another"):
+            bound.run({"d": np.ones(3, np.float32)})
+    assert memory.tolist() == [0, 0, 3, 3, 3, 3, 0, 0]
