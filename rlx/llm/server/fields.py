@@ -9,8 +9,6 @@ from rlx.errors import did_you_mean
 
 __all__ = ["ApiError", "Fields"]
 
-_MISSING: Any = object()
-
 
 class ApiError(Exception):
     """What a request is answered with that cannot be served: the status, and the fields of
@@ -53,7 +51,7 @@ class Fields:
         """A field as it is; None if it is not there."""
         return self.body.get(name)
 
-    def text(self, name: str, default: Any = _MISSING) -> Any:
+    def text(self, name: str, default: Any) -> Any:
         """A string."""
         return self._of(name, (str,), "a string", default)
 
@@ -93,8 +91,6 @@ class Fields:
     def _of(self, name: str, kinds: tuple[type, ...], what: str, default: Any) -> Any:
         found = self.get(name)
         if found is None:
-            if default is _MISSING:
-                raise ApiError(f"{name} is missing", param=name)
             return default
         if not isinstance(found, kinds) or (isinstance(found, bool) and bool not in kinds):
             raise ApiError(f"{name} is {what}, found {_kind(found)}", param=name)
