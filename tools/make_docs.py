@@ -175,6 +175,10 @@ MatMul, Softmax and MatMul, with scales before or after, a bias, and heads of ke
 are repeated: `softmax(scale * q kᵀ + bias) v` of rank 4 becomes `attention` too. A row that the
 bias hides whole, with -inf, is 0 then, where the softmax gives nan.
 
+**Models that ONNX Runtime has optimised** have op types of its own, in the domain com.microsoft.
+Those that its optimisers write for CPUs are below, held against ONNX Runtime node by node;
+GroupQueryAttention, whose sequences may be of different lengths, is not among them.
+
 **Quantized models.** QuantizeLinear, DequantizeLinear, QLinearMatMul, QLinearConv, MatMulInteger
 and ConvInteger have rows, so that models quantized by ONNX Runtime's `quantize_dynamic` and
 `quantize_static` run. A dense and a convolutional network of two layers each gave ONNX Runtime's

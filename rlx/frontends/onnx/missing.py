@@ -14,7 +14,7 @@ from rlx.frontends.common.missing import MissingOps
 from rlx.frontends.onnx.checks import schema_of
 from rlx.frontends.onnx.functions import has_function, static_function
 from rlx.frontends.onnx.node import domain_of, full_name
-from rlx.frontends.onnx.rows import ROWS
+from rlx.frontends.onnx.rows import OUTSIDE, ROWS
 
 __all__ = ["EXPANDED", "Functions", "Survey", "opset_of", "versions"]
 
@@ -99,7 +99,7 @@ class Survey:
             return count
         version = opsets.get(domain, 0)
         schema = schema_of(node.op_type, version, domain)
-        if name in ROWS and schema is not None:
+        if name in ROWS and (schema is not None or name in OUTSIDE):
             return 0
         if schema is None or not has_function(schema):
             found[name] += 1

@@ -10,6 +10,7 @@ from rlx.frontends.onnx.node import Rows
 from rlx.frontends.onnx.rows import (
     attention,
     contraction,
+    contrib,
     control,
     image,
     indexing,
@@ -23,11 +24,14 @@ from rlx.frontends.onnx.rows import (
     window,
 )
 
-__all__ = ["ROWS"]
+__all__ = ["OUTSIDE", "ROWS"]
 
 FAMILIES = (
     pointwise, reduction, contraction, normalization, attention, movement, indexing, shape,
-    window, quantization, image, control, recurrent,
+    window, quantization, image, control, recurrent, contrib,
 )  # fmt: skip
 
 ROWS: Rows = {name: row for family in FAMILIES for name, row in family.ROWS.items()}
+
+OUTSIDE = frozenset(contrib.ROWS)
+"""Op types with a row that ONNX has no schema of."""

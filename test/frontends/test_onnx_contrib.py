@@ -1,0 +1,81 @@
+"""Op types that ONNX Runtime's optimisers write, held against what ONNX Runtime gave for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+import rlx
+from rlx.errors import ModelError, RlxError, ShapeError, UnsupportedError
+from support.contrib_cases import CASES, Case, model_of
+
+Array = np.ndarray[Any, Any]
+
+FOUND = np.load(Path(__file__).parent / "fixtures" / "contrib.npz")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_node_is_what_onnx_runtime_says(name: str) -> None:
+    """Integers may be one apart, where a rounding falls on a tie."""
+    case = CASES[name]
+    g = rlx.from_onnx(model_of(case))
+    feeds = {f"x{i}": a for i, a in enumerate(case.operands) if a is not None}
+    found = [np.asarray(a) for a in rlx.interpret(g, feeds)]
+    assert len(found) == case.results
+    for i, a in enumerate(found):
+        expected = FOUND[f"{name}/{i}"]
+        assert (a.dtype, a.shape) == (expected.dtype, expected.shape)
+        if a.dtype.kind == "f":
+            np.testing.assert_allclose(a, expected, rtol=1e-4, atol=1e-5)
+        else:
+            assert np.max(np.abs(a.astype(int) - expected.astype(int))) <= 1
+
+
+_A, _B = np.ones((2, 3), np.float32), np.ones((3, 4), np.float32)
+_X, _W = np.ones((1, 3, 8), np.float32), np.ones((8, 24), np.float32)
+_T = np.ones((8, 2), np.float32)
+_P = np.zeros((1, 3), np.int64)
+_HEADS: dict[str, Any] = {"num_heads": 2}
+
+REFUSED: dict[str, tuple[Case, type[RlxError], str]] = {
+    "too few": (Case("FusedMatMul", (_A,), 1, {}), ModelError, "has 1 inputs, expected 2 to 2"),
+    "batch axes": (Case("FusedMatMul", (_A, _B), 1, {"transBatchA": 1}), UnsupportedError,
+                   "turns batch axes"),
+    "an activation": (Case("FusedGemm", (_A, _B), 1, {"activation": "Elu"}), UnsupportedError,
+                      "its activation is 'Elu'"),
+    "a mean": (Case("SkipLayerNormalization", (_A, _A, np.ones(3, np.float32)), 3, {}),
+               UnsupportedError, "mean and deviation are results"),
+    "an axis": (Case("SimplifiedLayerNormalization", (_A, _A), 1, {"axis": 0}, ""),
+                UnsupportedError, "from axis 0 on"),
+    "heads": (Case("MultiHeadAttention", (_X, _X, _X), 1, {"num_heads": 3}), ShapeError,
+              "does not hold 3 heads"),
+    "packed heads": (Case("MultiHeadAttention", (_X,), 1, _HEADS), UnsupportedError,
+                     "give them apart"),
+    "scores": (Case("MultiHeadAttention", (_X, _X, _X), 4, _HEADS), UnsupportedError,
+               "the scores are a result"),
+    "widths": (Case("MultiHeadAttention", (_X, _X, _X[..., :4]), 1, _HEADS), UnsupportedError,
+               "of different widths"),
+    "a mask": (Case("Attention", (_X, _W, None, np.ones((1, 3, 3), np.int32)), 1, _HEADS),
+               UnsupportedError, r"one of \[batch, keys\]"),
+    "turned queries": (Case("Attention", (_X, _W), 1, {**_HEADS, "do_rotary": 1}),
+                       UnsupportedError, "turns its queries"),
+    "packed batches": (Case("RotaryEmbedding", (_X, _P, _T, _T), 1, {"is_packed_batching": 1}),
+                       UnsupportedError, "packs sequences"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals(name: str) -> None:
+    case, error, match = REFUSED[name]
+    with pytest.raises(error, match=match):
+        rlx.from_onnx(model_of(case))
+
+
+def test_an_op_type_of_the_domain_without_a_row_is_missing() -> None:
+    with pytest.raises(UnsupportedError, match=r"com\.microsoft\.GroupQueryAttention x 1"):
+        rlx.from_onnx(model_of(Case("GroupQueryAttention", (_X, _X, _X), 1, _HEADS)))

@@ -1,0 +1,39 @@
+"""Write test/frontends/fixtures/contrib.npz: what ONNX Runtime gives for the nodes of
+``test/support/contrib_cases.py``.
+
+It needs the onnxruntime package, which tests do not:
+
+    python tools/make_contrib_fixtures.py
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "test"))
+
+from support.contrib_cases import CASES, model_of  # noqa: E402
+
+
+def main() -> None:
+    """Run every node."""
+    found = {}
+    for name, case in CASES.items():
+        session = onnxruntime.InferenceSession(
+            model_of(case).SerializeToString(), providers=["CPUExecutionProvider"]
+        )
+        feeds = {f"x{i}": a for i, a in enumerate(case.operands) if a is not None}
+        for i, a in enumerate(session.run(None, feeds)):
+            found[f"{name}/{i}"] = np.asarray(a)
+    path = ROOT / "test" / "frontends" / "fixtures" / "contrib.npz"
+    np.savez_compressed(path, **found)
+    print(f"wrote {len(found)} results to {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
