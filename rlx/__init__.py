@@ -68,8 +68,8 @@ NAMES = {
 modules of ``NAMESPACES``, and the names of ``rlx.compat.names``."""
 
 NAMESPACES = (
-    "autodiff", "bench", "driver", "errors", "ir", "knobs", "linalg", "models", "nn", "ops", "opt",
-    "optim", "prelude", "quant", "random", "sparse", "splat", "training", "xp",
+    "autodiff", "bench", "driver", "errors", "ir", "knobs", "linalg", "macros", "models", "nn",
+    "ops", "opt", "optim", "prelude", "quant", "random", "sparse", "splat", "training", "xp",
 )  # fmt: skip
 """Modules that ``import rlx`` gives as well."""
 

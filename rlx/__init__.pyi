@@ -9,6 +9,7 @@ from rlx import errors as errors
 from rlx import ir as ir
 from rlx import knobs as knobs
 from rlx import linalg as linalg
+from rlx import macros as macros
 from rlx import models as models
 from rlx import nn as nn
 from rlx import ops as ops
@@ -52,6 +53,7 @@ from rlx.compat.subgraphs import SubgraphCache as SubgraphCache
 from rlx.compat.subgraphs import run_if as run_if
 from rlx.compat.subgraphs import run_while as run_while
 from rlx.compat.telemetry import MetricsRegistry as MetricsRegistry
+from rlx.compat.traced import rlx_model as rlx_model
 from rlx.compiler.aot import compile_artifact as compile_artifact
 from rlx.compiler.dispatch import analyze_dispatch as analyze_dispatch
 from rlx.compiler.dispatch import format_dispatch_report as format_dispatch_report
@@ -118,12 +120,14 @@ from rlx.ir.foreign_kernel import CKernel as CKernel
 from rlx.ir.foreign_kernel import MlirKernel as MlirKernel
 from rlx.ir.foreign_kernel import PythonKernel as PythonKernel
 from rlx.ir.graph import Graph as Graph
+from rlx.ir.graph import Graph as _Graph
 from rlx.ir.interpreter import interpret as interpret
 from rlx.ir.op import Op as Op
 from rlx.ir.op import Op as _Op
 from rlx.ir.op import attr as attr
 from rlx.ir.op import operand as operand
 from rlx.ir.op import optional as optional
+from rlx.ir.op import registry as _registry
 from rlx.ir.value import Value as Value
 from rlx.ir.value import Value as _Value
 from rlx.llm.model import LLM as LLM
@@ -251,6 +255,9 @@ fft = _Fft
 rfft = _Rfft
 irfft = _Irfft
 grad_with_loss = _value_and_grad
+Tracer = _Graph
+TracedTensor = _Value
+op_registry = _registry
 f16: DType
 bf16: DType
 f32: DType

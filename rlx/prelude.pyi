@@ -90,6 +90,8 @@ from rlx import SubgraphCache as SubgraphCache
 from rlx import SyncStream as SyncStream
 from rlx import TensorType as TensorType
 from rlx import Tick as Tick
+from rlx import TracedTensor as TracedTensor
+from rlx import Tracer as Tracer
 from rlx import Value as Value
 from rlx import While as While
 from rlx import analyze_dispatch as analyze_dispatch
@@ -163,6 +165,7 @@ from rlx import legalize_graph_for_device_with_report as legalize_graph_for_devi
 from rlx import load as load
 from rlx import maybe_dump_pipeline as maybe_dump_pipeline
 from rlx import node_label as node_label
+from rlx import op_registry as op_registry
 from rlx import operand as operand
 from rlx import optional as optional
 from rlx import parse_device as parse_device
@@ -177,6 +180,7 @@ from rlx import replay as replay
 from rlx import resolve_device as resolve_device
 from rlx import resolve_device_chain as resolve_device_chain
 from rlx import rfft as rfft
+from rlx import rlx_model as rlx_model
 from rlx import run_if as run_if
 from rlx import run_while as run_while
 from rlx import save as save
@@ -289,6 +293,8 @@ __all__ = [
     "SyncStream",
     "TensorType",
     "Tick",
+    "TracedTensor",
+    "Tracer",
     "Value",
     "While",
     "analyze_dispatch",
@@ -362,6 +368,7 @@ __all__ = [
     "load",
     "maybe_dump_pipeline",
     "node_label",
+    "op_registry",
     "operand",
     "optional",
     "parse_device",
@@ -376,6 +383,7 @@ __all__ = [
     "resolve_device",
     "resolve_device_chain",
     "rfft",
+    "rlx_model",
     "run_if",
     "run_while",
     "save",

@@ -33,8 +33,8 @@ LAYERS = {
         "errors", "base", "_mlir", "knobs", "tracing", "types", "ir", "schedule", "quant", "ops",
         "optim", "random", "linalg", "custom", "sparse", "splat", "text", "precision", "autodiff",
         "dialects", "codegen", "kernels", "targets", "lowering", "runtime", "compiler", "inspect",
-        "view", "compat", "bench", "opt", "driver", "roofline", "functions", "xp", "nn", "ptq",
-        "models", "frontends", "llm", "training", "prelude", "tools",
+        "view", "compat", "bench", "opt", "driver", "macros", "roofline", "functions", "xp", "nn",
+        "ptq", "models", "frontends", "llm", "training", "prelude", "tools",
     ),
     "rlx.kernels": (
         "registry", "elementwise", "loop", "fft", "matmul", "sort",

@@ -244,6 +244,14 @@ AREAS: dict[str, dict[str, Name]] = {
         ),
         **_same("rlx.llm.pages", "KvBlockTable", "BatchEntry", "BatchConstructor"),
     },
+    "Tracing": {
+        "Tracer": Name("rlx.ir.graph:Graph", "a graph has the inputs, params and ops"),
+        "TracedTensor": Name("rlx.ir.value:Value", "with operators and methods"),
+        "op_registry": Name("rlx.ir.op:registry", "a class enters as it is defined, by full name"),
+    },
+    "Macros": {
+        "rlx_model": Name("rlx.compat.traced:rlx_model", "a decorator: `f.compiled()`"),
+    },
     "Training": {
         "compile_training": Name(
             "rlx.training:compile_training", "one region holds the state; with the optimiser"
@@ -256,6 +264,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ir": ("Graphs", "Kinds of ops", "Control flow", "Levels", "Measuring"),
     "opt": ("Fusion", "Compiling", "Looking inside", "Derivatives", "Training"),
     "driver": ("Devices and streams",),
+    "macros": ("Macros",),
 }
 """The areas of the names that modules of the original's module map have."""
 
@@ -273,7 +282,5 @@ def of_module(module: str, name: str) -> Any:
     return NAMES[name].load()
 
 
-LATER: dict[str, tuple[str, ...]] = {
-    "Front ends": ("Tracer", "TracedTensor", "rlx_model", "op_registry"),
-}  # fmt: skip
+LATER: dict[str, tuple[str, ...]] = {}
 """Names of the original's API that stand for nothing here yet."""

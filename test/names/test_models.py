@@ -145,12 +145,28 @@ def test_components_that_build_no_graph_and_modes_that_are_none() -> None:
         rlx.ModelComponent("m", lambda v: model()).compile(rlx.Session("cpu"), variant, "now")
 
 
+def test_a_model_that_is_traced_once() -> None:
+    @rlx.rlx_model
+    def doubled(t: rlx.Tracer) -> list[rlx.TracedTensor]:
+        return [t.input("x", (3,), "f32") * 2.0]
+
+    run = doubled.compiled()
+    assert doubled.compiled() is run and doubled.graph().name == "doubled"
+    np.testing.assert_array_equal(run.run({"x": np.ones(3, np.float32)})[0], [2, 2, 2])
+    g = rlx.Graph()
+    assert doubled(g)[0].graph is g
+    assert rlx.op_registry["mir.tanh"].name == "mir.tanh"
+    with pytest.raises(GraphError, match="decorates a function of a graph, found 3"):
+        rlx.rlx_model(3)  # type: ignore[arg-type]
+
+
 # -- modules and lists of names ------------------------------------------------------------
 
 
 def test_the_modules_of_the_original_have_its_names() -> None:
     assert rlx.ir.Graph is rlx.Graph and rlx.ir.DType is rlx.DType
     assert rlx.opt.fusion_passes is rlx.fusion_passes and rlx.opt.grad is rlx.grad
+    assert rlx.macros.rlx_model is rlx.rlx_model
     assert rlx.driver.Device is rlx.Device and rlx.driver.CommandStream is rlx.CommandStream
     for module, areas in names.MODULES.items():
         for name in (n for area in areas for n in names.AREAS[area]):
