@@ -194,4 +194,4 @@ def test_what_is_declined_is_not_there_and_has_a_reason() -> None:
         assert f"`{name}`" in DECLINED and not hasattr(rlx, name)
     with pytest.raises(rlx.LowerError, match="needs its operand"):
         g = rlx.Graph()
-        g.linear(g.input("x", [2, 3]), None)
+        g.linear(g.input("x", [2, 3]), None)  # type: ignore[arg-type]
