@@ -44,6 +44,8 @@ DEVICE_FAMILIES = {
     "gpu_gemm": "bench.families.gpu:gemm",
     "gpu_attention": "bench.families.gpu:attention",
     "gpu_decode": "bench.families.gpu:decode",
+    "gpu_blocks": "bench.families.gpu_blocks:products",
+    "gpu_paged": "bench.families.gpu_blocks:paged",
     "gpu_bert": "bench.families.gpu:bert_base",
     "gpu_minilm": "bench.families.gpu:mini_lm",
 }

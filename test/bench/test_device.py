@@ -20,7 +20,7 @@ from bench import __main__ as program  # noqa: E402
 from bench import report  # noqa: E402
 from bench.case import Case  # noqa: E402
 from bench.device import in_type, missing, some_rows  # noqa: E402
-from bench.families import DEVICE_FAMILIES, bert, cases, gpu  # noqa: E402
+from bench.families import DEVICE_FAMILIES, bert, cases, gpu, gpu_blocks  # noqa: E402
 from bench.measure import Bench, Failure, Options, Row, difference  # noqa: E402
 from bench.runtimes import ON_DEVICES, RUNTIMES  # noqa: E402
 
@@ -114,6 +114,20 @@ def test_rlx_agrees_with_the_references(device: str, dtype: str) -> None:
     for case in found:
         made = prepare_on(case, device)
         result = case.checked(made.fetch(made.call()).astype(np.float32))
+        made.wait()
+        assert difference(result, case.reference()) <= case.tolerance, case.name
+
+
+def test_layers_of_packed_weights_and_pages_agree_with_the_references(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bench.runtimes.rlx import prepare_on
+
+    monkeypatch.setattr(gpu_blocks, "LARGE", 1)
+    for case in (gpu_blocks.product("q4_k", 2, 256, 288, "float32"), gpu_blocks.step(32)):
+        assert case.name.startswith("2 of ") and len(case.params) in (2, 4)
+        made = prepare_on(case, device)
+        result = made.fetch(made.call())
         made.wait()
         assert difference(result, case.reference()) <= case.tolerance, case.name
 

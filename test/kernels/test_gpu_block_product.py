@@ -18,7 +18,7 @@ from rlx.codegen.family import Launch
 from rlx.codegen.strides import ceil_div
 from rlx.compiler.driver import compile_program
 from rlx.errors import UnsupportedError
-from rlx.kernels.matmul import gpu_block_panels, gpu_block_product
+from rlx.kernels.matmul import gpu_block_panels, gpu_block_product, gpu_block_units
 from rlx.kernels.matmul.block_weights import DECODERS, scheme_of
 from rlx.kernels.matmul.gpu_block_panels import LANES, words_of
 from rlx.kernels.matmul.gpu_block_product import Few
@@ -164,8 +164,11 @@ def simulate(text: KernelText, launch: Launch, arrays: list[Array]) -> None:
         ("q6_k", "cuda:sm_120", f16, 33),
     ],
 )
-def test_products_by_matrix_units(scheme: str, target: str, dt: DType, m: int) -> None:
+def test_products_by_matrix_units(
+    scheme: str, target: str, dt: DType, m: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the simulator, whose waves share what the makers' documents say."""
+    monkeypatch.setattr(gpu_block_units, "ENOUGH_BLOCKS", 1 + m % 4)
     n, depth, kernels = 40, 512, find_target(target).kernels
     kind = {f16: np.float16, bf16: ml_dtypes.bfloat16}[dt]
     packed, x = weight(scheme, n, depth), rows(m, depth).astype(kind)
@@ -187,9 +190,10 @@ def test_products_by_matrix_units(scheme: str, target: str, dt: DType, m: int) -
 def test_matrix_units_are_for_rows_of_their_types() -> None:
     def shape(scheme: str, target: str, dt: DType, m: int, lda: int = 512) -> Any:
         kernels = find_target(target).kernels
-        return gpu_block_product.launch(scheme, kernels, (dt, dt), m, 64, 512, lda)[0].shape
+        return gpu_block_product.launch(scheme, kernels, (dt, dt), m, 4096, 512, lda)[0].shape
 
     assert shape("q4_0", "cuda:sm_90a", f16, 512) == Waves("mma.m16n8k16", 4, 4, True)
+    assert shape("q4_0", "cuda:sm_90a", f16, 64) == Waves("mma.m16n8k16", 2, 8, True)
     assert shape("q4_0", "cuda:sm_90a", f16, 16, 513) == Waves("mma.m16n8k16", 1, 16, False)
     assert isinstance(shape("q4_0", "cuda:sm_90a", f32, 512), Tile), "f32 rows stay as they are"
     assert isinstance(shape("q4_0", "cuda:sm_90a", f16, 1), Few)

@@ -42,7 +42,7 @@ ENOUGH_BLOCKS = 512
 HELD = 32
 """Elements of queries that a thread has in registers."""
 
-AHEAD = 16
+AHEAD = 8
 """Values that a thread asks for at once."""
 
 Stage = Literal["slots", "parts", "join"]

@@ -126,7 +126,7 @@ def launch(
     panels, form = ceil_div(n, LANES), None
     if m > UNIT_ROWS:
         aligned = gcd(lda, start, WORD) == WORD
-        form = choose_waves(target, dtypes[0], DECODERS[scheme], m, aligned)
+        form = choose_waves(target, dtypes[0], DECODERS[scheme], m, n, aligned)
     form = form or choose(target, m, n)
     config = GpuBlockProductConfig(scheme, *dtypes, form)
     if isinstance(form, Few):

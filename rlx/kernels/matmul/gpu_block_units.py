@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget
 from rlx.codegen.reg import Buffer, Reg, mlir_type
+from rlx.codegen.strides import ceil_div
 from rlx.kernels.matmul.block_weights import Decoder
 from rlx.kernels.matmul.gpu_block_panels import LANES, LaneRecord, code_of
 from rlx.kernels.matmul.gpu_matrix_units import UNITS, MatrixUnit, Operands, unit_for
@@ -27,8 +28,11 @@ __all__ = ["WORD", "Waves", "choose_waves", "emit_block"]
 RUN, WORD = 16, 4
 """Elements of an instruction's depth, and those of them that a lane has."""
 
-MOST_ROWS = 4
-"""Matrices of sums below each other of a wave: more take too many registers."""
+ROWS = (4, 2, 1)
+"""Matrices of sums below each other that a wave may have: more take too many registers."""
+
+ENOUGH_BLOCKS = 256
+"""Blocks that keep a large GPU busy: with fewer, a wave has fewer rows."""
 
 MOST_PARTS = 16
 
@@ -70,13 +74,16 @@ class Waves:
 
 
 def choose_waves(
-    target: KernelTarget, x: DType, decoder: Decoder, m: int, aligned: bool
+    target: KernelTarget, x: DType, decoder: Decoder, m: int, n: int, aligned: bool
 ) -> Waves | None:
-    """What a block computes of ``m`` rows; None if the target has no unit that does it so."""
+    """What a block computes of ``m`` rows and ``n`` outputs; None if the target has no unit that
+    does it so."""
     unit = unit_for(target, x, x)
     if unit is None or not decoder.even or not _fits(unit):
         return None
-    form = Waves(unit.name, min(MOST_ROWS, -(-m // unit.m)), 1, aligned)
+    forms = [Waves(unit.name, rows, 1, aligned) for rows in ROWS]
+    blocks = [ceil_div(m, f.height) * ceil_div(n, f.width) for f in forms]
+    form = next((f for f, b in zip(forms, blocks, strict=True) if b >= ENOUGH_BLOCKS), forms[-1])
     most = min(target.most_threads, target.shared_bytes // (4 * form.sums)) // unit.wave
     return replace(form, parts=power_below(min(most, MOST_PARTS))) if most else None
 
