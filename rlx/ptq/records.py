@@ -13,8 +13,10 @@ from rlx.base.frozen import frozen
 from rlx.errors import DTypeError, FaultError, ShapeError
 from rlx.ir.builders import public
 from rlx.ir.value import Value
+from rlx.ops.quant.scales import numbers
 from rlx.quant.scheme import BlockScheme
 from rlx.quant.table import scheme_named
+from rlx.types import f32, i8
 
 __all__ = ["INT8", "CalibrationEntry", "CalibrationRecord", "QuantMap"]
 
@@ -25,11 +27,11 @@ INT8 = "int8"
 @public
 class CalibrationEntry:
     """The scales of a value: one number, or one for each place along ``axis``; and the zero points,
-    by default 0. ShapeError or FaultError for scales that are none."""
+    by default 0. DTypeError, ShapeError or FaultError for scales that are none."""
 
     def __init__(self, scales: Any, zero_points: Any = None, axis: int | None = None) -> None:
-        self.scales = np.asarray(scales, np.float32)
-        self.zero_points = None if zero_points is None else np.asarray(zero_points, np.int8)
+        self.scales = numbers("scales", scales, f32)
+        self.zero_points = None if zero_points is None else numbers("zero points", zero_points, i8)
         self.axis = axis
         if self.scales.ndim > 1 or (self.scales.ndim == 1) != (axis is not None):
             raise ShapeError(

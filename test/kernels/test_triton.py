@@ -430,6 +430,7 @@ def test_what_attention_is_refused() -> None:
 
 LOOPS = {
     "mir.sin", "mir.cos", "mir.tan", "mir.remainder", "mir.fmod", "mir.floor_divide", "mir.round",
+    "mir.lgamma", "mir.digamma", "mir.polygamma",
 }  # fmt: skip
 """Ops whose code on numbers has branches or loops; and round, by an instruction that Triton has
 not got."""

@@ -86,13 +86,14 @@ FAMILIES: dict[str, Build] = {
     ),
     "common": lambda g, x: x.cumsum(axis=0),
 }
-"""For every kernel family a graph of which it runs a part."""
+"""For every kernel family a graph of which it runs a part; those of GPUs alone, ``gpu_*``, run a
+part of the graph of the family that CPUs have in their place."""
 
 
-def inspected(build: Build) -> rlx.inspect.PipelineInspect:
+def inspected(build: Build, target: str = "cpu:x86-64-v3") -> rlx.inspect.PipelineInspect:
     g = Graph("one")
     g.set_outputs(build(g, g.input("x", [8, 16])))
-    return rlx.inspect_pipeline(g, "cpu:x86-64-v3")
+    return rlx.inspect_pipeline(g, target)
 
 
 def test_every_pass_is_run_by_a_lit_test() -> None:
@@ -134,5 +135,6 @@ def test_every_root_of_rows_fuses_with_what_stands_around_it(root: str) -> None:
 
 @pytest.mark.parametrize("family", SELECTORS)
 def test_every_family_runs_something(family: str) -> None:
-    report = inspected(FAMILIES[family]).dispatch
+    on_cpu = family.removeprefix("gpu_")
+    report = inspected(FAMILIES[on_cpu], *(["cuda"] if family != on_cpu else [])).dispatch
     assert re.search(rf"\b{family}: ", report), report

@@ -29,27 +29,25 @@ def axis_from(axis: int | None, rank: int) -> tuple[int, ...]:
     return () if axis is None else (axis_of(axis, rank, "axis"),)
 
 
-def numbers(what: str, v: Any) -> Array:
-    """A user's scales or zero points as an array of numbers."""
+def numbers(what: str, v: Any, dt: DType) -> Array:
+    """A user's scales or zero points as an array of an element type. DTypeError for what are no
+    numbers, or none that an integer type holds; OutOfMemoryError."""
     found = to_array(v, what)
     if found.dtype.kind not in "iuf":
         raise DTypeError(f"{what} are numbers, found {found.dtype}")
-    return found
-
-
-def operand_of(what: str, v: Any, dt: DType) -> Value:
-    """A user's scales or zero points as an operand: a Value as it is, numbers in a type."""
-    if isinstance(v, Value):
-        return v
-    found = numbers(what, v)
     if dt.is_int and found.size:
         ends = np.iinfo(dt.numpy)
         if found.min() < ends.min or found.max() > ends.max or (found != np.round(found)).any():
             raise DTypeError(f"{what} of {found.ravel()[:4]} are no {dt}")
     try:
-        return Constant(found.astype(dt.numpy)).out
+        return found.astype(dt.numpy)
     except MemoryError as e:
         raise OutOfMemoryError(f"there is no memory for {what} as {dt}: {e}") from None
+
+
+def operand_of(what: str, v: Any, dt: DType) -> Value:
+    """A user's scales or zero points as an operand: a Value as it is, numbers in a type."""
+    return v if isinstance(v, Value) else Constant(numbers(what, v, dt)).out
 
 
 class Expanded(ByFormula):
