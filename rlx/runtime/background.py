@@ -60,9 +60,14 @@ class _Worker:
                 work = self._left.popleft()
             try:
                 work()
-            except Exception:  # a defect, which is to be seen, and no reason to end
+            except Exception as e:  # a defect, which is to be seen, and no reason to end
+                if isinstance(e, RuntimeError) and self._ending():
+                    continue  # Python starts no threads any more, which a compile needs
                 thread = threading.current_thread()
                 threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), thread)))
+
+    def _ending(self) -> bool:
+        return self._ended or not threading.main_thread().is_alive()
 
     def wait(self) -> None:
         """Until all is done."""
