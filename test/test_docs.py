@@ -254,7 +254,10 @@ def test_the_parts_of_programs_on_a_page_run(
 
 def test_no_page_has_examples_that_nothing_runs() -> None:
     with_python = {p.stem for p in (ROOT / "docs").glob("*.md") if "```python\n" in p.read_text()}
-    others = {"autodiff", "devices", "fourier", "linalg", "splat", "extending", "training"}
+    others = {
+        "autodiff", "devices", "extending", "fourier", "linalg", "llm", "serving", "splat",
+        "training",
+    }  # fmt: skip
     assert with_python - others - set(FRAGMENTS) == {"onnx", "torch"}, "which need other packages"
 
 
