@@ -11,7 +11,7 @@ __all__ = ["decode", "other_kind"]
 
 _KINDS = (
     (b"\x89RLX\r\n\x1a\n", "an RLX artifact", "rlx.Session().load(path), or rlx run, takes it"),
-    (b"GGUF", "a GGUF file", "RLX reads no GGUF; safetensors and ONNX are read"),
+    (b"GGUF", "a GGUF file", "rlx.LLM(path), or rlx chat, takes a language model"),
     (b"\x93NUMPY", "a NumPy array", "numpy.load reads it"),
     (b"PK", "an archive, as of .npz or a PyTorch checkpoint", "numpy.load or torch.load reads it"),
 )

@@ -230,9 +230,12 @@ KINDS = {
     "w.safetensors": "the file is safetensors: rlx.models.SafeTensors(path), or --params, reads it",
     "x.npy": "the file is a NumPy array",
     "both.npz": "the file is an archive",
-    "w.gguf": "the file is a GGUF file: RLX reads no GGUF",
+    "w.gguf": "the file is a GGUF file: rlx.LLM(path), or rlx chat, takes a language model",
     "small.rlx": "the file is an RLX artifact: rlx.Session().load(path), or rlx run, takes it",
 }
+
+
+TAKEN = {("small.rlx", "bench"), ("small.rlx", "run"), ("w.gguf", "run")}
 
 
 @pytest.mark.parametrize("command", ["bench", "compare", "compile", "reduce", "run", "view"])
@@ -241,7 +244,7 @@ def test_a_file_of_another_kind_is_named(here: Path, command: str, capsys: Any) 
     Path("w.gguf").write_bytes(b"GGUF\3\0\0\0\xff")
     more = ["-o", "out.rlx"] if command == "compile" else []
     for name, says in KINDS.items():
-        if name == "small.rlx" and command in ("bench", "run"):
+        if (name, command) in TAKEN:
             continue
         capsys.readouterr()
         assert main([command, name, *more]) == 1, name
