@@ -29,9 +29,9 @@ REFUSED = {"mir.constant"}
 # Without the types that Vulkan leaves optional: bools in memory, indices of tokens, masks, pixels
 # and packed weights.
 OPTIONAL = (
-    "argmax", "argmin", "attention", "attention_grad", "cast", "dequant_matmul",
-    "dequant_matmul_rows", "dequantize", "dequantize_blocks", "det", "dropout", "dynamic_slice",
-    "dynamic_update_slice", "eq", "fake_quantize", "fake_quantize_backward",
+    "argmax", "argmin", "attention", "attention_grad", "bitcast", "cast", "dequant_grouped_matmul",
+    "dequant_matmul", "dequant_matmul_rows", "dequantize", "dequantize_blocks", "det", "dropout",
+    "dynamic_slice", "dynamic_update_slice", "eq", "fake_quantize", "fake_quantize_backward",
     "fake_quantize_lsq_backward_scale", "fake_quantize_lsq_backward_x", "gather", "ge",
     "grouped_matmul", "grouped_outer", "gt", "inv", "iota", "isfinite", "isinf", "isnan", "le",
     "logsumexp", "lstsq", "lt", "max_pool_backward", "max_pool_indices", "ne", "paged_attention",
