@@ -22,7 +22,7 @@ SCHEMES = {"q4_0": 4.6, "q8_0": 74.0, "q4_k": 400.0, "q6_k": 1370.0}
 """With about how large a number of random bytes is, but for the scale of its block."""
 
 WEIGHTS = ((4096, 4096), (4096, 14336))
-ROWS = {1: ("float32",), 16: ("float32", "float16"), 512: ("float16",)}
+ROWS = {1: ("float32",), 16: ("float32", "float16"), 512: ("float16", "bfloat16")}
 """Rows, and the types in which there are so many."""
 
 LARGE = 512 << 20
@@ -100,7 +100,7 @@ def product(scheme: str, m: int, k: int, n: int, dtype: str) -> Case:
     )  # fmt: skip
 
 
-def step(tokens: int, dtype: str = "float16") -> Case:
+def step(tokens: int, dtype: str) -> Case:
     """A step of decoding of several sequences, each over the same number of tokens."""
     pages, slots, width = tokens // PAGE, SEQUENCES * tokens, KEY_HEADS * DIM
     cache = Tensor((slots, width), dtype=dtype)
@@ -164,4 +164,4 @@ def products() -> list[Case]:
 
 def paged() -> list[Case]:
     """Decoding after some thousands of tokens."""
-    return [step(tokens) for tokens in CONTEXTS]
+    return [step(tokens, dtype) for tokens in CONTEXTS for dtype in ("float16", "bfloat16")]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
+from rlx.base.clock import Tick
 from rlx.errors import RlxError
 from rlx.tools.options import add_device
 
@@ -77,22 +77,26 @@ def load(args: argparse.Namespace, **options: Any) -> LLM:
 def show(llm: LLM, prompt: Prompt, options: dict[str, Any]) -> str:
     """Print an answer as it is drawn; what it took goes to stderr. Ctrl-C ends it."""
     answer = llm.answer(prompt, **options)
-    start = first = time.perf_counter()
+    start = Tick.now()
+    first, known = start, 0
     pieces = llm.follow(answer)
     try:
         for piece in pieces:
-            first = first if len(answer.ids) > 1 and first > start else time.perf_counter()
+            if not known:
+                first, known = Tick.now(), len(answer.ids)
             print(piece, end="", flush=True)
     except KeyboardInterrupt:
         pieces.close()  # pyright: ignore[reportAttributeAccessIssue]
     print(flush=True)
-    print(_took(answer, first - start, time.perf_counter() - first), file=sys.stderr)
+    reading, drawing = first.seconds_since(start), Tick.now().seconds_since(first)
+    print(_took(answer, reading, len(answer.ids) - known, drawing), file=sys.stderr)
     return answer.text or ""
 
 
-def _took(answer: Any, reading: float, drawing: float) -> str:
-    """``37 tokens read in 0.4 s (12 known before); 120 drawn at 88.1 tokens/s``."""
+def _took(answer: Any, reading: float, more: int, drawing: float) -> str:
+    """``37 tokens read in 0.4 s (12 known before); 120 drawn at 88.1 tokens/s``, the rate of the
+    ``more`` tokens after the first piece of text, which took ``drawing`` seconds."""
     known = f" ({answer.cached} known before)" if answer.cached else ""
     count = len(answer.ids)
-    rate = f" at {(count - 1) / drawing:.1f} tokens/s" if count > 1 and drawing > 0 else ""
+    rate = f" at {more / drawing:.1f} tokens/s" if more > 0 and drawing > 0 else ""
     return f"{len(answer.prompt)} tokens read in {reading:.2f} s{known}; {count} drawn{rate}"
