@@ -120,6 +120,11 @@ def _cast(b: Builder, cls: type[Op]) -> Op:
     return cls(b.value(source, exact=to not in INEXACT), to)
 
 
+def _bitcast(b: Builder, cls: type[Op]) -> Op:
+    x = b.value(cls.dtypes, exact=True)
+    return cls(x, b.one_of([dt for dt in cls.dtypes if dt.bits == x.dtype.bits]))
+
+
 # -- movement --------------------------------------------------------------------------------------
 
 
@@ -476,7 +481,8 @@ MOTIFS: dict[str, Callable[[Builder], Op]] = {
 }  # fmt: skip
 
 _MAKERS: dict[str, Maker] = {
-    "where": _where, "cast": _cast, "reshape": _reshape, "transpose": _transpose,
+    "where": _where, "bitcast": _bitcast, "cast": _cast, "reshape": _reshape,
+    "transpose": _transpose,
     "expand": _expand, "slice": _slice, "concat": _concat, "pad": _pad, "gather": _gather,
     "scatter_add": _scatter_add, "cumsum": _cumsum, "topk": _topk, "matmul": _matmul,
     "scatter": _scatter, "sort": _ordered, "argmax": _ordered, "argmin": _ordered,
