@@ -7,7 +7,7 @@ from a fused region's kind: the claim reads the body.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from rlx.errors import UnsupportedError
 from rlx.kernels.registry import FAMILIES
@@ -18,14 +18,28 @@ from rlx.ops.movement.movement import Expand
 __all__ = ["SELECTORS", "buffers_of", "claim", "not_native", "select"]
 
 
-def _selector(place: str) -> Selector:
-    module, _, name = place.partition(":")
-    return getattr(importlib.import_module(f"rlx.lowering.select.{module}"), name)
+class _Selectors(Mapping[str, Selector]):
+    """The selectors by family, each imported as it is asked for: a CPU needs no code of GPUs."""
+
+    def __init__(self) -> None:
+        self._places = {row.name: row.selector for row in FAMILIES.values() if row.selector}
+        self._known: dict[str, Selector] = {}
+
+    def __getitem__(self, family: str) -> Selector:
+        if family not in self._known:
+            module, _, name = self._places[family].partition(":")
+            found = importlib.import_module(f"rlx.lowering.select.{module}")
+            self._known[family] = getattr(found, name)
+        return self._known[family]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
-SELECTORS: dict[str, Selector] = {
-    row.name: _selector(row.selector) for row in FAMILIES.values() if row.selector
-}
+SELECTORS = _Selectors()
 """In the order in which they are asked."""
 
 
