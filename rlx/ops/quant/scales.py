@@ -35,14 +35,14 @@ def numbers(what: str, v: Any, dt: DType) -> Array:
     found = to_array(v, what)
     if found.dtype.kind not in "iuf":
         raise DTypeError(f"{what} are numbers, found {found.dtype}")
-    if dt.is_int and found.size:
-        ends = np.iinfo(dt.numpy)
-        if found.min() < ends.min or found.max() > ends.max or (found != np.round(found)).any():
-            raise DTypeError(f"{what} of {found.ravel()[:4]} are no {dt}")
     try:
-        return found.astype(dt.numpy)
+        with np.errstate(invalid="ignore"):
+            made = found.astype(dt.numpy)
     except MemoryError as e:
         raise OutOfMemoryError(f"there is no memory for {what} as {dt}: {e}") from None
+    if dt.is_int and (made != found).any():
+        raise DTypeError(f"{what} of {found.ravel()[:4]} are no {dt}")
+    return made
 
 
 def operand_of(what: str, v: Any, dt: DType) -> Value:
