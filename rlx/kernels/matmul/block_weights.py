@@ -15,6 +15,7 @@ a least value is taken.
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -97,7 +98,7 @@ Codes = Iterable[Callable[[], Reg]]
 """The codes of elements in order, as f32: each is made when it is asked for."""
 
 
-class Decoder:
+class Decoder(ABC):
     """The numbers of the blocks of a scheme: ``scale * code - least``, each scale and least value
     of a sub-block of ``sub`` elements.
 
@@ -119,21 +120,21 @@ class Decoder:
         """Which sub-block of its block a part of a chunk is, of registers or of ints."""
         return chunk * self.parts + part
 
+    @abstractmethod
     def scales(self, r: Record) -> list[tuple[Reg, Reg | None]]:
         """The scale and the least value of each sub-block of a block."""
-        raise NotImplementedError
 
     def scale(self, r: Record, number: Reg) -> tuple[Reg, Reg | None]:
         """Those of one sub-block, of a number that is known as the kernel runs."""
         return self.scales(r)[0]
 
+    @abstractmethod
     def codes(self, r: Record, chunk: Reg) -> Codes:
         """The codes of a chunk, part by part."""
-        raise NotImplementedError
 
+    @abstractmethod
     def words(self, r: Record, chunk: Reg) -> Codes:
         """The codes as unsigned bytes, four neighbours in each word, the first one lowest."""
-        raise NotImplementedError
 
 
 def _looked_up(r: Record, table: Sequence[float], index: Reg) -> Reg:
