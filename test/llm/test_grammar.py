@@ -89,6 +89,7 @@ def test_json_object_begins_with_a_brace(grammars: Grammars, tokenizer: Tokenize
     [
         (lambda g: g.json_schema({"type": "nothing"}), "the JSON schema cannot be used"),
         (lambda g: g.regex("(["), "the regular expression cannot be used"),
+        (lambda g: g.regex(5), "the regular expression cannot be used: .*int"),
         (lambda g: g.lark("start: missing"), "the grammar cannot be used"),
     ],
 )
