@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+
+import numpy as np
 import pytest
 
 import rlx
 from rlx.base.dims import SymDim
-from rlx.errors import NameError, UnsupportedError
+from rlx.errors import ModelError, NameError, ToolchainError, UnsupportedError
+from rlx.frontends.common.check import check_results
 from rlx.frontends.common.leaves import drop_unused_params
 from rlx.frontends.common.missing import MissingOps
 from rlx.frontends.common.names import check_known, dim_named
@@ -50,3 +54,20 @@ def test_params_that_nothing_reads_are_dropped() -> None:
     assert [p.name for p in g.params] == ["w"]
     assert not g.param_values
     g.param("v", [3])
+
+
+def test_a_graph_that_differs_is_refused() -> None:
+    a = np.ones((2, 2), np.float32)
+    check_results({"y": a}, {"y": a}, 1e-4)
+    with pytest.raises(ModelError, match="in the output 'y': the largest error is 1 of"):
+        check_results({"y": a}, {"y": a * 0.5}, 1e-4)
+    with pytest.raises(ModelError, match=r"it is float32\[2, 2\], expected float32\[2\]"):
+        check_results({"y": a}, {"y": a[0]}, 1e-4)
+    with pytest.raises(ModelError, match="error is inf"):
+        check_results({"y": a}, {"y": a * np.nan}, 1e-4)
+
+
+def test_torch_is_asked_for_where_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ToolchainError, match=r"needs PyTorch: pip install 'rlx\[torch\]'"):
+        rlx.from_torch(None)

@@ -10,7 +10,6 @@ import pytest
 
 import rlx
 from rlx.errors import GraphError, ModelError, RlxError, UnsupportedError
-from rlx.frontends.common.check import check_results
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: it is a peer only")
 F: Any = torch.nn.functional
@@ -194,14 +193,3 @@ def test_what_cannot_be_done_is_refused(row: tuple[type[RlxError], str, Any]) ->
     error, match, call = row
     with pytest.raises(error, match=match):
         call()
-
-
-def test_a_graph_that_differs_is_refused() -> None:
-    a = np.ones((2, 2), np.float32)
-    check_results({"y": a}, {"y": a}, 1e-4)
-    with pytest.raises(ModelError, match="in the output 'y': the largest error is 1 of"):
-        check_results({"y": a}, {"y": a * 0.5}, 1e-4)
-    with pytest.raises(ModelError, match=r"it is float32\[2, 2\], expected float32\[2\]"):
-        check_results({"y": a}, {"y": a[0]}, 1e-4)
-    with pytest.raises(ModelError, match="error is inf"):
-        check_results({"y": a}, {"y": a * np.nan}, 1e-4)

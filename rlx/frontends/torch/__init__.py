@@ -17,7 +17,7 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
-from rlx.errors import GraphError, ToolchainError, shown
+from rlx.errors import ToolchainError
 from rlx.ir.builders import located
 from rlx.ir.graph import Graph
 
@@ -48,21 +48,8 @@ def from_torch(
         raise ToolchainError("reading modules needs PyTorch: pip install 'rlx[torch]'")
     from rlx.frontends.torch import export
     from rlx.frontends.torch.importer import check_graph, import_program
-    from rlx.frontends.torch.library import torch
 
-    given = dict(kwargs or {})
-    if isinstance(module, torch.export.ExportedProgram):
-        if args or given or dynamic_shapes is not None:
-            raise GraphError("an exported program has its arguments and dynamic shapes already")
-        program, names = module, {}
-    elif isinstance(module, torch.nn.Module):
-        program = export.exported(module, args, given, dynamic_shapes)
-        names = export.dim_names(module, args, given, dynamic_shapes)
-    else:
-        raise GraphError(
-            f"from_torch takes a torch.nn.Module or an ExportedProgram, found {shown(module)}"
-        )
-    program = export.core_program(program)
+    program, names = export.program_of(module, args, dict(kwargs or {}), dynamic_shapes)
     graph = import_program(program, names)
     if check:
         check_graph(graph, program)

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rlx.errors import ModelError
+from rlx.errors import GraphError, ModelError, shown
 from rlx.frontends.torch.library import part, torch
 
 __all__ = ["core_program", "core_table", "decompositions", "dim_names", "exported"]
@@ -100,3 +100,20 @@ def _names(value: Any, said: Any) -> Iterator[tuple[Any, int, str]]:
     elif isinstance(said, list | tuple) and isinstance(value, list | tuple):
         for v, inner in zip(value, said, strict=False):
             yield from _names(v, inner)
+
+
+def program_of(
+    module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> tuple[Any, dict[Any, Any]]:
+    """The program of core ATen ops of a module, or of an exported program, and the names of its
+    symbolic dims. GraphError for what is neither."""
+    if isinstance(module, torch.export.ExportedProgram):
+        if args or kwargs or dynamic_shapes is not None:
+            raise GraphError("an exported program has its arguments and dynamic shapes already")
+        return core_program(module), {}
+    if not isinstance(module, torch.nn.Module):
+        raise GraphError(
+            f"from_torch takes a torch.nn.Module or an ExportedProgram, found {shown(module)}"
+        )
+    program = exported(module, args, kwargs, dynamic_shapes)
+    return core_program(program), dim_names(module, args, kwargs, dynamic_shapes)
