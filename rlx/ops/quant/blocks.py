@@ -13,7 +13,35 @@ from rlx.quant.scheme import BlockScheme
 from rlx.quant.table import scheme_named
 from rlx.types import TensorType, f32, u8
 
-__all__ = ["DequantizeBlocks"]
+__all__ = ["DequantizeBlocks", "blocks_of", "check_packed"]
+
+
+def blocks_of(op: Op, scheme: str) -> BlockScheme:
+    """A scheme by name. UnsupportedError for one whose weights are no blocks of bytes."""
+    found = scheme_named(scheme)
+    if not isinstance(found, BlockScheme):
+        raise UnsupportedError(f"{op.short}: {found} has several arrays, and no blocks")
+    return found
+
+
+def check_packed(op: Op, scheme: str, rows: Value, packed: Value, rank: int) -> None:
+    """Raise unless ``packed`` is a weight ``[..., N, bytes of K]`` of that rank in blocks of a
+    scheme, for ``rows`` ``[..., K]``."""
+    row, depth = blocks_of(op, scheme), rows.shape[-1] if rows.rank else 0
+    if packed.dtype is not u8:
+        raise DTypeError(f"{op.short} takes u8 for packed, found {packed.dtype}")
+    if packed.rank != rank:
+        raise ShapeError(f"{op.short} takes a packed of a rank of {rank}, found {packed.rank}")
+    if not isinstance(depth, int) or depth % row.block:
+        raise ShapeError(
+            f"{op.short}: {row} has blocks of {row.block}, and the last axis of {rows.type} no"
+            " whole number of them"
+        )
+    wanted = depth // row.block * row.bytes
+    if packed.shape[-1] != wanted:
+        raise ShapeError(
+            f"{op.short}: {depth} elements of {row} are rows of {wanted} bytes, found {packed.type}"
+        )
 
 
 class DequantizeBlocks(Op, name="mir.dequantize_blocks"):
@@ -47,10 +75,7 @@ class DequantizeBlocks(Op, name="mir.dequantize_blocks"):
 
     @property
     def _row(self) -> BlockScheme:
-        found = scheme_named(self.scheme)
-        if not isinstance(found, BlockScheme):
-            raise UnsupportedError(f"dequantize_blocks: {found} has several arrays, and no blocks")
-        return found
+        return blocks_of(self, self.scheme)
 
     def infer(self) -> TensorType:
         packed, row = self.packed, self._row

@@ -15,11 +15,9 @@ from rlx.ir.value import Value
 from rlx.ops.matmul.experts import GroupedMatMul
 from rlx.ops.movement.movement import Transpose
 from rlx.ops.pointwise.cast import Cast
-from rlx.ops.quant.blocks import DequantizeBlocks
+from rlx.ops.quant.blocks import DequantizeBlocks, check_packed
 from rlx.quant import dequantize
-from rlx.quant.scheme import BlockScheme
-from rlx.quant.table import scheme_named
-from rlx.types import FLOATS, TensorType, u8
+from rlx.types import FLOATS, TensorType
 
 __all__ = ["DequantGroupedMatMul"]
 
@@ -69,27 +67,12 @@ class DequantGroupedMatMul(Op, name="mir.dequant_grouped_matmul"):
         return cls(x, packed, lift(experts, x), scheme).out
 
     def infer(self) -> TensorType:
-        x, packed, row = self.x, self.packed, scheme_named(self.scheme)
-        if not isinstance(row, BlockScheme):
-            raise UnsupportedError(f"{self.short}: {row} has several arrays, and no blocks")
+        x, packed = self.x, self.packed
         if not x.dtype.is_float:
             raise DTypeError(f"{self.short} takes floats for x, found {x.dtype}. Cast it first")
-        if packed.dtype is not u8:
-            raise DTypeError(f"{self.short} takes u8 for packed, found {packed.dtype}")
-        if packed.rank != 3:
-            raise ShapeError(f"{self.short} takes a packed of a rank of 3, found {packed.rank}")
-        depth, (count, outputs, size) = x.shape[-1] if x.rank else 0, packed.shape
-        if not isinstance(depth, int) or depth % row.block:
-            raise ShapeError(
-                f"{self.short}: {row} has blocks of {row.block}, and the last axis of {x.type} no"
-                " whole number of them"
-            )
-        wanted = depth // row.block * row.bytes
-        if size != wanted:
-            raise ShapeError(
-                f"{self.short}: {depth} elements of {row} are rows of {wanted} bytes, found"
-                f" {packed.type}"
-            )
+        check_packed(self, self.scheme, x, packed, 3)
+        count, outputs, _ = packed.shape
+        depth = x.shape[-1] if x.rank else 0
         weights = Value(TensorType((count, depth, outputs), x.dtype))
         return GroupedMatMul(Value(x.type), weights, Value(self.experts.type)).out.type
 

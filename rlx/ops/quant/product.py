@@ -13,11 +13,9 @@ from rlx.ir.value import Value
 from rlx.ops.matmul.contraction import MatMul
 from rlx.ops.movement.movement import Transpose
 from rlx.ops.pointwise.cast import Cast
-from rlx.ops.quant.blocks import DequantizeBlocks
+from rlx.ops.quant.blocks import DequantizeBlocks, check_packed
 from rlx.quant import dequantize
-from rlx.quant.scheme import BlockScheme
-from rlx.quant.table import scheme_named
-from rlx.types import FLOATS, Dim, TensorType, u8
+from rlx.types import FLOATS, Dim, TensorType
 
 __all__ = ["DequantMatMul", "decoded_product"]
 
@@ -59,29 +57,12 @@ class DequantMatMul(Op, name="mir.dequant_matmul"):
     )  # fmt: skip
 
     def infer(self) -> TensorType:
-        x, packed, row = self.x, self.packed, scheme_named(self.scheme)
-        if not isinstance(row, BlockScheme):
-            raise UnsupportedError(f"dequant_matmul: {row} has several arrays, and no blocks")
+        x, packed = self.x, self.packed
         if not x.dtype.is_float:
             raise DTypeError(f"dequant_matmul takes floats for x, found {x.dtype}. Cast it first")
-        if packed.dtype is not u8:
-            raise DTypeError(f"dequant_matmul takes u8 for packed, found {packed.dtype}")
         if x.rank == 0:
             raise ShapeError("dequant_matmul takes an x of a rank of at least 1, found 0")
-        if packed.rank != 2:
-            raise ShapeError(f"dequant_matmul takes a packed of a rank of 2, found {packed.rank}")
-        size, depth = packed.shape[1], x.shape[-1]
-        if not isinstance(depth, int) or depth % row.block:
-            raise ShapeError(
-                f"dequant_matmul: {row} has blocks of {row.block}, and the last axis of {x.type} no"
-                " whole number of them"
-            )
-        wanted = depth // row.block * row.bytes
-        if size != wanted:
-            raise ShapeError(
-                f"dequant_matmul: {depth} elements of {row} are rows of {wanted} bytes, found"
-                f" {packed.type}"
-            )
+        check_packed(self, self.scheme, x, packed, 2)
         return x.type.with_shape((*x.shape[:-1], packed.shape[0]))
 
     @property

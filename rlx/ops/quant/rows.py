@@ -13,11 +13,10 @@ from rlx.ir.value import Value
 from rlx.ops.matmul.contraction import MatMul
 from rlx.ops.movement.movement import Expand, Reshape, Transpose
 from rlx.ops.pointwise.cast import Cast
-from rlx.ops.quant.blocks import DequantizeBlocks
+from rlx.ops.quant.blocks import DequantizeBlocks, blocks_of, check_packed
 from rlx.quant import dequantize
 from rlx.quant.scheme import BlockScheme
-from rlx.quant.table import scheme_named
-from rlx.types import TensorType, f32, i8, u8
+from rlx.types import TensorType, f32, i8
 
 __all__ = ["ROW_BLOCK", "DequantMatMulRows", "takes_rows"]
 
@@ -74,33 +73,22 @@ class DequantMatMulRows(Op, name="mir.dequant_matmul_rows"):
     )  # fmt: skip
 
     def infer(self) -> TensorType:
-        name, row = "dequant_matmul_rows", scheme_named(self.scheme)
-        if not isinstance(row, BlockScheme):
-            raise UnsupportedError(f"{name}: {row} has several arrays, and no blocks")
+        row, q, packed = blocks_of(self, self.scheme), self.q, self.packed
         if not takes_rows(row):
-            raise UnsupportedError(f"{name} takes blocks of a multiple of 32, which {row} has not")
-        kinds = (("q", self.q, i8), ("scales", self.scales, f32), ("packed", self.packed, u8))
-        for what, v, dt in kinds:
-            if v.dtype is not dt:
-                raise DTypeError(f"{name} takes {dt} for {what}, found {v.dtype}")
-        q, packed = self.q, self.packed
-        if q.rank == 0:
-            raise ShapeError(f"{name} takes a q of a rank of at least 1, found 0")
-        if packed.rank != 2:
-            raise ShapeError(f"{name} takes a packed of a rank of 2, found {packed.rank}")
-        *lead, depth = q.shape
-        if not isinstance(depth, int) or depth % row.block:
-            raise ShapeError(
-                f"{name}: {row} has blocks of {row.block}, and the last axis of {q.type} no whole"
-                " number of them"
+            raise UnsupportedError(
+                f"{self.short} takes blocks of a multiple of 32, which {row} has not"
             )
+        for what, v, dt in (("q", q, i8), ("scales", self.scales, f32)):
+            if v.dtype is not dt:
+                raise DTypeError(f"{self.short} takes {dt} for {what}, found {v.dtype}")
+        if q.rank == 0:
+            raise ShapeError(f"{self.short} takes a q of a rank of at least 1, found 0")
+        check_packed(self, self.scheme, q, packed, 2)
+        *lead, depth = q.shape
         wanted = (*lead, depth // ROW_BLOCK)
         if self.scales.shape != wanted:
-            raise ShapeError(f"{name}: {q.type} has scales of {wanted}, found {self.scales.type}")
-        size = depth // row.block * row.bytes
-        if packed.shape[1] != size:
             raise ShapeError(
-                f"{name}: {depth} elements of {row} are rows of {size} bytes, found {packed.type}"
+                f"{self.short}: {q.type} has scales of {wanted}, found {self.scales.type}"
             )
         return TensorType((*lead, packed.shape[0]), f32)
 
