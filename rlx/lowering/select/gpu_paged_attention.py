@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from rlx.kernels.attention import gpu_paged
 from rlx.kernels.attention.gpu_paged import GpuPagedConfig
-from rlx.kernels.attention.paged import PagedSizes
 from rlx.kernels.matmul.gpu_tile import power_below
 from rlx.lowering.region import Region
 from rlx.lowering.select.builder import Lowering
+from rlx.lowering.select.paged_attention import operands_of, refused
 from rlx.lowering.select.selector import Selector
-from rlx.lowering.select.views import View
 from rlx.ops.nn.paged_attention import PagedAttention
-from rlx.types import f32, i32, i64
+from rlx.types import f32, i32
 
 __all__ = ["SELECTOR"]
 
@@ -21,27 +20,16 @@ class GpuPagedSelector:
     """A single paged attention on tensors with elements."""
 
     def claim(self, region: Region) -> str | None:
-        node = region.nodes[0]
-        if len(region.nodes) != 1 or not isinstance(node, PagedAttention):
-            return "it is no single paged_attention"
-        return "a dim is empty" if any(0 in v.shape for v in node.present) else None
+        return refused(region)
 
     def lower(self, region: Region, lowering: Lowering) -> None:
         node = region.nodes[0]
         assert isinstance(node, PagedAttention)
         target = lowering.target.kernels
-        q = lowering.view(region.leaves[node.q])
-        if q.strides[1] != 1:
-            q = lowering.copied(q)
-        rest = (node.keys, node.values, node.table, node.sequence, node.positions)
-        keys, values, table, sequence, positions = (lowering.dense(region.leaves[v]) for v in rest)
-        out = lowering.result(region.op.results[0])
-        rows, (sequences, pages) = q.shape[0], table.shape
-        sizes = PagedSizes(
-            rows, node.num_heads, node.kv_heads, node.head_dim, node.page_size,
-            keys.shape[0] // node.page_size, sequences, pages, q.strides[0], out.strides[0],
-            node.scale, node.window, node.softcap,
-        )  # fmt: skip
+        q, keys, values, table, sequence, positions, out, error, sizes = operands_of(
+            node, region, lowering
+        )
+        rows, pages = q.shape[0], table.shape[1]
         slots = lowering.fresh(i32, (rows, pages + 1))
         shape = (rows, sizes.heads, gpu_paged.splits_of(sizes), gpu_paged.part_length(sizes.dim))
         parts = lowering.fresh(f32, shape)
@@ -50,7 +38,7 @@ class GpuPagedSelector:
         stages = (
             (
                 GpuPagedConfig("slots", window=config.window),
-                [table, sequence, positions, slots, View.dense(lowering.error, i64, (2,))],
+                [table, sequence, positions, slots, error],
             ),
             (config, [q, keys, values, slots, parts]),
             (

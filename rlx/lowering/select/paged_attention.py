@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from rlx.kernels.attention import paged
 from rlx.kernels.attention.paged import PagedConfig, PagedSizes
@@ -13,7 +14,47 @@ from rlx.lowering.select.views import View
 from rlx.ops.nn.paged_attention import PagedAttention
 from rlx.types import f32, i64
 
-__all__ = ["SELECTOR"]
+__all__ = ["SELECTOR", "operands_of", "refused"]
+
+
+def refused(region: Region) -> str | None:
+    """Why no kernel of paged attention runs a region, on any target."""
+    node = region.nodes[0]
+    if len(region.nodes) != 1 or not isinstance(node, PagedAttention):
+        return "it is no single paged_attention"
+    return "a dim is empty" if any(0 in v.shape for v in node.present) else None
+
+
+class Operands(NamedTuple):
+    """What a paged attention reads and writes, and its sizes."""
+
+    q: View
+    keys: View
+    values: View
+    table: View
+    sequence: View
+    positions: View
+    out: View
+    error: View
+    sizes: PagedSizes
+
+
+def operands_of(node: PagedAttention, region: Region, lowering: Lowering) -> Operands:
+    """The operands of a node; rows of q lie together, all else is dense."""
+    q = lowering.view(region.leaves[node.q])
+    if q.strides[1] != 1:
+        q = lowering.copied(q)
+    rest = (node.keys, node.values, node.table, node.sequence, node.positions)
+    keys, values, table, sequence, positions = (lowering.dense(region.leaves[v]) for v in rest)
+    out = lowering.result(region.op.results[0])
+    sequences, pages = table.shape
+    sizes = PagedSizes(
+        q.shape[0], node.num_heads, node.kv_heads, node.head_dim, node.page_size,
+        keys.shape[0] // node.page_size, sequences, pages, q.strides[0], out.strides[0], node.scale,
+        node.window, node.softcap,
+    )  # fmt: skip
+    error = View.dense(lowering.error, i64, (2,))
+    return Operands(q, keys, values, table, sequence, positions, out, error, sizes)
 
 
 class PagedSelector:
@@ -21,10 +62,9 @@ class PagedSelector:
 
     def claim(self, region: Region) -> str | None:
         node = region.nodes[0]
-        if len(region.nodes) != 1 or not isinstance(node, PagedAttention):
-            return "it is no single paged_attention"
-        if any(0 in v.shape for v in node.present):
-            return "a dim is empty"
+        if why := refused(region):
+            return why
+        assert isinstance(node, PagedAttention)
         if node.head_dim % 4:
             return f"heads of {node.head_dim} are no whole number of vectors"
         return None
@@ -32,32 +72,20 @@ class PagedSelector:
     def lower(self, region: Region, lowering: Lowering) -> None:
         node = region.nodes[0]
         assert isinstance(node, PagedAttention)
-        target, dim = lowering.target.kernels, node.head_dim
-        q = lowering.view(region.leaves[node.q])
-        if q.strides[1] != 1:
-            q = lowering.copied(q)
-        rest = (node.keys, node.values, node.table, node.sequence, node.positions)
-        keys, values, table, sequence, positions = (lowering.dense(region.leaves[v]) for v in rest)
-        out = lowering.result(region.op.results[0])
-        rows, heads, (sequences, pages) = q.shape[0], node.num_heads, table.shape
-        config = PagedConfig(
-            keys.dtype, paged.lanes_for(target, dim), node.softcap != 0, node.window != 0
-        )
-        sizes = PagedSizes(
-            rows, heads, node.kv_heads, dim, node.page_size, keys.shape[0] // node.page_size,
-            sequences, pages, q.strides[0], out.strides[0], node.scale, node.window, node.softcap,
-        )  # fmt: skip
-        splits, _ = paged.plan(sizes)
-        sums = lowering.fresh(f32, (rows, heads, splits, dim))
-        state = lowering.fresh(f32, (rows, heads, splits, 2))
-        error = View.dense(lowering.error, i64, (2,))
-        launch = paged.launch(config, sizes, lowering.site(node.fault))
-        views = [q, keys, values, table, sequence, positions, sums, state, error]
+        at = operands_of(node, region, lowering)
+        lanes = paged.lanes_for(lowering.target.kernels, node.head_dim)
+        config = PagedConfig(at.keys.dtype, lanes, node.softcap != 0, node.window != 0)
+        splits, _ = paged.plan(at.sizes)
+        parts = (at.q.shape[0], node.num_heads, splits)
+        sums = lowering.fresh(f32, (*parts, node.head_dim))
+        state = lowering.fresh(f32, (*parts, 2))
+        launch = paged.launch(config, at.sizes, lowering.site(node.fault))
+        views = [*at[:6], sums, state, at.error]
         cost = node.cost()
         lowering.launch("paged_attention", config, views, launch, cost.flops, cost.bytes)
         join = replace(config, join=True)
-        views = [positions, sums, state, out]
-        lowering.launch("paged_attention", join, views, paged.launch(join, sizes))
+        views = [at.positions, sums, state, at.out]
+        lowering.launch("paged_attention", join, views, paged.launch(join, at.sizes))
 
 
 SELECTOR: Selector = PagedSelector()

@@ -7,6 +7,7 @@ import math
 
 from rlx._mlir import ir
 from rlx.dialects.convert import from_type
+from rlx.ir.value import Value
 from rlx.kernels.matmul import block_pack, block_product
 from rlx.kernels.matmul.block_pack import BlockPackConfig
 from rlx.kernels.matmul.block_weights import DECODERS
@@ -21,6 +22,15 @@ from rlx.types import f32, i64, u8
 __all__ = ["GROUPED", "SELECTOR", "panels_of"]
 
 
+def _unread(x: Value, packed: Value, scheme: str) -> str | None:
+    """Why the kernel does not read such rows or such a weight."""
+    if x.dtype is not f32:
+        return f"its rows are {x.dtype}, and the kernel reads f32"
+    if scheme not in DECODERS:
+        return f"no kernel reads {scheme}; it reads {', '.join(DECODERS)}"
+    return "a dim is empty" if 0 in (*x.shape, *packed.shape) else None
+
+
 class BlockProduct:
     """A single product by blocks that the kernel decodes."""
 
@@ -28,14 +38,7 @@ class BlockProduct:
         node = region.nodes[0]
         if len(region.nodes) != 1 or not isinstance(node, DequantMatMul):
             return "it is no single dequant_matmul"
-        if node.x.dtype is not f32:
-            return f"its rows are {node.x.dtype}, and the kernel reads f32"
-        if node.scheme not in DECODERS:
-            return f"no kernel reads {node.scheme}; it reads {', '.join(DECODERS)}"
-        dims = (*node.x.shape, *node.elements)
-        if any(d == 0 for d in dims):
-            return "a dim is empty"
-        return None
+        return _unread(node.x, node.packed, node.scheme)
 
     def lower(self, region: Region, lowering: Lowering) -> None:
         node = region.nodes[0]
@@ -63,13 +66,7 @@ class GroupedBlockProduct:
         node = region.nodes[0]
         if len(region.nodes) != 1 or not isinstance(node, DequantGroupedMatMul):
             return "it is no single dequant_grouped_matmul"
-        if node.x.dtype is not f32:
-            return f"its rows are {node.x.dtype}, and the kernel reads f32"
-        if node.scheme not in DECODERS:
-            return f"no kernel reads {node.scheme}; it reads {', '.join(DECODERS)}"
-        if any(d == 0 for d in (*node.x.shape, *node.packed.shape)):
-            return "a dim is empty"
-        return None
+        return _unread(node.x, node.packed, node.scheme)
 
     def lower(self, region: Region, lowering: Lowering) -> None:
         node = region.nodes[0]
