@@ -16,13 +16,13 @@ from rlx.frontends.gguf import GGUF
 from rlx.ir.builders import public
 from rlx.llm.answer import Answer, Completion
 from rlx.llm.arguments import Prompt, checked_ids, positive, sampling_of, several
+from rlx.llm.batching.batch import Batch
 from rlx.llm.decoder import Decoder
 from rlx.llm.embedding import POOLINGS, embedded, pooling_of
 from rlx.llm.engine import StepRows
 from rlx.llm.grammar import Grammars, Matcher
 from rlx.llm.pages import KvBlockTable
 from rlx.llm.sampling import Sampler
-from rlx.llm.serving.batch import Batch
 from rlx.llm.text import Tokenizer
 from rlx.llm.text.stops import StopText
 from rlx.models.progress import Progress

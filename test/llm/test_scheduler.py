@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlx.errors import GraphError, NameError, ShapeError
+from rlx.llm.batching import prefix, scheduler
+from rlx.llm.batching.scheduler import Limits, Schedule, cancel, commit, next_step, submit
 from rlx.llm.pages import KvPagePool
-from rlx.llm.serving import prefix, scheduler
-from rlx.llm.serving.scheduler import Limits, Schedule, cancel, commit, next_step, submit
 from support.schedule_traces import run_trace
 
 

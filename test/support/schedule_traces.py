@@ -11,8 +11,8 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 
+from rlx.llm.batching.scheduler import Entry, Limits, Schedule, cancel, commit, next_step, submit
 from rlx.llm.pages import KvPagePool
-from rlx.llm.serving.scheduler import Entry, Limits, Schedule, cancel, commit, next_step, submit
 
 __all__ = ["Trace", "run_trace"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rlx.llm.serving.batch import Batch
+    from rlx.llm.batching.batch import Batch
 
 __all__ = ["Metrics"]
 

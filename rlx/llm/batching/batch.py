@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from rlx.llm.answer import Answer
+from rlx.llm.batching.scheduler import Entry, Limits, Schedule, cancel, commit, next_step, submit
 from rlx.llm.engine import Engine, StepRows
 from rlx.llm.sampling import Drawn, Row
-from rlx.llm.serving.scheduler import Entry, Limits, Schedule, cancel, commit, next_step, submit
 
 __all__ = ["Batch"]
 

@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 
 from rlx.base.frozen import field, frozen, record
 from rlx.errors import GraphError, NameError, ShapeError
+from rlx.llm.batching.prefix import ROOT, PrefixCache
 from rlx.llm.pages import KvPagePool
-from rlx.llm.serving.prefix import ROOT, PrefixCache
 
 __all__ = [
     "Entry", "Limits", "Running", "Schedule", "cancel", "commit", "next_step", "submit",
