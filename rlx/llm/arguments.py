@@ -10,10 +10,14 @@ import numpy as np
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.llm.sampling import SamplingParams
 
-__all__ = ["Prompt", "checked_ids", "positive", "sampling_of", "several"]
+__all__ = ["ContextError", "Prompt", "checked_ids", "positive", "sampling_of", "several"]
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]] | np.ndarray[Any, Any]
 """A text, ids, or a conversation."""
+
+
+class ContextError(ShapeError):
+    """A text that a context, or the cache of keys and values, has no room for."""
 
 
 def several(prompts: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from rlx.errors import DTypeError, GraphError, ModelError, ShapeError
 from rlx.frontends.gguf import GGUF
 from rlx.ir.builders import public
 from rlx.llm.answer import Answer, Completion
-from rlx.llm.arguments import Prompt, checked_ids, positive, sampling_of, several
+from rlx.llm.arguments import ContextError, Prompt, checked_ids, positive, sampling_of, several
 from rlx.llm.batching.batch import Batch
 from rlx.llm.decoder import Decoder
 from rlx.llm.embedding import POOLINGS, embedded, pooling_of
@@ -172,7 +172,7 @@ class LLM:
         most = room if max_new_tokens is None else positive("max_new_tokens", max_new_tokens)
         if room < most or room < 1:
             wanted = "an answer" if max_new_tokens is None else f"an answer of {most}"
-            raise ShapeError(
+            raise ContextError(
                 f"{len(ids)} tokens of prompt and {wanted} have no room in a context of"
                 f" {self.context}; shorten them, or load the model with a larger context"
             )
@@ -316,7 +316,7 @@ class LLM:
         """The ids of a prompt that has room in the context."""
         found = self.ids(prompt)
         if len(found) > self.context:
-            raise ShapeError(f"{len(found)} tokens have no room in a context of {self.context}")
+            raise ContextError(f"{len(found)} tokens have no room in a context of {self.context}")
         return found
 
     def _pages(self, tokens: int) -> KvBlockTable:
@@ -327,7 +327,7 @@ class LLM:
         if not table.reserve(tokens, pool):
             self.batch.schedule.prefix.evict(-(-tokens // pool.tokens_per_page) - pool.free_count)
             if not table.reserve(tokens, pool):
-                raise ShapeError(
+                raise ContextError(
                     f"{tokens} tokens have no room beside {self.batch.answers} answers that are"
                     " being drawn; load the model with more tokens"
                 )

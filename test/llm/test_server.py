@@ -229,6 +229,7 @@ def test_malformed_requests(name: str, served: Served) -> None:
     status, found = served.ask(path, body)
     assert status == wanted and says in found["error"]["message"]
     assert {*found["error"]} == {"message", "type", "param", "code"}
+    assert (found["error"]["code"] == "context_length_exceeded") == (name == "long")
 
 
 def test_who_may_ask(served: Served) -> None:

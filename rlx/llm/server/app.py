@@ -18,7 +18,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from rlx.errors import RlxError, ShapeError
+from rlx.errors import RlxError
+from rlx.llm.arguments import ContextError
 from rlx.llm.model import LLM
 from rlx.llm.sampling import Drawn
 from rlx.llm.server import requests
@@ -105,8 +106,7 @@ class _Server:
             except ApiError as e:
                 response = _error(e)
             except RlxError as e:
-                full = isinstance(e, ShapeError) and "have no room" in e.message
-                code = "context_length_exceeded" if full else None
+                code = "context_length_exceeded" if isinstance(e, ContextError) else None
                 response = _error(ApiError(e.message, code=code))
             except Exception:
                 traceback.print_exc()

@@ -48,9 +48,9 @@ def _fits(q: Value, k: Value, v: Value) -> bool:
     if not (q.rank == k.rank == v.rank == 4 and k.shape == v.shape and q.dtype.is_float):
         return False
     heads, few, width = q.shape[1], k.shape[1], q.shape[3]
-    if not all(isinstance(d, int) for d in (heads, few, width)):
+    if not isinstance(heads, int) or not isinstance(few, int) or not isinstance(width, int):
         return False
-    return q.shape[0] == k.shape[0] and width == k.shape[3] and heads % few == 0  # type: ignore[operator]
+    return q.shape[0] == k.shape[0] and width == k.shape[3] and few > 0 and heads % few == 0
 
 
 def _without_nan(x: Value) -> Value:
