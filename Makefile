@@ -76,9 +76,9 @@ check: setup .venv/model.stamp lint
 	RLX_TEST_TYPES=f32 $(PYTEST) test/test_layout.py test/test_stubs.py test/names \
 	  test/models/test_minilm.py test/ops/test_reference.py test/ops/test_native.py
 
-# Both suites run and report, whichever of them fails. The model is there, so that its accuracy is
-# tested and not skipped.
-test: setup .venv/model.stamp lint
+# Both suites run and report, whichever of them fails. The models are there, so that their accuracy
+# is tested and not skipped.
+test: setup .venv/model.stamp .venv/chat-model.stamp lint
 	status=0; \
 	  $(PYTEST) || status=1; \
 	  $(MAKE) --no-print-directory lit || status=1; \

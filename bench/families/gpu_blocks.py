@@ -94,7 +94,7 @@ def product(scheme: str, m: int, k: int, n: int, dtype: str) -> Case:
         f"{count} of {scheme} {m}x{k}x{n} {SHORT[dtype]}", lambda f, **leaves: None,
         {"x": Tensor((m, k), dtype=dtype)},
         {f"w{i}": Tensor(shape, dtype="uint8") for i in range(count)},
-        tolerance=count * TOLERANCE[dtype], flops=2.0 * count * m * n * k, moved=moved,
+        tolerance=count**0.5 * TOLERANCE[dtype], flops=2.0 * count * m * n * k, moved=moved,
         dtype=SHORT[dtype], own={"graph": graph, "reference": reference}, runtimes=("rlx",),
         quick=n == k and scheme in ("q4_0", "q4_k"), count=count, scheme=scheme,
     )  # fmt: skip
