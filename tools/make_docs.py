@@ -123,11 +123,6 @@ def names_page() -> str:
     parts += [f"| {there} | {here} |\n" for there, here in DIFFERENCES.items()]
     parts.append("\n## Declined\n\n| name | why, and what is there instead |\n|---|---|\n")
     parts += [f"| {name} | {why} |\n" for name, why in DECLINED.items()]
-    if compat.LATER:
-        parts.append("\n## Not there yet\n\n")
-    parts += [
-        f"- {area}: {', '.join(f'`{n}`' for n in names)}\n" for area, names in compat.LATER.items()
-    ]
     return "".join(parts)
 
 

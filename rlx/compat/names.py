@@ -13,7 +13,7 @@ from typing import Any
 from rlx.base.frozen import frozen
 from rlx.errors import did_you_mean
 
-__all__ = ["AREAS", "LATER", "MODULES", "NAMES", "Name", "of_module"]
+__all__ = ["AREAS", "MODULES", "NAMES", "Name", "of_module"]
 
 
 @frozen
@@ -280,7 +280,3 @@ def of_module(module: str, name: str) -> Any:
         hint = "" if name.startswith("__") else did_you_mean(name, names)
         raise AttributeError(f"module 'rlx.{module}' has no attribute {name!r}{hint}")
     return NAMES[name].load()
-
-
-LATER: dict[str, tuple[str, ...]] = {}
-"""Names of the original's API that stand for nothing here yet."""

@@ -104,7 +104,7 @@ class Decoder:
         hidden = self.hidden(rows)
         if not len(rows.wanted):
             return np.empty((0, self.vocab), np.float32)
-        if len(rows.wanted) < len(hidden):
+        if not np.array_equal(rows.wanted, np.arange(len(hidden))):
             hidden = hidden[rows.wanted]
         return self.head.run({"hidden": hidden})[0]
 

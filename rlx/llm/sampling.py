@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -278,11 +279,11 @@ class Sampler:
         return [drawn for drawn in found if drawn is not None]
 
     def warm_up(self, most: int) -> None:
-        """Compile what draws for up to ``most`` rows whose parameters are usual ones: without
-        penalties, grammars, and ``typical_p``."""
+        """Compile what draws for up to ``most`` rows whose parameters are usual ones, also with the
+        likeliest tokens beside: without penalties, biases, grammars, and ``typical_p``."""
         usual = (SamplingParams(temperature=0.0), SamplingParams(), SamplingParams(top_k=40),
                  SamplingParams(top_p=0.9))  # fmt: skip
-        for params in usual:
+        for params in (*usual, *(replace(p, top_logprobs=1) for p in usual)):
             self._graph(Plan.of(Row(params, (), ()))).prepare(dims={"rows": (1, most)})
 
     def _graph(self, plan: Plan) -> CompiledGraph:

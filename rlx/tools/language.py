@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "add_answer_options", "add_language", "add_model_options", "answer_options",
-    "is_language_model", "load", "show",
+    "is_language_model", "load", "refuse_language_options", "show",
 ]  # fmt: skip
+
+MODEL_OPTIONS = ("precision", "context", "cache")
+ANSWER_OPTIONS = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "stop")
 
 
 def is_language_model(path: str) -> bool:
@@ -29,11 +32,10 @@ def is_language_model(path: str) -> bool:
 def add_model_options(p: argparse._ActionsContainer) -> None:
     """How a model is loaded."""
     p.add_argument(
-        "--precision", default="q8",
-        help="what rows are rounded to where they meet weights: q8, bf16 or f32 (q8)",
+        "--precision", help="what rows meet weights as: q8 (the default), bf16 or f32"
     )  # fmt: skip
     p.add_argument("--context", type=int, help="the most tokens of a prompt and its answer")
-    p.add_argument("--cache", default="f16", help="the type of keys and values: f16, bf16, f32")
+    p.add_argument("--cache", help="the type of keys and values: f16 (the default), bf16, f32")
 
 
 def add_answer_options(p: argparse._ActionsContainer) -> None:
@@ -49,8 +51,15 @@ def add_answer_options(p: argparse._ActionsContainer) -> None:
 
 def answer_options(args: argparse.Namespace) -> dict[str, Any]:
     """Those of ``LLM.answer`` that were given."""
-    names = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "stop")
-    return {name: value for name in names if (value := getattr(args, name)) is not None}
+    return {name: value for name in ANSWER_OPTIONS if (value := getattr(args, name)) is not None}
+
+
+def refuse_language_options(path: str, args: argparse.Namespace) -> None:
+    """RlxError if an option is given that language models alone have."""
+    for name in (*MODEL_OPTIONS, *ANSWER_OPTIONS):
+        if getattr(args, name) is not None:
+            spelled = "-n" if name == "max_new_tokens" else f"--{name.replace('_', '-')}"
+            raise RlxError(f"{path} is no language model, and {spelled} is of these alone")
 
 
 def add_language(p: argparse.ArgumentParser) -> None:
@@ -68,10 +77,9 @@ def load(args: argparse.Namespace, **options: Any) -> LLM:
 
     if not is_language_model(args.model):
         raise RlxError(f"{args.model} is no language model: expected a GGUF file or a folder")
-    return LLM(
-        args.model, device=args.device or default_device(), threads=args.threads,
-        context=args.context, precision=args.precision, cache=args.cache, **options,
-    )  # fmt: skip
+    given = {n: v for n in MODEL_OPTIONS if (v := getattr(args, n)) is not None}
+    device = args.device or default_device()
+    return LLM(args.model, device=device, threads=args.threads, **given, **options)
 
 
 def show(llm: LLM, prompt: Prompt, options: dict[str, Any]) -> str:

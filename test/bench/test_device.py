@@ -124,7 +124,10 @@ def test_layers_of_packed_weights_and_pages_agree_with_the_references(
     from bench.runtimes.rlx import prepare_on
 
     monkeypatch.setattr(gpu_blocks, "LARGE", 1)
-    for case in (gpu_blocks.product("q4_k", 2, 256, 288, "float32"), gpu_blocks.step(32, "float16")):
+    for case in (
+        gpu_blocks.product("q4_k", 2, 256, 288, "float32"),
+        gpu_blocks.step(32, "float16"),
+    ):
         assert case.name.startswith("2 of ") and len(case.params) in (2, 4)
         made = prepare_on(case, device)
         result = made.fetch(made.call())

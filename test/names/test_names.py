@@ -69,7 +69,6 @@ def test_a_promised_name_is_there(name: str) -> None:
 def test_names_of_the_table_are_said_once() -> None:
     said = [n for names in compat.AREAS.values() for n in names]
     assert len(said) == len(set(said))
-    assert not {n for names in compat.LATER.values() for n in names} & {*said, *rlx.NAMES}
     for name in set(rlx.NAMES) & set(compat.NAMES):
         assert compat.NAMES[name].target == f"{rlx.NAMES[name]}:{name}"
 

@@ -68,6 +68,14 @@ WRONG = {
     "no model": (["chat", "x.onnx", "Hi"], "x.onnx is no language model: expected a GGUF file"),
     "no prompt": (["run", "{}"], 'is a language model, which goes on with a text; give -p "TEXT"'),
     "arrays": (["run", "{}", "-p", "x", "--dim", "n=2"], "goes on with -p, and takes no arrays"),
+    "files": (
+        ["run", "{}", "-p", "x", "--params", "w.npz"],
+        "goes on with -p, and takes no arrays",
+    ),
+    "a graph": (
+        ["run", "x.mlir", "--top-k", "3"],
+        "x.mlir is no language model, and --top-k is of",
+    ),
     "long": (["chat", "{}", "Hi", "-n", "999"], "have no room in a context of"),
     "no key": (["serve", "{}", "--api-key-file", "{}/empty"], "has no key: expected one line"),
 }

@@ -23,6 +23,7 @@ from rlx.tools.language import (
     answer_options,
     is_language_model,
     load,
+    refuse_language_options,
     show,
 )
 from rlx.tools.options import add_device
@@ -60,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
     """Run once; outputs go to their files, or to stdout as text."""
     if is_language_model(args.file) or args.prompt is not None:
         return _language(args)
+    refuse_language_options(args.file, args)
     from rlx.runtime.artifact import Artifact
     from rlx.runtime.session import Session
 
@@ -97,8 +99,9 @@ def _language(args: argparse.Namespace) -> int:
         raise RlxError(
             f'{args.file} is a language model, which goes on with a text; give -p "TEXT"'
         )
-    if args.input or args.output or args.param or args.dim:
-        raise RlxError("a language model goes on with -p, and takes no arrays and no dims")
+    arrays = (args.input, args.output, args.param, args.params, args.constant, args.dim)
+    if any(arrays) or args.overwrite:
+        raise RlxError("a language model goes on with -p, and takes no arrays, files and dims")
     args.model = args.file
     show(load(args), args.prompt, answer_options(args))
     return 0
