@@ -10,14 +10,20 @@ import numpy as np
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.llm.sampling import SamplingParams
 
-__all__ = ["ContextError", "Prompt", "checked_ids", "positive", "sampling_of", "several"]
+__all__ = [
+    "ContextError", "Prompt", "RoomError", "checked_ids", "positive", "sampling_of", "several",
+]  # fmt: skip
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]] | np.ndarray[Any, Any]
 """A text, ids, or a conversation."""
 
 
 class ContextError(ShapeError):
-    """A text that a context, or the cache of keys and values, has no room for."""
+    """A text that a context has no room for."""
+
+
+class RoomError(ShapeError):
+    """A text that the cache of keys and values has no room for while others are being drawn."""
 
 
 def several(prompts: Any) -> list[Any]:

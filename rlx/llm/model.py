@@ -15,7 +15,15 @@ from rlx.errors import DTypeError, GraphError, ModelError, ShapeError
 from rlx.frontends.gguf import GGUF
 from rlx.ir.builders import public
 from rlx.llm.answer import Answer, Completion
-from rlx.llm.arguments import ContextError, Prompt, checked_ids, positive, sampling_of, several
+from rlx.llm.arguments import (
+    ContextError,
+    Prompt,
+    RoomError,
+    checked_ids,
+    positive,
+    sampling_of,
+    several,
+)
 from rlx.llm.batching.batch import Batch
 from rlx.llm.decoder import Decoder
 from rlx.llm.embedding import POOLINGS, embedded, pooling_of
@@ -320,14 +328,14 @@ class LLM:
         return found
 
     def _pages(self, tokens: int) -> KvBlockTable:
-        """Pages for so many tokens, which the caller releases. ShapeError if answers that are being
+        """Pages for so many tokens, which the caller releases. RoomError if answers that are being
         drawn hold too many."""
         pool = self.decoder.pool
         table = KvBlockTable(pool.tokens_per_page)
         if not table.reserve(tokens, pool):
             self.batch.schedule.prefix.evict(-(-tokens // pool.tokens_per_page) - pool.free_count)
             if not table.reserve(tokens, pool):
-                raise ContextError(
+                raise RoomError(
                     f"{tokens} tokens have no room beside {self.batch.answers} answers that are"
                     " being drawn; load the model with more tokens"
                 )

@@ -21,8 +21,11 @@ pytest.importorskip("openai", reason="the judge is the package openai")
 
 import openai
 import uvicorn
+from starlette.testclient import TestClient
 
 import rlx
+from rlx.errors import DeviceLostError, ShapeError
+from rlx.llm.pages import KvBlockTable
 from rlx.llm.server import make_app
 from support.tiny_llm import write_talker
 
@@ -68,6 +71,11 @@ class Served:
         """Pages that answers hold."""
         schedule = self.llm.batch.schedule
         return schedule.pool.used_count - schedule.prefix.idle
+
+    @property
+    def active(self) -> int:
+        """Requests that are being served."""
+        return self.app.state.server.active
 
 
 def until(done: Any) -> None:
@@ -177,6 +185,18 @@ def test_embeddings(served: Served) -> None:
         np.testing.assert_array_equal(np.array(row.embedding, np.float32), wanted)
     plain = served.client.embeddings.create(model="talker", input="You", encoding_format="float")
     np.testing.assert_array_equal(np.array(plain.data[0].embedding, np.float32), own[1])
+    pool = served.llm.decoder.pool
+    with served.llm.lock:
+        served.llm.batch.schedule.prefix.evict(pool.capacity)
+        held = KvBlockTable(pool.tokens_per_page)
+        assert held.reserve(pool.free_count * pool.tokens_per_page, pool)
+    try:
+        status, body = served.ask("/v1/embeddings", {"input": "Hello"})
+    finally:
+        held.release(pool)
+    assert status == 503 and body["error"]["code"] == "overloaded"
+    assert "5 tokens have no room beside" in body["error"]["message"]
+    assert served.ask("/v1/embeddings", {"input": "Hello"})[0] == 200
 
 
 CHAT = "/v1/chat/completions"
@@ -197,6 +217,10 @@ WRONG: dict[str, tuple[str, Any, int, str]] = {
     "choices": (CHAT, {"messages": HELLO, "n": 99}, 400, "n is from 1 to 16, found 99"),
     "stop": (CHAT, {"messages": HELLO, "stop": [1]}, 400, "stop is a string or a list of strings"),
     "bias": (CHAT, {"messages": HELLO, "logit_bias": {"a": 1}}, 400, "has numbers by ids"),
+    "huge bias": (CHAT, {"messages": HELLO, "logit_bias": {"1": 10**400}}, 400, "numbers by ids"),
+    "huge": (CHAT, {"messages": HELLO, "top_p": 10**400}, 400, "top_p is too large a number"),
+    "store": (CHAT, {"messages": HELLO, "store": True}, 400, "store is not supported"),
+    "tier": (CHAT, {"messages": HELLO, "service_tier": "flex"}, 400, "service_tier is not supp"),
     "tools": (CHAT, {"messages": HELLO, "tools": [{}]}, 400, "tools is not supported"),
     "logprobs": (CHAT, {"messages": HELLO, "top_logprobs": 1}, 400, "needs logprobs: true"),
     "format": (
@@ -209,10 +233,13 @@ WRONG: dict[str, tuple[str, Any, int, str]] = {
     ),
     "long": (CHAT, {"messages": HELLO, "max_tokens": 999}, 400, "have no room in a context of 192"),
     "prompt": ("/v1/completions", {"prompt": 3}, 400, "prompt is a string, a list of ids, or"),
+    "messages for a prompt": ("/v1/completions", {"prompt": [HELLO]}, 400, "prompt is a string, a"),
     "prompts": ("/v1/completions", {"prompt": ["x"] * 17}, 400, "16 prompts at most"),
     "echo": ("/v1/completions", {"prompt": "x", "echo": True}, 400, "echo is not supported"),
     "best": ("/v1/completions", {"prompt": "x", "best_of": 3}, 400, "best_of is not supported"),
     "input": ("/v1/embeddings", {"input": []}, 400, "input is a string, a list of ids"),
+    "messages for an input": ("/v1/embeddings", {"input": HELLO}, 400, "input is a string, a list"),
+    "inputs": ("/v1/embeddings", {"input": ["x"] * 2049}, 400, "2048 texts at most"),
     "encoding": (
         "/v1/embeddings", {"input": "x", "encoding_format": "x"}, 400, "is float or base64"
     ),
@@ -246,6 +273,53 @@ def test_too_many_at_a_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(served.app.state.server, "max_requests", 0)
     with pytest.raises(openai.RateLimitError, match="try again later"):
         served.client.completions.create(model="talker", prompt="Hello")
+    with pytest.raises(openai.RateLimitError, match="try again later"):
+        served.client.embeddings.create(model="talker", input="Hello")
+
+
+def test_fields_that_change_nothing(served: Served) -> None:
+    given: dict[str, Any] = {"messages": HELLO, "max_tokens": 4, "seed": 1}
+    more = {"metadata": {"a": "b"}, "safety_identifier": "x", "parallel_tool_calls": True,
+            "store": False, "service_tier": "auto"}  # fmt: skip
+    found = [served.ask(CHAT, body)[1]["choices"] for body in (given, {**given, **more})]
+    assert found[0] == found[1]
+
+
+def test_keys_are_bytes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = "Bearer Schlüssel".encode()
+    monkeypatch.setattr(served.app.state.server, "key", sent)
+    assert served.ask("/metrics", method="GET", Authorization=sent.decode("latin-1"))[0] == 200
+
+
+def test_health_without_the_thread(served: Served) -> None:
+    with TestClient(make_app(served.llm, model="talker")) as client:
+        assert client.get("/health").status_code == 200
+    assert client.get("/health").status_code == 503
+
+
+def test_steps_of_other_threads_are_told(served: Served) -> None:
+    """The stream's answer ends in steps that another thread makes."""
+    given: dict[str, Any] = {"max_tokens": 150, "seed": 2, "extra_body": {"ignore_eos": True}}
+    options: dict[str, Any] = {"temperature": 1.0, "seed": 2, "ignore_eos": True}
+    own = served.llm.generate("Hello", max_new_tokens=150, **options)[0]
+
+    def beside() -> None:
+        with served.llm.lock:
+            served.llm.generate("You", max_new_tokens=170, ignore_eos=True)
+
+    thread = threading.Thread(target=beside)
+    stream = served.client.with_options(timeout=20).completions.create(
+        model="talker", prompt="Hello", stream=True, logprobs=0, **given
+    )
+    parts: list[Any] = []
+    for chunk in stream:
+        if not parts:
+            thread.start()
+        parts += chunk.choices
+    thread.join()
+    assert "".join(part.text for part in parts) == own.text
+    assert sum(len(part.logprobs.tokens) for part in parts if part.logprobs) == len(own.ids)
+    assert parts[-1].finish_reason == own.finish
 
 
 def test_clients_that_go_away_free_their_pages(served: Served) -> None:
@@ -267,7 +341,7 @@ def test_clients_that_go_away_free_their_pages(served: Served) -> None:
         until(lambda: served.llm.batch.answers)
         raw.close()
         until(lambda: served.llm.batch.answers == 0)
-    until(lambda: served.pages == 0)
+    until(lambda: served.pages == 0 and served.active == 0)
 
 
 def test_many_requests_leave_nothing_used(served: Served) -> None:
@@ -297,7 +371,7 @@ def test_many_requests_leave_nothing_used(served: Served) -> None:
     for t in threads:
         t.join()
     assert not failed
-    until(lambda: served.llm.batch.answers == 0 and served.pages == 0)
+    until(lambda: served.llm.batch.answers == 0 and served.pages == 0 and served.active == 0)
     assert served.llm.batch.steps - before < 2000, "requests share steps"
     told = served.ask("/metrics", method="GET")[1]
     assert 'rlx_requests_total{path="/v1/completions",status="200"}' in told
@@ -309,15 +383,21 @@ def test_many_requests_leave_nothing_used(served: Served) -> None:
 def test_a_failing_step_is_told_and_the_next_request_served(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: Any) -> Any:
-        raise OSError("the engine broke")
+    for error, kind, says in (
+        (OSError("the engine broke"), openai.InternalServerError, "the server failed"),
+        (DeviceLostError("it is gone"), openai.InternalServerError, "the server failed"),
+        (ShapeError("it is too long"), openai.BadRequestError, "it is too long"),
+    ):
 
-    with monkeypatch.context() as patch:
-        patch.setattr(served.llm.batch.engine, "step", broken)
-        with pytest.raises(openai.InternalServerError, match="the server failed"):
-            served.client.completions.create(model="talker", prompt="Hello")
-        chunks = served.client.completions.create(model="talker", prompt="Hello", stream=True)
-        with pytest.raises(openai.APIError, match="the engine broke"):
-            list(chunks)
+        def broken(*_: Any, error: Exception = error) -> Any:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(served.llm.batch.engine, "step", broken)
+            with pytest.raises(kind, match=says):
+                served.client.completions.create(model="talker", prompt="Hello")
+            chunks = served.client.completions.create(model="talker", prompt="Hello", stream=True)
+            with pytest.raises(openai.APIError, match=says):
+                list(chunks)
     assert served.client.completions.create(model="talker", prompt="Hello").choices
     assert served.llm.batch.answers == 0

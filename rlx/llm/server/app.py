@@ -7,8 +7,8 @@ import hmac
 import json
 import time
 import traceback
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
@@ -18,8 +18,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from rlx.errors import RlxError
-from rlx.llm.arguments import ContextError
+from rlx.errors import GraphError, ModelError, UnsupportedError
+from rlx.llm.arguments import ContextError, RoomError
 from rlx.llm.model import LLM
 from rlx.llm.sampling import Drawn
 from rlx.llm.server import requests
@@ -103,14 +103,8 @@ class _Server:
             try:
                 self._check(request, free=free)
                 response = await handler(request)
-            except ApiError as e:
-                response = _error(e)
-            except RlxError as e:
-                code = "context_length_exceeded" if isinstance(e, ContextError) else None
-                response = _error(ApiError(e.message, code=code))
-            except Exception:
-                traceback.print_exc()
-                response = _error(ApiError("the server failed", status=500, kind="server_error"))
+            except Exception as e:
+                response = _error(_api_error(e))
             path = request.scope["route"].path
             self.metrics.requests[path, response.status_code] += 1
             return response
@@ -122,7 +116,7 @@ class _Server:
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if self.hosts is not None and name not in self.hosts:
             raise ApiError(f"this server is not {name!r}", status=421)
-        given = request.headers.get("authorization", "").encode()
+        given = request.headers.get("authorization", "").encode("latin-1")  # the bytes that came
         if self.key is not None and not free and not hmac.compare_digest(given, self.key):
             raise ApiError("the API key is missing or wrong", status=401, code="invalid_api_key")
 
@@ -145,7 +139,9 @@ class _Server:
 
     async def health(self, request: Request) -> Response:
         """Whether it serves."""
-        return JSONResponse({"status": "ok"})
+        if self.worker.alive:
+            return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "nothing draws answers"}, 503)
 
     async def told_metrics(self, request: Request) -> Response:
         """What it has done, for Prometheus."""
@@ -181,19 +177,17 @@ class _Server:
     async def embeddings(self, request: Request) -> Response:
         """Vectors of texts."""
         body = await self._body(request)
-        texts, packed = await asyncio.to_thread(requests.embedding, self.llm, body, self.model)
-        vectors = [
-            await self.worker.call(lambda ids=ids: self.llm.embed([ids])[0]) for ids in texts
-        ]
+        with self._admitted():
+            texts, packed = await asyncio.to_thread(requests.embedding, self.llm, body, self.model)
+            vectors = [
+                await self.worker.call(lambda ids=ids: self.llm.embed([ids])[0]) for ids in texts
+            ]
         count = sum(map(len, texts))
         return JSONResponse(embeddings(vectors, self.model, count, packed=packed))
 
-    # -- answers ---------------------------------------------------------------------------
-
-    async def _answered(
-        self, request: Request, read: Callable[[LLM, Any, str], Asked], *, chat: bool
-    ) -> Response:
-        body = await self._body(request)
+    @contextmanager
+    def _admitted(self) -> Generator[None]:
+        """One of the requests that are served at a time; ApiError if there are enough."""
         if self.active >= self.max_requests:
             raise ApiError(
                 f"{self.active} requests are being served; try again later", status=429,
@@ -201,6 +195,17 @@ class _Server:
             )  # fmt: skip
         self.active += 1
         try:
+            yield
+        finally:
+            self.active -= 1
+
+    # -- answers ---------------------------------------------------------------------------
+
+    async def _answered(
+        self, request: Request, read: Callable[[LLM, Any, str], Asked], *, chat: bool
+    ) -> Response:
+        body = await self._body(request)
+        with self._admitted():
             asked = await asyncio.to_thread(read, self.llm, body, self.model)
             replies = Replies(asked, self.model, self.llm.tokenizer, chat=chat)
             client = asked.client or (request.client.host if request.client else "")
@@ -212,8 +217,6 @@ class _Server:
                 self.metrics.cancelled += 1
                 return Response(status_code=499)
             return JSONResponse(replies.whole())
-        finally:
-            self.active -= 1
 
     async def _events(self, job: Job) -> AsyncGenerator[Event]:
         """What comes of a job's answers, until all have ended; leaving it ends them."""
@@ -256,15 +259,11 @@ class _Server:
             for chunk in replies.last():
                 yield chunk
             yield None
-        except GeneratorExit:
-            self.metrics.cancelled += 1
-            raise
-        except asyncio.CancelledError:
+        except (GeneratorExit, asyncio.CancelledError):
             self.metrics.cancelled += 1
             raise
         except Exception as e:
-            traceback.print_exc()
-            yield ApiError(f"the server failed: {e}", status=500, kind="server_error").body()
+            yield _api_error(e).body()
 
     def _stream_ended(self) -> None:
         self.active -= 1
@@ -324,6 +323,19 @@ async def _unless_gone(receive: Receive, work: Awaitable[T]) -> T | None:
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def _api_error(e: Exception) -> ApiError:
+    """What the API says of an error."""
+    if isinstance(e, ApiError):
+        return e
+    if isinstance(e, RoomError):
+        return ApiError(e.message, status=503, kind="server_error", code="overloaded")
+    if isinstance(e, GraphError | ModelError | UnsupportedError):
+        code = "context_length_exceeded" if isinstance(e, ContextError) else None
+        return ApiError(e.message, code=code)
+    traceback.print_exception(e)
+    return ApiError("the server failed", status=500, kind="server_error")
 
 
 def _error(e: ApiError) -> Response:

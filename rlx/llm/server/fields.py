@@ -61,7 +61,11 @@ class Fields:
 
     def number(self, name: str, default: Any = None) -> Any:
         """A number."""
-        return self._of(name, (int, float), "a number", default)
+        found = self._of(name, (int, float), "a number", default)
+        try:
+            return None if found is None else float(found)
+        except OverflowError:
+            raise ApiError(f"{name} is too large a number", param=name) from None
 
     def count(self, name: str, least: int = 1, most: int = 1 << 31, default: Any = None) -> Any:
         """A whole number in a range."""

@@ -13,7 +13,7 @@ from rlx.llm.server.fields import ApiError, Fields
 
 __all__ = ["Asked", "chat", "completion", "embedding"]
 
-MOST_CHOICES = 16
+MOST_CHOICES, MOST_TEXTS = 16, 2048
 
 _SHARED = (
     "model", "temperature", "top_p", "n", "stream", "stream_options", "stop", "presence_penalty",
@@ -41,7 +41,6 @@ class Asked:
     stream: bool
     usage: bool
     logprobs: int | None
-    bare: bool = False
 
 
 def completion(llm: LLM, body: Any, model: str) -> Asked:
@@ -52,16 +51,7 @@ def completion(llm: LLM, body: Any, model: str) -> Asked:
     logprobs = f.count("logprobs", 0, TOP_LOGPROBS)
     options = _options(f, llm)
     options["max_new_tokens"] = f.count("max_tokens", default=16)
-    prompt = f.get("prompt")
-    if isinstance(prompt, str) or (
-        isinstance(prompt, list) and prompt and all(type(n) is int for n in prompt)
-    ):
-        prompts: list[Any] = [prompt]
-    elif isinstance(prompt, list) and prompt and all(isinstance(p, str | list) for p in prompt):
-        prompts = prompt
-    else:
-        raise ApiError("prompt is a string, a list of ids, or a list of these", param="prompt")
-    return _asked(llm, f, prompts, options, logprobs)
+    return _asked(llm, f, _texts(f, "prompt"), options, logprobs)
 
 
 def chat(llm: LLM, body: Any, model: str) -> Asked:
@@ -96,11 +86,9 @@ def embedding(llm: LLM, body: Any, model: str) -> tuple[list[list[int]], bool]:
     form = f.text("encoding_format", "float")
     if form not in ("float", "base64"):
         raise ApiError("encoding_format is float or base64", param="encoding_format")
-    given = f.get("input")
-    one = isinstance(given, str) or (isinstance(given, list) and given and type(given[0]) is int)
-    texts = [given] if one else given
-    if not isinstance(texts, list) or not texts:
-        raise ApiError("input is a string, a list of ids, or a list of these", param="input")
+    texts = _texts(f, "input")
+    if len(texts) > MOST_TEXTS:
+        raise ApiError(f"a request has {MOST_TEXTS} texts at most", param="input")
     return [llm.ids(t) for t in texts], form == "base64"
 
 
@@ -116,8 +104,26 @@ def _model(f: Fields, model: str) -> None:
         )  # fmt: skip
 
 
+def _texts(f: Fields, name: str) -> list[Any]:
+    """The texts of a field, which has one or a list of them."""
+    given = f.get(name)
+    texts = given if isinstance(given, list) and not _is_text(given) else [given]
+    if not texts or not all(map(_is_text, texts)):
+        raise ApiError(f"{name} is a string, a list of ids, or a list of these", param=name)
+    return texts
+
+
+def _is_text(given: Any) -> bool:
+    """Whether it is a string or a list of ids."""
+    if isinstance(given, list):
+        return bool(given) and all(type(n) is int for n in given)
+    return isinstance(given, str)
+
+
 def _options(f: Fields, llm: LLM) -> dict[str, Any]:
     """Those of ``LLM.answer`` that both kinds of requests have."""
+    f.refuse("store")
+    f.refuse("service_tier", but=(None, "auto", "default"))
     options: dict[str, Any] = {
         "temperature": f.number("temperature", 1.0), "stop": f.texts("stop"),
         "ignore_eos": f.flag("ignore_eos"), "regex": f.text("regex", None),
@@ -133,7 +139,7 @@ def _options(f: Fields, llm: LLM) -> dict[str, Any]:
     bias = f.mapping("logit_bias") or {}
     try:
         options["logit_bias"] = {int(n): float(b) for n, b in bias.items()}
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ApiError("logit_bias has numbers by ids", param="logit_bias") from None
     return options
 

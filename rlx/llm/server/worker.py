@@ -39,11 +39,14 @@ class Job:
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.loop = asyncio.get_running_loop()
         self.names: list[int] = []
+        self.told = [0] * len(self.answers)
+        """How many tokens of each answer there have been events for."""
         self.gone = False
 
 
 class Worker:
-    """Draws answers in a thread of its own, which alone uses the model."""
+    """Draws answers in a thread of its own. Others may use the model beside it: what their steps
+    draw of its answers is told as well."""
 
     def __init__(self, llm: LLM, metrics: Metrics) -> None:
         self.llm, self.metrics = llm, metrics
@@ -52,6 +55,11 @@ class Worker:
         self._stopping = False
         self._owners: dict[int, tuple[Job, int]] = {}
         self._thread = threading.Thread(target=self._run, name="rlx-serve", daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
 
     def start(self) -> None:
         """Start the thread."""
@@ -116,12 +124,15 @@ class Worker:
                     for name in [*self._owners]:
                         batch.cancel(name)
                     return
+                failed = None
                 try:
-                    grown = batch.step() if self._owners else []
+                    if self._owners:
+                        batch.step()
                 except Exception as e:  # whatever it is, those who wait are told
-                    self._fail(e)
-                    continue
-            self._tell(grown)
+                    failed = e
+                self._tell()
+                if failed is not None:
+                    self._fail(failed)
 
     def _add(self, job: Job) -> None:
         if job.gone:
@@ -146,20 +157,24 @@ class Worker:
             job.loop.call_soon_threadsafe(job.events.put_nowait, Event(index, error=error))
         self._owners.clear()
 
-    def _tell(self, grown: Sequence[tuple[int, Answer]]) -> None:
-        """Give each its token; those of one event loop by one call."""
+    def _tell(self) -> None:
+        """Give each the tokens that it has more, in whichever thread they were drawn; those of one
+        event loop by one call."""
         told: dict[asyncio.AbstractEventLoop, list[tuple[Job, Event]]] = {}
-        for name, answer in grown:
-            if name not in self._owners:
-                continue
-            job, index = self._owners[name]
-            event = Event(index, answer.take(), answer.drawn[-1], answer.finish)
-            told.setdefault(job.loop, []).append((job, event))
+        for name, (job, index) in [*self._owners.items()]:
+            answer = job.answers[index]
+            new: list[Drawn | None] = [*answer.drawn[job.told[index] :]]
+            job.told[index] += len(new)
+            self.metrics.tokens += len(new)
             if answer.finish is not None:
                 del self._owners[name]
-        for loop, events in told.items():
-            loop.call_soon_threadsafe(_deliver, events)
-        self.metrics.tokens += len(grown)
+                new = new or [None]
+            if new:
+                events = [Event(index, drawn=drawn) for drawn in new[:-1]]
+                events.append(Event(index, answer.take(), new[-1], answer.finish))
+                told.setdefault(job.loop, []).extend((job, event) for event in events)
+        for loop, pairs in told.items():
+            loop.call_soon_threadsafe(_deliver, pairs)
 
 
 def _deliver(events: Sequence[tuple[Job, Event]]) -> None:
