@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlx.base.clock import Tick
 from rlx.errors import RlxError
-from rlx.tools.options import add_device
+from rlx.tools.options import add_device, add_threads
 
 if TYPE_CHECKING:
     from rlx.llm.arguments import Prompt
@@ -67,7 +67,7 @@ def add_language(p: argparse.ArgumentParser) -> None:
     add_model_options(p)
     add_answer_options(p)
     add_device(p)
-    p.add_argument("--threads", type=int, help="number of threads; by default what is allowed")
+    add_threads(p)
 
 
 def load(args: argparse.Namespace, **options: Any) -> LLM:

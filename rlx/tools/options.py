@@ -6,7 +6,7 @@ import argparse
 
 from rlx.tools.arrays import Once, dim
 
-__all__ = ["add_compile_options", "add_device", "add_dims"]
+__all__ = ["add_compile_options", "add_device", "add_dims", "add_threads"]
 
 
 def add_dims(p: argparse.ArgumentParser) -> None:
@@ -23,6 +23,11 @@ def add_device(p: argparse.ArgumentParser) -> None:
         "--device", metavar="NAME",
         help="where it is computed, such as vulkan; by default RLX_DEVICE, else the CPU",
     )  # fmt: skip
+
+
+def add_threads(p: argparse.ArgumentParser) -> None:
+    """``--threads N``; None if it is not given."""
+    p.add_argument("--threads", type=int, help="number of threads; by default what is allowed")
 
 
 def add_compile_options(p: argparse.ArgumentParser) -> None:

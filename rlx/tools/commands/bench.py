@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rlx.tools.arrays import Once, named_arrays, pair
 from rlx.tools.feeds import random_arrays
 from rlx.tools.graphs import add_graph_options, refuse_graph_options, sized_graph_from
-from rlx.tools.options import add_device
+from rlx.tools.options import add_device, add_threads
 
 if TYPE_CHECKING:
     from rlx.runtime.session import CompiledGraph
@@ -27,7 +27,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
             help=f"{what}; by default it is random",
         )  # fmt: skip
     add_device(p)
-    p.add_argument("--threads", type=int, help="number of threads; by default what is allowed")
+    add_threads(p)
     p.add_argument("--repeat", type=int, default=20, help="number of runs (20)")
     p.add_argument("--json", action="store_true", help="print plain data in place of a table")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlx.errors import RlxError
 from rlx.tools.arrays import add_overwrite, check_free, save_array
-from rlx.tools.options import add_device
+from rlx.tools.options import add_device, add_threads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,7 +39,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     p.add_argument("--batch-size", type=int, default=32, help="sentences in a run (32)")
     p.add_argument("--precision", default="f32", help="f32, bf16, f16 or high")
     add_device(p)
-    p.add_argument("--threads", type=int, help="number of threads; by default what is allowed")
+    add_threads(p)
     p.add_argument("--explain", action="store_true", help="say how it was compiled, to stderr")
 
 

@@ -26,7 +26,7 @@ from rlx.tools.language import (
     refuse_language_options,
     show,
 )
-from rlx.tools.options import add_device
+from rlx.tools.options import add_device, add_threads
 
 __all__ = ["add_arguments", "run"]
 
@@ -50,7 +50,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_overwrite(p)
     add_device(p)
-    p.add_argument("--threads", type=int, help="number of threads; by default what is allowed")
+    add_threads(p)
     language = p.add_argument_group("language models")
     language.add_argument("-p", "--prompt", metavar="TEXT", help="a text to go on with, as it is")
     add_model_options(language)

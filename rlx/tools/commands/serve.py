@@ -8,7 +8,7 @@ import sys
 
 from rlx.errors import RlxError
 from rlx.tools.language import add_model_options, load
-from rlx.tools.options import add_device
+from rlx.tools.options import add_device, add_threads
 
 __all__ = ["add_arguments", "run"]
 
@@ -31,7 +31,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_model_options(p)
     add_device(p)
-    p.add_argument("--threads", type=int, help="number of threads; by default what is allowed")
+    add_threads(p)
 
 
 def run(args: argparse.Namespace) -> int:
