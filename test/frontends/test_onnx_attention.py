@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
+
+from onnx.reference import ReferenceEvaluator
 
 import rlx
 from support.onnx_text import model
@@ -85,6 +88,8 @@ OTHERS = {
     "no product": "a = Add (bias, q0) w = Softmax (a) y = MatMul (w, v)",
     "a scale an element": "t = Transpose <perm = [0, 1, 3, 2]> (k) a = MatMul (q, t)"
                           " b = Mul (a, bias) w = Softmax (b) y = MatMul (w, v)",
+    "divided by 0": "t = Transpose <perm = [0, 1, 3, 2]> (k) a = MatMul (q, t)"
+                    " b = Div (a, o) w = Softmax (b) y = MatMul (w, v)",
     "0 for what is no nan": "t = Transpose <perm = [0, 1, 3, 2]> (k) a = MatMul (q, t)"
                             " w = Softmax (a) n = IsInf (w) z = Where (n, o, w) y = MatMul (z, v)",
 }  # fmt: skip
@@ -95,3 +100,69 @@ def test_other_products_stay(form: str) -> None:
     constants = "float[1, 4, 3, 1] q0 = {0,1,2,3,4,5,6,7,8,9,10,11}, float o = {0.0}"
     g = rlx.from_onnx(model(text(OTHERS[form], constants=constants)))
     assert "mir.attention" not in [op.name for op in g.nodes()]
+
+
+# -- what the pattern takes, against the evaluator -----------------------------------------
+
+WHOLE = (2, 4, 3, 5)
+"""Batch, heads, queries, keys."""
+
+
+def evaluated(graph: str) -> tuple[rlx.Graph, Array, Array]:
+    """A graph of floats imported, what it gives on random inputs, and what ONNX's evaluator does."""
+    proto = model(graph)
+    rng = np.random.default_rng(0)
+    given = {
+        i.name: rng.standard_normal([d.dim_value for d in i.type.tensor_type.shape.dim], np.float32)
+        for i in proto.graph.input
+    }
+    g = rlx.from_onnx(proto)
+    want: Any = ReferenceEvaluator(proto).run(None, given)
+    return g, rlx.interpret(g, given)[0], want[0]
+
+
+@pytest.mark.parametrize("ones", list(product((False, True), repeat=4)))
+@pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
+def test_a_bias_of_any_shape(rank: int, ones: tuple[bool, ...]) -> None:
+    """Scores with dims of 1 and a bias, either of which may be the smaller: what enlarges the
+    scores is no attention."""
+    b, h, s, t = (1 if one else n for one, n in zip(ones, WHOLE, strict=True))
+    for small in product((False, True), repeat=min(rank, 4)):
+        tail = [1 if one else n for one, n in zip(small, WHOLE[-len(small) :], strict=True)]
+        bias = [1] * (rank - len(small)) + tail
+        graph = (
+            f"g (float[{b},{h},{s},8] q, float[{b},{h},{t},8] k, float[{b},{h},{t},8] v,"
+            f" float[{','.join(map(str, bias))}] bias) => (float y) {{"
+            " t = Transpose <perm = [0, 1, 3, 2]> (k) a = MatMul (q, t) c = Add (a, bias)"
+            " w = Softmax <axis = -1> (c) y = MatMul (w, v) }"
+        )
+        shape = np.broadcast_shapes((b, h, s, t), tuple(bias))
+        if shape[-1] != t:
+            continue  # more weights than values
+        g, found, want = evaluated(graph)
+        np.testing.assert_allclose(found, want, rtol=2e-5, atol=2e-6)
+        is_one = "mir.attention" in [op.name for op in g.nodes()]
+        assert is_one == (shape == (b, h, s, t)), bias
+
+
+@pytest.mark.parametrize("scaled", ["k", "v", "k, v"])
+@pytest.mark.parametrize("wide", ["k", "k, v"])
+def test_a_number_is_multiplied_once(wide: str, scaled: str) -> None:
+    """Of heads that are repeated, or only those of keys, with numbers around them."""
+    nodes, shapes = [], []
+    for name in "kv":
+        shapes.append(f"float[2,{2 if name in wide else 4},5,8] {name}0")
+        nodes.append(
+            f"{name}1 = Unsqueeze ({name}0, axis) {name}2 = Expand ({name}1, wide)"
+            f" {name}3 = Reshape ({name}2, flat)" if name in wide
+            else f"{name}3 = Identity ({name}0)"
+        )  # fmt: skip
+        nodes.append(f"{name} = {'Mul' if name in scaled else 'Add'} ({name}3, three)")
+    g, found, want = evaluated(
+        f"g (float[2,4,3,8] q, {', '.join(shapes)}) => (float y) <float three = {{3.0}},"
+        " int64[1] axis = {2}, int64[5] wide = {1, 1, 2, 1, 1}, int64[4] flat = {0, 4, -1, 8}>"
+        f" {{ {' '.join(nodes)} t = Transpose <perm = [0, 1, 3, 2]> (k) a = MatMul (q, t)"
+        " w = Softmax <axis = -1> (a) y = MatMul (w, v) }"
+    )
+    assert "mir.attention" in [op.name for op in g.nodes()]
+    np.testing.assert_allclose(found, want, rtol=2e-5, atol=2e-5)

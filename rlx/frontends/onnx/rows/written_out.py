@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rlx.ir.value import Value
 from rlx.ops.matmul.contraction import MatMul
 from rlx.ops.movement.constant import Constant
@@ -30,15 +32,15 @@ def attended(weights: Value, v: Value) -> Value | None:
             continue
         (q, first), (turned, second) = _scaled(scores.op.a), _scaled(scores.op.b)
         k, third = _scaled(_turned_back(turned))
-        if bias is not None and (bias.dtype is not q.dtype or bias.rank > 4):
-            continue
-        k, own = _few(k), _few(v)
-        if k.shape[1] != own.shape[1]:
-            k, own = _turned_back(turned), v
-        if _fits(q, k, own):
+        if whole.shape != softmax.x.shape or (bias is not None and bias.dtype is not q.dtype):
+            continue  # a bias that adds rows or heads, or of another type
+        few, own = _few(k), _few(v)
+        if few.shape[1] != own.shape[1]:
+            few, own = k, v
+        if _fits(q, few, own):
             kind = "none" if bias is None else "bias"
             return Attention.build(
-                q, k, own, bias, mask_kind=kind, layout="bhsd",
+                q, few, own, bias, mask_kind=kind, layout="bhsd",
                 scale=scale * first * second * third,
             )  # fmt: skip
     return None
@@ -78,16 +80,20 @@ def _number(x: Value) -> float | None:
 
 
 def _scaled(x: Value) -> tuple[Value, float]:
-    """A value without the numbers that it is multiplied by, and their product."""
+    """A value without the finite numbers other than 0 that it is multiplied by, and their
+    product."""
     factor = 1.0
     while isinstance(x.op, Mul | Div):
         left, right = _number(x.op.lhs), _number(x.op.rhs)
         if right is not None and x.op.lhs.shape == x.shape:
-            factor, x = (factor * right if isinstance(x.op, Mul) else factor / right), x.op.lhs
+            number, rest = (right if isinstance(x.op, Mul) or not right else 1 / right), x.op.lhs
         elif left is not None and isinstance(x.op, Mul) and x.op.rhs.shape == x.shape:
-            factor, x = factor * left, x.op.rhs
+            number, rest = left, x.op.rhs
         else:
             break
+        if not math.isfinite(number) or number == 0.0:
+            break
+        factor, x = factor * number, rest
     return x, factor
 
 
