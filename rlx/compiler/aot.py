@@ -6,20 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rlx.compiler.ranges import for_sizes, ranged
 from rlx.errors import DeviceError, ShapeError, UnsupportedError
-from rlx.ir.arrays import fixed, typed_array
+from rlx.ir.arrays import fixed
 from rlx.ir.builders import located
-from rlx.ir.graph import Graph, check_param
+from rlx.ir.given import param_arrays
+from rlx.ir.graph import Graph
 from rlx.ir.op import caller
 from rlx.lowering.compilation import Options
 from rlx.precision import check_precision, types_of
 from rlx.precision.rewrite import with_precision
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.cache.artifacts import find_or_compile
-from rlx.runtime.executable import unknown
 from rlx.targets import default_target, find_target, rank
 
 if TYPE_CHECKING:
@@ -54,7 +52,8 @@ def compile_artifact(
     """
     chosen = located(check_precision)(precision)
     bound = ranged(graph, dims) if dims else graph
-    values = _values(bound, {**bound.param_values, **(params or {})})
+    given = param_arrays(bound, {**bound.param_values, **(params or {})})
+    values = {name: fixed(a) for name, a in given.items()}
     if options.get("donate"):
         raise UnsupportedError(
             "an artifact has no donated inputs: whoever loads it could not know; compile with"
@@ -92,16 +91,3 @@ def _ordered(names: Sequence[str]) -> list[Target]:
         found = f", found {', '.join(kinds)}; compile one artifact for each" if kinds else ""
         raise DeviceError(f"an artifact is for one kind of target, such as 'cpu'{found}")
     return sorted(targets.values(), key=lambda t: rank(t.name, t.features), reverse=True)
-
-
-def _values(graph: Graph, given: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
-    """The params that were given, as arrays of their declared types that nobody can change."""
-    types = {str(v.name): v.type for v in graph.params}
-    values: dict[str, np.ndarray[Any, Any]] = {}
-    for name, value in given.items():
-        if name not in types:
-            raise unknown(name, list(types), "param")
-        t = types[name]
-        a = check_param(name, typed_array(value, name, t.dtype.name, "param"), t)
-        values[name] = fixed(a)
-    return values

@@ -10,12 +10,12 @@ import numpy as np
 from rlx.errors import GraphError, NameError, ShapeError, UnsupportedError
 from rlx.ir.arrays import as_array, typed_array
 from rlx.ir.attrs import flagged
+from rlx.ir.given import unknown
 from rlx.ir.graph import Graph, sizes_of, symbols_of
 from rlx.ir.op import caller
 from rlx.ir.value import Value
 from rlx.precision import Types
 from rlx.runtime.encoding import Array, places_of
-from rlx.runtime.executable import unknown
 from rlx.types import DTYPES
 
 if TYPE_CHECKING:

@@ -15,10 +15,8 @@ from rlx.errors import (
     ArtifactError,
     FaultError,
     GraphError,
-    NameError,
     OutOfMemoryError,
     RlxError,
-    did_you_mean,
 )
 from rlx.ir.arrays import as_array, typed_array
 from rlx.ir.op import caller
@@ -32,7 +30,7 @@ from rlx.types import DTYPES, TensorType
 if TYPE_CHECKING:
     from rlx.runtime.profile import Profile
 
-__all__ = ["BoundExecutable", "Executable", "unknown", "wrong_count"]
+__all__ = ["BoundExecutable", "Executable", "wrong_count"]
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -336,11 +334,3 @@ def wrong_count(found: int, names: Sequence[str]) -> GraphError:
     """The error for another number of inputs than those of these names."""
     listed = ", ".join(map(repr, names)) or "none"
     return GraphError(f"found {found} inputs, expected {len(names)}: {listed}", caller())
-
-
-def unknown(name: str, known: Sequence[str], what: str) -> NameError:
-    """The error for a name that is no input or param."""
-    listed = ", ".join(map(repr, known)) or "none"
-    return NameError(
-        f"no {what} is called {name!r}{did_you_mean(name, known)}; there are {listed}", caller()
-    )

@@ -14,6 +14,7 @@ from rlx.base.process import lock_of
 from rlx.errors import ArtifactError, FaultError, GraphError, UnsupportedError
 from rlx.ir.arrays import as_array, fixed, typed_array
 from rlx.ir.builders import located, public
+from rlx.ir.given import unknown
 from rlx.ir.graph import Graph, check_param
 from rlx.ir.op import caller
 from rlx.ir.pure import Uncopied
@@ -33,7 +34,7 @@ from rlx.runtime.backend import (
 )
 from rlx.runtime.bound_state import BoundState
 from rlx.runtime.donation import check_donations
-from rlx.runtime.executable import Executable, unknown, wrong_count
+from rlx.runtime.executable import Executable, wrong_count
 from rlx.types import TensorType
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from rlx.errors import (
     RlxError,
     did_you_mean,
 )
-from rlx.ir.arrays import typed_array
 from rlx.ir.builders import located, public
-from rlx.ir.graph import Graph, check_param
+from rlx.ir.given import param_arrays
+from rlx.ir.graph import Graph
 from rlx.ir.location import caller
 from rlx.ir.pure import Uncopied
 from rlx.optim import Optimizer
@@ -153,17 +153,14 @@ class TrainStep(Uncopied):
         self._inputs = [str(v.name) for v in plan.graph.inputs if v.name != plan.key]
 
     def _set_params(self, given: Mapping[str, Any]) -> None:
-        types = {str(v.name): v.type for v in self.plan.graph.params}
-        for name in given:
-            if name not in types:
-                raise NameError(f"no param is called {name!r}{did_you_mean(name, types)}")
-        for name, t in types.items():
-            if name not in given:
+        arrays = param_arrays(self.plan.graph, given)
+        for name in (str(v.name) for v in self.plan.graph.params):
+            if name not in arrays:
                 raise GraphError(
                     f"param {name!r} has no value to start from; give it one in the graph, or in"
                     f" params={{{name!r}: array}}"
                 )
-            a = check_param(name, typed_array(given[name], name, t.dtype.name, "param"), t)
+            a = arrays[name]
             if name not in self.plan.trained:
                 self.frozen[name] = a.copy()
                 continue

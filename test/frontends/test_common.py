@@ -9,11 +9,11 @@ import pytest
 
 import rlx
 from rlx.base.dims import SymDim
-from rlx.errors import ModelError, NameError, ToolchainError, UnsupportedError
+from rlx.errors import ModelError, ToolchainError, UnsupportedError
 from rlx.frontends.common.check import check_results
 from rlx.frontends.common.leaves import drop_unused_params
 from rlx.frontends.common.missing import MissingOps
-from rlx.frontends.common.names import check_known, dim_named
+from rlx.frontends.common.names import dim_named
 
 
 def test_missing_ops_are_listed_at_once_with_counts_and_places() -> None:
@@ -37,12 +37,6 @@ def test_dims_have_the_nearest_name() -> None:
     assert [str(first), str(dim_named("batch size", [first])), str(dim_named("3d!", []))] == [
         "batch_size", "batch_size_", "_3d_",
     ]  # fmt: skip
-
-
-def test_names_that_a_model_lacks() -> None:
-    check_known("input", ["x"], {"x"})
-    with pytest.raises(NameError, match=r"no input is called 'y'.*there are 'x'"):
-        check_known("input", ["y"], {"x"})
 
 
 def test_params_that_nothing_reads_are_dropped() -> None:

@@ -1,16 +1,15 @@
-"""Names of a model as names of ours, and names that a caller gives."""
+"""Names of a model as names of ours."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from rlx.base.dim_text import parse_dim
 from rlx.base.dims import Dim, SymDim
-from rlx.errors import NameError, did_you_mean
-from rlx.ir.location import caller
+from rlx.errors import NameError
 
-__all__ = ["check_known", "dim_named", "word"]
+__all__ = ["dim_named", "word"]
 
 
 def word(name: str) -> str:
@@ -28,14 +27,3 @@ def dim_named(name: str, taken: Collection[Dim]) -> Dim:
         while SymDim.symbol(nearest) in taken:
             nearest += "_"
         return SymDim.symbol(nearest)
-
-
-def check_known(what: str, given: Iterable[str], known: Collection[str]) -> None:
-    """NameError for a name that a caller gives and the model lacks."""
-    for name in given:
-        if name not in known:
-            listed = ", ".join(map(repr, sorted(known))) or "none"
-            raise NameError(
-                f"no {what} is called {name!r}{did_you_mean(name, known)}; there are {listed}",
-                caller(),
-            )

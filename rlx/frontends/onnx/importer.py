@@ -20,7 +20,7 @@ from rlx.errors import (
     did_you_mean,
 )
 from rlx.frontends.common.leaves import drop_unused_params
-from rlx.frontends.common.names import check_known, dim_named
+from rlx.frontends.common.names import dim_named
 from rlx.frontends.onnx import checks
 from rlx.frontends.onnx.baked import size_advice
 from rlx.frontends.onnx.edges import Edge, Evaluator
@@ -40,6 +40,7 @@ from rlx.frontends.onnx.scopes import (
 )
 from rlx.frontends.onnx.tensors import array_of, dtype_of, tensor_type
 from rlx.ir.attrs import literal
+from rlx.ir.given import check_known
 from rlx.ir.graph import Graph
 from rlx.ir.location import located
 from rlx.ir.value import Value
@@ -99,11 +100,11 @@ class Importer:
     ) -> dict[str, Edge]:
         weights = {t.name for t in proto.initializer}
         declared = [v for v in proto.input if v.name not in weights]
-        check_known("input", constants, {v.name for v in declared})
+        check_known("input", constants, [v.name for v in declared])
         symbols: dict[str, Dim] = {}
         types = {v.name: _type_of(v, symbols) for v in declared}
         names = {s for d in symbols.values() if isinstance(d, SymDim) for s in d.symbols}
-        check_known("dim", dims, names)
+        check_known("dim", dims, sorted(names))
         sizes = {name: as_size(name, size) for name, size in dims.items()}
         found: dict[str, Edge] = {}
         for name, t in types.items():

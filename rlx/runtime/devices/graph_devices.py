@@ -29,6 +29,7 @@ from rlx.errors import (
 )  # fmt: skip
 from rlx.ir.arrays import fixed, typed_array
 from rlx.ir.builders import public
+from rlx.ir.given import unknown
 from rlx.ir.graph import Graph, check_param
 from rlx.ir.pure import Uncopied
 from rlx.runtime.backend import device_name, named_by, registered, why_not
@@ -38,7 +39,6 @@ from rlx.runtime.devices.candidates import DeviceBenchResult, DeviceCandidate
 from rlx.runtime.devices.cost import estimate_ns
 from rlx.runtime.devices.hardware import is_software
 from rlx.runtime.devices.policy import DevicePolicy, checked_policy
-from rlx.runtime.executable import unknown
 from rlx.runtime.session import CompiledGraph, Session
 
 __all__ = ["DeviceBenchResult", "DeviceCandidate", "DeviceFallbackError", "GraphDevices"]

@@ -31,12 +31,13 @@ def to_onnx(
     """Write a graph as an ONNX model of opset 20: an ``onnx.ModelProto``, and the file ``path``.
 
     Inputs, outputs and params keep their names, symbolic dims too; an output that is known by
-    its place alone is ``output_0`` and so on. ``params`` are values by name, such as those of a
-    trained model, in the place of the graph's own. A model of more than 2 GB has its weights in a
-    file beside it, and needs a path.
+    its place alone is ``output_0`` and so on, or a longer name where an input has that one.
+    ``params`` are values by name, such as those of a trained model, in the place of the graph's
+    own. A model of more than 2 GB has its weights in a file beside it, and needs a path.
 
     UnsupportedError that lists all ops without a form in ONNX; GraphError for a param without a
-    value; ToolchainError if the onnx package is not installed.
+    value, and for an output that was given the name of an input or param; NameError, DTypeError
+    and ShapeError for values that do not fit; ToolchainError if the onnx package is not installed.
     """
     if importlib.util.find_spec("onnx") is None:
         raise ToolchainError("writing ONNX models needs the onnx package: pip install 'rlx[onnx]'")

@@ -16,7 +16,8 @@ from rlx.frontends.onnx.export import sizes
 from rlx.frontends.onnx.export.rows.control import info
 from rlx.frontends.onnx.export.walk import Walk
 from rlx.frontends.onnx.export.writer import OPSET, Name, Writer, tensor
-from rlx.ir.graph import Graph, names_of_outputs
+from rlx.ir.given import param_arrays
+from rlx.ir.graph import Graph
 from rlx.ir.value import Value
 
 __all__ = ["model_of", "save"]
@@ -32,11 +33,8 @@ def model_of(graph: Graph, params: Mapping[str, Array]) -> ModelProto:
     walk = Walk()
     walk.refuse_missing(graph)
     w = Writer(body=walk.body)
-    outputs = names_of_outputs(graph)
     leaves = [*graph.inputs, *graph.params]
-    named = [n if n.isidentifier() or not n.isdigit() else f"output_{n}" for n in outputs]
-    for name in (*(str(v.name) for v in leaves), *named):
-        w.reserve(name)
+    named = _reserved(w, graph)
     env: dict[Value, Name] = {v: str(v.name) for v in leaves}
     inputs = [info(str(v.name), v.type) for v in graph.inputs]
     for v in graph.inputs:
@@ -53,24 +51,31 @@ def model_of(graph: Graph, params: Mapping[str, Array]) -> ModelProto:
     return model
 
 
+def _reserved(w: Writer, graph: Graph) -> list[Name]:
+    """The names of the outputs, which are kept free, as are those of leaves; GraphError for a name
+    that a model cannot have, since its values have one name each."""
+    leaves = {str(v.name) for v in (*graph.inputs, *graph.params)}
+    for name in graph.output_names:
+        if name in leaves:
+            raise GraphError(
+                f"an output and an input or param are called {name!r}; the values of an ONNX model"
+                " have a name each: give the output another one in set_outputs"
+            )
+    for name in (*leaves, *graph.output_names):
+        w.reserve(name)
+    return list(graph.output_names) or [w.free(f"output_{i}") for i in range(len(graph.outputs))]
+
+
 def _values(graph: Graph, params: Mapping[str, Array]) -> dict[str, Array]:
-    """The elements of params; GraphError for those that have none."""
-    given = {**graph.param_values, **params}
+    """The elements of params; GraphError for those that have none, and see ``param_arrays``."""
+    given = {**graph.param_values, **param_arrays(graph, params)}
     missing = [str(v.name) for v in graph.params if str(v.name) not in given]
     if missing:
         raise GraphError(
             f"the params {', '.join(map(repr, missing[:5]))} have no values; give to_onnx"
             " params={name: array}"
         )
-    found: dict[str, Array] = {}
-    for v in graph.params:
-        a = np.asarray(given[str(v.name)])
-        if a.shape != v.type.static_shape or a.dtype != v.dtype.numpy:
-            raise GraphError(
-                f"the param {v.name!r} is {v.type}, found {a.dtype} of {list(a.shape)}"
-            )
-        found[str(v.name)] = a
-    return found
+    return given
 
 
 def save(model: ModelProto, path: str | PathLike[str]) -> None:

@@ -67,6 +67,10 @@ class Writer:
         self._taken.add(name)
         return name
 
+    def free(self, name: str) -> Name:
+        """That name, or if it is taken a longer one."""
+        return self.reserve(name) if name not in self._taken else self.fresh(name)
+
     def fresh(self, base: str) -> Name:
         """A name that nothing has."""
         while True:
