@@ -9,23 +9,25 @@ import numpy as np
 
 from rlx.errors import DTypeError, FaultError, GraphError
 from rlx.ir.builders import located, public
+from rlx.ir.given import param_arrays
 from rlx.ir.graph import Graph
-from rlx.ir.op import Op
 from rlx.ir.value import Value
-from rlx.ops.conv.conv import Conv
 from rlx.ops.quant.affine import Dequantize, Quantize
-from rlx.ptq.expanded import expanded, rewritten, weight_of
+from rlx.ptq.expanded import (
+    expanded,
+    finite_value,
+    output_axis,
+    rewritten,
+    scales_along,
+    scales_of,
+    weight_of,
+)
 from rlx.ptq.records import CalibrationEntry, CalibrationRecord
 from rlx.types import FLOATS
 
 __all__ = ["Calibrator", "insert_q_dq", "product_inputs"]
 
 Array = np.ndarray[Any, Any]
-
-FLOOR = 1e-6
-"""The least scale: a value that was 0 in all steps has it."""
-MOST = 127
-"""What the largest element seen becomes."""
 
 
 def product_inputs(graph: Graph) -> list[Value]:
@@ -46,7 +48,8 @@ class Calibrator:
     ``taps`` are floats of the graph, outputs or not. Without them they are what products and
     convolutions by a param multiply it with, and ``graph`` is the one given with its blocks
     expanded, whose values these are; the record has the params too, with a scale for each output.
-    GraphError for a tap of another graph.
+    GraphError for a tap of another graph; NameError, DTypeError and ShapeError for ``params`` that
+    do not fit, FaultError for weights that are not finite.
     """
 
     def __init__(
@@ -59,11 +62,12 @@ class Calibrator:
         self.graph = expanded(graph) if taps is None else graph
         self.taps = product_inputs(self.graph) if taps is None else list(taps)
         self._check()
-        values = {**self.graph.param_values, **(params or {})}
+        given = param_arrays(self.graph, params or {})
+        values = {**self.graph.param_values, **given}
         self._weights = _of_weights(self.graph, values) if taps is None else {}
         self._most = np.zeros(len(self.taps), np.float64)
         self._steps = 0
-        self._run = _measuring(self.graph, self.taps, params or {}, device)
+        self._run = _measuring(self.graph, self.taps, given, device)
 
     def _check(self) -> None:
         known = {*self.graph.inputs, *self.graph.params}
@@ -90,30 +94,31 @@ class Calibrator:
 
     @property
     def record(self) -> CalibrationRecord:
-        """A scale for each tap: the largest element seen becomes 127. GraphError without a step."""
+        """A scale for each tap: the largest element seen becomes 127; 1e-6 for one that was 0 in
+        all steps. GraphError without a step."""
         if not self._steps:
             raise GraphError("nothing is known of the taps yet: call step with inputs first")
-        scales = np.maximum(self._most / MOST, FLOOR)
+        scales = scales_of(self._most)
         found = {tap: CalibrationEntry(s) for tap, s in zip(self.taps, scales, strict=True)}
         return CalibrationRecord({**found, **self._weights})
 
 
-def _of_weights(graph: Graph, values: Mapping[str, Any]) -> dict[Value, CalibrationEntry]:
+def _of_weights(graph: Graph, values: Mapping[str, Array]) -> dict[Value, CalibrationEntry]:
     """The entries of weights that have values: a scale for each output."""
     found: dict[Value, CalibrationEntry] = {}
     for op in graph.nodes():
         weight, turned = weight_of(op) or (None, False)
         if weight is None or weight in found or weight.name not in values:
             continue
-        axis = 0 if turned or isinstance(op, Conv) else 1
-        value = np.asarray(values[str(weight.name)], np.float32)
-        most = np.abs(value.reshape(weight.type.static_shape))
-        most = most.max(tuple(a for a in range(most.ndim) if a != axis))
-        found[weight] = CalibrationEntry(np.maximum(most / MOST, FLOOR), axis=axis)
+        axis = output_axis(op, turned)
+        scales = scales_along(finite_value(weight, values), axis)
+        found[weight] = CalibrationEntry(scales, axis=axis)
     return found
 
 
-def _measuring(graph: Graph, taps: Sequence[Value], params: Mapping[str, Any], device: str) -> Any:
+def _measuring(
+    graph: Graph, taps: Sequence[Value], params: Mapping[str, Array], device: str
+) -> Any:
     """The graph compiled with the largest elements of taps as its results."""
     from rlx.runtime.session import Session
 
@@ -121,10 +126,8 @@ def _measuring(graph: Graph, taps: Sequence[Value], params: Mapping[str, Any], d
     found.outputs = [tap.abs().reduce_max() for tap in taps]
     found.output_names = ()
     compiled = Session(device).compile(found)
-    for p in found.params:
-        name = str(p.name)
-        if name in params:
-            compiled.set_param(name, np.asarray(params[name]))
+    for name, value in params.items():
+        compiled.set_param(name, value)
     return compiled
 
 
@@ -132,15 +135,16 @@ def _measuring(graph: Graph, taps: Sequence[Value], params: Mapping[str, Any], d
 def insert_q_dq(graph: Graph, record: Mapping[Value, CalibrationEntry]) -> Graph:
     """The graph with every value of a record rounded to 8-bit integers and back where it is used.
 
-    On CPUs a product of two such values multiplies the integers. Outputs stay as they are.
+    On CPUs a product of two such values multiplies the integers. Blocks are expanded, and outputs
+    stay as they are.
     GraphError for a value of another graph.
     """
     taps = dict(CalibrationRecord(record))
     seen: set[Value] = set()
     rounded: dict[Value, Value] = {}
 
-    def of(old: Value | None, new: Value | None) -> Value | None:
-        if old is None or new is None or old not in taps:
+    def read(old: Value, new: Value) -> Value:
+        if old not in taps:
             return new
         seen.add(old)
         if old not in rounded:
@@ -149,11 +153,7 @@ def insert_q_dq(graph: Graph, record: Mapping[Value, CalibrationEntry]) -> Graph
             rounded[old] = Dequantize.build(q, e.scales, e.zero_points, e.axis)
         return rounded[old]
 
-    def change(_: Graph, op: Op, operands: Sequence[Value | None]) -> Sequence[Value]:
-        pairs = zip(op.operands, operands, strict=True)
-        return op.with_operands([of(*pair) for pair in pairs]).results
-
-    out, _ = rewritten(graph, change)
+    out, _ = rewritten(graph, read=read)
     missing = [v for v in taps if v not in seen]
     if missing:
         raise GraphError(

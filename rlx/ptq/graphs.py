@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlx.errors import GraphError
 from rlx.ir.builders import located
+from rlx.ir.given import param_arrays
 from rlx.ir.graph import Graph, topological
 from rlx.ir.op import Op
 from rlx.ir.value import Value
@@ -16,8 +18,16 @@ from rlx.ops.conv.conv import Conv
 from rlx.ops.quant.affine import Quantize, QuantizeRows
 from rlx.ops.quant.integer import ScaledConv, ScaledMatMul
 from rlx.ops.quant.product import DequantMatMul
-from rlx.ptq.calibrator import MOST, Calibrator, product_inputs
-from rlx.ptq.expanded import expanded, rewritten, weight_of
+from rlx.ptq.calibrator import Calibrator, product_inputs
+from rlx.ptq.expanded import (
+    MOST,
+    expanded,
+    finite_value,
+    output_axis,
+    rewritten,
+    scales_along,
+    weight_of,
+)
 from rlx.ptq.records import INT8, CalibrationRecord, QuantMap, Row
 from rlx.quant import dequantize, quantize
 from rlx.quant.scheme import BlockScheme
@@ -65,10 +75,12 @@ def quantize_graph(
     "q4_0", the weight is decoded and rows stay as they are; a weight whose rows are no whole
     blocks is left, as is a convolution's. The rows of the result say what became of each weight.
 
-    GraphError for a weight without a value, and for a convolution in int8 without calibration.
+    GraphError for a weight without a value, and for a convolution in int8 without calibration;
+    NameError, DTypeError and ShapeError for ``params`` that do not fit, FaultError for weights that
+    are not finite.
     """
     flat = expanded(graph)
-    values = {**flat.param_values, **(params or {})}
+    values = {**flat.param_values, **param_arrays(flat, params or {})}
     work = _Work(flat, values, QuantMap.of(scheme))
     if calibration is not None and work.int8_inputs():
         calibrator = Calibrator(flat, work.int8_inputs(), values, device)
@@ -81,7 +93,7 @@ def quantize_graph(
 class _Work:
     """One rewrite of a graph."""
 
-    def __init__(self, graph: Graph, values: Mapping[str, Any], schemes: QuantMap) -> None:
+    def __init__(self, graph: Graph, values: Mapping[str, Array], schemes: QuantMap) -> None:
         self.graph, self.values, self.schemes = graph, values, schemes
         self.record = CalibrationRecord({})
         self.params: dict[str, Array] = {}
@@ -110,9 +122,12 @@ class _Work:
         for v in new:
             out._names[str(v.name)] = self.places[str(v.name)]
         names = {str(p.name) for p in out.params}
-        kept = {n: np.asarray(v) for n, v in self.values.items() if n in names}
+        kept = {n: v for n, v in self.values.items() if n in names}
         out.param_values = {n: v for n, v in out.param_values.items() if n in names}
-        return Quantized(out, {**kept, **self.params}, list(self.rows.values()))
+        rows = [
+            replace(r, after=r.after + r.before) if n in names else r for n, r in self.rows.items()
+        ]
+        return Quantized(out, {**kept, **self.params}, rows)
 
     def change(
         self, out: Graph, op: Op, operands: Sequence[Value | None]
@@ -126,7 +141,7 @@ class _Work:
         name = str(weight.name)
         scheme = self.schemes.scheme_of(name)
         if scheme is None:
-            self.rows.setdefault(name, Row(name, "left"))
+            self.leave(weight, "left")
             return None
         x = operands[0]
         assert x is not None
@@ -139,8 +154,7 @@ class _Work:
         name = str(weight.name)
         if name not in self.values:
             raise GraphError(f"the weight {name!r} has no value: give it by params")
-        value = np.asarray(self.values[name], np.float32)
-        return value.reshape(weight.type.static_shape)
+        return finite_value(weight, self.values)
 
     def param(self, weight: Value, kind: str, turned: bool, value: Array) -> Value:
         """A new param in the place of a weight, which the graph gets when it is done."""
@@ -155,7 +169,7 @@ class _Work:
         conv = isinstance(op, Conv)
         key = (str(weight.name), turned)
         if key not in self.made:
-            self.made[key] = self.integer_weight(weight, turned, conv)
+            self.made[key] = self.integer_weight(weight, turned, output_axis(op, turned))
         q, scale = self.made[key]
         assert scale is not None
         entry = self.record.get(op.present[0])
@@ -176,18 +190,15 @@ class _Work:
             return ScaledConv(codes, q, own, scale, None, None, **op.attrs).results
         return ScaledMatMul(codes, q, own, scale, None, None).results
 
-    def integer_weight(self, weight: Value, turned: bool, conv: bool) -> tuple[Value, Value]:
+    def integer_weight(self, weight: Value, turned: bool, axis: int) -> tuple[Value, Value]:
         """The integers of a weight, and a scale for each output."""
         value = self.value(weight)
-        value = np.ascontiguousarray(value.T) if turned else value
-        out = 0 if conv else 1
-        others = tuple(a for a in range(value.ndim) if a != out)
-        most = np.abs(value).max(others, keepdims=True)
-        scale = np.where(most > 0, most / MOST, 1).astype(np.float32)
+        scales = scales_along(value, axis)
+        scale = np.expand_dims(scales, tuple(a for a in range(value.ndim) if a != axis))
         q = np.clip(np.rint(value / scale), -MOST, MOST).astype(np.int8)
-        self.note(weight, INT8, value, q * scale, q.nbytes + scale.nbytes)
-        scales = self.param(weight, "scales", turned, scale.reshape(-1))
-        return self.param(weight, INT8, turned, q), scales
+        self.note(weight, INT8, value, q * scale, q.nbytes + scales.nbytes)
+        q = np.ascontiguousarray(q.T) if turned else q
+        return self.param(weight, INT8, turned, q), self.param(weight, "scales", turned, scales)
 
     def blocks(
         self, op: Op, x: Value, weight: Value, turned: bool, scheme: str
@@ -198,7 +209,7 @@ class _Work:
         name = str(weight.name)
         if isinstance(op, Conv) or weight.shape[1 if turned else 0] % row.block:
             why = "a convolution" if isinstance(op, Conv) else f"no blocks of {row.block}"
-            self.rows.setdefault(name, Row(name, f"left: {why}"))
+            self.leave(weight, f"left: {why}")
             return None
         key = (name, turned)
         if key not in self.made:
@@ -209,8 +220,16 @@ class _Work:
             self.made[key] = self.param(weight, scheme, turned, packed), None
         return DequantMatMul(x, self.made[key][0], scheme).results
 
+    def leave(self, weight: Value, why: str) -> None:
+        """Keep a row of a weight that stays, unless it has one."""
+        name = str(weight.name)
+        held = self.values.get(name)
+        unbound = held is None and not weight.type.is_static
+        size = 0 if unbound else weight.type.nbytes if held is None else held.nbytes
+        self.rows.setdefault(name, Row(name, why, before=size))
+
     def note(self, weight: Value, scheme: str, value: Array, found: Array, after: int) -> None:
-        """Keep a row of the table."""
+        """Keep a row of a weight that became others, whose bytes are ``after``."""
         off = np.sqrt(np.sum((value - found) ** 2, dtype=np.float64))
         size = np.sqrt(np.sum(value**2, dtype=np.float64))
         error = float(off / size) if size else 0.0

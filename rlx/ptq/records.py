@@ -120,8 +120,8 @@ def _checked(scheme: Any) -> str | None:
 
 @frozen
 class Row:
-    """What became of a weight: its scheme, or why it was left; the relative error, and its bytes
-    before and after."""
+    """What became of a weight: its scheme, or why it was left; the relative error (nan if it was
+    left), and its bytes before and after, with those of the param itself where it is still read."""
 
     name: str
     scheme: str

@@ -10,10 +10,9 @@ from rlx.ir.builders import located
 from rlx.ir.graph import Graph
 from rlx.ir.op import Op
 from rlx.ir.value import Value
-from rlx.ops.conv.conv import Conv
 from rlx.ops.movement.movement import Transpose
 from rlx.ops.quant.fake import FakeQuantize
-from rlx.ptq.expanded import expanded, rewritten, weight_of
+from rlx.ptq.expanded import expanded, output_axis, rewritten, weight_of
 
 __all__ = ["insert_fake_quantize"]
 
@@ -41,8 +40,7 @@ def insert_fake_quantize(
         assert w is not None
         if (name, turned) not in rounded:
             own = w.op.present[0] if turned and w.op is not None else w
-            axis = 0 if turned or isinstance(op, Conv) else 1
-            made = FakeQuantize.build(own, bits, axis, ste)
+            made = FakeQuantize.build(own, bits, output_axis(op, turned), ste)
             rounded[name, turned] = Transpose.build(made, (1, 0)) if turned else made
         return op.with_operands([x, rounded[name, turned], *rest]).results
 

@@ -9,7 +9,10 @@ import pytest
 
 import rlx
 from rlx import quant
-from rlx.errors import DTypeError, FaultError, GraphError, ShapeError
+from rlx.errors import DTypeError, FaultError, GraphError, NameError, ShapeError
+from rlx.types import DTYPES
+from support.per_op import each_op
+from support.samples import Case, cases
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)
@@ -17,8 +20,8 @@ PARAMS = {
     "up.w": RNG.standard_normal((64, 96), np.float32) / 8,
     "up.b": RNG.standard_normal((96,), np.float32),
     "down.w": RNG.standard_normal((32, 96), np.float32) / 10,
-    "k": RNG.standard_normal((8, 3, 3, 3), np.float32) / 5,
 }
+KERNEL = {"k": RNG.standard_normal((8, 3, 3, 3), np.float32) / 5}
 X = RNG.standard_normal((20, 64), np.float32)
 IMAGES = RNG.standard_normal((2, 3, 10, 10), np.float32)
 
@@ -34,7 +37,7 @@ def mlp() -> rlx.Graph:
 
 def convolution() -> rlx.Graph:
     g = rlx.Graph("conv")
-    k = g.param("k", PARAMS["k"].shape)
+    k = g.param("k", KERNEL["k"].shape)
     g.set_outputs(g.input("x", IMAGES.shape).conv2d(k, None, 1, 1).relu())
     return g
 
@@ -90,6 +93,9 @@ def test_a_map_says_the_scheme_of_each_weight() -> None:
     assert f.reports[0].compilation.dispatch.native["block_product: dequant_matmul"] == 1
     left = quant.quantize_graph(mlp(), PARAMS, "q4_k").rows
     assert [r.scheme for r in left] == ["left: no blocks of 256"] * 2
+    sizes = [PARAMS[name].nbytes for name in ("up.w", "down.w")]
+    assert [(r.before, r.after) for r in left] == [(n, n) for n in sizes]
+    assert found.rows[1].after == found.rows[1].before == PARAMS["down.w"].nbytes
     assert dict(schemes) == {"up.*": "q8_0", "down.w": None, "*": "int8"}
     assert schemes.scheme_of("k") == "int8"
     assert "q8_0" in repr(schemes)
@@ -98,13 +104,13 @@ def test_a_map_says_the_scheme_of_each_weight() -> None:
 
 def test_convolutions_are_of_integers() -> None:
     g = convolution()
-    want, _ = run(g, PARAMS, IMAGES)
-    found = quant.quantize_graph(g, PARAMS, calibration=[{"x": IMAGES}])
+    want, _ = run(g, KERNEL, IMAGES)
+    found = quant.quantize_graph(g, KERNEL, calibration=[{"x": IMAGES}])
     y, f = run(found.graph, found.params, IMAGES)
     assert 1e-4 < off(y, want) < 0.03
     assert found.graph.params[0].dtype is rlx.DType.I8
-    assert quant.quantize_graph(g, PARAMS, "q8_0").rows[0].scheme == "left: a convolution"
-    assert quant.quantize_graph(g, PARAMS, {"k": None}).rows[0].scheme == "left"
+    assert quant.quantize_graph(g, KERNEL, "q8_0").rows[0].scheme == "left: a convolution"
+    assert quant.quantize_graph(g, KERNEL, {"k": None}).rows[0].scheme == "left"
     assert f.reports
 
 
@@ -114,12 +120,87 @@ def test_a_weight_that_is_read_otherwise_too_stays_beside() -> None:
     g.set_outputs(w.gather(g.input("ids", [5], "i64")) @ w.transpose())
     found = quant.quantize_graph(g)
     assert sorted(str(p.name) for p in found.graph.params) == ["w", "w.int8.t", "w.scales.t"]
+    (row,) = found.rows
+    assert row.before == 4 * 96 * 64
+    assert row.after == row.before + 96 * 64 + 4 * 96
+    assert row.after == sum(a.nbytes for a in found.params.values())
     ids = np.arange(5)
     f = rlx.Session("cpu").compile(found.graph)
     for name, value in found.params.items():
         f.set_param(name, value)
     w0 = PARAMS["up.w"].T
     assert off(f.run({"ids": ids})[0], w0[ids] @ w0.T) < 0.02
+
+
+def test_a_weight_of_two_uses_counts_all_that_is_left_of_it() -> None:
+    """One of which is in blocks; of the other nothing is whole."""
+    for first in (True, False):
+        g = rlx.Graph("both")
+        w, x, y = g.param("w", (64, 48)), g.input("x", (2, 64)), g.input("y", (2, 48))
+        uses = [x @ w, y @ w.transpose()]
+        g.set_outputs(uses if first else uses[::-1])
+        value = {"w": RNG.standard_normal((64, 48), np.float32)}
+        found = quant.quantize_graph(g, value, "q8_0")
+        assert [r.scheme for r in found.rows] == ["q8_0"]
+        assert found.rows[0].after == sum(a.nbytes for a in found.params.values()) > 64 * 48 * 4
+
+
+def test_a_weight_without_a_size_may_be_left() -> None:
+    g = rlx.Graph("unbound")
+    g.set_outputs(g.input("x", (2, 64)) @ g.param("w", (64, "n")))
+    (row,) = quant.quantize_graph(g, {}, {"w": None}).rows
+    assert (row.before, row.after) == (0, 0)
+    with pytest.raises(ShapeError, match="symbolic dim n"):
+        quant.quantize_graph(g, {"w": PARAMS["up.w"]})
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-9, 1e-36, 0.0])
+def test_scales_follow_weights_of_any_size(size: float) -> None:
+    """In both ways to integers, for each kind of product; an output of zeros has some scale."""
+    g = rlx.Graph("sizes")
+    x, images = g.input("x", (4, 64)), g.input("images", IMAGES.shape)
+    a, b, k = g.param("a", (64, 16)), g.param("b", (8, 64)), g.param("k", (8, 3, 3, 3))
+    g.set_outputs([x @ a, x @ b.transpose(), images.conv2d(k)])
+    values = {
+        str(p.name): RNG.standard_normal(p.type.static_shape, np.float32) * np.float32(size)
+        for p in g.params
+    }
+    values["a"][:, 3] = 0
+    calibrator = quant.Calibrator(g, params=values)
+    feeds = {"x": X[:4], "images": IMAGES}
+    calibrator.step(feeds)
+    entries = {str(v.name): e for v, e in calibrator.record.items() if str(v.name) in values}
+    found = quant.quantize_graph(g, values, "int8", [feeds])
+    for name, turned in (("a", ""), ("b", ".t"), ("k", "")):
+        scales = found.params[f"{name}.scales{turned}"]
+        np.testing.assert_array_equal(entries[name].scales, scales)
+        whole = np.moveaxis(values[name], 1 if name == "a" else 0, 0)
+        most = np.abs(whole.reshape(len(whole), -1)).max(1)
+        np.testing.assert_allclose(scales[most > 0], most[most > 0] / 127, rtol=1e-6)
+        assert (scales > 0).all()
+        assert np.abs(found.params[f"{name}.int8{turned}"]).max() == (127 if size else 0)
+
+
+@each_op(list(cases(DTYPES["f32"])))
+def test_every_op_reads_what_is_rounded(case: Case) -> None:
+    """Blocks too, where another op reads the same value."""
+    node, arrays = case.node(), case.arrays()
+    leaves = [v for v in node.present if v.dtype is DTYPES["f32"]]
+    graph = next((v.graph for v in leaves), None)
+    if graph is None:
+        return
+    graph.set_outputs([*node.results, *(v.abs() for v in leaves)])
+    feeds = {f"x{i}": a for i, a in enumerate(arrays) if a is not None}
+    rounded = dict(feeds)
+    for v in leaves:
+        steps = np.clip(np.rint(feeds[str(v.name)] / np.float32(0.125)), -128, 127)
+        rounded[str(v.name)] = (steps * 0.125).astype(np.float32)
+    record = {v: quant.CalibrationEntry(0.125) for v in leaves}
+    with np.errstate(all="ignore"):
+        found = rlx.interpret(quant.insert_q_dq(graph, record), feeds)
+        want = rlx.interpret(graph, rounded)
+    for a, b in zip(found, want, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_a_calibrator_folds_the_largest_elements() -> None:
@@ -177,9 +258,51 @@ def calibrated(x: Array) -> None:
 
 
 H = mlp().inputs[0]
+
+
+def changed(name: str, value: Any) -> dict[str, Any]:
+    return {**PARAMS, name: value}
+
+
+def with_bad(value: float) -> dict[str, Any]:
+    found = PARAMS["down.w"].copy()
+    found[2, 5] = found[3, 1] = value
+    return changed("down.w", found)
+
+
+WAYS: dict[str, Any] = {
+    "int8": lambda params: quant.quantize_graph(mlp(), params),
+    "blocks": lambda params: quant.quantize_graph(mlp(), params, "q8_0"),
+    "calibrator": lambda params: quant.Calibrator(mlp(), params=params),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("error", "words", "params"),
+    [
+        (ShapeError, r"param 'up.w' has shape \[64, 96\], found \[96, 64\]",
+         changed("up.w", PARAMS["up.w"].T.copy())),
+        (ShapeError, r"param 'up.b' has shape \[96\], found \[1, 96\]",
+         changed("up.b", PARAMS["up.b"][None])),
+        (DTypeError, "param 'up.w' is f32, found float64",
+         changed("up.w", PARAMS["up.w"].astype(np.float64))),
+        (NameError, "no param is called 'up.v'; did you mean 'up.w'", changed("up.v", 1.0)),
+        (FaultError, r"the weight 'down.w' has 2 elements that are not finite, the first is nan at"
+         r" \(2, 5\)", with_bad(np.nan)),
+        (FaultError, "2 elements that are not finite, the first is -inf", with_bad(-np.inf)),
+    ],
+)  # fmt: skip
+def test_params_that_do_not_fit(
+    way: str, error: type[Exception], words: str, params: dict[str, Any]
+) -> None:
+    with pytest.raises(error, match=words):
+        WAYS[way](params)
+
+
 REFUSED: list[tuple[type[Exception], str, Any]] = [
     (GraphError, "no value: give it by params", lambda: quant.quantize_graph(mlp())),
-    (GraphError, "needs scales of its inputs", lambda: quant.quantize_graph(convolution(), PARAMS)),
+    (GraphError, "needs scales of its inputs", lambda: quant.quantize_graph(convolution(), KERNEL)),
     (DTypeError, "of a scheme of blocks, found awq", lambda: quant.QuantMap({"*": "awq"})),
     (GraphError, "no value to calibrate", lambda: quant.Calibrator(mlp(), [])),
     (GraphError, "is no value of graph", lambda: quant.Calibrator(mlp(), [H])),
