@@ -135,8 +135,8 @@ def _measuring(
 def insert_q_dq(graph: Graph, record: Mapping[Value, CalibrationEntry]) -> Graph:
     """The graph with every value of a record rounded to 8-bit integers and back where it is used.
 
-    On CPUs a product of two such values multiplies the integers. Blocks are expanded, and outputs
-    stay as they are.
+    On CPUs a product of two such values multiplies the integers. Blocks are expanded;
+    outputs stay as they are, and types too.
     GraphError for a value of another graph.
     """
     taps = dict(CalibrationRecord(record))
@@ -150,7 +150,8 @@ def insert_q_dq(graph: Graph, record: Mapping[Value, CalibrationEntry]) -> Graph
         if old not in rounded:
             e = taps[old]
             q = Quantize.build(new, e.scales, e.zero_points, e.axis)
-            rounded[old] = Dequantize.build(q, e.scales, e.zero_points, e.axis)
+            back = Dequantize.build(q, e.scales, e.zero_points, e.axis)
+            rounded[old] = back if back.dtype is old.dtype else back.cast(to=old.dtype.name)
         return rounded[old]
 
     out, _ = rewritten(graph, read=read)

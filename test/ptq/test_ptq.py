@@ -13,6 +13,7 @@ from rlx.errors import DTypeError, FaultError, GraphError, NameError, ShapeError
 from rlx.types import DTYPES
 from support.per_op import each_op
 from support.samples import Case, cases
+from support.tolerances import Tolerance, assert_close
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)
@@ -181,11 +182,11 @@ def test_scales_follow_weights_of_any_size(size: float) -> None:
         assert np.abs(found.params[f"{name}.int8{turned}"]).max() == (127 if size else 0)
 
 
-@each_op(list(cases(DTYPES["f32"])))
+@each_op(list(cases(*(DTYPES[name] for name in ("f32", "f64", "f16", "bf16")))))
 def test_every_op_reads_what_is_rounded(case: Case) -> None:
     """Blocks too, where another op reads the same value."""
     node, arrays = case.node(), case.arrays()
-    leaves = [v for v in node.present if v.dtype is DTYPES["f32"]]
+    leaves = [v for v in node.present if v.dtype.is_float]
     graph = next((v.graph for v in leaves), None)
     if graph is None:
         return
@@ -193,14 +194,14 @@ def test_every_op_reads_what_is_rounded(case: Case) -> None:
     feeds = {f"x{i}": a for i, a in enumerate(arrays) if a is not None}
     rounded = dict(feeds)
     for v in leaves:
-        steps = np.clip(np.rint(feeds[str(v.name)] / np.float32(0.125)), -128, 127)
-        rounded[str(v.name)] = (steps * 0.125).astype(np.float32)
+        steps = np.clip(np.rint(feeds[str(v.name)].astype(np.float64) / 0.125), -128, 127)
+        rounded[str(v.name)] = (steps * 0.125).astype(v.dtype.numpy)
     record = {v: quant.CalibrationEntry(0.125) for v in leaves}
     with np.errstate(all="ignore"):
         found = rlx.interpret(quant.insert_q_dq(graph, record), feeds)
         want = rlx.interpret(graph, rounded)
     for a, b in zip(found, want, strict=True):
-        np.testing.assert_array_equal(a, b)
+        assert_close(a, b, Tolerance(0.0, 0.0))
 
 
 def test_a_calibrator_folds_the_largest_elements() -> None:
