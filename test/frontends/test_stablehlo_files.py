@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,21 @@ def test_functions_and_composites() -> None:
     g = rlx.from_stablehlo(text)
     assert [op.short for op in g.nodes()] == ["add", "erf", "add"]
     assert [v.name for v in g.inputs] == ["x0"]
+
+
+def test_the_complement_of_erf_keeps_its_digits() -> None:
+    g = rlx.from_stablehlo("""module {
+  func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+    %0 = stablehlo.composite "chlo.erfc" %x {decomposition = @none} : (tensor<4xf32>) -> tensor<4xf32>
+    return %0 : tensor<4xf32>
+  }
+  func.func private @none(%x: tensor<4xf32>) -> tensor<4xf32> {
+    return %x : tensor<4xf32>
+  }
+}""")
+    x = np.array([-3.0, 0.2, 5.0, 9.0], np.float32)
+    expected = [math.erfc(v) for v in x]
+    np.testing.assert_allclose(rlx.interpret(g, {"x0": x})[0], expected, 1e-6)
 
 
 def test_bits_of_floats() -> None:

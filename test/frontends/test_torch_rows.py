@@ -114,6 +114,52 @@ def test_a_row_is_what_numpy_says(
     np.testing.assert_allclose(rlx.interpret(g, feeds)[0], expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("rank", [2, 4])
+def test_pseudo_inverses_of_hermitian_matrices_read_the_lower_triangle(rank: int) -> None:
+    half = RNG.standard_normal((3, 4, rank)).astype(np.float32)
+    signs = np.where(np.arange(rank) % 2, -1, 1).astype(np.float32)
+    whole = (half * signs) @ half.swapaxes(1, 2)
+    x = np.tril(whole) + 100 * np.triu(np.ones_like(whole), 1)
+    g = rlx.Graph()
+    v = g.input("x", x.shape)
+    atol = np.float32(1e-4)
+    bound = g.constant(atol)
+    n = Node("linalg_pinv", [v.type], lambda: dtype("f32"))
+    row = ROWS["linalg_pinv.atol_rtol_tensor"]
+    g.set_outputs(row(n, v, atol=bound, hermitian=True))
+    expected = np.linalg.pinv(whole.astype(np.float64), rcond=1e-5)
+    (found,) = rlx.interpret(g, {"x": x})
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+
+
+SMALL = {
+    "erfc": (scipy.special.erfc, np.linspace(-7, 26, 3000)),
+    "special_ndtri": (
+        scipy.special.ndtri,
+        np.concatenate([10.0 ** np.linspace(-44, 0, 1000), 1 - 10.0 ** np.linspace(-7, 0, 500)]),
+    ),
+}
+
+
+@pytest.mark.parametrize("dt", ["f32", "f64", "f16"])
+@pytest.mark.parametrize("name", SMALL)
+def test_digits_of_what_is_small(name: str, dt: str) -> None:
+    """Relative to the result, down to the least normal number; as a kernel too."""
+    theirs, line = SMALL[name]
+    ends = [np.inf, -np.inf, np.nan, 0.0, 1.0, -1.0, 2.0]
+    x = np.concatenate([line, ends]).astype(dtype(dt).numpy)
+    with np.errstate(all="ignore"):
+        expected = theirs(x.astype(np.float64))
+        kept = (np.abs(expected) >= np.finfo(x.dtype).tiny) | (expected == 0) | np.isnan(expected)
+    g = rlx.Graph()
+    v = g.input("x", x.shape, dt)
+    n = Node(name, [v.type], lambda: dtype("f32"))
+    g.set_outputs(ROWS[name](n, v))
+    for (a,) in (rlx.interpret(g, {"x": x}), rlx.Session("cpu").compile(g).run({"x": x})):
+        bound = {"f32": 1e-6, "f64": 1e-13, "f16": 1e-3}[dt]
+        np.testing.assert_allclose(a[kept].astype(np.float64), expected[kept], bound, 0)
+
+
 def test_no_op_has_two_rows() -> None:
     assert sum(len(family.ROWS) for family in FAMILIES) == len(ROWS)
 

@@ -59,6 +59,23 @@ def test_polygamma_of_negative_numbers_follows_its_recurrence(n: int) -> None:
         np.testing.assert_allclose(found, expected, 1e-10, 1e-9 * np.max(np.abs(expected)))
 
 
+@pytest.mark.parametrize("n", range(1, 21))
+@pytest.mark.parametrize("dt", ["f32", "f64"])
+def test_polygamma_of_every_order_wherever_it_is_normal(dt: str, n: int) -> None:
+    """20! and a power of x are beyond f32 where their product is not."""
+    kind = dtype(dt).numpy
+    line = 10.0 ** np.linspace(-3, 4 if dt == "f32" else 14, 60)
+    x = np.concatenate([line, np.arange(1, 40), [np.inf]]).astype(kind)
+    expected = scipy.special.polygamma(n, x.astype(np.float64))
+    with np.errstate(over="ignore"):
+        rounded = expected.astype(kind)
+    tiny = np.abs(rounded) < np.finfo(kind).tiny
+    for found in ways(lambda v: v.polygamma(n), x):
+        bound = 3e-6 if dt == "f32" else 1e-14
+        np.testing.assert_allclose(found[~tiny], rounded[~tiny], bound, 0)
+        assert np.all(np.abs(found[tiny]) <= np.finfo(kind).tiny)
+
+
 @pytest.mark.parametrize("dt", [np.float32, np.float64])
 @pytest.mark.parametrize("name", ["nextafter", "copysign"])
 def test_every_pair_of_kinds_of_floats(name: str, dt: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from rlx.errors import GraphError, ModelError, shown
 from rlx.frontends.torch.library import part, torch
 
-__all__ = ["core_program", "core_table", "decompositions", "dim_names", "exported"]
+__all__ = ["core_table", "program_of"]
 
 WHOLE = frozenset({
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "argsort", "batch_norm",
@@ -28,7 +28,7 @@ WHOLE = frozenset({
 """Ops that have rows of their own, though torch would write them out."""
 
 
-def decompositions() -> Any:
+def _decompositions() -> Any:
     """torch's table of what it writes out, without what RLX has whole."""
     table = torch.export.default_decompositions()
     for op in list(table):
@@ -46,7 +46,7 @@ def core_table() -> Any:
     }  # fmt: skip
 
 
-def exported(
+def _exported(
     module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
 ) -> Any:
     """The program of a module on arguments; ModelError with torch's words where it has none."""
@@ -62,12 +62,12 @@ def exported(
         ) from e
 
 
-def core_program(program: Any) -> Any:
+def _core_program(program: Any) -> Any:
     """The program in core ATen ops."""
-    return program.run_decompositions(decompositions())
+    return program.run_decompositions(_decompositions())
 
 
-def dim_names(
+def _dim_names(
     module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any
 ) -> dict[tuple[int, int], str]:
     """The names that ``dynamic_shapes`` gives to dims: by the number of the argument's leaf, and
@@ -110,10 +110,10 @@ def program_of(
     if isinstance(module, torch.export.ExportedProgram):
         if args or kwargs or dynamic_shapes is not None:
             raise GraphError("an exported program has its arguments and dynamic shapes already")
-        return core_program(module), {}
+        return _core_program(module), {}
     if not isinstance(module, torch.nn.Module):
         raise GraphError(
             f"from_torch takes a torch.nn.Module or an ExportedProgram, found {shown(module)}"
         )
-    program = exported(module, args, kwargs, dynamic_shapes)
-    return core_program(program), dim_names(module, args, kwargs, dynamic_shapes)
+    program = _exported(module, args, kwargs, dynamic_shapes)
+    return _core_program(program), _dim_names(module, args, kwargs, dynamic_shapes)

@@ -189,9 +189,9 @@ class Polygamma(OfGamma, name="mir.polygamma"):
     def _of_positive(self, x: Any, wide: bool) -> Any:
         """``(-1)**(n+1) n! zeta(n + 1, x)``, by Euler and Maclaurin."""
         s, steps = self.n + 1, (10 if wide else 6) + self.n
-        total = _power(1.0 / x, s)
+        total = self._term(1.0 / x)
         for i in range(1, steps):
-            total = total + _power(1.0 / (x + float(i)), s)
+            total = total + self._term(1.0 / (x + float(i)))
         inverse = 1.0 / (x + float(steps))
         square, rising, tail = inverse * inverse, float(s), []
         for j, b in enumerate(BERNOULLI[: 10 if wide else 5], 1):
@@ -199,7 +199,18 @@ class Polygamma(OfGamma, name="mir.polygamma"):
             rising *= (s + 2 * j - 1) * (s + 2 * j)
         last = _horner([1.0 / self.n, 0.5], inverse) + square * _horner(tail, square)
         sign = -1.0 if self.n % 2 == 0 else 1.0
-        return (total + _power(inverse, self.n) * last) * (sign * math.factorial(self.n))
+        return (total + self._factorial_power(inverse) * last) * sign
+
+    def _term(self, x: Any) -> Any:
+        """``n! x**(n + 1)``."""
+        return self._factorial_power(x) * x
+
+    def _factorial_power(self, x: Any) -> Any:
+        """``n! x**n``, whose factors are taken in turn: the power alone leaves f32 first."""
+        found = x
+        for i in range(2, self.n + 1):
+            found = found * (x * float(i))
+        return found
 
     def _mirrored(self, found: Any, cotangent: Any) -> Any:
         """At x < 0, of what it is at 1 - x and the cotangent of pi x."""
@@ -212,11 +223,3 @@ class Polygamma(OfGamma, name="mir.polygamma"):
 
     def slope(self, x: Value, y: Value) -> Value:
         return x.polygamma(self.n + 1)
-
-
-def _power(x: Any, exponent: int) -> Any:
-    """A power of products; in f32 an exponent that is too large gives 0 early, never nan."""
-    found = x
-    for _ in range(exponent - 1):
-        found = found * x
-    return found

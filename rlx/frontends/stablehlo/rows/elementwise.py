@@ -8,6 +8,7 @@ from functools import reduce
 import numpy as np
 from ml_dtypes import finfo
 
+from rlx.frontends.common.special import erfc
 from rlx.frontends.stablehlo.node import Node, Result, as_type, constant_of, row
 from rlx.ir.builders import builder
 from rlx.ir.value import Value
@@ -118,7 +119,7 @@ def _complex(n: Node) -> Result:
 
 @row("chlo.erfc")
 def _erfc(n: Node) -> Result:
-    return 1.0 - n.x.erf()
+    return erfc(n.x)
 
 
 @row("compare")

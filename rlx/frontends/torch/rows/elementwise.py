@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from rlx.frontends.common.special import erfc, normal_quantile
 from rlx.frontends.common.values import full, scalar
 from rlx.frontends.torch.node import Node, Number, Operand, Row, Rows
 from rlx.ir.op import Op
@@ -415,13 +416,13 @@ ROWS: Rows = {
     }.items()},
     **{name: formula(function) for name, function in {
         "square": lambda x: x * x,
-        "log10": lambda x: x.log() * (1 / math.log(10)), "erfc": lambda x: 1.0 - x.erf(),
+        "log10": lambda x: x.log() * (1 / math.log(10)), "erfc": erfc,
         "reciprocal": lambda x: 1.0 / x, "log_sigmoid": lambda x: -(-x).softplus(),
         "i0": lambda x: x.bessel_i0e() * x.abs().exp(),
         "special_i1": lambda x: x.bessel_i1e() * x.abs().exp(),
         "special_modified_bessel_i0": lambda x: x.bessel_i0e() * x.abs().exp(),
         "special_modified_bessel_i1": lambda x: x.bessel_i1e() * x.abs().exp(),
-        "special_ndtri": lambda x: (x * 2.0 - 1.0).erfinv() * math.sqrt(2),
+        "special_ndtri": normal_quantile,
         "deg2rad": lambda x: x * (math.pi / 180), "rad2deg": lambda x: x * (180 / math.pi),
         "sinc": lambda x: Where.build(
             x.eq(0.0), scalar(1, x), (x * math.pi).sin() / (x * math.pi)),

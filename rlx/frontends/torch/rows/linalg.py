@@ -121,7 +121,8 @@ def pseudo_inverse(
     n: Node, x: Value, *, atol: Value | None = None, rtol: Value | None = None,
     hermitian: bool = False,
 ) -> Value:  # fmt: skip
-    """By singular values, of which those up to the larger bound count as 0."""
+    """By singular values, of which those up to the larger bound count as 0. Of a Hermitian matrix
+    the lower triangle alone is read."""
     if x.type.size == 0:
         return n.full(0)
     part = x.dtype.part
@@ -130,7 +131,11 @@ def pseudo_inverse(
     least = constant(0, part) if atol is None else atol.cast(part)
     if rtol is None:
         rtol = usual if atol is None else Where.build(least.gt(0), constant(0, part), usual)
-    u, s, vh = x.svd(False)
+    if hermitian:
+        signed, u = x.eigh()
+        s, vh = signed.abs(), (u * signed.sign().unsqueeze(-2)).swapaxes(-1, -2)
+    else:
+        u, s, vh = x.svd(False)
     most = s.max(axes=[-1], keepdims=True)
     least, rtol = (v.unsqueeze(-1) if v.rank else v for v in (least, rtol.cast(part)))
     counts = s.gt(least.maximum(rtol * most))
