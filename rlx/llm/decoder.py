@@ -17,7 +17,7 @@ from rlx.llm.config import ModelConfig
 from rlx.llm.engine import StepRows
 from rlx.llm.pages import KvPagePool
 from rlx.llm.weights import from_gguf, from_hf
-from rlx.models.bert import read_json
+from rlx.models.files import read_json
 from rlx.models.progress import Progress
 from rlx.types import bf16, dtype, f16, f32
 

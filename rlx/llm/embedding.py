@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from rlx.errors import ModelError
 from rlx.frontends.gguf import GGUF
 from rlx.llm.decoder import Decoder
 from rlx.llm.engine import StepRows
-from rlx.models.bert import read_json
+from rlx.models.pooling import pooling_of_folder
 
 __all__ = ["POOLINGS", "embedded", "pooling_of"]
 
@@ -20,18 +20,25 @@ Array = np.ndarray[Any, Any]
 POOLINGS = ("mean", "last")
 """How one vector is made of those of a text's tokens."""
 
-_GGUF = {1: "mean", 3: "last"}
-_HF = {"pooling_mode_mean_tokens": "mean", "pooling_mode_lasttoken": "last"}
+_GGUF = {0: None, 1: "mean", 2: "cls", 3: "last", 4: "rank"}
+"""llama.cpp's numbers of poolings."""
 
 
 def pooling_of(path: str, file: GGUF | None) -> str | None:
     """What a model's files say of how it makes vectors: a GGUF ``file``, or the folder at ``path``
-    as sentence-transformers writes it. None if they say nothing."""
-    if file is not None:
-        arch = file.metadata.get("general.architecture")
-        return _GGUF.get(file.metadata.get(f"{arch}.pooling_type", 0))
-    said = read_json(os.path.join(path, "1_Pooling", "config.json"), dict, {})
-    return next((name for key, name in _HF.items() if said.get(key)), None)
+    as sentence-transformers writes it. None if they say nothing, ModelError if it is none of
+    ``POOLINGS``."""
+    if file is None:
+        return pooling_of_folder(path, POOLINGS)
+    arch = file.metadata.get("general.architecture")
+    number = file.metadata.get(f"{arch}.pooling_type", 0)
+    said = _GGUF.get(number, number)
+    if said is not None and said not in POOLINGS:
+        raise ModelError(
+            f"{path}: the pooling is {said!r}; supported are {', '.join(POOLINGS)}, which embed"
+            " takes as pooling"
+        )
+    return said
 
 
 def embedded(decoder: Decoder, ids: Sequence[int], pages: Sequence[int], pooling: str) -> Array:

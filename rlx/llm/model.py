@@ -298,15 +298,14 @@ class LLM:
 
         ``pooling`` makes one vector of the states of a text's tokens: their "mean", or the "last";
         by default what the model's files say. ModelError if they say nothing, as those of models
-        that are not made for it.
+        that are not made for it, or something else.
         """
-        said = pooling_of(self.path, self._file)
-        if pooling is None and said is None:
+        how = pooling_of(self.path, self._file) if pooling is None else pooling
+        if how is None:
             raise ModelError(
                 f"{self.path} does not say how it makes vectors of texts; give pooling='mean' or"
                 " pooling='last'"
             )
-        how = pooling or said
         if how not in POOLINGS:
             raise GraphError(f"pooling is one of {', '.join(POOLINGS)}, found {how!r}")
         texts = [self._fitting(prompt) for prompt in several(prompts)]

@@ -16,7 +16,7 @@ import numpy as np
 from rlx.errors import ModelError
 from rlx.frontends.gguf import GGUF, Tensor
 from rlx.llm.config import ModelConfig
-from rlx.models.bert import read_json
+from rlx.models.files import read_json
 from rlx.models.safetensors import SafeTensors
 
 __all__ = ["from_gguf", "from_hf", "names_of_hf"]

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rlx.base.frozen import frozen
 from rlx.errors import ModelError
 from rlx.ir.builders import located, public
 from rlx.ir.graph import Graph
 from rlx.ir.value import Value
+from rlx.models.files import read_json
+from rlx.models.pooling import pooling_of_folder
 from rlx.ops.nn.normalization import LayerNorm
 from rlx.ops.nn.transformer import BertLayer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["BertConfig", "bert_encoder", "read_json"]
+__all__ = ["BertConfig", "bert_encoder"]
 
 # Hugging Face's names of activations, and the ops that they mean.
 _ACTIVATIONS = {
@@ -92,7 +93,7 @@ class BertConfig:
                 activation=_ACTIVATIONS[raw["hidden_act"]],
                 eps=float(raw.get("layer_norm_eps", 1e-12)),
                 kinds=int(raw.get("type_vocab_size", 2)),
-                pooling=_pooling(path),
+                pooling=pooling_of_folder(path, ("mean", "cls")) or "mean",
             )
         except KeyError as e:
             raise ModelError(f"{file} has no {e.args[0]!r}") from None
@@ -174,28 +175,6 @@ def _unit_length(x: Value) -> Value:
 
 # -- the model directory -------------------------------------------------------------------
 
-
-J = TypeVar("J", dict[str, Any], list[Any])
-
-
-def read_json(path: str, kind: type[J], default: J | None = None) -> J:
-    """A JSON file with an object (dict) or an array (list) in it; ``default``, if given, stands
-    for a file that is not there."""
-    try:
-        with open(path, encoding="utf-8") as f:
-            found = json.load(f)
-    except FileNotFoundError:
-        if default is not None:
-            return default
-        raise ModelError(f"{path} is missing") from None
-    except (OSError, RecursionError, ValueError) as e:
-        raise ModelError(f"cannot read {path}: {e}") from None
-    if not isinstance(found, kind):
-        name = {dict: "object", list: "array"}[kind]
-        raise ModelError(f"{path} holds a {type(found).__name__}, expected a JSON {name}")
-    return found
-
-
 _LARGEST = 1 << 31
 
 
@@ -224,24 +203,3 @@ def _expect(path: str, raw: dict[str, Any], key: str, known: tuple[str | None, .
     if found not in known:
         names = ", ".join(repr(k) for k in known if k is not None)
         raise ModelError(f"{path}: {key} is {found!r}; this encoder takes {names}")
-
-
-def _pooling(path: str) -> str:
-    """The pooling that the directory asks for: mean unless it says otherwise."""
-    folder, default = "1_Pooling", {"pooling_mode_mean_tokens": True}
-    listed = os.path.join(path, "modules.json")
-    for module in read_json(listed, list, []):
-        if not isinstance(module, dict):
-            raise ModelError(f"{listed} lists {module!r}, expected objects")
-        kind = str(module.get("type", "")).rpartition(".")[2]
-        if kind == "Pooling":
-            folder, default = str(module.get("path", folder)), None
-        elif kind not in ("Transformer", "Normalize"):
-            raise ModelError(f"{listed} has a module {kind!r}, which is not supported")
-    folder = os.path.join(path, folder)
-    modes = read_json(os.path.join(folder, "config.json"), dict, default)
-    on = [k for k, v in modes.items() if k.startswith("pooling_mode_") and v]
-    known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-    if len(on) != 1 or on[0] not in known:
-        raise ModelError(f"{folder}: the pooling is {on}; supported are {', '.join(known)}")
-    return known[on[0]]

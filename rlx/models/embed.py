@@ -12,7 +12,8 @@ from rlx.base.gc_pause import importing
 from rlx.errors import DTypeError, FaultError, ModelError, ShapeError
 from rlx.ir.builders import located, public
 from rlx.ir.graph import Graph
-from rlx.models.bert import BertConfig, bert_encoder, read_json
+from rlx.models.bert import BertConfig, bert_encoder
+from rlx.models.files import read_json
 from rlx.models.progress import Progress
 from rlx.models.safetensors import SafeTensors
 from rlx.targets import TARGETS, find_target

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +16,9 @@ import pytest
 pytest.importorskip("tokenizers", reason="texts need the package tokenizers")
 
 import rlx
+from rlx.errors import GraphError, ModelError
 from rlx.frontends import gguf
+from rlx.llm.embedding import POOLINGS, pooling_of
 from rlx.llm.engine import StepRows
 from rlx.llm.weights import from_hf
 from support.minilm import SMOLLM_PACKAGE, smollm_file
@@ -159,6 +164,46 @@ def test_vectors(llm: rlx.LLM) -> None:
     np.testing.assert_allclose(found[2], mean / np.linalg.norm(mean), atol=1e-6)
     last = llm.embed(TEXTS[2], pooling="last")[0]
     np.testing.assert_allclose(last, states[-1] / np.linalg.norm(states[-1]), atol=1e-6)
+
+
+def test_poolings_that_files_ask_for(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "talker"
+    shutil.copytree(folder, path)
+    llm = rlx.LLM(path, threads=1, context=64, tokens=256)
+    with pytest.raises(ModelError, match="does not say how it makes vectors"):
+        llm.embed("Hi")
+    at = path / "own_pooling"
+    at.mkdir()
+    modules = [{"type": "m.Transformer"}, {"type": "m.Pooling", "path": at.name}]
+    (path / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    for mode, name in (("lasttoken", "last"), ("mean_tokens", "mean")):
+        (at / "config.json").write_text(json.dumps({f"pooling_mode_{mode}": True}))
+        np.testing.assert_array_equal(llm.embed("Hi you"), llm.embed("Hi you", pooling=name))
+    for modes in ({"pooling_mode_cls_token": True}, {"pooling_mode_max_tokens": True}):
+        (at / "config.json").write_text(json.dumps(modes))
+        with pytest.raises(
+            ModelError, match=rf"the pooling is \['{next(iter(modes))}'\]; supported"
+        ):
+            llm.embed("Hi")
+        assert llm.embed("Hi", pooling="mean").shape == (1, 32)
+    with pytest.raises(GraphError, match="pooling is one of mean, last, found ''"):
+        llm.embed("Hi", pooling="")
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(None, None), (0, None), (1, "mean"), (2, "'cls'"), (3, "last"), (4, "'rank'"), (9, "9")],
+)
+def test_poolings_of_gguf_files(number: int | None, said: str | None) -> None:
+    metadata = {"general.architecture": "llama"}
+    file: Any = SimpleNamespace(
+        metadata=metadata if number is None else {**metadata, "llama.pooling_type": number}
+    )
+    if said in (None, *POOLINGS):
+        assert pooling_of("a.gguf", file) == said
+        return
+    with pytest.raises(ModelError, match=f"a.gguf: the pooling is {said}; supported are mean"):
+        pooling_of("a.gguf", file)
 
 
 def test_nothing_compiles_after_the_warm_up(folder: Path) -> None:

@@ -26,6 +26,8 @@ class Trace:
     memory: dict[tuple[int, int], int] = field(default_factory=dict)
     wanted: dict[int, int] = field(default_factory=dict)
     longest: dict[int, int] = field(default_factory=dict)
+    found: dict[int, dict[int, bool]] = field(default_factory=dict)
+    """Of each sequence, which of its tokens were in a page when it first needed them."""
     waited: Counter[int] = field(default_factory=Counter)
     done: int = 0
     steps: int = 0
@@ -45,6 +47,8 @@ class Trace:
                     drawn[e.name] = self.rng.randrange(3)
         ended = [e.name for e in entries if e.last and e.name not in drawn]
         commit(s, entries, drawn)
+        for r in (s.running[e.name] for e in entries if e.last):
+            assert r.hit == sum(self.found[r.name].values()), "hits are on pages of its own"
         for name in ended:
             assert cancel(s, name)
             self.done += 1
@@ -57,12 +61,15 @@ class Trace:
         """What an engine does with an entry."""
         tokens = self.schedule.running[e.name].tokens
         size = self.schedule.pool.tokens_per_page
+        found = self.found.setdefault(e.name, {})
         for at in range(e.cached):
+            found.setdefault(at, True)
             held = self.memory.get((e.pages[at // size], at % size))
             assert held == hash(tuple(tokens[: at + 1])), "a page holds another text"
         for at in range(e.cached, e.cached + len(e.tokens)):
             page = e.pages[at // size]
             assert self.schedule.pool.holders(page) == 1, "a page that others hold is written"
+            found.setdefault(at, False)
             self.memory[page, at % size] = hash(tuple(tokens[: at + 1]))
         assert e.tokens == tuple(tokens[e.cached : e.cached + len(e.tokens)])
         assert e.last == (e.cached + len(e.tokens) == len(tokens))

@@ -95,8 +95,7 @@ class Batch:
         for entry in entries:
             answer, running = self._answers[entry.name], self.schedule.running[entry.name]
             answer.read = min(running.cached, len(answer.prompt))
-            if len(answer.ids) <= 1:  # later hits are on pages of its own
-                answer.cached = running.hit
+            answer.cached = running.hit
         for name, answer in grown:
             if answer.finish is not None:
                 del self._answers[name]

@@ -47,7 +47,9 @@ class Limits:
 @record
 class Running:
     """A sequence: its tokens, those of the prompt first, of which ``cached`` have keys and values
-    in its ``pages``; ``node`` is the last of its pages that the prefix cache knows."""
+    in its ``pages``; ``node`` is the last of its pages that the prefix cache knows. ``reached`` is
+    the most that ``cached`` has been, and ``hit`` how many of these others alone computed: pages
+    that it gave back and finds again are its own."""
 
     name: int
     tokens: list[int]
@@ -60,6 +62,7 @@ class Running:
     node: int = ROOT
     known: int = 0
     served: int = -1
+    reached: int = 0
     hit: int = 0
 
     @property
@@ -171,7 +174,9 @@ def commit(schedule: Schedule, step: Sequence[Entry], drawn: Mapping[int, int]) 
         s = schedule.running.get(entry.name)
         if s is None:  # cancelled meanwhile
             continue
+        s.hit += max(0, entry.cached - s.reached)
         s.cached += len(entry.tokens)
+        s.reached = max(s.reached, s.cached)
         schedule.served[s.client] = schedule.served.get(s.client, 0.0) + len(entry.tokens)
         _make_known(schedule, s)
         if entry.last and s.name in drawn:
@@ -256,7 +261,7 @@ def _admit(schedule: Schedule, s: Running) -> bool:
     node, pages = schedule.prefix.match(s.tokens, len(s.tokens) - 1)
     size = schedule.pool.tokens_per_page
     s.node, s.pages, s.known = node, pages, len(pages)
-    s.cached = s.hit = len(pages) * size
+    s.cached = len(pages) * size
     free = schedule.pool.free_count + schedule.prefix.idle
     if _pages_missing(schedule, s, s.missing) > free or not _take(schedule, s, s.missing):
         _give_back(schedule, s)

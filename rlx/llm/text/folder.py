@@ -9,7 +9,7 @@ from typing import Any
 
 from rlx.base.frozen import frozen
 from rlx.errors import ModelError
-from rlx.models.bert import read_json
+from rlx.models.files import read_json
 
 __all__ = ["TextFiles", "read_folder"]
 

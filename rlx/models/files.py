@@ -1,0 +1,30 @@
+"""The files of a model's folder."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+from rlx.errors import ModelError
+
+__all__ = ["read_json"]
+
+J = TypeVar("J", dict[str, Any], list[Any])
+
+
+def read_json(path: str, kind: type[J], default: J | None = None) -> J:
+    """A JSON file with an object (dict) or an array (list) in it; ``default``, if given, stands
+    for a file that is not there."""
+    try:
+        with open(path, encoding="utf-8") as f:
+            found = json.load(f)
+    except FileNotFoundError:
+        if default is not None:
+            return default
+        raise ModelError(f"{path} is missing") from None
+    except (OSError, RecursionError, ValueError) as e:
+        raise ModelError(f"cannot read {path}: {e}") from None
+    if not isinstance(found, kind):
+        name = {dict: "object", list: "array"}[kind]
+        raise ModelError(f"{path} holds a {type(found).__name__}, expected a JSON {name}")
+    return found
