@@ -401,3 +401,100 @@ def test_a_failing_step_is_told_and_the_next_request_served(
                 list(chunks)
     assert served.client.completions.create(model="talker", prompt="Hello").choices
     assert served.llm.batch.answers == 0
+
+
+# -- ends ----------------------------------------------------------------------------------
+
+ASKED: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/completions", {"prompt": "Hello"}),
+    ("/v1/completions", {"prompt": ["Hello", "You"], "n": 2}),
+    ("/v1/chat/completions", {"messages": HELLO}),
+    ("/v1/embeddings", {"input": "Hello"}),
+]
+
+
+def refused(client: TestClient, says: str) -> None:
+    for path, body in ASKED:
+        reply = client.post(path, json=body)
+        assert reply.status_code == 503 and says in reply.json()["error"]["message"]
+    streamed = client.post("/v1/completions", json={"prompt": "Hello", "stream": True})
+    assert says in streamed.text
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("place", ["step", "tell", "an action"])
+def test_whoever_asks_once_nothing_draws_is_told(
+    place: str, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*_: Any) -> Any:
+        raise SystemExit  # which a thread ends by without a word
+
+    app = make_app(served.llm, model="talker")
+    client = TestClient(app)
+    refused(client, "has not been started")
+    with monkeypatch.context() as patch, client:
+        if place == "step":
+            patch.setattr(served.llm.batch.engine, "step", ended)
+        else:
+            name = "_tell" if place == "tell" else "_add"
+            patch.setattr(app.state.server.worker, name, ended)
+        reply = client.post("/v1/completions", json={"prompt": ["Hello", "You"], "n": 2})
+        assert reply.status_code == 503
+        assert "what draws answers has ended" in reply.json()["error"]["message"]
+        assert client.get("/health").status_code == 503
+        refused(client, "what draws answers has ended")
+        assert served.llm.batch.answers == 0
+    refused(client, "what draws answers has ended")
+
+
+def test_a_stop_tells_those_who_wait(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, going = served.llm.batch.engine.step, threading.Event()
+
+    def slow(rows: Any) -> Any:
+        going.set()
+        time.sleep(0.05)
+        return step(rows)
+
+    monkeypatch.setattr(served.llm.batch.engine, "step", slow)
+    app = make_app(served.llm, model="talker")
+    body = {"prompt": "Hello", "max_tokens": 180, "ignore_eos": True}
+    replies: list[Any] = []
+    with TestClient(app) as client:
+        asker = threading.Thread(
+            target=lambda: replies.append(client.post("/v1/completions", json=body))
+        )
+        asker.start()
+        assert going.wait(60)
+        app.state.server.worker.stop()
+        asker.join(60)
+        assert replies and replies[0].status_code == 503
+        assert "the server is being stopped" in replies[0].text
+        refused(client, "the server is being stopped")
+    assert served.llm.batch.answers == 0
+
+
+def test_texts_of_a_client_that_left_are_not_embedded(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def slow(ids: Any) -> Any:
+        calls.append(1)
+        time.sleep(0.02)
+        return np.zeros((1, 32), np.float32)
+
+    monkeypatch.setattr(served.llm, "embed", slow)
+    asked = json.dumps({"input": ["Hello"] * 500})
+    raw = socket.create_connection(("127.0.0.1", served.port))
+    head = (
+        f"POST /v1/embeddings HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
+        f"Authorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
+    )
+    raw.sendall(f"{head}Content-Length: {len(asked)}\r\n\r\n{asked}".encode())
+    until(lambda: calls)
+    raw.close()
+    until(lambda: served.active == 0)
+    known = len(calls)
+    assert known < 400
+    time.sleep(0.1)
+    assert len(calls) <= known + 1, "but for one that was being made"

@@ -7,7 +7,14 @@ import hmac
 import json
 import time
 import traceback
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -179,11 +186,18 @@ class _Server:
         body = await self._body(request)
         with self._admitted():
             texts, packed = await asyncio.to_thread(requests.embedding, self.llm, body, self.model)
-            vectors = [
-                await self.worker.call(lambda ids=ids: self.llm.embed([ids])[0]) for ids in texts
-            ]
+            vectors = await _unless_gone(request.receive, self._vectors(texts))
+        if vectors is None:
+            self.metrics.cancelled += 1
+            return Response(status_code=499)
         count = sum(map(len, texts))
         return JSONResponse(embeddings(vectors, self.model, count, packed=packed))
+
+    async def _vectors(self, texts: Sequence[Sequence[int]]) -> list[Any]:
+        """The vectors of texts, each between two steps."""
+        return [
+            await self.worker.call(lambda ids=list(ids): self.llm.embed([ids])[0]) for ids in texts
+        ]
 
     @contextmanager
     def _admitted(self) -> Generator[None]:

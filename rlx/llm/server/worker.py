@@ -6,12 +6,14 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from rlx.base.frozen import frozen
 from rlx.llm.answer import Answer, Finish
 from rlx.llm.model import LLM
 from rlx.llm.sampling import Drawn
+from rlx.llm.server.fields import ApiError
 from rlx.llm.server.metrics import Metrics
 
 __all__ = ["Event", "Job", "Worker"]
@@ -31,6 +33,15 @@ class Event:
     error: BaseException | None = None
 
 
+@frozen
+class _Action:
+    """What the thread is asked to do between two steps, and what is done with the reason if it does
+    not."""
+
+    run: Callable[[], None]
+    refuse: Callable[[Exception], None]
+
+
 class Job:
     """Answers that are drawn for one request. ``events`` has what comes of them."""
 
@@ -43,16 +54,22 @@ class Job:
         """How many tokens of each answer there have been events for."""
         self.gone = False
 
+    def fail(self, error: Exception) -> None:
+        """Tell that no answer goes on, and why."""
+        _call_soon(self.loop, self.events.put_nowait, Event(0, error=error))
+
 
 class Worker:
     """Draws answers in a thread of its own. Others may use the model beside it: what their steps
-    draw of its answers is told as well."""
+    draw of its answers is told as well. Once the thread has ended, whoever waits, and whoever asks,
+    has an ApiError that says why."""
 
     def __init__(self, llm: LLM, metrics: Metrics) -> None:
         self.llm, self.metrics = llm, metrics
-        self._inbox: deque[Callable[[], None]] = deque()
+        self._inbox: deque[_Action] = deque()
         self._wake = threading.Condition()
         self._stopping = False
+        self._ended: ApiError | None = _unavailable("the server has not been started")
         self._owners: dict[int, tuple[Job, int]] = {}
         self._thread = threading.Thread(target=self._run, name="rlx-serve", daemon=True)
 
@@ -63,10 +80,11 @@ class Worker:
 
     def start(self) -> None:
         """Start the thread."""
+        self._ended = None
         self._thread.start()
 
     def stop(self) -> None:
-        """End all answers, and the thread."""
+        """End the thread, and all answers with an error."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
@@ -74,16 +92,17 @@ class Worker:
 
     def submit(self, job: Job) -> None:
         """Draw the answers of a job."""
-        self._do(lambda: self._add(job))
+        self._do(lambda: self._add(job), job.fail)
 
     def cancel(self, job: Job) -> None:
         """End the answers of a job that are not drawn yet; their pages are free before the next
         step."""
         job.gone = True
-        self._do(lambda: self._end(job))
+        self._do(lambda: self._end(job), lambda _: None)
 
     async def call(self, function: Callable[[], T]) -> T:
-        """What a function gives that uses the model, between two steps."""
+        """What a function gives that uses the model, between two steps. It is not called if who
+        waits for it is gone by then."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
@@ -91,38 +110,63 @@ class Worker:
             if not future.done():  # else who waited is gone
                 method(value)
 
+        def refuse(error: Exception) -> None:
+            _call_soon(loop, told, future.set_exception, error)
+
         def work() -> None:
+            if future.cancelled():
+                return
             try:
                 found = function()
             except Exception as e:
-                loop.call_soon_threadsafe(told, future.set_exception, e)
+                refuse(e)
             else:
-                loop.call_soon_threadsafe(told, future.set_result, found)
+                _call_soon(loop, told, future.set_result, found)
 
-        self._do(work)
+        self._do(work, refuse)
         return await future
 
     # -- in the thread ---------------------------------------------------------------------
 
-    def _do(self, action: Callable[[], None]) -> None:
+    def _do(self, run: Callable[[], None], refuse: Callable[[Exception], None]) -> None:
         with self._wake:
-            self._inbox.append(action)
-            self._wake.notify()
+            if self._ended is None:
+                self._inbox.append(_Action(run, refuse))
+                self._wake.notify()
+                return
+        refuse(self._ended)
 
     def _run(self) -> None:
+        why = "the server failed: what draws answers has ended; start it again"
+        try:
+            self._draw()
+            why = "the server is being stopped"
+        finally:
+            self._close(_unavailable(why))
+
+    def _close(self, error: ApiError) -> None:
+        """Tell all who wait, and end their answers."""
+        with self._wake:
+            self._ended = error
+            actions = [*self._inbox]
+            self._inbox.clear()
+        for action in actions:
+            action.refuse(error)
+        with self.llm.lock:
+            self._fail(error)
+
+    def _draw(self) -> None:
         batch = self.llm.batch
         while True:
             with self._wake:
                 while not (self._inbox or self._owners or self._stopping):
                     self._wake.wait()
-                actions = list(self._inbox)
-                self._inbox.clear()
+                count = len(self._inbox)
             with self.llm.lock:
-                for action in actions:
-                    action()
+                for _ in range(count):
+                    self._inbox[0].run()  # it stays until it is done, to be told if it is not
+                    self._inbox.popleft()
                 if self._stopping:
-                    for name in [*self._owners]:
-                        batch.cancel(name)
                     return
                 failed = None
                 try:
@@ -144,7 +188,7 @@ class Worker:
                 self._owners[name] = job, index
         except Exception as e:
             self._end(job)
-            job.loop.call_soon_threadsafe(job.events.put_nowait, Event(0, error=e))
+            job.fail(e)
 
     def _end(self, job: Job) -> None:
         for name in job.names:
@@ -152,10 +196,11 @@ class Worker:
                 self.llm.batch.cancel(name)
 
     def _fail(self, error: Exception) -> None:
-        for name, (job, index) in [*self._owners.items()]:
+        for job in dict.fromkeys(job for job, _ in self._owners.values()):
+            job.fail(error)
+        for name in [*self._owners]:
+            del self._owners[name]
             self.llm.batch.cancel(name)
-            job.loop.call_soon_threadsafe(job.events.put_nowait, Event(index, error=error))
-        self._owners.clear()
 
     def _tell(self) -> None:
         """Give each the tokens that it has more, in whichever thread they were drawn; those of one
@@ -174,9 +219,19 @@ class Worker:
                 events.append(Event(index, answer.take(), new[-1], answer.finish))
                 told.setdefault(job.loop, []).extend((job, event) for event in events)
         for loop, pairs in told.items():
-            loop.call_soon_threadsafe(_deliver, pairs)
+            _call_soon(loop, _deliver, pairs)
 
 
 def _deliver(events: Sequence[tuple[Job, Event]]) -> None:
     for job, event in events:
         job.events.put_nowait(event)
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., Any], *args: Any) -> None:
+    """Let a loop call a function; nothing if it has ended, with all who waited in it."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, *args)
+
+
+def _unavailable(why: str) -> ApiError:
+    return ApiError(why, status=503, kind="server_error", code="unavailable")
