@@ -174,7 +174,8 @@ bias hides whole, with -inf, is 0 then, where the softmax gives nan.
 **Models that ONNX Runtime has optimised** have op types of its own, in the domain com.microsoft.
 Those that its optimisers write for CPUs are below, held against ONNX Runtime node by node;
 GroupQueryAttention, whose sequences may be of different lengths, is not among them, nor are the
-blocked layouts of ORT_ENABLE_ALL (com.microsoft.nchwc): save a model at ORT_ENABLE_EXTENDED.
+blocked layouts of ORT_ENABLE_ALL (com.microsoft.nchwc): save a model at ORT_ENABLE_EXTENDED. The
+weights of MatMulNBits (2, 4 or 8 bits in blocks) are decoded once, and held as floats.
 
 **Quantized models.** QuantizeLinear, DequantizeLinear, QLinearMatMul, QLinearConv, MatMulInteger
 and ConvInteger have rows, so that models quantized by ONNX Runtime's `quantize_dynamic` and

@@ -66,6 +66,15 @@ REFUSED: dict[str, tuple[Case, type[RlxError], str]] = {
                        UnsupportedError, "turns its queries"),
     "packed batches": (Case("RotaryEmbedding", (_X, _P, _T, _T), 1, {"is_packed_batching": 1}),
                        UnsupportedError, "packs sequences"),
+    "an order": (Case("MatMulNBits", (
+        _X[0], np.ones((4, 1, 8), np.uint8), _B[0], None, np.zeros(8, np.int32)), 1,
+        {"K": 8, "N": 4, "block_size": 16}), UnsupportedError, "in another order"),
+    "3 bits": (Case("MatMulNBits", (_X[0], np.ones((4, 1, 6), np.uint8), _B[0]), 1,
+                    {"K": 8, "N": 4, "bits": 3, "block_size": 16}), UnsupportedError,
+               "its weight has 3 bits in blocks of 16"),
+    "a weight": (Case("MatMulNBits", (_X[0], np.ones((4, 1, 9), np.uint8), _B[0]), 1,
+                      {"K": 8, "N": 4, "block_size": 16}), ShapeError,
+                 r"expected \[4, 1, 8\] and 4 scales"),
 }  # fmt: skip
 
 

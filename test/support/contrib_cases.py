@@ -121,4 +121,16 @@ CASES: dict[str, Case] = {
         _f(2, 3, 8), np.array([[0, 1, 2], [3, 4, 5]]), _COS, _SIN), 1, {}),
     "turned pairs of heads": Case("RotaryEmbedding", (
         _f(2, 2, 3, 4), np.array([2]), _COS, _SIN), 1, {"interleaved": 1}),
+    "4 bits": Case("MatMulNBits", (_f(2, 3, 40), _codes(5, 2, 16), _f(10)), 1,
+                   {"K": 40, "N": 5, "bits": 4, "block_size": 32}),
+    "4 bits with zero points": Case("MatMulNBits", (
+        _f(3, 48), _codes(5, 3, 8), _f(5, 3), _codes(10), None, _f(5)), 1,
+        {"K": 48, "N": 5, "bits": 4, "block_size": 16}),
+    "4 bits with zero points that are floats": Case("MatMulNBits", (
+        _f(3, 32), _codes(5, 2, 8), _f(10), _f(5, 2) + 8), 1,
+        {"K": 32, "N": 5, "bits": 4, "block_size": 16}),
+    "8 bits": Case("MatMulNBits", (_f(3, 64), _codes(5, 2, 32), _f(10) / 16, _codes(10)), 1,
+                   {"K": 64, "N": 5, "bits": 8, "block_size": 32}),
+    "2 bits": Case("MatMulNBits", (_f(3, 64), _codes(6, 2, 8), _f(12), _codes(6)), 1,
+                   {"K": 64, "N": 6, "bits": 2, "block_size": 32}),
 }  # fmt: skip
