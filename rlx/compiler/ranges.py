@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,10 @@ from rlx.runtime.encoding import places_of
 from rlx.runtime.sized import Variants
 
 if TYPE_CHECKING:
+    from rlx.runtime.sized_variant import SizedVariant, SizedVariants
     from rlx.targets.base import Target
 
-__all__ = ["for_sizes", "probed", "ranged", "within"]
+__all__ = ["for_sizes", "prepared", "probed", "ranged", "within"]
 
 _PROBES = 1024
 """The most sizes of several dims at once for which a variant is looked for."""
@@ -46,7 +47,7 @@ def _known(graph: Graph, dims: Mapping[str, Any]) -> dict[str, SymDim]:
         if not isinstance(d, tuple) or len(d) != 2:
             raise ShapeError(f"the dim {name!r} is a size, or (least, most), found {shown(d)}")
         for size in d:  # within the range that it has
-            graph.bind({name: size})
+            graph.check_size(name, size)
         known[name] = SymDim.symbol(name, *d)
     return known
 
@@ -75,10 +76,30 @@ def for_sizes(graph: Graph, target: Target, options: Options) -> Artifact:
             caller(),
         )
     variants = Variants(graph, (target.name, target.features.name), options, lambda: target)
-    for sizes in probed(leaves):
-        variants.prepare(sizes)
+    prepared(variants, leaves)
     first = variants.found[0].artifact
     return replace(first, variants=tuple(v.artifact.variants[0] for v in variants.found))
+
+
+def prepared(variants: SizedVariants, symbols: Iterable[Symbol]) -> list[SizedVariant]:
+    """The variants that serve sizes of all ranges of symbols, made where they can be. Sizes that do
+    not fit are passed over, such as those that no memory holds.
+
+    ShapeError where none fit, for the reason that is found last; raises as the compiles do.
+    """
+    found: dict[SizedVariant, None] = {}
+    refused: ShapeError | None = None
+    for sizes in probed(list(symbols)):
+        try:
+            variant = variants.prepare(sizes)
+        except ShapeError as e:
+            refused = e
+            continue
+        assert variant is not None, "it was made"
+        found[variant] = None
+    if refused is not None and not found:
+        raise refused
+    return list(found)
 
 
 def probed(symbols: Sequence[Symbol]) -> Iterator[dict[str, int]]:

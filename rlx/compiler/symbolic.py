@@ -70,7 +70,7 @@ def compile_symbolic(
     with exclusively(), span("compile", graph=graph.name):
         found = lower_symbolic(graph, sizes, compilation, general)
         schedule, _, _ = prologue_first(found.schedule)
-        program = size_program(schedule, found.guards, sorted(sizes))
+        program = size_program(schedule, found.guards, sizes)
         artifact = compile_schedule(bind_schedule(schedule, sizes), target, report, shelf)
     (variant,) = artifact.variants
     assert isinstance(variant, Variant), "it is lowered for a CPU"

@@ -281,15 +281,22 @@ class Graph(GraphOps, Walking):
         if not isinstance(dims, Mapping):
             raise GraphError(f"dims is a mapping of names to sizes, found {dims!r}")
         for s, size in dims.items():
-            as_size(s, size)
-            if s not in self.symbols:
-                known = ", ".join(sorted(self.symbols)) or "none"
-                raise NameError(
-                    f"no dim is called {s!r}{did_you_mean(s, self.symbols)}; known: {known}"
-                )
+            self.check_size(s, size)
         from rlx.ir.clone import rebuild
 
         return rebuild(self, lambda t: t.bind(dims), dims)
+
+    def check_size(self, name: str, size: Any) -> None:
+        """NameError for no symbol of the graph's, ShapeError for what is no size of it."""
+        as_size(name, size)
+        if name not in self.symbols:
+            known = ", ".join(sorted(self.symbols)) or "none"
+            raise NameError(
+                f"no dim is called {name!r}{did_you_mean(name, self.symbols)}; known: {known}"
+            )
+        for s in symbols_of(v.type for v in (*self.inputs, *self.params)):
+            if s.name == name:
+                s.checked(size)
 
     def inspect(self) -> str:
         """The graph for people: how many ops of which kinds, then a line an op."""

@@ -2,11 +2,13 @@
 
 The thread lives while there is work. At the end of the process the work at hand is waited for,
 since a compiler cannot be stopped halfway, and the rest is dropped. A child of a fork has none.
+Where the system starts no thread, nothing is done: who asks may ask again.
 """
 
 from __future__ import annotations
 
 import atexit
+import builtins
 import os
 import sys
 import threading
@@ -19,6 +21,8 @@ from rlx.base.threads import threads_with_large_stacks
 __all__ = ["later", "waited"]
 
 Work = Callable[[], None]
+_NO_THREADS = {RuntimeError, getattr(builtins, "PythonFinalizationError", RuntimeError)}
+"""What Python raises where it starts no thread; other errors are of classes below these."""
 
 
 class _Worker:
@@ -40,16 +44,24 @@ class _Worker:
             self._left.clear()
         self.wait()
 
-    def add(self, work: Work) -> None:
-        """Do it after what there is to do."""
+    def add(self, work: Work) -> bool:
+        """Do it after what there is to do; whether it will be."""
         with self._lock:
-            if self._ended:
-                return
+            if self._ended or (self._thread is None and not self._started()):
+                return False
             self._left.append(work)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rlx-variants", daemon=True)
-                with threads_with_large_stacks():
-                    self._thread.start()
+            return True
+
+    def _started(self) -> bool:
+        """Whether the thread could be started. It waits for the lock."""
+        thread = threading.Thread(target=self._run, name="rlx-variants", daemon=True)
+        try:
+            with threads_with_large_stacks():
+                thread.start()
+        except RuntimeError:  # there are as many as the system allows, or the process ends
+            return False
+        self._thread = thread
+        return True
 
     def _run(self) -> None:
         while True:
@@ -61,8 +73,8 @@ class _Worker:
             try:
                 work()
             except Exception as e:  # a defect, which is to be seen, and no reason to end
-                if isinstance(e, RuntimeError) and self._ending():
-                    continue  # Python starts no threads any more, which a compile needs
+                if type(e) in _NO_THREADS and self._ending():
+                    continue  # a compile needs some
                 thread = threading.current_thread()
                 threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), thread)))
 
@@ -78,9 +90,10 @@ class _Worker:
 _worker = _Worker()
 
 
-def later(work: Work) -> None:
-    """Do some work on the thread for it, after all that was asked for before."""
-    _worker.add(work)
+def later(work: Work) -> bool:
+    """Do some work on the thread for it, after all that was asked for before; whether it will be
+    done."""
+    return _worker.add(work)
 
 
 def waited() -> None:

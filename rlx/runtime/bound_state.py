@@ -39,7 +39,8 @@ class BoundState:
         kinds = {str(v.name): v.dtype.numpy for v in graph.inputs}
         self._given = [(i, n, kinds[n]) for i, n in enumerate(self._names) if n not in self._state]
         self._checked = False
-        arrays = [a for a in self._state.values() if isinstance(a, np.ndarray)]
+        # One without bytes shares none; in the middle of another it would hide what follows there.
+        arrays = [a for a in self._state.values() if isinstance(a, np.ndarray) and a.nbytes]
         spans = sorted(calls.extent(a)[1:] for a in arrays)
         self._begins, self._ends = [b for b, _ in spans], [e for _, e in spans]
 
@@ -64,6 +65,8 @@ class BoundState:
             if not a.flags.c_contiguous:
                 return False
             _, begin, end = calls.extent(a)
+            if begin == end:
+                continue
             at = bisect_right(self._begins, begin) - 1
             if at >= 0 and begin < self._ends[at]:
                 return False

@@ -12,6 +12,7 @@ from rlx.base.dim_atoms import Symbol
 from rlx.base.dim_text import parse_dim
 from rlx.base.dims import SymDim
 from rlx.base.stored import elements_digest, elements_of
+from rlx.schedule.sizes import in_order
 from rlx.schedule.words import Reader, Writer
 from rlx.types import DTYPES
 
@@ -130,7 +131,8 @@ def places_of(inputs: Sequence[Signature]) -> dict[Symbol, tuple[int, int, int, 
             (symbol,) = d.leaves()
             if symbol not in found or (d.lone and found[symbol][2:] != (1, 0)):
                 found[symbol] = (at, axis, line[1], line[2])
-    return dict(sorted(found.items(), key=lambda item: item[0].name))
+    by_name = {symbol.name: symbol for symbol in found}
+    return {(s := by_name[name]): found[s] for name in in_order(by_name)}
 
 
 def array_of(signature: Signature, data: memoryview) -> Array:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from rlx.base.cached import cached_property
 from rlx.base.process import Lock, lock_of
 from rlx.errors import (
     ArtifactError,
@@ -21,7 +20,7 @@ from rlx.errors import (
 from rlx.ir.arrays import as_array, typed_array
 from rlx.ir.op import caller
 from rlx.runtime import _native
-from rlx.runtime.artifact import Artifact, Variant
+from rlx.runtime.artifact import Artifact
 from rlx.runtime.launches import Launch, launches_of, register
 from rlx.runtime.weights import Code, Weights, plain
 from rlx.tracing import span
@@ -30,7 +29,7 @@ from rlx.types import DTYPES, TensorType
 if TYPE_CHECKING:
     from rlx.runtime.profile import Profile
 
-__all__ = ["BoundExecutable", "Executable", "wrong_count"]
+__all__ = ["Executable", "LoadedCode", "well_formed", "wrong_count"]
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -52,9 +51,9 @@ class _Profiles:
 _PROFILES = _Profiles()
 
 
-class Executable:
-    """One artifact in memory: its ``variant`` for this machine. Safe to call from many threads at
-    once. ArtifactError if it is malformed, or has nothing for this machine.
+class LoadedCode:
+    """An artifact's ``variant`` in memory: its code, on ``weights``. ArtifactError if it is
+    malformed, or has nothing for this machine.
 
     ``weights`` hold its params; of the ``shared`` ones those that fit are used again. ``report`` is
     what its compile said of itself (a ``rlx.compiler.driver.CompileReport``), if there was one.
@@ -72,71 +71,67 @@ class Executable:
         self.donate = tuple(donate)
         self._over = {o: i for i, o in donate}
         self.report = report
-        try:
-            with span("load"):
-                self._load(shared)
-        except _native.Error as e:
-            raise ArtifactError(f"the artifact is malformed: {e}") from None
         self._results = [DTYPES[dt].numpy for _, dt, _ in artifact.outputs]
         # Whether arrays are given to the runtime as they are.
         self._plain = all(dt != "bf16" for _, dt, _ in (*artifact.inputs, *artifact.outputs))
         self._direct = self._plain and not self.donate
         self._bf16 = None if self._plain else DTYPES["bf16"].numpy
+        # What is registered is no reference to an executable, which would live on by it.
+        self._all_launches = cache(partial(launches_of, self.variant))
+        with well_formed(), span("load"):
+            self._load(shared)
 
     def _load(self, shared: Sequence[Weights]) -> None:
         artifact = self.artifact
         self._code = code = Code(self.variant)  # keeps the objects findable by who comes next
         self.weights = Weights.of(artifact, code, shared)
-        launches = self._set_program()
         if self.weights not in shared:
+            launches = self._all_launches
             register(self.weights, self.weights.native.first_launch, lambda: launches()[0])
             for name, value in artifact.values.items():
                 self.weights.set_param(name, value)
             if artifact.file is not None:
                 self.weights.native.release_when_packed(artifact.file)
 
-    def _set_program(self) -> Callable[[], tuple[list[Launch], list[Launch]]]:
-        """Make what runs the steps; what gives the launches of the prologue, and those of them."""
-        artifact, variant, code = self.artifact, self.variant, self._code
+    @property
+    def _parts(self) -> dict[str, Any]:
+        """What the native runtime takes for a program, beside its signatures and its steps."""
+        code = self._code
+        return {
+            "weights": self.weights.native,
+            "objects": code.objects,
+            "functions": code.functions,
+            "constants": [plain(c) for c in code.constants],
+            "kernels": code.addresses,
+        }
+
+
+class Executable(LoadedCode):
+    """One artifact in memory, ready to run. Safe to call from many threads at once. As
+    ``LoadedCode``."""
+
+    program: _native.Program
+
+    def _load(self, shared: Sequence[Weights]) -> None:
+        super()._load(shared)
+        artifact, variant = self.artifact, self.variant
         self.program = _native.Program(
-            weights=self.weights.native,
-            objects=code.objects,
-            functions=code.functions,
-            constants=[plain(c) for c in code.constants],
             inputs=artifact.inputs,
             outputs=artifact.outputs,
             arena_bytes=variant.arena_bytes,
             main=variant.main_words,
-            kernels=code.addresses,
+            **self._parts,
         )
-        self._launches = launches = cache(partial(launches_of, variant))
-        register(self, self.program.first_launch, lambda: launches()[1])
-        return launches
+        self._register()
 
-    def for_sizes(self, sizes: _native.SizeProgram, words: bytes) -> _native.SizedSchedule:
-        """What binds its kernels and weights to other sizes: ``sizes`` say how, and ``words`` are
-        the steps in which they put numbers."""
-        artifact, code = self.artifact, self._code
-        inputs, outputs = (
-            [(name, dt, [0] * len(shape)) for name, dt, shape in signatures]
-            for signatures in (artifact.inputs, artifact.outputs)
-        )
-        return _native.SizedSchedule(
-            sizes=sizes,
-            weights=self.weights.native,
-            objects=code.objects,
-            functions=code.functions,
-            constants=[plain(c) for c in code.constants],
-            inputs=inputs,
-            outputs=outputs,
-            main=words,
-            kernels=code.addresses,
-        )
+    def _register(self) -> None:
+        launches = self._all_launches
+        register(self, self.program.first_launch, lambda: launches()[1])
 
     @property
     def launches(self) -> list[Launch]:
         """The launches of a call, in the order in which the runtime numbers them."""
-        return self._launches()[1]
+        return self._all_launches()[1]
 
     # -- runs ------------------------------------------------------------------------------
 
@@ -283,41 +278,13 @@ class Executable:
         return FaultError(f"a kernel reported fault {fault.code} at the unknown site {fault.site}")
 
 
-class BoundExecutable(Executable):
-    """An executable for other sizes, on the kernels and the weights of ``first``: ``program`` is
-    what binds its schedule, and ``words`` give its steps, and the bytes of its arena, for who looks
-    at them."""
-
-    def __init__(
-        self, first: Executable, program: _native.Program, words: Callable[[], tuple[bytes, int]]
-    ) -> None:
-        self.__dict__.update(first.__dict__)
-        del self.__dict__["artifact"], self.__dict__["variant"]
-        self._first, self._variant, self.program = first, cache(partial(_at, first, words)), program
-        # What is registered is no reference to the executable, which would live on by it.
-        self._launches = launches = cache(partial(_launches_at, self._variant))
-        register(self, program.first_launch, lambda: launches()[1])
-
-    @cached_property
-    def variant(self) -> Variant:
-        """The variant of ``first`` with other words."""
-        return self._variant()
-
-    @cached_property
-    def artifact(self) -> Artifact:
-        """The artifact of ``first`` with other sizes."""
-        inputs, outputs = list(self.program.inputs), list(self.program.outputs)
-        whole = self._first.artifact
-        return replace(whole, inputs=inputs, outputs=outputs, variants=(self.variant,))
-
-
-def _at(first: Executable, words: Callable[[], tuple[bytes, int]]) -> Variant:
-    main, arena = words()
-    return replace(first.variant, arena_bytes=arena, main_words=main)
-
-
-def _launches_at(variant: Callable[[], Variant]) -> tuple[list[Launch], list[Launch]]:
-    return launches_of(variant())
+@contextmanager
+def well_formed() -> Generator[None]:
+    """ArtifactError where the native runtime refuses a part of an artifact in the block."""
+    try:
+        yield
+    except _native.Error as e:
+        raise ArtifactError(f"the artifact is malformed: {e}") from None
 
 
 def _refused(error: _native.Error) -> RlxError:

@@ -35,6 +35,7 @@ from rlx.runtime.backend import (
 from rlx.runtime.bound_state import BoundState
 from rlx.runtime.donation import check_donations
 from rlx.runtime.executable import Executable, wrong_count
+from rlx.schedule.sizes import in_order
 from rlx.types import TensorType
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from rlx.precision.rewrite import PrecisionReport
     from rlx.runtime.devices.device_array import DeviceArray
     from rlx.runtime.profile import Profile
+    from rlx.runtime.sized_variant import SizedVariant
 
 __all__ = ["CompiledGraph", "Session"]
 
@@ -205,7 +207,7 @@ class CompiledGraph(Uncopied):
         self._params: dict[str, Array] = {}
         self._feeds: dict[str, Array] = {}
         self._bound: OrderedDict[tuple[int, ...], Executable] = OrderedDict()
-        self._symbols = tuple(sorted(graph.symbols))
+        self._symbols = tuple(in_order(graph.symbols))
         self._types = {str(v.name): v.type for v in graph.params}
         self._inputs = [str(v.name) for v in graph.inputs]
         self._names = graph.output_names
@@ -394,13 +396,14 @@ class CompiledGraph(Uncopied):
     # -- shapes ----------------------------------------------------------------------------
 
     def prepare(self, *, dims: Mapping[str, int | tuple[int, int]]) -> None:
-        """Compile now what calls will need whose dims are of these sizes, or from a least to a most
-        size; of dims that are left out, those of their ranges.
+        """Compile and load now what calls will need whose dims are of these sizes, or from a least
+        to a most size; of dims that are left out, those of their ranges.
 
         Raises NameError for an unknown dim, ShapeError for what is no size or range of one, and
+        where no sizes of the ranges fit the graph, the artifact and the memory that there can be.
         UnsupportedError where every size is compiled alone, when it is first called.
         """
-        from rlx.compiler.ranges import probed, within
+        from rlx.compiler.ranges import prepared, within
 
         symbols = within(self._graph, dims)
         if not self._symbols:
@@ -411,8 +414,9 @@ class CompiledGraph(Uncopied):
                 " (RLX_SIZES=symbolic on the CPU compiles for many at once); run once at each size",
                 caller(),
             )
-        for sizes in probed(symbols):
-            self._variants.prepare(sizes)
+        for variant in prepared(self._variants, symbols):
+            with self._lock:
+                self._load(variant)
 
     def _quick(self, inputs: Any) -> Executable | None:
         """The executable for a call that takes the short way, if it is there or a variant that is
@@ -455,17 +459,32 @@ class CompiledGraph(Uncopied):
         key = tuple(dims[s] for s in self._symbols)
         with self._lock:
             found = self._known(key)
-            if found is not None:
-                return found
-            known = self._weights()
-            executable = self._variants.executable(dims, known) if self._variants else None
-            if executable is None:
-                graph = self._graph.bind(dims) if dims else self._graph
-                executable = self.backend.load(graph, self.options, known)
-            if executable.weights not in known:
-                for name, value in self._params.items():
-                    executable.weights.set_param(name, value)
-            return self._kept(key, executable)
+        if found is not None:
+            return found
+        # While it compiles, calls of other threads at sizes that a variant serves go on.
+        variant = self._variants.provide(dims) if self._variants else None
+        with self._lock:
+            found = self._known(key)
+            if found is None and variant is not None:
+                assert self._variants is not None, "it is of them"
+                self._load(variant)
+                found = self._variants.executable(variant, dims)
+            elif found is None:
+                graph, known = self._graph.bind(dims) if dims else self._graph, self._weights()
+                found = self.backend.load(graph, self.options, known)
+                self._fill(found.weights, known)
+            return self._kept(key, found)
+
+    def _load(self, variant: SizedVariant) -> None:
+        assert self._variants is not None, "it is of them"
+        known = self._weights()
+        self._fill(self._variants.load(variant, known), known)
+
+    def _fill(self, weights: Weights, known: list[Weights]) -> None:
+        """Give weights the params, unless they are of those that are known."""
+        if weights not in known:
+            for name, value in self._params.items():
+                weights.set_param(name, value)
 
     def _weights(self) -> list[Weights]:
         """What the bindings hold their params in: mostly one for all of them."""

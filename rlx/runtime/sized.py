@@ -8,8 +8,10 @@ background, and takes over; the results have the same bits.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING
 from weakref import ref
 
@@ -25,15 +27,13 @@ from rlx.runtime.artifact import Artifact
 from rlx.runtime.background import later
 from rlx.runtime.cache.artifacts import placed
 from rlx.runtime.cache.variants import VariantSource
-from rlx.runtime.executable import Executable
 from rlx.runtime.sized_variant import (
     SizedVariant,
     SizedVariants,
-    check_sizes,
-    first_serving,
+    bound_for,
+    key_of,
     listed,
 )
-from rlx.runtime.weights import Weights
 
 if TYPE_CHECKING:
     from rlx.lowering.compilation import CompileReport, Options
@@ -43,11 +43,13 @@ __all__ = ["Variants"]
 
 MOST = 16
 """Variants from which on none is made for speed alone: general ones serve what is left."""
+LIMIT = 64 << 20
+"""Bytes of the variants of a graph that are kept; those that served sizes longest ago go."""
 
 
 class Variants(SizedVariants):
     """What is compiled of a graph, for one target: the name and the features of what
-    ``make_target`` makes. ``prepare`` may be called by several threads at once."""
+    ``make_target`` makes."""
 
     def __init__(
         self,
@@ -59,83 +61,97 @@ class Variants(SizedVariants):
         self._graph, self._make_target, self._options = graph, make_target, options
         self._target = ":".join(target)
         leaves = (v.type for v in (*graph.inputs, *graph.params))
-        super().__init__(symbols_of(leaves))
+        super().__init__(symbols_of(leaves), f"the graph {graph.name!r}", options.donate)
         self._source = VariantSource(graph, target, options, make_target)
         self._lock = lock_of(self)  # of making variants
-        self._refused = self._asked = False
+        self._refused = False  # the graph cannot be compiled with symbols
+        self._enough = False  # no better variant can be made
+        self._asked = 0  # the process in which a better one is being made
+        self._numbers = count(1)  # of sizes that are served
 
-    def executable(self, sizes: Mapping[str, int], shared: Sequence[Weights]) -> Executable | None:
-        """The executable for sizes; where no variant serves them, another is compiled. ``shared``
-        are weights for a new one to use if they fit. None where the graph cannot be compiled with
-        symbols, which is reported.
-
-        ShapeError for a size outside its dim's range, and for sizes that no memory holds.
-        """
-        check_sizes(self.symbols, sizes)
-        what, donate = f"the graph {self._graph.name!r}", self._options.donate
-        return first_serving(self._offered(sizes), sizes, shared, what, donate)
-
-    def prepare(self, sizes: Mapping[str, int]) -> None:
-        """Compile what serves sizes, a general variant and, of those that are not too many, one of
-        their own, where that is not there. Raises as the compiles do."""
-        check_sizes(self.symbols, sizes)
-        with self._lock:
-            for general in (False, True):
-                wanted = general or len(self.found) < MOST
-                if wanted and self._there(_key(sizes), general) is None:
-                    self._made(sizes, general, where="prepared")
-
-    def _offered(self, sizes: Mapping[str, int]) -> Iterator[SizedVariant]:
-        """The variants for a call, the best first, and one that is made if none of them serves it.
+    def provide(self, sizes: Mapping[str, int]) -> SizedVariant | None:
+        """The variant for sizes of a call, of those that serve them the best; where none does,
+        another is compiled. None where the graph cannot be compiled with symbols, which is
+        reported.
 
         The first of all is made for the sizes of the call: often they are the only ones. When there
         are others, a general variant is made, and from then on calls wait no more.
-        """
-        key = _key(sizes)
-        for variant in self.found:
-            if variant.serves(key):
-                self._served(variant, key)
-                yield variant
-        with self._lock:
-            found = self._there(key, None)
-            if found is None and not self._refused:
-                self._check(sizes)
-                try:
-                    found = self._made(sizes, general=bool(self.found))
-                except RlxError as e:
-                    self._refused = True
-                    self._report(sizes, f"it is compiled for these sizes alone: {e.message}")
-        if found is not None:
-            self._served(found, key)
-            yield found
 
-    def _check(self, sizes: Mapping[str, int]) -> None:
+        ShapeError for a size outside its dim's range, and for sizes that no memory holds; PassError
+        for missed fusions where the options ask for none.
+        """
+        found = super().provide(sizes)
+        if found is None:
+            with self._lock:
+                found = self._there(sizes, None)
+                if found is None and not self._refused:
+                    found = self._needed(sizes)
+        return _clean(found)
+
+    def _needed(self, sizes: Mapping[str, int]) -> SizedVariant | None:
         self._graph.bind(sizes)  # which says where sizes do not fit
         if knobs.ir_dump.get():
             with importing():
                 from rlx.compiler.driver import show_levels
             show_levels(self._graph.bind(sizes), self._make_target(), self._options)
+        start = Tick.now()
+        try:
+            made = self._source.compile(sizes, self._serves_more)
+        except RlxError as e:
+            self._refused = True
+            self._report(sizes, f"it is compiled for these sizes alone: {e.message}")
+            return None
+        return self._made(made, sizes, start)
 
-    def _there(self, key: tuple[int, ...], general: bool | None) -> SizedVariant | None:
+    @property
+    def _serves_more(self) -> bool:
+        """Whether the next variant that a call waits for is to be a general one: where there is a
+        first one, and general ones are not each for one size."""
+        return bool(self.found) and not any(v.general and v.pinned for v in self.found)
+
+    def prepare(self, sizes: Mapping[str, int]) -> SizedVariant | None:
+        """Compile what serves sizes, a general variant and, of those that are not too many, one of
+        their own, where that is not there; the one for calls. Raises as the compiles do."""
+        self._check(sizes)
+        with self._lock:
+            for general in (False, True):
+                wanted = general or len(self.found) < MOST
+                if wanted and self._there(sizes, general) is None:
+                    self._compiled(sizes, general, "prepared")
+        return _clean(super().provide(sizes))
+
+    def _there(self, sizes: Mapping[str, int], general: bool | None) -> SizedVariant | None:
         """A variant that serves sizes, of those that there are and those of the cache: a
         ``general`` one, none that is, or any."""
+        key = key_of(sizes)
 
         def fits(variant: SizedVariant) -> bool:
             return general in (None, variant.general) and variant.serves(key)
 
-        for variant in self.found:
-            if fits(variant):
-                return variant
-        while (kept := self._source.read()) is not None:
-            if fits(variant := self._added(*kept)):
-                return variant
+        with bound_for(self._what, sizes):
+            for variant in self.found:
+                if fits(variant):
+                    return variant
+            while (kept := self._source.read()) is not None:
+                if fits(variant := self._added(*kept)):
+                    return variant
         return None
 
-    def _made(self, sizes: Mapping[str, int], general: bool, where: str = "") -> SizedVariant:
-        start, count = Tick.now(), len(self.found)
-        variant = self._added(*self._source.compile(sizes, general))
-        kind = "a general one" if general else "one"
-        why = where or f"no variant of {count} serves it"
+    def _compiled(self, sizes: Mapping[str, int], general: bool, why: str) -> SizedVariant:
+        self._graph.bind(sizes)  # which says where sizes do not fit
+        start = Tick.now()
+        return self._made(self._source.compile(sizes, general), sizes, start, why)
+
+    def _made(
+        self,
+        made: tuple[Artifact, CompileReport],
+        sizes: Mapping[str, int],
+        start: Tick,
+        why: str = "",
+    ) -> SizedVariant:
+        why = why or f"no variant of {len(self.found)} serves it"
+        variant = self._added(*made)
+        kind = "a general one" if variant.general else "one"
         seconds = Tick.now().seconds_since(start)
         self._report(sizes, f"{why}; {kind} for {variant.conditions}; {seconds:.2f} s")
         return variant
@@ -143,19 +159,32 @@ class Variants(SizedVariants):
     def _added(self, artifact: Artifact, report: CompileReport) -> SizedVariant:
         places, compilation = Places(self._graph), report.compilation
         compilation.fusion = places.fusion(compilation.fusion)
-        compilation.check_clean()
         print_reports(self._graph.name, self._target, compilation)
         variant = SizedVariant(placed(artifact, places), report)
+        kept = self._kept(variant)
         # A new list: threads that call are looking at the old one. General variants come last.
-        found = [v for v in (*self.found, variant) if not v.general]
-        self.found = [*found, *(v for v in (*self.found, variant) if v.general)]
-        self.changes += self.found[-1].general and not variant.general
+        gone = len(kept) <= len(self.found)
+        self.found = sorted(kept, key=lambda v: v.general)
+        self.changes += gone or (self.found[-1].general and not variant.general)
         return variant
 
+    def _kept(self, added: SizedVariant) -> list[SizedVariant]:
+        """The variants with one more, without those that there is no room for."""
+        kept = [*self.found, added]
+        added.last = next(self._numbers)
+        for oldest in sorted(self.found, key=lambda v: v.last):
+            if _bytes_of(kept) <= LIMIT:
+                break
+            kept.remove(oldest)
+        return kept
+
     def _served(self, variant: SizedVariant, sizes: tuple[int, ...]) -> None:
-        if not variant.general or self._asked or self._refused or len(self.found) >= MOST:
+        variant.last = next(self._numbers)
+        if not variant.general or variant.pinned or self._enough or len(self.found) >= MOST:
             return
-        self._asked = True
+        process = os.getpid()
+        if self._asked == process:  # a child of a fork has nothing of what its parent asked for
+            return
         mine = ref(self)
 
         def work() -> None:
@@ -163,20 +192,22 @@ class Variants(SizedVariants):
             if variants is not None:  # else nobody uses the graph any more
                 variants._specialise(sizes)
 
-        later(work)
+        self._asked = process
+        if not later(work):
+            self._asked = 0
 
     def _specialise(self, key: tuple[int, ...]) -> None:
         """Make the variant that takes over from a general one at sizes."""
         sizes = dict(zip((s.name for s in self.symbols), key, strict=True))
         try:
             with self._lock:
-                if self._there(key, general=False) is None:
-                    self._made(sizes, general=False, where="in the background")
+                if self._there(sizes, general=False) is None:
+                    self._compiled(sizes, general=False, why="in the background")
         except RlxError as e:
-            self._refused = True
+            self._enough = True
             self._report(sizes, f"a general variant goes on serving it: {e.message}")
         finally:
-            self._asked = False
+            self._asked = 0
 
     def _report(self, sizes: Mapping[str, int], message: str) -> None:
         if "compile" in knobs.log.get():
@@ -184,5 +215,14 @@ class Variants(SizedVariants):
             print(f"rlx: compile: {at}: {message}", file=sys.stderr)
 
 
-def _key(sizes: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple([sizes[name] for name in sorted(sizes)])
+def _clean(variant: SizedVariant | None) -> SizedVariant | None:
+    """PassError for missed fusions where the options ask for none. A general variant fuses less: it
+    is there for what no other one serves."""
+    if variant is not None and variant.report is not None and not variant.general:
+        variant.report.compilation.check_clean()
+    return variant
+
+
+def _bytes_of(variants: Sequence[SizedVariant]) -> int:
+    objects = {key: len(data) for v in variants for key, data in v.objects.items()}
+    return sum(v.bytes for v in variants) + sum(objects.values())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +12,23 @@ from rlx.errors import ShapeError
 from rlx.ir.op import caller
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Variant
-from rlx.runtime.executable import BoundExecutable, Executable
+from rlx.runtime.executable import Executable, well_formed
+from rlx.runtime.sized_code import SizedCode
 from rlx.runtime.weights import Weights
+from rlx.schedule.sizes import in_order
 
 if TYPE_CHECKING:
     from rlx.base.dim_atoms import Symbol
     from rlx.lowering.compilation import CompileReport
-    from rlx.schedule.plan import Signature
     from rlx.schedule.sizes import SizeProgram
 
 __all__ = [
-    "ArtifactVariants", "SizedVariant", "SizedVariants", "check_sizes", "conditions_of",
-    "first_serving", "listed", "without_ranges",
+    "ArtifactVariants", "SizedVariant", "SizedVariants", "bound_for", "conditions_of",
+    "key_of", "listed", "without_ranges",
 ]  # fmt: skip
+
+MOST_SIZE = 1 << 60
+"""The native runtime counts no further."""
 
 
 _RANGE = re.compile(r"(?<=\w)\[\d+\.\.\d*\]")
@@ -42,18 +47,26 @@ def without_ranges(text: str) -> str:
 
 class SizedVariant:
     """A variant: an artifact for some sizes, with what binds it to others, and its report. It is
-    loaded when it first serves a call."""
+    loaded when it first serves a call. ``general`` is one that serves as many sizes as it can,
+    ``pinned`` one that is for one size of a dim. It takes ``bytes``, and those of
+    ``objects``, which other variants may have too.
+
+    ArtifactError for one whose words are malformed.
+    """
 
     def __init__(self, artifact: Artifact, report: CompileReport | None = None) -> None:
         self.artifact, self.report = artifact, report
         (variant,) = artifact.variants
         assert isinstance(variant, Variant) and variant.sizes, "it was compiled for many sizes"
-        self._variant, self.conditions = variant, conditions_of(variant.sizes)
+        self.conditions = conditions_of(variant.sizes)
         parts: dict[str, Any] = {**variant.sizes.parts}
         self.general = report is not None and report.general
-        self._sizes = _native.SizeProgram(sizes=len(artifact.symbols), **parts)
-        self._schedule: _native.SizedSchedule | None = None
-        self.executable: Executable | None = None
+        with well_formed():
+            self._sizes = _native.SizeProgram(sizes=len(artifact.symbols), **parts)
+        self.pinned = variant.sizes.pins
+        self.code: SizedCode | None = None
+        self.last = 0  # the number of the sizes that it served last
+        self.objects, self.bytes = variant.objects, sum(map(len, parts.values()))
 
     def serves(self, sizes: Sequence[int]) -> bool:
         """Whether sizes, by the order of names, meet its guards."""
@@ -62,94 +75,46 @@ class SizedVariant:
     def bound(self, sizes: tuple[int, ...]) -> Executable | None:
         """The executable for sizes by the order of names; None if it was not loaded yet, or they do
         not meet its guards."""
-        if self._schedule is None:
-            return None
-        assert self.executable is not None, "it was loaded"
-        program = self._schedule.bind(sizes)
-        if program is None:
-            return None
-        return BoundExecutable(self.executable, program, lambda: self._words(sizes))
+        return None if self.code is None else self.code.bound(sizes)
 
-    def load(
-        self,
-        sizes: tuple[int, ...],
-        shared: Sequence[Weights],
-        donate: Sequence[tuple[int, int]],
-    ) -> None:
-        """Load it, with sizes that meet its guards. ``shared`` are weights to use if they fit."""
-        bound = self._sizes.bind(sizes)
-        assert bound is not None, "it serves them"
-        words, (arena, *dims) = bound
-        whole = self.artifact
-        inputs, left = _shaped(whole.inputs, dims)
-        outputs, left = _shaped(whole.outputs, left)
-        assert not left, "the results are the dims of the signatures"
-        variant = replace(self._variant, arena_bytes=arena, main_words=words, sizes=None)
-        found = replace(whole, inputs=inputs, outputs=outputs, variants=(variant,))
-        executable = Executable(found, self.report, shared, donate)
-        self._schedule = executable.for_sizes(self._sizes, self._variant.main_words)
-        self.executable = executable
-
-    def _words(self, sizes: Sequence[int]) -> tuple[bytes, int]:
-        """The words of its steps for sizes, and the bytes of the arena."""
-        bound = self._sizes.bind(sizes)
-        assert bound is not None, "it serves them"
-        words, (arena, *_) = bound
-        return words, arena
+    def load(self, shared: Sequence[Weights], donate: Sequence[tuple[int, int]]) -> None:
+        """Load it. ``shared`` are weights to use if they fit."""
+        self.code = SizedCode(self.artifact, self._sizes, self.report, shared, donate)
 
 
-def _shaped(
-    signatures: Sequence[Signature], dims: Sequence[int]
-) -> tuple[list[Signature], Sequence[int]]:
-    """Signatures with shapes of the dims that come first, and the other dims."""
-    found: list[Signature] = []
-    for name, dt, shape in signatures:
-        found.append((name, dt, tuple(dims[: len(shape)])))
-        dims = dims[len(shape) :]
-    return found, dims
+def key_of(sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Sizes by the order of their names."""
+    return tuple([sizes[name] for name in in_order(sizes)])
 
 
 def listed(sizes: Mapping[str, int]) -> str:
     """Sizes by name, for messages."""
-    return ", ".join(f"{name}={size}" for name, size in sorted(sizes.items()))
+    return ", ".join(f"{name}={sizes[name]}" for name in in_order(sizes))
 
 
-def check_sizes(symbols: Iterable[Symbol], sizes: Mapping[str, int]) -> None:
-    """ShapeError for a size outside its symbol's range."""
-    for symbol in symbols:
-        symbol.checked(sizes[symbol.name])
-
-
-def first_serving(
-    variants: Iterable[SizedVariant],
-    sizes: Mapping[str, int],
-    shared: Sequence[Weights],
-    what: str,
-    donate: Sequence[tuple[int, int]] = (),
-) -> Executable | None:
-    """The executable for sizes, of the first variant that serves them; None if none does.
-    ShapeError for sizes that no memory holds, of ``what``."""
-    key = tuple([sizes[name] for name in sorted(sizes)])
+@contextmanager
+def bound_for(what: str, sizes: Mapping[str, int]) -> Generator[None]:
+    """ShapeError where the native runtime finds sizes too large in a block about ``what``."""
     try:
-        for variant in variants:
-            if variant.serves(key):
-                if variant.executable is None:
-                    variant.load(key, shared, donate)
-                return variant.bound(key)
+        yield
     except _native.Error as e:
-        raise ShapeError(f"{what} at {listed(sizes)}: {e}") from None
-    return None
+        raise ShapeError(f"{what} at {listed(sizes)}: {e}", caller()) from None
 
 
 class SizedVariants:
-    """Variants for sizes of ``symbols``, by name. To be used by one thread at a time.
+    """Variants of ``what``, for sizes of ``symbols``; ``donate`` as of ``Executable``.
 
     ``found`` are those that there are, in the order in which they are asked; ``changes`` counts
-    those that came before a general one, for which they take over.
+    those that came before a general one, for which they take over. Several threads may ask for a
+    variant at once (``provide``, ``prepare``), and one at a time for executables.
     """
 
-    def __init__(self, symbols: Iterable[Symbol]) -> None:
-        self.symbols = sorted(symbols, key=lambda s: s.name)
+    def __init__(
+        self, symbols: Iterable[Symbol], what: str, donate: Sequence[tuple[int, int]] = ()
+    ) -> None:
+        by_name = {s.name: s for s in symbols}
+        self.symbols = [by_name[name] for name in in_order(by_name)]
+        self._what, self._donate = what, donate
         self.found: list[SizedVariant] = []
         self.changes = 0
 
@@ -159,9 +124,37 @@ class SizedVariants:
         return [v.conditions for v in self.found]
 
     @property
-    def loaded(self) -> list[Executable]:
-        """The executables of the variants that have served a call."""
-        return [v.executable for v in self.found if v.executable is not None]
+    def loaded(self) -> list[SizedCode]:
+        """The code of the variants that have served a call."""
+        return [v.code for v in self.found if v.code is not None]
+
+    def provide(self, sizes: Mapping[str, int]) -> SizedVariant | None:
+        """The first variant that serves sizes. ShapeError for a size outside its dim's range, and
+        for sizes that no memory holds."""
+        self._check(sizes)
+        key = key_of(sizes)
+        with bound_for(self._what, sizes):
+            return next((v for v in self.found if v.serves(key)), None)
+
+    prepare = provide
+
+    def load(self, variant: SizedVariant, shared: Sequence[Weights]) -> Weights:
+        """The weights of a variant's code, which is loaded if it is not yet. ``shared`` are weights
+        to use if they fit."""
+        if variant.code is None:
+            variant.load(shared, self._donate)
+        assert variant.code is not None, "it is loaded"
+        return variant.code.weights
+
+    def executable(self, variant: SizedVariant, sizes: Mapping[str, int]) -> Executable:
+        """The executable of a variant that is loaded, for sizes that it serves. ShapeError for
+        sizes that no memory holds."""
+        key = key_of(sizes)
+        with bound_for(self._what, sizes):
+            found = variant.bound(key)
+        assert found is not None, "it is loaded, and serves them"
+        self._served(variant, key)
+        return found
 
     def bound(self, sizes: tuple[int, ...]) -> Executable | None:
         """The executable for sizes by the order of names, where a variant that has served others
@@ -171,17 +164,22 @@ class SizedVariants:
         for variant in self.found:
             try:
                 found = variant.bound(sizes)
+                if variant.code is None and variant.serves(sizes):
+                    return None
             except _native.Error:  # ``executable`` says what is wrong
                 return None
             if found is not None:
                 self._served(variant, sizes)
                 return found
-            if variant.executable is None and variant.serves(sizes):
-                return None
         return None
 
-    def prepare(self, sizes: Mapping[str, int]) -> None:
-        """Make what serves sizes, where it can still be made."""
+    def _check(self, sizes: Mapping[str, int]) -> None:
+        for symbol in self.symbols:
+            if symbol.checked(sizes[symbol.name]) > MOST_SIZE:
+                raise ShapeError(
+                    f"the dim {symbol.name!r} is at most 2**60, found {sizes[symbol.name]}",
+                    caller(),
+                )
 
     def _served(self, variant: SizedVariant, sizes: tuple[int, ...]) -> None:
         """Take note that a variant serves sizes that it did not serve before."""
@@ -191,17 +189,13 @@ class ArtifactVariants(SizedVariants):
     """The variants of an artifact for many sizes, those that run on this machine."""
 
     def __init__(self, artifact: Artifact) -> None:
-        super().__init__(artifact.symbols)
+        super().__init__(artifact.symbols, "the artifact")
         fitting = artifact.all_fitting()
         self.found = [SizedVariant(replace(artifact, variants=(v,))) for v in fitting]
 
-    def executable(self, sizes: Mapping[str, int], shared: Sequence[Weights]) -> Executable:
-        """The executable for sizes. ``shared`` are weights for a new one to use if they fit.
-
-        ShapeError for sizes that the artifact is not for, and for sizes that no memory holds.
-        """
-        check_sizes(self.symbols, sizes)
-        found = first_serving(self.found, sizes, shared, "the artifact")
+    def provide(self, sizes: Mapping[str, int]) -> SizedVariant:
+        """As of ``SizedVariants``, and ShapeError for sizes that the artifact is not for."""
+        found = super().provide(sizes)
         if found is None:
             raise ShapeError(
                 f"the artifact has no variant for {listed(sizes)}, but for"
@@ -209,3 +203,5 @@ class ArtifactVariants(SizedVariants):
                 caller(),
             )
         return found
+
+    prepare = provide

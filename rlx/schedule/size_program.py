@@ -15,21 +15,19 @@ from rlx.base.dims import Dim, SymDim
 from rlx.base.guards import Guard
 from rlx.schedule.codec import main_items
 from rlx.schedule.plan import Schedule
-from rlx.schedule.sizes import SizeProgram
+from rlx.schedule.sizes import OPS, RELATIONS, SizeProgram, in_order
 
 __all__ = ["size_program"]
 
-OPS = ("number", "size", "+", "*", "//", "min", "max")
-"""The instructions, by number."""
-RELATIONS = ("==", "!=", ">=", "<=")
-"""The relations of guards, by number."""
-
 
 def size_program(
-    schedule: Schedule, guards: Sequence[Guard], symbols: Sequence[str]
+    schedule: Schedule, guards: Sequence[Guard], symbols: Iterable[str]
 ) -> SizeProgram:
-    """A schedule of symbolic sizes as data. Its params and its prologue have no symbolic dims."""
-    line = _Line([*symbols, *(f"arena.{n}" for n in range(len(schedule.buffers))), "arena.size"])
+    """A schedule of sizes of ``symbols`` as data. Its params and its prologue have no symbolic
+    dims."""
+    line = _Line(
+        [*in_order(symbols), *(f"arena.{n}" for n in range(len(schedule.buffers))), "arena.size"]
+    )
     guarded = [(line.value(g.dim), RELATIONS.index(g.relation), g.number) for g in guards]
     buffers = [(line.value(b.size), b.first, b.last) for b in schedule.buffers]
     signatures = (*schedule.inputs, *schedule.outputs)

@@ -369,3 +369,19 @@ def test_a_bound_state_refuses_what_does_not_fit_in_later_runs_too() -> None:
         with pytest.raises(rlx.RlxError, match="n is 3, another"):
             bound.run({"d": np.ones(3, np.float32)})
     assert memory.tolist() == [0, 0, 3, 3, 3, 3, 0, 0]
+
+
+def test_an_empty_state_hides_no_other() -> None:
+    """In the middle of another one it has nothing to share."""
+    g = rlx.Graph()
+    p, q, x = g.input("p", [8]), g.input("q", [0]), g.input("x", [2])
+    g.set_outputs([p + x.sum(), q * 2.0, x * 2.0])
+    f = rlx.Session("cpu").compile(g, donate=((0, 0), (1, 1)))
+    memory = np.zeros(8, np.float32)
+    bound = f.bind_state({"p": memory, "q": memory[2:][:0]})
+    bound.run({"x": np.ones(2, np.float32)})
+    bound.run({"x": np.ones(2, np.float32)})
+    np.testing.assert_array_equal(memory, np.full(8, 4, np.float32))
+    with pytest.raises(rlx.RlxError, match="'p' shares memory with input 'x'"):
+        bound.run({"x": memory[4:6]})
+    np.testing.assert_array_equal(memory, np.full(8, 4, np.float32))

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,12 @@ import pytest
 
 import rlx
 from rlx import knobs
-from rlx.errors import NameError, ShapeError, UnsupportedError
+from rlx.errors import NameError, PassError, ShapeError, UnsupportedError
+from rlx.lowering.report import MissedFusion
 from rlx.runtime import background, sized
 from rlx.runtime.background import later, waited
+from rlx.runtime.cache import variants
+from rlx.runtime.cache.variants import VariantSource
 
 Array = np.ndarray[Any, Any]
 W = np.linspace(-1, 1, 32 * 48, dtype=np.float32).reshape(32, 48)
@@ -73,8 +77,8 @@ def test_the_bits_are_those_of_any_variant_that_serves() -> None:
         wanted, served = _own(batch, tokens), 0
         for v in variants:
             if v.serves((batch, tokens)):
-                if v.executable is None:
-                    v.load((batch, tokens), f._weights(), ())
+                if v.code is None:
+                    v.load(f._weights(), ())
                     f.set_param("w", W)
                 bound = v.bound((batch, tokens))
                 assert bound is not None
@@ -116,19 +120,26 @@ def test_where_no_better_variant_can_be_made(
 ) -> None:
     f = rlx.Session("cpu").compile(_layers())
     f.run(_x(3, 9))
-    made = sized.Variants._made
+    compiled = VariantSource.compile
 
-    def refused(self: Any, sizes: Any, general: bool, where: str = "") -> Any:
+    def refused(self: Any, sizes: Any, general: bool = False) -> Any:
         if general:
-            return made(self, sizes, general, where)
+            return compiled(self, sizes, general)
         raise UnsupportedError("not today")
 
-    monkeypatch.setattr(sized.Variants, "_made", refused)
+    monkeypatch.setattr(VariantSource, "compile", refused)
     with knobs.log.scoped(frozenset({"compile"})):
         f.run(_x(1, 8))
         waited()
         assert _bits(f.run(_x(1, 8))) == _own(1, 8)
     assert "a general variant goes on serving it: not today" in capsys.readouterr().err
+    # What no variant serves has another general one all the same.
+    variants = f._variants
+    assert variants is not None
+    variants.found = variants.found[:1]
+    with knobs.log.scoped(frozenset({"compile"})):
+        assert _bits(f.run(_x(1, 7))) == _own(1, 7)
+    assert "a general one for" in capsys.readouterr().err
 
 
 def test_a_defect_in_the_background_is_seen_and_ends_nothing(
@@ -158,6 +169,94 @@ def test_a_graph_that_is_gone_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -
     work()
 
 
+def test_where_the_system_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call is answered, and the next new sizes ask again."""
+    f = rlx.Session("cpu").compile(_layers())
+    f.run(_x(3, 9))
+    start = threading.Thread.start
+
+    def refused(self: threading.Thread) -> None:
+        if self.name == "rlx-variants":
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    with monkeypatch.context() as m:
+        m.setattr(threading.Thread, "start", refused)
+        assert _bits(f.run(_x(1, 8))) == _own(1, 8)
+        waited()
+        assert len(f.variants) == 2
+    f.run(_x(1, 7))
+    waited()
+    assert len(f.variants) == 3
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, RecursionError, UnsupportedError])
+def test_a_defect_as_the_process_ends(
+    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a thread that cannot be started raises is dropped, and nothing else."""
+    seen: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", seen.append)
+    worker = background._Worker()
+    monkeypatch.setattr(worker, "_ending", lambda: True)
+
+    def broken() -> None:
+        raise kind("broken")
+
+    assert worker.add(broken)
+    worker.wait()
+    assert [type(a.exc_value) for a in seen] == [kind] * (kind is not RuntimeError)
+
+
+def test_a_call_does_not_wait_for_the_compile_of_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    f = rlx.Session("cpu").compile(_layers())
+    f.run(_x(3, 9))
+    begun, go, compiled = threading.Event(), threading.Event(), VariantSource.compile
+
+    def slow(self: Any, sizes: Any, general: bool = False) -> Any:
+        begun.set()
+        assert go.wait(60)
+        return compiled(self, sizes, general)
+
+    monkeypatch.setattr(VariantSource, "compile", slow)
+    found: list[Any] = []
+    other = threading.Thread(target=lambda: found.append(f.run(_x(1, 8))))
+    other.start()
+    assert begun.wait(60)
+    assert f.run(_x(3, 9)) and f.run(_x(5, 11))  # one that is bound, and one that is not
+    go.set()
+    other.join()
+    assert _bits(found[0]) == _own(1, 8)
+
+
+def test_a_general_variant_may_miss_fusions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fuses less, and is there for what no other one serves: that is no failure to fuse."""
+    refused: list[bool] = []
+    compiled = VariantSource.compile
+
+    def missing(self: Any, sizes: Any, general: bool = False) -> Any:
+        artifact, report = compiled(self, sizes, general)
+        if general in refused:
+            missed = MissedFusion("rowwise", "softmax", ("", 0), "it is long")
+            report.compilation.fusion.missed.append(missed)
+        return artifact, report
+
+    monkeypatch.setattr(VariantSource, "compile", missing)
+    f = rlx.Session("cpu").compile(_layers(), assert_fusion_clean=True)
+    f.run(_x(3, 9))
+    refused.append(True)
+    assert _bits(f.run(_x(1, 8))) == _own(1, 8)
+    g = rlx.Session("cpu").compile(_layers(), assert_fusion_clean=True)
+    refused.append(False)
+    with knobs.cache.scoped(False):
+        for _ in range(2):  # it is an error of each call, and not of the first one
+            with pytest.raises(PassError, match="1 fusions were missed"):
+                g.run(_x(3, 9))
+    assert len(g.variants) == 1
+
+
 SCRIPT = """
 import os, sys
 import numpy as np
@@ -177,6 +276,21 @@ ENDS = {
         "y = f.run({'x': np.ones((16, 32), np.float32)})[0]\n"
         "if pid: assert os.waitpid(pid, 0)[1] == 0\n"
     ),
+    "in a child that compiles on": (
+        "from rlx.runtime import background, sized\n"
+        "background.waited()\n"
+        "sized.later = lambda work: True\n"
+        "f.prepare(dims={'n': 33})\n"
+        "f._variants.found = [v for v in f._variants.found if v.general]\n"
+        "f.run({'x': np.ones((31, 32), np.float32)})\n"
+        "assert f._variants._asked == os.getpid(), 'the parent has asked'\n"
+        "sized.later = background.later\n"
+        "pid = os.fork()\n"
+        "f.run({'x': np.ones((30, 32), np.float32)})\n"
+        "background.waited()\n"
+        "assert pid or len(f.variants) == 2, f.variants\n"
+        "if pid: assert os.waitpid(pid, 0)[1] == 0\n"
+    ),
 }
 
 
@@ -193,3 +307,52 @@ def test_nothing_is_begun_when_the_process_ends() -> None:
     worker._end()
     worker.add(lambda: pytest.fail("it has ended"))
     worker.wait()
+
+
+def _sums() -> rlx.Graph:
+    g = rlx.Graph("sums")
+    g.set_outputs(g.input("x", ["n", 8]).cumsum(axis=0))
+    return g
+
+
+def test_a_graph_that_needs_a_variant_for_each_size(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One compile a size, of which those used last are kept."""
+    f = rlx.Session("cpu").compile(_sums())
+
+    def runs(n: int) -> None:
+        x = np.ones((n, 8), np.float32)
+        np.testing.assert_array_equal(f.run({"x": x})[0], x.cumsum(axis=0))
+        waited()
+
+    with knobs.log.scoped(frozenset({"compile"})):
+        for n in (3, 4, 5, 6):
+            runs(n)
+    compiled = [line for line in capsys.readouterr().err.splitlines() if "'sums'" in line]
+    assert len(compiled) == len(f.variants) == 4
+    assert sum("a general one" in line for line in compiled) == 1
+    variants = f._variants
+    assert variants is not None
+    monkeypatch.setattr(sized, "LIMIT", sized._bytes_of(variants.found[:3]))
+    runs(3)
+    f._bound.clear()
+    runs(3)
+    runs(7)
+    kept = [v for n in (3, 4, 5, 6, 7) for v in variants.found if v.serves((n,))]
+    assert len(kept) == len(f.variants) < 5
+    assert kept[0].serves((3,)) and kept[-1].serves((7,)) and not f._bound.keys() - {(7,)}
+    runs(4)
+
+
+def test_the_cache_keeps_no_variant_for_each_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(variants, "MOST", 2)
+    with knobs.cache.scoped(True), knobs.cache_dir.scoped(str(tmp_path)):
+        f = rlx.Session("cpu").compile(_sums())
+        for n in (3, 4, 5, 6):
+            f.run({"x": np.ones((n, 8), np.float32)})
+        said = [r.cache for r in f.reports]
+    assert sum(c.startswith("miss") for c in said) == 2
+    assert said.count("not used: 2 variants are kept") == 2

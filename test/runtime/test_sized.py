@@ -190,6 +190,49 @@ def test_new_sizes_of_a_variant_are_bound_natively() -> None:
     assert f._quick({"x": _numbers(65, 11, 32)}) is None
     assert f._quick({"x": [1.0]}) is None and f._quick(None) is None
     bound = f._executable({"batch": 5, "tokens": 11})
-    assert bound.weights is first.executable.weights  # type: ignore[union-attr]
+    assert bound.weights is first.code.weights  # type: ignore[union-attr]
     assert [n for _, _, n in bound.artifact.inputs] == [(5, 11, 32)]
     assert bound.launches[0].range < f._executable({"batch": 9, "tokens": 60}).launches[0].range
+
+
+def _power() -> rlx.Graph:
+    g = rlx.Graph("power")
+    x = g.input("x", ["n"])
+    w = g.param("w", [1], value=np.ones(1, np.float32))
+    g.set_outputs((x.reshape(["n", 1, 1, 1]) + x.reshape([1, "n", 1, 1])).expand(["n"] * 4) * w)
+    return g
+
+
+def test_sizes_too_large_for_a_variant_that_is_there() -> None:
+    """They are refused wherever a variant is asked first; the weights stay as they were set."""
+    wide = np.broadcast_to(np.float32(1), 1 << 20)
+    for loaded in (False, True):
+        f = rlx.Session("cpu").compile(_power())
+        f.prepare(dims={"n": (2, 9)}) if loaded else f._variants.prepare({"n": 9})  # type: ignore
+        for call in (lambda f=f: f.run({"x": wide}), lambda f=f: f.prepare(dims={"n": 1 << 20})):
+            with pytest.raises(ShapeError, match=r"2\*\*60|more than 2\*\*56 bytes"):
+                call()
+        assert f.run({"x": _numbers(3)})[0].shape == (3, 3, 3, 3)
+    with pytest.raises(ShapeError, match=r"2\*\*60"):
+        f._variants._specialise((1 << 20,)) or f._variants.provide({"n": 1 << 20})  # type: ignore
+
+
+def test_a_size_beyond_2_to_the_60() -> None:
+    g = rlx.Graph("product")
+    n, m = rlx.Dim("n"), rlx.Dim("m")
+    g.set_outputs([g.input("x", [n * m]).exp(), g.input("y", [m])])
+    f = rlx.Session("cpu").compile(g)
+    for large in ((1 << 60) + 1, 1 << 70):
+        with pytest.raises(ShapeError, match=r"'n' is at most 2\*\*60, found|the range of the dim"):
+            f.prepare(dims={"n": large, "m": 0})
+
+
+def test_dims_without_a_limit_are_prepared_as_far_as_memory_goes() -> None:
+    g = rlx.Graph("image")
+    g.set_outputs(g.input("x", ["n", 3, "height", "width"]).exp())
+    f = rlx.Session("cpu").compile(g)
+    f.prepare(dims={"n": (1, 2)})
+    count = len(f.variants)
+    assert f.run({"x": _numbers(2, 3, 17, 33)})[0].shape == (2, 3, 17, 33)
+    waited()
+    assert len(f.variants) == count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.errors import NameError, ShapeError, UnsupportedError
+from rlx.errors import ArtifactError, NameError, ShapeError, UnsupportedError
 from rlx.runtime.artifact import Artifact
 from rlx.tools.cli import main
 
@@ -140,3 +141,31 @@ def test_the_command_line(
     np.save(tmp_path / "w.npy", W)
     assert main(["run", path, *given, "--output", f"y={out}"]) == 0
     assert np.load(out).shape == (2, 5, 24)
+
+
+def test_preparing_an_artifact_loads_it(made: Artifact) -> None:
+    f = rlx.Session("cpu").load(made)
+    f.prepare(dims={"rows": (1, 3), "cols": (1, 64)})
+    assert len(f._variants.loaded) > 1  # type: ignore[union-attr]
+    few = rlx.Session("cpu").load(_of(made, lambda text: "rows <= 1" in text))
+    few.prepare(dims={"rows": (1, 40)})
+    with pytest.raises(ShapeError, match=r"no variant for cols=\d+, rows=7, but for .*rows <= 1"):
+        few.prepare(dims={"rows": 7})
+    with pytest.raises(ShapeError, match=r"the dim 'rows.*' is from 1 to 40, found 41"):
+        few.prepare(dims={"rows": 41})
+
+
+def _with(made: Artifact, **words: bytes) -> Artifact:
+    """The artifact with other words in the programs of its sizes."""
+    variants = [replace(v, sizes=replace(v.sizes, **words)) for v in made.variants]  # type: ignore
+    return replace(made, variants=tuple(variants))
+
+
+@pytest.mark.parametrize(
+    "words", [{"patches": bytes(16)}, {"results": bytes(8)}, {"guards": bytes(8)}], ids=str
+)
+def test_a_malformed_one(made: Artifact, words: dict[str, bytes]) -> None:
+    """It is no fault of the sizes."""
+    with pytest.raises(ArtifactError, match="the artifact is malformed: "):
+        f = rlx.Session("cpu").load(_with(made, **words))
+        f.run({"x": np.ones((2, 3, 16), np.float32)})

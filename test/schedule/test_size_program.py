@@ -101,7 +101,7 @@ def test_words_of_a_model() -> None:
     made, served = _native_of(program, 2), 0
     for n, m in [(4, 9), (3, 7), (1, 5), (5, 11), (64, 200), (7, 13)]:
         at = {"n": n, "m": m}
-        bound = made.bind([n, m])
+        bound = made.bind([m, n])  # by name
         assert (bound is not None) == found.serves(at)
         if bound is None:
             continue

@@ -2,7 +2,7 @@
 
 They are kept under keys that differ in a number alone, from 0 in the order in which they were
 compiled. Who needs a variant reads those that others have made, one after the other, before it
-compiles one more.
+compiles one more. Of a graph that needs one for each size no more than ``MOST`` are kept.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from rlx.targets.base import Target
 
 __all__ = ["VariantSource"]
+
+MOST = 64
+"""Variants of one graph that are kept."""
 
 
 class VariantSource:
@@ -82,6 +85,8 @@ class VariantSource:
             self._whole = self._key_of_all()
         if isinstance(self._whole, str):
             return self._whole
+        if self._given >= MOST:
+            return f"not used: {MOST} variants are kept"
         store, key = self._whole
         return store, Key("variant", (*key.parts, Part("variant", str(self._given))))
 

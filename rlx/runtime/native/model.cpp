@@ -57,10 +57,10 @@ SizedProgram Model::bind(const Shapes& shapes) {
   std::string conditions, found;
   for (Loaded& variant : variants_) {
     if (variant.weights != nullptr || variant.variant.sizes->numbers(sizes)) load(variant);
-    std::optional<Schedule> found = variant.sized ? variant.sized->bind(sizes) : std::nullopt;
-    if (found) {
-      for (size_t i = 0; i < shapes.size(); ++i) check_shape(found->inputs[i], shapes[i]);
-      return program(variant, std::move(*found), Kernels::kKnown);
+    std::optional<Schedule> bound = variant.sized ? variant.sized->bind(sizes) : std::nullopt;
+    if (bound) {
+      for (size_t i = 0; i < shapes.size(); ++i) check_shape(bound->inputs[i], shapes[i]);
+      return program(variant, std::move(*bound), Kernels::kKnown);
     }
     conditions += (conditions.empty() ? "" : "; or ") + variant.variant.conditions;
   }

@@ -18,8 +18,6 @@ class SizedSchedule {
   // its kernels. Throws Error for a patch of what is no number, and as check_kernels.
   SizedSchedule(std::shared_ptr<const SizeProgram> program, Schedule schedule);
 
-  const SizeProgram& program() const { return *program_; }
-
   // The schedule for sizes, which a program has to check, or nothing where they do not meet the
   // guards. Throws Error as SizeProgram::numbers.
   std::optional<Schedule> bind(const std::vector<int64_t>& sizes) const;
