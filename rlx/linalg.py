@@ -160,7 +160,7 @@ def pinv(x: Value, rtol: float | None = None) -> Value:
 
 @located
 def lstsq(a: Value, b: Value, rtol: float | None = None) -> Value:
-    """The shortest x with the least |a x - b|, for a [..., m, n] of any rank; b as in ``solve``,
+    """The shortest x with the least ``|a x - b|``, for a [..., m, n] of any rank; b as in ``solve``,
     ``rtol`` as in ``pinv``."""
     return Lstsq.build(a, b, rtol)
 
@@ -216,8 +216,8 @@ def matrix_rank(x: Value, rtol: float | None = None) -> Value:
 def vector_norm(
     x: Value, ord: Order = 2, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
 ) -> Value:
-    """(Σ |x|^ord)^(1/ord) along the axes, by default all, as ``numpy.linalg.vector_norm``: inf and
-    -inf are the largest and the least, 0 counts what is not 0."""
+    """``(Σ |x|^ord)^(1/ord)`` along the axes, by default all, as ``numpy.linalg.vector_norm``: inf
+    and -inf are the largest and the least, 0 counts what is not 0."""
     given = range(x.rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     axes = [axis_of(a, x.rank, "norm") for a in given]
     if isinstance(ord, str):

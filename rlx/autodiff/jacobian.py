@@ -22,7 +22,7 @@ def jacfwd(graph: Graph, wrt: Any) -> Graph:
     """The Jacobians of the outputs by ``wrt``, in forward mode: best where ``wrt`` is small.
 
     For every output of floats there is one for each of ``wrt``, in this order: the derivative of
-    element i of the output by element j of the value is at [*i, *j]. Where the outputs have names,
+    element i of the output by element j of the value is at ``[*i, *j]``. Where the outputs have names,
     these are called ``<output>_by_<name of wrt>``. Of complex values it is that of a holomorphic
     function. See ``jvp`` for ``wrt`` and errors.
     """
@@ -47,7 +47,7 @@ def hessian(graph: Graph, wrt: Any) -> Graph:
     """The second derivatives of the outputs by ``wrt``, forward over reverse.
 
     For every output of floats, for each of ``wrt``, there is one for each of ``wrt`` again: the
-    derivative of element i of the output by elements j and k is at [*i, *j, *k].
+    derivative of element i of the output by elements j and k is at ``[*i, *j, *k]``.
     """
     names = [str(v.name) for v in chosen(graph, wrt, "hessian", leaves=True)]
     return jacfwd(jacrev(graph, names), names)

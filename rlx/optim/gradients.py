@@ -19,7 +19,7 @@ __all__ = ["ClipNorm", "ClipValue", "all_finite", "ema", "global_norm"]
 @frozen
 class ClipNorm:
     """Scales all gradients down together, so that their global norm is at most ``limit``; as
-    PyTorch's clip_grad_norm_, which divides by the norm plus 1e-6."""
+    PyTorch's ``clip_grad_norm_``, which divides by the norm plus 1e-6."""
 
     limit: float
 
