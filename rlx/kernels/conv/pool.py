@@ -21,8 +21,11 @@ from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
 from rlx.codegen.lanes import every
+from rlx.codegen.program import Program
 from rlx.codegen.reg import Reg
 from rlx.codegen.strides import ceil_div
+from rlx.kernels.conv.epilogue import ConvEpilogue
+from rlx.kernels.conv.plan import OperandKind
 from rlx.ops.reduction.reduce import bound
 from rlx.types import DType, bf16, f16, f32, i32, i64
 
@@ -50,12 +53,14 @@ SHARE = 1 << 15
 class PoolConfig:
     """What the code depends on: the largest element, its place, or the mean, the element type, the
     taps along three axes, and the distance of neighbouring windows along the last (1, 2, or 0 for
-    any)."""
+    any). ``epilogue`` takes the result, rounded to its input type 0, and the operands."""
 
     what: Literal["max", "indices", "mean"]
     dtype: DType
     taps: Triple
     step: Literal[0, 1, 2]
+    epilogue: Program
+    operands: tuple[OperandKind, ...]
 
 
 @frozen
@@ -72,13 +77,14 @@ class PoolBackConfig:
 
 @frozen
 class PoolShape:
-    """Planes and windows along three axes (missing ones have size 1).
+    """Planes, a channel of an image each, and windows along three axes (missing ones have size 1).
 
     A mean counts the places from ``begin`` to ``end`` of each axis, of which the elements begin at
     ``low``.
     """
 
     planes: int
+    channels: int
     size: Triple
     out: Triple
     taps: Triple
@@ -98,19 +104,26 @@ class PoolShape:
 
 
 def config_of(
-    what: Literal["max", "indices", "mean"], dtype: DType, shape: PoolShape
+    what: Literal["max", "indices", "mean"],
+    dtype: DType,
+    shape: PoolShape,
+    epilogue: Program,
+    operands: tuple[OperandKind, ...],
 ) -> PoolConfig:
     """The config for a shape."""
     step = shape.stride[2]
-    return PoolConfig(what, dtype, shape.taps, step if step in (1, 2) else 0)
+    return PoolConfig(what, dtype, shape.taps, step if step in (1, 2) else 0, epilogue, operands)
 
 
 def launch(config: PoolConfig, shape: PoolShape) -> Launch:
-    """The launch of a pooling; the kernel's buffers are the planes and the result, both dense."""
+    """The launch of a pooling; the kernel's buffers are the planes, the operands of the
+    epilogue and the result, all dense."""
     work = math.prod(shape.out) * math.prod(shape.taps)
     sizes = (*shape.size, *shape.out, *shape.stride, *shape.low, *shape.dilation, *shape.whole())
     if config.what == "mean":
         sizes = (*sizes, *shape.begin, *shape.end)
+    if "channel" in config.operands:
+        sizes = (*sizes, shape.channels)
     return Launch(shape.planes, maximum(1, SHARE // maximum(1, work)), sizes)
 
 
@@ -172,7 +185,7 @@ class _Emitter:
         self.wide = f32 if config.dtype in (f16, bf16) else config.dtype
         self.lanes = min(target.lanes(self.wide), target.lanes(i32))
         self.x = k.buffer("x", config.dtype)
-        self.out = k.buffer("out", i64 if self.indices else config.dtype)
+        self.epilogue = ConvEpilogue(k, config.epilogue, config.operands)
 
         def axes(what: str) -> tuple[Reg, Reg, Reg]:
             return k.size(f"{what}_z"), k.size(f"{what}_y"), k.size(f"{what}_x")
@@ -181,6 +194,7 @@ class _Emitter:
         self.low, self.dilation = axes("low"), axes("dilation")
         self.begin, self.end = k.size("whole_begin"), k.size("whole_end")
         self.counted = (axes("first"), axes("last")) if config.what == "mean" else None
+        self.channels = k.size("channels") if "channel" in config.operands else None
 
     def emit(self) -> KernelText:
         self.k.parallel(self.plane)
@@ -190,6 +204,8 @@ class _Emitter:
         k = self.k
         base = p * (self.size[0] * self.size[1] * self.size[2])
         out = p * (self.count[0] * self.count[1] * self.count[2])
+        channel = k.index(0) if self.channels is None else p % self.channels
+        self.numbers = self.epilogue.numbers(channel)
         k.loop(
             0, self.count[0], 1,
             lambda z: k.loop(0, self.count[1], 1, lambda y: self.row(z, y, base, out)) and None,
@@ -254,7 +270,7 @@ class _Emitter:
         result = k.cast(acc[1], i64) if self.indices else acc[0]
         if mean:
             result = result / self.elements(starts, x0, whole)
-        k.store(result, self.out, to + first)
+        self.epilogue.part(result, self.numbers, to + first, lanes)
 
     def tap(self, base: Reg, at: Reg, lanes: int, acc: list[Reg]) -> list[Reg]:
         """One tap of each window, the first one's at ``at`` of the plane."""

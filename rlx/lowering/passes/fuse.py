@@ -47,7 +47,7 @@ class Fuse(RulePass):
     """Merge products, row reductions and pointwise ops into regions."""
 
     name = "fuse"
-    rules = ("contraction", "conv", "rowwise", "elementwise")
+    rules = tuple(PATTERNS)
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
         if compilation.options.dispatch == "native" and compilation.options.fuse:

@@ -17,6 +17,8 @@ from rlx.lowering.region import iter_users, producer
 from rlx.lowering.rules import splat_of
 from rlx.lowering.select.storage_types import is_format
 from rlx.ops.conv.conv import Conv, ConvTranspose
+from rlx.ops.conv.max_pool import MaxPool
+from rlx.ops.conv.pool import MeanPool
 from rlx.ops.indexing.gather import Gather
 from rlx.ops.matmul.contraction import MatMul
 from rlx.ops.movement.constant import Constant, Iota
@@ -113,6 +115,7 @@ PATTERNS: dict[str, Pattern] = {
             cheap=lambda op: op.name in CHEAP or is_format(op),
         ),
         Pattern("conv", lambda op: op.name in (Conv.name, ConvTranspose.name)),
+        Pattern("pool", lambda op: op.name in (MaxPool.name, MeanPool.name)),
         Pattern(
             "rowwise",
             lambda op: op.name in ROW_ROOTS,

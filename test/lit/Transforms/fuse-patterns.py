@@ -79,6 +79,30 @@ def conv_and_column(g):
     return x.conv2d(w, padding=1) + g.input("c", [8])
 
 
+# CHECK-LABEL: "pool_scale_residual"
+# CHECK: "mir.fused"
+# CHECK: %[[P:.*]] = "mir.mean_pool"
+# CHECK: %[[S:.*]] = "mir.mul"(%[[P]],
+# CHECK-NEXT: %[[R:.*]] = "mir.sub"(%[[S]], %arg0)
+# CHECK-NEXT: "mir.yield"(%[[R]])
+# CHECK-NEXT: {kind = "pool"}
+# CHECK-NEXT: return
+@case
+def pool_scale_residual(g):
+    x, scale = g.input("x", [1, 4, 8, 8]), g.param("scale", [4, 1, 1])
+    return x.mean_pool([3, 3], padding=1, stride=1) * scale - x
+
+
+# Indices are of another type than what follows them is on.
+# CHECK-LABEL: "pool_indices"
+# CHECK-NOT: kind = "pool"
+# CHECK: return
+@case
+def pool_indices(g):
+    x = g.input("x", [1, 4, 8, 8])
+    return x.max_pool_indices([2, 2]).cast("f32") * 0.5
+
+
 # The same product through the block of hir.
 # CHECK-LABEL: "linear_block"
 # CHECK: "mir.fused"

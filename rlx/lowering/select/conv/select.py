@@ -7,21 +7,18 @@ import math
 from dataclasses import replace
 
 from rlx._mlir import ir
-from rlx.ir.value import Value
 from rlx.kernels.conv import layout as conv_layout
 from rlx.kernels.conv import planes as conv
 from rlx.kernels.conv.layout import BlocksConfig
-from rlx.kernels.conv.planes import ConvShape, OperandKind
+from rlx.kernels.conv.planes import ConvShape
 from rlx.kernels.matmul.tile import accumulate_type
 from rlx.lowering.region import Region
 from rlx.lowering.select.builder import Lowering
+from rlx.lowering.select.conv.epilogue import epilogue_of, root_of, unfit
 from rlx.lowering.select.conv.strategies import ConvWay, Layer, images_of, triple, way_of
-from rlx.lowering.select.selector import ProgramBuilder, Selector, spread_source
+from rlx.lowering.select.selector import Selector, spread_source
 from rlx.lowering.select.views import View
 from rlx.ops.conv.conv import Conv, ConvTranspose
-from rlx.ops.movement.constant import literal
-from rlx.ops.movement.movement import Expand
-from rlx.types import Shape
 
 __all__ = ["SELECTOR"]
 
@@ -30,58 +27,23 @@ class Convolution:
     """A conv or conv_transpose of floats first, then pointwise ops on its result's shape."""
 
     def claim(self, region: Region) -> str | None:
-        work = [n for n in region.nodes if not isinstance(n, Expand) and literal(n) is None]
-        if not work or not isinstance(work[0], Conv | ConvTranspose):
+        root = root_of(region)
+        if not isinstance(root, Conv | ConvTranspose):
             return "it does not begin with a convolution"
-        first = work[0]
-        if not first.out.dtype.is_float:
-            return f"the convolution is on {first.out.dtype}"
-        if any(d == 0 for v in (first.out, *first.present) for d in v.shape):
+        if not root.out.dtype.is_float:
+            return f"the convolution is on {root.out.dtype}"
+        if any(d == 0 for v in (root.out, *root.present) for d in v.shape):
             return "a dim is empty"
-        if any(spread_source(v) not in region.leaves for v in first.present):
-            return "an operand of the convolution is computed inside"
-        for n in work[1:]:
-            if not n.pointwise:
-                return f"{n.short} is not pointwise"
-            if n.out.shape != first.out.shape:
-                return f"{n.short} is on another shape than the convolution"
-            for v in n.present:
-                reason = self._operand(v, first.out.shape)
-                if reason is not None:
-                    return reason
-        return None
-
-    def _operand(self, v: Value, out: Shape) -> str | None:
-        source = spread_source(v)
-        if source.op is not None:
-            number = literal(source.op) is not None
-            if v.shape == out and (source is v or number):
-                return None
-            if not number:
-                return "an operand is broadcast from inside"
-        if _kind(source.shape, out) is None:
-            return f"an operand {list(source.shape)} is no number a channel of the result"
-        return None
+        return unfit(region, root)
 
     def lower(self, region: Region, lowering: Lowering) -> None:
-        node = next(n for n in region.nodes if isinstance(n, Conv | ConvTranspose))
-        builder = ProgramBuilder([node.out])
-        for n in region.nodes:
-            if n.pointwise:
-                builder.add(n)
-        program = builder.build(region.outs[0])
-        extra: list[View] = []
-        kinds: list[OperandKind] = []
-        for v in builder.inputs[1:]:
-            source = spread_source(v)
-            kind = _kind(source.shape, node.out.shape)
-            assert kind is not None
-            extra.append(lowering.dense(region.leaves[source]))
-            kinds.append(kind)
+        node = root_of(region)
+        assert isinstance(node, Conv | ConvTranspose)
+        program, kinds, extra = epilogue_of(region, node, lowering)
         shape, dt = _shape(node), accumulate_type(node.out.dtype)
         x, w = (region.leaves[spread_source(v)] for v in node.present)
         source = lowering.view(x).expand(node.x.type.static_shape)
-        layer = Layer(lowering, shape, dt, program, tuple(kinds))
+        layer = Layer(lowering, shape, dt, program, kinds)
         way = way_of(layer, source)
         blocks = _blocks(lowering, w, node, way, BlocksConfig(node.w.dtype, dt, way.rows))
         result = lowering.result(region.op.results[0])
@@ -95,16 +57,6 @@ class Convolution:
             ]
             views = [planes, blocks, *taps, *own, images_of(result, first, images)]
             lowering.launch("conv", config, views, launch, region.flops * images // shape.images)
-
-
-def _kind(shape: Shape, out: Shape) -> OperandKind | None:
-    """How an operand that broadcasts to ``out`` is addressed."""
-    own = (*([1] * (len(out) - len(shape))), *shape)
-    if own == out:
-        return "full"
-    if all(d == 1 for d in own):
-        return "scalar"
-    return "channel" if own == (1, out[1], *[1] * (len(out) - 2)) else None
 
 
 def _shape(node: Conv | ConvTranspose) -> ConvShape:
