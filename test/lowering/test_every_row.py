@@ -30,6 +30,7 @@ Build = Callable[[Graph, Any], Any]
 FUSED: dict[str, Build] = {
     "contraction": lambda g, x: (x @ g.param("w", [16, 16])).gelu(),
     "conv": lambda g, x: x.reshape([1, 8, 16]).conv1d(g.param("w", [4, 8, 3])).relu(),
+    "pool": lambda g, x: g.max_pool1d(x.reshape([2, 4, 16]), 2).exp(),
     "rowwise": lambda g, x: x.exp().softmax(axis=-1),
     "elementwise": lambda g, x: (x * 2 + 1).tanh(),
 }
@@ -80,7 +81,7 @@ FAMILIES: dict[str, Build] = {
         x,
     ),
     "fft": lambda g, x: x.rfft(),
-    "pool": lambda g, x: g.max_pool1d(x.reshape([2, 4, 16]), 2),
+    "pool": FUSED["pool"],
     "conv_weights": lambda g, x: (
         ConvWeights(x.reshape([2, 4, 16]), g.input("g", [2, 3, 15]), (2,), (1,), (0,), (1,)).out
     ),
